@@ -1,0 +1,84 @@
+// Bytes: spans, little-endian loads and stores, and copies that a remote READ or another thread
+// may race with.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace rkv {
+
+static_assert(
+    std::endian::native == std::endian::little,
+    "the memory layout is little-endian; a big-endian port needs swaps in layout and wire");
+
+using Bytes = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+
+inline Bytes as_bytes(std::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+inline std::string_view as_text(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Unaligned little-endian access to plain (unshared) memory.
+template <class T>
+T load_le(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+template <class T>
+void store_le(std::byte* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Words that others read while we write (remote READs, other threads). 8-byte aligned.
+inline std::uint64_t load_word(const std::uint64_t* from,
+                               std::memory_order order = std::memory_order_relaxed) {
+  return std::atomic_ref<std::uint64_t>(*const_cast<std::uint64_t*>(from)).load(order);
+}
+inline void store_word(std::uint64_t* to, std::uint64_t value,
+                       std::memory_order order = std::memory_order_relaxed) {
+  std::atomic_ref<std::uint64_t>(*to).store(value, order);
+}
+
+// Copies plain bytes into shared memory word by word (relaxed). `to` is 8-byte aligned and has
+// room for `from` rounded up to 8; the bytes after the end are set to zero. No order among the
+// words is promised: readers prove what they got by a checksum.
+inline void copy_to_shared(std::byte* to, Bytes from) {
+  auto* words = reinterpret_cast<std::uint64_t*>(to);
+  std::size_t i = 0;
+  for (; i + 8 <= from.size(); i += 8) {
+    store_word(words++, load_le<std::uint64_t>(from.data() + i));
+  }
+  if (i < from.size()) {
+    std::uint64_t last = 0;
+    std::memcpy(&last, from.data() + i, from.size() - i);
+    store_word(words, last);
+  }
+}
+
+// Copies shared memory into plain bytes word by word (relaxed). `from` is 8-byte aligned; whole
+// words are read, so `to.size()` rounded up to 8 bytes must be readable.
+inline void copy_from_shared(MutableBytes to, const std::byte* from) {
+  const auto* words = reinterpret_cast<const std::uint64_t*>(from);
+  std::size_t i = 0;
+  for (; i + 8 <= to.size(); i += 8)
+    store_le(to.data() + i, load_word(words++));
+  if (i < to.size()) {
+    const std::uint64_t last = load_word(words);
+    std::memcpy(to.data() + i, &last, to.size() - i);
+  }
+}
+
+}  // namespace rkv

@@ -1,0 +1,14 @@
+// Limits of the store that users meet. Each is enforced where the bytes come in, with
+// Code::kTooLarge or Code::kInvalidArgument.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rkv {
+
+inline constexpr std::size_t kMaxKeyBytes = 1024;          // a key has 1 to this many bytes
+inline constexpr std::size_t kMaxValueBytes = 128 * 1024;  // a value has 0 to this many bytes
+inline constexpr std::uint16_t kDefaultPort = 7471;
+
+}  // namespace rkv

@@ -1,0 +1,98 @@
+// Errors as values: Error, Result<T>, Status.
+//
+// Every call of this project that can fail returns a Result; nothing throws. An Error is small and
+// trivially copyable. Its code says what the caller can do about it, `write` whether a write may
+// have taken effect, `call` which system call or verb failed with which errno.
+//
+//   rkv::Result<Device> device = Device::open("rxe0");
+//   if (!device) return std::unexpected(device.error());
+//
+// Thread safety: values, no shared state.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <type_traits>
+
+namespace rkv {
+
+// Grouped by what the caller must do. The numbers are sent on the wire (common/WIRE.md): append
+// only, within the group's range.
+enum class Code : unsigned char {
+  // The operation was carried out; this is its answer. Repeating it changes nothing.
+  kNotFound = 1,         // the key does not exist
+  kInvalidArgument = 2,  // the request itself is wrong
+  kTooLarge = 3,         // key, value or message above a stated limit
+  kConflict = 4,         // a condition did not hold, or something exists already
+  // Retry later on the same connection.
+  kOutOfMemory = 20,  // the store (or this process) has no room
+  kBusy = 21,         // a queue is full or a limit of connections is reached
+  // Reconnect, then retry.
+  kDisconnected = 40,  // the connection is gone
+  kStale = 41,         // the peer restarted: everything learnt from it is void
+  // Give up: only a person or another configuration can help.
+  kTimeout = 60,          // the deadline passed
+  kUnreachable = 61,      // nobody answers at that address
+  kVersionMismatch = 62,  // the peer speaks another version
+  kPermission = 63,       // the system or the peer refuses
+  kNoDevice = 64,         // no RDMA device, or not the one asked for
+  kUnsupported = 65,      // device, kernel or build cannot do it
+  kIo = 66,               // disk
+  kCorrupt = 67,          // stored data or a message does not verify
+  kRejected = 68,         // the peer refused the connection and said why
+  kInternal = 69,         // a bug
+};
+
+// Whether a write may have taken effect although the call failed.
+enum class WriteOutcome : unsigned char {
+  kNotApplied,       // certainly not (always so for reads)
+  kMayHaveHappened,  // the request left and no answer came
+};
+
+struct Error {
+  Code code = Code::kInternal;
+  WriteOutcome write = WriteOutcome::kNotApplied;
+  int sys_errno = 0;           // 0 where no system call was involved
+  const char* call = nullptr;  // static: the system call or verb that failed, e.g. "ibv_reg_mr"
+  const char* text =
+      nullptr;  // static: what is wrong and what to do, a sentence without a full stop
+};
+static_assert(std::is_trivially_copyable_v<Error>);
+
+// "ibv_reg_mr: Cannot allocate memory (errno 12): raise the locked-memory limit (ulimit -l)".
+std::string to_string(const Error& error);
+const char* to_string(Code code);  // "not found", static
+
+// std::expected of libstdc++ 12 is not [[nodiscard]]; this is, and otherwise the same.
+template <class T>
+class [[nodiscard]] Result : public std::expected<T, Error> {
+ public:
+  using std::expected<T, Error>::expected;
+};
+using Status = Result<void>;
+
+inline std::unexpected<Error> fail(Code code, const char* text) {
+  return std::unexpected(Error{.code = code, .text = text});
+}
+inline std::unexpected<Error> fail_call(Code code, const char* call, int sys_errno,
+                                        const char* text = nullptr) {
+  return std::unexpected(Error{.code = code, .sys_errno = sys_errno, .call = call, .text = text});
+}
+
+}  // namespace rkv
+
+// Evaluates an expression of type Result<T>; returns its error from the enclosing function.
+#define RKV_RETURN_IF_ERROR(expression)                           \
+  do {                                                            \
+    if (auto rkv_status = (expression); !rkv_status) [[unlikely]] \
+      return std::unexpected(rkv_status.error());                 \
+  } while (false)
+
+#define RKV_CONCAT_INNER(a, b) a##b
+#define RKV_CONCAT(a, b) RKV_CONCAT_INNER(a, b)
+// RKV_ASSIGN_OR_RETURN(auto device, Device::open(name));
+#define RKV_ASSIGN_OR_RETURN(declaration, expression)                  \
+  auto RKV_CONCAT(rkv_result_, __LINE__) = (expression);               \
+  if (!RKV_CONCAT(rkv_result_, __LINE__)) [[unlikely]]                 \
+    return std::unexpected(RKV_CONCAT(rkv_result_, __LINE__).error()); \
+  declaration = std::move(*RKV_CONCAT(rkv_result_, __LINE__))

@@ -1,0 +1,285 @@
+// The memory that clients READ: root region, directory, groups, records. LAYOUT.md has every byte
+// with a worked example; this file is its code. Little-endian throughout.
+//
+// Invariants (numbers are cited where code relies on them):
+//  L1  Everything a client acts on is proved by a checksum over all that it says, by the reader.
+//      The directory alone is a hint: bounds-checked, then proved by the group it led to.
+//  L2  A group's checksum names its epoch and its place, so that a group proves which group it is.
+//  L3  A record's checksum names its epoch, its location, its key; the record's state (live,
+//      superseded, prepared) is in the same 8-byte word, so that one store changes the state and
+//      the word that a READ fetched is the witness of the state.
+//  L4  The three state masks differ in every byte: a word torn between two states of one record
+//      equals none of the three.
+//  L5  Change counters only rise (28 bits, wrapping); versions are never used twice.
+//
+// Thread safety: values and pure functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "common/bytes.h"
+#include "common/hash.h"
+#include "common/random.h"
+#include "rkv/limits.h"
+#include "rkv/result.h"
+
+namespace rkv {
+
+// ---------------------------------------------------------------------------- units and places
+
+inline constexpr std::size_t kUnitBytes = 32;  // records are stored in whole units
+inline constexpr std::size_t kGroupBytes = 256;
+inline constexpr std::size_t kSlotsPerGroup = 30;
+inline constexpr std::uint32_t kMaxExtents = 4096;
+inline constexpr std::uint64_t kMaxExtentUnits = std::uint64_t{1} << 24;
+inline constexpr std::uint64_t kMaxExtentBytes = kMaxExtentUnits * kUnitBytes;  // 512 MiB
+
+// Where a record starts: extent 12 bits, unit within the extent 24 bits.
+struct Location {
+  std::uint64_t bits = 0;  // 36 bits
+  static constexpr Location of(std::uint32_t extent, std::uint32_t unit) {
+    return {(std::uint64_t{extent} << 24) | unit};
+  }
+  constexpr std::uint32_t extent() const { return static_cast<std::uint32_t>(bits >> 24); }
+  constexpr std::uint32_t unit() const { return static_cast<std::uint32_t>(bits) & 0xFFFFFFU; }
+  constexpr std::uint64_t offset() const { return std::uint64_t{unit()} * kUnitBytes; }
+  friend constexpr bool operator==(Location, Location) = default;
+};
+
+// Which group: extent and number of the group counted from the extent's start. The number is
+// segment x groups_per_segment + index in the segment, so it proves the index too.
+struct GroupPlace {
+  std::uint32_t extent = 0;
+  std::uint32_t number = 0;
+  constexpr std::uint64_t bits() const { return (std::uint64_t{extent} << 32) | number; }
+  constexpr std::uint64_t offset() const { return std::uint64_t{number} * kGroupBytes; }
+  constexpr GroupPlace neighbour() const { return {extent, number ^ 1U}; }
+  friend constexpr bool operator==(GroupPlace, GroupPlace) = default;
+};
+
+// ---------------------------------------------------------------------------------------- slots
+
+// One index entry: fingerprint 16 | length in units 12 | location 36. Zero = empty.
+struct Slot {
+  std::uint64_t bits = 0;
+  static constexpr std::uint32_t kLongRecord = 0xFFF;  // 4095 units or more: the header says
+
+  static constexpr Slot of(std::uint16_t fingerprint, std::uint64_t units, Location location) {
+    const std::uint64_t length = units < kLongRecord ? units : kLongRecord;
+    return {(std::uint64_t{fingerprint} << 48) | (length << 36) | location.bits};
+  }
+  constexpr bool empty() const { return bits == 0; }
+  constexpr std::uint16_t fingerprint() const { return static_cast<std::uint16_t>(bits >> 48); }
+  constexpr std::uint32_t units() const { return static_cast<std::uint32_t>(bits >> 36) & 0xFFFU; }
+  constexpr bool is_long() const { return units() == kLongRecord; }
+  constexpr Location location() const { return {bits & 0xFFFFFFFFFU}; }
+  friend constexpr bool operator==(Slot, Slot) = default;
+};
+
+// --------------------------------------------------------------------------------------- groups
+
+// The second word of a group: change counter 28 | local depth 5 | prefix 27 | flags 4.
+struct GroupHeader {
+  std::uint32_t change = 0;  // 28 bits, wraps
+  std::uint32_t depth = 0;   // 0..27: how many bits of `prefix` count
+  std::uint32_t prefix = 0;  // 27 bits, left-aligned, unused bits zero
+  bool overflow = false;     // keys of this home group may be in the neighbour
+  bool spilled = false;      // keys of this home group may be known to the server alone
+  bool forward = false;      // reserved for online splits: ask the old segment
+
+  constexpr std::uint64_t encode() const {
+    return (std::uint64_t{change & 0xFFFFFFFU} << 36) | (std::uint64_t{depth & 0x1FU} << 31) |
+           (std::uint64_t{prefix & 0x7FFFFFFU} << 4) | (overflow ? 1U : 0U) | (spilled ? 2U : 0U) |
+           (forward ? 4U : 0U);
+  }
+  static constexpr GroupHeader decode(std::uint64_t word) {
+    return {.change = static_cast<std::uint32_t>(word >> 36),
+            .depth = static_cast<std::uint32_t>(word >> 31) & 0x1FU,
+            .prefix = static_cast<std::uint32_t>(word >> 4) & 0x7FFFFFFU,
+            .overflow = (word & 1U) != 0,
+            .spilled = (word & 2U) != 0,
+            .forward = (word & 4U) != 0};
+  }
+  // Whether keys with this hash belong to this group's segment.
+  constexpr bool covers(KeyHash hash) const {
+    if (depth > KeyHash::kPrefixBits) return false;
+    const std::uint32_t unused = KeyHash::kPrefixBits - depth;
+    return ((hash.prefix() ^ prefix) >> unused) == 0;
+  }
+};
+
+// 256 bytes. In shared memory every word is accessed through load_word/store_word; a reader works
+// on its private copy.
+struct alignas(8) Group {
+  std::uint64_t checksum = 0;
+  std::uint64_t header = 0;
+  std::array<std::uint64_t, kSlotsPerGroup> slots{};
+};
+static_assert(sizeof(Group) == kGroupBytes);
+
+// XXH3-64 of bytes 8..255 with seed = epoch, XOR mix64(place). (L2)
+std::uint64_t group_checksum(const Group& group, std::uint64_t epoch, GroupPlace place);
+inline bool verify_group(const Group& group, std::uint64_t epoch, GroupPlace place) {
+  return group.checksum == group_checksum(group, epoch, place);
+}
+
+// -------------------------------------------------------------------------------------- records
+
+enum class RecordState : std::uint8_t { kLive, kSuperseded, kPrepared };
+
+// XORed onto the checksum; 0 for live. Each, and their XOR, is nonzero in every byte (L4).
+inline constexpr std::uint64_t kSupersededMask = 0x9C5A36E1B7D2480FU;
+inline constexpr std::uint64_t kPreparedMask = 0x63A7C91E482DB5F0U;
+
+constexpr bool nonzero_in_every_byte(std::uint64_t word) {
+  for (int i = 0; i < 8; ++i) {
+    if (((word >> (8 * i)) & 0xFFU) == 0) return false;
+  }
+  return true;
+}
+static_assert(nonzero_in_every_byte(kSupersededMask) && nonzero_in_every_byte(kPreparedMask) &&
+              nonzero_in_every_byte(kSupersededMask ^ kPreparedMask));
+
+constexpr std::uint64_t state_mask(RecordState state) {
+  return state == RecordState::kLive         ? 0
+         : state == RecordState::kSuperseded ? kSupersededMask
+                                             : kPreparedMask;
+}
+
+// boot counter 16 | commit sequence 48. Greater = later, across restarts too.
+struct Version {
+  std::uint64_t bits = 0;
+  static constexpr Version of(std::uint16_t boot, std::uint64_t sequence) {
+    return {(std::uint64_t{boot} << 48) | (sequence & 0xFFFFFFFFFFFFU)};
+  }
+  constexpr std::uint16_t boot() const { return static_cast<std::uint16_t>(bits >> 48); }
+  constexpr std::uint64_t sequence() const { return bits & 0xFFFFFFFFFFFFU; }
+  friend constexpr auto operator<=>(Version, Version) = default;
+};
+
+// Record: checksum word 8 | version 8 | lengths 8 | [expiry 8] | key | value | padding to 32.
+// lengths: bits 0..10 key length, bit 11 expiry present, 12..31 zero, 32..63 value length.
+inline constexpr std::size_t kRecordHeaderBytes = 24;
+inline constexpr std::size_t kExpiryBytes = 8;
+inline constexpr std::uint64_t kRecordExpiryFlag = 1U << 11;
+
+constexpr std::size_t record_bytes(std::size_t key_length, std::size_t value_length,
+                                   bool has_expiry = false) {
+  return kRecordHeaderBytes + (has_expiry ? kExpiryBytes : 0) + key_length + value_length;
+}
+constexpr std::uint64_t record_units(std::size_t bytes) {
+  return (bytes + kUnitBytes - 1) / kUnitBytes;
+}
+inline constexpr std::size_t kMaxRecordBytes =
+    round_up(record_bytes(kMaxKeyBytes, kMaxValueBytes, true), kUnitBytes);
+static_assert(kMaxKeyBytes < (1U << 11));
+
+struct RecordFields {
+  Version version;
+  std::uint64_t expiry_ms = 0;  // Unix milliseconds; 0 = never
+  Bytes key;
+  Bytes value;
+};
+
+// Writes the record with its checksum word into private memory; `out` holds at least
+// record_bytes(...). Returns the bytes written (without padding).
+std::size_t encode_record(MutableBytes out, const RecordFields& fields, RecordState state,
+                          std::uint64_t epoch, Location location);
+
+struct RecordView {
+  RecordFields fields;  // spans point into the bytes decoded
+  RecordState state = RecordState::kLive;
+};
+// Proves a private copy of a record: lengths checked against the bytes first, then the checksum
+// under each state. Nothing when it does not verify (torn, recycled, never written).
+std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Location location);
+
+// Total bytes that an (unproved) record header claims, or nothing when it is implausible. To size
+// the second READ of a record whose slot says kLongRecord.
+std::optional<std::size_t> claimed_record_bytes(Bytes header);
+
+// -------------------------------------------------------------------------------- directory, root
+
+// extent 16 | segment 32 | local depth 5 | check 11. A hint (L1).
+struct DirectoryEntry {
+  std::uint32_t extent = 0;
+  std::uint32_t segment = 0;
+  std::uint32_t depth = 0;
+  std::uint64_t encode(std::uint64_t epoch) const;
+  static std::optional<DirectoryEntry> decode(std::uint64_t word, std::uint64_t epoch);
+};
+
+// The root region: a page of 64-byte lines, each closed by its own checksum, then the extent
+// table. Line checksum = XXH3-64 of the line's first 56 bytes, seed = epoch, XOR mix64(offset).
+inline constexpr std::uint64_t kRootMagic = 0x31544F4F52564B52U;  // "RKVROOT1"
+inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr std::size_t kRootLineBytes = 64;
+inline constexpr std::size_t kRootPageBytes = 4096;
+inline constexpr std::size_t kIdentityOffset = 0;
+inline constexpr std::size_t kTickOffset = 64;
+inline constexpr std::size_t kDirectoryLineOffset = 128;
+inline constexpr std::size_t kWalMarkOffset = 192;
+inline constexpr std::size_t kSyncMarkOffset = 256;
+inline constexpr std::size_t kExtentTableOffset = kRootPageBytes;
+inline constexpr std::size_t kExtentEntryBytes = 32;
+
+struct IdentityLine {
+  std::uint64_t magic = kRootMagic;
+  std::uint32_t layout_version = kLayoutVersion;
+  std::uint32_t extent_count = 0;  // entries of the extent table in use; only grows
+  std::uint64_t epoch = 0;
+  std::uint64_t reserved[4] = {};
+  std::uint64_t checksum = 0;
+};
+struct MarkLine {  // tick line: milliseconds since the server started; watermarks: a Version
+  std::uint64_t value = 0;
+  std::uint64_t reserved[6] = {};
+  std::uint64_t checksum = 0;
+};
+struct DirectoryLine {
+  std::uint64_t generation = 0;  // rises when the directory moves
+  std::uint64_t address = 0;
+  std::uint32_t remote_key = 0;
+  std::uint8_t global_depth = 0;         // the directory has 2^global_depth entries
+  std::uint8_t hash_algorithm = 1;       // 1 = XXH3-64 of xxHash 0.8
+  std::uint16_t groups_per_segment = 0;  // power of two, 2 to 4096
+  std::uint64_t hash_seed = 0;
+  std::uint64_t reserved[3] = {};
+  std::uint64_t checksum = 0;
+};
+struct ExtentEntry {
+  enum Kind : std::uint32_t { kUnused = 0, kIndex = 1, kData = 2 };
+  std::uint64_t address = 0;
+  std::uint32_t remote_key = 0;
+  std::uint32_t units = 0;  // length in 32-byte units
+  std::uint32_t id = 0;     // its place in the table
+  std::uint32_t kind = kUnused;
+  std::uint64_t checksum = 0;  // XXH3-64 of the first 24 bytes, seed = epoch, XOR mix64(offset)
+};
+static_assert(sizeof(IdentityLine) == kRootLineBytes && sizeof(MarkLine) == kRootLineBytes &&
+              sizeof(DirectoryLine) == kRootLineBytes && sizeof(ExtentEntry) == kExtentEntryBytes);
+
+constexpr std::size_t root_bytes(std::uint32_t max_extents) {
+  return kExtentTableOffset + std::size_t{max_extents} * kExtentEntryBytes;
+}
+
+// Closes a line or entry with its checksum, and checks one. T ends in `checksum`.
+std::uint64_t line_checksum(Bytes line_without_checksum, std::uint64_t epoch, std::size_t offset);
+template <class T>
+void seal_line(T& line, std::uint64_t epoch, std::size_t offset) {
+  const Bytes all = std::as_bytes(std::span(&line, 1));
+  line.checksum = line_checksum(all.first(sizeof(T) - 8), epoch, offset);
+}
+template <class T>
+std::optional<T> open_line(Bytes root, std::uint64_t epoch, std::size_t offset) {
+  if (root.size() < offset + sizeof(T)) return std::nullopt;
+  T line;
+  std::memcpy(&line, root.data() + offset, sizeof line);
+  const Bytes all = std::as_bytes(std::span(&line, 1));
+  if (line.checksum != line_checksum(all.first(sizeof(T) - 8), epoch, offset)) return std::nullopt;
+  return line;
+}
+
+}  // namespace rkv

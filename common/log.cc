@@ -1,0 +1,60 @@
+#include "common/log.h"
+
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+
+namespace rkv {
+
+namespace {
+
+const char* name_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarn:
+      return "warning";
+    default:
+      return "error";
+  }
+}
+
+void write_to_stderr(LogLevel level, std::string_view text) {
+  const std::string line = fmt::format("{}: {}\n", name_of(level), text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+struct State {
+  std::atomic<LogLevel> least{LogLevel::kInfo};
+  std::mutex mutex;
+  LogSink sink = write_to_stderr;
+};
+
+State& state() {
+  static State* const instance = new State;  // never destroyed: destructors of statics may log
+  return *instance;
+}
+
+}  // namespace
+
+void set_log_level(LogLevel least) {
+  state().least.store(least, std::memory_order_relaxed);
+}
+
+void set_log_sink(LogSink sink) {
+  const std::lock_guard lock(state().mutex);
+  state().sink = std::move(sink);
+}
+
+bool log_enabled(LogLevel level) {
+  return level >= state().least.load(std::memory_order_relaxed);
+}
+
+void log_line(LogLevel level, std::string_view text) {
+  const std::lock_guard lock(state().mutex);
+  state().sink(level, text);
+}
+
+}  // namespace rkv

@@ -1,0 +1,84 @@
+#include "common/parse.h"
+
+#include <array>
+#include <charconv>
+#include <limits>
+
+namespace rkv {
+
+namespace {
+
+struct Number {
+  std::uint64_t value;
+  std::string_view unit;
+};
+
+Result<Number> split_number(std::string_view text, const char* advice) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{}) return fail(Code::kInvalidArgument, advice);
+  return Number{value, text.substr(static_cast<std::size_t>(end - text.data()))};
+}
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const char lower = (a[i] >= 'A' && a[i] <= 'Z') ? static_cast<char>(a[i] - 'A' + 'a') : a[i];
+    if (lower != b[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_size(std::string_view text) {
+  static constexpr const char* kAdvice = "write a size as 4096, 64K, 512MiB or 1GiB";
+  RKV_ASSIGN_OR_RETURN(const Number number, split_number(text, kAdvice));
+  struct Unit {
+    std::string_view name;
+    int shift;
+  };
+  static constexpr std::array<Unit, 14> kUnits{{{"", 0},
+                                                {"b", 0},
+                                                {"k", 10},
+                                                {"kb", 10},
+                                                {"kib", 10},
+                                                {"m", 20},
+                                                {"mb", 20},
+                                                {"mib", 20},
+                                                {"g", 30},
+                                                {"gb", 30},
+                                                {"gib", 30},
+                                                {"t", 40},
+                                                {"tb", 40},
+                                                {"tib", 40}}};
+  for (const Unit& unit : kUnits) {
+    if (!equal_ignoring_case(number.unit, unit.name)) continue;
+    if (number.value > (std::numeric_limits<std::uint64_t>::max() >> unit.shift)) break;
+    return number.value << unit.shift;
+  }
+  return fail(Code::kInvalidArgument, kAdvice);
+}
+
+Result<std::uint64_t> parse_duration_ms(std::string_view text) {
+  static constexpr const char* kAdvice = "write a duration as 250ms, 5s or 2m";
+  RKV_ASSIGN_OR_RETURN(const Number number, split_number(text, kAdvice));
+  static constexpr std::uint64_t kLongest = 1000ULL * 3600 * 24 * 366;  // a year, in ms
+  std::uint64_t ms = 0;
+  if (number.value > kLongest) return fail(Code::kInvalidArgument, kAdvice);
+  if (number.unit == "us") {
+    ms = (number.value + 999) / 1000;
+  } else if (number.unit == "ms") {
+    ms = number.value;
+  } else if (number.unit == "s") {
+    ms = number.value * 1000;
+  } else if (number.unit == "m") {
+    ms = number.value * 60'000;
+  } else {
+    return fail(Code::kInvalidArgument, kAdvice);
+  }
+  if (ms > kLongest) return fail(Code::kInvalidArgument, kAdvice);
+  return ms;
+}
+
+}  // namespace rkv

@@ -1,0 +1,250 @@
+#include "common/wire.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/check.h"
+
+namespace rkv {
+
+namespace {
+
+// The first eight bytes of all private data: magic 4, version 2, length 2.
+void put_preamble(MutableBytes out, std::size_t length) {
+  std::memset(out.data(), 0, length);
+  store_le(out.data(), kWireMagic);
+  store_le(out.data() + 4, kWireVersion);
+  store_le(out.data() + 6, static_cast<std::uint16_t>(length));
+}
+
+// Checks the preamble; a later version may be longer, never shorter.
+Status check_preamble(Bytes bytes, std::size_t least) {
+  if (bytes.size() < 8 || load_le<std::uint32_t>(bytes.data()) != kWireMagic) {
+    return fail(Code::kCorrupt,
+                "the peer does not speak rkv: check that the address and port are a kvserver's");
+  }
+  if (load_le<std::uint16_t>(bytes.data() + 4) != kWireVersion) {
+    return fail(Code::kVersionMismatch,
+                "the peer speaks another version of rkv: install the same version on both sides");
+  }
+  const std::size_t length = load_le<std::uint16_t>(bytes.data() + 6);
+  if (length < least || length > bytes.size()) {
+    return fail(Code::kCorrupt, "connection data has a wrong length");
+  }
+  return {};
+}
+
+void put_window(std::byte* out, const RemoteWindow& window) {
+  store_le(out, window.address);
+  store_le(out + 8, window.remote_key);
+  store_le(out + 12, window.length);
+}
+RemoteWindow get_window(const std::byte* from) {
+  return {.address = load_le<std::uint64_t>(from),
+          .remote_key = load_le<std::uint32_t>(from + 8),
+          .length = load_le<std::uint32_t>(from + 12)};
+}
+
+constexpr std::size_t kNameBytes = 24;
+constexpr std::size_t kRejectTextOffset = 12;
+
+}  // namespace
+
+std::size_t encode(const ConnectRequest& request, MutableBytes out) {
+  put_preamble(out, kConnectRequestBytes);
+  store_le(out.data() + 8, request.credits_wanted);
+  store_le(out.data() + 16, request.session_to_resume);
+  store_le(out.data() + 24, request.client_nonce);
+  std::memcpy(out.data() + 32, request.name.data(), std::min(request.name.size(), kNameBytes));
+  return kConnectRequestBytes;
+}
+
+Result<ConnectRequest> decode_connect_request(Bytes bytes) {
+  RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectRequestBytes));
+  const std::string_view name = as_text(bytes.subspan(32, kNameBytes));
+  return ConnectRequest{.credits_wanted = load_le<std::uint16_t>(bytes.data() + 8),
+                        .session_to_resume = load_le<std::uint64_t>(bytes.data() + 16),
+                        .client_nonce = load_le<std::uint64_t>(bytes.data() + 24),
+                        .name = name.substr(0, name.find('\0'))};
+}
+
+std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
+  put_preamble(out, kConnectAcceptBytes);
+  store_le(out.data() + 8, accept.epoch);
+  store_le(out.data() + 16, accept.session);
+  store_le(out.data() + 24, accept.credits);
+  store_le(out.data() + 28, accept.max_message_bytes);
+  put_window(out.data() + 32, accept.root);
+  put_window(out.data() + 48, accept.hints);
+  put_window(out.data() + 64, accept.counters);
+  return kConnectAcceptBytes;
+}
+
+Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
+  RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectAcceptBytes));
+  const ConnectAccept accept{.epoch = load_le<std::uint64_t>(bytes.data() + 8),
+                             .session = load_le<std::uint64_t>(bytes.data() + 16),
+                             .credits = load_le<std::uint16_t>(bytes.data() + 24),
+                             .max_message_bytes = load_le<std::uint32_t>(bytes.data() + 28),
+                             .root = get_window(bytes.data() + 32),
+                             .hints = get_window(bytes.data() + 48),
+                             .counters = get_window(bytes.data() + 64)};
+  if (accept.epoch == 0 || accept.credits == 0 || accept.root.length < kRootPageBytes ||
+      accept.max_message_bytes < kResponseHeaderBytes) {
+    return fail(Code::kCorrupt, "the server's connection data makes no sense");
+  }
+  return accept;
+}
+
+std::size_t encode(const ConnectReject& reject, MutableBytes out) {
+  const std::size_t text = std::min(reject.text.size(), kConnectRejectMaxBytes - kRejectTextOffset);
+  put_preamble(out, kRejectTextOffset + text);
+  store_le(out.data() + 8, static_cast<std::uint8_t>(reject.code));
+  store_le(out.data() + 10, static_cast<std::uint16_t>(text));
+  std::memcpy(out.data() + kRejectTextOffset, reject.text.data(), text);
+  return kRejectTextOffset + text;
+}
+
+Result<ConnectReject> decode_connect_reject(Bytes bytes) {
+  RKV_RETURN_IF_ERROR(check_preamble(bytes, kRejectTextOffset));
+  const std::size_t text = load_le<std::uint16_t>(bytes.data() + 10);
+  if (text > bytes.size() - kRejectTextOffset) {
+    return fail(Code::kCorrupt, "the server's refusal has a wrong length");
+  }
+  return ConnectReject{.code = static_cast<Code>(load_le<std::uint8_t>(bytes.data() + 8)),
+                       .text = as_text(bytes.subspan(kRejectTextOffset, text))};
+}
+
+const char* to_string(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kGet:
+      return "get";
+    case Opcode::kPut:
+      return "put";
+    case Opcode::kRemove:
+      return "remove";
+    case Opcode::kPing:
+      return "ping";
+    case Opcode::kFlush:
+      return "flush";
+    case Opcode::kStats:
+      return "stats";
+  }
+  return "unknown";
+}
+
+// Request:  opcode 1, reserved 1, key length 2, value length 4, sequence 8, reserved 8, expiry 8,
+//           timeout 4, reserved 4; key; value.
+std::size_t encode(const Request& request, MutableBytes out) {
+  const std::size_t total = kRequestHeaderBytes + request.key.size() + request.value.size();
+  RKV_CHECK(request.key.size() <= kMaxKeyBytes && request.value.size() <= kMaxValueBytes &&
+                out.size() >= total,
+            "request larger than its buffer");
+  std::memset(out.data(), 0, kRequestHeaderBytes);
+  store_le(out.data(), static_cast<std::uint8_t>(request.opcode));
+  store_le(out.data() + 2, static_cast<std::uint16_t>(request.key.size()));
+  store_le(out.data() + 4, static_cast<std::uint32_t>(request.value.size()));
+  store_le(out.data() + 8, request.sequence);
+  store_le(out.data() + 24, request.expiry_ms);
+  store_le(out.data() + 32, request.timeout_ms);
+  std::byte* next = out.data() + kRequestHeaderBytes;
+  if (!request.key.empty()) std::memcpy(next, request.key.data(), request.key.size());
+  next += request.key.size();
+  if (!request.value.empty()) std::memcpy(next, request.value.data(), request.value.size());
+  return total;
+}
+
+namespace {
+
+Status check_request(const Request& request, Bytes header, std::size_t message_bytes) {
+  const std::size_t claimed = kRequestHeaderBytes + load_le<std::uint16_t>(header.data() + 2) +
+                              std::size_t{load_le<std::uint32_t>(header.data() + 4)};
+  if (claimed != message_bytes) {
+    return fail(Code::kInvalidArgument, "the lengths in the request do not add up to its size");
+  }
+  if (load_le<std::uint8_t>(header.data() + 1) != 0 ||
+      load_le<std::uint64_t>(header.data() + 16) != 0 ||
+      load_le<std::uint32_t>(header.data() + 36) != 0) {
+    return fail(Code::kInvalidArgument, "reserved bits of the request are set");
+  }
+  const bool has_key = request.opcode == Opcode::kGet || request.opcode == Opcode::kPut ||
+                       request.opcode == Opcode::kRemove;
+  if (!has_key && (request.opcode < Opcode::kPing || request.opcode > Opcode::kStats)) {
+    return fail(Code::kInvalidArgument, "unknown operation");
+  }
+  return {};
+}
+
+Status check_request_sizes(const Request& request, std::size_t key, std::size_t value) {
+  const bool has_key = request.opcode <= Opcode::kRemove;
+  if (has_key && key == 0) return fail(Code::kInvalidArgument, "the key is empty");
+  if (key > kMaxKeyBytes) return fail(Code::kTooLarge, "the key is longer than 1024 bytes");
+  if (value > kMaxValueBytes) return fail(Code::kTooLarge, "the value is longer than 128 KiB");
+  if ((!has_key && key != 0) || (request.opcode != Opcode::kPut && value != 0)) {
+    return fail(Code::kInvalidArgument, "the operation takes no key or value");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
+  if (bytes.size() < kRequestHeaderBytes) {
+    return fail(Code::kInvalidArgument, "the request is shorter than its header");
+  }
+  Request request{.opcode = static_cast<Opcode>(load_le<std::uint8_t>(bytes.data())),
+                  .sequence = load_le<std::uint64_t>(bytes.data() + 8),
+                  .expiry_ms = load_le<std::uint64_t>(bytes.data() + 24),
+                  .timeout_ms = load_le<std::uint32_t>(bytes.data() + 32),
+                  .key = {},
+                  .value = {}};
+  *sequence = request.sequence;
+  RKV_RETURN_IF_ERROR(check_request(request, bytes.first(kRequestHeaderBytes), bytes.size()));
+  const std::size_t key = load_le<std::uint16_t>(bytes.data() + 2);
+  const std::size_t value = load_le<std::uint32_t>(bytes.data() + 4);
+  RKV_RETURN_IF_ERROR(check_request_sizes(request, key, value));
+  request.key = bytes.subspan(kRequestHeaderBytes, key);
+  request.value = bytes.subspan(kRequestHeaderBytes + key, value);
+  return request;
+}
+
+// Response: opcode 1, code 1, flags 1, reserved 1, value length 4, sequence 8, version 8, slot 8,
+//           retry after 4, reserved 4; value.
+std::size_t encode(const Response& response, MutableBytes out) {
+  const std::size_t total = kResponseHeaderBytes + response.value.size();
+  RKV_CHECK(out.size() >= total, "response larger than its buffer");
+  std::memset(out.data(), 0, kResponseHeaderBytes);
+  store_le(out.data(), static_cast<std::uint8_t>(response.opcode));
+  store_le(out.data() + 1, response.code);
+  store_le(out.data() + 2, response.flags);
+  store_le(out.data() + 4, static_cast<std::uint32_t>(response.value.size()));
+  store_le(out.data() + 8, response.sequence);
+  store_le(out.data() + 16, response.version.bits);
+  store_le(out.data() + 24, response.slot.bits);
+  store_le(out.data() + 32, response.retry_after_ms);
+  if (!response.value.empty()) {
+    std::memcpy(out.data() + kResponseHeaderBytes, response.value.data(), response.value.size());
+  }
+  return total;
+}
+
+Result<Response> decode_response(Bytes bytes) {
+  if (bytes.size() < kResponseHeaderBytes ||
+      load_le<std::uint32_t>(bytes.data() + 4) != bytes.size() - kResponseHeaderBytes) {
+    return fail(Code::kCorrupt, "the server's answer has a wrong length");
+  }
+  const Response response{.opcode = static_cast<Opcode>(load_le<std::uint8_t>(bytes.data())),
+                          .code = load_le<std::uint8_t>(bytes.data() + 1),
+                          .flags = load_le<std::uint8_t>(bytes.data() + 2),
+                          .sequence = load_le<std::uint64_t>(bytes.data() + 8),
+                          .version = {load_le<std::uint64_t>(bytes.data() + 16)},
+                          .slot = {load_le<std::uint64_t>(bytes.data() + 24)},
+                          .retry_after_ms = load_le<std::uint32_t>(bytes.data() + 32),
+                          .value = bytes.subspan(kResponseHeaderBytes)};
+  if (response.opcode < Opcode::kGet || response.opcode > Opcode::kStats) {
+    return fail(Code::kCorrupt, "the server's answer names an unknown operation");
+  }
+  return response;
+}
+
+}  // namespace rkv

@@ -1,0 +1,113 @@
+// Messages between client and server, and the private data of connection set-up. WIRE.md has
+// every byte with a worked example; this file is its code. Little-endian.
+//
+// Invariants:
+//  W1  A decoder accepts exactly what the encoder makes: lengths add up to the message's size,
+//      unknown opcodes, flags and reserved bits are refused. Bytes from a peer are never asserted.
+//  W2  A response carries the sequence of its request; a connection answers each request once, in
+//      any order.
+//
+// Thread safety: values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "common/bytes.h"
+#include "common/layout.h"
+#include "rkv/limits.h"
+#include "rkv/result.h"
+
+namespace rkv {
+
+// ------------------------------------------------------------------------------- private data
+
+inline constexpr std::uint32_t kWireMagic = 0x3156'4B52U;  // "RKV1"
+inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::size_t kConnectRequestBytes = 56;
+inline constexpr std::size_t kConnectAcceptBytes = 80;
+inline constexpr std::size_t kConnectRejectMaxBytes = 148;
+
+struct ConnectRequest {
+  std::uint16_t credits_wanted = 0;     // requests in flight the client would like
+  std::uint64_t session_to_resume = 0;  // 0 = a new session
+  std::uint64_t client_nonce = 0;
+  std::string_view name;  // at most 24 bytes, for the server's log; not trusted
+};
+struct RemoteWindow {  // a region of the server; length 0 = not granted
+  std::uint64_t address = 0;
+  std::uint32_t remote_key = 0;
+  std::uint32_t length = 0;
+};
+struct ConnectAccept {
+  std::uint64_t epoch = 0;              // random per server start, never 0
+  std::uint64_t session = 0;            // issued by the server
+  std::uint16_t credits = 0;            // requests this client may have in flight, >= 1
+  std::uint32_t max_message_bytes = 0;  // longest message either side may send
+  RemoteWindow root;
+  RemoteWindow hints;
+  RemoteWindow counters;
+};
+struct ConnectReject {
+  Code code = Code::kInternal;
+  std::string_view text;  // one sentence for a person; cut to what fits
+};
+
+// `out` holds at least the kConnect...Bytes named above. Returns the bytes written.
+std::size_t encode(const ConnectRequest& request, MutableBytes out);
+std::size_t encode(const ConnectAccept& accept, MutableBytes out);
+std::size_t encode(const ConnectReject& reject, MutableBytes out);
+// Views point into `bytes`. kVersionMismatch for another version of ours, kCorrupt for bytes of a
+// stranger. The bytes may be padded with zeros at the end, as librdmacm does.
+Result<ConnectRequest> decode_connect_request(Bytes bytes);
+Result<ConnectAccept> decode_connect_accept(Bytes bytes);
+Result<ConnectReject> decode_connect_reject(Bytes bytes);
+
+// ----------------------------------------------------------------------------------- messages
+
+enum class Opcode : std::uint8_t {
+  kGet = 1,     // key                 -> value, version
+  kPut = 2,     // key, value          -> version, slot
+  kRemove = 3,  // key                 -> version; kNotFound when there was none
+  kPing = 4,    // nothing             -> nothing
+  kFlush = 5,   // nothing             -> version: everything up to it is on disk
+  kStats = 6,   // nothing             -> value: a JSON object, UTF-8
+};
+const char* to_string(Opcode opcode);
+
+inline constexpr std::size_t kRequestHeaderBytes = 40;
+inline constexpr std::size_t kResponseHeaderBytes = 40;
+inline constexpr std::size_t kMaxMessageBytes =
+    round_up(kRequestHeaderBytes + kMaxKeyBytes + kMaxValueBytes, 64);
+
+struct Request {
+  Opcode opcode = Opcode::kPing;
+  std::uint64_t sequence = 0;    // chosen by the client, rises by one per request of a session
+  std::uint64_t expiry_ms = 0;   // kPut: Unix milliseconds, 0 = never
+  std::uint32_t timeout_ms = 0;  // how long the client will wait; 0 = not said
+  Bytes key;
+  Bytes value;
+};
+struct Response {
+  static constexpr std::uint8_t kInNeighbour = 1;  // flag: the slot is in the overflow neighbour
+
+  Opcode opcode = Opcode::kPing;
+  std::uint8_t code = 0;  // 0 = done, else a Code
+  std::uint8_t flags = 0;
+  std::uint64_t sequence = 0;
+  Version version;
+  Slot slot;  // kPut: where the record is now
+  std::uint32_t retry_after_ms = 0;
+  Bytes value;  // kGet, kStats; with a Code: a sentence for a person, may be empty
+};
+
+// `out` holds at least header + key + value bytes (at most kMaxMessageBytes). Returns the bytes
+// written. The key's and value's lengths must be within the limits.
+std::size_t encode(const Request& request, MutableBytes out);
+std::size_t encode(const Response& response, MutableBytes out);
+// Spans point into `bytes`. kInvalidArgument or kTooLarge with a sentence; `*sequence` is set
+// whenever the header could be read, so that even a bad request gets its answer.
+Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence);
+Result<Response> decode_response(Bytes bytes);
+
+}  // namespace rkv

@@ -1,0 +1,241 @@
+// The transport seam: what the store needs from a network that can READ remote memory.
+//
+// The server and the client are written against these five classes and nothing else of `rdma/`.
+// A backend implements them: verbs (RC queue pairs). Calls are batch-grained: one virtual call
+// posts or polls many operations.
+//
+//   Transport   a device and its protection domain: registers memory, connects, listens
+//   Region      registered memory
+//   Queue       where completions and received messages arrive; owned by one thread
+//   Connection  a reliable, ordered link to one peer; bound to one Queue for life
+//   Listener    yields Incoming connection requests, to be accepted on a Queue or rejected
+//
+// What a completion means: kRead, kCompareSwap, kFetchAdd - the data has arrived in the local
+// buffer; nothing is said about when or in which order the remote memory was touched. kSend - the
+// local buffer may be reused and the message is in the peer's receive buffer. Nothing here means
+// "durable".
+//
+// Threads: Transport is thread-safe. A Queue, and every Connection bound to it, is used by one
+// thread at a time; Queue::wake and Connection::abort alone may be called by any thread. A Listener
+// is used by one thread, which may differ from the queues' threads.
+//
+// Lifetime: Connections and Regions keep what they need of their Transport alive; destroy
+// Connections before their Queue. A registered buffer named in a posted operation must stay valid
+// until that operation's completion has been polled or its Connection has been destroyed.
+// Nothing blocks unless it says so and takes a Deadline.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "common/bytes.h"
+#include "common/clock.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+// What a peer may do with a region. Nobody may ever write one remotely.
+enum class Access : std::uint8_t {
+  kLocal,             // nothing
+  kRemoteRead,        // READ
+  kRemoteReadAtomic,  // READ, compare-and-swap, fetch-and-add
+};
+
+// Memory known to the device. Destroying it ends remote access.
+class Region {
+ public:
+  virtual ~Region() = default;
+  virtual MutableBytes bytes() const = 0;  // page-aligned start when the transport allocated it
+  virtual std::uint32_t local_key() const = 0;
+  virtual std::uint32_t remote_key() const = 0;  // 0 for Access::kLocal
+  // The address a peer names: that of bytes().data().
+  std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(bytes().data()); }
+};
+
+// One work request. Build with the factories; `context` comes back in the Completion.
+struct Operation {
+  enum class Kind : std::uint8_t { kRead, kCompareSwap, kFetchAdd, kSend };
+  Kind kind = Kind::kRead;
+  // kSend only: the bytes are copied at once, so `local` need not be registered and may be reused
+  // when post() returns. At most Connection::limits().inline_bytes.
+  bool inline_data = false;
+  // Whether success is reported. A failure always is. An unsignaled operation's buffer is free
+  // when a later signaled operation of the same Connection has completed.
+  bool signaled = true;
+  std::uint32_t local_key = 0;
+  MutableBytes
+      local;  // kRead: destination; atomics: 8 bytes, 8-aligned, for the old value; kSend: source
+  std::uint64_t remote_address = 0;
+  std::uint32_t remote_key = 0;
+  std::uint64_t compare_or_add = 0;
+  std::uint64_t swap = 0;
+  std::uint64_t context = 0;
+
+  static Operation read(MutableBytes to, std::uint32_t local_key, std::uint64_t remote_address,
+                        std::uint32_t remote_key, std::uint64_t context) {
+    return {.local_key = local_key,
+            .local = to,
+            .remote_address = remote_address,
+            .remote_key = remote_key,
+            .context = context};
+  }
+  static Operation send(MutableBytes message, std::uint32_t local_key, std::uint64_t context) {
+    return {.kind = Kind::kSend, .local_key = local_key, .local = message, .context = context};
+  }
+};
+
+class Connection;
+
+struct Completion {
+  enum class Kind : std::uint8_t {
+    kRead,
+    kCompareSwap,
+    kFetchAdd,
+    kSend,
+    kReceive,       // a message; `message` points into a receive buffer, give it back by release()
+    kDisconnected,  // exactly once per Connection, after the last completion it will ever have
+  };
+  Kind kind = Kind::kRead;
+  // kOk: done. kRemoteAccess: the peer refused the address, key or operation. kFlushed: the
+  // connection died before this operation ran. kFailed: anything else (peer gone, local error).
+  // After any status but kOk the connection is dead and kDisconnected follows.
+  enum class Status : std::uint8_t { kOk, kRemoteAccess, kFlushed, kFailed };
+  Status status = Status::kOk;
+  std::uint8_t provider_status = 0;  // ibv_wc_status, for a log line
+  Connection* connection = nullptr;
+  std::uint64_t context = 0;         // of the Operation; 0 for kReceive and kDisconnected
+  Bytes message;                     // kReceive
+  std::uint32_t receive_buffer = 0;  // kReceive: what release() wants
+};
+const char* to_string(Completion::Status status);
+
+struct ConnectionLimits {
+  std::uint32_t reads_in_flight;  // outstanding READs and atomics the peers negotiated, >= 1
+  std::uint32_t sends_in_flight;  // posted and not yet completed operations of any kind
+  std::uint32_t inline_bytes;     // largest inline send
+};
+
+class Connection {
+ public:
+  virtual ~Connection() = default;  // drains; local buffers are free afterwards
+
+  // Posts the batch in order with one doorbell. Returns how many were taken: all, or fewer when
+  // sends_in_flight is reached (poll the queue, then post the rest). More READs and atomics than
+  // reads_in_flight may be posted; the device holds them back. kDisconnected when dead. Never
+  // blocks.
+  virtual Result<std::size_t> post(std::span<const Operation> batch) = 0;
+
+  virtual ConnectionLimits limits() const = 0;
+  virtual Bytes private_data() const = 0;  // what the peer sent in its request or accept, padded
+  virtual const std::string& peer() const = 0;  // "192.0.2.1:54321", for log lines
+  virtual bool alive() const = 0;
+
+  // Ends the connection: outstanding operations complete as kFlushed, then kDisconnected arrives
+  // on the queue. Any thread; idempotent.
+  virtual void abort() = 0;
+
+  // For the owner: which object of the store this connection belongs to.
+  void* owner = nullptr;
+};
+
+enum class PollMode : std::uint8_t {
+  kAdaptive,  // spin for a while, then sleep until an event
+  kBusy,      // always spin
+  kEvent,     // always sleep
+};
+
+class Queue {
+ public:
+  virtual ~Queue() = default;
+
+  // Fills `out` with what has arrived, without blocking; returns how many.
+  virtual std::size_t poll(std::span<Completion> out) = 0;
+  // Blocks until poll() may return something, wake() was called, or the deadline passed.
+  // A wake-up without cause is possible; a lost one is not. Spins or sleeps as the mode says.
+  virtual void wait(const Deadline& deadline) = 0;
+  // Makes a present or the next wait() return. Any thread.
+  virtual void wake() = 0;
+  // Gives receive buffers back to the device; batch them. Must be called for every kReceive.
+  virtual void release(std::span<const std::uint32_t> receive_buffers) = 0;
+};
+
+struct QueueOptions {
+  std::uint32_t completions = 4096;     // completions that may be outstanding in all
+  std::uint32_t receive_buffers = 256;  // shared by the connections of this queue
+  std::uint32_t receive_bytes = 4096;   // size of each: the longest message that can arrive
+  PollMode poll = PollMode::kAdaptive;
+};
+
+struct ConnectionOptions {
+  std::uint32_t sends_in_flight = 256;
+  std::uint32_t inline_bytes = 256;
+  // What the peer may do to our regions over this connection. A client leaves kLocal.
+  Access grant = Access::kLocal;
+};
+
+// A connection request. Dropping it without an answer rejects it.
+class Incoming {
+ public:
+  virtual ~Incoming() = default;
+  virtual Bytes private_data() const = 0;  // 56 bytes, padded with zeros
+  virtual const std::string& peer() const = 0;
+  // Answers with at most 196 bytes. The connection is usable at once; its first receive may
+  // arrive before this returns. kDisconnected when the peer has gone meanwhile.
+  // Blocks for a round trip at most until the deadline.
+  virtual Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
+                                                     Bytes private_data,
+                                                     const Deadline& deadline) = 0;
+  virtual void reject(Bytes reason) = 0;  // at most 148 bytes
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  // The next request, or nothing when the deadline passed or wake() was called. Also notices
+  // peers that have left and tells their queues; so call it again and again.
+  virtual Result<std::unique_ptr<Incoming>> next(const Deadline& deadline) = 0;
+  virtual void wake() = 0;                 // any thread
+  virtual std::uint16_t port() const = 0;  // the port bound, also when 0 was asked for
+};
+
+// Why connect() failed, when the peer itself said no.
+struct Rejection {
+  std::size_t length = 0;
+  std::byte reason[148] = {};
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string describe() const = 0;  // "verbs: rxe0 port 1 gid 1 (RoCE v2, 192.0.2.1)"
+
+  // Zeroed, page-aligned memory. kOutOfMemory names the locked-memory limit when that is why.
+  virtual Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) = 0;
+  virtual Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) = 0;
+  // HOST:PORT, port 0 = any. kConflict: the port is taken. kPermission.
+  virtual Result<std::unique_ptr<Listener>> listen(const std::string& address) = 0;
+  // Blocks until connected or the deadline. `private_data` at most 56 bytes. kUnreachable: nobody
+  // listens; kRejected: `rejection` holds the peer's bytes; kTimeout.
+  virtual Result<std::unique_ptr<Connection>> connect(Queue& queue,
+                                                      const ConnectionOptions& options,
+                                                      const std::string& address,
+                                                      Bytes private_data, const Deadline& deadline,
+                                                      Rejection* rejection) = 0;
+};
+
+struct VerbsOptions {
+  std::string device;     // "" = the device that routes to the address
+  std::uint8_t port = 0;  // 0 = any active port
+  int gid_index = -1;     // -1 = let the connection manager choose
+  // A local or remote address that decides the device when `device` is empty: the server's listen
+  // address, the client's server.
+  std::string address;
+};
+// kNoDevice, kPermission, kUnsupported: each with a sentence that says what to do.
+Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options);
+
+}  // namespace rkv::rdma
