@@ -1,0 +1,101 @@
+// The commit log: the bounded queue between the store and the disk, and the source of commit
+// sequences.
+//
+// A byte ring that many threads append to and one thread (the applier) consumes in commit order.
+// An entry's commit sequence is its position in the ring counted in 8-byte words since the log was
+// made, plus one: taking a sequence and taking a place in the queue are one atomic step, so the
+// order in which the disk sees writes is the commit order, whole and without gaps.
+//
+// Invariants:
+//  C1  Room is reserved before anything is published: begin() never waits and never fails.
+//  C2  Entries are consumed in sequence order, each once; an entry is visible to the consumer only
+//      after finish().
+//  C3  Reserved and unconsumed bytes never exceed the capacity.
+//  C4  Per key, sequences follow the order of publication (the caller holds the key's pair lock
+//      from begin() to finish()).
+//
+// Thread safety: try_reserve, unreserve, begin, finish, watermarks: any thread. consume, advance:
+// the applier only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "common/bytes.h"
+#include "common/layout.h"
+#include "rkv/result.h"
+
+namespace rkv::server {
+
+class CommitLog {
+ public:
+  enum class Kind : std::uint8_t { kPut = 1, kRemove = 2, kNothing = 3 };
+
+  struct Entry {  // as the applier sees it; spans point into the ring until advance()
+    std::uint64_t sequence;
+    Kind kind;
+    Version version;
+    std::uint64_t expiry_ms;
+    Bytes key;
+    Bytes value;
+  };
+
+  // What try_reserve() gave; hand it to begin() or unreserve(), exactly once.
+  struct Reservation {
+    std::uint32_t words = 0;
+  };
+  // What begin() gave; hand it to finish(), exactly once and soon: the applier waits for it.
+  struct Ticket {
+    std::uint64_t sequence = 0;
+    std::uint32_t words = 0;
+  };
+
+  // A log whose entries go to disk. `capacity_bytes` is rounded up to a power of two and is at
+  // least four entries of the largest size.
+  static Result<std::unique_ptr<CommitLog>> create(std::size_t capacity_bytes);
+  // A log that only numbers commits: for a server without a data directory. Nothing is consumed.
+  static std::unique_ptr<CommitLog> create_volatile();
+  ~CommitLog();
+
+  // Room for one write of this size. kBusy: the queue is full, try again a little later. kIo: the
+  // disk has failed, no write is taken until it is well.
+  Result<Reservation> try_reserve(std::size_t key_length, std::size_t value_length);
+  void unreserve(Reservation reservation);
+  // Assigns the commit sequence. Under the key's pair lock.
+  Ticket begin(Reservation reservation);
+  // Fills the entry in. Under the same lock.
+  void finish(Ticket ticket, Kind kind, Version version, std::uint64_t expiry_ms, Bytes key,
+              Bytes value);
+
+  // The applier: the next finished entry in order, or nothing yet. advance() frees everything up
+  // to and with the last entry returned by consume().
+  bool consume(Entry* entry);
+  void advance();
+  // Sleeps until consume() may return something, interrupt() was called, or `ms` have passed.
+  void wait_for_entries(int ms);
+  void interrupt();
+
+  // The highest sequence begun. Everything acknowledged so far is at or below it.
+  std::uint64_t last_begun() const;
+  // Set by the applier, monotonic: every write at or below it is in the write-ahead log (handed to
+  // the operating system) / synced to the disk.
+  std::uint64_t wal_mark() const;
+  std::uint64_t sync_mark() const;
+  void set_wal_mark(std::uint64_t sequence);
+  void set_sync_mark(std::uint64_t sequence);
+  // Disk trouble: writes are refused with kIo while set.
+  void set_failed(bool failed);
+  bool failed() const;
+
+  bool is_volatile() const;
+  std::uint64_t bytes_queued() const;
+  std::uint64_t capacity_bytes() const;
+
+ private:
+  CommitLog() = default;
+  struct Ring;
+  std::unique_ptr<Ring> ring_;
+};
+
+}  // namespace rkv::server
