@@ -4,7 +4,15 @@
 // A byte ring that many threads append to and one thread (the applier) consumes in commit order.
 // An entry's commit sequence is its position in the ring counted in 8-byte words since the log was
 // made, plus one: taking a sequence and taking a place in the queue are one atomic step, so the
-// order in which the disk sees writes is the commit order, whole and without gaps.
+// order in which the disk sees writes is the commit order, whole and without gaps. (Sequences
+// themselves are not consecutive: an entry of n words takes n of them. 48 bits of sequence are
+// 2 PiB of writes per server start.)
+//
+//   RKV_ASSIGN_OR_RETURN(const auto room, log.try_reserve(key.size(), value.size()));
+//   // lock the key's pair, prepare the record ...
+//   const auto ticket = log.begin(room);
+//   // ... publish it under Version::of(boot, ticket.sequence) ...
+//   log.finish(ticket, CommitLog::Kind::kPut, version, expiry_ms, key, value);
 //
 // Invariants:
 //  C1  Room is reserved before anything is published: begin() never waits and never fails.
@@ -13,9 +21,12 @@
 //  C3  Reserved and unconsumed bytes never exceed the capacity.
 //  C4  Per key, sequences follow the order of publication (the caller holds the key's pair lock
 //      from begin() to finish()).
+//  C5  Marks are upper bounds between entries: a mark m means that every entry whose sequence is
+//      at or below m is applied. last_begun() and consumed() are such bounds too, so all four can
+//      be compared with each other and with any sequence.
 //
-// Thread safety: try_reserve, unreserve, begin, finish, watermarks: any thread. consume, advance:
-// the applier only.
+// Thread safety: try_reserve, unreserve, begin, finish, interrupt, the marks: any thread. consume,
+// advance, consumed, wait_for_entries, nap: the applier only.
 #pragma once
 
 #include <atomic>
@@ -33,10 +44,10 @@ class CommitLog {
   enum class Kind : std::uint8_t { kPut = 1, kRemove = 2, kNothing = 3 };
 
   struct Entry {  // as the applier sees it; spans point into the ring until advance()
-    std::uint64_t sequence;
-    Kind kind;
+    std::uint64_t sequence = 0;
+    Kind kind = Kind::kNothing;
     Version version;
-    std::uint64_t expiry_ms;
+    std::uint64_t expiry_ms = 0;
     Bytes key;
     Bytes value;
   };
@@ -51,20 +62,29 @@ class CommitLog {
     std::uint32_t words = 0;
   };
 
+  static constexpr std::size_t kMinCapacityBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxCapacityBytes = std::size_t{1} << 36;  // 64 GiB
+
   // A log whose entries go to disk. `capacity_bytes` is rounded up to a power of two and is at
-  // least four entries of the largest size.
+  // least kMinCapacityBytes, which is more than four entries of the largest size. An eighth of it
+  // is used on top for the ready stamps. kInvalidArgument above kMaxCapacityBytes; kOutOfMemory
+  // when the system has not that much: all of it is taken now, so that nothing can fail later.
   static Result<std::unique_ptr<CommitLog>> create(std::size_t capacity_bytes);
-  // A log that only numbers commits: for a server without a data directory. Nothing is consumed.
+  // A log that only numbers commits: for a server without a data directory. Nothing is consumed,
+  // no room is counted, the marks stay 0.
   static std::unique_ptr<CommitLog> create_volatile();
   ~CommitLog();
+  CommitLog(const CommitLog&) = delete;
+  CommitLog& operator=(const CommitLog&) = delete;
 
   // Room for one write of this size. kBusy: the queue is full, try again a little later. kIo: the
-  // disk has failed, no write is taken until it is well.
+  // disk has failed, no write is taken until it is well. Lengths are within the limits.
   Result<Reservation> try_reserve(std::size_t key_length, std::size_t value_length);
   void unreserve(Reservation reservation);
   // Assigns the commit sequence. Under the key's pair lock.
   Ticket begin(Reservation reservation);
-  // Fills the entry in. Under the same lock.
+  // Fills the entry in; key and value are copied and may be shorter than what was reserved. Under
+  // the same lock.
   void finish(Ticket ticket, Kind kind, Version version, std::uint64_t expiry_ms, Bytes key,
               Bytes value);
 
@@ -72,11 +92,16 @@ class CommitLog {
   // to and with the last entry returned by consume().
   bool consume(Entry* entry);
   void advance();
+  // Everything at or below it has been returned by consume(): what the applier makes a mark.
+  std::uint64_t consumed() const;
   // Sleeps until consume() may return something, interrupt() was called, or `ms` have passed.
   void wait_for_entries(int ms);
+  // Sleeps until interrupt() was called or `us` have passed; entries do not end it, so that
+  // writers pay for no wake-up meanwhile.
+  void nap(int us);
   void interrupt();
 
-  // The highest sequence begun. Everything acknowledged so far is at or below it.
+  // No write begun so far has a sequence above it: everything acknowledged is at or below it.
   std::uint64_t last_begun() const;
   // Set by the applier, monotonic: every write at or below it is in the write-ahead log (handed to
   // the operating system) / synced to the disk.
@@ -89,12 +114,12 @@ class CommitLog {
   bool failed() const;
 
   bool is_volatile() const;
-  std::uint64_t bytes_queued() const;
+  std::uint64_t bytes_queued() const;  // reserved or not yet freed by advance()
   std::uint64_t capacity_bytes() const;
 
  private:
-  CommitLog() = default;
   struct Ring;
+  explicit CommitLog(std::unique_ptr<Ring> ring);
   std::unique_ptr<Ring> ring_;
 };
 

@@ -1,0 +1,329 @@
+#include "server/persistence/commit_log.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+namespace {
+
+// Entries start on a cache line: neighbours written by two threads do not share one, and one ready
+// stamp per line is enough.
+constexpr std::uint64_t kLineWords = 8;
+constexpr std::size_t kLineBytes = kLineWords * 8;
+
+// Entry: version 8 | expiry 8 | shape 8 | key | value, padded to a line.
+// shape: kind 4 bits | key length 12 | value length 20 | lines 20.
+constexpr std::size_t kEntryHeaderBytes = 24;
+static_assert(kMaxKeyBytes < (1U << 12) && kMaxValueBytes < (1U << 20));
+
+constexpr std::size_t entry_bytes(std::size_t key_length, std::size_t value_length) {
+  return round_up(kEntryHeaderBytes + key_length + value_length, kLineBytes);
+}
+static_assert(CommitLog::kMinCapacityBytes >= 4 * entry_bytes(kMaxKeyBytes, kMaxValueBytes));
+static_assert(std::has_single_bit(CommitLog::kMinCapacityBytes));
+
+std::uint64_t encode_shape(CommitLog::Kind kind, std::size_t key_length, std::size_t value_length,
+                           std::uint64_t lines) {
+  return static_cast<std::uint64_t>(kind) | (std::uint64_t{key_length} << 4) |
+         (std::uint64_t{value_length} << 16) | (lines << 36);
+}
+
+// What the applier is doing; a futex word.
+enum Applier : std::uint32_t { kAwake = 0, kAwaitsEntries = 1, kNaps = 2 };
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::int64_t us) {
+  const timespec timeout{.tv_sec = us / 1'000'000, .tv_nsec = us % 1'000'000 * 1000};
+  // Any return is a wake-up: the callers look again at what they wait for.
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &timeout, nullptr, 0);
+}
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
+
+// The same pages twice, one after the other: an entry that passes the end of the ring is still one
+// span of addresses.
+class DoubleMapping {
+ public:
+  DoubleMapping() = default;  // nothing
+  static Result<DoubleMapping> create(std::size_t bytes);
+  DoubleMapping(DoubleMapping&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  DoubleMapping(const DoubleMapping&) = delete;
+  DoubleMapping& operator=(const DoubleMapping&) = delete;
+  DoubleMapping& operator=(DoubleMapping&&) = delete;
+  ~DoubleMapping() {
+    if (data_ != nullptr) munmap(data_, 2 * bytes_);
+  }
+  std::byte* data() const { return data_; }
+
+ private:
+  DoubleMapping(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+Result<DoubleMapping> DoubleMapping::create(std::size_t bytes) {
+  static constexpr const char* kAdvice = "no memory for the commit log: lower --queue";
+  const int fd = memfd_create("rkv-commit-log", MFD_CLOEXEC);
+  if (fd < 0) return fail_call(Code::kOutOfMemory, "memfd_create", errno, kAdvice);
+  // Takes the pages now: a page that cannot be had later would be a SIGBUS in the middle of a put.
+  const int allocated = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  if (allocated != 0) {
+    close(fd);
+    return fail_call(Code::kOutOfMemory, "posix_fallocate", allocated, kAdvice);
+  }
+  void* const base =
+      mmap(nullptr, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  int failure = base == MAP_FAILED ? errno : 0;
+  auto* const data = static_cast<std::byte*>(base);
+  for (int half = 0; half < 2 && failure == 0; ++half) {
+    void* const at = data + static_cast<std::size_t>(half) * bytes;
+    if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+      failure = errno;
+      munmap(base, 2 * bytes);
+    }
+  }
+  close(fd);
+  if (failure != 0) return fail_call(Code::kOutOfMemory, "mmap", failure, kAdvice);
+  return DoubleMapping(data, bytes);
+}
+
+}  // namespace
+
+// Ready stamps stand beside the ring, one word per line of it: an entry that starts at position p
+// is ready when the stamp of line p carries p + 1. Only finish() writes stamps, so a stale one is
+// the sequence of an entry of an earlier lap, and that is smaller by a multiple of the capacity; a
+// line where no entry has started yet carries 0, and no sequence is 0. A stamp can therefore never
+// look ready too early, and nothing is ever cleared. (Within the ring this would not hold: where a
+// stamp belongs in this lap, the last one may have left bytes of a value, and a client could choose
+// them to be the sequence expected there.)
+struct CommitLog::Ring {
+  Ring() = default;  // volatile
+  Ring(DoubleMapping mapping, std::size_t bytes)
+      : memory(std::move(mapping)),
+        stamps(std::make_unique<std::atomic<std::uint64_t>[]>(bytes / kLineBytes)),
+        capacity_words(bytes / 8) {}
+
+  std::byte* at(std::uint64_t position) const {
+    return memory.data() + (position & (capacity_words - 1)) * 8;
+  }
+  std::atomic<std::uint64_t>& stamp(std::uint64_t position) const {
+    return stamps[(position & (capacity_words - 1)) / kLineWords];
+  }
+  bool ready(std::memory_order order) const { return stamp(next).load(order) == next + 1; }
+
+  DoubleMapping memory;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> stamps;
+  std::uint64_t capacity_words = 0;  // 0: volatile
+
+  // Written by every append, each on a line of its own.
+  alignas(64) std::atomic<std::uint64_t> used_words{0};  // reserved, or begun and not yet freed
+  alignas(64) std::atomic<std::uint64_t> head{0};        // position of the next entry
+
+  // The applier's own.
+  alignas(64) std::uint64_t next = 0;  // position of the next entry to consume
+  std::uint64_t freed = 0;             // everything before it has been given back
+
+  // Read by appends, written seldom.
+  alignas(64) std::atomic<std::uint32_t> applier{kAwake};
+  std::atomic<bool> interrupted{false};
+  std::atomic<bool> failed{false};
+  alignas(64) std::atomic<std::uint64_t> wal_mark{0};
+  std::atomic<std::uint64_t> sync_mark{0};
+};
+
+CommitLog::CommitLog(std::unique_ptr<Ring> ring) : ring_(std::move(ring)) {}
+CommitLog::~CommitLog() = default;
+
+Result<std::unique_ptr<CommitLog>> CommitLog::create(std::size_t capacity_bytes) {
+  if (capacity_bytes > kMaxCapacityBytes) {
+    return fail(Code::kInvalidArgument, "the commit log cannot be larger than 64 GiB");
+  }
+  const std::size_t bytes = std::bit_ceil(std::max(capacity_bytes, kMinCapacityBytes));
+  RKV_ASSIGN_OR_RETURN(DoubleMapping memory, DoubleMapping::create(bytes));
+  return std::unique_ptr<CommitLog>(
+      new CommitLog(std::make_unique<Ring>(std::move(memory), bytes)));
+}
+
+std::unique_ptr<CommitLog> CommitLog::create_volatile() {
+  return std::unique_ptr<CommitLog>(new CommitLog(std::make_unique<Ring>()));
+}
+
+Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
+                                                      std::size_t value_length) {
+  RKV_CHECK(key_length <= kMaxKeyBytes && value_length <= kMaxValueBytes, "entry above the limits");
+  const Reservation reservation{
+      .words = static_cast<std::uint32_t>(entry_bytes(key_length, value_length) / 8)};
+  Ring& ring = *ring_;
+  if (ring.capacity_words == 0) return reservation;
+  if (ring.failed.load(std::memory_order_relaxed)) [[unlikely]] {
+    return fail(Code::kIo, "the server's disk has failed: no write is taken until it is well");
+  }
+  std::uint64_t used = ring.used_words.load(std::memory_order_relaxed);
+  do {
+    if (used + reservation.words > ring.capacity_words) [[unlikely]] {
+      return fail(Code::kBusy, "the server's disk cannot keep up: try again a little later");
+    }
+    // Acquire: see begin().
+  } while (!ring.used_words.compare_exchange_weak(
+      used, used + reservation.words, std::memory_order_acq_rel, std::memory_order_relaxed));
+  return reservation;
+}
+
+void CommitLog::unreserve(Reservation reservation) {
+  Ring& ring = *ring_;
+  if (ring.capacity_words == 0) return;
+  const std::uint64_t before =
+      ring.used_words.fetch_sub(reservation.words, std::memory_order_acq_rel);
+  RKV_CHECK(before >= reservation.words, "more room given back than was taken");
+}
+
+// Why the place taken here is free, and why the applier's last look at it happened before:
+// Let the new entry end at position e, and let R be the last (in the modification order of
+// used_words) of the reservations of all entries up to and with this one. What had been reserved by
+// R is at least e, so by C3 what advance() had freed by then is at least e - capacity: the place is
+// free. R acquired those advances, because every modification of used_words is a read-modify-write
+// and so continues their release sequence; and R happened before this call, because its owner went
+// through the fetch_add below, earlier or now, and acq_rel chains them.
+CommitLog::Ticket CommitLog::begin(Reservation reservation) {
+  const std::uint64_t position =
+      ring_->head.fetch_add(reservation.words, std::memory_order_acq_rel);
+  return {.sequence = position + 1, .words = reservation.words};
+}
+
+void CommitLog::finish(Ticket ticket, Kind kind, Version version, std::uint64_t expiry_ms,
+                       Bytes key, Bytes value) {
+  Ring& ring = *ring_;
+  if (ring.capacity_words == 0) return;
+  RKV_CHECK(entry_bytes(key.size(), value.size()) <= std::size_t{ticket.words} * 8,
+            "entry larger than its reservation");
+  const std::uint64_t position = ticket.sequence - 1;
+  std::byte* const entry = ring.at(position);
+  store_le(entry, version.bits);
+  store_le(entry + 8, expiry_ms);
+  store_le(entry + 16, encode_shape(kind, key.size(), value.size(), ticket.words / kLineWords));
+  std::byte* const body = entry + kEntryHeaderBytes;
+  if (!key.empty()) std::memcpy(body, key.data(), key.size());
+  if (!value.empty()) std::memcpy(body + key.size(), value.data(), value.size());
+  // seq_cst, with the load after it and the mirror image in wait_for_entries(): either the applier
+  // sees this stamp before it sleeps, or this thread sees that it sleeps. (It is a release store
+  // for the bytes above as well.)
+  ring.stamp(position).store(ticket.sequence, std::memory_order_seq_cst);
+  if (ring.applier.load(std::memory_order_seq_cst) == kAwaitsEntries) [[unlikely]] {
+    // Of several writers one pays for the system call.
+    std::uint32_t expected = kAwaitsEntries;
+    if (ring.applier.compare_exchange_strong(expected, kAwake)) futex_wake(ring.applier);
+  }
+}
+
+bool CommitLog::consume(Entry* entry) {
+  Ring& ring = *ring_;
+  if (ring.capacity_words == 0 || !ring.ready(std::memory_order_acquire)) return false;
+  const std::byte* const at = ring.at(ring.next);
+  const auto shape = load_le<std::uint64_t>(at + 16);
+  const std::size_t key_length = (shape >> 4) & 0xFFFU;
+  const std::size_t value_length = (shape >> 16) & 0xFFFFFU;
+  *entry = Entry{.sequence = ring.next + 1,
+                 .kind = static_cast<Kind>(shape & 0xFU),
+                 .version = {load_le<std::uint64_t>(at)},
+                 .expiry_ms = load_le<std::uint64_t>(at + 8),
+                 .key = {at + kEntryHeaderBytes, key_length},
+                 .value = {at + kEntryHeaderBytes + key_length, value_length}};
+  ring.next += (shape >> 36) * kLineWords;
+  return true;
+}
+
+void CommitLog::advance() {
+  Ring& ring = *ring_;
+  const std::uint64_t words = ring.next - ring.freed;
+  if (words == 0) return;
+  ring.freed = ring.next;
+  // Release: our reads of these entries come before any writer's use of the room.
+  ring.used_words.fetch_sub(words, std::memory_order_acq_rel);
+}
+
+std::uint64_t CommitLog::consumed() const {
+  return ring_->next;
+}
+
+void CommitLog::wait_for_entries(int ms) {
+  Ring& ring = *ring_;
+  const bool counts = ring.capacity_words != 0;
+  ring.applier.store(kAwaitsEntries, std::memory_order_seq_cst);
+  const bool ready = counts && ring.ready(std::memory_order_seq_cst);
+  if (!ready && !ring.interrupted.load(std::memory_order_seq_cst)) {
+    futex_wait(ring.applier, kAwaitsEntries, std::int64_t{ms} * 1000);
+  }
+  ring.applier.store(kAwake, std::memory_order_relaxed);
+  ring.interrupted.exchange(false, std::memory_order_acquire);
+}
+
+void CommitLog::nap(int us) {
+  Ring& ring = *ring_;
+  ring.applier.store(kNaps, std::memory_order_seq_cst);
+  if (!ring.interrupted.load(std::memory_order_seq_cst)) futex_wait(ring.applier, kNaps, us);
+  ring.applier.store(kAwake, std::memory_order_relaxed);
+  ring.interrupted.exchange(false, std::memory_order_acquire);
+}
+
+void CommitLog::interrupt() {
+  Ring& ring = *ring_;
+  ring.interrupted.store(true, std::memory_order_seq_cst);
+  if (ring.applier.exchange(kAwake, std::memory_order_seq_cst) != kAwake) futex_wake(ring.applier);
+}
+
+std::uint64_t CommitLog::last_begun() const {
+  return ring_->head.load(std::memory_order_acquire);
+}
+
+std::uint64_t CommitLog::wal_mark() const {
+  return ring_->wal_mark.load(std::memory_order_acquire);
+}
+
+std::uint64_t CommitLog::sync_mark() const {
+  return ring_->sync_mark.load(std::memory_order_acquire);
+}
+
+// Only the applier stores the marks, so looking before the store is enough to keep them monotonic.
+void CommitLog::set_wal_mark(std::uint64_t sequence) {
+  if (sequence > wal_mark()) ring_->wal_mark.store(sequence, std::memory_order_release);
+}
+
+void CommitLog::set_sync_mark(std::uint64_t sequence) {
+  if (sequence > sync_mark()) ring_->sync_mark.store(sequence, std::memory_order_release);
+}
+
+void CommitLog::set_failed(bool failed) {
+  ring_->failed.store(failed, std::memory_order_release);
+}
+
+bool CommitLog::failed() const {
+  return ring_->failed.load(std::memory_order_acquire);
+}
+
+bool CommitLog::is_volatile() const {
+  return ring_->capacity_words == 0;
+}
+
+std::uint64_t CommitLog::bytes_queued() const {
+  return ring_->used_words.load(std::memory_order_relaxed) * 8;
+}
+
+std::uint64_t CommitLog::capacity_bytes() const {
+  return ring_->capacity_words * 8;
+}
+
+}  // namespace rkv::server
