@@ -177,10 +177,10 @@ inline constexpr std::size_t kMaxRecordBytes =
 static_assert(kMaxKeyBytes < (1U << 11));
 
 struct RecordFields {
-  Version version;
+  Version version{};
   std::uint64_t expiry_ms = 0;  // Unix milliseconds; 0 = never
-  Bytes key;
-  Bytes value;
+  Bytes key{};
+  Bytes value{};
 };
 
 // Writes the record with its checksum word into private memory; `out` holds at least
@@ -189,7 +189,7 @@ std::size_t encode_record(MutableBytes out, const RecordFields& fields, RecordSt
                           std::uint64_t epoch, Location location);
 
 struct RecordView {
-  RecordFields fields;  // spans point into the bytes decoded
+  RecordFields fields{};  // spans point into the bytes decoded
   RecordState state = RecordState::kLive;
 };
 // Proves a private copy of a record: lengths checked against the bytes first, then the checksum

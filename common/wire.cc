@@ -195,9 +195,7 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
   Request request{.opcode = static_cast<Opcode>(load_le<std::uint8_t>(bytes.data())),
                   .sequence = load_le<std::uint64_t>(bytes.data() + 8),
                   .expiry_ms = load_le<std::uint64_t>(bytes.data() + 24),
-                  .timeout_ms = load_le<std::uint32_t>(bytes.data() + 32),
-                  .key = {},
-                  .value = {}};
+                  .timeout_ms = load_le<std::uint32_t>(bytes.data() + 32)};
   *sequence = request.sequence;
   RKV_RETURN_IF_ERROR(check_request(request, bytes.first(kRequestHeaderBytes), bytes.size()));
   const std::size_t key = load_le<std::uint16_t>(bytes.data() + 2);

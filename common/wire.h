@@ -32,7 +32,7 @@ struct ConnectRequest {
   std::uint16_t credits_wanted = 0;     // requests in flight the client would like
   std::uint64_t session_to_resume = 0;  // 0 = a new session
   std::uint64_t client_nonce = 0;
-  std::string_view name;  // at most 24 bytes, for the server's log; not trusted
+  std::string_view name{};  // at most 24 bytes, for the server's log; not trusted
 };
 struct RemoteWindow {  // a region of the server; length 0 = not granted
   std::uint64_t address = 0;
@@ -44,13 +44,13 @@ struct ConnectAccept {
   std::uint64_t session = 0;            // issued by the server
   std::uint16_t credits = 0;            // requests this client may have in flight, >= 1
   std::uint32_t max_message_bytes = 0;  // longest message either side may send
-  RemoteWindow root;
-  RemoteWindow hints;
-  RemoteWindow counters;
+  RemoteWindow root{};
+  RemoteWindow hints{};
+  RemoteWindow counters{};
 };
 struct ConnectReject {
   Code code = Code::kInternal;
-  std::string_view text;  // one sentence for a person; cut to what fits
+  std::string_view text{};  // one sentence for a person; cut to what fits
 };
 
 // `out` holds at least the kConnect...Bytes named above. Returns the bytes written.
@@ -85,8 +85,8 @@ struct Request {
   std::uint64_t sequence = 0;    // chosen by the client, rises by one per request of a session
   std::uint64_t expiry_ms = 0;   // kPut: Unix milliseconds, 0 = never
   std::uint32_t timeout_ms = 0;  // how long the client will wait; 0 = not said
-  Bytes key;
-  Bytes value;
+  Bytes key{};
+  Bytes value{};
 };
 struct Response {
   static constexpr std::uint8_t kInNeighbour = 1;  // flag: the slot is in the overflow neighbour
@@ -95,10 +95,10 @@ struct Response {
   std::uint8_t code = 0;  // 0 = done, else a Code
   std::uint8_t flags = 0;
   std::uint64_t sequence = 0;
-  Version version;
-  Slot slot;  // kPut: where the record is now
+  Version version{};
+  Slot slot{};  // kPut: where the record is now
   std::uint32_t retry_after_ms = 0;
-  Bytes value;  // kGet, kStats; with a Code: a sentence for a person, may be empty
+  Bytes value{};  // kGet, kStats; with a Code: a sentence for a person, may be empty
 };
 
 // `out` holds at least header + key + value bytes (at most kMaxMessageBytes). Returns the bytes

@@ -108,7 +108,7 @@ struct Completion {
   std::uint8_t provider_status = 0;  // ibv_wc_status, for a log line
   Connection* connection = nullptr;
   std::uint64_t context = 0;         // of the Operation; 0 for kReceive and kDisconnected
-  Bytes message;                     // kReceive
+  Bytes message{};                   // kReceive
   std::uint32_t receive_buffer = 0;  // kReceive: what release() wants
 };
 const char* to_string(Completion::Status status);

@@ -1,0 +1,154 @@
+// The worked examples of common/LAYOUT.md and common/WIRE.md, byte for byte: the pages are read
+// and compared with what the code makes, so that neither can change alone.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "common/layout.h"
+#include "common/wire.h"
+
+namespace rkv {
+namespace {
+
+constexpr std::uint64_t kEpoch = 0x1122334455667788U;
+constexpr std::uint64_t kHashSeed = 0x0102030405060708U;
+
+// "0000  52 4b ..." lines, 16 bytes each.
+std::string hex_dump(Bytes bytes) {
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (i % 16 == 0) out += fmt::format("{}{:04x} ", i == 0 ? "" : "\n", i);
+    out += fmt::format(" {:02x}", static_cast<unsigned>(bytes[i]));
+  }
+  return out + "\n";
+}
+
+// Blocks of a page fenced by ```example NAME ... ```.
+std::map<std::string, std::string> examples_in(const std::string& page) {
+  std::ifstream file(page);
+  EXPECT_TRUE(file) << page << ": run from the repository's root";
+  std::map<std::string, std::string> found;
+  std::string line;
+  std::string name;
+  while (std::getline(file, line)) {
+    if (line.starts_with("```example ")) {
+      name = line.substr(11);
+    } else if (line == "```") {
+      name.clear();
+    } else if (!name.empty()) {
+      found[name] += line + "\n";
+    }
+  }
+  return found;
+}
+
+class Golden : public testing::Test {
+ protected:
+  void expect(const std::string& name, Bytes bytes) {
+    EXPECT_EQ(examples_[name], hex_dump(bytes)) << "example " << name << " should read:\n"
+                                                << hex_dump(bytes);
+  }
+  std::map<std::string, std::string> examples_;
+};
+
+class LayoutPage : public Golden {
+ protected:
+  LayoutPage() { examples_ = examples_in("common/LAYOUT.md"); }
+};
+class WirePage : public Golden {
+ protected:
+  WirePage() { examples_ = examples_in("common/WIRE.md"); }
+};
+
+TEST_F(LayoutPage, Record) {
+  std::vector<std::byte> bytes(64);
+  encode_record(
+      bytes,
+      {.version = Version::of(1, 42), .key = as_bytes("apple"), .value = as_bytes("a round fruit")},
+      RecordState::kLive, kEpoch, Location::of(2, 3));
+  expect("record", bytes);
+}
+
+TEST_F(LayoutPage, Group) {
+  const KeyHash hash(as_bytes("apple"), kHashSeed);
+  EXPECT_EQ(examples_["hash"], fmt::format("{:016x}\n", hash.bits()));
+  Group group;
+  group.header = GroupHeader{.change = 1, .depth = 1, .prefix = hash.prefix() >> 26 << 26}.encode();
+  group.slots[0] = Slot::of(hash.fingerprint(), 2, Location::of(2, 3)).bits;
+  group.checksum = group_checksum(group, kEpoch, {.extent = 1, .number = 5});
+  expect("group", std::as_bytes(std::span(&group, 1)).first(32));
+}
+
+TEST_F(LayoutPage, DirectoryEntry) {
+  std::vector<std::byte> bytes(8);
+  store_le(bytes.data(), DirectoryEntry{.extent = 1, .segment = 2, .depth = 1}.encode(kEpoch));
+  expect("directory", bytes);
+}
+
+TEST_F(LayoutPage, RootLines) {
+  IdentityLine identity{.extent_count = 3, .epoch = kEpoch};
+  seal_line(identity, kEpoch, kIdentityOffset);
+  expect("identity", std::as_bytes(std::span(&identity, 1)));
+  DirectoryLine directory{.generation = 1,
+                          .address = 0x7F0000001000,
+                          .remote_key = 0x1A2B,
+                          .global_depth = 1,
+                          .groups_per_segment = 64,
+                          .hash_seed = kHashSeed};
+  seal_line(directory, kEpoch, kDirectoryLineOffset);
+  expect("directory-line", std::as_bytes(std::span(&directory, 1)));
+  ExtentEntry extent{.address = 0x7F0000100000,
+                     .remote_key = 0x3C4D,
+                     .units = 0x8000,
+                     .id = 2,
+                     .kind = ExtentEntry::kData};
+  seal_line(extent, kEpoch, kExtentTableOffset + 2 * kExtentEntryBytes);
+  expect("extent", std::as_bytes(std::span(&extent, 1)));
+}
+
+TEST_F(WirePage, PutRequest) {
+  std::vector<std::byte> bytes(kRequestHeaderBytes + 18);
+  encode(Request{.opcode = Opcode::kPut,
+                 .sequence = 7,
+                 .timeout_ms = 5000,
+                 .key = as_bytes("apple"),
+                 .value = as_bytes("a round fruit")},
+         bytes);
+  expect("put-request", bytes);
+}
+
+TEST_F(WirePage, PutResponse) {
+  std::vector<std::byte> bytes(kResponseHeaderBytes);
+  encode(Response{.opcode = Opcode::kPut,
+                  .sequence = 7,
+                  .version = Version::of(1, 42),
+                  .slot = Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 2,
+                                   Location::of(2, 3))},
+         bytes);
+  expect("put-response", bytes);
+}
+
+TEST_F(WirePage, ConnectionData) {
+  std::vector<std::byte> bytes(kConnectRequestBytes);
+  encode(ConnectRequest{.credits_wanted = 4, .client_nonce = 0xABCD, .name = "example"}, bytes);
+  expect("connect-request", bytes);
+  bytes.assign(kConnectAcceptBytes, {});
+  encode(ConnectAccept{.epoch = kEpoch,
+                       .session = 9,
+                       .credits = 4,
+                       .max_message_bytes = kMaxMessageBytes,
+                       .root = {.address = 0x7F0000000000, .remote_key = 0x99, .length = 0x21000}},
+         bytes);
+  expect("connect-accept", bytes);
+  bytes.assign(kConnectRejectMaxBytes, {});
+  bytes.resize(encode(ConnectReject{.code = Code::kBusy, .text = "full"}, bytes));
+  expect("connect-reject", bytes);
+}
+
+}  // namespace
+}  // namespace rkv

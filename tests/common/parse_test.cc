@@ -1,0 +1,37 @@
+#include "common/parse.h"
+
+#include <gtest/gtest.h>
+
+namespace rkv {
+namespace {
+
+TEST(ParseSize, TakesBinaryUnits) {
+  EXPECT_EQ(*parse_size("4096"), 4096U);
+  EXPECT_EQ(*parse_size("64K"), 65536U);
+  EXPECT_EQ(*parse_size("64kib"), 65536U);
+  EXPECT_EQ(*parse_size("1GiB"), 1U << 30);
+  EXPECT_EQ(*parse_size("2t"), std::uint64_t{2} << 40);
+}
+
+TEST(ParseSize, RefusesWhatIsNoSize) {
+  for (const char* bad : {"", "GiB", "-1", "1.5G", "1 G", "12x", "99999999999T", "0x10"}) {
+    EXPECT_FALSE(parse_size(bad)) << bad;
+  }
+}
+
+TEST(ParseDuration, RoundsUpToMilliseconds) {
+  EXPECT_EQ(*parse_duration_ms("250ms"), 250U);
+  EXPECT_EQ(*parse_duration_ms("5s"), 5000U);
+  EXPECT_EQ(*parse_duration_ms("2m"), 120000U);
+  EXPECT_EQ(*parse_duration_ms("1us"), 1U);
+  EXPECT_EQ(*parse_duration_ms("0s"), 0U);
+}
+
+TEST(ParseDuration, RefusesWhatIsNoDuration) {
+  for (const char* bad : {"", "5", "s", "-5s", "5h30", "99999999999999999999s", "999999999999s"}) {
+    EXPECT_FALSE(parse_duration_ms(bad)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace rkv

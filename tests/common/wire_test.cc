@@ -1,0 +1,160 @@
+#include "common/wire.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace rkv {
+namespace {
+
+std::vector<std::byte> encode_request(const Request& request) {
+  std::vector<std::byte> out(kMaxMessageBytes);
+  out.resize(encode(request, out));
+  return out;
+}
+
+RC_GTEST_PROP(Request, RoundTrips,
+              (std::string key, std::string value, std::uint64_t sequence, std::uint64_t expiry,
+               std::uint32_t timeout)) {
+  RC_PRE(!key.empty());
+  const auto bytes = encode_request({.opcode = Opcode::kPut,
+                                     .sequence = sequence,
+                                     .expiry_ms = expiry,
+                                     .timeout_ms = timeout,
+                                     .key = as_bytes(key),
+                                     .value = as_bytes(value)});
+  std::uint64_t seen = 0;
+  const auto back = decode_request(bytes, &seen);
+  RC_ASSERT(back.has_value());
+  RC_ASSERT(seen == sequence && back->sequence == sequence);
+  RC_ASSERT(back->opcode == Opcode::kPut && back->expiry_ms == expiry);
+  RC_ASSERT(back->timeout_ms == timeout);
+  RC_ASSERT(as_text(back->key) == key && as_text(back->value) == value);
+}
+
+TEST(Request, EveryLengthButTheRightOneIsRefused) {
+  const auto bytes = encode_request(
+      {.opcode = Opcode::kPut, .sequence = 9, .key = as_bytes("key"), .value = as_bytes("value")});
+  std::uint64_t sequence = 0;
+  for (std::size_t n = 0; n < bytes.size(); ++n) {
+    EXPECT_FALSE(decode_request(Bytes(bytes).first(n), &sequence)) << n;
+  }
+  auto longer = bytes;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(decode_request(longer, &sequence));
+  EXPECT_EQ(sequence, 9U);  // the header was readable: the answer can name the request
+}
+
+TEST(Request, LimitsAreEnforcedWithTheirCode) {
+  std::uint64_t sequence = 0;
+  const auto code_of = [&](Opcode opcode, std::size_t key, std::size_t value) {
+    std::vector<std::byte> bytes(kRequestHeaderBytes + key + value);
+    store_le(bytes.data(), static_cast<std::uint8_t>(opcode));
+    store_le(bytes.data() + 2, static_cast<std::uint16_t>(key));
+    store_le(bytes.data() + 4, static_cast<std::uint32_t>(value));
+    const auto result = decode_request(bytes, &sequence);
+    return result ? Code{} : result.error().code;
+  };
+  EXPECT_EQ(code_of(Opcode::kPut, kMaxKeyBytes, kMaxValueBytes), Code{});
+  EXPECT_EQ(code_of(Opcode::kPut, 0, 1), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kPut, kMaxKeyBytes + 1, 1), Code::kTooLarge);
+  EXPECT_EQ(code_of(Opcode::kPut, 1, kMaxValueBytes + 1), Code::kTooLarge);
+  EXPECT_EQ(code_of(Opcode::kGet, 1, 1), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kPing, 1, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<Opcode>(0), 0, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<Opcode>(7), 0, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<Opcode>(255), 0, 0), Code::kInvalidArgument);
+}
+
+TEST(Request, ReservedBitsMustBeZero) {
+  const auto good = encode_request({.opcode = Opcode::kPing, .sequence = 1});
+  std::uint64_t sequence = 0;
+  ASSERT_TRUE(decode_request(good, &sequence));
+  for (const std::size_t at : {1U, 16U, 23U, 36U, 39U}) {
+    auto bad = good;
+    bad[at] = std::byte{1};
+    EXPECT_FALSE(decode_request(bad, &sequence)) << at;
+  }
+}
+
+RC_GTEST_PROP(Request, RandomBytesAreDecodedOrRefusedNeverMore,
+              (const std::vector<std::uint8_t>& bytes)) {
+  std::uint64_t sequence = 0;
+  const auto request = decode_request(std::as_bytes(std::span(bytes)), &sequence);
+  if (request) {
+    RC_ASSERT(kRequestHeaderBytes + request->key.size() + request->value.size() == bytes.size());
+  }
+}
+
+RC_GTEST_PROP(Response, RoundTrips,
+              (std::string value, std::uint64_t version, std::uint64_t slot, std::uint8_t code)) {
+  std::vector<std::byte> out(kResponseHeaderBytes + value.size());
+  encode(Response{.opcode = Opcode::kGet,
+                  .code = code,
+                  .flags = Response::kInNeighbour,
+                  .sequence = 5,
+                  .version = {version},
+                  .slot = {slot},
+                  .retry_after_ms = 3,
+                  .value = as_bytes(value)},
+         out);
+  const auto back = decode_response(out);
+  RC_ASSERT(back.has_value());
+  RC_ASSERT(back->code == code && back->version.bits == version && back->slot.bits == slot);
+  RC_ASSERT(back->flags == Response::kInNeighbour && back->retry_after_ms == 3U);
+  RC_ASSERT(as_text(back->value) == value);
+  out.push_back(std::byte{0});
+  RC_ASSERT(!decode_response(out));
+}
+
+TEST(ConnectData, AcceptRoundTripsThroughPadding) {
+  std::vector<std::byte> bytes(196);
+  encode(ConnectAccept{.epoch = 1,
+                       .session = 2,
+                       .credits = 3,
+                       .max_message_bytes = 4096,
+                       .root = {.address = 4, .remote_key = 5, .length = kRootPageBytes}},
+         bytes);
+  const auto accept = decode_connect_accept(bytes);
+  ASSERT_TRUE(accept);
+  EXPECT_EQ(accept->epoch, 1U);
+  EXPECT_EQ(accept->session, 2U);
+  EXPECT_EQ(accept->credits, 3);
+  EXPECT_EQ(accept->root.remote_key, 5U);
+  EXPECT_EQ(accept->hints.length, 0U);
+}
+
+TEST(ConnectData, StrangersAndOtherVersionsAreToldApart) {
+  std::vector<std::byte> bytes(kConnectRequestBytes);
+  EXPECT_EQ(decode_connect_request(bytes).error().code, Code::kCorrupt);
+  encode(ConnectRequest{.credits_wanted = 4, .name = "a name longer than twenty-four bytes"},
+         bytes);
+  ASSERT_TRUE(decode_connect_request(bytes));
+  EXPECT_EQ(decode_connect_request(bytes)->name, "a name longer than twent");
+  bytes[4] = std::byte{99};
+  EXPECT_EQ(decode_connect_request(bytes).error().code, Code::kVersionMismatch);
+  EXPECT_EQ(decode_connect_request(Bytes(bytes).first(7)).error().code, Code::kCorrupt);
+}
+
+TEST(ConnectData, RejectCarriesASentenceCutToFit) {
+  std::vector<std::byte> bytes(kConnectRejectMaxBytes);
+  const std::string text(300, 'x');
+  const std::size_t used = encode(ConnectReject{.code = Code::kBusy, .text = text}, bytes);
+  EXPECT_EQ(used, kConnectRejectMaxBytes);
+  const auto reject = decode_connect_reject(bytes);
+  ASSERT_TRUE(reject);
+  EXPECT_EQ(reject->code, Code::kBusy);
+  EXPECT_EQ(reject->text, std::string(136, 'x'));
+}
+
+RC_GTEST_PROP(ConnectData, RandomBytesAreRefused, (const std::vector<std::uint8_t>& bytes)) {
+  const Bytes view = std::as_bytes(std::span(bytes));
+  RC_ASSERT(!decode_connect_request(view));
+  RC_ASSERT(!decode_connect_accept(view));
+  RC_ASSERT(!decode_connect_reject(view));
+}
+
+}  // namespace
+}  // namespace rkv
