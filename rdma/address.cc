@@ -1,0 +1,140 @@
+#include "rkv/rdma/address.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+namespace rkv::rdma {
+namespace {
+
+std::string join(const std::string& host, std::uint16_t port) {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
+}
+
+std::unexpected<Error> resolver_error(int code, int sys_errno) {
+  switch (code) {
+    case EAI_NONAME:
+      return fail_call(Code::kUnreachable, "getaddrinfo", 0, "no host has this name");
+    case EAI_AGAIN:
+      return fail_call(Code::kUnreachable, "getaddrinfo", 0,
+                       "the name server does not answer: try again, or use a numeric address");
+    case EAI_MEMORY:
+      return fail_call(Code::kOutOfMemory, "getaddrinfo", ENOMEM);
+    case EAI_SYSTEM:
+      return fail_call(Code::kInternal, "getaddrinfo", sys_errno);
+    default:
+      return fail_call(Code::kInvalidArgument, "getaddrinfo", 0,
+                       "the host has no IPv4 or IPv6 address");
+  }
+}
+
+const sockaddr_in& as_v4(const sockaddr_storage& storage) {
+  return reinterpret_cast<const sockaddr_in&>(storage);
+}
+const sockaddr_in6& as_v6(const sockaddr_storage& storage) {
+  return reinterpret_cast<const sockaddr_in6&>(storage);
+}
+
+}  // namespace
+
+std::string HostPort::to_string() const {
+  return join(host, port);
+}
+
+Result<HostPort> parse_host_port(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) {
+    return fail(Code::kInvalidArgument, "an address is HOST:PORT, the port is missing");
+  }
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = text.substr(colon + 1);
+  if (host.starts_with('[') != host.ends_with(']')) {
+    return fail(Code::kInvalidArgument, "an address is HOST:PORT or [IPV6]:PORT");
+  }
+  if (host.starts_with('[')) {
+    host = host.substr(1, host.size() - 2);
+    in6_addr ignored{};
+    const std::string plain(host.substr(0, host.find('%')));  // a zone such as %eth0 may follow
+    if (inet_pton(AF_INET6, plain.c_str(), &ignored) != 1) {
+      return fail(Code::kInvalidArgument, "between the brackets there is no IPv6 address");
+    }
+  } else if (host.find(':') != std::string_view::npos) {
+    return fail(Code::kInvalidArgument, "an IPv6 address needs brackets: [IPV6]:PORT");
+  }
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (port.empty() || error != std::errc{} || end != port.data() + port.size() || number > 65535) {
+    return fail(Code::kInvalidArgument, "the port is not a number from 0 to 65535");
+  }
+  return HostPort{.host = std::string(host), .port = static_cast<std::uint16_t>(number)};
+}
+
+SocketAddress SocketAddress::from(const sockaddr* address) {
+  SocketAddress out;
+  if (address->sa_family == AF_INET) std::memcpy(&out.storage_, address, sizeof(sockaddr_in));
+  if (address->sa_family == AF_INET6) std::memcpy(&out.storage_, address, sizeof(sockaddr_in6));
+  return out;
+}
+
+bool SocketAddress::is_wildcard() const {
+  if (storage_.ss_family == AF_INET) return as_v4(storage_).sin_addr.s_addr == INADDR_ANY;
+  if (storage_.ss_family == AF_INET6) return IN6_IS_ADDR_UNSPECIFIED(&as_v6(storage_).sin6_addr);
+  return false;
+}
+
+std::uint16_t SocketAddress::port() const {
+  if (storage_.ss_family == AF_INET) return ntohs(as_v4(storage_).sin_port);
+  if (storage_.ss_family == AF_INET6) return ntohs(as_v6(storage_).sin6_port);
+  return 0;
+}
+
+void SocketAddress::set_port(std::uint16_t port) {
+  // Both families keep the port at the same place, right after the family.
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  reinterpret_cast<sockaddr_in&>(storage_).sin_port = htons(port);
+}
+
+std::string SocketAddress::host() const {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (storage_.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &as_v4(storage_).sin_addr, text, sizeof text);
+  } else if (storage_.ss_family == AF_INET6) {
+    inet_ntop(AF_INET6, &as_v6(storage_).sin6_addr, text, sizeof text);
+  }
+  return text;
+}
+
+std::string SocketAddress::to_string() const {
+  return join(host(), port());
+}
+
+socklen_t SocketAddress::length() const {
+  return storage_.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+Result<std::vector<SocketAddress>> resolve(const HostPort& where) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (where.host.empty() ? AI_PASSIVE : 0);
+  addrinfo* found = nullptr;
+  const std::string port = std::to_string(where.port);
+  const int code =
+      getaddrinfo(where.host.empty() ? nullptr : where.host.c_str(), port.c_str(), &hints, &found);
+  if (code != 0) return resolver_error(code, errno);
+  std::vector<SocketAddress> out;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    const SocketAddress address = SocketAddress::from(entry->ai_addr);
+    if (!address.empty()) out.push_back(address);
+  }
+  freeaddrinfo(found);
+  if (out.empty()) return resolver_error(EAI_ADDRFAMILY, 0);
+  return out;
+}
+
+}  // namespace rkv::rdma

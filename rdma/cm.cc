@@ -1,0 +1,333 @@
+#include "rkv/rdma/cm.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma {
+namespace detail {
+
+struct EventChannelState {
+  rdma_event_channel* channel;
+
+  explicit EventChannelState(rdma_event_channel* raw) : channel(raw) {}
+  EventChannelState(const EventChannelState&) = delete;
+  EventChannelState& operator=(const EventChannelState&) = delete;
+  ~EventChannelState() { rdma_destroy_event_channel(channel); }
+};
+
+// rdma_cm_id::context points here, so that an event finds its id. Reading it is safe while the
+// event is not acknowledged: rdma_destroy_id, called by the destructor, waits for that.
+struct CmIdState : std::enable_shared_from_this<CmIdState> {
+  std::shared_ptr<EventChannelState> channel;
+  rdma_cm_id* id = nullptr;
+  std::weak_ptr<void> owner;
+
+  explicit CmIdState(std::shared_ptr<EventChannelState> from) : channel(std::move(from)) {}
+  CmIdState(const CmIdState&) = delete;
+  CmIdState& operator=(const CmIdState&) = delete;
+  ~CmIdState() {
+    if (id != nullptr) report_teardown(from_minus_one("rdma_destroy_id", rdma_destroy_id(id)));
+  }
+};
+
+}  // namespace detail
+
+namespace {
+
+bool carries_connection(rdma_cm_event_type type) {
+  return type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_CONNECT_RESPONSE ||
+         type == RDMA_CM_EVENT_ESTABLISHED || type == RDMA_CM_EVENT_REJECTED;
+}
+
+// Reject reasons of the InfiniBand specification, table 12.6.7.2, that a person meets.
+constexpr int kRejectInvalidServiceId = 8;
+constexpr int kRejectConsumerDefined = 28;
+
+Error rejected(int status) {
+  Error error{.code = Code::kRejected, .call = "rdma_connect"};
+  if (status == kRejectInvalidServiceId) {
+    error.code = Code::kUnreachable;
+    error.sys_errno = ECONNREFUSED;
+    error.text = "nobody listens on this address and port";
+  } else if (status == kRejectConsumerDefined) {
+    error.text = "the peer rejected the connection";
+  } else {
+    error.text = "the peer's connection manager rejected the connection";
+  }
+  return error;
+}
+
+}  // namespace
+
+PrivateData::PrivateData(Bytes bytes) {
+  length_ = static_cast<std::uint8_t>(std::min(bytes.size(), data_.size()));
+  std::ranges::copy(bytes.first(length_), data_.begin());
+}
+
+Result<EventChannel> EventChannel::create() {
+  errno = 0;
+  RKV_ASSIGN_OR_RETURN(rdma_event_channel * raw,
+                       from_null("rdma_create_event_channel", rdma_create_event_channel()));
+  auto state = std::make_shared<detail::EventChannelState>(raw);
+  const int flags = fcntl(raw->fd, F_GETFL);
+  RKV_RETURN_IF_ERROR(from_minus_one("fcntl", flags));
+  RKV_RETURN_IF_ERROR(from_minus_one("fcntl", fcntl(raw->fd, F_SETFL, flags | O_NONBLOCK)));
+  RKV_RETURN_IF_ERROR(from_minus_one("fcntl", fcntl(raw->fd, F_SETFD, FD_CLOEXEC)));
+  return EventChannel(std::move(state));
+}
+
+int EventChannel::fd() const {
+  return state_->channel->fd;
+}
+rdma_event_channel* EventChannel::raw() const {
+  return state_->channel;
+}
+
+Result<std::optional<CmEvent>> EventChannel::next() {
+  rdma_cm_event* raw = nullptr;
+  while (rdma_get_cm_event(state_->channel, &raw) != 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<CmEvent>{};
+    if (errno != EINTR) return verb_error("rdma_get_cm_event", errno);
+  }
+  return std::optional<CmEvent>(CmEvent(raw, state_));
+}
+
+Result<CmEvent> EventChannel::wait(const Deadline& deadline) {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, next());
+    if (event) return std::move(*event);
+    RKV_ASSIGN_OR_RETURN(const bool readable, wait_readable(fd(), deadline));
+    if (!readable) {
+      return fail_call(Code::kTimeout, "rdma_get_cm_event", 0,
+                       "the peer did not answer before the deadline");
+    }
+  }
+}
+
+CmEvent::CmEvent(rdma_cm_event* raw, std::shared_ptr<detail::EventChannelState> channel)
+    : raw_(raw), channel_(std::move(channel)) {
+  if (raw->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+    // librdmacm made the id; it copied the listener's context into it.
+    id_ = std::make_shared<detail::CmIdState>(channel_);
+    id_->id = raw->id;
+    id_->id->context = id_.get();
+  } else if (raw->id->context != nullptr) {
+    id_ = static_cast<detail::CmIdState*>(raw->id->context)->weak_from_this().lock();
+  }
+}
+
+CmEvent::CmEvent(CmEvent&& other) noexcept
+    : raw_(std::exchange(other.raw_, nullptr)),
+      channel_(std::move(other.channel_)),
+      id_(std::move(other.id_)) {}
+
+CmEvent::~CmEvent() {
+  if (raw_ == nullptr) return;
+  if (raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && id_ != nullptr) {
+    // Errors here mean that the peer has gone already, which is what we want.
+    rdma_reject(id_->id, nullptr, 0);
+  }
+  report_teardown(from_minus_one("rdma_ack_cm_event", rdma_ack_cm_event(raw_)));
+}
+
+const char* CmEvent::name() const {
+  return rdma_event_str(raw_->event);
+}
+
+std::shared_ptr<void> CmEvent::owner() const {
+  const rdma_cm_id* about =
+      raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST ? raw_->listen_id : raw_->id;
+  if (about == nullptr || about->context == nullptr) return nullptr;
+  return static_cast<detail::CmIdState*>(about->context)->owner.lock();
+}
+
+Bytes CmEvent::private_data() const {
+  const rdma_conn_param& from = raw_->param.conn;
+  if (!carries_connection(raw_->event) || from.private_data == nullptr) return {};
+  return {static_cast<const std::byte*>(from.private_data), from.private_data_len};
+}
+
+ReadDepths CmEvent::peer_depths() const {
+  return {.initiator = raw_->param.conn.initiator_depth,
+          .responder = raw_->param.conn.responder_resources};
+}
+
+CmId CmEvent::take_request() {
+  RKV_CHECK(raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && id_ != nullptr,
+            "take_request() on an event that is no connect request, or twice");
+  return CmId(std::move(id_));
+}
+
+Error CmEvent::error() const {
+  const int status = raw_->status < 0 ? -raw_->status : raw_->status;
+  switch (raw_->event) {
+    case RDMA_CM_EVENT_REJECTED:
+      return rejected(status);
+    case RDMA_CM_EVENT_ADDR_ERROR:
+      return {.code = Code::kUnreachable,
+              .sys_errno = status,
+              .call = "rdma_resolve_addr",
+              .text = "the address does not answer, or no RDMA device leads to it"};
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      return {.code = Code::kUnreachable,
+              .sys_errno = status,
+              .call = "rdma_resolve_route",
+              .text = "no RDMA path to the address"};
+    case RDMA_CM_EVENT_UNREACHABLE:
+      return {
+          .code = Code::kUnreachable,
+          .sys_errno = status,
+          .call = "rdma_connect",
+          .text = "the peer does not answer: no RDMA device there, or UDP port 4791 is blocked"};
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return {.code = Code::kNoDevice, .call = "rdma_cm", .text = "the RDMA device was removed"};
+    case RDMA_CM_EVENT_DISCONNECTED:
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+      return {.code = Code::kDisconnected, .call = "rdma_cm", .text = "the peer disconnected"};
+    default:
+      return {.code = Code::kDisconnected,
+              .sys_errno = status,
+              .call = "rdma_connect",
+              .text = "the connection could not be set up"};
+  }
+}
+
+Result<CmId> CmId::create(const EventChannel& channel) {
+  auto state = std::make_shared<detail::CmIdState>(channel.state_);
+  RKV_RETURN_IF_ERROR(from_minus_one(
+      "rdma_create_id", rdma_create_id(channel.raw(), &state->id, state.get(), RDMA_PS_TCP)));
+  return CmId(std::move(state));
+}
+
+void CmId::set_owner(std::weak_ptr<void> owner) {
+  state_->owner = std::move(owner);
+}
+rdma_cm_id* CmId::raw() const {
+  return state_->id;
+}
+
+Status CmId::bind(const SocketAddress& local) {
+  return from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
+}
+
+Status CmId::listen(int backlog) {
+  return from_minus_one("rdma_listen", rdma_listen(raw(), backlog));
+}
+
+Status CmId::resolve_address(const SocketAddress& peer, const SocketAddress* source,
+                             int timeout_ms) {
+  return from_minus_one("rdma_resolve_addr",
+                        rdma_resolve_addr(raw(), source != nullptr ? source->raw() : nullptr,
+                                          peer.raw(), timeout_ms));
+}
+
+Status CmId::set_ack_timeout(AckTimeout timeout) {
+  std::uint8_t code = timeout.code();
+  return from_minus_one(
+      "rdma_set_option",
+      rdma_set_option(raw(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code, sizeof code));
+}
+
+Status CmId::resolve_route(int timeout_ms) {
+  return from_minus_one("rdma_resolve_route", rdma_resolve_route(raw(), timeout_ms));
+}
+
+Status CmId::to_init(QueuePair& qp, const ConnectionParameters& parameters) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  int mask = 0;
+  RKV_RETURN_IF_ERROR(
+      from_minus_one("rdma_init_qp_attr", rdma_init_qp_attr(raw(), &attributes, &mask)));
+  // The kernel's proposal grants remote WRITE; ours is what the program asked for.
+  attributes.qp_access_flags = std::to_underlying(parameters.remote_access);
+  return qp.modify(attributes, mask | IBV_QP_ACCESS_FLAGS);
+}
+
+Status CmId::to_ready(QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths) {
+  ibv_qp_attr receive{};
+  receive.qp_state = IBV_QPS_RTR;
+  int mask = 0;
+  RKV_RETURN_IF_ERROR(
+      from_minus_one("rdma_init_qp_attr", rdma_init_qp_attr(raw(), &receive, &mask)));
+  receive.max_dest_rd_atomic = depths.responder;
+  receive.min_rnr_timer = parameters.rnr_timer.code();
+  RKV_RETURN_IF_ERROR(qp.modify(receive, mask | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+
+  ibv_qp_attr send{};
+  send.qp_state = IBV_QPS_RTS;
+  mask = 0;
+  RKV_RETURN_IF_ERROR(from_minus_one("rdma_init_qp_attr", rdma_init_qp_attr(raw(), &send, &mask)));
+  send.max_rd_atomic = depths.initiator;
+  send.retry_cnt = std::min(parameters.retry_count, kMaxRetryCount);
+  send.rnr_retry = parameters.rnr_retry;
+  return qp.modify(send, mask | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+}
+
+namespace {
+rdma_conn_param connection_parameters(const QueuePair& qp, const ConnectionParameters& parameters,
+                                      ReadDepths depths, Bytes private_data) {
+  rdma_conn_param out{};
+  out.private_data = private_data.data();
+  out.private_data_len = static_cast<std::uint8_t>(private_data.size());
+  out.responder_resources = depths.responder;
+  out.initiator_depth = depths.initiator;
+  out.retry_count = std::min(parameters.retry_count, kMaxRetryCount);
+  out.rnr_retry_count = parameters.rnr_retry;
+  out.srq = qp.has_shared_receive_queue() ? 1 : 0;
+  out.qp_num = qp.number();
+  return out;
+}
+}  // namespace
+
+Status CmId::connect(const QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths,
+                     Bytes private_data) {
+  if (private_data.size() > kConnectRequestBytes) return verb_error("rdma_connect", EINVAL);
+  rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);
+  return from_minus_one("rdma_connect", rdma_connect(raw(), &out));
+}
+
+Status CmId::establish() {
+  return from_minus_one("rdma_establish", rdma_establish(raw()));
+}
+
+Status CmId::accept(const QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths,
+                    Bytes private_data) {
+  if (private_data.size() > kConnectReplyBytes) return verb_error("rdma_accept", EINVAL);
+  rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);
+  return from_minus_one("rdma_accept", rdma_accept(raw(), &out));
+}
+
+Status CmId::reject(Bytes reason) {
+  if (reason.size() > kRejectBytes) return verb_error("rdma_reject", EINVAL);
+  return from_minus_one(
+      "rdma_reject", rdma_reject(raw(), reason.data(), static_cast<std::uint8_t>(reason.size())));
+}
+
+Status CmId::disconnect() {
+  const Status status = from_minus_one("rdma_disconnect", rdma_disconnect(raw()));
+  // EINVAL, ENOTCONN: the connection is down already.
+  if (!status && (status.error().sys_errno == EINVAL || status.error().sys_errno == ENOTCONN)) {
+    return {};
+  }
+  return status;
+}
+
+Status CmId::migrate(const EventChannel& channel) {
+  RKV_RETURN_IF_ERROR(from_minus_one("rdma_migrate_id", rdma_migrate_id(raw(), channel.raw())));
+  state_->channel = channel.state_;
+  return {};
+}
+
+SocketAddress CmId::local_address() const {
+  return SocketAddress::from(rdma_get_local_addr(raw()));
+}
+SocketAddress CmId::peer_address() const {
+  return SocketAddress::from(rdma_get_peer_addr(raw()));
+}
+
+}  // namespace rkv::rdma

@@ -1,0 +1,154 @@
+#include "rkv/rdma/connect.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma {
+namespace {
+
+ReadDepths smaller(ReadDepths a, ReadDepths b) {
+  return {.initiator = std::min(a.initiator, b.initiator),
+          .responder = std::min(a.responder, b.responder)};
+}
+
+Result<ReadDepths> own_depths(const QueuePair& qp, const ConnectionParameters& parameters) {
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, qp.device().attributes());
+  return read_depths(parameters, limits);
+}
+
+// Waits for one kind of event; any other is the failure of this step. `failed` sees that event.
+Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const Deadline& deadline,
+                       PrivateData* failed = nullptr) {
+  RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));
+  if (event.type() == wanted && event.status() == 0) return event;
+  if (failed != nullptr) *failed = PrivateData(event.private_data());
+  return std::unexpected(event.error());
+}
+
+}  // namespace
+
+Status CmConnection::wait_established(const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(const CmEvent event, expect(channel, RDMA_CM_EVENT_ESTABLISHED, deadline));
+  return {};
+}
+
+Status CmConnection::check() {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(const std::optional<CmEvent> event, channel.next());
+    if (!event) return {};
+    if (event->type() != RDMA_CM_EVENT_ESTABLISHED) return std::unexpected(event->error());
+  }
+}
+
+Status CmConnection::disconnect() {
+  RKV_RETURN_IF_ERROR(qp.to_error());
+  return id.disconnect();
+}
+
+Result<Connector> Connector::resolve(const SocketAddress& peer, const ResolveOptions& options,
+                                     const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
+  RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
+  RKV_RETURN_IF_ERROR(id.resolve_address(peer, options.source, std::max(1, deadline.left_ms())));
+  {
+    RKV_ASSIGN_OR_RETURN(const CmEvent event,
+                         expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED, deadline));
+  }
+  // The kernel takes the time-out into the path it resolves next. One that does not know the
+  // option (before 5.1) keeps its own, slower to notice a dead peer, which is no reason to fail.
+  const Status timeout = id.set_ack_timeout(options.ack_timeout);
+  if (!timeout && timeout.error().sys_errno != ENOSYS) return std::unexpected(timeout.error());
+  RKV_RETURN_IF_ERROR(id.resolve_route(std::max(1, deadline.left_ms())));
+  {
+    RKV_ASSIGN_OR_RETURN(const CmEvent event,
+                         expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED, deadline));
+  }
+  return Connector(std::move(channel), std::move(id));
+}
+
+Result<CmConnection> Connector::connect(QueuePair qp, const ConnectionParameters& parameters,
+                                        Bytes private_data, const Deadline& deadline,
+                                        PrivateData* rejection) && {
+  RKV_ASSIGN_OR_RETURN(ReadDepths depths, own_depths(qp, parameters));
+  RKV_RETURN_IF_ERROR(id_.to_init(qp, parameters));
+  RKV_RETURN_IF_ERROR(id_.connect(qp, parameters, depths, private_data));
+  PrivateData reply;
+  {
+    RKV_ASSIGN_OR_RETURN(const CmEvent event,
+                         expect(channel_, RDMA_CM_EVENT_CONNECT_RESPONSE, deadline, rejection));
+    reply = PrivateData(event.private_data());
+    depths = smaller(depths, event.peer_depths());
+  }
+  RKV_RETURN_IF_ERROR(id_.to_ready(qp, parameters, depths));
+  RKV_RETURN_IF_ERROR(id_.establish());
+  return CmConnection{.channel = std::move(channel_),
+                      .id = std::move(id_),
+                      .qp = std::move(qp),
+                      .peer_data = reply,
+                      .depths = depths};
+}
+
+ConnectRequest::~ConnectRequest() {
+  // An error means that the peer has given up meanwhile.
+  if (id_) std::ignore = id_->reject({});
+}
+
+Result<CmConnection> ConnectRequest::accept(QueuePair qp, const ConnectionParameters& parameters,
+                                            Bytes private_data, const EventChannel* channel) && {
+  RKV_ASSIGN_OR_RETURN(const ReadDepths own, own_depths(qp, parameters));
+  const ReadDepths depths = smaller(own, depths_);
+  RKV_ASSIGN_OR_RETURN(EventChannel events, channel != nullptr
+                                                ? Result<EventChannel>(channel->share())
+                                                : EventChannel::create());
+  RKV_RETURN_IF_ERROR(id_->migrate(events));
+  RKV_RETURN_IF_ERROR(id_->to_init(qp, parameters));
+  RKV_RETURN_IF_ERROR(id_->to_ready(qp, parameters, depths));
+  RKV_RETURN_IF_ERROR(id_->accept(qp, parameters, depths, private_data));
+  CmId id = std::move(*id_);
+  id_.reset();
+  return CmConnection{.channel = std::move(events),
+                      .id = std::move(id),
+                      .qp = std::move(qp),
+                      .peer_data = data_,
+                      .depths = depths};
+}
+
+Status ConnectRequest::reject(Bytes reason) && {
+  const Status status = id_->reject(reason);
+  if (status) id_.reset();
+  return status;
+}
+
+Result<CmListener> CmListener::listen(const SocketAddress& local, int backlog) {
+  RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
+  RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
+  RKV_RETURN_IF_ERROR(id.bind(local));
+  RKV_RETURN_IF_ERROR(id.listen(backlog));
+  return CmListener(std::move(channel), std::move(id));
+}
+
+Result<std::optional<ConnectRequest>> CmListener::next() {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, channel_.next());
+    if (!event) return std::optional<ConnectRequest>{};
+    // Anything else is about a request that its peer gave up before it was answered.
+    if (event->type() != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
+    CmId id = event->take_request();
+    return std::optional<ConnectRequest>(
+        ConnectRequest(std::move(id), event->private_data(), event->peer_depths()));
+  }
+}
+
+Result<ConnectRequest> CmListener::wait(const Deadline& deadline) {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(std::optional<ConnectRequest> request, next());
+    if (request) return std::move(*request);
+    RKV_ASSIGN_OR_RETURN(const bool readable, wait_readable(fd(), deadline));
+    if (!readable) return fail(Code::kTimeout, "no connection request before the deadline");
+  }
+}
+
+}  // namespace rkv::rdma

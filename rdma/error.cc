@@ -1,0 +1,186 @@
+#include "rkv/rdma/error.h"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdio>
+
+namespace rkv::rdma {
+namespace {
+
+struct Advice {
+  std::string_view verb;  // empty: any
+  int sys_errno;
+  const char* text;
+};
+
+// Searched in order: what belongs to one verb stands before what belongs to all.
+constexpr Advice kAdvice[] = {
+    {"ibv_reg_mr", ENOMEM,
+     "the locked-memory limit is too low: raise it (ulimit -l unlimited, LimitMEMLOCK=infinity, "
+     "docker --ulimit memlock=-1)"},
+    {"ibv_reg_mr", EINVAL, "the access flags are not allowed together, or the range is not mapped"},
+    {"ibv_reg_mr", EFAULT, "the range is not mapped writable"},
+    {"ibv_open_device", EMFILE, "raise the limit of open files (ulimit -n)"},
+    {"rdma_bind_addr", ENODEV,
+     "no RDMA device has this local address: compare `rdma link` with `ip addr`"},
+    {"rdma_bind_addr", EADDRNOTAVAIL, "no interface of this machine has this address"},
+    {"rdma_resolve_addr", ENODEV,
+     "no RDMA device leads to this address: compare `rdma link` with `ip route`"},
+    {"rdma_create_event_channel", ENODEV,
+     "librdmacm found no device: is the kernel module rdma_ucm loaded and /dev/infiniband/rdma_cm "
+     "there"},
+    {"rdma_create_event_channel", ENOENT,
+     "librdmacm found no device: is the kernel module rdma_ucm loaded and /dev/infiniband/rdma_cm "
+     "there"},
+    {"rdma_connect", EINVAL,
+     "private data of a connect request is at most 56 bytes, or the read depth is above the "
+     "device's"},
+    {"rdma_accept", EINVAL,
+     "private data of an accept is at most 196 bytes, or the read depth is above the device's"},
+    {"rdma_reject", EINVAL, "private data of a reject is at most 148 bytes"},
+    {"ibv_create_qp_ex", EINVAL,
+     "queue lengths, inline size or scatter entries are above what the device offers"},
+    {"ibv_create_qp_ex", ENOMEM, "the device has no room for the queue: lower its length"},
+    {"ibv_create_cq_ex", EINVAL, "the completion queue is longer than the device offers"},
+    {"ibv_wr_complete", ENOMEM, "the send queue is full: nothing of this batch was posted"},
+    {"ibv_post_recv", ENOMEM, "the receive queue is full"},
+    {"ibv_post_srq_recv", ENOMEM, "the shared receive queue is full"},
+    {"", EPERM,
+     "permission denied: may this user open /dev/infiniband/* (group rdma, docker --device "
+     "/dev/infiniband, IPC_LOCK)"},
+    {"", EACCES,
+     "permission denied: may this user open /dev/infiniband/* (group rdma, docker --device "
+     "/dev/infiniband, IPC_LOCK)"},
+    {"", EADDRINUSE, "something else listens on this address and port"},
+    {"", EOPNOTSUPP, "this device, kernel or provider does not offer the verb"},
+    {"", ENOSYS, "this device, kernel or provider does not offer the verb"},
+    {"", EPROTONOSUPPORT, "this device, kernel or provider does not offer the verb"},
+    {"", ENETUNREACH, "no route to this address"},
+    {"", EHOSTUNREACH, "no route to this address"},
+    {"", ENODEV, "no RDMA device: see `rdma link`"},
+    {"", EBUSY, "something made from this object still exists"},
+};
+
+constexpr std::array kFirstText = {
+    WcExplanation{WcClass::kSuccess, Code::kInternal, "success"},
+    WcExplanation{WcClass::kLocalError, Code::kInternal,
+                  "local length error: a message was longer than the posted buffer"},
+    WcExplanation{WcClass::kLocalError, Code::kInternal,
+                  "local queue-pair operation error: the request is malformed for this queue pair"},
+    WcExplanation{WcClass::kLocalError, Code::kInternal, "local end-to-end context error"},
+    WcExplanation{WcClass::kLocalError, Code::kInternal,
+                  "local protection error: lkey, bounds or rights of the local buffer are wrong"},
+    WcExplanation{WcClass::kFlushed, Code::kDisconnected,
+                  "flushed: the connection was down, an earlier completion says why"},
+    WcExplanation{WcClass::kLocalError, Code::kInternal, "memory window bind error"},
+    WcExplanation{WcClass::kDeviceError, Code::kDisconnected,
+                  "bad response: the peer's device answered what was not asked"},
+    WcExplanation{WcClass::kLocalError, Code::kInternal,
+                  "local access error: data arrived for memory without local write access"},
+    WcExplanation{WcClass::kRemoteRefused, Code::kPermission,
+                  "remote invalid request: the operation is not enabled on the peer's queue pair, "
+                  "or a message did not fit its receive"},
+    WcExplanation{WcClass::kRemoteRefused, Code::kPermission,
+                  "remote access error: rkey, bounds or rights at the peer refuse the operation"},
+    WcExplanation{WcClass::kRemoteRefused, Code::kDisconnected,
+                  "remote operation error: the peer's device could not complete the request"},
+    WcExplanation{WcClass::kPeerUnreachable, Code::kDisconnected,
+                  "no acknowledgement after all retries: peer gone, link down, or a GID that does "
+                  "not reach it"},
+    WcExplanation{WcClass::kReceiverNotReady, Code::kDisconnected,
+                  "the peer had no receive posted for too long"},
+};
+static_assert(kFirstText.size() == IBV_WC_RNR_RETRY_EXC_ERR + 1);
+
+constexpr WcExplanation kDeviceFailure = {WcClass::kDeviceError, Code::kDisconnected,
+                                          "the device or its driver failed"};
+
+void print_to_stderr(const Error& error) noexcept {
+  // Not through to_string: a destructor must not allocate on its way out.
+  std::fprintf(stderr, "rkv::rdma: tear-down failed: %s: errno %d\n",
+               error.call != nullptr ? error.call : "?", error.sys_errno);
+}
+
+std::atomic<TeardownHandler> teardown_handler{&print_to_stderr};
+
+}  // namespace
+
+Code code_of_errno(int sys_errno) {
+  switch (sys_errno) {
+    case ENOMEM:
+    case ENOBUFS:
+    case ENOSPC:
+      return Code::kOutOfMemory;
+    case EAGAIN:
+    case EBUSY:
+    case EMFILE:
+    case ENFILE:
+      return Code::kBusy;
+    case EPERM:
+    case EACCES:
+      return Code::kPermission;
+    case EADDRINUSE:
+    case EEXIST:
+      return Code::kConflict;
+    case EOPNOTSUPP:
+    case ENOSYS:
+    case EPROTONOSUPPORT:
+      return Code::kUnsupported;
+    case ENODEV:
+    case ENXIO:
+      return Code::kNoDevice;
+    case EINVAL:
+    case EFAULT:
+    case EMSGSIZE:
+    case EADDRNOTAVAIL:
+      return Code::kInvalidArgument;
+    case ETIMEDOUT:
+      return Code::kTimeout;
+    case ECONNREFUSED:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+      return Code::kUnreachable;
+    case ENOTCONN:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE:
+      return Code::kDisconnected;
+    default:
+      return Code::kInternal;
+  }
+}
+
+const char* advice_for(std::string_view verb, int sys_errno) {
+  for (const Advice& advice : kAdvice) {
+    if (advice.sys_errno == sys_errno && (advice.verb.empty() || advice.verb == verb)) {
+      return advice.text;
+    }
+  }
+  return nullptr;
+}
+
+std::unexpected<Error> verb_error(const char* verb, int sys_errno) {
+  return fail_call(code_of_errno(sys_errno), verb, sys_errno, advice_for(verb, sys_errno));
+}
+
+const WcExplanation& explain(ibv_wc_status status) {
+  const auto index = static_cast<std::size_t>(status);
+  return index < kFirstText.size() ? kFirstText[index] : kDeviceFailure;
+}
+
+Error wc_error(const char* operation, ibv_wc_status status) {
+  const WcExplanation& why = explain(status);
+  return {.code = why.code, .call = operation, .text = why.text};
+}
+
+TeardownHandler set_teardown_handler(TeardownHandler handler) noexcept {
+  return teardown_handler.exchange(handler != nullptr ? handler : &print_to_stderr);
+}
+
+void report_teardown(const Status& status) noexcept {
+  if (!status) teardown_handler.load()(status.error());
+}
+
+}  // namespace rkv::rdma

@@ -1,0 +1,60 @@
+// Addresses as people write them: HOST:PORT and [v6]:PORT, and as the system takes them.
+//
+//   RKV_ASSIGN_OR_RETURN(HostPort where, parse_host_port("[2001:db8::1]:7471"));
+//   RKV_ASSIGN_OR_RETURN(std::vector<SocketAddress> all, resolve(where));
+//
+// Thread safety: values and free functions; any thread.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+struct HostPort {
+  std::string host;  // a name or a numeric address, without brackets; empty: every local address
+  std::uint16_t port = 0;
+  std::string to_string() const;  // brackets around IPv6
+  friend bool operator==(const HostPort&, const HostPort&) = default;
+};
+
+// "example.org:7471", "192.0.2.1:0", "[::1]:7471", ":7471". The port is required, decimal, at most
+// 65535; an IPv6 address without brackets is refused because its end cannot be told from a port.
+// kInvalidArgument says which.
+Result<HostPort> parse_host_port(std::string_view text);
+
+// An IPv4 or IPv6 socket address.
+class SocketAddress {
+ public:
+  SocketAddress() = default;
+  // Copies; other families become an empty address.
+  static SocketAddress from(const sockaddr* address);
+
+  bool empty() const { return storage_.ss_family == AF_UNSPEC; }
+  bool is_wildcard() const;  // 0.0.0.0 or ::
+  std::uint16_t port() const;
+  void set_port(std::uint16_t port);
+  std::string host() const;       // numeric, without brackets
+  std::string to_string() const;  // "192.0.2.1:7471"
+
+  // librdmacm takes non-const pointers but does not write through them.
+  sockaddr* raw() const { return reinterpret_cast<sockaddr*>(&storage_); }
+  socklen_t length() const;
+
+ private:
+  mutable sockaddr_storage storage_{};
+};
+
+// Every address of a name, as getaddrinfo(3) orders them; an empty host gives the wildcards for
+// listening. Blocks as long as the system's resolver does. kUnreachable: no such name;
+// kInvalidArgument: not an address.
+Result<std::vector<SocketAddress>> resolve(const HostPort& where);
+
+}  // namespace rkv::rdma

@@ -1,0 +1,165 @@
+// The connection manager's own objects: event channel, event, id. Most programs want connect.h,
+// which drives them; these are for programs with an event loop of their own.
+//
+//   RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
+//   RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
+//   RKV_RETURN_IF_ERROR(id.resolve_address(peer, nullptr, 1000));
+//   RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));   // ADDR_RESOLVED
+//
+// Queue pairs are made by the program (queue_pair.h) and never by librdmacm, so that the program
+// chooses what the peer may do: librdmacm would grant remote WRITE.
+//
+// Thread safety: an EventChannel is read by one thread; calls on a CmId come from one thread at a
+// time, which need not be the reader. Source: rdma_cm(7).
+#pragma once
+
+#include <rdma/rdma_cma.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "common/bytes.h"
+#include "common/clock.h"
+#include "rkv/rdma/address.h"
+#include "rkv/rdma/device.h"
+#include "rkv/rdma/queue_pair.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+// Private data that InfiniBand and RoCE carry in each message. The receiver always sees the full
+// size, padded with zeros: send a length of your own.
+inline constexpr std::size_t kConnectRequestBytes = 56;
+inline constexpr std::size_t kConnectReplyBytes = 196;
+inline constexpr std::size_t kRejectBytes = 148;
+
+// A copy of the private data of an event.
+class PrivateData {
+ public:
+  PrivateData() = default;
+  explicit PrivateData(Bytes bytes);
+  Bytes bytes() const { return Bytes(data_).first(length_); }
+
+ private:
+  std::array<std::byte, 255> data_{};
+  std::uint8_t length_ = 0;
+};
+
+namespace detail {
+struct CmIdState;
+struct EventChannelState;
+}  // namespace detail
+
+class CmEvent;
+class CmId;
+
+class EventChannel {
+ public:
+  // rdma_create_event_channel(3); non-blocking, closed on exec. kNoDevice where the kernel has no
+  // connection manager.
+  static Result<EventChannel> create();
+  EventChannel(EventChannel&&) = default;
+  EventChannel& operator=(EventChannel&&) = default;
+  EventChannel share() const { return EventChannel(state_); }
+
+  int fd() const;
+  // The next event, or nothing. Does not block.
+  Result<std::optional<CmEvent>> next();
+  // Blocks until there is one; kTimeout when the deadline passed.
+  Result<CmEvent> wait(const Deadline& deadline);
+  rdma_event_channel* raw() const;
+
+ private:
+  friend class CmId;
+  explicit EventChannel(std::shared_ptr<detail::EventChannelState> state)
+      : state_(std::move(state)) {}
+  std::shared_ptr<detail::EventChannelState> state_;
+};
+
+// An event; acknowledged when this is destroyed. It keeps its id alive, since librdmacm cannot
+// destroy an id that has an unacknowledged event. A connect request nobody took is rejected.
+class CmEvent {
+ public:
+  CmEvent(CmEvent&& other) noexcept;
+  CmEvent& operator=(CmEvent&&) = delete;
+  ~CmEvent();
+
+  rdma_cm_event_type type() const { return raw_->event; }
+  int status() const { return raw_->status; }  // errno, negative, or a reject reason
+  const char* name() const;                    // "RDMA_CM_EVENT_ESTABLISHED"
+  // What was stored by CmId::set_owner() of the id this is about; for a connect request the owner
+  // of the listening id. nullptr where there is none or it is gone.
+  std::shared_ptr<void> owner() const;
+  // Valid as long as the event. Empty for events that carry none.
+  Bytes private_data() const;
+  // What the peer asks of us in a connect request or grants in a response.
+  ReadDepths peer_depths() const;
+  // CONNECT_REQUEST: the new id, once.
+  CmId take_request();
+  // What an event other than success means for the one who waited.
+  Error error() const;
+  rdma_cm_event* raw() const { return raw_; }
+
+ private:
+  friend class EventChannel;
+  CmEvent(rdma_cm_event* raw, std::shared_ptr<detail::EventChannelState> channel);
+  rdma_cm_event* raw_;
+  std::shared_ptr<detail::EventChannelState> channel_;
+  std::shared_ptr<detail::CmIdState> id_;  // the id it is about, or the new id of a request
+};
+
+class CmId {
+ public:
+  static Result<CmId> create(const EventChannel& channel);  // RDMA_PS_TCP
+  CmId(CmId&&) = default;
+  CmId& operator=(CmId&&) = default;
+
+  // Sets what CmEvent::owner() gives for events of this id. Not kept alive by the id.
+  void set_owner(std::weak_ptr<void> owner);
+
+  // Local address, port 0 for any. kNoDevice where no device has the address.
+  Status bind(const SocketAddress& local);
+  Status listen(int backlog);
+  // ADDR_RESOLVED or ADDR_ERROR follows; device() is known then. `source` may be nullptr.
+  Status resolve_address(const SocketAddress& peer, const SocketAddress* source, int timeout_ms);
+  // Must come before resolve_route. kUnsupported on old kernels.
+  Status set_ack_timeout(AckTimeout timeout);
+  // ROUTE_RESOLVED or ROUTE_ERROR follows.
+  Status resolve_route(int timeout_ms);
+
+  // The queue pair's states, with what the connection manager knows about the path and with our
+  // own access flags, timers and depths. To INIT before connect() or accept(); to_ready() after
+  // CONNECT_RESPONSE or before accept().
+  Status to_init(QueuePair& qp, const ConnectionParameters& parameters);
+  Status to_ready(QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths);
+  // CONNECT_RESPONSE, REJECTED, UNREACHABLE or CONNECT_ERROR follows. At most 56 bytes.
+  Status connect(const QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths,
+                 Bytes private_data);
+  // Ends the active side's handshake after CONNECT_RESPONSE.
+  Status establish();
+  // Passive side. ESTABLISHED follows. At most 196 bytes.
+  Status accept(const QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths,
+                Bytes private_data);
+  Status reject(Bytes reason);  // at most 148 bytes
+  // The peer gets DISCONNECTED. Calling it on a connection that is already down is no error.
+  Status disconnect();
+  // Events go to `channel` from now on. Waits until every event of the old one is acknowledged:
+  // destroy CmEvents of this id first.
+  Status migrate(const EventChannel& channel);
+
+  bool has_device() const { return raw()->verbs != nullptr; }
+  // REQUIRES: has_device(). The context librdmacm uses; make domains and queues on it.
+  Device device() const { return Device::borrow(raw()->verbs); }
+  std::uint8_t port_number() const { return raw()->port_num; }
+  SocketAddress local_address() const;
+  SocketAddress peer_address() const;
+  rdma_cm_id* raw() const;
+
+ private:
+  friend class CmEvent;
+  explicit CmId(std::shared_ptr<detail::CmIdState> state) : state_(std::move(state)) {}
+  std::shared_ptr<detail::CmIdState> state_;
+};
+
+}  // namespace rkv::rdma

@@ -1,0 +1,122 @@
+// Connecting by address: Connector on the active side, CmListener on the passive side.
+//
+//   // Active: the device is known after resolve(), so that queues can be made on it.
+//   RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {}, deadline));
+//   ... make domain, queues and a queue pair on connector.device() ...
+//   RKV_ASSIGN_OR_RETURN(CmConnection link,
+//       std::move(connector).connect(std::move(qp), {}, hello, deadline));
+//
+//   // Passive.
+//   RKV_ASSIGN_OR_RETURN(CmListener listener, CmListener::listen(address));
+//   RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
+//   ... make a queue pair on request.device(), post receives ...
+//   RKV_ASSIGN_OR_RETURN(CmConnection link,
+//       std::move(request).accept(std::move(qp), {.remote_access = AccessFlags::kRemoteRead}, {}));
+//   RKV_RETURN_IF_ERROR(link.wait_established(deadline));
+//
+// Thread safety: one thread at a time per object. Source: rdma_cm(7), rdma_connect(3),
+// rdma_accept(3).
+#pragma once
+
+#include "rkv/rdma/cm.h"
+
+namespace rkv::rdma {
+
+// Both ends of a connection look the same. Destruction goes queue pair, id, channel; the peer is
+// told by the kernel.
+struct CmConnection {
+  EventChannel channel;
+  CmId id;
+  QueuePair qp;
+  PrivateData peer_data;  // what the peer sent, padded with zeros
+  ReadDepths depths;      // what was agreed: our READs outstanding, the peer's
+
+  // Passive side: blocks until the active side has finished the handshake. The connection may be
+  // used before: data that arrives proves that it stands. kTimeout, kDisconnected.
+  Status wait_established(const Deadline& deadline);
+  // Whether the peer has left meanwhile: reads the event channel, does not block. kDisconnected.
+  // A host that dies says nothing: only deadlines, or work that fails, tell.
+  Status check();
+  // Tells the peer and moves the queue pair to the error state, so that outstanding work completes
+  // as flushed. Does not wait for either.
+  Status disconnect();
+};
+
+struct ResolveOptions {
+  AckTimeout ack_timeout = kDefaultAckTimeout;
+  const SocketAddress* source = nullptr;  // local address to start from, else the route's
+};
+
+class Connector {
+ public:
+  // Finds device and path. Blocks until the deadline at most. kUnreachable, kNoDevice, kTimeout.
+  static Result<Connector> resolve(const SocketAddress& peer, const ResolveOptions& options,
+                                   const Deadline& deadline);
+
+  Device device() const { return id_.device(); }
+  std::uint8_t port_number() const { return id_.port_number(); }
+  SocketAddress local_address() const { return id_.local_address(); }
+
+  // `qp` in state RESET, made on device(). Blocks until the deadline at most; on success the queue
+  // pair can be used. `private_data` at most 56 bytes. kUnreachable: nobody listens or answers;
+  // kRejected: the peer refused, its bytes go to `rejection` when that is not null; kTimeout.
+  Result<CmConnection> connect(QueuePair qp, const ConnectionParameters& parameters,
+                               Bytes private_data, const Deadline& deadline,
+                               PrivateData* rejection = nullptr) &&;
+
+ private:
+  Connector(EventChannel channel, CmId id) : channel_(std::move(channel)), id_(std::move(id)) {}
+  EventChannel channel_;
+  CmId id_;
+};
+
+// A peer that wants in. Dropped without an answer, it is rejected.
+class ConnectRequest {
+ public:
+  ConnectRequest(ConnectRequest&&) = default;
+  ConnectRequest& operator=(ConnectRequest&&) = delete;
+  ~ConnectRequest();
+
+  Bytes private_data() const { return data_.bytes(); }
+  ReadDepths peer_depths() const { return depths_; }
+  SocketAddress peer_address() const { return id_->peer_address(); }
+  Device device() const { return id_->device(); }
+
+  // `qp` in state RESET, made on device(); post its receives first. Does not wait for the peer:
+  // what becomes of the handshake arrives on the connection's channel. `channel` is where its
+  // events shall go; nullptr makes a new one. At most 196 bytes of private data.
+  Result<CmConnection> accept(QueuePair qp, const ConnectionParameters& parameters,
+                              Bytes private_data, const EventChannel* channel = nullptr) &&;
+  // At most 148 bytes, which the peer finds in `rejection`.
+  Status reject(Bytes reason) &&;
+
+ private:
+  friend class CmListener;
+  ConnectRequest(CmId id, Bytes data, ReadDepths depths)
+      : id_(std::move(id)), data_(data), depths_(depths) {}
+  std::optional<CmId> id_;  // empty when answered
+  PrivateData data_;
+  ReadDepths depths_;
+};
+
+class CmListener {
+ public:
+  static constexpr int kDefaultBacklog = 128;
+
+  // Port 0 takes a free one. kConflict: taken; kNoDevice: no RDMA device has the address.
+  static Result<CmListener> listen(const SocketAddress& local, int backlog = kDefaultBacklog);
+
+  // The next request or nothing; does not block. wait() blocks; kTimeout.
+  Result<std::optional<ConnectRequest>> next();
+  Result<ConnectRequest> wait(const Deadline& deadline);
+  int fd() const { return channel_.fd(); }  // readable when next() has something to do
+  SocketAddress address() const { return id_.local_address(); }
+  std::uint16_t port() const { return address().port(); }
+
+ private:
+  CmListener(EventChannel channel, CmId id) : channel_(std::move(channel)), id_(std::move(id)) {}
+  EventChannel channel_;
+  CmId id_;
+};
+
+}  // namespace rkv::rdma

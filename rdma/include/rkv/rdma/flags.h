@@ -1,0 +1,89 @@
+// Typed bit sets: an enum class that opts in gets |, &, has() and nothing else, so that flags of
+// different kinds cannot be mixed and an integer is never a flag by accident.
+//
+//   AccessFlags access = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead;
+//   if (has(access, AccessFlags::kRemoteRead)) ...
+//
+// Thread safety: values.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace rkv::rdma {
+
+template <class E>
+inline constexpr bool kIsFlagEnum = false;
+template <class E>
+concept FlagEnum = std::is_enum_v<E> && kIsFlagEnum<E>;
+
+template <FlagEnum E>
+constexpr E operator|(E a, E b) {
+  return static_cast<E>(std::to_underlying(a) | std::to_underlying(b));
+}
+template <FlagEnum E>
+constexpr E operator&(E a, E b) {
+  return static_cast<E>(std::to_underlying(a) & std::to_underlying(b));
+}
+// True when every bit of `wanted` is in `set`.
+template <FlagEnum E>
+constexpr bool has(E set, E wanted) {
+  return (set & wanted) == wanted;
+}
+
+// Rights on registered memory, or of a connected peer on a queue pair (ibv_reg_mr(3),
+// ibv_modify_qp(3)). Reading by the local device is always allowed. Relaxed ordering is left out on
+// purpose: memory that a peer checks by version or checksum must not have it.
+enum class AccessFlags : unsigned {
+  kNone = 0,
+  kLocalWrite = IBV_ACCESS_LOCAL_WRITE,  // the device may store: receives, READ and atomic results
+  kRemoteRead = IBV_ACCESS_REMOTE_READ,
+  kRemoteWrite = IBV_ACCESS_REMOTE_WRITE,    // needs kLocalWrite
+  kRemoteAtomic = IBV_ACCESS_REMOTE_ATOMIC,  // needs kLocalWrite
+  kBindWindow = IBV_ACCESS_MW_BIND,
+  kZeroBased = IBV_ACCESS_ZERO_BASED,
+  kOnDemand = IBV_ACCESS_ON_DEMAND,  // no pinning; not on SoftRoCE of Linux 6.1
+  kHugePages = IBV_ACCESS_HUGETLB,
+};
+template <>
+inline constexpr bool kIsFlagEnum<AccessFlags> = true;
+
+// Remote WRITE and atomics make the device store into the region, so the verbs specification
+// demands LOCAL_WRITE with them.
+constexpr bool is_registrable(AccessFlags access) {
+  const bool stores =
+      (access & (AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic)) != AccessFlags::kNone;
+  return !stores || has(access, AccessFlags::kLocalWrite);
+}
+
+// How one work request behaves (ibv_wr_post(3)).
+enum class OpFlags : unsigned {
+  kNone = 0,
+  kSignaled = IBV_SEND_SIGNALED,  // ask for a completion on success; failures always complete
+  kFenced = IBV_SEND_FENCE,       // starts only after earlier READs and atomics of this queue pair
+  kSolicited = IBV_SEND_SOLICITED,  // wakes a receiver that armed for solicited completions only
+};
+template <>
+inline constexpr bool kIsFlagEnum<OpFlags> = true;
+
+// Operations a queue pair must offer (ibv_create_qp_ex(3)). Naming fewer lets a device without
+// atomics still give a queue pair.
+enum class SendOps : unsigned {
+  kNone = 0,
+  kWrite = IBV_QP_EX_WITH_RDMA_WRITE,
+  kWriteImm = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+  kSend = IBV_QP_EX_WITH_SEND,
+  kSendImm = IBV_QP_EX_WITH_SEND_WITH_IMM,
+  kRead = IBV_QP_EX_WITH_RDMA_READ,
+  kCompareSwap = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+  kFetchAdd = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+};
+template <>
+inline constexpr bool kIsFlagEnum<SendOps> = true;
+inline constexpr SendOps kAllSendOps = SendOps::kWrite | SendOps::kWriteImm | SendOps::kSend |
+                                       SendOps::kSendImm | SendOps::kRead | SendOps::kCompareSwap |
+                                       SendOps::kFetchAdd;
+
+}  // namespace rkv::rdma

@@ -1,0 +1,76 @@
+// Timers of a reliable connection, as the wire encodes them, made from times by rounding up.
+//
+//   AckTimeout ack = AckTimeout::at_least_ns(60'000'000);  // code 14: 67.1 ms
+//   RnrTimer rnr = RnrTimer::at_least_us(600);             // code 12: 640 us
+//
+// Thread safety: values. Source: InfiniBand specification 9.7.5.2.8, tables 45 and 46.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace rkv::rdma {
+
+// How long a requester waits for an acknowledgement before it sends again: 4.096 us * 2^code. The
+// device may wait up to four times that. Code 0 means for ever and is not offered.
+class AckTimeout {
+ public:
+  static constexpr std::uint8_t kMaxCode = 31;
+
+  // Codes outside [1, 31] are moved to the nearest end.
+  static constexpr AckTimeout from_code(std::uint8_t code) {
+    return AckTimeout(std::clamp<std::uint8_t>(code, 1, kMaxCode));
+  }
+  // The smallest encodable time that is not less; the largest where there is none.
+  static constexpr AckTimeout at_least_ns(std::uint64_t ns) {
+    std::uint8_t code = 1;
+    while (code < kMaxCode && from_code(code).ns() < ns)
+      ++code;
+    return from_code(code);
+  }
+  constexpr std::uint8_t code() const { return code_; }
+  constexpr std::uint64_t ns() const { return std::uint64_t{4096} << code_; }
+  friend constexpr bool operator==(AckTimeout, AckTimeout) = default;
+
+ private:
+  explicit constexpr AckTimeout(std::uint8_t code) : code_(code) {}
+  std::uint8_t code_;
+};
+
+// How long a sender is told to wait when no receive is posted. The codes are not monotonic: 0 is
+// the longest (655.36 ms), 1 the shortest. librdmacm leaves 0, which stalls a sender for most of a
+// second whenever a receive queue runs dry once.
+class RnrTimer {
+ public:
+  static constexpr RnrTimer from_code(std::uint8_t code) { return RnrTimer(code & 31U); }
+  static constexpr RnrTimer at_least_us(std::uint32_t us) {
+    for (std::uint8_t code = 1; code < kMicroseconds.size(); ++code) {
+      if (kMicroseconds[code] >= us) return RnrTimer(code);
+    }
+    return RnrTimer(0);
+  }
+  constexpr std::uint8_t code() const { return code_; }
+  constexpr std::uint32_t us() const { return kMicroseconds[code_]; }
+  friend constexpr bool operator==(RnrTimer, RnrTimer) = default;
+
+ private:
+  static constexpr std::array<std::uint32_t, 32> kMicroseconds = {
+      655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+      480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+      20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+  explicit constexpr RnrTimer(unsigned code) : code_(static_cast<std::uint8_t>(code)) {}
+  std::uint8_t code_;
+};
+
+// What this library sets on a connection unless told otherwise.
+inline constexpr AckTimeout kDefaultAckTimeout = AckTimeout::from_code(14);  // 67 ms a try
+inline constexpr RnrTimer kDefaultRnrTimer = RnrTimer::from_code(12);        // 0.64 ms
+// 7 means "for ever" on SoftRoCE of Linux 6.1 instead of seven times: a dead peer would never be
+// noticed. With the ack time-out above, 6 tries end after about half a second.
+inline constexpr std::uint8_t kMaxRetryCount = 6;
+// 7 means for ever. A receive that is merely late must not kill the connection: deadlines of the
+// caller bound the wait.
+inline constexpr std::uint8_t kRnrRetryForever = 7;
+
+}  // namespace rkv::rdma

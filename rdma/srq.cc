@@ -1,0 +1,66 @@
+#include "rkv/rdma/srq.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma {
+
+Result<SharedReceiveQueue> SharedReceiveQueue::create(const ProtectionDomain& pd,
+                                                      const SharedReceiveQueueOptions& options) {
+  ibv_srq_init_attr wanted{};
+  wanted.attr.max_wr = options.length;
+  wanted.attr.max_sge = options.sge;
+  errno = 0;
+  RKV_ASSIGN_OR_RETURN(ibv_srq * raw,
+                       from_null("ibv_create_srq", ibv_create_srq(pd.raw(), &wanted)));
+  std::shared_ptr<ibv_srq> queue(raw, [domain = pd.shared()](ibv_srq* old) {
+    report_teardown(from_errno("ibv_destroy_srq", ibv_destroy_srq(old)));
+  });
+  return SharedReceiveQueue(std::move(queue), wanted.attr.max_wr);
+}
+
+Status SharedReceiveQueue::post(std::span<const ReceiveRequest> requests, std::size_t* posted) {
+  constexpr std::size_t kChain = 32;  // work requests on the stack, one doorbell each chain
+  std::array<ibv_sge, kChain> pieces;
+  std::array<ibv_recv_wr, kChain> chain;
+  std::size_t done = 0;
+  Status status;
+  while (status && done < requests.size()) {
+    const std::size_t count = std::min(kChain, requests.size() - done);
+    for (std::size_t i = 0; i < count; ++i) {
+      const ReceiveRequest& request = requests[done + i];
+      pieces[i] = request.buffer.sge();
+      chain[i] = {.wr_id = request.wr_id,
+                  .next = i + 1 < count ? &chain[i + 1] : nullptr,
+                  .sg_list = &pieces[i],
+                  .num_sge = 1};
+    }
+    ibv_recv_wr* refused = nullptr;
+    status = from_errno("ibv_post_srq_recv", ibv_post_srq_recv(queue_.get(), &chain[0], &refused));
+    done += status               ? count
+            : refused == nullptr ? 0
+                                 : static_cast<std::size_t>(refused - chain.data());
+  }
+  if (posted != nullptr) *posted = done;
+  return status;
+}
+
+Status SharedReceiveQueue::arm_limit(std::uint32_t limit) {
+  if (limit > length_) {
+    return fail(Code::kInvalidArgument, "the limit is above the length of the receive queue");
+  }
+  ibv_srq_attr attributes{};
+  attributes.srq_limit = limit;
+  return from_errno("ibv_modify_srq", ibv_modify_srq(queue_.get(), &attributes, IBV_SRQ_LIMIT));
+}
+
+Result<std::uint32_t> SharedReceiveQueue::armed_limit() const {
+  ibv_srq_attr attributes{};
+  RKV_RETURN_IF_ERROR(from_errno("ibv_query_srq", ibv_query_srq(queue_.get(), &attributes)));
+  return attributes.srq_limit;
+}
+
+}  // namespace rkv::rdma
