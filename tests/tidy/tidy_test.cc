@@ -1,0 +1,245 @@
+// Style that a machine can see, as a test: include direction, where foreign headers may appear,
+// line, function and file lengths, left-over marks, dead files, Markdown links, a README in every
+// directory. Runs from the repository's root.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace rkv {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxLine = 100;
+constexpr std::size_t kMaxFunctionLines = 70;
+constexpr std::size_t kMaxFileLines = 500;
+const std::vector<std::string> kFolders = {"common", "rdma",  "server", "client",
+                                           "bench",  "tests", "docker"};
+
+struct File {
+  std::string path;
+  std::vector<std::string> lines;
+  std::string folder() const { return path.substr(0, path.find('/')); }
+  bool is_cpp() const { return path.ends_with(".h") || path.ends_with(".cc"); }
+};
+
+std::vector<File> read_tree() {
+  std::vector<File> files;
+  std::vector<fs::path> paths = {"README.md", "CMakeLists.txt", "run"};
+  for (const std::string& folder : kFolders) {
+    if (!fs::exists(folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (entry.is_regular_file()) paths.push_back(entry.path());
+    }
+  }
+  for (const fs::path& path : paths) {
+    File file{.path = path.string(), .lines = {}};
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);)
+      file.lines.push_back(line);
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+class Tidy : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ASSERT_TRUE(fs::exists("CMakePresets.json")) << "run from the repository's root";
+    files_ = new std::vector<File>(read_tree());
+  }
+  static std::vector<File> cpp_files() {
+    std::vector<File> found;
+    std::copy_if(files_->begin(), files_->end(), std::back_inserter(found),
+                 [](const File& file) { return file.is_cpp(); });
+    return found;
+  }
+  static std::vector<File>* files_;
+};
+std::vector<File>* Tidy::files_ = nullptr;
+
+// Which folders the files of a folder may include.
+const std::map<std::string, std::set<std::string>> kMayInclude = {
+    {"common", {"common"}},
+    {"rdma", {"common", "rdma"}},
+    {"server", {"common", "rdma", "server"}},
+    {"client", {"common", "rdma", "client"}},
+    {"bench", {"common", "rdma", "server", "client", "bench"}},
+    {"tests", {"common", "rdma", "server", "client", "bench", "tests"}}};
+
+TEST_F(Tidy, IncludesPointDown) {
+  const std::regex include(R"re(^#include "([a-z]+)/.*")re");
+  for (const File& file : cpp_files()) {
+    for (const std::string& line : file.lines) {
+      std::smatch match;
+      if (!std::regex_search(line, match, include) || match[1] == "rkv") continue;
+      EXPECT_TRUE(kMayInclude.at(file.folder()).contains(match[1])) << file.path << ": " << line;
+    }
+  }
+}
+
+// The store is written against the seam, not against verbs.
+TEST_F(Tidy, ServerAndClientIncludeOnlyTheSeamOfRdma) {
+  for (const File& file : cpp_files()) {
+    if (file.folder() != "server" && file.folder() != "client") continue;
+    for (const std::string& line : file.lines) {
+      if (line.starts_with("#include \"rdma/") || line.starts_with("#include \"rkv/rdma/")) {
+        EXPECT_EQ(line, "#include \"rdma/transport.h\"") << file.path;
+      }
+    }
+  }
+}
+
+TEST_F(Tidy, ForeignHeadersStayWhereTheyBelong) {
+  struct Rule {
+    const char* header;
+    std::vector<std::string> allowed;
+  };
+  const std::vector<Rule> rules = {
+      {"<infiniband/", {"rdma/", "tests/rdma/"}},
+      {"<rdma/", {"rdma/", "tests/rdma/"}},
+      {"<rocksdb/", {"server/persistence/", "tests/server/persistence/", "bench/"}},
+      {"<cxxopts.hpp>", {"server/options.cc", "client/cli/", "bench/"}},
+      {"<xxhash.h>", {"common/hash.cc"}}};
+  for (const File& file : cpp_files()) {
+    for (const std::string& line : file.lines) {
+      for (const Rule& rule : rules) {
+        if (!line.starts_with(std::string("#include ") + rule.header)) continue;
+        EXPECT_TRUE(std::any_of(rule.allowed.begin(), rule.allowed.end(),
+                                [&](const auto& place) { return file.path.starts_with(place); }))
+            << file.path << ": " << line;
+      }
+    }
+  }
+}
+
+TEST_F(Tidy, HeadersAreGuardedAndExplained) {
+  for (const File& file : cpp_files()) {
+    if (!file.path.ends_with(".h")) continue;
+    ASSERT_FALSE(file.lines.empty()) << file.path;
+    EXPECT_TRUE(file.lines.front().starts_with("//")) << file.path << ": begin with what it is for";
+    EXPECT_TRUE(std::find(file.lines.begin(), file.lines.end(), "#pragma once") != file.lines.end())
+        << file.path;
+  }
+}
+
+TEST_F(Tidy, LinesAndFilesAreShort) {
+  for (const File& file : cpp_files()) {
+    EXPECT_LE(file.lines.size(), kMaxFileLines) << file.path;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      EXPECT_LE(file.lines[i].size(), kMaxLine) << file.path << ":" << i + 1;
+    }
+  }
+}
+
+// A function's body, as clang-format lays it out: from a line ending in "{" that is indented by at
+// most two and holds ")", to the closing brace at the same indentation.
+TEST_F(Tidy, FunctionsAreShort) {
+  for (const File& file : cpp_files()) {
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      const std::size_t indent = line.find_first_not_of(' ');
+      if (indent == std::string::npos || !line.ends_with("{") || line.starts_with("namespace") ||
+          line.find(')') == std::string::npos) {
+        continue;
+      }
+      const std::string closing = std::string(indent, ' ') + "}";
+      for (std::size_t j = i + 1; j < file.lines.size(); ++j) {
+        if (!file.lines[j].starts_with(closing)) continue;
+        EXPECT_LE(j - i, kMaxFunctionLines) << file.path << ":" << i + 1;
+        break;
+      }
+    }
+  }
+}
+
+TEST_F(Tidy, NoLeftOverMarks) {
+  const std::string marks[] = {std::string("FIX") + "ME",
+                               std::string("XX") + "X:", std::string("TO") + "DO:"};
+  for (const File& file : *files_) {
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      for (const std::string& mark : marks) {
+        EXPECT_EQ(file.lines[i].find(mark), std::string::npos) << file.path << ":" << i + 1;
+      }
+    }
+  }
+}
+
+TEST_F(Tidy, EverySourceIsBuilt) {
+  std::string listings;
+  for (const File& file : *files_) {
+    if (!file.path.ends_with("CMakeLists.txt") && !file.path.ends_with(".cmake")) continue;
+    for (const std::string& line : file.lines)
+      listings += line + "\n";
+  }
+  for (const File& file : cpp_files()) {
+    if (!file.path.ends_with(".cc")) continue;
+    EXPECT_NE(listings.find(fs::path(file.path).filename().string()), std::string::npos)
+        << file.path << " is in no CMakeLists.txt";
+  }
+}
+
+TEST_F(Tidy, EveryHeaderIsIncluded) {
+  std::string includes;
+  for (const File& file : cpp_files()) {
+    for (const std::string& line : file.lines) {
+      if (line.starts_with("#include")) includes += line + "\n";
+    }
+  }
+  for (const File& file : cpp_files()) {
+    if (!file.path.ends_with(".h")) continue;
+    EXPECT_NE(includes.find(fs::path(file.path).filename().string() + "\""), std::string::npos)
+        << file.path << " is included nowhere";
+  }
+}
+
+TEST_F(Tidy, RelativeLinksInMarkdownLeadSomewhere) {
+  const std::regex link(R"(\]\(([^)#]+)(#[^)]*)?\))");
+  for (const File& file : *files_) {
+    if (!file.path.ends_with(".md")) continue;
+    for (const std::string& line : file.lines) {
+      for (std::sregex_iterator it(line.begin(), line.end(), link), end; it != end; ++it) {
+        const std::string target = (*it)[1];
+        if (target.find("://") != std::string::npos) continue;
+        EXPECT_TRUE(fs::exists(fs::path(file.path).parent_path() / target))
+            << file.path << ": " << target;
+      }
+    }
+  }
+}
+
+TEST_F(Tidy, EveryDirectoryHasAReadme) {
+  std::set<std::string> directories;
+  for (const File& file : *files_) {
+    const std::string directory = fs::path(file.path).parent_path().string();
+    // Public headers are described by the README of their layer.
+    if (!directory.empty() && directory.find("/include") == std::string::npos) {
+      directories.insert(directory);
+    }
+  }
+  for (const std::string& directory : directories) {
+    // Below tests/, folders mirror the sources; tests/README.md describes them.
+    if (directory.starts_with("tests/") && !fs::exists(directory + "/README.md")) continue;
+    EXPECT_TRUE(fs::exists(directory + "/README.md")) << directory;
+  }
+}
+
+// The checks above would see a violation: each pattern is tried on a line that offends.
+TEST(TidyCanary, PatternsMatchOffenders) {
+  EXPECT_FALSE(kMayInclude.at("client").contains("server"));
+  EXPECT_FALSE(kMayInclude.at("common").contains("rdma"));
+  std::smatch match;
+  const std::string line = "#include \"server/store.h\"";
+  EXPECT_TRUE(std::regex_search(line, match, std::regex(R"re(^#include "([a-z]+)/.*")re")));
+  EXPECT_EQ(match[1], "server");
+}
+
+}  // namespace
+}  // namespace rkv
