@@ -1,0 +1,25 @@
+# shellcheck shell=bash
+# Sourced by the front door and by the scripts of this folder.
+
+say() {
+  echo "${0##*/}: $*" >&2
+}
+
+# 125: the tool failed, not the command it runs.
+die() {
+  say "$*"
+  exit 125
+}
+
+# as_root COMMAND...: through sudo where we are not root. Without a terminal nobody could type a
+# password, so there sudo must not ask for one.
+as_root() {
+  if [[ $EUID -eq 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    if [[ -t 0 ]]; then sudo "$@"; else sudo -n "$@"; fi
+  else
+    say "neither root nor sudo: cannot run: $*"
+    return 1
+  fi
+}
