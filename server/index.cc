@@ -1,0 +1,219 @@
+#include "server/index.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/check.h"
+#include "server/store_steps.h"
+
+namespace rkv::server {
+
+namespace {
+
+// Small indexes (tests) get a stash worth the name.
+constexpr std::uint64_t kMinStashEntries = 1024;
+
+std::optional<std::uint32_t> free_slot(const Group& group) {
+  for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
+    if (group.slots[i] == 0) return i;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::uint32_t Index::stash_capacity(std::uint64_t slot_count) {
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(slot_count / 8, kMinStashEntries, 0xFFFF'FFF0U));
+}
+
+Index::Index(const StoreMemory& memory)
+    : memory_(memory),
+      stash_(memory.group_count() / 2, stash_capacity(memory.slot_count())),
+      guests_(std::make_unique<std::uint32_t[]>(memory.group_count())) {}
+
+// ------------------------------------------------------------------------------------- looking
+
+// Plain reads: records and groups of the pair change only under the lock that the caller holds.
+bool Index::key_at(Slot slot, Bytes key) const {
+  const std::byte* record = memory_.record(slot.location());
+  const auto lengths = load_le<std::uint64_t>(record + 16);
+  if ((lengths & (kRecordExpiryFlag - 1)) != key.size()) return false;
+  const std::size_t at =
+      kRecordHeaderBytes + ((lengths & kRecordExpiryFlag) != 0 ? kExpiryBytes : 0);
+  return std::memcmp(record + at, key.data(), key.size()) == 0;
+}
+
+std::optional<std::uint32_t> Index::find_in(GroupPlace place, KeyHash hash, Bytes key) const {
+  const Group& group = *memory_.group(place);
+  for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
+    const Slot slot{group.slots[i]};
+    if (slot.fingerprint() == hash.fingerprint() && !slot.empty() && key_at(slot, key)) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<Index::Position> Index::find(GroupPlace home, KeyHash hash, Bytes key) const {
+  const Group& group = *memory_.group(home);
+  if (const auto i = find_in(home, hash, key)) {
+    return Position{.where = Where::kHome, .number = *i, .slot = {group.slots[*i]}};
+  }
+  const GroupHeader header = GroupHeader::decode(group.header);
+  if (header.overflow) {
+    if (const auto i = find_in(home.neighbour(), hash, key)) {
+      const Slot slot{memory_.group(home.neighbour())->slots[*i]};
+      return Position{.where = Where::kNeighbour, .number = *i, .slot = slot};
+    }
+  }
+  if (header.spilled) {
+    for (auto e = stash_.first(pair(home)); e != Stash::kNone; e = stash_.next(e)) {
+      const Slot slot = stash_.slot(e);
+      if (slot.fingerprint() == hash.fingerprint() && key_at(slot, key)) {
+        return Position{.where = Where::kStash, .number = e, .slot = slot};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Index::Position> Index::vacancy(GroupPlace home) {
+  if (const auto i = free_slot(*memory_.group(home))) {
+    return Position{.where = Where::kHome, .number = *i};
+  }
+  if (const auto i = free_slot(*memory_.group(home.neighbour()))) {
+    return Position{.where = Where::kNeighbour, .number = *i};
+  }
+  if (const auto entry = stash_.take()) {
+    return Position{.where = Where::kStash, .number = *entry};
+  }
+  return std::nullopt;
+}
+
+void Index::release(const Position& vacancy) {
+  if (vacancy.where == Where::kStash) stash_.give_back(vacancy.number);
+}
+
+// ---------------------------------------------------------------------------------- publishing
+
+// Slot, then header with the change counter, then checksum: each a release store. From the first
+// to the last the group does not verify, so no order among them could be seen; it is fixed because
+// readers may try the slots of a group that does not verify, and the earlier the better.
+void Index::publish(GroupPlace place, const Edit& edit) {
+  Group* shared = memory_.group(place);
+  Group copy = *shared;  // plain: the lock is held
+  GroupHeader header = GroupHeader::decode(copy.header);
+  header.change += 1;  // wraps at 28 bits in encode()
+  header.overflow = edit.overflow.value_or(header.overflow);
+  header.spilled = edit.spilled.value_or(header.spilled);
+  copy.header = header.encode();
+  if (edit.slot_number < kSlotsPerGroup) {
+    copy.slots[edit.slot_number] = edit.slot.bits;
+    publish_word(Step::kSlot, &shared->slots[edit.slot_number], edit.slot.bits);
+  }
+  publish_word(Step::kGroupHeader, &shared->header, copy.header);
+  publish_word(Step::kGroupChecksum, &shared->checksum,
+               group_checksum(copy, memory_.epoch(), place));
+}
+
+void Index::insert(GroupPlace home, const Position& vacancy, Slot slot) {
+  switch (vacancy.where) {
+    case Where::kHome:
+      publish(home, {.slot_number = vacancy.number, .slot = slot});
+      return;
+    case Where::kNeighbour:
+      insert_guest(home, vacancy.number, slot);
+      return;
+    case Where::kStash:
+      stash_.add(pair(home), vacancy.number, side(home), slot);
+      if (!GroupHeader::decode(memory_.group(home)->header).spilled) {
+        publish(home, {.spilled = true});
+      }
+      return;
+  }
+}
+
+void Index::replace(GroupPlace home, const Position& position, Slot slot) {
+  if (position.where == Where::kStash) {
+    stash_.set_slot(position.number, slot);
+    return;
+  }
+  publish(position.where == Where::kHome ? home : home.neighbour(),
+          {.slot_number = position.number, .slot = slot});
+}
+
+void Index::erase(GroupPlace home, const Position& position) {
+  switch (position.where) {
+    case Where::kHome:
+      publish(home, {.slot_number = position.number});
+      fill(home, position.number);
+      return;
+    case Where::kNeighbour:
+      erase_guest(home, position.number);
+      fill(home.neighbour(), position.number);
+      return;
+    case Where::kStash:
+      stash_.remove(pair(home), position.number);
+      clear_spilled_if_none_left(home);
+      return;
+  }
+}
+
+// The flag first: a reader that sees it set looks next door, whether or not the guest is there yet.
+// Published even when it is set already: the guest may come from the stash, and a change of
+// whereabouts raises the home's counter before the key leaves its old place.
+void Index::insert_guest(GroupPlace home, std::uint32_t slot_number, Slot slot) {
+  publish(home, {.overflow = true});
+  guests(home.neighbour()) |= 1U << slot_number;
+  publish(home.neighbour(), {.slot_number = slot_number, .slot = slot});
+}
+
+// The flag last, when no other guest of this home is left: as long as a reader can find a guest,
+// the flag tells it to look.
+void Index::erase_guest(GroupPlace home, std::uint32_t slot_number) {
+  std::uint32_t& mask = guests(home.neighbour());
+  RKV_CHECK((mask >> slot_number & 1U) != 0, "not a guest");
+  publish(home.neighbour(), {.slot_number = slot_number});
+  mask &= ~(1U << slot_number);
+  if (mask == 0) publish(home, {.overflow = false});
+}
+
+void Index::clear_spilled_if_none_left(GroupPlace home) {
+  if (stash_.first_of(pair(home), side(home)) == Stash::kNone) {
+    publish(home, {.spilled = false});
+  }
+}
+
+// A slot of `place` has become free. At most three moves, each of one key: a stashed key of this
+// home; else a guest from next door, whose slot then goes to a stashed key of that home; else a
+// stashed key of the other home, as a guest.
+void Index::fill(GroupPlace place, std::uint32_t slot_number) {
+  if (const auto entry = stash_.first_of(pair(place), side(place)); entry != Stash::kNone) {
+    take_from_stash(place, entry, {.where = Where::kHome, .number = slot_number});
+    return;
+  }
+  const GroupPlace other = place.neighbour();
+  const auto stashed = stash_.first_of(pair(place), side(other));
+  if (const std::uint32_t abroad = guests(other); abroad != 0) {
+    const auto from = static_cast<std::uint32_t>(std::countr_zero(abroad));
+    const Slot guest{memory_.group(other)->slots[from]};
+    // At home first, and only then gone from next door: a reader that misses it here has read an
+    // older home group, and finds the counter raised when it reads home again.
+    publish(place, {.slot_number = slot_number, .slot = guest});
+    erase_guest(place, from);
+    if (stashed != Stash::kNone) {
+      take_from_stash(other, stashed, {.where = Where::kHome, .number = from});
+    }
+  } else if (stashed != Stash::kNone) {
+    take_from_stash(other, stashed, {.where = Where::kNeighbour, .number = slot_number});
+  }
+}
+
+// Into the group first; `spilled` sends readers to the server until then.
+void Index::take_from_stash(GroupPlace home, std::uint32_t entry, Position to) {
+  insert(home, to, stash_.slot(entry));
+  stash_.remove(pair(home), entry);
+  clear_spilled_if_none_left(home);
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,77 @@
+// Pages: runs of 4 KiB pages of the data extents, handed out and taken back; neighbouring free runs
+// join. The lower floor of the RecordAllocator.
+//
+// Book-keeping lies outside the extents: clients may still be READing a freed block, and nothing
+// but records is ever written there. 40 bytes a page: 1 % of the data.
+//
+// Thread safety: allocate_run and release_run from any thread (one lock, innermost). The fields of
+// a Page say who owns them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "common/layout.h"
+#include "server/memory.h"
+
+namespace rkv::server {
+
+inline constexpr std::uint32_t kPageUnits = 128;  // 4 KiB
+inline constexpr std::uint32_t kNoPage = 0;       // page 0 is a fence
+
+struct Page {
+  // Of the first page of a span of small blocks, guarded by its size class's lock.
+  std::array<std::uint64_t, 2> free_blocks{};  // bit i: block i is free
+  std::uint32_t free_count = 0;
+  std::uint32_t size_class = 0;
+  // In the list of free runs of one length (the pages' lock) or of spans with free blocks (the
+  // class's lock), never in both.
+  std::uint32_t next = kNoPage;
+  std::uint32_t previous = kNoPage;
+  // Length of the run that this page starts or ends. The pages' lock.
+  std::uint32_t run_pages = 0;
+  std::uint16_t extent = 0;    // constant
+  bool free = false;           // first and last page of a free run. The pages' lock
+  std::uint8_t span_page = 0;  // how far the span's first page is away; constant while in use
+};
+
+class Pages {
+ public:
+  explicit Pages(std::span<const StoreMemory::Extent> extents);
+
+  // The first page of a run of 1..kMaxRunPages pages, or kNoPage.
+  std::uint32_t allocate_run(std::uint32_t pages);
+  void release_run(std::uint32_t first);
+
+  Page& operator[](std::uint32_t page) { return pages_[page]; }
+  // Start of a page; page of a location.
+  Location location(std::uint32_t page) const {
+    const Page& p = pages_[page];
+    return Location::of(p.extent, (page - bases_[p.extent - first_extent_]) * kPageUnits);
+  }
+  std::uint32_t page_of(Location location) const {
+    return bases_[location.extent() - first_extent_] + location.unit() / kPageUnits;
+  }
+  std::uint64_t page_count() const { return page_count_; }
+
+  static constexpr std::uint32_t kMaxRunPages = 64;
+
+ private:
+  void link(std::uint32_t first, std::uint32_t pages);
+  void unlink(std::uint32_t first);
+  static std::uint32_t bin(std::uint32_t pages);
+
+  std::uint32_t first_extent_ = 0;
+  std::uint64_t page_count_ = 0;
+  std::vector<std::uint32_t> bases_;  // number of each extent's first page
+  std::vector<Page> pages_;           // extent after extent, with fences between them
+  std::mutex mutex_;                  // guards the lists and what Page says
+  // Free runs by length: bin i holds runs of i + 1 pages, the last those of kMaxRunPages or more.
+  std::array<std::uint32_t, kMaxRunPages> bins_{};
+  std::uint64_t bins_used_ = 0;  // bit i: bin i is not empty
+};
+
+}  // namespace rkv::server

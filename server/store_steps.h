@@ -1,0 +1,44 @@
+// Every store that moves a publication forward, in one place, so that a test can look at the memory
+// between any two of them. In the product each call is the store and nothing else; a library built
+// with RKV_STORE_STEPS calls `step_hook` after it.
+#pragma once
+
+#include <cstdint>
+
+#include "common/bytes.h"
+
+#ifdef RKV_STORE_STEPS
+#include <functional>
+#endif
+
+namespace rkv::server {
+
+enum class Step : std::uint8_t {
+  kRecordBody,        // a word of a record's body
+  kRecordWritten,     // its checksum word: prepared, or live when written in place
+  kRecordSuperseded,  // the checksum word of the record that is replaced or deleted
+  kSlot,              // a slot of a group
+  kGroupHeader,       // its header: change counter, flags
+  kGroupChecksum,     // its checksum: the group verifies again
+  kRecordLive,        // the checksum word of a prepared record
+};
+
+#ifdef RKV_STORE_STEPS
+inline constexpr bool kStoreSteps = true;
+inline std::function<void(Step, std::uint64_t* word)> step_hook;
+inline void after_step(Step step, std::uint64_t* word) {
+  if (step_hook) step_hook(step, word);
+}
+#else
+inline constexpr bool kStoreSteps = false;
+constexpr void after_step(Step /*step*/, std::uint64_t* /*word*/) {}
+#endif
+
+// Release: whoever sees this word sees every word stored before it. Readers over RDMA see stores in
+// the order in which the CPU made them visible, which release fixes on every architecture.
+inline void publish_word(Step step, std::uint64_t* to, std::uint64_t value) {
+  store_word(to, value, std::memory_order_release);
+  after_step(step, to);
+}
+
+}  // namespace rkv::server

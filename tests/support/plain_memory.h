@@ -1,0 +1,42 @@
+// Plain memory in the place of registered memory: for tests of the store that need no device.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <memory>
+
+#include "common/bytes.h"
+#include "rdma/transport.h"
+#include "rkv/result.h"
+#include "server/memory.h"
+
+namespace rkv::testing {
+
+// Page-aligned and zeroed; pages exist from their first use on.
+class PlainRegion final : public rdma::Region {
+ public:
+  static Result<std::unique_ptr<rdma::Region>> make(std::size_t length) {
+    void* at = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return fail(Code::kOutOfMemory, "mmap");
+    return std::unique_ptr<rdma::Region>(new PlainRegion({static_cast<std::byte*>(at), length}));
+  }
+  ~PlainRegion() override { munmap(bytes_.data(), bytes_.size()); }
+  PlainRegion(const PlainRegion&) = delete;
+  PlainRegion& operator=(const PlainRegion&) = delete;
+
+  MutableBytes bytes() const override { return bytes_; }
+  std::uint32_t local_key() const override { return 1; }
+  std::uint32_t remote_key() const override { return 2; }
+
+ private:
+  explicit PlainRegion(MutableBytes bytes) : bytes_(bytes) {}
+  MutableBytes bytes_;
+};
+
+inline std::unique_ptr<server::StoreMemory> make_plain_memory(
+    const server::MemoryOptions& options) {
+  auto memory = server::StoreMemory::create(options, PlainRegion::make);
+  return memory ? std::move(*memory) : nullptr;
+}
+
+}  // namespace rkv::testing
