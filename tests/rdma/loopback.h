@@ -1,0 +1,118 @@
+// Two queue pairs of one device, connected to each other without a connection manager, each with
+// its own completion queue and registered memory. Fails the test where there is no device.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "common/clock.h"
+#include "rkv/rdma/queue_pair.h"
+
+namespace rkv::rdma::testing {
+
+inline constexpr int kPatienceMs = 5000;  // an end for waits that must succeed, not a pause
+
+template <class T>
+T need(Result<T> result) {
+  if (!result) {
+    ADD_FAILURE() << to_string(result.error());
+    throw std::runtime_error(to_string(result.error()));
+  }
+  return std::move(*result);
+}
+inline void need(const Status& status) {
+  if (!status) {
+    ADD_FAILURE() << to_string(status.error());
+    throw std::runtime_error(to_string(status.error()));
+  }
+}
+
+inline Deadline soon(int ms = kPatienceMs) {
+  static const SteadyClock kClock;
+  return Deadline::after_ms(kClock, ms);
+}
+
+struct Side {
+  CompletionChannel channel;
+  CompletionQueue queue;
+  MemoryRegion memory;
+  std::optional<QueuePair> qp;
+
+  Side(const ProtectionDomain& pd, AccessFlags access)
+      : channel(need(CompletionChannel::create(pd.device()))),
+        queue(need(CompletionQueue::create(pd.device(), {.entries = 512, .channel = &channel}))),
+        memory(need(MemoryRegion::allocate(pd, std::size_t{1} << 20, access))) {}
+
+  std::byte* at(std::size_t offset) { return memory.bytes().data() + offset; }
+  std::uint64_t word(std::size_t offset) { return load_le<std::uint64_t>(at(offset)); }
+
+  // Blocks until `count` completions have come.
+  std::vector<WorkCompletion> completions(std::size_t count) {
+    std::vector<WorkCompletion> all;
+    while (all.size() < count) {
+      std::array<WorkCompletion, 64> some;
+      const std::size_t found = need(
+          queue.wait(std::span(some).first(std::min(some.size(), count - all.size())), soon()));
+      if (found == 0) {
+        ADD_FAILURE() << "only " << all.size() << " of " << count << " completions came";
+        break;
+      }
+      all.insert(all.end(), some.begin(), some.begin() + found);
+    }
+    return all;
+  }
+  WorkCompletion completion() {
+    const auto one = completions(1);
+    return one.empty() ? WorkCompletion{.status = IBV_WC_GENERAL_ERR} : one.front();
+  }
+};
+
+inline constexpr AccessFlags kEverything = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead |
+                                           AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic;
+
+struct LoopbackOptions {
+  AccessFlags server_region = kEverything;
+  AccessFlags server_grants = kEverything;
+  QueuePairOptions qp = {.send_length = 256, .send_sge = 4, .inline_bytes = 256};
+  ConnectionParameters link;
+};
+
+// `client` posts, `server` is the peer whose memory is read.
+struct Loopback {
+  Device device;
+  ProtectionDomain pd;
+  Side client;
+  Side server;
+
+  explicit Loopback(LoopbackOptions options = {})
+      : device(need(Device::open_first_active())),
+        pd(need(ProtectionDomain::allocate(device))),
+        client(pd, kEverything),
+        server(pd, options.server_region) {
+    connect(options);
+  }
+
+ private:
+  void connect(LoopbackOptions& options) {
+    const std::uint8_t port = need(device.first_active_port());
+    const GidEntry gid = need(device.routable_gid(port));
+    for (Side* side : {&client, &server}) {
+      side->qp = need(QueuePair::create(pd, side->queue, side->queue, options.qp));
+    }
+    const Endpoint a = need(client.qp->endpoint(port, gid));
+    const Endpoint b = need(server.qp->endpoint(port, gid));
+    need(client.qp->connect_directly(port, gid, a, b, options.link));
+    options.link.remote_access = options.server_grants;
+    need(server.qp->connect_directly(port, gid, b, a, options.link));
+  }
+};
+
+}  // namespace rkv::rdma::testing

@@ -1,0 +1,111 @@
+// Why a word that remote peers change by atomics must never be stored to by the CPU.
+//
+// Devices promise atomicity among their own queue pairs only (AtomicScope::kDevice). SoftRoCE shows
+// it drastically: up to Linux 6.10 even a compare-and-swap that FAILS stores the old value back
+// with a plain load and store, so that an add by the CPU in between is lost. This test makes it
+// happen. Whoever wants to let the CPU write to such a word has to break it first.
+#include <sys/utsname.h>
+
+#include <atomic>
+#include <cstdio>
+#include <thread>
+
+#include "loopback.h"
+
+namespace rkv::rdma {
+namespace {
+
+using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
+
+struct Kernel {
+  int major = 0;
+  int minor = 0;
+  std::string release;
+};
+Kernel running_kernel() {
+  utsname names{};
+  uname(&names);
+  Kernel kernel{.release = names.release};
+  std::sscanf(names.release, "%d.%d", &kernel.major, &kernel.minor);
+  return kernel;
+}
+
+// Adds of the CPU that a stream of failing compare-and-swaps made disappear.
+std::uint64_t lost_adds(Loopback& loop, int batches) {
+  constexpr std::size_t kBatch = 64;
+  auto* word = reinterpret_cast<std::uint64_t*>(loop.server.at(0));
+  std::atomic_ref<std::uint64_t> shared(*word);
+  shared = 0;
+  std::atomic<bool> stop = false;
+  std::uint64_t added = 0;
+  std::thread cpu([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+      shared.fetch_add(1, std::memory_order_relaxed);
+      ++added;
+    }
+  });
+  for (int i = 0; i < batches; ++i) {
+    Batch batch = loop.client.qp->batch();
+    for (std::size_t j = 0; j < kBatch; ++j) {
+      // Expects a value that the word never has: every one of these fails.
+      batch.compare_swap(j, j + 1 == kBatch ? OpFlags::kSignaled : OpFlags::kNone,
+                         loop.client.memory.local(j * 8, 8),
+                         *loop.server.memory.remote().subspan(0, 8), ~std::uint64_t{0}, 42);
+    }
+    need(std::move(batch).submit());
+    EXPECT_TRUE(loop.client.completion().ok());
+  }
+  stop = true;
+  cpu.join();
+  return added - shared.load();
+}
+
+TEST(OneOwnerPerWord, AFailedCompareSwapOfSoftRoceErasesStoresOfTheCpu) {
+  Loopback loop;
+  const Kernel kernel = running_kernel();
+  const bool softroce = loop.device.name().starts_with("rxe");
+  constexpr int kRounds = 60;
+  std::uint64_t lost = 0;
+  int rounds = 0;
+  while (lost == 0 && rounds < kRounds) {
+    lost = lost_adds(loop, 50);
+    ++rounds;
+  }
+  std::printf("kernel %s, device %s: %llu adds of the CPU lost in %d rounds of 3200 failing CAS\n",
+              kernel.release.c_str(), loop.device.name().c_str(),
+              static_cast<unsigned long long>(lost), rounds);
+  if (lost == 0) std::printf("NO ADD WAS LOST: this run does not show the danger\n");
+  const bool stores_back =
+      softroce && (kernel.major < 6 || (kernel.major == 6 && kernel.minor < 11));
+  if (stores_back) {
+    EXPECT_GT(lost, 0U) << "on this kernel a failing CAS stores back; the race was not met in "
+                        << rounds << " rounds";
+  } else if (softroce) {
+    EXPECT_EQ(lost, 0U) << "from 6.11 on SoftRoCE stores on a match only";
+  }
+}
+
+// How a server changes such a word instead: with a queue pair of its own, on the same device.
+TEST(OneOwnerPerWord, AtomicsOfTwoQueuePairsLoseNothing) {
+  LoopbackOptions options;
+  options.link.remote_access = AccessFlags::kRemoteAtomic;
+  Loopback loop(options);
+  const RemoteSpan word = *loop.server.memory.remote().subspan(0, 8);
+  constexpr std::size_t kAdds = 200;
+  for (int round = 0; round < 10; ++round) {
+    for (Side* side : {&loop.client, &loop.server}) {
+      Batch batch = side->qp->batch();
+      for (std::size_t i = 0; i < kAdds; ++i) {
+        batch.fetch_add(i, i + 1 == kAdds ? OpFlags::kSignaled : OpFlags::kNone,
+                        side->memory.local(4096, 8), word, 1);
+      }
+      need(std::move(batch).submit());
+    }
+    EXPECT_TRUE(loop.client.completion().ok());
+    EXPECT_TRUE(loop.server.completion().ok());
+  }
+  EXPECT_EQ(loop.server.word(0), 10 * 2 * kAdds);
+}
+
+}  // namespace
+}  // namespace rkv::rdma
