@@ -71,7 +71,7 @@ class Store::Impl {
   // after that nothing fails.
   struct Plan {
     bool in_place = false;
-    Location block;                // the new record's; in place: the present one's
+    Location block = {};           // the new record's; in place: the present one's
     Index::Position vacancy = {};  // of a new key
     std::uint64_t units = 0;
   };
