@@ -2,3 +2,10 @@
 rkv_library(rkv_commit_log
   SOURCES persistence/commit_log.cc
   PUBLIC rkv_common)
+
+# RocksDB is named in engine.cc alone.
+find_package(RocksDB CONFIG REQUIRED)
+rkv_library(rkv_server_persistence
+  SOURCES persistence/applier.cc persistence/engine.cc
+  PUBLIC rkv_commit_log
+  PRIVATE RocksDB::rocksdb-shared)

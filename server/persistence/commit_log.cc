@@ -255,6 +255,10 @@ void CommitLog::advance() {
   ring.used_words.fetch_sub(words, std::memory_order_acq_rel);
 }
 
+void CommitLog::rewind() {
+  ring_->next = ring_->freed;
+}
+
 std::uint64_t CommitLog::consumed() const {
   return ring_->next;
 }

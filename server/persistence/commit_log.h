@@ -16,8 +16,8 @@
 //
 // Invariants:
 //  C1  Room is reserved before anything is published: begin() never waits and never fails.
-//  C2  Entries are consumed in sequence order, each once; an entry is visible to the consumer only
-//      after finish().
+//  C2  Entries are consumed in sequence order, each once (but for rewind()); an entry is visible to
+//      the consumer only after finish().
 //  C3  Reserved and unconsumed bytes never exceed the capacity.
 //  C4  Per key, sequences follow the order of publication (the caller holds the key's pair lock
 //      from begin() to finish()).
@@ -26,7 +26,7 @@
 //      be compared with each other and with any sequence.
 //
 // Thread safety: try_reserve, unreserve, begin, finish, interrupt, the marks: any thread. consume,
-// advance, consumed, wait_for_entries, nap: the applier only.
+// advance, rewind, consumed, wait_for_entries, nap: the applier only.
 #pragma once
 
 #include <atomic>
@@ -92,6 +92,8 @@ class CommitLog {
   // to and with the last entry returned by consume().
   bool consume(Entry* entry);
   void advance();
+  // consume() starts again at the first entry not yet freed: after trouble with the disk.
+  void rewind();
   // Everything at or below it has been returned by consume(): what the applier makes a mark.
   std::uint64_t consumed() const;
   // Sleeps until consume() may return something, interrupt() was called, or `ms` have passed.

@@ -1,0 +1,198 @@
+#include "server/persistence/applier.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+
+namespace rkv::server {
+
+Applier::Applier(CommitLog& log, Engine& engine, const Clock& clock, const ApplierOptions& options,
+                 std::function<void()> changed)
+    : log_(log),
+      engine_(engine),
+      clock_(clock),
+      options_(options),
+      changed_(std::move(changed)),
+      retry_ms_(options.retry_ms_min) {}
+
+Applier::~Applier() {
+  RKV_CHECK(!thread_.joinable(), "an applier is destroyed while it runs");
+}
+
+void Applier::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Applier::request_sync(std::uint64_t sequence) {
+  std::uint64_t before = sync_requested_.load(std::memory_order_relaxed);
+  while (before < sequence &&
+         !sync_requested_.compare_exchange_weak(before, sequence, std::memory_order_release,
+                                                std::memory_order_relaxed)) {
+  }
+  if (log_.sync_mark() < sequence) log_.interrupt();
+}
+
+Status Applier::stop() {
+  if (thread_.joinable()) {
+    stopping_.store(true, std::memory_order_release);
+    log_.interrupt();
+    thread_.join();
+  } else {
+    drain();
+  }
+  if (log_.sync_mark() >= log_.last_begun()) return {};
+  log_error("{} bytes of accepted writes could not be saved: the disk has failed",
+            (log_.last_begun() - log_.sync_mark()) * 8);
+  return rkv::fail(Code::kIo, "accepted writes could not be saved: the disk has failed");
+}
+
+void Applier::run() {
+  while (!stopping_.load(std::memory_order_acquire)) {
+    if (!step()) sleep();
+  }
+  drain();
+}
+
+void Applier::drain() {
+  const Deadline deadline = Deadline::after_ms(clock_, options_.stop_timeout_ms);
+  request_sync(log_.last_begun());
+  while (log_.sync_mark() < log_.last_begun() && !deadline.passed()) {
+    if (!step()) sleep();
+  }
+}
+
+// Between turns. A full batch, an open request or an entry skips it or ends it soon.
+void Applier::sleep() {
+  if (failed_) {
+    const Nanos left = std::max<Nanos>(retry_at_ - clock_.now(), 0);
+    log_.nap(static_cast<int>(left / 1000) + 1);
+    return;
+  }
+  if (sync_wanted()) return log_.wait_for_entries(1);
+  if (unsynced_since_ == 0) return log_.wait_for_entries(1000);
+  log_.nap(options_.linger_us);
+  const Nanos left = unsynced_since_ + options_.sync_interval_ms * kNanosPerMs - clock_.now();
+  log_.wait_for_entries(static_cast<int>(std::clamp<Nanos>(left / kNanosPerMs + 1, 0, 1000)));
+}
+
+bool Applier::sync_wanted() const {
+  return sync_requested_.load(std::memory_order_acquire) > log_.sync_mark();
+}
+
+bool Applier::step() {
+  if (failed_) {
+    if (clock_.now() < retry_at_) return false;
+    retry();
+    if (failed_) return false;
+  }
+  const bool full = collect(0);
+  if (!write()) return false;
+  if (sync_target_ <= log_.sync_mark()) {
+    sync_target_ = sync_requested_.load(std::memory_order_acquire);
+  }
+  if (sync_due()) sync();
+  return full;
+}
+
+// Takes finished entries into the batch: up to the limits, or, when `through` is set, everything at
+// or below it whatever its size. True when a limit ended it.
+bool Applier::collect(std::uint64_t through) {
+  const auto at_limit = [&] {
+    if (through != 0) return log_.consumed() >= through;
+    return engine_.batch_bytes() >= options_.batch_bytes ||
+           engine_.batch_count() >= options_.batch_records;
+  };
+  CommitLog::Entry entry;
+  while (!at_limit()) {
+    if (!log_.consume(&entry)) return false;
+    if (entry.kind == CommitLog::Kind::kPut) {
+      engine_.add_put({.version = entry.version,
+                       .expiry_ms = entry.expiry_ms,
+                       .key = entry.key,
+                       .value = entry.value});
+    } else if (entry.kind == CommitLog::Kind::kRemove) {
+      engine_.add_remove(entry.key);
+    }
+  }
+  return true;
+}
+
+bool Applier::write() {
+  if (log_.consumed() == log_.wal_mark()) return true;
+  if (const Status written = engine_.write_batch(); !written) {
+    fail("writing to the database", written.error());
+    return false;
+  }
+  log_.set_wal_mark(log_.consumed());
+  if (unsynced_since_ == 0) unsynced_since_ = clock_.now();
+  changed_();
+  return true;
+}
+
+// A request is served as soon as what it asks for is written. Requests that come meanwhile share
+// the next sync: so none is put off for ever by later ones, and one sync serves many.
+bool Applier::sync_due() const {
+  const std::uint64_t written = log_.wal_mark();
+  const std::uint64_t synced = log_.sync_mark();
+  if (written == synced) return false;
+  if (sync_target_ > synced && written >= sync_target_) return true;
+  // Unsynced entries hold their room in the log (A2): a quarter of it, and writers get it back.
+  if ((written - synced) * 8 >= log_.capacity_bytes() / 4) return true;
+  return clock_.now() - unsynced_since_ >= options_.sync_interval_ms * kNanosPerMs;
+}
+
+void Applier::sync() {
+  const std::uint64_t covered = log_.wal_mark();
+  if (const Status synced = engine_.sync(); !synced) {
+    fail("syncing the database", synced.error());
+    return;
+  }
+  log_.set_sync_mark(covered);
+  unsynced_since_ = 0;
+  log_.advance();
+  changed_();
+}
+
+void Applier::fail(const char* what, const Error& error) {
+  if (!failed_) {
+    failed_ = true;
+    failed_since_ = clock_.now();
+    retry_ms_ = options_.retry_ms_min;
+    log_.set_failed(true);
+    log_error("{} failed ({}): writes are refused until the disk is well, reads go on", what,
+              to_string(error));
+    changed_();
+  } else {
+    retry_ms_ = std::min(2 * retry_ms_, options_.retry_ms_max);
+  }
+  retry_at_ = clock_.now() + retry_ms_ * kNanosPerMs;
+}
+
+// Everything since the last sync once more, in one batch (A2): parts of it may be on disk already,
+// and a crash between two batches would leave the newer parts beside older ones.
+void Applier::retry() {
+  engine_.clear_batch();
+  if (const Status well = engine_.recover(); !well) return fail("retrying", well.error());
+  const std::uint64_t through = log_.consumed();
+  log_.rewind();
+  (void)collect(through);
+  RKV_CHECK(log_.consumed() == through, "entries consumed before cannot be consumed again");
+  if (const Status written = engine_.write_batch(); !written) {
+    return fail("retrying", written.error());
+  }
+  log_.set_wal_mark(through);
+  if (const Status synced = engine_.sync(); !synced) return fail("retrying", synced.error());
+  log_.set_sync_mark(through);
+  log_.advance();
+  unsynced_since_ = 0;
+  failed_ = false;
+  log_.set_failed(false);
+  log_warn("the disk is well again after {} ms: nothing accepted was lost, writes are taken",
+           (clock_.now() - failed_since_) / kNanosPerMs);
+  changed_();
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,107 @@
+// The applier: the one thread that carries the commit log to the disk.
+//
+// One stream for the whole store, not one per shard: then what survives a crash is a prefix of the
+// commit order of all writes together, one number says what is durable, and there is nothing to
+// merge at start. A batch of RocksDB takes a few hundred nanoseconds a record, far less than a
+// put costs the network.
+//
+//   Applier applier(log, engine, clock, {}, [&] { publish(log.wal_mark(), log.sync_mark()); });
+//   applier.start();
+//   applier.request_sync(log.last_begun());  // a client waits for log.sync_mark() to reach it
+//   Status status = applier.stop();          // everything begun is on disk, unless it failed
+//
+// Invariants:
+//  A1  Batches are written in commit order and cut between entries: the disk always holds a prefix.
+//  A2  Entries stay in the log until they are synced. When the disk fails they are written again,
+//      from the last synced one and in one batch, so that A1 holds throughout; nothing accepted is
+//      lost while the process lives.
+//  A3  wal_mark <= what a finished write() covers; sync_mark <= what a finished sync() covers.
+//  A4  The log's failed flag is set before the first retry and cleared after everything has been
+//      written and synced again.
+//
+// Thread safety: request_sync from any thread. start, stop, step: one thread, the owner.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+
+#include "common/clock.h"
+#include "rkv/result.h"
+#include "server/persistence/commit_log.h"
+#include "server/persistence/engine.h"
+
+namespace rkv::server {
+
+struct ApplierOptions {
+  // A batch ends at either. Larger batches cost less a record and make waiters of a flush wait for
+  // more of others' data; beyond 1 MiB the gain is small.
+  std::size_t batch_bytes = std::size_t{1} << 20;
+  std::uint32_t batch_records = 4096;
+  // After a batch that was not full the applier sleeps this long, come what may but a flush: at
+  // most so many more microseconds until the write-ahead log has a write, in exchange for at most
+  // one system call per 500 us instead of one per put.
+  int linger_us = 500;
+  // How long a write may stay unsynced when nobody asks.
+  int sync_interval_ms = 1000;
+  // Pause after a failed try; doubles up to the second.
+  int retry_ms_min = 100;
+  int retry_ms_max = 5000;
+  // How long stop() keeps trying while the disk fails.
+  int stop_timeout_ms = 30'000;
+};
+
+class Applier {
+ public:
+  // `changed` is called by the applier's thread after the marks or the failed flag have changed;
+  // it must not block. All references must outlive the applier.
+  Applier(CommitLog& log, Engine& engine, const Clock& clock, const ApplierOptions& options,
+          std::function<void()> changed);
+  ~Applier();  // stop() was called, or start() was not
+  Applier(const Applier&) = delete;
+  Applier& operator=(const Applier&) = delete;
+
+  void start();
+  // Asks for a sync that covers `sequence`; `changed` tells when sync_mark has reached it. Costs a
+  // system call at most.
+  void request_sync(std::uint64_t sequence);
+  // Writes and syncs everything begun, ends the thread. No write may begin any more. kIo when the
+  // disk did not take it within the time: the rest is lost, and the log line says how much.
+  Status stop();
+
+  // One turn without sleeping, for tests without the thread: true when a batch was written that
+  // had reached its limit, so that another turn should follow at once.
+  bool step();
+
+ private:
+  void run();
+  void sleep();
+  void drain();
+  bool collect(std::uint64_t through);
+  bool write();
+  bool sync_due() const;
+  void sync();
+  void retry();
+  void fail(const char* what, const Error& error);
+  bool sync_wanted() const;
+
+  CommitLog& log_;
+  Engine& engine_;
+  const Clock& clock_;
+  const ApplierOptions options_;
+  const std::function<void()> changed_;
+
+  std::atomic<std::uint64_t> sync_requested_{0};  // highest of all request_sync()
+  std::atomic<bool> stopping_{false};
+  // The rest belongs to the applier's thread.
+  std::uint64_t sync_target_ = 0;  // the request being served: the next sync waits for this
+  Nanos unsynced_since_ = 0;       // 0: everything written is synced
+  bool failed_ = false;
+  Nanos failed_since_ = 0;
+  Nanos retry_at_ = 0;
+  int retry_ms_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace rkv::server

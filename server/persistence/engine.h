@@ -1,0 +1,73 @@
+// The disk: a RocksDB database in `<data-dir>/db`, seen as a map from key to {version, expiry,
+// value} that is written in ordered batches and read as a whole at start.
+//
+//   RKV_ASSIGN_OR_RETURN(auto engine, Engine::open(data_dir));
+//   RKV_RETURN_IF_ERROR(engine->for_each([&](const RecordFields& r) { return store.load(r); }));
+//   RKV_RETURN_IF_ERROR(engine->claim_boot());  // from here on writes may be acknowledged
+//   engine->add_put(record);
+//   RKV_RETURN_IF_ERROR(engine->write_batch());  // survives the end of the process
+//   RKV_RETURN_IF_ERROR(engine->sync());         // survives the end of the machine
+//
+// Invariants:
+//  E1  A batch is on disk whole or not at all, and after a crash the batches that survive are a
+//      prefix of those written: one write-ahead log, replayed up to its first damaged record.
+//  E2  No boot number is used twice: claim_boot() is synced before the number appears in a version.
+//  E3  open() changes nothing in a directory that is not ours.
+//
+// Column families: "default" holds the data, "rkv" the format version and the boot counter.
+// Thread safety: none; one thread at a time. All calls may block on the disk. Errors: kIo,
+// kCorrupt, kPermission, kConflict (the directory is another program's, or in use),
+// kVersionMismatch, kOutOfMemory; the full text of RocksDB is logged here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/layout.h"
+#include "rkv/result.h"
+
+namespace rkv::server {
+
+class Engine {
+ public:
+  // Opens the database in `<directory>/db`, or makes it. `directory` exists.
+  static Result<std::unique_ptr<Engine>> open(const std::string& directory);
+  ~Engine();  // closes; logs when that fails
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // The number of this start of the server: one above the last claimed.
+  std::uint16_t boot() const;
+  Status claim_boot();
+
+  // Calls `visit` for every record until it fails; its spans are valid during the call. A record
+  // that makes no sense ends it with kCorrupt.
+  using Visitor = std::function<Status(const RecordFields&)>;
+  Status for_each(const Visitor& visit);
+  std::uint64_t estimated_records() const;  // for a progress line: may be far off
+
+  // The batch in the making; the bytes are copied.
+  void add_put(const RecordFields& record);
+  void add_remove(Bytes key);
+  std::size_t batch_bytes() const;
+  std::uint32_t batch_count() const;
+  // Hands the batch to the operating system by way of the write-ahead log and empties it. After an
+  // error the batch is as it was and may be written again; whether it is on disk is not known.
+  Status write_batch();
+  void clear_batch();
+  Status sync();
+  // After an error: makes the database writable again, if the disk lets it. What was written since
+  // the last sync() may then be missing and has to be written again, in one batch, because parts
+  // of it may be there (E1 would be broken by a crash in the middle).
+  Status recover();
+  Status close();  // after it only the destructor may be called
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rkv::server
