@@ -19,6 +19,11 @@ Result<ReadDepths> own_depths(const QueuePair& qp, const ConnectionParameters& p
   return read_depths(parameters, limits);
 }
 
+Status ensure_init(CmId& id, QueuePair& qp, const ConnectionParameters& parameters) {
+  RKV_ASSIGN_OR_RETURN(const ibv_qp_state state, qp.state());
+  return state == IBV_QPS_INIT ? Status{} : id.to_init(qp, parameters);
+}
+
 // Waits for one kind of event; any other is the failure of this step. `failed` sees that event.
 Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const Deadline& deadline,
                        PrivateData* failed = nullptr) {
@@ -69,11 +74,15 @@ Result<Connector> Connector::resolve(const SocketAddress& peer, const ResolveOpt
   return Connector(std::move(channel), std::move(id));
 }
 
+Status Connector::prepare(QueuePair& qp, const ConnectionParameters& parameters) {
+  return id_.to_init(qp, parameters);
+}
+
 Result<CmConnection> Connector::connect(QueuePair qp, const ConnectionParameters& parameters,
                                         Bytes private_data, const Deadline& deadline,
                                         PrivateData* rejection) && {
   RKV_ASSIGN_OR_RETURN(ReadDepths depths, own_depths(qp, parameters));
-  RKV_RETURN_IF_ERROR(id_.to_init(qp, parameters));
+  RKV_RETURN_IF_ERROR(ensure_init(id_, qp, parameters));
   RKV_RETURN_IF_ERROR(id_.connect(qp, parameters, depths, private_data));
   PrivateData reply;
   {
@@ -91,9 +100,17 @@ Result<CmConnection> Connector::connect(QueuePair qp, const ConnectionParameters
                       .depths = depths};
 }
 
+// Not defaulted: a moved-from optional stays engaged, and its destructor would reject nothing.
+ConnectRequest::ConnectRequest(ConnectRequest&& other) noexcept
+    : id_(std::exchange(other.id_, std::nullopt)), data_(other.data_), depths_(other.depths_) {}
+
 ConnectRequest::~ConnectRequest() {
   // An error means that the peer has given up meanwhile.
   if (id_) std::ignore = id_->reject({});
+}
+
+Status ConnectRequest::prepare(QueuePair& qp, const ConnectionParameters& parameters) {
+  return id_->to_init(qp, parameters);
 }
 
 Result<CmConnection> ConnectRequest::accept(QueuePair qp, const ConnectionParameters& parameters,
@@ -104,7 +121,7 @@ Result<CmConnection> ConnectRequest::accept(QueuePair qp, const ConnectionParame
                                                 ? Result<EventChannel>(channel->share())
                                                 : EventChannel::create());
   RKV_RETURN_IF_ERROR(id_->migrate(events));
-  RKV_RETURN_IF_ERROR(id_->to_init(qp, parameters));
+  RKV_RETURN_IF_ERROR(ensure_init(*id_, qp, parameters));
   RKV_RETURN_IF_ERROR(id_->to_ready(qp, parameters, depths));
   RKV_RETURN_IF_ERROR(id_->accept(qp, parameters, depths, private_data));
   CmId id = std::move(*id_);

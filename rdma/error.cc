@@ -44,6 +44,8 @@ constexpr Advice kAdvice[] = {
     {"ibv_create_qp_ex", ENOMEM, "the device has no room for the queue: lower its length"},
     {"ibv_create_cq_ex", EINVAL, "the completion queue is longer than the device offers"},
     {"ibv_wr_complete", ENOMEM, "the send queue is full: nothing of this batch was posted"},
+    {"ibv_wr_complete", ENOSPC, "the send queue is full: nothing of this batch was posted"},
+    {"ibv_post_send", ENOMEM, "the send queue is full"},
     {"ibv_post_recv", ENOMEM, "the receive queue is full"},
     {"ibv_post_srq_recv", ENOMEM, "the shared receive queue is full"},
     {"", EPERM,

@@ -45,6 +45,16 @@ ibv_mtu mtu_of(std::uint32_t bytes) {
   return bytes >= 512 ? IBV_MTU_512 : IBV_MTU_256;
 }
 
+Status post_list(ibv_qp* queue, ibv_send_wr request, std::span<const RegisteredSpan> pieces) {
+  std::array<ibv_sge, kMaxSge> list;
+  RKV_CHECK(pieces.size() <= list.size(), "too many pieces in one request");
+  std::ranges::transform(pieces, list.begin(), [](const RegisteredSpan& s) { return s.sge(); });
+  request.sg_list = list.data();
+  request.num_sge = static_cast<int>(pieces.size());
+  ibv_send_wr* refused = nullptr;
+  return from_errno("ibv_post_send", ibv_post_send(queue, &request, &refused));
+}
+
 }  // namespace
 
 void Batch::write_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& from,
@@ -58,29 +68,6 @@ void Batch::send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredS
                            std::uint32_t immediate) {
   begin(wr_id, flags);
   ibv_wr_send_imm(queue_, htonl(immediate));
-  set(message);
-}
-
-void Batch::set(std::span<const RegisteredSpan> pieces) {
-  std::array<ibv_sge, kMaxSge> list;
-  RKV_CHECK(pieces.size() <= list.size(), "too many pieces in one request");
-  std::ranges::transform(pieces, list.begin(), [](const RegisteredSpan& s) { return s.sge(); });
-  ibv_wr_set_sge_list(queue_, pieces.size(), list.data());
-}
-
-void Batch::read(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> to,
-                 const RemoteSpan& from) {
-  std::size_t length = 0;
-  for (const RegisteredSpan& piece : to)
-    length += piece.size();
-  begin(wr_id, flags, from, length);
-  ibv_wr_rdma_read(queue_, from.rkey, from.address);
-  set(to);
-}
-
-void Batch::send(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message) {
-  begin(wr_id, flags);
-  ibv_wr_send(queue_);
   set(message);
 }
 
@@ -186,6 +173,29 @@ Status QueuePair::post_receives(std::span<const ReceiveRequest> requests) {
     requests = requests.subspan(now.size());
   }
   return {};
+}
+
+Status QueuePair::post_read(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> to,
+                            const RemoteSpan& from) {
+  std::size_t length = 0;
+  for (const RegisteredSpan& piece : to)
+    length += piece.size();
+  RKV_CHECK(length <= from.length, "a request reaches past its remote span");
+  ibv_send_wr request{};
+  request.wr_id = wr_id;
+  request.opcode = IBV_WR_RDMA_READ;
+  request.send_flags = std::to_underlying(flags);
+  request.wr.rdma = {.remote_addr = from.address, .rkey = from.rkey};
+  return post_list(raw(), request, to);
+}
+
+Status QueuePair::post_send(std::uint64_t wr_id, OpFlags flags,
+                            std::span<const RegisteredSpan> message) {
+  ibv_send_wr request{};
+  request.wr_id = wr_id;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = std::to_underlying(flags);
+  return post_list(raw(), request, message);
 }
 
 Status QueuePair::modify(ibv_qp_attr attributes, int mask) {

@@ -94,7 +94,7 @@ TEST(Connecting, UsesFullReadDepthOurTimersAndOurAccessFlags) {
   EXPECT_EQ(request.peer_depths().responder, std::min(limits.max_reads_as_initiator, 254U));
   End end(request.device());
   CmConnection server = need(std::move(request).accept(
-      end.qp(), {.remote_access = AccessFlags::kRemoteRead, .reads_as_responder = 9}, {}));
+      end.qp(), {.remote_access = AccessFlags::kRemoteRead, .reads_as_responder = 8}, {}));
   need(server.wait_established(soon()));
   Connecting connected = client.get();
   ASSERT_TRUE(connected.link) << to_string(connected.link.error());
@@ -103,15 +103,15 @@ TEST(Connecting, UsesFullReadDepthOurTimersAndOurAccessFlags) {
                         IBV_QP_RNR_RETRY;
   const ibv_qp_attr ours = need(connected.link->qp.query(kMask)).attributes;
   EXPECT_EQ(ours.qp_access_flags, 0U);
-  EXPECT_EQ(ours.max_rd_atomic, 9);  // the swap of the two depths, done right
-  EXPECT_EQ(connected.link->depths.initiator, 9);
+  EXPECT_EQ(ours.max_rd_atomic, 8);  // the swap of the two depths, done right
+  EXPECT_EQ(connected.link->depths.initiator, 8);
   EXPECT_EQ(ours.min_rnr_timer, kDefaultRnrTimer.code());
   EXPECT_EQ(ours.retry_cnt, kMaxRetryCount);
   EXPECT_EQ(ours.rnr_retry, kRnrRetryForever);
   EXPECT_LE(ours.timeout, kDefaultAckTimeout.code() + 1);
   const ibv_qp_attr theirs = need(server.qp.query(kMask)).attributes;
   EXPECT_EQ(theirs.qp_access_flags, static_cast<unsigned>(IBV_ACCESS_REMOTE_READ));
-  EXPECT_EQ(theirs.max_dest_rd_atomic, 9);
+  EXPECT_EQ(theirs.max_dest_rd_atomic, 8);
   EXPECT_EQ(theirs.min_rnr_timer, kDefaultRnrTimer.code());
   EXPECT_EQ(theirs.retry_cnt, kMaxRetryCount);
 }
@@ -125,9 +125,11 @@ TEST(Connecting, ReadsAndMessagesFlow) {
   QueuePair qp = end.qp();
   const std::array<ReceiveRequest, 1> receive = {
       {{.wr_id = 5, .buffer = end.memory.local(64, 64)}}};
+  constexpr ConnectionParameters kReadable = {.remote_access = AccessFlags::kRemoteRead};
+  need(request.prepare(qp, kReadable));
   need(qp.post_receives(receive));
-  CmConnection server = need(std::move(request).accept(
-      std::move(qp), {.remote_access = AccessFlags::kRemoteRead}, end.memory.remote().to_bytes()));
+  CmConnection server =
+      need(std::move(request).accept(std::move(qp), kReadable, end.memory.remote().to_bytes()));
   Connecting connected = client.get();
   ASSERT_TRUE(connected.link) << to_string(connected.link.error());
   const RemoteSpan remote =

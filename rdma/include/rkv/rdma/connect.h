@@ -9,7 +9,7 @@
 //   // Passive.
 //   RKV_ASSIGN_OR_RETURN(CmListener listener, CmListener::listen(address));
 //   RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
-//   ... make a queue pair on request.device(), post receives ...
+//   ... make a queue pair on request.device(), prepare() it, post receives ...
 //   RKV_ASSIGN_OR_RETURN(CmConnection link,
 //       std::move(request).accept(std::move(qp), {.remote_access = AccessFlags::kRemoteRead}, {}));
 //   RKV_RETURN_IF_ERROR(link.wait_established(deadline));
@@ -57,9 +57,13 @@ class Connector {
   std::uint8_t port_number() const { return id_.port_number(); }
   SocketAddress local_address() const { return id_.local_address(); }
 
-  // `qp` in state RESET, made on device(). Blocks until the deadline at most; on success the queue
-  // pair can be used. `private_data` at most 56 bytes. kUnreachable: nobody listens or answers;
-  // kRejected: the peer refused, its bytes go to `rejection` when that is not null; kTimeout.
+  // Moves the queue pair to INIT, where receives of its own can be posted; connect() does it
+  // otherwise. A shared receive queue needs no such step.
+  Status prepare(QueuePair& qp, const ConnectionParameters& parameters);
+  // `qp` made on device(), in state RESET or prepared. Blocks until the deadline at most; on
+  // success the queue pair can be used. `private_data` at most 56 bytes. kUnreachable: nobody
+  // listens or answers; kRejected: the peer refused, its bytes go to `rejection` when that is not
+  // null; kTimeout.
   Result<CmConnection> connect(QueuePair qp, const ConnectionParameters& parameters,
                                Bytes private_data, const Deadline& deadline,
                                PrivateData* rejection = nullptr) &&;
@@ -73,7 +77,7 @@ class Connector {
 // A peer that wants in. Dropped without an answer, it is rejected.
 class ConnectRequest {
  public:
-  ConnectRequest(ConnectRequest&&) = default;
+  ConnectRequest(ConnectRequest&& other) noexcept;
   ConnectRequest& operator=(ConnectRequest&&) = delete;
   ~ConnectRequest();
 
@@ -82,9 +86,11 @@ class ConnectRequest {
   SocketAddress peer_address() const { return id_->peer_address(); }
   Device device() const { return id_->device(); }
 
-  // `qp` in state RESET, made on device(); post its receives first. Does not wait for the peer:
-  // what becomes of the handshake arrives on the connection's channel. `channel` is where its
-  // events shall go; nullptr makes a new one. At most 196 bytes of private data.
+  // As Connector::prepare().
+  Status prepare(QueuePair& qp, const ConnectionParameters& parameters);
+  // `qp` made on device(), in state RESET or prepared. Does not wait for the peer: what becomes of
+  // the handshake arrives on the connection's channel. `channel` is where its events shall go;
+  // nullptr makes a new one. At most 196 bytes of private data.
   Result<CmConnection> accept(QueuePair qp, const ConnectionParameters& parameters,
                               Bytes private_data, const EventChannel* channel = nullptr) &&;
   // At most 148 bytes, which the peer finds in `rejection`.

@@ -117,11 +117,6 @@ class Batch {
   void send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
                       std::uint32_t immediate);
 
-  // Several local pieces in one request, at most the options' send_sge.
-  void read(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> to,
-            const RemoteSpan& from);
-  void send(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message);
-
   // Inline: the bytes are copied now, so they need no registration and may be reused at once. At
   // most the queue pair's inline_bytes() in all. Pieces are gathered here, into one buffer.
   void send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message);
@@ -152,7 +147,6 @@ class Batch {
     const ibv_sge piece = local.sge();
     ibv_wr_set_sge(queue_, piece.lkey, piece.addr, piece.length);
   }
-  void set(std::span<const RegisteredSpan> pieces);
 
   ibv_qp_ex* queue_;
   std::uint32_t inline_bytes_;
@@ -176,6 +170,13 @@ class QueuePair {
   // Receives of this queue pair's own; not with a shared receive queue. On an error those before it
   // have been posted.
   Status post_receives(std::span<const ReceiveRequest> requests);
+
+  // One request with several local pieces, at most the options' send_sge; a doorbell of its own,
+  // not with a batch open. Through the older ibv_post_send(3): rdma-core's SoftRoCE provider takes
+  // the length of the first piece for all of them when a list comes by ibv_wr_set_sge_list.
+  Status post_read(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> to,
+                   const RemoteSpan& from);
+  Status post_send(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message);
 
   // Any set of attributes, for what the functions below do not cover (ibv_modify_qp(3)).
   Status modify(ibv_qp_attr attributes, int mask);
