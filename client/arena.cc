@@ -1,0 +1,44 @@
+#include "client/arena.h"
+
+#include <new>
+
+#include "common/check.h"
+
+namespace rkv::client {
+
+Result<Arena> Arena::create(rdma::Transport& transport, std::size_t gets, std::size_t requests) {
+  const std::size_t gets_bytes = round_up(gets * sizeof(GetMemory), 4096);
+  const std::size_t requests_bytes = requests * kRequestBytes;
+  const std::size_t total =
+      kStagingBytes + gets_bytes + requests_bytes + kLargeBuffers * kLargeBytes;
+
+  Arena arena;
+  RKV_ASSIGN_OR_RETURN(arena.region_, transport.allocate(total, rdma::Access::kLocal));
+  const MutableBytes all = arena.region_->bytes();
+  RKV_CHECK(all.size() >= total, "the transport allocated too little");
+  arena.staging_ = all.first(kStagingBytes);
+  std::byte* const memory = all.data() + kStagingBytes;
+  arena.gets_ = reinterpret_cast<GetMemory*>(memory);
+  for (std::size_t i = 0; i < gets; ++i)
+    ::new (memory + i * sizeof(GetMemory)) GetMemory;
+  arena.requests_ = all.subspan(kStagingBytes + gets_bytes, requests_bytes);
+  const MutableBytes large = all.subspan(kStagingBytes + gets_bytes + requests_bytes);
+  for (std::size_t i = 0; i < kLargeBuffers; ++i) {
+    arena.free_large_.push_back(large.subspan(i * kLargeBytes, kLargeBytes));
+  }
+  return arena;
+}
+
+MutableBytes Arena::take_large() {
+  if (free_large_.empty()) return {};
+  const MutableBytes large = free_large_.back();
+  free_large_.pop_back();
+  return large;
+}
+
+void Arena::give_back_large(MutableBytes large) {
+  // Room for all was reserved by create(): never allocates.
+  if (!large.empty()) free_large_.push_back(large);
+}
+
+}  // namespace rkv::client

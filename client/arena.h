@@ -1,0 +1,51 @@
+// The registered memory of a client, in one region: a staging area for the map, a GetMemory per
+// GET in flight, a small buffer per request, and a few large buffers that GETs of long records and
+// long requests share.
+//
+// Invariant A1: a buffer is handed to another operation only when the completion of the operation
+// before was seen, or when its connection has been closed (Link::close drains).
+//
+// Thread safety: none. Nothing allocates after create().
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "client/get.h"
+#include "common/wire.h"
+#include "rdma/transport.h"
+
+namespace rkv::client {
+
+class Arena {
+ public:
+  static constexpr std::size_t kStagingBytes = 64 * 1024;
+  static constexpr std::size_t kRequestBytes = 4096;
+  static constexpr std::size_t kLargeBuffers = 8;
+  static constexpr std::size_t kLargeBytes =
+      round_up(kMaxRecordBytes > kMaxMessageBytes ? kMaxRecordBytes : kMaxMessageBytes, 4096);
+  static_assert(kLargeBytes >= GetMachine::kLargeBufferBytes);
+
+  static Result<Arena> create(rdma::Transport& transport, std::size_t gets, std::size_t requests);
+
+  std::uint32_t local_key() const { return region_->local_key(); }
+  MutableBytes staging() const { return staging_; }
+  GetMemory& get_memory(std::size_t index) const { return gets_[index]; }
+  MutableBytes request(std::size_t index) const {
+    return requests_.subspan(index * kRequestBytes, kRequestBytes);
+  }
+  // A large buffer, or an empty span when all are in use.
+  MutableBytes take_large();
+  void give_back_large(MutableBytes large);
+
+ private:
+  Arena() = default;
+
+  std::unique_ptr<rdma::Region> region_;
+  MutableBytes staging_;
+  GetMemory* gets_ = nullptr;
+  MutableBytes requests_;
+  std::vector<MutableBytes> free_large_;
+};
+
+}  // namespace rkv::client

@@ -1,0 +1,266 @@
+#include "client/engine.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/random.h"
+
+namespace rkv::client {
+
+using Next = GetMachine::Next;
+
+namespace {
+
+rdma::PollMode poll_mode(Polling polling) {
+  switch (polling) {
+    case Polling::kBusy:
+      return rdma::PollMode::kBusy;
+    case Polling::kEvent:
+      return rdma::PollMode::kEvent;
+    case Polling::kAdaptive:
+      break;
+  }
+  return rdma::PollMode::kAdaptive;
+}
+
+Nanos nanos(std::chrono::milliseconds ms) {
+  return ms.count() * kNanosPerMs;
+}
+
+constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
+constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
+
+Status check_options(const ClientOptions& options) {
+  if (options.reads_in_flight < 1 || options.reads_in_flight > 1024) {
+    return fail(Code::kInvalidArgument, "reads_in_flight must be 1 to 1024");
+  }
+  if (options.requests_in_flight < 1 || options.requests_in_flight > 256) {
+    return fail(Code::kInvalidArgument, "requests_in_flight must be 1 to 256");
+  }
+  if (options.timeout.count() < 1 || options.connect_timeout.count() < 1 ||
+      options.first_backoff.count() < 1 || options.longest_backoff < options.first_backoff) {
+    return fail(Code::kInvalidArgument, "timeouts and back-offs must be 1 ms or longer");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_key(Bytes key) {
+  if (key.empty()) return fail(Code::kInvalidArgument, "the key is empty");
+  if (key.size() > kMaxKeyBytes) {
+    return fail(Code::kTooLarge, "the key is longer than 1024 bytes");
+  }
+  return {};
+}
+
+Status check_value(Bytes value) {
+  if (value.size() > kMaxValueBytes) {
+    return fail(Code::kTooLarge, "the value is longer than 128 KiB");
+  }
+  return {};
+}
+
+Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
+               const Clock* clock, Arena arena)
+    : transport_(std::move(transport)),
+      clock_(clock),
+      options_(options),
+      arena_(std::move(arena)),
+      cache_(options.cache_bytes),
+      link_(*transport_, *clock, arena_,
+            {.address = options.server,
+             .name = options.name,
+             .reads_in_flight = options.reads_in_flight,
+             .requests_in_flight = options.requests_in_flight,
+             .poll = poll_mode(options.polling)}),
+      loader_(link_, arena_, map_),
+      lanes_(options.reads_in_flight, Lane(map_, cache_, *clock)),
+      put_slots_(options.requests_in_flight),
+      reconnect_backoff_(nanos(options.first_backoff), nanos(options.longest_backoff),
+                         random_from_kernel()),
+      busy_backoff_(kFirstBusyWait, kLongestBusyWait, random_from_kernel()) {
+  free_lanes_.reserve(lanes_.size());
+  batch_slots_.reserve(put_slots_.size());
+  batch_.reserve(2 * lanes_.size() + options.requests_in_flight);
+}
+
+Engine::~Engine() {
+  link_.close();
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
+                                               std::shared_ptr<rdma::Transport> transport,
+                                               const Clock* clock, std::string* refusal) {
+  static const SteadyClock kSteady;
+  RKV_RETURN_IF_ERROR(check_options(options));
+  RKV_ASSIGN_OR_RETURN(
+      Arena arena, Arena::create(*transport, options.reads_in_flight, options.requests_in_flight));
+  std::unique_ptr<Engine> engine(new Engine(options, std::move(transport),
+                                            clock != nullptr ? clock : &kSteady, std::move(arena)));
+  const Status connected = engine->attempt(engine->deadline({}));
+  if (refusal != nullptr) *refusal = engine->refusal_;
+  if (!connected) return std::unexpected(connected.error());
+  return engine;
+}
+
+// ------------------------------------------------------------------------------- connection
+
+Status Engine::attempt(const Deadline& deadline) {
+  link_.close();
+  if (link_.read_refused()) {
+    // Within an epoch nothing that was granted is taken away: what we have is wrong.
+    map_.clear();
+    cache_.clear();
+  }
+  const Nanos latest = clock_->now() + nanos(options_.connect_timeout);
+  const Status connected = link_.connect(Deadline(*clock_, std::min(latest, deadline.at())));
+  refusal_ = link_.refusal();
+  if (!connected) return connected;
+
+  const ConnectAccept& accept = link_.accept();
+  if (!map_.ready() || map_.epoch() != accept.epoch) {  // E2
+    cache_.clear();
+    map_.begin(accept.epoch, accept.root);
+    if (Status loaded = loader_.load(deadline); !loaded) {
+      link_.close();
+      return loaded;
+    }
+  }
+  if (connected_once_) ++stats_.reconnects;
+  connected_once_ = true;
+  return {};
+}
+
+bool Engine::worth_repeating(const Error& error) const {
+  switch (error.code) {
+    case Code::kRejected:
+      return link_.refusal_code() == Code::kBusy || link_.refusal_code() == Code::kOutOfMemory;
+    case Code::kVersionMismatch:
+    case Code::kPermission:
+    case Code::kNoDevice:
+    case Code::kUnsupported:
+    case Code::kCorrupt:
+    case Code::kInvalidArgument:
+      return false;
+    default:
+      return true;
+  }
+}
+
+Status Engine::make_usable(const Deadline& deadline) {
+  link_.close();
+  Status last = fail(Code::kDisconnected, "the connection is lost; waiting before the next try");
+  for (;;) {
+    if (reconnect_at_ == 0) reconnect_at_ = clock_->now() + reconnect_backoff_.next();
+    if (reconnect_at_ > clock_->now()) {
+      if (reconnect_at_ >= deadline.at()) {
+        // Not slept through: the next operation will have the rest of the wait.
+        return last;
+      }
+      link_.sleep_until(reconnect_at_);
+    }
+    if (deadline.passed()) return last;
+    reconnect_at_ = 0;
+    last = attempt(deadline);
+    if (last || !worth_repeating(last.error())) return last;
+  }
+}
+
+void Engine::look_at_link() {
+  std::array<Event, Link::kEvents> events;
+  if (!link_.alive()) return;
+  const std::size_t count = link_.poll(events);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (events[i].kind == Event::Kind::kReply) link_.release(events[i].buffer);
+  }
+}
+
+Status Engine::refresh_map(Next what, const Deadline& deadline) {
+  return what == Next::kRefreshExtents ? loader_.refresh_extents(deadline)
+                                       : loader_.refresh_directory(deadline);
+}
+
+// --------------------------------------------------------------------------------------- GET
+
+void Engine::free_large(Lane& lane) {
+  arena_.give_back_large(lane.large);
+  lane.large = {};
+}
+
+void Engine::account(const GetMachine& machine) {
+  stats_.rdma_reads += machine.counts().reads;
+  stats_.retries += machine.counts().retries;
+  stats_.tears_detected += machine.counts().tears;
+}
+
+Result<Next> Engine::run(Lane& lane, Next next, const Deadline& deadline) {
+  for (;;) {
+    switch (next) {
+      case Next::kRead:
+        RKV_RETURN_IF_ERROR(link_.read(lane.machine.reads(), deadline));
+        break;
+      case Next::kRefreshExtents:
+      case Next::kRefreshDirectory:
+        RKV_RETURN_IF_ERROR(refresh_map(next, deadline));
+        break;
+      case Next::kLargeBuffer:
+        lane.large = arena_.take_large();
+        RKV_CHECK(!lane.large.empty(), "a lone GET always finds a large buffer");
+        lane.machine.give_buffer(lane.large);
+        break;
+      default:
+        return next;
+    }
+    next = lane.machine.step();
+  }
+}
+
+Result<Engine::Got> Engine::get(Bytes key, const Deadline& deadline) {
+  RKV_RETURN_IF_ERROR(check_key(key));
+  ++stats_.gets;
+  Lane& lane = lanes_.front();
+  for (;;) {
+    if (!usable()) [[unlikely]]
+      RKV_RETURN_IF_ERROR(make_usable(deadline));
+    free_large(lane);
+    const Result<Next> end = run(lane, lane.machine.start(key, arena_.get_memory(0)), deadline);
+    account(lane.machine);
+    if (!end) [[unlikely]] {
+      if (end.error().code == Code::kDisconnected) continue;  // E1
+      return std::unexpected(end.error());
+    }
+    reconnect_backoff_.reset();
+    if (*end == Next::kTwoSided) return get_two_sided(key, deadline);
+    ++stats_.one_sided_gets;
+    if (*end == Next::kFound) {
+      ++(lane.machine.used_cache() ? stats_.cache_hits : stats_.cache_misses);
+      return Got{.value = lane.machine.value(), .version = lane.machine.version(), .reply = {}};
+    }
+    ++stats_.cache_misses;
+    ++stats_.missing;
+    return fail(Code::kNotFound, nullptr);
+  }
+}
+
+Result<Engine::Got> Engine::get_two_sided(Bytes key, const Deadline& deadline) {
+  Request get = request(Opcode::kGet, deadline);
+  get.key = key;
+  auto reply = ask_until_taken(get, true, deadline);
+  if (reply || reply.error().code == Code::kNotFound) ++stats_.two_sided_gets;
+  if (!reply) {
+    if (reply.error().code == Code::kNotFound) ++stats_.missing;
+    return std::unexpected(reply.error());
+  }
+  const Response& response = reply->response();
+  return Got{.value = response.value, .version = response.version, .reply = std::move(*reply)};
+}
+
+ClientStats Engine::stats() const {
+  ClientStats stats = stats_;
+  stats.map_reads = loader_.reads();
+  stats.cached_groups = cache_.statistics().groups;
+  return stats;
+}
+
+}  // namespace rkv::client

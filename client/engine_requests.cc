@@ -1,0 +1,119 @@
+// Requests of the engine: PUT, DELETE and the rest, one at a time.
+#include <algorithm>
+
+#include "client/engine.h"
+
+namespace rkv::client {
+
+namespace {
+
+// Whether a request answered with this code certainly changed nothing. A code that we do not know
+// counts as "may have": wrong only on the safe side.
+WriteOutcome outcome_of(Code code) {
+  switch (code) {
+    case Code::kNotFound:
+    case Code::kInvalidArgument:
+    case Code::kTooLarge:
+    case Code::kConflict:
+    case Code::kOutOfMemory:
+    case Code::kBusy:
+    case Code::kPermission:
+    case Code::kUnsupported:
+      return WriteOutcome::kNotApplied;
+    default:
+      return WriteOutcome::kMayHaveHappened;
+  }
+}
+
+bool is_write(Opcode opcode) {
+  return opcode == Opcode::kPut || opcode == Opcode::kRemove;
+}
+
+}  // namespace
+
+Request Engine::request(Opcode opcode, const Deadline& deadline) const {
+  Request request;
+  request.opcode = opcode;
+  request.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
+  return request;
+}
+
+Error Engine::refused(const Response& response) {
+  refusal_ = std::string(as_text(response.value));
+  const auto code = static_cast<Code>(response.code);
+  const bool known = to_string(code) != to_string(static_cast<Code>(255));
+  return {.code = known ? code : Code::kInternal,
+          .write = is_write(response.opcode) ? outcome_of(code) : WriteOutcome::kNotApplied,
+          .text = known ? to_string(code) : "the server answered with an unknown error"};
+}
+
+Nanos Engine::busy_wait(const Response& response) {
+  return std::max<Nanos>(busy_backoff_.next(), response.retry_after_ms * kNanosPerMs);
+}
+
+Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadline& deadline) {
+  busy_backoff_.reset();
+  for (;;) {
+    look_at_link();  // a connection that is seen to be gone now takes no write with it
+    if (!usable()) RKV_RETURN_IF_ERROR(make_usable(deadline));
+    auto reply = link_.call(request, deadline);
+    if (!reply) {
+      Error error = reply.error();
+      const bool left = error.write == WriteOutcome::kMayHaveHappened;
+      if (left) ++stats_.two_sided_requests;
+      if (error.code == Code::kDisconnected && (repeat || !left)) continue;  // E1
+      if (!is_write(request.opcode)) error.write = WriteOutcome::kNotApplied;
+      return std::unexpected(error);
+    }
+    ++stats_.two_sided_requests;
+    reconnect_backoff_.reset();
+    const Response& response = reply->response();
+    if (response.code == 0) return reply;
+    const Error error = refused(response);
+    if (error.code != Code::kBusy) return std::unexpected(error);
+    ++stats_.busy_answers;
+    const Nanos again_at = clock_->now() + busy_wait(response);
+    if (again_at >= deadline.at()) return std::unexpected(error);
+    link_.sleep_until(again_at);
+    request.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
+  }
+}
+
+Result<Reply> Engine::ask(const Request& request, const Deadline& deadline) {
+  Request asked = request;
+  asked.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
+  return ask_until_taken(asked, true, deadline);
+}
+
+// Where the record is now, so that the next GET is one READ. A hint like all of the cache (G5).
+void Engine::learn_place(Bytes key, const Response& response) {
+  const KeyHash hash = map_.hash(key);
+  const auto home = map_.home(hash);
+  if (!home || response.slot.fingerprint() != hash.fingerprint()) return;
+  const bool in_neighbour = (response.flags & Response::kInNeighbour) != 0;
+  cache_.patch(in_neighbour ? home->neighbour() : *home, response.slot);
+}
+
+Result<Version> Engine::put(const KeyValue& item, const Deadline& deadline) {
+  Request put = request(Opcode::kPut, deadline);
+  put.key = as_bytes(item.key);
+  put.value = as_bytes(item.value);
+  put.expiry_ms = item.expiry_ms;
+  RKV_RETURN_IF_ERROR(check_key(put.key));
+  RKV_RETURN_IF_ERROR(check_value(put.value));
+  const auto reply = ask_until_taken(put, false, deadline);
+  if (!reply) return std::unexpected(reply.error());
+  learn_place(put.key, reply->response());
+  return reply->response().version;
+}
+
+Result<Version> Engine::remove(Bytes key, const Deadline& deadline) {
+  Request remove = request(Opcode::kRemove, deadline);
+  remove.key = key;
+  RKV_RETURN_IF_ERROR(check_key(key));
+  const auto reply = ask_until_taken(remove, false, deadline);
+  if (!reply) return std::unexpected(reply.error());
+  return reply->response().version;
+}
+
+}  // namespace rkv::client

@@ -1,0 +1,345 @@
+#include "client/get.h"
+
+#include "common/check.h"
+
+namespace rkv::client {
+
+using Next = GetMachine::Next;
+
+namespace {
+constexpr std::size_t kLongHeaderBytes = 64;  // first READ of a record that only its header sizes
+static_assert(kLongHeaderBytes >= kRecordHeaderBytes);
+}  // namespace
+
+Next GetMachine::start(Bytes key, GetMemory& memory) {
+  RKV_CHECK(map_->ready(), "a GET needs a loaded map");
+  key_ = key;
+  memory_ = &memory;
+  large_ = {};
+  hash_ = map_->hash(key);
+  reason_ = Reason::kNone;
+  cached_neighbour_tried_ = incomplete_ = false;
+  header_ = {};
+  tries_ = 0;
+  refreshes_ = 0;
+  counts_ = {};
+  const auto home = map_->home(hash_);
+  if (!home) return read_directory();
+  home_ = *home;
+  if (collect_cached(home_)) return next_candidate();
+  return candidates_done();
+}
+
+Next GetMachine::step() {
+  switch (state_) {
+    case State::kRecord:
+      return on_record();
+    case State::kRecordHeader:
+      return on_record_header();
+    case State::kHome:
+      return on_home();
+    case State::kNeighbour:
+      return on_neighbour();
+    case State::kRecheck:
+      return on_recheck();
+    case State::kDirectory:
+      return on_directory();
+    case State::kExtentsForRecord:
+    case State::kBuffer:
+      return read_record();
+    case State::kExtentsForGroup:
+      return read_home();
+    case State::kWholeDirectory: {
+      const auto home = map_->home(hash_);
+      if (!home) return again(true);
+      home_ = *home;
+      return read_home();
+    }
+    case State::kIdle:
+      break;
+  }
+  RKV_CHECK(false, "step() without a GET under way");
+  return finish(Next::kTwoSided);
+}
+
+// ------------------------------------------------------------------------------------ READs
+
+Next GetMachine::begin_reads(State state, std::size_t count) {
+  if (counts_.reads + count > kMaxReads) return two_sided(Reason::kReads);  // G8
+  counts_.reads += static_cast<std::uint32_t>(count);
+  read_count_ = count;
+  state_ = state;
+  return Next::kRead;
+}
+
+Next GetMachine::read_one(State state, const Lookup& at, MutableBytes to) {
+  reads_[0] = {.from = at.range, .to = to};
+  return begin_reads(state, 1);
+}
+
+// ------------------------------------------------------------------------ candidates, records
+
+void GetMachine::collect(const Group& group, Source source) {
+  source_ = source;
+  candidate_ = 0;
+  candidate_count_ = 0;
+  const std::uint64_t wanted = hash_.fingerprint();
+  for (const std::uint64_t word : group.slots) {
+    // An empty slot has fingerprint 0 too.
+    if ((word >> 48) == wanted && word != 0) candidates_[candidate_count_++] = Slot{word};
+  }
+}
+
+bool GetMachine::collect_cached(GroupPlace place) {
+  candidate_count_ = 0;
+  source_ = Source::kCached;
+  const Group* group = cache_->find(place);
+  if (group == nullptr) return false;
+  header_ = GroupHeader::decode(group->header);  // G5: read for its overflow flag alone
+  collect(*group, Source::kCached);
+  return candidate_count_ != 0;
+}
+
+Next GetMachine::next_candidate() {
+  if (candidate_ == candidate_count_) return candidates_done();
+  return read_record();
+}
+
+// Reads the present candidate, whole or (a long one) its header first.
+Next GetMachine::read_record() {
+  const Slot slot = candidates_[candidate_];
+  const std::size_t length = slot.is_long() ? kLongHeaderBytes : slot.units() * kUnitBytes;
+  const Lookup at = map_->record(slot.location(), length);
+  if (at.kind == Lookup::Kind::kUnknownExtent && proved() && refreshes_ < kMaxRefreshes) {
+    ++refreshes_;
+    state_ = State::kExtentsForRecord;
+    return Next::kRefreshExtents;
+  }
+  if (at.kind != Lookup::Kind::kOk || length == 0) return give_up_candidate();
+  if (length > memory_->record.size() && large_.empty()) {
+    state_ = State::kBuffer;
+    return Next::kLargeBuffer;
+  }
+  const MutableBytes room =
+      length > memory_->record.size() ? large_ : MutableBytes(memory_->record);
+  record_bytes_ = room.first(length);
+  return read_one(slot.is_long() ? State::kRecordHeader : State::kRecord, at, record_bytes_);
+}
+
+// The header of a long record is unproved: it sizes a READ that is bounds-checked and proved.
+Next GetMachine::on_record_header() {
+  const auto claimed = claimed_record_bytes(record_bytes_);
+  if (!claimed || record_units(*claimed) < Slot::kLongRecord) {
+    tear();
+    return give_up_candidate();
+  }
+  if (large_.empty()) return Next::kLargeBuffer;  // step() comes back here; the header stays
+  const Lookup at = map_->record(candidates_[candidate_].location(), *claimed);
+  if (at.kind != Lookup::Kind::kOk || *claimed > large_.size()) return give_up_candidate();
+  record_bytes_ = large_.first(*claimed);
+  return read_one(State::kRecord, at, record_bytes_);
+}
+
+Next GetMachine::on_record() {
+  const auto record =
+      decode_record(record_bytes_, map_->epoch(), candidates_[candidate_].location());
+  if (!record) {
+    tear();
+    return give_up_candidate();
+  }
+  const Bytes key = record->fields.key;
+  if (key.size() != key_.size() || std::memcmp(key.data(), key_.data(), key.size()) != 0) {
+    // Proved to be another key's now. For a miss that is not enough: the block may have been ours
+    // when the group was read, so the group must be seen unchanged (G3).
+    if (source_ == Source::kHome) other_in_home_ = true;
+    if (source_ == Source::kNeighbour) other_in_neighbour_ = true;
+    ++candidate_;
+    return next_candidate();
+  }
+  const bool licensed = record->state == RecordState::kSuperseded && proved();  // G2
+  if (record->state != RecordState::kLive && !licensed) return give_up_candidate();
+  record_ = *record;
+  return finish(Next::kFound);  // G1
+}
+
+// The candidate proved nothing: torn, prepared, superseded without a licence, out of bounds.
+Next GetMachine::give_up_candidate() {
+  incomplete_ = true;
+  ++candidate_;
+  return next_candidate();
+}
+
+Next GetMachine::candidates_done() {
+  switch (source_) {
+    case Source::kCached:
+      if (incomplete_) {
+        // What the cache said is out of date.
+        cache_->invalidate(cached_neighbour_tried_ ? home_.neighbour() : home_);
+        incomplete_ = false;
+      } else if (!cached_neighbour_tried_ && header_.overflow) {
+        cached_neighbour_tried_ = true;
+        if (collect_cached(home_.neighbour())) return next_candidate();
+      }
+      return read_home();
+    case Source::kUnproved:
+      // Torn, or the directory led to something that is no group: a hint must not be trusted
+      // twice, so the second time the directory is read as well.
+      return again(tries_ > 0);
+    case Source::kHome:
+      return incomplete_ ? again() : home_done();
+    case Source::kNeighbour:
+      if (incomplete_) return again();
+      if (header_.spilled) return two_sided(Reason::kSpilled);
+      return recheck(true, other_in_neighbour_);  // G4
+  }
+  return two_sided(Reason::kMap);
+}
+
+// ----------------------------------------------------------------------------------- groups
+
+Next GetMachine::read_home() {
+  incomplete_ = other_in_home_ = other_in_neighbour_ = false;
+  const Lookup at = map_->group(home_);
+  if (at.kind == Lookup::Kind::kUnknownExtent && refreshes_ < kMaxRefreshes) {
+    ++refreshes_;
+    state_ = State::kExtentsForGroup;
+    return Next::kRefreshExtents;
+  }
+  if (at.kind != Lookup::Kind::kOk) return again(true);
+  compare_from_ = clock_->now();
+  return read_one(State::kHome, at, std::as_writable_bytes(std::span(&memory_->home, 1)));
+}
+
+Next GetMachine::on_home() {
+  const Group& group = memory_->home;
+  if (!verify_group(group, map_->epoch(), home_)) {
+    tear();
+    collect(group, Source::kUnproved);
+    return next_candidate();
+  }
+  header_ = GroupHeader::decode(group.header);
+  if (!header_.covers(hash_)) {
+    // The directory copy is older than a split.
+    return again(true);
+  }
+  cache_->put(home_, group);
+  collect(group, Source::kHome);
+  return next_candidate();
+}
+
+// Nothing of ours in the home group.
+Next GetMachine::home_done() {
+  if (header_.forward) return two_sided(Reason::kMap);  // an unfinished split: not ours to follow
+  if (header_.overflow) return read_neighbour();
+  if (header_.spilled) return two_sided(Reason::kSpilled);
+  if (other_in_home_) return recheck(true, false);
+  return finish(Next::kMissing);  // G3: one look, nothing of the fingerprint
+}
+
+Next GetMachine::read_neighbour() {
+  // The neighbour lies in the same extent, checked when home was read; the table cannot shrink.
+  const Lookup at = map_->group(home_.neighbour());
+  if (at.kind != Lookup::Kind::kOk) return again(true);
+  return read_one(State::kNeighbour, at, std::as_writable_bytes(std::span(&memory_->neighbour, 1)));
+}
+
+Next GetMachine::on_neighbour() {
+  const Group& group = memory_->neighbour;
+  const GroupPlace place = home_.neighbour();
+  if (!verify_group(group, map_->epoch(), place)) {
+    tear();
+    collect(group, Source::kUnproved);
+    return next_candidate();
+  }
+  if (!GroupHeader::decode(group.header).covers(hash_)) return again(true);
+  cache_->put(place, group);
+  collect(group, Source::kNeighbour);
+  return next_candidate();
+}
+
+// ----------------------------------------------------------------------------------- a miss
+
+Next GetMachine::recheck(bool home, bool neighbour) {
+  const Lookup at_home = map_->group(home_);
+  const Lookup at_neighbour = map_->group(home_.neighbour());
+  RKV_CHECK(home && at_home.kind == Lookup::Kind::kOk &&
+                (!neighbour || at_neighbour.kind == Lookup::Kind::kOk),
+            "a group read before is in the table");
+  recheck_neighbour_ = neighbour;
+  reads_[0] = {.from = at_home.range,
+               .to = std::as_writable_bytes(std::span(&memory_->home_again, 1))};
+  reads_[1] = {.from = at_neighbour.range,
+               .to = std::as_writable_bytes(std::span(&memory_->neighbour_again, 1))};
+  // The two need no order between them: both come after everything they are compared with.
+  return begin_reads(State::kRecheck, neighbour ? 2 : 1);
+}
+
+Next GetMachine::on_recheck() {
+  const auto unchanged = [&](const Group& now, const Group& before, GroupPlace place) {
+    if (!verify_group(now, map_->epoch(), place)) {
+      tear();
+      return false;
+    }
+    return now.header == before.header;  // counter, depth, prefix, flags: so it still covers (L5)
+  };
+  if (!unchanged(memory_->home_again, memory_->home, home_)) return again();
+  if (recheck_neighbour_ &&
+      !unchanged(memory_->neighbour_again, memory_->neighbour, home_.neighbour())) {
+    return again();
+  }
+  if (clock_->now() - compare_from_ >= kCompareWindow) return again();  // G6
+  return finish(Next::kMissing);
+}
+
+// -------------------------------------------------------------------------------- directory
+
+Next GetMachine::read_directory() {
+  const auto line = map_->root(kDirectoryLineOffset, kRootLineBytes);
+  const auto entry = map_->directory_entry(map_->directory_index(hash_));
+  if (!line || !entry) return two_sided(Reason::kMap);
+  reads_[0] = {.from = *line, .to = memory_->directory_line};
+  reads_[1] = {.from = *entry,
+               .to = std::as_writable_bytes(std::span(&memory_->directory_word, 1))};
+  return begin_reads(State::kDirectory, 2);
+}
+
+Next GetMachine::on_directory() {
+  const Status line = map_->check_directory_line(memory_->directory_line);
+  if (!line && line.error().code == Code::kStale) {
+    if (refreshes_ == kMaxRefreshes) return two_sided(Reason::kMap);
+    ++refreshes_;
+    state_ = State::kWholeDirectory;
+    return Next::kRefreshDirectory;
+  }
+  if (!line) {
+    tear();
+    return again(true);
+  }
+  map_->apply_directory(map_->directory_index(hash_),
+                        std::as_bytes(std::span(&memory_->directory_word, 1)));
+  const auto home = map_->home(hash_);
+  if (!home) return again(true);
+  home_ = *home;
+  return read_home();
+}
+
+// -------------------------------------------------------------------------------------- ends
+
+Next GetMachine::again(bool with_directory) {
+  if (++tries_ >= kMaxTries) return two_sided(Reason::kContention);  // G8
+  ++counts_.retries;
+  return with_directory ? read_directory() : read_home();
+}
+
+Next GetMachine::two_sided(Reason reason) {
+  reason_ = reason;
+  return finish(Next::kTwoSided);
+}
+
+Next GetMachine::finish(Next result) {
+  state_ = State::kIdle;
+  read_count_ = 0;
+  return result;
+}
+
+}  // namespace rkv::client

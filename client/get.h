@@ -1,0 +1,199 @@
+// The one-sided GET: how a value is read from the server's memory and proved, without the server.
+//
+// A state machine without a transport. start() and step() say what is to be done next; the caller
+// does it (posts the READs and waits until all have landed) and calls step() again:
+//
+//   for (auto next = get.start(key, memory); next == GetMachine::Next::kRead; next = get.step()) {
+//     post(get.reads()); wait();
+//   }
+//
+// Invariants (numbers are cited in get.cc; LAYOUT.md's L1 to L5 are what they build on):
+//  G1  Found: a record that verified (epoch, location), has the key, and was read inside this GET.
+//      Live needs nothing else - it is its own proof, whoever pointed at it.
+//  G2  Superseded is an answer only with a licence: the slot came from a group that verified, is
+//      the group computed, covers the key, and was read inside this GET before the record. The
+//      record was then current when the group was read. A cached group never gives a licence.
+//  G3  Missing: the home group verified, covers the key and had no slot of its fingerprint; or
+//      what it and its neighbour had was seen to be other keys', and re-reading showed every
+//      group that was relied on unchanged (the whole header word, in a group that verifies again).
+//  G4  With overflow set, one look is no snapshot: home, neighbour, home again. Every change of a
+//      key's whereabouts raises the home group's counter before the key leaves its old place.
+//  G5  The cache gives candidates only. No miss is ever concluded from it.
+//  G6  Headers are compared only when their READs lie less than a second apart: the counter has
+//      28 bits and may wrap. Otherwise the GET starts again.
+//  G7  Every address is formed by RemoteMap, which checks it against a verified table (M1).
+//  G8  At most kMaxTries tries and kMaxReads READs, then the server is asked.
+//
+// Thread safety: none; one machine per GET in flight. No allocation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "client/group_cache.h"
+#include "client/remote_map.h"
+#include "common/clock.h"
+
+namespace rkv::client {
+
+// Registered memory of one GET in flight. 65 cache lines: an odd number, so that the buffers of
+// many GETs do not compete for the same sets of a processor cache.
+struct alignas(64) GetMemory {
+  static constexpr std::size_t kRecordBytes = 3008;
+
+  Group home;
+  Group neighbour;
+  Group home_again;
+  Group neighbour_again;
+  std::array<std::byte, kRootLineBytes> directory_line;
+  std::uint64_t directory_word;
+  std::array<std::uint64_t, 7> unused;
+  // Longer records are read into a large buffer, asked for by Next::kLargeBuffer.
+  std::array<std::byte, kRecordBytes> record;
+};
+static_assert(sizeof(GetMemory) == 65 * 64);
+
+struct ReadRequest {
+  RemoteRange from;
+  MutableBytes to;
+};
+
+class GetMachine {
+ public:
+  // A try ends when what was read does not fit together: torn, prepared, or changed meanwhile.
+  static constexpr std::uint32_t kMaxTries = 8;
+  // Hard limit of READs in one GET. A try needs at most 9 unless fingerprints collide: directory
+  // line and entry, home, long record's header and body, neighbour, a record of it, both again.
+  static constexpr std::uint32_t kMaxReads = 64;
+  static constexpr std::uint32_t kMaxRefreshes = 3;  // of the extent table or the directory
+  static constexpr Nanos kCompareWindow = 1000 * kNanosPerMs;  // G6
+  static constexpr std::size_t kLargeBufferBytes = kMaxRecordBytes;
+
+  enum class Next : std::uint8_t {
+    kRead,              // do reads(), all of them, then step()
+    kFound,             // value(), version() until the machine is started again
+    kMissing,           // the key does not exist
+    kTwoSided,          // ask the server; reason() says why
+    kRefreshExtents,    // READ the extent table again, then step()
+    kRefreshDirectory,  // READ directory line and directory again, then step()
+    kLargeBuffer,       // give_buffer(), then step()
+  };
+  enum class Reason : std::uint8_t {
+    kNone,
+    kSpilled,     // the server may know the key although the index does not
+    kContention,  // kMaxTries
+    kReads,       // kMaxReads
+    kMap,         // directory or extent table lead nowhere
+  };
+  struct Counts {
+    std::uint32_t reads = 0;
+    std::uint32_t retries = 0;
+    std::uint32_t tears = 0;  // groups and records that did not verify
+  };
+
+  // All must outlive the machine.
+  GetMachine(RemoteMap& map, GroupCache& cache, const Clock& clock)
+      : map_(&map), cache_(&cache), clock_(&clock) {}
+
+  // REQUIRES map.ready(); key and memory stay valid until the machine has finished.
+  Next start(Bytes key, GetMemory& memory);
+  Next step();
+
+  std::span<const ReadRequest> reads() const { return {reads_.data(), read_count_}; }
+  // kLargeBuffer: at least kLargeBufferBytes of registered memory, until the machine has finished
+  // and the value has been used.
+  void give_buffer(MutableBytes large) { large_ = large; }
+
+  Bytes value() const { return record_.fields.value; }
+  Version version() const { return record_.fields.version; }
+  RecordState state() const { return record_.state; }
+  Reason reason() const { return reason_; }
+  const Counts& counts() const { return counts_; }
+  bool used_cache() const { return source_ == Source::kCached; }
+
+ private:
+  enum class State : std::uint8_t {
+    kIdle,
+    kRecord,
+    kRecordHeader,
+    kHome,
+    kNeighbour,
+    kRecheck,
+    kDirectory,
+    kExtentsForRecord,
+    kExtentsForGroup,
+    kWholeDirectory,
+    kBuffer,
+  };
+  // Where the candidates came from, which decides what they may prove.
+  enum class Source : std::uint8_t {
+    kCached,    // G5
+    kUnproved,  // a group that did not verify: only a live record counts
+    kHome,      // proved: licence (G2)
+    kNeighbour,
+  };
+  bool proved() const { return source_ == Source::kHome || source_ == Source::kNeighbour; }
+
+  void collect(const Group& group, Source source);
+  bool collect_cached(GroupPlace place);
+  Next read_one(State state, const Lookup& at, MutableBytes to);
+  Next begin_reads(State state, std::size_t count);
+
+  Next next_candidate();
+  Next read_record();
+  Next on_record_header();
+  Next on_record();
+  Next give_up_candidate();
+  Next candidates_done();
+
+  Next read_home();
+  Next on_home();
+  Next read_neighbour();
+  Next on_neighbour();
+  Next home_done();
+  Next recheck(bool home, bool neighbour);
+  Next on_recheck();
+  Next read_directory();
+  Next on_directory();
+
+  Next again(bool with_directory = false);
+  Next two_sided(Reason reason);
+  Next finish(Next result);
+  void tear() { ++counts_.tears; }
+
+  RemoteMap* map_;
+  GroupCache* cache_;
+  const Clock* clock_;
+
+  Bytes key_;
+  GetMemory* memory_ = nullptr;
+  MutableBytes large_;
+  KeyHash hash_{0};
+  GroupPlace home_;
+
+  State state_ = State::kIdle;
+  Source source_ = Source::kCached;
+  Reason reason_ = Reason::kNone;
+  bool cached_neighbour_tried_ = false;
+  bool incomplete_ = false;     // a candidate of a proved group could not be judged
+  bool other_in_home_ = false;  // a fingerprint match was another key (G3)
+  bool other_in_neighbour_ = false;
+  bool recheck_neighbour_ = false;
+  std::uint32_t tries_ = 0;
+  std::uint32_t refreshes_ = 0;
+  Nanos compare_from_ = 0;  // before the first READ of the headers compared (G6)
+  GroupHeader header_;      // of the home group
+
+  std::array<Slot, kSlotsPerGroup> candidates_;
+  std::size_t candidate_count_ = 0;
+  std::size_t candidate_ = 0;  // the one being read
+  MutableBytes record_bytes_;  // where it is read to
+  RecordView record_;
+
+  std::array<ReadRequest, 2> reads_;
+  std::size_t read_count_ = 0;
+  Counts counts_;
+};
+
+}  // namespace rkv::client

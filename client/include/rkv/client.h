@@ -1,0 +1,163 @@
+// rkv::Client: a connection to a kvserver.
+//
+// GETs are one-sided: the client READs the server's memory and proves what it read; the server's
+// processor takes no part. Writes are requests. A lost connection is made again by itself; how
+// long an operation may take is always bounded by its deadline.
+//
+//   auto client = rkv::Client::connect({.server = "10.0.0.1:7471"});
+//   if (!client) return complain(to_string(client.error()));
+//   if (auto put = client->put("name", "value"); !put) ...
+//   if (auto got = client->get("name")) use(got->value);
+//
+// Threads: a Client is used by one thread at a time. For more threads, open more clients; they
+//   share nothing. Clients may be moved, between threads too.
+// Fork: a child must not use, destroy or exit() through a client of its parent; exec or _exit only.
+// Memory: everything is allocated by connect(), apart from results returned by value.
+//
+// Errors, by code: kNotFound is an answer. kInvalidArgument, kTooLarge: the call itself is wrong.
+// kBusy, kOutOfMemory: try again later. kTimeout, kDisconnected, kUnreachable: the deadline passed
+// while waiting or reconnecting. kRejected, kVersionMismatch, kPermission, kNoDevice, kUnsupported,
+// kCorrupt: trying again will not help. Error::write tells whether a write may have taken effect:
+// with kMayHaveHappened the request had left and no answer came. Such a write is never repeated by
+// the client; GETs are.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "rkv/limits.h"
+#include "rkv/options.h"
+#include "rkv/result.h"
+
+namespace rkv {
+
+class Clock;
+namespace rdma {
+class Transport;
+}
+namespace client {
+class Engine;
+}
+
+struct Value {
+  std::string value;
+  std::uint64_t version = 0;  // greater = later, across restarts of the server too
+};
+// A value where it lies; valid inside the visitor that gets it.
+struct ValueView {
+  std::string_view value;
+  std::uint64_t version = 0;
+};
+struct ValueSize {
+  std::size_t bytes = 0;
+  std::uint64_t version = 0;
+};
+struct KeyValue {
+  std::string_view key;
+  std::string_view value;
+  std::uint64_t expiry_ms = 0;  // Unix milliseconds at which the key expires; 0 = never
+};
+
+// Counted since connect(); they only rise, apart from `cached_groups`.
+struct ClientStats {
+  std::uint64_t gets = 0;            // keys asked for
+  std::uint64_t one_sided_gets = 0;  // answered by READs alone, "not found" included
+  std::uint64_t two_sided_gets = 0;  // answered by the server
+  std::uint64_t missing = 0;         // of both: the key did not exist
+  std::uint64_t rdma_reads = 0;      // READs of all GETs
+  std::uint64_t map_reads = 0;       // READs of root page, extent table and directory besides
+  std::uint64_t tears_detected =
+      0;                            // READs whose checksum did not hold, so that they were repeated
+  std::uint64_t retries = 0;        // times that a GET started again from the index
+  std::uint64_t cache_hits = 0;     // GETs that found their record through the cache
+  std::uint64_t cache_misses = 0;   // other one-sided GETs
+  std::uint64_t cached_groups = 0;  // held now
+  std::uint64_t two_sided_requests = 0;  // requests sent, of any kind
+  std::uint64_t busy_answers = 0;        // requests refused for now and sent again
+  std::uint64_t reconnects = 0;
+};
+
+class Client {
+ public:
+  // Waits for one operation at most this long; 0 = ClientOptions::timeout.
+  using Timeout = std::chrono::milliseconds;
+
+  // Opens the device and connects once, without repeating: blocks for options.timeout at most.
+  // `refusal`, if given, gets the server's own sentence when it says no (kRejected).
+  static Result<Client> connect(const ClientOptions& options, std::string* refusal = nullptr);
+  // The same over a transport made by the caller (tests, several clients on one device). `clock`
+  // must outlive the client; null = the steady clock.
+  static Result<Client> connect(const ClientOptions& options,
+                                std::shared_ptr<rdma::Transport> transport,
+                                const Clock* clock = nullptr, std::string* refusal = nullptr);
+
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+  ~Client();
+
+  // ---- one key. All block until done or the deadline.
+
+  // One READ when the key's place is cached, else two as a rule. kNotFound.
+  Result<Value> get(std::string_view key, Timeout timeout = {});
+  // The same without allocation. kTooLarge when the value does not fit: nothing is copied.
+  Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out, Timeout timeout = {});
+
+  // One round trip. The version that the value got. A full server is asked again until the
+  // deadline (kBusy).
+  Result<std::uint64_t> put(std::string_view key, std::string_view value,
+                            std::uint64_t expiry_ms = 0, Timeout timeout = {});
+  // The version of the deletion; kNotFound when there was nothing.
+  Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {});
+
+  // ---- many keys, pipelined. The timeout is that of the whole call. Results in the order of the
+  // arguments, each with its own status. Between operations of one call there is no order.
+
+  std::vector<Result<Value>> multi_get(std::span<const std::string_view> keys,
+                                       Timeout timeout = {});
+  std::vector<Result<std::uint64_t>> multi_put(std::span<const KeyValue> items,
+                                               Timeout timeout = {});
+  // The same without allocation: visit(index, const Result<ValueView>&) is called once for each
+  // key, in any order. It must not use the client.
+  template <class Visitor>
+  void multi_get_into(std::span<const std::string_view> keys, Visitor&& visit,
+                      Timeout timeout = {}) {
+    using Target = std::remove_reference_t<Visitor>;
+    visit_all(
+        keys,
+        [](void* target, std::size_t index, const Result<ValueView>& result) {
+          (*static_cast<Target*>(target))(index, result);
+        },
+        const_cast<void*>(static_cast<const void*>(&visit)), timeout);
+  }
+
+  // ---- the server
+
+  Status ping(Timeout timeout = {});
+  // Returns when everything acknowledged before the call is on disk: up to which version.
+  Result<std::uint64_t> flush(Timeout timeout = {});
+  Result<std::string> server_stats(Timeout timeout = {});  // a JSON object
+
+  // ---- this client
+
+  ClientStats stats() const;
+  // What the server said with the last request or connection that it refused; may be empty.
+  const std::string& last_refusal() const;
+  std::string describe() const;  // the transport, for people
+
+ private:
+  using RawVisitor = void (*)(void* target, std::size_t index, const Result<ValueView>& result);
+  explicit Client(std::unique_ptr<client::Engine> engine);
+  void visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
+                 Timeout timeout);
+
+  std::unique_ptr<client::Engine> engine_;
+};
+
+}  // namespace rkv

@@ -1,0 +1,55 @@
+// Settings of a client: each with its default, its unit and what it costs.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace rkv {
+
+// How a client waits for the network.
+enum class Polling : unsigned char {
+  kAdaptive,  // spin for a while, then sleep until an event: right for almost everybody
+  kBusy,      // always spin: the lowest latency, one processor core per waiting client
+  kEvent,     // always sleep: the least processor time, an interrupt per wait
+};
+
+struct ClientOptions {
+  // HOST:PORT of the server; IPv6 as [ADDRESS]:PORT.
+  std::string server = "127.0.0.1:7471";
+
+  // Shown in the server's log; at most 24 bytes are sent.
+  std::string name = "rkv";
+
+  // Deadline of an operation unless the call names its own. It includes reconnecting.
+  std::chrono::milliseconds timeout{5000};
+
+  // Cache of index groups, in bytes: about 9 bytes a key at 80 % load. A GET of a key whose group
+  // is cached costs one READ instead of two. Reserved at once, touched as it fills. 0 = off.
+  std::size_t cache_bytes = std::size_t{64} << 20;
+
+  // GETs that multi_get keeps in flight, 1 to 1024. About 4 KiB of registered memory each.
+  std::uint32_t reads_in_flight = 32;
+
+  // Requests (writes and two-sided GETs) in flight, 1 to 256; the server may grant fewer. About
+  // 136 KiB of registered memory each.
+  std::uint16_t requests_in_flight = 16;
+
+  Polling polling = Polling::kAdaptive;
+
+  // RDMA device, as `rdma link` lists them; "" = the one that routes to the server.
+  std::string device;
+  std::uint8_t port = 0;  // of the device; 0 = any active one
+  int gid_index = -1;     // -1 = let the connection manager choose
+
+  // Wait between attempts to reconnect: doubles from the first to the longest, and each is
+  // shortened by a random part of up to one half, so that many clients do not come back at once.
+  std::chrono::milliseconds first_backoff{10};
+  std::chrono::milliseconds longest_backoff{1000};
+
+  // One attempt to connect takes no longer than this (nor longer than the operation's deadline).
+  std::chrono::milliseconds connect_timeout{2000};
+};
+
+}  // namespace rkv

@@ -1,0 +1,264 @@
+#include "client/link.h"
+
+#include <chrono>
+#include <thread>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/random.h"
+
+namespace rkv::client {
+
+namespace {
+constexpr const char* kGone = "the connection to the server is gone";
+constexpr const char* kLate = "the server did not answer in time";
+}  // namespace
+
+Reply::~Reply() {
+  if (link_ != nullptr) link_->release(buffer_);
+}
+
+Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOptions options)
+    : transport_(&transport),
+      clock_(&clock),
+      arena_(&arena),
+      options_(std::move(options)),
+      requests_(arena, options_.requests_in_flight) {}
+
+// --------------------------------------------------------------------------- set-up and end
+
+Status Link::connect(const Deadline& deadline) {
+  RKV_CHECK(connection_ == nullptr, "connect() on a link that is not closed");
+  refusal_.clear();
+  read_refused_ = false;
+  // A GET has at most two READs under way.
+  const std::uint32_t operations = 2 * options_.reads_in_flight + options_.requests_in_flight + 8;
+  if (queue_ == nullptr) {
+    const rdma::QueueOptions queue{.completions = operations + options_.requests_in_flight + 8,
+                                   .receive_buffers = options_.requests_in_flight + 4U,
+                                   .receive_bytes = kMaxMessageBytes,
+                                   .poll = options_.poll};
+    RKV_ASSIGN_OR_RETURN(queue_, transport_->create_queue(queue));
+  }
+  std::array<std::byte, kConnectRequestBytes> hello;
+  encode(ConnectRequest{.credits_wanted = options_.requests_in_flight,
+                        .session_to_resume = 0,
+                        .client_nonce = random_from_kernel(),
+                        .name = options_.name},
+         hello);
+  rdma::Rejection rejection;
+  auto connection =
+      transport_->connect(*queue_, {.sends_in_flight = operations, .inline_bytes = kInlineBytes},
+                          options_.address, hello, deadline, &rejection);
+  if (!connection) return refused(connection.error(), rejection);
+
+  connection_ = std::move(*connection);
+  drained_ = false;
+  const auto accept = decode_connect_accept(connection_->private_data());
+  if (!accept) {
+    close();
+    return std::unexpected(accept.error());
+  }
+  accept_ = *accept;
+  requests_.reset(accept_.credits, connection_->limits().inline_bytes);
+  alive_ = true;
+  return {};
+}
+
+// The peer's own words, when it is one of ours and said any.
+Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
+  refusal_code_ = error.code;
+  if (error.code != Code::kRejected || rejection.length == 0) return std::unexpected(error);
+  const auto reject = decode_connect_reject(
+      Bytes(rejection.reason).first(std::min(rejection.length, sizeof rejection.reason)));
+  if (!reject) return std::unexpected(reject.error());
+  refusal_ = std::string(reject->text);
+  refusal_code_ = reject->code;
+  if (reject->code == Code::kVersionMismatch) {
+    return fail(Code::kVersionMismatch, "the server speaks another version of rkv");
+  }
+  return fail(Code::kRejected, "the server refused the connection");
+}
+
+void Link::close() {
+  alive_ = false;
+  if (connection_ != nullptr) {
+    connection_->abort();
+    const auto deadline = Deadline::after_ms(*clock_, kDrainMs);
+    while (!drained_ && !deadline.passed()) {
+      std::array<Event, kEvents> events;
+      const std::size_t count = poll(events);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (events[i].kind == Event::Kind::kReply) release(events[i].buffer);
+      }
+      if (count == 0 && !drained_) queue_->wait(deadline);
+    }
+    connection_.reset();            // K1
+    if (!drained_) queue_.reset();  // may still hold completions that name the connection
+  }
+  requests_.reset(0, 0);
+}
+
+// A peer that breaks the protocol is left.
+void Link::break_off(const char* why) {
+  log_warn("server {}: {}; disconnecting", connection_->peer(), why);
+  alive_ = false;
+  connection_->abort();
+}
+
+// ----------------------------------------------------------------------------------- events
+
+std::size_t Link::poll(std::span<Event, kEvents> out) {
+  const std::size_t arrived = queue_->poll(raw_);
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < arrived; ++i) {
+    if (to_event(raw_[i], out[count])) ++count;
+  }
+  return count;
+}
+
+bool Link::to_event(const rdma::Completion& completion, Event& event) {
+  using Kind = rdma::Completion::Kind;
+  using Outcome = rdma::Completion::Status;
+  if (completion.connection != connection_.get()) {
+    // Left over from a connection that failed while it was being made.
+    if (completion.kind == Kind::kReceive) release(completion.receive_buffer);
+    return false;
+  }
+  if (completion.kind == Kind::kDisconnected) {
+    alive_ = false;
+    drained_ = true;
+    return false;
+  }
+  if (completion.status != Outcome::kOk) {
+    alive_ = false;  // K3
+    if (completion.status == Outcome::kRemoteAccess) read_refused_ = true;
+    return false;
+  }
+  if (completion.kind == Kind::kRead) {
+    event.kind = Event::Kind::kRead;
+    event.context = completion.context;
+    return true;
+  }
+  if (completion.kind == Kind::kSend) requests_.sent(completion.context);
+  if (completion.kind == Kind::kReceive) return receive(completion, event);
+  return false;
+}
+
+bool Link::receive(const rdma::Completion& completion, Event& event) {
+  const auto response = decode_response(completion.message);
+  const auto tag = response ? requests_.answered(*response) : std::nullopt;
+  if (!tag) {
+    release(completion.receive_buffer);
+    if (alive_) break_off("its answer matches no request");  // R3
+    return false;
+  }
+  event = {.kind = Event::Kind::kReply,
+           .context = *tag,
+           .response = *response,
+           .buffer = completion.receive_buffer};
+  return true;
+}
+
+void Link::sleep_until(Nanos at) {
+  const Deadline deadline(*clock_, at);
+  std::array<Event, kEvents> events;
+  if (queue_ == nullptr) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(deadline.left_ms()));
+    return;
+  }
+  while (!deadline.passed()) {
+    queue_->wait(deadline);
+    const std::size_t count = poll(events);  // else an event left there would wake us for ever
+    for (std::size_t i = 0; i < count; ++i) {
+      if (events[i].kind == Event::Kind::kReply) release(events[i].buffer);
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------ blocking use
+
+Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) {
+  std::array<rdma::Operation, 2> batch;
+  RKV_CHECK(reads.size() <= batch.size(), "too many READs at once");
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    batch[i] = rdma::Operation::read(reads[i].to, local_key(), reads[i].from.address,
+                                     reads[i].from.remote_key, 0);
+  }
+  std::size_t posted = 0;
+  std::size_t landed = 0;
+  std::array<Event, kEvents> events;
+  for (;;) {
+    if (posted < reads.size()) {
+      RKV_ASSIGN_OR_RETURN(const std::size_t taken,
+                           post(std::span(batch).subspan(posted, reads.size() - posted)));
+      posted += taken;
+    }
+    const std::size_t count = poll(events);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (events[i].kind == Event::Kind::kRead) {
+        ++landed;
+      } else {
+        release(events[i].buffer);
+      }
+    }
+    if (landed == reads.size()) return {};
+    if (!alive_) return fail(Code::kDisconnected, kGone);
+    if (count != 0) continue;
+    if (deadline.passed()) {
+      close();
+      return fail(Code::kTimeout, kLate);
+    }
+    wait(deadline);
+  }
+}
+
+// kBusy never comes out of here: waits for a slot and for room in the send queue.
+Status Link::send_when_possible(const Request& request, const Deadline& deadline) {
+  std::array<Event, kEvents> events;
+  for (;;) {
+    if (!alive_) return fail(Code::kDisconnected, kGone);
+    if (const auto operation = requests_.begin(request, 0)) {
+      const auto taken = post({&*operation, 1});
+      if (taken && *taken == 1) return {};
+      requests_.cancel(*operation);
+      if (!taken) return std::unexpected(taken.error());
+    }
+    const std::size_t count = poll(events);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (events[i].kind == Event::Kind::kReply) release(events[i].buffer);
+    }
+    if (count != 0) continue;
+    if (deadline.passed()) return fail(Code::kTimeout, kLate);
+    wait(deadline);
+  }
+}
+
+Result<Reply> Link::call(const Request& request, const Deadline& deadline) {
+  const std::size_t length = kRequestHeaderBytes + request.key.size() + request.value.size();
+  if (alive_ && length > accept_.max_message_bytes) {
+    return fail(Code::kTooLarge, "the server takes no request as long as this one");
+  }
+  RKV_RETURN_IF_ERROR(send_when_possible(request, deadline));
+  std::array<Event, kEvents> events;
+  const auto lost = [](Code code, const char* text) {
+    return std::unexpected(
+        Error{.code = code, .write = WriteOutcome::kMayHaveHappened, .text = text});
+  };
+  for (;;) {
+    const std::size_t count = poll(events);
+    for (std::size_t i = 0; i < count; ++i) {
+      // Nothing else is in flight, so that the first reply is ours and the only one.
+      if (events[i].kind == Event::Kind::kReply) return Reply(*this, events[i]);
+    }
+    if (!alive_) return lost(Code::kDisconnected, kGone);
+    if (count != 0) continue;
+    if (deadline.passed()) {
+      close();
+      return lost(Code::kTimeout, kLate);
+    }
+    wait(deadline);
+  }
+}
+
+}  // namespace rkv::client

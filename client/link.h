@@ -1,0 +1,133 @@
+// One connection to the server, made anew as often as needed: set-up with private data, READs,
+// requests, and the events that answer them.
+//
+// Invariants:
+//  K1  After close() nothing posted before can touch a local buffer: the connection is aborted,
+//      drained and destroyed. A READ or request whose deadline passes closes the link, so that its
+//      buffers are quarantined until that has happened.
+//  K2  Every received message is released exactly once, by Reply's destructor or by poll's caller.
+//  K3  A link that saw any error is dead for good: alive() is false until the next connect().
+//
+// Thread safety: none; one thread at a time.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "client/arena.h"
+#include "client/requests.h"
+#include "common/clock.h"
+#include "rdma/transport.h"
+
+namespace rkv::client {
+
+struct LinkOptions {
+  std::string address;
+  std::string name;
+  std::uint32_t reads_in_flight = 32;
+  std::uint16_t requests_in_flight = 16;
+  rdma::PollMode poll = rdma::PollMode::kAdaptive;
+};
+
+struct Event {
+  enum class Kind : std::uint8_t { kRead, kReply };
+  Kind kind = Kind::kRead;
+  std::uint64_t context = 0;  // of the READ's operation; the request's tag
+  Response response;          // kReply: valid until release(buffer)
+  std::uint32_t buffer = 0;
+};
+
+class Link;
+
+// An answer, and the receive buffer that it lies in.
+class Reply {
+ public:
+  Reply(Link& link, const Event& event)
+      : link_(&link), response_(event.response), buffer_(event.buffer) {}
+  Reply(Reply&& other) noexcept
+      : link_(std::exchange(other.link_, nullptr)),
+        response_(other.response_),
+        buffer_(other.buffer_) {}
+  Reply& operator=(Reply&&) = delete;
+  ~Reply();
+  const Response& response() const { return response_; }
+
+ private:
+  Link* link_;
+  Response response_;
+  std::uint32_t buffer_;
+};
+
+class Link {
+ public:
+  static constexpr std::size_t kEvents = 64;
+  static constexpr std::uint32_t kInlineBytes = 256;
+  static constexpr std::int64_t kDrainMs = 2000;
+
+  // All must outlive the link.
+  Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOptions options);
+  ~Link() { close(); }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // REQUIRES a closed link. Blocks until the deadline at most. As Transport::connect, and
+  // kVersionMismatch or kCorrupt when the peer is not ours; kRejected: refusal() says why.
+  Status connect(const Deadline& deadline);
+  void close();
+  bool alive() const { return alive_; }
+  // Whether the peer refused a READ: what we know of its memory is wrong.
+  bool read_refused() const { return read_refused_; }
+  const ConnectAccept& accept() const { return accept_; }
+  // The server's own sentence when it refused to connect, and its code.
+  const std::string& refusal() const { return refusal_; }
+  Code refusal_code() const { return refusal_code_; }
+
+  // ---- pipelined use. Reads carry contexts without Requests' send bit.
+  Requests& requests() { return requests_; }
+  std::uint32_t local_key() const { return arena_->local_key(); }
+  Result<std::size_t> post(std::span<const rdma::Operation> batch) {
+    if (!alive_) return fail(Code::kDisconnected, "the connection to the server is gone");
+    return connection_->post(batch);
+  }
+  // Up to kEvents. Notices the end of the connection.
+  std::size_t poll(std::span<Event, kEvents> out);
+  void wait(const Deadline& deadline) { queue_->wait(deadline); }
+  void release(std::uint32_t buffer) { queue_->release({&buffer, 1}); }
+  // Blocks until the time given.
+  void sleep_until(Nanos at);
+
+  // ---- blocking use, when nothing else is in flight.
+
+  // All READs landed, or kDisconnected, or kTimeout (the link is closed then).
+  Status read(std::span<const ReadRequest> reads, const Deadline& deadline);
+  // Sends and waits for the answer, whatever it says. kDisconnected, kTimeout (the link is closed
+  // then): the error's write outcome tells whether the request had left.
+  Result<Reply> call(const Request& request, const Deadline& deadline);
+
+ private:
+  Status refused(const Error& error, const rdma::Rejection& rejection);
+  std::size_t poll_raw();
+  bool to_event(const rdma::Completion& completion, Event& event);
+  bool receive(const rdma::Completion& completion, Event& event);
+  void break_off(const char* why);
+  Status send_when_possible(const Request& request, const Deadline& deadline);
+
+  rdma::Transport* transport_;
+  const Clock* clock_;
+  Arena* arena_;
+  LinkOptions options_;
+  Requests requests_;
+  std::unique_ptr<rdma::Queue> queue_;  // before the connection: destroyed after it
+  std::unique_ptr<rdma::Connection> connection_;
+  bool alive_ = false;
+  bool drained_ = true;
+  bool read_refused_ = false;
+  ConnectAccept accept_;
+  std::string refusal_;
+  Code refusal_code_ = Code::kInternal;
+  std::array<rdma::Completion, kEvents> raw_;
+};
+
+}  // namespace rkv::client

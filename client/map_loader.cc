@@ -1,0 +1,75 @@
+#include "client/map_loader.h"
+
+#include <algorithm>
+
+namespace rkv::client {
+
+static_assert(Arena::kStagingBytes >= kRootPageBytes);
+
+Result<Bytes> MapLoader::read(const std::optional<RemoteRange>& from, std::size_t length,
+                              const Deadline& deadline) {
+  if (!from) return fail(Code::kCorrupt, "the server's map names memory that it did not grant");
+  const ReadRequest request{.from = *from, .to = arena_->staging().first(length)};
+  ++reads_;
+  RKV_RETURN_IF_ERROR(link_->read({&request, 1}, deadline));
+  return Bytes(request.to);
+}
+
+template <class Step>
+Status MapLoader::until_whole(Step step) {
+  for (int attempt = 1;; ++attempt) {
+    const Status status = step();
+    if (status || status.error().code != Code::kCorrupt || attempt == kTornRetries) return status;
+  }
+}
+
+Status MapLoader::load(const Deadline& deadline) {
+  RKV_RETURN_IF_ERROR(refresh_extents(deadline));
+  RKV_RETURN_IF_ERROR(refresh_directory(deadline));
+  map_->finish();
+  return {};
+}
+
+Status MapLoader::refresh_extents(const Deadline& deadline) {
+  return until_whole([&]() -> Status {
+    RKV_ASSIGN_OR_RETURN(const Bytes page,
+                         read(map_->root(0, kRootPageBytes), kRootPageBytes, deadline));
+    RKV_RETURN_IF_ERROR(map_->apply_identity(page));
+    return read_extents(deadline);
+  });
+}
+
+Status MapLoader::read_extents(const Deadline& deadline) {
+  constexpr std::uint32_t kChunk = Arena::kStagingBytes / kExtentEntryBytes;
+  Status whole;
+  for (std::uint32_t first = 0; first < map_->extent_count(); first += kChunk) {
+    const std::uint32_t count = std::min(kChunk, map_->extent_count() - first);
+    const std::size_t offset = kExtentTableOffset + std::size_t{first} * kExtentEntryBytes;
+    const std::size_t length = std::size_t{count} * kExtentEntryBytes;
+    RKV_ASSIGN_OR_RETURN(const Bytes entries, read(map_->root(offset, length), length, deadline));
+    if (Status applied = map_->apply_extents(first, entries); !applied) whole = applied;
+  }
+  return whole;
+}
+
+Status MapLoader::refresh_directory(const Deadline& deadline) {
+  RKV_RETURN_IF_ERROR(until_whole([&]() -> Status {
+    RKV_ASSIGN_OR_RETURN(const Bytes page,
+                         read(map_->root(0, kRootPageBytes), kRootPageBytes, deadline));
+    return map_->apply_directory_line(page);
+  }));
+  return read_directory(deadline);
+}
+
+Status MapLoader::read_directory(const Deadline& deadline) {
+  constexpr std::size_t kChunk = Arena::kStagingBytes / 8;
+  const std::size_t entries = map_->directory_entries();
+  for (std::size_t first = 0; first < entries; first += kChunk) {
+    const std::size_t length = std::min(kChunk, entries - first) * 8;
+    RKV_ASSIGN_OR_RETURN(const Bytes words, read(map_->directory_entry(first), length, deadline));
+    map_->apply_directory(first, words);
+  }
+  return {};
+}
+
+}  // namespace rkv::client

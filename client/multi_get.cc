@@ -1,0 +1,301 @@
+// Many GETs in flight on one connection: posted in batches with one doorbell, each a GetMachine on
+// a lane of its own.
+//
+// A refresh of the map is blocking and needs the link to itself: no new GET is started until those
+// under way have finished or wait for the same.
+#include <algorithm>
+
+#include "client/engine.h"
+#include "common/check.h"
+
+namespace rkv::client {
+
+using Next = GetMachine::Next;
+
+class MultiGet {
+ public:
+  MultiGet(Engine& engine, std::span<const std::string_view> keys, const Deadline& deadline,
+           Engine::GetVisitor visit, void* target)
+      : engine_(engine), keys_(keys), deadline_(deadline), visit_(visit), target_(target) {}
+  void run();
+
+ private:
+  using Lane = Engine::Lane;
+  using State = Engine::Lane::State;
+
+  bool whole_link();
+  void start_lanes();
+  void restart(Lane& lane);
+  std::size_t number_of(const Lane& lane) const {
+    return static_cast<std::size_t>(&lane - engine_.lanes_.data());
+  }
+  void advance(Lane& lane, Next next);
+  void queue_reads(Lane& lane);
+  void serve_waiting();
+  void refresh_if_quiet();
+  void ask_server(Lane& lane);
+  bool post();
+  std::size_t poll();
+  void on_reply(const Event& event);
+  void wait();
+  void time_out();
+  void finish(Lane& lane, const Result<ValueView>& result);
+  void fail_all(const Error& error);
+
+  std::span<rdma::Operation> batch() { return engine_.batch_; }
+
+  Engine& engine_;
+  std::span<const std::string_view> keys_;
+  const Deadline& deadline_;
+  Engine::GetVisitor visit_;
+  void* target_;
+  std::size_t next_key_ = 0;
+  std::size_t finished_ = 0;
+  std::size_t waiting_ = 0;      // lanes that need a buffer, the map or a request slot
+  std::size_t map_waiting_ = 0;  // of these, the map
+  std::size_t under_way_ = 0;    // READs and requests queued or posted, not completed
+  Nanos ask_at_ = 0;             // the server was busy: no request before
+};
+
+void MultiGet::run() {
+  engine_.batch_.clear();
+  engine_.busy_backoff_.reset();
+  engine_.free_lanes_.clear();
+  for (Lane& lane : engine_.lanes_) {
+    engine_.free_large(lane);
+    lane.state = State::kFree;
+    engine_.free_lanes_.push_back(&lane);
+  }
+  // Progress does not excuse from the deadline, but the clock need not be read every round.
+  constexpr unsigned kRoundsPerLook = 64;
+  for (unsigned round = 1; finished_ < keys_.size(); ++round) {
+    if (!engine_.usable() && !whole_link()) return;
+    if (next_key_ < keys_.size() && map_waiting_ == 0) start_lanes();
+    if (waiting_ != 0) serve_waiting();
+    const bool posted = post();
+    const bool idle = poll() == 0 && !posted;
+    if (!idle && round % kRoundsPerLook != 0) continue;
+    if (deadline_.passed()) return time_out();
+    if (idle) wait();
+  }
+}
+
+// The connection is gone: made again, and everything under way started anew (E1).
+bool MultiGet::whole_link() {
+  if (const Status usable = engine_.make_usable(deadline_); !usable) {
+    fail_all(usable.error());
+    return false;
+  }
+  engine_.batch_.clear();
+  under_way_ = waiting_ = map_waiting_ = 0;
+  for (Lane& lane : engine_.lanes_) {
+    if (lane.state == State::kFree) continue;
+    engine_.account(lane.machine);
+    restart(lane);
+  }
+  return true;
+}
+
+void MultiGet::start_lanes() {
+  while (next_key_ < keys_.size() && !engine_.free_lanes_.empty()) {
+    const std::size_t index = next_key_++;
+    ++engine_.stats_.gets;
+    if (const Status valid = check_key(as_bytes(keys_[index])); !valid) {
+      visit_(target_, index, std::unexpected(valid.error()));
+      ++finished_;
+      continue;
+    }
+    Lane& lane = *engine_.free_lanes_.back();
+    engine_.free_lanes_.pop_back();
+    lane.index = index;
+    restart(lane);
+  }
+}
+
+void MultiGet::restart(Lane& lane) {
+  engine_.free_large(lane);
+  lane.pending = 0;
+  advance(lane, lane.machine.start(as_bytes(keys_[lane.index]),
+                                   engine_.arena_.get_memory(number_of(lane))));
+}
+
+void MultiGet::queue_reads(Lane& lane) {
+  const std::size_t number = number_of(lane);
+  for (const ReadRequest& read : lane.machine.reads()) {
+    engine_.batch_.push_back(rdma::Operation::read(
+        read.to, engine_.link_.local_key(), read.from.address, read.from.remote_key, number));
+    ++lane.pending;
+    ++under_way_;
+  }
+}
+
+void MultiGet::advance(Lane& lane, Next next) {
+  lane.next = next;
+  lane.state = State::kReading;
+  switch (next) {
+    case Next::kRead:
+      return queue_reads(lane);
+    case Next::kFound:
+      ++(lane.machine.used_cache() ? engine_.stats_.cache_hits : engine_.stats_.cache_misses);
+      ++engine_.stats_.one_sided_gets;
+      engine_.account(lane.machine);
+      return finish(lane, ValueView{.value = as_text(lane.machine.value()),
+                                    .version = lane.machine.version().bits});
+    case Next::kMissing:
+      ++engine_.stats_.cache_misses;
+      ++engine_.stats_.one_sided_gets;
+      ++engine_.stats_.missing;
+      engine_.account(lane.machine);
+      return finish(lane, fail(Code::kNotFound, nullptr));
+    case Next::kTwoSided:
+      lane.state = State::kNeedsRequest;
+      break;
+    case Next::kLargeBuffer:
+      lane.state = State::kNeedsBuffer;
+      break;
+    case Next::kRefreshExtents:
+    case Next::kRefreshDirectory:
+      lane.state = State::kNeedsMap;
+      ++map_waiting_;
+      break;
+  }
+  ++waiting_;
+}
+
+void MultiGet::serve_waiting() {
+  for (Lane& lane : engine_.lanes_) {
+    if (lane.state == State::kNeedsBuffer) {
+      lane.large = engine_.arena_.take_large();
+      if (lane.large.empty()) continue;
+      --waiting_;
+      lane.machine.give_buffer(lane.large);
+      advance(lane, lane.machine.step());
+    } else if (lane.state == State::kNeedsRequest) {
+      ask_server(lane);
+    }
+  }
+  if (map_waiting_ != 0) refresh_if_quiet();
+}
+
+void MultiGet::refresh_if_quiet() {
+  if (under_way_ != 0) return;
+  for (Lane& lane : engine_.lanes_) {
+    if (lane.state != State::kNeedsMap) continue;
+    const Status refreshed = engine_.refresh_map(lane.next, deadline_);
+    if (!engine_.link_.alive()) return;  // run() sees to it
+    --waiting_;
+    --map_waiting_;
+    if (refreshed) {
+      advance(lane, lane.machine.step());
+    } else {
+      engine_.account(lane.machine);
+      finish(lane, std::unexpected(refreshed.error()));
+    }
+  }
+}
+
+void MultiGet::ask_server(Lane& lane) {
+  if (ask_at_ != 0) {
+    if (engine_.clock_->now() < ask_at_) return;
+    ask_at_ = 0;
+  }
+  Request get = engine_.request(Opcode::kGet, deadline_);
+  get.key = as_bytes(keys_[lane.index]);
+  const auto operation = engine_.link_.requests().begin(get, number_of(lane));
+  if (!operation) return;
+  engine_.batch_.push_back(*operation);
+  lane.state = State::kAwaitsReply;
+  --waiting_;
+  ++under_way_;
+  ++engine_.stats_.two_sided_requests;
+}
+
+// Whether anything was posted.
+bool MultiGet::post() {
+  if (engine_.batch_.empty()) return false;
+  const auto taken = engine_.link_.post(batch());
+  if (!taken) {
+    engine_.batch_.clear();
+    return true;  // run() sees that the link is dead
+  }
+  engine_.batch_.erase(engine_.batch_.begin(),
+                       engine_.batch_.begin() + static_cast<std::ptrdiff_t>(*taken));
+  return *taken != 0;
+}
+
+std::size_t MultiGet::poll() {
+  std::array<Event, Link::kEvents> events;
+  if (!engine_.link_.alive()) return 1;
+  const std::size_t count = engine_.link_.poll(events);
+  for (std::size_t i = 0; i < count; ++i) {
+    --under_way_;
+    if (events[i].kind == Event::Kind::kReply) {
+      on_reply(events[i]);
+      engine_.link_.release(events[i].buffer);
+      continue;
+    }
+    Lane& lane = engine_.lanes_[events[i].context];
+    if (--lane.pending == 0) advance(lane, lane.machine.step());
+  }
+  if (count != 0) engine_.reconnect_backoff_.reset();
+  return count;
+}
+
+void MultiGet::on_reply(const Event& event) {
+  Lane& lane = engine_.lanes_[event.context];
+  const Response& response = event.response;
+  const auto code = static_cast<Code>(response.code);
+  if (code == Code::kBusy) {
+    ++engine_.stats_.busy_answers;
+    ask_at_ = engine_.clock_->now() + engine_.busy_wait(response);
+    lane.state = State::kNeedsRequest;
+    ++waiting_;
+    return;
+  }
+  engine_.account(lane.machine);
+  if (response.code == 0 || code == Code::kNotFound) ++engine_.stats_.two_sided_gets;
+  if (code == Code::kNotFound) ++engine_.stats_.missing;
+  if (response.code != 0) return finish(lane, std::unexpected(engine_.refused(response)));
+  finish(lane, ValueView{.value = as_text(response.value), .version = response.version.bits});
+}
+
+// Nothing came: sleeps until something does, or until a busy server may be asked again.
+void MultiGet::wait() {
+  if (!engine_.link_.alive() || (under_way_ == 0 && ask_at_ == 0)) return;
+  const Nanos until = ask_at_ != 0 ? std::min(ask_at_, deadline_.at()) : deadline_.at();
+  engine_.link_.wait(Deadline(*engine_.clock_, until));
+}
+
+void MultiGet::time_out() {
+  // What is under way may still land: quarantined by closing the link (K1).
+  if (under_way_ != 0) engine_.link_.close();
+  fail_all({.code = Code::kTimeout, .text = "the server did not answer in time"});
+}
+
+void MultiGet::finish(Lane& lane, const Result<ValueView>& result) {
+  visit_(target_, lane.index, result);
+  engine_.free_large(lane);
+  lane.state = State::kFree;
+  engine_.free_lanes_.push_back(&lane);
+  ++finished_;
+}
+
+void MultiGet::fail_all(const Error& error) {
+  for (Lane& lane : engine_.lanes_) {
+    if (lane.state == State::kFree) continue;
+    engine_.account(lane.machine);
+    finish(lane, std::unexpected(error));
+  }
+  while (next_key_ < keys_.size()) {
+    ++engine_.stats_.gets;
+    visit_(target_, next_key_++, std::unexpected(error));
+    ++finished_;
+  }
+}
+
+void Engine::multi_get(std::span<const std::string_view> keys, const Deadline& deadline,
+                       GetVisitor visit, void* target) {
+  MultiGet(*this, keys, deadline, visit, target).run();
+}
+
+}  // namespace rkv::client

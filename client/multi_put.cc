@@ -1,0 +1,207 @@
+// Many PUTs in flight on one connection, as many as there are credits.
+//
+// A PUT that was posted and not answered when the connection ends, or the deadline passes, may have
+// happened and is reported so (E1); one that never left is sent over the next connection.
+#include <algorithm>
+
+#include "client/engine.h"
+
+namespace rkv::client {
+
+class MultiPut {
+ public:
+  MultiPut(Engine& engine, std::span<const KeyValue> items, const Deadline& deadline,
+           Engine::PutVisitor visit, void* target)
+      : engine_(engine), items_(items), deadline_(deadline), visit_(visit), target_(target) {}
+  void run();
+
+ private:
+  using Slot = Engine::PutSlot;
+  using State = Engine::PutSlot::State;
+
+  bool whole_link();
+  void fill();
+  bool begin(Slot& slot);
+  bool take_next_item(Slot& slot);
+  void post();
+  std::size_t poll();
+  void on_reply(const Event& event);
+  void wait();
+  void finish(Slot& slot, const Result<std::uint64_t>& version);
+  void fail_sent(Code code, const char* text);
+  void fail_rest(const Error& error);
+
+  Engine& engine_;
+  std::span<const KeyValue> items_;
+  const Deadline& deadline_;
+  Engine::PutVisitor visit_;
+  void* target_;
+  std::size_t next_item_ = 0;
+  std::size_t finished_ = 0;
+  std::size_t again_ = 0;  // slots to be sent again; no new item is begun while there are any
+  Nanos send_at_ = 0;      // the server was busy: nothing is sent before
+};
+
+void MultiPut::run() {
+  engine_.batch_.clear();
+  engine_.batch_slots_.clear();
+  engine_.busy_backoff_.reset();
+  std::ranges::fill(engine_.put_slots_, Slot{});
+  while (finished_ < items_.size()) {
+    if (!engine_.usable() && !whole_link()) return;
+    fill();
+    post();
+    if (poll() != 0 || finished_ == items_.size()) continue;
+    if (!engine_.link_.alive()) continue;
+    if (deadline_.passed()) {
+      engine_.link_.close();
+      fail_sent(Code::kTimeout, "the server did not answer in time");
+      fail_rest({.code = Code::kTimeout, .text = "the deadline passed before this was sent"});
+      return;
+    }
+    wait();
+  }
+}
+
+bool MultiPut::whole_link() {
+  fail_sent(Code::kDisconnected, "the connection was lost before the answer came");
+  if (const Status usable = engine_.make_usable(deadline_); !usable) {
+    fail_rest(usable.error());
+    return false;
+  }
+  return true;
+}
+
+// Encodes requests into the batch as long as there are credits.
+void MultiPut::fill() {
+  if (send_at_ != 0) {
+    if (engine_.clock_->now() < send_at_) return;
+    send_at_ = 0;
+  }
+  for (Slot& slot : engine_.put_slots_) {
+    if (slot.state == State::kSent) continue;
+    if (slot.state == State::kFree && (again_ != 0 || !take_next_item(slot))) continue;
+    if (!begin(slot)) return;
+  }
+}
+
+// Gives the slot the next item that is fit to be sent.
+bool MultiPut::take_next_item(Slot& slot) {
+  while (next_item_ < items_.size()) {
+    slot.index = next_item_++;
+    const KeyValue& item = items_[slot.index];
+    Status valid = check_key(as_bytes(item.key));
+    if (valid) valid = check_value(as_bytes(item.value));
+    if (valid && kRequestHeaderBytes + item.key.size() + item.value.size() >
+                     engine_.link_.accept().max_message_bytes) {
+      valid = fail(Code::kTooLarge, "the server takes no request as long as this one");
+    }
+    if (valid) {
+      slot.state = State::kAgain;
+      ++again_;
+      return true;
+    }
+    finish(slot, std::unexpected(valid.error()));
+  }
+  return false;
+}
+
+bool MultiPut::begin(Slot& slot) {
+  const KeyValue& item = items_[slot.index];
+  Request put = engine_.request(Opcode::kPut, deadline_);
+  put.key = as_bytes(item.key);
+  put.value = as_bytes(item.value);
+  put.expiry_ms = item.expiry_ms;
+  const auto tag = static_cast<std::uint64_t>(&slot - engine_.put_slots_.data());
+  const auto operation = engine_.link_.requests().begin(put, tag);
+  if (!operation) return false;
+  engine_.batch_.push_back(*operation);
+  engine_.batch_slots_.push_back(&slot);
+  slot.state = State::kSent;
+  --again_;
+  return true;
+}
+
+// Posts the batch; what was not taken is as if it had never begun.
+void MultiPut::post() {
+  auto& batch = engine_.batch_;
+  auto& slots = engine_.batch_slots_;
+  if (batch.empty()) return;
+  const auto posted = engine_.link_.post(batch);
+  const std::size_t taken = posted ? *posted : 0;
+  engine_.stats_.two_sided_requests += taken;
+  while (batch.size() > taken) {
+    engine_.link_.requests().cancel(batch.back());
+    slots.back()->state = State::kAgain;
+    ++again_;
+    batch.pop_back();
+    slots.pop_back();
+  }
+  batch.clear();
+  slots.clear();
+}
+
+// How many answers came.
+std::size_t MultiPut::poll() {
+  std::array<Event, Link::kEvents> events;
+  if (!engine_.link_.alive()) return 0;
+  const std::size_t count = engine_.link_.poll(events);
+  for (std::size_t i = 0; i < count; ++i) {
+    on_reply(events[i]);  // nothing but requests is in flight
+    engine_.link_.release(events[i].buffer);
+  }
+  if (count != 0) engine_.reconnect_backoff_.reset();
+  return count;
+}
+
+void MultiPut::on_reply(const Event& event) {
+  Slot& slot = engine_.put_slots_[event.context];
+  const Response& response = event.response;
+  if (response.code == 0) {
+    engine_.learn_place(as_bytes(items_[slot.index].key), response);
+    engine_.busy_backoff_.reset();
+    return finish(slot, response.version.bits);
+  }
+  const Error error = engine_.refused(response);
+  if (error.code != Code::kBusy) return finish(slot, std::unexpected(error));
+  ++engine_.stats_.busy_answers;
+  send_at_ = engine_.clock_->now() + engine_.busy_wait(response);
+  slot.state = State::kAgain;
+  ++again_;
+}
+
+void MultiPut::wait() {
+  const bool held_back = send_at_ != 0;
+  const Nanos until = held_back ? std::min(send_at_, deadline_.at()) : deadline_.at();
+  engine_.link_.wait(Deadline(*engine_.clock_, until));
+}
+
+void MultiPut::finish(Slot& slot, const Result<std::uint64_t>& version) {
+  visit_(target_, slot.index, version);
+  slot.state = State::kFree;
+  ++finished_;
+}
+
+void MultiPut::fail_sent(Code code, const char* text) {
+  for (Slot& slot : engine_.put_slots_) {
+    if (slot.state != State::kSent) continue;
+    finish(slot, std::unexpected(
+                     Error{.code = code, .write = WriteOutcome::kMayHaveHappened, .text = text}));
+  }
+}
+
+void MultiPut::fail_rest(const Error& error) {
+  for (Slot& slot : engine_.put_slots_) {
+    if (slot.state == State::kAgain) finish(slot, std::unexpected(error));
+  }
+  for (; next_item_ < items_.size(); ++next_item_, ++finished_) {
+    visit_(target_, next_item_, std::unexpected(error));
+  }
+}
+
+void Engine::multi_put(std::span<const KeyValue> items, const Deadline& deadline, PutVisitor visit,
+                       void* target) {
+  MultiPut(*this, items, deadline, visit, target).run();
+}
+
+}  // namespace rkv::client

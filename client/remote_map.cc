@@ -1,0 +1,137 @@
+#include "client/remote_map.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace rkv::client {
+
+namespace {
+
+constexpr const char* kTorn = "the server's root page does not verify";
+
+// Whether `length` bytes from `address` exist in a 64-bit address space.
+bool fits(std::uint64_t address, std::uint64_t length) {
+  return address != 0 && address <= std::numeric_limits<std::uint64_t>::max() - length;
+}
+
+Status check_identity(const IdentityLine& identity, std::uint64_t epoch) {
+  if (identity.magic != kRootMagic || identity.epoch != epoch) {
+    return fail(Code::kCorrupt, "the server's root page belongs to something else");
+  }
+  if (identity.layout_version != kLayoutVersion) {
+    return fail(Code::kVersionMismatch,
+                "the server's memory has another layout: install the same version on both sides");
+  }
+  return {};
+}
+
+Status check_directory(const DirectoryLine& line) {
+  const std::uint32_t groups = line.groups_per_segment;
+  if (!std::has_single_bit(groups) || groups < 2 || groups > (1U << KeyHash::kGroupBits) ||
+      line.global_depth > KeyHash::kPrefixBits || line.address % 8 != 0 ||
+      !fits(line.address, std::uint64_t{8} << line.global_depth)) {
+    return fail(Code::kCorrupt, "the server's directory line makes no sense");
+  }
+  if (line.hash_algorithm != 1) {
+    return fail(Code::kUnsupported,
+                "the server uses a hash that this client does not know: update the client");
+  }
+  if (line.global_depth > RemoteMap::kMaxDirectoryDepth) {
+    return fail(Code::kUnsupported, "the server's directory is larger than a client can copy");
+  }
+  return {};
+}
+
+}  // namespace
+
+void RemoteMap::begin(std::uint64_t epoch, const RemoteWindow& root) {
+  clear();
+  epoch_ = epoch;
+  root_ = root;
+}
+
+Status RemoteMap::apply_identity(Bytes root_page) {
+  const auto identity = open_line<IdentityLine>(root_page, epoch_, kIdentityOffset);
+  if (!identity) return fail(Code::kCorrupt, kTorn);
+  RKV_RETURN_IF_ERROR(check_identity(*identity, epoch_));
+  if (root_.length < root_bytes(0) || !fits(root_.address, root_.length)) {
+    return fail(Code::kCorrupt, "the server's root window makes no sense");
+  }
+  const std::size_t room = (root_.length - kExtentTableOffset) / kExtentEntryBytes;
+  if (identity->extent_count > std::min<std::size_t>(room, kMaxExtents)) {
+    return fail(Code::kCorrupt, "the server's extent table is longer than its root region");
+  }
+  // Extents only ever become more (M3); what is known stays.
+  extent_count_ = std::max(extent_count_, identity->extent_count);
+  extents_.resize(extent_count_);
+  return {};
+}
+
+Status RemoteMap::apply_directory_line(Bytes root_page) {
+  const auto line = open_line<DirectoryLine>(root_page, epoch_, kDirectoryLineOffset);
+  if (!line) return fail(Code::kCorrupt, kTorn);
+  RKV_RETURN_IF_ERROR(check_directory(*line));
+  line_ = *line;
+  directory_.assign(std::size_t{1} << line_.global_depth, 0);
+  return {};
+}
+
+Status RemoteMap::apply_extents(std::uint32_t first, Bytes entries) {
+  bool all = true;
+  const std::size_t count = entries.size() / kExtentEntryBytes;
+  for (std::size_t i = 0; i < count && first + i < extents_.size(); ++i) {
+    ExtentEntry entry;
+    const Bytes bytes = entries.subspan(i * kExtentEntryBytes, kExtentEntryBytes);
+    std::memcpy(&entry, bytes.data(), sizeof entry);
+    const std::size_t offset = kExtentTableOffset + (first + i) * kExtentEntryBytes;
+    if (entry.checksum != line_checksum(bytes.first(kExtentEntryBytes - 8), epoch_, offset)) {
+      all = false;
+      continue;
+    }
+    const std::uint64_t length = std::uint64_t{entry.units} * kUnitBytes;
+    const bool used = entry.kind == ExtentEntry::kIndex || entry.kind == ExtentEntry::kData;
+    if (!used || entry.id != first + i || entry.units > kMaxExtentUnits || entry.address % 8 != 0 ||
+        !fits(entry.address, length)) {
+      continue;  // a place without an extent that we could use
+    }
+    extents_[first + i] = {.address = entry.address,
+                           .length_bytes = length,
+                           .remote_key = entry.remote_key,
+                           .kind = entry.kind};
+  }
+  if (!all) return fail(Code::kCorrupt, "an entry of the server's extent table does not verify");
+  return {};
+}
+
+void RemoteMap::apply_directory(std::size_t first, Bytes words) {
+  const std::size_t count = words.size() / 8;
+  for (std::size_t i = 0; i < count && first + i < directory_.size(); ++i) {
+    directory_[first + i] = load_le<std::uint64_t>(words.data() + i * 8);
+  }
+}
+
+Status RemoteMap::check_directory_line(Bytes bytes) const {
+  DirectoryLine line;
+  if (bytes.size() < sizeof line) return fail(Code::kCorrupt, kTorn);
+  std::memcpy(&line, bytes.data(), sizeof line);
+  if (line.checksum != line_checksum(bytes.first(sizeof line - 8), epoch_, kDirectoryLineOffset)) {
+    return fail(Code::kCorrupt, kTorn);
+  }
+  if (line.checksum != line_.checksum) {
+    return fail(Code::kStale, "the server's directory has moved");
+  }
+  return {};
+}
+
+std::optional<RemoteRange> RemoteMap::root(std::size_t offset, std::size_t length) const {
+  if (offset > root_.length || length > root_.length - offset) return std::nullopt;
+  return RemoteRange{.address = root_.address + offset, .remote_key = root_.remote_key};
+}
+
+std::optional<RemoteRange> RemoteMap::directory_entry(std::size_t index) const {
+  if (index >= directory_.size()) return std::nullopt;
+  return RemoteRange{.address = line_.address + index * 8, .remote_key = line_.remote_key};
+}
+
+}  // namespace rkv::client

@@ -1,0 +1,125 @@
+// What a client knows of the server's memory in one epoch: the root region, the directory line, a
+// copy of the directory, the extent table. All of it came over the network.
+//
+// Invariants:
+//  M1  An address is handed out only for bytes that lie inside an extent whose table entry carried
+//      a valid checksum of this epoch, or inside the root window of the accept.
+//  M2  The directory copy is a hint (layout.h, L1). It may be stale or wrong in any bit without
+//      harm: what it leads to is bounds-checked here and proved by the group found there.
+//  M3  Extents are never moved or given another purpose within an epoch, so that an entry once
+//      verified stays true and only missing ones are ever asked for again.
+//
+// Thread safety: none. Lookups do not allocate.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/layout.h"
+#include "common/wire.h"
+
+namespace rkv::client {
+
+// Memory of the server that a READ may name.
+struct RemoteRange {
+  std::uint64_t address = 0;
+  std::uint32_t remote_key = 0;
+};
+
+// Where a lookup ended: found; the extent is not in our table (refresh it, then try again); or the
+// place cannot exist, whatever the table says.
+struct Lookup {
+  enum class Kind : std::uint8_t { kOk, kUnknownExtent, kOutOfBounds };
+  Kind kind = Kind::kOutOfBounds;
+  RemoteRange range;
+};
+
+class RemoteMap {
+ public:
+  // A directory of 2^24 entries (128 MiB) is the largest that a client copies.
+  static constexpr std::uint32_t kMaxDirectoryDepth = 24;
+
+  // Forgets everything and starts an epoch. `root` is the accept's window.
+  void begin(std::uint64_t epoch, const RemoteWindow& root);
+  void clear() { *this = RemoteMap(); }
+  // Whether root page and directory have been loaded, so that keys can be looked up.
+  bool ready() const { return ready_; }
+  std::uint64_t epoch() const { return epoch_; }
+
+  // ---- loading. Each takes bytes as READ and verifies them. kCorrupt: torn, READ again.
+
+  // From the first kRootPageBytes of the root region: how many extents are in use.
+  // kVersionMismatch: another layout.
+  Status apply_identity(Bytes root_page);
+  // From the same page: where the directory is. Empties the copy, which is to be loaded anew.
+  // kUnsupported: a directory or hash that this client cannot use.
+  Status apply_directory_line(Bytes root_page);
+  // Entries of the extent table from number `first`. Entries that do not verify stay unknown;
+  // kCorrupt when there was one among those in use.
+  Status apply_extents(std::uint32_t first, Bytes entries);
+  // Words of the directory from entry `first`; hints, so nothing to verify.
+  void apply_directory(std::size_t first, Bytes words);
+  void finish() { ready_ = true; }
+  std::uint32_t extent_count() const { return extent_count_; }
+  std::size_t directory_entries() const { return directory_.size(); }
+
+  // A directory line read again. kCorrupt: torn; kStale: the directory is not the one copied here,
+  // load the map again.
+  Status check_directory_line(Bytes line) const;
+
+  // ---- lookups
+
+  KeyHash hash(Bytes key) const { return {key, line_.hash_seed}; }
+  std::size_t directory_index(KeyHash hash) const {
+    return hash.directory_index(line_.global_depth);
+  }
+  // The home group that the directory copy names; nothing when its entry is no entry.
+  std::optional<GroupPlace> home(KeyHash hash) const {
+    const auto entry = DirectoryEntry::decode(directory_[directory_index(hash)], epoch_);
+    if (!entry) return std::nullopt;
+    const std::uint64_t number = std::uint64_t{entry->segment} * line_.groups_per_segment +
+                                 hash.group_index(line_.groups_per_segment);
+    if (number >= kMaxExtentBytes / kGroupBytes) return std::nullopt;
+    return GroupPlace{.extent = entry->extent, .number = static_cast<std::uint32_t>(number)};
+  }
+  Lookup group(GroupPlace place) const {
+    return find(place.extent, ExtentEntry::kIndex, place.offset(), kGroupBytes);
+  }
+  Lookup record(Location location, std::size_t length) const {
+    return find(location.extent(), ExtentEntry::kData, location.offset(), length);
+  }
+  // Range of bytes of the root region, checked against the window.
+  std::optional<RemoteRange> root(std::size_t offset, std::size_t length) const;
+  std::optional<RemoteRange> directory_entry(std::size_t index) const;
+
+ private:
+  struct Extent {
+    std::uint64_t address = 0;
+    std::uint64_t length_bytes = 0;  // 0 = unknown
+    std::uint32_t remote_key = 0;
+    std::uint32_t kind = ExtentEntry::kUnused;
+  };
+  Lookup find(std::uint32_t extent, std::uint32_t kind, std::uint64_t offset,
+              std::uint64_t length) const {
+    if (extent >= kMaxExtents) return {};
+    if (extent >= extents_.size() || extents_[extent].length_bytes == 0) {
+      return {.kind = Lookup::Kind::kUnknownExtent, .range = {}};
+    }
+    const Extent& known = extents_[extent];
+    // Offsets have at most 40 bits, so that no sum here can wrap.
+    if (known.kind != kind || offset + length > known.length_bytes) return {};
+    return {.kind = Lookup::Kind::kOk,
+            .range = {.address = known.address + offset, .remote_key = known.remote_key}};
+  }
+
+  std::uint64_t epoch_ = 0;
+  RemoteWindow root_;
+  DirectoryLine line_;
+  std::uint32_t extent_count_ = 0;
+  bool ready_ = false;
+  std::vector<Extent> extents_;
+  std::vector<std::uint64_t> directory_;
+};
+
+}  // namespace rkv::client
