@@ -4,7 +4,7 @@ rkv_library(rkv_commit_log
   PUBLIC rkv_common)
 
 # RocksDB is named in engine.cc alone.
-find_package(RocksDB CONFIG REQUIRED)
+find_package(RocksDB CONFIG REQUIRED GLOBAL)  # GLOBAL: tests and programs link it too
 rkv_library(rkv_server_persistence
   SOURCES persistence/applier.cc persistence/engine.cc
   PUBLIC rkv_commit_log

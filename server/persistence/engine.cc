@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdarg>
+#include <cstdio>
 #include <limits>
 #include <vector>
 
@@ -73,6 +75,21 @@ Error to_error(const rocksdb::Status& status, const std::string& text) {
   return {.code = Code::kInternal, .text = "the database refused: see the server's log"};
 }
 
+// RocksDB's own log lines, without a file of its own: after a failed write to that file the next
+// line would end the process, because Debian builds RocksDB with assertions on (a full disk is
+// enough). What matters comes back as a status anyway.
+class QuietLogger final : public rocksdb::Logger {
+ public:
+  QuietLogger() : rocksdb::Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
+  using rocksdb::Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {  // NOLINT: RocksDB's name
+    if (!log_enabled(LogLevel::kDebug)) return;
+    std::array<char, 512> line{};
+    (void)std::vsnprintf(line.data(), line.size(), format, arguments);
+    log_line(LogLevel::kDebug, line.data());
+  }
+};
+
 // Two cores, most of the memory for the records that clients READ: the database gets two memtables
 // of 32 MiB and a cache that holds little more than index blocks, because nothing is ever looked up
 // by key - it is written in order and read once, from end to end.
@@ -98,8 +115,7 @@ rocksdb::Options database_options() {
   // What a start found in the log is synced before the start goes on: everything of earlier boots
   // counts as synced.
   options.avoid_flush_during_recovery = false;
-  options.max_log_file_size = std::size_t{4} << 20;
-  options.keep_log_file_num = 4;
+  options.info_log = std::make_shared<QuietLogger>();
   options.stats_dump_period_sec = 0;
 
   const std::vector<rocksdb::CompressionType> supported = rocksdb::GetSupportedCompressions();
