@@ -39,7 +39,7 @@ struct ClientOptions {
   Polling polling = Polling::kAdaptive;
 
   // RDMA device, as `rdma link` lists them; "" = the one that routes to the server.
-  std::string device;
+  std::string device{};
   std::uint8_t port = 0;  // of the device; 0 = any active one
   int gid_index = -1;     // -1 = let the connection manager choose
 

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""`./run bench get`, where verbs are: GET by one-sided READs against raw verbs of the same bytes on
+the same device, interleaved in one run. Prints each figure's median and spread over the
+repetitions, its ratio to raw verbs taken pair by pair, and the aim; `--json FILE` writes them."""
+
+import argparse
+import json
+import os
+import platform
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+
+class Failed(Exception):
+    """A measurement could not be taken; the text is one sentence for the user."""
+
+
+def wait_for(condition, what, process, limit_s=120):
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if condition():
+            return
+        if process.poll() is not None:
+            raise Failed(f"{what}: the process ended with status {process.returncode}")
+        time.sleep(0.02)
+    raise Failed(f"{what}: nothing within {limit_s} s")
+
+
+def perftest(tool, address, port, size, extra):
+    """One run of a perftest program against itself; returns the columns of its result line."""
+    base = [tool, "-R", "-F", "-p", str(port), "-s", str(size), *extra]
+    server = subprocess.Popen(base, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        listening = lambda: rdma_listening(port)
+        wait_for(listening, tool, server)
+        client = subprocess.run([*base, address.rpartition(":")[0]], check=False,
+                                capture_output=True, text=True, timeout=300)
+        server.wait(timeout=60)
+    finally:
+        if server.poll() is None:
+            server.kill()
+    for line in client.stdout.splitlines():
+        fields = line.split()
+        if fields and fields[0] == str(size):
+            return [float(field) for field in fields]
+    raise Failed(f"{tool} printed no result line:\n{client.stdout}{client.stderr}")
+
+
+def rdma_listening(port):
+    """Whether something listens on a port of the connection manager (rdma-resource(8))."""
+    shown = subprocess.run(["rdma", "-j", "resource", "show", "cm_id"], check=False,
+                           capture_output=True, text=True)
+    return bool(re.search(rf'"(src-addr|src_addr)":\s*"[^"]*",\s*"(src-port|src_port)":\s*"?{port}\b',
+                          shown.stdout)) or f":{port}" in shown.stdout
+
+
+def read_lat_us(options, size):
+    # bytes, iterations, t_min, t_max, t_typical (median), t_avg, t_stdev, 99 %, 99.9 %
+    columns = perftest("ib_read_lat", options.address, 18515, size, ["-n", str(options.gets)])
+    return {"p50_us": columns[4], "p99_us": columns[7]}
+
+
+def read_rate(options, size):
+    # bytes, iterations, BW peak, BW average, message rate in millions
+    columns = perftest("ib_read_bw", options.address, 18516, size,
+                       ["-n", str(options.gets), "-t", str(options.depth), "-o", str(options.depth)])
+    return {"per_s": columns[4] * 1e6}
+
+
+def store(options, phase):
+    done = subprocess.run(
+        [os.path.join(options.bin, "bench_get"), "--server", options.address, "--phase", phase,
+         "--gets", str(options.gets), "--keys", str(options.keys), "--value-bytes",
+         str(options.value_bytes), "--depth", str(options.depth), "--poll", options.poll],
+        check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise Failed(f"bench_get --phase {phase} ended with status {done.returncode}")
+    return json.loads(done.stdout) if phase != "load" else {}
+
+
+def spread(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+FIGURES = [
+    # name, aim, higher is better
+    ("warm GET p50 / ib_read_lat", 1.2, False),
+    ("cold GET p50 / ib_read_lat", 2.2, False),
+    ("READs per warm GET", 1.02, False),
+    ("READs per cold GET", 2.05, False),
+    ("warm GETs/s / ib_read_bw messages/s", 0.95, True),
+    ("server user CPU per GET (ns)", 50, False),
+]
+
+
+def measure(options):
+    rows = {name: [] for name, _, _ in FIGURES}
+    absolute = []
+    store(options, "load")
+    for repetition in range(options.repetitions):
+        warm = store(options, "warm")
+        raw = read_lat_us(options, warm["record_read_bytes"])
+        cold = store(options, "cold")
+        rate = store(options, "pipelined")
+        raw_rate = read_rate(options, warm["record_read_bytes"])
+        rows["warm GET p50 / ib_read_lat"].append(warm["p50_us"] / raw["p50_us"])
+        rows["cold GET p50 / ib_read_lat"].append(cold["p50_us"] / raw["p50_us"])
+        rows["READs per warm GET"].append(warm["reads_per_get"])
+        rows["READs per cold GET"].append(cold["reads_per_get"])
+        rows["warm GETs/s / ib_read_bw messages/s"].append(rate["gets_per_s"] / raw_rate["per_s"])
+        rows["server user CPU per GET (ns)"].append(warm["server_user_cpu_ns_per_get"])
+        absolute.append({"warm": warm, "cold": cold, "pipelined": rate, "ib_read_lat": raw,
+                         "ib_read_bw": raw_rate})
+        print(f"  repetition {repetition + 1} of {options.repetitions}: warm {warm['p50_us']:.1f} us,"
+              f" cold {cold['p50_us']:.1f} us, ib_read_lat {raw['p50_us']:.1f} us;"
+              f" {rate['gets_per_s']:.0f} GETs/s, ib_read_bw {raw_rate['per_s']:.0f}/s",
+              file=sys.stderr, flush=True)
+    return rows, absolute
+
+
+def environment(options):
+    device = subprocess.run(["ibv_devinfo"], check=False, capture_output=True, text=True).stdout
+    name = re.search(r"hca_id:\s*(\S+)", device)
+    mtu = re.search(r"active_mtu:\s*(\d+)", device)
+    rxe = bool(name and name.group(1).startswith("rxe"))
+    return {"device": name.group(1) if name else "unknown",
+            "active_mtu": int(mtu.group(1)) if mtu else None,
+            "provider": "SoftRoCE" if rxe else "hardware",
+            "note": "SoftRoCE: not representative of hardware" if rxe else "",
+            "kernel": platform.release(), "poll": options.poll, "depth": options.depth,
+            "value_bytes": options.value_bytes, "keys": options.keys, "gets": options.gets,
+            "command": " ".join(sys.argv)}
+
+
+def report(options, rows, absolute):
+    about = environment(options)
+    print(f"\n{about['note'] or 'hardware'}; {about['device']}, MTU {about['active_mtu']}, Linux"
+          f" {about['kernel']}; values of {options.value_bytes} bytes, {options.keys} keys, depth"
+          f" {options.depth}, client polls {options.poll}")
+    print(f"{'figure':40}{'median':>9}{'min':>9}{'max':>9}{'aim':>10}  holds")
+    figures = []
+    for name, aim, higher in FIGURES:
+        s = spread(rows[name])
+        holds = s["median"] >= aim if higher else s["median"] <= aim
+        figures.append({"name": name, "figure": s["median"], "min": s["min"], "max": s["max"],
+                        "goal": aim, "holds": holds, "samples": rows[name]})
+        print(f"{name:40}{s['median']:9.3f}{s['min']:9.3f}{s['max']:9.3f}"
+              f"{('>= ' if higher else '<= ') + str(aim):>10}  {'yes' if holds else 'NO'}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as out:
+            json.dump({"environment": about, "figures": figures, "runs": absolute}, out, indent=2)
+            out.write("\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./run bench get", description=__doc__)
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--gets", type=int, default=5000, help="GETs (and READs) per measurement")
+    parser.add_argument("--keys", type=int, default=10000)
+    parser.add_argument("--value-bytes", type=int, default=100)
+    parser.add_argument("--depth", type=int, default=32, help="GETs in flight, pipelined")
+    parser.add_argument("--poll", default="busy", choices=["adaptive", "busy", "event"],
+                        help="how bench_get waits; perftest always spins")
+    parser.add_argument("--bin", default="build/release/bin", help="where the programs are")
+    parser.add_argument("--address", help="HOST:PORT on the RDMA device to use",
+                        default=os.environ.get("RKV_RDMA_ADDRESS", "127.0.0.1") + ":7471")
+    options = parser.parse_args()
+
+    with tempfile.NamedTemporaryFile("w+", prefix="rkv-bench-", suffix=".log") as log:
+        server = subprocess.Popen([os.path.join(options.bin, "kvserver"), "--listen",
+                                   options.address, "--memory", "256MiB"],
+                                  stdout=log, stderr=subprocess.STDOUT)
+        try:
+            ready = lambda: "kvserver ready" in open(log.name, encoding="utf-8").read()
+            wait_for(ready, "kvserver", server)
+            rows, absolute = measure(options)
+            report(options, rows, absolute)
+            server.send_signal(signal.SIGTERM)
+            server.wait(timeout=60)
+        except (Failed, OSError, subprocess.SubprocessError) as problem:
+            print(f"bench get: {problem}", file=sys.stderr)
+            with open(log.name, encoding="utf-8") as text:
+                print(text.read(), file=sys.stderr)
+            return 4
+        finally:
+            if server.poll() is None:
+                server.kill()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,307 @@
+// Store against GetMachine, step by step: while the store publishes, readers fetch the bytes of
+// their READs piece by piece, in random order, between any two stores. Every answer is checked
+// against the history of its key. One thread, seeded: a failing seed repeats exactly.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/get.h"
+#include "client/group_cache.h"
+#include "client/remote_map.h"
+#include "common/random.h"
+#include "server/store.h"
+#include "server/store_steps.h"
+#include "tests/support/plain_memory.h"
+#include "tests/support/single_writer_history.h"
+
+namespace rkv {
+namespace {
+
+using client::GetMachine;
+using Next = GetMachine::Next;
+
+constexpr std::uint64_t kEpoch = 0xA5A5'0001'0203'0405U;
+
+// What the fabric does to a READ besides tearing it.
+enum class Fault { kNone, kStale };
+
+struct World {
+  explicit World(std::uint64_t seed, std::size_t key_count)
+      : random(seed),
+        memory(testing::make_plain_memory({.memory_bytes = server::kMinMemoryBytes,
+                                           .epoch = kEpoch,
+                                           .hash_seed = seed,
+                                           .groups_per_segment = 2,
+                                           .index_segments = 1})),
+        log(server::CommitLog::create_volatile()),
+        store(*memory, *log, clock, 1),
+        histories(key_count) {
+    load_map();
+  }
+
+  std::string key(std::size_t i) const { return fmt::format("key-{}", i); }
+
+  void load_map() {
+    const Bytes root = memory->root().bytes();
+    map.begin(kEpoch, {.address = memory->root().address(),
+                       .remote_key = memory->root().remote_key(),
+                       .length = static_cast<std::uint32_t>(root.size())});
+    EXPECT_TRUE(map.apply_identity(root.first(kRootPageBytes)));
+    EXPECT_TRUE(map.apply_directory_line(root.first(kRootPageBytes)));
+    EXPECT_TRUE(map.apply_extents(
+        0, root.subspan(kExtentTableOffset, map.extent_count() * kExtentEntryBytes)));
+    const auto line = open_line<DirectoryLine>(root, kEpoch, kDirectoryLineOffset);
+    map.apply_directory(0, {reinterpret_cast<const std::byte*>(line->address),
+                            std::size_t{8} << line->global_depth});
+    map.finish();
+  }
+
+  Random random;
+  ManualClock clock;
+  std::unique_ptr<server::StoreMemory> memory;
+  std::unique_ptr<server::CommitLog> log;
+  server::Store store;
+  client::RemoteMap map;
+  client::GroupCache cache{64 << 10};
+  std::vector<testing::SingleWriterHistory> histories;
+  std::string violation;
+};
+
+// One client with at most one GET under way, whose READs land in pieces.
+class Reader {
+ public:
+  Reader(World& world, Fault fault)
+      : world_(world), fault_(fault), machine_(world.map, world.cache, world.clock) {}
+
+  // Something small happens: a GET begins, or some pieces of its READs land. Called between any
+  // two stores of the writer.
+  void advance() {
+    if (wants_server_) return;
+    if (!busy_) {
+      begin();
+      return;
+    }
+    for (std::size_t n = world_.random.below(4); n > 0 && !pieces_.empty(); --n)
+      land_one();
+    if (pieces_.empty()) act(machine_.step());
+  }
+  // Between writes: what was to be asked of the server is asked.
+  void ask_server() {
+    if (!wants_server_) return;
+    std::vector<std::byte> value(kMaxValueBytes);
+    const auto got = world_.store.get(as_bytes(key_), value);
+    wants_server_ = false;
+    if (got) {
+      end(std::string(as_text(Bytes(value).first(got->value_length))));
+    } else {
+      end(std::nullopt);
+    }
+  }
+  std::uint64_t answers() const { return answers_; }
+  std::uint64_t tears() const { return tears_; }
+
+ private:
+  struct Piece {
+    std::size_t read;
+    std::size_t offset;
+    std::size_t length;
+  };
+
+  void begin() {
+    number_ = world_.random.below(world_.histories.size());
+    key_ = world_.key(number_);
+    oldest_ = world_.histories[number_].read_begins();
+    busy_ = true;
+    act(machine_.start(as_bytes(key_), memory_));
+  }
+
+  void act(Next next) {
+    while (true) {
+      switch (next) {
+        case Next::kRead:
+          cut_reads();
+          return;
+        case Next::kLargeBuffer:
+          machine_.give_buffer(large_);
+          next = machine_.step();
+          continue;
+        case Next::kRefreshExtents:
+        case Next::kRefreshDirectory:
+          next = machine_.step();  // nothing changes in this world
+          continue;
+        case Next::kFound:
+          end(std::string(as_text(machine_.value())));
+          return;
+        case Next::kMissing:
+          end(std::nullopt);
+          return;
+        case Next::kTwoSided:
+          wants_server_ = true;
+          return;
+      }
+    }
+  }
+
+  // Cuts the READs into pieces at any byte, to land in any order.
+  void cut_reads() {
+    pieces_.clear();
+    const auto reads = machine_.reads();
+    for (std::size_t r = 0; r < reads.size(); ++r) {
+      for (std::size_t at = 0; at < reads[r].to.size();) {
+        const std::size_t length =
+            std::min<std::size_t>(reads[r].to.size() - at, 1 + world_.random.below(200));
+        pieces_.push_back({r, at, length});
+        at += length;
+      }
+    }
+    std::shuffle(pieces_.begin(), pieces_.end(), world_.random);
+  }
+  void land_one() {
+    const Piece piece = pieces_.back();
+    pieces_.pop_back();
+    const client::ReadRequest& read = machine_.reads()[piece.read];
+    const auto* from = reinterpret_cast<const std::byte*>(read.from.address) + piece.offset;
+    const MutableBytes to = read.to.subspan(piece.offset, piece.length);
+    std::memcpy(to.data(), from, to.size());
+    if (fault_ == Fault::kStale) replay(read.from.address + piece.offset, to);
+  }
+  // The faulty fabric: now and then the bytes that the first READ of this place returned.
+  void replay(std::uint64_t address, MutableBytes to) {
+    const auto [it, first] = seen_.try_emplace({address, to.size()}, to.begin(), to.end());
+    if (!first && world_.random.below(4) != 0)
+      std::copy_n(it->second.begin(), to.size(), to.data());
+  }
+
+  void end(const testing::SingleWriterHistory::State& state) {
+    busy_ = false;
+    ++answers_;
+    tears_ += machine_.counts().tears;
+    if (machine_.counts().reads > GetMachine::kMaxReads) world_.violation = "too many READs";
+    if (!world_.histories[number_].read_ended(oldest_, state)) {
+      world_.violation = fmt::format("{} answered {}", key_, state ? *state : "(absent)");
+    }
+  }
+
+  World& world_;
+  Fault fault_;
+  GetMachine machine_;
+  client::GetMemory memory_;
+  std::vector<std::byte> large_ = std::vector<std::byte>(GetMachine::kLargeBufferBytes);
+  std::vector<Piece> pieces_;
+  std::map<std::pair<std::uint64_t, std::size_t>, std::vector<std::byte>> seen_;
+  bool busy_ = false;
+  bool wants_server_ = false;
+  std::size_t number_ = 0;
+  std::string key_;
+  std::size_t oldest_ = 0;
+  std::uint64_t answers_ = 0;
+  std::uint64_t tears_ = 0;
+};
+
+struct Outcome {
+  std::string violation;
+  std::uint64_t answers = 0;
+  std::uint64_t tears = 0;
+  std::uint64_t stashed = 0;
+};
+
+// One random write with its history.
+void write_something(World& world, std::uint64_t serial) {
+  const std::size_t number = world.random.below(world.histories.size());
+  auto& history = world.histories[number];
+  const std::string key = world.key(number);
+  // Old blocks are old enough to be used again at once.
+  if (world.random.below(2) == 0) world.clock.advance(10 * kNanosPerMs);
+  if (world.random.below(4) == 0) {
+    history.write_begins(std::nullopt);
+    if (!world.store.remove(as_bytes(key))) {
+      history.write_failed();
+    } else {
+      history.write_ended();
+    }
+    return;
+  }
+  // Mostly lengths that fit in place, sometimes others; rarely longer than a small READ.
+  static constexpr std::size_t kLengths[] = {30, 30, 30, 31, 70, 200, 5000, 0};
+  std::string value = fmt::format("{:08}", serial);
+  value.resize(std::max<std::size_t>(value.size(), kLengths[world.random.below(8)]), '.');
+  history.write_begins(value);
+  ASSERT_TRUE(world.store.put(as_bytes(key), as_bytes(value), 0));
+  history.write_ended();
+}
+
+Outcome run_seed(std::uint64_t seed, std::size_t key_count, Fault fault) {
+  World world(seed, key_count);
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (int i = 0; i < 5; ++i)
+    readers.push_back(std::make_unique<Reader>(world, fault));
+  const auto one_reader = [&] { readers[world.random.below(readers.size())]->advance(); };
+  server::step_hook = [&](server::Step, std::uint64_t*) {
+    // Few pieces at some steps, whole GETs at others.
+    for (std::size_t n = world.random.below(8) == 0 ? 40 : 3; n > 0; --n)
+      one_reader();
+  };
+  Outcome outcome;
+  for (std::uint64_t serial = 0; serial < 400 && world.violation.empty(); ++serial) {
+    write_something(world, serial);
+    for (auto& reader : readers)
+      reader->ask_server();
+    for (std::size_t n = world.random.below(20); n > 0; --n)
+      one_reader();
+    outcome.stashed = std::max(outcome.stashed, world.store.stats().stashed_records);
+  }
+  server::step_hook = nullptr;
+  outcome.violation = world.violation;
+  for (const auto& reader : readers) {
+    outcome.answers += reader->answers();
+    outcome.tears += reader->tears();
+  }
+  return outcome;
+}
+
+std::uint64_t first_seed() {
+  const char* given = std::getenv("RKV_SEED");
+  return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
+}
+
+// Few keys: everything in the home groups, blocks reused at once. Some sixty: the pair of groups is
+// full to the brim, keys move between home, neighbour and the server's stash.
+class Interleave : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(Interleave, EveryAnswerIsLinearizable) {
+  Outcome sum;
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + 60; ++seed) {
+    const Outcome one = run_seed(seed, GetParam(), Fault::kNone);
+    ASSERT_EQ(one.violation, "") << "repeat: RKV_SEED=" << seed << " interleave_test";
+    sum.answers += one.answers;
+    sum.tears += one.tears;
+    sum.stashed = std::max(sum.stashed, one.stashed);
+  }
+  std::printf("%zu keys: %lu GETs, %lu tears detected, up to %lu keys stashed\n", GetParam(),
+              sum.answers, sum.tears, sum.stashed);
+  EXPECT_GT(sum.answers, 10'000U);
+  EXPECT_GT(sum.tears, 100U) << "the attack tore nothing: it attacks nothing";
+  if (GetParam() > 80) {
+    EXPECT_GT(sum.stashed, 0U);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Keys, Interleave, ::testing::Values(2, 8, 56, 90));
+
+TEST(InterleaveCanary, AFabricThatAnswersWithOldBytesIsCaught) {
+  int caught = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    if (!run_seed(seed, 4, Fault::kStale).violation.empty()) ++caught;
+  }
+  EXPECT_GT(caught, 0);
+}
+
+}  // namespace
+}  // namespace rkv
