@@ -17,7 +17,7 @@ as_root() {
   if [[ $EUID -eq 0 ]]; then
     "$@"
   elif command -v sudo >/dev/null; then
-    if [[ -t 0 ]]; then sudo "$@"; else sudo -n "$@"; fi
+    if (: >/dev/tty) 2>/dev/null; then sudo "$@"; else sudo -n "$@"; fi
   else
     say "neither root nor sudo: cannot run: $*"
     return 1

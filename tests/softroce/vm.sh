@@ -229,10 +229,8 @@ run_natively() {
   (($# == 0)) || native_exec "$@"
 }
 
-if [[ ${1-} == --native ]]; then
-  shift
-  run_natively "$@"
-else
-  parse_options "$@"
-  run_in_vm
-fi
+case ${1-} in
+  --native) run_natively "${@:2}" ;;
+  --remove-kernel) rm -rf "$(cache_root)" ;;
+  *) parse_options "$@" && run_in_vm ;;
+esac
