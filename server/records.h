@@ -63,7 +63,7 @@ class RecordAllocator {
   void link(SizeClass& size_class, std::uint32_t span);
   void unlink(SizeClass& size_class, std::uint32_t span);
   void retire(SizeClass& size_class, Nanos now, std::uint32_t at_most);
-  bool retire_everything();
+  void retire_everything();
 
   const Clock& clock_;
   const Nanos min_age_;

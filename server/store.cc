@@ -132,7 +132,7 @@ void Store::Impl::write_in_place(const Plan& plan, const RecordFields& fields) {
       encode_record(buffer, fields, RecordState::kLive, memory_.epoch(), plan.block);
   std::byte* record = memory_.record(plan.block, plan.units);
   write_body(record, buffer.first(length));
-  publish_word(Step::kRecordWritten, words_of(record), load_le<std::uint64_t>(buffer.data()));
+  publish_word(Step::kRecordRewritten, words_of(record), load_le<std::uint64_t>(buffer.data()));
 }
 
 // Returns the checksum word that makes the record live.
@@ -143,7 +143,7 @@ std::uint64_t Store::Impl::write_prepared(const Plan& plan, const RecordFields& 
   std::byte* record = memory_.record(plan.block, plan.units);
   write_body(record, buffer.first(length));
   const auto prepared = load_le<std::uint64_t>(buffer.data());
-  publish_word(Step::kRecordWritten, words_of(record), prepared);
+  publish_word(Step::kRecordPrepared, words_of(record), prepared);
   return prepared ^ kPreparedMask;
 }
 

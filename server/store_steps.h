@@ -15,7 +15,8 @@ namespace rkv::server {
 
 enum class Step : std::uint8_t {
   kRecordBody,        // a word of a record's body
-  kRecordWritten,     // its checksum word: prepared, or live when written in place
+  kRecordPrepared,    // its checksum word: written, not yet live
+  kRecordRewritten,   // its checksum word: written in place, live
   kRecordSuperseded,  // the checksum word of the record that is replaced or deleted
   kSlot,              // a slot of a group
   kGroupHeader,       // its header: change counter, flags

@@ -1,0 +1,151 @@
+#include "server/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/server/core/store_fixture.h"
+
+namespace rkv::server {
+namespace {
+
+TEST(StoreMemory, RefusesWhatItCannotBe) {
+  const auto code = [](auto change) {
+    MemoryOptions options = small_memory();
+    change(options);
+    const auto made = StoreMemory::create(options, testing::PlainRegion::make);
+    return made ? Code{} : made.error().code;
+  };
+  EXPECT_EQ(code([](auto& o) { o.memory_bytes = kMinMemoryBytes - 1; }), Code::kOutOfMemory);
+  EXPECT_EQ(code([](auto& o) { o.memory_bytes = std::size_t{1} << 42; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.epoch = 0; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.groups_per_segment = 1; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.groups_per_segment = 48; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.groups_per_segment = 8192; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.index_segments = 3; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.index_segments = 1024; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.max_extent_bytes = kMaxExtentBytes + 4096; }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto&) {}), Code{});
+}
+
+TEST(StoreMemory, PassesTheErrorOfItsSourceOn) {
+  int left = 3;
+  const auto source = [&](std::size_t bytes) -> Result<std::unique_ptr<rdma::Region>> {
+    if (left-- == 0) return fail(Code::kOutOfMemory, "raise the locked-memory limit");
+    return testing::PlainRegion::make(bytes);
+  };
+  const auto made = StoreMemory::create(small_memory(), source);
+  ASSERT_FALSE(made);
+  EXPECT_STREQ(made.error().text, "raise the locked-memory limit");
+}
+
+TEST(StoreMemory, IndexIsThePowerOfTwoNearestToAnEighth) {
+  for (std::size_t memory = kMinMemoryBytes; memory < std::size_t{64} << 30; memory += memory / 7) {
+    const std::size_t segment = 64 * kGroupBytes;
+    const std::size_t index = index_segments_for(memory, 64) * segment;
+    EXPECT_LE(index, memory / 6);
+    const auto distance = [&](std::size_t size) {
+      return size > memory / 8 ? size - memory / 8 : memory / 8 - size;
+    };
+    EXPECT_LE(distance(index), distance(index / 2)) << memory;
+    EXPECT_GT(index * 2, memory / 6) << memory;
+  }
+}
+
+TEST(StoreMemory, StaysWithinItsLimit) {
+  std::size_t total = 0;
+  const auto source = [&](std::size_t bytes) {
+    total += bytes;
+    return testing::PlainRegion::make(bytes);
+  };
+  MemoryOptions options = small_memory();
+  options.memory_bytes = std::size_t{50'000'001};
+  options.max_extent_bytes = std::size_t{4} << 20;
+  const auto made = StoreMemory::create(options, source);
+  ASSERT_TRUE(made);
+  EXPECT_LE(total, options.memory_bytes);
+  EXPECT_GE(total, options.memory_bytes - options.memory_bytes / 100);
+}
+
+class Layout : public ::testing::TestWithParam<MemoryOptions> {};
+
+TEST_P(Layout, VerifiesAndCoversEveryHashOnce) {
+  const auto memory = testing::make_plain_memory(GetParam());
+  ASSERT_NE(memory, nullptr);
+  const testing::ReferenceReader reader(memory->root().bytes(), kTestEpoch);
+  ASSERT_TRUE(reader.valid());
+  EXPECT_EQ(reader.directory().hash_seed, GetParam().hash_seed);
+
+  std::set<std::uint64_t> places;
+  const std::uint32_t depth = reader.directory().global_depth;
+  const std::uint32_t groups = reader.directory().groups_per_segment;
+  for (std::uint64_t prefix = 0; prefix < (std::uint64_t{1} << depth); ++prefix) {
+    for (std::uint64_t group = 0; group < groups; ++group) {
+      const KeyHash hash((depth == 0 ? 0 : prefix << (64 - depth)) | (group << 25) | 0x1FFFFFF);
+      const auto place = reader.home(hash);
+      ASSERT_TRUE(place);
+      EXPECT_EQ(*place, memory->home(hash));
+      EXPECT_EQ(memory->home(hash).neighbour(), memory->home(KeyHash(hash.bits() ^ (1U << 25))));
+      const Group& found = *memory->group(*place);
+      EXPECT_TRUE(verify_group(found, kTestEpoch, *place));
+      const GroupHeader header = GroupHeader::decode(found.header);
+      EXPECT_TRUE(header.covers(hash));
+      EXPECT_EQ(header.depth, depth);
+      places.insert(memory->group_ordinal(*place));
+    }
+  }
+  EXPECT_EQ(places.size(), memory->group_count());
+}
+
+TEST_P(Layout, DataExtentsAreWholeAndLargeEnough) {
+  const auto memory = testing::make_plain_memory(GetParam());
+  const testing::ReferenceReader reader(memory->root().bytes(), kTestEpoch);
+  for (const StoreMemory::Extent& extent : memory->data_extents()) {
+    const ExtentEntry& entry = reader.extents().at(extent.id);
+    EXPECT_EQ(entry.kind, ExtentEntry::kData);
+    EXPECT_EQ(entry.address, reinterpret_cast<std::uint64_t>(extent.base));
+    EXPECT_EQ(entry.units, extent.units());
+    EXPECT_GE(extent.length_bytes, 2 * kMaxRecordBytes);
+    EXPECT_LE(extent.length_bytes, kMaxExtentBytes);
+  }
+}
+
+MemoryOptions many_extents() {
+  MemoryOptions options = small_memory();
+  options.max_extent_bytes = std::size_t{1} << 20;
+  options.groups_per_segment = 32;
+  return options;
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, Layout,
+                         ::testing::Values(small_memory(), one_pair(), many_extents()));
+
+TEST(StoreMemory, TickAndMarksVerifyAfterEachChange) {
+  const auto memory = testing::make_plain_memory(small_memory());
+  const Bytes root = memory->root().bytes();
+  const auto value = [&](std::size_t offset) {
+    const auto line = open_line<MarkLine>(root, kTestEpoch, offset);
+    return line ? line->value : ~std::uint64_t{0};
+  };
+  EXPECT_EQ(value(kTickOffset), 0U);
+  memory->set_tick(77);
+  memory->set_marks(Version::of(3, 9), Version::of(3, 8));
+  EXPECT_EQ(value(kTickOffset), 77U);
+  EXPECT_EQ(value(kWalMarkOffset), Version::of(3, 9).bits);
+  EXPECT_EQ(value(kSyncMarkOffset), Version::of(3, 8).bits);
+}
+
+TEST(StoreMemoryDeath, PlacesAreChecked) {
+  const auto memory = testing::make_plain_memory(small_memory());
+  const std::uint32_t data = memory->data_extents().front().id;
+  const auto units = memory->data_extents().front().units();
+  EXPECT_NE(memory->record(Location::of(data, 0)), nullptr);
+  EXPECT_DEATH(memory->record(Location::of(0, 0)), "outside the data extents");
+  EXPECT_DEATH(memory->record(Location::of(data + 1, 0)), "outside the data extents");
+  EXPECT_DEATH(memory->record(Location::of(data, static_cast<std::uint32_t>(units) - 1), 2),
+               "outside the data extents");
+  EXPECT_DEATH(memory->group({.extent = 99, .number = 0}), "outside the index");
+}
+
+}  // namespace
+}  // namespace rkv::server

@@ -1,0 +1,106 @@
+#include "server/records.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/server/core/store_fixture.h"
+
+namespace rkv::server {
+namespace {
+
+TEST(SizeClasses, WasteAtMostAnEighth) {
+  for (std::uint64_t units = 1; units <= kMaxSmallUnits; ++units) {
+    const std::uint32_t c = size_class_of(units);
+    ASSERT_LT(c, kSmallClasses);
+    EXPECT_GE(size_class_units(c), units);
+    EXPECT_LE((size_class_units(c) - units) * 8, size_class_units(c)) << units;
+    const std::uint64_t below = c > 0 ? size_class_units(c - 1) : 0;
+    EXPECT_LT(below, units) << "the smallest class that holds it";
+  }
+  EXPECT_EQ(size_class_of(kMaxSmallUnits + 1), kSmallClasses);
+}
+
+class Allocator : public ::testing::Test {
+ protected:
+  static MemoryOptions two_extents() {
+    MemoryOptions options = small_memory();
+    options.max_extent_bytes = std::size_t{8} << 20;
+    return options;
+  }
+  std::unique_ptr<StoreMemory> memory_ = testing::make_plain_memory(two_extents());
+  ManualClock clock_;
+  RecordAllocator records_{memory_->data_extents(), clock_};
+  static constexpr std::uint64_t kMaxUnits = record_units(kMaxRecordBytes);
+};
+
+TEST_F(Allocator, BlocksDoNotOverlapAndLieInTheExtents) {
+  // Every unit is marked by its owner; an overlap would find it marked.
+  std::set<std::uint64_t> taken;
+  for (std::uint64_t units = 1; units <= kMaxUnits; units += 1 + units / 9) {
+    for (int i = 0; i < 3; ++i) {
+      const auto block = records_.allocate(units);
+      ASSERT_TRUE(block);
+      memory_->record(*block, units);  // aborts when outside
+      for (std::uint64_t u = 0; u < units; ++u)
+        ASSERT_TRUE(taken.insert(block->bits + u).second) << units;
+    }
+  }
+}
+
+TEST_F(Allocator, FreedBlocksWaitTheirTime) {
+  const auto first = records_.allocate(3);
+  records_.release(*first);
+  EXPECT_EQ(records_.usage().used_bytes, 0U);
+  EXPECT_EQ(records_.usage().waiting_bytes, 3 * kUnitBytes);
+  EXPECT_NE(records_.allocate(3)->bits, first->bits);
+  clock_.advance(RecordAllocator::kDefaultMinAge);
+  EXPECT_EQ(records_.allocate(3)->bits, first->bits);
+  EXPECT_EQ(records_.usage().waiting_bytes, 0U);
+}
+
+TEST_F(Allocator, WaitingIsCutShortWhenMemoryIsExhausted) {
+  std::vector<Location> blocks;
+  while (const auto block = records_.allocate(kMaxUnits))
+    blocks.push_back(*block);
+  EXPECT_GE(blocks.size() * kMaxRecordBytes * 10, records_.usage().capacity_bytes * 9);
+  EXPECT_FALSE(records_.allocate(kMaxUnits));
+  records_.release(blocks.back());
+  EXPECT_TRUE(records_.allocate(kMaxUnits)) << "its time is not over, but there is no other";
+}
+
+TEST_F(Allocator, TooManyWaitingBlocksGoBackEarly) {
+  std::vector<Location> blocks;
+  for (std::uint32_t i = 0; i < RecordAllocator::kMaxWaiting + 500; ++i)
+    blocks.push_back(*records_.allocate(1));
+  for (const Location block : blocks)
+    records_.release(block);
+  EXPECT_LE(records_.usage().waiting_bytes, (RecordAllocator::kMaxWaiting + 1) * kUnitBytes);
+}
+
+TEST_F(Allocator, EmptySpansServeOtherSizes) {
+  std::vector<Location> small;
+  while (const auto block = records_.allocate(2))
+    small.push_back(*block);
+  EXPECT_FALSE(records_.allocate(kMaxUnits));
+  for (const Location block : small)
+    records_.release(block);
+  EXPECT_EQ(records_.usage().used_bytes, 0U);
+  std::uint64_t large = 0;
+  while (records_.allocate(kMaxUnits))
+    ++large;
+  EXPECT_GE(large * kMaxRecordBytes * 10, records_.usage().capacity_bytes * 9)
+      << "nearly all of the memory, after it had been cut into 64-byte blocks";
+}
+
+TEST_F(Allocator, FreeingTwiceEndsTheProcess) {
+  const auto block = *records_.allocate(5);
+  const auto other = *records_.allocate(5);  // keeps the span in use
+  records_.release(block);
+  records_.release(block);
+  clock_.advance(RecordAllocator::kDefaultMinAge);
+  EXPECT_DEATH(records_.release(other), "freed twice");
+}
+
+}  // namespace
+}  // namespace rkv::server

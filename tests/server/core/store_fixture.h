@@ -1,0 +1,71 @@
+// A store on plain memory, and the reference reader of that memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "server/memory.h"
+#include "server/persistence/commit_log.h"
+#include "server/store.h"
+#include "tests/support/plain_memory.h"
+#include "tests/support/reference_reader.h"
+
+namespace rkv::server {
+
+inline constexpr std::uint64_t kTestEpoch = 0x1D0C'0FFE'E000'0001U;
+inline constexpr std::uint16_t kTestBoot = 7;
+
+inline MemoryOptions small_memory() {
+  return {.memory_bytes = kMinMemoryBytes, .epoch = kTestEpoch, .hash_seed = 42};
+}
+// One pair of groups for all keys: neighbours, stash and refills are everyday events.
+inline MemoryOptions one_pair() {
+  MemoryOptions options = small_memory();
+  options.groups_per_segment = 2;
+  options.index_segments = 1;
+  return options;
+}
+
+struct StoreUnderTest {
+  explicit StoreUnderTest(const MemoryOptions& options,
+                          std::unique_ptr<CommitLog> commits = nullptr)
+      : memory(testing::make_plain_memory(options)),
+        log(commits ? std::move(commits) : CommitLog::create_volatile()),
+        store(*memory, *log, clock, kTestBoot),
+        reader(memory->root().bytes(), kTestEpoch) {}
+
+  Result<PutResult> put(std::string_view key, std::string_view value) {
+    clock.advance(10 * kNanosPerMs);  // freed blocks are old enough to be used again
+    return store.put(as_bytes(key), as_bytes(value), 0);
+  }
+  Result<Version> remove(std::string_view key) {
+    clock.advance(10 * kNanosPerMs);
+    return store.remove(as_bytes(key));
+  }
+  // What the server answers, and what a one-sided reader finds.
+  std::optional<std::string> get(std::string_view key) {
+    const auto result = store.get(as_bytes(key), buffer);
+    if (!result) return std::nullopt;
+    return std::string(as_text(Bytes(buffer).first(result->value_length)));
+  }
+  testing::Answer read(std::string_view key) { return reader.get_now(port, std::string(key)); }
+  // The one-sided answer, from the server where the reader asks for it.
+  std::optional<std::string> read_or_ask(std::string_view key) {
+    const testing::Answer answer = read(key);
+    if (answer.kind == testing::Answer::Kind::kAskServer) return get(key);
+    if (answer.kind == testing::Answer::Kind::kMiss) return std::nullopt;
+    return answer.value;
+  }
+
+  ManualClock clock;
+  std::unique_ptr<StoreMemory> memory;
+  std::unique_ptr<CommitLog> log;
+  Store store;
+  testing::ReferenceReader reader;
+  testing::ReadPort port;
+  std::vector<std::byte> buffer = std::vector<std::byte>(kMaxValueBytes);
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,308 @@
+// A second reader of the memory layout, written from the rules of a one-sided GET and from nothing
+// of the client: tests hold the server's memory against it. Each READ is a suspension point of a
+// coroutine, so that a test decides when, in which order and in how many pieces it happens.
+//
+//   ReferenceReader reader(root_region_bytes, epoch);
+//   ReadPort port;
+//   Answer answer = reader.get_now(port, "key");              // every READ at once
+//
+//   Task<Answer> get = reader.get(port, "key", &cache);       // step by step
+//   get.start();
+//   while (!get.done()) port.complete();                      // or piece by piece
+//
+// Thread safety: reader objects are immutable; a ReadPort, a cache and a Task belong to one thread.
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/layout.h"
+
+namespace rkv::testing {
+
+// A lazily started coroutine that another may await.
+template <class T>
+class Task {
+ public:
+  struct promise_type {
+    std::optional<T> value;
+    std::coroutine_handle<> continuation = std::noop_coroutine();
+    Task get_return_object() {
+      return Task(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    auto final_suspend() noexcept {
+      struct Resume {
+        bool await_ready() noexcept { return false; }
+        std::coroutine_handle<> await_suspend(std::coroutine_handle<promise_type> handle) noexcept {
+          return handle.promise().continuation;
+        }
+        void await_resume() noexcept {}
+      };
+      return Resume{};
+    }
+    void return_value(T result) { value = std::move(result); }
+    void unhandled_exception() { std::terminate(); }
+  };
+
+  explicit Task(std::coroutine_handle<promise_type> handle) : handle_(handle) {}
+  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  Task& operator=(Task&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Task() {
+    if (handle_) handle_.destroy();
+  }
+
+  void start() { handle_.resume(); }
+  bool done() const { return handle_.done(); }
+  T& value() { return *handle_.promise().value; }
+
+  bool await_ready() { return false; }
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<> caller) {
+    handle_.promise().continuation = caller;
+    return handle_;
+  }
+  T await_resume() { return std::move(value()); }
+
+ private:
+  std::coroutine_handle<promise_type> handle_;
+};
+
+// The one READ that a GET waits for.
+struct ReadPort {
+  const std::byte* from = nullptr;
+  MutableBytes to;
+  std::coroutine_handle<> waiting;
+  int reads = 0;  // since the port was made
+
+  void resume() { std::exchange(waiting, {}).resume(); }
+  void complete() {
+    copy_from_shared(to, from);
+    resume();
+  }
+};
+
+struct Answer {
+  enum class Kind { kValue, kMiss, kAskServer };
+  Kind kind = Kind::kMiss;
+  std::string value;
+  Version version;
+};
+
+// Rules left out on purpose: a test of tests.
+struct ReaderFlaws {
+  bool no_second_look_home = false;       // a miss through the overflow without reading home again
+  bool no_second_look_other_key = false;  // a miss after a fingerprint of another key, likewise
+  bool licence_from_cache = false;        // a superseded record found through the cache counts
+};
+
+class ReferenceReader {
+ public:
+  using Cache = std::map<std::uint64_t, Group>;  // groups that verified once, by GroupPlace::bits()
+
+  ReferenceReader(Bytes root, std::uint64_t epoch, ReaderFlaws flaws = {})
+      : epoch_(epoch), flaws_(flaws) {
+    const auto identity = open_line<IdentityLine>(root, epoch, kIdentityOffset);
+    const auto directory = open_line<DirectoryLine>(root, epoch, kDirectoryLineOffset);
+    if (!identity || !directory || identity->magic != kRootMagic) return;
+    directory_ = *directory;
+    for (std::uint32_t i = 0; i < identity->extent_count; ++i) {
+      const auto entry =
+          open_line<ExtentEntry>(root, epoch, kExtentTableOffset + i * kExtentEntryBytes);
+      if (!entry || entry->id != i) return;
+      extents_.push_back(*entry);
+    }
+    valid_ = true;
+  }
+
+  bool valid() const { return valid_; }
+  const std::vector<ExtentEntry>& extents() const { return extents_; }
+  const DirectoryLine& directory() const { return directory_; }
+
+  // The home group as the directory says it, or nothing when the entry is no entry.
+  std::optional<GroupPlace> home(KeyHash hash) const {
+    const auto* entries = reinterpret_cast<const std::uint64_t*>(directory_.address);
+    const auto entry = DirectoryEntry::decode(
+        load_word(&entries[hash.directory_index(directory_.global_depth)]), epoch_);
+    if (!entry || entry->extent >= extents_.size()) return std::nullopt;
+    const GroupPlace place{.extent = entry->extent,
+                           .number = entry->segment * directory_.groups_per_segment +
+                                     hash.group_index(directory_.groups_per_segment)};
+    return at(place.extent, place.offset(), kGroupBytes, ExtentEntry::kIndex) != nullptr
+               ? std::optional(place)
+               : std::nullopt;
+  }
+
+  Task<Answer> get(ReadPort& port, std::string key, Cache* cache = nullptr,
+                   int tries = kMaxTries) const {
+    const KeyHash hash(as_bytes(key), directory_.hash_seed);
+    const auto place = home(hash);
+    if (!place) co_return Answer{.kind = Answer::Kind::kAskServer, .value = {}, .version = {}};
+    if (cache != nullptr) {
+      for (const GroupPlace cached : {*place, place->neighbour()}) {
+        const auto found = cache->find(cached.bits());
+        if (found == cache->end()) continue;
+        const Group copy = found->second;
+        Tried tried = co_await try_slots(port, copy, hash, key, flaws_.licence_from_cache);
+        if (tried.answer) co_return std::move(*tried.answer);
+      }
+    }
+    while (tries-- > 0) {
+      Tried tried = co_await attempt(port, *place, hash, key, cache);
+      if (tried.answer) co_return std::move(*tried.answer);
+    }
+    co_return Answer{.kind = Answer::Kind::kAskServer, .value = {}, .version = {}};
+  }
+
+  Answer get_now(ReadPort& port, std::string key, Cache* cache = nullptr) const {
+    Task<Answer> task = get(port, std::move(key), cache);
+    task.start();
+    while (!task.done())
+      port.complete();
+    return std::move(task.value());
+  }
+
+  static constexpr int kMaxTries = 12;
+
+ private:
+  struct Tried {
+    std::optional<Answer> answer;
+    bool again = false;      // something was torn or on its way: nothing can be concluded
+    bool other_key = false;  // a fingerprint matched and belonged to another key
+  };
+  struct GroupRead {
+    Group group;
+    bool proved = false;
+  };
+
+  // Suspends until the READ has been carried out.
+  struct Read {
+    ReadPort& port;
+    const std::byte* from;
+    MutableBytes to;
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> handle) const {
+      port.from = from;
+      port.to = to;
+      port.waiting = handle;
+      port.reads += 1;
+    }
+    void await_resume() const {}
+  };
+
+  const std::byte* at(std::uint32_t extent, std::uint64_t offset, std::uint64_t length,
+                      std::uint32_t kind) const {
+    if (extent >= extents_.size() || extents_[extent].kind != kind ||
+        offset + length > std::uint64_t{extents_[extent].units} * kUnitBytes) {
+      return nullptr;
+    }
+    return reinterpret_cast<const std::byte*>(extents_[extent].address) + offset;
+  }
+
+  Task<GroupRead> read_group(ReadPort& port, GroupPlace place, KeyHash hash, Cache* cache) const {
+    GroupRead result;
+    const std::byte* from = at(place.extent, place.offset(), kGroupBytes, ExtentEntry::kIndex);
+    co_await Read{port, from, std::as_writable_bytes(std::span(&result.group, 1))};
+    result.proved = verify_group(result.group, epoch_, place) &&
+                    GroupHeader::decode(result.group.header).covers(hash);
+    if (result.proved && cache != nullptr) (*cache)[place.bits()] = result.group;
+    co_return result;
+  }
+
+  // Every record whose slot has the fingerprint. `licence`: the group was proved within this GET.
+  Task<Tried> try_slots(ReadPort& port, const Group& group, KeyHash hash, const std::string& key,
+                        bool licence) const {
+    Tried tried;
+    for (const std::uint64_t bits : group.slots) {
+      const Slot slot{bits};
+      if (slot.empty() || slot.fingerprint() != hash.fingerprint()) continue;
+      std::optional<std::vector<std::byte>> bytes = co_await read_record(port, slot);
+      const auto record =
+          bytes ? decode_record(*bytes, epoch_, slot.location()) : std::optional<RecordView>{};
+      if (!record) {
+        tried.again = true;
+      } else if (as_text(record->fields.key) != key) {
+        tried.other_key = true;
+      } else if (record->state == RecordState::kLive ||
+                 (record->state == RecordState::kSuperseded && licence)) {
+        tried.answer = Answer{.kind = Answer::Kind::kValue,
+                              .value = std::string(as_text(record->fields.value)),
+                              .version = record->fields.version};
+        co_return tried;
+      } else {
+        tried.again = true;
+      }
+    }
+    co_return tried;
+  }
+
+  Task<std::optional<std::vector<std::byte>>> read_record(ReadPort& port, Slot slot) const {
+    const Location location = slot.location();
+    std::uint64_t length = std::uint64_t{slot.units()} * kUnitBytes;
+    std::vector<std::byte> bytes;
+    if (slot.is_long()) {  // the header says how long
+      bytes.resize(kUnitBytes);
+      const std::byte* from =
+          at(location.extent(), location.offset(), kUnitBytes, ExtentEntry::kData);
+      if (from == nullptr) co_return std::nullopt;
+      co_await Read{port, from, bytes};
+      const auto claimed = claimed_record_bytes(bytes);
+      if (!claimed) co_return std::nullopt;
+      length = round_up(*claimed, kUnitBytes);
+    }
+    const std::byte* from = at(location.extent(), location.offset(), length, ExtentEntry::kData);
+    if (from == nullptr) co_return std::nullopt;
+    bytes.resize(length);
+    co_await Read{port, from, bytes};
+    co_return bytes;
+  }
+
+  // Home, and the neighbour where the overflow flag says so. No answer: try again.
+  Task<Tried> attempt(ReadPort& port, GroupPlace place, KeyHash hash, const std::string& key,
+                      Cache* cache) const {
+    const GroupRead home = co_await read_group(port, place, hash, cache);
+    Tried tried = co_await try_slots(port, home.group, hash, key, home.proved);
+    if (tried.answer || tried.again || !home.proved) co_return Tried{std::move(tried.answer)};
+    bool look_home_again = tried.other_key && !flaws_.no_second_look_other_key;
+    const GroupHeader header = GroupHeader::decode(home.group.header);
+    if (header.overflow) {
+      const GroupPlace next_door = place.neighbour();
+      const GroupRead other = co_await read_group(port, next_door, hash, cache);
+      tried = co_await try_slots(port, other.group, hash, key, other.proved);
+      if (tried.answer || tried.again || !other.proved) co_return Tried{std::move(tried.answer)};
+      if (tried.other_key && !flaws_.no_second_look_other_key) {
+        const GroupRead again = co_await read_group(port, next_door, hash, cache);
+        if (!unchanged(other, again)) co_return Tried{};
+      }
+      look_home_again |= !flaws_.no_second_look_home;
+    }
+    if (look_home_again) {
+      const GroupRead again = co_await read_group(port, place, hash, cache);
+      if (!unchanged(home, again)) co_return Tried{};
+    }
+    Answer answer{.kind = header.spilled ? Answer::Kind::kAskServer : Answer::Kind::kMiss,
+                  .value = {},
+                  .version = {}};
+    co_return Tried{.answer = std::move(answer)};
+  }
+
+  static bool unchanged(const GroupRead& first, const GroupRead& second) {
+    return second.proved && first.group.checksum == second.group.checksum &&
+           first.group.header == second.group.header;
+  }
+
+  const std::uint64_t epoch_;
+  const ReaderFlaws flaws_;
+  bool valid_ = false;
+  DirectoryLine directory_;
+  std::vector<ExtentEntry> extents_;
+};
+
+}  // namespace rkv::testing
