@@ -86,6 +86,8 @@ class ConnectRequest {
   SocketAddress peer_address() const { return id_->peer_address(); }
   Device device() const { return id_->device(); }
 
+  // CmId::set_owner() of the connection to be, before the first event about it can come.
+  void set_owner(std::weak_ptr<void> owner) { id_->set_owner(std::move(owner)); }
   // As Connector::prepare().
   Status prepare(QueuePair& qp, const ConnectionParameters& parameters);
   // `qp` made on device(), in state RESET or prepared. Does not wait for the peer: what becomes of

@@ -1,0 +1,97 @@
+#include "rdma/verbs/listener.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "common/check.h"
+#include "rdma/verbs/connection.h"
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma::verbs {
+namespace {
+
+class VerbsIncoming final : public Incoming {
+ public:
+  explicit VerbsIncoming(ConnectRequest request)
+      : request_(std::move(request)), peer_(request_.peer_address().to_string()) {}
+
+  Bytes private_data() const override { return request_.private_data(); }
+  const std::string& peer() const override { return peer_; }
+
+  // The handshake's last message is not waited for: whatever becomes of it arrives on the queue,
+  // and a client that never sends it cannot hold up the others.
+  Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
+                                             Bytes private_data, const Deadline&) override {
+    auto* bound = dynamic_cast<VerbsQueue*>(&queue);
+    RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
+    RKV_ASSIGN_OR_RETURN(std::unique_ptr<VerbsConnection> connection,
+                         VerbsConnection::create(*bound, options));
+    request_.set_owner(connection->handle());
+    auto link = std::move(request_).accept(connection->take_queue_pair(), connection->parameters(),
+                                           private_data, &bound->events());
+    if (!link) {
+      Error error = link.error();
+      // Arguments were checked before: the id is in no state to be accepted, the peer has gone.
+      const bool gone = error.code == Code::kInvalidArgument && private_data.size() <= 196;
+      if (gone) error.code = Code::kDisconnected;
+      return std::unexpected(error);
+    }
+    connection->adopt(std::move(*link), peer_);
+    return std::unique_ptr<Connection>(std::move(connection));
+  }
+
+  void reject(Bytes reason) override { report_teardown(std::move(request_).reject(reason)); }
+
+ private:
+  ConnectRequest request_;
+  std::string peer_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> VerbsListener::listen(std::shared_ptr<const Shared> shared,
+                                                        const SocketAddress& address) {
+  RKV_ASSIGN_OR_RETURN(CmListener listener, CmListener::listen(address));
+  std::unique_ptr<VerbsListener> out(new VerbsListener(std::move(shared), std::move(listener)));
+  out->wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  RKV_RETURN_IF_ERROR(from_minus_one("eventfd", out->wake_fd_));
+  return std::unique_ptr<Listener>(std::move(out));
+}
+
+VerbsListener::~VerbsListener() {
+  if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+void VerbsListener::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+}
+
+Result<std::unique_ptr<Incoming>> VerbsListener::next(const Deadline& deadline) {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(std::optional<ConnectRequest> request, listener_.next());
+    if (request) {
+      if (request->device().raw() == shared_->device.raw()) {
+        return std::unique_ptr<Incoming>(new VerbsIncoming(std::move(*request)));
+      }
+      // Our memory is registered with another device.
+      std::ignore = std::move(*request).reject(as_bytes("this server serves another RDMA device"));
+      continue;
+    }
+    std::array<pollfd, 2> waiting = {pollfd{.fd = listener_.fd(), .events = POLLIN, .revents = 0},
+                                     pollfd{.fd = wake_fd_, .events = POLLIN, .revents = 0}};
+    const int ready = ::poll(waiting.data(), waiting.size(), deadline.left_ms());
+    if (ready < 0 && errno != EINTR) return verb_error("poll", errno);
+    if ((waiting[1].revents & POLLIN) != 0) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
+      return std::unique_ptr<Incoming>();
+    }
+    if (ready == 0 && deadline.passed()) return std::unique_ptr<Incoming>();
+  }
+}
+
+}  // namespace rkv::rdma::verbs

@@ -1,0 +1,124 @@
+// VerbsQueue: one completion queue, one shared receive queue, and the events of the connections
+// bound to it.
+//
+// Invariants
+//  1. Everything but wake(), reserve(), unreserve(), attach(), forget() and call_attention() runs
+//  on
+//     the queue's thread. Those others touch only atomics and what `mutex_` guards.
+//  2. The completion queue cannot overrun: the receives and, for every connection, its
+//     sends_in_flight plus one marker are reserved in it before the connection exists. A
+//     reservation is returned only when the connection has been drained.
+//  3. A completion is found its connection by queue-pair number. Numbers are reused by the device,
+//     so a dying connection takes its completions out of `ready_` before it gives up the number.
+//  4. A receive whose number is unknown belongs to a connection that another thread is about to
+//     attach(): it waits in `strays_` and is neither lost nor given to anybody else.
+//  5. A receive buffer is either with the device or held by the user (`held_`).
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "rdma/verbs/shared.h"
+
+namespace rkv::rdma::verbs {
+
+class VerbsConnection;
+
+class VerbsQueue final : public Queue {
+ public:
+  static Result<std::unique_ptr<VerbsQueue>> create(std::shared_ptr<const Shared> shared,
+                                                    const QueueOptions& options);
+  ~VerbsQueue() override;
+  VerbsQueue(const VerbsQueue&) = delete;
+  VerbsQueue& operator=(const VerbsQueue&) = delete;
+
+  std::size_t poll(std::span<rdma::Completion> out) override;
+  void wait(const Deadline& deadline) override;
+  void wake() override;
+  void release(std::span<const std::uint32_t> receive_buffers) override;
+
+  // Room in the completion queue for a connection; kBusy where there is none. Any thread.
+  Status reserve(std::uint32_t completions);
+  void unreserve(std::uint32_t completions);
+  // A complete connection joins; its stray receives are delivered from now on. Any thread.
+  void attach(VerbsConnection& connection);
+  // A connection that failed while it was being set up: its strays go back. Any thread.
+  void forget(std::uint32_t qp_num);
+  // Makes the queue's thread look for connections that died. Any thread.
+  void call_attention();
+
+  // For VerbsConnection, on the queue's thread.
+  // Takes in what other threads have left: connections that joined, failed or were aborted.
+  void look_around();
+  // Polls until the marker of `qp_num` has come or the deadline has passed.
+  bool drain(std::uint32_t qp_num, std::uint64_t marker, const Deadline& deadline);
+  // Drops what is left of `qp_num`, whose queue pair is gone.
+  void detach(std::uint32_t qp_num);
+  // The connection could post no marker: report its end when the completion queue is empty.
+  void report_when_empty(VerbsConnection& connection);
+
+  const Shared& shared() const { return *shared_; }
+  const CompletionQueue& completions() const { return completions_; }
+  const SharedReceiveQueue& receives() const { return receives_; }
+  const EventChannel& events() const { return events_; }
+
+ private:
+  struct Arrival {
+    std::uint32_t qp_num;
+    VerbsConnection* connection;  // nullptr: forget
+  };
+
+  VerbsQueue(std::shared_ptr<const Shared> shared, const QueueOptions& options,
+             CompletionChannel channel, CompletionQueue completions, SharedReceiveQueue receives,
+             MemoryRegion buffers, EventChannel events);
+  Status open_descriptors();
+  std::size_t refill();
+  void append(const WorkCompletion& one);
+  void make_room(std::size_t count);
+  bool has_ready() const { return ready_next_ != ready_end_; }
+  void admit(const Arrival& arrival);
+  void read_events();
+  bool translate(const WorkCompletion& from, rdma::Completion& out);
+  bool translate_receive(const WorkCompletion& from, rdma::Completion& out);
+  VerbsConnection* find(std::uint32_t qp_num);
+  void give_back(std::uint32_t buffer);
+  bool consume_wake();
+  bool spin(const Deadline& deadline);
+  void sleep(const Deadline& deadline);
+  void break_down(const Error& error);
+
+  // Declaration order is the order in which things must outlive each other.
+  std::shared_ptr<const Shared> shared_;
+  QueueOptions options_;
+  std::size_t stride_;  // bytes from one receive buffer to the next
+  CompletionChannel channel_;
+  CompletionQueue completions_;
+  MemoryRegion buffers_;
+  SharedReceiveQueue receives_;
+  EventChannel events_;
+  int epoll_ = -1;
+  int wake_fd_ = -1;
+
+  std::vector<WorkCompletion> ready_;  // polled, not yet given to the user: [next, end)
+  std::size_t ready_next_ = 0;
+  std::size_t ready_end_ = 0;
+  std::vector<WorkCompletion> strays_;
+  std::vector<bool> held_;
+  std::unordered_map<std::uint32_t, VerbsConnection*> connections_;
+  std::uint32_t last_number_ = 0;  // one-entry cache in front of connections_
+  VerbsConnection* last_ = nullptr;
+  std::vector<VerbsConnection*> ended_;  // see report_when_empty
+  std::uint32_t polls_ = 0;
+  bool armed_ = false;
+  bool broken_ = false;
+
+  std::atomic<std::uint32_t> reserved_;
+  std::atomic<bool> woken_ = false;
+  std::atomic<bool> attention_ = false;
+  std::mutex mutex_;
+  std::vector<Arrival> arrivals_;  // guarded by mutex_
+};
+
+}  // namespace rkv::rdma::verbs

@@ -1,0 +1,188 @@
+// VerbsTransport: opens the device, registers memory, connects.
+#include "rdma/transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "common/check.h"
+#include "rdma/verbs/connection.h"
+#include "rdma/verbs/listener.h"
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma {
+namespace verbs {
+namespace {
+
+// To find the device that leads to an address.
+constexpr int kResolveMs = 2000;
+
+class VerbsRegion final : public Region {
+ public:
+  VerbsRegion(std::shared_ptr<const Shared> shared, MemoryRegion region, Access access)
+      : shared_(std::move(shared)), region_(std::move(region)), access_(access) {}
+  MutableBytes bytes() const override { return region_.bytes(); }
+  std::uint32_t local_key() const override { return region_.lkey(); }
+  std::uint32_t remote_key() const override {
+    return access_ == Access::kLocal ? 0 : region_.rkey();
+  }
+
+ private:
+  std::shared_ptr<const Shared> shared_;
+  MemoryRegion region_;
+  Access access_;
+};
+
+class VerbsTransport final : public Transport {
+ public:
+  explicit VerbsTransport(std::shared_ptr<const Shared> shared) : shared_(std::move(shared)) {}
+
+  std::string describe() const override { return shared_->description; }
+
+  Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) override {
+    RKV_ASSIGN_OR_RETURN(MemoryRegion region,
+                         MemoryRegion::allocate(shared_->pd, length, region_flags(access)));
+    return std::unique_ptr<Region>(new VerbsRegion(shared_, std::move(region), access));
+  }
+
+  Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) override {
+    RKV_ASSIGN_OR_RETURN(std::unique_ptr<VerbsQueue> queue, VerbsQueue::create(shared_, options));
+    return std::unique_ptr<Queue>(std::move(queue));
+  }
+
+  Result<std::unique_ptr<Listener>> listen(const std::string& address) override {
+    RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
+    RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where));
+    return VerbsListener::listen(shared_, all.front());
+  }
+
+  Result<std::unique_ptr<Connection>> connect(Queue& queue, const ConnectionOptions& options,
+                                              const std::string& address, Bytes private_data,
+                                              const Deadline& deadline,
+                                              Rejection* rejection) override;
+
+ private:
+  Result<std::unique_ptr<Connection>> connect_to(VerbsQueue& queue,
+                                                 const ConnectionOptions& options,
+                                                 const SocketAddress& peer, Bytes private_data,
+                                                 const Deadline& deadline, Rejection* rejection);
+  std::shared_ptr<const Shared> shared_;
+};
+
+Result<std::unique_ptr<Connection>> VerbsTransport::connect(
+    Queue& queue, const ConnectionOptions& options, const std::string& address, Bytes private_data,
+    const Deadline& deadline, Rejection* rejection) {
+  auto* bound = dynamic_cast<VerbsQueue*>(&queue);
+  RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
+  RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
+  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where));
+  Result<std::unique_ptr<Connection>> last = fail(Code::kUnreachable, "the host has no address");
+  for (const SocketAddress& peer : all) {
+    last = connect_to(*bound, options, peer, private_data, deadline, rejection);
+    // Somebody answered, or time is up: another address of the same host helps no further.
+    if (last || last.error().code == Code::kRejected || deadline.passed()) break;
+  }
+  return last;
+}
+
+Result<std::unique_ptr<Connection>> VerbsTransport::connect_to(
+    VerbsQueue& queue, const ConnectionOptions& options, const SocketAddress& peer,
+    Bytes private_data, const Deadline& deadline, Rejection* rejection) {
+  const SocketAddress* source = shared_->source ? &*shared_->source : nullptr;
+  RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {.source = source}, deadline));
+  if (connector.device().raw() != shared_->device.raw()) {
+    return fail(Code::kNoDevice,
+                "the address is reached through another RDMA device than the one opened");
+  }
+  RKV_ASSIGN_OR_RETURN(std::unique_ptr<VerbsConnection> connection,
+                       VerbsConnection::create(queue, options));
+  PrivateData refusal;
+  auto link = std::move(connector).connect(connection->take_queue_pair(), connection->parameters(),
+                                           private_data, deadline, &refusal);
+  if (!link) {
+    if (rejection != nullptr && link.error().code == Code::kRejected) {
+      const Bytes reason = refusal.bytes();
+      rejection->length = std::min(reason.size(), sizeof rejection->reason);
+      std::ranges::copy(reason.first(rejection->length), rejection->reason);
+    }
+    return std::unexpected(link.error());
+  }
+  // The owner before the migration: what happens from now on is told to the queue.
+  link->id.set_owner(connection->handle());
+  RKV_RETURN_IF_ERROR(link->id.migrate(queue.events()));
+  link->channel = queue.events().share();
+  connection->adopt(std::move(*link), peer.to_string());
+  return std::unique_ptr<Connection>(std::move(connection));
+}
+
+// The device of a local address, or the one that leads to a remote address.
+Result<Device> device_of(const std::string& address) {
+  RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
+  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where));
+  SocketAddress peer = all.front();
+  if (peer.is_wildcard()) return Device::of_connection_manager();
+  {
+    SocketAddress local = peer;
+    local.set_port(0);
+    RKV_ASSIGN_OR_RETURN(const EventChannel channel, EventChannel::create());
+    RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
+    if (id.bind(local) && id.has_device()) return id.device();
+  }
+  if (peer.port() == 0) peer.set_port(1);
+  const SteadyClock clock;
+  RKV_ASSIGN_OR_RETURN(const Connector connector,
+                       Connector::resolve(peer, {}, Deadline::after_ms(clock, kResolveMs)));
+  return connector.device();
+}
+
+Result<Device> choose_device(const VerbsOptions& options) {
+  if (!options.device.empty() || options.address.empty()) {
+    return Device::of_connection_manager(options.device);
+  }
+  return device_of(options.address);
+}
+
+Result<GidEntry> choose_gid(const Device& device, std::uint8_t port, int index) {
+  if (index < 0) return device.routable_gid(port);
+  RKV_ASSIGN_OR_RETURN(const std::vector<GidEntry> gids, device.gid_table());
+  const auto found = std::ranges::find_if(gids, [&](const GidEntry& gid) {
+    return gid.port == port && std::cmp_equal(gid.index, index);
+  });
+  if (found == gids.end()) {
+    return fail_call(Code::kNoDevice, "ibv_query_gid_table", 0,
+                     "the port has no GID of this index: `rdma link` and "
+                     "/sys/class/infiniband/DEVICE/ports/PORT/gids show them");
+  }
+  return *found;
+}
+
+}  // namespace
+}  // namespace verbs
+
+Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options) {
+  RKV_ASSIGN_OR_RETURN(Device device, verbs::choose_device(options));
+  std::uint8_t port = options.port;
+  if (port == 0) {
+    RKV_ASSIGN_OR_RETURN(port, device.first_active_port());
+  }
+  RKV_ASSIGN_OR_RETURN(const GidEntry gid, verbs::choose_gid(device, port, options.gid_index));
+  RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
+  std::optional<SocketAddress> source;
+  if (options.gid_index >= 0) {
+    RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> found,
+                         resolve({.host = gid.to_string(), .port = 0}));
+    source = found.front();
+  }
+  std::string description = fmt::format("verbs: {} port {} gid {} ({}, {})", device.name(), port,
+                                        gid.index, to_string(gid.type), gid.to_string());
+  auto shared =
+      std::make_shared<const verbs::Shared>(verbs::Shared{.device = std::move(device),
+                                                          .pd = std::move(pd),
+                                                          .port = port,
+                                                          .source = source,
+                                                          .description = std::move(description)});
+  return std::unique_ptr<Transport>(new verbs::VerbsTransport(std::move(shared)));
+}
+
+}  // namespace rkv::rdma
