@@ -1,1 +1,195 @@
+// Real threads: writers storm, a reader copies words out of the memory at the same time. What it
+// can prove must be something that was written, and never older than what it saw before. Run under
+// ThreadSanitizer too: remote reads race with stores on purpose, through atomics only.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "common/random.h"
+#include "server/records.h"
+#include "tests/server/core/store_fixture.h"
+
+namespace rkv::server {
+namespace {
+
+constexpr int kKeys = 80;  // more than one pair has slots: groups, guests and stash are all at work
+constexpr auto kStorm = std::chrono::milliseconds(1500);
+
+std::string key_of(std::uint64_t i) {
+  return fmt::format("key{}", i);
+}
+
+// "<number>:" and a filling that follows from the number.
+std::string value_of(std::uint64_t number) {
+  std::string value = fmt::format("{}:", number);
+  value.resize(20 + mix64(number) % 5 * 40, static_cast<char>('a' + number % 26));
+  return value;
+}
+std::uint64_t number_in(const std::string& value) {
+  const std::uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
+  EXPECT_EQ(value, value_of(number)) << "not a value that was ever written";
+  return number;
+}
+
+struct Shared {
+  SteadyClock clock;
+  std::unique_ptr<StoreMemory> memory = testing::make_plain_memory(one_pair());
+  std::unique_ptr<CommitLog> log = CommitLog::create_volatile();
+  Store store{*memory, *log, clock, kTestBoot};
+  std::atomic<bool> stop{false};
+  // Per key: the number that the last acknowledged write left, and whether it left the key.
+  std::array<std::atomic<std::uint64_t>, kKeys> acknowledged{};
+};
+
+// Writes to the keys whose number leaves `remainder` when divided by `writers`, so that each key
+// has one writer and its numbers rise.
+void write_storm(Shared& shared, std::uint64_t remainder, std::uint64_t writers) {
+  Random random(remainder + 1);
+  std::uint64_t number = 0;
+  while (!shared.stop.load(std::memory_order_relaxed)) {
+    const std::uint64_t key = random.below(kKeys / writers) * writers + remainder;
+    if (random.below(8) == 0) {
+      const auto removed = shared.store.remove(as_bytes(key_of(key)));
+      EXPECT_TRUE(removed || removed.error().code == Code::kNotFound);
+      continue;
+    }
+    number += 1;
+    ASSERT_TRUE(shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)), 0));
+    // Release: a reader that sees this number may expect nothing older.
+    shared.acknowledged[key].store(number, std::memory_order_release);
+  }
+}
+
+struct ReadCounts {
+  std::uint64_t values = 0;
+  std::uint64_t misses = 0;
+  std::uint64_t asked = 0;
+};
+
+ReadCounts read_storm(Shared& shared) {
+  const testing::ReferenceReader reader(shared.memory->root().bytes(), kTestEpoch);
+  testing::ReadPort port;
+  testing::ReferenceReader::Cache cache;
+  ReadCounts counts;
+  std::array<std::uint64_t, kKeys> newest{};
+  std::array<Version, kKeys> newest_version{};
+  std::vector<std::byte> buffer(kMaxValueBytes);
+  Random random(99);
+  while (!shared.stop.load(std::memory_order_relaxed)) {
+    const std::uint64_t key = random.below(kKeys);
+    const std::uint64_t least = shared.acknowledged[key].load(std::memory_order_acquire);
+    testing::Answer answer =
+        reader.get_now(port, key_of(key), random.below(2) == 0 ? &cache : nullptr);
+    if (answer.kind == testing::Answer::Kind::kAskServer) {
+      counts.asked += 1;
+      const auto got = shared.store.get(as_bytes(key_of(key)), buffer);
+      if (!got) continue;
+      answer.value = std::string(as_text(Bytes(buffer).first(got->value_length)));
+      answer.version = got->version;
+    } else if (answer.kind == testing::Answer::Kind::kMiss) {
+      counts.misses += 1;
+      continue;
+    }
+    counts.values += 1;
+    const std::uint64_t number = number_in(answer.value);
+    EXPECT_GE(number, least) << "older than what had been acknowledged";
+    EXPECT_GE(number, newest[key]) << "older than what had been read";
+    EXPECT_GE(answer.version, newest_version[key]);
+    newest[key] = number;
+    newest_version[key] = answer.version;
+    if (::testing::Test::HasFailure()) break;
+  }
+  return counts;
+}
+
+void storm(std::uint64_t writers) {
+  Shared shared;
+  std::vector<std::thread> threads;
+  for (std::uint64_t i = 0; i < writers; ++i)
+    threads.emplace_back([&, i] { write_storm(shared, i, writers); });
+  ReadCounts counts;
+  threads.emplace_back([&] { counts = read_storm(shared); });
+  std::this_thread::sleep_for(kStorm);
+  shared.stop = true;
+  for (std::thread& thread : threads)
+    thread.join();
+  fmt::print("log at {}; {} values read, {} misses, {} questions\n", shared.log->last_begun(),
+             counts.values, counts.misses, counts.asked);
+  EXPECT_GT(counts.values, 100U);
+  const StoreStats stats = shared.store.stats();
+  EXPECT_LE(stats.records, static_cast<std::uint64_t>(kKeys));
+}
+
+TEST(Race, OneWriterOneReader) {
+  storm(1);
+}
+TEST(Race, TwoWritersOfOnePairOneReader) {
+  storm(2);
+}
+
+TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
+  // Four threads put to the same few keys; the store must end with the highest version of each.
+  Shared shared;
+  constexpr std::uint64_t kFew = 4;
+  std::array<std::array<Version, kFew>, 4> last{};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < last.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < 5'000; ++i) {
+        const auto put =
+            shared.store.put(as_bytes(key_of(i % kFew)), as_bytes(value_of(i * 4 + t)), 0);
+        ASSERT_TRUE(put);
+        EXPECT_LT(last[t][i % kFew], put->version);
+        last[t][i % kFew] = put->version;
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  std::vector<std::byte> buffer(kMaxValueBytes);
+  for (std::uint64_t key = 0; key < kFew; ++key) {
+    Version highest;
+    for (const auto& of_thread : last)
+      highest = std::max(highest, of_thread[key]);
+    EXPECT_EQ(shared.store.get(as_bytes(key_of(key)), buffer)->version, highest);
+  }
+  EXPECT_EQ(shared.store.stats().records, kFew);
+}
+
+TEST(Race, AllocatorGivesNoBlockToTwoThreads) {
+  SteadyClock clock;
+  const auto memory = testing::make_plain_memory(small_memory());
+  RecordAllocator records(memory->data_extents(), clock, 0);
+  std::vector<std::atomic<std::uint8_t>> owner(records.usage().capacity_bytes / kUnitBytes);
+  const auto churn = [&](std::uint8_t me) {
+    Random random(me);
+    std::vector<std::pair<Location, std::uint64_t>> blocks;
+    for (int i = 0; i < 60'000; ++i) {
+      const std::uint64_t units =
+          random.below(20) == 0 ? 1 + random.below(4000) : 1 + random.below(30);
+      if (const auto block = records.allocate(units)) {
+        for (std::uint64_t u = 0; u < units; ++u)
+          ASSERT_EQ(owner[block->unit() + u].exchange(me, std::memory_order_relaxed), 0);
+        blocks.push_back({*block, units});
+      }
+      if (blocks.size() > 500 || random.below(3) == 0) {
+        if (blocks.empty()) continue;
+        std::swap(blocks[random.below(blocks.size())], blocks.back());
+        for (std::uint64_t u = 0; u < blocks.back().second; ++u)
+          owner[blocks.back().first.unit() + u].store(0, std::memory_order_relaxed);
+        records.release(blocks.back().first);
+        blocks.pop_back();
+      }
+    }
+  };
+  std::thread other(churn, 1);
+  churn(2);
+  other.join();
+}
+
+}  // namespace
+}  // namespace rkv::server
