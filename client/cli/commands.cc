@@ -1,0 +1,335 @@
+#include "client/cli/commands.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "client/cli/output.h"
+#include "client/cli/text.h"
+#include "common/clock.h"
+#include "common/histogram.h"
+
+namespace rkv::cli {
+
+namespace {
+
+// ---------------------------------------------------------------------------------- preparing
+
+OrFailure<std::string> decode_argument(const std::string& text, bool hex) {
+  if (!hex) return text;
+  auto bytes = from_hex(text);
+  if (!bytes) return failure(kUsage, fmt::format("'{}' is not hexadecimal", text));
+  return std::move(*bytes);
+}
+
+OrFailure<void> check_arguments(const Job& job) {
+  const Verb verb = job.command.verb;
+  for (std::size_t i = 0; i < job.arguments.size(); ++i) {
+    const bool is_value = verb == Verb::kPut && i == 1;
+    const std::string problem =
+        is_value ? value_problem(job.arguments[i]) : key_problem(job.arguments[i]);
+    if (!problem.empty()) return failure(kUsage, problem);
+  }
+  return {};
+}
+
+OrFailure<void> prepare_arguments(Job& job) {
+  for (const std::string& text : job.command.arguments) {
+    auto decoded = decode_argument(text, job.command.globals.hex);
+    if (!decoded) return std::unexpected(decoded.error());
+    job.arguments.push_back(std::move(*decoded));
+  }
+  if (job.command.last_from_stdin) {
+    auto text = read_file("-");
+    if (!text) return std::unexpected(text.error());
+    // Hex is typed or piped as a line; raw bytes are taken as they are.
+    if (job.command.globals.hex && text->ends_with('\n')) text->pop_back();
+    auto decoded = decode_argument(*text, job.command.globals.hex);
+    if (!decoded) return failure(kUsage, "standard input is not hexadecimal");
+    job.arguments.push_back(std::move(*decoded));
+  }
+  return check_arguments(job);
+}
+
+OrFailure<void> prepare_records(Job& job) {
+  const Command& command = job.command;
+  const std::string path = command.arguments.empty() ? "-" : command.arguments.front();
+  auto text = read_file(path);
+  if (!text) return std::unexpected(text.error());
+  RecordOptions options{.format = command.format, .hex = command.globals.hex, .on_bad = {}};
+  if (command.skip_bad) options.on_bad = [](const std::string& sentence) { complain(sentence); };
+  auto records = parse_records(std::move(*text), path == "-" ? "standard input" : path, options);
+  if (!records) return std::unexpected(records.error());
+  job.records = std::move(*records);
+  return {};
+}
+
+OrFailure<void> prepare_keys(Job& job) {
+  auto text = read_file(job.command.keys_file);
+  if (!text) return std::unexpected(text.error());
+  auto keys = parse_keys(*text, job.command.keys_file, job.command.globals.hex);
+  if (!keys) return std::unexpected(keys.error());
+  job.arguments = std::move(*keys);
+  return {};
+}
+
+// ------------------------------------------------------------------------------------- running
+
+ExitCode fail_with(const Error& error, const Client& client) {
+  complain(describe(error, client));
+  return exit_code_of(error);
+}
+
+Json found_json(std::string_view key, const Result<Value>& value, bool hex) {
+  Json object;
+  set_bytes(object, "key", key, hex);
+  object["found"] = value.has_value();
+  if (!value) {
+    if (value.error().code != Code::kNotFound) object["error"] = to_string(value.error());
+    return object;
+  }
+  set_bytes(object, "value", value->value, hex);
+  object["version"] = value->version;
+  return object;
+}
+
+ExitCode run_get(Client& client, Job& job) {
+  const Globals& globals = job.command.globals;
+  const std::string& key = job.arguments.front();
+  const auto value = client.get(key);
+  if (!value && (!globals.json || value.error().code != Code::kNotFound)) {
+    return fail_with(value.error(), client);
+  }
+  if (globals.json) {
+    print_json(found_json(key, value, globals.hex));
+    return value ? kDone : kNotFoundExit;
+  }
+  if (globals.hex) {
+    print_raw(to_hex(value->value) + "\n");
+    return kDone;
+  }
+  // Raw, so that a file comes out as it went in; the line end is for a person's eyes only.
+  print_raw(value->value);
+  if (stdout_is_terminal() && !value->value.ends_with('\n')) print_raw("\n");
+  return kDone;
+}
+
+ExitCode run_mget(Client& client, Job& job) {
+  const Globals& globals = job.command.globals;
+  const std::vector<std::string_view> keys(job.arguments.begin(), job.arguments.end());
+  const auto values = client.multi_get(keys);
+  ExitCode worst = kDone;
+  Json array = Json::array();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (!values[i]) worst = std::max(worst, exit_code_of(values[i].error()));
+    if (globals.json) {
+      array.push_back(found_json(keys[i], values[i], globals.hex));
+      continue;
+    }
+    const auto show = globals.hex ? to_hex : escape_tsv;
+    if (values[i]) {
+      print_raw(fmt::format("{}\t{}\n", show(keys[i]), show(values[i]->value)));
+    } else {
+      complain(fmt::format("{}: {}", show(keys[i]), to_string(values[i].error())));
+    }
+  }
+  if (globals.json) print_json(array);
+  return worst;
+}
+
+// PUT and DELETE: silent for programs, a word for a person, the version in JSON.
+ExitCode report_write(const Result<std::uint64_t>& version, Client& client, const Job& job,
+                      bool interactive) {
+  const Globals& globals = job.command.globals;
+  const bool missing = !version && version.error().code == Code::kNotFound;
+  if (!version && !(missing && globals.json)) return fail_with(version.error(), client);
+  if (globals.json) {
+    Json object;
+    set_bytes(object, "key", job.arguments.front(), globals.hex);
+    if (job.command.verb == Verb::kDel) object["found"] = !missing;
+    if (version) object["version"] = *version;
+    print_json(object);
+  } else if (interactive) {
+    print_raw("ok\n");
+  }
+  return missing ? kNotFoundExit : kDone;
+}
+
+ExitCode run_put(Client& client, Job& job, bool interactive) {
+  std::uint64_t expiry_ms = 0;
+  if (job.command.expire_ms != 0) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    expiry_ms = static_cast<std::uint64_t>(
+                    std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) +
+                job.command.expire_ms;
+  }
+  return report_write(client.put(job.arguments[0], job.arguments[1], expiry_ms), client, job,
+                      interactive);
+}
+
+ExitCode run_flush(Client& client, const Job& job, bool interactive) {
+  const auto version = client.flush();
+  if (!version) return fail_with(version.error(), client);
+  if (job.command.globals.json) {
+    print_json(Json{{"flushed_version", *version}});
+  } else if (interactive) {
+    print_raw("ok\n");
+  }
+  return kDone;
+}
+
+Json client_json(const ClientStats& stats) {
+  return Json{{"gets", stats.gets},
+              {"one_sided_gets", stats.one_sided_gets},
+              {"two_sided_gets", stats.two_sided_gets},
+              {"missing", stats.missing},
+              {"rdma_reads", stats.rdma_reads},
+              {"map_reads", stats.map_reads},
+              {"tears_detected", stats.tears_detected},
+              {"retries", stats.retries},
+              {"cache_hits", stats.cache_hits},
+              {"cache_misses", stats.cache_misses},
+              {"cached_groups", stats.cached_groups},
+              {"two_sided_requests", stats.two_sided_requests},
+              {"busy_answers", stats.busy_answers},
+              {"reconnects", stats.reconnects}};
+}
+
+ExitCode run_stats(Client& client, const Job& job) {
+  const auto text = client.server_stats();
+  if (!text) return fail_with(text.error(), client);
+  const Json server = Json::parse(*text, nullptr, false);
+  if (!server.is_object()) {
+    complain("the server's statistics are no JSON object");
+    return kFailed;
+  }
+  const Json all{{"client", client_json(client.stats())}, {"server", server}};
+  if (job.command.globals.json) {
+    print_json(all);
+    return kDone;
+  }
+  for (const auto& [path, value] : all.flatten().items()) {
+    std::string name = path.substr(1);
+    std::ranges::replace(name, '/', '.');
+    print_raw(fmt::format("{:40} {}\n", name,
+                          value.is_string()
+                              ? value.get<std::string>()
+                              : value.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  }
+  return kDone;
+}
+
+ExitCode run_ping(Client& client, const Job& job) {
+  const SteadyClock clock;
+  Histogram nanos;
+  Json samples = Json::array();
+  const bool json = job.command.globals.json;
+  for (std::uint64_t i = 1; i <= job.command.count; ++i) {
+    const Nanos before = clock.now();
+    const Status pong = client.ping();
+    const auto took = static_cast<std::uint64_t>(clock.now() - before);
+    if (!pong) return fail_with(pong.error(), client);
+    nanos.record(took);
+    const double us = static_cast<double>(took) / 1000;
+    if (json) {
+      samples.push_back(us);
+    } else {
+      print_raw(fmt::format("{}: {:.1f} us\n", i, us));
+      std::fflush(stdout);
+    }
+  }
+  const double p50 = static_cast<double>(nanos.percentile(50)) / 1000;
+  const double longest = static_cast<double>(nanos.max()) / 1000;
+  if (json) {
+    print_json(Json{{"server", job.command.globals.client.server},
+                    {"round_trips_us", samples},
+                    {"p50_us", p50},
+                    {"max_us", longest}});
+  } else if (job.command.count > 1) {
+    print_raw(fmt::format("p50 {:.1f} us, longest {:.1f} us\n", p50, longest));
+  }
+  return kDone;
+}
+
+}  // namespace
+
+OrFailure<Job> prepare(Command command) {
+  Job job;
+  job.command = std::move(command);
+  OrFailure<void> ready;
+  switch (job.command.verb) {
+    case Verb::kLoad:
+    case Verb::kVerify:
+      ready = prepare_records(job);
+      break;
+    case Verb::kDump:
+      ready = prepare_keys(job);
+      break;
+    default:
+      ready = prepare_arguments(job);
+      break;
+  }
+  if (!ready) return std::unexpected(ready.error());
+  return job;
+}
+
+ExitCode run(Client& client, Job& job, bool interactive) {
+  switch (job.command.verb) {
+    case Verb::kGet:
+      return run_get(client, job);
+    case Verb::kPut:
+      return run_put(client, job, interactive);
+    case Verb::kDel:
+      return report_write(client.remove(job.arguments.front()), client, job, interactive);
+    case Verb::kMget:
+      return run_mget(client, job);
+    case Verb::kLoad:
+      return run_load(client, job);
+    case Verb::kVerify:
+      return run_verify(client, job);
+    case Verb::kDump:
+      return run_dump(client, job);
+    case Verb::kFlush:
+      return run_flush(client, job, interactive);
+    case Verb::kStats:
+      return run_stats(client, job);
+    case Verb::kPing:
+      return run_ping(client, job);
+    case Verb::kShell:
+      break;
+  }
+  return kUsage;
+}
+
+ExitCode exit_code_of(const Error& error) {
+  switch (error.code) {
+    case Code::kNotFound:
+      return kNotFoundExit;
+    case Code::kInvalidArgument:
+    case Code::kTooLarge:
+      return kUsage;
+    case Code::kDisconnected:
+    case Code::kUnreachable:
+    case Code::kRejected:
+    case Code::kVersionMismatch:
+    case Code::kNoDevice:
+      return kNoServer;
+    default:
+      return kFailed;
+  }
+}
+
+std::string describe(const Error& error, const Client& client) {
+  std::string sentence = to_string(error);
+  const bool said = error.code != Code::kNotFound && !client.last_refusal().empty();
+  if (said) sentence += fmt::format(" (the server says: {})", client.last_refusal());
+  return sentence;
+}
+
+void complain(std::string_view sentence) {
+  std::fflush(stdout);
+  fmt::print(stderr, "kvclient: {}\n", sentence);
+}
+
+}  // namespace rkv::cli

@@ -1,0 +1,37 @@
+// What the verbs do.
+//
+// A command is prepared first - arguments decoded, files and standard input read, everything
+// checked - so that most mistakes are told before anything is connected; then run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/cli/options.h"
+#include "rkv/client.h"
+
+namespace rkv::cli {
+
+struct Job {
+  Command command;
+  std::vector<std::string> arguments;  // decoded: keys, the value
+  RecordSet records;                   // load, verify
+};
+
+OrFailure<Job> prepare(Command command);
+
+// Runs a prepared command and prints its result on standard output. `interactive`: for a person at
+// a terminal, who wants to see that something was done.
+ExitCode run(Client& client, Job& job, bool interactive);
+
+// "kvclient: SENTENCE" on standard error.
+void complain(std::string_view sentence);
+// The sentence for an operation's error, with what the server said.
+std::string describe(const Error& error, const Client& client);
+
+// load.cc
+ExitCode run_load(Client& client, Job& job);
+ExitCode run_verify(Client& client, Job& job);
+ExitCode run_dump(Client& client, Job& job);
+
+}  // namespace rkv::cli

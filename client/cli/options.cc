@@ -1,0 +1,398 @@
+#include "client/cli/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cxxopts.hpp>
+#include <optional>
+
+#include "common/parse.h"
+
+namespace rkv::cli {
+
+namespace {
+
+constexpr const char* kVersionText = "kvclient 0.1.0\n";
+
+struct GlobalFlag {
+  const char* name;
+  char letter;  // 0 = none
+  bool takes_value;
+  const char* variable;
+  const char* fallback;
+  const char* hint;
+  const char* help;
+};
+constexpr GlobalFlag kGlobalFlags[] = {
+    {"server", 0, true, "KVCLIENT_SERVER", "127.0.0.1:7471", "HOST:PORT",
+     "the kvserver to talk to"},
+    {"output", 0, true, "KVCLIENT_OUTPUT", "text", "text|json", "form of what is printed"},
+    {"hex", 0, false, "KVCLIENT_HEX", "false", "", "keys and values in hexadecimal, in and out"},
+    {"timeout", 0, true, "KVCLIENT_TIMEOUT", "5s", "TIME", "longest time for one operation"},
+    {"device", 'd', true, "KVCLIENT_DEVICE", "", "NAME", "RDMA device; none: the one that routes"},
+    {"port", 'i', true, "KVCLIENT_PORT", "0", "N", "port of the device; 0: any active one"},
+    {"gid-index", 0, true, "KVCLIENT_GID_INDEX", "-1", "N", "GID to use; -1: let routing choose"},
+    {"transport", 0, true, "KVCLIENT_TRANSPORT", "verbs", "verbs", "how to reach the server"},
+    {"poll", 0, true, "KVCLIENT_POLL", "adaptive", "adaptive|busy|event", "how to wait"},
+    {"cache", 0, true, "KVCLIENT_CACHE", "64MiB", "SIZE", "cache of index groups; 0: none"},
+};
+
+const GlobalFlag* find_flag(std::string_view argument) {
+  for (const GlobalFlag& flag : kGlobalFlags) {
+    if (argument == std::string("--") + flag.name) return &flag;
+    if (flag.letter != 0 && argument == std::string("-") + flag.letter) return &flag;
+  }
+  return nullptr;
+}
+
+// ---------------------------------------------------------------------------------- option sets
+
+const VerbInfo* find_verb(std::string_view name) {
+  const auto found = std::ranges::find(verbs(), name, &VerbInfo::name);
+  return found == verbs().end() ? nullptr : &*found;
+}
+
+void add_globals(cxxopts::Options& options) {
+  auto add = options.add_options("global");
+  for (const GlobalFlag& flag : kGlobalFlags) {
+    const std::string names =
+        flag.letter != 0 ? fmt::format("{},{}", flag.letter, flag.name) : flag.name;
+    const std::string help = fmt::format("{} [{}]", flag.help, flag.variable);
+    if (flag.takes_value) {
+      add(names, help, cxxopts::value<std::string>(), flag.hint);
+    } else {
+      add(names, help, cxxopts::value<bool>());
+    }
+  }
+  add("h,help", "this text");
+  add("version", "the version");
+}
+
+void add_format(cxxopts::Options& options) {
+  options.add_options()("format", "deb822, tsv or jsonl; else told by the first line",
+                        cxxopts::value<std::string>(), "NAME");
+}
+
+void add_own(cxxopts::Options& options, Verb verb) {
+  auto add = options.add_options();
+  switch (verb) {
+    case Verb::kPut:
+      add("expire", "the key is gone after this time", cxxopts::value<std::string>(), "TIME");
+      [[fallthrough]];
+    case Verb::kGet:
+    case Verb::kDel:
+      add("x,stdin", "read the last argument from standard input, to its end");
+      break;
+    case Verb::kLoad:
+      add("verify", "then read every record back one-sidedly and compare");
+      add("skip-bad", "leave out bad records instead of stopping");
+      add_format(options);
+      break;
+    case Verb::kVerify:
+      add("sequential", "one GET at a time, with their latency");
+      add("skip-bad", "leave out bad records instead of stopping");
+      add_format(options);
+      break;
+    case Verb::kDump:
+      add("keys", "the keys to print, one a line; - is standard input",
+          cxxopts::value<std::string>(), "FILE");
+      add_format(options);
+      break;
+    case Verb::kPing:
+      add("c,count", "how many", cxxopts::value<std::string>(), "N");
+      break;
+    default:
+      break;
+  }
+}
+
+std::string overview(cxxopts::Options& options) {
+  std::string text = "usage: kvclient [OPTIONS] [VERB [ARGUMENTS]]\n\n";
+  for (const VerbInfo& info : verbs()) {
+    text += fmt::format("  {:24} {}\n", fmt::format("{} {}", info.name, info.arguments), info.help);
+  }
+  text +=
+      "\nWithout a verb: an interactive shell; from a pipe, a script of such commands.\n"
+      "kvclient VERB --help tells a verb's own options.\n\n";
+  text += options.help({"global"});
+  text +=
+      "\nExit status: 0 done, 1 key not found, 2 wrong usage, 3 server not reached, 4 other "
+      "failure.\n";
+  return text;
+}
+
+// ------------------------------------------------------------------------------------- values
+
+Parsed usage_error(std::string sentence) {
+  Parsed parsed;
+  parsed.kind = Parsed::Kind::kUsageError;
+  parsed.text = std::move(sentence);
+  return parsed;
+}
+
+Parsed printed(std::string text) {
+  Parsed parsed;
+  parsed.kind = Parsed::Kind::kText;
+  parsed.text = std::move(text);
+  return parsed;
+}
+
+template <class T>
+std::optional<T> parse_number(std::string_view text, T least, T most) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  if (value < least || value > most) return std::nullopt;
+  return value;
+}
+
+std::string server_problem(const std::string& server) {
+  const std::size_t colon = server.rfind(':');
+  const std::string_view host = std::string_view(server).substr(0, colon);
+  const bool bare_ipv6 = host.find(':') != std::string_view::npos && !host.starts_with('[');
+  const bool bracketed = host.starts_with('[') == host.ends_with(']');
+  if (colon == std::string::npos || host.empty() || bare_ipv6 || !bracketed) {
+    return fmt::format("--server wants HOST:PORT or [IPv6]:PORT, not '{}'", server);
+  }
+  if (!parse_number<unsigned>(std::string_view(server).substr(colon + 1), 1, 65535)) {
+    return fmt::format("--server wants a port from 1 to 65535, not '{}'", server.substr(colon + 1));
+  }
+  return {};
+}
+
+std::string set_duration(std::string_view name, const std::string& text, std::uint64_t& ms) {
+  const auto parsed = parse_duration_ms(text);
+  if (!parsed || *parsed == 0) {
+    return fmt::format("--{} wants a time above zero such as 250ms or 5s, not '{}'", name, text);
+  }
+  ms = *parsed;
+  return {};
+}
+
+// Sets one global; returns what is wrong with the text, or nothing.
+std::string set_global(Globals& globals, std::string_view name, const std::string& text) {
+  const auto wants = [&](const char* what) {
+    return fmt::format("--{} wants {}, not '{}'", name, what, text);
+  };
+  ClientOptions& client = globals.client;
+  if (name == "server") {
+    client.server = text;
+    return server_problem(text);
+  }
+  if (name == "output") {
+    globals.json = text == "json";
+    return globals.json || text == "text" ? "" : wants("text or json");
+  }
+  if (name == "hex") {
+    globals.hex = text == "true" || text == "1";
+    return globals.hex || text == "false" || text == "0" ? "" : wants("true or false");
+  }
+  if (name == "timeout") {
+    std::uint64_t ms = 0;
+    std::string problem = set_duration(name, text, ms);
+    client.timeout = std::chrono::milliseconds(ms);
+    return problem;
+  }
+  if (name == "device") {
+    client.device = text;
+    return {};
+  }
+  if (name == "port") {
+    const auto port = parse_number<unsigned>(text, 0, 255);
+    client.port = static_cast<std::uint8_t>(port.value_or(0));
+    return port ? "" : wants("a number from 0 to 255");
+  }
+  if (name == "gid-index") {
+    const auto index = parse_number<int>(text, -1, 255);
+    client.gid_index = index.value_or(-1);
+    return index ? "" : wants("a number from -1 to 255");
+  }
+  if (name == "transport") return text == "verbs" ? "" : wants("verbs");
+  if (name == "poll") {
+    client.polling = text == "busy"    ? Polling::kBusy
+                     : text == "event" ? Polling::kEvent
+                                       : Polling::kAdaptive;
+    return text == "busy" || text == "event" || text == "adaptive"
+               ? ""
+               : wants("adaptive, busy or event");
+  }
+  const auto size = parse_size(text);  // cache
+  client.cache_bytes = size ? *size : 0;
+  return size ? "" : wants("a size such as 64MiB");
+}
+
+std::string set_format(const std::string& text, Verb verb, Format& format) {
+  format = text == "deb822"  ? Format::kDeb822
+           : text == "tsv"   ? Format::kTsv
+           : text == "jsonl" ? Format::kJsonl
+                             : Format::kAuto;
+  if (verb == Verb::kDump && format == Format::kDeb822) return "dump writes tsv or jsonl";
+  if (format != Format::kAuto || text == "auto") return {};
+  return fmt::format("--format wants deb822, tsv or jsonl, not '{}'", text);
+}
+
+std::string set_own(Command& command, const cxxopts::ParseResult& result) {
+  const auto has = [&](const char* name) { return result.count(name) != 0; };
+  const auto text = [&](const char* name) { return result[name].as<std::string>(); };
+  std::string problem;
+  switch (command.verb) {
+    case Verb::kPut:
+      if (has("expire")) problem = set_duration("expire", text("expire"), command.expire_ms);
+      [[fallthrough]];
+    case Verb::kGet:
+    case Verb::kDel:
+      command.last_from_stdin = has("stdin");
+      break;
+    case Verb::kLoad:
+      command.verify = has("verify");
+      command.skip_bad = has("skip-bad");
+      if (has("format")) problem = set_format(text("format"), command.verb, command.format);
+      break;
+    case Verb::kVerify:
+      command.sequential = has("sequential");
+      command.skip_bad = has("skip-bad");
+      if (has("format")) problem = set_format(text("format"), command.verb, command.format);
+      break;
+    case Verb::kDump:
+      if (!has("keys")) return "dump wants --keys FILE: the server cannot list its keys yet";
+      command.keys_file = text("keys");
+      if (has("format")) problem = set_format(text("format"), command.verb, command.format);
+      break;
+    case Verb::kPing:
+      if (has("count")) {
+        const auto count = parse_number<std::uint64_t>(text("count"), 1, 1'000'000'000);
+        command.count = count.value_or(1);
+        if (!count) problem = fmt::format("--count wants a number from 1, not '{}'", text("count"));
+      }
+      break;
+    default:
+      break;
+  }
+  return problem;
+}
+
+std::string arguments_problem(const Command& command, const VerbInfo& info) {
+  const std::size_t given = command.arguments.size() + (command.last_from_stdin ? 1 : 0);
+  if (given >= info.least_arguments && given <= info.most_arguments) return {};
+  if (info.most_arguments == 0) {
+    return fmt::format("{} takes no argument, not '{}'", info.name, command.arguments.front());
+  }
+  return fmt::format("{} wants {}: {} given{}", info.name, info.arguments, given,
+                     command.last_from_stdin ? " with -x" : "");
+}
+
+// ------------------------------------------------------------------------------------- parsing
+
+// Index of the verb: the first argument that is neither a flag nor the value of a global one.
+std::optional<std::size_t> find_verb_argument(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--") return i + 1 < arguments.size() ? std::optional(i + 1) : std::nullopt;
+    if (!argument.starts_with('-') || argument == "-") return i;
+    const GlobalFlag* flag = find_flag(argument);
+    if (flag != nullptr && flag->takes_value) ++i;
+  }
+  return std::nullopt;
+}
+
+Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std::string>& words) {
+  const std::string program = info == nullptr ? "kvclient" : fmt::format("kvclient {}", info->name);
+  cxxopts::Options options(program, info == nullptr ? "" : std::string(info->help));
+  options.custom_help(info == nullptr ? "[OPTIONS]" : fmt::format("[OPTIONS] {}", info->arguments));
+  add_globals(options);
+  Parsed parsed;
+  Command& command = parsed.command;
+  command.globals = std::move(defaults);
+  command.verb = info == nullptr ? Verb::kShell : info->verb;
+  add_own(options, command.verb);
+
+  std::vector<const char*> argv = {program.c_str()};
+  for (const std::string& word : words)
+    argv.push_back(word.c_str());
+  std::optional<cxxopts::ParseResult> result;
+  try {
+    result = options.parse(static_cast<int>(argv.size()), argv.data());
+  } catch (const cxxopts::exceptions::exception& problem) {
+    return usage_error(fmt::format("{}; see {} --help", problem.what(), program));
+  }
+  if (result->count("help") != 0) {
+    return printed(info == nullptr ? overview(options) : options.help());
+  }
+  if (result->count("version") != 0) return printed(kVersionText);
+  for (const GlobalFlag& flag : kGlobalFlags) {
+    if (result->count(flag.name) == 0) continue;
+    const std::string text = flag.takes_value
+                                 ? (*result)[flag.name].as<std::string>()
+                                 : ((*result)[flag.name].as<bool>() ? "true" : "false");
+    if (std::string problem = set_global(command.globals, flag.name, text); !problem.empty()) {
+      return usage_error(std::move(problem));
+    }
+  }
+  command.arguments = result->unmatched();
+  std::string problem = set_own(command, *result);
+  if (problem.empty() && info != nullptr) problem = arguments_problem(command, *info);
+  if (!problem.empty()) return usage_error(std::move(problem));
+  return parsed;
+}
+
+Parsed parse_words(const Globals& defaults, std::vector<std::string> words) {
+  const auto verb = find_verb_argument(words);
+  if (!verb) return parse_with(defaults, nullptr, words);
+  const std::string name = words[*verb];
+  const VerbInfo* info = find_verb(name);
+  if (info == nullptr) {
+    std::string names;
+    for (const VerbInfo& known : verbs())
+      names += fmt::format(" {}", known.name);
+    return usage_error(fmt::format("unknown verb '{}'; the verbs are{}", name, names));
+  }
+  words.erase(words.begin() + static_cast<std::ptrdiff_t>(*verb));
+  return parse_with(defaults, info, words);
+}
+
+}  // namespace
+
+const std::vector<VerbInfo>& verbs() {
+  constexpr std::size_t kAny = 1'000'000'000;
+  static const std::vector<VerbInfo> kVerbs = {
+      {Verb::kGet, "get", "KEY", "print a value", 1, 1},
+      {Verb::kPut, "put", "KEY VALUE", "store a value", 2, 2},
+      {Verb::kDel, "del", "KEY", "delete a key", 1, 1},
+      {Verb::kMget, "mget", "KEY...", "print several values", 1, kAny},
+      {Verb::kLoad, "load", "[FILE]", "store the records of a file (- or none: standard input)", 0,
+       1},
+      {Verb::kVerify, "verify", "FILE", "read the records of a file back and compare", 1, 1},
+      {Verb::kDump, "dump", "", "print the records of the keys in a file", 0, 0},
+      {Verb::kFlush, "flush", "", "wait until everything is on disk", 0, 0},
+      {Verb::kStats, "stats", "", "counters of client and server", 0, 0},
+      {Verb::kPing, "ping", "", "time round trips of a request", 0, 0},
+  };
+  return kVerbs;
+}
+
+Parsed parse_arguments(const std::vector<std::string>& arguments, const Environment& environment) {
+  Globals defaults;
+  for (const GlobalFlag& flag : kGlobalFlags) {
+    const char* set = environment(flag.variable);
+    const std::string text = set != nullptr ? set : flag.fallback;
+    const std::string problem = set_global(defaults, flag.name, text);
+    if (!problem.empty()) return usage_error(fmt::format("{}: {}", flag.variable, problem));
+  }
+  return parse_words(defaults, arguments);
+}
+
+Parsed parse_shell_line(const std::vector<std::string>& words, const Globals& shell) {
+  Parsed parsed = parse_words(shell, words);
+  if (parsed.kind == Parsed::Kind::kCommand && parsed.command.verb == Verb::kShell) {
+    return usage_error("a line begins with a verb; try help");
+  }
+  if (parsed.kind == Parsed::Kind::kCommand &&
+      parsed.command.globals.client.server != shell.client.server) {
+    return usage_error(fmt::format("this shell is connected to {}; leave it to use another server",
+                                   shell.client.server));
+  }
+  return parsed;
+}
+
+}  // namespace rkv::cli

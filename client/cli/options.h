@@ -1,0 +1,77 @@
+// kvclient's command line: the verb first, then one set of options per verb.
+//
+// Global flags may stand before or behind the verb; each has an environment variable
+// (KVCLIENT_SERVER for --server, and so on), which it outranks.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/cli/records.h"
+#include "rkv/options.h"
+
+namespace rkv::cli {
+
+enum class Verb : std::uint8_t {
+  kShell,
+  kGet,
+  kPut,
+  kDel,
+  kMget,
+  kLoad,
+  kVerify,
+  kDump,
+  kFlush,
+  kStats,
+  kPing,
+};
+
+struct VerbInfo {
+  Verb verb;
+  std::string_view name;
+  std::string_view arguments;
+  std::string_view help;
+  std::size_t least_arguments;
+  std::size_t most_arguments;
+};
+// All verbs but the shell, in the order of the help.
+const std::vector<VerbInfo>& verbs();
+
+struct Globals {
+  ClientOptions client;
+  bool json = false;
+  bool hex = false;
+};
+
+struct Command {
+  Globals globals;
+  Verb verb = Verb::kShell;
+  std::vector<std::string> arguments;  // keys, values or a file, as typed
+  bool last_from_stdin = false;        // -x
+  Format format = Format::kAuto;       // load, verify, dump
+  bool verify = false;                 // load
+  bool skip_bad = false;               // load, verify
+  bool sequential = false;             // verify
+  std::uint64_t expire_ms = 0;         // put: from now; 0 = never
+  std::uint64_t count = 1;             // ping
+  std::string keys_file;               // dump
+};
+
+// What the arguments ask for: a command, or a text to print before ending with done or usage.
+struct Parsed {
+  enum class Kind : std::uint8_t { kCommand, kText, kUsageError };
+  Kind kind = Kind::kCommand;
+  Command command;
+  std::string text;
+};
+
+using Environment = std::function<const char*(const char* name)>;
+
+// `arguments` without the program's name.
+Parsed parse_arguments(const std::vector<std::string>& arguments, const Environment& environment);
+// A line of the shell: its verb and options, with the shell's own settings as defaults.
+Parsed parse_shell_line(const std::vector<std::string>& words, const Globals& shell);
+
+}  // namespace rkv::cli

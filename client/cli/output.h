@@ -1,0 +1,19 @@
+// Standard output of kvclient: values for people and programs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace rkv::cli {
+
+using Json = nlohmann::ordered_json;
+
+// Sets object[name], or object[name + "_base64"] when the bytes are no UTF-8, or, with `hex`,
+// object[name + "_hex"].
+void set_bytes(Json& object, const char* name, std::string_view bytes, bool hex);
+
+void print_json(const Json& value);
+void print_raw(std::string_view bytes);
+bool stdout_is_terminal();
+
+}  // namespace rkv::cli

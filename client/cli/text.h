@@ -1,0 +1,24 @@
+// Bytes as text and back: hex, base64, the escapes of TSV files, UTF-8.
+//
+// TSV escapes: \t \n \r \\ and \xNN; everything else stands for itself. escape_tsv writes printable
+// ASCII and valid UTF-8 as they are, so that text stays readable.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace rkv::cli {
+
+std::string to_hex(std::string_view bytes);
+std::optional<std::string> from_hex(std::string_view text);  // even length, either case
+
+std::string to_base64(std::string_view bytes);  // RFC 4648, padded
+std::optional<std::string> from_base64(std::string_view text);
+
+bool is_utf8(std::string_view bytes);  // RFC 3629: shortest forms, no surrogates
+
+std::string escape_tsv(std::string_view bytes);
+std::optional<std::string> unescape_tsv(std::string_view text);
+
+}  // namespace rkv::cli
