@@ -1,0 +1,119 @@
+#include "server/acceptor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/random.h"
+
+namespace rkv::server {
+
+namespace {
+// A client that is there answers within a round trip. One that is not must not hold up the others
+// for long: they are accepted one after the other.
+constexpr std::int64_t kAcceptMs = 2000;
+// Also how often the listener notices peers that have left.
+constexpr std::int64_t kTurnMs = 100;
+}  // namespace
+
+Acceptor::Acceptor(Parts parts) : parts_(std::move(parts)) {}
+
+Acceptor::~Acceptor() {
+  RKV_CHECK(!thread_.joinable(), "an acceptor is destroyed while it runs");
+}
+
+void Acceptor::start() {
+  thread_ = std::thread([this] {
+    while (!stopping_.load(std::memory_order_acquire))
+      step(kTurnMs);
+  });
+}
+
+void Acceptor::stop() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true, std::memory_order_release);
+  parts_.listener.wake();
+  thread_.join();
+}
+
+void Acceptor::step(std::int64_t wait_ms) {
+  auto incoming = parts_.listener.next(Deadline::after_ms(parts_.clock, wait_ms));
+  if (!incoming) {
+    log_error("listening failed: {}", to_string(incoming.error()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(kTurnMs));  // an error may last
+    return;
+  }
+  if (*incoming != nullptr) answer(**incoming);
+}
+
+void Acceptor::answer(rdma::Incoming& incoming) {
+  const auto request = decode_connect_request(incoming.private_data());
+  if (!request) return refuse(incoming, request.error().code, request.error().text);
+  if (!open_.load(std::memory_order_acquire)) {
+    return refuse(incoming, Code::kBusy, "the server is loading its data: try again in a moment");
+  }
+  Worker* const worker = reserve_place();
+  if (worker == nullptr) {
+    return refuse(incoming, Code::kBusy,
+                  fmt::format("the server has {} clients, its limit: try again later, or raise "
+                              "--max-clients",
+                              parts_.max_clients));
+  }
+  accept(incoming, *request, *worker);
+}
+
+void Acceptor::refuse(rdma::Incoming& incoming, Code code, std::string_view text) {
+  log_info("client {} is refused: {}", incoming.peer(), text);
+  std::array<std::byte, kConnectRejectMaxBytes> reason{};
+  const std::size_t length = encode(ConnectReject{.code = code, .text = text}, reason);
+  incoming.reject(Bytes(reason).first(length));
+}
+
+Worker* Acceptor::reserve_place() {
+  std::uint32_t clients = 0;
+  for (const Worker* worker : parts_.workers)
+    clients += worker->clients();
+  if (clients >= parts_.max_clients) return nullptr;
+  for (std::size_t tried = 0; tried < parts_.workers.size(); ++tried) {
+    Worker* const worker = parts_.workers[next_worker_];
+    next_worker_ = (next_worker_ + 1) % parts_.workers.size();
+    if (worker->reserve_client()) return worker;
+  }
+  return nullptr;
+}
+
+void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker) {
+  const std::uint16_t wanted = request.credits_wanted == 0 ? kMaxCredits : request.credits_wanted;
+  const ConnectAccept answer{.epoch = parts_.epoch,
+                             .session = random_from_kernel(),
+                             .credits = std::min(wanted, kMaxCredits),
+                             .max_message_bytes = kMaxMessageBytes,
+                             .root = parts_.root,
+                             .hints = {},
+                             .counters = {}};
+  std::array<std::byte, kConnectAcceptBytes> bytes{};
+  const std::size_t length = encode(answer, bytes);
+  // Copied now: the request's bytes go with `incoming`.
+  NewClient client{.connection = nullptr,
+                   .session = answer.session,
+                   .credits = answer.credits,
+                   .name = std::string(request.name)};
+  auto connection =
+      incoming.accept(worker.queue(), worker.connection_options(), Bytes(bytes).first(length),
+                      Deadline::after_ms(parts_.clock, kAcceptMs));
+  if (!connection) {
+    worker.cancel_client();
+    log_info("client {} could not be connected: {}", incoming.peer(),
+             to_string(connection.error()));
+    return;
+  }
+  client.connection = std::move(*connection);
+  worker.adopt(std::move(client));
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,54 @@
+// The acceptor: one thread that answers connection requests - checks them, picks a worker, tells
+// the client where to READ - or says in a sentence why not.
+//
+// Thread safety: start, stop: the owner. admit: any thread. step: the acceptor's thread.
+#pragma once
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "rdma/transport.h"
+#include "server/worker.h"
+
+namespace rkv::server {
+
+class Acceptor {
+ public:
+  struct Parts {  // references must outlive the acceptor
+    rdma::Listener& listener;
+    const Clock& clock;
+    std::vector<Worker*> workers;
+    std::uint64_t epoch = 0;
+    RemoteWindow root;
+    std::uint32_t max_clients = 0;
+  };
+  explicit Acceptor(Parts parts);
+  ~Acceptor();  // stopped
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  // Until admit() clients are told that the server is loading.
+  void start();
+  void admit() { open_.store(true, std::memory_order_release); }
+  void stop();
+
+  // Waits for one request, at most `wait_ms`, and answers it.
+  void step(std::int64_t wait_ms);
+
+ private:
+  void answer(rdma::Incoming& incoming);
+  void refuse(rdma::Incoming& incoming, Code code, std::string_view text);
+  void accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker);
+  Worker* reserve_place();
+
+  const Parts parts_;
+  std::size_t next_worker_ = 0;  // round robin
+  std::atomic<bool> open_{false};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,49 @@
+#include "server/config_file.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+namespace rkv::server {
+
+namespace {
+
+std::optional<std::string> as_setting(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
+  if (const auto* yes = node.as_boolean()) return yes->get() ? "true" : "false";
+  return std::nullopt;
+}
+
+}  // namespace
+
+ConfigFile read_config_file(const std::string& path) {
+  ConfigFile file;
+  std::ifstream stream(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream.good() && !stream.eof()) {
+    file.error = fmt::format("cannot read the configuration file {}: check --config", path);
+    return file;
+  }
+  try {
+    const toml::table table = toml::parse(text);
+    for (const auto& [key, node] : table) {
+      const auto value = as_setting(node);
+      if (!value) {
+        file.error = fmt::format("{}: \"{}\" must be a text or a number", path, key.str());
+        return file;
+      }
+      file.values.emplace(key.str(), *value);
+    }
+  } catch (const toml::parse_error& error) {
+    file.error = fmt::format("{}:{}: {}", path, error.source().begin.line, error.description());
+  } catch (const std::exception& error) {
+    file.error = fmt::format("{}: {}", path, error.what());
+  }
+  return file;
+}
+
+}  // namespace rkv::server

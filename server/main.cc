@@ -1,0 +1,87 @@
+// kvserver: see README.md for its options, signals and exit codes.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "common/log.h"
+#include "server/logging.h"
+#include "server/options.h"
+#include "server/server.h"
+
+namespace {
+
+using rkv::server::Failure;
+using rkv::server::Options;
+using rkv::server::Server;
+
+constexpr long kTickNanos = 100'000'000;
+
+// SIGTERM and SIGINT are blocked in all threads and fetched here.
+sigset_t stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+// Whether one has come, waiting for `nanos` at most.
+bool stop_signal_within(long nanos) {
+  const sigset_t signals = stop_signals();
+  const timespec timeout{.tv_sec = 0, .tv_nsec = nanos};
+  return sigtimedwait(&signals, nullptr, &timeout) > 0;
+}
+
+rkv::Result<std::unique_ptr<rkv::rdma::Transport>> open_transport(const Options& options) {
+  return rkv::rdma::open_verbs({.device = options.device,
+                                .port = options.ib_port,
+                                .gid_index = options.gid_index,
+                                .address = options.listen});
+}
+
+int tell(const Failure& failure) {
+  rkv::log_error("{}", failure.sentence);
+  return failure.exit_code;
+}
+
+int serve(const Options& options) {
+  const rkv::SteadyClock clock;
+  Server server(options, clock, open_transport);
+  bool stopped = false;
+  const auto interrupted = [&stopped] { return stopped = stopped || stop_signal_within(0); };
+  if (const auto failure = server.start(interrupted)) return tell(*failure);
+  while (!interrupted()) {
+    server.tick();
+    stopped = stop_signal_within(kTickNanos);
+  }
+  rkv::log_info("stopping");
+  if (const auto failure = server.stop()) return tell(*failure);
+  return rkv::server::kExitClean;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    const auto parsed = rkv::server::parse_options(
+        arguments, [](const char* name) -> const char* { return std::getenv(name); });
+    if (!parsed.out.empty()) std::fputs(parsed.out.c_str(), stdout);
+    if (!parsed.error.empty()) std::fprintf(stderr, "kvserver: %s\n", parsed.error.c_str());
+    if (parsed.done) return parsed.exit_code;
+
+    const sigset_t signals = stop_signals();
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error like a full disk
+    rkv::server::install_log_sink(parsed.options.log_level);
+    return serve(parsed.options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "kvserver: %s\n", error.what());
+    return rkv::server::kExitOther;
+  }
+}

@@ -1,0 +1,70 @@
+#include "server/metrics.h"
+
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/options.h"
+
+namespace rkv::server {
+
+namespace {
+
+std::uint64_t microseconds(const timeval& time) {
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000 +
+         static_cast<std::uint64_t>(time.tv_usec);
+}
+
+}  // namespace
+
+std::string stats_json(std::span<const WorkerCounters* const> workers, const ServerFacts& facts) {
+  const auto sum = [&](WorkerCounters::Counter counter) {
+    std::uint64_t total = 0;
+    for (const WorkerCounters* worker : workers)
+      total += worker->get(counter);
+    return total;
+  };
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const nlohmann::ordered_json json = {
+      {"version", kServerVersion},
+      {"uptime_ms", facts.uptime_ms},
+      {"epoch", facts.epoch},
+      {"boot", facts.boot},
+      {"device", facts.device},
+      {"connections", facts.connections},
+      {"max_clients", facts.max_clients},
+      {"connections_accepted", sum(WorkerCounters::kAccepted)},
+      {"connections_dropped", sum(WorkerCounters::kDropped)},
+      {"puts", sum(WorkerCounters::kPuts)},
+      {"removes", sum(WorkerCounters::kRemoves)},
+      {"two_sided_gets", sum(WorkerCounters::kGets)},
+      {"pings", sum(WorkerCounters::kPings)},
+      {"flushes", sum(WorkerCounters::kFlushes)},
+      {"refused", sum(WorkerCounters::kRefused)},
+      {"malformed", sum(WorkerCounters::kMalformed)},
+      {"deferred", sum(WorkerCounters::kDeferred)},
+      {"records", facts.store.records},
+      {"stashed_records", facts.store.stashed_records},
+      {"puts_in_place", facts.store.puts_in_place},
+      {"puts_moved", facts.store.puts_moved},
+      {"memory_limit_bytes", facts.memory_limit_bytes},
+      {"data_bytes", facts.store.data_bytes},
+      {"data_bytes_used", facts.store.data_bytes_used},
+      {"index_slots", facts.store.index_slots},
+      {"index_slots_used", facts.store.records - facts.store.stashed_records},
+      {"persistent", facts.persistent},
+      {"disk_failed", facts.disk_failed},
+      {"queue_bytes", facts.queue_bytes},
+      {"queue_capacity_bytes", facts.queue_capacity_bytes},
+      {"last_sequence", facts.last_begun},
+      {"wal_mark", facts.wal_mark},
+      {"sync_mark", facts.sync_mark},
+      {"user_cpu_us", microseconds(usage.ru_utime)},
+      {"system_cpu_us", microseconds(usage.ru_stime)},
+  };
+  // A device's name is not ours: bytes that are no UTF-8 are replaced instead of thrown at us.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,301 @@
+#include "server/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cxxopts.hpp>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "common/parse.h"
+#include "server/config_file.h"
+#include "server/memory.h"
+#include "server/persistence/commit_log.h"
+
+namespace rkv::server {
+
+namespace {
+
+// Applies one value; the answer is empty, or what is wrong with it: "must be ...".
+using Apply = std::string (*)(Options&, const std::string& value);
+
+struct Setting {
+  const char* flag;  // as cxxopts wants it: "d,device"
+  const char* argument;
+  const char* help;
+  Apply apply;
+  std::string name() const {
+    const std::string text = flag;
+    return text.substr(text.find(',') + 1);  // npos + 1 = 0
+  }
+};
+
+template <class T>
+std::optional<T> number(const std::string& text, T least, T most) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  if (value < least || value > most) return std::nullopt;
+  return value;
+}
+
+template <class T>
+std::string set_number(T& target, const std::string& value, T least, T most) {
+  const auto parsed = number<T>(value, least, most);
+  if (!parsed) return fmt::format("must be a number from {} to {}", least, most);
+  target = *parsed;
+  return {};
+}
+
+std::string set_size(std::uint64_t& target, const std::string& value, std::uint64_t least,
+                     std::uint64_t most) {
+  const auto parsed = parse_size(value);
+  if (!parsed || *parsed < least || *parsed > most) {
+    return fmt::format("must be a size from {}MiB to {}GiB, such as 512MiB or 2GiB", least >> 20,
+                       most >> 30);
+  }
+  target = *parsed;
+  return {};
+}
+
+std::string set_listen(Options& options, const std::string& value) {
+  const std::size_t colon = value.rfind(':');
+  if (colon == std::string::npos || colon == 0 ||
+      !number<std::uint16_t>(value.substr(colon + 1), 0, 65535)) {
+    return "must be HOST:PORT, such as 0.0.0.0:7471 or [::]:7471";
+  }
+  options.listen = value;
+  return {};
+}
+
+std::string set_poll(Options& options, const std::string& value) {
+  for (const auto mode :
+       {rdma::PollMode::kAdaptive, rdma::PollMode::kBusy, rdma::PollMode::kEvent}) {
+    if (value != to_string(mode)) continue;
+    options.poll = mode;
+    return {};
+  }
+  return "must be adaptive, busy or event";
+}
+
+std::string set_log_level(Options& options, const std::string& value) {
+  static constexpr std::array<std::pair<const char*, LogLevel>, 4> kLevels = {
+      {{"debug", LogLevel::kDebug},
+       {"info", LogLevel::kInfo},
+       {"warn", LogLevel::kWarn},
+       {"error", LogLevel::kError}}};
+  for (const auto& [name, level] : kLevels) {
+    if (value != name) continue;
+    options.log_level = level;
+    return {};
+  }
+  return "must be debug, info, warn or error";
+}
+
+std::string set_sync_interval(Options& options, const std::string& value) {
+  const auto parsed = parse_duration_ms(value);
+  if (!parsed || *parsed < 1 || *parsed > 3'600'000) {
+    return "must be a duration from 1ms to 60m, such as 500ms or 5s";
+  }
+  options.sync_interval_ms = static_cast<std::uint32_t>(*parsed);
+  return {};
+}
+
+std::string set_transport(Options& options, const std::string& value) {
+  if (value != "verbs") return "must be verbs";
+  options.transport = value;
+  return {};
+}
+
+constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 40;  // 1 TiB: half of what slots address
+constexpr std::uint64_t kMostQueue = std::uint64_t{4} << 30;
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all = {
+      {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
+      {"data-dir", "DIR", "keep the data here; without it everything is in memory only",
+       [](Options& o, const std::string& v) {
+         o.data_dir = v;
+         return std::string();
+       }},
+      {"memory", "SIZE", "memory for index and records, registered with the device (default 1GiB)",
+       [](Options& o, const std::string& v) {
+         return set_size(o.memory_bytes, v, kMinMemoryBytes, kMostMemory);
+       }},
+      {"threads", "N", "worker threads (default: cores - 1, at least 1)",
+       [](Options& o, const std::string& v) {
+         return set_number<std::uint32_t>(o.threads, v, 1, 256);
+       }},
+      {"poll", "MODE", "adaptive, busy or event: how workers wait (default adaptive)", set_poll},
+      {"transport", "NAME", "verbs", set_transport},
+      {"d,device", "NAME", "RDMA device (default: the one that routes to the listen address)",
+       [](Options& o, const std::string& v) {
+         o.device = v;
+         return std::string();
+       }},
+      {"i,ib-port", "N", "port of the device (default: any active one)",
+       [](Options& o, const std::string& v) {
+         return set_number<std::uint8_t>(o.ib_port, v, 1, 255);
+       }},
+      {"x,gid-index", "N", "GID of the port (default: chosen by the connection manager)",
+       [](Options& o, const std::string& v) { return set_number<int>(o.gid_index, v, 0, 255); }},
+      {"max-clients", "N",
+       "connections at a time; each pins 530 KiB of receive buffers (default 64)",
+       [](Options& o, const std::string& v) {
+         return set_number<std::uint32_t>(o.max_clients, v, 1, 4096);
+       }},
+      {"sync-interval", "TIME", "longest time a write stays unsynced (default 1s)",
+       set_sync_interval},
+      {"queue", "SIZE", "room for writes on their way to the disk (default 64MiB)",
+       [](Options& o, const std::string& v) {
+         return set_size(o.queue_bytes, v, CommitLog::kMinCapacityBytes, kMostQueue);
+       }},
+      {"log-level", "LEVEL", "debug, info, warn or error (default info)", set_log_level},
+  };
+  return all;
+}
+
+std::string environment_name(const std::string& name) {
+  std::string variable = "KVSERVER_" + name;
+  std::ranges::transform(variable, variable.begin(), [](char c) {
+    return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  });
+  return variable;
+}
+
+constexpr const char* kHelpTail =
+    R"(
+Every option can also be given in the environment (--data-dir as KVSERVER_DATA_DIR) or in a TOML
+file (data-dir = "/var/lib/kvserver"). The command line wins over the environment, the environment
+over the file.
+
+Exit codes: 0 stopped cleanly; 2 usage; 3 environment (no RDMA device, port taken, locked-memory
+limit); 4 data directory (in use, not writable, damaged, larger than --memory); 5 anything else.
+)";
+
+cxxopts::Options make_flags() {
+  cxxopts::Options flags("kvserver", "Key-value server that clients read by one-sided RDMA.");
+  flags.set_width(100);
+  auto add = flags.add_options();
+  for (const Setting& setting : settings())
+    add(setting.flag, setting.help, cxxopts::value<std::string>(), setting.argument);
+  add("config", "TOML file with any of the above", cxxopts::value<std::string>(), "FILE");
+  add("h,help", "print this and exit");
+  add("version", "print the version and exit");
+  return flags;
+}
+
+ParsedOptions usage_error(std::string sentence) {
+  ParsedOptions parsed;
+  parsed.done = true;
+  parsed.exit_code = kExitUsage;
+  parsed.error = std::move(sentence);
+  return parsed;
+}
+
+ParsedOptions print(std::string text) {
+  ParsedOptions parsed;
+  parsed.done = true;
+  parsed.out = std::move(text);
+  return parsed;
+}
+
+// A value and where it came from, for the sentence about it.
+struct Given {
+  std::string value;
+  std::string origin;  // "--memory", "KVSERVER_MEMORY", "memory in /etc/kvserver.toml"
+};
+
+std::optional<Given> from_flags(const cxxopts::ParseResult& flags, const std::string& name) {
+  if (flags.count(name) == 0) return std::nullopt;
+  return Given{flags[name].as<std::string>(), "--" + name};
+}
+
+std::optional<Given> from_environment(const Environment& environment, const std::string& name) {
+  const std::string variable = environment_name(name);
+  const char* const value = environment(variable.c_str());
+  if (value == nullptr) return std::nullopt;
+  return Given{value, variable};
+}
+
+// The values of the file, after a check that it names nothing unknown.
+std::string read_file(const std::string& path, std::map<std::string, Given>* values) {
+  ConfigFile file = read_config_file(path);
+  if (!file.error.empty()) return file.error;
+  for (auto& [key, value] : file.values) {
+    const bool known = std::ranges::any_of(
+        settings(), [&](const Setting& setting) { return setting.name() == key; });
+    if (!known) {
+      return fmt::format("{}: unknown key \"{}\": kvserver --help lists the options", path, key);
+    }
+    values->emplace(key, Given{std::move(value), fmt::format("{}: {}", path, key)});
+  }
+  return {};
+}
+
+ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& environment) {
+  std::map<std::string, Given> file;
+  auto config = from_flags(flags, "config");
+  if (!config) config = from_environment(environment, "config");
+  if (config) {
+    if (std::string problem = read_file(config->value, &file); !problem.empty()) {
+      return usage_error(std::move(problem));
+    }
+  }
+  ParsedOptions parsed;
+  parsed.options.threads = std::max(1U, std::thread::hardware_concurrency()) - 1;
+  parsed.options.threads = std::clamp(parsed.options.threads, 1U, 256U);
+  for (const Setting& setting : settings()) {
+    const std::string name = setting.name();
+    auto given = from_flags(flags, name);
+    if (!given) given = from_environment(environment, name);
+    if (const auto at = file.find(name); !given && at != file.end()) given = at->second;
+    if (!given) continue;
+    const std::string problem = setting.apply(parsed.options, given->value);
+    if (!problem.empty()) {
+      return usage_error(fmt::format("{} {}, not \"{}\"", given->origin, problem, given->value));
+    }
+  }
+  return parsed;
+}
+
+}  // namespace
+
+const char* to_string(rdma::PollMode mode) {
+  switch (mode) {
+    case rdma::PollMode::kAdaptive:
+      return "adaptive";
+    case rdma::PollMode::kBusy:
+      return "busy";
+    case rdma::PollMode::kEvent:
+      return "event";
+  }
+  return "unknown";
+}
+
+ParsedOptions parse_options(const std::vector<std::string>& arguments,
+                            const Environment& environment) {
+  std::vector<const char*> argv = {"kvserver"};
+  for (const std::string& argument : arguments)
+    argv.push_back(argument.c_str());
+  try {
+    cxxopts::Options definition = make_flags();
+    const cxxopts::ParseResult flags = definition.parse(static_cast<int>(argv.size()), argv.data());
+    if (flags.count("help") != 0) return print(definition.help() + kHelpTail);
+    if (flags.count("version") != 0) return print(fmt::format("kvserver {}\n", kServerVersion));
+    if (!flags.unmatched().empty()) {
+      return usage_error(
+          fmt::format("unexpected argument \"{}\": options start with --, see "
+                      "kvserver --help",
+                      flags.unmatched().front()));
+    }
+    return resolve(flags, environment);
+  } catch (const std::exception& error) {
+    return usage_error(fmt::format("{}: see kvserver --help", error.what()));
+  }
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,61 @@
+// What a person can set: flags, then environment, then a file, then defaults.
+//
+// Every setting has one name: `--data-dir`, KVSERVER_DATA_DIR, `data-dir` in the file. Values are
+// written the same way in all three.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/log.h"
+#include "rdma/transport.h"
+
+namespace rkv::server {
+
+// Documented in README.md and --help.
+enum ExitCode : std::uint8_t {
+  kExitClean = 0,
+  kExitUsage = 2,        // the command line, the environment or the configuration file
+  kExitEnvironment = 3,  // no device, port taken, locked-memory limit
+  kExitData = 4,         // the data directory: in use, not writable, damaged, larger than memory
+  kExitOther = 5,
+};
+
+struct Options {
+  std::string listen = "0.0.0.0:7471";                  // HOST:PORT; port 0 = any
+  std::string data_dir;                                 // empty: memory only
+  std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // everything that clients READ
+  std::uint32_t threads = 1;                            // workers; default: cores - 1, at least 1
+  rdma::PollMode poll = rdma::PollMode::kAdaptive;
+  std::string transport = "verbs";
+  std::string device;        // empty: the one that routes to `listen`
+  std::uint8_t ib_port = 0;  // 0: any active port
+  int gid_index = -1;        // -1: chosen by the connection manager
+  std::uint32_t max_clients = 64;
+  LogLevel log_level = LogLevel::kInfo;
+  std::uint32_t sync_interval_ms = 1000;                // longest time a write stays unsynced
+  std::uint64_t queue_bytes = std::uint64_t{64} << 20;  // commit log
+};
+
+struct ParsedOptions {
+  Options options;
+  // Set when there is nothing to run: print, then exit.
+  bool done = false;
+  ExitCode exit_code = kExitClean;
+  std::string out;    // for stdout
+  std::string error;  // for stderr: one sentence without "kvserver: "
+};
+
+// `environment` is getenv, or a test's.
+using Environment = std::function<const char*(const char* name)>;
+ParsedOptions parse_options(const std::vector<std::string>& arguments,
+                            const Environment& environment);
+
+// "event"; for the log line at start.
+const char* to_string(rdma::PollMode mode);
+
+inline constexpr const char* kServerVersion = "0.1.0";
+
+}  // namespace rkv::server

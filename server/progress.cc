@@ -1,0 +1,55 @@
+#include "server/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "common/log.h"
+
+namespace rkv::server {
+
+namespace {
+constexpr std::uint64_t kLookEvery = 1024;              // records between looks at the clock
+constexpr Nanos kTerminalInterval = 200 * kNanosPerMs;  // pleasant to the eye
+constexpr Nanos kLogInterval = 5 * 1000 * kNanosPerMs;  // a minute fills a dozen lines
+}  // namespace
+
+Progress::Progress(const Clock& clock, const char* what, std::uint64_t expected)
+    : clock_(clock),
+      what_(what),
+      expected_(expected),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      started_(clock.now()),
+      shown_(started_) {}
+
+bool Progress::advance(std::uint64_t done) {
+  if (done % kLookEvery != 0) return false;
+  const Nanos now = clock_.now();
+  if (now - shown_ >= (terminal_ ? kTerminalInterval : kLogInterval)) {
+    shown_ = now;
+    show(done);
+  }
+  return true;
+}
+
+void Progress::show(std::uint64_t done) {
+  const auto ms = static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs);
+  const std::string rate =
+      fmt::format("{} records/s", done * 1000 / std::max<std::uint64_t>(ms, 1));
+  const std::string of = expected_ > done ? fmt::format(" of about {}", expected_) : std::string();
+  if (!terminal_) return log_info("{}: {}{} records, {}", what_, done, of, rate);
+  fmt::print(stderr, "\r{}: {}{} records, {}\033[K", what_, done, of, rate);
+  std::fflush(stderr);
+  open_line_ = true;
+}
+
+void Progress::finish(std::uint64_t done) {
+  if (!open_line_) return;
+  show(done);
+  std::fputc('\n', stderr);
+  open_line_ = false;
+}
+
+}  // namespace rkv::server

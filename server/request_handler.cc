@@ -1,0 +1,140 @@
+#include "server/request_handler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rkv::server {
+
+namespace {
+
+// How long a client may wait before it tries again. A full queue drains in milliseconds; a disk
+// that failed or a store that is full takes longer to change.
+std::uint32_t retry_after_ms(Code code) {
+  switch (code) {
+    case Code::kBusy:
+      return 2;
+    case Code::kIo:
+    case Code::kOutOfMemory:
+      return 500;
+    default:
+      return 0;
+  }
+}
+
+Response refusal(Opcode opcode, std::uint64_t sequence, const Error& error) {
+  Response response{.opcode = opcode,
+                    .code = static_cast<std::uint8_t>(error.code),
+                    .sequence = sequence,
+                    .retry_after_ms = retry_after_ms(error.code)};
+  // A missing key is an answer, not a problem: no sentence, shortest message.
+  if (error.text != nullptr && error.code != Code::kNotFound) {
+    response.value = as_bytes(error.text);
+  }
+  return response;
+}
+
+RequestHandler::Answer reply(const Response& response) {
+  return {.response = response};
+}
+
+// The opcode a refused request is answered under; an unknown one would make the answer unreadable.
+Opcode answerable(Bytes message) {
+  const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
+  return opcode >= Opcode::kGet && opcode <= Opcode::kStats ? opcode : Opcode::kPing;
+}
+
+}  // namespace
+
+RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot,
+                               std::function<std::string()> stats)
+    : store_(store),
+      log_(log),
+      boot_(boot),
+      make_stats_(std::move(stats)),
+      value_(kMaxValueBytes) {}
+
+RequestHandler::Answer RequestHandler::handle(Bytes message) {
+  std::uint64_t sequence = 0;
+  const Result<Request> request = decode_request(message, &sequence);
+  if (!request) {
+    if (message.size() < kRequestHeaderBytes) return {.next = Next::kDisconnect, .malformed = true};
+    Answer answer = reply(refusal(answerable(message), sequence, request.error()));
+    answer.malformed = true;
+    return answer;
+  }
+  switch (request->opcode) {
+    case Opcode::kGet:
+      return get(*request);
+    case Opcode::kPut:
+      return put(*request);
+    case Opcode::kRemove:
+      return remove(*request);
+    case Opcode::kPing:
+      return reply({.opcode = Opcode::kPing, .sequence = sequence});
+    case Opcode::kFlush:
+      return flush(*request);
+    case Opcode::kStats:
+      return stats(*request);
+  }
+  return {.next = Next::kDisconnect, .malformed = true};  // the decoder lets nothing else through
+}
+
+RequestHandler::Answer RequestHandler::get(const Request& request) {
+  const auto found = store_.get(request.key, value_);
+  if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
+  return reply({.opcode = Opcode::kGet,
+                .sequence = request.sequence,
+                .version = found->version,
+                .value = Bytes(value_).first(found->value_length)});
+}
+
+RequestHandler::Answer RequestHandler::put(const Request& request) {
+  const auto stored = store_.put(request.key, request.value, request.expiry_ms);
+  if (!stored) return reply(refusal(Opcode::kPut, request.sequence, stored.error()));
+  return reply({.opcode = Opcode::kPut,
+                .flags = stored->in_neighbour ? Response::kInNeighbour : std::uint8_t{0},
+                .sequence = request.sequence,
+                .version = stored->version,
+                .slot = stored->slot});
+}
+
+RequestHandler::Answer RequestHandler::remove(const Request& request) {
+  const auto removed = store_.remove(request.key);
+  if (!removed) return reply(refusal(Opcode::kRemove, request.sequence, removed.error()));
+  return reply({.opcode = Opcode::kRemove, .sequence = request.sequence, .version = *removed});
+}
+
+RequestHandler::Answer RequestHandler::flush(const Request& request) {
+  if (log_.is_volatile()) {
+    return reply(
+        refusal(Opcode::kFlush, request.sequence,
+                {.code = Code::kUnsupported,
+                 .text = "the server keeps its data in memory only: start it with --data-dir"}));
+  }
+  if (log_.failed()) return reply(flush_failed(request.sequence));
+  // Whatever has been acknowledged to anybody is at or below this.
+  const std::uint64_t through = log_.last_begun();
+  return {.next = log_.sync_mark() >= through ? Next::kReply : Next::kAwaitSync,
+          .response = {.opcode = Opcode::kFlush,
+                       .sequence = request.sequence,
+                       .version = Version::of(boot_, through)},
+          .sync_through = through};
+}
+
+Response RequestHandler::flush_failed(std::uint64_t sequence) {
+  return refusal(
+      Opcode::kFlush, sequence,
+      {.code = Code::kIo,
+       .text = "the server's disk has failed: what was written lately is in memory only, "
+               "and is saved when the disk is well"});
+}
+
+RequestHandler::Answer RequestHandler::stats(const Request& request) {
+  stats_text_ = make_stats_();
+  return reply(
+      {.opcode = Opcode::kStats,
+       .sequence = request.sequence,
+       .value = as_bytes(stats_text_).first(std::min(stats_text_.size(), kMaxValueBytes))});
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,57 @@
+// From the bytes of a request to what has to be answered: decodes, asks the store, words errors.
+// Knows no network, so that it can be tested with bytes alone.
+//
+// Thread safety: one per worker.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/wire.h"
+#include "server/persistence/commit_log.h"
+#include "server/store.h"
+
+namespace rkv::server {
+
+class RequestHandler {
+ public:
+  enum class Next : std::uint8_t {
+    kReply,       // with `response`
+    kAwaitSync,   // with `response`, as soon as the sync mark has reached `sync_through`
+    kDisconnect,  // not even a header: there is nobody to answer to
+  };
+  struct Answer {
+    Next next = Next::kReply;
+    Response response = {};  // spans are valid until the next handle()
+    std::uint64_t sync_through = 0;
+    bool malformed = false;
+  };
+
+  // `stats` makes the JSON of a stats request. References must outlive the handler.
+  RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot,
+                 std::function<std::string()> stats);
+
+  // `message` comes from a peer: anything at all. No allocation but for stats.
+  Answer handle(Bytes message);
+
+  // The answer to a flush that waited, when the disk has failed meanwhile.
+  static Response flush_failed(std::uint64_t sequence);
+
+ private:
+  Answer get(const Request& request);
+  Answer put(const Request& request);
+  Answer remove(const Request& request);
+  Answer flush(const Request& request);
+  Answer stats(const Request& request);
+
+  Store& store_;
+  const CommitLog& log_;
+  const std::uint16_t boot_;
+  const std::function<std::string()> make_stats_;
+  std::vector<std::byte> value_;  // of a get: kMaxValueBytes
+  std::string stats_text_;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,44 @@
+// Registered buffers that replies are encoded into and sent from, of two sizes.
+//
+// Thread safety: one owner.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/wire.h"
+#include "rdma/transport.h"
+
+namespace rkv::server {
+
+class SendPool {
+ public:
+  // Every reply but a value or the statistics fits: header 40 and a sentence.
+  static constexpr std::size_t kSmallBytes = 256;
+
+  struct Buffer {
+    std::uint32_t index = 0;
+    MutableBytes bytes;
+    std::uint32_t local_key = 0;
+  };
+
+  static Result<SendPool> create(rdma::Transport& transport, std::uint32_t small_count,
+                                 std::uint32_t large_count);
+
+  // A buffer of at least `length` (at most kMaxMessageBytes), or nothing: come back after
+  // give_back().
+  std::optional<Buffer> take(std::size_t length);
+  void give_back(std::uint32_t index);
+  std::size_t small_free() const { return small_.size(); }
+
+ private:
+  SendPool() = default;
+  std::unique_ptr<rdma::Region> region_;
+  std::uint32_t small_count_ = 0;
+  std::vector<std::uint32_t> small_;  // free indices; reserved in full, so nothing allocates later
+  std::vector<std::uint32_t> large_;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,267 @@
+#include "server/server.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "common/log.h"
+#include "common/random.h"
+#include "server/metrics.h"
+#include "server/progress.h"
+
+namespace rkv::server {
+
+namespace {
+
+Failure environment_failure(const std::string& doing, const Error& error) {
+  return {.exit_code = kExitEnvironment,
+          .sentence = fmt::format("{}: {}", doing, to_string(error))};
+}
+
+std::string mebibytes(std::uint64_t bytes) {
+  return fmt::format("{} MiB", (bytes + (1U << 20) - 1) >> 20);
+}
+
+std::string host_of(const std::string& address) {
+  return address.substr(0, address.rfind(':'));
+}
+
+}  // namespace
+
+Server::Server(Options options, const Clock& clock, OpenTransport open_transport)
+    : options_(std::move(options)),
+      clock_(clock),
+      open_transport_(std::move(open_transport)),
+      started_(clock.now()) {}
+
+Server::~Server() {
+  if (const auto failure = stop()) log_error("{}", failure->sentence);
+}
+
+std::optional<Failure> Server::start(const std::function<bool()>& interrupted) {
+  if (auto failure = open_data()) return failure;
+  if (auto failure = open_network()) return failure;
+  if (auto failure = create_workers()) return failure;
+  if (auto failure = load(interrupted)) return failure;
+  if (interrupted()) return std::nullopt;
+  return begin_serving();
+}
+
+std::optional<Failure> Server::open_data() {
+  const std::string& directory = options_.data_dir;
+  if (directory.empty()) {
+    log_warn("no --data-dir is given: all data is in memory only and is lost when the server ends");
+    log_ = CommitLog::create_volatile();
+    return std::nullopt;
+  }
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return Failure{kExitData, fmt::format("cannot make the data directory {}: {}: check --data-dir",
+                                          directory, error.message())};
+  }
+  std::string sentence;
+  auto lock = LockFile::acquire(directory, &sentence);
+  if (!lock) return Failure{kExitData, sentence};
+  lock_.emplace(std::move(*lock));
+
+  auto engine = Engine::open(directory);
+  if (!engine) {
+    return Failure{kExitData, fmt::format("cannot use the data directory {}: {}", directory,
+                                          to_string(engine.error()))};
+  }
+  engine_ = std::move(*engine);
+  boot_ = engine_->boot();
+  auto log = CommitLog::create(options_.queue_bytes);
+  if (!log) return environment_failure("cannot make the commit log (--queue)", log.error());
+  log_ = std::move(*log);
+  return std::nullopt;
+}
+
+std::optional<Failure> Server::open_network() {
+  auto transport = open_transport_(options_);
+  if (!transport) {
+    const std::string which = options_.device.empty() ? "a device for --listen " + options_.listen
+                                                      : "--device " + options_.device;
+    return environment_failure("cannot open " + which, transport.error());
+  }
+  transport_ = std::move(*transport);
+  log_info("using {}", transport_->describe());
+
+  const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
+                             .epoch = random_from_kernel(),
+                             .hash_seed = random_from_kernel()};
+  auto memory = StoreMemory::create(layout, [this](std::size_t bytes) {
+    return transport_->allocate(bytes, rdma::Access::kRemoteRead);
+  });
+  if (!memory) {
+    return environment_failure(
+        "cannot register --memory " + mebibytes(options_.memory_bytes) + " with the device",
+        memory.error());
+  }
+  memory_ = std::move(*memory);
+  store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_);
+
+  auto listener = transport_->listen(options_.listen);
+  if (!listener)
+    return environment_failure("cannot use --listen " + options_.listen, listener.error());
+  listener_ = std::move(*listener);
+  return std::nullopt;
+}
+
+std::optional<Failure> Server::create_workers() {
+  const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
+  const WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
+                           .poll = options_.poll};
+  std::vector<Worker*> workers;
+  for (std::uint32_t i = 0; i < threads; ++i) {
+    auto worker = Worker::create({.transport = *transport_,
+                                  .store = *store_,
+                                  .log = *log_,
+                                  .clock = clock_,
+                                  .boot = boot_,
+                                  .stats = [this] { return stats(); },
+                                  .request_sync =
+                                      [this](std::uint64_t sequence) {
+                                        if (applier_) applier_->request_sync(sequence);
+                                      }},
+                                 each);
+    if (!worker) {
+      return environment_failure(
+          fmt::format("cannot make the message buffers of {} clients (--max-clients)",
+                      options_.max_clients),
+          worker.error());
+    }
+    workers.push_back(worker->get());
+    workers_.push_back(std::move(*worker));
+  }
+  log_info("pinned {} for the store and {} for messages ({} threads, {} clients, {} polling)",
+           mebibytes(options_.memory_bytes), mebibytes(worker_pinned_bytes(each.clients) * threads),
+           threads, options_.max_clients, to_string(options_.poll));
+
+  const rdma::Region& root = memory_->root();
+  acceptor_ = std::make_unique<Acceptor>(
+      Acceptor::Parts{.listener = *listener_,
+                      .clock = clock_,
+                      .workers = std::move(workers),
+                      .epoch = memory_->epoch(),
+                      .root = {.address = root.address(),
+                               .remote_key = root.remote_key(),
+                               .length = static_cast<std::uint32_t>(root.bytes().size())},
+                      .max_clients = options_.max_clients});
+  acceptor_->start();
+  return std::nullopt;
+}
+
+std::optional<Failure> Server::load(const std::function<bool()>& interrupted) {
+  if (engine_ == nullptr) return std::nullopt;
+  Progress progress(clock_, "loading", engine_->estimated_records());
+  bool given_up = false;
+  const Status read = engine_->for_each([&](const RecordFields& record) -> Status {
+    RKV_RETURN_IF_ERROR(store_->load(record));
+    ++loaded_records_;
+    if (progress.advance(loaded_records_) && interrupted()) {
+      given_up = true;
+      return fail(Code::kBusy, "interrupted");
+    }
+    return {};
+  });
+  progress.finish(loaded_records_);
+  if (read || given_up) return std::nullopt;
+  if (read.error().code == Code::kOutOfMemory) {
+    return Failure{
+        kExitData,
+        fmt::format("the data in {} does not fit in --memory {}: it was full after {} of "
+                    "about {} records; start with more --memory (nothing on disk has "
+                    "been changed)",
+                    options_.data_dir, mebibytes(options_.memory_bytes), loaded_records_,
+                    std::max(loaded_records_, engine_->estimated_records()))};
+  }
+  return Failure{kExitData, fmt::format("cannot load the data in {}: {}", options_.data_dir,
+                                        to_string(read.error()))};
+}
+
+std::optional<Failure> Server::begin_serving() {
+  if (engine_ != nullptr) {
+    // From here on versions with this number may be seen. Not earlier: starts that come to nothing,
+    // such as on a port that is taken, use up no number.
+    if (const Status claimed = engine_->claim_boot(); !claimed) {
+      return Failure{kExitData, fmt::format("cannot write to the data directory {}: {}",
+                                            options_.data_dir, to_string(claimed.error()))};
+    }
+    publish_marks();  // all that was loaded, being of earlier boots, is on disk
+    const ApplierOptions options{.sync_interval_ms = static_cast<int>(options_.sync_interval_ms)};
+    applier_ = std::make_unique<Applier>(*log_, *engine_, clock_, options, [this] {
+      publish_marks();
+      for (const auto& worker : workers_)
+        worker->marks_changed();
+    });
+    applier_->start();
+  }
+  tick();
+  for (const auto& worker : workers_)
+    worker->start();
+  acceptor_->admit();
+  ready_ = true;
+  log_info("kvserver ready: listening on {}:{} ({}), {} records loaded", host_of(options_.listen),
+           listener_->port(), transport_->describe(), loaded_records_);
+  return std::nullopt;
+}
+
+// Once before the applier runs, then on its thread alone.
+void Server::publish_marks() {
+  memory_->set_marks(Version::of(boot_, log_->wal_mark()), Version::of(boot_, log_->sync_mark()));
+}
+
+void Server::tick() {
+  memory_->set_tick(static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs));
+}
+
+std::optional<Failure> Server::stop() {
+  std::optional<Failure> failure;
+  if (acceptor_) acceptor_->stop();
+  for (const auto& worker : workers_)
+    worker->stop();
+  if (applier_) {
+    if (const Status saved = applier_->stop(); !saved) {
+      failure = Failure{kExitOther, to_string(saved.error())};
+    }
+  }
+  if (engine_) {
+    if (const Status closed = engine_->close(); !closed && !failure) {
+      failure = Failure{kExitOther, fmt::format("closing the data directory {} failed: {}",
+                                                options_.data_dir, to_string(closed.error()))};
+    }
+  }
+  if (std::exchange(ready_, false) && !failure) {
+    log_info("stopped{}", engine_ ? ": everything is saved" : "");
+  }
+  return failure;
+}
+
+std::string Server::stats() const {
+  std::vector<const WorkerCounters*> counters;
+  ServerFacts facts{
+      .store = store_->stats(),
+      .memory_limit_bytes = options_.memory_bytes,
+      .max_clients = options_.max_clients,
+      .queue_bytes = log_->bytes_queued(),
+      .queue_capacity_bytes = log_->capacity_bytes(),
+      .last_begun = log_->last_begun(),
+      .wal_mark = log_->wal_mark(),
+      .sync_mark = log_->sync_mark(),
+      .persistent = !log_->is_volatile(),
+      .disk_failed = log_->failed(),
+      .epoch = memory_->epoch(),
+      .boot = boot_,
+      .uptime_ms = static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs),
+      .device = transport_->describe()};
+  for (const auto& worker : workers_) {
+    counters.push_back(&worker->counters());
+    facts.connections += worker->clients();
+  }
+  return stats_json(counters, facts);
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,91 @@
+// The server put together: lock, disk, device, store, workers, acceptor - started in the order that
+// lets every failure be told before anything has changed, and stopped so that nothing accepted is
+// lost.
+//
+//   Server server(options, clock, open_transport);
+//   if (const auto failure = server.start()) { tell(failure->sentence); return failure->exit_code;
+//   } while (no signal within 100 ms) server.tick(); return server.stop();
+//
+// Order of the start: lock file (first descriptor of all) - database - device - memory - listener
+// (clients are told "loading" from here on) - load - boot counter - applier, workers - admit.
+//
+// Thread safety: one owner.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "rdma/transport.h"
+#include "server/acceptor.h"
+#include "server/lock_file.h"
+#include "server/memory.h"
+#include "server/options.h"
+#include "server/persistence/applier.h"
+#include "server/persistence/commit_log.h"
+#include "server/persistence/engine.h"
+#include "server/store.h"
+#include "server/worker.h"
+
+namespace rkv::server {
+
+struct Failure {
+  ExitCode exit_code = kExitOther;
+  std::string sentence;  // what is wrong and what to do
+};
+
+class Server {
+ public:
+  using OpenTransport = std::function<Result<std::unique_ptr<rdma::Transport>>(const Options&)>;
+  Server(Options options, const Clock& clock, OpenTransport open_transport);
+  ~Server();  // stops, if that was not done
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Blocks until clients are admitted, which takes as long as loading the data does.
+  // `interrupted` is asked now and then; when it says yes, the start is given up without a failure
+  // and ready() stays false.
+  std::optional<Failure> start(const std::function<bool()>& interrupted);
+  bool ready() const { return ready_; }
+  // Every 100 ms: shows clients that the server lives.
+  void tick();
+  // Ends connections, saves everything, closes.
+  std::optional<Failure> stop();
+
+  std::string stats() const;
+  std::uint16_t port() const { return listener_ ? listener_->port() : std::uint16_t{0}; }
+
+ private:
+  std::optional<Failure> open_data();
+  std::optional<Failure> open_network();
+  std::optional<Failure> create_workers();
+  std::optional<Failure> load(const std::function<bool()>& interrupted);
+  std::optional<Failure> begin_serving();
+  void publish_marks();
+
+  const Options options_;
+  const Clock& clock_;
+  const OpenTransport open_transport_;
+  const Nanos started_;
+
+  // In the order of creation; destroyed the other way round.
+  std::optional<LockFile> lock_;
+  std::unique_ptr<Engine> engine_;  // nullptr: memory only
+  std::uint16_t boot_ = 0;
+  std::unique_ptr<CommitLog> log_;
+  std::unique_ptr<rdma::Transport> transport_;
+  std::unique_ptr<StoreMemory> memory_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Applier> applier_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::unique_ptr<rdma::Listener> listener_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::uint64_t loaded_records_ = 0;
+  bool ready_ = false;
+};
+
+}  // namespace rkv::server

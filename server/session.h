@@ -1,0 +1,27 @@
+// A client as its worker knows it. A value without behaviour; everything happens in Worker.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/transport.h"
+
+namespace rkv::server {
+
+struct Session {
+  std::unique_ptr<rdma::Connection> connection;
+  std::uint64_t id = 0;
+  std::uint32_t credits = 0;  // requests the client may have unanswered
+  std::string name;           // as the client calls itself: for log lines, not trusted
+
+  std::uint32_t unanswered = 0;  // received, reply not yet posted; above credits: disconnected
+  std::uint32_t in_flight = 0;   // replies posted whose completion is not known yet
+  std::uint32_t unsignaled = 0;  // of those, posted behind the last signaled one
+  bool ending = false;           // aborted or disconnected: nothing is answered any more
+  std::vector<rdma::Operation> replies;  // of this turn, not yet posted; never grows past
+                                         // its first capacity
+};
+
+}  // namespace rkv::server

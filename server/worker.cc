@@ -1,0 +1,401 @@
+#include "server/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+
+namespace rkv::server {
+
+namespace {
+
+// Replies in flight a connection: the credits' worth that is unanswered, and as much again several
+// times over whose acknowledgement by the peer's device is late. More would only tie up buffers:
+// K3 makes requests wait instead.
+constexpr std::uint32_t kRepliesInFlight = 32;
+static_assert(kRepliesInFlight >= 4 * kMaxCredits);
+// One completion for this many inline replies. Well below kRepliesInFlight, or a connection could
+// fill up with replies that nothing ever reports.
+constexpr std::uint32_t kSignalEvery = 8;
+static_assert(2 * kSignalEvery <= kRepliesInFlight);
+// Large enough for a put's reply (40 bytes), small values and sentences.
+constexpr std::uint32_t kInlineBytes = 128;
+// Replies of 257 bytes to 128 KiB on their way at a time.
+constexpr std::uint32_t kLargeBuffers = 16;
+// Receive buffers beyond clients x credits: for what is on its way from clients that are being
+// disconnected.
+constexpr std::uint32_t kSpareReceives = 16;
+
+std::uint32_t receive_buffers(std::uint32_t clients) {
+  return clients * kMaxCredits + kSpareReceives;
+}
+std::uint32_t small_buffers(std::uint32_t clients) {
+  return clients * kMaxCredits * 2 + 64;
+}
+
+// An operation's context: how many replies its completion covers, and its buffer.
+constexpr std::uint32_t kNoBuffer = 0xFFFFFFFFU;
+std::uint64_t make_context(std::uint32_t covered, std::uint32_t buffer) {
+  return (std::uint64_t{covered} << 32) | buffer;
+}
+
+constexpr std::int64_t kGoodbyeMs = 3000;  // for all connections to end when the worker stops
+
+}  // namespace
+
+std::size_t worker_pinned_bytes(std::uint32_t clients) {
+  return receive_buffers(clients) * kMaxMessageBytes +
+         small_buffers(clients) * SendPool::kSmallBytes + kLargeBuffers * kMaxMessageBytes;
+}
+
+Result<std::unique_ptr<Worker>> Worker::create(const Parts& parts, const WorkerOptions& options) {
+  const std::uint32_t receives = receive_buffers(options.clients);
+  RKV_ASSIGN_OR_RETURN(auto queue,
+                       parts.transport.create_queue(
+                           {.completions = receives + options.clients * (kRepliesInFlight + 1),
+                            .receive_buffers = receives,
+                            .receive_bytes = kMaxMessageBytes,
+                            .poll = options.poll}));
+  RKV_ASSIGN_OR_RETURN(
+      auto pool, SendPool::create(parts.transport, small_buffers(options.clients), kLargeBuffers));
+  return std::unique_ptr<Worker>(new Worker(parts, options, std::move(queue), std::move(pool)));
+}
+
+// Everything that a turn appends to has its full size from the start.
+Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr<rdma::Queue> queue,
+               SendPool pool)
+    : options_(options),
+      clock_(parts.clock),
+      log_(parts.log),
+      request_sync_(parts.request_sync),
+      handler_(parts.store, parts.log, parts.boot, parts.stats),
+      queue_(std::move(queue)),
+      pool_(std::move(pool)) {
+  const std::uint32_t receives = receive_buffers(options.clients);
+  sessions_.reserve(options.clients);
+  released_.reserve(receives);
+  waiting_requests_.reserve(receives);
+  flushes_.reserve(std::size_t{options.clients} * kMaxCredits);
+  dirty_.reserve(options.clients);
+}
+
+Worker::~Worker() {
+  RKV_CHECK(!thread_.joinable(), "a worker is destroyed while it runs");
+  sessions_.clear();  // connections before their queue
+  arrivals_.clear();
+}
+
+void Worker::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Worker::stop() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true, std::memory_order_release);
+  queue_->wake();
+  thread_.join();
+}
+
+void Worker::run() {
+  while (!stopping_.load(std::memory_order_acquire)) {
+    // Waiting requests and flushes are ended by completions and wake-ups as well, so the deadline
+    // is for nothing but safety.
+    if (poll_once() == 0) queue_->wait(Deadline::after_ms(clock_, 1000));
+  }
+  end_all();
+}
+
+void Worker::end_all() {
+  collect_mail();
+  for (const auto& session : sessions_)
+    drop(*session, nullptr);
+  const Deadline deadline = Deadline::after_ms(clock_, kGoodbyeMs);
+  while (!sessions_.empty() && !deadline.passed()) {
+    if (poll_once() == 0) queue_->wait(Deadline::after_ms(clock_, 10));
+  }
+  sessions_.clear();
+}
+
+bool Worker::reserve_client() {
+  // Only the acceptor adds, so nobody else can take the place between the look and the addition.
+  if (clients_.load(std::memory_order_relaxed) >= options_.clients) return false;
+  clients_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void Worker::cancel_client() {
+  clients_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+rdma::ConnectionOptions Worker::connection_options() const {
+  return {.sends_in_flight = kRepliesInFlight,
+          .inline_bytes = kInlineBytes,
+          .grant = rdma::Access::kRemoteRead};
+}
+
+void Worker::adopt(NewClient client) {
+  {
+    const std::lock_guard lock(mutex_);
+    arrivals_.push_back(std::move(client));
+  }
+  mail_.store(true, std::memory_order_release);
+  queue_->wake();
+}
+
+void Worker::marks_changed() {
+  if (waiting_.exchange(false, std::memory_order_acq_rel)) queue_->wake();
+}
+
+void Worker::collect_mail() {
+  if (!mail_.exchange(false, std::memory_order_acquire)) return;
+  std::vector<NewClient> arrivals;
+  {
+    const std::lock_guard lock(mutex_);
+    arrivals.swap(arrivals_);
+  }
+  for (NewClient& arrival : arrivals) {
+    auto session = std::make_unique<Session>();
+    session->connection = std::move(arrival.connection);
+    session->id = arrival.session;
+    session->credits = arrival.credits;
+    session->name = std::move(arrival.name);
+    session->replies.reserve(kRepliesInFlight);
+    session->connection->owner = session.get();
+    counters_.add(WorkerCounters::kAccepted);
+    log_info("client {} \"{}\" connected, session {:016x}", session->connection->peer(),
+             session->name, session->id);
+    sessions_.push_back(std::move(session));
+  }
+  // What these clients sent before they got here, in the order of arrival.
+  std::vector<rdma::Completion> early;
+  early.swap(early_);
+  for (const rdma::Completion& completion : early)
+    on_completion(completion);
+}
+
+std::size_t Worker::poll_once() {
+  collect_mail();
+  const std::size_t count = queue_->poll(completions_);
+  for (const rdma::Completion& completion : std::span(completions_).first(count))
+    on_completion(completion);
+  retry_waiting();
+  answer_flushes();
+  post_replies();
+  if (!released_.empty()) {
+    queue_->release(released_);
+    released_.clear();
+  }
+  return count;
+}
+
+void Worker::on_completion(const rdma::Completion& completion) {
+  auto* const session = static_cast<Session*>(completion.connection->owner);
+  if (session == nullptr) [[unlikely]] {
+    // Accepted, but still on its way from the acceptor. At most its credits, plus its end.
+    early_.push_back(completion);
+    return;
+  }
+  switch (completion.kind) {
+    case rdma::Completion::Kind::kReceive:
+      on_receive(completion, *session);
+      break;
+    case rdma::Completion::Kind::kSend:
+      on_sent(completion, *session);
+      break;
+    case rdma::Completion::Kind::kDisconnected:
+      on_disconnected(*session);
+      break;
+    default:
+      RKV_CHECK(false, "a completion of something the server never posts");
+  }
+}
+
+void Worker::on_receive(const rdma::Completion& completion, Session& session) {
+  const bool usable = completion.status == rdma::Completion::Status::kOk && !session.ending;
+  if (usable && session.unanswered >= session.credits) {
+    drop(session, "it has sent more requests than its credits allow");
+  } else if (usable) {
+    ++session.unanswered;
+    if (!serve(session, completion.message)) {
+      counters_.add(WorkerCounters::kDeferred);
+      waiting_requests_.push_back({.session = &session,
+                                   .message = completion.message,
+                                   .receive_buffer = completion.receive_buffer});
+      return;
+    }
+  }
+  released_.push_back(completion.receive_buffer);
+}
+
+// False: there is no room for the answer now (K3); nothing has happened.
+bool Worker::serve(Session& session, Bytes message) {
+  if (session.in_flight + session.replies.size() >= kRepliesInFlight || pool_.small_free() == 0) {
+    return false;
+  }
+  const RequestHandler::Answer answer = handler_.handle(message);
+  switch (answer.next) {
+    case RequestHandler::Next::kReply:
+      if (!reply(session, answer.response)) return false;
+      break;
+    case RequestHandler::Next::kAwaitSync:
+      flushes_.push_back(
+          {.session = &session, .response = answer.response, .sync_through = answer.sync_through});
+      request_sync_(answer.sync_through);
+      break;
+    case RequestHandler::Next::kDisconnect:
+      drop(session, "its message is no request");
+      break;
+  }
+  count(answer);
+  return true;
+}
+
+void Worker::count(const RequestHandler::Answer& answer) {
+  if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
+  const bool missing = answer.response.code == static_cast<std::uint8_t>(Code::kNotFound);
+  if (answer.response.code != 0 && !missing) return counters_.add(WorkerCounters::kRefused);
+  if (answer.next == RequestHandler::Next::kDisconnect) return;
+  switch (answer.response.opcode) {
+    case Opcode::kGet:
+      return counters_.add(WorkerCounters::kGets);
+    case Opcode::kPut:
+      return counters_.add(WorkerCounters::kPuts);
+    case Opcode::kRemove:
+      return missing ? void() : counters_.add(WorkerCounters::kRemoves);
+    case Opcode::kPing:
+      return counters_.add(WorkerCounters::kPings);
+    case Opcode::kFlush:
+      return counters_.add(WorkerCounters::kFlushes);
+    case Opcode::kStats:
+      return;
+  }
+}
+
+// Encodes the reply and queues it for this turn's post. False: no buffer.
+bool Worker::reply(Session& session, const Response& response) {
+  const std::size_t length = kResponseHeaderBytes + response.value.size();
+  // The oldest waiting request gets the next large buffer, not the newest.
+  if (length > SendPool::kSmallBytes && large_wanted_) return false;
+  const auto buffer = pool_.take(length);
+  if (!buffer) {
+    large_wanted_ = true;
+    return false;
+  }
+  (void)encode(response, buffer->bytes);
+  auto operation = rdma::Operation::send(buffer->bytes.first(length), buffer->local_key,
+                                         make_context(0, buffer->index));
+  operation.inline_data = length <= session.connection->limits().inline_bytes;
+  if (session.replies.empty()) dirty_.push_back(&session);
+  session.replies.push_back(operation);
+  --session.unanswered;
+  return true;
+}
+
+void Worker::drop(Session& session, const char* why) {
+  if (session.ending) return;
+  session.ending = true;
+  if (why != nullptr) {
+    counters_.add(WorkerCounters::kDropped);
+    log_warn("client {} \"{}\" is disconnected: {}", session.connection->peer(), session.name, why);
+  }
+  session.connection->abort();
+}
+
+void Worker::retry_waiting() {
+  if (waiting_requests_.empty()) [[likely]]
+    return;
+  large_wanted_ = false;
+  std::size_t kept = 0;
+  for (const Waiting& waiting : waiting_requests_) {
+    if (waiting.session->ending || serve(*waiting.session, waiting.message)) {
+      released_.push_back(waiting.receive_buffer);
+    } else {
+      waiting_requests_[kept++] = waiting;
+    }
+  }
+  waiting_requests_.resize(kept);
+  if (kept == 0) large_wanted_ = false;
+}
+
+void Worker::answer_flushes() {
+  if (flushes_.empty()) [[likely]]
+    return;
+  waiting_.exchange(true, std::memory_order_acq_rel);  // before the mark is looked at (K5)
+  const std::uint64_t synced = log_.sync_mark();
+  const bool failed = log_.failed();
+  std::size_t kept = 0;
+  for (const PendingFlush& flush : flushes_) {
+    Session& session = *flush.session;
+    if (session.ending) continue;
+    const bool done = flush.sync_through <= synced;
+    const bool room =
+        session.in_flight + session.replies.size() < kRepliesInFlight && pool_.small_free() > 0;
+    if ((!done && !failed) || !room) {
+      flushes_[kept++] = flush;
+      continue;
+    }
+    (void)reply(session,
+                done ? flush.response : RequestHandler::flush_failed(flush.response.sequence));
+  }
+  flushes_.resize(kept);
+}
+
+void Worker::post_replies() {
+  for (Session* const session : dirty_)
+    post_replies(*session);
+  dirty_.clear();
+}
+
+void Worker::post_replies(Session& session) {
+  for (rdma::Operation& operation : session.replies) {
+    ++session.unsignaled;
+    // A buffer comes back by its completion; inline bytes are copied when they are posted.
+    operation.signaled = !operation.inline_data || session.unsignaled >= kSignalEvery;
+    const auto buffer = static_cast<std::uint32_t>(operation.context);
+    if (operation.inline_data) pool_.give_back(buffer);  // nothing takes it before the post
+    const std::uint32_t covered = operation.signaled ? std::exchange(session.unsignaled, 0U) : 0;
+    operation.context = make_context(covered, operation.inline_data ? kNoBuffer : buffer);
+  }
+  std::size_t posted = 0;
+  if (!session.ending) {
+    const auto taken = session.connection->post(session.replies);
+    if (taken) posted = *taken;
+    if (posted < session.replies.size()) drop(session, taken ? "its replies pile up" : nullptr);
+  }
+  session.in_flight += static_cast<std::uint32_t>(posted);
+  for (const rdma::Operation& operation : std::span(session.replies).subspan(posted)) {
+    const auto buffer = static_cast<std::uint32_t>(operation.context);
+    if (buffer != kNoBuffer) pool_.give_back(buffer);
+  }
+  session.replies.clear();
+}
+
+void Worker::on_sent(const rdma::Completion& completion, Session& session) {
+  const auto buffer = static_cast<std::uint32_t>(completion.context);
+  const auto covered = static_cast<std::uint32_t>(completion.context >> 32);
+  if (buffer != kNoBuffer) pool_.give_back(buffer);
+  session.in_flight -= std::min(session.in_flight, covered);
+  if (completion.status != rdma::Completion::Status::kOk && !session.ending) {
+    session.ending = true;  // kDisconnected follows
+    log_debug("client {}: a reply did not arrive: {} (provider status {})",
+              session.connection->peer(), rdma::to_string(completion.status),
+              completion.provider_status);
+  }
+}
+
+void Worker::on_disconnected(Session& session) {
+  session.ending = true;
+  post_replies(session);  // gives their buffers back
+  std::erase(dirty_, &session);
+  std::erase_if(flushes_, [&](const PendingFlush& flush) { return flush.session == &session; });
+  std::erase_if(waiting_requests_, [&](const Waiting& waiting) {
+    if (waiting.session == &session) released_.push_back(waiting.receive_buffer);
+    return waiting.session == &session;
+  });
+  log_info("client {} \"{}\" has gone", session.connection->peer(), session.name);
+  std::erase_if(sessions_, [&](const auto& owned) { return owned.get() == &session; });
+  clients_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace rkv::server

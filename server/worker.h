@@ -1,0 +1,150 @@
+// A worker: one thread, one queue, the clients bound to it. Turns received requests into replies.
+//
+// Invariants:
+//  K1  Every received buffer is released exactly once: when its request has been answered or
+//      dropped, at the latest when its client has gone.
+//  K2  The shared receive queue never runs dry: it holds clients x credits buffers and some to
+//      spare, and a client that sends more than its credits is disconnected.
+//  K3  A request is executed only when a small send buffer and room among the client's replies in
+//      flight are there for its answer; else it waits in its receive buffer. Gets and statistics
+//      may find the large buffers gone after the fact and are then executed again later: they
+//      change nothing.
+//  K4  A client's replies in flight never exceed what its connection takes, so a post is never cut
+//      short.
+//  K5  A flush is answered when the sync mark has reached it. The worker raises waiting_ before it
+//      looks at the mark, the applier moves the mark before it takes waiting_ down: one of them
+//      sees the other (both by read-modify-write on waiting_).
+//
+// In steady state a turn allocates nothing, takes no lock and logs nothing.
+//
+// Thread safety: reserve_client, cancel_client, adopt, queue (for accept): the acceptor.
+// marks_changed, counters: any thread. start, stop: the owner. poll_once: the worker's thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "rdma/transport.h"
+#include "server/metrics.h"
+#include "server/request_handler.h"
+#include "server/send_pool.h"
+#include "server/session.h"
+
+namespace rkv::server {
+
+inline constexpr std::uint16_t kMaxCredits = 4;
+
+struct WorkerOptions {
+  std::uint32_t clients = 64;
+  rdma::PollMode poll = rdma::PollMode::kAdaptive;
+};
+
+// Receive buffers, send buffers: what one worker registers besides the store.
+std::size_t worker_pinned_bytes(std::uint32_t clients);
+
+struct NewClient {
+  std::unique_ptr<rdma::Connection> connection;
+  std::uint64_t session = 0;
+  std::uint16_t credits = 0;
+  std::string name;
+};
+
+class Worker {
+ public:
+  // References must outlive the worker. `request_sync` asks the applier (any thread).
+  struct Parts {
+    rdma::Transport& transport;
+    Store& store;
+    const CommitLog& log;
+    const Clock& clock;
+    std::uint16_t boot;
+    std::function<std::string()> stats;
+    std::function<void(std::uint64_t sequence)> request_sync;
+  };
+  static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  void start();
+  // Ends all connections and the thread. Unanswered requests stay unanswered.
+  void stop();
+
+  // A place for one more client, before it is accepted on queue(); given back by cancel_client()
+  // or, after adopt(), by the end of the connection.
+  bool reserve_client();
+  void cancel_client();
+  rdma::Queue& queue() { return *queue_; }
+  rdma::ConnectionOptions connection_options() const;
+  void adopt(NewClient client);
+
+  void marks_changed();
+  const WorkerCounters& counters() const { return counters_; }
+  std::uint32_t clients() const { return clients_.load(std::memory_order_relaxed); }
+
+  // One turn: polls a batch, answers it, posts the answers. How many completions there were.
+  std::size_t poll_once();
+
+ private:
+  // A received request that waits for room for its answer.
+  struct Waiting {
+    Session* session;
+    Bytes message;
+    std::uint32_t receive_buffer;
+  };
+  struct PendingFlush {
+    Session* session;
+    Response response;
+    std::uint64_t sync_through;
+  };
+
+  Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr<rdma::Queue> queue,
+         SendPool pool);
+  void run();
+  void collect_mail();
+  void on_completion(const rdma::Completion& completion);
+  void on_receive(const rdma::Completion& completion, Session& session);
+  void on_sent(const rdma::Completion& completion, Session& session);
+  void on_disconnected(Session& session);
+  bool serve(Session& session, Bytes message);
+  bool reply(Session& session, const Response& response);
+  void count(const RequestHandler::Answer& answer);
+  void drop(Session& session, const char* why);
+  void retry_waiting();
+  void answer_flushes();
+  void post_replies();
+  void post_replies(Session& session);
+  void end_all();
+
+  const WorkerOptions options_;
+  const Clock& clock_;
+  const CommitLog& log_;
+  const std::function<void(std::uint64_t)> request_sync_;
+  RequestHandler handler_;
+  WorkerCounters counters_;
+
+  std::unique_ptr<rdma::Queue> queue_;  // outlives the sessions' connections
+  SendPool pool_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::array<rdma::Completion, 64> completions_;
+  std::vector<rdma::Completion> early_;  // of clients that adopt() has not yet brought
+  std::vector<std::uint32_t> released_;  // receive buffers to give back at the end of the turn
+  std::vector<Waiting> waiting_requests_;
+  std::vector<PendingFlush> flushes_;
+  std::vector<Session*> dirty_;  // with replies to post at the end of the turn
+  bool large_wanted_ = false;    // the oldest waiting request needs a large buffer
+
+  std::atomic<std::uint32_t> clients_{0};
+  std::atomic<bool> waiting_{false};  // K5
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> mail_{false};
+  std::mutex mutex_;
+  std::vector<NewClient> arrivals_;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace rkv::server
