@@ -35,6 +35,10 @@ struct CompletionQueueState {
   ibv_cq* queue = nullptr;
   ibv_cq_ex* extended = nullptr;
   unsigned unacknowledged = 0;
+  // rdma-core's SoftRoCE provider ends the poll itself when ibv_next_poll finds nothing; the
+  // ibv_end_poll that must follow then steps past a completion that has not come yet, and old ones
+  // are delivered again. There, each completion is a poll of its own.
+  bool one_by_one = false;
 
   CompletionQueueState() = default;
   CompletionQueueState(const CompletionQueueState&) = delete;
@@ -149,12 +153,14 @@ Result<std::size_t> CompletionChannel::drain() {
 }
 
 CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state)
-    : state_(std::move(state)), extended_(state_->extended) {}
+    : state_(std::move(state)), extended_(state_->extended), one_by_one_(state_->one_by_one) {}
 
 Result<CompletionQueue> CompletionQueue::create(const Device& device,
                                                 const CompletionQueueOptions& options) {
   auto state = std::make_shared<detail::CompletionQueueState>();
   state->context = device.shared();
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, device.attributes());
+  state->one_by_one = limits.soft_roce;
   if (options.channel != nullptr) state->channel = options.channel->state_;
   ibv_comp_channel* channel = state->channel != nullptr ? state->channel->channel : nullptr;
   ibv_cq_init_attr_ex wanted{};
@@ -183,19 +189,24 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
 Result<std::size_t> CompletionQueue::poll(std::span<WorkCompletion> out) {
   if (out.empty()) return 0U;
   if (extended_ == nullptr) return poll_plain(out);
-  ibv_poll_cq_attr none{};
-  const Result<bool> found = from_poll("ibv_start_poll", ibv_start_poll(extended_, &none));
-  if (!found) return std::unexpected(found.error());
-  if (!*found) return 0U;  // ibv_end_poll must not be called then
   std::size_t count = 0;
-  Result<bool> more = true;
-  do {
+  bool again = true;
+  while (again && count < out.size()) {
+    ibv_poll_cq_attr none{};
+    const Result<bool> found = from_poll("ibv_start_poll", ibv_start_poll(extended_, &none));
+    if (!found) {
+      // What was read is good; a broken queue shows again at the next call.
+      if (count != 0) return count;
+      return std::unexpected(found.error());
+    }
+    if (!*found) return count;  // ibv_end_poll must not be called then
     fill(out[count++], extended_);
-    if (count == out.size()) break;
-    more = from_poll("ibv_next_poll", ibv_next_poll(extended_));
-  } while (more && *more);
-  ibv_end_poll(extended_);
-  // What was read is good; a broken queue shows again at the next call.
+    while (!one_by_one_ && count < out.size() && ibv_next_poll(extended_) == 0) {
+      fill(out[count++], extended_);
+    }
+    ibv_end_poll(extended_);
+    again = one_by_one_;
+  }
   return count;
 }
 

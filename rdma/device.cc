@@ -202,6 +202,9 @@ Result<DeviceAttributes> Device::attributes() const {
   out.atomics = scope_of(from.atomic_cap);
   out.on_demand_paging = (raw.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
   out.core_clock_khz = raw.hca_core_clock;
+  // The kernel gives rdma_rxe this vendor; older kernels gave none, and only names were left.
+  constexpr std::uint32_t kSoftRoceVendor = 0xFFFFFF;
+  out.soft_roce = from.vendor_id == kSoftRoceVendor || name().starts_with("rxe");
   return out;
 }
 

@@ -154,7 +154,8 @@ class Queue {
 
   // Fills `out` with what has arrived, without blocking; returns how many.
   virtual std::size_t poll(std::span<Completion> out) = 0;
-  // Blocks until poll() may return something, wake() was called, or the deadline passed.
+  // Blocks until poll() may return something, poll() has made room for post() without returning
+  // anything (unsignaled operations completed), wake() was called, or the deadline passed.
   // A wake-up without cause is possible; a lost one is not. Spins or sleeps as the mode says.
   virtual void wait(const Deadline& deadline) = 0;
   // Makes a present or the next wait() return. Any thread.
@@ -228,12 +229,12 @@ class Transport {
 };
 
 struct VerbsOptions {
-  std::string device;     // "" = the device that routes to the address
+  std::string device{};   // "" = the device that routes to the address
   std::uint8_t port = 0;  // 0 = any active port
   int gid_index = -1;     // -1 = let the connection manager choose
   // A local or remote address that decides the device when `device` is empty: the server's listen
   // address, the client's server.
-  std::string address;
+  std::string address{};
 };
 // kNoDevice, kPermission, kUnsupported: each with a sentence that says what to do.
 Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options);

@@ -225,7 +225,10 @@ std::size_t VerbsQueue::poll(std::span<rdma::Completion> out) {
 bool VerbsQueue::translate(const WorkCompletion& from, rdma::Completion& out) {
   if ((from.wr_id & kReceiveBit) != 0) return translate_receive(from, out);
   VerbsConnection* connection = find(from.qp_num);
-  return connection != nullptr && connection->complete(from, out);
+  if (connection == nullptr) return false;
+  if (connection->complete(from, out)) return true;
+  room_came_back_ = true;
+  return false;
 }
 
 bool VerbsQueue::translate_receive(const WorkCompletion& from, rdma::Completion& out) {
@@ -307,6 +310,9 @@ void VerbsQueue::read_events() {
 
 void VerbsQueue::wait(const Deadline& deadline) {
   if (has_ready() || !ended_.empty() || broken_) return;
+  // Unsignaled work completed in the last poll(): who found a connection full can post again, and
+  // might otherwise sleep with nothing outstanding that could wake it.
+  if (std::exchange(room_came_back_, false)) return;
   if (consume_wake() || refill() != 0) return;
   if (options_.poll != PollMode::kEvent && spin(deadline)) return;
   if (options_.poll != PollMode::kBusy) sleep(deadline);

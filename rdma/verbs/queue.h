@@ -111,6 +111,7 @@ class VerbsQueue final : public Queue {
   VerbsConnection* last_ = nullptr;
   std::vector<VerbsConnection*> ended_;  // see report_when_empty
   std::uint32_t polls_ = 0;
+  bool room_came_back_ = false;  // by completions nobody is told of; see wait()
   bool armed_ = false;
   bool broken_ = false;
 

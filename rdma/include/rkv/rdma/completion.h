@@ -109,6 +109,7 @@ class CompletionQueue {
   Result<std::size_t> poll_plain(std::span<WorkCompletion> out);
   std::shared_ptr<detail::CompletionQueueState> state_;
   ibv_cq_ex* extended_ = nullptr;
+  bool one_by_one_ = false;
 };
 
 // Waits until `fd` is readable; false when the deadline passed first. Blocks. poll(2).

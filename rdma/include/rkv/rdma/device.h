@@ -61,6 +61,7 @@ struct DeviceAttributes {
   AtomicScope atomics = AtomicScope::kNone;
   bool on_demand_paging = false;
   std::uint64_t core_clock_khz = 0;  // 0: no hardware time stamps
+  bool soft_roce = false;            // the kernel's rdma_rxe, whose provider has peculiarities
 };
 
 enum class GidType : unsigned char { kInfiniBand, kRoceV1, kRoceV2 };

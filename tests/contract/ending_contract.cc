@@ -1,0 +1,223 @@
+// Contract: refusals, and the many ways in which a connection ends.
+#include "link.h"
+
+namespace rkv::rdma::contract {
+namespace {
+
+using Kind = Completion::Kind;
+using Status = Completion::Status;
+
+// The refused operation, then kDisconnected, once, and nothing after it.
+void expect_refused(Link& link, std::uint64_t context) {
+  ASSERT_TRUE(link.client.until_disconnected());
+  const auto& seen = link.client.seen;
+  ASSERT_GE(seen.size(), 2U);
+  const auto refused = std::ranges::find_if(
+      seen, [&](const Seen& s) { return s.context == context && s.kind != Kind::kDisconnected; });
+  ASSERT_NE(refused, seen.end());
+  EXPECT_EQ(refused->status, Status::kRemoteAccess);
+  EXPECT_EQ(seen.back().kind, Kind::kDisconnected);
+  EXPECT_EQ(seen.back().connection, link.active.get());
+  EXPECT_FALSE(link.active->alive());
+  const auto again = link.active->post({});
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Code::kDisconnected);
+}
+
+TEST_P(TransportContract, AReadPastTheEndIsRefused) {
+  Link link(*harness_);
+  const std::size_t last = link.server.region->bytes().size() - 4;
+  link.post(link.read(last, 8, 5));
+  expect_refused(link, 5);
+}
+
+TEST_P(TransportContract, AWrongKeyIsRefused) {
+  Link link(*harness_);
+  Operation read = link.read(0, 8, 5);
+  read.remote_key ^= 0x5A;
+  link.post(read);
+  expect_refused(link, 5);
+}
+
+TEST_P(TransportContract, AtomicsOnAReadOnlyRegionAreRefused) {
+  for (const auto kind : {Operation::Kind::kCompareSwap, Operation::Kind::kFetchAdd}) {
+    LinkOptions options;
+    options.server_region = Access::kRemoteRead;
+    Link link(*harness_, options);
+    store_le<std::uint64_t>(link.server.at(0), 7);
+    link.post(link.atomic(kind, 0, 7, 8, 5));
+    expect_refused(link, 5);
+    EXPECT_EQ(link.server.word(0), 7U);
+  }
+}
+
+TEST_P(TransportContract, AConnectionThatGrantsReadsRefusesAtomics) {
+  LinkOptions options;
+  options.server.grant = Access::kRemoteRead;
+  Link link(*harness_, options);
+  link.post(link.read(0, 8, 4));
+  ASSERT_TRUE(link.client.until_seen(1));
+  EXPECT_EQ(link.client.seen[0].status, Status::kOk);
+  link.post(link.atomic(Operation::Kind::kFetchAdd, 0, 1, 0, 5));
+  expect_refused(link, 5);
+  EXPECT_EQ(link.server.word(0), 0U);
+}
+
+TEST_P(TransportContract, AConnectionThatGrantsNothingRefusesReadsAndPassesMessages) {
+  LinkOptions options;
+  options.server.grant = Access::kLocal;
+  Link link(*harness_, options);
+  link.post(link.send(0, 8, 4));
+  ASSERT_TRUE(link.server.until_seen(1));
+  link.post(link.read(0, 8, 5));
+  expect_refused(link, 5);
+}
+
+TEST_P(TransportContract, AServerCannotReadItsClientUnlessGranted) {
+  Link link(*harness_);
+  const Operation read =
+      Operation::read(link.server.piece(0, 8), link.server.region->local_key(),
+                      link.client.region->address(), link.client.region->remote_key(), 5);
+  EXPECT_EQ(need(link.passive->post(std::span(&read, 1))), 1U);
+  ASSERT_TRUE(link.server.until_disconnected());
+  EXPECT_EQ(link.server.seen[0].status, Status::kRemoteAccess);
+}
+
+TEST_P(TransportContract, ADestroyedRegionCanNoLongerBeRead) {
+  Link link(*harness_);
+  const Operation read = link.read(0, 8, 5);
+  link.server.region.reset();
+  link.post(read);
+  expect_refused(link, 5);
+}
+
+TEST_P(TransportContract, ARefusalEndsBothSidesAndFlushesWhatFollows) {
+  Link link(*harness_);
+  Operation wrong = link.read(0, 8, 2);
+  wrong.remote_key ^= 0x5A;
+  const std::array<Operation, 4> batch = {link.read(0, 8, 1), wrong, link.read(0, 8, 3),
+                                          link.read(0, 8, 4)};
+  link.post(batch);
+  expect_refused(link, 2);
+  const auto& seen = link.client.seen;
+  ASSERT_EQ(seen.size(), 5U);
+  EXPECT_EQ(seen[0].status, Status::kOk);
+  EXPECT_EQ(seen[2].status, Status::kFlushed);
+  EXPECT_EQ(seen[3].status, Status::kFlushed);
+  ASSERT_TRUE(link.server.until_disconnected());
+  EXPECT_EQ(link.server.seen.back().connection, link.passive.get());
+}
+
+TEST_P(TransportContract, AMessageLongerThanTheReceiveBufferEndsTheConnection) {
+  Link link(*harness_);
+  link.post(link.send(0, QueueOptions{}.receive_bytes + 64, 5));
+  ASSERT_TRUE(link.client.until_disconnected());
+  EXPECT_NE(link.client.seen[0].status, Status::kOk);
+  ASSERT_TRUE(link.server.until_disconnected());
+  EXPECT_EQ(link.server.count(Kind::kReceive), 0U);
+}
+
+TEST_P(TransportContract, AbortFlushesWhatIsOutstandingThenSaysSoOnce) {
+  Link link(*harness_);
+  std::vector<Operation> batch;
+  for (std::uint64_t i = 0; i < 100; ++i)
+    batch.push_back(link.read(0, 8192, i));
+  link.post(batch);
+  link.active->abort();
+  link.active->abort();
+  EXPECT_FALSE(link.active->alive());
+  ASSERT_TRUE(link.client.until_disconnected());
+  const auto& seen = link.client.seen;
+  ASSERT_EQ(seen.size(), 101U) << "every operation is reported";
+  bool flushing = false;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(seen[i].context, i);
+    flushing = flushing || seen[i].status == Status::kFlushed;
+    EXPECT_EQ(seen[i].status, flushing ? Status::kFlushed : Status::kOk);
+  }
+  ASSERT_TRUE(link.server.until_disconnected());
+  EXPECT_EQ(link.client.poll_once(), 0U);
+  EXPECT_EQ(link.server.count(Kind::kDisconnected), 1U);
+}
+
+TEST_P(TransportContract, UnsignaledOperationsThatFailAreReported) {
+  Link link(*harness_);
+  std::vector<Operation> batch;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    batch.push_back(link.read(0, 8, i));
+    batch.back().signaled = false;
+    batch.back().remote_key ^= 0x5A;
+  }
+  link.post(batch);
+  expect_refused(link, 0);
+  EXPECT_EQ(link.client.seen.size(), 4U);
+}
+
+TEST_P(TransportContract, DestroyingAConnectionTellsThePeer) {
+  Link link(*harness_);
+  link.active.reset();
+  ASSERT_TRUE(link.server.until_disconnected());
+  EXPECT_FALSE(link.passive->alive());
+  link.passive.reset();
+  EXPECT_EQ(link.server.poll_once(), 0U);
+}
+
+TEST_P(TransportContract, TheServerMayEndItToo) {
+  Link link(*harness_);
+  link.passive.reset();
+  ASSERT_TRUE(link.client.until_disconnected());
+  EXPECT_FALSE(link.active->alive());
+}
+
+TEST_P(TransportContract, DestroyingWithWorkOutstandingFreesTheBuffersAndSparesTheOthers) {
+  Link link(*harness_);
+  auto [other, other_server] =
+      join(*harness_, *link.listener, link.client, link.server, LinkOptions{});
+  ASSERT_NE(other, nullptr);
+  std::vector<Operation> batch;
+  for (std::uint64_t i = 0; i < 50; ++i)
+    batch.push_back(link.read(0, 4096, i, 65536));
+  const std::array<Operation, 2> theirs = {link.read(0, 8, 1001), link.read(8, 8, 1002, 8)};
+  EXPECT_EQ(need(other->post(theirs)), 2U);
+  link.post(batch);
+  link.active.reset();
+  std::memset(link.client.at(65536), 0x77, 4096);
+  ASSERT_TRUE(link.client.until_seen(2)) << "the other connection's completions were lost";
+  ASSERT_EQ(link.client.seen.size(), 2U);
+  for (const Seen& one : link.client.seen) {
+    EXPECT_EQ(one.connection, other.get());
+    EXPECT_TRUE(one.ok());
+  }
+  ASSERT_TRUE(link.server.until_disconnected());
+  EXPECT_TRUE(std::ranges::all_of(link.client.piece(65536, 4096),
+                                  [](std::byte b) { return b == std::byte{0x77}; }));
+  EXPECT_TRUE(other->alive());
+}
+
+TEST_P(TransportContract, MessagesSentBeforeTheEndAreDelivered) {
+  Link link(*harness_);
+  for (std::uint64_t i = 0; i < 10; ++i)
+    link.post(link.send(0, 8, i));
+  ASSERT_TRUE(link.client.until_seen(10));  // kSend: they are in the peer's receive buffers
+  link.active.reset();
+  ASSERT_TRUE(link.server.until_disconnected());
+  EXPECT_EQ(link.server.count(Kind::kReceive), 10U);
+  EXPECT_EQ(link.server.seen.back().kind, Kind::kDisconnected);
+}
+
+TEST_P(TransportContract, RegionsAndQueuesOutliveTheTransportsHandle) {
+  std::unique_ptr<Queue> queue;
+  std::unique_ptr<Region> region;
+  {
+    const auto other = GetParam().open();
+    ASSERT_NE(other, nullptr);
+    queue = need(other->client().create_queue({}));
+    region = need(other->client().allocate(4096, Access::kLocal));
+  }
+  std::array<Completion, 1> none;
+  EXPECT_EQ(queue->poll(none), 0U);
+  region->bytes()[0] = std::byte{1};
+}
+
+}  // namespace
+}  // namespace rkv::rdma::contract

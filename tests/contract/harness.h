@@ -1,0 +1,53 @@
+// What the contract tests of the transport seam need from a backend: two transports that reach each
+// other, and a way to let both sides make progress. One body of tests (*_contract.cc) runs
+// on every backend; a backend adds a Harness and one INSTANTIATE_TEST_SUITE_P.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rdma/transport.h"
+
+namespace rkv::rdma::contract {
+
+class Harness {
+ public:
+  virtual ~Harness() = default;
+  virtual Transport& server() = 0;
+  virtual Transport& client() = 0;
+  virtual std::string listen_address() = 0;  // port 0
+  virtual std::string connect_address(std::uint16_t port) = 0;
+  virtual const Clock& clock() {
+    static const SteadyClock kSteady;
+    return kSteady;
+  }
+  // Runs both, each of which may block on the other. A backend without threads overrides it.
+  virtual void run_both(const std::function<void()>& a, const std::function<void()>& b) {
+    std::thread other(b);
+    a();
+    other.join();
+  }
+};
+
+// Makes a fresh harness; nullptr fails the test (a missing device is a failure, never a skip).
+using HarnessFactory = std::unique_ptr<Harness> (*)();
+struct Backend {
+  const char* name;
+  HarnessFactory open;
+};
+
+class TransportContract : public ::testing::TestWithParam<Backend> {
+ protected:
+  void SetUp() override {
+    harness_ = GetParam().open();
+    ASSERT_NE(harness_, nullptr) << "the backend " << GetParam().name << " could not be opened";
+  }
+  std::unique_ptr<Harness> harness_;
+};
+
+}  // namespace rkv::rdma::contract

@@ -1,0 +1,136 @@
+// Contract: waiting, waking, and other threads.
+#include <atomic>
+
+#include "link.h"
+
+namespace rkv::rdma::contract {
+namespace {
+
+using Kind = Completion::Kind;
+
+constexpr PollMode kModes[] = {PollMode::kAdaptive, PollMode::kBusy, PollMode::kEvent};
+
+TEST_P(TransportContract, WaitEndsWithItsDeadline) {
+  for (const PollMode mode : kModes) {
+    End end(*harness_, harness_->client(), {.poll = mode});
+    const Nanos start = harness_->clock().now();
+    end.queue->wait(end.soon(20));
+    // A wake-up without cause is allowed: only the end counts.
+    EXPECT_LT(harness_->clock().now() - start, 2'000 * kNanosPerMs);
+    EXPECT_EQ(end.poll_once(), 0U);
+  }
+}
+
+TEST_P(TransportContract, AWakeBeforeTheWaitIsNotLost) {
+  for (const PollMode mode : kModes) {
+    End end(*harness_, harness_->client(), {.poll = mode});
+    for (int round = 0; round < 3; ++round) {
+      end.queue->wake();
+      end.queue->wake();
+      const Nanos start = harness_->clock().now();
+      end.queue->wait(end.soon());
+      EXPECT_LT(harness_->clock().now() - start, 2'000 * kNanosPerMs);
+    }
+  }
+}
+
+TEST_P(TransportContract, AWakeFromAnotherThreadEndsTheWait) {
+  for (const PollMode mode : kModes) {
+    End end(*harness_, harness_->client(), {.poll = mode});
+    std::atomic<bool> told = false;
+    harness_->run_both(
+        [&] {
+          const Deadline deadline = end.soon();
+          while (!told && !deadline.passed())
+            end.queue->wait(deadline);
+          EXPECT_TRUE(told);
+        },
+        [&] {
+          told = true;
+          end.queue->wake();
+        });
+  }
+}
+
+TEST_P(TransportContract, NoMessageIsMissedInAnyMode) {
+  for (const PollMode mode : kModes) {
+    LinkOptions options;
+    options.queue.poll = mode;
+    Link link(*harness_, options);
+    // One at a time: each must wake a waiter that has just gone to sleep.
+    harness_->run_both(
+        [&] {
+          for (std::size_t i = 1; i <= 200; ++i)
+            ASSERT_TRUE(link.server.until_seen(i));
+        },
+        [&] {
+          for (std::size_t i = 1; i <= 200; ++i) {
+            link.post(link.send(0, 8, i));
+            ASSERT_TRUE(link.client.until_seen(i));
+          }
+        });
+  }
+}
+
+TEST_P(TransportContract, AbortFromAnotherThreadWakesTheQueue) {
+  Link link(*harness_, {.queue = {.receive_buffers = 16, .poll = PollMode::kEvent}});
+  harness_->run_both([&] { EXPECT_TRUE(link.client.until_disconnected()); },
+                     [&] { link.active->abort(); });
+}
+
+TEST_P(TransportContract, AcceptingOnAnotherThreadLosesNoMessage) {
+  for (int round = 0; round < 5; ++round) {
+    const auto listener = need(harness_->server().listen(harness_->listen_address()));
+    End client(*harness_, harness_->client());
+    End server(*harness_, harness_->server());
+    std::unique_ptr<Connection> passive;
+    std::unique_ptr<Connection> active;
+    std::atomic<bool> accepted = false;
+    harness_->run_both(
+        [&] { EXPECT_TRUE(server.until([&] { return accepted && server.seen.size() == 10; })); },
+        [&] {
+          harness_->run_both(
+              [&] {
+                auto incoming = need(listener->next(server.soon()));
+                passive = need(incoming->accept(*server.queue, {}, {}, client.soon()));
+                accepted = true;
+              },
+              [&] {
+                active = need(harness_->client().connect(
+                    *client.queue, {}, harness_->connect_address(listener->port()), {},
+                    client.soon(), nullptr));
+                const Operation send =
+                    Operation::send(client.piece(0, 8), client.region->local_key(), 1);
+                for (int i = 0; i < 10; ++i) {
+                  EXPECT_EQ(need(active->post(std::span(&send, 1))), 1U);
+                }
+              });
+        });
+    for (const Seen& one : server.seen)
+      EXPECT_EQ(one.connection, passive.get());
+  }
+}
+
+TEST_P(TransportContract, AListenerCanBeWoken) {
+  const auto listener = need(harness_->server().listen(harness_->listen_address()));
+  std::atomic<bool> told = false;
+  harness_->run_both(
+      [&] {
+        const Deadline deadline = Deadline::after_ms(harness_->clock(), kPatienceMs);
+        while (!told && !deadline.passed())
+          EXPECT_EQ(need(listener->next(deadline)), nullptr);
+        EXPECT_TRUE(told);
+      },
+      [&] {
+        told = true;
+        listener->wake();
+      });
+}
+
+TEST_P(TransportContract, AListenerGivesUpAtTheDeadline) {
+  const auto listener = need(harness_->server().listen(harness_->listen_address()));
+  EXPECT_EQ(need(listener->next(Deadline::after_ms(harness_->clock(), 10))), nullptr);
+}
+
+}  // namespace
+}  // namespace rkv::rdma::contract
