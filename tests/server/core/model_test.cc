@@ -90,7 +90,8 @@ void run_model(const MemoryOptions& options, std::uint64_t seed, int key_count, 
 }
 
 TEST(StoreModel, OnePair) {
-  EXPECT_TRUE(rc::check([](std::uint64_t seed) { run_model(one_pair(), seed, 90, 3000); }));
+  EXPECT_TRUE(rc::check(
+      [](std::uint64_t seed) { run_model(one_pair(), seed, 90, kSanitized ? 500 : 3000); }));
 }
 
 TEST(StoreModel, ManyPairsSeveralExtents) {
@@ -98,7 +99,8 @@ TEST(StoreModel, ManyPairsSeveralExtents) {
   options.max_extent_bytes = std::size_t{1} << 20;
   options.index_segments = 4;
   options.groups_per_segment = 4;
-  EXPECT_TRUE(rc::check([&](std::uint64_t seed) { run_model(options, seed, 500, 6000); }));
+  EXPECT_TRUE(rc::check(
+      [&](std::uint64_t seed) { run_model(options, seed, 500, kSanitized ? 500 : 6000); }));
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < last.size(); ++t) {
     threads.emplace_back([&, t] {
-      for (std::uint64_t i = 0; i < 5'000; ++i) {
+      for (std::uint64_t i = 0; i < (kSanitized ? 1'000U : 5'000U); ++i) {
         const auto put =
             shared.store.put(as_bytes(key_of(i % kFew)), as_bytes(value_of(i * 4 + t)), 0);
         ASSERT_TRUE(put);
@@ -168,7 +168,7 @@ TEST(Race, AllocatorGivesNoBlockToTwoThreads) {
   const auto churn = [&](std::uint8_t me) {
     Random random(me);
     std::vector<std::pair<Location, std::uint64_t>> blocks;
-    for (int i = 0; i < 60'000; ++i) {
+    for (int i = 0; i < (kSanitized ? 6'000 : 60'000); ++i) {
       const std::uint64_t units =
           random.below(20) == 0 ? 1 + random.below(4000) : 1 + random.below(30);
       if (const auto block = records.allocate(units)) {

@@ -236,7 +236,7 @@ void expect_linearizable(const MemoryOptions& options) {
   std::uint64_t asked = 0;
   for (const std::uint64_t seed : seeds()) {
     Attack attack(options, seed);
-    const auto wrong = attack.run(8'000);
+    const auto wrong = attack.run(kSanitized ? 1'000 : 8'000);
     EXPECT_FALSE(wrong) << *wrong << "\nrepeat with RKV_SEED=" << seed;
     reads += attack.reads_ended();
     asked += attack.asked();
@@ -257,6 +257,13 @@ TEST(Steps, LinearizableWithRoomInTheIndex) {
 
 // ------------------------------------------------------------------------------------- canaries
 
+class StepsCanary : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "tests of the test, for the plain build";
+  }
+};
+
 // Some seed must show the wrong result.
 bool finds(
     testing::ReaderFlaws flaws, const std::function<Tamper()>& tamper = [] { return Tamper{}; }) {
@@ -271,7 +278,7 @@ bool finds(
 }
 
 // Also stands for a fresh insert that is written live at once.
-TEST(StepsCanary, LiveBeforeTheOldRecordIsSuperseded) {
+TEST_F(StepsCanary, LiveBeforeTheOldRecordIsSuperseded) {
   EXPECT_TRUE(finds({}, [] {
     return [](When when, Step step, std::uint64_t* word) {
       if (when == When::kBeforeReaders && step == Step::kRecordPrepared) *word ^= kPreparedMask;
@@ -280,7 +287,7 @@ TEST(StepsCanary, LiveBeforeTheOldRecordIsSuperseded) {
 }
 
 // A DELETE whose record stays live until the group without it has been published.
-TEST(StepsCanary, SlotClearedBeforeTheRecordIsSuperseded) {
+TEST_F(StepsCanary, SlotClearedBeforeTheRecordIsSuperseded) {
   struct Late {
     bool replacing = false;  // a prepared record announces a replacement, not a DELETE
     std::uint64_t* held = nullptr;
@@ -301,7 +308,7 @@ TEST(StepsCanary, SlotClearedBeforeTheRecordIsSuperseded) {
 // The new record becomes live when the old one is superseded, before the group leads to it. (Any
 // time after the slot has been stored would do: until its checksum is stored too, the group serves
 // neither a miss nor the licence to use a superseded record.)
-TEST(StepsCanary, LiveBeforeTheSlotIsPublished) {
+TEST_F(StepsCanary, LiveBeforeTheSlotIsPublished) {
   struct Early {
     std::uint64_t* prepared = nullptr;
     void operator()(When when, Step step, std::uint64_t* word) {
@@ -316,15 +323,15 @@ TEST(StepsCanary, LiveBeforeTheSlotIsPublished) {
   EXPECT_TRUE(finds({}, [] { return Early{}; }));
 }
 
-TEST(StepsCanary, ReaderThatDoesNotReadHomeAgain) {
+TEST_F(StepsCanary, ReaderThatDoesNotReadHomeAgain) {
   EXPECT_TRUE(finds({.no_second_look_home = true}));
 }
 
-TEST(StepsCanary, ReaderThatDoesNotLookAgainAfterAnotherKey) {
+TEST_F(StepsCanary, ReaderThatDoesNotLookAgainAfterAnotherKey) {
   EXPECT_TRUE(finds({.no_second_look_other_key = true}));
 }
 
-TEST(StepsCanary, ReaderThatTrustsASupersededRecordOfItsCache) {
+TEST_F(StepsCanary, ReaderThatTrustsASupersededRecordOfItsCache) {
   EXPECT_TRUE(finds({.licence_from_cache = true}));
 }
 
