@@ -9,7 +9,6 @@ check() {
   if "$@" >>log 2>&1; then echo "ok $name"; else echo "not ok $name"; fi >>checks
 }
 
-# shellcheck disable=SC2317  # reached through check
 # serve_and_ask SERVER... -- CLIENT...: the client tries until the server listens.
 serve_and_ask() {
   local server=() tries=20
@@ -23,7 +22,6 @@ serve_and_ask() {
   wait $!
 }
 
-# shellcheck disable=SC2317  # reached through check
 ctest_works() {
   mkdir -p /tmp/build
   echo 'add_test(a true)' >/tmp/build/CTestTestfile.cmake

@@ -229,8 +229,12 @@ run_natively() {
   (($# == 0)) || native_exec "$@"
 }
 
-case ${1-} in
-  --native) run_natively "${@:2}" ;;
-  --remove-kernel) rm -rf "$(cache_root)" ;;
-  *) parse_options "$@" && run_in_vm ;;
-esac
+main() {
+  case ${1-} in
+    --native) run_natively "${@:2}" ;;
+    --remove-kernel) rm -rf "$(cache_root)" ;;
+    *) parse_options "$@" && run_in_vm ;;
+  esac
+}
+
+main "$@"; exit  # on one line: a run is not disturbed by an edit of this file
