@@ -1,0 +1,130 @@
+// What a user can get wrong: the exit code, and one clear sentence on stderr.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tests/system/world.h"
+
+namespace rkv::testing_support {
+namespace {
+
+std::string server_address(int port) {
+  return fmt::format("{}:{}", rdma_address(), port);
+}
+
+// Ended with this status, and what it printed names what is wrong.
+void expect_failure(const Ended& ended, int status, const std::string& names) {
+  EXPECT_EQ(ended.status, status) << ended.output;
+  EXPECT_NE(ended.output.find(names), std::string::npos) << ended.output;
+}
+
+// The lines a program printed without the log's ordinary ones.
+std::size_t complaints(const std::string& output) {
+  std::size_t lines = 0;
+  std::size_t at = 0;
+  while (at < output.size()) {
+    const std::size_t end = std::min(output.find('\n', at), output.size());
+    const std::string line = output.substr(at, end - at);
+    if (!line.empty() && line.find(" info: ") == std::string::npos) ++lines;
+    at = end + 1;
+  }
+  return lines;
+}
+
+struct Wrong {
+  std::vector<std::string> arguments;
+  int status;
+  std::string names;  // a word of the sentence
+};
+
+TEST(BadInput, KvserverSaysWhatIsWrongInOneSentence) {
+  ScratchDirectory scratch;
+  std::ofstream(scratch.path("file")) << "not a directory";
+  const std::string here = server_address(21001);
+  const std::vector<Wrong> table = {
+      {{"--no-such-flag"}, 2, "no-such-flag"},
+      {{"--listen", "nowhere"}, 2, "nowhere"},
+      {{"--listen", "127.0.0.1:99999"}, 2, "99999"},
+      {{"--memory", "lots"}, 2, "lots"},
+      {{"--memory", "1MiB", "--listen", here}, 2, "memory"},
+      {{"--poll", "sometimes"}, 2, "sometimes"},
+      {{"--transport", "pigeon"}, 2, "pigeon"},
+      {{"--config", scratch.path("absent.toml")}, 2, "absent.toml"},
+      {{"--listen", here, "-d", "mlx9_9"}, 3, "mlx9_9"},
+      {{"--listen", "203.0.113.77:7471"}, 3, "203.0.113.77"},
+      {{"--listen", here, "--data-dir", scratch.path("file")}, 4, "file"},
+      {{"--listen", here, "--data-dir", "/proc/nowhere"}, 4, "/proc/nowhere"}};
+  for (const Wrong& wrong : table) {
+    std::vector<std::string> argv = {RKV_KVSERVER};
+    argv.insert(argv.end(), wrong.arguments.begin(), wrong.arguments.end());
+    SCOPED_TRACE(fmt::format("kvserver {}", fmt::join(wrong.arguments, " ")));
+    const Ended ended = run_program(argv, 120);
+    expect_failure(ended, wrong.status, wrong.names);
+    EXPECT_EQ(complaints(ended.output), 1U) << ended.output;
+  }
+}
+
+TEST(BadInput, KvclientSaysWhatIsWrongInOneSentence) {
+  Server server;
+  const std::vector<Wrong> table = {{{"get", "--no-such-flag", "k"}, 2, "no-such-flag"},
+                                    {{"frobnicate"}, 2, "frobnicate"},
+                                    {{"get"}, 2, "key"},
+                                    {{"get", ""}, 2, "empty"},
+                                    {{"put", std::string(1025, 'k'), "v"}, 2, "1024"},
+                                    {{"get", "absent"}, 1, "not found"},
+                                    {{"del", "absent"}, 1, "not found"},
+                                    {{"load", "/no/such/file"}, 4, "/no/such/file"},
+                                    {{"--output", "xml", "ping"}, 2, "xml"},
+                                    {{"--timeout", "soon", "ping"}, 2, "soon"}};
+  for (const Wrong& wrong : table) {
+    SCOPED_TRACE(
+        fmt::format("kvclient {}", fmt::join(wrong.arguments, " ").size() > 200
+                                       ? std::string("(long)")
+                                       : fmt::format("{}", fmt::join(wrong.arguments, " "))));
+    const Ended ended = kvclient(server.address(), wrong.arguments);
+    expect_failure(ended, wrong.status, wrong.names);
+    EXPECT_EQ(complaints(ended.output), 1U) << ended.output;
+  }
+  expect_failure(kvclient("nowhere", {"ping"}), 2, "nowhere");
+  expect_failure(kvclient(server_address(1), {"--timeout", "3s", "ping"}), 3, "");
+  // Nothing of all that disturbed the server.
+  Client client = server.client();
+  EXPECT_TRUE(client.put("still", "there"));
+}
+
+TEST(BadInput, AValueOverTheLimitIsRefused) {
+  ScratchDirectory scratch;
+  Server server;
+  std::ofstream(scratch.path("big.tsv")) << "key\t" << std::string((128 << 10) + 1, 'v') << "\n";
+  expect_failure(kvclient(server.address(), {"load", scratch.path("big.tsv")}), 4, "128 KiB");
+  Client client = server.client();
+  EXPECT_EQ(client.put("key", std::string((128 << 10) + 1, 'v')).error().code, Code::kTooLarge);
+  EXPECT_EQ(client.put("", "v").error().code, Code::kInvalidArgument);
+  EXPECT_TRUE(client.put("key", std::string(128 << 10, 'v')));
+  EXPECT_EQ(client.get("key")->value.size(), std::size_t{128} << 10);
+}
+
+TEST(BadInput, APortTakenAndADirectoryLockedNameTheOther) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "16MiB", "--data-dir", scratch.path("data")});
+  const Ended port = run_program({RKV_KVSERVER, "--listen", server.address(), "--memory", "16MiB"});
+  expect_failure(port, 3, server.address().substr(server.address().find(':')));
+  const Ended directory = run_program({RKV_KVSERVER, "--listen", server_address(21002), "--memory",
+                                       "16MiB", "--data-dir", scratch.path("data")});
+  expect_failure(directory, 4, std::to_string(server.process().pid()));
+  Client client = server.client();
+  EXPECT_TRUE(client.put("still", "there"));
+}
+
+// Root may lock any amount of memory, so the capability is given up first (setpriv, util-linux).
+TEST(BadInput, TooLittleLockableMemorySaysHowToRaiseIt) {
+  const Ended ended = run_program({"/usr/bin/prlimit", "--memlock=1048576", "/usr/bin/setpriv",
+                                   "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", RKV_KVSERVER,
+                                   "--listen", server_address(21003), "--memory", "64MiB"});
+  expect_failure(ended, 3, "memlock");
+}
+
+}  // namespace
+}  // namespace rkv::testing_support

@@ -1,0 +1,102 @@
+// Servers and clients killed with SIGKILL at bad moments.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/system/whole_value.h"
+#include "tests/system/world.h"
+
+namespace rkv::testing_support {
+namespace {
+
+std::string name_of(std::uint64_t number) {
+  return fmt::format("crash-{:06}", number);
+}
+
+// What survives a kill is a prefix of the commit order that holds everything flushed.
+TEST(Crash, AServerKilledDuringALoadKeepsAPrefixWithAllThatWasFlushed) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "32MiB", "--data-dir", scratch.path("data")});
+  Client client = server.client();
+  std::uint64_t next = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 150; ++i, ++next) {
+      ASSERT_TRUE(client.put(name_of(next), whole_value(next, 20)));
+    }
+    ASSERT_TRUE(client.flush());
+    const std::uint64_t flushed = next;
+    for (int i = 0; i < 100; ++i, ++next) {
+      ASSERT_TRUE(client.put(name_of(next), whole_value(next, 20)));
+    }
+    server.kill();
+    const auto lost = client.put("while-dead", "x", 0, std::chrono::milliseconds(1500));
+    EXPECT_FALSE(lost) << "a dead server answered";
+    server.start();
+    // The same client finds its way back: new epoch, everything cached forgotten.
+    std::uint64_t survived = 0;
+    for (std::uint64_t i = 0; i < next; ++i) {
+      const auto got = client.get(name_of(i));
+      if (!got) {
+        ASSERT_EQ(got.error().code, Code::kNotFound) << to_string(got.error());
+        continue;
+      }
+      EXPECT_EQ(got->value, whole_value(i, 20)) << name_of(i);
+      EXPECT_EQ(survived, i) << "a hole before " << name_of(i);
+      survived = i + 1;
+    }
+    EXPECT_GE(survived, flushed);
+    next = survived;
+    EXPECT_GE(client.stats().reconnects, 1U);
+  }
+}
+
+// A GET never answers from the memory of a server that is gone.
+TEST(Crash, OperationsOnADeadServerEndByTheirDeadlineWithATypedError) {
+  Server server;
+  Client client = server.client();
+  ASSERT_TRUE(client.put("key", "value"));
+  ASSERT_TRUE(client.get("key"));
+  server.kill();
+  const auto start = std::chrono::steady_clock::now();
+  const auto got = client.get("key", std::chrono::milliseconds(2500));
+  const auto took = std::chrono::steady_clock::now() - start;
+  ASSERT_FALSE(got);
+  const Code code = got.error().code;
+  EXPECT_TRUE(code == Code::kTimeout || code == Code::kDisconnected || code == Code::kUnreachable)
+      << to_string(got.error());
+  EXPECT_EQ(got.error().write, WriteOutcome::kNotApplied);
+  EXPECT_LT(took, std::chrono::seconds(60));
+}
+
+TEST(Crash, ClientsKilledInTheMiddleOfRequestsDisturbNobody) {
+  Server server;
+  Client survivor = server.client();
+  ASSERT_TRUE(survivor.put("mine", "0"));
+  const std::uint64_t at_rest = server_stat(survivor, "connections");
+  for (int round = 0; round < 5; ++round) {
+    Process writer({RKV_STORM_WRITER, server.address(), "0", "4", "500"});
+    ASSERT_TRUE(writer.wait_for_output("storming")) << writer.output();
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_TRUE(survivor.put("mine", std::to_string(i)));
+      ASSERT_TRUE(survivor.get("storm-1"));
+    }
+    writer.signal(SIGKILL);
+    writer.wait();
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_TRUE(survivor.put("mine", std::to_string(i)));
+      const auto got = survivor.get("mine");
+      ASSERT_TRUE(got);
+      EXPECT_EQ(got->value, std::to_string(i));
+    }
+  }
+  // Their connections are given back; no time is fixed for it, hence the bounded wait.
+  std::uint64_t left = 0;
+  for (int i = 0; i < 3000 && (left = server_stat(survivor, "connections")) != at_rest; ++i) {
+  }
+  EXPECT_EQ(left, at_rest);
+  EXPECT_EQ(survivor.stats().reconnects, 0U);
+}
+
+}  // namespace
+}  // namespace rkv::testing_support

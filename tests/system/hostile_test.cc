@@ -1,0 +1,171 @@
+// Peers that do not keep to the protocol, on raw connections; a well-behaved client beside them
+// must not notice.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "common/random.h"
+#include "common/wire.h"
+#include "rdma/transport.h"
+#include "tests/system/world.h"
+
+namespace rkv::testing_support {
+namespace {
+
+class Hostile : public ::testing::Test {
+ protected:
+  Hostile() : server_(), neighbour_(server_.client()) {
+    auto transport = rdma::open_verbs({.address = server_.address()});
+    EXPECT_TRUE(transport) << to_string(transport.error());
+    transport_ = std::move(*transport);
+    auto queue = transport_->create_queue({.receive_buffers = 16, .receive_bytes = 4096});
+    EXPECT_TRUE(queue) << to_string(queue.error());
+    queue_ = std::move(*queue);
+    EXPECT_TRUE(neighbour_.put("mine", "untouched"));
+  }
+
+  Result<std::unique_ptr<rdma::Connection>> connect(Bytes private_data) {
+    rejection_ = {};
+    return transport_->connect(*queue_, {}, server_.address(), private_data,
+                               Deadline::after_ms(clock_, 20'000), &rejection_);
+  }
+  std::unique_ptr<rdma::Connection> connect_properly() {
+    std::byte data[kConnectRequestBytes];
+    encode(ConnectRequest{.credits_wanted = 4, .name = "hostile"}, data);
+    auto connection = connect(data);
+    EXPECT_TRUE(connection) << to_string(connection.error());
+    return std::move(*connection);
+  }
+  // Why the server refused, in its own words.
+  std::string refusal() const {
+    const auto reject =
+        decode_connect_reject({rejection_.reason, std::max<std::size_t>(rejection_.length, 0)});
+    return reject ? std::string(reject->text) : "(nothing readable)";
+  }
+
+  // Sends bytes and waits until they are answered or the connection ends.
+  void send(rdma::Connection& connection, Bytes bytes) {
+    const auto region =
+        transport_->allocate(round_up(bytes.size() + 1, 4096), rdma::Access::kLocal);
+    ASSERT_TRUE(region) << to_string(region.error());
+    std::copy(bytes.begin(), bytes.end(), (*region)->bytes().begin());
+    const rdma::Operation operation =
+        rdma::Operation::send((*region)->bytes().first(bytes.size()), (*region)->local_key(), 1);
+    if (!connection.post({&operation, 1})) return;  // ended already
+    bool sent = false;
+    bool answered = false;
+    const Deadline deadline = Deadline::after_ms(clock_, 20'000);
+    while (!(sent && answered) && !deadline.passed()) {
+      rdma::Completion done[16];
+      const std::size_t count = queue_->poll(done);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (done[i].kind == rdma::Completion::Kind::kDisconnected) return;
+        if (done[i].kind == rdma::Completion::Kind::kSend) sent = true;
+        if (done[i].kind == rdma::Completion::Kind::kReceive) {
+          answered = true;
+          queue_->release({&done[i].receive_buffer, 1});
+        }
+      }
+      if (count == 0) queue_->wait(deadline);
+    }
+    EXPECT_TRUE(sent && answered) << "neither answered nor ended";
+  }
+
+  void TearDown() override {
+    const auto got = neighbour_.get("mine");
+    ASSERT_TRUE(got) << to_string(got.error());
+    EXPECT_EQ(got->value, "untouched");
+    EXPECT_TRUE(neighbour_.put("mine", "still writable"));
+    EXPECT_EQ(neighbour_.stats().reconnects, 0U);
+    EXPECT_TRUE(server_.process().running()) << server_.process().output();
+  }
+
+  SteadyClock clock_;
+  Server server_;
+  Client neighbour_;
+  std::unique_ptr<rdma::Transport> transport_;
+  std::unique_ptr<rdma::Queue> queue_;
+  rdma::Rejection rejection_;
+};
+
+TEST_F(Hostile, AStrangersPrivateDataIsRefusedWithASentence) {
+  std::byte junk[kConnectRequestBytes];
+  Random random(1);
+  for (std::byte& b : junk)
+    b = static_cast<std::byte>(random());
+  const auto connection = connect(junk);
+  ASSERT_FALSE(connection);
+  EXPECT_EQ(connection.error().code, Code::kRejected);
+  EXPECT_NE(refusal().find("rkv"), std::string::npos) << refusal();
+  EXPECT_FALSE(connect({}));
+}
+
+TEST_F(Hostile, AnotherVersionIsRefusedWithASentence) {
+  std::byte data[kConnectRequestBytes];
+  encode(ConnectRequest{.name = "from the future"}, data);
+  data[4] = std::byte{77};
+  const auto connection = connect(data);
+  ASSERT_FALSE(connection);
+  EXPECT_EQ(connection.error().code, Code::kRejected);
+  EXPECT_NE(refusal().find("version"), std::string::npos) << refusal();
+}
+
+TEST_F(Hostile, RandomMessagesAreAnsweredOrEndTheConnection) {
+  Random random(2);
+  auto connection = connect_properly();
+  for (int i = 0; i < 200; ++i) {
+    if (!connection->alive()) connection = connect_properly();
+    std::vector<std::byte> bytes(1 + random.below(300));
+    for (std::byte& b : bytes)
+      b = static_cast<std::byte>(random());
+    if (random.below(2) == 0) bytes[0] = static_cast<std::byte>(1 + random.below(6));
+    send(*connection, bytes);
+  }
+}
+
+TEST_F(Hostile, TruncatedAndStretchedRequestsAreRefusedOneByOne) {
+  auto connection = connect_properly();
+  std::vector<std::byte> good(256);
+  good.resize(encode(Request{.opcode = Opcode::kPut,
+                             .sequence = 1,
+                             .key = as_bytes("mine"),
+                             .value = as_bytes("overwritten by a broken request")},
+                     good));
+  for (std::size_t length = 1; length < good.size(); length += 7) {
+    if (!connection->alive()) connection = connect_properly();
+    send(*connection, Bytes(good).first(length));
+  }
+  auto longer = good;
+  longer.resize(good.size() + 50);
+  if (!connection->alive()) connection = connect_properly();
+  send(*connection, longer);
+}
+
+// No client can write the server's memory: the try costs it its own connection, nobody else's.
+TEST_F(Hostile, AtomicsOnTheServersMemoryAreRefusedByTheDevice) {
+  auto connection = connect_properly();
+  const auto accept = decode_connect_accept(connection->private_data());
+  ASSERT_TRUE(accept);
+  const auto region = transport_->allocate(4096, rdma::Access::kLocal);
+  ASSERT_TRUE(region);
+  rdma::Operation cas = rdma::Operation::read((*region)->bytes().first(8), (*region)->local_key(),
+                                              accept->root.address, accept->root.remote_key, 7);
+  cas.kind = rdma::Operation::Kind::kCompareSwap;
+  cas.swap = ~std::uint64_t{0};
+  ASSERT_TRUE(connection->post({&cas, 1}));
+  const Deadline deadline = Deadline::after_ms(clock_, 20'000);
+  bool refused = false;
+  while (!refused && !deadline.passed()) {
+    rdma::Completion done[4];
+    const std::size_t count = queue_->poll(done);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (done[i].kind != rdma::Completion::Kind::kCompareSwap) continue;
+      EXPECT_EQ(done[i].status, rdma::Completion::Status::kRemoteAccess);
+      refused = true;
+    }
+    if (count == 0) queue_->wait(deadline);
+  }
+  EXPECT_TRUE(refused);
+}
+
+}  // namespace
+}  // namespace rkv::testing_support

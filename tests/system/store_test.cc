@@ -1,0 +1,130 @@
+// Several processes at work on one server, every byte compared.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/random.h"
+#include "tests/system/whole_value.h"
+#include "tests/system/world.h"
+
+namespace rkv::testing_support {
+namespace {
+
+// Records of many sizes, binary values included; TSV's escapes are the client's business.
+void write_records(const std::string& path, const std::string& prefix, std::uint64_t seed,
+                   std::size_t count) {
+  Random random(seed);
+  std::ofstream out(path);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::string value(random.below(40) == 0 ? random.below(100'000) : random.below(1500), 'x');
+    for (char& c : value)
+      c = static_cast<char>('a' + random.below(26));
+    out << prefix << i << '\t' << value << '\n';
+  }
+}
+
+TEST(Store, SeveralClientProcessesLoadAndEveryByteIsReadBack) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "64MiB", "--data-dir", scratch.path("data")});
+  std::vector<std::string> files;
+  std::vector<std::unique_ptr<Process>> loaders;
+  for (int i = 0; i < 3; ++i) {
+    files.push_back(scratch.path(fmt::format("records-{}.tsv", i)));
+    write_records(files.back(), fmt::format("client{}-", i), static_cast<std::uint64_t>(i) + 1,
+                  400);
+    loaders.push_back(std::make_unique<Process>(std::vector<std::string>{
+        RKV_KVCLIENT, "--server", server.address(), "load", files.back()}));
+  }
+  for (auto& loader : loaders) {
+    const Ended ended = loader->wait(240);
+    EXPECT_EQ(ended.status, 0) << ended.output;
+  }
+  for (const std::string& file : files) {
+    const Ended ended = kvclient(server.address(), {"--output", "json", "verify", file});
+    ASSERT_EQ(ended.status, 0) << ended.output;
+    const auto result = nlohmann::json::parse(ended.output);
+    EXPECT_EQ(result["records"], 400);
+    EXPECT_EQ(result["mismatches"], 0);
+    EXPECT_EQ(result["missing"], 0);
+    EXPECT_EQ(result["one_sided_gets"], 400);
+  }
+  // Stopped and started again: the same bytes, from disk.
+  EXPECT_EQ(server.stop(), 0) << server.process().output();
+  server.start();
+  for (const std::string& file : files) {
+    const Ended ended = kvclient(server.address(), {"verify", file});
+    EXPECT_EQ(ended.status, 0) << ended.output;
+  }
+}
+
+TEST(Store, AGetCostsTheServerNoProcessorTime) {
+  Server server;
+  Client client = server.client();
+  for (int i = 0; i < 100; ++i)
+    ASSERT_TRUE(client.put(fmt::format("key{}", i), "value"));
+  const std::uint64_t two_sided = server_stat(client, "two_sided_gets");
+  for (int i = 0; i < 5000; ++i)
+    ASSERT_TRUE(client.get(fmt::format("key{}", i % 100)));
+  EXPECT_EQ(server_stat(client, "two_sided_gets"), two_sided);
+  const ClientStats stats = client.stats();
+  EXPECT_EQ(stats.one_sided_gets, 5000U);
+  // The cache is warm after the first round: one READ a GET.
+  EXPECT_LE(stats.rdma_reads, 5000U + 2 * 100U);
+}
+
+TEST(Store, FullMemoryIsAClearAnswerAndLosesNothing) {
+  Server server({"--memory", "16MiB"});
+  Client client = server.client({.cache_bytes = 0});
+  std::uint64_t stored = 0;
+  Error error{};
+  while (stored < 1000) {
+    const auto put = client.put(fmt::format("big-{}", stored), whole_value(stored, 8192), 0,
+                                std::chrono::milliseconds(2000));
+    if (!put) {
+      error = put.error();
+      break;
+    }
+    ++stored;
+  }
+  ASSERT_EQ(error.code, Code::kOutOfMemory) << to_string(error) << " after " << stored;
+  EXPECT_EQ(error.write, WriteOutcome::kNotApplied);
+  EXPECT_GT(stored, 100U);
+  for (std::uint64_t i = 0; i < stored; ++i) {
+    const auto got = client.get(fmt::format("big-{}", i));
+    ASSERT_TRUE(got) << i << ": " << to_string(got.error());
+    EXPECT_EQ(got->value, whole_value(i, 8192)) << i;
+  }
+  EXPECT_EQ(client.get(fmt::format("big-{}", stored)).error().code, Code::kNotFound);
+  for (std::uint64_t i = 0; i < 10; ++i)
+    ASSERT_TRUE(client.remove(fmt::format("big-{}", i)));
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    EXPECT_TRUE(client.put(fmt::format("again-{}", i), whole_value(i, 8192))) << i;
+  }
+}
+
+TEST(Store, MultiGetKeepsTheOrderAndEachKeysOwnStatus) {
+  Server server;
+  Client client = server.client();
+  std::vector<std::string> names;
+  for (int i = 0; i < 300; ++i)
+    names.push_back(fmt::format("n{}", i));
+  for (int i = 0; i < 300; i += 2) {
+    ASSERT_TRUE(client.put(names[static_cast<std::size_t>(i)], fmt::format("v{}", i)));
+  }
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  const auto values = client.multi_get(keys);
+  ASSERT_EQ(values.size(), keys.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i % 2 == 0) {
+      ASSERT_TRUE(values[i]) << to_string(values[i].error());
+      EXPECT_EQ(values[i]->value, fmt::format("v{}", i));
+    } else {
+      EXPECT_EQ(values[i].error().code, Code::kNotFound);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rkv::testing_support

@@ -1,0 +1,82 @@
+#include "tests/system/world.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "common/check.h"
+
+namespace rkv::testing_support {
+
+std::string rdma_address() {
+  const char* address = std::getenv("RKV_RDMA_ADDRESS");
+  EXPECT_NE(address, nullptr) << "no RDMA device: run this by ./run test, or in ./run softroce";
+  return address == nullptr ? "127.0.0.1" : address;
+}
+
+ScratchDirectory::ScratchDirectory() {
+  char name[] = "/tmp/rkv-system-XXXXXX";
+  RKV_CHECK(mkdtemp(name) != nullptr, "cannot make a temporary directory");
+  path_ = name;
+}
+ScratchDirectory::~ScratchDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+namespace {
+// A port of its own for each server of a test program: nothing waits for an old one to be free.
+std::uint16_t next_port() {
+  static std::uint16_t port = 20000;
+  return ++port;
+}
+}  // namespace
+
+Server::Server(std::vector<std::string> arguments)
+    : address_(fmt::format("{}:{}", rdma_address(), next_port())),
+      argv_({RKV_KVSERVER, "--listen", address_}) {
+  argv_.insert(argv_.end(), arguments.begin(), arguments.end());
+  start();
+}
+
+void Server::start() {
+  process_.reset();
+  process_ = std::make_unique<Process>(argv_);
+  EXPECT_TRUE(process_->wait_for_output("kvserver ready", 240)) << process_->output();
+}
+
+void Server::kill() {
+  process_->signal(SIGKILL);
+  EXPECT_EQ(process_->wait().status, -SIGKILL) << process_->output();
+}
+
+int Server::stop() {
+  process_->signal(SIGTERM);
+  return process_->wait().status;
+}
+
+Client Server::client(ClientOptions options) {
+  options.server = address_;
+  if (options.timeout == ClientOptions{}.timeout) options.timeout = std::chrono::seconds(60);
+  options.connect_timeout = std::chrono::seconds(20);
+  std::string refusal;
+  auto client = Client::connect(options, &refusal);
+  RKV_CHECK(client.has_value(),
+            (to_string(client.error()) + " " + refusal + "\n" + process_->output()).c_str());
+  return std::move(*client);
+}
+
+Ended kvclient(const std::string& address, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {RKV_KVCLIENT, "--server", address});
+  return run_program(std::move(arguments), 300);
+}
+
+std::uint64_t server_stat(Client& client, const std::string& name) {
+  const auto text = client.server_stats();
+  EXPECT_TRUE(text) << to_string(text.error());
+  return text ? nlohmann::json::parse(*text).at(name).get<std::uint64_t>() : 0;
+}
+
+}  // namespace rkv::testing_support

@@ -1,0 +1,54 @@
+// A kvserver under test, in a process of its own, and clients of it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rkv/client.h"
+#include "tests/system/process.h"
+
+namespace rkv::testing_support {
+
+// The address of the RDMA device; fails the test when there is none.
+std::string rdma_address();
+
+// A directory that is removed at the end.
+class ScratchDirectory {
+ public:
+  ScratchDirectory();
+  ~ScratchDirectory();
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+  std::string path(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+class Server {
+ public:
+  // Starts `kvserver --listen ADDRESS` with these arguments besides; REQUIREs that it gets ready.
+  explicit Server(std::vector<std::string> arguments = {"--memory", "32MiB"});
+
+  const std::string& address() const { return address_; }
+  Process& process() { return *process_; }
+  void kill();                                // SIGKILL, reaped
+  int stop();                                 // SIGTERM; the exit status
+  void start();                               // again, with the same arguments and address
+  Client client(ClientOptions options = {});  // connected to it
+
+ private:
+  std::string address_;
+  std::vector<std::string> argv_;
+  std::unique_ptr<Process> process_;
+};
+
+// Runs kvclient against an address.
+Ended kvclient(const std::string& address, std::vector<std::string> arguments);
+
+// One number of the server's statistics.
+std::uint64_t server_stat(Client& client, const std::string& name);
+
+}  // namespace rkv::testing_support
