@@ -7,6 +7,12 @@
 namespace rkv::server {
 namespace {
 
+MemoryOptions index_to_fill() {
+  MemoryOptions options = small_memory();
+  if (kSanitized) options.index_segments = 16;
+  return options;
+}
+
 struct Found {
   std::uint64_t one_sided = 0;
   std::uint64_t asked = 0;
@@ -42,7 +48,7 @@ class Fill : public ::testing::Test {
     return found;
   }
 
-  StoreUnderTest t_{small_memory()};
+  StoreUnderTest t_{index_to_fill()};
   std::uint64_t keys_ = 0;
 };
 
