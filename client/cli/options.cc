@@ -31,7 +31,7 @@ constexpr GlobalFlag kGlobalFlags[] = {
     {"hex", 0, false, "KVCLIENT_HEX", "false", "", "keys and values in hexadecimal, in and out"},
     {"timeout", 0, true, "KVCLIENT_TIMEOUT", "5s", "TIME", "longest time for one operation"},
     {"device", 'd', true, "KVCLIENT_DEVICE", "", "NAME", "RDMA device; none: the one that routes"},
-    {"port", 'i', true, "KVCLIENT_PORT", "0", "N", "port of the device; 0: any active one"},
+    {"ib-port", 'i', true, "KVCLIENT_IB_PORT", "0", "N", "port of the device; 0: any active one"},
     {"gid-index", 0, true, "KVCLIENT_GID_INDEX", "-1", "N", "GID to use; -1: let routing choose"},
     {"transport", 0, true, "KVCLIENT_TRANSPORT", "verbs", "verbs", "how to reach the server"},
     {"poll", 0, true, "KVCLIENT_POLL", "adaptive", "adaptive|busy|event", "how to wait"},
@@ -115,7 +115,8 @@ std::string overview(cxxopts::Options& options) {
   text +=
       "\nWithout a verb: an interactive shell; from a pipe, a script of such commands.\n"
       "kvclient VERB --help tells a verb's own options.\n\n";
-  text += options.help({"global"});
+  const std::string flags = options.help({"global"});
+  text += flags.substr(flags.find(" global options:"));
   text +=
       "\nExit status: 0 done, 1 key not found, 2 wrong usage, 3 server not reached, 4 other "
       "failure.\n";
@@ -198,7 +199,7 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
     client.device = text;
     return {};
   }
-  if (name == "port") {
+  if (name == "ib-port") {
     const auto port = parse_number<unsigned>(text, 0, 255);
     client.port = static_cast<std::uint8_t>(port.value_or(0));
     return port ? "" : wants("a number from 0 to 255");
