@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace rkv::rdma {
@@ -45,8 +46,8 @@ class RnrTimer {
  public:
   static constexpr RnrTimer from_code(std::uint8_t code) { return RnrTimer(code & 31U); }
   static constexpr RnrTimer at_least_us(std::uint32_t us) {
-    for (std::uint8_t code = 1; code < kMicroseconds.size(); ++code) {
-      if (kMicroseconds[code] >= us) return RnrTimer(code);
+    for (std::size_t code = 1; code < kMicroseconds.size(); ++code) {
+      if (kMicroseconds[code] >= us) return RnrTimer(static_cast<unsigned>(code));
     }
     return RnrTimer(0);
   }
