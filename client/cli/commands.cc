@@ -209,7 +209,8 @@ ExitCode run_stats(Client& client, const Job& job) {
     print_json(all);
     return kDone;
   }
-  for (const auto& [path, value] : all.flatten().items()) {
+  const Json flat = all.flatten();
+  for (const auto& [path, value] : flat.items()) {
     std::string name = path.substr(1);
     std::ranges::replace(name, '/', '.');
     print_raw(fmt::format("{:40} {}\n", name,

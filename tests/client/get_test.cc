@@ -1,0 +1,521 @@
+// GetMachine against scripted memory: every branch of the one-sided GET.
+#include "client/get.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tests/client/scripted_memory.h"
+
+namespace rkv::client {
+namespace {
+
+using Next = GetMachine::Next;
+using testing::ScriptedMemory;
+
+class GetTest : public ::testing::Test {
+ protected:
+  // Runs a GET to its end. Before READ number n (from 1) the step scripted for n is done.
+  Next get(std::string_view key) {
+    key_ = key;
+    refreshes_ = 0;
+    reads_ = 0;
+    Next next = machine_.start(as_bytes(key_), *memory_);
+    for (;;) {
+      switch (next) {
+        case Next::kRead:
+          do_reads();
+          break;
+        case Next::kRefreshExtents:
+        case Next::kRefreshDirectory:
+          ++refreshes_;
+          if (on_refresh_) on_refresh_();
+          EXPECT_TRUE(server_.load_into(map_));
+          break;
+        case Next::kLargeBuffer:
+          machine_.give_buffer(large_);
+          break;
+        default:
+          EXPECT_EQ(server_.bad_reads, 0);
+          EXPECT_LE(machine_.counts().reads, GetMachine::kMaxReads);
+          EXPECT_EQ(machine_.counts().reads, static_cast<std::uint32_t>(reads_));
+          return next;
+      }
+      next = machine_.step();
+    }
+  }
+  void do_reads() {
+    for (const ReadRequest& read : machine_.reads()) {
+      ++reads_;
+      if (const auto step = before_.find(reads_); step != before_.end()) step->second();
+      if (before_every_) before_every_();
+      server_.read(read.from.address, read.from.remote_key, read.to);
+    }
+  }
+  void before_read(int number, std::function<void()> step) { before_[number] = std::move(step); }
+
+  void expect_value(std::string_view key, std::string_view value, std::uint32_t reads) {
+    ASSERT_EQ(get(key), Next::kFound) << key;
+    EXPECT_EQ(as_text(machine_.value()), value);
+    EXPECT_EQ(machine_.counts().reads, reads);
+  }
+  void expect_missing(std::string_view key, std::uint32_t reads) {
+    ASSERT_EQ(get(key), Next::kMissing) << key;
+    EXPECT_EQ(machine_.counts().reads, reads);
+  }
+  void expect_two_sided(std::string_view key, GetMachine::Reason reason) {
+    ASSERT_EQ(get(key), Next::kTwoSided) << key;
+    EXPECT_EQ(machine_.reason(), reason);
+  }
+  // A live record of another key under our key's fingerprint.
+  Slot foreign_slot(std::string_view key, std::string_view owner) {
+    const Slot slot = server_.store(owner, "the owner's value");
+    return Slot::of(ScriptedMemory::hash(key).fingerprint(), slot.units(), slot.location());
+  }
+
+  ScriptedMemory server_;
+  RemoteMap map_ = server_.load_map();
+  GroupCache cache_{1 << 16};
+  ManualClock clock_;
+  GetMachine machine_{map_, cache_, clock_};
+  std::unique_ptr<GetMemory> memory_ = std::make_unique<GetMemory>();
+  std::vector<std::byte> large_ = std::vector<std::byte>(GetMachine::kLargeBufferBytes);
+  std::string key_;
+  std::map<int, std::function<void()>> before_;
+  std::function<void()> before_every_;
+  std::function<void()> on_refresh_;
+  int reads_ = 0;
+  int refreshes_ = 0;
+};
+
+constexpr const char* kKey = "the key";
+const GroupPlace kHome = ScriptedMemory::home(kKey);
+
+// ------------------------------------------------------------------------- hits, cold and warm
+
+TEST_F(GetTest, ColdHitTakesTwoReadsAndWarmHitOne) {
+  server_.add(kKey, server_.store(kKey, "value"));
+  expect_value(kKey, "value", 2);
+  EXPECT_FALSE(machine_.used_cache());
+  expect_value(kKey, "value", 1);
+  EXPECT_TRUE(machine_.used_cache());
+  EXPECT_EQ(machine_.version(), Version::of(1, 1));
+  EXPECT_EQ(machine_.counts().tears, 0U);
+}
+
+TEST_F(GetTest, EmptyValueIsAValue) {
+  server_.add(kKey, server_.store(kKey, ""));
+  expect_value(kKey, "", 2);
+}
+
+TEST_F(GetTest, GroupReadForOneKeyWarmsItsOthers) {
+  std::string other = "other 0";
+  for (int i = 0; ScriptedMemory::home(other) != kHome; ++i)
+    other = "other " + std::to_string(i);
+  server_.add(kKey, server_.store(kKey, "value"));
+  server_.add(other, server_.store(other, "value of the other"));
+  expect_value(kKey, "value", 2);
+  expect_value(other, "value of the other", 1);
+}
+
+TEST_F(GetTest, RecordLongerThanTheSmallBufferAsksForALargeOne) {
+  const std::string value(100'000, 'v');
+  server_.add(kKey, server_.store(kKey, value));
+  expect_value(kKey, value, 2);
+}
+
+TEST_F(GetTest, LongRecordIsSizedByItsHeader) {
+  const std::string value(kMaxValueBytes, 'l');
+  const Slot slot = server_.store(kKey, value);
+  ASSERT_TRUE(slot.is_long());
+  server_.add(kKey, slot);
+  expect_value(kKey, value, 3);
+  expect_value(kKey, value, 2);
+}
+
+TEST_F(GetTest, LongSlotOfAShortRecordIsNoAnswer) {
+  const Slot slot = server_.store(kKey, "short");
+  server_.add(kKey, Slot::of(slot.fingerprint(), Slot::kLongRecord, slot.location()));
+  expect_two_sided(kKey, GetMachine::Reason::kContention);
+}
+
+TEST_F(GetTest, LongRecordThatClaimsToReachBeyondItsExtentIsNotRead) {
+  const std::string value(kMaxValueBytes, 'l');
+  const auto units = record_units(record_bytes(7, value.size()));
+  server_.next_unit = static_cast<std::uint32_t>(ScriptedMemory::kDataUnits - units);
+  const Slot slot = server_.store(kKey, value);
+  // The same header further back: all of it would end behind the extent.
+  const Slot moved =
+      Slot::of(slot.fingerprint(), Slot::kLongRecord,
+               Location::of(ScriptedMemory::kDataExtent, slot.location().unit() + 100));
+  std::memmove(server_.record_bytes_at(moved).data(), server_.record_bytes_at(slot).data(), 64);
+  server_.add(kKey, moved);
+  expect_two_sided(kKey, GetMachine::Reason::kContention);
+}
+
+// ---------------------------------------------------------------------------------- the cache
+
+TEST_F(GetTest, StaleCacheFallsBackToTheIndex) {
+  const Slot old = server_.store(kKey, "old");
+  server_.add(kKey, old);
+  expect_value(kKey, "old", 2);
+  // Moved by a writer: superseded, then the slot.
+  const Slot now = server_.store(kKey, "new");
+  server_.set_state(old, RecordState::kLive, RecordState::kSuperseded);
+  server_.clear_slots(kHome);
+  server_.add(kKey, now);
+  expect_value(kKey, "new", 3);
+  expect_value(kKey, "new", 1);
+}
+
+TEST_F(GetTest, SupersededThroughTheCacheIsNeverAnAnswer) {
+  const Slot old = server_.store(kKey, "old");
+  server_.add(kKey, old);
+  expect_value(kKey, "old", 2);
+  server_.set_state(old, RecordState::kLive, RecordState::kSuperseded);
+  server_.clear_slots(kHome);
+  expect_missing(kKey, 2);
+  EXPECT_EQ(cache_.find(kHome)->slots[0], 0U) << "the group read anew replaced the stale one";
+}
+
+TEST_F(GetTest, RecycledBlockThroughTheCacheGoesCold) {
+  const Slot old = server_.store(kKey, "old");
+  server_.add(kKey, old);
+  expect_value(kKey, "old", 2);
+  server_.write(old, "someone", "else", RecordState::kLive);
+  server_.clear_slots(kHome);
+  expect_missing(kKey, 2);
+}
+
+TEST_F(GetTest, MissIsNeverConcludedFromTheCache) {
+  expect_missing(kKey, 1);
+  EXPECT_NE(cache_.find(kHome), nullptr);
+  expect_missing(kKey, 1);
+  server_.add(kKey, server_.store(kKey, "born"));
+  expect_value(kKey, "born", 2);
+}
+
+TEST_F(GetTest, CachedNeighbourGivesAWarmHit) {
+  server_.set_flags(kHome, true);
+  server_.add_slot(kHome.neighbour(), server_.store(kKey, "next door"));
+  expect_value(kKey, "next door", 3);
+  expect_value(kKey, "next door", 1);
+  EXPECT_TRUE(machine_.used_cache());
+}
+
+TEST_F(GetTest, PatchedCacheNamesTheNewPlace) {
+  server_.add(kKey, server_.store(kKey, "old"));
+  expect_value(kKey, "old", 2);
+  const Slot now = server_.store(kKey, "new");
+  cache_.patch(kHome, now);
+  expect_value(kKey, "new", 1);
+}
+
+// ------------------------------------------------------------------------- torn and prepared
+
+TEST_F(GetTest, TornGroupIsReadAgain) {
+  server_.add(kKey, server_.store("another", "x"));
+  server_.group(kHome).slots.fill(0);
+  server_.publish(kHome, server_.header(kHome));
+  server_.tear_group(kHome);
+  before_read(2, [&] { server_.publish(kHome, server_.header(kHome)); });
+  server_.group(kHome).slots[29] &= ~(std::uint64_t{0xFFFF} << 48);  // no fingerprint of ours
+  expect_missing(kKey, 2);
+  EXPECT_EQ(machine_.counts().tears, 1U);
+  EXPECT_EQ(machine_.counts().retries, 1U);
+}
+
+TEST_F(GetTest, LiveRecordCountsEvenWhenTheGroupIsTorn) {
+  server_.add(kKey, server_.store(kKey, "value"));
+  server_.tear_group(kHome);
+  expect_value(kKey, "value", 2);
+  EXPECT_EQ(machine_.counts().tears, 1U);
+  EXPECT_EQ(cache_.find(kHome), nullptr) << "a group that did not verify is not cached";
+}
+
+TEST_F(GetTest, SupersededThroughATornGroupIsNoAnswer) {
+  server_.add(kKey, server_.store(kKey, "old", RecordState::kSuperseded));
+  server_.tear_group(kHome);
+  before_read(3, [&] { server_.clear_slots(kHome); });
+  expect_missing(kKey, 3);
+}
+
+TEST_F(GetTest, TornRecordIsReadAgainFromTheGroup) {
+  const Slot slot = server_.store(kKey, "value");
+  server_.add(kKey, slot);
+  server_.tear_record(slot);
+  before_read(4, [&] { server_.tear_record(slot); });  // whole again
+  expect_value(kKey, "value", 4);
+  EXPECT_EQ(machine_.counts().tears, 1U);
+}
+
+TEST_F(GetTest, RecordTornForEverEndsAtTheServerAfterAStatedNumberOfTries) {
+  const Slot slot = server_.store(kKey, "value");
+  server_.add(kKey, slot);
+  server_.tear_record(slot);
+  expect_two_sided(kKey, GetMachine::Reason::kContention);
+  EXPECT_EQ(machine_.counts().retries, GetMachine::kMaxTries - 1);
+  EXPECT_EQ(machine_.counts().reads, 2 * GetMachine::kMaxTries);
+}
+
+TEST_F(GetTest, PreparedIsReadAgain) {
+  const Slot slot = server_.store(kKey, "value", RecordState::kPrepared);
+  server_.add(kKey, slot);
+  before_read(4, [&] { server_.set_state(slot, RecordState::kPrepared, RecordState::kLive); });
+  expect_value(kKey, "value", 4);
+}
+
+TEST_F(GetTest, SupersededAfterItsGroupWasReadIsAnAnswer) {
+  const Slot slot = server_.store(kKey, "current when the group was read");
+  server_.add(kKey, slot);
+  before_read(2, [&] {
+    server_.set_state(slot, RecordState::kLive, RecordState::kSuperseded);
+    server_.clear_slots(kHome);
+  });
+  expect_value(kKey, "current when the group was read", 2);
+  EXPECT_EQ(machine_.state(), RecordState::kSuperseded);
+}
+
+TEST_F(GetTest, SupersededFoundInTheNeighbourIsAnAnswerToo) {
+  const Slot slot = server_.store(kKey, "value");
+  server_.set_flags(kHome, true);
+  server_.add_slot(kHome.neighbour(), slot);
+  before_read(3, [&] { server_.set_state(slot, RecordState::kLive, RecordState::kSuperseded); });
+  expect_value(kKey, "value", 3);
+}
+
+// ------------------------------------------------------------------------------------ misses
+
+TEST_F(GetTest, EmptyHomeIsAMissInOneRead) {
+  expect_missing(kKey, 1);
+}
+
+TEST_F(GetTest, OverflowMissTakesThreeReads) {
+  server_.set_flags(kHome, true);
+  expect_missing(kKey, 3);
+}
+
+TEST_F(GetTest, OverflowMissSeesAKeyThatMovedHomeMeanwhile) {
+  const Slot slot = server_.store(kKey, "value");
+  server_.set_flags(kHome, true);
+  server_.add_slot(kHome.neighbour(), slot);
+  before_read(2, [&] {  // after home was read, before the neighbour is
+    server_.add(kKey, slot);
+    server_.clear_slots(kHome.neighbour());
+  });
+  expect_value(kKey, "value", 5);  // home, neighbour, home again: changed; home, record
+  EXPECT_EQ(machine_.counts().retries, 1U);
+}
+
+TEST_F(GetTest, OverflowMissNotesATornSecondLook) {
+  server_.set_flags(kHome, true);
+  before_read(3, [&] { server_.tear_group(kHome); });
+  before_read(4, [&] {
+    server_.group(kHome).slots.fill(0);
+    server_.publish(kHome, server_.header(kHome));
+  });
+  expect_missing(kKey, 6);
+  EXPECT_EQ(machine_.counts().tears, 1U);
+}
+
+TEST_F(GetTest, NeighbourThatDoesNotVerifyOrCoverIsNoProof) {
+  server_.set_flags(kHome, true);
+  server_.tear_group(kHome.neighbour());
+  expect_two_sided(kKey, GetMachine::Reason::kContention);
+
+  server_.publish(kHome.neighbour(), {.depth = 27, .prefix = 0x7FFFFFF});
+  expect_two_sided(kKey, GetMachine::Reason::kContention);
+}
+
+TEST_F(GetTest, FalseFingerprintIsRecheckedBeforeAMiss) {
+  server_.add(kKey, foreign_slot(kKey, "owner"));
+  expect_missing(kKey, 3);  // home, record of the other, home again
+}
+
+TEST_F(GetTest, FalseFingerprintWithAChangedGroupIsNoMiss) {
+  const Slot slot = server_.store(kKey, "first");
+  server_.add(kKey, slot);
+  before_read(2, [&] {
+    // Between group and record: our key moves, its block goes to another key.
+    server_.write(slot, "other", "key", RecordState::kLive);
+    server_.clear_slots(kHome);
+    server_.add(kKey, server_.store(kKey, "second"));
+  });
+  expect_value(kKey, "second", 5);
+}
+
+TEST_F(GetTest, FalseFingerprintInTheNeighbourRechecksBothGroups) {
+  server_.set_flags(kHome, true);
+  server_.add_slot(kHome.neighbour(), foreign_slot(kKey, "owner"));
+  expect_missing(kKey, 5);  // home, neighbour, record, home and neighbour again
+}
+
+TEST_F(GetTest, FalseFingerprintInANeighbourThatChangedIsNoMiss) {
+  const Slot slot = server_.store(kKey, "first");
+  server_.set_flags(kHome, true);
+  server_.add_slot(kHome.neighbour(), slot);
+  before_read(3, [&] {
+    server_.write(slot, "other", "key", RecordState::kLive);
+    server_.clear_slots(kHome.neighbour());
+    server_.add_slot(kHome.neighbour(), server_.store(kKey, "second"));
+  });
+  expect_value(kKey, "second", 8);
+}
+
+TEST_F(GetTest, RealKeyBehindAFalseFingerprintIsFound) {
+  server_.add(kKey, foreign_slot(kKey, "owner"));
+  server_.add(kKey, server_.store(kKey, "mine"));
+  expect_value(kKey, "mine", 3);
+}
+
+TEST_F(GetTest, RealKeyBehindATornRecordOfAnotherIsFound) {
+  const Slot torn = foreign_slot(kKey, "owner");
+  server_.add(kKey, torn);
+  server_.tear_record(torn);
+  server_.add(kKey, server_.store(kKey, "mine"));
+  expect_value(kKey, "mine", 3);
+}
+
+TEST_F(GetTest, ReadsMoreThanASecondApartAreNotCompared) {
+  server_.set_flags(kHome, true);
+  before_read(3, [&] { clock_.advance(GetMachine::kCompareWindow); });
+  expect_missing(kKey, 6);
+  EXPECT_EQ(machine_.counts().retries, 1U);
+}
+
+TEST_F(GetTest, SpilledMissGoesToTheServer) {
+  server_.set_flags(kHome, false, true);
+  expect_two_sided(kKey, GetMachine::Reason::kSpilled);
+  EXPECT_EQ(machine_.counts().reads, 1U);
+
+  server_.set_flags(kHome, true, true);
+  expect_two_sided(kKey, GetMachine::Reason::kSpilled);
+  EXPECT_EQ(machine_.counts().reads, 2U);
+}
+
+TEST_F(GetTest, SpilledHitIsOneSided) {
+  server_.add(kKey, server_.store(kKey, "value"));
+  server_.set_flags(kHome, false, true);
+  expect_value(kKey, "value", 2);
+}
+
+TEST_F(GetTest, ForwardingGroupGoesToTheServer) {
+  server_.set_flags(kHome, false, false, true);
+  expect_two_sided(kKey, GetMachine::Reason::kMap);
+}
+
+// ----------------------------------------------------------------------- directory and extents
+
+TEST_F(GetTest, StaleDirectoryEntryIsReadAgain) {
+  const std::size_t index = ScriptedMemory::hash(kKey).directory_index(ScriptedMemory::kDepth);
+  const std::uint64_t right = server_.directory[index];
+  server_.directory[index] = server_.directory[index ^ 1];  // leads to a segment not covering
+  map_ = server_.load_map();
+  server_.directory[index] = right;
+  server_.add(kKey, server_.store(kKey, "value"));
+  expect_value(kKey, "value", 5);  // wrong group, line and entry, group, record
+  expect_value(kKey, "value", 1);
+}
+
+TEST_F(GetTest, DirectoryEntryThatIsNoneIsReadAgain) {
+  const std::size_t index = ScriptedMemory::hash(kKey).directory_index(ScriptedMemory::kDepth);
+  const std::uint64_t right = server_.directory[index];
+  server_.directory[index] ^= 1;
+  map_ = server_.load_map();
+  server_.directory[index] = right;
+  expect_missing(kKey, 3);
+}
+
+TEST_F(GetTest, DirectoryThatStaysWrongEndsAtTheServer) {
+  const std::size_t index = ScriptedMemory::hash(kKey).directory_index(ScriptedMemory::kDepth);
+  for (const std::uint64_t wrong :
+       {server_.directory[index] ^ 1,
+        DirectoryEntry{.extent = 0, .segment = 1000, .depth = 2}.encode(server_.epoch),
+        DirectoryEntry{.extent = 0, .segment = 0xFFFFFFFF, .depth = 2}.encode(server_.epoch),
+        DirectoryEntry{.extent = ScriptedMemory::kDataExtent, .segment = 0, .depth = 2}.encode(
+            server_.epoch),
+        DirectoryEntry{.extent = 7, .segment = 0, .depth = 2}.encode(server_.epoch),
+        DirectoryEntry{.extent = 0xFFFF, .segment = 0, .depth = 2}.encode(server_.epoch)}) {
+    server_.directory[index] = wrong;
+    map_ = server_.load_map();
+    expect_two_sided(kKey, GetMachine::Reason::kContention);
+  }
+}
+
+TEST_F(GetTest, DirectoryThatMovedIsLoadedAnew) {
+  const std::size_t index = ScriptedMemory::hash(kKey).directory_index(ScriptedMemory::kDepth);
+  const std::uint64_t right = server_.directory[index];
+  server_.directory[index] ^= 1;
+  map_ = server_.load_map();
+  server_.directory[index] = right;
+  server_.generation = 2;
+  server_.write_root();
+  expect_missing(kKey, 3);
+  EXPECT_EQ(refreshes_, 1);
+}
+
+TEST_F(GetTest, TornDirectoryLineIsReadAgain) {
+  const std::size_t index = ScriptedMemory::hash(kKey).directory_index(ScriptedMemory::kDepth);
+  const std::uint64_t right = server_.directory[index];
+  server_.directory[index] ^= 1;
+  map_ = server_.load_map();
+  server_.directory[index] = right;
+  server_.root[kDirectoryLineOffset / 8] ^= 1;
+  before_read(3, [&] { server_.write_root(); });
+  expect_missing(kKey, 5);
+  EXPECT_EQ(machine_.counts().tears, 1U);
+}
+
+TEST_F(GetTest, UnknownDataExtentAsksForTheTable) {
+  server_.extent_count = 1;
+  server_.write_root();
+  map_ = server_.load_map();
+  server_.add(kKey, server_.store(kKey, "value"));
+  server_.extent_count = 2;
+  server_.write_root();
+  expect_value(kKey, "value", 2);
+  EXPECT_EQ(refreshes_, 1);
+}
+
+TEST_F(GetTest, ExtentThatNeverComesEndsAtTheServer) {
+  server_.add(kKey, Slot::of(ScriptedMemory::hash(kKey).fingerprint(), 4, Location::of(9, 1)));
+  expect_two_sided(kKey, GetMachine::Reason::kContention);
+  EXPECT_LE(refreshes_, static_cast<int>(GetMachine::kMaxRefreshes));
+}
+
+TEST_F(GetTest, SlotsOutOfBoundsAreNeverRead) {
+  const auto fingerprint = ScriptedMemory::hash(kKey).fingerprint();
+  const Slot wrong[] = {
+      Slot::of(fingerprint, 2,
+               Location::of(ScriptedMemory::kDataExtent, ScriptedMemory::kDataUnits - 1)),
+      Slot::of(fingerprint, 1, Location::of(ScriptedMemory::kDataExtent, 0xFFFFFF)),
+      Slot::of(fingerprint, 4, Location::of(ScriptedMemory::kIndexExtent, 0)),
+      Slot::of(fingerprint, 4, Location::of(0xFFF, 0)),
+      Slot::of(fingerprint, 0, Location::of(ScriptedMemory::kDataExtent, 1)),
+      Slot::of(fingerprint, Slot::kLongRecord,
+               Location::of(ScriptedMemory::kDataExtent, ScriptedMemory::kDataUnits - 1))};
+  for (const Slot slot : wrong) {
+    server_.clear_slots(kHome);
+    server_.add(kKey, slot);
+    expect_two_sided(kKey, GetMachine::Reason::kContention);
+    cache_.clear();
+  }
+}
+
+TEST_F(GetTest, NumberOfReadsIsBoundedWhateverIsThere) {
+  // Every slot of both groups has our fingerprint, and nothing ever stays as it was.
+  server_.set_flags(kHome, true);
+  for (int i = 0; i < 30; ++i) {
+    server_.add(kKey, foreign_slot(kKey, "owner " + std::to_string(i)));
+    server_.add_slot(kHome.neighbour(), foreign_slot(kKey, "tenant " + std::to_string(i)));
+  }
+  before_every_ = [&] { server_.change(kHome, [](Group&, GroupHeader&) {}); };
+  expect_two_sided(kKey, GetMachine::Reason::kReads);
+  EXPECT_LE(machine_.counts().reads, GetMachine::kMaxReads);
+}
+
+}  // namespace
+}  // namespace rkv::client
