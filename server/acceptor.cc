@@ -21,8 +21,6 @@ constexpr std::int64_t kAcceptMs = 2000;
 constexpr std::int64_t kTurnMs = 100;
 }  // namespace
 
-Acceptor::Acceptor(Parts parts) : parts_(std::move(parts)) {}
-
 Acceptor::~Acceptor() {
   RKV_CHECK(!thread_.joinable(), "an acceptor is destroyed while it runs");
 }
@@ -34,15 +32,20 @@ void Acceptor::start() {
   });
 }
 
+void Acceptor::admit(Admission admission) {
+  admission_ = std::move(admission);
+  open_.store(true, std::memory_order_release);
+}
+
 void Acceptor::stop() {
   if (!thread_.joinable()) return;
   stopping_.store(true, std::memory_order_release);
-  parts_.listener.wake();
+  listener_.wake();
   thread_.join();
 }
 
 void Acceptor::step(std::int64_t wait_ms) {
-  auto incoming = parts_.listener.next(Deadline::after_ms(parts_.clock, wait_ms));
+  auto incoming = listener_.next(Deadline::after_ms(clock_, wait_ms));
   if (!incoming) {
     log_error("listening failed: {}", to_string(incoming.error()));
     std::this_thread::sleep_for(std::chrono::milliseconds(kTurnMs));  // an error may last
@@ -62,7 +65,7 @@ void Acceptor::answer(rdma::Incoming& incoming) {
     return refuse(incoming, Code::kBusy,
                   fmt::format("the server has {} clients, its limit: try again later, or raise "
                               "--max-clients",
-                              parts_.max_clients));
+                              admission_.max_clients));
   }
   accept(incoming, *request, *worker);
 }
@@ -76,12 +79,12 @@ void Acceptor::refuse(rdma::Incoming& incoming, Code code, std::string_view text
 
 Worker* Acceptor::reserve_place() {
   std::uint32_t clients = 0;
-  for (const Worker* worker : parts_.workers)
+  for (const Worker* worker : admission_.workers)
     clients += worker->clients();
-  if (clients >= parts_.max_clients) return nullptr;
-  for (std::size_t tried = 0; tried < parts_.workers.size(); ++tried) {
-    Worker* const worker = parts_.workers[next_worker_];
-    next_worker_ = (next_worker_ + 1) % parts_.workers.size();
+  if (clients >= admission_.max_clients) return nullptr;
+  for (std::size_t tried = 0; tried < admission_.workers.size(); ++tried) {
+    Worker* const worker = admission_.workers[next_worker_];
+    next_worker_ = (next_worker_ + 1) % admission_.workers.size();
     if (worker->reserve_client()) return worker;
   }
   return nullptr;
@@ -89,11 +92,11 @@ Worker* Acceptor::reserve_place() {
 
 void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker) {
   const std::uint16_t wanted = request.credits_wanted == 0 ? kMaxCredits : request.credits_wanted;
-  const ConnectAccept answer{.epoch = parts_.epoch,
+  const ConnectAccept answer{.epoch = admission_.epoch,
                              .session = random_from_kernel(),
                              .credits = std::min(wanted, kMaxCredits),
                              .max_message_bytes = kMaxMessageBytes,
-                             .root = parts_.root,
+                             .root = admission_.root,
                              .hints = {},
                              .counters = {}};
   std::array<std::byte, kConnectAcceptBytes> bytes{};
@@ -105,7 +108,7 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                    .name = std::string(request.name)};
   auto connection =
       incoming.accept(worker.queue(), worker.connection_options(), Bytes(bytes).first(length),
-                      Deadline::after_ms(parts_.clock, kAcceptMs));
+                      Deadline::after_ms(clock_, kAcceptMs));
   if (!connection) {
     worker.cancel_client();
     log_info("client {} could not be connected: {}", incoming.peer(),

@@ -17,22 +17,22 @@ namespace rkv::server {
 
 class Acceptor {
  public:
-  struct Parts {  // references must outlive the acceptor
-    rdma::Listener& listener;
-    const Clock& clock;
+  // What clients are let in to; references must outlive the acceptor.
+  struct Admission {
     std::vector<Worker*> workers;
     std::uint64_t epoch = 0;
     RemoteWindow root;
     std::uint32_t max_clients = 0;
   };
-  explicit Acceptor(Parts parts);
+  // References must outlive the acceptor.
+  Acceptor(rdma::Listener& listener, const Clock& clock) : listener_(listener), clock_(clock) {}
   ~Acceptor();  // stopped
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
   // Until admit() clients are told that the server is loading.
   void start();
-  void admit() { open_.store(true, std::memory_order_release); }
+  void admit(Admission admission);  // once
   void stop();
 
   // Waits for one request, at most `wait_ms`, and answers it.
@@ -44,9 +44,11 @@ class Acceptor {
   void accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker);
   Worker* reserve_place();
 
-  const Parts parts_;
-  std::size_t next_worker_ = 0;  // round robin
+  rdma::Listener& listener_;
+  const Clock& clock_;
+  Admission admission_;  // written before open_, then never again
   std::atomic<bool> open_{false};
+  std::size_t next_worker_ = 0;  // round robin
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -4,8 +4,8 @@
 #include <toml++/toml.h>
 
 #include <fstream>
-#include <iterator>
 #include <optional>
+#include <sstream>
 
 namespace rkv::server {
 
@@ -22,13 +22,15 @@ std::optional<std::string> as_setting(const toml::node& node) {
 
 ConfigFile read_config_file(const std::string& path) {
   ConfigFile file;
-  std::ifstream stream(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream.good() && !stream.eof()) {
-    file.error = fmt::format("cannot read the configuration file {}: check --config", path);
-    return file;
-  }
   try {
+    std::ifstream stream(path, std::ios::binary);
+    std::ostringstream text_stream;
+    text_stream << stream.rdbuf();
+    if (!stream.is_open() || stream.bad()) {
+      file.error = fmt::format("cannot read the configuration file {}: check --config", path);
+      return file;
+    }
+    const std::string text = text_stream.str();
     const toml::table table = toml::parse(text);
     for (const auto& [key, node] : table) {
       const auto value = as_setting(node);

@@ -42,6 +42,7 @@ Server::~Server() {
 std::optional<Failure> Server::start(const std::function<bool()>& interrupted) {
   if (auto failure = open_data()) return failure;
   if (auto failure = open_network()) return failure;
+  if (auto failure = create_store()) return failure;
   if (auto failure = create_workers()) return failure;
   if (auto failure = load(interrupted)) return failure;
   if (interrupted()) return std::nullopt;
@@ -89,6 +90,16 @@ std::optional<Failure> Server::open_network() {
   transport_ = std::move(*transport);
   log_info("using {}", transport_->describe());
 
+  auto listener = transport_->listen(options_.listen);
+  if (!listener)
+    return environment_failure("cannot use --listen " + options_.listen, listener.error());
+  listener_ = std::move(*listener);
+  acceptor_ = std::make_unique<Acceptor>(*listener_, clock_);
+  acceptor_->start();
+  return std::nullopt;
+}
+
+std::optional<Failure> Server::create_store() {
   const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
                              .epoch = random_from_kernel(),
                              .hash_seed = random_from_kernel()};
@@ -102,11 +113,6 @@ std::optional<Failure> Server::open_network() {
   }
   memory_ = std::move(*memory);
   store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_);
-
-  auto listener = transport_->listen(options_.listen);
-  if (!listener)
-    return environment_failure("cannot use --listen " + options_.listen, listener.error());
-  listener_ = std::move(*listener);
   return std::nullopt;
 }
 
@@ -114,7 +120,6 @@ std::optional<Failure> Server::create_workers() {
   const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
   const WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
                            .poll = options_.poll};
-  std::vector<Worker*> workers;
   for (std::uint32_t i = 0; i < threads; ++i) {
     auto worker = Worker::create({.transport = *transport_,
                                   .store = *store_,
@@ -133,24 +138,12 @@ std::optional<Failure> Server::create_workers() {
                       options_.max_clients),
           worker.error());
     }
-    workers.push_back(worker->get());
     workers_.push_back(std::move(*worker));
   }
   log_info("pinned {} for the store and {} for messages ({} threads, {} clients, {} polling)",
            mebibytes(options_.memory_bytes), mebibytes(worker_pinned_bytes(each.clients) * threads),
            threads, options_.max_clients, to_string(options_.poll));
 
-  const rdma::Region& root = memory_->root();
-  acceptor_ = std::make_unique<Acceptor>(
-      Acceptor::Parts{.listener = *listener_,
-                      .clock = clock_,
-                      .workers = std::move(workers),
-                      .epoch = memory_->epoch(),
-                      .root = {.address = root.address(),
-                               .remote_key = root.remote_key(),
-                               .length = static_cast<std::uint32_t>(root.bytes().size())},
-                      .max_clients = options_.max_clients});
-  acceptor_->start();
   return std::nullopt;
 }
 
@@ -200,9 +193,18 @@ std::optional<Failure> Server::begin_serving() {
     applier_->start();
   }
   tick();
-  for (const auto& worker : workers_)
+  std::vector<Worker*> workers;
+  for (const auto& worker : workers_) {
     worker->start();
-  acceptor_->admit();
+    workers.push_back(worker.get());
+  }
+  const rdma::Region& root = memory_->root();
+  acceptor_->admit({.workers = std::move(workers),
+                    .epoch = memory_->epoch(),
+                    .root = {.address = root.address(),
+                             .remote_key = root.remote_key(),
+                             .length = static_cast<std::uint32_t>(root.bytes().size())},
+                    .max_clients = options_.max_clients});
   ready_ = true;
   log_info("kvserver ready: listening on {}:{} ({}), {} records loaded", host_of(options_.listen),
            listener_->port(), transport_->describe(), loaded_records_);
@@ -219,6 +221,7 @@ void Server::tick() {
 }
 
 std::optional<Failure> Server::stop() {
+  if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
   if (acceptor_) acceptor_->stop();
   for (const auto& worker : workers_)

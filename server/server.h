@@ -6,8 +6,9 @@
 //   if (const auto failure = server.start()) { tell(failure->sentence); return failure->exit_code;
 //   } while (no signal within 100 ms) server.tick(); return server.stop();
 //
-// Order of the start: lock file (first descriptor of all) - database - device - memory - listener
-// (clients are told "loading" from here on) - load - boot counter - applier, workers - admit.
+// Order of the start: lock file (first descriptor of all) - database - device - listener (clients
+// are told "loading" from here on) - memory, workers' buffers - load - boot counter - applier,
+// workers - admit. What can fail quickly comes before what takes long.
 //
 // Thread safety: one owner.
 #pragma once
@@ -62,6 +63,7 @@ class Server {
  private:
   std::optional<Failure> open_data();
   std::optional<Failure> open_network();
+  std::optional<Failure> create_store();
   std::optional<Failure> create_workers();
   std::optional<Failure> load(const std::function<bool()>& interrupted);
   std::optional<Failure> begin_serving();
@@ -78,14 +80,15 @@ class Server {
   std::uint16_t boot_ = 0;
   std::unique_ptr<CommitLog> log_;
   std::unique_ptr<rdma::Transport> transport_;
+  std::unique_ptr<rdma::Listener> listener_;
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Applier> applier_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::unique_ptr<rdma::Listener> listener_;
   std::unique_ptr<Acceptor> acceptor_;
   std::uint64_t loaded_records_ = 0;
   bool ready_ = false;
+  bool stopped_ = false;
 };
 
 }  // namespace rkv::server

@@ -339,6 +339,7 @@ void Worker::answer_flushes() {
                 done ? flush.response : RequestHandler::flush_failed(flush.response.sequence));
   }
   flushes_.resize(kept);
+  if (kept == 0) waiting_.store(false, std::memory_order_relaxed);  // spares a wake-up
 }
 
 void Worker::post_replies() {

@@ -1,0 +1,201 @@
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "tests/server/persistence/support.h"
+
+namespace rkv::server {
+namespace {
+
+using testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+ParsedOptions parse(const std::vector<std::string>& arguments, const Variables& variables = {}) {
+  return parse_options(arguments, [&](const char* name) -> const char* {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  });
+}
+
+TEST(Options, Defaults) {
+  const auto parsed = parse({});
+  EXPECT_FALSE(parsed.done);
+  const Options& options = parsed.options;
+  EXPECT_EQ(options.listen, "0.0.0.0:7471");
+  EXPECT_EQ(options.data_dir, "");
+  EXPECT_EQ(options.memory_bytes, std::uint64_t{1} << 30);
+  EXPECT_GE(options.threads, 1U);
+  EXPECT_EQ(options.poll, rdma::PollMode::kAdaptive);
+  EXPECT_EQ(options.device, "");
+  EXPECT_EQ(options.ib_port, 0);
+  EXPECT_EQ(options.gid_index, -1);
+  EXPECT_EQ(options.max_clients, 64U);
+  EXPECT_EQ(options.sync_interval_ms, 1000U);
+  EXPECT_EQ(options.queue_bytes, std::uint64_t{64} << 20);
+  EXPECT_EQ(options.log_level, LogLevel::kInfo);
+}
+
+TEST(Options, EveryFlagArrives) {
+  const auto parsed = parse({"--listen",    "192.0.2.1:0", "--data-dir=/d",
+                             "--memory",    "512MiB",      "--threads",
+                             "3",           "--poll",      "event",
+                             "-d",          "rxe0",        "-i",
+                             "2",           "-x",          "1",
+                             "--transport", "verbs",       "--max-clients",
+                             "9",           "--queue",     "2MiB",
+                             "--log-level", "debug",       "--sync-interval",
+                             "250ms"});
+  ASSERT_EQ(parsed.error, "");
+  const Options& options = parsed.options;
+  EXPECT_EQ(options.listen, "192.0.2.1:0");
+  EXPECT_EQ(options.data_dir, "/d");
+  EXPECT_EQ(options.memory_bytes, std::uint64_t{512} << 20);
+  EXPECT_EQ(options.threads, 3U);
+  EXPECT_EQ(options.poll, rdma::PollMode::kEvent);
+  EXPECT_EQ(options.device, "rxe0");
+  EXPECT_EQ(options.ib_port, 2);
+  EXPECT_EQ(options.gid_index, 1);
+  EXPECT_EQ(options.max_clients, 9U);
+  EXPECT_EQ(options.queue_bytes, std::uint64_t{2} << 20);
+  EXPECT_EQ(options.log_level, LogLevel::kDebug);
+  EXPECT_EQ(options.sync_interval_ms, 250U);
+}
+
+TEST(Options, HelpAndVersionGoToStdoutAndSucceed) {
+  for (const char* flag : {"--help", "-h"}) {
+    const auto parsed = parse({flag});
+    EXPECT_TRUE(parsed.done);
+    EXPECT_EQ(parsed.exit_code, kExitClean);
+    EXPECT_THAT(parsed.out, HasSubstr("--data-dir"));
+    EXPECT_THAT(parsed.out, HasSubstr("Exit codes"));
+    EXPECT_EQ(parsed.error, "");
+  }
+  EXPECT_EQ(parse({"--version"}).out, "kvserver 0.1.0\n");
+}
+
+struct Bad {
+  std::vector<std::string> arguments;
+  Variables variables;
+  const char* sentence;
+};
+
+TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
+  const std::vector<Bad> cases = {
+      {{"--listen", "7471"},
+       {},
+       "--listen must be HOST:PORT, such as 0.0.0.0:7471 or [::]:7471, not \"7471\""},
+      {{"--listen", "h:70000"},
+       {},
+       "--listen must be HOST:PORT, such as 0.0.0.0:7471 or [::]:7471, not \"h:70000\""},
+      {{"--listen", ":7471"},
+       {},
+       "--listen must be HOST:PORT, such as 0.0.0.0:7471 or [::]:7471, not \":7471\""},
+      {{"--memory", "lots"},
+       {},
+       "--memory must be a size from 16MiB to 1024GiB, such as 512MiB or 2GiB, not \"lots\""},
+      {{"--memory", "1MiB"},
+       {},
+       "--memory must be a size from 16MiB to 1024GiB, such as 512MiB or 2GiB, not \"1MiB\""},
+      {{"--threads", "0"}, {}, "--threads must be a number from 1 to 256, not \"0\""},
+      {{"--threads", "2x"}, {}, "--threads must be a number from 1 to 256, not \"2x\""},
+      {{"--threads", "-1"}, {}, "--threads must be a number from 1 to 256, not \"-1\""},
+      {{"--poll", "often"}, {}, "--poll must be adaptive, busy or event, not \"often\""},
+      {{"--transport", "tcp"}, {}, "--transport must be verbs, not \"tcp\""},
+      {{"-i", "256"}, {}, "--ib-port must be a number from 1 to 255, not \"256\""},
+      {{"-x", "x"}, {}, "--gid-index must be a number from 0 to 255, not \"x\""},
+      {{"--max-clients", "5000"},
+       {},
+       "--max-clients must be a number from 1 to 4096, not \"5000\""},
+      {{"--sync-interval", "1"},
+       {},
+       "--sync-interval must be a duration from 1ms to 60m, such as 500ms or 5s, not \"1\""},
+      {{"--queue", "8GiB"},
+       {},
+       "--queue must be a size from 1MiB to 4GiB, such as 512MiB or 2GiB, not \"8GiB\""},
+      {{"--log-level", "loud"}, {}, "--log-level must be debug, info, warn or error, not \"loud\""},
+      {{},
+       {{"KVSERVER_MEMORY", "x"}},
+       "KVSERVER_MEMORY must be a size from 16MiB to 1024GiB, such as 512MiB or 2GiB, not \"x\""},
+      {{},
+       {{"KVSERVER_MAX_CLIENTS", ""}},
+       "KVSERVER_MAX_CLIENTS must be a number from 1 to 4096, not \"\""},
+      {{"serve"}, {}, "unexpected argument \"serve\": options start with --, see kvserver --help"},
+      {{"--config", "/nowhere.toml"},
+       {},
+       "cannot read the configuration file /nowhere.toml: check --config"},
+  };
+  for (const Bad& bad : cases) {
+    const auto parsed = parse(bad.arguments, bad.variables);
+    EXPECT_TRUE(parsed.done) << bad.sentence;
+    EXPECT_EQ(parsed.exit_code, kExitUsage);
+    EXPECT_EQ(parsed.error, bad.sentence);
+    EXPECT_EQ(parsed.out, "");
+  }
+}
+
+TEST(Options, UnknownAndIncompleteFlagsAreNamed) {
+  for (const auto& [arguments, word] :
+       std::vector<std::pair<std::vector<std::string>, const char*>>{
+           {{"--verbose"}, "verbose"}, {{"--memory"}, "memory"}, {{"-q"}, "q"}}) {
+    const auto parsed = parse(arguments);
+    EXPECT_EQ(parsed.exit_code, kExitUsage);
+    EXPECT_THAT(parsed.error, HasSubstr(word));
+    EXPECT_THAT(parsed.error, HasSubstr("kvserver --help"));
+    EXPECT_THAT(parsed.error, testing::Not(HasSubstr("\n")));
+  }
+}
+
+class OptionsFile : public ::testing::Test {
+ protected:
+  std::string write(const std::string& text) {
+    const std::string path = dir_.file("kvserver.toml");
+    std::ofstream(path, std::ios::trunc) << text;
+    return path;
+  }
+  test::TempDir dir_;
+};
+
+TEST_F(OptionsFile, FlagsBeatTheEnvironmentBeatsTheFile) {
+  const std::string path = write("threads = 2\nmemory = \"32MiB\"\nqueue = \"4MiB\"\n");
+  const auto parsed = parse({"--config", path, "--threads", "4"},
+                            {{"KVSERVER_THREADS", "3"}, {"KVSERVER_MEMORY", "64MiB"}});
+  ASSERT_EQ(parsed.error, "");
+  EXPECT_EQ(parsed.options.threads, 4U);
+  EXPECT_EQ(parsed.options.memory_bytes, std::uint64_t{64} << 20);
+  EXPECT_EQ(parsed.options.queue_bytes, std::uint64_t{4} << 20);
+}
+
+TEST_F(OptionsFile, MayBeNamedInTheEnvironment) {
+  const auto parsed = parse({}, {{"KVSERVER_CONFIG", write("data-dir = \"/d\"\n")}});
+  ASSERT_EQ(parsed.error, "");
+  EXPECT_EQ(parsed.options.data_dir, "/d");
+}
+
+TEST_F(OptionsFile, ErrorsNameTheFileAndTheKey) {
+  for (const auto& [text, sentence] : Variables{
+           {"memroy = 1\n", ": unknown key \"memroy\": kvserver --help lists the options"},
+           {"config = \"x\"\n", ": unknown key \"config\": kvserver --help lists the options"},
+           {"threads = 0\n", ": threads must be a number from 1 to 256, not \"0\""},
+           {"[server]\nthreads = 1\n", ": \"server\" must be a text or a number"},
+           {"threads = [1]\n", ": \"threads\" must be a text or a number"}}) {
+    const std::string path = write(text);
+    const auto parsed = parse({"--config", path});
+    EXPECT_EQ(parsed.exit_code, kExitUsage);
+    EXPECT_EQ(parsed.error, path + sentence);
+  }
+}
+
+TEST_F(OptionsFile, SyntaxErrorsNameTheLine) {
+  const std::string path = write("threads = 1\n\nmemory = = 3\n");
+  const auto parsed = parse({"--config", path});
+  EXPECT_EQ(parsed.exit_code, kExitUsage);
+  EXPECT_THAT(parsed.error, testing::StartsWith(path + ":3: "));
+}
+
+}  // namespace
+}  // namespace rkv::server

@@ -1,0 +1,361 @@
+// The worker's turns, without a thread and without a network.
+#include "server/worker.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/server/persistence/support.h"
+#include "tests/server/program/fake_transport.h"
+
+namespace rkv::server {
+namespace {
+
+using test::FakeConnection;
+using test::patterned;
+
+constexpr std::uint32_t kClients = 3;
+
+class WorkerTest : public ::testing::Test {
+ protected:
+  WorkerTest() {
+    memory_ = rkv::testing::make_plain_memory(
+        {.memory_bytes = kMinMemoryBytes, .epoch = 1, .hash_seed = 2});
+    log_ = std::move(*CommitLog::create(CommitLog::kMinCapacityBytes));
+    store_ = std::make_unique<Store>(*memory_, *log_, clock_, 1);
+    auto worker = Worker::create({.transport = transport_,
+                                  .store = *store_,
+                                  .log = *log_,
+                                  .clock = clock_,
+                                  .boot = 1,
+                                  .stats = [this] { return stats_; },
+                                  .request_sync = [this](std::uint64_t s) { asked_ = s; }},
+                                 {.clients = kClients});
+    worker_ = std::move(*worker);
+    all_buffers_ = queue().free_buffers();
+  }
+  test::FakeQueue& queue() { return *transport_.queue; }
+
+  FakeConnection* connect(std::uint16_t credits = kMaxCredits) {
+    EXPECT_TRUE(worker_->reserve_client());
+    auto connection = std::make_unique<FakeConnection>();
+    FakeConnection* const raw = connection.get();
+    worker_->adopt({.connection = std::move(connection),
+                    .session = ++sessions_,
+                    .credits = credits,
+                    .name = "test"});
+    worker_->poll_once();
+    return raw;
+  }
+  void ask(FakeConnection& from, const Request& request) {
+    std::vector<std::byte> message(kRequestHeaderBytes + request.key.size() + request.value.size());
+    message.resize(encode(request, message));
+    queue().receive(from, message);
+  }
+  void ping(FakeConnection& from, std::uint64_t sequence = 0) {
+    ask(from, {.opcode = Opcode::kPing, .sequence = sequence});
+  }
+  void put(FakeConnection& from, Bytes key, Bytes value) {
+    ask(from, {.opcode = Opcode::kPut, .sequence = 1, .key = key, .value = value});
+  }
+  static Response answer(const FakeConnection& of, std::size_t number) {
+    const auto response = decode_response(of.posted.at(number).bytes);
+    EXPECT_TRUE(response);
+    return response ? *response : Response{};
+  }
+  void turn() {
+    while (worker_->poll_once() != 0) {
+    }
+  }
+  void sync_all() {
+    CommitLog::Entry entry;
+    while (log_->consume(&entry)) {
+    }
+    log_->set_wal_mark(log_->consumed());
+    log_->set_sync_mark(log_->consumed());
+    log_->advance();
+    worker_->marks_changed();
+  }
+
+  SteadyClock clock_;
+  test::FakeTransport transport_;
+  std::unique_ptr<StoreMemory> memory_;
+  std::unique_ptr<CommitLog> log_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Worker> worker_;
+  std::string stats_ = "{}";
+  std::uint64_t asked_ = 0;
+  std::uint64_t sessions_ = 0;
+  std::size_t all_buffers_ = 0;
+};
+
+TEST_F(WorkerTest, TheReceiveQueueHoldsTheCreditsOfAllClients) {
+  EXPECT_GE(queue().options.receive_buffers, kClients * kMaxCredits);
+  EXPECT_EQ(queue().options.receive_bytes, kMaxMessageBytes);
+  EXPECT_GE(worker_pinned_bytes(kClients),
+            std::size_t{queue().options.receive_buffers} * kMaxMessageBytes);
+}
+
+TEST_F(WorkerTest, AnswersABatchWithOnePost) {
+  FakeConnection* const client = connect();
+  for (std::uint64_t i = 0; i < 4; ++i)
+    ping(*client, 100 + i);
+  worker_->poll_once();
+  ASSERT_EQ(client->posted.size(), 4U);
+  EXPECT_EQ(client->posts, 1);
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(answer(*client, i).sequence, 100 + i);
+    EXPECT_TRUE(client->posted[i].inline_data);
+  }
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(WorkerTest, StoresAndFinds) {
+  FakeConnection* const client = connect();
+  const auto value = patterned(1, 5000);
+  put(*client, as_bytes("key"), value);
+  turn();
+  EXPECT_EQ(answer(*client, 0).code, 0);
+  ask(*client, {.opcode = Opcode::kGet, .sequence = 2, .key = as_bytes("key")});
+  turn();
+  EXPECT_FALSE(client->posted[1].inline_data);
+  EXPECT_TRUE(client->posted[1].signaled) << "its buffer comes back by the completion";
+  EXPECT_TRUE(test::equal(answer(*client, 1).value, value));
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kPuts), 1U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kGets), 1U);
+}
+
+TEST_F(WorkerTest, OneClientMayWorkForEver) {
+  FakeConnection* const client = connect();
+  for (std::uint64_t i = 0; i < 10'000; ++i) {
+    ping(*client, i);
+    turn();
+    ASSERT_EQ(client->posted.size(), i + 1) << "stalled";
+    if (i % 3 == 0) queue().complete_sends(*client);
+  }
+}
+
+TEST_F(WorkerTest, MessagesBeforeAdoptionAreKept) {
+  ASSERT_TRUE(worker_->reserve_client());
+  auto connection = std::make_unique<FakeConnection>();
+  FakeConnection* const client = connection.get();
+  ping(*client, 7);
+  turn();
+  EXPECT_TRUE(client->posted.empty());
+  worker_->adopt({.connection = std::move(connection), .session = 1, .credits = 4, .name = ""});
+  turn();
+  ASSERT_EQ(client->posted.size(), 1U);
+  EXPECT_EQ(answer(*client, 0).sequence, 7U);
+}
+
+TEST_F(WorkerTest, AClientThatEndsBeforeAdoptionIsForgotten) {
+  ASSERT_TRUE(worker_->reserve_client());
+  auto connection = std::make_unique<FakeConnection>();
+  ping(*connection, 7);
+  queue().end(*connection);
+  turn();
+  worker_->adopt({.connection = std::move(connection), .session = 1, .credits = 4, .name = ""});
+  turn();
+  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(WorkerTest, MoreThanTheCreditsEndsTheClientAndNoOther) {
+  FakeConnection* const greedy = connect(2);
+  FakeConnection* const other = connect(2);
+  put(*other, as_bytes("k"), as_bytes("v"));
+  for (int i = 0; i < 2; ++i)
+    ask(*greedy, {.opcode = Opcode::kFlush});
+  worker_->poll_once();
+  ASSERT_EQ(greedy->aborts, 0);
+  ping(*greedy);  // a third, while two flushes wait
+  ping(*other);
+  worker_->poll_once();
+  EXPECT_EQ(greedy->aborts, 1);
+  EXPECT_EQ(other->posted.size(), 2U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kDropped), 1U);
+  queue().end(*greedy);
+  turn();
+  EXPECT_EQ(worker_->clients(), 1U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(WorkerTest, AnUnreadableHeaderEndsTheClientAndNoOther) {
+  FakeConnection* const bad = connect();
+  FakeConnection* const other = connect();
+  queue().receive(*bad, patterned(1, 20));
+  ping(*other);
+  worker_->poll_once();
+  EXPECT_EQ(bad->aborts, 1);
+  EXPECT_EQ(other->posted.size(), 1U);
+}
+
+TEST_F(WorkerTest, AFlushIsAnsweredWhenTheMarkHasMoved) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("k"), as_bytes("v"));
+  ask(*client, {.opcode = Opcode::kFlush, .sequence = 9});
+  turn();
+  ASSERT_EQ(client->posted.size(), 1U);
+  EXPECT_EQ(asked_, log_->last_begun());
+  const int wakes = queue().wakes;
+  sync_all();
+  EXPECT_EQ(queue().wakes, wakes + 1);
+  turn();
+  ASSERT_EQ(client->posted.size(), 2U);
+  EXPECT_EQ(answer(*client, 1).sequence, 9U);
+  EXPECT_EQ(answer(*client, 1).code, 0);
+  worker_->marks_changed();
+  EXPECT_EQ(queue().wakes, wakes + 1) << "nobody waits any more";
+}
+
+TEST_F(WorkerTest, AFlushIsAnsweredWithTheErrorWhenTheDiskFails) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("k"), as_bytes("v"));
+  ask(*client, {.opcode = Opcode::kFlush, .sequence = 9});
+  turn();
+  log_->set_failed(true);
+  worker_->marks_changed();
+  turn();
+  ASSERT_EQ(client->posted.size(), 2U);
+  EXPECT_EQ(answer(*client, 1).code, static_cast<std::uint8_t>(Code::kIo));
+}
+
+TEST_F(WorkerTest, LargeRepliesWaitForBuffersInTheirTurn) {
+  FakeConnection* clients[] = {connect(), connect(), connect()};
+  put(*clients[0], as_bytes("key"), patterned(1, kMaxValueBytes));
+  turn();
+  queue().complete_sends(*clients[0]);
+  turn();
+  // Each client takes what it is sent, but its device is slow to say so.
+  std::size_t asked = 0;
+  for (int round = 0; round < 4; ++round) {
+    for (FakeConnection* client : clients) {
+      for (int i = 0; i < 2; ++i, ++asked)
+        ask(*client, {.opcode = Opcode::kGet, .sequence = asked, .key = as_bytes("key")});
+    }
+    turn();
+  }
+  const auto answered = [&] {
+    std::size_t total = 0;
+    for (const FakeConnection* client : clients)
+      total += client->posted.size();
+    return total - 1;  // the put
+  };
+  EXPECT_LT(answered(), asked) << "the pool is smaller than that";
+  EXPECT_EQ(queue().free_buffers(), all_buffers_ - (asked - answered()));
+  ping(*clients[1], 1000);
+  turn();
+  EXPECT_EQ(answer(*clients[1], clients[1]->posted.size() - 1).sequence, 1000U)
+      << "small replies pass";
+  for (FakeConnection* client : clients)
+    queue().complete_sends(*client);
+  turn();
+  EXPECT_EQ(answered(), asked + 1);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+  EXPECT_GT(worker_->counters().get(WorkerCounters::kDeferred), 0U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kGets), asked);
+}
+
+TEST_F(WorkerTest, PutsWaitWhileRepliesPileUpAndRunOnce) {
+  FakeConnection* const client = connect();
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    put(*client, as_bytes("key-" + std::to_string(i)), as_bytes("v"));
+    turn();
+  }
+  EXPECT_EQ(client->posted.size(), 32U) << "what the connection takes";
+  EXPECT_EQ(client->aborts, 1) << "the rest was more than its credits";
+}
+
+TEST_F(WorkerTest, AnEndTakesEverythingOfTheClientWithIt) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("key"), patterned(1, kMaxValueBytes));
+  ask(*client, {.opcode = Opcode::kFlush});
+  ask(*client, {.opcode = Opcode::kGet, .key = as_bytes("key")});
+  worker_->poll_once();
+  ping(*client);
+  queue().end(*client);
+  turn();
+  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+  sync_all();
+  turn();
+  // All large buffers are back: as many can be in flight again as there ever were.
+  FakeConnection* const next = connect();
+  ask(*next, {.opcode = Opcode::kGet, .key = as_bytes("key")});
+  turn();
+  EXPECT_EQ(answer(*next, 0).value.size(), kMaxValueBytes);
+}
+
+TEST_F(WorkerTest, PlacesAreCountedAndComeBack) {
+  for (std::uint32_t i = 0; i < kClients; ++i)
+    EXPECT_TRUE(worker_->reserve_client());
+  EXPECT_FALSE(worker_->reserve_client());
+  worker_->cancel_client();
+  FakeConnection* const client = connect();
+  EXPECT_FALSE(worker_->reserve_client());
+  queue().end(*client);
+  turn();
+  EXPECT_TRUE(worker_->reserve_client());
+}
+
+// Clients that keep to the protocol, at random; at the end every buffer is back.
+TEST_F(WorkerTest, RandomTrafficLosesNoBuffer) {
+  Random random(test::test_seed());
+  const auto large = patterned(1, kMaxValueBytes);
+  struct Client {
+    FakeConnection* connection;
+    std::size_t asked;
+  };
+  std::vector<Client> clients;
+  for (int step = 0; step < 20'000; ++step) {
+    if (clients.size() < kClients && random.below(20) == 0) clients.push_back({connect(), 0});
+    if (clients.empty()) continue;
+    const std::size_t chosen = random.below(clients.size());
+    Client& client = clients[chosen];
+    const std::string key = "k" + std::to_string(random.below(20));
+    const bool has_credit = client.asked - client.connection->posted.size() < kMaxCredits;
+    switch (has_credit ? random.below(8) : 5 + random.below(3)) {
+      case 0:
+        put(*client.connection, as_bytes(key), Bytes(large).first(random.below(300)));
+        ++client.asked;
+        break;
+      case 1:
+        put(*client.connection, as_bytes(key), Bytes(large).first(random.below(large.size())));
+        ++client.asked;
+        break;
+      case 2:
+      case 3:
+        ask(*client.connection, {.opcode = Opcode::kGet, .key = as_bytes(key)});
+        ++client.asked;
+        break;
+      case 4:
+        ask(*client.connection, {.opcode = Opcode::kFlush});
+        ++client.asked;
+        break;
+      case 5:
+        queue().complete_sends(*client.connection);
+        break;
+      case 6:
+        sync_all();
+        break;
+      default:
+        if (random.below(30) != 0) break;
+        queue().end(*client.connection);
+        clients.erase(clients.begin() + static_cast<std::ptrdiff_t>(chosen));
+        turn();
+    }
+    if (random.below(2) == 0) worker_->poll_once();
+  }
+  for (int i = 0; i < 50; ++i) {
+    sync_all();
+    for (const Client& client : clients)
+      queue().complete_sends(*client.connection);
+    turn();
+  }
+  for (const Client& client : clients) {
+    EXPECT_EQ(client.connection->posted.size(), client.asked);
+    EXPECT_EQ(client.connection->aborts, 0);
+  }
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+}  // namespace
+}  // namespace rkv::server
