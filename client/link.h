@@ -89,7 +89,10 @@ class Link {
   std::uint32_t local_key() const { return arena_->local_key(); }
   Result<std::size_t> post(std::span<const rdma::Operation> batch) {
     if (!alive_) return fail(Code::kDisconnected, "the connection to the server is gone");
-    return connection_->post(batch);
+    auto taken = connection_->post(batch);
+    if (!taken) [[unlikely]]
+      alive_ = false;  // K3
+    return taken;
   }
   // Up to kEvents. Notices the end of the connection.
   std::size_t poll(std::span<Event, kEvents> out);

@@ -193,10 +193,11 @@ TEST(RemoteMapFuzz, MutatedBytesNeverLeadOutside) {
         put_line(server, entry, kExtentTableOffset + id * kExtentEntryBytes);
       }
     }
-    // Bits that flipped anywhere: not caught by a checksum they must not matter.
-    for (std::uint64_t flips = random.below(4); flips > 0; --flips) {
-      const std::size_t words = (kExtentTableOffset + 2 * kExtentEntryBytes) / 8;
-      server.root[random.below(words)] ^= std::uint64_t{1} << random.below(64);
+    // Bits that flipped in a line or entry: what a checksum does not catch must not matter.
+    constexpr std::size_t kLines[] = {kIdentityOffset, kDirectoryLineOffset, kExtentTableOffset};
+    for (std::uint64_t flips = random.below(3); flips > 0; --flips) {
+      const std::size_t word = kLines[random.below(3)] / 8 + random.below(8);
+      server.root[word] ^= std::uint64_t{1} << random.below(64);
     }
     for (auto& word : server.directory) {
       if (random.below(2) == 0) word = random();

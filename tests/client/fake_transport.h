@@ -1,0 +1,256 @@
+// A transport for unit tests of the client's error paths: memory copies, and messages answered by
+// a function. Not a device and no model of one: every operation happens at once when it is posted,
+// nothing is ever torn or reordered. What real verbs do is the contract and system tests' business.
+//
+// Time stands still except in Queue::wait, which moves a ManualClock to the deadline when there is
+// nothing to do; so time-outs take no time.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "common/wire.h"
+#include "rdma/transport.h"
+#include "tests/client/scripted_memory.h"
+
+namespace rkv::testing {
+
+class FakeConnection;
+
+// The other side: memory, answers, and how it misbehaves.
+struct FakeServer {
+  std::unique_ptr<ScriptedMemory> memory = std::make_unique<ScriptedMemory>();
+  std::uint16_t credits = 8;
+  // What to answer; nothing = never. The response's sequence and opcode are filled in.
+  std::function<std::optional<Response>(const Request&)> answer = [](const Request&) {
+    return Response{};
+  };
+  std::deque<Error> connect_errors;              // one per attempt, then success
+  std::vector<std::byte> reject;                 // the reason that goes with kRejected
+  std::optional<std::vector<std::byte>> accept;  // instead of a good one
+  bool reads_hang = false;
+  int die_at_read = 0;  // the connection ends instead of the n-th READ from now; 0 = not
+  int die_at_send = 0;  // ... after the n-th message from now has been taken
+  bool answer_garbage = false;
+
+  ManualClock clock;
+  FakeConnection* connection = nullptr;  // the present one
+  int connects = 0;
+  int requests = 0;
+  int unanswered = 0;  // requests held back at the moment
+  int most_unanswered = 0;
+  int reads = 0;
+  int receives_held = 0;         // receive buffers given out and not released
+  std::vector<std::string> log;  // opcode and key of each request
+};
+
+class FakeRegion final : public rdma::Region {
+ public:
+  explicit FakeRegion(std::size_t length) : words_((length + 7) / 8 + 8), length_(length) {}
+  MutableBytes bytes() const override {
+    auto* start = reinterpret_cast<std::byte*>(const_cast<std::uint64_t*>(words_.data()));
+    const std::size_t skip = (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64;
+    return {start + skip, length_};
+  }
+  std::uint32_t local_key() const override { return 77; }
+  std::uint32_t remote_key() const override { return 0; }
+
+ private:
+  std::vector<std::uint64_t> words_;
+  std::size_t length_;
+};
+
+class FakeQueue final : public rdma::Queue {
+ public:
+  explicit FakeQueue(FakeServer& server) : server_(&server) {}
+  void push(const rdma::Completion& completion) {
+    RKV_CHECK(end_ - next_ < ring_.size(), "the fake queue is full");
+    ring_[end_++ % ring_.size()] = completion;
+  }
+  // A ring, so that nothing allocates while the client is watched for that.
+  std::size_t poll(std::span<rdma::Completion> out) override {
+    std::size_t count = 0;
+    while (count < out.size() && next_ != end_)
+      out[count++] = ring_[next_++ % ring_.size()];
+    return count;
+  }
+  void wait(const Deadline& deadline) override {
+    if (next_ != end_) return;
+    const Nanos left = deadline.at() - server_->clock.now();
+    if (left > 0) server_->clock.advance(left);
+  }
+  void wake() override {}
+  void release(std::span<const std::uint32_t> buffers) override {
+    for (const std::uint32_t buffer : buffers) {
+      RKV_CHECK(messages_.erase(buffer) == 1, "released a receive buffer twice");
+      --server_->receives_held;
+    }
+  }
+  void deliver(rdma::Connection* connection, std::vector<std::byte> message) {
+    auto& kept = messages_[++last_buffer_] = std::move(message);
+    ++server_->receives_held;
+    push({.kind = rdma::Completion::Kind::kReceive,
+          .connection = connection,
+          .message = kept,
+          .receive_buffer = last_buffer_});
+  }
+
+ private:
+  FakeServer* server_;
+  std::array<rdma::Completion, 4096> ring_;
+  std::size_t next_ = 0;
+  std::size_t end_ = 0;
+  std::map<std::uint32_t, std::vector<std::byte>> messages_;
+  std::uint32_t last_buffer_ = 0;
+};
+
+class FakeConnection final : public rdma::Connection {
+ public:
+  FakeConnection(FakeServer& server, FakeQueue& queue, std::vector<std::byte> accept)
+      : server_(&server), queue_(&queue), accept_(std::move(accept)) {
+    server.connection = this;
+  }
+  ~FakeConnection() override {
+    if (server_->connection == this) server_->connection = nullptr;
+  }
+
+  Result<std::size_t> post(std::span<const rdma::Operation> batch) override {
+    if (!alive_) return fail(Code::kDisconnected, "dead");
+    for (const rdma::Operation& operation : batch) {
+      if (!alive_) {
+        push(operation, rdma::Completion::Status::kFlushed);
+      } else if (operation.kind == rdma::Operation::Kind::kRead) {
+        read(operation);
+      } else {
+        send(operation);
+      }
+    }
+    if (!alive_) end();
+    return batch.size();
+  }
+  rdma::ConnectionLimits limits() const override {
+    return {.reads_in_flight = 16, .sends_in_flight = 4096, .inline_bytes = 64};
+  }
+  Bytes private_data() const override { return accept_; }
+  const std::string& peer() const override { return peer_; }
+  bool alive() const override { return alive_; }
+  void abort() override {
+    alive_ = false;
+    end();
+  }
+
+ private:
+  using Outcome = rdma::Completion::Status;
+  void push(const rdma::Operation& operation, Outcome status) {
+    const bool is_read = operation.kind == rdma::Operation::Kind::kRead;
+    queue_->push({.kind = is_read ? rdma::Completion::Kind::kRead : rdma::Completion::Kind::kSend,
+                  .status = status,
+                  .connection = this,
+                  .context = operation.context});
+  }
+  void read(const rdma::Operation& operation) {
+    ++server_->reads;
+    if (server_->die_at_read > 0 && --server_->die_at_read == 0) {
+      alive_ = false;
+      return push(operation, Outcome::kFailed);
+    }
+    if (server_->reads_hang) return hanging_.push_back(operation);
+    const bool granted =
+        server_->memory->read(operation.remote_address, operation.remote_key, operation.local);
+    if (!granted) alive_ = false;
+    push(operation, granted ? Outcome::kOk : Outcome::kRemoteAccess);
+  }
+  void send(const rdma::Operation& operation) {
+    std::uint64_t sequence = 0;
+    const auto request = decode_request(operation.local, &sequence);
+    RKV_CHECK(request, "the client sent a request that does not decode");
+    ++server_->requests;
+    server_->log.push_back(std::string(to_string(request->opcode)) + " " +
+                           std::string(as_text(request->key)));
+    server_->most_unanswered = std::max(server_->most_unanswered, ++server_->unanswered);
+    push(operation, Outcome::kOk);
+    if (server_->die_at_send > 0 && --server_->die_at_send == 0) {
+      alive_ = false;
+      return;
+    }
+    auto response = server_->answer(*request);
+    if (!response) return;
+    --server_->unanswered;
+    response->sequence = sequence;
+    response->opcode = request->opcode;
+    std::vector<std::byte> message(kResponseHeaderBytes + response->value.size());
+    encode(*response, message);
+    if (server_->answer_garbage) message[8] ^= std::byte{0x55};
+    queue_->deliver(this, std::move(message));
+  }
+  void end() {
+    if (ended_) return;
+    ended_ = true;
+    for (const auto& operation : hanging_)
+      push(operation, Outcome::kFlushed);
+    server_->unanswered = 0;
+    queue_->push({.kind = rdma::Completion::Kind::kDisconnected, .connection = this});
+  }
+
+  FakeServer* server_;
+  FakeQueue* queue_;
+  std::vector<std::byte> accept_;
+  std::string peer_ = "fake:1";
+  bool alive_ = true;
+  bool ended_ = false;
+  std::vector<rdma::Operation> hanging_;
+};
+
+class FakeTransport final : public rdma::Transport {
+ public:
+  explicit FakeTransport(FakeServer& server) : server_(&server) {}
+  std::string describe() const override { return "fake"; }
+  Result<std::unique_ptr<rdma::Region>> allocate(std::size_t length, rdma::Access) override {
+    return std::make_unique<FakeRegion>(length);
+  }
+  Result<std::unique_ptr<rdma::Queue>> create_queue(const rdma::QueueOptions&) override {
+    return std::make_unique<FakeQueue>(*server_);
+  }
+  Result<std::unique_ptr<rdma::Listener>> listen(const std::string&) override {
+    return fail(Code::kUnsupported, "fake");
+  }
+  Result<std::unique_ptr<rdma::Connection>> connect(rdma::Queue& queue,
+                                                    const rdma::ConnectionOptions&,
+                                                    const std::string&, Bytes private_data,
+                                                    const Deadline&,
+                                                    rdma::Rejection* rejection) override {
+    ++server_->connects;
+    RKV_CHECK(decode_connect_request(private_data), "the client's request must decode");
+    if (!server_->connect_errors.empty()) {
+      const Error error = server_->connect_errors.front();
+      server_->connect_errors.pop_front();
+      rejection->length = std::min(server_->reject.size(), sizeof rejection->reason);
+      std::copy_n(server_->reject.begin(), rejection->length, rejection->reason);
+      return std::unexpected(error);
+    }
+    std::vector<std::byte> accept(196);
+    encode(ConnectAccept{.epoch = server_->memory->epoch,
+                         .session = 1,
+                         .credits = server_->credits,
+                         .max_message_bytes = kMaxMessageBytes,
+                         .root = server_->memory->window(),
+                         .hints = {},
+                         .counters = {}},
+           accept);
+    if (server_->accept) accept = *server_->accept;
+    return std::make_unique<FakeConnection>(*server_, static_cast<FakeQueue&>(queue),
+                                            std::move(accept));
+  }
+
+ private:
+  FakeServer* server_;
+};
+
+}  // namespace rkv::testing
