@@ -130,7 +130,7 @@ class Parser {
       const std::size_t first_line = line_number + 1;
       const char* const start = rest_.data();
       std::string_view value;
-      std::string_view package;
+      std::optional<std::string_view> package;
       std::string problem;
       std::size_t problem_line = first_line;
       while (!rest_.empty()) {
@@ -138,7 +138,7 @@ class Parser {
         ++line_number;
         if (is_blank(line)) break;
         value = {start, static_cast<std::size_t>(line.data() + line.size() - start)};
-        if (const auto name = package_of(line)) package = *name;
+        if (const auto name = package_of(line)) package = name;
         const bool continues = line.front() == ' ' || line.front() == '\t';
         const bool fine = continues ? line.data() != start : is_field(line) || line[0] == '#';
         if (!fine && problem.empty()) {
@@ -147,9 +147,9 @@ class Parser {
         }
       }
       if (value.empty()) continue;  // several blank lines
-      if (problem.empty() && package.data() == nullptr) problem = "the stanza has no Package field";
+      if (problem.empty() && !package) problem = "the stanza has no Package field";
       const bool go_on =
-          problem.empty() ? add(first_line, package, value) : bad(problem_line, problem);
+          problem.empty() ? add(first_line, *package, value) : bad(problem_line, problem);
       if (!go_on) return false;
     }
     return true;

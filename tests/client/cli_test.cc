@@ -1,0 +1,240 @@
+// kvclient's command line: parsing in the process, and the program itself where it must say what is
+// wrong without having connected anywhere.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "client/cli/options.h"
+
+namespace rkv::cli {
+namespace {
+
+const Environment kNone = [](const char*) -> const char* { return nullptr; };
+
+Command command_of(const std::vector<std::string>& arguments, const Environment& env = kNone) {
+  Parsed parsed = parse_arguments(arguments, env);
+  EXPECT_EQ(parsed.kind, Parsed::Kind::kCommand) << parsed.text;
+  return std::move(parsed.command);
+}
+
+// ------------------------------------------------------------------------------------- parsing
+
+TEST(Parse, GlobalsBeforeOrBehindTheVerb) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--server", "h:1", "--output=json", "-d", "mlx5_0", "get", "k"},
+        std::vector<std::string>{"get", "--server=h:1", "k", "--output", "json", "-dmlx5_0"}}) {
+    const Command command = command_of(arguments);
+    EXPECT_EQ(command.verb, Verb::kGet);
+    EXPECT_EQ(command.arguments, std::vector<std::string>{"k"});
+    EXPECT_EQ(command.globals.client.server, "h:1");
+    EXPECT_EQ(command.globals.client.device, "mlx5_0");
+    EXPECT_TRUE(command.globals.json);
+  }
+}
+
+TEST(Parse, ArgumentsAreTakenAsTheyAre) {
+  EXPECT_EQ(command_of({"put", "a,b", ""}).arguments, (std::vector<std::string>{"a,b", ""}));
+  EXPECT_EQ(command_of({"put", "--", "-k", "--hex"}).arguments,
+            (std::vector<std::string>{"-k", "--hex"}));
+  EXPECT_EQ(command_of({"get", "put"}).arguments, std::vector<std::string>{"put"});
+}
+
+TEST(Parse, EnvironmentIsOutrankedByFlags) {
+  const std::map<std::string, std::string> set = {{"KVCLIENT_SERVER", "env:2"},
+                                                  {"KVCLIENT_OUTPUT", "json"},
+                                                  {"KVCLIENT_HEX", "1"},
+                                                  {"KVCLIENT_TIMEOUT", "250ms"}};
+  const Environment env = [&](const char* name) -> const char* {
+    const auto found = set.find(name);
+    return found == set.end() ? nullptr : found->second.c_str();
+  };
+  const Globals globals = command_of({"--output", "text", "ping"}, env).globals;
+  EXPECT_EQ(globals.client.server, "env:2");
+  EXPECT_EQ(globals.client.timeout.count(), 250);
+  EXPECT_TRUE(globals.hex);
+  EXPECT_FALSE(globals.json);
+
+  const Environment bad = [](const char* name) -> const char* {
+    return std::string_view(name) == "KVCLIENT_TIMEOUT" ? "soon" : nullptr;
+  };
+  EXPECT_EQ(parse_arguments({"ping"}, bad).text,
+            "KVCLIENT_TIMEOUT: --timeout wants a time above zero such as 250ms or 5s, not 'soon'");
+}
+
+TEST(Parse, Defaults) {
+  const Command command = command_of({});
+  EXPECT_EQ(command.verb, Verb::kShell);
+  EXPECT_EQ(command.globals.client.server, "127.0.0.1:7471");
+  EXPECT_EQ(command.globals.client.timeout.count(), 5000);
+  EXPECT_EQ(command.globals.client.cache_bytes, std::size_t{64} << 20);
+  EXPECT_EQ(command.globals.client.gid_index, -1);
+}
+
+TEST(Parse, OwnOptions) {
+  const Command load = command_of({"load", "--verify", "--skip-bad", "--format", "tsv", "f"});
+  EXPECT_TRUE(load.verify && load.skip_bad);
+  EXPECT_EQ(load.format, Format::kTsv);
+  EXPECT_TRUE(command_of({"verify", "--sequential", "f"}).sequential);
+  EXPECT_EQ(command_of({"dump", "--keys", "-"}).keys_file, "-");
+  EXPECT_EQ(command_of({"ping", "-c", "12"}).count, 12U);
+  EXPECT_EQ(command_of({"put", "--expire", "2m", "k", "v"}).expire_ms, 120'000U);
+  EXPECT_TRUE(command_of({"put", "-x", "k"}).last_from_stdin);
+}
+
+TEST(Parse, ShellLinesKeepToTheShellsServer) {
+  Globals shell;
+  shell.client.server = "h:1";
+  EXPECT_EQ(parse_shell_line({"get", "k"}, shell).command.globals.client.server, "h:1");
+  EXPECT_TRUE(parse_shell_line({"--hex", "get", "6b"}, shell).command.globals.hex);
+  EXPECT_EQ(parse_shell_line({"get", "--server", "x:2", "k"}, shell).text,
+            "this shell is connected to h:1; leave it to use another server");
+  EXPECT_EQ(parse_shell_line({"--hex"}, shell).text, "a line begins with a verb; try help");
+}
+
+// ----------------------------------------------------------------------------------- the program
+
+struct Ran {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string drain(int fd) {
+  std::string text;
+  std::array<char, 4096> chunk;
+  for (ssize_t got = 0; (got = read(fd, chunk.data(), chunk.size())) > 0;)
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+  close(fd);
+  return text;
+}
+
+// Runs the program with its standard input at end of file. The outputs are small enough for pipes.
+Ran run(std::vector<std::string> arguments, const char* input = "/dev/null") {
+  std::array<int, 2> out;
+  std::array<int, 2> err;
+  if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) return {};
+  arguments.insert(arguments.begin(), KVCLIENT_PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments)
+    argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open(input, O_RDONLY), STDIN_FILENO);
+    dup2(out[1], STDOUT_FILENO);
+    dup2(err[1], STDERR_FILENO);
+    execv(KVCLIENT_PROGRAM, argv.data());
+    _exit(127);
+  }
+  close(out[1]);
+  close(err[1]);
+  Ran ran{.exit_code = -1, .out = drain(out[0]), .err = drain(err[0])};
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status)) ran.exit_code = WEXITSTATUS(status);
+  return ran;
+}
+
+TEST(Program, HelpAndVersionAreNoErrors) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--help"}, std::vector<std::string>{"-h"},
+        std::vector<std::string>{"--version"}, std::vector<std::string>{"load", "--help"}}) {
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.exit_code, 0);
+    EXPECT_FALSE(ran.out.empty());
+    EXPECT_EQ(ran.err, "");
+  }
+  const std::string help = run({"--help"}).out;
+  for (const VerbInfo& info : verbs())
+    EXPECT_NE(help.find(info.name), std::string::npos) << info.name;
+}
+
+struct Mistake {
+  std::vector<std::string> arguments;
+  int exit_code;
+  std::string said;  // part of the sentence
+};
+
+TEST(Program, MistakesAreToldInOneSentence) {
+  const std::string long_key(1025, 'k');
+  const std::string long_value(128 * 1024, 'v');
+  const std::vector<Mistake> mistakes = {
+      {{"got", "k"}, 2, "unknown verb 'got'; the verbs are get put del"},
+      {{"--bogus"}, 2, "bogus"},
+      {{"get", "--bogus", "k"}, 2, "see kvclient get --help"},
+      {{"get"}, 2, "get wants KEY: 0 given"},
+      {{"get", "a", "b"}, 2, "get wants KEY: 2 given"},
+      {{"get", ""}, 2, "the key is empty"},
+      {{"get", long_key}, 2, "the key has 1025 bytes, more than 1024"},
+      {{"mget", "a", ""}, 2, "the key is empty"},
+      {{"put", "k"}, 2, "put wants KEY VALUE: 1 given"},
+      {{"del", ""}, 2, "the key is empty"},
+      {{"--hex", "get", "xyz"}, 2, "'xyz' is not hexadecimal"},
+      {{"--hex", "put", "00", "1"}, 2, "'1' is not hexadecimal"},
+      {{"--server", "nowhere", "ping"}, 2, "--server wants HOST:PORT"},
+      {{"--server", "h:", "ping"}, 2, "--server wants a port from 1 to 65535, not ''"},
+      {{"--server", "h:0", "ping"}, 2, "--server wants a port"},
+      {{"--server", ":7471", "ping"}, 2, "--server wants HOST:PORT"},
+      {{"--server", "::1:7471", "ping"}, 2, "[IPv6]:PORT"},
+      {{"--server"}, 2, "server"},
+      {{"--timeout", "5", "ping"}, 2, "--timeout wants a time above zero"},
+      {{"--timeout", "0s", "ping"}, 2, "--timeout wants a time above zero"},
+      {{"--output", "xml", "ping"}, 2, "--output wants text or json, not 'xml'"},
+      {{"--transport", "tcp", "ping"}, 2, "--transport wants verbs, not 'tcp'"},
+      {{"--gid-index", "x", "ping"}, 2, "--gid-index wants a number"},
+      {{"-i", "300", "ping"}, 2, "--ib-port wants a number from 0 to 255"},
+      {{"--cache", "lots", "ping"}, 2, "--cache wants a size"},
+      {{"--poll", "never", "ping"}, 2, "--poll wants adaptive, busy or event"},
+      {{"ping", "-c", "0"}, 2, "--count wants a number from 1, not '0'"},
+      {{"ping", "extra"}, 2, "ping takes no argument, not 'extra'"},
+      {{"flush", "x"}, 2, "flush takes no argument"},
+      {{"put", "--expire", "never", "k", "v"}, 2, "--expire wants a time"},
+      {{"dump"}, 2, "dump wants --keys FILE"},
+      {{"dump", "--keys", "f", "--format", "deb822"}, 2, "dump writes tsv or jsonl"},
+      {{"load", "--format", "csv", "f"}, 2, "--format wants deb822, tsv or jsonl, not 'csv'"},
+      {{"verify"}, 2, "verify wants FILE: 0 given"},
+      {{"load", "/no/such/file"}, 4, "cannot read /no/such/file: No such file or directory"},
+      {{"load", "/"}, 4, "cannot read /: Is a directory"},
+      {{"verify", "CMakePresets.json"}, 4, "CMakePresets.json:1: this is no JSON object"},
+      {{"dump", "--keys", "/no/such"}, 4, "cannot read /no/such"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    std::string shown;
+    for (const std::string& argument : mistake.arguments)
+      shown += argument.substr(0, 40) + " ";
+    SCOPED_TRACE(shown);
+    const Ran ran = run(mistake.arguments);
+    EXPECT_EQ(ran.exit_code, mistake.exit_code);
+    EXPECT_EQ(ran.out, "");
+    EXPECT_TRUE(ran.err.starts_with("kvclient: ")) << ran.err;
+    EXPECT_NE(ran.err.find(mistake.said), std::string::npos) << ran.err;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  }
+}
+
+TEST(Program, StandardInputIsReadBeforeConnecting) {
+  const Ran empty_key = run({"get", "-x"});
+  EXPECT_EQ(empty_key.exit_code, 2);
+  EXPECT_NE(empty_key.err.find("the key is empty"), std::string::npos);
+  // A file of this repository that is longer than a key.
+  const Ran long_key = run({"get", "-x"}, "CMakeLists.txt");
+  EXPECT_EQ(long_key.exit_code, 2);
+  EXPECT_NE(long_key.err.find("bytes, more than 1024"), std::string::npos);
+}
+
+TEST(Program, UnreachableServerIsExitCode3) {
+  // TEST-NET-1 of RFC 5737: nobody is there, with or without an RDMA device.
+  const Ran ran = run({"--server", "192.0.2.1:9", "--timeout", "200ms", "get", "k"});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_NE(ran.err.find("cannot reach 192.0.2.1:9: "), std::string::npos) << ran.err;
+  EXPECT_EQ(run({"--server", "192.0.2.1:9", "--timeout", "200ms"}).exit_code, 3) << "the shell";
+}
+
+}  // namespace
+}  // namespace rkv::cli
