@@ -64,8 +64,8 @@ class Index {
   struct Edit {
     std::uint32_t slot_number = kSlotsPerGroup;  // none
     Slot slot = {};
-    std::optional<bool> overflow = {};
-    std::optional<bool> spilled = {};
+    std::optional<bool> overflow = std::nullopt;
+    std::optional<bool> spilled = std::nullopt;
   };
   void publish(GroupPlace place, const Edit& edit);
 

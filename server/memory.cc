@@ -11,13 +11,15 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 
+std::unexpected<Error> too_many_extents() {
+  return fail(Code::kInvalidArgument, "more memory than 4096 extents hold (2 TiB)");
+}
+
 Status check_options(const MemoryOptions& options) {
   if (options.memory_bytes < kMinMemoryBytes) {
     return fail(Code::kOutOfMemory, "a store needs at least 16 MiB of memory");
   }
-  if (options.memory_bytes > std::size_t{kMaxExtents - 8} * kMaxExtentBytes) {
-    return fail(Code::kInvalidArgument, "a store has at most 2044 GiB of memory");
-  }
+  if (options.memory_bytes > kMaxExtents * kMaxExtentBytes) return too_many_extents();
   if (options.epoch == 0) return fail(Code::kInvalidArgument, "the epoch must not be 0");
   const std::uint32_t groups = options.groups_per_segment;
   if (!std::has_single_bit(groups) || groups < 2 || groups > 4096) {
@@ -70,6 +72,7 @@ Result<std::unique_ptr<StoreMemory>> StoreMemory::create(const MemoryOptions& op
   // Extents of one size rather than full ones and a rest: no extent is too small to be useful.
   const std::size_t data_extents =
       (data_length + options.max_extent_bytes - 1) / options.max_extent_bytes;
+  if (index_length / index_extent + data_extents > kMaxExtents) return too_many_extents();
   const std::size_t data_extent = data_length / data_extents / kPageBytes * kPageBytes;
 
   RKV_ASSIGN_OR_RETURN(m.root_, source(root_length));
@@ -96,7 +99,6 @@ Status StoreMemory::add_extents(std::size_t total_bytes, std::size_t each_bytes,
     const Extent extent{.id = static_cast<std::uint32_t>(extents_.size()),
                         .base = bytes.data(),
                         .length_bytes = each_bytes};
-    RKV_CHECK(extent.id < kMaxExtents, "too many extents");
     write_line(kExtentTableOffset + extent.id * kExtentEntryBytes,
                ExtentEntry{.address = region->address(),
                            .remote_key = region->remote_key(),

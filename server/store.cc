@@ -64,7 +64,7 @@ class Store::Impl {
   struct Target {
     KeyHash hash;
     GroupPlace home;
-    std::optional<Index::Position> found = {};
+    std::optional<Index::Position> found;
     StripeCounters* counters;
   };
   // Everything that a write needs and could fail to get. Made before the commit sequence is taken;

@@ -18,6 +18,12 @@ TEST(StoreMemory, RefusesWhatItCannotBe) {
   };
   EXPECT_EQ(code([](auto& o) { o.memory_bytes = kMinMemoryBytes - 1; }), Code::kOutOfMemory);
   EXPECT_EQ(code([](auto& o) { o.memory_bytes = std::size_t{1} << 42; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.memory_bytes = std::size_t{1} << 50; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) {
+              o.memory_bytes = std::size_t{8} << 30;
+              o.max_extent_bytes = std::size_t{1} << 20;
+            }),
+            Code::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.epoch = 0; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.groups_per_segment = 1; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.groups_per_segment = 48; }), Code::kInvalidArgument);

@@ -109,6 +109,7 @@ ReadCounts read_storm(Shared& shared) {
 void storm(std::uint64_t writers) {
   Shared shared;
   std::vector<std::thread> threads;
+  threads.reserve(writers + 1);
   for (std::uint64_t i = 0; i < writers; ++i)
     threads.emplace_back([&, i] { write_storm(shared, i, writers); });
   ReadCounts counts;
@@ -137,6 +138,7 @@ TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
   constexpr std::uint64_t kFew = 4;
   std::array<std::array<Version, kFew>, 4> last{};
   std::vector<std::thread> threads;
+  threads.reserve(last.size());
   for (std::size_t t = 0; t < last.size(); ++t) {
     threads.emplace_back([&, t] {
       for (std::uint64_t i = 0; i < (kSanitized ? 1'000U : 5'000U); ++i) {
@@ -174,7 +176,7 @@ TEST(Race, AllocatorGivesNoBlockToTwoThreads) {
       if (const auto block = records.allocate(units)) {
         for (std::uint64_t u = 0; u < units; ++u)
           ASSERT_EQ(owner[block->unit() + u].exchange(me, std::memory_order_relaxed), 0);
-        blocks.push_back({*block, units});
+        blocks.emplace_back(*block, units);
       }
       if (blocks.size() > 500 || random.below(3) == 0) {
         if (blocks.empty()) continue;

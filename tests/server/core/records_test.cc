@@ -71,6 +71,7 @@ TEST_F(Allocator, WaitingIsCutShortWhenMemoryIsExhausted) {
 
 TEST_F(Allocator, TooManyWaitingBlocksGoBackEarly) {
   std::vector<Location> blocks;
+  blocks.reserve(RecordAllocator::kMaxWaiting + 500);
   for (std::uint32_t i = 0; i < RecordAllocator::kMaxWaiting + 500; ++i)
     blocks.push_back(*records_.allocate(1));
   for (const Location block : blocks)
