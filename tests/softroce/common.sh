@@ -1,6 +1,11 @@
 # shellcheck shell=bash
 # Sourced by the front door and by the scripts of this folder.
 
+# The number of a closed stream would be taken by the next file that is opened.
+[[ -e /dev/stdin ]] || exec </dev/null
+[[ -e /dev/stdout ]] || exec >/dev/null
+[[ -e /dev/stderr ]] || exec 2>/dev/null
+
 say() {
   echo "${0##*/}: $*" >&2
 }

@@ -51,13 +51,13 @@ test_inside() {
 
 test_death_by_signal() {
   local status=0
-  vm -- sh -c 'cat; kill -9 $$' </dev/null || status=$?
-  same "killed by a signal: 128 + n" 137 "$status"
+  "$here/../../run" softroce --timeout 120 -- sh -c 'cat; kill -9 $$' <&- || status=$?
+  same "closed stdin; killed by a signal: 128 + n" 137 "$status"
 }
 
 test_time_limit() {
   local status=0
-  "$here/vm.sh" --timeout 1 -- sleep 60 <&- 2>/dev/null || status=$?
+  "$here/vm.sh" --timeout 1 -- sleep 60 </dev/null 2>/dev/null || status=$?
   same "time limit" 124 "$status"
 }
 
