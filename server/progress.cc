@@ -13,7 +13,7 @@ namespace rkv::server {
 namespace {
 constexpr std::uint64_t kLookEvery = 1024;              // records between looks at the clock
 constexpr Nanos kTerminalInterval = 200 * kNanosPerMs;  // pleasant to the eye
-constexpr Nanos kLogInterval = 5 * 1000 * kNanosPerMs;  // a minute fills a dozen lines
+constexpr Nanos kLogInterval = 5000 * kNanosPerMs;      // a minute fills a dozen lines
 }  // namespace
 
 Progress::Progress(const Clock& clock, const char* what, std::uint64_t expected)
