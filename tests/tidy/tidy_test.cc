@@ -146,8 +146,8 @@ TEST_F(Tidy, FunctionsAreShort) {
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
       const std::string& line = file.lines[i];
       const std::size_t indent = line.find_first_not_of(' ');
-      if (indent == std::string::npos || !line.ends_with("{") || line.starts_with("namespace") ||
-          line.find(')') == std::string::npos) {
+      if (indent == std::string::npos || indent > 2 || !line.ends_with("{") ||
+          line.starts_with("namespace") || line.find(')') == std::string::npos) {
         continue;
       }
       const std::string closing = std::string(indent, ' ') + "}";
