@@ -92,12 +92,12 @@ Engine::~Engine() {
 Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
                                                std::shared_ptr<rdma::Transport> transport,
                                                const Clock* clock, std::string* refusal) {
-  static const SteadyClock kSteady;
+  static const SteadyClock steady;
   RKV_RETURN_IF_ERROR(check_options(options));
   RKV_ASSIGN_OR_RETURN(
       Arena arena, Arena::create(*transport, options.reads_in_flight, options.requests_in_flight));
   std::unique_ptr<Engine> engine(new Engine(options, std::move(transport),
-                                            clock != nullptr ? clock : &kSteady, std::move(arena)));
+                                            clock != nullptr ? clock : &steady, std::move(arena)));
   const Status connected = engine->attempt(engine->deadline({}));
   if (refusal != nullptr) *refusal = engine->refusal_;
   if (!connected) return std::unexpected(connected.error());

@@ -1,0 +1,130 @@
+// GetMachine: what it takes to say that a key does not exist.
+#include <gtest/gtest.h>
+
+#include "tests/client/get_fixture.h"
+
+namespace rkv::client {
+namespace {
+
+// ------------------------------------------------------------------------------------ misses
+
+TEST_F(GetTest, EmptyHomeIsAMissInOneRead) {
+  expect_missing(kKey, 1);
+}
+
+TEST_F(GetTest, OverflowMissTakesThreeReads) {
+  server_.set_flags(kHome, true);
+  expect_missing(kKey, 3);
+}
+
+TEST_F(GetTest, OverflowMissSeesAKeyThatMovedHomeMeanwhile) {
+  const Slot slot = server_.store(kKey, "value");
+  server_.set_flags(kHome, true);
+  server_.add_slot(kHome.neighbour(), slot);
+  before_read(2, [&] {  // after home was read, before the neighbour is
+    server_.add(kKey, slot);
+    server_.clear_slots(kHome.neighbour());
+  });
+  expect_value(kKey, "value", 5);  // home, neighbour, home again: changed; home, record
+  EXPECT_EQ(machine_.counts().retries, 1U);
+}
+
+TEST_F(GetTest, OverflowMissNotesATornSecondLook) {
+  server_.set_flags(kHome, true);
+  before_read(3, [&] { server_.tear_group(kHome); });
+  before_read(4, [&] {
+    server_.group(kHome).slots.fill(0);
+    server_.publish(kHome, server_.header(kHome));
+  });
+  expect_missing(kKey, 6);
+  EXPECT_EQ(machine_.counts().tears, 1U);
+}
+
+TEST_F(GetTest, NeighbourThatDoesNotVerifyOrCoverIsNoProof) {
+  server_.set_flags(kHome, true);
+  server_.tear_group(kHome.neighbour());
+  expect_two_sided(kKey, GetMachine::Reason::kContention);
+
+  server_.publish(kHome.neighbour(), {.depth = 27, .prefix = 0x7FFFFFF});
+  expect_two_sided(kKey, GetMachine::Reason::kContention);
+}
+
+TEST_F(GetTest, FalseFingerprintIsRecheckedBeforeAMiss) {
+  server_.add(kKey, foreign_slot(kKey, "owner"));
+  expect_missing(kKey, 3);  // home, record of the other, home again
+}
+
+TEST_F(GetTest, FalseFingerprintWithAChangedGroupIsNoMiss) {
+  const Slot slot = server_.store(kKey, "first");
+  server_.add(kKey, slot);
+  before_read(2, [&] {
+    // Between group and record: our key moves, its block goes to another key.
+    server_.write(slot, "other", "key", RecordState::kLive);
+    server_.clear_slots(kHome);
+    server_.add(kKey, server_.store(kKey, "second"));
+  });
+  expect_value(kKey, "second", 5);
+}
+
+TEST_F(GetTest, FalseFingerprintInTheNeighbourRechecksBothGroups) {
+  server_.set_flags(kHome, true);
+  server_.add_slot(kHome.neighbour(), foreign_slot(kKey, "owner"));
+  expect_missing(kKey, 5);  // home, neighbour, record, home and neighbour again
+}
+
+TEST_F(GetTest, FalseFingerprintInANeighbourThatChangedIsNoMiss) {
+  const Slot slot = server_.store(kKey, "first");
+  server_.set_flags(kHome, true);
+  server_.add_slot(kHome.neighbour(), slot);
+  before_read(3, [&] {
+    server_.write(slot, "other", "key", RecordState::kLive);
+    server_.clear_slots(kHome.neighbour());
+    server_.add_slot(kHome.neighbour(), server_.store(kKey, "second"));
+  });
+  expect_value(kKey, "second", 8);
+}
+
+TEST_F(GetTest, RealKeyBehindAFalseFingerprintIsFound) {
+  server_.add(kKey, foreign_slot(kKey, "owner"));
+  server_.add(kKey, server_.store(kKey, "mine"));
+  expect_value(kKey, "mine", 3);
+}
+
+TEST_F(GetTest, RealKeyBehindATornRecordOfAnotherIsFound) {
+  const Slot torn = foreign_slot(kKey, "owner");
+  server_.add(kKey, torn);
+  server_.tear_record(torn);
+  server_.add(kKey, server_.store(kKey, "mine"));
+  expect_value(kKey, "mine", 3);
+}
+
+TEST_F(GetTest, ReadsMoreThanASecondApartAreNotCompared) {
+  server_.set_flags(kHome, true);
+  before_read(3, [&] { clock_.advance(GetMachine::kCompareWindow); });
+  expect_missing(kKey, 6);
+  EXPECT_EQ(machine_.counts().retries, 1U);
+}
+
+TEST_F(GetTest, SpilledMissGoesToTheServer) {
+  server_.set_flags(kHome, false, true);
+  expect_two_sided(kKey, GetMachine::Reason::kSpilled);
+  EXPECT_EQ(machine_.counts().reads, 1U);
+
+  server_.set_flags(kHome, true, true);
+  expect_two_sided(kKey, GetMachine::Reason::kSpilled);
+  EXPECT_EQ(machine_.counts().reads, 2U);
+}
+
+TEST_F(GetTest, SpilledHitIsOneSided) {
+  server_.add(kKey, server_.store(kKey, "value"));
+  server_.set_flags(kHome, false, true);
+  expect_value(kKey, "value", 2);
+}
+
+TEST_F(GetTest, ForwardingGroupGoesToTheServer) {
+  server_.set_flags(kHome, false, false, true);
+  expect_two_sided(kKey, GetMachine::Reason::kMap);
+}
+
+}  // namespace
+}  // namespace rkv::client
