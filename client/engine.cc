@@ -27,6 +27,7 @@ Nanos nanos(std::chrono::milliseconds ms) {
   return ms.count() * kNanosPerMs;
 }
 
+constexpr Nanos kIdle = 10 * kNanosPerMs;  // a link not looked at for longer may have gone
 constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
 constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
 
@@ -168,11 +169,16 @@ Status Engine::make_usable(const Deadline& deadline) {
 }
 
 void Engine::look_at_link() {
-  std::array<Event, Link::kEvents> events;
   if (!link_.alive()) return;
-  const std::size_t count = link_.poll(events);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (events[i].kind == Event::Kind::kReply) link_.release(events[i].buffer);
+  const Nanos now = clock_->now();
+  if (now - looked_at_ > kIdle) {
+    // The end of a connection that was idle is seen by wait() at the latest; here it returns at
+    // once.
+    link_.wait(Deadline(*clock_, now));
+  }
+  looked_at_ = now;
+  for (const Event& event : link_.poll()) {
+    if (event.kind == Event::Kind::kReply) link_.release(event.buffer);
   }
 }
 

@@ -137,6 +137,7 @@ class Engine {
   Backoff reconnect_backoff_;
   Backoff busy_backoff_;
   Nanos reconnect_at_ = 0;  // not before
+  Nanos looked_at_ = 0;     // by look_at_link()
   bool connected_once_ = false;
   std::string refusal_;
   ClientStats stats_;

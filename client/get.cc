@@ -83,10 +83,15 @@ void GetMachine::collect(const Group& group, Source source) {
   source_ = source;
   candidate_ = 0;
   candidate_count_ = 0;
-  const std::uint64_t wanted = hash_.fingerprint();
-  for (const std::uint64_t word : group.slots) {
-    // An empty slot has fingerprint 0 too.
-    if ((word >> 48) == wanted && word != 0) candidates_[candidate_count_++] = Slot{word};
+  // Only the fingerprints are looked at, 2 bytes of each slot: this loop is a fifth of a warm GET.
+  static_assert(std::endian::native == std::endian::little);
+  const std::uint16_t wanted = hash_.fingerprint();
+  const auto* fingerprint = reinterpret_cast<const std::byte*>(group.slots.data()) + 6;
+  for (std::size_t i = 0; i < kSlotsPerGroup; ++i, fingerprint += sizeof(Slot)) {
+    if (load_le<std::uint16_t>(fingerprint) != wanted) [[likely]]
+      continue;
+    const Slot slot{group.slots[i]};
+    if (!slot.empty()) candidates_[candidate_count_++] = slot;  // empty has fingerprint 0 too
   }
 }
 

@@ -86,12 +86,9 @@ void Link::close() {
     connection_->abort();
     const auto deadline = Deadline::after_ms(*clock_, kDrainMs);
     while (!drained_ && !deadline.passed()) {
-      std::array<Event, kEvents> events;
-      const std::size_t count = poll(events);
-      for (std::size_t i = 0; i < count; ++i) {
-        if (events[i].kind == Event::Kind::kReply) release(events[i].buffer);
-      }
-      if (count == 0 && !drained_) queue_->wait(deadline);
+      const auto events = poll();
+      release_replies(events);
+      if (events.empty() && !drained_) queue_->wait(deadline);
     }
     connection_.reset();            // K1
     if (!drained_) queue_.reset();  // may still hold completions that name the connection
@@ -108,13 +105,20 @@ void Link::break_off(const char* why) {
 
 // ----------------------------------------------------------------------------------- events
 
-std::size_t Link::poll(std::span<Event, kEvents> out) {
+std::span<const Event> Link::poll() {
   const std::size_t arrived = queue_->poll(raw_);
   std::size_t count = 0;
   for (std::size_t i = 0; i < arrived; ++i) {
-    if (to_event(raw_[i], out[count])) ++count;
+    if (to_event(raw_[i], events_[count])) ++count;
   }
-  return count;
+  return std::span(events_).first(count);
+}
+
+// Answers that nobody waits for any more.
+void Link::release_replies(std::span<const Event> events) {
+  for (const Event& event : events) {
+    if (event.kind == Event::Kind::kReply) release(event.buffer);
+  }
 }
 
 bool Link::to_event(const rdma::Completion& completion, Event& event) {
@@ -162,17 +166,13 @@ bool Link::receive(const rdma::Completion& completion, Event& event) {
 
 void Link::sleep_until(Nanos at) {
   const Deadline deadline(*clock_, at);
-  std::array<Event, kEvents> events;
   if (queue_ == nullptr) {
     std::this_thread::sleep_for(std::chrono::milliseconds(deadline.left_ms()));
     return;
   }
   while (!deadline.passed()) {
     queue_->wait(deadline);
-    const std::size_t count = poll(events);  // else an event left there would wake us for ever
-    for (std::size_t i = 0; i < count; ++i) {
-      if (events[i].kind == Event::Kind::kReply) release(events[i].buffer);
-    }
+    release_replies(poll());  // else an event left there would wake us for ever
   }
 }
 
@@ -187,24 +187,23 @@ Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) 
   }
   std::size_t posted = 0;
   std::size_t landed = 0;
-  std::array<Event, kEvents> events;
   for (;;) {
     if (posted < reads.size()) {
       RKV_ASSIGN_OR_RETURN(const std::size_t taken,
                            post(std::span(batch).subspan(posted, reads.size() - posted)));
       posted += taken;
     }
-    const std::size_t count = poll(events);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (events[i].kind == Event::Kind::kRead) {
+    const auto events = poll();
+    for (const Event& event : events) {
+      if (event.kind == Event::Kind::kRead) {
         ++landed;
       } else {
-        release(events[i].buffer);
+        release(event.buffer);
       }
     }
     if (landed == reads.size()) return {};
     if (!alive_) return fail(Code::kDisconnected, kGone);
-    if (count != 0) continue;
+    if (!events.empty()) continue;
     if (deadline.passed()) {
       close();
       return fail(Code::kTimeout, kLate);
@@ -215,7 +214,6 @@ Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) 
 
 // kBusy never comes out of here: waits for a slot and for room in the send queue.
 Status Link::send_when_possible(const Request& request, const Deadline& deadline) {
-  std::array<Event, kEvents> events;
   for (;;) {
     if (!alive_) return fail(Code::kDisconnected, kGone);
     if (const auto operation = requests_.begin(request, 0)) {
@@ -224,11 +222,9 @@ Status Link::send_when_possible(const Request& request, const Deadline& deadline
       requests_.cancel(*operation);
       if (!taken) return std::unexpected(taken.error());
     }
-    const std::size_t count = poll(events);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (events[i].kind == Event::Kind::kReply) release(events[i].buffer);
-    }
-    if (count != 0) continue;
+    const auto events = poll();
+    release_replies(events);
+    if (!events.empty()) continue;
     if (deadline.passed()) return fail(Code::kTimeout, kLate);
     wait(deadline);
   }
@@ -240,19 +236,18 @@ Result<Reply> Link::call(const Request& request, const Deadline& deadline) {
     return fail(Code::kTooLarge, "the server takes no request as long as this one");
   }
   RKV_RETURN_IF_ERROR(send_when_possible(request, deadline));
-  std::array<Event, kEvents> events;
   const auto lost = [](Code code, const char* text) {
     return std::unexpected(
         Error{.code = code, .write = WriteOutcome::kMayHaveHappened, .text = text});
   };
   for (;;) {
-    const std::size_t count = poll(events);
-    for (std::size_t i = 0; i < count; ++i) {
+    const auto events = poll();
+    for (const Event& event : events) {
       // Nothing else is in flight, so that the first reply is ours and the only one.
-      if (events[i].kind == Event::Kind::kReply) return Reply(*this, events[i]);
+      if (event.kind == Event::Kind::kReply) return Reply(*this, event);
     }
     if (!alive_) return lost(Code::kDisconnected, kGone);
-    if (count != 0) continue;
+    if (!events.empty()) continue;
     if (deadline.passed()) {
       close();
       return lost(Code::kTimeout, kLate);

@@ -224,21 +224,20 @@ bool MultiGet::post() {
 }
 
 std::size_t MultiGet::poll() {
-  std::array<Event, Link::kEvents> events;
   if (!engine_.link_.alive()) return 1;
-  const std::size_t count = engine_.link_.poll(events);
-  for (std::size_t i = 0; i < count; ++i) {
+  const auto events = engine_.link_.poll();
+  for (const Event& event : events) {
     --under_way_;
-    if (events[i].kind == Event::Kind::kReply) {
-      on_reply(events[i]);
-      engine_.link_.release(events[i].buffer);
+    if (event.kind == Event::Kind::kReply) {
+      on_reply(event);
+      engine_.link_.release(event.buffer);
       continue;
     }
-    Lane& lane = engine_.lanes_[events[i].context];
+    Lane& lane = engine_.lanes_[event.context];
     if (--lane.pending == 0) advance(lane, lane.machine.step());
   }
-  if (count != 0) engine_.reconnect_backoff_.reset();
-  return count;
+  if (!events.empty()) engine_.reconnect_backoff_.reset();
+  return events.size();
 }
 
 void MultiGet::on_reply(const Event& event) {

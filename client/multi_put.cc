@@ -47,6 +47,7 @@ void MultiPut::run() {
   engine_.batch_slots_.clear();
   engine_.busy_backoff_.reset();
   std::ranges::fill(engine_.put_slots_, Slot{});
+  engine_.look_at_link();
   while (finished_ < items_.size()) {
     if (!engine_.usable() && !whole_link()) return;
     fill();
@@ -143,15 +144,14 @@ void MultiPut::post() {
 
 // How many answers came.
 std::size_t MultiPut::poll() {
-  std::array<Event, Link::kEvents> events;
   if (!engine_.link_.alive()) return 0;
-  const std::size_t count = engine_.link_.poll(events);
-  for (std::size_t i = 0; i < count; ++i) {
-    on_reply(events[i]);  // nothing but requests is in flight
-    engine_.link_.release(events[i].buffer);
+  const auto events = engine_.link_.poll();
+  for (const Event& event : events) {
+    on_reply(event);  // nothing but requests is in flight
+    engine_.link_.release(event.buffer);
   }
-  if (count != 0) engine_.reconnect_backoff_.reset();
-  return count;
+  if (!events.empty()) engine_.reconnect_backoff_.reset();
+  return events.size();
 }
 
 void MultiPut::on_reply(const Event& event) {
