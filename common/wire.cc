@@ -17,6 +17,14 @@ void put_preamble(MutableBytes out, std::size_t length) {
   store_le(out.data() + 6, static_cast<std::uint16_t>(length));
 }
 
+// Reserved bytes are zero, so that they can be given a meaning later (W1).
+Status check_reserved(Bytes bytes, std::size_t from, std::size_t length) {
+  for (const std::byte b : bytes.subspan(from, length)) {
+    if (b != std::byte{0}) return fail(Code::kCorrupt, "reserved bytes of the peer's data are set");
+  }
+  return {};
+}
+
 // Checks the preamble; a later version may be longer, never shorter.
 Status check_preamble(Bytes bytes, std::size_t least) {
   if (bytes.size() < 8 || load_le<std::uint32_t>(bytes.data()) != kWireMagic) {
@@ -61,6 +69,7 @@ std::size_t encode(const ConnectRequest& request, MutableBytes out) {
 
 Result<ConnectRequest> decode_connect_request(Bytes bytes) {
   RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectRequestBytes));
+  RKV_RETURN_IF_ERROR(check_reserved(bytes, 10, 6));
   const std::string_view name = as_text(bytes.subspan(32, kNameBytes));
   return ConnectRequest{.credits_wanted = load_le<std::uint16_t>(bytes.data() + 8),
                         .session_to_resume = load_le<std::uint64_t>(bytes.data() + 16),
@@ -82,6 +91,7 @@ std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
 
 Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
   RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectAcceptBytes));
+  RKV_RETURN_IF_ERROR(check_reserved(bytes, 26, 2));
   const ConnectAccept accept{.epoch = load_le<std::uint64_t>(bytes.data() + 8),
                              .session = load_le<std::uint64_t>(bytes.data() + 16),
                              .credits = load_le<std::uint16_t>(bytes.data() + 24),
@@ -107,6 +117,7 @@ std::size_t encode(const ConnectReject& reject, MutableBytes out) {
 
 Result<ConnectReject> decode_connect_reject(Bytes bytes) {
   RKV_RETURN_IF_ERROR(check_preamble(bytes, kRejectTextOffset));
+  RKV_RETURN_IF_ERROR(check_reserved(bytes, 9, 1));
   const std::size_t text = load_le<std::uint16_t>(bytes.data() + 10);
   if (text > bytes.size() - kRejectTextOffset) {
     return fail(Code::kCorrupt, "the server's refusal has a wrong length");
@@ -180,8 +191,9 @@ Status check_request_sizes(const Request& request, std::size_t key, std::size_t 
   if (has_key && key == 0) return fail(Code::kInvalidArgument, "the key is empty");
   if (key > kMaxKeyBytes) return fail(Code::kTooLarge, "the key is longer than 1024 bytes");
   if (value > kMaxValueBytes) return fail(Code::kTooLarge, "the value is longer than 128 KiB");
-  if ((!has_key && key != 0) || (request.opcode != Opcode::kPut && value != 0)) {
-    return fail(Code::kInvalidArgument, "the operation takes no key or value");
+  const bool is_put = request.opcode == Opcode::kPut;
+  if ((!has_key && key != 0) || (!is_put && (value != 0 || request.expiry_ms != 0))) {
+    return fail(Code::kInvalidArgument, "the operation takes no key, value or expiry");
   }
   return {};
 }
@@ -242,6 +254,11 @@ Result<Response> decode_response(Bytes bytes) {
   if (response.opcode < Opcode::kGet || response.opcode > Opcode::kStats) {
     return fail(Code::kCorrupt, "the server's answer names an unknown operation");
   }
+  if ((response.flags & ~Response::kInNeighbour) != 0) {
+    return fail(Code::kCorrupt, "the server's answer has unknown flags");
+  }
+  RKV_RETURN_IF_ERROR(check_reserved(bytes, 3, 1));
+  RKV_RETURN_IF_ERROR(check_reserved(bytes, 36, 4));
   return response;
 }
 

@@ -70,7 +70,7 @@ enum class Opcode : std::uint8_t {
   kPut = 2,     // key, value          -> version, slot
   kRemove = 3,  // key                 -> version; kNotFound when there was none
   kPing = 4,    // nothing             -> nothing
-  kFlush = 5,   // nothing             -> version: everything up to it is on disk
+  kFlush = 5,   // nothing             -> version: every write up to it is on disk
   kStats = 6,   // nothing             -> value: a JSON object, UTF-8
 };
 const char* to_string(Opcode opcode);

@@ -109,6 +109,36 @@ RC_GTEST_PROP(Response, RoundTrips,
   RC_ASSERT(!decode_response(out));
 }
 
+// W1: what has no meaning yet is refused, so that it can be given one.
+TEST(Reserved, BytesAreRefusedEverywhere) {
+  std::vector<std::byte> request(kConnectRequestBytes);
+  encode(ConnectRequest{.credits_wanted = 1}, request);
+  std::vector<std::byte> accept(kConnectAcceptBytes);
+  encode(ConnectAccept{.epoch = 1,
+                       .session = 1,
+                       .credits = 1,
+                       .max_message_bytes = 4096,
+                       .root = {.address = 8, .remote_key = 1, .length = kRootPageBytes}},
+         accept);
+  std::vector<std::byte> reject(kConnectRejectMaxBytes);
+  encode(ConnectReject{.code = Code::kBusy, .text = "full"}, reject);
+  std::vector<std::byte> response(kResponseHeaderBytes);
+  encode(Response{.opcode = Opcode::kPing}, response);
+  ASSERT_TRUE(decode_connect_request(request) && decode_connect_accept(accept) &&
+              decode_connect_reject(reject) && decode_response(response));
+  const auto with = [](std::vector<std::byte> bytes, std::size_t at) {
+    bytes[at] = std::byte{0x80};
+    return bytes;
+  };
+  for (const std::size_t at : {10U, 15U})
+    EXPECT_FALSE(decode_connect_request(with(request, at)));
+  for (const std::size_t at : {26U, 27U})
+    EXPECT_FALSE(decode_connect_accept(with(accept, at)));
+  EXPECT_FALSE(decode_connect_reject(with(reject, 9)));
+  for (const std::size_t at : {2U, 3U, 36U, 39U})
+    EXPECT_FALSE(decode_response(with(response, at)));
+}
+
 TEST(ConnectData, AcceptRoundTripsThroughPadding) {
   std::vector<std::byte> bytes(196);
   encode(ConnectAccept{.epoch = 1,
