@@ -1,5 +1,9 @@
 #include "server/options.h"
 
+// Flags are parsed by hand instead of by std::regex, about whose insides gcc 12 warns wrongly when
+// it builds with the address sanitizer.
+#define CXXOPTS_NO_REGEX true
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -237,7 +237,8 @@ RC_GTEST_PROP(CommitLogProperty, BehavesLikeAQueue, ()) {
       CommitLog::Entry got;
       std::uint64_t words = 0;
       while (log->consume(&got)) {
-        RC_ASSERT(!queued.empty() && queued.front().finished);
+        // Inner parentheses: RC_ASSERT's operators evaluate both sides.
+        RC_ASSERT((!queued.empty() && queued.front().finished));
         const Expected want = queued.front();
         queued.pop_front();
         RC_ASSERT(got.sequence == want.ticket.sequence);
@@ -246,7 +247,7 @@ RC_GTEST_PROP(CommitLogProperty, BehavesLikeAQueue, ()) {
         RC_ASSERT(equal(got.value, patterned(~want.seed, want.value_length)));
         words += want.ticket.words;
       }
-      RC_ASSERT(queued.empty() || !queued.front().finished);
+      RC_ASSERT((queued.empty() || !queued.front().finished));
       log->advance();
       room_taken -= words;
       RC_ASSERT(log->bytes_queued() == room_taken * 8);
