@@ -196,8 +196,7 @@ class Incoming {
 class Listener {
  public:
   virtual ~Listener() = default;
-  // The next request, or nothing when the deadline passed or wake() was called. Also notices
-  // peers that have left and tells their queues; so call it again and again.
+  // The next request, or nothing when the deadline passed or wake() was called.
   virtual Result<std::unique_ptr<Incoming>> next(const Deadline& deadline) = 0;
   virtual void wake() = 0;                 // any thread
   virtual std::uint16_t port() const = 0;  // the port bound, also when 0 was asked for

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "tests/system/whole_value.h"
 #include "tests/system/world.h"
@@ -12,6 +13,43 @@ namespace {
 
 std::string name_of(std::uint64_t number) {
   return fmt::format("crash-{:06}", number);
+}
+
+// Killed in the middle of a pipelined load by another process: what that process was told is in the
+// memory that died; what survives are whole values, and the loader ends with one sentence.
+TEST(Crash, AServerKilledInTheMiddleOfALoadLosesNoValueInPart) {
+  ScratchDirectory scratch;
+  constexpr std::uint64_t kRecords = 20'000;
+  std::ofstream file(scratch.path("records.tsv"));
+  for (std::uint64_t i = 0; i < kRecords; ++i) {
+    file << name_of(i) << '\t' << std::string(100 + i % 400, static_cast<char>('a' + i % 26))
+         << '\n';
+  }
+  file.close();
+  Server server({"--memory", "32MiB", "--data-dir", scratch.path("data")});
+  Client client = server.client();
+  Process loader({RKV_KVCLIENT, "--server", server.address(), "--timeout", "2s", "load",
+                  scratch.path("records.tsv")});
+  // In the middle: some of it is stored, most of it is not.
+  while (server_stat(client, "records") < 500 && loader.running()) {
+  }
+  ASSERT_TRUE(loader.running()) << "the load was over before the kill";
+  server.kill();
+  const Ended ended = loader.wait();
+  EXPECT_TRUE(ended.status == 3 || ended.status == 4) << ended.status << ended.output;
+  server.start();
+  std::uint64_t survived = 0;
+  for (std::uint64_t i = 0; i < kRecords; ++i) {
+    const auto got = client.get(name_of(i));
+    if (!got) {
+      ASSERT_EQ(got.error().code, Code::kNotFound) << to_string(got.error());
+      break;  // one loader, one order: nothing after a hole but what was in flight with it
+    }
+    EXPECT_EQ(got->value, std::string(100 + i % 400, static_cast<char>('a' + i % 26)));
+    ++survived;
+  }
+  std::printf("%lu of %lu records survived\n", survived, kRecords);
+  EXPECT_LT(survived, kRecords);
 }
 
 // What survives a kill is a prefix of the commit order that holds everything flushed.
@@ -30,8 +68,6 @@ TEST(Crash, AServerKilledDuringALoadKeepsAPrefixWithAllThatWasFlushed) {
       ASSERT_TRUE(client.put(name_of(next), whole_value(next, 20)));
     }
     server.kill();
-    const auto lost = client.put("while-dead", "x", 0, std::chrono::milliseconds(1500));
-    EXPECT_FALSE(lost) << "a dead server answered";
     server.start();
     // The same client finds its way back: new epoch, everything cached forgotten.
     std::uint64_t survived = 0;
@@ -66,7 +102,8 @@ TEST(Crash, OperationsOnADeadServerEndByTheirDeadlineWithATypedError) {
   EXPECT_TRUE(code == Code::kTimeout || code == Code::kDisconnected || code == Code::kUnreachable)
       << to_string(got.error());
   EXPECT_EQ(got.error().write, WriteOutcome::kNotApplied);
-  EXPECT_LT(took, std::chrono::seconds(60));
+  // The deadline, and as much again for a machine that is busy with other things.
+  EXPECT_LT(took, std::chrono::milliseconds(5000));
 }
 
 TEST(Crash, ClientsKilledInTheMiddleOfRequestsDisturbNobody) {
