@@ -66,15 +66,17 @@ VerbsConnection::VerbsConnection(VerbsQueue& queue, QueuePair qp, const Connecti
     : queue_(&queue),
       grant_(options.grant),
       unconnected_(std::move(qp)),
-      self_(this, [](void*) {}),
       number_(unconnected_->number()),
+      handle_(std::make_shared<Handle>()),
       limits_{.reads_in_flight = 1,
               .sends_in_flight = options.sends_in_flight,
               .inline_bytes = unconnected_->inline_bytes()},
       reserved_(options.sends_in_flight + 1),
       // A quarter of the queue at most stays unknown while everything is posted unsignaled.
       signal_every_(std::max(1U, options.sends_in_flight / 4)),
-      ring_(std::bit_ceil(reserved_)) {}
+      ring_(std::bit_ceil(reserved_)) {
+  handle_->number = number_;
+}
 
 QueuePair VerbsConnection::take_queue_pair() {
   QueuePair qp = std::move(*unconnected_);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <vector>
 
 #include "rdma/verbs/queue.h"
@@ -35,8 +36,15 @@ class VerbsConnection final : public Connection {
   // Setting up. take_queue_pair() gives the queue pair to be connected, once.
   QueuePair take_queue_pair();
   ConnectionParameters parameters() const { return {.remote_access = grant_flags(grant_)}; }
+  // What events about this connection may touch, on any thread: it outlives the connection for as
+  // long as somebody looks at it, since an accept that fails destroys the connection while the
+  // queue's thread reads an event about it.
+  struct Handle {
+    std::uint32_t number = 0;             // of the queue pair
+    std::atomic<bool> peer_left = false;  // perhaps before adopt()
+  };
   // For CmId::set_owner: expires with this connection.
-  std::weak_ptr<void> handle() const { return self_; }
+  std::weak_ptr<Handle> handle() const { return handle_; }
   // The link stands: joins the queue.
   void adopt(CmConnection link, std::string peer);
 
@@ -48,9 +56,8 @@ class VerbsConnection final : public Connection {
   void close();
   bool closed() const { return closed_; }  // kDisconnected has been given to the user
   void finish(rdma::Completion& out);
-  // The peer left, perhaps before adopt().
-  void note_peer_left() { peer_left_.store(true, std::memory_order_release); }
-  bool peer_left() const { return peer_left_.load(std::memory_order_acquire); }
+  bool has_handle(const void* handle) const { return handle_.get() == handle; }
+  bool peer_left() const { return handle_->peer_left.load(std::memory_order_acquire); }
 
  private:
   struct InFlight {
@@ -67,8 +74,8 @@ class VerbsConnection final : public Connection {
   std::optional<QueuePair> unconnected_;
   std::optional<CmConnection> link_;
   std::string peer_;
-  std::shared_ptr<void> self_;
   std::uint32_t number_;  // of the queue pair
+  std::shared_ptr<Handle> handle_;
   ConnectionLimits limits_;
   std::uint32_t reserved_;
   std::uint32_t signal_every_;
@@ -80,7 +87,6 @@ class VerbsConnection final : public Connection {
   bool closing_ = false;
   bool closed_ = false;  // kDisconnected has been reported
   std::atomic<bool> alive_ = false;
-  std::atomic<bool> peer_left_ = false;
 };
 
 }  // namespace rkv::rdma::verbs

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "common/check.h"
+#include "common/log.h"
 #include "rdma/verbs/connection.h"
 #include "rkv/rdma/error.h"
 
@@ -77,8 +78,11 @@ Result<std::unique_ptr<Incoming>> VerbsListener::next(const Deadline& deadline) 
       if (request->device().raw() == shared_->device.raw()) {
         return std::unique_ptr<Incoming>(new VerbsIncoming(std::move(*request)));
       }
-      // Our memory is registered with another device.
-      std::ignore = std::move(*request).reject(as_bytes("this server serves another RDMA device"));
+      // Our memory is registered with another device. What may be said to a peer is the user's
+      // business, so it gets no reason.
+      log_warn("a connection request from {} came over another RDMA device and is refused",
+               request->peer_address().to_string());
+      std::ignore = std::move(*request).reject({});
       continue;
     }
     std::array<pollfd, 2> waiting = {pollfd{.fd = listener_.fd(), .events = POLLIN, .revents = 0},

@@ -300,9 +300,11 @@ void VerbsQueue::read_events() {
     }
     const std::shared_ptr<void> owner = (*event)->owner();
     if (owner == nullptr) continue;
-    auto* connection = static_cast<VerbsConnection*>(owner.get());
-    connection->note_peer_left();
-    if (find(connection->number()) == connection) connection->close();
+    auto* handle = static_cast<VerbsConnection::Handle*>(owner.get());
+    handle->peer_left.store(true, std::memory_order_release);
+    // Numbers are reused: the connection of that number now may be another.
+    VerbsConnection* connection = find(handle->number);
+    if (connection != nullptr && connection->has_handle(handle)) connection->close();
   }
 }
 
