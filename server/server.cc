@@ -102,7 +102,7 @@ std::optional<Failure> Server::open_network() {
 std::optional<Failure> Server::create_store() {
   const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
                              .epoch = random_from_kernel(),
-                             .hash_seed = random_from_kernel()};
+                             .hash_seed = engine_ ? engine_->hash_seed() : random_from_kernel()};
   auto memory = StoreMemory::create(layout, [this](std::size_t bytes) {
     return transport_->allocate(bytes, rdma::Access::kRemoteRead);
   });

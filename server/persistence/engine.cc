@@ -15,6 +15,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/random.h"
 
 namespace rkv::server {
 
@@ -24,6 +25,7 @@ constexpr std::uint32_t kFormat = 1;
 constexpr const char* kMetaFamily = "rkv";
 constexpr const char* kFormatKey = "format";
 constexpr const char* kBootKey = "boot";
+constexpr const char* kHashSeedKey = "hash_seed";
 constexpr std::size_t kValueHeaderBytes = 16;  // version 8, expiry 8
 
 rocksdb::Slice slice(Bytes bytes) {
@@ -142,6 +144,7 @@ class Engine::Impl {
   Status open();
   Status close();
   Status read_meta();
+  Status read_hash_seed();
   Status claim_boot();
   Status for_each(const Visitor& visit);
   Status write_batch();
@@ -158,6 +161,7 @@ class Engine::Impl {
   rocksdb::ColumnFamilyHandle* meta_ = nullptr;
   rocksdb::WriteBatch batch_;
   std::uint16_t claimed_boot_ = 0;
+  std::uint64_t hash_seed_ = 0;
   std::string last_error_;
 
  private:
@@ -243,8 +247,30 @@ Status Engine::Impl::initialise() {
   store_le(format.data(), kFormat);
   rocksdb::WriteOptions synced;
   synced.sync = true;
-  return check("write the format version",
-               guarded([&] { return db_->Put(synced, meta_, kFormatKey, slice(format)); }));
+  RKV_RETURN_IF_ERROR(check("write the format version", guarded([&] {
+                              return db_->Put(synced, meta_, kFormatKey, slice(format));
+                            })));
+  return read_hash_seed();
+}
+
+// Drawn once for the life of the data: how full the index' pairs of groups are depends on it, so
+// that what fitted into a memory once fits again.
+Status Engine::Impl::read_hash_seed() {
+  std::string seed;
+  const auto found = guarded([&] { return db_->Get({}, meta_, kHashSeedKey, &seed); });
+  if (!found.IsNotFound()) {
+    RKV_RETURN_IF_ERROR(check("read the hash seed", found));
+    if (seed.size() != 8) return fail(Code::kCorrupt, "the hash seed makes no sense");
+    hash_seed_ = load_le<std::uint64_t>(as_bytes(seed).data());
+    return {};
+  }
+  hash_seed_ = random_from_kernel();
+  std::array<std::byte, 8> bytes{};
+  store_le(bytes.data(), hash_seed_);
+  rocksdb::WriteOptions synced;
+  synced.sync = true;
+  return check("write the hash seed",
+               guarded([&] { return db_->Put(synced, meta_, kHashSeedKey, slice(bytes)); }));
 }
 
 Status Engine::Impl::read_meta() {
@@ -256,6 +282,7 @@ Status Engine::Impl::read_meta() {
     return fail(Code::kVersionMismatch,
                 "the data directory was written by another version of kvserver: use that version");
   }
+  RKV_RETURN_IF_ERROR(read_hash_seed());
   std::string boot;
   const auto counter = guarded([&] { return db_->Get({}, meta_, kBootKey, &boot); });
   if (counter.IsNotFound()) return {};
@@ -345,6 +372,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory) {
 
 std::uint16_t Engine::boot() const {
   return static_cast<std::uint16_t>(impl_->claimed_boot_ + 1);
+}
+std::uint64_t Engine::hash_seed() const {
+  return impl_->hash_seed_;
 }
 Status Engine::claim_boot() {
   return impl_->claim_boot();

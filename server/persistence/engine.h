@@ -14,7 +14,8 @@
 //  E2  No boot number is used twice: claim_boot() is synced before the number appears in a version.
 //  E3  open() changes nothing in a directory that is not ours.
 //
-// Column families: "default" holds the data, "rkv" the format version and the boot counter.
+// Column families: "default" holds the data, "rkv" the format version, the hash seed and
+// the boot counter.
 // Thread safety: none; one thread at a time. All calls may block on the disk. Errors: kIo,
 // kCorrupt, kPermission, kConflict (the directory is another program's, or in use),
 // kVersionMismatch, kOutOfMemory; the full text of RocksDB is logged here.
@@ -40,6 +41,8 @@ class Engine {
 
   // The number of this start of the server: one above the last claimed.
   std::uint16_t boot() const;
+  // Seed of the key hash: random, drawn when the database was made, kept with it.
+  std::uint64_t hash_seed() const;
   Status claim_boot();
 
   // Calls `visit` for every record until it fails; its spans are valid during the call. A record
