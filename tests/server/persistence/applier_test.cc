@@ -208,6 +208,7 @@ TEST_F(ApplierTest, ThreadServesWritersAndFlushes) {
   Applier applier(*log_, *engine_, clock, options_, [] {});
   applier.start();
   std::vector<std::jthread> writers;
+  writers.reserve(2);
   for (int writer = 0; writer < 2; ++writer) {
     writers.emplace_back([&, writer] {
       for (int i = 0; i < 3000; ++i) {

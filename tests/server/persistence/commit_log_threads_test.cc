@@ -56,6 +56,7 @@ TEST_P(CommitLogThreads, EveryEntryArrivesOnceInOrderAndWhole) {
   const auto writers = static_cast<std::uint64_t>(GetParam());
   constexpr std::uint64_t kEach = 4000;  // some 15 MB a writer: the ring wraps again and again
   std::vector<std::jthread> threads;
+  threads.reserve(writers);
   for (std::uint64_t writer = 0; writer < writers; ++writer)
     threads.emplace_back([&log, writer] { write_many(*log, writer, kEach); });
 

@@ -20,7 +20,7 @@ inline std::uint64_t test_seed() {
     const char* const given = std::getenv("RKV_TEST_SEED");
     const std::uint64_t value =
         given != nullptr ? std::strtoull(given, nullptr, 0) : random_from_kernel();
-    std::cout << "repeat with RKV_TEST_SEED=" << value << std::endl;
+    std::cout << "repeat with RKV_TEST_SEED=" << value << "\n" << std::flush;
     return value;
   }();
   return seed;

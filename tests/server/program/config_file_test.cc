@@ -38,7 +38,7 @@ TEST(ConfigFile, AMissingFileIsNamed) {
 TEST(ConfigFile, RandomBytesEndInASentence) {
   Random random(test::test_seed());
   const test::TempDir dir;
-  const std::string letters = "ab=\"'[]{}#\n\r\t .0129-_\\u\0\xFF,";
+  const std::string letters = "ab=\"'[]{}#\n\r\t .0129-_\\u\xFF,";
   for (int i = 0; i < 500; ++i) {
     std::string text;
     for (std::uint64_t n = random.below(60); n > 0; --n)
