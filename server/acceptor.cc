@@ -14,11 +14,18 @@
 namespace rkv::server {
 
 namespace {
-// A client that is there answers within a round trip. One that is not must not hold up the others
-// for long: they are accepted one after the other.
+// Clients are accepted one after the other: none may hold up the others for long.
 constexpr std::int64_t kAcceptMs = 2000;
-// Also how often the listener notices peers that have left.
 constexpr std::int64_t kTurnMs = 100;
+
+// A name goes into log lines: nothing in it may look like one, or move a terminal's cursor.
+std::string printable(std::string_view name) {
+  std::string out(name);
+  for (char& c : out) {
+    if (c < ' ' || c > '~' || c == '"') c = '?';
+  }
+  return out;
+}
 }  // namespace
 
 Acceptor::~Acceptor() {
@@ -60,8 +67,15 @@ void Acceptor::answer(rdma::Incoming& incoming) {
   if (!open_.load(std::memory_order_acquire)) {
     return refuse(incoming, Code::kBusy, "the server is loading its data: try again in a moment");
   }
+  // A client that comes back has given up its old connection. What it sent there and was not begun
+  // must not be carried out after what it will send here.
+  if (!end_old_session(request->session_to_resume)) {
+    return refuse(incoming, Code::kBusy, "the client's last connection is still being ended");
+  }
   Worker* const worker = reserve_place();
   if (worker == nullptr) {
+    for (Worker* each : admission_.workers)
+      each->end_most_silent();
     return refuse(incoming, Code::kBusy,
                   fmt::format("the server has {} clients, its limit: try again later, or raise "
                               "--max-clients",
@@ -75,6 +89,13 @@ void Acceptor::refuse(rdma::Incoming& incoming, Code code, std::string_view text
   std::array<std::byte, kConnectRejectMaxBytes> reason{};
   const std::size_t length = encode(ConnectReject{.code = code, .text = text}, reason);
   incoming.reject(Bytes(reason).first(length));
+}
+
+bool Acceptor::end_old_session(std::uint64_t session) {
+  if (session == 0) return true;
+  const Deadline deadline = Deadline::after_ms(clock_, kAcceptMs);
+  return std::all_of(admission_.workers.begin(), admission_.workers.end(),
+                     [&](Worker* worker) { return worker->end_session(session, deadline); });
 }
 
 Worker* Acceptor::reserve_place() {
@@ -105,7 +126,7 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
   NewClient client{.connection = nullptr,
                    .session = answer.session,
                    .credits = answer.credits,
-                   .name = std::string(request.name)};
+                   .name = printable(request.name)};
   auto connection =
       incoming.accept(worker.queue(), worker.connection_options(), Bytes(bytes).first(length),
                       Deadline::after_ms(clock_, kAcceptMs));

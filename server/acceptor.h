@@ -42,6 +42,7 @@ class Acceptor {
   void answer(rdma::Incoming& incoming);
   void refuse(rdma::Incoming& incoming, Code code, std::string_view text);
   void accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker);
+  bool end_old_session(std::uint64_t session);
   Worker* reserve_place();
 
   rdma::Listener& listener_;

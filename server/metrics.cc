@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "server/options.h"
@@ -52,7 +53,9 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
       {"data_bytes", facts.store.data_bytes},
       {"data_bytes_used", facts.store.data_bytes_used},
       {"index_slots", facts.store.index_slots},
-      {"index_slots_used", facts.store.records - facts.store.stashed_records},
+      // The two are not counted at one instant.
+      {"index_slots_used",
+       facts.store.records - std::min(facts.store.records, facts.store.stashed_records)},
       {"persistent", facts.persistent},
       {"disk_failed", facts.disk_failed},
       {"queue_bytes", facts.queue_bytes},

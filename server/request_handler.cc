@@ -89,7 +89,11 @@ RequestHandler::Answer RequestHandler::get(const Request& request) {
 }
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
-  const auto stored = store_.put(request.key, request.value, request.expiry_ms);
+  if (request.expiry_ms != 0) {
+    return reply(refusal(Opcode::kPut, request.sequence,
+                         {.code = Code::kUnsupported, .text = "keys cannot expire yet"}));
+  }
+  const auto stored = store_.put(request.key, request.value, 0);
   if (!stored) return reply(refusal(Opcode::kPut, request.sequence, stored.error()));
   return reply({.opcode = Opcode::kPut,
                 .flags = stored->in_neighbour ? Response::kInNeighbour : std::uint8_t{0},

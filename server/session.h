@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "rdma/transport.h"
 
 namespace rkv::server {
@@ -15,6 +16,7 @@ struct Session {
   std::uint64_t id = 0;
   std::uint32_t credits = 0;  // requests the client may have unanswered
   std::string name;           // as the client calls itself: for log lines, not trusted
+  Nanos last_heard = 0;       // when it connected or sent its last request
 
   std::uint32_t unanswered = 0;  // received, reply not yet posted; above credits: disconnected
   std::uint32_t in_flight = 0;   // replies posted whose completion is not known yet

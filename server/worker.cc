@@ -147,26 +147,40 @@ void Worker::marks_changed() {
   if (waiting_.exchange(false, std::memory_order_acq_rel)) queue_->wake();
 }
 
+bool Worker::end_session(std::uint64_t id, const Deadline& deadline) {
+  std::unique_lock lock(mutex_);
+  to_end_.push_back(id);
+  const std::uint64_t ticket = ++ends_asked_;
+  mail_.store(true, std::memory_order_release);
+  queue_->wake();
+  return ended_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()),
+                         [&] { return ends_done_ >= ticket; });
+}
+
+void Worker::end_most_silent() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_silent_ = true;
+  }
+  mail_.store(true, std::memory_order_release);
+  queue_->wake();
+}
+
 void Worker::collect_mail() {
   if (!mail_.exchange(false, std::memory_order_acquire)) return;
   std::vector<NewClient> arrivals;
+  std::vector<std::uint64_t> to_end;
+  bool end_silent = false;
   {
     const std::lock_guard lock(mutex_);
     arrivals.swap(arrivals_);
+    to_end.swap(to_end_);
+    end_silent = std::exchange(end_silent_, false);
   }
-  for (NewClient& arrival : arrivals) {
-    auto session = std::make_unique<Session>();
-    session->connection = std::move(arrival.connection);
-    session->id = arrival.session;
-    session->credits = arrival.credits;
-    session->name = std::move(arrival.name);
-    session->replies.reserve(kRepliesInFlight);
-    session->connection->owner = session.get();
-    counters_.add(WorkerCounters::kAccepted);
-    log_info("client {} \"{}\" connected, session {:016x}", session->connection->peer(),
-             session->name, session->id);
-    sessions_.push_back(std::move(session));
-  }
+  for (NewClient& arrival : arrivals)
+    admit(std::move(arrival));
+  end_sessions(to_end);  // before what they sent is looked at
+  if (end_silent) drop_most_silent();
   // What these clients sent before they got here, in the order of arrival.
   std::vector<rdma::Completion> early;
   early.swap(early_);
@@ -174,9 +188,47 @@ void Worker::collect_mail() {
     on_completion(completion);
 }
 
+void Worker::admit(NewClient arrival) {
+  auto session = std::make_unique<Session>();
+  session->connection = std::move(arrival.connection);
+  session->id = arrival.session;
+  session->credits = arrival.credits;
+  session->name = std::move(arrival.name);
+  session->last_heard = clock_.now();
+  session->replies.reserve(kRepliesInFlight);
+  session->connection->owner = session.get();
+  counters_.add(WorkerCounters::kAccepted);
+  log_info("client {} \"{}\" connected, session {:016x}", session->connection->peer(),
+           session->name, session->id);
+  sessions_.push_back(std::move(session));
+}
+
+// From here on none of their requests begins: what is received is dropped, what waits is dropped.
+void Worker::end_sessions(const std::vector<std::uint64_t>& ids) {
+  if (ids.empty()) return;
+  for (const auto& session : sessions_) {
+    if (std::find(ids.begin(), ids.end(), session->id) != ids.end()) drop(*session, nullptr);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ends_done_ += ids.size();
+  }
+  ended_.notify_all();
+}
+
+void Worker::drop_most_silent() {
+  const auto silent =
+      std::min_element(sessions_.begin(), sessions_.end(),
+                       [](const auto& a, const auto& b) { return a->last_heard < b->last_heard; });
+  if (silent == sessions_.end()) return;
+  if (clock_.now() - (*silent)->last_heard < kSilentMs * kNanosPerMs) return;
+  drop(**silent, "all places are taken and it has been silent longest");
+}
+
 std::size_t Worker::poll_once() {
   collect_mail();
   const std::size_t count = queue_->poll(completions_);
+  if (count != 0) turn_started_ = clock_.now();
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
   retry_waiting();
@@ -212,6 +264,7 @@ void Worker::on_completion(const rdma::Completion& completion) {
 }
 
 void Worker::on_receive(const rdma::Completion& completion, Session& session) {
+  session.last_heard = turn_started_;
   const bool usable = completion.status == rdma::Completion::Status::kOk && !session.ending;
   if (usable && session.unanswered >= session.credits) {
     drop(session, "it has sent more requests than its credits allow");

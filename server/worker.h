@@ -17,12 +17,14 @@
 //
 // In steady state a turn allocates nothing, takes no lock and logs nothing.
 //
-// Thread safety: reserve_client, cancel_client, adopt, queue (for accept): the acceptor.
+// Thread safety: reserve_client, cancel_client, adopt, end_session, end_most_silent, queue (for
+// accept): the acceptor.
 // marks_changed, counters: any thread. start, stop: the owner. poll_once: the worker's thread.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -37,6 +39,7 @@
 namespace rkv::server {
 
 inline constexpr std::uint16_t kMaxCredits = 4;
+inline constexpr std::int64_t kSilentMs = 60'000;
 
 struct WorkerOptions {
   std::uint32_t clients = 64;
@@ -81,9 +84,18 @@ class Worker {
   rdma::Queue& queue() { return *queue_; }
   rdma::ConnectionOptions connection_options() const;
   void adopt(NewClient client);
+  // Ends a session, if it is here: when this returns true, no request of it will begin any more.
+  // Blocks until the worker's thread has seen to it; false when the deadline passed first.
+  bool end_session(std::uint64_t id, const Deadline& deadline);
+  // Ends the client that has been silent longest, if for longer than kSilentMs: when all places
+  // are taken. A client that died with its host never says so, and one that lives connects again
+  // by itself. Does not block.
+  void end_most_silent();
 
   void marks_changed();
   const WorkerCounters& counters() const { return counters_; }
+  // Whether something waits for the next turn besides completions.
+  bool has_mail() const { return mail_.load(std::memory_order_acquire); }
   std::uint32_t clients() const { return clients_.load(std::memory_order_relaxed); }
 
   // One turn: polls a batch, answers it, posts the answers. How many completions there were.
@@ -106,6 +118,9 @@ class Worker {
          SendPool pool);
   void run();
   void collect_mail();
+  void admit(NewClient arrival);
+  void end_sessions(const std::vector<std::uint64_t>& ids);
+  void drop_most_silent();
   void on_completion(const rdma::Completion& completion);
   void on_receive(const rdma::Completion& completion, Session& session);
   void on_sent(const rdma::Completion& completion, Session& session);
@@ -136,14 +151,21 @@ class Worker {
   std::vector<Waiting> waiting_requests_;
   std::vector<PendingFlush> flushes_;
   std::vector<Session*> dirty_;  // with replies to post at the end of the turn
-  bool large_wanted_ = false;    // the oldest waiting request needs a large buffer
+  Nanos turn_started_ = 0;
+  bool large_wanted_ = false;  // the oldest waiting request needs a large buffer
 
   std::atomic<std::uint32_t> clients_{0};
   std::atomic<bool> waiting_{false};  // K5
   std::atomic<bool> stopping_{false};
   std::atomic<bool> mail_{false};
   std::mutex mutex_;
-  std::vector<NewClient> arrivals_;  // guarded by mutex_
+  std::condition_variable ended_;
+  // Guarded by mutex_.
+  std::vector<NewClient> arrivals_;
+  std::vector<std::uint64_t> to_end_;
+  std::uint64_t ends_asked_ = 0;
+  std::uint64_t ends_done_ = 0;
+  bool end_silent_ = false;
   std::thread thread_;
 };
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/server/persistence/support.h"
 #include "tests/server/program/fake_transport.h"
 
@@ -75,7 +77,7 @@ class WorkerTest : public ::testing::Test {
     worker_->marks_changed();
   }
 
-  SteadyClock clock_;
+  ManualClock clock_;
   test::FakeTransport transport_;
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<CommitLog> log_;
@@ -92,6 +94,62 @@ TEST_F(WorkerTest, TheReceiveQueueHoldsTheCreditsOfAllClients) {
   EXPECT_EQ(queue().options.receive_bytes, kMaxMessageBytes);
   EXPECT_GE(worker_pinned_bytes(kClients),
             std::size_t{queue().options.receive_buffers} * kMaxMessageBytes);
+}
+
+// A client that comes back: what it sent over its old connection and was not begun never will be.
+TEST_F(WorkerTest, AnEndedSessionsRequestsDoNotBegin) {
+  FakeConnection* const old = connect();
+  FakeConnection* const other = connect();
+  put(*old, as_bytes("key"), as_bytes("too late"));
+  put(*other, as_bytes("other"), as_bytes("in time"));
+  bool ended = false;
+  std::thread acceptor(
+      [&] { ended = worker_->end_session(1, Deadline::after_ms(clock_, 60'000)); });
+  // The worker's thread is this one; the request to end stands before the first turn, or the put
+  // would rightly be carried out.
+  while (!worker_->has_mail())
+    std::this_thread::yield();
+  turn();
+  acceptor.join();
+  EXPECT_TRUE(ended);
+  std::vector<std::byte> value(kMaxValueBytes);
+  EXPECT_FALSE(store_->get(as_bytes("key"), value)) << "carried out after its session's end";
+  EXPECT_TRUE(store_->get(as_bytes("other"), value));
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(WorkerTest, EndingAnUnknownSessionEndsNobody) {
+  FakeConnection* const client = connect();
+  bool ended = false;
+  std::thread acceptor(
+      [&] { ended = worker_->end_session(77, Deadline::after_ms(clock_, 60'000)); });
+  while (!worker_->has_mail())
+    std::this_thread::yield();
+  turn();
+  acceptor.join();
+  EXPECT_TRUE(ended);
+  ping(*client);
+  turn();
+  EXPECT_EQ(client->posted.size(), 1U);
+}
+
+TEST_F(WorkerTest, WhenAllPlacesAreTakenTheLongestSilentClientGoes) {
+  FakeConnection* const silent = connect();
+  FakeConnection* const busy = connect();
+  clock_.advance((kSilentMs - 1) * kNanosPerMs);
+  ping(*busy);
+  turn();
+  worker_->end_most_silent();
+  turn();
+  EXPECT_TRUE(silent->alive()) << "not silent for long enough";
+  clock_.advance(2 * kNanosPerMs);
+  worker_->end_most_silent();
+  turn();
+  EXPECT_FALSE(silent->alive());
+  EXPECT_TRUE(busy->alive());
+  ping(*busy);
+  turn();
+  EXPECT_EQ(busy->posted.size(), 2U);
 }
 
 TEST_F(WorkerTest, AnswersABatchWithOnePost) {
