@@ -19,7 +19,7 @@ namespace rkv::client {
 
 class Arena {
  public:
-  static constexpr std::size_t kStagingBytes = 64 * 1024;
+  static constexpr std::size_t kStagingBytes = std::size_t{64} << 10;
   static constexpr std::size_t kRequestBytes = 4096;
   static constexpr std::size_t kLargeBuffers = 8;
   static constexpr std::size_t kLargeBytes =

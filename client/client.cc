@@ -41,10 +41,8 @@ Result<ValueSize> Client::get_into(std::string_view key, std::span<std::byte> ou
   return ValueSize{.bytes = got->value.size(), .version = got->version.bits};
 }
 
-Result<std::uint64_t> Client::put(std::string_view key, std::string_view value,
-                                  std::uint64_t expiry_ms, Timeout timeout) {
-  const auto version = engine_->put({.key = key, .value = value, .expiry_ms = expiry_ms},
-                                    engine_->deadline(timeout));
+Result<std::uint64_t> Client::put(std::string_view key, std::string_view value, Timeout timeout) {
+  const auto version = engine_->put({.key = key, .value = value}, engine_->deadline(timeout));
   if (!version) return std::unexpected(version.error());
   return version->bits;
 }

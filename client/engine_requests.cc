@@ -19,6 +19,7 @@ WriteOutcome outcome_of(Code code) {
     case Code::kBusy:
     case Code::kPermission:
     case Code::kUnsupported:
+    case Code::kIo:  // the server takes no write while its disk is in trouble
       return WriteOutcome::kNotApplied;
     default:
       return WriteOutcome::kMayHaveHappened;
@@ -98,7 +99,6 @@ Result<Version> Engine::put(const KeyValue& item, const Deadline& deadline) {
   Request put = request(Opcode::kPut, deadline);
   put.key = as_bytes(item.key);
   put.value = as_bytes(item.value);
-  put.expiry_ms = item.expiry_ms;
   RKV_RETURN_IF_ERROR(check_key(put.key));
   RKV_RETURN_IF_ERROR(check_value(put.value));
   const auto reply = ask_until_taken(put, false, deadline);

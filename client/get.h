@@ -52,7 +52,7 @@ struct alignas(64) GetMemory {
   // Longer records are read into a large buffer, asked for by Next::kLargeBuffer.
   std::array<std::byte, kRecordBytes> record;
 };
-static_assert(sizeof(GetMemory) == 65 * 64);
+static_assert(sizeof(GetMemory) == std::size_t{65} * 64);
 
 struct ReadRequest {
   RemoteRange from;

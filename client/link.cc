@@ -42,7 +42,7 @@ Status Link::connect(const Deadline& deadline) {
   }
   std::array<std::byte, kConnectRequestBytes> hello;
   encode(ConnectRequest{.credits_wanted = options_.requests_in_flight,
-                        .session_to_resume = 0,
+                        .session_to_resume = accept_.session,  // 0 the first time
                         .client_nonce = random_from_kernel(),
                         .name = options_.name},
          hello);

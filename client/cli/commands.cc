@@ -157,15 +157,7 @@ ExitCode report_write(const Result<std::uint64_t>& version, Client& client, cons
 }
 
 ExitCode run_put(Client& client, Job& job, bool interactive) {
-  std::uint64_t expiry_ms = 0;
-  if (job.command.expire_ms != 0) {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    expiry_ms = static_cast<std::uint64_t>(
-                    std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) +
-                job.command.expire_ms;
-  }
-  return report_write(client.put(job.arguments[0], job.arguments[1], expiry_ms), client, job,
-                      interactive);
+  return report_write(client.put(job.arguments[0], job.arguments[1]), client, job, interactive);
 }
 
 ExitCode run_flush(Client& client, const Job& job, bool interactive) {

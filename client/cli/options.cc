@@ -78,7 +78,6 @@ void add_own(cxxopts::Options& options, Verb verb) {
   auto add = options.add_options();
   switch (verb) {
     case Verb::kPut:
-      add("expire", "the key is gone after this time", cxxopts::value<std::string>(), "TIME");
       [[fallthrough]];
     case Verb::kGet:
     case Verb::kDel:
@@ -239,7 +238,6 @@ std::string set_own(Command& command, const cxxopts::ParseResult& result) {
   std::string problem;
   switch (command.verb) {
     case Verb::kPut:
-      if (has("expire")) problem = set_duration("expire", text("expire"), command.expire_ms);
       [[fallthrough]];
     case Verb::kGet:
     case Verb::kDel:
@@ -356,7 +354,7 @@ Parsed parse_words(const Globals& defaults, std::vector<std::string> words) {
 
 const std::vector<VerbInfo>& verbs() {
   constexpr std::size_t kAny = 1'000'000'000;
-  static const std::vector<VerbInfo> kVerbs = {
+  static const std::vector<VerbInfo> list = {
       {Verb::kGet, "get", "KEY", "print a value", 1, 1},
       {Verb::kPut, "put", "KEY VALUE", "store a value", 2, 2},
       {Verb::kDel, "del", "KEY", "delete a key", 1, 1},
@@ -369,7 +367,7 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kStats, "stats", "", "counters of client and server", 0, 0},
       {Verb::kPing, "ping", "", "time round trips of a request", 0, 0},
   };
-  return kVerbs;
+  return list;
 }
 
 Parsed parse_arguments(const std::vector<std::string>& arguments, const Environment& environment) {

@@ -54,7 +54,6 @@ struct Command {
   bool verify = false;                 // load
   bool skip_bad = false;               // load, verify
   bool sequential = false;             // verify
-  std::uint64_t expire_ms = 0;         // put: from now; 0 = never
   std::uint64_t count = 1;             // ping
   std::string keys_file;               // dump
 };

@@ -29,8 +29,8 @@ struct Record {
 
 struct RecordSet {
   RecordSet() = default;
-  RecordSet(RecordSet&&) = default;  // a copy would keep pointing into the original
-  RecordSet& operator=(RecordSet&&) = default;
+  RecordSet(RecordSet&&) noexcept = default;  // a copy would keep pointing into the original
+  RecordSet& operator=(RecordSet&&) noexcept = default;
 
   std::deque<std::string> texts;  // what the views point into; never moved once in here
   std::vector<Record> records;    // each key once, in the order of their first coming

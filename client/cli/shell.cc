@@ -74,7 +74,7 @@ class Editor {
       return std::nullopt;
     }
     HistEvent event;
-    const std::string text(line, static_cast<std::size_t>(length));
+    std::string text(line, static_cast<std::size_t>(length));
     if (text.find_first_not_of(" \t\n") != std::string::npos) {
       ::history(history_.get(), &event, H_ENTER, line);
     }

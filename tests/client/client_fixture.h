@@ -16,12 +16,14 @@ using testing::FakeTransport;
 using testing::ScriptedMemory;
 
 class ClientTest : public ::testing::Test {
- protected:
+ public:
   ~ClientTest() override {
     client_.reset();
     EXPECT_EQ(server_.receives_held, 0) << "a receive buffer was not given back";
     EXPECT_EQ(server_.memory->bad_reads, expected_bad_reads_);
   }
+
+ protected:
   Result<Client> connect() {
     options_.timeout = std::chrono::milliseconds(1000);
     return Client::connect(options_, std::make_shared<FakeTransport>(server_), &server_.clock,

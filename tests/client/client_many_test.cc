@@ -34,6 +34,12 @@ class ManyTest : public ClientTest {
       }
     }
   }
+  std::vector<KeyValue> puts() const {
+    std::vector<KeyValue> items(keys_.size());
+    std::ranges::transform(keys_, items.begin(),
+                           [](std::string_view key) { return KeyValue{.key = key, .value = "v"}; });
+    return items;
+  }
   std::vector<std::string> texts_;
   std::vector<std::string_view> keys_;
 };
@@ -136,9 +142,7 @@ TEST_F(ManyTest, PutsKeepWithinTheCredits) {
   std::uint64_t sequence = 0;
   server_.answer = [&](const Request&) { return Response{.version = Version::of(1, ++sequence)}; };
   fill(100);
-  std::vector<KeyValue> items;
-  for (const std::string_view key : keys_)
-    items.push_back({.key = key, .value = key});
+  std::vector<KeyValue> items = puts();
   items[5].key = "";
   const auto versions = client().multi_put(items);
   ASSERT_EQ(versions.size(), 100U);
@@ -152,18 +156,14 @@ TEST_F(ManyTest, BusyPutsAreSentAgainAndOthersWait) {
   int calls = 0;
   server_.answer = [&](const Request&) { return ++calls % 3 == 0 ? busy() : Response{}; };
   fill(50);
-  std::vector<KeyValue> items;
-  for (const std::string_view key : keys_)
-    items.push_back({.key = key, .value = "v"});
+  const std::vector<KeyValue> items = puts();
   for (const auto& version : client().multi_put(items))
     EXPECT_TRUE(version);
 }
 
 TEST_F(ManyTest, PutsInFlightWhenTheConnectionEndsMayHaveHappened) {
   fill(50);
-  std::vector<KeyValue> items;
-  for (const std::string_view key : keys_)
-    items.push_back({.key = key, .value = "v"});
+  const std::vector<KeyValue> items = puts();
   client();
   server_.die_at_send = 10;
   const auto versions = client().multi_put(items);
@@ -183,9 +183,7 @@ TEST_F(ManyTest, PutsInFlightWhenTheConnectionEndsMayHaveHappened) {
 
 TEST_F(ManyTest, PutsThatNobodyAnswersEndAtTheDeadline) {
   fill(30);
-  std::vector<KeyValue> items;
-  for (const std::string_view key : keys_)
-    items.push_back({.key = key, .value = "v"});
+  const std::vector<KeyValue> items = puts();
   server_.answer = [](const Request&) { return std::nullopt; };
   const auto versions = client().multi_put(items, std::chrono::milliseconds(20));
   int unknown = 0;

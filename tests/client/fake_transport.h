@@ -155,9 +155,14 @@ class FakeConnection final : public rdma::Connection {
                   .connection = this,
                   .context = operation.context});
   }
+  static bool dies_now(int& countdown) {
+    if (countdown == 0) return false;
+    --countdown;
+    return countdown == 0;
+  }
   void read(const rdma::Operation& operation) {
     ++server_->reads;
-    if (server_->die_at_read > 0 && --server_->die_at_read == 0) {
+    if (dies_now(server_->die_at_read)) {
       alive_ = false;
       return push(operation, Outcome::kFailed);
     }
@@ -176,7 +181,7 @@ class FakeConnection final : public rdma::Connection {
                            std::string(as_text(request->key)));
     server_->most_unanswered = std::max(server_->most_unanswered, ++server_->unanswered);
     push(operation, Outcome::kOk);
-    if (server_->die_at_send > 0 && --server_->die_at_send == 0) {
+    if (dies_now(server_->die_at_send)) {
       alive_ = false;
       return;
     }

@@ -93,6 +93,6 @@ class GetTest : public ::testing::Test {
 };
 
 inline constexpr const char* kKey = "the key";
-inline const GroupPlace kHome = ScriptedMemory::home(kKey);
+inline const GroupPlace home_of_key = ScriptedMemory::home(kKey);
 
 }  // namespace rkv::client

@@ -13,39 +13,39 @@ TEST_F(GetTest, EmptyHomeIsAMissInOneRead) {
 }
 
 TEST_F(GetTest, OverflowMissTakesThreeReads) {
-  server_.set_flags(kHome, true);
+  server_.set_flags(home_of_key, true);
   expect_missing(kKey, 3);
 }
 
 TEST_F(GetTest, OverflowMissSeesAKeyThatMovedHomeMeanwhile) {
   const Slot slot = server_.store(kKey, "value");
-  server_.set_flags(kHome, true);
-  server_.add_slot(kHome.neighbour(), slot);
+  server_.set_flags(home_of_key, true);
+  server_.add_slot(home_of_key.neighbour(), slot);
   before_read(2, [&] {  // after home was read, before the neighbour is
     server_.add(kKey, slot);
-    server_.clear_slots(kHome.neighbour());
+    server_.clear_slots(home_of_key.neighbour());
   });
   expect_value(kKey, "value", 5);  // home, neighbour, home again: changed; home, record
   EXPECT_EQ(machine_.counts().retries, 1U);
 }
 
 TEST_F(GetTest, OverflowMissNotesATornSecondLook) {
-  server_.set_flags(kHome, true);
-  before_read(3, [&] { server_.tear_group(kHome); });
+  server_.set_flags(home_of_key, true);
+  before_read(3, [&] { server_.tear_group(home_of_key); });
   before_read(4, [&] {
-    server_.group(kHome).slots.fill(0);
-    server_.publish(kHome, server_.header(kHome));
+    server_.group(home_of_key).slots.fill(0);
+    server_.publish(home_of_key, server_.header(home_of_key));
   });
   expect_missing(kKey, 6);
   EXPECT_EQ(machine_.counts().tears, 1U);
 }
 
 TEST_F(GetTest, NeighbourThatDoesNotVerifyOrCoverIsNoProof) {
-  server_.set_flags(kHome, true);
-  server_.tear_group(kHome.neighbour());
+  server_.set_flags(home_of_key, true);
+  server_.tear_group(home_of_key.neighbour());
   expect_two_sided(kKey, GetMachine::Reason::kContention);
 
-  server_.publish(kHome.neighbour(), {.depth = 27, .prefix = 0x7FFFFFF});
+  server_.publish(home_of_key.neighbour(), {.depth = 27, .prefix = 0x7FFFFFF});
   expect_two_sided(kKey, GetMachine::Reason::kContention);
 }
 
@@ -60,26 +60,26 @@ TEST_F(GetTest, FalseFingerprintWithAChangedGroupIsNoMiss) {
   before_read(2, [&] {
     // Between group and record: our key moves, its block goes to another key.
     server_.write(slot, "other", "key", RecordState::kLive);
-    server_.clear_slots(kHome);
+    server_.clear_slots(home_of_key);
     server_.add(kKey, server_.store(kKey, "second"));
   });
   expect_value(kKey, "second", 5);
 }
 
 TEST_F(GetTest, FalseFingerprintInTheNeighbourRechecksBothGroups) {
-  server_.set_flags(kHome, true);
-  server_.add_slot(kHome.neighbour(), foreign_slot(kKey, "owner"));
+  server_.set_flags(home_of_key, true);
+  server_.add_slot(home_of_key.neighbour(), foreign_slot(kKey, "owner"));
   expect_missing(kKey, 5);  // home, neighbour, record, home and neighbour again
 }
 
 TEST_F(GetTest, FalseFingerprintInANeighbourThatChangedIsNoMiss) {
   const Slot slot = server_.store(kKey, "first");
-  server_.set_flags(kHome, true);
-  server_.add_slot(kHome.neighbour(), slot);
+  server_.set_flags(home_of_key, true);
+  server_.add_slot(home_of_key.neighbour(), slot);
   before_read(3, [&] {
     server_.write(slot, "other", "key", RecordState::kLive);
-    server_.clear_slots(kHome.neighbour());
-    server_.add_slot(kHome.neighbour(), server_.store(kKey, "second"));
+    server_.clear_slots(home_of_key.neighbour());
+    server_.add_slot(home_of_key.neighbour(), server_.store(kKey, "second"));
   });
   expect_value(kKey, "second", 8);
 }
@@ -99,30 +99,30 @@ TEST_F(GetTest, RealKeyBehindATornRecordOfAnotherIsFound) {
 }
 
 TEST_F(GetTest, ReadsMoreThanASecondApartAreNotCompared) {
-  server_.set_flags(kHome, true);
+  server_.set_flags(home_of_key, true);
   before_read(3, [&] { clock_.advance(GetMachine::kCompareWindow); });
   expect_missing(kKey, 6);
   EXPECT_EQ(machine_.counts().retries, 1U);
 }
 
 TEST_F(GetTest, SpilledMissGoesToTheServer) {
-  server_.set_flags(kHome, false, true);
+  server_.set_flags(home_of_key, false, true);
   expect_two_sided(kKey, GetMachine::Reason::kSpilled);
   EXPECT_EQ(machine_.counts().reads, 1U);
 
-  server_.set_flags(kHome, true, true);
+  server_.set_flags(home_of_key, true, true);
   expect_two_sided(kKey, GetMachine::Reason::kSpilled);
   EXPECT_EQ(machine_.counts().reads, 2U);
 }
 
 TEST_F(GetTest, SpilledHitIsOneSided) {
   server_.add(kKey, server_.store(kKey, "value"));
-  server_.set_flags(kHome, false, true);
+  server_.set_flags(home_of_key, false, true);
   expect_value(kKey, "value", 2);
 }
 
 TEST_F(GetTest, ForwardingGroupGoesToTheServer) {
-  server_.set_flags(kHome, false, false, true);
+  server_.set_flags(home_of_key, false, false, true);
   expect_two_sided(kKey, GetMachine::Reason::kMap);
 }
 

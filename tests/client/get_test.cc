@@ -25,7 +25,7 @@ TEST_F(GetTest, EmptyValueIsAValue) {
 
 TEST_F(GetTest, GroupReadForOneKeyWarmsItsOthers) {
   std::string other = "other 0";
-  for (int i = 0; ScriptedMemory::home(other) != kHome; ++i)
+  for (int i = 0; ScriptedMemory::home(other) != home_of_key; ++i)
     other = "other " + std::to_string(i);
   server_.add(kKey, server_.store(kKey, "value"));
   server_.add(other, server_.store(other, "value of the other"));
@@ -77,7 +77,7 @@ TEST_F(GetTest, StaleCacheFallsBackToTheIndex) {
   // Moved by a writer: superseded, then the slot.
   const Slot now = server_.store(kKey, "new");
   server_.set_state(old, RecordState::kLive, RecordState::kSuperseded);
-  server_.clear_slots(kHome);
+  server_.clear_slots(home_of_key);
   server_.add(kKey, now);
   expect_value(kKey, "new", 3);
   expect_value(kKey, "new", 1);
@@ -88,9 +88,9 @@ TEST_F(GetTest, SupersededThroughTheCacheIsNeverAnAnswer) {
   server_.add(kKey, old);
   expect_value(kKey, "old", 2);
   server_.set_state(old, RecordState::kLive, RecordState::kSuperseded);
-  server_.clear_slots(kHome);
+  server_.clear_slots(home_of_key);
   expect_missing(kKey, 2);
-  EXPECT_EQ(cache_.find(kHome)->slots[0], 0U) << "the group read anew replaced the stale one";
+  EXPECT_EQ(cache_.find(home_of_key)->slots[0], 0U) << "the group read anew replaced the stale one";
 }
 
 TEST_F(GetTest, RecycledBlockThroughTheCacheGoesCold) {
@@ -98,21 +98,21 @@ TEST_F(GetTest, RecycledBlockThroughTheCacheGoesCold) {
   server_.add(kKey, old);
   expect_value(kKey, "old", 2);
   server_.write(old, "someone", "else", RecordState::kLive);
-  server_.clear_slots(kHome);
+  server_.clear_slots(home_of_key);
   expect_missing(kKey, 2);
 }
 
 TEST_F(GetTest, MissIsNeverConcludedFromTheCache) {
   expect_missing(kKey, 1);
-  EXPECT_NE(cache_.find(kHome), nullptr);
+  EXPECT_NE(cache_.find(home_of_key), nullptr);
   expect_missing(kKey, 1);
   server_.add(kKey, server_.store(kKey, "born"));
   expect_value(kKey, "born", 2);
 }
 
 TEST_F(GetTest, CachedNeighbourGivesAWarmHit) {
-  server_.set_flags(kHome, true);
-  server_.add_slot(kHome.neighbour(), server_.store(kKey, "next door"));
+  server_.set_flags(home_of_key, true);
+  server_.add_slot(home_of_key.neighbour(), server_.store(kKey, "next door"));
   expect_value(kKey, "next door", 3);
   expect_value(kKey, "next door", 1);
   EXPECT_TRUE(machine_.used_cache());
@@ -122,7 +122,7 @@ TEST_F(GetTest, PatchedCacheNamesTheNewPlace) {
   server_.add(kKey, server_.store(kKey, "old"));
   expect_value(kKey, "old", 2);
   const Slot now = server_.store(kKey, "new");
-  cache_.patch(kHome, now);
+  cache_.patch(home_of_key, now);
   expect_value(kKey, "new", 1);
 }
 
@@ -130,11 +130,11 @@ TEST_F(GetTest, PatchedCacheNamesTheNewPlace) {
 
 TEST_F(GetTest, TornGroupIsReadAgain) {
   server_.add(kKey, server_.store("another", "x"));
-  server_.group(kHome).slots.fill(0);
-  server_.publish(kHome, server_.header(kHome));
-  server_.tear_group(kHome);
-  before_read(2, [&] { server_.publish(kHome, server_.header(kHome)); });
-  server_.group(kHome).slots[29] &= ~(std::uint64_t{0xFFFF} << 48);  // no fingerprint of ours
+  server_.group(home_of_key).slots.fill(0);
+  server_.publish(home_of_key, server_.header(home_of_key));
+  server_.tear_group(home_of_key);
+  before_read(2, [&] { server_.publish(home_of_key, server_.header(home_of_key)); });
+  server_.group(home_of_key).slots[29] &= ~(std::uint64_t{0xFFFF} << 48);  // no fingerprint of ours
   expect_missing(kKey, 2);
   EXPECT_EQ(machine_.counts().tears, 1U);
   EXPECT_EQ(machine_.counts().retries, 1U);
@@ -142,16 +142,16 @@ TEST_F(GetTest, TornGroupIsReadAgain) {
 
 TEST_F(GetTest, LiveRecordCountsEvenWhenTheGroupIsTorn) {
   server_.add(kKey, server_.store(kKey, "value"));
-  server_.tear_group(kHome);
+  server_.tear_group(home_of_key);
   expect_value(kKey, "value", 2);
   EXPECT_EQ(machine_.counts().tears, 1U);
-  EXPECT_EQ(cache_.find(kHome), nullptr) << "a group that did not verify is not cached";
+  EXPECT_EQ(cache_.find(home_of_key), nullptr) << "a group that did not verify is not cached";
 }
 
 TEST_F(GetTest, SupersededThroughATornGroupIsNoAnswer) {
   server_.add(kKey, server_.store(kKey, "old", RecordState::kSuperseded));
-  server_.tear_group(kHome);
-  before_read(3, [&] { server_.clear_slots(kHome); });
+  server_.tear_group(home_of_key);
+  before_read(3, [&] { server_.clear_slots(home_of_key); });
   expect_missing(kKey, 3);
 }
 
@@ -185,7 +185,7 @@ TEST_F(GetTest, SupersededAfterItsGroupWasReadIsAnAnswer) {
   server_.add(kKey, slot);
   before_read(2, [&] {
     server_.set_state(slot, RecordState::kLive, RecordState::kSuperseded);
-    server_.clear_slots(kHome);
+    server_.clear_slots(home_of_key);
   });
   expect_value(kKey, "current when the group was read", 2);
   EXPECT_EQ(machine_.state(), RecordState::kSuperseded);
@@ -193,8 +193,8 @@ TEST_F(GetTest, SupersededAfterItsGroupWasReadIsAnAnswer) {
 
 TEST_F(GetTest, SupersededFoundInTheNeighbourIsAnAnswerToo) {
   const Slot slot = server_.store(kKey, "value");
-  server_.set_flags(kHome, true);
-  server_.add_slot(kHome.neighbour(), slot);
+  server_.set_flags(home_of_key, true);
+  server_.add_slot(home_of_key.neighbour(), slot);
   before_read(3, [&] { server_.set_state(slot, RecordState::kLive, RecordState::kSuperseded); });
   expect_value(kKey, "value", 3);
 }
@@ -290,7 +290,7 @@ TEST_F(GetTest, SlotsOutOfBoundsAreNeverRead) {
       Slot::of(fingerprint, Slot::kLongRecord,
                Location::of(ScriptedMemory::kDataExtent, ScriptedMemory::kDataUnits - 1))};
   for (const Slot slot : wrong) {
-    server_.clear_slots(kHome);
+    server_.clear_slots(home_of_key);
     server_.add(kKey, slot);
     expect_two_sided(kKey, GetMachine::Reason::kContention);
     cache_.clear();
@@ -299,12 +299,12 @@ TEST_F(GetTest, SlotsOutOfBoundsAreNeverRead) {
 
 TEST_F(GetTest, NumberOfReadsIsBoundedWhateverIsThere) {
   // Every slot of both groups has our fingerprint, and nothing ever stays as it was.
-  server_.set_flags(kHome, true);
+  server_.set_flags(home_of_key, true);
   for (int i = 0; i < 30; ++i) {
     server_.add(kKey, foreign_slot(kKey, "owner " + std::to_string(i)));
-    server_.add_slot(kHome.neighbour(), foreign_slot(kKey, "tenant " + std::to_string(i)));
+    server_.add_slot(home_of_key.neighbour(), foreign_slot(kKey, "tenant " + std::to_string(i)));
   }
-  before_every_ = [&] { server_.change(kHome, [](Group&, GroupHeader&) {}); };
+  before_every_ = [&] { server_.change(home_of_key, [](Group&, GroupHeader&) {}); };
   expect_two_sided(kKey, GetMachine::Reason::kReads);
   EXPECT_LE(machine_.counts().reads, GetMachine::kMaxReads);
 }

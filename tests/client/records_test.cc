@@ -11,12 +11,12 @@
 namespace rkv::cli {
 namespace {
 
-RecordSet parsed(std::string text, RecordOptions options = {}) {
+RecordSet parsed(std::string text, const RecordOptions& options = {}) {
   auto set = parse_records(std::move(text), "FILE", options);
   EXPECT_TRUE(set) << set.error().sentence;
   return set ? std::move(*set) : RecordSet();
 }
-std::string problem(std::string text, RecordOptions options = {}) {
+std::string problem(std::string text, const RecordOptions& options = {}) {
   const auto set = parse_records(std::move(text), "FILE", options);
   return set ? "" : set.error().sentence;
 }

@@ -62,7 +62,6 @@ struct ValueSize {
 struct KeyValue {
   std::string_view key;
   std::string_view value;
-  std::uint64_t expiry_ms = 0;  // Unix milliseconds at which the key expires; 0 = never
 };
 
 // Counted since connect(); they only rise, apart from `cached_groups`.
@@ -111,8 +110,7 @@ class Client {
 
   // One round trip. The version that the value got. A full server is asked again until the
   // deadline (kBusy).
-  Result<std::uint64_t> put(std::string_view key, std::string_view value,
-                            std::uint64_t expiry_ms = 0, Timeout timeout = {});
+  Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {});
   // The version of the deletion; kNotFound when there was nothing.
   Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {});
 
