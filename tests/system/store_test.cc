@@ -81,7 +81,7 @@ TEST(Store, FullMemoryIsAClearAnswerAndLosesNothing) {
   std::uint64_t stored = 0;
   Error error{};
   while (stored < 1000) {
-    const auto put = client.put(fmt::format("big-{}", stored), whole_value(stored, 8192), 0,
+    const auto put = client.put(fmt::format("big-{}", stored), whole_value(stored, 8192),
                                 std::chrono::milliseconds(2000));
     if (!put) {
       error = put.error();
