@@ -60,19 +60,26 @@ TEST(Store, SeveralClientProcessesLoadAndEveryByteIsReadBack) {
   }
 }
 
-TEST(Store, AGetCostsTheServerNoProcessorTime) {
+TEST(Store, TheServersProcessTakesNoPartInAGet) {
   Server server;
   Client client = server.client();
-  for (int i = 0; i < 100; ++i)
+  for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(client.put(fmt::format("key{}", i), "value"));
-  const std::uint64_t two_sided = server_stat(client, "two_sided_gets");
-  for (int i = 0; i < 5000; ++i)
-    ASSERT_TRUE(client.get(fmt::format("key{}", i % 100)));
-  EXPECT_EQ(server_stat(client, "two_sided_gets"), two_sided);
+  }
+  // Stopped: it could not answer if it were asked.
+  server.process().signal(SIGSTOP);
+  for (int i = 0; i < 5000; ++i) {
+    const auto got = client.get(fmt::format("key{}", i % 100));
+    ASSERT_TRUE(got) << to_string(got.error());
+    ASSERT_EQ(got->value, "value");
+  }
+  EXPECT_EQ(client.get("absent").error().code, Code::kNotFound);
+  server.process().signal(SIGCONT);
+  EXPECT_EQ(server_stat(client, "two_sided_gets"), 0U);
   const ClientStats stats = client.stats();
   EXPECT_EQ(stats.one_sided_gets, 5001U);
   // The cache is warm after the first round: one READ a GET.
-  EXPECT_LE(stats.rdma_reads, 5000U + 2 * 100U);
+  EXPECT_LE(stats.rdma_reads, 5001U + 2 * 100U);
 }
 
 TEST(Store, FullMemoryIsAClearAnswerAndLosesNothing) {
