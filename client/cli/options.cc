@@ -335,7 +335,20 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   return parsed;
 }
 
+// cxxopts matches what begins with - by std::regex, whose depth grows with the length: a long one
+// would overflow the stack.
+bool has_endless_flag(const std::vector<std::string>& words) {
+  constexpr std::size_t kLongest = 1024;
+  const auto end = std::ranges::find(words, "--");
+  return std::any_of(words.begin(), end, [](const std::string& word) {
+    return word.starts_with('-') && word.size() > kLongest;
+  });
+}
+
 Parsed parse_words(const Globals& defaults, std::vector<std::string> words) {
+  if (has_endless_flag(words)) {
+    return usage_error("no flag is that long; write -- before arguments that begin with -");
+  }
   const auto verb = find_verb_argument(words);
   if (!verb) return parse_with(defaults, nullptr, words);
   const std::string name = words[*verb];

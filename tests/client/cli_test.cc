@@ -169,6 +169,8 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"--bogus"}, 2, "bogus"},
       {{"get", "--bogus", "k"}, 2, "see kvclient get --help"},
       {{"get"}, 2, "get wants KEY: 0 given"},
+      {{"get", "-" + std::string(100'000, 'k')}, 2, "no flag is that long; write --"},
+      {{"get", "--server=" + std::string(100'000, 'k')}, 2, "no flag is that long"},
       {{"get", "a", "b"}, 2, "get wants KEY: 2 given"},
       {{"get", ""}, 2, "the key is empty"},
       {{"get", long_key}, 2, "the key has 1025 bytes, more than 1024"},
