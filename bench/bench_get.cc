@@ -89,6 +89,7 @@ void load(const Settings& settings, const std::vector<std::string_view>& keys) {
   Client client = open(settings, 0);
   const std::string value(settings.value_bytes, 'v');
   std::vector<KeyValue> items;
+  items.reserve(keys.size());
   for (const std::string_view key : keys)
     items.push_back({.key = key, .value = value});
   for (const auto& put : client.multi_put(items)) {
@@ -131,6 +132,7 @@ nlohmann::json pipelined(const Settings& settings, const std::vector<std::string
   warm_up(client, keys);
   Random random(1);
   std::vector<std::string_view> wanted;
+  wanted.reserve(settings.gets);
   for (std::uint64_t i = 0; i < settings.gets; ++i)
     wanted.push_back(keys[random.below(keys.size())]);
   const ClientStats before = client.stats();
@@ -148,6 +150,7 @@ nlohmann::json pipelined(const Settings& settings, const std::vector<std::string
 
 int run(const Settings& settings) {
   std::vector<std::string> names;
+  names.reserve(settings.keys);
   for (std::uint64_t i = 0; i < settings.keys; ++i)
     names.push_back(key_of(i));
   const std::vector<std::string_view> keys(names.begin(), names.end());
