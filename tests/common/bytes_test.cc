@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace rkv {
@@ -14,7 +15,7 @@ RC_GTEST_PROP(SharedCopy, RoundTripsAndZeroesTheLastWord, (const std::vector<std
   copy_to_shared(base, std::as_bytes(std::span(data)));
   std::vector<std::byte> back(data.size());
   copy_from_shared(back, base);
-  RC_ASSERT(std::memcmp(back.data(), data.data(), data.size()) == 0);
+  RC_ASSERT(std::ranges::equal(back, std::as_bytes(std::span(data))));
   const std::size_t padded = round_up(data.size(), 8);
   for (std::size_t i = data.size(); i < padded; ++i)
     RC_ASSERT(base[i] == std::byte{0});
