@@ -63,7 +63,8 @@ std::size_t encode(const ConnectRequest& request, MutableBytes out) {
   store_le(out.data() + 8, request.credits_wanted);
   store_le(out.data() + 16, request.session_to_resume);
   store_le(out.data() + 24, request.client_nonce);
-  std::memcpy(out.data() + 32, request.name.data(), std::min(request.name.size(), kNameBytes));
+  const std::string_view name = request.name.substr(0, kNameBytes);
+  std::copy(name.begin(), name.end(), reinterpret_cast<char*>(out.data()) + 32);
   return kConnectRequestBytes;
 }
 
@@ -111,7 +112,7 @@ std::size_t encode(const ConnectReject& reject, MutableBytes out) {
   put_preamble(out, kRejectTextOffset + text);
   store_le(out.data() + 8, static_cast<std::uint8_t>(reject.code));
   store_le(out.data() + 10, static_cast<std::uint16_t>(text));
-  std::memcpy(out.data() + kRejectTextOffset, reject.text.data(), text);
+  std::copy_n(reject.text.begin(), text, reinterpret_cast<char*>(out.data()) + kRejectTextOffset);
   return kRejectTextOffset + text;
 }
 
