@@ -54,6 +54,9 @@ class Region {
   virtual std::uint32_t remote_key() const = 0;  // 0 for Access::kLocal
   // The address a peer names: that of bytes().data().
   std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(bytes().data()); }
+  // Peers name the region by `key` from now on; before its key has been told to anybody. False
+  // where the device gives the keys (verbs), or another region has this one.
+  virtual bool rename(std::uint32_t /*key*/) { return false; }
 };
 
 // One work request. Build with the factories; `context` comes back in the Completion.
@@ -215,6 +218,16 @@ class Transport {
 
   // Zeroed, page-aligned memory. kOutOfMemory names the locked-memory limit when that is why.
   virtual Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) = 0;
+  // Makes a region of another transport of this process reachable over this one as well, under the
+  // same address and one key: the region returned owns the given one and has renamed it to the key
+  // of this device. So that one server's clients come over verbs and over shm and read the same
+  // root page: allocate over shm, adopt over verbs. kUnsupported: this transport cannot, or the
+  // region grants atomics (words that an adapter and the CPU both swap are not atomic). kConflict:
+  // the key is taken over there.
+  virtual Result<std::unique_ptr<Region>> adopt(std::unique_ptr<Region> region, Access access) {
+    (void)region, (void)access;
+    return fail(Code::kUnsupported, "this transport cannot share the memory of another one");
+  }
   virtual Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) = 0;
   // HOST:PORT, port 0 = any. kConflict: the port is taken. kPermission.
   virtual Result<std::unique_ptr<Listener>> listen(const std::string& address) = 0;
@@ -237,5 +250,15 @@ struct VerbsOptions {
 };
 // kNoDevice, kPermission, kUnsupported: each with a sentence that says what to do.
 Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options);
+
+struct ShmOptions {
+  // Where servers put their sockets, "shm-PORT.sock"; "" = RKV_SHM_DIR, else /run/rkv for root and
+  // /tmp/rkv-UID for everybody else (clients look at both).
+  std::string directory{};
+};
+// Shared memory with other processes of this host. Addresses are HOST:PORT as with verbs, HOST a
+// name or address of this host (kUnreachable says so when it is not). kPermission: the directory is
+// not ours or cannot be written.
+Result<std::unique_ptr<Transport>> open_shm(const ShmOptions& options);
 
 }  // namespace rkv::rdma
