@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 std::size_t page_bytes() {
-  static const auto kSize = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return kSize;
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
 }
 
 std::shared_ptr<void> map_pages(std::size_t length, int extra_flags) {

@@ -25,7 +25,7 @@ Pages::Pages(std::span<const StoreMemory::Extent> extents) : first_extent_(exten
 }
 
 std::uint32_t Pages::bin(std::uint32_t pages) {
-  return std::min(pages, kMaxRunPages) - 1;
+  return std::clamp(pages, 1U, kMaxRunPages) - 1;
 }
 
 void Pages::link(std::uint32_t first, std::uint32_t pages) {

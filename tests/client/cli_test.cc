@@ -127,7 +127,9 @@ Ran run(std::vector<std::string> arguments, const char* input = "/dev/null") {
   argv.push_back(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    dup2(open(input, O_RDONLY), STDIN_FILENO);
+    const int in = open(input, O_RDONLY);
+    if (in < 0) _exit(126);
+    dup2(in, STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
     execv(KVCLIENT_PROGRAM, argv.data());
