@@ -6,7 +6,14 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
 
 namespace rkv::rdma {
 namespace {
@@ -38,6 +45,27 @@ const sockaddr_in& as_v4(const sockaddr_storage& storage) {
 }
 const sockaddr_in6& as_v6(const sockaddr_storage& storage) {
   return reinterpret_cast<const sockaddr_in6&>(storage);
+}
+
+// `flags` as getaddrinfo(3) takes them. AI_NUMERICHOST: does not block.
+Result<std::vector<SocketAddress>> look_up(const HostPort& where, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV | (where.host.empty() ? AI_PASSIVE : 0);
+  addrinfo* found = nullptr;
+  const std::string port = std::to_string(where.port);
+  const int code =
+      getaddrinfo(where.host.empty() ? nullptr : where.host.c_str(), port.c_str(), &hints, &found);
+  if (code != 0) return resolver_error(code, errno);
+  std::vector<SocketAddress> out;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    const SocketAddress address = SocketAddress::from(entry->ai_addr);
+    if (!address.empty()) out.push_back(address);
+  }
+  freeaddrinfo(found);
+  if (out.empty()) return resolver_error(EAI_ADDRFAMILY, 0);
+  return out;
 }
 
 }  // namespace
@@ -117,24 +145,28 @@ socklen_t SocketAddress::length() const {
   return storage_.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
-Result<std::vector<SocketAddress>> resolve(const HostPort& where) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (where.host.empty() ? AI_PASSIVE : 0);
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(where.port);
-  const int code =
-      getaddrinfo(where.host.empty() ? nullptr : where.host.c_str(), port.c_str(), &hints, &found);
-  if (code != 0) return resolver_error(code, errno);
-  std::vector<SocketAddress> out;
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    const SocketAddress address = SocketAddress::from(entry->ai_addr);
-    if (!address.empty()) out.push_back(address);
+Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline& deadline) {
+  if (auto numeric = look_up(where, AI_NUMERICHOST); numeric || where.host.empty()) return numeric;
+  // Shared with a thread that may still be asking when nobody waits for it any more.
+  struct Lookup {
+    std::mutex mutex;
+    std::condition_variable ended;
+    std::optional<Result<std::vector<SocketAddress>>> found;
+  };
+  const auto lookup = std::make_shared<Lookup>();
+  std::thread([lookup, where] {
+    auto found = look_up(where, 0);
+    const std::scoped_lock lock(lookup->mutex);
+    lookup->found = std::move(found);
+    lookup->ended.notify_one();
+  }).detach();
+  std::unique_lock lock(lookup->mutex);
+  const auto ended = [&] { return lookup->found.has_value(); };
+  if (!lookup->ended.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()), ended)) {
+    return fail_call(Code::kTimeout, "getaddrinfo", 0,
+                     "the name server does not answer in time: use a numeric address");
   }
-  freeaddrinfo(found);
-  if (out.empty()) return resolver_error(EAI_ADDRFAMILY, 0);
-  return out;
+  return std::move(*lookup->found);
 }
 
 }  // namespace rkv::rdma

@@ -188,7 +188,8 @@ class Incoming {
   virtual Bytes private_data() const = 0;  // 56 bytes, padded with zeros
   virtual const std::string& peer() const = 0;
   // Answers with at most 196 bytes. The connection is usable at once; its first receive may
-  // arrive before this returns. kDisconnected when the peer has gone meanwhile.
+  // arrive before this returns. kDisconnected when the peer has gone meanwhile; kNoDevice when the
+  // request came over another device than the transport's. After an error it may be rejected.
   // Blocks for a round trip at most until the deadline.
   virtual Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
                                                      Bytes private_data,
@@ -247,6 +248,7 @@ struct VerbsOptions {
   // A local or remote address that decides the device when `device` is empty: the server's listen
   // address, the client's server.
   std::string address{};
+  int find_ms = 2000;  // finding that device may take so long
 };
 // kNoDevice, kPermission, kUnsupported: each with a sentence that says what to do.
 Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options);

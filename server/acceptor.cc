@@ -132,9 +132,7 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                       Deadline::after_ms(clock_, kAcceptMs));
   if (!connection) {
     worker.cancel_client();
-    log_info("client {} could not be connected: {}", incoming.peer(),
-             to_string(connection.error()));
-    return;
+    return refuse(incoming, connection.error().code, to_string(connection.error()));
   }
   client.connection = std::move(*connection);
   worker.adopt(std::move(client));

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <tuple>
 
 #include "common/check.h"
-#include "common/log.h"
 #include "rdma/verbs/connection.h"
 #include "rkv/rdma/error.h"
 
@@ -16,8 +16,10 @@ namespace {
 
 class VerbsIncoming final : public Incoming {
  public:
-  explicit VerbsIncoming(ConnectRequest request)
-      : request_(std::move(request)), peer_(request_.peer_address().to_string()) {}
+  VerbsIncoming(ConnectRequest request, const Shared& shared)
+      : request_(std::move(request)),
+        peer_(request_.peer_address().to_string()),
+        same_device_(request_.device().raw() == shared.device.raw()) {}
 
   Bytes private_data() const override { return request_.private_data(); }
   const std::string& peer() const override { return peer_; }
@@ -28,6 +30,11 @@ class VerbsIncoming final : public Incoming {
                                              Bytes private_data, const Deadline&) override {
     auto* bound = dynamic_cast<VerbsQueue*>(&queue);
     RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
+    if (!same_device_) {  // our memory is registered with the other one
+      return fail(Code::kNoDevice,
+                  "the request came over another RDMA device than the server's: connect to an "
+                  "address of that one");
+    }
     RKV_ASSIGN_OR_RETURN(std::unique_ptr<VerbsConnection> connection,
                          VerbsConnection::create(*bound, options));
     request_.set_owner(connection->handle());
@@ -44,11 +51,14 @@ class VerbsIncoming final : public Incoming {
     return std::unique_ptr<Connection>(std::move(connection));
   }
 
-  void reject(Bytes reason) override { report_teardown(std::move(request_).reject(reason)); }
+  void reject(Bytes reason) override {
+    std::ignore = std::move(request_).reject(reason);  // fails when the peer has given up
+  }
 
  private:
   ConnectRequest request_;
   std::string peer_;
+  bool same_device_;
 };
 
 }  // namespace
@@ -75,15 +85,7 @@ Result<std::unique_ptr<Incoming>> VerbsListener::next(const Deadline& deadline) 
   for (;;) {
     RKV_ASSIGN_OR_RETURN(std::optional<ConnectRequest> request, listener_.next());
     if (request) {
-      if (request->device().raw() == shared_->device.raw()) {
-        return std::unique_ptr<Incoming>(new VerbsIncoming(std::move(*request)));
-      }
-      // Our memory is registered with another device. What may be said to a peer is the user's
-      // business, so it gets no reason.
-      log_warn("a connection request from {} came over another RDMA device and is refused",
-               request->peer_address().to_string());
-      std::ignore = std::move(*request).reject({});
-      continue;
+      return std::unique_ptr<Incoming>(new VerbsIncoming(std::move(*request), *shared_));
     }
     std::array<pollfd, 2> waiting = {pollfd{.fd = listener_.fd(), .events = POLLIN, .revents = 0},
                                      pollfd{.fd = wake_fd_, .events = POLLIN, .revents = 0}};

@@ -15,8 +15,7 @@ namespace rkv::rdma {
 namespace verbs {
 namespace {
 
-// To find the device that leads to an address.
-constexpr int kResolveMs = 2000;
+constexpr int kResolveMs = 2000;  // for the name to listen on
 
 class VerbsRegion final : public Region {
  public:
@@ -53,7 +52,9 @@ class VerbsTransport final : public Transport {
 
   Result<std::unique_ptr<Listener>> listen(const std::string& address) override {
     RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
-    RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where));
+    const SteadyClock clock;
+    RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all,
+                         resolve(where, Deadline::after_ms(clock, kResolveMs)));
     return VerbsListener::listen(shared_, all.front());
   }
 
@@ -76,7 +77,7 @@ Result<std::unique_ptr<Connection>> VerbsTransport::connect(
   auto* bound = dynamic_cast<VerbsQueue*>(&queue);
   RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
   RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
-  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where));
+  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, deadline));
   Result<std::unique_ptr<Connection>> last = fail(Code::kUnreachable, "the host has no address");
   for (const SocketAddress& peer : all) {
     last = connect_to(*bound, options, peer, private_data, deadline, rejection);
@@ -117,9 +118,11 @@ Result<std::unique_ptr<Connection>> VerbsTransport::connect_to(
 }
 
 // The device of a local address, or the one that leads to a remote address.
-Result<Device> device_of(const std::string& address) {
+Result<Device> device_of(const std::string& address, int within_ms) {
+  const SteadyClock clock;
+  const Deadline deadline = Deadline::after_ms(clock, within_ms);
   RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
-  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where));
+  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, deadline));
   SocketAddress peer = all.front();
   if (peer.is_wildcard()) return Device::of_connection_manager();
   {
@@ -130,9 +133,7 @@ Result<Device> device_of(const std::string& address) {
     if (id.bind(local) && id.has_device()) return id.device();
   }
   if (peer.port() == 0) peer.set_port(1);
-  const SteadyClock clock;
-  RKV_ASSIGN_OR_RETURN(const Connector connector,
-                       Connector::resolve(peer, {}, Deadline::after_ms(clock, kResolveMs)));
+  RKV_ASSIGN_OR_RETURN(const Connector connector, Connector::resolve(peer, {}, deadline));
   return connector.device();
 }
 
@@ -140,7 +141,7 @@ Result<Device> choose_device(const VerbsOptions& options) {
   if (!options.device.empty() || options.address.empty()) {
     return Device::of_connection_manager(options.device);
   }
-  return device_of(options.address);
+  return device_of(options.address, options.find_ms);
 }
 
 Result<GidEntry> choose_gid(const Device& device, std::uint8_t port, int index) {
@@ -170,8 +171,10 @@ Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options) {
   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
   std::optional<SocketAddress> source;
   if (options.gid_index >= 0) {
-    RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> found,
-                         resolve({.host = gid.to_string(), .port = 0}));
+    const SteadyClock clock;  // not looked at: the address is numeric
+    RKV_ASSIGN_OR_RETURN(
+        const std::vector<SocketAddress> found,
+        resolve({.host = gid.to_string(), .port = 0}, Deadline::after_ms(clock, 0)));
     source = found.front();
   }
   std::string description = fmt::format("verbs: {} port {} gid {} ({}, {})", device.name(), port,

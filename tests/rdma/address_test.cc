@@ -8,6 +8,11 @@
 namespace rkv::rdma {
 namespace {
 
+Deadline soon() {
+  static const SteadyClock clock;
+  return Deadline::after_ms(clock, 10'000);
+}
+
 TEST(HostPort, ParsesWhatPeopleWrite) {
   EXPECT_EQ(parse_host_port("example.org:7471").value(), (HostPort{"example.org", 7471}));
   EXPECT_EQ(parse_host_port("192.0.2.1:0").value(), (HostPort{"192.0.2.1", 0}));
@@ -35,25 +40,40 @@ TEST(HostPort, PrintsWhatItParses) {
 }
 
 TEST(SocketAddress, NumericAddressesResolveWithoutANameServer) {
-  const auto v4 = resolve({"192.0.2.7", 7471}).value();
+  const auto v4 = resolve({"192.0.2.7", 7471}, soon()).value();
   ASSERT_EQ(v4.size(), 1U);
   EXPECT_EQ(v4[0].to_string(), "192.0.2.7:7471");
   EXPECT_FALSE(v4[0].is_wildcard());
-  const auto v6 = resolve({"2001:db8::7", 7471}).value();
+  const auto v6 = resolve({"2001:db8::7", 7471}, soon()).value();
   ASSERT_EQ(v6.size(), 1U);
   EXPECT_EQ(v6[0].to_string(), "[2001:db8::7]:7471");
   EXPECT_EQ(v6[0].length(), sizeof(sockaddr_in6));
 }
 
+TEST(SocketAddress, NamesResolveToo) {
+  const auto all = resolve({"localhost", 7471}, soon());
+  ASSERT_TRUE(all) << to_string(all.error());
+  EXPECT_EQ(all->front().port(), 7471);
+}
+
+TEST(SocketAddress, ANameServerIsNotWaitedForBeyondTheDeadline) {
+  const ManualClock clock;
+  // Passed already: nothing is waited for, whatever the resolver is doing. Numbers need no wait.
+  const auto named = resolve({"no-such-host.invalid", 1}, Deadline(clock, 0));
+  ASSERT_FALSE(named);
+  EXPECT_TRUE(named.error().code == Code::kTimeout || named.error().code == Code::kUnreachable);
+  EXPECT_TRUE(resolve({"192.0.2.7", 1}, Deadline(clock, 0)));
+}
+
 TEST(SocketAddress, EmptyHostIsEveryLocalAddress) {
-  const auto all = resolve({"", 7471}).value();
+  const auto all = resolve({"", 7471}, soon()).value();
   ASSERT_FALSE(all.empty());
   for (const SocketAddress& address : all)
     EXPECT_TRUE(address.is_wildcard());
 }
 
 TEST(SocketAddress, PortCanBeChanged) {
-  SocketAddress address = resolve({"192.0.2.7", 1}).value()[0];
+  SocketAddress address = resolve({"192.0.2.7", 1}, soon()).value()[0];
   address.set_port(65535);
   EXPECT_EQ(address.port(), 65535);
   EXPECT_EQ(address.host(), "192.0.2.7");

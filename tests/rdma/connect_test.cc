@@ -18,7 +18,7 @@ SocketAddress device_address(std::uint16_t port) {
     ADD_FAILURE() << "RKV_RDMA_ADDRESS must name an address of an RDMA device";
     throw std::runtime_error("no address");
   }
-  return need(resolve({.host = host, .port = port})).front();
+  return need(resolve({.host = host, .port = port}, soon())).front();
 }
 
 // What one end needs: made on the context that librdmacm uses.
@@ -226,7 +226,7 @@ TEST(Listening, ATakenPortIsAConflictAndAForeignAddressHasNoDevice) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kConflict);
   const auto foreign =
-      CmListener::listen(need(resolve({.host = "203.0.113.9", .port = 0})).front());
+      CmListener::listen(need(resolve({.host = "203.0.113.9", .port = 0}, soon())).front());
   ASSERT_FALSE(foreign);
   EXPECT_NE(foreign.error().text, nullptr) << to_string(foreign.error());
 }

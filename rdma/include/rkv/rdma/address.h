@@ -1,7 +1,7 @@
 // Addresses as people write them: HOST:PORT and [v6]:PORT, and as the system takes them.
 //
 //   RKV_ASSIGN_OR_RETURN(HostPort where, parse_host_port("[2001:db8::1]:7471"));
-//   RKV_ASSIGN_OR_RETURN(std::vector<SocketAddress> all, resolve(where));
+//   RKV_ASSIGN_OR_RETURN(std::vector<SocketAddress> all, resolve(where, deadline));
 //
 // Thread safety: values and free functions; any thread.
 #pragma once
@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/clock.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
@@ -53,8 +54,9 @@ class SocketAddress {
 };
 
 // Every address of a name, as getaddrinfo(3) orders them; an empty host gives the wildcards for
-// listening. Blocks as long as the system's resolver does. kUnreachable: no such name;
-// kInvalidArgument: not an address.
-Result<std::vector<SocketAddress>> resolve(const HostPort& where);
+// listening. A numeric address is only parsed. A name blocks until the deadline at most: the
+// system's resolver, which knows no deadline, runs in a thread that may outlive the call.
+// kUnreachable: no such name; kTimeout; kInvalidArgument: not an address.
+Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline& deadline);
 
 }  // namespace rkv::rdma
