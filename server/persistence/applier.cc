@@ -113,7 +113,7 @@ bool Applier::collect(std::uint64_t through) {
                        .expiry_ms = entry.expiry_ms,
                        .key = entry.key,
                        .value = entry.value});
-    } else if (entry.kind == CommitLog::Kind::kRemove) {
+    } else {
       engine_.add_remove(entry.key);
     }
   }

@@ -41,11 +41,11 @@ namespace rkv::server {
 
 class CommitLog {
  public:
-  enum class Kind : std::uint8_t { kPut = 1, kRemove = 2, kNothing = 3 };
+  enum class Kind : std::uint8_t { kPut = 1, kRemove = 2 };
 
   struct Entry {  // as the applier sees it; spans point into the ring until advance()
     std::uint64_t sequence = 0;
-    Kind kind = Kind::kNothing;
+    Kind kind = Kind::kPut;
     Version version;
     std::uint64_t expiry_ms = 0;
     Bytes key;

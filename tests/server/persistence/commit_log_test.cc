@@ -78,13 +78,13 @@ TEST(CommitLog, AnEntryMayBeSmallerThanItsReservation) {
   const auto room = log->try_reserve(10, 5000);
   ASSERT_TRUE(room);
   const auto first = log->begin(*room);
-  log->finish(first, CommitLog::Kind::kNothing, {}, 0, {}, {});
+  log->finish(first, CommitLog::Kind::kRemove, {}, 0, {}, {});
   const std::uint64_t second = append(*log, as_bytes("key"), as_bytes("value"));
   EXPECT_EQ(second, first.sequence + first.words);
 
   CommitLog::Entry entry;
   ASSERT_TRUE(log->consume(&entry));
-  EXPECT_EQ(entry.kind, CommitLog::Kind::kNothing);
+  EXPECT_EQ(entry.kind, CommitLog::Kind::kRemove);
   EXPECT_TRUE(entry.key.empty());
   ASSERT_TRUE(log->consume(&entry));
   EXPECT_EQ(entry.sequence, second);
@@ -171,7 +171,7 @@ TEST(CommitLog, BytesOfAValueNeverPassForAReadyStamp) {
     log->advance();
     const auto open = log->begin(*log->try_reserve(1, static_cast<std::size_t>(i) % 700));
     ASSERT_FALSE(log->consume(&entry)) << "not finished yet";
-    log->finish(open, CommitLog::Kind::kNothing, {}, 0, {}, {});
+    log->finish(open, CommitLog::Kind::kRemove, {}, 0, {}, {});
     ASSERT_TRUE(log->consume(&entry));
     ASSERT_EQ(entry.sequence, open.sequence);
     log->advance();
