@@ -9,10 +9,10 @@
 
 namespace rkv::server {
 
-Applier::Applier(CommitLog& log, Engine& engine, const Clock& clock, const ApplierOptions& options,
-                 std::function<void()> changed)
+Applier::Applier(CommitLog& log, Storage& storage, const Clock& clock,
+                 const ApplierOptions& options, std::function<void()> changed)
     : log_(log),
-      engine_(engine),
+      storage_(storage),
       clock_(clock),
       options_(options),
       changed_(std::move(changed)),
@@ -102,19 +102,19 @@ bool Applier::step() {
 bool Applier::collect(std::uint64_t through) {
   const auto at_limit = [&] {
     if (through != 0) return log_.consumed() >= through;
-    return engine_.batch_bytes() >= options_.batch_bytes ||
-           engine_.batch_count() >= options_.batch_records;
+    return storage_.batch_bytes() >= options_.batch_bytes ||
+           storage_.batch_count() >= options_.batch_records;
   };
   CommitLog::Entry entry;
   while (!at_limit()) {
     if (!log_.consume(&entry)) return false;
     if (entry.kind == CommitLog::Kind::kPut) {
-      engine_.add_put({.version = entry.version,
-                       .expiry_ms = entry.expiry_ms,
-                       .key = entry.key,
-                       .value = entry.value});
+      storage_.add_put({.version = entry.version,
+                        .expiry_ms = entry.expiry_ms,
+                        .key = entry.key,
+                        .value = entry.value});
     } else {
-      engine_.add_remove(entry.key);
+      storage_.add_remove(entry.key);
     }
   }
   return true;
@@ -122,7 +122,7 @@ bool Applier::collect(std::uint64_t through) {
 
 bool Applier::write() {
   if (log_.consumed() == log_.wal_mark()) return true;
-  if (const Status written = engine_.write_batch(); !written) {
+  if (const Status written = storage_.write_batch(); !written) {
     fail("writing to the database", written.error());
     return false;
   }
@@ -146,7 +146,7 @@ bool Applier::sync_due() const {
 
 void Applier::sync() {
   const std::uint64_t covered = log_.wal_mark();
-  if (const Status synced = engine_.sync(); !synced) {
+  if (const Status synced = storage_.sync(); !synced) {
     fail("syncing the database", synced.error());
     return;
   }
@@ -174,17 +174,17 @@ void Applier::fail(const char* what, const Error& error) {
 // Everything since the last sync once more, in one batch (A2): parts of it may be on disk already,
 // and a crash between two batches would leave the newer parts beside older ones.
 void Applier::retry() {
-  engine_.clear_batch();
-  if (const Status well = engine_.recover(); !well) return fail("retrying", well.error());
+  storage_.clear_batch();
+  if (const Status well = storage_.recover(); !well) return fail("retrying", well.error());
   const std::uint64_t through = log_.consumed();
   log_.rewind();
   (void)collect(through);
   RKV_CHECK(log_.consumed() == through, "entries consumed before cannot be consumed again");
-  if (const Status written = engine_.write_batch(); !written) {
+  if (const Status written = storage_.write_batch(); !written) {
     return fail("retrying", written.error());
   }
   log_.set_wal_mark(through);
-  if (const Status synced = engine_.sync(); !synced) return fail("retrying", synced.error());
+  if (const Status synced = storage_.sync(); !synced) return fail("retrying", synced.error());
   log_.set_sync_mark(through);
   log_.advance();
   unsynced_since_ = 0;

@@ -5,7 +5,7 @@
 // merge at start. A batch of RocksDB takes a few hundred nanoseconds a record, far less than a
 // put costs the network.
 //
-//   Applier applier(log, engine, clock, {}, [&] { publish(log.wal_mark(), log.sync_mark()); });
+//   Applier applier(log, storage, clock, {}, [&] { publish(log.wal_mark(), log.sync_mark()); });
 //   applier.start();
 //   applier.request_sync(log.last_begun());  // a client waits for log.sync_mark() to reach it
 //   Status status = applier.stop();          // everything begun is on disk, unless it failed
@@ -30,7 +30,7 @@
 #include "common/clock.h"
 #include "rkv/result.h"
 #include "server/persistence/commit_log.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage.h"
 
 namespace rkv::server {
 
@@ -57,7 +57,7 @@ class Applier {
  public:
   // `changed` is called by the applier's thread after the marks or the failed flag have changed;
   // it must not block. All references must outlive the applier.
-  Applier(CommitLog& log, Engine& engine, const Clock& clock, const ApplierOptions& options,
+  Applier(CommitLog& log, Storage& storage, const Clock& clock, const ApplierOptions& options,
           std::function<void()> changed);
   ~Applier();  // stop() was called, or start() was not
   Applier(const Applier&) = delete;
@@ -88,7 +88,7 @@ class Applier {
   bool sync_wanted() const;
 
   CommitLog& log_;
-  Engine& engine_;
+  Storage& storage_;
   const Clock& clock_;
   const ApplierOptions options_;
   const std::function<void()> changed_;

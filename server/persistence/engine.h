@@ -28,14 +28,15 @@
 
 #include "common/layout.h"
 #include "rkv/result.h"
+#include "server/persistence/storage.h"
 
 namespace rkv::server {
 
-class Engine {
+class Engine final : public Storage {
  public:
   // Opens the database in `<directory>/db`, or makes it. `directory` exists.
   static Result<std::unique_ptr<Engine>> open(const std::string& directory);
-  ~Engine();  // closes; logs when that fails
+  ~Engine() override;  // closes; logs when that fails
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -51,20 +52,14 @@ class Engine {
   Status for_each(const Visitor& visit);
   std::uint64_t estimated_records() const;  // for a progress line: may be far off
 
-  // The batch in the making; the bytes are copied.
-  void add_put(const RecordFields& record);
-  void add_remove(Bytes key);
-  std::size_t batch_bytes() const;
-  std::uint32_t batch_count() const;
-  // Hands the batch to the operating system by way of the write-ahead log and empties it. After an
-  // error the batch is as it was and may be written again; whether it is on disk is not known.
-  Status write_batch();
-  void clear_batch();
-  Status sync();
-  // After an error: makes the database writable again, if the disk lets it. What was written since
-  // the last sync() may then be missing and has to be written again, in one batch, because parts
-  // of it may be there (E1 would be broken by a crash in the middle).
-  Status recover();
+  void add_put(const RecordFields& record) override;
+  void add_remove(Bytes key) override;
+  std::size_t batch_bytes() const override;
+  std::uint32_t batch_count() const override;
+  Status write_batch() override;
+  void clear_batch() override;
+  Status sync() override;
+  Status recover() override;
   Status close();  // after it only the destructor may be called
 
  private:

@@ -1,4 +1,5 @@
 #include "server/persistence/applier.h"
+#include "server/persistence/engine.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "server/persistence/applier.h"
+#include "server/persistence/engine.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {

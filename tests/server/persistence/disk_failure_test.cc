@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "server/persistence/applier.h"
+#include "server/persistence/engine.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {
