@@ -69,6 +69,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
       clock_(parts.clock),
       log_(parts.log),
       request_sync_(parts.request_sync),
+      wait_until_(parts.wait_until),
       handler_(parts.store, parts.log, parts.boot, parts.stats),
       queue_(std::move(queue)),
       pool_(std::move(pool)) {
@@ -153,8 +154,13 @@ bool Worker::end_session(std::uint64_t id, const Deadline& deadline) {
   const std::uint64_t ticket = ++ends_asked_;
   mail_.store(true, std::memory_order_release);
   queue_->wake();
-  return ended_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()),
-                         [&] { return ends_done_ >= ticket; });
+  const auto done = [&] { return ends_done_.load(std::memory_order_acquire) >= ticket; };
+  if (wait_until_) {
+    lock.unlock();
+    wait_until_(done, deadline);
+    return done();
+  }
+  return ended_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()), done);
 }
 
 void Worker::end_most_silent() {
@@ -211,7 +217,7 @@ void Worker::end_sessions(const std::vector<std::uint64_t>& ids) {
   }
   {
     const std::lock_guard lock(mutex_);
-    ends_done_ += ids.size();
+    ends_done_.fetch_add(ids.size(), std::memory_order_release);
   }
   ended_.notify_all();
 }

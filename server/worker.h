@@ -67,6 +67,9 @@ class Worker {
     std::uint16_t boot;
     std::function<std::string()> stats;
     std::function<void(std::uint64_t sequence)> request_sync;
+    // Blocks end_session()'s caller until `done` says so or the deadline passes; empty = on a
+    // condition variable. A simulation without threads waits in its own way.
+    std::function<void(const std::function<bool()>& done, const Deadline& deadline)> wait_until{};
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -139,6 +142,7 @@ class Worker {
   const Clock& clock_;
   const CommitLog& log_;
   const std::function<void(std::uint64_t)> request_sync_;
+  const std::function<void(const std::function<bool()>&, const Deadline&)> wait_until_;
   RequestHandler handler_;
   WorkerCounters counters_;
 
@@ -158,13 +162,13 @@ class Worker {
   std::atomic<bool> waiting_{false};  // K5
   std::atomic<bool> stopping_{false};
   std::atomic<bool> mail_{false};
+  std::atomic<std::uint64_t> ends_done_{0};  // of ends_asked_; stored under mutex_
   std::mutex mutex_;
   std::condition_variable ended_;
   // Guarded by mutex_.
   std::vector<NewClient> arrivals_;
   std::vector<std::uint64_t> to_end_;
   std::uint64_t ends_asked_ = 0;
-  std::uint64_t ends_done_ = 0;
   bool end_silent_ = false;
   std::thread thread_;
 };
