@@ -27,19 +27,22 @@ Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOpt
 
 // --------------------------------------------------------------------------- set-up and end
 
+// All of the link's waiting is done on a queue, sleeping between two connections too.
+Status Link::make_queue() {
+  if (queue_ != nullptr) return {};
+  const rdma::QueueOptions options{.completions = operations() + options_.requests_in_flight + 8,
+                                   .receive_buffers = options_.requests_in_flight + 4U,
+                                   .receive_bytes = kMaxMessageBytes,
+                                   .poll = options_.poll};
+  RKV_ASSIGN_OR_RETURN(queue_, transport_->create_queue(options));
+  return {};
+}
+
 Status Link::connect(const Deadline& deadline) {
   RKV_CHECK(connection_ == nullptr, "connect() on a link that is not closed");
   refusal_.clear();
   read_refused_ = false;
-  // A GET has at most two READs under way.
-  const std::uint32_t operations = 2 * options_.reads_in_flight + options_.requests_in_flight + 8;
-  if (queue_ == nullptr) {
-    const rdma::QueueOptions queue{.completions = operations + options_.requests_in_flight + 8,
-                                   .receive_buffers = options_.requests_in_flight + 4U,
-                                   .receive_bytes = kMaxMessageBytes,
-                                   .poll = options_.poll};
-    RKV_ASSIGN_OR_RETURN(queue_, transport_->create_queue(queue));
-  }
+  RKV_RETURN_IF_ERROR(make_queue());
   std::array<std::byte, kConnectRequestBytes> hello;
   encode(ConnectRequest{.credits_wanted = options_.requests_in_flight,
                         .session_to_resume = accept_.session,  // 0 the first time
@@ -48,7 +51,7 @@ Status Link::connect(const Deadline& deadline) {
          hello);
   rdma::Rejection rejection;
   auto connection =
-      transport_->connect(*queue_, {.sends_in_flight = operations, .inline_bytes = kInlineBytes},
+      transport_->connect(*queue_, {.sends_in_flight = operations(), .inline_bytes = kInlineBytes},
                           options_.address, hello, deadline, &rejection);
   if (!connection) return refused(connection.error(), rejection);
 
@@ -166,7 +169,7 @@ bool Link::receive(const rdma::Completion& completion, Event& event) {
 
 void Link::sleep_until(Nanos at) {
   const Deadline deadline(*clock_, at);
-  if (queue_ == nullptr) {
+  if (!make_queue()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(deadline.left_ms()));
     return;
   }

@@ -110,6 +110,11 @@ class Link {
   Result<Reply> call(const Request& request, const Deadline& deadline);
 
  private:
+  // A GET has at most two READs under way.
+  std::uint32_t operations() const {
+    return 2 * options_.reads_in_flight + options_.requests_in_flight + 8;
+  }
+  Status make_queue();
   Status refused(const Error& error, const rdma::Rejection& rejection);
   void release_replies(std::span<const Event> events);
   bool to_event(const rdma::Completion& completion, Event& event);
