@@ -1,0 +1,132 @@
+// The simulated network: hosts, the links between them, and what may go wrong. What a backend of
+// transport.h has to do is here and in the files beside it; what it need not do, faults decide.
+//
+//   auto fabric = std::make_shared<Fabric>(seed);
+//   auto server = open_sim(fabric, "server");  // a host of its own, and a Transport on it
+//   auto client = open_sim(fabric, "client");
+//   fabric->faults().cut_in = 200;              // one in 200 operations loses its connection
+//   fabric->crash(*server);                     // the host dies; its memory answers no more
+//
+// Rules: README.md of this directory.
+// Thread safety: none; one thread, many fibers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/sim/scheduler.h"
+#include "rdma/transport.h"
+
+namespace rkv::rdma::sim {
+
+class Link;
+class SimListener;
+class SimQueue;
+class SimRegion;
+
+// Times in nanoseconds, each drawn anew for each operation between 0 (or `least`) and the number
+// given. `..._in`: one in so many; 0 = never. The defaults are a network in which nothing fails.
+struct Faults {
+  Nanos latency_least = 500;  // one way
+  Nanos latency = 3'000;      // on top of it
+  std::uint64_t slow_in = 0;  // an operation that takes up to `slow` longer
+  Nanos slow = 0;
+  std::uint32_t pieces = 1;         // a READ touches memory in up to so many pieces, in any order
+  Nanos piece_spread = 0;           // within so long
+  std::uint64_t retransmit_in = 0;  // a READ whose pieces lie up to `retransmit` apart
+  Nanos retransmit = 0;
+  std::uint64_t cut_in = 0;           // an operation whose connection is lost, half of the time
+                                      // before it was carried out, half of the time after
+  Nanos notice = 1'000;               // until an end learns that its connection is lost
+  std::uint64_t refuse_in = 0;        // a READ that the peer's adapter refuses without reason
+  std::uint64_t handshake_in = 0;     // a message of connecting that is lost
+  std::uint32_t sends_in_flight = 0;  // the adapter's limit per connection; 0 = as asked for
+  std::uint32_t reads_in_flight = 16;
+  std::uint64_t short_poll_in = 0;  // a poll that returns less than there is
+  std::uint64_t early_wake_in = 0;  // a wait that returns without cause
+};
+
+// Of one READ that has landed, before its completion: what a fabric worse than any real one may do
+// to the bytes. For canaries: a test of the tests.
+using Tampering = std::function<void(MutableBytes landed, std::uint64_t remote_address)>;
+
+// A machine with an adapter.
+struct Host {
+  explicit Host(std::string its_name) : name(std::move(its_name)) {}
+  SimRegion* find(std::uint32_t remote_key) const {
+    const auto found = regions.find(remote_key);
+    return found == regions.end() ? nullptr : found->second;
+  }
+  const SimRegion* find_local(std::uint32_t local_key) const { return find(local_key | kLocalBit); }
+
+  static constexpr std::uint32_t kLocalBit = 0x8000'0000U;  // marks the keys of local_key()
+  std::string name;
+  bool alive = true;
+  std::uint32_t next_key = 1;
+  std::map<std::uint32_t, SimRegion*> regions;  // by remote key, and by local key with kLocalBit
+  std::vector<SimQueue*> queues;
+  std::vector<SimListener*> listeners;
+};
+
+class Fabric {
+ public:
+  explicit Fabric(std::uint64_t seed);
+  ~Fabric();
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+
+  Scheduler& scheduler() { return scheduler_; }
+  Faults& faults() { return faults_; }
+  Tampering& tampering() { return tampering_; }
+
+  // The host that a transport of open_sim() is on dies: nothing leaves it any more, nothing in its
+  // memory is read, its listeners are gone. Its own fibers may run on to their ends, unheard.
+  void crash(Transport& transport);
+
+  // How often each thing happened, for a test that wants to know that it did.
+  struct Counts {
+    std::uint64_t reads = 0;
+    std::uint64_t reads_in_pieces = 0;
+    std::uint64_t messages = 0;
+    std::uint64_t cuts = 0;
+    std::uint64_t connections = 0;
+    std::uint64_t full_send_queues = 0;
+    std::uint64_t waits_for_receives = 0;
+  };
+  Counts& counts() { return counts_; }
+
+  // ---- for the parts of the backend
+  Nanos latency() {
+    Nanos time = faults_.latency_least + scheduler_.up_to(faults_.latency);
+    if (scheduler_.chance(faults_.slow_in)) time += scheduler_.up_to(faults_.slow);
+    return time;
+  }
+  Nanos notice() { return 1 + scheduler_.up_to(faults_.notice); }
+  void bind(std::uint16_t port, SimListener* listener) { ports_[port] = listener; }
+  SimListener* listener_at(std::uint16_t port) const {
+    const auto found = ports_.find(port);
+    return found == ports_.end() ? nullptr : found->second;
+  }
+  void unbind(std::uint16_t port) { ports_.erase(port); }
+  std::uint16_t free_port();
+  Link& add_link(std::unique_ptr<Link> link);
+
+ private:
+  Scheduler scheduler_;
+  Faults faults_;
+  Tampering tampering_;
+  Counts counts_;
+  std::map<std::uint16_t, SimListener*> ports_;
+  std::uint16_t next_port_ = 40'000;
+  // Kept to the end: events name links.
+  std::vector<std::unique_ptr<Link>> links_;
+};
+
+// A new host on the fabric, which the transport keeps alive.
+std::unique_ptr<Transport> open_sim(std::shared_ptr<Fabric> fabric, std::string host_name);
+
+}  // namespace rkv::rdma::sim
