@@ -1,0 +1,348 @@
+#include "rdma/shm/connection.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+
+namespace rkv::rdma::shm {
+namespace {
+
+using Kind = Completion::Kind;
+using CompletionStatus = Completion::Status;
+
+// Packets taken from a socket at a time. A client sends bytes that wake, one per sleep of ours; a
+// server may have a good many regions to tell of.
+constexpr int kWakesAtOnce = 16;
+constexpr int kNewsAtOnce = 4096;
+
+Kind kind_of(Operation::Kind kind) {
+  switch (kind) {
+    case Operation::Kind::kRead:
+      return Kind::kRead;
+    case Operation::Kind::kCompareSwap:
+      return Kind::kCompareSwap;
+    case Operation::Kind::kFetchAdd:
+      return Kind::kFetchAdd;
+    case Operation::Kind::kSend:
+      return Kind::kSend;
+  }
+  return Kind::kRead;
+}
+
+RingWriter writer_of(const Link& link) {
+  auto* header = link.memory.as<LinkHeader>();
+  std::byte* rings = link.memory.data() + kLinkHeaderBytes;
+  return link.passive
+             ? RingWriter(header->to_client, rings + link.to_server_bytes, link.to_client_bytes)
+             : RingWriter(header->to_server, rings, link.to_server_bytes);
+}
+
+RingReader reader_of(const Link& link, std::uint64_t longest) {
+  auto* header = link.memory.as<LinkHeader>();
+  const std::byte* rings = link.memory.data() + kLinkHeaderBytes;
+  return link.passive ? RingReader(header->to_server, rings, link.to_server_bytes, longest)
+                      : RingReader(header->to_client, rings + link.to_server_bytes,
+                                   link.to_client_bytes, longest);
+}
+
+}  // namespace
+
+// ---- beginning and end ----
+
+Result<ShmConnection::Reservation> ShmConnection::Reservation::make(
+    ShmQueue& queue, const ConnectionOptions& options) {
+  if (options.sends_in_flight == 0) {
+    return rkv::fail(Code::kInvalidArgument, "a connection needs sends_in_flight of at least 1");
+  }
+  const std::uint32_t completions = options.sends_in_flight + 1;  // one for kDisconnected
+  RKV_RETURN_IF_ERROR(queue.reserve(completions));
+  return Reservation(queue, completions);
+}
+
+ShmConnection::Reservation::~Reservation() {
+  if (queue_ != nullptr) queue_->unreserve(completions_);
+}
+
+ShmConnection::ShmConnection(Reservation reservation, const ConnectionOptions& options, Link link)
+    : reservation_(std::move(reservation)),
+      queue_(&reservation_.queue()),
+      // READs are over when post() returns, so that nothing but the slots limits them.
+      limits_{.reads_in_flight = options.sends_in_flight,
+              .sends_in_flight = options.sends_in_flight,
+              .inline_bytes = options.inline_bytes},
+      link_(std::move(link)),
+      out_(writer_of(link_)),
+      in_(reader_of(link_, queue_->receive_bytes())),
+      peer_sleeps_(link_.passive ? &header().client_sleeps
+                                 : link_.peer_page.as<const std::uint64_t>()),
+      pending_(std::bit_ceil(options.sends_in_flight)) {}
+
+void ShmConnection::attach() {
+  attached_ = true;
+  queue_->attach(*this);
+}
+
+ShmConnection::~ShmConnection() {
+  if (link_.passive) queue_->shared().exporter.unsubscribe(socket());
+  if (!attached_) return;
+  queue_->look_around();
+  out_.close();
+  shutdown(socket(), SHUT_RDWR);
+  queue_->stop_watching(*this);
+  queue_->detach(*this);
+}
+
+void ShmConnection::abort() {
+  alive_.store(false, std::memory_order_release);
+  aborted_.store(true, std::memory_order_release);
+  out_.close();
+  shutdown(socket(), SHUT_RDWR);
+  queue_->call_attention();
+}
+
+void ShmConnection::end(Ending how) {
+  if (reported_ || (ending_ != Ending::kNone && how != Ending::kDead)) return;
+  if (ending_ == Ending::kNone) {
+    alive_.store(false, std::memory_order_release);
+    out_.close();
+    shutdown(socket(), SHUT_RDWR);  // ends the peer's sleep
+    queue_->stop_watching(*this);
+    while (pending_first_ != pending_end_)
+      report(pending_[pending_first_++ & (pending_.size() - 1)], CompletionStatus::kFlushed);
+    in_.freeze();
+  }
+  ending_ = how;
+  if (how == Ending::kDead) report_end();
+}
+
+void ShmConnection::report_end() {
+  reported_ = true;
+  queue_->append({.kind = Kind::kDisconnected, .connection = this});
+}
+
+// ---- operations ----
+
+void ShmConnection::report(const Operation& operation, CompletionStatus status) {
+  if (status == CompletionStatus::kOk && !operation.signaled) return;
+  ++unpolled_;
+  queue_->append({.kind = kind_of(operation.kind),
+                  .status = status,
+                  .connection = this,
+                  .context = operation.context});
+}
+
+// What failed, what stands behind it, and the end.
+void ShmConnection::fail(const Operation& operation, Done how, std::span<const Operation> behind) {
+  const bool refused = how == Done::kRefused;
+  report(operation, refused ? CompletionStatus::kRemoteAccess : CompletionStatus::kFailed);
+  for (const Operation& one : behind)
+    report(one, CompletionStatus::kFlushed);
+  end(refused ? Ending::kDead : Ending::kPeerLeft);
+}
+
+Result<std::size_t> ShmConnection::post(std::span<const Operation> batch) {
+  if (!alive()) return rkv::fail(Code::kDisconnected, "the connection is down");
+  const std::uint64_t taken = unpolled_ + (pending_end_ - pending_first_);
+  batch = batch.first(std::min<std::size_t>(limits_.sends_in_flight - taken, batch.size()));
+  if (!link_.passive && link_.host.regions_gone() != regions_gone_) [[unlikely]]
+    read_news();
+  std::size_t i = 0;
+  Done done = Done::kYes;
+  for (; i < batch.size(); ++i) {
+    // What waits for room goes first.
+    done = pending_first_ == pending_end_ ? execute(batch[i]) : Done::kNotYet;
+    if (done == Done::kNotYet) {
+      hold(batch[i]);
+    } else if (done != Done::kYes) {
+      break;
+    }
+  }
+  if (out_.publish()) wake_peer();
+  if (i < batch.size()) [[unlikely]]
+    fail(batch[i], done, batch.subspan(i + 1));
+  return batch.size();
+}
+
+ShmConnection::Done ShmConnection::execute(const Operation& operation) {
+  const Done done = operation.kind == Operation::Kind::kSend ? execute_send(operation)
+                                                             : execute_remote(operation);
+  if (done == Done::kYes) report(operation, CompletionStatus::kOk);
+  return done;
+}
+
+ShmConnection::Done ShmConnection::execute_send(const Operation& operation) {
+  if (operation.local.size() > link_.peer_receive_bytes) return Done::kRefused;
+  switch (out_.place(operation.local)) {
+    case RingWriter::Outcome::kPlaced:
+      return Done::kYes;
+    case RingWriter::Outcome::kFull:
+      return Done::kNotYet;
+    case RingWriter::Outcome::kGarbage:
+      break;
+  }
+  log_warn("{} has written garbage into the memory of its connection, which ends", link_.peer);
+  return Done::kFailed;
+}
+
+// Where the operation's remote memory is mapped; nullptr where it is not. A region that is new to
+// us may be waiting in the socket.
+std::byte* ShmConnection::find_remote(const Operation& operation, std::uint64_t bytes) {
+  const bool atomic = operation.kind != Operation::Kind::kRead;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const RegionTable::Entry* entry = regions_.find(operation.remote_key);
+    if (entry != nullptr) {
+      return atomic && !entry->atomics ? nullptr : entry->at(operation.remote_address, bytes);
+    }
+    if (attempt == 0 && !link_.passive) read_news();
+  }
+  return nullptr;
+}
+
+ShmConnection::Done ShmConnection::execute_remote(const Operation& operation) {
+  const bool atomic = operation.kind != Operation::Kind::kRead;
+  const MutableBytes local = operation.local;
+  if (atomic && local.size() != sizeof(std::uint64_t)) return Done::kFailed;
+  if (atomic && operation.remote_address % sizeof(std::uint64_t) != 0) return Done::kRefused;
+  std::byte* remote = find_remote(operation, local.size());
+  if (remote == nullptr) return peer_ended_ ? Done::kFailed : Done::kRefused;
+  if (!atomic) {
+    copy_out(local, remote);
+  } else {
+    // seq_cst: as strong as the adapter's, which are one after the other for everybody.
+    const std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(remote));
+    std::uint64_t old = operation.compare_or_add;
+    if (operation.kind == Operation::Kind::kFetchAdd) {
+      old = word.fetch_add(operation.compare_or_add, std::memory_order_seq_cst);
+    } else {
+      word.compare_exchange_strong(old, operation.swap, std::memory_order_seq_cst);
+    }
+    store_le(local.data(), old);
+  }
+  // Last, because it vouches for the copy (H1).
+  return link_.host.alive_after_copy() && !in_.closed() ? Done::kYes : Done::kFailed;
+}
+
+void ShmConnection::hold(const Operation& operation) {
+  const std::uint64_t place = pending_end_++ & (pending_.size() - 1);
+  pending_[place] = operation;
+  if (operation.kind != Operation::Kind::kSend || !operation.inline_data) return;
+  RKV_CHECK(operation.local.size() <= limits_.inline_bytes, "an inline message of that length");
+  // Only who sends faster than the peer reads ever needs this.
+  if (inline_data_.empty()) inline_data_.resize(pending_.size() * limits_.inline_bytes);
+  std::byte* copy = inline_data_.data() + place * limits_.inline_bytes;
+  std::ranges::copy(operation.local, copy);
+  pending_[place].local = {copy, operation.local.size()};
+}
+
+// ---- on the queue's poll ----
+
+bool ShmConnection::can_advance() {
+  if (reported_) return false;
+  if (in_.has_message() && queue_->has_free_buffer()) return true;
+  if (ending_ != Ending::kNone) return !in_.has_message();
+  if (peer_ended_ || in_.closed()) return true;
+  return pending_first_ != pending_end_ &&
+         out_.has_room(pending_[pending_first_ & (pending_.size() - 1)].local.size());
+}
+
+std::size_t ShmConnection::advance(std::span<Completion> out) {
+  if (reported_) return 0;
+  if (ending_ == Ending::kNone && (peer_ended_ || in_.closed())) end(Ending::kPeerLeft);
+  if (pending_first_ != pending_end_) advance_pending();
+  const std::size_t count = receive(out);
+  if (ending_ == Ending::kPeerLeft && !reported_ && !in_.has_message()) report_end();
+  return count;
+}
+
+void ShmConnection::advance_pending() {
+  while (pending_first_ != pending_end_) {
+    const Operation operation = pending_[pending_first_ & (pending_.size() - 1)];
+    const Done done = execute(operation);
+    if (done == Done::kNotYet) break;
+    ++pending_first_;
+    if (done == Done::kYes) {
+      if (!operation.signaled) queue_->room_came_back();
+      continue;
+    }
+    if (out_.publish()) wake_peer();
+    fail(operation, done, {});
+    return;
+  }
+  if (out_.publish()) wake_peer();
+}
+
+std::size_t ShmConnection::receive(std::span<Completion> out) {
+  std::size_t count = 0;
+  while (!reported_ && count < out.size() && queue_->has_free_buffer()) {
+    const MutableBytes buffer = queue_->next_buffer();
+    std::size_t length = 0;
+    const RingReader::Outcome outcome = in_.take(buffer.data(), &length);
+    if (outcome == RingReader::Outcome::kEmpty) break;
+    if (outcome == RingReader::Outcome::kGarbage) {
+      log_warn("{} has written garbage into the memory of its connection, which ends", link_.peer);
+      end(Ending::kDead);
+      break;
+    }
+    out[count++] = {.kind = Kind::kReceive,
+                    .connection = this,
+                    .message = buffer.first(length),
+                    .receive_buffer = queue_->take_buffer()};
+  }
+  if (count != 0 && in_.producer_waits()) wake_peer();
+  return count;
+}
+
+// ---- the socket ----
+
+void ShmConnection::wake_peer() {
+  const std::uint64_t sleep = load(*peer_sleeps_, std::memory_order_seq_cst);  // S5
+  if (sleep % 2 == 0 || sleep == woken_sleep_) return;
+  woken_sleep_ = sleep;
+  send_wake(socket());
+}
+
+void ShmConnection::tell_sleeping(std::uint64_t value) const {
+  // Those whom we accepted look at the queue's own page.
+  if (!link_.passive) store(header().client_sleeps, value, std::memory_order_seq_cst);  // S5
+}
+
+void ShmConnection::read_socket() {
+  if (link_.passive) {
+    read_wakes();
+  } else {
+    read_news();
+  }
+  if (peer_ended_) end(Ending::kPeerLeft);
+}
+
+// A client has nothing to say but "wake up".
+void ShmConnection::read_wakes() {
+  std::array<std::byte, 2> buffer;
+  for (int i = 0; i < kWakesAtOnce && !peer_ended_; ++i) {
+    const Packet packet = receive_packet(socket(), buffer);
+    if (packet.result == Packet::Result::kNothing) return;
+    peer_ended_ = packet.result == Packet::Result::kEnd || packet.length != 1;
+  }
+}
+
+void ShmConnection::read_news() {
+  // The number first: what is told after it raises it again (H5).
+  regions_gone_ = link_.host.regions_gone();
+  std::array<std::byte, kMaxPacketBytes> buffer;
+  for (int i = 0; i < kNewsAtOnce && !peer_ended_; ++i) {
+    std::vector<Fd> descriptors;
+    const Packet packet = receive_packet(socket(), buffer, &descriptors);
+    if (packet.result == Packet::Result::kNothing) return;
+    if (packet.result == Packet::Result::kPacket && packet.length == 1) continue;  // a wake
+    peer_ended_ = packet.result == Packet::Result::kEnd || packet.length > buffer.size() ||
+                  !regions_.take_in(Bytes(buffer).first(packet.length), descriptors);
+  }
+}
+
+}  // namespace rkv::rdma::shm

@@ -1,0 +1,128 @@
+// ShmConnection: one link between two processes, bound to a ShmQueue.
+//
+// READs and atomics are done by post() itself, on the mapping of the server's region. Messages are
+// copied into the ring to the peer by post(), or, when it is full, by a later poll(): then they
+// wait in `pending_`, and everything posted after them waits behind them, so that operations
+// complete in the order posted.
+//
+// Only the side that connected READs: a server never maps memory that a client made.
+//
+// How it ends: refused work, garbage, abort() and a destructor make it kDead: what is pending is
+// flushed, then kDisconnected is reported. When the peer has left (kPeerLeft), the messages that it
+// had published come first.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rdma/shm/queue.h"
+#include "rdma/shm/ring.h"
+
+namespace rkv::rdma::shm {
+
+// What a handshake has made; see protocol.h.
+struct Link {
+  Fd socket{};
+  bool passive = false;  // accepted here
+  Mapping memory{};      // of the rings
+  Mapping peer_page{};   // passive: none; else the server queue's page
+  HostView host{};       // passive: none
+  std::uint64_t to_server_bytes = 0;
+  std::uint64_t to_client_bytes = 0;
+  std::uint64_t peer_receive_bytes = 0;
+  std::vector<std::byte> peer_data{};
+  std::string peer{};
+};
+
+class ShmConnection final : public Connection {
+ public:
+  // What a connection takes in its queue: kBusy where there is no room. Held by the handshake,
+  // then by the connection.
+  class Reservation {
+   public:
+    static Result<Reservation> make(ShmQueue& queue, const ConnectionOptions& options);
+    Reservation(Reservation&& other) noexcept
+        : queue_(std::exchange(other.queue_, nullptr)), completions_(other.completions_) {}
+    Reservation& operator=(Reservation&&) = delete;
+    Reservation(const Reservation&) = delete;
+    Reservation& operator=(const Reservation&) = delete;
+    ~Reservation();
+    ShmQueue& queue() const { return *queue_; }
+
+   private:
+    Reservation(ShmQueue& queue, std::uint32_t completions)
+        : queue_(&queue), completions_(completions) {}
+    ShmQueue* queue_;
+    std::uint32_t completions_;
+  };
+
+  ShmConnection(Reservation reservation, const ConnectionOptions& options, Link link);
+  ~ShmConnection() override;
+  ShmConnection(const ShmConnection&) = delete;
+  ShmConnection& operator=(const ShmConnection&) = delete;
+  void attach();  // once, when it is complete
+
+  Result<std::size_t> post(std::span<const Operation> batch) override;
+  ConnectionLimits limits() const override { return limits_; }
+  Bytes private_data() const override { return link_.peer_data; }
+  const std::string& peer() const override { return link_.peer; }
+  bool alive() const override { return alive_.load(std::memory_order_relaxed); }
+  void abort() override;
+
+  // For ShmQueue, on its thread.
+  enum class Ending : std::uint8_t { kNone, kPeerLeft, kDead };
+  int socket() const { return link_.socket.get(); }
+  // Gives out received messages, places pending operations; returns how many it put into `out`.
+  std::size_t advance(std::span<Completion> out);
+  bool can_advance();
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  void polled() { --unpolled_; }
+  void read_socket();
+  void end(Ending how);
+  void tell_sleeping(std::uint64_t value) const;
+
+ private:
+  enum class Done : std::uint8_t { kYes, kNotYet, kRefused, kFailed };
+  LinkHeader& header() const { return *link_.memory.as<LinkHeader>(); }
+  Done execute(const Operation& operation);
+  Done execute_send(const Operation& operation);
+  Done execute_remote(const Operation& operation);
+  std::byte* find_remote(const Operation& operation, std::uint64_t bytes);
+  void report(const Operation& operation, Completion::Status status);
+  void fail(const Operation& operation, Done how, std::span<const Operation> behind);
+  void hold(const Operation& operation);
+  void advance_pending();
+  std::size_t receive(std::span<Completion> out);
+  void report_end();
+  void wake_peer();
+  void read_news();
+  void read_wakes();
+
+  Reservation reservation_;
+  ShmQueue* queue_;
+  ConnectionLimits limits_;
+  Link link_;
+  RingWriter out_;
+  RingReader in_;
+  RegionTable regions_;
+  std::uint64_t regions_gone_ = 0;  // as last seen; see HostPage
+  const std::uint64_t* peer_sleeps_;
+  std::uint64_t woken_sleep_ = 0;  // the sleep of the peer that we have ended
+
+  std::vector<Operation> pending_;  // a ring, a power of two long: [first, end)
+  std::uint64_t pending_first_ = 0;
+  std::uint64_t pending_end_ = 0;
+  std::vector<std::byte> inline_data_;  // of pending operations, by their place in the ring
+  std::uint32_t unpolled_ = 0;          // completions of ours in the queue
+  Ending ending_ = Ending::kNone;
+  bool reported_ = false;    // kDisconnected is in the queue
+  bool peer_ended_ = false;  // its socket said so
+  bool attached_ = false;
+  std::atomic<bool> aborted_ = false;
+  std::atomic<bool> alive_ = true;
+};
+
+}  // namespace rkv::rdma::shm

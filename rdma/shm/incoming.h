@@ -1,0 +1,20 @@
+// A client that has introduced itself, and how it is answered; the client's side of the same.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "rdma/shm/connection.h"
+#include "rdma/shm/protocol.h"
+
+namespace rkv::rdma::shm {
+
+std::unique_ptr<Incoming> make_incoming(std::shared_ptr<Shared> shared, Fd socket,
+                                        const Hello& hello, std::string peer);
+
+// Finds the server's socket, greets, and waits for the answer until the deadline.
+Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOptions& options,
+                                            const std::string& address, Bytes private_data,
+                                            const Deadline& deadline, Rejection* rejection);
+
+}  // namespace rkv::rdma::shm

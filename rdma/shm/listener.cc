@@ -1,0 +1,218 @@
+#include "rdma/shm/listener.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/log.h"
+#include "rdma/shm/directory.h"
+#include "rdma/shm/incoming.h"
+
+namespace rkv::rdma::shm {
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr int kCallersAtOnce = 16;
+constexpr int kPortTries = 256;
+constexpr std::uint16_t kFirstAnyPort = 49152;  // IANA's dynamic ports
+
+std::unexpected<Error> open_error(const char* call, int error) {
+  const bool denied = error == EACCES || error == EPERM || error == EROFS;
+  return fail_call(denied ? Code::kPermission : Code::kIo, call, error,
+                   "look at the owner and mode of the directory of the shared-memory sockets");
+}
+
+Result<Fd> lock_port(const std::string& path) {
+  Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return open_error("open", errno);
+  struct flock whole{};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (fcntl(fd.get(), F_OFD_SETLK, &whole) == 0) return fd;
+  const int error = errno;
+  if (error == EAGAIN || error == EACCES) {
+    return fail(Code::kConflict,
+                "another server on this host has this port: stop it, or choose another port");
+  }
+  return fail_call(Code::kIo, "fcntl(F_OFD_SETLK)", error);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> ShmListener::listen(std::shared_ptr<Shared> shared,
+                                                      std::uint16_t port) {
+  RKV_ASSIGN_OR_RETURN(const std::string directory, server_directory(shared->directory));
+  RKV_RETURN_IF_ERROR(shared->exporter.open());
+  if (port != 0) return listen_on(std::move(shared), directory, port);
+  Random random(random_from_kernel());
+  Result<std::unique_ptr<Listener>> last = fail(Code::kConflict, "no port is free");
+  for (int i = 0; i < kPortTries; ++i) {
+    const auto any =
+        static_cast<std::uint16_t>(kFirstAnyPort + random.below(65536 - kFirstAnyPort));
+    last = listen_on(shared, directory, any);
+    if (last || last.error().code != Code::kConflict) break;
+  }
+  return last;
+}
+
+Result<std::unique_ptr<Listener>> ShmListener::listen_on(std::shared_ptr<Shared> shared,
+                                                         const std::string& directory,
+                                                         std::uint16_t port) {
+  RKV_ASSIGN_OR_RETURN(Fd lock, lock_port(lock_path(directory, port)));
+  std::unique_ptr<ShmListener> out(
+      new ShmListener(std::move(shared), port, std::move(lock), socket_path(directory, port)));
+  RKV_RETURN_IF_ERROR(out->open());
+  return std::unique_ptr<Listener>(std::move(out));
+}
+
+Status ShmListener::open() {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path_.size() >= sizeof address.sun_path) {
+    return fail(Code::kInvalidArgument,
+                "the directory of the shared-memory sockets has too long a name: choose another "
+                "with RKV_SHM_DIR");
+  }
+  std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
+  socket_ = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_) return fail_call(Code::kBusy, "socket", errno);
+  // Before it has a name: the socket never exists with another mode.
+  if (fchmod(socket_.get(), 0600) != 0) return fail_call(Code::kIo, "fchmod", errno);
+  unlink(path_.c_str());  // (L1)
+  if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return open_error("bind", errno);
+  }
+  if (::listen(socket_.get(), kBacklog) != 0) return fail_call(Code::kIo, "listen", errno);
+  wake_fd_ = Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  spare_ = Fd(eventfd(0, EFD_CLOEXEC));
+  epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  if (!wake_fd_ || !spare_ || !epoll_) return fail_call(Code::kBusy, "eventfd", errno);
+  RKV_RETURN_IF_ERROR(watch(socket_.get()));
+  return watch(wake_fd_.get());
+}
+
+Status ShmListener::watch(int fd) {
+  epoll_event interest{.events = EPOLLIN, .data = {.fd = fd}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &interest) != 0) {
+    return fail_call(Code::kBusy, "epoll_ctl", errno);
+  }
+  return {};
+}
+
+ShmListener::~ShmListener() {
+  if (socket_) unlink(path_.c_str());
+}
+
+void ShmListener::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_fd_.get(), &one, sizeof one);
+}
+
+Result<std::unique_ptr<Incoming>> ShmListener::next(const Deadline& deadline) {
+  const SteadyClock clock;
+  for (;;) {
+    if (!introduced_.empty()) {
+      std::unique_ptr<Incoming> first = std::move(introduced_.front());
+      introduced_.pop_front();
+      return first;
+    }
+    forget_the_silent(clock.now());
+    int timeout_ms = deadline.left_ms();
+    if (!strangers_.empty()) {
+      const Deadline patience(clock, strangers_.front().since + kPatience);
+      timeout_ms = std::min(timeout_ms, patience.left_ms());
+    }
+    std::array<epoll_event, 16> events;
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    if (count < 0 && errno != EINTR) return fail_call(Code::kInternal, "epoll_wait", errno);
+    bool woken = false;
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[i].data.fd;
+      if (fd == wake_fd_.get()) {
+        std::uint64_t number = 0;
+        woken = read(fd, &number, sizeof number) > 0;
+      } else if (fd == socket_.get()) {
+        take_callers();
+      } else {
+        hear_stranger(fd);
+      }
+    }
+    if (introduced_.empty() && (woken || deadline.passed())) return std::unique_ptr<Incoming>();
+  }
+}
+
+void ShmListener::take_callers() {
+  const SteadyClock clock;
+  for (int i = 0; i < kCallersAtOnce; ++i) {
+    Fd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!caller) {
+      if (errno == EMFILE || errno == ENFILE) refuse_one_caller();
+      return;
+    }
+    const auto peer = trusted_peer(caller.get());
+    if (!peer) {
+      log_warn("a connection over shared memory is refused: {}", to_string(peer.error()));
+      continue;
+    }
+    Stranger stranger{.socket = std::move(caller), .since = clock.now(), .pid = peer->pid};
+    if (hear(stranger)) continue;  // the usual case: the greeting was there already
+    if (strangers_.size() >= kMaxStrangers) strangers_.erase(strangers_.begin());
+    if (watch(stranger.socket.get())) strangers_.push_back(std::move(stranger));
+  }
+}
+
+// Left in the queue, the caller would keep the socket readable and this thread busy for nothing.
+void ShmListener::refuse_one_caller() {
+  log_warn("a connection over shared memory is refused: raise the limit of open files (ulimit -n)");
+  spare_.reset();
+  Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
+  spare_ = Fd(eventfd(0, EFD_CLOEXEC));
+}
+
+bool ShmListener::hear(Stranger& stranger) {
+  std::array<std::byte, sizeof(Hello)> buffer;
+  const Packet packet = receive_packet(stranger.socket.get(), buffer);
+  if (packet.result == Packet::Result::kNothing) return false;
+  if (packet.result == Packet::Result::kEnd) return true;
+  const Bytes bytes = Bytes(buffer).first(std::min(packet.length, buffer.size()));
+  Header header;
+  if (has_header(bytes, &header) && header.version != kVersion) {
+    send_packet(stranger.socket.get(),
+                packet_of(WrongVersion{.header = {.kind = PacketKind::kWrongVersion}}));
+    return true;
+  }
+  Hello hello;
+  const bool sound = packet.length == sizeof hello && decode(bytes, PacketKind::kHello, &hello) &&
+                     hello.receive_bytes > 0 && hello.receive_bytes <= kMaxReceiveBytes;
+  if (!sound) {
+    log_warn("process {} sent no greeting of ours to the shared-memory socket", stranger.pid);
+    return true;
+  }
+  introduced_.push_back(make_incoming(shared_, std::move(stranger.socket), hello,
+                                      fmt::format("shm:{}", stranger.pid)));
+  return true;
+}
+
+void ShmListener::hear_stranger(int fd) {
+  const auto found =
+      std::ranges::find_if(strangers_, [&](const Stranger& one) { return one.socket.get() == fd; });
+  if (found == strangers_.end()) return;
+  if (!hear(*found)) return;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);  // the socket may live on in the Incoming
+  strangers_.erase(found);
+}
+
+void ShmListener::forget_the_silent(Nanos now) {
+  std::erase_if(strangers_, [&](const Stranger& one) { return now - one.since >= kPatience; });
+}
+
+}  // namespace rkv::rdma::shm

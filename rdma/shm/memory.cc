@@ -1,0 +1,135 @@
+#include "rdma/shm/memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace rkv::rdma::shm {
+namespace {
+
+#ifndef MFD_NOEXEC_SEAL
+constexpr unsigned kNoExecSeal = 0x0008U;  // Linux 6.3
+#else
+constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
+#endif
+
+constexpr const char* kNoRoom = "this machine has no memory of that size left";
+
+// Bytes that the machine could give without swapping, or the memory limit of our container.
+// Filling a memfd beyond that ends in the kernel killing somebody, instead of in an error.
+std::uint64_t memory_available() {
+  std::uint64_t available = std::numeric_limits<std::uint64_t>::max();
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string name, unit; meminfo >> name;) {
+    std::uint64_t kib = 0;
+    if (name == "MemAvailable:" && meminfo >> kib) {
+      available = kib * 1024;
+      break;
+    }
+    std::getline(meminfo, unit);
+  }
+  std::uint64_t limit = 0;
+  std::ifstream cgroup("/sys/fs/cgroup/memory.max");  // "max" where there is none
+  if (cgroup >> limit && limit < available) available = limit;
+  return available;
+}
+
+Result<Mapping> map_shared(int fd, std::size_t bytes, int protection) {
+  void* start = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  if (start == MAP_FAILED) {
+    const int error = errno;
+    const Code code = error == ENOMEM ? Code::kOutOfMemory : Code::kPermission;
+    return fail_call(code, "mmap", error, code == Code::kOutOfMemory ? kNoRoom : nullptr);
+  }
+  return Mapping(start, bytes);
+}
+
+Status reserve_pages(int fd, std::size_t bytes) {
+  int result = 0;
+  do {
+    result = fallocate(fd, 0, 0, static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) return fail_call(Code::kOutOfMemory, "fallocate", errno, kNoRoom);
+  return {};
+}
+
+}  // namespace
+
+void Fd::reset() {
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
+Mapping::~Mapping() {
+  if (start_ != nullptr) munmap(start_, bytes_);
+}
+
+Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sealing sealing) {
+  if (bytes == 0) return fail(Code::kInvalidArgument, "memory of length 0 to be shared");
+  if (bytes > static_cast<std::size_t>(std::numeric_limits<off_t>::max()) ||
+      bytes > memory_available()) {
+    return fail_call(Code::kOutOfMemory, "memfd_create", ENOMEM, kNoRoom);
+  }
+  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  Fd fd(memfd_create(name, flags | kNoExecSeal));
+  if (!fd && errno == EINVAL) fd = Fd(memfd_create(name, flags));  // an older kernel
+  if (!fd) {
+    const int error = errno;
+    const bool full = error == EMFILE || error == ENFILE;
+    return fail_call(full ? Code::kBusy : Code::kOutOfMemory, "memfd_create", error,
+                     full ? "raise the limit of open files (ulimit -n)" : nullptr);
+  }
+  // Address space before pages: it is the cheaper one to be refused.
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    return fail_call(Code::kOutOfMemory, "ftruncate", errno, kNoRoom);
+  }
+  RKV_ASSIGN_OR_RETURN(Mapping memory, map_shared(fd.get(), bytes, PROT_READ | PROT_WRITE));
+  RKV_RETURN_IF_ERROR(reserve_pages(fd.get(), bytes));
+  int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (sealing == Sealing::kOthersRead) seals |= F_SEAL_FUTURE_WRITE;
+  if (fcntl(fd.get(), F_ADD_SEALS, seals) != 0) {
+    return fail_call(Code::kUnsupported, "fcntl(F_ADD_SEALS)", errno,
+                     "sharing memory read-only takes Linux 5.1 or later");
+  }
+  return SharedMemory{.fd = std::move(fd), .memory = std::move(memory)};
+}
+
+Result<Mapping> map_private(std::size_t bytes) {
+  if (bytes == 0) return fail(Code::kInvalidArgument, "memory of length 0 to be allocated");
+  void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return fail_call(Code::kOutOfMemory, "mmap", errno, kNoRoom);
+  return Mapping(start, bytes);
+}
+
+Result<Mapping> map_received(int fd, std::size_t bytes, bool writable) {
+  struct stat status{};
+  if (fstat(fd, &status) != 0) return fail_call(Code::kCorrupt, "fstat", errno);
+  const int seals = fcntl(fd, F_GET_SEALS);
+  const bool fixed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  if (!fixed || bytes == 0 || static_cast<std::uint64_t>(status.st_size) < bytes) {
+    return fail(Code::kCorrupt, "the server passed memory that is not what it said");
+  }
+  return map_shared(fd, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
+}
+
+void copy_out(MutableBytes to, const std::byte* from) {
+  const auto byte_at = [](const std::byte* at) {
+    return std::atomic_ref<std::byte>(*const_cast<std::byte*>(at)).load(std::memory_order_relaxed);
+  };
+  std::byte* out = to.data();
+  std::byte* const end = out + to.size();
+  while (out != end && reinterpret_cast<std::uintptr_t>(from) % 8 != 0)
+    *out++ = byte_at(from++);
+  for (; end - out >= 8; out += 8, from += 8)
+    store_le(out, load_word(reinterpret_cast<const std::uint64_t*>(from)));
+  while (out != end)
+    *out++ = byte_at(from++);
+}
+
+}  // namespace rkv::rdma::shm

@@ -1,0 +1,104 @@
+// Descriptors, shared memory of a fixed size, and copying out of memory that another process may be
+// changing.
+//
+// Thread safety: handles belong to one thread at a time; the functions may be called by any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "common/bytes.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma::shm {
+
+// An owned descriptor; always close-on-exec.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() { reset(); }
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+// An owned mapping.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(void* start, std::size_t bytes) : start_(start), bytes_(bytes) {}
+  ~Mapping();
+  Mapping(Mapping&& other) noexcept
+      : start_(std::exchange(other.start_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(start_, other.start_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(start_); }
+  std::size_t size() const { return bytes_; }
+  template <class T>
+  T* as(std::size_t offset = 0) const {
+    return reinterpret_cast<T*>(data() + offset);
+  }
+
+ private:
+  void* start_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// What happens to a memfd once its maker has mapped it. Its size never changes again either way,
+// so that touching a mapping of it cannot raise SIGBUS.
+enum class Sealing : std::uint8_t {
+  kOthersRead,   // nobody but the existing mapping will ever write it
+  kOthersWrite,  // who gets the descriptor may map it writable
+};
+
+struct SharedMemory {
+  Fd fd;
+  Mapping memory;  // writable
+};
+// Zeroed memory whose pages all exist when this returns: where there is no room for them, that is
+// kOutOfMemory here and no signal later.
+Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sealing sealing);
+Result<Mapping> map_private(std::size_t bytes);
+// Maps what a server passed: refuses a descriptor that is no memory of this size fixed for ever.
+Result<Mapping> map_received(int fd, std::size_t bytes, bool writable);
+
+// Copies out of memory that others may be writing: 8-byte loads where `from` allows, single bytes
+// at the ragged ends, all relaxed. Each aligned word is loaded once; their order is not promised.
+void copy_out(MutableBytes to, const std::byte* from);
+
+// Loads before it are over when loads after it happen. ThreadSanitizer knows no fences; its atomic
+// operations are calls that the compiler moves nothing across, on machines that keep loads in
+// order.
+inline void loads_before_loads() {
+#if !defined(__SANITIZE_THREAD__)
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+
+// 8-byte words in shared memory: relaxed, or one of the orders that a comment at the call explains.
+inline std::uint64_t load(const std::uint64_t& word, std::memory_order order) {
+  return load_word(&word, order);
+}
+inline void store(std::uint64_t& word, std::uint64_t value, std::memory_order order) {
+  store_word(&word, value, order);
+}
+
+}  // namespace rkv::rdma::shm

@@ -1,0 +1,82 @@
+#include "rdma/shm/protocol.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace rkv::rdma::shm {
+namespace {
+
+constexpr std::size_t kMaxDescriptors = 253;  // SCM_MAX_FD of Linux
+
+struct alignas(cmsghdr) ControlBuffer {
+  std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> bytes;
+};
+
+}  // namespace
+
+int send_packet(int socket, Bytes packet, std::span<const int> descriptors) {
+  iovec piece{.iov_base = const_cast<std::byte*>(packet.data()), .iov_len = packet.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  ControlBuffer control{};
+  if (!descriptors.empty()) {
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
+  ssize_t sent = 0;
+  do {
+    sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent < 0 ? errno : 0;
+}
+
+Packet receive_packet(int socket, MutableBytes buffer, std::vector<Fd>* descriptors) {
+  iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  ControlBuffer control;
+  if (descriptors != nullptr) {
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
+  }
+  ssize_t got = 0;
+  do {
+    got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+  if (got <= 0) return {.result = Packet::Result::kEnd};
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); descriptors != nullptr && header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
+      descriptors->emplace_back(fd);
+    }
+  }
+  return {.result = Packet::Result::kPacket, .length = static_cast<std::size_t>(got)};
+}
+
+bool has_header(Bytes packet, Header* header) {
+  if (packet.size() < sizeof *header) return false;
+  std::memcpy(header, packet.data(), sizeof *header);
+  return header->magic == kMagic;
+}
+
+void send_wake(int socket) {
+  const std::byte one{1};
+  [[maybe_unused]] const ssize_t sent = send(socket, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+}  // namespace rkv::rdma::shm

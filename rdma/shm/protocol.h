@@ -1,0 +1,136 @@
+// What two processes say to each other over the Unix socket of a connection. One packet, one
+// message (SOCK_SEQPACKET); the machine's own byte order, since both ends are on it.
+//
+//   client -> server   Hello
+//   server -> client   Accept with three descriptors (link memory, queue page, host page), or
+//                      Reject, or WrongVersion
+//   server -> client   Regions with one descriptor each, Gone; at any time afterwards
+//   both               a packet of one byte: "wake up"
+//
+// Header is the same in all versions of this protocol, for ever; the rest may change with kVersion.
+// A client passes no descriptor: what comes without being asked for is closed by the kernel,
+// because the server receives without room for it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "common/bytes.h"
+#include "rdma/shm/memory.h"
+
+namespace rkv::rdma::shm {
+
+inline constexpr std::uint64_t kMagic = 0x31'30'6D'68'73'76'6B'72;  // "rkvshm01"
+inline constexpr std::uint32_t kVersion = 1;
+
+inline constexpr std::size_t kRequestDataBytes = 56;  // as librdmacm leaves for RC connections
+inline constexpr std::size_t kAcceptDataBytes = 196;
+inline constexpr std::size_t kRejectDataBytes = 148;
+// Longest message that a queue may offer to receive: bounds what a peer can make us allocate.
+inline constexpr std::uint32_t kMaxReceiveBytes = 4U << 20;
+
+enum class PacketKind : std::uint32_t {
+  kHello = 1,
+  kAccept,
+  kReject,
+  kWrongVersion,
+  kRegions,
+  kGone
+};
+
+struct Header {
+  std::uint64_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  PacketKind kind{};
+};
+static_assert(sizeof(Header) == 16);
+
+struct Hello {
+  Header header{.kind = PacketKind::kHello};
+  std::uint64_t receive_bytes = 0;  // longest message the client can take
+  std::array<std::byte, kRequestDataBytes> data{};
+};
+static_assert(sizeof(Hello) == 80);
+
+struct Accept {
+  Header header{.kind = PacketKind::kAccept};
+  std::uint64_t receive_bytes = 0;    // longest message the server can take
+  std::uint64_t to_server_bytes = 0;  // room of the rings; see ring.h
+  std::uint64_t to_client_bytes = 0;
+  std::array<std::byte, kAcceptDataBytes> data{};
+  std::uint32_t unused = 0;
+};
+static_assert(sizeof(Accept) == 240);
+
+struct Reject {
+  Header header{.kind = PacketKind::kReject};
+  std::uint32_t length = 0;
+  std::array<std::byte, kRejectDataBytes> reason{};
+};
+static_assert(sizeof(Reject) == 168);
+
+struct WrongVersion {
+  Header header{.kind = PacketKind::kWrongVersion};
+};
+
+struct RegionEntry {
+  std::uint64_t address = 0;  // in the server: what READs name
+  std::uint64_t length = 0;
+  std::uint32_t key = 0;
+  std::uint32_t atomics = 0;  // 1: map it writable
+};
+static_assert(sizeof(RegionEntry) == 24);
+
+// SCM_MAX_FD is 253; a packet of this size is one page.
+inline constexpr std::size_t kRegionsPerPacket = 128;
+struct Regions {
+  Header header{.kind = PacketKind::kRegions};
+  std::uint64_t count = 0;
+  std::array<RegionEntry, kRegionsPerPacket> entries{};  // only `count` are sent
+  std::size_t bytes() const { return offsetof(Regions, entries) + count * sizeof(RegionEntry); }
+};
+static_assert(offsetof(Regions, entries) == 24);
+
+struct Gone {
+  Header header{.kind = PacketKind::kGone};
+  std::uint64_t key = 0;
+};
+
+// Longest packet of any kind.
+inline constexpr std::size_t kMaxPacketBytes = sizeof(Regions);
+
+template <class T>
+  requires std::is_trivially_copyable_v<T>
+Bytes packet_of(const T& message) {
+  return {reinterpret_cast<const std::byte*>(&message), sizeof message};
+}
+
+// Sends one packet without blocking. 0 or errno.
+int send_packet(int socket, Bytes packet, std::span<const int> descriptors = {});
+
+struct Packet {
+  enum class Result : std::uint8_t { kPacket, kNothing, kEnd };
+  Result result = Result::kNothing;
+  std::size_t length = 0;  // real length: beyond the buffer's size it was cut off
+};
+// Takes one packet without blocking. kEnd: the peer closed, died, or the socket broke. Descriptors
+// that came along are appended to `descriptors`; without it they are closed by the kernel.
+Packet receive_packet(int socket, MutableBytes buffer, std::vector<Fd>* descriptors = nullptr);
+
+// Whether the packet begins with our header; its version may be another.
+bool has_header(Bytes packet, Header* header);
+template <class T>
+bool decode(Bytes packet, PacketKind kind, T* out) {
+  if (packet.size() != sizeof(T) || !has_header(packet, &out->header)) return false;
+  std::memcpy(out, packet.data(), sizeof(T));
+  return out->header.version == kVersion && out->header.kind == kind;
+}
+
+// Writes one byte that wakes a sleeping peer. A full socket holds a byte already.
+void send_wake(int socket);
+
+}  // namespace rkv::rdma::shm

@@ -1,0 +1,110 @@
+// ShmQueue: the connections of one thread, their completions, and how that thread sleeps.
+//
+// Invariants
+//  S1  Everything but wake(), reserve(), unreserve(), attach() and call_attention() runs on the
+//      queue's thread. Those others touch only atomics and what `mutex_` guards.
+//  S2  `ready_` cannot overrun: a connection has at most sends_in_flight operations that are posted
+//      and not polled, and one kDisconnected; room for those is reserved before it exists.
+//  S3  A receive buffer is free (`free_`) or held by the user (`held_`). Without a free one,
+//      messages stay in their rings, and rings that fill hold back their senders.
+//  S4  A connection's completions go through `ready_` in the order posted; kDisconnected is put
+//  there
+//      last, and received messages are given out before it is.
+//  S5  No wake-up is lost (Dekker): the sleeper stores its sleep word, then looks at the rings; the
+//      other side stores to the ring, then looks at the sleep word. All four are seq_cst, so that
+//      one of the two looks sees the other's store. The sleeper never blocks but in epoll_wait,
+//      which a byte in the socket ends.
+//  S6  The sleep word is odd while asleep and changes with every sleep, so that one sleep costs
+//  each
+//      peer at most one system call and one byte in the socket.
+//  S7  A peer cannot keep this thread to itself: at most a few packets are taken from its socket at
+//  a
+//      time, and when its messages have filled a poll(), the next poll() begins with its neighbour.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "rdma/shm/shared.h"
+#include "rdma/transport.h"
+
+namespace rkv::rdma::shm {
+
+class ShmConnection;
+
+class ShmQueue final : public Queue {
+ public:
+  static Result<std::unique_ptr<ShmQueue>> create(std::shared_ptr<Shared> shared,
+                                                  const QueueOptions& options);
+  ~ShmQueue() override;
+  ShmQueue(const ShmQueue&) = delete;
+  ShmQueue& operator=(const ShmQueue&) = delete;
+
+  std::size_t poll(std::span<Completion> out) override;
+  void wait(const Deadline& deadline) override;
+  void wake() override;
+  void release(std::span<const std::uint32_t> receive_buffers) override;
+
+  // Room in `ready_` for a connection; kBusy where there is none. Any thread.
+  Status reserve(std::uint32_t completions);
+  void unreserve(std::uint32_t completions);
+  // A complete connection joins. Any thread.
+  void attach(ShmConnection& connection);
+  // Makes the queue's thread look for connections that joined or were aborted. Any thread.
+  void call_attention();
+
+  // For ShmConnection, on the queue's thread.
+  void look_around();
+  void append(const Completion& one);
+  void detach(ShmConnection& connection);
+  void stop_watching(const ShmConnection& connection);
+  void room_came_back() { room_came_back_ = true; }
+  bool has_free_buffer() const { return !free_.empty(); }
+  // REQUIRES: has_free_buffer(). take_buffer() makes the user the holder of next_buffer().
+  MutableBytes next_buffer();
+  std::uint32_t take_buffer();
+
+  Shared& shared() const { return *shared_; }
+  std::uint32_t receive_bytes() const { return options_.receive_bytes; }
+  int page_fd() const { return page_.fd.get(); }
+
+ private:
+  ShmQueue(std::shared_ptr<Shared> shared, const QueueOptions& options, SharedMemory page,
+           Mapping buffers);
+  Status open_descriptors();
+  std::size_t take_ready(std::span<Completion> out);
+  bool anything() const;
+  bool consume_wake();
+  bool spin(const Deadline& deadline);
+  void sleep(const Deadline& deadline);
+  void set_sleep_words(std::uint64_t value);
+  void read_sockets(int timeout_ms);
+
+  std::shared_ptr<Shared> shared_;
+  QueueOptions options_;
+  std::size_t stride_;  // bytes from one receive buffer to the next
+  SharedMemory page_;   // its first word: our sleep word, for those whom we accepted
+  Mapping buffers_;
+  Fd epoll_;
+  Fd wake_fd_;
+
+  std::vector<Completion> ready_;  // a ring, a power of two long: [next, end)
+  std::uint64_t ready_next_ = 0;
+  std::uint64_t ready_end_ = 0;
+  std::vector<std::uint32_t> free_;
+  std::vector<bool> held_;
+  std::vector<ShmConnection*> connections_;
+  std::size_t turn_ = 0;  // whose ring is looked at first
+  std::uint64_t sleep_number_ = 0;
+  std::uint32_t polls_ = 0;
+  bool room_came_back_ = false;  // by completions nobody is told of; see wait()
+
+  std::atomic<std::uint32_t> reserved_;
+  std::atomic<bool> woken_ = false;
+  std::atomic<bool> attention_ = false;
+  std::mutex mutex_;
+  std::vector<ShmConnection*> arrivals_;  // guarded by mutex_
+};
+
+}  // namespace rkv::rdma::shm

@@ -1,0 +1,160 @@
+#include "rdma/shm/regions.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "common/log.h"
+
+namespace rkv::rdma::shm {
+
+// ---- server ----
+
+Status Exporter::open() {
+  const std::scoped_lock lock(mutex_);
+  if (host_ == nullptr) {
+    RKV_ASSIGN_OR_RETURN(host_, HostPage::create());
+  }
+  return {};
+}
+
+void Exporter::add(Export& region) {
+  const std::scoped_lock lock(mutex_);
+  do {
+    region.key = static_cast<std::uint32_t>(random_());
+  } while (region.key == 0 || regions_.contains(region.key));
+  announce(region);
+}
+
+void Exporter::remove(Export& region) {
+  const std::scoped_lock lock(mutex_);
+  withdraw(region);
+}
+
+bool Exporter::rename(Export& region, std::uint32_t key) {
+  const std::scoped_lock lock(mutex_);
+  if (key == region.key) return true;
+  if (key == 0 || regions_.contains(key)) return false;
+  withdraw(region);
+  region.key = key;
+  announce(region);
+  return true;
+}
+
+template <class Send>
+void Exporter::tell_all(Send send) {
+  for (const Subscriber& one : subscribers_) {
+    if (one.grant == Access::kLocal) continue;
+    // Whoever does not take it must not go on with half the news (E2). Both sides see the end on
+    // their socket.
+    if (send(one) != 0) shutdown(one.socket, SHUT_RDWR);
+  }
+}
+
+void Exporter::announce(Export& region) {
+  regions_[region.key] = &region;
+  Export* const one = &region;
+  tell_all([&](const Subscriber& to) { return send_regions(to, std::span(&one, 1)); });
+}
+
+void Exporter::withdraw(const Export& region) {
+  regions_.erase(region.key);
+  const Gone gone{.key = region.key};
+  tell_all([&](const Subscriber& to) { return send_packet(to.socket, packet_of(gone)); });
+  if (host_ != nullptr) host_->count_gone();
+}
+
+int Exporter::send_regions(const Subscriber& to, std::span<Export* const> regions) const {
+  if (to.grant == Access::kLocal) return 0;
+  Regions packet;
+  std::vector<int> descriptors;
+  const auto send = [&] {
+    if (packet.count == 0) return 0;
+    const int error = send_packet(to.socket, packet_of(packet).first(packet.bytes()), descriptors);
+    packet.count = 0;
+    descriptors.clear();
+    return error;
+  };
+  for (const Export* region : regions) {
+    const bool swappable = region->access == Access::kRemoteReadAtomic;
+    const bool atomics = swappable && to.grant == Access::kRemoteReadAtomic;
+    const Fd& door = swappable && !atomics ? region->read_only : region->shared.fd;
+    if (!door) continue;  // cannot be shown read-only here: not at all
+    packet.entries[packet.count++] = {
+        .address = reinterpret_cast<std::uint64_t>(region->shared.memory.data()),
+        .length = region->length,
+        .key = region->key,
+        .atomics = atomics ? 1U : 0U};
+    descriptors.push_back(door.get());
+    if (packet.count < kRegionsPerPacket) continue;
+    if (const int error = send(); error != 0) return error;
+  }
+  return send();
+}
+
+Status Exporter::subscribe(int socket, Access grant, const Accept& accept,
+                           std::vector<int> descriptors) {
+  const std::scoped_lock lock(mutex_);
+  descriptors.push_back(host_->fd());
+  const Subscriber subscriber{.socket = socket, .grant = grant};
+  std::vector<Export*> all;
+  all.reserve(regions_.size());
+  for (const auto& [key, region] : regions_)
+    all.push_back(region);
+  int error = send_packet(socket, packet_of(accept), descriptors);
+  if (error == 0) error = send_regions(subscriber, all);
+  if (error == EPIPE || error == ECONNRESET) {
+    return fail_call(Code::kDisconnected, "sendmsg", error, "the client has gone");
+  }
+  if (error != 0) {
+    return fail_call(Code::kBusy, "sendmsg", error,
+                     "the regions do not fit into a socket: raise the limit of open files "
+                     "(ulimit -n), or share fewer and larger regions");
+  }
+  subscribers_.push_back(subscriber);
+  return {};
+}
+
+void Exporter::unsubscribe(int socket) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(subscribers_, [&](const Subscriber& one) { return one.socket == socket; });
+}
+
+// ---- client ----
+
+bool RegionTable::take_in(Bytes packet, std::vector<Fd>& descriptors) {
+  if (Gone gone; decode(packet, PacketKind::kGone, &gone)) {
+    last_ = nullptr;
+    entries_.erase(static_cast<std::uint32_t>(gone.key));
+    return true;
+  }
+  Regions said;
+  if (packet.size() < offsetof(Regions, entries) || packet.size() > sizeof said) return false;
+  std::memcpy(&said, packet.data(), packet.size());
+  if (said.header.magic != kMagic || said.header.version != kVersion ||
+      said.header.kind != PacketKind::kRegions || said.count > kRegionsPerPacket ||
+      said.bytes() != packet.size() || descriptors.size() != said.count) {
+    return false;
+  }
+  for (std::size_t i = 0; i < said.count; ++i)
+    add(said.entries[i], descriptors[i]);
+  return true;
+}
+
+void RegionTable::add(const RegionEntry& said, const Fd& fd) {
+  const bool atomics = said.atomics != 0;
+  auto memory = map_received(fd.get(), said.length, atomics);
+  if (!memory) {
+    // READs of it will be refused here; the user hears why from this line.
+    log_warn("a region of the server cannot be mapped: {}", to_string(memory.error()));
+    return;
+  }
+  last_ = nullptr;
+  entries_.insert_or_assign(said.key, Entry{.address = said.address,
+                                            .length = said.length,
+                                            .atomics = atomics,
+                                            .memory = std::move(*memory)});
+}
+
+}  // namespace rkv::rdma::shm

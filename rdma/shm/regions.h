@@ -1,0 +1,109 @@
+// Regions on their way from a server to its clients.
+//
+//   Exporter      the server's list of regions and of the connections that hear of them
+//   RegionTable   a client's mappings of one server's regions
+//
+// Invariants
+//  E1  A connection hears of every region there is when it is accepted, and of each that comes or
+//      goes afterwards, in that order: all of it is sent under one lock, and a socket keeps order.
+//  E2  Nothing is sent blocking. A client whose socket is full has not looked at it for thousands
+//  of
+//      regions: its connection ends.
+//  E3  READ is bounded by what the server said of the region, and the region's memory is at least
+//      that long for ever (memory.h): a copy cannot fault.
+//
+// Thread safety: Exporter all of it; RegionTable belongs to its queue's thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "common/random.h"
+#include "rdma/shm/host_page.h"
+#include "rdma/shm/memory.h"
+#include "rdma/shm/protocol.h"
+#include "rdma/transport.h"
+
+namespace rkv::rdma::shm {
+
+// A region as the server holds it.
+struct Export {
+  SharedMemory shared{};
+  // Atomic regions only: another door to the same memory, through which nothing can be mapped
+  // writable. For connections that grant READ alone.
+  Fd read_only{};
+  std::size_t length = 0;
+  Access access = Access::kRemoteRead;
+  std::uint32_t key = 0;
+};
+
+class Exporter {
+ public:
+  Exporter() : random_(random_from_kernel()) {}
+
+  // Starts what shows clients that we live; before the first connection is accepted.
+  Status open();
+
+  void add(Export& region);     // gives it a key
+  void remove(Export& region);  // what was added
+  bool rename(Export& region, std::uint32_t key);
+
+  // Sends `accept` with `descriptors` and our host page, then all regions that `grant` allows;
+  // later ones follow until unsubscribe(). kDisconnected: the client has gone. kBusy: more regions
+  // than the socket takes.
+  Status subscribe(int socket, Access grant, const Accept& accept, std::vector<int> descriptors);
+  void unsubscribe(int socket);
+
+ private:
+  struct Subscriber {
+    int socket;
+    Access grant;
+  };
+  int send_regions(const Subscriber& to, std::span<Export* const> regions) const;
+  void announce(Export& region);
+  void withdraw(const Export& region);
+  template <class Send>
+  void tell_all(Send send);
+
+  std::mutex mutex_;  // guards all below
+  std::unique_ptr<HostPage> host_;
+  std::unordered_map<std::uint32_t, Export*> regions_;
+  std::vector<Subscriber> subscribers_;
+  Random random_;
+};
+
+class RegionTable {
+ public:
+  struct Entry {
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    bool atomics = false;
+    Mapping memory;
+    // Where the piece is mapped here; nullptr when it is not wholly inside. No sum can overflow.
+    std::byte* at(std::uint64_t remote, std::uint64_t bytes) const {
+      if (remote < address || bytes > length || remote - address > length - bytes) return nullptr;
+      return memory.data() + (remote - address);
+    }
+  };
+
+  const Entry* find(std::uint32_t key) {
+    if (last_ != nullptr && last_key_ == key) return last_;
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return nullptr;
+    last_key_ = key;
+    last_ = &found->second;
+    return last_;
+  }
+  // Takes in a packet of kind kRegions or kGone; false when it is neither.
+  bool take_in(Bytes packet, std::vector<Fd>& descriptors);
+
+ private:
+  void add(const RegionEntry& said, const Fd& fd);
+  std::unordered_map<std::uint32_t, Entry> entries_;
+  std::uint32_t last_key_ = 0;  // one-entry cache in front of entries_
+  const Entry* last_ = nullptr;
+};
+
+}  // namespace rkv::rdma::shm
