@@ -33,6 +33,25 @@ class VerbsRegion final : public Region {
   Access access_;
 };
 
+// Memory of another transport, registered here too. Both name it by our key.
+class AdoptedRegion final : public Region {
+ public:
+  AdoptedRegion(std::shared_ptr<const Shared> shared, std::unique_ptr<Region> other,
+                MemoryRegion registration)
+      : shared_(std::move(shared)),
+        other_(std::move(other)),
+        registration_(std::move(registration)) {}
+  MutableBytes bytes() const override { return other_->bytes(); }
+  std::uint32_t local_key() const override { return registration_.lkey(); }
+  std::uint32_t remote_key() const override { return other_->remote_key(); }
+
+ private:
+  std::shared_ptr<const Shared> shared_;
+  // Declared in this order: the device must forget the memory before its owner unmaps it.
+  std::unique_ptr<Region> other_;
+  MemoryRegion registration_;
+};
+
 class VerbsTransport final : public Transport {
  public:
   explicit VerbsTransport(std::shared_ptr<const Shared> shared) : shared_(std::move(shared)) {}
@@ -43,6 +62,23 @@ class VerbsTransport final : public Transport {
     RKV_ASSIGN_OR_RETURN(MemoryRegion region,
                          MemoryRegion::allocate(shared_->pd, length, region_flags(access)));
     return std::unique_ptr<Region>(new VerbsRegion(shared_, std::move(region), access));
+  }
+
+  Result<std::unique_ptr<Region>> adopt(std::unique_ptr<Region> region, Access access) override {
+    if (access == Access::kRemoteReadAtomic) {
+      return fail(
+          Code::kUnsupported,
+          "words that peers swap belong to one transport: the adapter and the processor are "
+          "not atomic to each other");
+    }
+    RKV_ASSIGN_OR_RETURN(MemoryRegion registration,
+                         MemoryRegion::attach(shared_->pd, region->bytes(), region_flags(access)));
+    if (access != Access::kLocal && !region->rename(registration.rkey())) {
+      return fail(Code::kConflict,
+                  "the other transport cannot give the region the key that the device has chosen");
+    }
+    return std::unique_ptr<Region>(
+        new AdoptedRegion(shared_, std::move(region), std::move(registration)));
   }
 
   Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) override {

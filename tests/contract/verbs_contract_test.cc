@@ -1,9 +1,10 @@
 // The contract on the verbs backend: real verbs on the address in RKV_RDMA_ADDRESS. Without a
 // device every test fails.
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
-#include "tests/contract/harness.h"
+#include "link.h"
 
 namespace rkv::rdma::contract {
 namespace {
@@ -73,6 +74,81 @@ TEST(VerbsTransport, AChosenGidIsUsed) {
   }
   EXPECT_TRUE(found);
   EXPECT_EQ(open_verbs({.gid_index = 9999}).error().code, Code::kNoDevice);
+}
+
+// One region, two networks: what a server with clients on its own host and on others does.
+class TwoNetworks : public ::testing::Test {
+ protected:
+  TwoNetworks() : verbs_(open_harness()) {
+    char directory[] = "/tmp/rkv-two-networks-XXXXXX";
+    if (mkdtemp(directory) != nullptr) directory_ = directory;
+    auto opened = open_shm({.directory = directory_});
+    if (opened) shm_ = std::move(*opened);
+  }
+  ~TwoNetworks() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+
+  // Connects over one network and READs 8 bytes of the region.
+  std::uint64_t read_over(Transport& server, Transport& client, const std::string& host,
+                          const Region& region) {
+    const auto listener = need(server.listen(host + ":0"));
+    End client_end(*verbs_, client, {}, Access::kLocal);
+    End server_end(*verbs_, server, {}, Access::kLocal);
+    std::unique_ptr<Connection> active;
+    std::unique_ptr<Connection> passive;
+    verbs_->run_both(
+        [&] {
+          auto incoming = need(listener->next(server_end.soon()));
+          passive = need(incoming->accept(*server_end.queue, {.grant = Access::kRemoteRead}, {},
+                                          server_end.soon()));
+        },
+        [&] {
+          active = need(client.connect(*client_end.queue, {},
+                                       host + ":" + std::to_string(listener->port()), {},
+                                       client_end.soon(), nullptr));
+        });
+    const Operation read = Operation::read(client_end.piece(0, 8), client_end.region->local_key(),
+                                           region.address(), region.remote_key(), 1);
+    EXPECT_EQ(need(active->post(std::span(&read, 1))), 1U);
+    EXPECT_TRUE(client_end.until_seen(1));
+    EXPECT_TRUE(client_end.seen[0].ok()) << to_string(client_end.seen[0].status);
+    return client_end.word(0);
+  }
+
+  std::unique_ptr<Harness> verbs_;
+  std::string directory_;
+  std::unique_ptr<Transport> shm_;
+};
+
+TEST_F(TwoNetworks, OneRegionIsReadOverBothUnderOneKey) {
+  ASSERT_NE(verbs_, nullptr);
+  ASSERT_NE(shm_, nullptr);
+  auto region = need(
+      verbs_->server().adopt(need(shm_->allocate(8192, Access::kRemoteRead)), Access::kRemoteRead));
+  store_le<std::uint64_t>(region->bytes().data(), 0x1234'5678);
+  const auto shm_client = need(open_shm({.directory = directory_}));
+  EXPECT_EQ(read_over(*shm_, *shm_client, "127.0.0.1", *region), 0x1234'5678U);
+  EXPECT_EQ(read_over(verbs_->server(), verbs_->client(), std::getenv("RKV_RDMA_ADDRESS"), *region),
+            0x1234'5678U);
+}
+
+TEST_F(TwoNetworks, WordsThatPeersSwapAreNotShared) {
+  ASSERT_NE(verbs_, nullptr);
+  ASSERT_NE(shm_, nullptr);
+  const auto refused = verbs_->server().adopt(need(shm_->allocate(4096, Access::kRemoteReadAtomic)),
+                                              Access::kRemoteReadAtomic);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+}
+
+TEST_F(TwoNetworks, ARegionWhoseKeyTheDeviceChoseCannotBeAdopted) {
+  ASSERT_NE(verbs_, nullptr);
+  const auto refused = verbs_->server().adopt(
+      need(verbs_->client().allocate(4096, Access::kRemoteRead)), Access::kRemoteRead);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kConflict);
 }
 
 }  // namespace
