@@ -93,6 +93,18 @@ Result<Answer> wait_for_answer(int socket, const Deadline& deadline) {
   }
 }
 
+// The regions that there are: without them the first READ would come before its memory.
+Status wait_for_regions(RegionTable& regions, std::size_t count, int socket,
+                        const Deadline& deadline) {
+  while (regions.heard() < count) {
+    RKV_ASSIGN_OR_RETURN(Answer news, wait_for_answer(socket, deadline));
+    if (!regions.take_in(news.packet, news.descriptors)) {
+      return fail(Code::kCorrupt, "the server's list of regions makes no sense");
+    }
+  }
+  return {};
+}
+
 std::unexpected<Error> refusal(Bytes packet, Rejection* rejection) {
   Header header;
   if (has_header(packet, &header) && header.version != kVersion) {
@@ -159,6 +171,7 @@ Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOpt
     return refusal(answer.packet, rejection);
   }
   RKV_ASSIGN_OR_RETURN(Link link, make_link(std::move(answer), accept));
+  RKV_RETURN_IF_ERROR(wait_for_regions(link.regions, accept.regions, socket.get(), deadline));
   link.socket = std::move(socket);
   link.peer = address;
   auto connection =

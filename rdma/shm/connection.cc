@@ -195,7 +195,7 @@ ShmConnection::Done ShmConnection::execute_send(const Operation& operation) {
 std::byte* ShmConnection::find_remote(const Operation& operation, std::uint64_t bytes) {
   const bool atomic = operation.kind != Operation::Kind::kRead;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const RegionTable::Entry* entry = regions_.find(operation.remote_key);
+    const RegionTable::Entry* entry = link_.regions.find(operation.remote_key);
     if (entry != nullptr) {
       return atomic && !entry->atomics ? nullptr : entry->at(operation.remote_address, bytes);
     }
@@ -341,7 +341,7 @@ void ShmConnection::read_news() {
     if (packet.result == Packet::Result::kNothing) return;
     if (packet.result == Packet::Result::kPacket && packet.length == 1) continue;  // a wake
     peer_ended_ = packet.result == Packet::Result::kEnd || packet.length > buffer.size() ||
-                  !regions_.take_in(Bytes(buffer).first(packet.length), descriptors);
+                  !link_.regions.take_in(Bytes(buffer).first(packet.length), descriptors);
   }
 }
 

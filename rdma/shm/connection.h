@@ -26,10 +26,11 @@ namespace rkv::rdma::shm {
 // What a handshake has made; see protocol.h.
 struct Link {
   Fd socket{};
-  bool passive = false;  // accepted here
-  Mapping memory{};      // of the rings
-  Mapping peer_page{};   // passive: none; else the server queue's page
-  HostView host{};       // passive: none
+  bool passive = false;   // accepted here
+  Mapping memory{};       // of the rings
+  Mapping peer_page{};    // passive: none; else the server queue's page
+  HostView host{};        // passive: none
+  RegionTable regions{};  // passive: none
   std::uint64_t to_server_bytes = 0;
   std::uint64_t to_client_bytes = 0;
   std::uint64_t peer_receive_bytes = 0;
@@ -107,7 +108,6 @@ class ShmConnection final : public Connection {
   Link link_;
   RingWriter out_;
   RingReader in_;
-  RegionTable regions_;
   std::uint64_t regions_gone_ = 0;  // as last seen; see HostPage
   const std::uint64_t* peer_sleeps_;
   std::uint64_t woken_sleep_ = 0;  // the sleep of the peer that we have ended

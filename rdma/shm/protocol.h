@@ -62,7 +62,7 @@ struct Accept {
   std::uint64_t to_server_bytes = 0;  // room of the rings; see ring.h
   std::uint64_t to_client_bytes = 0;
   std::array<std::byte, kAcceptDataBytes> data{};
-  std::uint32_t unused = 0;
+  std::uint32_t regions = 0;  // that follow; a client waits for them before it READs
 };
 static_assert(sizeof(Accept) == 240);
 

@@ -65,8 +65,19 @@ void Exporter::withdraw(const Export& region) {
   if (host_ != nullptr) host_->count_gone();
 }
 
+namespace {
+// What a peer gets of a region; empty: nothing. An atomic region that cannot be shown read-only is
+// not shown to those who may only READ.
+const Fd& door_to(const Export& region, Access grant) {
+  static const Fd none;
+  if (grant == Access::kLocal) return none;
+  const bool read_only =
+      region.access == Access::kRemoteReadAtomic && grant != Access::kRemoteReadAtomic;
+  return read_only ? region.read_only : region.shared.fd;
+}
+}  // namespace
+
 int Exporter::send_regions(const Subscriber& to, std::span<Export* const> regions) const {
-  if (to.grant == Access::kLocal) return 0;
   Regions packet;
   std::vector<int> descriptors;
   const auto send = [&] {
@@ -77,10 +88,10 @@ int Exporter::send_regions(const Subscriber& to, std::span<Export* const> region
     return error;
   };
   for (const Export* region : regions) {
-    const bool swappable = region->access == Access::kRemoteReadAtomic;
-    const bool atomics = swappable && to.grant == Access::kRemoteReadAtomic;
-    const Fd& door = swappable && !atomics ? region->read_only : region->shared.fd;
-    if (!door) continue;  // cannot be shown read-only here: not at all
+    const Fd& door = door_to(*region, to.grant);
+    if (!door) continue;
+    const bool atomics =
+        region->access == Access::kRemoteReadAtomic && to.grant == Access::kRemoteReadAtomic;
     packet.entries[packet.count++] = {
         .address = reinterpret_cast<std::uint64_t>(region->shared.memory.data()),
         .length = region->length,
@@ -93,15 +104,16 @@ int Exporter::send_regions(const Subscriber& to, std::span<Export* const> region
   return send();
 }
 
-Status Exporter::subscribe(int socket, Access grant, const Accept& accept,
-                           std::vector<int> descriptors) {
+Status Exporter::subscribe(int socket, Access grant, Accept accept, std::vector<int> descriptors) {
   const std::scoped_lock lock(mutex_);
   descriptors.push_back(host_->fd());
   const Subscriber subscriber{.socket = socket, .grant = grant};
   std::vector<Export*> all;
   all.reserve(regions_.size());
-  for (const auto& [key, region] : regions_)
-    all.push_back(region);
+  for (const auto& [key, region] : regions_) {
+    if (door_to(*region, grant)) all.push_back(region);
+  }
+  accept.regions = static_cast<std::uint32_t>(all.size());
   int error = send_packet(socket, packet_of(accept), descriptors);
   if (error == 0) error = send_regions(subscriber, all);
   if (error == EPIPE || error == ECONNRESET) {
@@ -137,6 +149,7 @@ bool RegionTable::take_in(Bytes packet, std::vector<Fd>& descriptors) {
       said.bytes() != packet.size() || descriptors.size() != said.count) {
     return false;
   }
+  heard_ += said.count;
   for (std::size_t i = 0; i < said.count; ++i)
     add(said.entries[i], descriptors[i]);
   return true;

@@ -53,7 +53,7 @@ class Exporter {
   // Sends `accept` with `descriptors` and our host page, then all regions that `grant` allows;
   // later ones follow until unsubscribe(). kDisconnected: the client has gone. kBusy: more regions
   // than the socket takes.
-  Status subscribe(int socket, Access grant, const Accept& accept, std::vector<int> descriptors);
+  Status subscribe(int socket, Access grant, Accept accept, std::vector<int> descriptors);
   void unsubscribe(int socket);
 
  private:
@@ -98,12 +98,15 @@ class RegionTable {
   }
   // Takes in a packet of kind kRegions or kGone; false when it is neither.
   bool take_in(Bytes packet, std::vector<Fd>& descriptors);
+  // How many regions it has been told of, those included that are gone.
+  std::size_t heard() const { return heard_; }
 
  private:
   void add(const RegionEntry& said, const Fd& fd);
   std::unordered_map<std::uint32_t, Entry> entries_;
   std::uint32_t last_key_ = 0;  // one-entry cache in front of entries_
   const Entry* last_ = nullptr;
+  std::size_t heard_ = 0;
 };
 
 }  // namespace rkv::rdma::shm
