@@ -122,8 +122,11 @@ ClientStats Client::stats() const {
 const std::string& Client::last_refusal() const {
   return engine_->last_refusal();
 }
-std::string Client::describe() const {
-  return engine_->describe();
+const std::string& Client::describe() const {
+  return engine_->description();
+}
+void Client::set_description(std::string text) {
+  engine_->set_description(std::move(text));
 }
 
 }  // namespace rkv

@@ -81,6 +81,7 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
       reconnect_backoff_(nanos(options.first_backoff), nanos(options.longest_backoff),
                          random_from_kernel()),
       busy_backoff_(kFirstBusyWait, kLongestBusyWait, random_from_kernel()) {
+  description_ = transport_->describe();
   free_lanes_.reserve(lanes_.size());
   batch_slots_.reserve(put_slots_.size());
   batch_.reserve(2 * lanes_.size() + options.requests_in_flight);

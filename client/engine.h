@@ -59,7 +59,8 @@ class Engine {
 
   ClientStats stats() const;
   const std::string& last_refusal() const { return refusal_; }
-  std::string describe() const { return transport_->describe(); }
+  const std::string& description() const { return description_; }
+  void set_description(std::string text) { description_ = std::move(text); }
 
  private:
   friend class MultiGet;
@@ -140,6 +141,7 @@ class Engine {
   Nanos looked_at_ = 0;     // by look_at_link()
   bool connected_once_ = false;
   std::string refusal_;
+  std::string description_;
   ClientStats stats_;
 };
 

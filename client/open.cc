@@ -1,17 +1,40 @@
-// Client::connect over verbs: the only place of the client that names a backend.
+// Client::connect by options: the only place of the client that chooses a backend.
+#include <algorithm>
 #include <utility>
 
-#include "rdma/transport.h"
+#include "rdma/choose.h"
 #include "rkv/client.h"
 
 namespace rkv {
 
+namespace {
+rdma::TransportKind kind_of(Transport transport) {
+  switch (transport) {
+    case Transport::kVerbs:
+      return rdma::TransportKind::kVerbs;
+    case Transport::kShm:
+      return rdma::TransportKind::kShm;
+    case Transport::kAuto:
+      break;
+  }
+  return rdma::TransportKind::kAuto;
+}
+}  // namespace
+
 Result<Client> Client::connect(const ClientOptions& options, std::string* refusal) {
-  RKV_ASSIGN_OR_RETURN(auto transport, rdma::open_verbs({.device = options.device,
-                                                         .port = options.port,
-                                                         .gid_index = options.gid_index,
-                                                         .address = options.server}));
-  return connect(options, std::shared_ptr<rdma::Transport>(std::move(transport)), nullptr, refusal);
+  const auto patience = std::min(options.connect_timeout, options.timeout);
+  RKV_ASSIGN_OR_RETURN(
+      auto chosen, rdma::choose_for_client(
+                       {.kind = kind_of(options.transport),
+                        .verbs = {.device = options.device,
+                                  .port = options.port,
+                                  .gid_index = options.gid_index,
+                                  .address = options.server,
+                                  .find_ms = static_cast<int>(std::max(patience.count(), 1L))}}));
+  auto client = connect(options, std::shared_ptr<rdma::Transport>(std::move(chosen.transport)),
+                        nullptr, refusal);
+  if (client) client->set_description(std::move(chosen.reason));
+  return client;
 }
 
 }  // namespace rkv

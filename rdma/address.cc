@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 
 #include <cerrno>
@@ -167,6 +168,20 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline
                      "the name server does not answer in time: use a numeric address");
   }
   return std::move(*lookup->found);
+}
+
+bool is_this_host(const SocketAddress& address) {
+  if (address.is_wildcard() || address.host().starts_with("127.")) return true;
+  ifaddrs* interfaces = nullptr;
+  if (getifaddrs(&interfaces) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* each = interfaces; each != nullptr && !found; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    const SocketAddress own = SocketAddress::from(each->ifa_addr);
+    found = !own.empty() && own.host() == address.host();
+  }
+  freeifaddrs(interfaces);
+  return found;
 }
 
 }  // namespace rkv::rdma

@@ -74,7 +74,7 @@ void Acceptor::answer(rdma::Incoming& incoming) {
   }
   Worker* const worker = reserve_place();
   if (worker == nullptr) {
-    for (Worker* each : admission_.workers)
+    for (Worker* each : admission_.all_workers)
       each->end_most_silent();
     return refuse(incoming, Code::kBusy,
                   fmt::format("the server has {} clients, its limit: try again later, or raise "
@@ -94,13 +94,13 @@ void Acceptor::refuse(rdma::Incoming& incoming, Code code, std::string_view text
 bool Acceptor::end_old_session(std::uint64_t session) {
   if (session == 0) return true;
   const Deadline deadline = Deadline::after_ms(clock_, kAcceptMs);
-  return std::all_of(admission_.workers.begin(), admission_.workers.end(),
+  return std::all_of(admission_.all_workers.begin(), admission_.all_workers.end(),
                      [&](Worker* worker) { return worker->end_session(session, deadline); });
 }
 
 Worker* Acceptor::reserve_place() {
   std::uint32_t clients = 0;
-  for (const Worker* worker : admission_.workers)
+  for (const Worker* worker : admission_.all_workers)
     clients += worker->clients();
   if (clients >= admission_.max_clients) return nullptr;
   for (std::size_t tried = 0; tried < admission_.workers.size(); ++tried) {

@@ -19,7 +19,8 @@ class Acceptor {
  public:
   // What clients are let in to; references must outlive the acceptor.
   struct Admission {
-    std::vector<Worker*> workers;
+    std::vector<Worker*> workers;      // of this network
+    std::vector<Worker*> all_workers;  // of all: they share max_clients and sessions
     std::uint64_t epoch = 0;
     RemoteWindow root;
     std::uint32_t max_clients = 0;

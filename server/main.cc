@@ -36,11 +36,12 @@ bool stop_signal_within(long nanos) {
   return sigtimedwait(&signals, nullptr, &timeout) > 0;
 }
 
-rkv::Result<std::unique_ptr<rkv::rdma::Transport>> open_transport(const Options& options) {
-  return rkv::rdma::open_verbs({.device = options.device,
-                                .port = options.ib_port,
-                                .gid_index = options.gid_index,
-                                .address = options.listen});
+rkv::Result<rkv::rdma::ServerTransports> open_transports(const Options& options) {
+  return rkv::rdma::choose_for_server({.kind = options.transport,
+                                       .verbs = {.device = options.device,
+                                                 .port = options.ib_port,
+                                                 .gid_index = options.gid_index,
+                                                 .address = options.listen}});
 }
 
 int tell(const Failure& failure) {
@@ -50,7 +51,7 @@ int tell(const Failure& failure) {
 
 int serve(const Options& options) {
   const rkv::SteadyClock clock;
-  Server server(options, clock, open_transport);
+  Server server(options, clock, open_transports);
   bool stopped = false;
   const auto interrupted = [&stopped] { return stopped = stopped || stop_signal_within(0); };
   if (const auto failure = server.start(interrupted)) return tell(*failure);

@@ -109,8 +109,9 @@ std::string set_sync_interval(Options& options, const std::string& value) {
 }
 
 std::string set_transport(Options& options, const std::string& value) {
-  if (value != "verbs") return "must be verbs";
-  options.transport = value;
+  const auto kind = rdma::parse_transport_kind(value);
+  if (!kind) return "must be auto, verbs or shm";
+  options.transport = *kind;
   return {};
 }
 
@@ -134,7 +135,9 @@ const std::vector<Setting>& settings() {
          return set_number<std::uint32_t>(o.threads, v, 1, 256);
        }},
       {"poll", "MODE", "adaptive, busy or event: how workers wait (default adaptive)", set_poll},
-      {"transport", "NAME", "verbs", set_transport},
+      {"transport", "KIND",
+       "auto, verbs or shm: how clients reach the server (default auto: a device, and shm)",
+       set_transport},
       {"d,device", "NAME", "RDMA device (default: the one that routes to the listen address)",
        [](Options& o, const std::string& v) {
          o.device = v;
@@ -262,6 +265,9 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
     if (!problem.empty()) {
       return usage_error(fmt::format("{} {}, not \"{}\"", given->origin, problem, given->value));
     }
+  }
+  if (parsed.options.transport == rdma::TransportKind::kShm && !parsed.options.device.empty()) {
+    return usage_error("device is of no use with transport shm: leave one of them out");
   }
   return parsed;
 }

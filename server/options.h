@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/log.h"
-#include "rdma/transport.h"
+#include "rdma/choose.h"
 
 namespace rkv::server {
 
@@ -29,7 +29,7 @@ struct Options {
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // everything that clients READ
   std::uint32_t threads = 1;                            // workers; default: cores - 1, at least 1
   rdma::PollMode poll = rdma::PollMode::kAdaptive;
-  std::string transport = "verbs";
+  rdma::TransportKind transport = rdma::TransportKind::kAuto;
   std::string device;        // empty: the one that routes to `listen`
   std::uint8_t ib_port = 0;  // 0: any active port
   int gid_index = -1;        // -1: chosen by the connection manager

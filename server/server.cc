@@ -29,10 +29,10 @@ std::string host_of(const std::string& address) {
 
 }  // namespace
 
-Server::Server(Options options, const Clock& clock, OpenTransport open_transport)
+Server::Server(Options options, const Clock& clock, OpenTransports open_transports)
     : options_(std::move(options)),
       clock_(clock),
-      open_transport_(std::move(open_transport)),
+      open_transports_(std::move(open_transports)),
       started_(clock.now()) {}
 
 Server::~Server() {
@@ -81,21 +81,18 @@ std::optional<Failure> Server::open_data() {
 }
 
 std::optional<Failure> Server::open_network() {
-  auto transport = open_transport_(options_);
-  if (!transport) {
-    const std::string which = options_.device.empty() ? "a device for --listen " + options_.listen
-                                                      : "--device " + options_.device;
-    return environment_failure("cannot open " + which, transport.error());
+  auto transports = open_transports_(options_);
+  if (!transports) {
+    const std::string which =
+        options_.device.empty() ? fmt::format("--transport {} for --listen {}",
+                                              rdma::to_string(options_.transport), options_.listen)
+                                : "--device " + options_.device;
+    return environment_failure("cannot open " + which, transports.error());
   }
-  transport_ = std::move(*transport);
-  log_info("using {}", transport_->describe());
-
-  auto listener = transport_->listen(options_.listen);
-  if (!listener)
-    return environment_failure("cannot use --listen " + options_.listen, listener.error());
-  listener_ = std::move(*listener);
-  acceptor_ = std::make_unique<Acceptor>(*listener_, clock_);
-  acceptor_->start();
+  log_info("transport {}", transports->reason);
+  networks_ = std::make_unique<Networks>(std::move(*transports));
+  if (const Status listening = networks_->listen(options_.listen, clock_); !listening)
+    return environment_failure("cannot use --listen " + options_.listen, listening.error());
   return std::nullopt;
 }
 
@@ -103,9 +100,8 @@ std::optional<Failure> Server::create_store() {
   const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
                              .epoch = random_from_kernel(),
                              .hash_seed = engine_ ? engine_->hash_seed() : random_from_kernel()};
-  auto memory = StoreMemory::create(layout, [this](std::size_t bytes) {
-    return transport_->allocate(bytes, rdma::Access::kRemoteRead);
-  });
+  auto memory =
+      StoreMemory::create(layout, [this](std::size_t bytes) { return networks_->allocate(bytes); });
   if (!memory) {
     return environment_failure(
         "cannot register --memory " + mebibytes(options_.memory_bytes) + " with the device",
@@ -120,29 +116,30 @@ std::optional<Failure> Server::create_workers() {
   const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
   const WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
                            .poll = options_.poll};
-  for (std::uint32_t i = 0; i < threads; ++i) {
-    auto worker = Worker::create({.transport = *transport_,
-                                  .store = *store_,
-                                  .log = *log_,
-                                  .clock = clock_,
-                                  .boot = boot_,
-                                  .stats = [this] { return stats(); },
-                                  .request_sync =
-                                      [this](std::uint64_t sequence) {
-                                        if (applier_) applier_->request_sync(sequence);
-                                      }},
-                                 each);
-    if (!worker) {
-      return environment_failure(
-          fmt::format("cannot make the message buffers of {} clients (--max-clients)",
-                      options_.max_clients),
-          worker.error());
-    }
-    workers_.push_back(std::move(*worker));
+  const auto make = [&](rdma::Transport& transport) {
+    return Worker::create({.transport = transport,
+                           .store = *store_,
+                           .log = *log_,
+                           .clock = clock_,
+                           .boot = boot_,
+                           .stats = [this] { return stats(); },
+                           .request_sync =
+                               [this](std::uint64_t sequence) {
+                                 if (applier_) applier_->request_sync(sequence);
+                               }},
+                          each);
+  };
+  if (const Status created = networks_->create_workers(threads, make); !created) {
+    return environment_failure(
+        fmt::format("cannot make the message buffers of {} clients (--max-clients)",
+                    options_.max_clients),
+        created.error());
   }
+  const std::size_t message_bytes =
+      worker_pinned_bytes(each.clients) * threads * networks_->count();
   log_info("pinned {} for the store and {} for messages ({} threads, {} clients, {} polling)",
-           mebibytes(options_.memory_bytes), mebibytes(worker_pinned_bytes(each.clients) * threads),
-           threads, options_.max_clients, to_string(options_.poll));
+           mebibytes(options_.memory_bytes), mebibytes(message_bytes), threads * networks_->count(),
+           options_.max_clients, to_string(options_.poll));
 
   return std::nullopt;
 }
@@ -187,19 +184,14 @@ std::optional<Failure> Server::begin_serving() {
     const ApplierOptions options{.sync_interval_ms = static_cast<int>(options_.sync_interval_ms)};
     applier_ = std::make_unique<Applier>(*log_, *engine_, clock_, options, [this] {
       publish_marks();
-      for (const auto& worker : workers_)
-        worker->marks_changed();
+      networks_->marks_changed();
     });
     applier_->start();
   }
   tick();
-  std::vector<Worker*> workers;
-  for (const auto& worker : workers_) {
-    worker->start();
-    workers.push_back(worker.get());
-  }
   const rdma::Region& root = memory_->root();
-  acceptor_->admit({.workers = std::move(workers),
+  networks_->admit({.workers = {},
+                    .all_workers = {},
                     .epoch = memory_->epoch(),
                     .root = {.address = root.address(),
                              .remote_key = root.remote_key(),
@@ -207,7 +199,7 @@ std::optional<Failure> Server::begin_serving() {
                     .max_clients = options_.max_clients});
   ready_ = true;
   log_info("kvserver ready: listening on {}:{} ({}), {} records loaded", host_of(options_.listen),
-           listener_->port(), transport_->describe(), loaded_records_);
+           networks_->port(), networks_->describe(), loaded_records_);
   return std::nullopt;
 }
 
@@ -223,9 +215,7 @@ void Server::tick() {
 std::optional<Failure> Server::stop() {
   if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
-  if (acceptor_) acceptor_->stop();
-  for (const auto& worker : workers_)
-    worker->stop();
+  if (networks_) networks_->stop();
   if (applier_) {
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};
@@ -244,10 +234,10 @@ std::optional<Failure> Server::stop() {
 }
 
 std::string Server::stats() const {
-  std::vector<const WorkerCounters*> counters;
-  ServerFacts facts{
+  const ServerFacts facts{
       .store = store_->stats(),
       .memory_limit_bytes = options_.memory_bytes,
+      .connections = networks_->clients(),
       .max_clients = options_.max_clients,
       .queue_bytes = log_->bytes_queued(),
       .queue_capacity_bytes = log_->capacity_bytes(),
@@ -259,12 +249,8 @@ std::string Server::stats() const {
       .epoch = memory_->epoch(),
       .boot = boot_,
       .uptime_ms = static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs),
-      .device = transport_->describe()};
-  for (const auto& worker : workers_) {
-    counters.push_back(&worker->counters());
-    facts.connections += worker->clients();
-  }
-  return stats_json(counters, facts);
+      .device = networks_->describe()};
+  return stats_json(networks_->counters(), facts);
 }
 
 }  // namespace rkv::server

@@ -21,16 +21,15 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "rdma/transport.h"
-#include "server/acceptor.h"
+#include "rdma/choose.h"
 #include "server/lock_file.h"
 #include "server/memory.h"
+#include "server/networks.h"
 #include "server/options.h"
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
 #include "server/persistence/engine.h"
 #include "server/store.h"
-#include "server/worker.h"
 
 namespace rkv::server {
 
@@ -41,8 +40,8 @@ struct Failure {
 
 class Server {
  public:
-  using OpenTransport = std::function<Result<std::unique_ptr<rdma::Transport>>(const Options&)>;
-  Server(Options options, const Clock& clock, OpenTransport open_transport);
+  using OpenTransports = std::function<Result<rdma::ServerTransports>(const Options&)>;
+  Server(Options options, const Clock& clock, OpenTransports open_transports);
   ~Server();  // stops, if that was not done
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -58,7 +57,7 @@ class Server {
   std::optional<Failure> stop();
 
   std::string stats() const;
-  std::uint16_t port() const { return listener_ ? listener_->port() : std::uint16_t{0}; }
+  std::uint16_t port() const { return networks_ ? networks_->port() : std::uint16_t{0}; }
 
  private:
   std::optional<Failure> open_data();
@@ -71,7 +70,7 @@ class Server {
 
   const Options options_;
   const Clock& clock_;
-  const OpenTransport open_transport_;
+  const OpenTransports open_transports_;
   const Nanos started_;
 
   // In the order of creation; destroyed the other way round.
@@ -79,13 +78,10 @@ class Server {
   std::unique_ptr<Engine> engine_;  // nullptr: memory only
   std::uint16_t boot_ = 0;
   std::unique_ptr<CommitLog> log_;
-  std::unique_ptr<rdma::Transport> transport_;
-  std::unique_ptr<rdma::Listener> listener_;
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Applier> applier_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Networks> networks_;
   std::uint64_t loaded_records_ = 0;
   bool ready_ = false;
   bool stopped_ = false;

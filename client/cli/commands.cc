@@ -171,8 +171,10 @@ ExitCode run_flush(Client& client, const Job& job, bool interactive) {
   return kDone;
 }
 
-Json client_json(const ClientStats& stats) {
-  return Json{{"gets", stats.gets},
+Json client_json(const Client& client) {
+  const ClientStats stats = client.stats();
+  return Json{{"transport", client.describe()},
+              {"gets", stats.gets},
               {"one_sided_gets", stats.one_sided_gets},
               {"two_sided_gets", stats.two_sided_gets},
               {"missing", stats.missing},
@@ -196,7 +198,7 @@ ExitCode run_stats(Client& client, const Job& job) {
     complain("the server's statistics are no JSON object");
     return kFailed;
   }
-  const Json all{{"client", client_json(client.stats())}, {"server", server}};
+  const Json all{{"client", client_json(client)}, {"server", server}};
   if (job.command.globals.json) {
     print_json(all);
     return kDone;
@@ -218,6 +220,7 @@ ExitCode run_ping(Client& client, const Job& job) {
   Histogram nanos;
   Json samples = Json::array();
   const bool json = job.command.globals.json;
+  if (!json) print_raw(fmt::format("transport {}\n", client.describe()));
   for (std::uint64_t i = 1; i <= job.command.count; ++i) {
     const Nanos before = clock.now();
     const Status pong = client.ping();
@@ -236,6 +239,7 @@ ExitCode run_ping(Client& client, const Job& job) {
   const double longest = static_cast<double>(nanos.max()) / 1000;
   if (json) {
     print_json(Json{{"server", job.command.globals.client.server},
+                    {"transport", client.describe()},
                     {"round_trips_us", samples},
                     {"p50_us", p50},
                     {"max_us", longest}});

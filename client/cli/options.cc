@@ -33,7 +33,8 @@ constexpr GlobalFlag kGlobalFlags[] = {
     {"device", 'd', true, "KVCLIENT_DEVICE", "", "NAME", "RDMA device; none: the one that routes"},
     {"ib-port", 'i', true, "KVCLIENT_IB_PORT", "0", "N", "port of the device; 0: any active one"},
     {"gid-index", 0, true, "KVCLIENT_GID_INDEX", "-1", "N", "GID to use; -1: let routing choose"},
-    {"transport", 0, true, "KVCLIENT_TRANSPORT", "verbs", "verbs", "how to reach the server"},
+    {"transport", 0, true, "KVCLIENT_TRANSPORT", "auto", "auto|verbs|shm",
+     "how to reach the server; auto: an RDMA device, else shared memory"},
     {"poll", 0, true, "KVCLIENT_POLL", "adaptive", "adaptive|busy|event", "how to wait"},
     {"cache", 0, true, "KVCLIENT_CACHE", "64MiB", "SIZE", "cache of index groups; 0: none"},
 };
@@ -208,7 +209,12 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
     client.gid_index = index.value_or(-1);
     return index ? "" : wants("a number from -1 to 255");
   }
-  if (name == "transport") return text == "verbs" ? "" : wants("verbs");
+  if (name == "transport") {
+    client.transport = text == "verbs" ? Transport::kVerbs
+                       : text == "shm" ? Transport::kShm
+                                       : Transport::kAuto;
+    return text == "verbs" || text == "shm" || text == "auto" ? "" : wants("auto, verbs or shm");
+  }
   if (name == "poll") {
     client.polling = text == "busy"    ? Polling::kBusy
                      : text == "event" ? Polling::kEvent
@@ -327,6 +333,10 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
     if (std::string problem = set_global(command.globals, flag.name, text); !problem.empty()) {
       return usage_error(std::move(problem));
     }
+  }
+  const ClientOptions& client = command.globals.client;
+  if (client.transport == Transport::kShm && !client.device.empty()) {
+    return usage_error("--device is of no use with shm: leave one of them out");
   }
   command.arguments = result->unmatched();
   std::string problem = set_own(command, *result);

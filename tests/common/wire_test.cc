@@ -16,8 +16,8 @@ std::vector<std::byte> encode_request(const Request& request) {
 }
 
 RC_GTEST_PROP(Request, RoundTrips,
-              (std::string key, std::string value, std::uint64_t sequence, std::uint64_t expiry,
-               std::uint32_t timeout)) {
+              (const std::string& key, const std::string& value, std::uint64_t sequence,
+               std::uint64_t expiry, std::uint32_t timeout)) {
   RC_PRE(!key.empty());
   const auto bytes = encode_request({.opcode = Opcode::kPut,
                                      .sequence = sequence,
@@ -89,7 +89,8 @@ RC_GTEST_PROP(Request, RandomBytesAreDecodedOrRefusedNeverMore,
 }
 
 RC_GTEST_PROP(Response, RoundTrips,
-              (std::string value, std::uint64_t version, std::uint64_t slot, std::uint8_t code)) {
+              (const std::string& value, std::uint64_t version, std::uint64_t slot,
+               std::uint8_t code)) {
   std::vector<std::byte> out(kResponseHeaderBytes + value.size());
   encode(Response{.opcode = Opcode::kGet,
                   .code = code,

@@ -23,8 +23,8 @@ class Harness {
   virtual std::string listen_address() = 0;  // port 0
   virtual std::string connect_address(std::uint16_t port) = 0;
   virtual const Clock& clock() {
-    static const SteadyClock kSteady;
-    return kSteady;
+    static const SteadyClock steady;
+    return steady;
   }
   // Runs both, each of which may block on the other. A backend without threads overrides it.
   virtual void run_both(const std::function<void()>& a, const std::function<void()>& b) {

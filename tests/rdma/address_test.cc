@@ -87,5 +87,12 @@ TEST(SocketAddress, OtherFamiliesBecomeEmpty) {
   EXPECT_EQ(SocketAddress().port(), 0);
 }
 
+TEST(SocketAddress, KnowsThisHostsAddresses) {
+  for (const char* own : {"127.0.0.1", "127.9.9.9", "0.0.0.0", "::"})
+    EXPECT_TRUE(is_this_host(resolve({own, 1}, soon()).value().front())) << own;
+  for (const char* foreign : {"203.0.113.9", "2001:db8::7"})
+    EXPECT_FALSE(is_this_host(resolve({foreign, 1}, soon()).value().front())) << foreign;
+}
+
 }  // namespace
 }  // namespace rkv::rdma

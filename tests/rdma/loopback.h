@@ -36,8 +36,8 @@ inline void need(const Status& status) {
 }
 
 inline Deadline soon(int ms = kPatienceMs) {
-  static const SteadyClock kClock;
-  return Deadline::after_ms(kClock, ms);
+  static const SteadyClock clock;
+  return Deadline::after_ms(clock, ms);
 }
 
 struct Side {

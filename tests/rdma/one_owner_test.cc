@@ -104,7 +104,7 @@ TEST(OneOwnerPerWord, AtomicsOfTwoQueuePairsLoseNothing) {
     EXPECT_TRUE(loop.client.completion().ok());
     EXPECT_TRUE(loop.server.completion().ok());
   }
-  EXPECT_EQ(loop.server.word(0), 10 * 2 * kAdds);
+  EXPECT_EQ(loop.server.word(0), std::uint64_t{20} * kAdds);
 }
 
 }  // namespace

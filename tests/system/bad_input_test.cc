@@ -11,7 +11,7 @@ namespace rkv::testing_support {
 namespace {
 
 std::string server_address(int port) {
-  return fmt::format("{}:{}", rdma_address(), port);
+  return fmt::format("{}:{}", test_address(), port);
 }
 
 // Ended with this status, and what it printed names what is wrong.
@@ -54,7 +54,6 @@ TEST(BadInput, KvserverSaysWhatIsWrongInOneSentence) {
       {{"--poll", "sometimes"}, 2, "sometimes"},
       {{"--transport", "pigeon"}, 2, "pigeon"},
       {{"--config", scratch.path("absent.toml")}, 2, "absent.toml"},
-      {{"--listen", here, "-d", "mlx9_9"}, 3, "mlx9_9"},
       {{"--listen", "203.0.113.77:7471"}, 3, "203.0.113.77"},
       {{"--listen", here, "--data-dir", scratch.path("file")}, 4, "file"},
       {{"--listen", here, "--data-dir", "/proc/nowhere"}, 4, "/proc/nowhere"}};
@@ -117,8 +116,15 @@ TEST(BadInput, APortTakenAndADirectoryLockedNameTheOther) {
   EXPECT_TRUE(client.put("still", "there"));
 }
 
+TEST(BadVerbsInput, AMissingDeviceIsNamed) {
+  const Ended ended =
+      run_program({RKV_KVSERVER, "--listen", server_address(21004), "-d", "mlx9_9"}, 120);
+  expect_failure(ended, 3, "mlx9_9");
+  EXPECT_EQ(complaints(ended.output), 1U) << ended.output;
+}
+
 // Root may lock any amount of memory, so the capability is given up first (setpriv, util-linux).
-TEST(BadInput, TooLittleLockableMemorySaysHowToRaiseIt) {
+TEST(BadVerbsInput, TooLittleLockableMemorySaysHowToRaiseIt) {
   const Ended ended = run_program({"/usr/bin/prlimit", "--memlock=1048576", "/usr/bin/setpriv",
                                    "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", RKV_KVSERVER,
                                    "--listen", server_address(21003), "--memory", "64MiB"});

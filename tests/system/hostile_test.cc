@@ -5,7 +5,7 @@
 
 #include "common/random.h"
 #include "common/wire.h"
-#include "rdma/transport.h"
+#include "rdma/choose.h"
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
@@ -14,9 +14,12 @@ namespace {
 class Hostile : public ::testing::Test {
  protected:
   Hostile() : server_(), neighbour_(server_.client()) {
-    auto transport = rdma::open_verbs({.address = server_.address()});
-    EXPECT_TRUE(transport) << to_string(transport.error());
-    transport_ = std::move(*transport);
+    auto chosen = rdma::choose_for_client({.kind = test_transport() == Transport::kShm
+                                                       ? rdma::TransportKind::kShm
+                                                       : rdma::TransportKind::kVerbs,
+                                           .verbs = {.address = server_.address()}});
+    EXPECT_TRUE(chosen) << to_string(chosen.error());
+    transport_ = std::move(chosen->transport);
     auto queue = transport_->create_queue({.receive_buffers = 16, .receive_bytes = 4096});
     EXPECT_TRUE(queue) << to_string(queue.error());
     queue_ = std::move(*queue);

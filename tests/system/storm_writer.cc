@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "rkv/client.h"
 #include "tests/system/whole_value.h"
@@ -14,7 +15,12 @@ int main(int argc, char** argv) {
   const auto first = std::strtoull(argv[2], nullptr, 10);
   const auto keys = std::strtoull(argv[3], nullptr, 10);
   const auto words = std::strtoull(argv[4], nullptr, 10);
-  auto client = rkv::Client::connect({.server = argv[1], .name = "storm_writer"});
+  rkv::ClientOptions options{.server = argv[1], .name = "storm_writer"};
+  const char* transport = std::getenv("RKV_TEST_TRANSPORT");
+  options.transport = transport != nullptr && std::string_view(transport) == "shm"
+                          ? rkv::Transport::kShm
+                          : rkv::Transport::kVerbs;
+  auto client = rkv::Client::connect(options);
   if (!client) {
     std::fprintf(stderr, "storm_writer: %s\n", rkv::to_string(client.error()).c_str());
     return 3;

@@ -10,7 +10,14 @@
 
 namespace rkv::testing_support {
 
-std::string rdma_address() {
+Transport test_transport() {
+  const char* name = std::getenv("RKV_TEST_TRANSPORT");
+  EXPECT_NE(name, nullptr) << "RKV_TEST_TRANSPORT must be verbs or shm: run this by ctest";
+  return name != nullptr && std::string_view(name) == "shm" ? Transport::kShm : Transport::kVerbs;
+}
+
+std::string test_address() {
+  if (test_transport() == Transport::kShm) return "127.0.0.1";
   const char* address = std::getenv("RKV_RDMA_ADDRESS");
   EXPECT_NE(address, nullptr) << "no RDMA device: run this by ./run test, or in ./run softroce";
   return address == nullptr ? "127.0.0.1" : address;
@@ -35,7 +42,7 @@ std::uint16_t next_port() {
 }  // namespace
 
 Server::Server(std::vector<std::string> arguments)
-    : address_(fmt::format("{}:{}", rdma_address(), next_port())),
+    : address_(fmt::format("{}:{}", test_address(), next_port())),
       argv_({RKV_KVSERVER, "--listen", address_}) {
   argv_.insert(argv_.end(), arguments.begin(), arguments.end());
   start();
@@ -59,6 +66,7 @@ int Server::stop() {
 
 Client Server::client(ClientOptions options) {
   options.server = address_;
+  options.transport = test_transport();
   if (options.timeout == ClientOptions{}.timeout) options.timeout = std::chrono::seconds(60);
   options.connect_timeout = std::chrono::seconds(20);
   std::string refusal;

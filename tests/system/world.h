@@ -11,8 +11,13 @@
 
 namespace rkv::testing_support {
 
-// The address of the RDMA device; fails the test when there is none.
-std::string rdma_address();
+// What the tests run on: RKV_TEST_TRANSPORT, "verbs" or "shm". The programs under test are told by
+// KVSERVER_TRANSPORT and KVCLIENT_TRANSPORT (CMakeLists.txt).
+Transport test_transport();
+
+// The address to listen on and to connect to: that of the RDMA device (fails the test when there
+// is none), or loopback over shared memory.
+std::string test_address();
 
 // A directory that is removed at the end.
 class ScratchDirectory {

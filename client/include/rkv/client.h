@@ -147,11 +147,13 @@ class Client {
   ClientStats stats() const;
   // What the server said with the last request or connection that it refused; may be empty.
   const std::string& last_refusal() const;
-  std::string describe() const;  // the transport, for people
+  // What carries it, and why when it was chosen by connect(): one line for people.
+  const std::string& describe() const;
 
  private:
   using RawVisitor = void (*)(void* target, std::size_t index, const Result<ValueView>& result);
   explicit Client(std::unique_ptr<client::Engine> engine);
+  void set_description(std::string text);
   void visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
                  Timeout timeout);
 

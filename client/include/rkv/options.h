@@ -15,6 +15,13 @@ enum class Polling : unsigned char {
   kEvent,     // always sleep: the least processor time, an interrupt per wait
 };
 
+// What carries a client's READs and requests.
+enum class Transport : unsigned char {
+  kAuto,   // an RDMA device that reaches the server; else shared memory if it is on this host
+  kVerbs,  // an RDMA device, or an error
+  kShm,    // shared memory: the server is on this host and of the same user, or root's
+};
+
 struct ClientOptions {
   // HOST:PORT of the server; IPv6 as [ADDRESS]:PORT.
   std::string server = "127.0.0.1:7471";
@@ -37,6 +44,8 @@ struct ClientOptions {
   std::uint16_t requests_in_flight = 16;
 
   Polling polling = Polling::kAdaptive;
+
+  Transport transport = Transport::kAuto;
 
   // RDMA device, as `rdma link` lists them; "" = the one that routes to the server.
   std::string device{};

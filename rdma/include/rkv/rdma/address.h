@@ -59,4 +59,7 @@ class SocketAddress {
 // kUnreachable: no such name; kTimeout; kInvalidArgument: not an address.
 Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline& deadline);
 
+// Whether it is an address of this host: a wildcard, loopback, or one of an interface's.
+bool is_this_host(const SocketAddress& address);
+
 }  // namespace rkv::rdma

@@ -1,0 +1,44 @@
+// Which transport to use: the one a person asked for, or the one this machine has.
+//
+//   auto   an RDMA device that reaches the address, else shared memory with this host. A server
+//          with a device listens on both.
+//   verbs  the device, or an error that says why not
+//   shm    shared memory
+//
+// A choice comes with one line for people that says what was taken and why.
+// Thread safety: free functions, any thread. Both block for VerbsOptions::find_ms at most.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rdma/transport.h"
+
+namespace rkv::rdma {
+
+enum class TransportKind : std::uint8_t { kAuto, kVerbs, kShm };
+const char* to_string(TransportKind kind);
+std::optional<TransportKind> parse_transport_kind(std::string_view text);  // "auto", ...
+
+struct TransportOptions {
+  TransportKind kind = TransportKind::kAuto;
+  VerbsOptions verbs{};  // a device that is named there is not replaced by shm
+  ShmOptions shm{};
+};
+
+struct ClientTransport {
+  std::unique_ptr<Transport> transport;
+  std::string reason{};
+};
+Result<ClientTransport> choose_for_client(const TransportOptions& options);
+
+struct ServerTransports {
+  std::unique_ptr<Transport> verbs{};  // one of them may be null
+  std::unique_ptr<Transport> shm{};
+  std::string reason{};
+};
+Result<ServerTransports> choose_for_server(const TransportOptions& options);
+
+}  // namespace rkv::rdma

@@ -1,0 +1,123 @@
+#include "server/networks.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "common/log.h"
+
+namespace rkv::server {
+
+Networks::Networks(rdma::ServerTransports transports) {
+  for (auto* transport : {&transports.verbs, &transports.shm}) {
+    if (*transport != nullptr) networks_.push_back({.transport = std::move(*transport)});
+  }
+}
+
+Networks::~Networks() {
+  stop();
+}
+
+Status Networks::listen(const std::string& address, const Clock& clock) {
+  std::string where = address;
+  for (std::size_t i = 0; i < networks_.size(); ++i) {
+    Network& network = networks_[i];
+    auto listener = network.transport->listen(where);
+    if (!listener && i > 0) {
+      log_warn("not listening on {}: {}", network.transport->describe(),
+               to_string(listener.error()));
+      networks_.resize(i);
+      break;
+    }
+    if (!listener) return std::unexpected(listener.error());
+    network.listener = std::move(*listener);
+    network.acceptor = std::make_unique<Acceptor>(*network.listener, clock);
+    network.acceptor->start();
+    where = fmt::format("{}:{}", address.substr(0, address.rfind(':')), network.listener->port());
+  }
+  return {};
+}
+
+Result<std::unique_ptr<rdma::Region>> Networks::allocate(std::size_t bytes) {
+  // The last is shared memory where there is any: it can share what it has allocated.
+  RKV_ASSIGN_OR_RETURN(auto region,
+                       networks_.back().transport->allocate(bytes, rdma::Access::kRemoteRead));
+  if (networks_.size() == 1) return region;
+  return networks_.front().transport->adopt(std::move(region), rdma::Access::kRemoteRead);
+}
+
+Status Networks::create_workers(std::uint32_t threads, const MakeWorker& make) {
+  for (Network& network : networks_) {
+    for (std::uint32_t i = 0; i < threads; ++i) {
+      RKV_ASSIGN_OR_RETURN(auto worker, make(*network.transport));
+      network.workers.push_back(std::move(worker));
+    }
+  }
+  return {};
+}
+
+void Networks::admit(const Acceptor::Admission& admission) {
+  std::vector<Worker*> everybody;
+  for (const Network& network : networks_) {
+    for (const auto& worker : network.workers) {
+      worker->start();
+      everybody.push_back(worker.get());
+    }
+  }
+  for (Network& network : networks_) {
+    Acceptor::Admission own = admission;
+    own.all_workers = everybody;
+    for (const auto& worker : network.workers)
+      own.workers.push_back(worker.get());
+    network.acceptor->admit(std::move(own));
+  }
+}
+
+void Networks::stop() {
+  for (Network& network : networks_) {
+    if (network.acceptor != nullptr) network.acceptor->stop();
+  }
+  for (Network& network : networks_) {
+    for (const auto& worker : network.workers)
+      worker->stop();
+  }
+}
+
+void Networks::marks_changed() {
+  for (const Network& network : networks_) {
+    for (const auto& worker : network.workers)
+      worker->marks_changed();
+  }
+}
+
+std::uint32_t Networks::clients() const {
+  std::uint32_t clients = 0;
+  for (const Network& network : networks_) {
+    for (const auto& worker : network.workers)
+      clients += worker->clients();
+  }
+  return clients;
+}
+
+std::vector<const WorkerCounters*> Networks::counters() const {
+  std::vector<const WorkerCounters*> counters;
+  for (const Network& network : networks_) {
+    for (const auto& worker : network.workers)
+      counters.push_back(&worker->counters());
+  }
+  return counters;
+}
+
+std::uint16_t Networks::port() const {
+  if (networks_.empty() || networks_.front().listener == nullptr) return 0;
+  return networks_.front().listener->port();
+}
+
+std::string Networks::describe() const {
+  std::string text;
+  for (const Network& network : networks_)
+    text += (text.empty() ? "" : " and ") + network.transport->describe();
+  return text;
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,57 @@
+// The ways in: verbs, shared memory, or both. Each has a transport, a listener, workers and an
+// acceptor of its own; all of them serve one store out of one memory.
+//
+// Thread safety: one owner; marks_changed, clients: any thread after create_workers().
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "rdma/choose.h"
+#include "server/acceptor.h"
+#include "server/metrics.h"
+#include "server/worker.h"
+
+namespace rkv::server {
+
+class Networks {
+ public:
+  explicit Networks(rdma::ServerTransports transports);
+  ~Networks();  // stopped
+  Networks(const Networks&) = delete;
+  Networks& operator=(const Networks&) = delete;
+
+  // Listens on every network, under one port, and tells clients "loading" from here on. Where a
+  // second network beside verbs cannot listen, it is left out and the log says so.
+  Status listen(const std::string& address, const Clock& clock);
+  // Memory that clients of every network may READ, under one address and key.
+  Result<std::unique_ptr<rdma::Region>> allocate(std::size_t bytes);
+  // `threads` workers for every network. `parts.transport` is filled in.
+  using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(rdma::Transport&)>;
+  Status create_workers(std::uint32_t threads, const MakeWorker& make);
+  // Starts the workers and lets clients in.
+  void admit(const Acceptor::Admission& admission);
+  void stop();  // acceptors, then workers
+
+  void marks_changed();
+  std::uint32_t clients() const;
+  std::vector<const WorkerCounters*> counters() const;
+  std::size_t count() const { return networks_.size(); }
+  std::uint16_t port() const;
+  std::string describe() const;  // "verbs: ... and shm: ..."
+
+ private:
+  // Destroyed from the bottom.
+  struct Network {
+    std::unique_ptr<rdma::Transport> transport{};
+    std::unique_ptr<rdma::Listener> listener{};
+    std::vector<std::unique_ptr<Worker>> workers{};
+    std::unique_ptr<Acceptor> acceptor{};
+  };
+  std::vector<Network> networks_;  // verbs first
+};
+
+}  // namespace rkv::server
