@@ -4,14 +4,24 @@
 //   warm       blocking GETs of keys whose index groups are cached
 //   cold       blocking GETs without a cache
 //   pipelined  as many GETs as --depth in flight, groups cached
+//   threads    as warm, --threads clients at once, for their rate together
+//   copy       no server: copies of as many bytes as a warm GET READs, from as much shared memory
+//   as
+//              the records take, each from another place
 //
 // Prints one JSON object on stdout. Exit status 0, 2 for usage, 3 when the server could not be
 // reached, 4 for anything else.
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <cxxopts.hpp>
+#include <future>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -31,7 +41,9 @@ struct Settings {
   std::uint64_t keys = 0;
   std::size_t value_bytes = 0;
   std::uint32_t depth = 0;
+  std::uint32_t threads = 0;
   std::string poll;
+  Transport transport = Transport::kAuto;
 };
 
 class Problem {
@@ -50,6 +62,7 @@ std::string key_of(std::uint64_t number) {
 
 Client open(const Settings& settings, std::size_t cache_bytes) {
   ClientOptions options{.server = settings.server, .name = "bench_get"};
+  options.transport = settings.transport;
   options.cache_bytes = cache_bytes;
   options.reads_in_flight = settings.depth;
   options.timeout = std::chrono::minutes(5);  // of a whole pipelined call
@@ -97,15 +110,22 @@ void load(const Settings& settings, const std::vector<std::string_view>& keys) {
   }
 }
 
-nlohmann::json one_by_one(const Settings& settings, const std::vector<std::string_view>& keys,
-                          bool warm) {
-  Client client = open(settings, warm ? ClientOptions{}.cache_bytes : 0);
-  if (warm) warm_up(client, keys);
-  Random random(1);
-  Histogram latency_ns;
+// What one warm GET READs: the comparison uses as many bytes.
+std::size_t record_read_bytes(const Settings& settings) {
+  return record_units(record_bytes(key_of(0).size(), settings.value_bytes)) * kUnitBytes;
+}
+
+nlohmann::json percentiles(const Histogram& latency_ns) {
+  return {{"p50_us", static_cast<double>(latency_ns.percentile(50)) / 1e3},
+          {"p99_us", static_cast<double>(latency_ns.percentile(99)) / 1e3}};
+}
+
+// A GET of each of `keys`, drawn at random, `settings.gets` times.
+void get_at_random(const Settings& settings, Client& client,
+                   const std::vector<std::string_view>& keys, std::uint64_t seed,
+                   Histogram& latency_ns) {
+  Random random(seed);
   std::vector<std::byte> value(kMaxValueBytes);
-  const ClientStats before = client.stats();
-  const std::uint64_t cpu_before = server_user_cpu_us(client);
   for (std::uint64_t i = 0; i < settings.gets; ++i) {
     const std::string_view key = keys[random.below(keys.size())];
     const std::uint64_t start = now_ns();
@@ -115,16 +135,74 @@ nlohmann::json one_by_one(const Settings& settings, const std::vector<std::strin
       throw Problem("get", got ? Error{.text = "a value of another length"} : got.error());
     }
   }
+}
+
+nlohmann::json one_by_one(const Settings& settings, const std::vector<std::string_view>& keys,
+                          bool warm) {
+  Client client = open(settings, warm ? ClientOptions{}.cache_bytes : 0);
+  if (warm) warm_up(client, keys);
+  Histogram latency_ns;
+  const ClientStats before = client.stats();
+  const std::uint64_t cpu_before = server_user_cpu_us(client);
+  get_at_random(settings, client, keys, 1, latency_ns);
   const std::uint64_t cpu_us = server_user_cpu_us(client) - cpu_before;
   const ClientStats after = client.stats();
   const auto gets = static_cast<double>(settings.gets);
-  return {{"p50_us", static_cast<double>(latency_ns.percentile(50)) / 1e3},
-          {"p99_us", static_cast<double>(latency_ns.percentile(99)) / 1e3},
-          {"reads_per_get", static_cast<double>(after.rdma_reads - before.rdma_reads) / gets},
-          {"retries", after.retries - before.retries},
-          {"tears_detected", after.tears_detected - before.tears_detected},
-          {"two_sided_gets", after.two_sided_gets - before.two_sided_gets},
-          {"server_user_cpu_ns_per_get", static_cast<double>(cpu_us) * 1e3 / gets}};
+  nlohmann::json result = percentiles(latency_ns);
+  result.update(
+      {{"reads_per_get", static_cast<double>(after.rdma_reads - before.rdma_reads) / gets},
+       {"retries", after.retries - before.retries},
+       {"tears_detected", after.tears_detected - before.tears_detected},
+       {"two_sided_gets", after.two_sided_gets - before.two_sided_gets},
+       {"server_user_cpu_ns_per_get", static_cast<double>(cpu_us) * 1e3 / gets}});
+  return result;
+}
+
+nlohmann::json threads(const Settings& settings, const std::vector<std::string_view>& keys) {
+  std::vector<Client> clients;
+  clients.reserve(settings.threads);
+  for (std::uint32_t i = 0; i < settings.threads; ++i) {
+    clients.push_back(open(settings, ClientOptions{}.cache_bytes));
+    warm_up(clients.back(), keys);
+  }
+  std::vector<std::future<void>> running;
+  running.reserve(settings.threads);
+  const std::uint64_t start = now_ns();
+  for (std::uint32_t i = 0; i < settings.threads; ++i) {
+    running.push_back(std::async(std::launch::async, [&, i] {
+      Histogram latency_ns;
+      get_at_random(settings, clients[i], keys, i + 1, latency_ns);
+    }));
+  }
+  for (auto& each : running)
+    each.get();
+  const double seconds = static_cast<double>(now_ns() - start) / 1e9;
+  const auto gets = static_cast<double>(settings.gets) * settings.threads;
+  return {{"gets_per_s", gets / seconds}};
+}
+
+nlohmann::json copy(const Settings& settings) {
+  const std::size_t bytes = record_read_bytes(settings);
+  const std::size_t span = settings.keys * bytes;
+  const int fd = memfd_create("bench_get", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(span)) != 0) throw std::bad_alloc();
+  void* memory = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  std::memset(memory, 1, span);
+  const auto* records = static_cast<const std::byte*>(memory);
+  std::vector<std::byte> to(bytes);
+  Random random(1);
+  Histogram latency_ns;
+  for (std::uint64_t i = 0; i < settings.gets; ++i) {
+    const std::byte* from = records + random.below(settings.keys) * bytes;
+    const std::uint64_t start = now_ns();
+    std::memcpy(to.data(), from, bytes);
+    asm volatile("" : : "r"(to.data()) : "memory");  // the copy is wanted
+    latency_ns.record(now_ns() - start);
+  }
+  munmap(memory, span);
+  close(fd);
+  return percentiles(latency_ns);
 }
 
 nlohmann::json pipelined(const Settings& settings, const std::vector<std::string_view>& keys) {
@@ -155,29 +233,33 @@ int run(const Settings& settings) {
     names.push_back(key_of(i));
   const std::vector<std::string_view> keys(names.begin(), names.end());
   nlohmann::json result = nlohmann::json::object();
-  if (settings.phase == "load") {
+  if (settings.phase == "copy") {
+    result = copy(settings);
+  } else if (settings.phase == "threads") {
+    result = threads(settings, keys);
+  } else if (settings.phase == "load") {
     load(settings, keys);
   } else if (settings.phase == "pipelined") {
     result = pipelined(settings, keys);
   } else {
     result = one_by_one(settings, keys, settings.phase == "warm");
   }
-  // What one warm GET READs: the comparison uses as many bytes.
-  result["record_read_bytes"] =
-      record_units(record_bytes(names.front().size(), settings.value_bytes)) * kUnitBytes;
+  result["record_read_bytes"] = record_read_bytes(settings);
   std::printf("%s\n", result.dump().c_str());
   return 0;
 }
 
 Settings parse(int argc, char** argv) {
   cxxopts::Options options("bench_get", "One phase of the GET benchmark.");
-  options.add_options()                                                                        //
-      ("server", "HOST:PORT", cxxopts::value<std::string>()->default_value("127.0.0.1:7471"))  //
-      ("phase", "load, warm, cold or pipelined", cxxopts::value<std::string>())                //
-      ("gets", "GETs to measure", cxxopts::value<std::uint64_t>()->default_value("5000"))      //
-      ("keys", "keys in the store", cxxopts::value<std::uint64_t>()->default_value("10000"))   //
-      ("value-bytes", "size of a value", cxxopts::value<std::size_t>()->default_value("100"))  //
-      ("depth", "GETs in flight", cxxopts::value<std::uint32_t>()->default_value("32"))        //
+  options.add_options()                                                                          //
+      ("server", "HOST:PORT", cxxopts::value<std::string>()->default_value("127.0.0.1:7471"))    //
+      ("phase", "load, warm, cold, pipelined, threads or copy", cxxopts::value<std::string>())   //
+      ("threads", "clients at once", cxxopts::value<std::uint32_t>()->default_value("1"))        //
+      ("transport", "auto, verbs or shm", cxxopts::value<std::string>()->default_value("auto"))  //
+      ("gets", "GETs to measure", cxxopts::value<std::uint64_t>()->default_value("5000"))        //
+      ("keys", "keys in the store", cxxopts::value<std::uint64_t>()->default_value("10000"))     //
+      ("value-bytes", "size of a value", cxxopts::value<std::size_t>()->default_value("100"))    //
+      ("depth", "GETs in flight", cxxopts::value<std::uint32_t>()->default_value("32"))          //
       ("poll", "adaptive, busy or event", cxxopts::value<std::string>()->default_value("adaptive"));
   const auto given = options.parse(argc, argv);
   Settings settings{.server = given["server"].as<std::string>(),
@@ -186,13 +268,19 @@ Settings parse(int argc, char** argv) {
                     .keys = given["keys"].as<std::uint64_t>(),
                     .value_bytes = given["value-bytes"].as<std::size_t>(),
                     .depth = given["depth"].as<std::uint32_t>(),
+                    .threads = given["threads"].as<std::uint32_t>(),
                     .poll = given["poll"].as<std::string>()};
-  const bool known = settings.phase == "load" || settings.phase == "warm" ||
-                     settings.phase == "cold" || settings.phase == "pipelined";
-  if (!known || settings.gets == 0 || settings.keys == 0) {
+  constexpr std::string_view kPhases[] = {"load", "warm", "cold", "pipelined", "threads", "copy"};
+  if (std::ranges::find(kPhases, settings.phase) == std::end(kPhases) || settings.gets == 0 ||
+      settings.keys == 0 || settings.threads == 0) {
     throw cxxopts::exceptions::specification(
-        "--phase is load, warm, cold or pipelined; --gets and --keys are at least 1");
+        "--phase is load, warm, cold, pipelined, threads or copy; --gets, --keys and --threads are "
+        "at least 1");
   }
+  const auto transport = given["transport"].as<std::string>();
+  settings.transport = transport == "verbs" ? Transport::kVerbs
+                       : transport == "shm" ? Transport::kShm
+                                            : Transport::kAuto;
   return settings;
 }
 

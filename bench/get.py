@@ -1,35 +1,19 @@
 #!/usr/bin/env python3
-"""`./run bench get`, where verbs are: GET by one-sided READs against raw verbs of the same bytes on
-the same device, interleaved in one run. Prints each figure's median and spread over the
-repetitions, its ratio to raw verbs taken pair by pair, and the aim; `--json FILE` writes them."""
+"""`./run bench get`: GET by one-sided READs against what lies under it, interleaved in one run: over
+verbs against raw verbs of the same bytes on the same device, over shm (get_shm.py) against copies
+of the same bytes. Prints each figure's median and spread over the repetitions, its ratio taken pair
+by pair, and the aim; `--json FILE` writes them."""
 
 import argparse
-import json
 import math
 import os
 import platform
 import re
-import signal
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
 
-
-class Failed(Exception):
-    """A measurement could not be taken; the text is one sentence for the user."""
-
-
-def wait_for(condition, what, process, limit_s=120):
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        if condition():
-            return
-        if process.poll() is not None:
-            raise Failed(f"{what}: the process ended with status {process.returncode}")
-        time.sleep(0.02)
-    raise Failed(f"{what}: nothing within {limit_s} s")
+import get_shm
+from common import Failed, bench_get, kvserver, print_figures, wait_for, write_json
 
 
 def perftest(tool, address, port, size, extra):
@@ -83,18 +67,8 @@ def read_rate(options, size):
 
 
 def store(options, phase, gets=None):
-    done = subprocess.run(
-        [os.path.join(options.bin, "bench_get"), "--server", options.address, "--phase", phase,
-         "--gets", str(gets or options.gets), "--keys", str(options.keys), "--value-bytes",
-         str(options.value_bytes), "--depth", str(options.depth), "--poll", options.poll],
-        check=False, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise Failed(f"bench_get --phase {phase} ended with status {done.returncode}")
-    return json.loads(done.stdout) if phase != "load" else {}
-
-
-def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return bench_get(options, phase, transport="verbs", gets=gets or options.gets,
+                     keys=options.keys, value_bytes=options.value_bytes, depth=options.depth)
 
 
 FIGURES = [
@@ -155,24 +129,13 @@ def report(options, rows, absolute):
     print(f"\n{about['note'] or 'hardware'}; {about['device']}, MTU {about['active_mtu']}, Linux"
           f" {about['kernel']}; values of {options.value_bytes} bytes, {options.keys} keys, depth"
           f" {options.depth}, client polls {options.poll}")
-    print(f"{'figure':40}{'median':>9}{'min':>9}{'max':>9}{'aim':>10}  holds")
-    figures = []
-    for name, aim, higher in FIGURES:
-        s = spread(rows[name])
-        holds = s["median"] >= aim if higher else s["median"] <= aim
-        figures.append({"name": name, "figure": s["median"], "min": s["min"], "max": s["max"],
-                        "goal": aim, "holds": holds, "samples": rows[name]})
-        print(f"{name:40}{s['median']:9.3f}{s['min']:9.3f}{s['max']:9.3f}"
-              f"{('>= ' if higher else '<= ') + str(aim):>10}  {'yes' if holds else 'NO'}")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as out:
-            json.dump({"environment": about, "figures": figures, "runs": absolute}, out, indent=2)
-            out.write("\n")
+    write_json(options.json, about, print_figures(FIGURES, rows), absolute)
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./run bench get", description=__doc__)
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser.add_argument("--transport", default="verbs", choices=["verbs", "shm"])
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--gets", type=int, default=5000, help="GETs (and READs) per measurement")
     parser.add_argument("--cpu-gets", type=int, default=1_000_000,
@@ -187,25 +150,16 @@ def main():
                         default=os.environ.get("RKV_RDMA_ADDRESS", "127.0.0.1") + ":7471")
     options = parser.parse_args()
 
-    with tempfile.NamedTemporaryFile("w+", prefix="rkv-bench-", suffix=".log") as log:
-        server = subprocess.Popen([os.path.join(options.bin, "kvserver"), "--listen",
-                                   options.address, "--memory", "256MiB"],
-                                  stdout=log, stderr=subprocess.STDOUT)
-        try:
-            ready = lambda: "kvserver ready" in open(log.name, encoding="utf-8").read()
-            wait_for(ready, "kvserver", server)
-            rows, absolute = measure(options)
-            report(options, rows, absolute)
-            server.send_signal(signal.SIGTERM)
-            server.wait(timeout=60)
-        except (Failed, OSError, subprocess.SubprocessError) as problem:
-            print(f"bench get: {problem}", file=sys.stderr)
-            with open(log.name, encoding="utf-8") as text:
-                print(text.read(), file=sys.stderr)
-            return 4
-        finally:
-            if server.poll() is None:
-                server.kill()
+    try:
+        if options.transport == "shm":
+            get_shm.run(options)
+        else:
+            with kvserver(options, "verbs"):
+                rows, absolute = measure(options)
+                report(options, rows, absolute)
+    except (Failed, OSError, subprocess.SubprocessError) as problem:
+        print(f"bench get: {problem}", file=sys.stderr)
+        return 4
     return 0
 
 

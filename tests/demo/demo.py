@@ -41,11 +41,11 @@ def wait_until_idle(process, still_s=0.5, limit_s=60):
 class Server:
     """A kvserver process; its log goes to a file that is shown when something fails."""
 
-    def __init__(self, program, address, data_dir, memory, log_path):
+    def __init__(self, program, transport, address, data_dir, memory, log_path):
         self.log_path = log_path
         self.log = open(log_path, "w+", encoding="utf-8", errors="replace")
         self.process = subprocess.Popen(
-            [program, "--transport", "verbs", "--listen", address, "--data-dir", data_dir,
+            [program, "--transport", transport, "--listen", address, "--data-dir", data_dir,
              "--memory", memory],
             stdout=self.log, stderr=subprocess.STDOUT)
         self.wait_until_ready()
@@ -56,7 +56,8 @@ class Server:
             with open(self.log_path, encoding="utf-8", errors="replace") as log:
                 text = log.read()
             if "kvserver ready" in text:
-                print("  " + next(l for l in text.splitlines() if "kvserver ready" in l))
+                for shown in ("transport ", "kvserver ready"):
+                    print("  " + next(l for l in text.splitlines() if shown in l))
                 return
             if self.process.poll() is not None:
                 raise Failed(f"kvserver ended with status {self.process.returncode}:\n{text}")
@@ -74,8 +75,8 @@ class Server:
 
 
 class Client:
-    def __init__(self, program, address):
-        self.base = [program, "--server", address]
+    def __init__(self, program, transport, address):
+        self.base = [program, "--transport", transport, "--server", address]
 
     def run(self, *args):
         done = subprocess.run([*self.base, *args], check=False)
@@ -127,9 +128,10 @@ def all_equal(result):
 
 def demonstrate(options, scratch):
     data_dir = os.path.join(scratch, "data")
-    client = Client(os.path.join(options.bin, "kvclient"), options.address)
-    start = lambda name: Server(os.path.join(options.bin, "kvserver"), options.address, data_dir,
-                                options.memory, os.path.join(scratch, name))
+    client = Client(os.path.join(options.bin, "kvclient"), options.transport, options.address)
+    start = lambda name: Server(os.path.join(options.bin, "kvserver"), options.transport,
+                                options.address, data_dir, options.memory,
+                                os.path.join(scratch, name))
     print("starting kvserver")
     server = start("server-1.log")
     try:
@@ -153,7 +155,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
     parser.add_argument("file", metavar="FILE", help="records: a Debian package index, TSV or JSON lines")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
-    parser.add_argument("--transport", default="verbs", choices=["verbs"], help="the only one yet")
+    parser.add_argument("--transport", default="auto", choices=["auto", "verbs", "shm"])
     parser.add_argument("--bin", default="build/release/bin", help="where the programs are")
     parser.add_argument("--memory", default="512MiB", help="memory of the server")
     parser.add_argument("--address", help="HOST:PORT of the RDMA device to use",
