@@ -114,6 +114,7 @@ std::span<const Event> Link::poll() {
   for (std::size_t i = 0; i < arrived; ++i) {
     if (to_event(raw_[i], events_[count])) ++count;
   }
+  made_room_ = arrived > count;
   return std::span(events_).first(count);
 }
 

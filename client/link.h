@@ -96,7 +96,11 @@ class Link {
   }
   // What has arrived, until the next call; up to kEvents. Notices the end of the connection.
   std::span<const Event> poll();
-  void wait(const Deadline& deadline) { queue_->wait(deadline); }
+  // Returns at once when the last poll() took completions that are no events: they may have made
+  // the room in the send queue that the caller waits for.
+  void wait(const Deadline& deadline) {
+    if (!std::exchange(made_room_, false)) queue_->wait(deadline);
+  }
   void release(std::uint32_t buffer) { queue_->release({&buffer, 1}); }
   // Blocks until the time given.
   void sleep_until(Nanos at);
@@ -132,6 +136,7 @@ class Link {
   bool alive_ = false;
   bool drained_ = true;
   bool read_refused_ = false;
+  bool made_room_ = false;
   ConnectAccept accept_;
   std::string refusal_;
   Code refusal_code_ = Code::kInternal;
