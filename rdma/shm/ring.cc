@@ -26,7 +26,7 @@ bool RingWriter::refresh() {
   // or else the consumer sees that somebody waits (queue.h, S5). Acquire, as part of it: the bytes
   // that the head gives back have been read (R5).
   const std::uint64_t head = load(shared_->consumer.head, std::memory_order_seq_cst);
-  if (tail_ - head > bytes_) return false;
+  if (head - head_ > tail_ - head_) return false;  // not between the last one and our tail
   head_ = head;
   return true;
 }
@@ -36,10 +36,14 @@ RingWriter::Outcome RingWriter::place(Bytes message) {
   if (needed > bytes_ - (tail_ - head_)) {
     if (!refresh()) return Outcome::kGarbage;
     if (needed > bytes_ - (tail_ - head_)) {
+      waits_ = true;
       store(shared_->producer.wants_room, 1, std::memory_order_seq_cst);
       if (!refresh()) return Outcome::kGarbage;
       if (needed > bytes_ - (tail_ - head_)) return Outcome::kFull;
     }
+  }
+  if (waits_) {
+    waits_ = false;
     store(shared_->producer.wants_room, 0, std::memory_order_relaxed);
   }
   const std::uint64_t mask = bytes_ - 1;

@@ -76,6 +76,7 @@ class RingWriter {
   std::uint64_t tail_ = 0;       // placed
   std::uint64_t published_ = 0;  // told
   std::uint64_t head_ = 0;       // of the consumer, as last seen
+  bool waits_ = false;           // what `wants_room` says
 };
 
 class RingReader {

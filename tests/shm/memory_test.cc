@@ -1,0 +1,132 @@
+// Shared memory: what a peer can do to it, and what happens when there is not enough.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/random.h"
+#include "tests/shm/harness.h"
+
+namespace rkv::rdma::shm {
+namespace {
+
+using contract::need;
+
+constexpr std::size_t kBytes = 3 * 4096;
+
+void* map(int fd, int protection) {
+  return mmap(nullptr, kBytes, protection, MAP_SHARED, fd, 0);
+}
+
+// What a peer holds is this descriptor; it may do with it whatever the kernel lets it.
+void expect_sealed(int fd) {
+  EXPECT_EQ(map(fd, PROT_READ | PROT_WRITE), MAP_FAILED) << "a writable mapping";
+  void* readable = map(fd, PROT_READ);
+  ASSERT_NE(readable, MAP_FAILED);
+  EXPECT_NE(mprotect(readable, kBytes, PROT_READ | PROT_WRITE), 0) << "a mapping made writable";
+  munmap(readable, kBytes);
+  EXPECT_LT(pwrite(fd, "x", 1, 0), 0) << "a write";
+  EXPECT_NE(ftruncate(fd, 0), 0) << "shrinking it: every reader would crash";
+  EXPECT_NE(ftruncate(fd, 2 * kBytes), 0) << "growing it";
+  EXPECT_NE(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0) << "a hole";
+  EXPECT_NE(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0) << "more seals";
+}
+
+TEST(ShmSeals, NobodyElseWritesReadableMemoryByAnyDoor) {
+  const SharedMemory shared = need(make_shared_memory("test", kBytes, Sealing::kOthersRead));
+  expect_sealed(shared.fd.get());
+  const std::string door = "/proc/self/fd/" + std::to_string(shared.fd.get());
+  const Fd again(open(door.c_str(), O_RDWR | O_CLOEXEC));
+  if (again) expect_sealed(again.get());
+  shared.memory.data()[0] = std::byte{7};  // its maker still can
+  const Mapping seen = need(map_received(shared.fd.get(), kBytes, false));
+  EXPECT_EQ(seen.data()[0], std::byte{7});
+}
+
+TEST(ShmSeals, SwappableMemoryCanBeWrittenButNotShrunk) {
+  const SharedMemory shared = need(make_shared_memory("test", kBytes, Sealing::kOthersWrite));
+  const Mapping theirs = need(map_received(shared.fd.get(), kBytes, true));
+  theirs.data()[5] = std::byte{9};
+  EXPECT_EQ(shared.memory.data()[5], std::byte{9});
+  EXPECT_NE(ftruncate(shared.fd.get(), 0), 0);
+  EXPECT_NE(ftruncate(shared.fd.get(), 2 * kBytes), 0);
+}
+
+// The very descriptors that a client receives for a READ region and for a link.
+TEST(ShmSeals, AClientReceivesDescriptorsThatCannotWriteRegions) {
+  ShmHarness harness;
+  contract::End server(harness, harness.server());
+  const auto readable = need(harness.server().allocate(kBytes, Access::kRemoteRead));
+  const auto listener = need(harness.server().listen(harness.listen_address()));
+  RawClient client(harness.directory(), listener->port());
+  const auto connection = accept_on(*listener, server);
+  client.finish();
+  ASSERT_TRUE(client.connected);
+  std::array<std::byte, kMaxPacketBytes> buffer;
+  std::vector<Fd> regions;
+  const Packet packet = await_packet(client.socket, buffer, &regions);
+  ASSERT_EQ(packet.result, Packet::Result::kPacket);
+  Regions said;
+  std::memcpy(&said, buffer.data(), packet.length);
+  ASSERT_EQ(said.count, 2U) << "the region of `server` and `readable`";
+  for (std::size_t i = 0; i < said.count; ++i) {
+    if (said.entries[i].key == readable->remote_key()) {
+      expect_sealed(regions[i].get());
+    } else {
+      // Swappable, but this connection grants READ alone: a door that opens one way.
+      EXPECT_EQ(said.entries[i].atomics, 0U);
+      EXPECT_EQ(map(regions[i].get(), PROT_READ | PROT_WRITE), MAP_FAILED);
+      EXPECT_LT(pwrite(regions[i].get(), "x", 1, 0), 0);
+    }
+  }
+  for (std::size_t page : {1U, 2U}) {  // the queue's page and the host's
+    EXPECT_EQ(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, client.descriptors[page].get(), 0),
+        MAP_FAILED);
+  }
+}
+
+TEST(ShmMemory, TooMuchIsOutOfMemoryAndNoCrash) {
+  const auto transport = need(open_shm({}));
+  for (const Access access : {Access::kRemoteRead, Access::kRemoteReadAtomic, Access::kLocal}) {
+    for (const std::size_t length : {std::size_t{1} << 46, std::size_t{1} << 62, ~std::size_t{0}}) {
+      if (access == Access::kLocal && length < std::size_t{1} << 47) continue;  // overcommitted
+      const auto region = transport->allocate(length, access);
+      ASSERT_FALSE(region) << length;
+      EXPECT_EQ(region.error().code, Code::kOutOfMemory) << to_string(region.error());
+    }
+    const auto nothing = transport->allocate(0, access);
+    ASSERT_FALSE(nothing);
+    EXPECT_EQ(nothing.error().code, Code::kInvalidArgument);
+  }
+}
+
+TEST(ShmMemory, ReceivedMemoryMustBeWhatItIsSaidToBe) {
+  const SharedMemory shared = need(make_shared_memory("test", kBytes, Sealing::kOthersRead));
+  EXPECT_TRUE(map_received(shared.fd.get(), kBytes, false));
+  EXPECT_EQ(map_received(shared.fd.get(), kBytes + 1, false).error().code, Code::kCorrupt);
+  EXPECT_EQ(map_received(shared.fd.get(), 0, false).error().code, Code::kCorrupt);
+  const Fd unsealed(memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(unsealed.get(), kBytes), 0);
+  EXPECT_EQ(map_received(unsealed.get(), kBytes, false).error().code, Code::kCorrupt);
+  const Fd file(open("/dev/zero", O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(map_received(file.get(), kBytes, false).error().code, Code::kCorrupt);
+}
+
+TEST(ShmMemory, CopiesAnyLengthFromAnyPlace) {
+  alignas(8) std::array<std::byte, 96> from;
+  for (std::size_t i = 0; i < from.size(); ++i)
+    from[i] = static_cast<std::byte>(i + 1);
+  for (std::size_t offset = 0; offset < 24; ++offset) {
+    for (std::size_t length = 0; length < 64; ++length) {
+      std::array<std::byte, 80> to{};
+      copy_out({to.data() + 1, length}, from.data() + offset);
+      EXPECT_EQ(std::memcmp(to.data() + 1, from.data() + offset, length), 0);
+      EXPECT_EQ(to[0], std::byte{});
+      EXPECT_EQ(to[length + 1], std::byte{}) << "beyond the end: " << offset << ' ' << length;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rkv::rdma::shm

@@ -1,0 +1,14 @@
+// What the processes of the tests tell each other in a connection's private data.
+#pragma once
+
+#include <cstdint>
+
+namespace rkv::rdma::shm {
+
+struct Whereabouts {
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
+  std::uint32_t unused = 0;
+};
+
+}  // namespace rkv::rdma::shm
