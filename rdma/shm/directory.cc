@@ -1,7 +1,6 @@
 #include "rdma/shm/directory.h"
 
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,22 +24,6 @@ std::string chosen_directory(const std::string& chosen) {
   if (!chosen.empty()) return chosen;
   const char* named = std::getenv("RKV_SHM_DIR");
   return named == nullptr ? std::string() : std::string(named);
-}
-
-bool is_loopback(const SocketAddress& address) {
-  const std::string host = address.host();
-  return host.starts_with("127.") || host == "::1" || host.starts_with("::ffff:127.");
-}
-
-bool belongs_to_an_interface(const std::string& host) {
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return false;
-  bool found = false;
-  for (const ifaddrs* one = all; one != nullptr && !found; one = one->ifa_next) {
-    found = one->ifa_addr != nullptr && SocketAddress::from(one->ifa_addr).host() == host;
-  }
-  freeifaddrs(all);
-  return found;
 }
 
 }  // namespace
@@ -87,10 +70,9 @@ Result<std::uint16_t> local_port(const std::string& address, const Deadline& dea
   RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
   if (where.host.empty() || where.host == "localhost") return where.port;
   RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, deadline));
-  const bool here = std::ranges::any_of(all, [](const SocketAddress& one) {
-    return one.is_wildcard() || is_loopback(one) || belongs_to_an_interface(one.host());
-  });
-  if (!here) return fail(Code::kUnreachable, "shm reaches only servers on this host");
+  if (std::ranges::none_of(all, is_this_host)) {
+    return fail(Code::kUnreachable, "shm reaches only servers on this host");
+  }
   return where.port;
 }
 

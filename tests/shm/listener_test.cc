@@ -233,6 +233,7 @@ TEST(ShmStrangers, RandomBytesAndDescriptorsAreDroppedWithoutATrace) {
   for (int round = 0; round < 300; ++round) {
     Hello hello{.receive_bytes = 4096};
     std::vector<std::byte> bytes(random.below(200) + 1);
+    if (bytes.size() == sizeof hello) bytes.pop_back();  // a greeting's data may be random
     for (std::byte& one : bytes)
       one = static_cast<std::byte>(random());
     // Half of them look like ours at the beginning.
