@@ -85,7 +85,7 @@ std::shared_ptr<Handshake> SimTransport::knock(SimQueue& queue, const Connection
   handshake->from = host_->name + ":1";
   handshake->active = {.host = host_,
                        .queue = &queue,
-                       .limits = limits_of(fabric_->faults(), options),
+                       .limits = limits_of(fabric_->faults(), options, true),
                        .grant = options.grant};
   Scheduler& scheduler = fabric_->scheduler();
   const bool lost = scheduler.chance(fabric_->faults().handshake_in);
@@ -121,7 +121,7 @@ Result<std::unique_ptr<Connection>> SimTransport::connect(
   if (private_data.size() > kMaxConnectBytes) {
     return fail(Code::kInvalidArgument, "at most 56 bytes of private data");
   }
-  if (!bound->reserve(completions_of(limits_of(fabric_->faults(), options)))) {
+  if (!bound->reserve(completions_of(limits_of(fabric_->faults(), options, true)))) {
     return fail(Code::kBusy, "the queue has no room for another connection");
   }
   const auto handshake = knock(*bound, options, *port, private_data);

@@ -39,13 +39,16 @@ struct Faults {
   Nanos piece_spread = 0;           // within so long
   std::uint64_t retransmit_in = 0;  // a READ whose pieces lie up to `retransmit` apart
   Nanos retransmit = 0;
-  std::uint64_t cut_in = 0;           // an operation whose connection is lost, half of the time
-                                      // before it was carried out, half of the time after
-  Nanos notice = 1'000;               // until an end learns that its connection is lost
-  std::uint64_t refuse_in = 0;        // a READ that the peer's adapter refuses without reason
-  std::uint64_t handshake_in = 0;     // a message of connecting that is lost
-  std::uint32_t sends_in_flight = 0;  // the adapter's limit per connection; 0 = as asked for
+  std::uint64_t cut_in = 0;        // an operation whose connection is lost, half of the time
+                                   // before it was carried out, half of the time after
+  Nanos notice = 1'000;            // until an end learns that its connection is lost
+  std::uint64_t refuse_in = 0;     // a READ that the peer's adapter refuses without reason
+  std::uint64_t handshake_in = 0;  // a message of connecting that is lost
+  // What the adapter of whoever connects takes of a connection at a time; 0 = as much as is asked
+  // for.
+  std::uint32_t sends_in_flight = 0;
   std::uint32_t reads_in_flight = 16;
+  Nanos refill = 0;                 // until a receive buffer given back can take a message
   std::uint64_t short_poll_in = 0;  // a poll that returns less than there is
   std::uint64_t early_wake_in = 0;  // a wait that returns without cause
 };

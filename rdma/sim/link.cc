@@ -16,6 +16,9 @@ namespace {
 using Kind = Operation::Kind;
 using Status = Completion::Status;
 
+// A peer without a receive buffer is tried again after this long, for ever.
+constexpr Nanos kNotReadyNanos = 640'000;
+
 bool is_read(const Operation& operation) {
   return operation.kind != Kind::kSend;  // atomics count as READs
 }
@@ -58,7 +61,7 @@ void Link::open(int side, SimConnection* handle) {
   end.handle = handle;
   if (end.told) push_disconnected(side);
   Scheduler& scheduler = fabric_.scheduler();
-  scheduler.at(scheduler.now(), [this, side] { buffer_released(side); });
+  scheduler.at(scheduler.now(), [this, side] { retry_held(1 - side); });
 }
 
 Link::Pending* Link::find(int side, std::uint64_t number) {
@@ -136,12 +139,13 @@ void Link::arrive(int side, std::uint64_t number) {
   if (wait || !carry_out(side, number)) held.push_back(number);
 }
 
-void Link::buffer_released(int side) {
-  std::deque<std::uint64_t>& held = ends_[1 - side].held;
+// What has arrived at the peer and waits there behind a message without a buffer.
+void Link::retry_held(int side) {
+  std::deque<std::uint64_t>& held = ends_[side].held;
   while (!held.empty()) {
     const std::uint64_t number = held.front();
-    const bool void_now = severed_ || find(1 - side, number) == nullptr || !ends_[side].alive;
-    if (!void_now && !carry_out(1 - side, number)) return;
+    const bool void_now = severed_ || find(side, number) == nullptr || !ends_[1 - side].alive;
+    if (!void_now && !carry_out(side, number)) return;
     held.pop_front();
   }
 }
@@ -187,7 +191,8 @@ bool Link::carry_out_send(int side, Pending& pending) {
   }
   if (!peer.queue->has_receive_buffer()) {
     ++fabric_.counts().waits_for_receives;
-    peer.queue->await_buffer(*this, 1 - side);
+    Scheduler& scheduler = fabric_.scheduler();
+    scheduler.at(scheduler.now() + kNotReadyNanos, [this, side] { retry_held(side); });
     return false;
   }
   ++fabric_.counts().messages;

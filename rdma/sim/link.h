@@ -49,7 +49,6 @@ class Link {
 
   // ---- from the queue
   void taken(int side) { --ends_[side].in_queue; }
-  void buffer_released(int side);
 
   // ---- from the fabric
   bool touches(const Host& host) const {
@@ -97,6 +96,7 @@ class Link {
   void check_local(const End& end, const Operation& operation) const;
   void issue(int side);
   void arrive(int side, std::uint64_t number);
+  void retry_held(int side);
   bool carry_out(int side, std::uint64_t number);
   bool carry_out_send(int side, Pending& pending);
   void carry_out_read(int side, std::uint64_t number, Pending& pending);

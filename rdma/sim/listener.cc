@@ -23,11 +23,11 @@ void send_answer(Fabric& fabric, std::shared_ptr<Handshake> handshake, Nanos whe
 }
 }  // namespace
 
-ConnectionLimits limits_of(const Faults& faults, const ConnectionOptions& options) {
+ConnectionLimits limits_of(const Faults& faults, const ConnectionOptions& options, bool active) {
+  const bool limited = active && faults.sends_in_flight != 0;
   return {.reads_in_flight = faults.reads_in_flight,
-          .sends_in_flight = faults.sends_in_flight == 0
-                                 ? options.sends_in_flight
-                                 : std::min(faults.sends_in_flight, options.sends_in_flight),
+          .sends_in_flight = limited ? std::min(faults.sends_in_flight, options.sends_in_flight)
+                                     : options.sends_in_flight,
           .inline_bytes = options.inline_bytes};
 }
 
@@ -90,7 +90,7 @@ Result<std::unique_ptr<Connection>> SimIncoming::accept(Queue& queue,
   }
   const Link::EndOptions passive{.host = host_,
                                  .queue = bound,
-                                 .limits = limits_of(fabric_->faults(), options),
+                                 .limits = limits_of(fabric_->faults(), options, false),
                                  .grant = options.grant};
   if (!bound->reserve(completions_of(passive.limits))) {
     return fail(Code::kBusy, "the queue has no room for another connection");

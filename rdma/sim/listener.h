@@ -71,7 +71,7 @@ class SimIncoming final : public Incoming {
 };
 
 // The limits of one end, and how much room its queue must have for it.
-ConnectionLimits limits_of(const Faults& faults, const ConnectionOptions& options);
+ConnectionLimits limits_of(const Faults& faults, const ConnectionOptions& options, bool active);
 constexpr std::uint32_t completions_of(const ConnectionLimits& limits) {
   return limits.sends_in_flight + 1;  // and kDisconnected
 }

@@ -101,19 +101,24 @@ void SimQueue::wake() {
 }
 
 void SimQueue::release(std::span<const std::uint32_t> receive_buffers) {
-  for (const std::uint32_t buffer : receive_buffers) {
-    RKV_CHECK(
-        buffer < buffers_.size() && std::ranges::find(free_buffers_, buffer) == free_buffers_.end(),
-        "a receive buffer is released twice");
-    buffers_[buffer] = {};
-    free_buffers_.push_back(buffer);
-  }
-  if (starving_.empty()) return;
   Scheduler& scheduler = fabric_->scheduler();
-  for (const Starving& one : std::exchange(starving_, {})) {
-    scheduler.at(scheduler.now() + scheduler.up_to(1000),
-                 [link = one.link, side = one.side] { link->buffer_released(side); });
+  const Nanos at = scheduler.now() + scheduler.up_to(fabric_->faults().refill);
+  for (const std::uint32_t buffer : receive_buffers) {
+    const auto is_it = [&](const Returning& one) { return one.buffer == buffer; };
+    RKV_CHECK(buffer < buffers_.size() && std::ranges::none_of(returning_, is_it) &&
+                  std::ranges::find(free_buffers_, buffer) == free_buffers_.end(),
+              "a receive buffer is released twice");
+    buffers_[buffer] = {};
+    returning_.push_back({buffer, at});
   }
+}
+
+bool SimQueue::has_receive_buffer() {
+  while (!returning_.empty() && returning_.front().at <= fabric_->scheduler().now()) {
+    free_buffers_.push_back(returning_.front().buffer);
+    returning_.pop_front();
+  }
+  return !free_buffers_.empty();
 }
 
 void SimQueue::forget(const Link& link, int side) {
@@ -125,8 +130,6 @@ void SimQueue::forget(const Link& link, int side) {
     }
     return true;
   });
-  std::erase_if(starving_,
-                [&](const Starving& one) { return one.link == &link && one.side == side; });
 }
 
 }  // namespace rkv::rdma::sim

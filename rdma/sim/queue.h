@@ -38,20 +38,18 @@ class SimQueue final : public Queue {
   bool reserve(std::uint32_t completions);
   void unreserve(std::uint32_t completions) { reserved_ -= completions; }
   void push(const Item& item);
-  bool has_receive_buffer() const { return !free_buffers_.empty(); }
+  bool has_receive_buffer();
   std::uint32_t receive_bytes() const { return options_.receive_bytes; }
   // A message arrives. REQUIRES a receive buffer.
   void deliver(Item item, Bytes message);
-  // `link` waits for a receive buffer on its way to `side`.
-  void await_buffer(Link& link, int side) { starving_.push_back({&link, side}); }
   // Forgets everything about one end of a link: its connection is destroyed.
   void forget(const Link& link, int side);
   void nudge() { fabric_->scheduler().notify(point_); }
 
  private:
-  struct Starving {
-    Link* link;
-    int side;
+  struct Returning {  // a buffer on its way back to the device
+    std::uint32_t buffer;
+    Nanos at;
   };
   std::shared_ptr<Fabric> fabric_;
   std::shared_ptr<Host> host_;
@@ -60,7 +58,7 @@ class SimQueue final : public Queue {
   std::deque<Item> items_;
   std::vector<std::vector<std::byte>> buffers_;
   std::vector<std::uint32_t> free_buffers_;
-  std::vector<Starving> starving_;
+  std::deque<Returning> returning_;
   WaitPoint point_;
   bool woken_ = false;
   bool room_ = false;  // by completions that nobody was told of

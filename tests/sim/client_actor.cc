@@ -1,0 +1,194 @@
+#include "tests/sim/client_actor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "rdma/sim/fabric.h"
+
+namespace rkv::sim {
+
+using Kind = Op::Kind;
+using Outcome = Op::Outcome;
+
+ClientActor::ClientActor(Story& story, int number)
+    : story_(story),
+      number_(number),
+      options_(story.plan.client_options[static_cast<std::size_t>(number)]) {}
+
+void ClientActor::run() {
+  if (connect()) {
+    for (std::size_t i = 0; i < story_.plan.operations; ++i) {
+      story_.scheduler.sleep(story_.scheduler.up_to(story_.plan.think));
+      operate();
+      ++story_.operations_done;
+      story_.scheduler.notify(story_.progress);
+    }
+  }
+  --story_.clients_working;
+  story_.scheduler.notify(story_.progress);
+  while (!story_.calm)
+    story_.scheduler.sleep(kNanosPerMs);
+  look_at_everything();
+  if (client_) stats_ = client_->stats();
+  client_.reset();
+}
+
+bool ClientActor::connect() {
+  const std::shared_ptr<rdma::Transport> host =
+      rdma::sim::open_sim(story_.fabric, fmt::format("client{}", number_));
+  for (int tries = 0; tries < 1000; ++tries) {
+    auto made = Client::connect(options_, host, &story_.scheduler);
+    if (made) {
+      client_.emplace(std::move(*made));
+      return true;
+    }
+    story_.scheduler.sleep(kNanosPerMs);
+  }
+  story_.history.note({.what = fmt::format("client {} never came in", number_), .key = {}});
+  return false;
+}
+
+void ClientActor::operate() {
+  const std::uint64_t choice = story_.random.below(100);
+  if (choice < 40) return get(any_key());
+  if (choice < 65) return put(any_key());
+  if (choice < 75) return remove(any_key());
+  if (choice < 85) return multi_get();
+  if (choice < 95) return multi_put();
+  flush();
+}
+
+std::size_t ClientActor::any_key() {
+  const bool hot = story_.plan.fillers == 0 || story_.random.below(4) != 0;
+  return story_.random.below(hot ? story_.plan.hot_keys : story_.keys.size());
+}
+
+std::size_t ClientActor::any_length() {
+  static constexpr std::array<std::size_t, 8> kLengths = {7, 8, 20, 20, 21, 60, 100, 400};
+  static constexpr std::array<std::size_t, 4> kLong = {2900, 3000, 5000, 9000};
+  const auto one_in = [&](std::uint64_t many) {
+    return many != 0 && story_.random.below(many) == 0;
+  };
+  if (one_in(story_.plan.huge_in)) return kMaxValueBytes - story_.random.below(100);
+  if (one_in(story_.plan.long_in)) return kLong[story_.random.below(kLong.size())];
+  return kLengths[story_.random.below(kLengths.size())];
+}
+
+// ------------------------------------------------------------------------------ operations
+
+std::size_t ClientActor::begin(Kind kind, std::size_t key) {
+  return story_.history.begin(
+      {.client = number_, .kind = kind, .key = key, .called = story_.scheduler.now()});
+}
+
+std::size_t ClientActor::begin_put(std::size_t key) {
+  const std::size_t number = begin(Kind::kPut, key);
+  story_.history[number].length = any_length();
+  return number;
+}
+
+void ClientActor::end(std::size_t number) {
+  const Op& op = story_.history[number];
+  story_.history[number].returned = story_.scheduler.now();
+  story_.scheduler.trace(30 + static_cast<std::uint64_t>(op.outcome), op.version.bits);
+}
+
+void ClientActor::failed(std::size_t number, const Error& error) {
+  Op& op = story_.history[number];
+  op.error = error.code;
+  op.outcome = error.write == WriteOutcome::kMayHaveHappened ? Outcome::kUnknown : Outcome::kFailed;
+  if (!story_.plan.may_fail || story_.calm) {
+    story_.history.note(
+        {.what = fmt::format("#{} failed without a cause: {}", number, to_string(error)),
+         .key = op.key});
+  }
+}
+
+void ClientActor::take(std::size_t number, const Result<Value>& result) {
+  if (result) {
+    story_.history.answered(number, result->value, {result->version});
+  } else if (result.error().code == Code::kNotFound) {
+    story_.history[number].outcome = Outcome::kMissing;
+  } else {
+    failed(number, result.error());
+  }
+  end(number);
+}
+
+void ClientActor::take_write(std::size_t number, const Result<std::uint64_t>& result) {
+  Op& op = story_.history[number];
+  if (result) {
+    op.outcome = Outcome::kDone;
+    op.version = {*result};
+  } else if (op.kind == Kind::kRemove && result.error().code == Code::kNotFound) {
+    op.outcome = Outcome::kMissing;
+  } else {
+    failed(number, result.error());
+  }
+  end(number);
+}
+
+void ClientActor::get(std::size_t key) {
+  const std::size_t number = begin(Kind::kGet, key);
+  take(number, client_->get(story_.keys[key], timeout_));
+}
+
+void ClientActor::put(std::size_t key) {
+  const std::size_t number = begin_put(key);
+  const std::string value = History::value_of(number, story_.history[number].length);
+  take_write(number, client_->put(story_.keys[key], value, timeout_));
+}
+
+void ClientActor::remove(std::size_t key) {
+  const std::size_t number = begin(Kind::kRemove, key);
+  take_write(number, client_->remove(story_.keys[key], timeout_));
+}
+
+void ClientActor::flush() {
+  const std::size_t number = begin(Kind::kFlush, 0);
+  take_write(number, client_->flush(timeout_));
+}
+
+void ClientActor::multi_get() {
+  std::vector<std::string_view> keys;
+  std::vector<std::size_t> numbers;
+  for (std::size_t n = 1 + story_.random.below(kManyKeys); n > 0; --n) {
+    const std::size_t key = any_key();
+    keys.push_back(story_.keys[key]);
+    numbers.push_back(begin(Kind::kGet, key));
+  }
+  const auto results = client_->multi_get(keys, timeout_);
+  for (std::size_t i = 0; i < results.size(); ++i)
+    take(numbers[i], results[i]);
+}
+
+void ClientActor::multi_put() {
+  std::vector<std::string> values;
+  std::vector<std::size_t> numbers;
+  std::vector<KeyValue> items;
+  for (std::size_t n = 1 + story_.random.below(kManyKeys); n > 0; --n) {
+    numbers.push_back(begin_put(any_key()));
+    values.push_back(History::value_of(numbers.back(), story_.history[numbers.back()].length));
+  }
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    items.push_back({.key = story_.keys[story_.history[numbers[i]].key], .value = values[i]});
+  }
+  const auto results = client_->multi_put(items, timeout_);
+  for (std::size_t i = 0; i < results.size(); ++i)
+    take_write(numbers[i], results[i]);
+}
+
+// With nothing in the way every key must be answered, and whatever was written must be seen.
+void ClientActor::look_at_everything() {
+  if (!client_) return;
+  timeout_ = Client::Timeout(20'000);
+  for (std::size_t key = 0; key < story_.keys.size(); ++key) {
+    if (key < story_.plan.hot_keys || story_.random.below(8) == 0) get(key);
+  }
+  flush();
+}
+
+}  // namespace rkv::sim

@@ -1,0 +1,70 @@
+// One simulated application: a client of the product, what it asks for, and what it is told.
+//
+// Thread safety: none.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rkv/client.h"
+#include "tests/sim/history.h"
+#include "tests/sim/plan.h"
+
+namespace rkv::sim {
+
+// What all actors of a run share.
+struct Story {
+  Story(std::uint64_t seed, Canary canary);
+
+  std::shared_ptr<Fabric> fabric;
+  rdma::sim::Scheduler& scheduler;
+  Random random;  // what actors choose
+  Plan plan;
+  Disk disk;
+  History history;
+  std::vector<std::string> keys;  // the hot ones first
+  std::size_t operations_done = 0;
+  std::size_t clients_working = 0;
+  bool calm = false;   // all faults are over; the server is up
+  WaitPoint progress;  // the operator's
+};
+
+class ClientActor {
+ public:
+  ClientActor(Story& story, int number);
+  // The body of its fiber: operations, and when all is calm a look at every key.
+  void run();
+  const ClientStats& stats() const { return stats_; }
+
+ private:
+  static constexpr std::size_t kManyKeys = 6;
+
+  bool connect();
+  void operate();
+  std::size_t any_key();
+  std::size_t any_length();
+  void get(std::size_t key);
+  void put(std::size_t key);
+  void remove(std::size_t key);
+  void multi_get();
+  void multi_put();
+  void flush();
+  void look_at_everything();
+
+  std::size_t begin(Op::Kind kind, std::size_t key);
+  std::size_t begin_put(std::size_t key);
+  void end(std::size_t number);
+  void take(std::size_t number, const Result<Value>& result);
+  void take_write(std::size_t number, const Result<std::uint64_t>& result);
+  void failed(std::size_t number, const Error& error);
+
+  Story& story_;
+  const int number_;
+  const ClientOptions options_;
+  std::optional<Client> client_;
+  ClientStats stats_;
+  Client::Timeout timeout_{0};
+};
+
+}  // namespace rkv::sim

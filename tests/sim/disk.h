@@ -1,0 +1,92 @@
+// The simulated disk: what a server has written and what of it is certain to stay, kept across the
+// server's crashes.
+//
+// Batches are on disk whole or not at all, and what survives is a prefix of them - the promise that
+// server/persistence/engine.h makes (E1). A process that dies loses the batch it was writing at
+// most; a machine that dies keeps any prefix that contains everything synced.
+//
+// Thread safety: none.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rdma/sim/scheduler.h"
+#include "server/persistence/storage.h"
+
+namespace rkv::sim {
+
+using rdma::sim::Scheduler;
+
+struct DiskFaults {
+  Nanos write = 20'000;  // a write takes up to so long
+  Nanos sync = 200'000;
+  std::uint64_t fail_in = 0;  // one in so many writes and syncs fails, and then all until recover()
+  std::uint64_t recover_fails_in = 0;
+  std::uint64_t lies_in = 0;  // canary: one in so many syncs that keeps nothing
+};
+
+class Disk {
+ public:
+  struct Record {
+    Version version;
+    std::string value;
+  };
+  using Records = std::map<std::string, Record>;
+
+  explicit Disk(Scheduler& scheduler) : scheduler_(scheduler) {}
+  DiskFaults& faults() { return faults_; }
+
+  // What a server started now would load.
+  const Records& records() const { return synced_; }
+  // What was there before the story begins.
+  void preload(const std::string& key, Record record) { synced_[key] = std::move(record); }
+
+  enum class End { kProcess, kMachine };
+  // The server is dead: fixes what survives. Its Storage has no effect any more.
+  void crash(End end);
+
+ private:
+  friend class DiskStorage;
+  struct Change {
+    std::string key;
+    std::optional<Record> record;  // nothing: removed
+  };
+  using Batch = std::vector<Change>;
+  static void apply(Records& records, const Batch& batch);
+
+  Scheduler& scheduler_;
+  DiskFaults faults_;
+  Records synced_;
+  std::vector<Batch> written_;  // since the last sync
+  std::uint64_t owner_ = 1;     // which server may write: counted up by crash()
+  bool broken_ = false;
+};
+
+// One server's way to the disk.
+class DiskStorage final : public server::Storage {
+ public:
+  explicit DiskStorage(Disk& disk) : disk_(disk), owner_(disk.owner_) {}
+
+  void add_put(const RecordFields& record) override;
+  void add_remove(Bytes key) override;
+  std::size_t batch_bytes() const override { return batch_bytes_; }
+  std::uint32_t batch_count() const override { return static_cast<std::uint32_t>(batch_.size()); }
+  Status write_batch() override;
+  void clear_batch() override;
+  Status sync() override;
+  Status recover() override;
+
+ private:
+  bool dead() const { return owner_ != disk_.owner_; }
+  Status broken(bool may_be_there);
+
+  Disk& disk_;
+  std::uint64_t owner_;
+  Disk::Batch batch_;
+  std::size_t batch_bytes_ = 0;
+};
+
+}  // namespace rkv::sim

@@ -1,0 +1,379 @@
+#include "tests/sim/history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+namespace rkv::sim {
+
+namespace {
+
+using Kind = Op::Kind;
+using Outcome = Op::Outcome;
+
+constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
+constexpr std::size_t kTagBytes = 7;  // "000042:"
+
+std::string show(Version version) {
+  return fmt::format("{}.{}", version.boot(), version.sequence());
+}
+
+bool is_write(const Op& op) {
+  return op.kind == Kind::kPut || op.kind == Kind::kRemove;
+}
+bool is_read(const Op& op) {
+  if (op.kind == Kind::kRemove) return op.outcome == Outcome::kMissing;
+  return op.kind == Kind::kGet && (op.outcome == Outcome::kDone || op.outcome == Outcome::kMissing);
+}
+// A write whose place in the commit order is known.
+bool is_placed(const Op& op) {
+  return is_write(op) && op.version.bits != 0;
+}
+
+}  // namespace
+
+std::size_t History::begin(Op op) {
+  ops_.push_back(op);
+  return ops_.size() - 1;
+}
+
+std::string History::value_of(std::size_t number, std::size_t length) {
+  const std::string tag = fmt::format("{:06}:", number);
+  std::string value;
+  value.reserve(length + tag.size());
+  while (value.size() < length)
+    value += tag;
+  value.resize(std::max(length, kTagBytes));
+  return value;
+}
+
+std::optional<std::size_t> History::writer_of(std::string_view value) const {
+  std::size_t number = 0;
+  if (value.size() < kTagBytes || value[kTagBytes - 1] != ':') return std::nullopt;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + kTagBytes - 1, number);
+  if (error != std::errc{} || end != value.data() + kTagBytes - 1 || number >= ops_.size() ||
+      ops_[number].kind != Kind::kPut) {
+    return std::nullopt;
+  }
+  return value == value_of(number, ops_[number].length) ? std::optional(number) : std::nullopt;
+}
+
+bool History::answered(std::size_t number, std::string_view value, Version version) {
+  Op& op = ops_[number];
+  op.outcome = Outcome::kDone;
+  op.version = version;
+  const auto writer = writer_of(value);
+  if (!writer || ops_[*writer].key != op.key) {
+    note({.what = fmt::format("get #{} was answered with {} bytes that nobody put: {:.40}...",
+                              number, value.size(), value),
+          .key = op.key});
+    op.outcome = Outcome::kFailed;
+    op.version = {};
+    return false;
+  }
+  op.writer = *writer;
+  return true;
+}
+
+// A version seen with a value settles that its put happened, and when.
+void History::learn(std::size_t writer, Version version, std::size_t key) {
+  Op& put = ops_[writer];
+  if (put.outcome == Outcome::kFailed) {
+    note({.what = fmt::format("put #{} is there although it was refused", writer), .key = key});
+  } else if (put.version.bits == 0) {
+    put.version = version;
+  } else if (put.version != version) {
+    note({.what = fmt::format("put #{} has version {} and is seen with version {}", writer,
+                              show(put.version), show(version)),
+          .key = key});
+  }
+}
+
+// --------------------------------------------------------------------------------- restarts
+
+std::vector<std::optional<Version>> History::versions_of(const Disk::Records& content,
+                                                         const std::vector<std::string>& keys) {
+  std::vector<std::optional<Version>> versions(keys.size());
+  for (std::size_t key = 0; key < keys.size(); ++key) {
+    const auto found = content.find(keys[key]);
+    if (found == content.end()) continue;
+    versions[key] = found->second.version;
+    const auto writer = writer_of(found->second.value);
+    if (!writer || ops_[*writer].key != key) {
+      note({.what = "the disk holds a value that nobody put", .key = key});
+      continue;
+    }
+    // Learned when all is over: the put may be under way still.
+    const std::size_t number = begin({.kind = Kind::kGet, .key = key});
+    ops_[number].outcome = Outcome::kFailed;
+    ops_[number].writer = *writer;
+    ops_[number].version = found->second.version;
+  }
+  return versions;
+}
+
+void History::server_starts(std::uint16_t boot, Nanos when, const Disk::Records& content,
+                            const std::vector<std::string>& keys) {
+  boots_.push_back({.number = boot,
+                    .started = when,
+                    .ended = kForever,
+                    .loaded = versions_of(content, keys),
+                    .survived = {}});
+}
+
+void History::server_ends(Nanos when, bool everything, const Disk::Records& content,
+                          const std::vector<std::string>& keys) {
+  Boot& boot = boots_.back();
+  boot.ended = when;
+  boot.everything = everything;
+  boot.survived = versions_of(content, keys);
+}
+
+// ----------------------------------------------------------------------------------- checks
+
+const std::optional<History::Violation>& History::check(std::size_t key_count) {
+  for (const Op& op : ops_) {
+    if (op.kind == Kind::kGet && op.version.bits != 0 && op.writer < ops_.size()) {
+      learn(op.writer, op.version, op.key);
+    }
+  }
+  bound_unknown_writes();
+  check_commit_order();
+  for (const Boot& boot : boots_) {
+    if (boot.ended != kForever) check_survivors(boot, key_count);
+  }
+  for (std::size_t key = 0; key < key_count && !violation_; ++key)
+    check_key(key);
+  return violation_;
+}
+
+// A client that is served again has a new session, and its old one was ended before: what it had
+// asked for before has happened by then or never will.
+void History::bound_unknown_writes() {
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    Op& op = ops_[i];
+    if (!is_write(op) || op.outcome != Outcome::kUnknown) continue;
+    Nanos bound = kForever;
+    for (std::size_t j = i + 1; j < ops_.size(); ++j) {
+      const Op& later = ops_[j];
+      const bool served = later.outcome == Outcome::kDone || later.outcome == Outcome::kMissing;
+      if (later.client != op.client || later.called < op.returned || !served) continue;
+      bound = std::min(bound, later.returned);
+    }
+    op.returned = bound;
+  }
+}
+
+void History::check_commit_order() {
+  for (std::size_t a = 0; a < ops_.size(); ++a) {
+    const Op& first = ops_[a];
+    if (!is_placed(first)) continue;
+    for (std::size_t b = 0; b < ops_.size(); ++b) {
+      const Op& second = ops_[b];
+      const bool placed =
+          is_placed(second) || (second.kind == Kind::kFlush && second.outcome == Outcome::kDone);
+      if (a == b || !placed) continue;
+      const bool flush = second.kind == Kind::kFlush;
+      // A flush covers what was acknowledged before it; a loss by a crash in between is no matter.
+      const bool comparable = !flush || first.version.boot() == second.version.boot();
+      const bool ordered = flush ? first.version <= second.version : first.version < second.version;
+      if (first.returned < second.called && comparable && !ordered) {
+        note({.what = fmt::format("#{} ({}) was answered before #{} ({}) was called, and is "
+                                  "numbered after it",
+                                  a, show(first.version), b, show(second.version)),
+              .key = first.key});
+      }
+      if (is_placed(second) && first.version == second.version) {
+        note({.what = fmt::format("#{} and #{} have one version", a, b), .key = first.key});
+      }
+    }
+  }
+}
+
+bool History::maybe_removed(std::size_t key, std::uint16_t boot) const {
+  const auto of_boot =
+      std::ranges::find_if(boots_, [&](const Boot& b) { return b.number == boot; });
+  return std::ranges::any_of(ops_, [&](const Op& op) {
+    return op.kind == Kind::kRemove && op.key == key && op.outcome == Outcome::kUnknown &&
+           op.called <= of_boot->ended;
+  });
+}
+
+// What the disk holds must be the state after some write of this boot, one and the same for all
+// keys, and none before what was promised.
+void History::check_survivors(const Boot& boot, std::size_t key_count) {
+  Version promised{};
+  std::vector<Version> ends;  // the places where the prefix may end
+  for (const Op& op : ops_) {
+    if (op.version.boot() != boot.number) continue;
+    const bool flushed = op.kind == Kind::kFlush && op.outcome == Outcome::kDone;
+    if (is_placed(op)) ends.push_back(op.version);
+    if (flushed || (boot.everything && is_placed(op))) promised = std::max(promised, op.version);
+  }
+  std::erase_if(ends, [&](Version end) { return end < promised; });
+  ends.push_back(promised);
+  std::ranges::sort(ends);
+  std::vector<Timeline> timelines;
+  for (std::size_t key = 0; key < key_count; ++key)
+    timelines.push_back(timeline_of(boot, key));
+  for (const Version end : ends) {
+    bool fits = true;
+    for (std::size_t key = 0; key < key_count && fits; ++key)
+      fits = survived(boot, key, timelines[key], end);
+    if (fits) return;
+  }
+  for (std::size_t key = 0; key < key_count; ++key) {
+    if (survived(boot, key, timelines[key], ends.front()) && key + 1 != key_count) continue;
+    return note({.what = fmt::format("what survived boot {} is no prefix of its writes that "
+                                     "contains everything through {}",
+                                     boot.number, show(promised)),
+                 .key = key});
+  }
+}
+
+// The states of a key in a boot, each with the version that it begins with.
+History::Timeline History::timeline_of(const Boot& boot, std::size_t key) const {
+  Timeline timeline = {{Version{}, boot.loaded[key]}};
+  for (const Op& op : ops_) {
+    if (!is_placed(op) || op.key != key || op.version.boot() != boot.number) continue;
+    timeline.emplace_back(op.version,
+                          op.kind == Kind::kPut ? std::optional(op.version) : std::nullopt);
+  }
+  std::ranges::sort(timeline, {}, [](const auto& state) { return state.first; });
+  return timeline;
+}
+
+// Whether the key is as it was just after `end`.
+bool History::survived(const Boot& boot, std::size_t key, const Timeline& timeline,
+                       Version end) const {
+  const auto later =
+      std::ranges::upper_bound(timeline, end, {}, [](const auto& state) { return state.first; });
+  const std::optional<Version>& survivor = boot.survived[key];
+  return survivor == std::prev(later)->second || (!survivor && maybe_removed(key, boot.number));
+}
+
+std::vector<History::State> History::states_of(std::size_t key) const {
+  std::vector<State> states;
+  Nanos before = 0;
+  for (const Boot& boot : boots_) {
+    // Between two servers nobody is answered: to readers, the change is at the first one's end.
+    states.push_back({.version = boot.loaded[key], .earliest = before, .latest = before});
+    std::vector<const Op*> writes;
+    for (const Op& op : ops_) {
+      if (is_placed(op) && op.key == key && op.version.boot() == boot.number) writes.push_back(&op);
+    }
+    std::ranges::sort(writes, {}, [](const Op* op) { return op->version.bits; });
+    for (const Op* op : writes) {
+      states.push_back(
+          {.version = op->kind == Kind::kPut ? std::optional(op->version) : std::nullopt,
+           .earliest = std::max(op->called, boot.started),
+           .latest = std::min(op->returned, boot.ended)});
+    }
+    before = boot.ended;
+  }
+  return states;
+}
+
+// Each state begins after the one before it. False: impossible.
+bool History::settle(std::vector<State>& states) const {
+  for (std::size_t i = 1; i < states.size(); ++i)
+    states[i].earliest = std::max(states[i].earliest, states[i - 1].earliest);
+  for (std::size_t i = states.size() - 1; i > 0; --i)
+    states[i - 1].latest = std::min(states[i - 1].latest, states[i].latest);
+  return std::ranges::all_of(states, [](const State& s) { return s.earliest <= s.latest; });
+}
+
+// Whether the answer fits a state; when it fits only one, that state's bounds are drawn in.
+bool History::place(std::vector<State>& states, const Op& read, bool* changed) const {
+  const bool missing = read.outcome == Outcome::kMissing;
+  std::size_t fits = 0;
+  std::size_t only = 0;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const bool same = missing ? !states[i].version : states[i].version == read.version;
+    const bool begun = states[i].earliest <= read.returned;
+    const bool lasts = i + 1 == states.size() || states[i + 1].latest >= read.called;
+    if (!same || !begun || !lasts) continue;
+    ++fits;
+    only = i;
+  }
+  if (missing && maybe_removed(read)) return true;
+  if (fits != 1) return fits != 0;
+  if (states[only].latest > read.returned) {
+    states[only].latest = read.returned;
+    *changed = true;
+  }
+  if (only + 1 < states.size() && states[only + 1].earliest < read.called) {
+    states[only + 1].earliest = read.called;
+    *changed = true;
+  }
+  return true;
+}
+
+bool History::maybe_removed(const Op& read) const {
+  return std::ranges::any_of(ops_, [&](const Op& op) {
+    return op.kind == Kind::kRemove && op.key == read.key && op.outcome == Outcome::kUnknown &&
+           op.called <= read.returned;
+  });
+}
+
+void History::check_key(std::size_t key) {
+  std::vector<State> states = states_of(key);
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    if (!settle(states)) {
+      return note({.what = "the order of the versions contradicts the answers", .key = key});
+    }
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      const Op& op = ops_[i];
+      if (op.key != key || !is_read(op) || place(states, op, &changed)) continue;
+      return note(
+          {.what = fmt::format("the answer of #{} was not true at any instant of its call", i),
+           .key = key});
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------ story
+
+std::string History::tell(std::optional<std::size_t> key,
+                          const std::vector<std::string>& keys) const {
+  static constexpr const char* kKinds[] = {"put", "remove", "get", "flush"};
+  static constexpr const char* kOutcomes[] = {"open", "ok", "missing", "failed", "unknown"};
+  std::vector<std::pair<Nanos, std::string>> lines;
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    const Op& op = ops_[i];
+    if (op.called == 0 || (key && op.key != *key && op.kind != Kind::kFlush)) continue;
+    std::string line = fmt::format(
+        "{:>12} .. {:>12} ns  client {} #{} {} {}: {}", op.called,
+        op.returned == kForever ? std::string("?") : std::to_string(op.returned), op.client, i,
+        kKinds[static_cast<int>(op.kind)], op.kind == Kind::kFlush ? "" : keys[op.key],
+        kOutcomes[static_cast<int>(op.outcome)]);
+    if (op.version.bits != 0) line += " version " + show(op.version);
+    if (op.kind == Kind::kPut) line += fmt::format(" ({} bytes)", op.length);
+    if (op.kind == Kind::kGet && op.outcome == Outcome::kDone) {
+      line += fmt::format(" of put #{}", op.writer);
+    }
+    if (op.outcome == Outcome::kFailed || op.outcome == Outcome::kUnknown) {
+      line += fmt::format(" ({})", to_string(op.error));
+    }
+    lines.emplace_back(op.called, line);
+  }
+  for (const Boot& boot : boots_) {
+    lines.emplace_back(
+        boot.started,
+        fmt::format("{:>12} ns  boot {} starts{}", boot.started, boot.number,
+                    !key || !boot.loaded[*key] ? "" : " with version " + show(*boot.loaded[*key])));
+    if (boot.ended == kForever) continue;
+    lines.emplace_back(boot.ended, fmt::format("{:>12} ns  boot {} ends", boot.ended, boot.number));
+  }
+  std::ranges::stable_sort(lines, {}, &std::pair<Nanos, std::string>::first);
+  std::string text;
+  for (const auto& [when, line] : lines)
+    text += line + "\n";
+  return text;
+}
+
+}  // namespace rkv::sim

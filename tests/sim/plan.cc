@@ -1,0 +1,101 @@
+#include "tests/sim/plan.h"
+
+#include <initializer_list>
+
+namespace rkv::sim {
+
+namespace {
+
+constexpr Nanos kMicro = 1000;
+constexpr Nanos kMilli = kNanosPerMs;
+
+template <class T>
+T pick(Random& random, std::initializer_list<T> choices) {
+  return *(choices.begin() + random.below(choices.size()));
+}
+
+rdma::sim::Faults draw_network(Random& random) {
+  using N = Nanos;
+  using U = std::uint64_t;
+  rdma::sim::Faults faults;
+  faults.latency = pick<N>(random, {kMicro, 3 * kMicro, 20 * kMicro});
+  faults.pieces = pick<std::uint32_t>(random, {1, 3, 8, 16});
+  faults.piece_spread = pick<N>(random, {0, 3 * kMicro, 30 * kMicro, 100 * kMicro, 300 * kMicro});
+  faults.retransmit_in = pick<U>(random, {0, 4, 20});
+  faults.retransmit = pick<N>(random, {200 * kMicro, 2 * kMilli, 20 * kMilli});
+  faults.slow_in = pick<U>(random, {0, 0, 20});
+  faults.slow = pick<N>(random, {100 * kMicro, 10 * kMilli});
+  faults.cut_in = pick<U>(random, {0, 0, 40, 300});
+  faults.notice = pick<N>(random, {kMicro, 100 * kMicro, 5 * kMilli, 5 * kMilli, 3000 * kMilli});
+  faults.refuse_in = pick<U>(random, {0, 0, 0, 0, 0, 100});
+  faults.handshake_in = pick<U>(random, {0, 0, 0, 6});
+  faults.sends_in_flight = pick<std::uint32_t>(random, {0, 0, 1, 3});
+  faults.reads_in_flight = pick<std::uint32_t>(random, {1, 2, 16});
+  faults.refill = pick<N>(random, {0, 0, 2 * kMilli});
+  faults.short_poll_in = pick<U>(random, {0, 3});
+  faults.early_wake_in = pick<U>(random, {0, 5});
+  return faults;
+}
+
+ClientOptions draw_client(Random& random, bool may_fail) {
+  using std::chrono::milliseconds;
+  ClientOptions options;
+  options.server = ServerProcess::kAddress;
+  options.timeout = milliseconds(may_fail ? pick(random, {5, 50, 50, 2000}) : 2000);
+  options.connect_timeout = milliseconds(pick(random, {5, 20, 100}));
+  options.first_backoff = milliseconds(1);
+  options.longest_backoff = milliseconds(pick(random, {1, 10}));
+  options.cache_bytes = random.below(3) == 0 ? 0 : std::size_t{1} << 14;
+  options.reads_in_flight = static_cast<std::uint32_t>(1 + random.below(4));
+  options.requests_in_flight = static_cast<std::uint16_t>(1 + random.below(6));
+  return options;
+}
+
+}  // namespace
+
+Plan Plan::draw(Random& random, Canary canary) {
+  Plan plan;
+  plan.clients = 2 + random.below(3);
+  plan.operations = 20 + random.below(40);
+  plan.hot_keys = pick<std::size_t>(random, {1, 1, 2, 3, 5, 8});
+  // Two groups hold 60 keys. Above that, keys move between home, neighbour and stash.
+  plan.fillers = pick<std::size_t>(random, {0, 0, 0, 25, 56, 62});
+  plan.think = pick<Nanos>(random, {0, 0, 10 * kMicro, 100 * kMicro, 3 * kMilli});
+  plan.store_step = pick<Nanos>(random, {0, 30, 300, 3000});
+  plan.long_in = pick<std::uint64_t>(random, {0, 0, 8});
+  plan.huge_in = pick<std::uint64_t>(random, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3});
+  plan.restarts = pick<std::size_t>(random, {0, 0, 1, 2});
+  plan.network = draw_network(random);
+  plan.pace = {.wake_up = pick<Nanos>(random, {200, 2 * kMicro, 50 * kMicro}),
+               .yield_in = pick<std::uint64_t>(random, {0, 4, 16}),
+               .yield = pick<Nanos>(random, {kMicro, 20 * kMicro})};
+  plan.disk = {.write = pick<Nanos>(random, {kMicro, 100 * kMicro}),
+               .sync = pick<Nanos>(random, {10 * kMicro, kMilli}),
+               .fail_in = pick<std::uint64_t>(random, {0, 0, 0, 5, 30}),
+               .recover_fails_in = 3,
+               .lies_in = 0};
+  plan.server = {.hash_seed = random(),
+                 .index_segments = pick<std::uint32_t>(random, {1, 1, 2}),
+                 .workers = pick<std::uint32_t>(random, {1, 1, 2})};
+  plan.server.applier.sync_interval_ms = pick(random, {1, 20, 1000});
+  plan.server.applier.batch_records = pick<std::uint32_t>(random, {1, 3, 4096});
+  plan.server.applier.retry_ms_min = 1;
+  plan.server.applier.retry_ms_max = 20;
+  if (plan.huge_in != 0) {
+    // The commit log fills up while the disk takes its time.
+    plan.disk.sync = 30 * kMilli;
+    plan.server.applier.sync_interval_ms = 1000;
+  }
+  if (canary == Canary::kLyingDisk) {
+    plan.disk.lies_in = 2;
+    plan.restarts = 2;
+  }
+  plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||
+                  plan.network.handshake_in != 0 || plan.network.refuse_in != 0 ||
+                  plan.huge_in != 0 || plan.fillers > 50;
+  for (std::size_t i = 0; i < plan.clients; ++i)
+    plan.client_options.push_back(draw_client(random, plan.may_fail));
+  return plan;
+}
+
+}  // namespace rkv::sim

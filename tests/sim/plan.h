@@ -1,0 +1,45 @@
+// What happens in a simulated run, drawn from its seed: how large, how fast, and which kinds of
+// faults - each run has some of them and lacks others, so that no fault hides what another shows.
+//
+// Thread safety: values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rdma/sim/fabric.h"
+#include "rkv/options.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/server_process.h"
+
+namespace rkv::sim {
+
+// A fault that no design survives, to see that the model would notice.
+enum class Canary : std::uint8_t {
+  kNone,
+  kForgedRecords,  // torn records arrive with a checksum that fits
+  kStaleReads,     // READs answered with what an earlier READ found there
+  kLyingDisk,      // syncs that keep nothing
+};
+
+struct Plan {
+  std::size_t clients = 2;
+  std::size_t operations = 40;  // of each client
+  std::size_t hot_keys = 4;
+  std::size_t fillers = 0;    // other keys, there from the start
+  Nanos think = 0;            // between two operations, at most
+  Nanos store_step = 0;       // between two stores of a publication, at most
+  std::uint64_t long_in = 0;  // one in so many values is longer than a small READ
+  std::uint64_t huge_in = 0;  // and one as long as a value may be
+  std::size_t restarts = 0;
+  bool may_fail = false;  // whether anything here justifies an operation that fails
+  rdma::sim::Faults network{};
+  rdma::sim::Scheduler::Pace pace{};
+  DiskFaults disk{};
+  ServerOptions server{};
+  std::vector<ClientOptions> client_options;
+
+  static Plan draw(Random& random, Canary canary);
+};
+
+}  // namespace rkv::sim

@@ -1,0 +1,263 @@
+#include "tests/sim/run_seed.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "common/check.h"
+#include "common/layout.h"
+#include "server/store_steps.h"
+#include "tests/sim/client_actor.h"
+#include "tests/sim/entropy.h"
+
+namespace rkv::sim {
+
+namespace {
+
+constexpr std::uint64_t kMostEvents = 5'000'000;
+constexpr Nanos kLatest = 600'000 * kNanosPerMs;
+constexpr Nanos kLongestDowntime = 5 * kNanosPerMs;
+
+// Starts the server, restarts it as planned, ends the faults, and stops it at last.
+class Operator {
+ public:
+  explicit Operator(Story& story) : story_(story) {}
+
+  void run() {
+    start();
+    const std::size_t total = story_.plan.operations * story_.plan.clients;
+    for (std::size_t i = 0; i < story_.plan.restarts; ++i) {
+      const std::size_t at = story_.operations_done + 1 + story_.random.below(total / 2);
+      while (story_.operations_done < at && story_.clients_working != 0)
+        story_.scheduler.park(story_.progress, story_.scheduler.now() + 100 * kNanosPerMs);
+      story_.scheduler.sleep(story_.scheduler.up_to(30'000));
+      restart();
+    }
+    while (story_.clients_working != 0)
+      story_.scheduler.park(story_.progress, story_.scheduler.now() + 100 * kNanosPerMs);
+    story_.fabric->faults() = {};
+    story_.disk.faults() = {};
+    while (server_->log().failed())
+      story_.scheduler.sleep(kNanosPerMs);
+    story_.calm = true;
+  }
+  // Everybody has gone.
+  void finish() {
+    stashed_ = std::max(stashed_, server_->stats().stashed_records);
+    stop();
+  }
+  ServerProcess* server() { return server_.get(); }
+  std::uint64_t restarts() const { return restarts_; }
+  std::uint64_t stashed() const { return stashed_; }
+
+ private:
+  void start() {
+    story_.plan.server.boot = static_cast<std::uint16_t>(2 + restarts_);
+    const auto content = story_.disk.records();
+    server_ = std::make_unique<ServerProcess>(story_.fabric, story_.disk, story_.plan.server);
+    story_.history.server_starts(story_.plan.server.boot, story_.scheduler.now(), content,
+                                 story_.keys);
+  }
+  void restart() {
+    stashed_ = std::max(stashed_, server_->stats().stashed_records);
+    const std::uint64_t how = story_.random.below(5);
+    if (how == 0) {
+      stop();
+    } else {
+      const Nanos now = story_.scheduler.now();
+      server_->crash(how < 3 ? Disk::End::kProcess : Disk::End::kMachine);
+      story_.history.server_ends(now, false, story_.disk.records(), story_.keys);
+      server_->join();
+      server_.reset();
+    }
+    ++restarts_;
+    story_.scheduler.sleep(story_.scheduler.up_to(kLongestDowntime));
+    start();
+  }
+  void stop() {
+    const bool saved = server_->stop();
+    if (!saved && story_.plan.disk.fail_in == 0) {
+      story_.history.note({.what = "a stopping server could not save its data", .key = {}});
+    }
+    story_.history.server_ends(server_->gone_at(), saved, story_.disk.records(), story_.keys);
+    server_.reset();
+  }
+
+  Story& story_;
+  std::unique_ptr<ServerProcess> server_;
+  std::uint64_t restarts_ = 0;
+  std::uint64_t stashed_ = 0;
+};
+
+// ---------------------------------------------------------------------------------- canaries
+
+std::optional<Location> location_of(const ServerProcess* server, std::uint64_t address) {
+  if (server == nullptr) return std::nullopt;
+  for (const auto& extent : server->memory().data_extents()) {
+    const auto base = reinterpret_cast<std::uint64_t>(extent.base);
+    if (address < base || address >= base + extent.length_bytes) continue;
+    return Location::of(extent.id, static_cast<std::uint32_t>((address - base) / kUnitBytes));
+  }
+  return std::nullopt;
+}
+
+// A record that does not verify gets the checksum that it would have if it were whole and live.
+void forge(const ServerProcess* server, MutableBytes landed, std::uint64_t address) {
+  const auto location = location_of(server, address);
+  if (!location || landed.size() < kRecordHeaderBytes) return;
+  const std::uint64_t epoch = server->memory().epoch();
+  if (decode_record(landed, epoch, *location)) return;
+  const auto bytes = claimed_record_bytes(landed);
+  if (!bytes || *bytes > landed.size()) return;
+  const auto lengths = load_le<std::uint64_t>(landed.data() + 16);
+  const std::size_t key_length = lengths & (kRecordExpiryFlag - 1);
+  std::vector<std::byte> whole(round_up(*bytes, kUnitBytes));
+  const RecordFields fields{.version = {load_le<std::uint64_t>(landed.data() + 8)},
+                            .expiry_ms = 0,
+                            .key = landed.subspan(kRecordHeaderBytes, key_length),
+                            .value = landed.subspan(kRecordHeaderBytes + key_length,
+                                                    *bytes - kRecordHeaderBytes - key_length)};
+  (void)encode_record(whole, fields, RecordState::kLive, epoch, *location);
+  store_le(landed.data(), load_le<std::uint64_t>(whole.data()));
+}
+
+using Remembered = std::map<std::pair<std::uint64_t, std::size_t>, std::vector<std::byte>>;
+
+void answer_late(Story& story, Remembered& remembered, MutableBytes landed, std::uint64_t address) {
+  std::vector<std::byte>& before = remembered[{address, landed.size()}];
+  std::vector<std::byte> now(landed.begin(), landed.end());
+  if (!before.empty() && story.scheduler.chance(4)) {
+    std::ranges::copy(before, landed.begin());
+  }
+  before = std::move(now);
+}
+
+void tamper(Story& story, Operator& control, Canary canary, Remembered& remembered) {
+  if (canary == Canary::kForgedRecords) {
+    story.fabric->tampering() = [&control](MutableBytes landed, std::uint64_t address) {
+      forge(control.server(), landed, address);
+    };
+  } else if (canary == Canary::kStaleReads) {
+    story.fabric->tampering() = [&](MutableBytes landed, std::uint64_t address) {
+      if (!story.calm) answer_late(story, remembered, landed, address);
+    };
+  }
+}
+
+// ----------------------------------------------------------------------------------- the run
+
+void add(ClientStats& sum, const ClientStats& one) {
+  sum.gets += one.gets;
+  sum.one_sided_gets += one.one_sided_gets;
+  sum.two_sided_gets += one.two_sided_gets;
+  sum.missing += one.missing;
+  sum.rdma_reads += one.rdma_reads;
+  sum.tears_detected += one.tears_detected;
+  sum.retries += one.retries;
+  sum.cache_hits += one.cache_hits;
+  sum.busy_answers += one.busy_answers;
+  sum.reconnects += one.reconnects;
+}
+
+std::string describe(const History::Violation& violation, const Story& story) {
+  return violation.what + "\n" +
+         (violation.key ? "key " + story.keys[*violation.key] + ":\n" : "all operations:\n") +
+         story.history.tell(violation.key, story.keys);
+}
+
+Outcome judge(Story& story, const std::optional<std::string>& stuck) {
+  Outcome outcome;
+  if (stuck) {
+    outcome.stuck = true;
+    story.history.note({.what = *stuck, .key = {}});
+    outcome.violation = describe({.what = *stuck, .key = {}}, story);
+  } else if (const auto& violation = story.history.check(story.keys.size())) {
+    outcome.violation = describe(*violation, story);
+  }
+  outcome.trace_hash = story.scheduler.trace_hash();
+  outcome.events = story.scheduler.events();
+  outcome.time = story.scheduler.now();
+  outcome.network = story.fabric->counts();
+  for (std::size_t i = 0; i < story.history.size(); ++i) {
+    const Op& op = story.history[i];
+    if (op.called == 0) continue;
+    ++outcome.operations;
+    const bool failed = op.outcome == Op::Outcome::kFailed || op.outcome == Op::Outcome::kUnknown;
+    outcome.failures += failed ? 1 : 0;
+  }
+  return outcome;
+}
+
+}  // namespace
+
+Story::Story(std::uint64_t seed, Canary canary)
+    : fabric(std::make_shared<Fabric>(mix64(seed))),
+      scheduler(fabric->scheduler()),
+      random(seed ^ 0x5EED),
+      plan(Plan::draw(random, canary)),
+      disk(scheduler) {
+  fabric->faults() = plan.network;
+  scheduler.pace() = plan.pace;
+  disk.faults() = plan.disk;
+  for (std::size_t i = 0; i < plan.hot_keys; ++i)
+    keys.push_back(fmt::format("k{}", i));
+  for (std::size_t i = 0; i < plan.fillers; ++i) {
+    const std::size_t key = keys.size();
+    keys.push_back(fmt::format("filler{}", i));
+    const std::size_t number = history.begin({.kind = Op::Kind::kPut, .key = key});
+    const Version version = Version::of(1, 1 + i);
+    history[number].length = 20;
+    history[number].outcome = Op::Outcome::kDone;
+    history[number].version = version;
+    disk.preload(keys[key], {.version = version, .value = History::value_of(number, 20)});
+  }
+}
+
+Outcome run_seed(std::uint64_t seed, Canary canary) {
+  // Kept alive when its fibers are stuck: their stacks refer to it.
+  auto story = std::make_unique<Story>(seed, canary);
+  Random entropy(~seed);
+  set_entropy(&entropy);
+  rdma::sim::Scheduler& scheduler = story->scheduler;
+  const Nanos step = story->plan.store_step;
+  server::step_hook = [&scheduler, step](server::Step, std::uint64_t*) {
+    scheduler.spend(scheduler.up_to(step));
+  };
+
+  auto control = std::make_unique<Operator>(*story);
+  Remembered remembered;
+  tamper(*story, *control, canary, remembered);
+  std::vector<std::unique_ptr<ClientActor>> actors;
+  story->clients_working = story->plan.clients;
+  std::size_t working = story->plan.clients;
+  for (std::size_t i = 0; i < story->plan.clients; ++i) {
+    actors.push_back(std::make_unique<ClientActor>(*story, static_cast<int>(i)));
+    scheduler.spawn(fmt::format("client {}", i), [&, actor = actors.back().get()] {
+      actor->run();
+      --working;
+    });
+  }
+  scheduler.spawn("operator", [&] {
+    control->run();
+    while (working != 0)
+      scheduler.sleep(10 * kNanosPerMs);
+    control->finish();
+  });
+  const auto stuck = scheduler.run(kMostEvents, kLatest);
+  server::step_hook = nullptr;
+  Outcome outcome = judge(*story, stuck);
+  outcome.restarts = control->restarts();
+  outcome.stashed = control->stashed();
+  for (const auto& actor : actors)
+    add(outcome.clients, actor->stats());
+  if (stuck) {
+    for (auto& actor : actors)
+      (void)actor.release();
+    (void)control.release();
+    (void)story.release();
+  }
+  return outcome;
+}
+
+}  // namespace rkv::sim

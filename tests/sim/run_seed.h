@@ -1,0 +1,32 @@
+// One simulated run, from its seed alone: a server, its clients, an operator who kills and restarts
+// the server, a fabric and a disk with faults, and the verdict on what the clients were told.
+//
+// Thread safety: none; one run at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "rkv/client.h"
+#include "tests/sim/plan.h"
+
+namespace rkv::sim {
+
+struct Outcome {
+  std::optional<std::string> violation;  // what, and the story of the key
+  bool stuck = false;                    // its fibers never ended: leave the process soon
+  std::uint64_t trace_hash = 0;
+  std::uint64_t events = 0;
+  std::uint64_t operations = 0;
+  std::uint64_t failures = 0;  // operations that failed or whose outcome is unknown
+  std::uint64_t restarts = 0;
+  std::uint64_t stashed = 0;
+  Nanos time = 0;
+  rdma::sim::Fabric::Counts network{};
+  ClientStats clients{};  // of all clients together
+};
+
+Outcome run_seed(std::uint64_t seed, Canary canary = Canary::kNone);
+
+}  // namespace rkv::sim

@@ -1,0 +1,191 @@
+#include "tests/sim/server_process.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/random.h"
+
+namespace rkv::sim {
+
+namespace {
+constexpr std::size_t kCommitLogBytes = std::size_t{1} << 20;
+constexpr std::int64_t kTickMs = 100;
+constexpr Nanos kLonger = 3600 * 1000 * kNanosPerMs;
+
+template <class T>
+T need(Result<T> result) {
+  RKV_CHECK(result.has_value(), "a simulated server cannot be made");
+  return std::move(*result);
+}
+}  // namespace
+
+ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk,
+                             const ServerOptions& options)
+    : fabric_(std::move(fabric)),
+      disk_(disk),
+      boot_(options.boot),
+      storage_(disk),
+      log_(need(server::CommitLog::create(kCommitLogBytes))),
+      transport_(rdma::sim::open_sim(fabric_, "server")),
+      listener_(need(transport_->listen(kAddress))) {
+  acceptor_ = std::make_unique<server::Acceptor>(*listener_, fabric_->scheduler());
+  spawn("acceptor", &ServerProcess::run_acceptor);  // tells clients "loading"
+  const server::MemoryOptions layout{.memory_bytes = server::kMinMemoryBytes,
+                                     .epoch = random_from_kernel(),
+                                     .hash_seed = options.hash_seed,
+                                     .groups_per_segment = 2,
+                                     .index_segments = options.index_segments};
+  memory_ = need(server::StoreMemory::create(layout, [this](std::size_t bytes) {
+    return transport_->allocate(bytes, rdma::Access::kRemoteRead);
+  }));
+  store_ = std::make_unique<server::Store>(*memory_, *log_, fabric_->scheduler(), boot_);
+  create_workers(options);
+  for (const auto& [key, record] : disk_.records()) {
+    const Status loaded = store_->load({.version = record.version,
+                                        .expiry_ms = 0,
+                                        .key = as_bytes(key),
+                                        .value = as_bytes(record.value)});
+    RKV_CHECK(loaded.has_value(), "what fitted into a memory once fits again");
+  }
+  fabric_->scheduler().sleep(fabric_->scheduler().up_to(kNanosPerMs));
+  serve(options);
+}
+
+ServerProcess::~ServerProcess() {
+  RKV_CHECK(running_ == 0, "a simulated server is destroyed while it runs");
+}
+
+void ServerProcess::create_workers(const ServerOptions& options) {
+  for (std::uint32_t i = 0; i < options.workers; ++i) {
+    workers_.push_back(need(server::Worker::create(
+        {.transport = *transport_,
+         .store = *store_,
+         .log = *log_,
+         .clock = fabric_->scheduler(),
+         .boot = boot_,
+         .stats = [] { return std::string("{}"); },
+         .request_sync =
+             [this](std::uint64_t sequence) {
+               applier_->request_sync(sequence);
+               fabric_->scheduler().notify(applier_point_);
+             },
+         .wait_until = [this](const auto& done,
+                              const Deadline& deadline) { wait_until(done, deadline); }},
+        {.clients = options.clients})));
+  }
+}
+
+void ServerProcess::serve(const ServerOptions& options) {
+  publish_marks();
+  applier_ = std::make_unique<server::Applier>(*log_, storage_, fabric_->scheduler(),
+                                               options.applier, [this] {
+                                                 publish_marks();
+                                                 for (const auto& worker : workers_)
+                                                   worker->marks_changed();
+                                               });
+  spawn("applier", &ServerProcess::run_applier);
+  std::vector<server::Worker*> workers;
+  for (const auto& worker : workers_) {
+    workers.push_back(worker.get());
+    ++running_;
+    fabric_->scheduler().spawn("worker", [this, each = worker.get()] {
+      run_worker(*each);
+      ended();
+    });
+  }
+  const rdma::Region& root = memory_->root();
+  acceptor_->admit({.workers = workers,
+                    .all_workers = workers,
+                    .epoch = memory_->epoch(),
+                    .root = {.address = root.address(),
+                             .remote_key = root.remote_key(),
+                             .length = static_cast<std::uint32_t>(root.bytes().size())},
+                    .max_clients = options.clients});
+}
+
+void ServerProcess::spawn(const std::string& name, void (ServerProcess::*body)()) {
+  ++running_;
+  fabric_->scheduler().spawn(name, [this, body] {
+    (this->*body)();
+    ended();
+  });
+}
+
+void ServerProcess::ended() {
+  if (--running_ == 0) fabric_->scheduler().notify(joined_);
+}
+
+void ServerProcess::run_worker(server::Worker& worker) {
+  while (!stopping_) {
+    if (worker.poll_once() == 0) {
+      worker.queue().wait(Deadline::after_ms(fabric_->scheduler(), 1000));
+    }
+  }
+}
+
+void ServerProcess::run_applier() {
+  rdma::sim::Scheduler& scheduler = fabric_->scheduler();
+  while (!applier_stopping_) {
+    if (applier_->step()) continue;
+    scheduler.park(applier_point_, scheduler.now() + scheduler.up_to(2 * kNanosPerMs));
+  }
+}
+
+void ServerProcess::run_acceptor() {
+  while (!stopping_) {
+    acceptor_->step(kTickMs);
+    if (memory_ != nullptr) {
+      memory_->set_tick(static_cast<std::uint64_t>(fabric_->scheduler().now() / kNanosPerMs));
+    }
+  }
+}
+
+// In place of a condition variable: looks again and again.
+void ServerProcess::wait_until(const std::function<bool()>& done, const Deadline& deadline) {
+  while (!done() && !deadline.passed() && !stopping_)
+    fabric_->scheduler().sleep(1 + fabric_->scheduler().up_to(2'000));
+}
+
+void ServerProcess::publish_marks() {
+  memory_->set_marks(Version::of(boot_, log_->wal_mark()), Version::of(boot_, log_->sync_mark()));
+}
+
+void ServerProcess::crash(Disk::End end) {
+  stopping_ = applier_stopping_ = true;
+  gone_at_ = fabric_->scheduler().now();
+  fabric_->crash(*transport_);
+  disk_.crash(end);
+  fabric_->scheduler().notify(applier_point_);
+}
+
+bool ServerProcess::stop() {
+  stopping_ = true;
+  listener_->wake();
+  for (const auto& worker : workers_)
+    worker->queue().wake();
+  rdma::sim::Scheduler& scheduler = fabric_->scheduler();
+  while (running_ > 1)
+    scheduler.park(joined_, scheduler.now() + kNanosPerMs);
+  gone_at_ = scheduler.now();
+  fabric_->crash(*transport_);
+  const Deadline patience = Deadline::after_ms(scheduler, 60'000);
+  applier_->request_sync(log_->last_begun());
+  while (log_->sync_mark() < log_->last_begun() && !patience.passed()) {
+    scheduler.notify(applier_point_);
+    scheduler.sleep(kNanosPerMs);
+  }
+  applier_stopping_ = true;
+  scheduler.notify(applier_point_);
+  join();
+  const bool saved = log_->sync_mark() >= log_->last_begun();
+  disk_.crash(Disk::End::kMachine);
+  return saved;
+}
+
+void ServerProcess::join() {
+  rdma::sim::Scheduler& scheduler = fabric_->scheduler();
+  while (running_ != 0)
+    scheduler.park(joined_, scheduler.now() + kLonger);
+}
+
+}  // namespace rkv::sim

@@ -1,0 +1,92 @@
+// A simulated server process: the product's parts - store, commit log, applier, workers, acceptor -
+// driven by fibers instead of threads, from start to crash or stop.
+//
+//   ServerProcess server(fabric, disk, options);  // loads, then serves
+//   server.crash();  or  server.stop();
+//   server.join();   // its fibers have ended
+//
+// Thread safety: none.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma/sim/fabric.h"
+#include "server/acceptor.h"
+#include "server/memory.h"
+#include "server/persistence/applier.h"
+#include "server/persistence/commit_log.h"
+#include "server/store.h"
+#include "server/worker.h"
+#include "tests/sim/disk.h"
+
+namespace rkv::sim {
+
+using rdma::sim::Fabric;
+using rdma::sim::WaitPoint;
+
+struct ServerOptions {
+  std::uint16_t boot = 2;
+  std::uint64_t hash_seed = 1;
+  std::uint32_t index_segments = 1;  // of two groups each
+  std::uint32_t workers = 1;
+  std::uint32_t clients = 8;
+  server::ApplierOptions applier{};
+};
+
+class ServerProcess {
+ public:
+  static constexpr const char* kAddress = "server:7471";
+
+  // Blocks the calling fiber while it loads.
+  ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const ServerOptions& options);
+  ~ServerProcess();
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  // Dies at this instant: nothing that its fibers still do is seen by anybody.
+  void crash(Disk::End end);
+  // In good order: stops taking requests, saves everything. False when it could not be saved.
+  bool stop();
+  void join();
+  // When it died, or the network was taken from it.
+  Nanos gone_at() const { return gone_at_; }
+
+  const server::StoreMemory& memory() const { return *memory_; }
+  server::StoreStats stats() const { return store_->stats(); }
+  server::CommitLog& log() { return *log_; }
+
+ private:
+  void create_workers(const ServerOptions& options);
+  void serve(const ServerOptions& options);
+  void run_worker(server::Worker& worker);
+  void run_applier();
+  void run_acceptor();
+  void spawn(const std::string& name, void (ServerProcess::*body)());
+  void ended();
+  void wait_until(const std::function<bool()>& done, const Deadline& deadline);
+  void publish_marks();
+
+  std::shared_ptr<Fabric> fabric_;
+  Disk& disk_;
+  const std::uint16_t boot_;
+  // In the order of creation; destroyed the other way round.
+  DiskStorage storage_;
+  std::unique_ptr<server::CommitLog> log_;
+  std::unique_ptr<rdma::Transport> transport_;
+  std::unique_ptr<rdma::Listener> listener_;
+  std::unique_ptr<server::StoreMemory> memory_;
+  std::unique_ptr<server::Store> store_;
+  std::unique_ptr<server::Applier> applier_;
+  std::vector<std::unique_ptr<server::Worker>> workers_;
+  std::unique_ptr<server::Acceptor> acceptor_;
+  bool stopping_ = false;
+  bool applier_stopping_ = false;
+  Nanos gone_at_ = 0;
+  int running_ = 0;
+  WaitPoint joined_;
+  WaitPoint applier_point_;
+};
+
+}  // namespace rkv::sim

@@ -1,0 +1,78 @@
+// The simulation itself: a seed repeats exactly, and a fault that no design survives is noticed.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "common/log.h"
+#include "tests/sim/run_seed.h"
+
+namespace rkv::sim {
+namespace {
+
+class Simulation : public ::testing::Test {
+ protected:
+  void SetUp() override { set_log_level(LogLevel::kOff); }
+  void TearDown() override { set_log_level(LogLevel::kInfo); }
+};
+
+TEST_F(Simulation, ASeedRepeatsExactlyWhateverRanBefore) {
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+    const Outcome first = run_seed(seed);
+    ASSERT_EQ(first.violation, std::nullopt) << "seed " << seed;
+    (void)run_seed(seed + 100);
+    const Outcome second = run_seed(seed);
+    EXPECT_EQ(first.trace_hash, second.trace_hash) << "seed " << seed;
+    EXPECT_EQ(first.events, second.events);
+    EXPECT_EQ(first.time, second.time);
+    EXPECT_NE(first.trace_hash, run_seed(seed + 200).trace_hash);
+  }
+}
+
+// How many of the first 20 seeds notice.
+int caught(Canary canary) {
+  int seeds = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    seeds += run_seed(seed, canary).violation ? 1 : 0;
+  return seeds;
+}
+
+TEST_F(Simulation, ATornRecordWithAFittingChecksumIsNoticed) {
+  EXPECT_GE(caught(Canary::kForgedRecords), 2);
+}
+TEST_F(Simulation, AReadAnsweredWithOldBytesIsNoticed) {
+  EXPECT_GE(caught(Canary::kStaleReads), 10);
+}
+TEST_F(Simulation, ADiskThatOnlyClaimsToSyncIsNoticed) {
+  EXPECT_GE(caught(Canary::kLyingDisk), 2);
+}
+
+// What does not happen is not tested.
+TEST_F(Simulation, EveryKindOfTroubleHappens) {
+  Outcome sum;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const Outcome one = run_seed(seed);
+    ASSERT_EQ(one.violation, std::nullopt) << "./run simulate --seeds 1 --first-seed " << seed;
+    sum.restarts += one.restarts;
+    sum.stashed += one.stashed;
+    sum.network.cuts += one.network.cuts;
+    sum.network.full_send_queues += one.network.full_send_queues;
+    sum.network.waits_for_receives += one.network.waits_for_receives;
+    sum.clients.tears_detected += one.clients.tears_detected;
+    sum.clients.cache_hits += one.clients.cache_hits;
+    sum.clients.two_sided_gets += one.clients.two_sided_gets;
+    sum.clients.reconnects += one.clients.reconnects;
+    sum.clients.busy_answers += one.clients.busy_answers;
+  }
+  EXPECT_GT(sum.restarts, 50U);
+  EXPECT_GT(sum.stashed, 0U);
+  EXPECT_GT(sum.network.cuts, 500U);
+  EXPECT_GT(sum.network.full_send_queues, 500U);
+  EXPECT_GT(sum.network.waits_for_receives, 50U);
+  EXPECT_GT(sum.clients.tears_detected, 50U);
+  EXPECT_GT(sum.clients.cache_hits, 1000U);
+  EXPECT_GT(sum.clients.two_sided_gets, 100U);
+  EXPECT_GT(sum.clients.reconnects, 200U);
+  EXPECT_GT(sum.clients.busy_answers, 5U);
+}
+
+}  // namespace
+}  // namespace rkv::sim
