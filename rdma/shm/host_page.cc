@@ -1,7 +1,9 @@
 #include "rdma/shm/host_page.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <csignal>
@@ -9,52 +11,63 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
-
-#include "common/check.h"
+#include <tuple>
 
 namespace rkv::rdma::shm {
 namespace {
 
 // One cache line: a client looks at both with every READ.
 struct alignas(64) Page {
-  pthread_mutex_t life;
+  std::uint32_t life;  // robust futex: the holder's thread id while it lives
+  std::uint32_t unused;
   std::uint64_t regions_gone;
 };
-static_assert(sizeof(Page) == 64);
 
-// The word that the kernel knows: thread id of the holder, and FUTEX_OWNER_DIED. glibc keeps it
-// first, and cannot move it: processes built against different versions share such mutexes.
-static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0);
-
-bool make_robust(pthread_mutex_t* mutex) {
-  pthread_mutexattr_t attributes;
-  if (pthread_mutexattr_init(&attributes) != 0) return false;
-  const bool made = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0 &&
-                    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0 &&
-                    pthread_mutex_init(mutex, &attributes) == 0;
-  pthread_mutexattr_destroy(&attributes);
-  return made;
-}
+// What the kernel follows when the holder exits: a list of one futex. Not shown to clients.
+struct Control {
+  robust_list_head head;
+  robust_list entry;
+};
 
 }  // namespace
 
 struct HostPage::Holder {
   SharedMemory shared;
+  SharedMemory control;
   std::mutex mutex;
   std::condition_variable changed;
-  bool held = false;
+  enum class State : std::uint8_t { kStarting, kHeld, kFailed } state = State::kStarting;
   bool stop = false;
   std::thread thread;
 
   Page* page() const { return shared.memory.as<Page>(); }
 
+  void set_life(std::uint32_t value) const {
+    std::atomic_ref<std::uint32_t>(page()->life).store(value, std::memory_order_seq_cst);
+  }
+
+  // Takes the place of the list that the C library made for this thread, which holds no robust
+  // mutex of its own.
+  bool hold() const {
+    auto* list = control.memory.as<Control>();
+    const auto* word = shared.memory.data() + offsetof(Page, life);
+    list->entry.next = &list->head.list;
+    list->head = {
+        .list = {.next = &list->entry},
+        .futex_offset = word - control.memory.data() - std::ptrdiff_t{offsetof(Control, entry)},
+        .list_op_pending = nullptr};
+    if (syscall(SYS_set_robust_list, &list->head, sizeof list->head) != 0) return false;
+    set_life(static_cast<std::uint32_t>(syscall(SYS_gettid)));
+    return true;
+  }
+
   void run() {
-    pthread_mutex_lock(&page()->life);
+    const bool held = hold();
     std::unique_lock lock(mutex);
-    held = true;
+    state = held ? State::kHeld : State::kFailed;
     changed.notify_all();
     changed.wait(lock, [this] { return stop; });
-    pthread_mutex_unlock(&page()->life);
+    set_life(0);
   }
 
   bool start() {
@@ -70,7 +83,7 @@ struct HostPage::Holder {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!thread.joinable()) return false;
     std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return held; });
+    changed.wait(lock, [this] { return state != State::kStarting; });
     return true;
   }
 };
@@ -79,15 +92,21 @@ Result<std::unique_ptr<HostPage>> HostPage::create() {
   auto holder = std::make_unique<Holder>();
   RKV_ASSIGN_OR_RETURN(holder->shared,
                        make_shared_memory("rkv-host", kPageBytes, Sealing::kOthersRead));
-  if (!make_robust(&holder->page()->life)) {
-    return fail_call(Code::kUnsupported, "pthread_mutex_init", 0,
-                     "this system has no robust mutexes between processes");
-  }
+  RKV_ASSIGN_OR_RETURN(holder->control,
+                       make_shared_memory("rkv-control", kPageBytes, Sealing::kOthersRead));
+  // Not to be swapped out either; where the limit forbids it, that is a hope. (H6)
+  std::ignore = mlock(holder->shared.memory.data(), kPageBytes);
+  std::ignore = mlock(holder->control.memory.data(), kPageBytes);
   if (!holder->start()) {
     return fail_call(Code::kOutOfMemory, "pthread_create", 0,
                      "no thread could be started: look at the limit of processes (ulimit -u)");
   }
-  return std::unique_ptr<HostPage>(new HostPage(std::move(holder)));
+  std::unique_ptr<HostPage> page(new HostPage(std::move(holder)));
+  if (page->holder_->state == Holder::State::kFailed) {
+    return fail_call(Code::kUnsupported, "set_robust_list", 0,
+                     "this system does not tell processes of each other's death");
+  }
+  return page;
 }
 
 HostPage::HostPage(std::unique_ptr<Holder> holder) : holder_(std::move(holder)) {}
@@ -112,10 +131,9 @@ void HostPage::count_gone() {
 }
 
 bool HostView::alive_after_copy() const {
-  loads_before_loads();  // the copy is over when the mutex is looked at (H1)
-  const auto* word = page_.as<std::uint32_t>();
-  const std::uint32_t state = std::atomic_ref<std::uint32_t>(*const_cast<std::uint32_t*>(word))
-                                  .load(std::memory_order_relaxed);
+  loads_before_loads();  // the copy is over when the word is looked at (H1)
+  const std::uint32_t state =
+      std::atomic_ref<std::uint32_t>(page_.as<Page>()->life).load(std::memory_order_relaxed);
   return (state & FUTEX_TID_MASK) != 0 && (state & FUTEX_OWNER_DIED) == 0;
 }
 
