@@ -24,6 +24,8 @@ GroupCache::GroupCache(std::size_t bytes) {
   void* memory = ::mmap(nullptr, length, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return;
+  // A look-up goes to a random page; where the system gives large ones, it spares a page walk.
+  (void)::madvise(memory, length, MADV_HUGEPAGE);
   memory_ = std::unique_ptr<void, Unmap>(memory, Unmap{length});
   set_count_ = sets;
   // Zero pages are free tags and empty groups: nothing needs to be constructed.

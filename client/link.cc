@@ -23,7 +23,10 @@ Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOpt
       clock_(&clock),
       arena_(&arena),
       options_(std::move(options)),
-      requests_(arena, options_.requests_in_flight) {}
+      requests_(arena, options_.requests_in_flight) {
+  for (rdma::Operation& read : reads_)
+    read.local_key = local_key();
+}
 
 // --------------------------------------------------------------------------- set-up and end
 
@@ -182,32 +185,39 @@ void Link::sleep_until(Nanos at) {
 
 // ------------------------------------------------------------------------------ blocking use
 
+bool Link::is_landed(const rdma::Completion& completion) const {
+  return completion.kind == rdma::Completion::Kind::kRead &&
+         completion.status == rdma::Completion::Status::kOk &&
+         completion.connection == connection_.get();
+}
+
 Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) {
-  std::array<rdma::Operation, 2> batch;
-  RKV_CHECK(reads.size() <= batch.size(), "too many READs at once");
+  RKV_CHECK(reads.size() <= reads_.size(), "too many READs at once");
   for (std::size_t i = 0; i < reads.size(); ++i) {
-    batch[i] = rdma::Operation::read(reads[i].to, local_key(), reads[i].from.address,
-                                     reads[i].from.remote_key, 0);
+    reads_[i].local = reads[i].to;
+    reads_[i].remote_address = reads[i].from.address;
+    reads_[i].remote_key = reads[i].from.remote_key;
   }
   std::size_t posted = 0;
   std::size_t landed = 0;
   for (;;) {
     if (posted < reads.size()) {
       RKV_ASSIGN_OR_RETURN(const std::size_t taken,
-                           post(std::span(batch).subspan(posted, reads.size() - posted)));
+                           post(std::span(reads_).subspan(posted, reads.size() - posted)));
       posted += taken;
     }
-    const auto events = poll();
-    for (const Event& event : events) {
-      if (event.kind == Event::Kind::kRead) {
+    const std::size_t arrived = queue_->poll(raw_);
+    for (std::size_t i = 0; i < arrived; ++i) {
+      if (is_landed(raw_[i])) [[likely]] {
         ++landed;
-      } else {
-        release(event.buffer);
+        continue;
       }
+      Event event;
+      if (to_event(raw_[i], event)) release(event.buffer);
     }
     if (landed == reads.size()) return {};
     if (!alive_) return fail(Code::kDisconnected, kGone);
-    if (!events.empty()) continue;
+    if (arrived != 0) continue;
     if (deadline.passed()) {
       close();
       return fail(Code::kTimeout, kLate);

@@ -121,6 +121,7 @@ class Link {
   Status make_queue();
   Status refused(const Error& error, const rdma::Rejection& rejection);
   void release_replies(std::span<const Event> events);
+  bool is_landed(const rdma::Completion& completion) const;  // a READ of ours
   bool to_event(const rdma::Completion& completion, Event& event);
   bool receive(const rdma::Completion& completion, Event& event);
   void break_off(const char* why);
@@ -140,6 +141,7 @@ class Link {
   ConnectAccept accept_;
   std::string refusal_;
   Code refusal_code_ = Code::kInternal;
+  std::array<rdma::Operation, 2> reads_;  // of read(); here for the same reason as events_
   std::array<rdma::Completion, kEvents> raw_;
   std::array<Event, kEvents> events_;  // here, since making 64 of them costs as much as a GET
 };

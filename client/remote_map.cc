@@ -73,7 +73,7 @@ Status RemoteMap::apply_directory_line(Bytes root_page) {
   if (!line) return fail(Code::kCorrupt, kTorn);
   RKV_RETURN_IF_ERROR(check_directory(*line));
   line_ = *line;
-  directory_.assign(std::size_t{1} << line_.global_depth, 0);
+  directory_.assign(std::size_t{1} << line_.global_depth, Segment{});
   return {};
 }
 
@@ -107,8 +107,17 @@ Status RemoteMap::apply_extents(std::uint32_t first, Bytes entries) {
 void RemoteMap::apply_directory(std::size_t first, Bytes words) {
   const std::size_t count = words.size() / 8;
   for (std::size_t i = 0; i < count && first + i < directory_.size(); ++i) {
-    directory_[first + i] = load_le<std::uint64_t>(words.data() + i * 8);
+    directory_[first + i] = segment_of(load_le<std::uint64_t>(words.data() + i * 8));
   }
+}
+
+RemoteMap::Segment RemoteMap::segment_of(std::uint64_t directory_word) const {
+  const auto entry = DirectoryEntry::decode(directory_word, epoch_);
+  if (!entry) return {};
+  const std::uint64_t first = std::uint64_t{entry->segment} * line_.groups_per_segment;
+  static_assert(kMaxExtentBytes / kGroupBytes <= std::uint64_t{1} << 32);
+  if (first + line_.groups_per_segment > kMaxExtentBytes / kGroupBytes) return {};
+  return {.extent = entry->extent, .first_group = static_cast<std::uint32_t>(first)};
 }
 
 Status RemoteMap::check_directory_line(Bytes bytes) const {

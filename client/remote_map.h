@@ -76,12 +76,10 @@ class RemoteMap {
   }
   // The home group that the directory copy names; nothing when its entry is no entry.
   std::optional<GroupPlace> home(KeyHash hash) const {
-    const auto entry = DirectoryEntry::decode(directory_[directory_index(hash)], epoch_);
-    if (!entry) return std::nullopt;
-    const std::uint64_t number = std::uint64_t{entry->segment} * line_.groups_per_segment +
-                                 hash.group_index(line_.groups_per_segment);
-    if (number >= kMaxExtentBytes / kGroupBytes) return std::nullopt;
-    return GroupPlace{.extent = entry->extent, .number = static_cast<std::uint32_t>(number)};
+    const Segment& segment = directory_[directory_index(hash)];
+    if (segment.extent == Segment::kNone) return std::nullopt;
+    const std::uint32_t group = hash.group_index(line_.groups_per_segment);
+    return GroupPlace{.extent = segment.extent, .number = segment.first_group + group};
   }
   Lookup group(GroupPlace place) const {
     return find(place.extent, ExtentEntry::kIndex, place.offset(), kGroupBytes);
@@ -100,6 +98,13 @@ class RemoteMap {
     std::uint32_t remote_key = 0;
     std::uint32_t kind = ExtentEntry::kUnused;
   };
+  // What a directory entry says, checked once when it is copied instead of by every GET.
+  struct Segment {
+    static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+    std::uint32_t extent = kNone;
+    std::uint32_t first_group = 0;  // and all the segment's groups have a number below 2^32
+  };
+  Segment segment_of(std::uint64_t directory_word) const;
   Lookup find(std::uint32_t extent, std::uint32_t kind, std::uint64_t offset,
               std::uint64_t length) const {
     if (extent >= kMaxExtents) return {};
@@ -119,7 +124,7 @@ class RemoteMap {
   std::uint32_t extent_count_ = 0;
   bool ready_ = false;
   std::vector<Extent> extents_;
-  std::vector<std::uint64_t> directory_;
+  std::vector<Segment> directory_;
 };
 
 }  // namespace rkv::client

@@ -1,5 +1,7 @@
 #include "common/hash.h"
 
+// Compiled in: a call through the library costs as much as hashing a short key does.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace rkv {

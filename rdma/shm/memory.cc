@@ -126,8 +126,16 @@ void copy_out(MutableBytes to, const std::byte* from) {
   std::byte* const end = out + to.size();
   while (out != end && reinterpret_cast<std::uintptr_t>(from) % 8 != 0)
     *out++ = byte_at(from++);
-  for (; end - out >= 8; out += 8, from += 8)
-    store_le(out, load_word(reinterpret_cast<const std::uint64_t*>(from)));
+  const auto* words = reinterpret_cast<const std::uint64_t*>(from);
+  for (; end - out >= 32; out += 32, words += 4) {  // by hand: atomic loads are never unrolled
+    store_le(out, load_word(words));
+    store_le(out + 8, load_word(words + 1));
+    store_le(out + 16, load_word(words + 2));
+    store_le(out + 24, load_word(words + 3));
+  }
+  for (; end - out >= 8; out += 8)
+    store_le(out, load_word(words++));
+  from = reinterpret_cast<const std::byte*>(words);
   while (out != end)
     *out++ = byte_at(from++);
 }

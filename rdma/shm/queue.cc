@@ -19,6 +19,10 @@ namespace {
 constexpr std::size_t kCacheLine = 64;
 // Looking at the sockets is a system call: once per this many polls, and whenever wait() sleeps.
 constexpr std::uint32_t kPollsPerSocketCheck = 1024;
+// The rings are looked at when nothing else has arrived, and once per this many polls: whoever
+// READs without pause finds its completions without touching what the peer writes.
+constexpr std::uint32_t kPollsPerRingCheck = 16;
+static_assert(kPollsPerSocketCheck % kPollsPerRingCheck == 0);
 // About what a sleep and a wake-up cost together. Longer would only take the processor from the
 // peer where both share one.
 constexpr Nanos kSpin = 20'000;
@@ -167,6 +171,7 @@ std::size_t ShmQueue::poll(std::span<Completion> out) {
   if (++polls_ % kPollsPerSocketCheck == 0) [[unlikely]]
     read_sockets(0);
   std::size_t count = take_ready(out);
+  if (count != 0 && polls_ % kPollsPerRingCheck != 0) return count;
   const std::size_t all = connections_.size();
   if (turn_ >= all) turn_ = 0;
   for (std::size_t i = 0; i < all && count < out.size(); ++i) {
