@@ -111,6 +111,30 @@ TEST_F(ShmHostile, AClosedMarkIsAnEndLikeAnyOther) {
   expect_neighbour_served();
 }
 
+// One that leaves and still goes on publishing from the memory it has kept.
+TEST_F(ShmHostile, WhoHasLeftCannotPutOffTheEnd) {
+  const Pair pair = intrude();
+  ASSERT_TRUE(pair.client.connected);
+  RingIndices& mine = pair.client.header().to_server;
+  std::uint64_t tail = 0;
+  const auto publish = [&] {  // messages of no bytes: a zero in the ring
+    tail += 8;
+    store_word(&mine.producer.tail, tail, std::memory_order_seq_cst);
+  };
+  publish();
+  store_word(&mine.producer.closed, 1, std::memory_order_seq_cst);
+  Completion one;
+  bool is_over = false;
+  for (int i = 0; i < 10 && !is_over; ++i) {
+    if (good_.server.queue->poll({&one, 1}) == 0) continue;
+    is_over = one.kind == Kind::kDisconnected;
+    if (one.kind == Kind::kReceive) good_.server.queue->release({&one.receive_buffer, 1});
+    publish();
+  }
+  EXPECT_TRUE(is_over);
+  expect_neighbour_served();
+}
+
 // Scribbles over indices and messages while the server polls them, now and then believably.
 void scribble(const RawClient& client, Random& random) {
   RingIndices& mine = client.header().to_server;
