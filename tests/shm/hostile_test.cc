@@ -122,6 +122,7 @@ TEST_F(ShmHostile, WhoHasLeftCannotPutOffTheEnd) {
     store_word(&mine.producer.tail, tail, std::memory_order_seq_cst);
   };
   publish();
+  publish();
   store_word(&mine.producer.closed, 1, std::memory_order_seq_cst);
   Completion one;
   bool is_over = false;

@@ -80,6 +80,26 @@ TEST_F(ShmRegions, AClientThatNeverListensIsCutOffAndTheServerGoesOn) {
   EXPECT_EQ(server.count(Completion::Kind::kDisconnected), 1U) << made;
 }
 
+// Descriptors are numbered anew: what is told to a connection that has gone must not reach another.
+TEST_F(ShmRegions, WhoIsGrantedNothingHearsOfNoRegion) {
+  const auto listener = need(harness_.server().listen(":0"));
+  contract::End server(harness_, harness_.server());
+  {
+    RawClient granted(harness_.directory(), listener->port());
+    const auto connection = accept_on(*listener, server);
+  }
+  RawClient client(harness_.directory(), listener->port());
+  const auto connection = accept_on(*listener, server, Access::kLocal);
+  client.finish();
+  ASSERT_TRUE(client.connected);
+  const auto region = need(harness_.server().allocate(4096, Access::kRemoteRead));
+  std::array<std::byte, kMaxPacketBytes> buffer;
+  std::vector<Fd> descriptors;
+  const Packet packet = receive_packet(client.socket.get(), buffer, &descriptors);
+  EXPECT_EQ(packet.result, Packet::Result::kNothing);
+  EXPECT_TRUE(descriptors.empty());
+}
+
 TEST_F(ShmRegions, ARenamedRegionAnswersToItsNewKeyOnly) {
   contract::Link link = link_for(Access::kRemoteRead);
   const auto region = need(harness_.server().allocate(4096, Access::kRemoteRead));
