@@ -66,7 +66,7 @@ int Server::stop() {
 
 Client Server::client(ClientOptions options) {
   options.server = address_;
-  options.transport = test_transport();
+  if (options.transport == Transport::kAuto) options.transport = test_transport();
   if (options.timeout == ClientOptions{}.timeout) options.timeout = std::chrono::seconds(60);
   options.connect_timeout = std::chrono::seconds(20);
   std::string refusal;

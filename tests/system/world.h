@@ -39,10 +39,11 @@ class Server {
 
   const std::string& address() const { return address_; }
   Process& process() { return *process_; }
-  void kill();                                // SIGKILL, reaped
-  int stop();                                 // SIGTERM; the exit status
-  void start();                               // again, with the same arguments and address
-  Client client(ClientOptions options = {});  // connected to it
+  void kill();   // SIGKILL, reaped
+  int stop();    // SIGTERM; the exit status
+  void start();  // again, with the same arguments and address
+  // Connected to it, over the transport under test unless options name another.
+  Client client(ClientOptions options = {});
 
  private:
   std::string address_;
