@@ -45,7 +45,7 @@ Result<Fd> call(const std::string& path, const Deadline& deadline) {
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) return fail_call(Code::kBusy, "socket", errno);
-  const int left_ms = std::max(1, deadline.left_ms());  // 0 would mean for ever
+  const long left_ms = std::max(1, deadline.left_ms());  // 0 would mean for ever
   const timeval limit{.tv_sec = left_ms / 1000, .tv_usec = left_ms % 1000 * 1000};
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   int result = 0;

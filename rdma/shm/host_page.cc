@@ -78,7 +78,7 @@ struct HostPage::Holder {
     try {
       thread = std::thread([this] { run(); });
     } catch (const std::system_error&) {
-      // No thread: told by its not being joinable.
+      state = State::kFailed;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!thread.joinable()) return false;

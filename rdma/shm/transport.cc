@@ -18,7 +18,7 @@ constexpr int kResolveMs = 2000;
 
 class LocalRegion final : public Region {
  public:
-  LocalRegion(Mapping memory) : memory_(std::move(memory)) {}
+  explicit LocalRegion(Mapping memory) : memory_(std::move(memory)) {}
   MutableBytes bytes() const override { return {memory_.data(), memory_.size()}; }
   std::uint32_t local_key() const override { return 0; }  // the CPU copies: it needs none
   std::uint32_t remote_key() const override { return 0; }

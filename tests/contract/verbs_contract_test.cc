@@ -85,7 +85,7 @@ class TwoNetworks : public ::testing::Test {
     auto opened = open_shm({.directory = directory_});
     if (opened) shm_ = std::move(*opened);
   }
-  ~TwoNetworks() override {
+  void TearDown() override {
     std::error_code ignored;
     std::filesystem::remove_all(directory_, ignored);
   }
@@ -130,8 +130,9 @@ TEST_F(TwoNetworks, OneRegionIsReadOverBothUnderOneKey) {
   store_le<std::uint64_t>(region->bytes().data(), 0x1234'5678);
   const auto shm_client = need(open_shm({.directory = directory_}));
   EXPECT_EQ(read_over(*shm_, *shm_client, "127.0.0.1", *region), 0x1234'5678U);
-  EXPECT_EQ(read_over(verbs_->server(), verbs_->client(), std::getenv("RKV_RDMA_ADDRESS"), *region),
-            0x1234'5678U);
+  const char* host = std::getenv("RKV_RDMA_ADDRESS");
+  ASSERT_NE(host, nullptr);
+  EXPECT_EQ(read_over(verbs_->server(), verbs_->client(), host, *region), 0x1234'5678U);
 }
 
 TEST_F(TwoNetworks, WordsThatPeersSwapAreNotShared) {

@@ -64,6 +64,7 @@ inline Fd call(const std::string& directory, std::uint16_t port) {
   const std::string path = socket_path(directory, port);
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket) return {};
   const auto* name = reinterpret_cast<const sockaddr*>(&address);
   return ::connect(socket.get(), name, sizeof address) == 0 ? std::move(socket) : Fd();
 }

@@ -12,7 +12,7 @@ namespace {
 
 using contract::need;
 
-constexpr std::size_t kBytes = 3 * 4096;
+constexpr std::size_t kBytes = std::size_t{3} * 4096;
 
 void* map(int fd, int protection) {
   return mmap(nullptr, kBytes, protection, MAP_SHARED, fd, 0);
