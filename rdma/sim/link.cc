@@ -133,8 +133,17 @@ void Link::issue(int side) {
 }
 
 void Link::arrive(int side, std::uint64_t number) {
-  if (severed_ || find(side, number) == nullptr || !ends_[1 - side].alive) return;
-  std::deque<std::uint64_t>& held = ends_[side].held;
+  if (severed_ || !ends_[1 - side].alive) return;
+  End& end = ends_[side];
+  std::deque<std::uint64_t>& held = end.held;
+  if (find(side, number) == nullptr) {
+    const auto stray = end.stray.find(number);
+    const End& peer = ends_[1 - side];
+    if (stray == end.stray.end() || !held.empty() || peer.handle == nullptr) return;
+    const bool fits = stray->second.size() <= peer.queue->receive_bytes();
+    if (fits && peer.queue->has_receive_buffer()) deliver(side, stray->second);
+    return;
+  }
   const bool wait = !held.empty() || ends_[1 - side].handle == nullptr;
   if (wait || !carry_out(side, number)) held.push_back(number);
 }
@@ -163,6 +172,7 @@ bool Link::carry_out(int side, std::uint64_t number) {
   switch (pending.operation.kind) {
     case Kind::kSend: {
       if (!carry_out_send(side, pending)) return false;
+      pending.arrived = true;
       if (pending.status == Status::kOk) {
         executed(side, number);
       } else {
@@ -195,11 +205,16 @@ bool Link::carry_out_send(int side, Pending& pending) {
     scheduler.at(scheduler.now() + kNotReadyNanos, [this, side] { retry_held(side); });
     return false;
   }
+  deliver(side, message);
+  return true;
+}
+
+void Link::deliver(int side, Bytes message) {
+  End& peer = ends_[1 - side];
   ++fabric_.counts().messages;
   fabric_.scheduler().trace(3, xxh3(message, 0));
   peer.queue->deliver({.completion = {.connection = peer.handle}, .link = this, .side = 1 - side},
                       message);
-  return true;
 }
 
 bool Link::permitted(int side, const Pending& pending, Access least) const {
@@ -333,11 +348,26 @@ void Link::complete(int side, const Pending& pending, Status status) {
 
 // ------------------------------------------------------------------------------ the end
 
+// The adapter has forgotten these messages, the network has not: the first few of them arrive
+// nevertheless, unless the peer has heard of the end before.
+void Link::let_stray(int side) {
+  End& end = ends_[side];
+  for (std::size_t i = 0; i < end.issued && !severed_; ++i) {
+    const Pending& pending = end.pending[i];
+    if (pending.operation.kind != Kind::kSend || pending.arrived) continue;
+    if (pending.cut != Cut::kNone || fabric_.scheduler().chance(3)) return;
+    const Bytes message =
+        pending.operation.inline_data ? Bytes(pending.inline_bytes) : pending.operation.local;
+    end.stray[end.first + i].assign(message.begin(), message.end());
+  }
+}
+
 void Link::die(int side, Status first_status) {
   End& end = ends_[side];
   end.alive = false;
   if (std::exchange(end.told, true)) return;
   if (end.handle == nullptr) return;
+  let_stray(side);
   Status status = first_status;
   for (const Pending& pending : end.pending)
     complete(side, pending, std::exchange(status, Status::kFlushed));
@@ -371,6 +401,7 @@ void Link::abort(int side) {
 void Link::close(int side) {
   End& end = ends_[side];
   if (!end.told && !severed_) die_later(1 - side, fabric_.notice(), Status::kFlushed);
+  if (!end.told) let_stray(side);
   end.alive = false;
   end.told = true;
   end.handle = nullptr;

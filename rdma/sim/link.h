@@ -15,6 +15,7 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,7 +71,7 @@ class Link {
     std::vector<Piece> pieces;
     std::size_t pieces_left = 0;
     Cut cut = Cut::kNone;
-    bool issued = false;
+    bool arrived = false;
     bool landed = false;
     Completion::Status status = Completion::Status::kOk;
   };
@@ -89,6 +90,8 @@ class Link {
     std::size_t in_queue = 0;      // completions that poll() has not yet taken
     Nanos arrive_not_before = 0;
     std::deque<std::uint64_t> held;  // arrived at the peer behind a message that waits for a buffer
+    // Messages flushed here and still in the network, by number.
+    std::map<std::uint64_t, std::vector<std::byte>> stray{};
     Nanos complete_not_before = 0;
   };
 
@@ -99,6 +102,8 @@ class Link {
   void retry_held(int side);
   bool carry_out(int side, std::uint64_t number);
   bool carry_out_send(int side, Pending& pending);
+  void deliver(int side, Bytes message);
+  void let_stray(int side);
   void carry_out_read(int side, std::uint64_t number, Pending& pending);
   void carry_out_atomic(int side, std::uint64_t number, Pending& pending);
   bool permitted(int side, const Pending& pending, Access least) const;

@@ -17,9 +17,10 @@ Scheduler::~Scheduler() {
   RKV_CHECK(unfinished_ == 0, "a simulation is destroyed before its fibers have ended");
 }
 
-void Scheduler::spawn(std::string name, std::function<void()> body) {
+void Scheduler::spawn(std::string name, std::function<void()> body, int group) {
   auto task = std::make_unique<Task>();
   task->index = tasks_.size();
+  task->group = group;
   task->name = std::move(name);
   task->fiber = std::make_unique<Fiber>(std::move(body));
   task->ticket = next_ticket_++;
@@ -80,6 +81,19 @@ void Scheduler::sleep(Nanos duration) {
   park(nobody, now_ + duration);
 }
 
+void Scheduler::sleep_holding(Nanos duration) {
+  RKV_CHECK(holder_ == nullptr && running_ != nullptr, "two fibers hold at once");
+  holder_ = running_;
+  sleep(duration);
+  holder_ = nullptr;
+  for (WakeUp& wake_up : held_back_) {
+    wake_up.at = now_;
+    wake_up.number = next_number_++;
+    wake_ups_.push(wake_up);
+  }
+  held_back_.clear();
+}
+
 void Scheduler::may_yield() {
   if (running_ != nullptr && chance(pace_.yield_in)) sleep(up_to(pace_.yield));
 }
@@ -103,6 +117,10 @@ void Scheduler::run_device_event() {
 void Scheduler::resume(const WakeUp& wake_up) {
   Task& task = *tasks_[wake_up.task];
   if (!task.waiting || task.ticket != wake_up.ticket) return;
+  if (holder_ != nullptr && holder_ != &task && task.group == holder_->group && task.group != 0) {
+    held_back_.push_back(wake_up);
+    return;
+  }
   task.waiting = false;
   trace(1, wake_up.task);
   running_ = &task;

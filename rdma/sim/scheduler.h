@@ -8,7 +8,8 @@
 //
 // Two kinds of events. *Device events* (at()) are what hardware does: they call no product code,
 // may happen between any two instructions of a fiber, and so run inside spend() as well. *Resuming
-// a fiber* happens only when no other fiber runs.
+// a fiber* happens only when no other fiber runs: where one waits, or sleeps to let others come
+// first.
 //
 // Invariants:
 //  S1  Of two events the earlier runs first; of two at one time, the one made first.
@@ -60,13 +61,18 @@ class Scheduler final : public Clock {
   }
   Pace& pace() { return pace_; }
 
-  void spawn(std::string name, std::function<void()> body);
+  // Fibers of one group other than 0 exclude one another where sleep_holding() says so.
+  void spawn(std::string name, std::function<void()> body, int group = 0);
   void at(Nanos when, std::function<void()> device_event);
 
   // Blocks until notify(), or the time. Outside of any fiber: runs events meanwhile.
   void park(WaitPoint& point, Nanos until);
   void notify(WaitPoint& point);
   void sleep(Nanos duration);
+  // The same in the midst of what a lock protects: until it returns no other fiber of the group
+  // runs, or one might ask for that lock and stop the only thread there is.
+  void sleep_holding(Nanos duration);
+  int group() const { return running_ == nullptr ? 0 : running_->group; }
   // A place where another fiber may come first.
   void may_yield();
   // Time passes while the caller computes: device events happen meanwhile, fibers do not.
@@ -90,6 +96,7 @@ class Scheduler final : public Clock {
  private:
   struct Task {
     std::size_t index = 0;
+    int group = 0;
     std::string name;
     std::unique_ptr<Fiber> fiber;
     std::uint64_t ticket = 0;  // of its present wait: older wake-ups are void
@@ -127,6 +134,8 @@ class Scheduler final : public Clock {
   Task* running_ = nullptr;
   std::priority_queue<DeviceEvent, std::vector<DeviceEvent>, Later> device_;
   std::priority_queue<WakeUp, std::vector<WakeUp>, Later> wake_ups_;
+  Task* holder_ = nullptr;         // in sleep_holding()
+  std::vector<WakeUp> held_back_;  // until the holder is back
   std::uint64_t next_number_ = 0;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t outside_ticket_ = 0;  // of the wait outside of any fiber; 0 = notified

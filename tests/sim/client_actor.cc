@@ -13,6 +13,10 @@ namespace rkv::sim {
 using Kind = Op::Kind;
 using Outcome = Op::Outcome;
 
+namespace {
+constexpr Nanos kLongestNap = 15 * kNanosPerMs;
+}
+
 ClientActor::ClientActor(Story& story, int number)
     : story_(story),
       number_(number),
@@ -21,7 +25,8 @@ ClientActor::ClientActor(Story& story, int number)
 void ClientActor::run() {
   if (connect()) {
     for (std::size_t i = 0; i < story_.plan.operations; ++i) {
-      story_.scheduler.sleep(story_.scheduler.up_to(story_.plan.think));
+      const bool nap = story_.scheduler.chance(story_.plan.nap_in);
+      story_.scheduler.sleep(story_.scheduler.up_to(nap ? kLongestNap : story_.plan.think));
       operate();
       ++story_.operations_done;
       story_.scheduler.notify(story_.progress);
@@ -69,6 +74,7 @@ std::size_t ClientActor::any_key() {
 std::size_t ClientActor::any_length() {
   static constexpr std::array<std::size_t, 8> kLengths = {7, 8, 20, 20, 21, 60, 100, 400};
   static constexpr std::array<std::size_t, 4> kLong = {2900, 3000, 5000, 9000};
+  if (story_.plan.two_lengths) return story_.random.below(2) == 0 ? 20 : 60;
   const auto one_in = [&](std::uint64_t many) {
     return many != 0 && story_.random.below(many) == 0;
   };

@@ -51,6 +51,31 @@ ClientOptions draw_client(Random& random, bool may_fail) {
   return options;
 }
 
+// Half of the runs: little goes wrong, but everybody is at the same one or two keys all the time,
+// and the server dwells in the midst of its writes. What an order of stores gets wrong shows here.
+void crowd(Random& random, Plan& plan) {
+  plan.clients = 3 + random.below(2);
+  plan.operations = 40 + random.below(60);
+  plan.hot_keys = pick<std::size_t>(random, {1, 1, 2, 4});
+  plan.think = pick<Nanos>(random, {0, 0, 10 * kMicro});
+  plan.nap_in = pick<std::uint64_t>(random, {0, 5, 20});
+  plan.two_lengths = random.below(2) == 0;
+  plan.pause_in = pick<std::uint64_t>(random, {2, 4, 8});
+  plan.pause = pick<Nanos>(random, {30 * kMicro, 100 * kMicro});
+  plan.long_in = plan.huge_in = 0;
+  plan.pace = {.wake_up = pick<Nanos>(random, {200, 2 * kMicro}),
+               .yield_in = pick<std::uint64_t>(random, {0, 16}),
+               .yield = kMicro};
+  plan.network.latency = pick<Nanos>(random, {kMicro, 3 * kMicro});
+  plan.network.piece_spread = pick<Nanos>(random, {0, kMicro, 10 * kMicro, 100 * kMicro});
+  plan.network.notice = pick<Nanos>(random, {kMicro, 100 * kMicro});
+  plan.network.slow_in = pick<std::uint64_t>(random, {0, 0, 20});
+  if (random.below(3) == 0) return;
+  plan.restarts = 0;
+  plan.disk.fail_in = 0;
+  plan.network.cut_in = plan.network.handshake_in = plan.network.refuse_in = 0;
+}
+
 }  // namespace
 
 Plan Plan::draw(Random& random, Canary canary) {
@@ -61,7 +86,9 @@ Plan Plan::draw(Random& random, Canary canary) {
   // Two groups hold 60 keys. Above that, keys move between home, neighbour and stash.
   plan.fillers = pick<std::size_t>(random, {0, 0, 0, 25, 56, 62});
   plan.think = pick<Nanos>(random, {0, 0, 10 * kMicro, 100 * kMicro, 3 * kMilli});
-  plan.store_step = pick<Nanos>(random, {0, 30, 300, 3000});
+  plan.store_step = pick<Nanos>(random, {0, 30, 300});
+  plan.pause_in = pick<std::uint64_t>(random, {0, 2, 6, 30});
+  plan.pause = pick<Nanos>(random, {10 * kMicro, 100 * kMicro});
   plan.long_in = pick<std::uint64_t>(random, {0, 0, 8});
   plan.huge_in = pick<std::uint64_t>(random, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3});
   plan.restarts = pick<std::size_t>(random, {0, 0, 1, 2});
@@ -81,6 +108,7 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.server.applier.batch_records = pick<std::uint32_t>(random, {1, 3, 4096});
   plan.server.applier.retry_ms_min = 1;
   plan.server.applier.retry_ms_max = 20;
+  if (random.below(2) == 0) crowd(random, plan);
   if (plan.huge_in != 0) {
     // The commit log fills up while the disk takes its time.
     plan.disk.sync = 30 * kMilli;

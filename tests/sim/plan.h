@@ -26,11 +26,16 @@ struct Plan {
   std::size_t clients = 2;
   std::size_t operations = 40;  // of each client
   std::size_t hot_keys = 4;
-  std::size_t fillers = 0;    // other keys, there from the start
-  Nanos think = 0;            // between two operations, at most
-  Nanos store_step = 0;       // between two stores of a publication, at most
-  std::uint64_t long_in = 0;  // one in so many values is longer than a small READ
-  std::uint64_t huge_in = 0;  // and one as long as a value may be
+  std::size_t fillers = 0;     // other keys, there from the start
+  Nanos think = 0;             // between two operations, at most
+  std::uint64_t nap_in = 0;    // before one in so many operations a client sleeps long enough for
+                               // freed blocks to be used again
+  bool two_lengths = false;    // values of two lengths only: blocks go to and fro between keys
+  Nanos store_step = 0;        // between two stores of a publication, at most
+  std::uint64_t pause_in = 0;  // after one in so many of them the server pauses, for so long at
+  Nanos pause = 0;             // most: whole GETs may happen meanwhile
+  std::uint64_t long_in = 0;   // one in so many values is longer than a small READ
+  std::uint64_t huge_in = 0;   // and one as long as a value may be
   std::size_t restarts = 0;
   bool may_fail = false;  // whether anything here justifies an operation that fails
   rdma::sim::Faults network{};

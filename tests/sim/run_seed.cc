@@ -43,10 +43,7 @@ class Operator {
     story_.calm = true;
   }
   // Everybody has gone.
-  void finish() {
-    stashed_ = std::max(stashed_, server_->stats().stashed_records);
-    stop();
-  }
+  void finish() { stop(); }
   ServerProcess* server() { return server_.get(); }
   std::uint64_t restarts() const { return restarts_; }
   std::uint64_t stashed() const { return stashed_; }
@@ -60,7 +57,6 @@ class Operator {
                                  story_.keys);
   }
   void restart() {
-    stashed_ = std::max(stashed_, server_->stats().stashed_records);
     const std::uint64_t how = story_.random.below(5);
     if (how == 0) {
       stop();
@@ -69,7 +65,7 @@ class Operator {
       server_->crash(how < 3 ? Disk::End::kProcess : Disk::End::kMachine);
       story_.history.server_ends(now, false, story_.disk.records(), story_.keys);
       server_->join();
-      server_.reset();
+      discard();
     }
     ++restarts_;
     story_.scheduler.sleep(story_.scheduler.up_to(kLongestDowntime));
@@ -81,6 +77,10 @@ class Operator {
       story_.history.note({.what = "a stopping server could not save its data", .key = {}});
     }
     story_.history.server_ends(server_->gone_at(), saved, story_.disk.records(), story_.keys);
+    discard();
+  }
+  void discard() {
+    stashed_ = std::max(stashed_, server_->stats().stashed_records);
     server_.reset();
   }
 
@@ -166,6 +166,18 @@ std::string describe(const History::Violation& violation, const Story& story) {
          story.history.tell(violation.key, story.keys);
 }
 
+// In the midst of a publication. A record's body is many stores of which no order matters, so most
+// pauses are elsewhere.
+void between_stores(Story& story, server::Step step) {
+  rdma::sim::Scheduler& scheduler = story.scheduler;
+  scheduler.spend(scheduler.up_to(story.plan.store_step));
+  if (scheduler.group() != ServerProcess::kWorkers || story.calm) return;
+  const std::uint64_t seldom = step == server::Step::kRecordBody ? 16 : 1;
+  if (scheduler.chance(seldom * story.plan.pause_in)) {
+    scheduler.sleep_holding(scheduler.up_to(story.plan.pause));
+  }
+}
+
 Outcome judge(Story& story, const std::optional<std::string>& stuck) {
   Outcome outcome;
   if (stuck) {
@@ -220,9 +232,8 @@ Outcome run_seed(std::uint64_t seed, Canary canary) {
   Random entropy(~seed);
   set_entropy(&entropy);
   rdma::sim::Scheduler& scheduler = story->scheduler;
-  const Nanos step = story->plan.store_step;
-  server::step_hook = [&scheduler, step](server::Step, std::uint64_t*) {
-    scheduler.spend(scheduler.up_to(step));
+  server::step_hook = [&story = *story](server::Step step, std::uint64_t*) {
+    between_stores(story, step);
   };
 
   auto control = std::make_unique<Operator>(*story);

@@ -88,10 +88,13 @@ void ServerProcess::serve(const ServerOptions& options) {
   for (const auto& worker : workers_) {
     workers.push_back(worker.get());
     ++running_;
-    fabric_->scheduler().spawn("worker", [this, each = worker.get()] {
-      run_worker(*each);
-      ended();
-    });
+    fabric_->scheduler().spawn(
+        "worker",
+        [this, each = worker.get()] {
+          run_worker(*each);
+          ended();
+        },
+        kWorkers);
   }
   const rdma::Region& root = memory_->root();
   acceptor_->admit({.workers = workers,

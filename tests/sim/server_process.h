@@ -38,6 +38,7 @@ struct ServerOptions {
 class ServerProcess {
  public:
   static constexpr const char* kAddress = "server:7471";
+  static constexpr int kWorkers = 1;  // group of the fibers that lock group pairs
 
   // Blocks the calling fiber while it loads.
   ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const ServerOptions& options);
@@ -54,6 +55,7 @@ class ServerProcess {
   Nanos gone_at() const { return gone_at_; }
 
   const server::StoreMemory& memory() const { return *memory_; }
+  // REQUIRES that its fibers have ended: takes all locks.
   server::StoreStats stats() const { return store_->stats(); }
   server::CommitLog& log() { return *log_; }
 
