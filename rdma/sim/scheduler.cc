@@ -39,19 +39,19 @@ void Scheduler::park(WaitPoint& point, Nanos until) {
   Task& self = *running_;
   self.ticket = next_ticket_++;
   self.waiting = true;
-  RKV_CHECK(point.task == 0, "two fibers wait at one point");
-  point.task = self.index + 1;
-  point.ticket = self.ticket;
+  RKV_CHECK(point.task_ == 0, "two fibers wait at one point");
+  point.task_ = self.index + 1;
+  point.ticket_ = self.ticket;
   wake_ups_.push({std::max(until, now_), next_number_++, self.index, self.ticket});
   self.fiber->give_way();
-  if (point.ticket == self.ticket) point.task = 0;
+  if (point.ticket_ == self.ticket) point.task_ = 0;
 }
 
 // A test's main function waits: events go on happening, one of them may notify it.
 void Scheduler::park_outside(WaitPoint& point, Nanos until) {
   outside_ticket_ = next_ticket_++;
-  point.task = kOutside;
-  point.ticket = outside_ticket_;
+  point.task_ = kOutside;
+  point.ticket_ = outside_ticket_;
   const std::uint64_t mine = outside_ticket_;
   while (outside_ticket_ == mine) {
     const bool any = !device_.empty() || !wake_ups_.empty();
@@ -63,17 +63,17 @@ void Scheduler::park_outside(WaitPoint& point, Nanos until) {
     }
     (void)step();
   }
-  point.task = 0;
+  point.task_ = 0;
 }
 
 void Scheduler::notify(WaitPoint& point) {
-  if (point.task == 0) return;
-  if (point.task == kOutside) {
-    if (outside_ticket_ == point.ticket) outside_ticket_ = 0;
+  if (point.task_ == 0) return;
+  if (point.task_ == kOutside) {
+    if (outside_ticket_ == point.ticket_) outside_ticket_ = 0;
   } else {
-    wake_ups_.push({now_ + up_to(pace_.wake_up), next_number_++, point.task - 1, point.ticket});
+    wake_ups_.push({now_ + up_to(pace_.wake_up), next_number_++, point.task_ - 1, point.ticket_});
   }
-  point.task = 0;
+  point.task_ = 0;
 }
 
 void Scheduler::sleep(Nanos duration) {

@@ -35,8 +35,8 @@ namespace rkv::rdma::sim {
 class WaitPoint {
  private:
   friend class Scheduler;
-  std::size_t task = 0;      // who waits, plus one; 0 = nobody
-  std::uint64_t ticket = 0;  // of that wait
+  std::size_t task_ = 0;      // who waits, plus one; 0 = nobody
+  std::uint64_t ticket_ = 0;  // of that wait
 };
 
 class Scheduler final : public Clock {

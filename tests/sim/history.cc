@@ -52,8 +52,9 @@ std::string History::value_of(std::size_t number, std::size_t length) {
 std::optional<std::size_t> History::writer_of(std::string_view value) const {
   std::size_t number = 0;
   if (value.size() < kTagBytes || value[kTagBytes - 1] != ':') return std::nullopt;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + kTagBytes - 1, number);
-  if (error != std::errc{} || end != value.data() + kTagBytes - 1 || number >= ops_.size() ||
+  const char* const colon = value.begin() + kTagBytes - 1;
+  const auto [end, error] = std::from_chars(value.begin(), colon, number);
+  if (error != std::errc{} || end != colon || number >= ops_.size() ||
       ops_[number].kind != Kind::kPut) {
     return std::nullopt;
   }

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "common/layout.h"
@@ -227,7 +230,6 @@ Story::Story(std::uint64_t seed, Canary canary)
 }
 
 Outcome run_seed(std::uint64_t seed, Canary canary) {
-  // Kept alive when its fibers are stuck: their stacks refer to it.
   auto story = std::make_unique<Story>(seed, canary);
   Random entropy(~seed);
   set_entropy(&entropy);
@@ -262,11 +264,13 @@ Outcome run_seed(std::uint64_t seed, Canary canary) {
   outcome.stashed = control->stashed();
   for (const auto& actor : actors)
     add(outcome.clients, actor->stats());
-  if (stuck) {
-    for (auto& actor : actors)
-      (void)actor.release();
-    (void)control.release();
-    (void)story.release();
+  if (stuck) {  // kept alive: the fibers' stacks refer to all of it
+    static auto& stories = *new std::vector<std::unique_ptr<Story>>;
+    static auto& operators = *new std::vector<std::unique_ptr<Operator>>;
+    static auto& clients = *new std::vector<std::unique_ptr<ClientActor>>;
+    stories.push_back(std::move(story));
+    operators.push_back(std::move(control));
+    std::ranges::move(actors, std::back_inserter(clients));
   }
   return outcome;
 }

@@ -10,7 +10,7 @@ namespace rkv::sim {
 namespace {
 constexpr std::size_t kCommitLogBytes = std::size_t{1} << 20;
 constexpr std::int64_t kTickMs = 100;
-constexpr Nanos kLonger = 3600 * 1000 * kNanosPerMs;
+constexpr Nanos kLonger = 3'600'000 * kNanosPerMs;
 
 template <class T>
 T need(Result<T> result) {
