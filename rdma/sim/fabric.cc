@@ -157,6 +157,11 @@ void Fabric::crash(Transport& transport) {
     queue->nudge();
 }
 
+void Fabric::cut_all() {
+  for (const auto& link : links_)
+    link->sever();
+}
+
 std::unique_ptr<Transport> open_sim(std::shared_ptr<Fabric> fabric, std::string host_name) {
   auto host = std::make_shared<Host>(std::move(host_name));
   return std::make_unique<SimTransport>(std::move(fabric), std::move(host));

@@ -89,6 +89,8 @@ class Fabric {
   // The host that a transport of open_sim() is on dies: nothing leaves it any more, nothing in its
   // memory is read, its listeners are gone. Its own fibers may run on to their ends, unheard.
   void crash(Transport& transport);
+  // Every connection there is is lost.
+  void cut_all();
 
   // How often each thing happened, for a test that wants to know that it did.
   struct Counts {

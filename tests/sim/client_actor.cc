@@ -191,6 +191,7 @@ void ClientActor::multi_put() {
 void ClientActor::look_at_everything() {
   if (!client_) return;
   timeout_ = Client::Timeout(20'000);
+  flush();  // the first word on a new connection
   for (std::size_t key = 0; key < story_.keys.size(); ++key) {
     if (key < story_.plan.hot_keys || story_.random.below(8) == 0) get(key);
   }

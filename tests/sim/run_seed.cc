@@ -43,6 +43,8 @@ class Operator {
     story_.disk.faults() = {};
     while (server_->log().failed())
       story_.scheduler.sleep(kNanosPerMs);
+    // Once more everybody has to come back, now without an excuse for what gets lost.
+    story_.fabric->cut_all();
     story_.calm = true;
   }
   // Everybody has gone.
