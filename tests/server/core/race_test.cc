@@ -92,10 +92,9 @@ ReadCounts read_storm(Shared& shared) {
     const std::uint64_t least = shared.acknowledged[key].load(std::memory_order_acquire);
     testing::Answer answer =
         reader.get_now(port, key_of(key), random.below(2) == 0 ? &cache : nullptr);
-    // What the GET saw was stored before what is loaded from here on.
-    std::atomic_thread_fence(std::memory_order_acquire);
+    // Release: the GET's loads are over when the number is looked at again.
     const bool there_throughout =
-        present % 2 == 1 && shared.presence[key].load(std::memory_order_relaxed) == present;
+        present % 2 == 1 && shared.presence[key].fetch_add(0, std::memory_order_acq_rel) == present;
     counts.hits_foreseen += there_throughout ? 1U : 0U;
     if (answer.kind == testing::Answer::Kind::kAskServer) {
       counts.asked += 1;
