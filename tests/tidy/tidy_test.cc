@@ -91,8 +91,7 @@ TEST_F(Tidy, ServerAndClientIncludeOnlyTheSeamOfRdma) {
     if (file.folder() != "server" && file.folder() != "client") continue;
     for (const std::string& line : file.lines) {
       if (line.starts_with("#include \"rdma/") || line.starts_with("#include \"rkv/rdma/")) {
-        EXPECT_TRUE(line == "#include \"rdma/transport.h\"" ||
-                    line == "#include \"rdma/choose.h\"")
+        EXPECT_TRUE(line == "#include \"rdma/transport.h\"" || line == "#include \"rdma/choose.h\"")
             << file.path << ": " << line;
       }
     }

@@ -1,5 +1,4 @@
 #include "server/persistence/applier.h"
-#include "server/persistence/engine.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,6 +8,7 @@
 #include <map>
 #include <thread>
 
+#include "server/persistence/engine.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {
