@@ -115,6 +115,17 @@ struct Completion {
   std::uint32_t receive_buffer = 0;  // kReceive: what release() wants
 };
 const char* to_string(Completion::Status status);
+// Of an operation's completion: the first four kinds are the operations'.
+constexpr Completion::Kind completion_kind(Operation::Kind kind) {
+  static_assert(
+      static_cast<int>(Completion::Kind::kRead) == static_cast<int>(Operation::Kind::kRead) &&
+      static_cast<int>(Completion::Kind::kCompareSwap) ==
+          static_cast<int>(Operation::Kind::kCompareSwap) &&
+      static_cast<int>(Completion::Kind::kFetchAdd) ==
+          static_cast<int>(Operation::Kind::kFetchAdd) &&
+      static_cast<int>(Completion::Kind::kSend) == static_cast<int>(Operation::Kind::kSend));
+  return static_cast<Completion::Kind>(kind);
+}
 
 struct ConnectionLimits {
   std::uint32_t reads_in_flight;  // outstanding READs and atomics the peers negotiated, >= 1

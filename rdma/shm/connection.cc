@@ -21,20 +21,6 @@ using CompletionStatus = Completion::Status;
 constexpr int kWakesAtOnce = 16;
 constexpr int kNewsAtOnce = 4096;
 
-Kind kind_of(Operation::Kind kind) {
-  switch (kind) {
-    case Operation::Kind::kRead:
-      return Kind::kRead;
-    case Operation::Kind::kCompareSwap:
-      return Kind::kCompareSwap;
-    case Operation::Kind::kFetchAdd:
-      return Kind::kFetchAdd;
-    case Operation::Kind::kSend:
-      return Kind::kSend;
-  }
-  return Kind::kRead;
-}
-
 RingWriter writer_of(const Link& link) {
   auto* header = link.memory.as<LinkHeader>();
   std::byte* rings = link.memory.data() + kLinkHeaderBytes;
@@ -61,12 +47,12 @@ Result<ShmConnection::Reservation> ShmConnection::Reservation::make(
     return rkv::fail(Code::kInvalidArgument, "a connection needs sends_in_flight of at least 1");
   }
   const std::uint32_t completions = options.sends_in_flight + 1;  // one for kDisconnected
-  RKV_RETURN_IF_ERROR(queue.reserve(completions));
+  RKV_RETURN_IF_ERROR(queue.room().reserve(completions));
   return Reservation(queue, completions);
 }
 
 ShmConnection::Reservation::~Reservation() {
-  if (queue_ != nullptr) queue_->unreserve(completions_);
+  if (queue_ != nullptr) queue_->room().unreserve(completions_);
 }
 
 ShmConnection::ShmConnection(Reservation reservation, const ConnectionOptions& options, Link link)
@@ -131,7 +117,7 @@ void ShmConnection::report_end() {
 void ShmConnection::report(const Operation& operation, CompletionStatus status) {
   if (status == CompletionStatus::kOk && !operation.signaled) return;
   ++unpolled_;
-  queue_->append({.kind = kind_of(operation.kind),
+  queue_->append({.kind = completion_kind(operation.kind),
                   .status = status,
                   .connection = this,
                   .context = operation.context});

@@ -92,12 +92,12 @@ Status ShmListener::open() {
     return open_error("bind", errno);
   }
   if (::listen(socket_.get(), kBacklog) != 0) return fail_call(Code::kIo, "listen", errno);
-  wake_fd_ = Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  RKV_RETURN_IF_ERROR(waker_.open());
   spare_ = Fd(eventfd(0, EFD_CLOEXEC));
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
-  if (!wake_fd_ || !spare_ || !epoll_) return fail_call(Code::kBusy, "eventfd", errno);
+  if (!spare_ || !epoll_) return fail_call(Code::kBusy, "eventfd", errno);
   RKV_RETURN_IF_ERROR(watch(socket_.get()));
-  return watch(wake_fd_.get());
+  return watch(waker_.fd());
 }
 
 Status ShmListener::watch(int fd) {
@@ -113,8 +113,7 @@ ShmListener::~ShmListener() {
 }
 
 void ShmListener::wake() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_fd_.get(), &one, sizeof one);
+  waker_.wake();
 }
 
 Result<std::unique_ptr<Incoming>> ShmListener::next(const Deadline& deadline) {
@@ -137,9 +136,9 @@ Result<std::unique_ptr<Incoming>> ShmListener::next(const Deadline& deadline) {
     bool woken = false;
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
-      if (fd == wake_fd_.get()) {
-        std::uint64_t number = 0;
-        woken = read(fd, &number, sizeof number) > 0;
+      if (fd == waker_.fd()) {
+        waker_.drain();
+        woken = waker_.consume();
       } else if (fd == socket_.get()) {
         take_callers();
       } else {

@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "rdma/shm/protocol.h"
 #include "rdma/shm/shared.h"
+#include "rdma/waker.h"
 
 namespace rkv::rdma::shm {
 
@@ -62,7 +63,7 @@ class ShmListener final : public Listener {
   Fd lock_;
   std::string path_;
   Fd socket_;
-  Fd wake_fd_;
+  Waker waker_;
   Fd spare_;  // given up for a moment where descriptors have run out
   Fd epoll_;
   std::vector<Stranger> strangers_;  // oldest first

@@ -1,7 +1,6 @@
 #include "rdma/shm/queue.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,19 +61,18 @@ ShmQueue::ShmQueue(std::shared_ptr<Shared> shared, const QueueOptions& options, 
       buffers_(std::move(buffers)),
       ready_(std::bit_ceil(options.completions)),
       held_(options.receive_buffers),
-      reserved_(options.receive_buffers) {
+      room_(options.completions, options.receive_buffers) {
   free_.reserve(options.receive_buffers);
   for (std::uint32_t i = options.receive_buffers; i > 0; --i)
     free_.push_back(i - 1);
 }
 
 Status ShmQueue::open_descriptors() {
-  wake_fd_ = Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!wake_fd_) return fail_call(Code::kBusy, "eventfd", errno);
+  RKV_RETURN_IF_ERROR(waker_.open());
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return fail_call(Code::kBusy, "epoll_create1", errno);
   epoll_event interest{.events = EPOLLIN, .data = {.ptr = nullptr}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_fd_.get(), &interest) != 0) {
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, waker_.fd(), &interest) != 0) {
     return fail_call(Code::kBusy, "epoll_ctl", errno);
   }
   return {};
@@ -85,22 +83,6 @@ ShmQueue::~ShmQueue() {
 }
 
 // ---- any thread ----
-
-Status ShmQueue::reserve(std::uint32_t completions) {
-  std::uint32_t taken = reserved_.load(std::memory_order_relaxed);
-  do {
-    if (completions > options_.completions - taken) {
-      return fail(Code::kBusy,
-                  "the queue has no room for the completions of another connection: raise "
-                  "QueueOptions::completions or lower ConnectionOptions::sends_in_flight");
-    }
-  } while (!reserved_.compare_exchange_weak(taken, taken + completions, std::memory_order_relaxed));
-  return {};
-}
-
-void ShmQueue::unreserve(std::uint32_t completions) {
-  reserved_.fetch_sub(completions, std::memory_order_relaxed);
-}
 
 void ShmQueue::attach(ShmConnection& connection) {
   {
@@ -116,21 +98,10 @@ void ShmQueue::call_attention() {
 }
 
 void ShmQueue::wake() {
-  if (woken_.exchange(true, std::memory_order_acq_rel)) return;  // one write until it is consumed
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_fd_.get(), &one, sizeof one);
+  waker_.wake();
 }
 
 // ---- the queue's thread ----
-
-bool ShmQueue::consume_wake() {
-  if (!woken_.load(std::memory_order_acquire)) return false;
-  // The flag first: a wake() that comes in between writes again, and costs one empty round later.
-  woken_.store(false, std::memory_order_release);
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(wake_fd_.get(), &count, sizeof count);
-  return true;
-}
 
 void ShmQueue::look_around() {
   if (!attention_.exchange(false, std::memory_order_acq_rel)) return;
@@ -228,7 +199,7 @@ void ShmQueue::wait(const Deadline& deadline) {
   // Unsignaled work completed in the last poll(): who found a connection full can post again, and
   // might otherwise sleep with nothing outstanding that could wake it.
   if (std::exchange(room_came_back_, false)) return;
-  if (consume_wake() || anything()) return;
+  if (waker_.consume() || anything()) return;
   if (options_.poll != PollMode::kEvent && spin(deadline)) return;
   if (options_.poll != PollMode::kBusy) sleep(deadline);
 }
@@ -239,7 +210,7 @@ bool ShmQueue::spin(const Deadline& deadline) {
   const Nanos end = clock.now() + kSpin;
   do {
     for (int i = 0; i < 16; ++i) {
-      if (anything() || consume_wake()) return true;
+      if (anything() || waker_.consume()) return true;
     }
     if (++polls_ % kPollsPerSocketCheck == 0) {
       read_sockets(0);
@@ -258,10 +229,9 @@ void ShmQueue::set_sleep_words(std::uint64_t value) {
 
 void ShmQueue::sleep(const Deadline& deadline) {
   set_sleep_words(++sleep_number_);  // odd
-  // wake() comes through a descriptor and needs no look.
-  if (!anything()) read_sockets(deadline.left_ms());
+  if (!waker_.consume() && !anything()) read_sockets(deadline.left_ms());
   set_sleep_words(++sleep_number_);
-  consume_wake();
+  waker_.consume();
 }
 
 void ShmQueue::read_sockets(int timeout_ms) {
@@ -269,9 +239,12 @@ void ShmQueue::read_sockets(int timeout_ms) {
   const int count =
       epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
   for (int i = 0; i < count; ++i) {
-    // No connection: wake(), which is for wait() to consume and for nobody else.
     auto* connection = static_cast<ShmConnection*>(events[i].data.ptr);
-    if (connection != nullptr) connection->read_socket();
+    if (connection != nullptr) {
+      connection->read_socket();
+    } else {
+      waker_.drain();  // its flag is for wait() to consume and for nobody else
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 // ShmQueue: the connections of one thread, their completions, and how that thread sleeps.
 //
 // Invariants
-//  S1  Everything but wake(), reserve(), unreserve(), attach() and call_attention() runs on the
+//  S1  Everything but wake(), room(), attach() and call_attention() runs on the
 //      queue's thread. Those others touch only atomics and what `mutex_` guards.
 //  S2  `ready_` cannot overrun: a connection has at most sends_in_flight operations that are posted
 //      and not polled, and one kDisconnected; room for those is reserved before it exists.
@@ -26,8 +26,10 @@
 #include <mutex>
 #include <vector>
 
+#include "rdma/completion_room.h"
 #include "rdma/shm/shared.h"
 #include "rdma/transport.h"
+#include "rdma/waker.h"
 
 namespace rkv::rdma::shm {
 
@@ -47,8 +49,7 @@ class ShmQueue final : public Queue {
   void release(std::span<const std::uint32_t> receive_buffers) override;
 
   // Room in `ready_` for a connection; kBusy where there is none. Any thread.
-  Status reserve(std::uint32_t completions);
-  void unreserve(std::uint32_t completions);
+  CompletionRoom& room() { return room_; }
   // A complete connection joins. Any thread.
   void attach(ShmConnection& connection);
   // Makes the queue's thread look for connections that joined or were aborted. Any thread.
@@ -75,7 +76,6 @@ class ShmQueue final : public Queue {
   Status open_descriptors();
   std::size_t take_ready(std::span<Completion> out);
   bool anything() const;
-  bool consume_wake();
   bool spin(const Deadline& deadline);
   void sleep(const Deadline& deadline);
   void set_sleep_words(std::uint64_t value);
@@ -87,7 +87,7 @@ class ShmQueue final : public Queue {
   SharedMemory page_;   // its first word: our sleep word, for those whom we accepted
   Mapping buffers_;
   Fd epoll_;
-  Fd wake_fd_;
+  Waker waker_;
 
   std::vector<Completion> ready_;  // a ring, a power of two long: [next, end)
   std::uint64_t ready_next_ = 0;
@@ -100,8 +100,7 @@ class ShmQueue final : public Queue {
   std::uint32_t polls_ = 0;
   bool room_came_back_ = false;  // by completions nobody is told of; see wait()
 
-  std::atomic<std::uint32_t> reserved_;
-  std::atomic<bool> woken_ = false;
+  CompletionRoom room_;
   std::atomic<bool> attention_ = false;
   std::mutex mutex_;
   std::vector<ShmConnection*> arrivals_;  // guarded by mutex_

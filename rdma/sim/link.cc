@@ -23,20 +23,6 @@ bool is_read(const Operation& operation) {
   return operation.kind != Kind::kSend;  // atomics count as READs
 }
 
-Completion::Kind completion_kind(Kind kind) {
-  switch (kind) {
-    case Kind::kRead:
-      return Completion::Kind::kRead;
-    case Kind::kCompareSwap:
-      return Completion::Kind::kCompareSwap;
-    case Kind::kFetchAdd:
-      return Completion::Kind::kFetchAdd;
-    case Kind::kSend:
-      break;
-  }
-  return Completion::Kind::kSend;
-}
-
 // The address of a remote operation is one of this process.
 std::byte* memory_at(std::uint64_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)

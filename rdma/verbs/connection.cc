@@ -16,20 +16,6 @@ using CompletionStatus = rdma::Completion::Status;
 // Flushing is local work of the device; more than this means that the device hangs.
 constexpr std::int64_t kDrainPatienceMs = 2000;
 
-Kind kind_of(Operation::Kind kind) {
-  switch (kind) {
-    case Operation::Kind::kRead:
-      return Kind::kRead;
-    case Operation::Kind::kCompareSwap:
-      return Kind::kCompareSwap;
-    case Operation::Kind::kFetchAdd:
-      return Kind::kFetchAdd;
-    case Operation::Kind::kSend:
-      return Kind::kSend;
-  }
-  return Kind::kRead;
-}
-
 CompletionStatus status_of(ibv_wc_status status) {
   switch (explain(status).kind) {
     case WcClass::kSuccess:
@@ -51,12 +37,12 @@ Result<std::unique_ptr<VerbsConnection>> VerbsConnection::create(VerbsQueue& que
     return fail(Code::kInvalidArgument, "a connection needs sends_in_flight of at least 1");
   }
   const std::uint32_t slots = options.sends_in_flight + 1;  // one for the marker
-  RKV_RETURN_IF_ERROR(queue.reserve(slots));
+  RKV_RETURN_IF_ERROR(queue.room().reserve(slots));
   auto qp = QueuePair::create(
       queue.shared().pd, queue.completions(), queue.completions(),
       {.send_length = slots, .inline_bytes = options.inline_bytes, .shared = &queue.receives()});
   if (!qp) {
-    queue.unreserve(slots);
+    queue.room().unreserve(slots);
     return std::unexpected(qp.error());
   }
   return std::unique_ptr<VerbsConnection>(new VerbsConnection(queue, std::move(*qp), options));
@@ -96,7 +82,7 @@ VerbsConnection::~VerbsConnection() {
   if (!link_) {  // never connected: only the device's own strays may know the number
     unconnected_.reset();
     queue_->forget(number_);
-    queue_->unreserve(reserved_);
+    queue_->room().unreserve(reserved_);
     return;
   }
   queue_->look_around();
@@ -111,15 +97,16 @@ VerbsConnection::~VerbsConnection() {
   }
   link_.reset();  // destroys the queue pair: from here on the device touches no buffer
   queue_->detach(number_);
-  queue_->unreserve(reserved_);
+  queue_->room().unreserve(reserved_);
 }
 
 void VerbsConnection::append(Batch& batch, const Operation& operation, std::uint64_t number) {
   const bool signal = operation.signaled || ++unsignaled_ >= signal_every_;
   if (signal) unsignaled_ = 0;
   const OpFlags flags = signal ? OpFlags::kSignaled : OpFlags::kNone;
-  ring_[number & (ring_.size() - 1)] = {
-      .context = operation.context, .kind = kind_of(operation.kind), .report = operation.signaled};
+  ring_[number & (ring_.size() - 1)] = {.context = operation.context,
+                                        .kind = completion_kind(operation.kind),
+                                        .report = operation.signaled};
   if (operation.kind == Operation::Kind::kSend && operation.inline_data) {
     batch.send_inline(number, flags, operation.local);
     return;

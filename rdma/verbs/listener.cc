@@ -1,8 +1,6 @@
 #include "rdma/verbs/listener.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <array>
 #include <tuple>
@@ -67,18 +65,12 @@ Result<std::unique_ptr<Listener>> VerbsListener::listen(std::shared_ptr<const Sh
                                                         const SocketAddress& address) {
   RKV_ASSIGN_OR_RETURN(CmListener listener, CmListener::listen(address));
   std::unique_ptr<VerbsListener> out(new VerbsListener(std::move(shared), std::move(listener)));
-  out->wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  RKV_RETURN_IF_ERROR(from_minus_one("eventfd", out->wake_fd_));
+  RKV_RETURN_IF_ERROR(out->waker_.open());
   return std::unique_ptr<Listener>(std::move(out));
 }
 
-VerbsListener::~VerbsListener() {
-  if (wake_fd_ >= 0) close(wake_fd_);
-}
-
 void VerbsListener::wake() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+  waker_.wake();
 }
 
 Result<std::unique_ptr<Incoming>> VerbsListener::next(const Deadline& deadline) {
@@ -88,13 +80,12 @@ Result<std::unique_ptr<Incoming>> VerbsListener::next(const Deadline& deadline) 
       return std::unique_ptr<Incoming>(new VerbsIncoming(std::move(*request), *shared_));
     }
     std::array<pollfd, 2> waiting = {pollfd{.fd = listener_.fd(), .events = POLLIN, .revents = 0},
-                                     pollfd{.fd = wake_fd_, .events = POLLIN, .revents = 0}};
+                                     pollfd{.fd = waker_.fd(), .events = POLLIN, .revents = 0}};
     const int ready = ::poll(waiting.data(), waiting.size(), deadline.left_ms());
     if (ready < 0 && errno != EINTR) return verb_error("poll", errno);
     if ((waiting[1].revents & POLLIN) != 0) {
-      std::uint64_t count = 0;
-      [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
-      return std::unique_ptr<Incoming>();
+      waker_.drain();
+      if (waker_.consume()) return std::unique_ptr<Incoming>();
     }
     if (ready == 0 && deadline.passed()) return std::unique_ptr<Incoming>();
   }

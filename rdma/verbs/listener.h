@@ -1,9 +1,8 @@
 // VerbsListener and its requests.
 #pragma once
 
-#include <atomic>
-
 #include "rdma/verbs/shared.h"
+#include "rdma/waker.h"
 
 namespace rkv::rdma::verbs {
 
@@ -11,9 +10,6 @@ class VerbsListener final : public Listener {
  public:
   static Result<std::unique_ptr<Listener>> listen(std::shared_ptr<const Shared> shared,
                                                   const SocketAddress& address);
-  ~VerbsListener() override;
-  VerbsListener(const VerbsListener&) = delete;
-  VerbsListener& operator=(const VerbsListener&) = delete;
 
   Result<std::unique_ptr<Incoming>> next(const Deadline& deadline) override;
   void wake() override;
@@ -24,7 +20,7 @@ class VerbsListener final : public Listener {
       : shared_(std::move(shared)), listener_(std::move(listener)) {}
   std::shared_ptr<const Shared> shared_;
   CmListener listener_;
-  int wake_fd_ = -1;
+  Waker waker_;
 };
 
 }  // namespace rkv::rdma::verbs

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,16 +65,15 @@ VerbsQueue::VerbsQueue(std::shared_ptr<const Shared> shared, const QueueOptions&
       receives_(std::move(receives)),
       events_(std::move(events)),
       held_(options.receive_buffers),
-      reserved_(options.receive_buffers) {
+      room_(options.completions, options.receive_buffers) {
   ready_.resize(options.completions + kPollBatch);
 }
 
 Status VerbsQueue::open_descriptors() {
-  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  RKV_RETURN_IF_ERROR(from_minus_one("eventfd", wake_fd_));
+  RKV_RETURN_IF_ERROR(waker_.open());
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", epoll_));
-  for (const int fd : {wake_fd_, channel_.fd(), events_.fd()}) {
+  for (const int fd : {waker_.fd(), channel_.fd(), events_.fd()}) {
     epoll_event interest{.events = EPOLLIN, .data = {.fd = fd}};
     RKV_RETURN_IF_ERROR(
         from_minus_one("epoll_ctl", epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &interest)));
@@ -86,26 +84,9 @@ Status VerbsQueue::open_descriptors() {
 VerbsQueue::~VerbsQueue() {
   RKV_CHECK(connections_.empty(), "a queue destroyed before its connections");
   if (epoll_ >= 0) close(epoll_);
-  if (wake_fd_ >= 0) close(wake_fd_);
 }
 
 // ---- any thread ----
-
-Status VerbsQueue::reserve(std::uint32_t completions) {
-  std::uint32_t taken = reserved_.load(std::memory_order_relaxed);
-  do {
-    if (completions > options_.completions - taken) {
-      return fail(Code::kBusy,
-                  "the queue has no room for the completions of another connection: raise "
-                  "QueueOptions::completions or lower ConnectionOptions::sends_in_flight");
-    }
-  } while (!reserved_.compare_exchange_weak(taken, taken + completions, std::memory_order_relaxed));
-  return {};
-}
-
-void VerbsQueue::unreserve(std::uint32_t completions) {
-  reserved_.fetch_sub(completions, std::memory_order_relaxed);
-}
 
 void VerbsQueue::attach(VerbsConnection& connection) {
   {
@@ -129,21 +110,10 @@ void VerbsQueue::call_attention() {
 }
 
 void VerbsQueue::wake() {
-  if (woken_.exchange(true, std::memory_order_acq_rel)) return;  // one write until it is consumed
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+  waker_.wake();
 }
 
 // ---- the queue's thread ----
-
-bool VerbsQueue::consume_wake() {
-  if (!woken_.load(std::memory_order_acquire)) return false;
-  // The flag first: a wake() that comes in between writes again, and costs one empty round later.
-  woken_.store(false, std::memory_order_release);
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
-  return true;
-}
 
 VerbsConnection* VerbsQueue::find(std::uint32_t qp_num) {
   if (last_ != nullptr && last_number_ == qp_num) return last_;
@@ -315,7 +285,7 @@ void VerbsQueue::wait(const Deadline& deadline) {
   // Unsignaled work completed in the last poll(): who found a connection full can post again, and
   // might otherwise sleep with nothing outstanding that could wake it.
   if (std::exchange(room_came_back_, false)) return;
-  if (consume_wake() || refill() != 0) return;
+  if (waker_.consume() || refill() != 0) return;
   if (options_.poll != PollMode::kEvent && spin(deadline)) return;
   if (options_.poll != PollMode::kBusy) sleep(deadline);
 }
@@ -326,7 +296,7 @@ bool VerbsQueue::spin(const Deadline& deadline) {
   const Nanos end = clock.now() + kSpin;
   do {
     for (int i = 0; i < 16; ++i) {
-      if (refill() != 0 || consume_wake()) return true;
+      if (refill() != 0 || waker_.consume()) return true;
     }
     if (++polls_ % kPollsPerEventCheck == 0) {
       read_events();
@@ -352,7 +322,8 @@ void VerbsQueue::sleep(const Deadline& deadline) {
     } else if (events[i].data.fd == events_.fd()) {
       read_events();
     } else {
-      consume_wake();
+      waker_.drain();
+      waker_.consume();
     }
   }
 }

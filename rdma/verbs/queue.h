@@ -2,7 +2,7 @@
 // bound to it.
 //
 // Invariants
-//  1. Everything but wake(), reserve(), unreserve(), attach(), forget() and call_attention() runs
+//  1. Everything but wake(), room(), attach(), forget() and call_attention() runs
 //  on
 //     the queue's thread. Those others touch only atomics and what `mutex_` guards.
 //  2. The completion queue cannot overrun: the receives and, for every connection, its
@@ -20,7 +20,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rdma/completion_room.h"
 #include "rdma/verbs/shared.h"
+#include "rdma/waker.h"
 
 namespace rkv::rdma::verbs {
 
@@ -40,8 +42,7 @@ class VerbsQueue final : public Queue {
   void release(std::span<const std::uint32_t> receive_buffers) override;
 
   // Room in the completion queue for a connection; kBusy where there is none. Any thread.
-  Status reserve(std::uint32_t completions);
-  void unreserve(std::uint32_t completions);
+  CompletionRoom& room() { return room_; }
   // A complete connection joins; its stray receives are delivered from now on. Any thread.
   void attach(VerbsConnection& connection);
   // A connection that failed while it was being set up: its strays go back. Any thread.
@@ -84,7 +85,6 @@ class VerbsQueue final : public Queue {
   bool translate_receive(const WorkCompletion& from, rdma::Completion& out);
   VerbsConnection* find(std::uint32_t qp_num);
   void give_back(std::uint32_t buffer);
-  bool consume_wake();
   bool spin(const Deadline& deadline);
   void sleep(const Deadline& deadline);
   void break_down(const Error& error);
@@ -99,7 +99,6 @@ class VerbsQueue final : public Queue {
   SharedReceiveQueue receives_;
   EventChannel events_;
   int epoll_ = -1;
-  int wake_fd_ = -1;
 
   std::vector<WorkCompletion> ready_;  // polled, not yet given to the user: [next, end)
   std::size_t ready_next_ = 0;
@@ -115,8 +114,8 @@ class VerbsQueue final : public Queue {
   bool armed_ = false;
   bool broken_ = false;
 
-  std::atomic<std::uint32_t> reserved_;
-  std::atomic<bool> woken_ = false;
+  CompletionRoom room_;
+  Waker waker_;
   std::atomic<bool> attention_ = false;
   std::mutex mutex_;
   std::vector<Arrival> arrivals_;  // guarded by mutex_
