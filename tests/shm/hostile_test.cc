@@ -174,18 +174,22 @@ TEST_F(ShmHostile, ScribblingEndsTheScribblerAndNobodyElse) {
   Random random(seed);
   std::size_t scribblers_ended = 0;
   std::size_t messages = 0;
-  for (int round = 0; round < 60; ++round) {
+  // Scribbling that ends nobody proves nothing, so: until it has ended many.
+  for (int round = 0; round < 1000 && (scribblers_ended < 30 || messages == 0); ++round) {
     const Pair pair = intrude();
     ASSERT_TRUE(pair.client.connected);
     std::atomic<bool> stop = false;
+    std::atomic<int> scribbles = 0;
     std::thread scribbler([&, own = random()] {
       Random mine(own);
-      for (int i = 0; i < 20'000 && !stop; ++i)
+      for (; !stop; ++scribbles)
         scribble(pair.client, mine);
-      stop = true;
     });
     const Operation send = Operation::send(good_.server.piece(0, 100), 0, 1);
-    while (!stop && ended(pair.connection.get()) == 0) {
+    // Until both have had many turns: a scribbler that is not caught by then was lucky.
+    constexpr int kTurns = 50'000;
+    for (int polls = 0; (polls < kTurns || scribbles < kTurns) && ended(pair.connection.get()) == 0;
+         ++polls) {
       good_.server.poll_once();
       if (pair.connection->alive()) std::ignore = pair.connection->post(std::span(&send, 1));
       for (const auto& one : good_.server.seen)
@@ -198,7 +202,7 @@ TEST_F(ShmHostile, ScribblingEndsTheScribblerAndNobodyElse) {
     scribbler.join();
     expect_neighbour_served();
   }
-  EXPECT_GT(scribblers_ended, 30U) << "the scribbling was too harmless to prove anything";
+  EXPECT_GE(scribblers_ended, 30U) << "the scribbling was too harmless to prove anything";
   EXPECT_GT(messages, 0U) << "and none of it was believable";
 }
 
