@@ -104,7 +104,7 @@ std::optional<Failure> Server::create_store() {
       StoreMemory::create(layout, [this](std::size_t bytes) { return networks_->allocate(bytes); });
   if (!memory) {
     return environment_failure(
-        "cannot register --memory " + mebibytes(options_.memory_bytes) + " with the device",
+        "cannot get --memory " + mebibytes(options_.memory_bytes) + " that clients may read",
         memory.error());
   }
   memory_ = std::move(*memory);
