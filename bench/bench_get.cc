@@ -185,7 +185,7 @@ nlohmann::json copy(const Settings& settings) {
   const std::size_t bytes = record_read_bytes(settings);
   const std::size_t span = settings.keys * bytes;
   const int fd = memfd_create("bench_get", MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, static_cast<off_t>(span)) != 0) throw std::bad_alloc();
+  if (span == 0 || fd < 0 || ftruncate(fd, static_cast<off_t>(span)) != 0) throw std::bad_alloc();
   void* memory = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   std::memset(memory, 1, span);

@@ -29,9 +29,9 @@ inline std::uint32_t slots_with(const Group& group, std::uint16_t wanted) {
   const auto* words = reinterpret_cast<const __m128i*>(&group);  // header words are slots -2, -1
   const __m128i pattern = _mm_set1_epi16(static_cast<short>(wanted));
   std::uint32_t found = 0;
-  for (int eight = 0; eight < 4; ++eight) {
+  for (std::size_t eight = 0; eight < 4; ++eight) {
     // The upper half of each of eight words, then its upper half: eight fingerprints in a row.
-    const auto upper = [&](int pair) {
+    const auto upper = [&](std::size_t pair) {
       const __m128 a = _mm_castsi128_ps(_mm_loadu_si128(words + eight * 4 + pair));
       const __m128 b = _mm_castsi128_ps(_mm_loadu_si128(words + eight * 4 + pair + 1));
       return _mm_srai_epi32(_mm_castps_si128(_mm_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1))), 16);

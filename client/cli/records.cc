@@ -270,8 +270,8 @@ OrFailure<std::string> read_file(const std::string& path) {
   if (file == nullptr) return cannot();
   std::string text;
   std::string chunk(std::size_t{1} << 16, '\0');
-  for (std::size_t got = chunk.size(); got == chunk.size();) {  // less is the end, or an error
-    got = std::fread(chunk.data(), 1, chunk.size(), file.get());
+  while (std::feof(file.get()) == 0 && std::ferror(file.get()) == 0) {
+    const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), file.get());
     text.append(chunk, 0, got);
   }
   if (std::ferror(file.get()) != 0) return cannot();
