@@ -137,7 +137,6 @@ Status Engine::attempt(const Deadline& deadline) {
 bool Engine::worth_repeating(const Error& error) const {
   switch (error.code) {
     case Code::kRejected:
-      return link_.refusal_code() == Code::kBusy || link_.refusal_code() == Code::kOutOfMemory;
     case Code::kVersionMismatch:
     case Code::kPermission:
     case Code::kNoDevice:

@@ -73,15 +73,16 @@ Status Link::connect(const Deadline& deadline) {
 
 // The peer's own words, when it is one of ours and said any.
 Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
-  refusal_code_ = error.code;
   if (error.code != Code::kRejected || rejection.length == 0) return std::unexpected(error);
   const auto reject = decode_connect_reject(
       Bytes(rejection.reason).first(std::min(rejection.length, sizeof rejection.reason)));
   if (!reject) return std::unexpected(reject.error());
   refusal_ = std::string(reject->text);
-  refusal_code_ = reject->code;
   if (reject->code == Code::kVersionMismatch) {
     return fail(Code::kVersionMismatch, "the server speaks another version of rkv");
+  }
+  if (reject->code == Code::kBusy || reject->code == Code::kOutOfMemory) {
+    return fail(Code::kBusy, "the server takes no client at the moment");
   }
   return fail(Code::kRejected, "the server refused the connection");
 }

@@ -73,16 +73,16 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   // REQUIRES a closed link. Blocks until the deadline at most. As Transport::connect, and
-  // kVersionMismatch or kCorrupt when the peer is not ours; kRejected: refusal() says why.
+  // kVersionMismatch or kCorrupt when the peer is not ours; kRejected and kBusy: refusal() says
+  // why.
   Status connect(const Deadline& deadline);
   void close();
   bool alive() const { return alive_; }
   // Whether the peer refused a READ: what we know of its memory is wrong.
   bool read_refused() const { return read_refused_; }
   const ConnectAccept& accept() const { return accept_; }
-  // The server's own sentence when it refused to connect, and its code.
+  // The server's own sentence when it refused to connect.
   const std::string& refusal() const { return refusal_; }
-  Code refusal_code() const { return refusal_code_; }
 
   // ---- pipelined use. Reads carry contexts without Requests' send bit.
   Requests& requests() { return requests_; }
@@ -140,7 +140,6 @@ class Link {
   bool made_room_ = false;
   ConnectAccept accept_;
   std::string refusal_;
-  Code refusal_code_ = Code::kInternal;
   std::array<rdma::Operation, 2> reads_;  // of read(); here for the same reason as events_
   std::array<rdma::Completion, kEvents> raw_;
   std::array<Event, kEvents> events_;  // here, since making 64 of them costs as much as a GET

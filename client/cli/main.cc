@@ -1,10 +1,12 @@
 // kvclient: the store from a shell.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/cli/commands.h"
@@ -15,10 +17,18 @@
 namespace rkv::cli {
 namespace {
 
+constexpr std::chrono::milliseconds kPause{100};  // between attempts at a busy server
+
 // Everything about reaching the server is exit code 3, whatever the reason.
 int connect_and_run(const ClientOptions& options, auto&& with_client) {
   std::string refusal;
   auto client = Client::connect(options, &refusal);
+  // A server that is loading, or has no place just now, is waited for.
+  const auto end = std::chrono::steady_clock::now() + options.timeout;
+  while (!client && client.error().code == Code::kBusy && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kPause);
+    client = Client::connect(options, &refusal);
+  }
   if (!client) {
     std::string sentence =
         fmt::format("cannot reach {}: {}", options.server, to_string(client.error()));

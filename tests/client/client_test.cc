@@ -136,8 +136,12 @@ TEST_F(ClientTest, RefusalKeepsTheServersSentence) {
   fail_connects(Code::kRejected, 1);
   const auto refused = connect();
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kRejected);
+  EXPECT_EQ(refused.error().code, Code::kBusy);
   EXPECT_EQ(refusal_, "64 clients are connected");
+
+  encode(ConnectReject{.code = Code::kPermission, .text = "no"}, server_.reject);
+  fail_connects(Code::kRejected, 1);
+  EXPECT_EQ(connect().error().code, Code::kRejected);
 }
 
 TEST_F(ClientTest, AnotherVersionAndStrangersAreTold) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 
 #include "tests/system/world.h"
 
@@ -121,6 +122,16 @@ TEST(BadVerbsInput, AMissingDeviceIsNamed) {
       run_program({RKV_KVSERVER, "--listen", server_address(21004), "-d", "mlx9_9"}, 120);
   expect_failure(ended, 3, "mlx9_9");
   EXPECT_EQ(complaints(ended.output), 1U) << ended.output;
+}
+
+TEST(BadInput, AServerWithoutAPlaceIsWaitedForUntilTheTimeout) {
+  Server server({"--memory", "16MiB", "--max-clients", "1"});
+  std::optional<Client> only(server.client());
+  expect_failure(kvclient(server.address(), {"--timeout", "300ms", "ping"}), 3, "--max-clients");
+  Process patient({RKV_KVCLIENT, "--server", server.address(), "--timeout", "60s", "ping"});
+  ASSERT_TRUE(server.process().wait_for_output("is refused"));
+  only.reset();
+  EXPECT_EQ(patient.wait().status, 0);
 }
 
 // Root may lock any amount of memory, so the capability is given up first (setpriv, util-linux).

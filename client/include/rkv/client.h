@@ -89,7 +89,8 @@ class Client {
   using Timeout = std::chrono::milliseconds;
 
   // Opens the device and connects once, without repeating: blocks for options.timeout at most.
-  // `refusal`, if given, gets the server's own sentence when it says no (kRejected).
+  // `refusal`, if given, gets the server's own sentence when it says no: kRejected, or kBusy while
+  // it is loading its data or has no place for another client.
   static Result<Client> connect(const ClientOptions& options, std::string* refusal = nullptr);
   // The same over a transport made by the caller (tests, several clients on one device). `clock`
   // must outlive the client; null = the steady clock.
