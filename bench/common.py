@@ -64,7 +64,7 @@ def bench_get(options, phase, prefix=(), **settings):
 def print_figures(goals, samples):
     """The table of `goals` (name, aim, higher is better; aim None = no aim), and the same for
     --json."""
-    print(f"{'figure':44}{'median':>11}{'min':>11}{'max':>11}{'aim':>10}  holds")
+    print(f"{'figure':44}{'median':>15}{'min':>15}{'max':>15}{'aim':>10}  holds")
     figures = []
     for name, aim, higher in goals:
         values = samples[name]
@@ -74,7 +74,7 @@ def print_figures(goals, samples):
                         "goal": aim, "holds": holds, "samples": values})
         goal = "" if aim is None else (">= " if higher else "<= ") + str(aim)
         verdict = "" if holds is None else ("yes" if holds else "NO")
-        print(f"{name:44}{median:11,.3f}{min(values):11,.3f}{max(values):11,.3f}{goal:>10}  {verdict}")
+        print(f"{name:44}{median:15,.3f}{min(values):15,.3f}{max(values):15,.3f}{goal:>10}  {verdict}")
     return figures
 
 
