@@ -110,6 +110,7 @@ class Writer {
     pid_ = fork();
     if (pid_ != 0) return;
     const int null = open("/dev/null", O_WRONLY);
+    if (null < 0) _exit(126);
     dup2(null, 1);
     char program[] = "/proc/self/exe";
     char filter[] = "--gtest_filter=CrashChild.*";
