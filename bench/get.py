@@ -18,9 +18,13 @@ from common import Failed, bench_get, kvserver, print_figures, wait_for, write_j
 
 def perftest(tool, address, port, size, extra):
     """The columns of a perftest program's result line. perftest now and then misjudges the clock
-    of an emulated processor and prints `inf`; such a run is taken again."""
+    of an emulated processor and prints `inf`, or its server does not end; such a run is taken
+    again."""
     for _ in range(5):
-        columns = perftest_once(tool, address, port, size, extra)
+        try:
+            columns = perftest_once(tool, address, port, size, extra)
+        except subprocess.TimeoutExpired:
+            continue
         if all(math.isfinite(column) for column in columns):
             return columns
     raise Failed(f"{tool} printed no finite figures in five runs")
