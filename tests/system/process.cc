@@ -14,8 +14,6 @@
 
 #include "common/check.h"
 
-extern char** environ;
-
 namespace rkv::testing_support {
 
 namespace {

@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxLine = 100;
 constexpr std::size_t kMaxFunctionLines = 70;
 constexpr std::size_t kMaxFileLines = 500;
-const std::vector<std::string> kFolders = {"common", "rdma",  "server", "client",
-                                           "bench",  "tests", "docker"};
+const std::vector<std::string> folders = {"common", "rdma",  "server", "client",
+                                          "bench",  "tests", "docker"};
 
 struct File {
   std::string path;
@@ -33,7 +33,7 @@ struct File {
 std::vector<File> read_tree() {
   std::vector<File> files;
   std::vector<fs::path> paths = {"README.md", "CMakeLists.txt", "run"};
-  for (const std::string& folder : kFolders) {
+  for (const std::string& folder : folders) {
     if (!fs::exists(folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
       if (entry.is_regular_file()) paths.push_back(entry.path());
@@ -53,20 +53,20 @@ class Tidy : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     ASSERT_TRUE(fs::exists("CMakePresets.json")) << "run from the repository's root";
-    files_ = new std::vector<File>(read_tree());
+    files = new std::vector<File>(read_tree());
   }
   static std::vector<File> cpp_files() {
     std::vector<File> found;
-    std::copy_if(files_->begin(), files_->end(), std::back_inserter(found),
+    std::copy_if(files->begin(), files->end(), std::back_inserter(found),
                  [](const File& file) { return file.is_cpp(); });
     return found;
   }
-  static std::vector<File>* files_;
+  static std::vector<File>* files;
 };
-std::vector<File>* Tidy::files_ = nullptr;
+std::vector<File>* Tidy::files = nullptr;
 
 // Which folders the files of a folder may include.
-const std::map<std::string, std::set<std::string>> kMayInclude = {
+const std::map<std::string, std::set<std::string>> may_include = {
     {"common", {"common"}},
     {"rdma", {"common", "rdma"}},
     {"server", {"common", "rdma", "server"}},
@@ -80,7 +80,7 @@ TEST_F(Tidy, IncludesPointDown) {
     for (const std::string& line : file.lines) {
       std::smatch match;
       if (!std::regex_search(line, match, include) || match[1] == "rkv") continue;
-      EXPECT_TRUE(kMayInclude.at(file.folder()).contains(match[1])) << file.path << ": " << line;
+      EXPECT_TRUE(may_include.at(file.folder()).contains(match[1])) << file.path << ": " << line;
     }
   }
 }
@@ -146,9 +146,9 @@ TEST_F(Tidy, FunctionsAreShort) {
   for (const File& file : cpp_files()) {
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
       const std::string& line = file.lines[i];
-      const std::size_t indent = line.find_first_not_of(' ');
-      if (indent == std::string::npos || indent > 2 || !line.ends_with("{") ||
-          line.starts_with("namespace") || line.find(')') == std::string::npos) {
+      const std::size_t indent = line.find_first_not_of(' ');  // npos when empty
+      if (indent > 2 || !line.ends_with("{") || line.starts_with("namespace") ||
+          line.find(')') == std::string::npos) {
         continue;
       }
       const std::string closing = std::string(indent, ' ') + "}";
@@ -164,7 +164,7 @@ TEST_F(Tidy, FunctionsAreShort) {
 TEST_F(Tidy, NoLeftOverMarks) {
   const std::string marks[] = {std::string("FIX") + "ME",
                                std::string("XX") + "X:", std::string("TO") + "DO:"};
-  for (const File& file : *files_) {
+  for (const File& file : *files) {
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
       for (const std::string& mark : marks) {
         EXPECT_EQ(file.lines[i].find(mark), std::string::npos) << file.path << ":" << i + 1;
@@ -175,7 +175,7 @@ TEST_F(Tidy, NoLeftOverMarks) {
 
 TEST_F(Tidy, EverySourceIsBuilt) {
   std::string listings;
-  for (const File& file : *files_) {
+  for (const File& file : *files) {
     if (!file.path.ends_with("CMakeLists.txt") && !file.path.ends_with(".cmake")) continue;
     for (const std::string& line : file.lines)
       listings += line + "\n";
@@ -203,7 +203,7 @@ TEST_F(Tidy, EveryHeaderIsIncluded) {
 
 TEST_F(Tidy, RelativeLinksInMarkdownLeadSomewhere) {
   const std::regex link(R"(\]\(([^)#]+)(#[^)]*)?\))");
-  for (const File& file : *files_) {
+  for (const File& file : *files) {
     if (!file.path.ends_with(".md")) continue;
     for (const std::string& line : file.lines) {
       for (std::sregex_iterator it(line.begin(), line.end(), link), end; it != end; ++it) {
@@ -218,7 +218,7 @@ TEST_F(Tidy, RelativeLinksInMarkdownLeadSomewhere) {
 
 TEST_F(Tidy, EveryDirectoryHasAReadme) {
   std::set<std::string> directories;
-  for (const File& file : *files_) {
+  for (const File& file : *files) {
     const std::string directory = fs::path(file.path).parent_path().string();
     // Public headers are described by the README of their layer.
     if (!directory.empty() && directory.find("/include") == std::string::npos) {
@@ -234,8 +234,8 @@ TEST_F(Tidy, EveryDirectoryHasAReadme) {
 
 // The checks above would see a violation: each pattern is tried on a line that offends.
 TEST(TidyCanary, PatternsMatchOffenders) {
-  EXPECT_FALSE(kMayInclude.at("client").contains("server"));
-  EXPECT_FALSE(kMayInclude.at("common").contains("rdma"));
+  EXPECT_FALSE(may_include.at("client").contains("server"));
+  EXPECT_FALSE(may_include.at("common").contains("rdma"));
   std::smatch match;
   const std::string line = "#include \"server/store.h\"";
   EXPECT_TRUE(std::regex_search(line, match, std::regex(R"re(^#include "([a-z]+)/.*")re")));
