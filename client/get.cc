@@ -318,8 +318,7 @@ Next GetMachine::on_directory() {
     tear();
     return again(true);
   }
-  map_->apply_directory(map_->directory_index(hash_),
-                        std::as_bytes(std::span(&memory_->directory_word, 1)));
+  map_->apply_directory_entry(map_->directory_index(hash_), memory_->directory_word);
   const auto home = map_->home(hash_);
   if (!home) return again(true);
   home_ = *home;

@@ -111,6 +111,18 @@ void RemoteMap::apply_directory(std::size_t first, Bytes words) {
   }
 }
 
+void RemoteMap::apply_directory_entry(std::size_t index, std::uint64_t word) {
+  const Segment segment = segment_of(word);
+  std::size_t count = 1;
+  const auto entry = DirectoryEntry::decode(word, epoch_);
+  if (entry && entry->depth < line_.global_depth) {
+    count = std::size_t{1} << (line_.global_depth - entry->depth);
+  }
+  const std::size_t first = index / count * count;
+  for (std::size_t i = first; i < first + count && i < directory_.size(); ++i)
+    directory_[i] = segment;
+}
+
 RemoteMap::Segment RemoteMap::segment_of(std::uint64_t directory_word) const {
   const auto entry = DirectoryEntry::decode(directory_word, epoch_);
   if (!entry) return {};

@@ -60,6 +60,9 @@ class RemoteMap {
   Status apply_extents(std::uint32_t first, Bytes entries);
   // Words of the directory from entry `first`; hints, so nothing to verify.
   void apply_directory(std::size_t first, Bytes words);
+  // One entry, read again because its segment has been split. It stands for all entries of the
+  // prefix that its segment has now, so that they need not be read again one by one.
+  void apply_directory_entry(std::size_t index, std::uint64_t word);
   void finish() { ready_ = true; }
   std::uint32_t extent_count() const { return extent_count_; }
   std::size_t directory_entries() const { return directory_.size(); }

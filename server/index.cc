@@ -14,13 +14,6 @@ namespace {
 // Small indexes (tests) get a stash worth the name.
 constexpr std::uint64_t kMinStashEntries = 1024;
 
-std::optional<std::uint32_t> free_slot(const Group& group) {
-  for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
-    if (group.slots[i] == 0) return i;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::uint32_t Index::stash_capacity(std::uint64_t slot_count) {
@@ -28,10 +21,22 @@ std::uint32_t Index::stash_capacity(std::uint64_t slot_count) {
       std::clamp<std::uint64_t>(slot_count / 8, kMinStashEntries, 0xFFFF'FFF0U));
 }
 
-Index::Index(const StoreMemory& memory)
+Index::Index(StoreMemory& memory)
     : memory_(memory),
-      stash_(memory.group_count() / 2, stash_capacity(memory.slot_count())),
-      guests_(std::make_unique<std::uint32_t[]>(memory.group_count())) {}
+      stash_(stash_capacity(memory.max_slot_count())),
+      books_(std::make_unique<Books[]>(kMaxExtents)) {
+  for (std::uint32_t id = 0; id < memory.extent_count(); ++id) {
+    if (memory.extent(id).kind == ExtentEntry::kIndex) add_extent(memory.extent(id));
+  }
+}
+
+void Index::add_extent(const StoreMemory::Extent& extent) {
+  const std::uint32_t segments = memory_.segments_in(extent);
+  const std::size_t groups = std::size_t{segments} * memory_.groups_per_segment();
+  books_[extent.id] = {.guests = std::make_unique<std::uint32_t[]>(groups),
+                       .stashed = std::make_unique<Stash::Chain[]>(groups / 2),
+                       .stashed_in = std::make_unique<std::atomic<std::uint32_t>[]>(segments)};
+}
 
 // ------------------------------------------------------------------------------------- looking
 
@@ -54,6 +59,14 @@ std::optional<std::uint32_t> Index::find_in(GroupPlace place, KeyHash hash, Byte
   return std::nullopt;
 }
 
+std::optional<std::uint32_t> Index::free_slot(GroupPlace place) const {
+  const Group& group = *memory_.group(place);
+  for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
+    if (group.slots[i] == 0) return i;
+  }
+  return std::nullopt;
+}
+
 std::optional<Index::Position> Index::find(GroupPlace home, KeyHash hash, Bytes key) const {
   const Group& group = *memory_.group(home);
   if (const auto i = find_in(home, hash, key)) {
@@ -67,7 +80,7 @@ std::optional<Index::Position> Index::find(GroupPlace home, KeyHash hash, Bytes 
     }
   }
   if (header.spilled) {
-    for (auto e = stash_.first(pair(home)); e != Stash::kNone; e = stash_.next(e)) {
+    for (auto e = stashed_at(home); e != Stash::kNone; e = stash_.next(e)) {
       const Slot slot = stash_.slot(e);
       if (slot.fingerprint() == hash.fingerprint() && key_at(slot, key)) {
         return Position{.where = Where::kStash, .number = e, .slot = slot};
@@ -78,10 +91,10 @@ std::optional<Index::Position> Index::find(GroupPlace home, KeyHash hash, Bytes 
 }
 
 std::optional<Index::Position> Index::vacancy(GroupPlace home) {
-  if (const auto i = free_slot(*memory_.group(home))) {
+  if (const auto i = free_slot(home)) {
     return Position{.where = Where::kHome, .number = *i};
   }
-  if (const auto i = free_slot(*memory_.group(home.neighbour()))) {
+  if (const auto i = free_slot(home.neighbour())) {
     return Position{.where = Where::kNeighbour, .number = *i};
   }
   if (const auto entry = stash_.take()) {
@@ -125,7 +138,7 @@ void Index::insert(GroupPlace home, const Position& vacancy, Slot slot) {
       insert_guest(home, vacancy.number, slot);
       return;
     case Where::kStash:
-      stash_.add(pair(home), vacancy.number, side(home), slot);
+      stash(home, vacancy.number, slot);
       if (!GroupHeader::decode(memory_.group(home)->header).spilled) {
         publish(home, {.spilled = true});
       }
@@ -153,7 +166,7 @@ void Index::erase(GroupPlace home, const Position& position) {
       fill(home.neighbour(), position.number);
       return;
     case Where::kStash:
-      stash_.remove(pair(home), position.number);
+      unstash(home, position.number);
       clear_spilled_if_none_left(home);
       return;
   }
@@ -178,8 +191,18 @@ void Index::erase_guest(GroupPlace home, std::uint32_t slot_number) {
   if (mask == 0) publish(home, {.overflow = false});
 }
 
+void Index::stash(GroupPlace home, std::uint32_t entry, Slot slot) {
+  stash_.add(stashed_at(home), entry, side(home), slot);
+  stashed_in(home).fetch_add(1, std::memory_order_relaxed);
+}
+
+void Index::unstash(GroupPlace home, std::uint32_t entry) {
+  stash_.remove(stashed_at(home), entry);
+  stashed_in(home).fetch_sub(1, std::memory_order_relaxed);
+}
+
 void Index::clear_spilled_if_none_left(GroupPlace home) {
-  if (stash_.first_of(pair(home), side(home)) == Stash::kNone) {
+  if (stash_.first_of(stashed_at(home), side(home)) == Stash::kNone) {
     publish(home, {.spilled = false});
   }
 }
@@ -187,13 +210,13 @@ void Index::clear_spilled_if_none_left(GroupPlace home) {
 // A slot of `place` has become free. At most three moves, each of one key: a stashed key of this
 // home; else a guest from next door, whose slot then goes to a stashed key of that home; else a
 // stashed key of the other home, as a guest.
-void Index::fill(GroupPlace place, std::uint32_t slot_number) {
-  if (const auto entry = stash_.first_of(pair(place), side(place)); entry != Stash::kNone) {
+bool Index::fill(GroupPlace place, std::uint32_t slot_number) {
+  if (const auto entry = stash_.first_of(stashed_at(place), side(place)); entry != Stash::kNone) {
     take_from_stash(place, entry, {.where = Where::kHome, .number = slot_number});
-    return;
+    return true;
   }
   const GroupPlace other = place.neighbour();
-  const auto stashed = stash_.first_of(pair(place), side(other));
+  const auto stashed = stash_.first_of(stashed_at(place), side(other));
   if (const std::uint32_t abroad = guests(other); abroad != 0) {
     const auto from = static_cast<std::uint32_t>(std::countr_zero(abroad));
     const Slot guest{memory_.group(other)->slots[from]};
@@ -204,15 +227,17 @@ void Index::fill(GroupPlace place, std::uint32_t slot_number) {
     if (stashed != Stash::kNone) {
       take_from_stash(other, stashed, {.where = Where::kHome, .number = from});
     }
-  } else if (stashed != Stash::kNone) {
-    take_from_stash(other, stashed, {.where = Where::kNeighbour, .number = slot_number});
+    return true;
   }
+  if (stashed == Stash::kNone) return false;
+  take_from_stash(other, stashed, {.where = Where::kNeighbour, .number = slot_number});
+  return true;
 }
 
 // Into the group first; `spilled` sends readers to the server until then.
 void Index::take_from_stash(GroupPlace home, std::uint32_t entry, Position to) {
   insert(home, to, stash_.slot(entry));
-  stash_.remove(pair(home), entry);
+  unstash(home, entry);
   clear_spilled_if_none_left(home);
 }
 

@@ -10,12 +10,17 @@
 //  I3  spilled is set in a group exactly if the stash holds a key whose home it is.
 //  I4  While a pair has stashed keys, neither of its groups has a free slot.
 //  I5  While a group has guests next door, it has no free slot.
+//  I6  All groups of a segment have the depth and prefix of its route, and hold keys of that prefix
+//      only.
 // And while the lock is held, at every instant: a key that the index holds throughout can be found
 // by a reader that follows the flags (DESIGN.md, "Whereabouts").
 //
-// Thread safety: all of it under the pair's lock, except release() and the counts.
+// Thread safety: all of it under the pair's lock, except release(), add_extent() (one thread) and
+// the counts.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,10 +40,10 @@ class Index {
     Slot slot = {};  // what is there; empty for a vacancy
   };
 
-  explicit Index(const StoreMemory& memory);
-
-  std::uint32_t pair(GroupPlace home) const { return memory_.group_ordinal(home) / 2; }
-  std::uint32_t pair_count() const { return memory_.group_count() / 2; }
+  // Knows the index extents that there are.
+  explicit Index(StoreMemory& memory);
+  // Books for a new index extent, before any of its segments is used.
+  void add_extent(const StoreMemory::Extent& extent);
 
   // The key's position. Reads the records whose fingerprint matches.
   std::optional<Position> find(GroupPlace home, KeyHash hash, Bytes key) const;
@@ -55,6 +60,16 @@ class Index {
 
   std::uint64_t stashed() const { return stash_.count(); }
 
+  // ---- growth (index_split.cc)
+
+  // Whether so many keys of the segment are stashed that it should be split: 1/20 of its slots,
+  // when it has as many keys as slots. Earlier would cost memory (1/32: 12.6 index bytes a key over
+  // a doubling instead of 11.8), later questions to the server. Any thread, no lock: a hint.
+  bool wants_split(Segment segment) const;
+  // Divides the keys of `from` (depth d) between `from` and the unused segment `to`, which get
+  // depth d + 1, and leads everybody there. REQUIRES every pair lock of `from`.
+  void split(Segment from, Segment to);
+
   // Keys that the stash can take. 1/8 of the slots: at 90 % of the slots in use 1.6 % of the keys
   // are stashed, at 100 % 5 %, and 8 + 8/8 bytes of slot and entry a key stay small change.
   static std::uint32_t stash_capacity(std::uint64_t slot_count);
@@ -67,23 +82,49 @@ class Index {
     std::optional<bool> overflow = std::nullopt;
     std::optional<bool> spilled = std::nullopt;
   };
+  // What the server knows of an index extent and clients do not.
+  struct Books {
+    std::unique_ptr<std::uint32_t[]> guests;  // by group; bit i: slot i holds a guest
+    std::unique_ptr<Stash::Chain[]> stashed;  // by pair
+    std::unique_ptr<std::atomic<std::uint32_t>[]> stashed_in;  // by segment: how many
+  };
   void publish(GroupPlace place, const Edit& edit);
 
   void insert_guest(GroupPlace home, std::uint32_t slot_number, Slot slot);
   void erase_guest(GroupPlace home, std::uint32_t slot_number);
   void clear_spilled_if_none_left(GroupPlace home);
-  void fill(GroupPlace place, std::uint32_t slot_number);
+  // False: nobody waited for the slot.
+  bool fill(GroupPlace place, std::uint32_t slot_number);
   void take_from_stash(GroupPlace home, std::uint32_t entry, Position to);
 
-  // Bit i: slot i of the group holds a guest. By group ordinal.
-  std::uint32_t& guests(GroupPlace place) { return guests_[memory_.group_ordinal(place)]; }
+  std::uint32_t& guests(GroupPlace place) { return books_[place.extent].guests[place.number]; }
+  Stash::Chain& stashed_at(GroupPlace place) const {
+    return books_[place.extent].stashed[place.number / 2];
+  }
+  std::atomic<std::uint32_t>& stashed_in(GroupPlace place) const {
+    return books_[place.extent].stashed_in[place.number / memory_.groups_per_segment()];
+  }
+  void stash(GroupPlace home, std::uint32_t entry, Slot slot);
+  void unstash(GroupPlace home, std::uint32_t entry);
+
+  // Steps of split().
+  KeyHash hash_of(Slot slot) const;
+  std::uint32_t leaving(GroupPlace place, std::uint32_t depth) const;
+  void fill_new_pair(GroupPlace old_even, GroupPlace new_even,
+                     const std::array<std::uint32_t, 2>& leaving, std::uint32_t depth);
+  void write_new_group(GroupPlace place, const Group& group);
+  void stamp_and_trim(GroupPlace even, const std::array<std::uint32_t, 2>& leaving,
+                      std::uint32_t depth);
+  void settle(GroupPlace even);
+
   bool key_at(Slot slot, Bytes key) const;
   std::optional<std::uint32_t> find_in(GroupPlace place, KeyHash hash, Bytes key) const;
+  std::optional<std::uint32_t> free_slot(GroupPlace place) const;
   static std::uint32_t side(GroupPlace place) { return place.number & 1U; }
 
-  const StoreMemory& memory_;
+  StoreMemory& memory_;
   Stash stash_;
-  std::unique_ptr<std::uint32_t[]> guests_;
+  std::unique_ptr<Books[]> books_;  // by extent, kMaxExtents
 };
 
 }  // namespace rkv::server

@@ -1,30 +1,34 @@
-// StoreMemory: all memory that clients READ - root region, directory, index extents, data extents -
-// carved from one limit when the server starts, and the few words of it that belong to no key.
+// StoreMemory: all memory that clients READ - root region, directory, index extents, data extents.
+// It starts small and grows by extents up to one limit, while clients READ.
 //
 //   MemoryOptions options{.memory_bytes = 1 << 30, .epoch = random_from_kernel(), ...};
 //   auto memory = StoreMemory::create(options, [&](std::size_t bytes) {
 //     return transport.allocate(bytes, rdma::Access::kRemoteRead);
 //   });
+//   ... auto extent = memory->add_extent(ExtentEntry::kData);
 //
 // Invariants:
 //  M1  An extent keeps its id, address, length and kind until the process ends: a stale pointer of
 //      a client leads to memory of ours, at worst to a record that does not verify.
 //  M2  Every word that a client may READ is written by an 8-byte atomic store.
-//  M3  When create() returns, every group, directory entry and root line verifies.
+//  M3  When create() returns, every group in use, directory entry and root line verifies.
+//  M4  An extent is in the table that clients READ before anything leads to it.
 //
-// Thread safety: const operations from any thread. set_tick and set_marks: one thread. Words of a
-// group: the holder of its pair lock. Words of a record: its owner.
+// Thread safety: const operations and segments() from any thread. set_tick and set_marks: one
+// thread. add_extent: one thread. Words of a group: the holder of its pair lock. Words of a record:
+// its owner. An extent may be used by those who learn of it after add_extent, through a lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "common/layout.h"
 #include "rdma/transport.h"
 #include "rkv/result.h"
+#include "server/segments.h"
 
 namespace rkv::server {
 
@@ -34,34 +38,34 @@ using RegionSource = std::function<Result<std::unique_ptr<rdma::Region>>(std::si
 inline constexpr std::size_t kMinMemoryBytes = std::size_t{16} << 20;
 
 struct MemoryOptions {
-  std::size_t memory_bytes = 0;  // for everything that clients READ; at least kMinMemoryBytes
+  std::size_t memory_bytes = 0;  // limit for everything that clients READ; >= kMinMemoryBytes
   std::uint64_t epoch = 0;       // random per server start, never 0
   std::uint64_t hash_seed = 0;   // random, so that nobody can choose keys that collide
   // More groups make a segment cheaper to find and dearer to split. Power of two, 2 to 4096.
   std::uint32_t groups_per_segment = 64;
-  // 0 = as many as suit the memory (index_segments_for); else a power of two.
-  std::uint32_t index_segments = 0;
-  std::size_t max_extent_bytes = kMaxExtentBytes;  // smaller in tests of many extents
+  // Powers of two; 0 = as suits the memory. Equal ones: the index does not grow.
+  std::uint32_t initial_segments = 0;
+  std::uint32_t max_segments = 0;
+  // 0 = as suits the memory. Smaller in tests of many extents.
+  std::size_t index_extent_bytes = 0;
+  std::size_t data_extent_bytes = 0;
 };
-
-// The largest power of two whose segments fit in a sixth of the memory. It is always the power of
-// two nearest to an eighth: it lies in (1/12, 1/6], and its half at most at 1/12, which is no
-// nearer. An eighth makes index and data full together at 56 bytes of record a key.
-std::uint32_t index_segments_for(std::size_t memory_bytes, std::uint32_t groups_per_segment);
 
 class StoreMemory {
  public:
   struct Extent {
     std::uint32_t id = 0;
+    std::uint32_t kind = ExtentEntry::kUnused;
     std::byte* base = nullptr;
     std::size_t length_bytes = 0;
     std::uint64_t units() const { return length_bytes / kUnitBytes; }
   };
 
-  // kInvalidArgument: an option is out of range. kOutOfMemory: less than kMinMemoryBytes, or the
-  // source has no more. Blocks while the pages are made.
+  // One index extent and one data extent. kInvalidArgument: an option is out of range.
+  // kOutOfMemory: less than kMinMemoryBytes, or the source has no more. Blocks while the pages are
+  // made.
   static Result<std::unique_ptr<StoreMemory>> create(const MemoryOptions& options,
-                                                     const RegionSource& source);
+                                                     RegionSource source);
   StoreMemory(const StoreMemory&) = delete;
   StoreMemory& operator=(const StoreMemory&) = delete;
 
@@ -71,21 +75,48 @@ class StoreMemory {
   // What clients are told on connecting.
   const rdma::Region& root() const { return *root_; }
 
-  std::uint32_t group_count() const { return segment_count_ * groups_per_segment_; }
-  std::uint64_t slot_count() const { return std::uint64_t{group_count()} * kSlotsPerGroup; }
-  GroupPlace home(KeyHash hash) const;
-  // Numbers all groups of the store 0..group_count()-1; the two of a pair are 2p and 2p+1.
-  std::uint32_t group_ordinal(GroupPlace place) const {
-    return place.extent * groups_per_extent_ + place.number;
+  // ---- extents
+
+  // How long the next extent of this kind will be; 0: the limit is reached.
+  std::size_t next_extent_bytes(ExtentEntry::Kind kind) const;
+  // Blocks while the pages are made. An index extent's segments are not yet handed out: see
+  // Segments::add_extent. kOutOfMemory: the limit is reached, or the source has no more.
+  Result<Extent> add_extent(ExtentEntry::Kind kind);
+  std::uint32_t extent_count() const { return extent_count_.load(std::memory_order_acquire); }
+  const Extent& extent(std::uint32_t id) const { return extents_[id]; }
+  std::size_t limit_bytes() const { return options_.memory_bytes; }
+  // Of everything that clients READ, made so far.
+  std::size_t allocated_bytes() const { return allocated_.load(std::memory_order_relaxed); }
+  // As long as extents are until the limit comes near.
+  std::uint32_t index_extent_segments() const {
+    return static_cast<std::uint32_t>(options_.index_extent_bytes / segment_bytes());
   }
+  std::size_t data_extent_bytes() const { return options_.data_extent_bytes; }
+  // How much the data extents may come to at most.
+  std::size_t max_data_bytes() const;
+
+  // ---- groups and records
+
+  Segments& segments() { return *segments_; }
+  const Segments& segments() const { return *segments_; }
+  std::uint32_t groups_per_segment() const { return options_.groups_per_segment; }
+  std::uint32_t segments_in(const Extent& extent) const {
+    return static_cast<std::uint32_t>(extent.length_bytes / segment_bytes());
+  }
+  // Of the segments in use.
+  std::uint64_t slot_count() const {
+    return std::uint64_t{segments_->in_use()} * groups_per_segment() * kSlotsPerGroup;
+  }
+  std::uint64_t max_slot_count() const {
+    return std::uint64_t{segments_->max_segments()} * groups_per_segment() * kSlotsPerGroup;
+  }
+  GroupPlace home(KeyHash hash) const { return segments_->home(hash); }
   // Shared memory: read it under the pair lock; write single words by atomic stores.
   Group* group(GroupPlace place) const;
-
-  std::span<const Extent> data_extents() const {
-    return std::span(extents_).subspan(index_extent_count_);
-  }
   // Where a record of `units` starts. Shared memory, 32-byte aligned.
   std::byte* record(Location location, std::uint64_t units = 1) const;
+
+  // ---- root lines
 
   // The tick line: milliseconds since the server started.
   void set_tick(std::uint64_t tick_ms);
@@ -94,25 +125,29 @@ class StoreMemory {
 
  private:
   StoreMemory() = default;
-  Status add_extents(std::size_t total_bytes, std::size_t each_bytes, ExtentEntry::Kind kind,
-                     const RegionSource& source);
-  void write_groups();
-  void write_directory();
+  std::size_t segment_bytes() const {
+    return std::size_t{options_.groups_per_segment} * kGroupBytes;
+  }
+  Status take_first_segments();
+  void write_empty_segment(Segment segment, std::uint32_t prefix);
   void write_root();
+  void write_identity();
   template <class Line>
   void write_line(std::size_t offset, Line line);
 
+  MemoryOptions options_;  // with every 0 replaced
+  RegionSource source_;
   std::uint64_t epoch_ = 0;
   std::uint64_t hash_seed_ = 0;
-  std::uint32_t segment_count_ = 0;
-  std::uint32_t groups_per_segment_ = 0;
-  std::uint32_t groups_per_extent_ = 0;
-  std::uint32_t depth_ = 0;
-  std::uint32_t index_extent_count_ = 0;
+  std::size_t index_reserve_ = 0;  // what data extents leave to the index
   std::unique_ptr<rdma::Region> root_;
   std::unique_ptr<rdma::Region> directory_;
+  std::unique_ptr<Segments> segments_;
   std::vector<std::unique_ptr<rdma::Region>> regions_;  // of the extents, by id
-  std::vector<Extent> extents_;                         // by id: index first, then data
+  std::unique_ptr<Extent[]> extents_;                   // by id, kMaxExtents
+  std::atomic<std::uint32_t> extent_count_{0};
+  std::atomic<std::size_t> allocated_{0};
+  std::size_t index_bytes_ = 0;
 };
 
 }  // namespace rkv::server

@@ -50,6 +50,8 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
       {"puts_in_place", facts.store.puts_in_place},
       {"puts_moved", facts.store.puts_moved},
       {"memory_limit_bytes", facts.memory_limit_bytes},
+      {"memory_bytes", facts.store.memory_bytes},
+      {"index_splits", facts.store.index_splits},
       {"data_bytes", facts.store.data_bytes},
       {"data_bytes_used", facts.store.data_bytes_used},
       {"index_slots", facts.store.index_slots},

@@ -61,11 +61,10 @@ struct alignas(64) RecordAllocator::SizeClass {
   std::deque<Waiting> waiting;  // oldest first
 };
 
-RecordAllocator::RecordAllocator(std::span<const StoreMemory::Extent> extents, const Clock& clock,
-                                 Nanos min_age)
+RecordAllocator::RecordAllocator(const StoreMemory& memory, const Clock& clock, Nanos min_age)
     : clock_(clock),
       min_age_(min_age),
-      pages_(extents),
+      pages_(memory.max_data_bytes()),
       classes_(std::make_unique<SizeClass[]>(kSmallClasses + 1)) {
   for (std::uint32_t i = 0; i < kSmallClasses; ++i) {
     SizeClass& c = classes_[i];
@@ -74,6 +73,9 @@ RecordAllocator::RecordAllocator(std::span<const StoreMemory::Extent> extents, c
     c.blocks_per_span = c.span_pages * kPageUnits / c.units;
     RKV_CHECK(c.blocks_per_span <= kMaxBlocksPerSpan && c.span_pages <= Pages::kMaxRunPages,
               "span geometry");
+  }
+  for (std::uint32_t id = 0; id < memory.extent_count(); ++id) {
+    if (memory.extent(id).kind == ExtentEntry::kData) add_extent(memory.extent(id));
   }
 }
 

@@ -41,9 +41,8 @@ class RecordAllocator {
     std::uint64_t waiting_bytes = 0;  // freed, too young to be used again
   };
 
-  // `clock` must outlive the allocator.
-  RecordAllocator(std::span<const StoreMemory::Extent> extents, const Clock& clock,
-                  Nanos min_age = kDefaultMinAge);
+  // Knows the data extents that there are. `clock` must outlive the allocator.
+  RecordAllocator(const StoreMemory& memory, const Clock& clock, Nanos min_age = kDefaultMinAge);
   ~RecordAllocator();
 
   // A block of at least this many units, its content arbitrary. Nothing: no room, not even among
@@ -51,6 +50,11 @@ class RecordAllocator {
   std::optional<Location> allocate(std::uint64_t units);
   // REQUIRES: allocated, not yet released.
   void release(Location block);
+
+  // More blocks. One thread.
+  void add_extent(const StoreMemory::Extent& extent) { pages_.add_extent(extent); }
+  // Relaxed: for the decision when to make more.
+  std::uint64_t free_bytes() const { return pages_.free_pages() * kPageUnits * kUnitBytes; }
 
   Usage usage() const;
 

@@ -2,26 +2,33 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
+#include <type_traits>
 
 #include "common/check.h"
 
 namespace rkv::server {
 
-Pages::Pages(std::span<const StoreMemory::Extent> extents) : first_extent_(extents.front().id) {
-  std::size_t total = 1;  // the fence at number 0; another after each extent
-  for (const auto& extent : extents)
-    total += extent.units() / kPageUnits + 1;
-  pages_.resize(total);
-  std::uint32_t at = 1;
-  for (const auto& extent : extents) {
-    const auto count = static_cast<std::uint32_t>(extent.units() / kPageUnits);
-    bases_.push_back(at);
-    for (std::uint32_t i = 0; i < count; ++i)
-      pages_[at + i].extent = static_cast<std::uint16_t>(extent.id);
-    link(at, count);
-    page_count_ += count;
-    at += count + 1;
-  }
+// calloc: zero is what an unused Page is, and pages of the book-keeping itself exist from their
+// first use on.
+Pages::Pages(std::size_t max_bytes)
+    : room_(max_bytes / (kPageUnits * kUnitBytes) + kMaxExtents + 1),
+      pages_(static_cast<Page*>(std::calloc(room_, sizeof(Page)))) {
+  static_assert(std::is_trivially_copyable_v<Page>);
+  if (pages_ == nullptr) throw std::bad_alloc();
+}
+
+void Pages::add_extent(const StoreMemory::Extent& extent) {
+  const std::scoped_lock lock(mutex_);
+  const auto count = static_cast<std::uint32_t>(extent.units() / kPageUnits);
+  RKV_CHECK(end_ + count < room_, "more data extents than the limit allows");
+  bases_[extent.id] = end_;
+  for (std::uint32_t i = 0; i < count; ++i)
+    pages_[end_ + i].extent = static_cast<std::uint16_t>(extent.id);
+  link(end_, count);
+  end_ += count + 1;
+  page_count_.fetch_add(count, std::memory_order_relaxed);
+  free_pages_.fetch_add(count, std::memory_order_relaxed);
 }
 
 std::uint32_t Pages::bin(std::uint32_t pages) {
@@ -65,6 +72,7 @@ std::uint32_t Pages::allocate_run(std::uint32_t pages) {
   unlink(first);
   if (length > pages) link(first + pages, length - pages);
   pages_[first].run_pages = pages;
+  free_pages_.fetch_sub(pages, std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < pages; ++i)
     pages_[first + i].span_page = static_cast<std::uint8_t>(i);
   return first;
@@ -73,6 +81,7 @@ std::uint32_t Pages::allocate_run(std::uint32_t pages) {
 void Pages::release_run(std::uint32_t first) {
   const std::scoped_lock lock(mutex_);
   std::uint32_t length = pages_[first].run_pages;
+  free_pages_.fetch_add(length, std::memory_order_relaxed);
   // Fences are never free, so runs do not join across extents.
   if (const Page& after = pages_[first + length]; after.free) {
     const std::uint32_t more = after.run_pages;

@@ -4,15 +4,16 @@
 // Book-keeping lies outside the extents: clients may still be READing a freed block, and nothing
 // but records is ever written there. 40 bytes a page: 1 % of the data.
 //
-// Thread safety: allocate_run and release_run from any thread (one lock, innermost). The fields of
-// a Page say who owns them.
+// Thread safety: allocate_run and release_run from any thread (one lock, innermost); add_extent one
+// thread. The fields of a Page say who owns them.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <mutex>
-#include <span>
-#include <vector>
 
 #include "common/layout.h"
 #include "server/memory.h"
@@ -40,7 +41,9 @@ struct Page {
 
 class Pages {
  public:
-  explicit Pages(std::span<const StoreMemory::Extent> extents);
+  // Book-keeping for up to `max_bytes` of data extents, touched as far as there are pages.
+  explicit Pages(std::size_t max_bytes);
+  void add_extent(const StoreMemory::Extent& extent);
 
   // The first page of a run of 1..kMaxRunPages pages, or kNoPage.
   std::uint32_t allocate_run(std::uint32_t pages);
@@ -50,12 +53,14 @@ class Pages {
   // Start of a page; page of a location.
   Location location(std::uint32_t page) const {
     const Page& p = pages_[page];
-    return Location::of(p.extent, (page - bases_[p.extent - first_extent_]) * kPageUnits);
+    return Location::of(p.extent, (page - bases_[p.extent]) * kPageUnits);
   }
   std::uint32_t page_of(Location location) const {
-    return bases_[location.extent() - first_extent_] + location.unit() / kPageUnits;
+    return bases_[location.extent()] + location.unit() / kPageUnits;
   }
-  std::uint64_t page_count() const { return page_count_; }
+  // Relaxed snapshots.
+  std::uint64_t page_count() const { return page_count_.load(std::memory_order_relaxed); }
+  std::uint64_t free_pages() const { return free_pages_.load(std::memory_order_relaxed); }
 
   static constexpr std::uint32_t kMaxRunPages = 64;
 
@@ -64,11 +69,16 @@ class Pages {
   void unlink(std::uint32_t first);
   static std::uint32_t bin(std::uint32_t pages);
 
-  std::uint32_t first_extent_ = 0;
-  std::uint64_t page_count_ = 0;
-  std::vector<std::uint32_t> bases_;  // number of each extent's first page
-  std::vector<Page> pages_;           // extent after extent, with fences between them
-  std::mutex mutex_;                  // guards the lists and what Page says
+  struct Free {
+    void operator()(Page* pages) const { std::free(pages); }
+  };
+  std::size_t room_;                                // of pages_
+  std::unique_ptr<Page[], Free> pages_;             // extent after extent, with fences between them
+  std::array<std::uint32_t, kMaxExtents> bases_{};  // number of each extent's first page
+  std::uint32_t end_ = 1;                           // the next extent's; page 0 is a fence
+  std::atomic<std::uint64_t> page_count_{0};
+  std::atomic<std::uint64_t> free_pages_{0};
+  std::mutex mutex_;  // guards the lists and what Page says
   // Free runs by length: bin i holds runs of i + 1 pages, the last those of kMaxRunPages or more.
   std::array<std::uint32_t, kMaxRunPages> bins_{};
   std::uint64_t bins_used_ = 0;  // bit i: bin i is not empty

@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <utility>
@@ -97,15 +98,21 @@ std::optional<Failure> Server::open_network() {
 }
 
 std::optional<Failure> Server::create_store() {
+  const auto physical = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (options_.memory_bytes > physical) {
+    log_warn("--memory {} is more than the machine has ({}): the store will be full before that",
+             mebibytes(options_.memory_bytes), mebibytes(physical));
+  }
   const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
                              .epoch = random_from_kernel(),
                              .hash_seed = engine_ ? engine_->hash_seed() : random_from_kernel()};
   auto memory =
       StoreMemory::create(layout, [this](std::size_t bytes) { return networks_->allocate(bytes); });
   if (!memory) {
-    return environment_failure(
-        "cannot get --memory " + mebibytes(options_.memory_bytes) + " that clients may read",
-        memory.error());
+    return environment_failure("cannot get the first memory that clients may read (--memory " +
+                                   mebibytes(options_.memory_bytes) + ")",
+                               memory.error());
   }
   memory_ = std::move(*memory);
   store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_);
@@ -137,11 +144,27 @@ std::optional<Failure> Server::create_workers() {
   }
   const std::size_t message_bytes =
       worker_pinned_bytes(each.clients) * threads * networks_->count();
-  log_info("pinned {} for the store and {} for messages ({} threads, {} clients, {} polling)",
-           mebibytes(options_.memory_bytes), mebibytes(message_bytes), threads * networks_->count(),
-           options_.max_clients, to_string(options_.poll));
+  log_info(
+      "pinned {} for the store, up to {} as it grows, and {} for messages ({} threads, {} clients, "
+      "{} polling)",
+      mebibytes(memory_->allocated_bytes()), mebibytes(options_.memory_bytes),
+      mebibytes(message_bytes), threads * networks_->count(), options_.max_clients,
+      to_string(options_.poll));
 
   return std::nullopt;
+}
+
+// Grows the store itself: nobody else does so yet.
+Status Server::load_record(const RecordFields& record) {
+  if (store_->wants_memory()) {
+    RKV_ASSIGN_OR_RETURN([[maybe_unused]] const bool grown, store_->grow());
+  }
+  Status loaded = store_->load(record);
+  while (!loaded && loaded.error().code == Code::kBusy) {
+    RKV_ASSIGN_OR_RETURN([[maybe_unused]] const bool grown, store_->grow());
+    loaded = store_->load(record);
+  }
+  return loaded;
 }
 
 std::optional<Failure> Server::load(const std::function<bool()>& interrupted) {
@@ -149,7 +172,7 @@ std::optional<Failure> Server::load(const std::function<bool()>& interrupted) {
   Progress progress(clock_, "loading", engine_->estimated_records());
   bool given_up = false;
   const Status read = engine_->for_each([&](const RecordFields& record) -> Status {
-    RKV_RETURN_IF_ERROR(store_->load(record));
+    RKV_RETURN_IF_ERROR(load_record(record));
     ++loaded_records_;
     if (progress.advance(loaded_records_) && interrupted()) {
       given_up = true;
@@ -188,6 +211,8 @@ std::optional<Failure> Server::begin_serving() {
     });
     applier_->start();
   }
+  grower_ = std::make_unique<Grower>(*store_);
+  grower_->start();
   tick();
   const rdma::Region& root = memory_->root();
   networks_->admit({.workers = {},
@@ -216,6 +241,7 @@ std::optional<Failure> Server::stop() {
   if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
   if (networks_) networks_->stop();
+  if (grower_) grower_->stop();
   if (applier_) {
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};

@@ -22,6 +22,7 @@
 
 #include "common/clock.h"
 #include "rdma/choose.h"
+#include "server/grower.h"
 #include "server/lock_file.h"
 #include "server/memory.h"
 #include "server/networks.h"
@@ -64,6 +65,7 @@ class Server {
   std::optional<Failure> open_network();
   std::optional<Failure> create_store();
   std::optional<Failure> create_workers();
+  Status load_record(const RecordFields& record);
   std::optional<Failure> load(const std::function<bool()>& interrupted);
   std::optional<Failure> begin_serving();
   void publish_marks();
@@ -82,6 +84,7 @@ class Server {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Applier> applier_;
   std::unique_ptr<Networks> networks_;
+  std::unique_ptr<Grower> grower_;
   std::uint64_t loaded_records_ = 0;
   bool ready_ = false;
   bool stopped_ = false;

@@ -4,9 +4,8 @@
 
 namespace rkv::server {
 
-Stash::Stash(std::uint32_t pair_count, std::uint32_t capacity)
+Stash::Stash(std::uint32_t capacity)
     : capacity_(capacity),
-      heads_(std::make_unique<std::uint32_t[]>(pair_count)),
       entries_(std::make_unique_for_overwrite<Entry[]>(std::size_t{capacity} + 1)) {}
 
 std::optional<std::uint32_t> Stash::take() {
@@ -26,25 +25,35 @@ void Stash::give_back(std::uint32_t entry) {
   free_ = entry;
 }
 
-void Stash::add(std::uint32_t pair, std::uint32_t entry, std::uint32_t side, Slot slot) {
-  entries_[entry] = {.slot_bits = slot.bits, .next = heads_[pair], .side = side};
-  heads_[pair] = entry;
+void Stash::add(Chain& chain, std::uint32_t entry, std::uint32_t side, Slot slot) {
+  entries_[entry] = {.slot_bits = slot.bits, .next = chain, .side = side};
+  chain = entry;
   count_.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Stash::remove(std::uint32_t pair, std::uint32_t entry) {
-  std::uint32_t* link = &heads_[pair];
+void Stash::take_off(Chain& chain, std::uint32_t entry) {
+  std::uint32_t* link = &chain;
   while (*link != entry) {
     RKV_CHECK(*link != kNone, "stash entry not on its pair's chain");
     link = &entries_[*link].next;
   }
   *link = entries_[entry].next;
+}
+
+void Stash::remove(Chain& chain, std::uint32_t entry) {
+  take_off(chain, entry);
   count_.fetch_sub(1, std::memory_order_relaxed);
   give_back(entry);
 }
 
-std::uint32_t Stash::first_of(std::uint32_t pair, std::uint32_t side) const {
-  std::uint32_t entry = heads_[pair];
+void Stash::move(Chain& from, Chain& to, std::uint32_t entry) {
+  take_off(from, entry);
+  entries_[entry].next = to;
+  to = entry;
+}
+
+std::uint32_t Stash::first_of(Chain chain, std::uint32_t side) const {
+  std::uint32_t entry = chain;
   while (entry != kNone && entries_[entry].side != side)
     entry = entries_[entry].next;
   return entry;

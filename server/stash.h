@@ -1,11 +1,11 @@
 // Stash: slots of keys that found no room in either group of their pair. Known to the server alone:
 // their home group is flagged `spilled`, so that a client's miss there becomes a request.
 //
-// Entries come from one pool of fixed size and are chained per pair. The pool's pages are touched
-// only as far as the stash has ever been filled.
+// Entries come from one pool of fixed size and are chained per pair; the chain's head is with the
+// pair. The pool's pages are touched only as far as the stash has ever been filled.
 //
 // Thread safety: take() and give_back() from any thread (a lock of its own, innermost); all else
-// under the pair's lock. `count()` is a snapshot.
+// under the lock of the chain's pair. `count()` is a snapshot.
 #pragma once
 
 #include <atomic>
@@ -22,25 +22,28 @@ class Stash {
  public:
   static constexpr std::uint32_t kNone = 0;  // entries are numbered from 1
 
-  Stash(std::uint32_t pair_count, std::uint32_t capacity);
+  using Chain = std::uint32_t;  // its first entry
+
+  explicit Stash(std::uint32_t capacity);
 
   // An entry for a later add(), or nothing when all are in use.
   std::optional<std::uint32_t> take();
   void give_back(std::uint32_t entry);
 
   // `side` is the home group's place in its pair: its number's lowest bit.
-  void add(std::uint32_t pair, std::uint32_t entry, std::uint32_t side, Slot slot);
+  void add(Chain& chain, std::uint32_t entry, std::uint32_t side, Slot slot);
   // Takes the entry off the pair's chain and gives it back.
-  void remove(std::uint32_t pair, std::uint32_t entry);
+  void remove(Chain& chain, std::uint32_t entry);
+  // From one chain to another.
+  void move(Chain& from, Chain& to, std::uint32_t entry);
 
-  // Walking a pair's chain.
-  std::uint32_t first(std::uint32_t pair) const { return heads_[pair]; }
+  // Walking a chain: from its first entry to kNone.
   std::uint32_t next(std::uint32_t entry) const { return entries_[entry].next; }
   std::uint32_t side(std::uint32_t entry) const { return entries_[entry].side; }
   Slot slot(std::uint32_t entry) const { return {entries_[entry].slot_bits}; }
   void set_slot(std::uint32_t entry, Slot slot) { entries_[entry].slot_bits = slot.bits; }
   // The first entry of that side, or kNone.
-  std::uint32_t first_of(std::uint32_t pair, std::uint32_t side) const;
+  std::uint32_t first_of(Chain chain, std::uint32_t side) const;
 
   // Relaxed: a figure for people, nothing depends on it.
   std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
@@ -52,8 +55,9 @@ class Stash {
     std::uint32_t side;
   };
 
+  void take_off(Chain& chain, std::uint32_t entry);
+
   std::uint32_t capacity_;
-  std::unique_ptr<std::uint32_t[]> heads_;
   std::unique_ptr<Entry[]> entries_;
   std::atomic<std::uint64_t> count_{0};
   std::mutex pool_mutex_;  // guards the two below

@@ -6,10 +6,7 @@
 #include <mutex>
 
 #include "common/check.h"
-#include "server/index.h"
-#include "server/memory.h"
-#include "server/pair_locks.h"
-#include "server/records.h"
+#include "server/store_impl.h"
 #include "server/store_steps.h"
 
 namespace rkv::server {
@@ -43,62 +40,6 @@ void write_body(std::byte* record, Bytes encoded) {
 
 }  // namespace
 
-class Store::Impl {
- public:
-  Impl(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot)
-      : memory_(memory),
-        log_(log),
-        boot_(boot),
-        index_(memory),
-        records_(memory.data_extents(), clock),
-        locks_(index_.pair_count()) {}
-
-  Result<PutResult> put(Bytes key, Bytes value, std::uint64_t expiry_ms);
-  Result<Version> remove(Bytes key);
-  Result<GetResult> get(Bytes key, MutableBytes out) const;
-  Status load(const RecordFields& record);
-  StoreStats stats() const;
-
- private:
-  // A key under its pair's lock.
-  struct Target {
-    KeyHash hash;
-    GroupPlace home;
-    std::optional<Index::Position> found;
-    StripeCounters* counters;
-  };
-  // Everything that a write needs and could fail to get. Made before the commit sequence is taken;
-  // after that nothing fails.
-  struct Plan {
-    bool in_place = false;
-    Location block = {};           // the new record's; in place: the present one's
-    Index::Position vacancy = {};  // of a new key
-    std::uint64_t units = 0;
-  };
-
-  PairLocks::Stripe& stripe(GroupPlace home) const { return locks_.of(index_.pair(home)); }
-  Target target(KeyHash hash, GroupPlace home, Bytes key, StripeCounters& counters) const {
-    return {hash, home, index_.find(home, hash, key), &counters};
-  }
-  Result<Plan> plan(const Target& target, const RecordFields& fields);
-  PutResult publish(const Target& target, const Plan& plan, const RecordFields& fields);
-  void write_in_place(const Plan& plan, const RecordFields& fields);
-  std::uint64_t write_prepared(const Plan& plan, const RecordFields& fields);
-  void supersede(Location block);
-  Version version_at(Location block) const;
-
-  // Whether readers have asked that this key's record stay whole while they read it. Pins are not
-  // implemented yet; this is the place for the check.
-  static bool pinned(KeyHash /*hash*/) { return false; }
-
-  StoreMemory& memory_;
-  CommitLog& log_;
-  const std::uint16_t boot_;
-  Index index_;
-  RecordAllocator records_;
-  PairLocks locks_;
-};
-
 Result<Store::Impl::Plan> Store::Impl::plan(const Target& target, const RecordFields& fields) {
   const bool has_expiry = fields.expiry_ms != 0;
   Plan plan{.units =
@@ -113,13 +54,14 @@ Result<Store::Impl::Plan> Store::Impl::plan(const Target& target, const RecordFi
     }
   }
   const auto block = records_.allocate(plan.units);
-  if (!block) return fail(Code::kOutOfMemory, "no room for the record: delete some keys");
+  call_for_memory_if_low();
+  if (!block) return no_room(ExtentEntry::kData);
   plan.block = *block;
   if (!target.found) {
     const auto vacancy = index_.vacancy(target.home);
     if (!vacancy) {
       records_.release(plan.block);
-      return fail(Code::kOutOfMemory, "the index is full: delete some keys");
+      return no_room(ExtentEntry::kIndex);
     }
     plan.vacancy = *vacancy;
   }
@@ -188,16 +130,14 @@ Result<PutResult> Store::Impl::put(Bytes key, Bytes value, std::uint64_t expiry_
   RKV_CHECK(!key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes,
             "key or value outside the limits");
   const KeyHash hash = memory_.hash(key);
-  const GroupPlace home = memory_.home(hash);
   RecordFields fields{.version = {}, .expiry_ms = expiry_ms, .key = key, .value = value};
   RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(key.size(), value.size()));
 
-  PairLocks::Stripe& lock = stripe(home);
-  std::unique_lock guard(lock.mutex);
-  const Target at = target(hash, home, key, lock.counters);
+  Locked locked(*this, hash);
+  const Target at = target(hash, locked, key);
   const Result<Plan> ready = plan(at, fields);
   if (!ready) {
-    guard.unlock();
+    locked.unlock();
     log_.unreserve(reservation);
     return std::unexpected(ready.error());
   }
@@ -205,42 +145,39 @@ Result<PutResult> Store::Impl::put(Bytes key, Bytes value, std::uint64_t expiry_
   fields.version = Version::of(boot_, ticket.sequence);
   const PutResult result = publish(at, *ready, fields);
   log_.finish(ticket, CommitLog::Kind::kPut, fields.version, expiry_ms, key, value);
-  guard.unlock();
+  locked.unlock();
   // Only now that the new record is live: the block may be handed out at once.
   if (at.found && !ready->in_place) records_.release(at.found->slot.location());
+  if (ready->vacancy.where == Index::Where::kStash) split_if_crowded(hash);
   return result;
 }
 
 Result<Version> Store::Impl::remove(Bytes key) {
   const KeyHash hash = memory_.hash(key);
-  const GroupPlace home = memory_.home(hash);
   RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(key.size(), 0));
 
-  PairLocks::Stripe& lock = stripe(home);
-  std::unique_lock guard(lock.mutex);
-  const Target at = target(hash, home, key, lock.counters);
+  Locked locked(*this, hash);
+  const Target at = target(hash, locked, key);
   if (!at.found) {
-    guard.unlock();
+    locked.unlock();
     log_.unreserve(reservation);
     return fail(Code::kNotFound, "no such key");
   }
   const CommitLog::Ticket ticket = log_.begin(reservation);
   const Version version = Version::of(boot_, ticket.sequence);
   supersede(at.found->slot.location());
-  index_.erase(home, *at.found);
-  lock.counters.records -= 1;
+  index_.erase(at.home, *at.found);
+  at.counters->records -= 1;
   log_.finish(ticket, CommitLog::Kind::kRemove, version, 0, key, {});
-  guard.unlock();
+  locked.unlock();
   records_.release(at.found->slot.location());
   return version;
 }
 
 Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out) const {
   const KeyHash hash = memory_.hash(key);
-  const GroupPlace home = memory_.home(hash);
-  PairLocks::Stripe& lock = stripe(home);
-  const std::scoped_lock guard(lock.mutex);
-  const auto found = index_.find(home, hash, key);
+  const Locked locked(*this, hash);
+  const auto found = index_.find(locked.home, hash, key);
   if (!found) return fail(Code::kNotFound, "no such key");
   // Plain reads: the lock keeps the record whole.
   const std::byte* record = memory_.record(found->slot.location());
@@ -255,15 +192,14 @@ Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out) const {
 
 Status Store::Impl::load(const RecordFields& record) {
   const KeyHash hash = memory_.hash(record.key);
-  const GroupPlace home = memory_.home(hash);
-  PairLocks::Stripe& lock = stripe(home);
-  std::unique_lock guard(lock.mutex);
-  const Target at = target(hash, home, record.key, lock.counters);
+  Locked locked(*this, hash);
+  const Target at = target(hash, locked, record.key);
   if (at.found && version_at(at.found->slot.location()) >= record.version) return {};
   RKV_ASSIGN_OR_RETURN(const Plan ready, plan(at, record));
   publish(at, ready, record);
-  guard.unlock();
+  locked.unlock();
   if (at.found && !ready.in_place) records_.release(at.found->slot.location());
+  if (ready.vacancy.where == Index::Where::kStash) split_if_crowded(hash);
   return {};
 }
 
@@ -273,6 +209,8 @@ StoreStats Store::Impl::stats() const {
   return {.records = counters.records,
           .stashed_records = index_.stashed(),
           .index_slots = memory_.slot_count(),
+          .index_splits = counters.splits,
+          .memory_bytes = memory_.allocated_bytes(),
           .data_bytes = usage.capacity_bytes,
           .data_bytes_used = usage.used_bytes,
           .puts_in_place = counters.puts_in_place,
@@ -294,6 +232,15 @@ Result<GetResult> Store::get(Bytes key, MutableBytes out) const {
 }
 Status Store::load(const RecordFields& record) {
   return impl_->load(record);
+}
+bool Store::wants_memory() const {
+  return impl_->wants_memory();
+}
+Result<bool> Store::grow() {
+  return impl_->grow();
+}
+void Store::on_low_memory(std::function<void()> call) {
+  impl_->on_low_memory(std::move(call));
 }
 StoreStats Store::stats() const {
   return impl_->stats();

@@ -22,6 +22,8 @@ enum class Step : std::uint8_t {
   kGroupHeader,       // its header: change counter, flags
   kGroupChecksum,     // its checksum: the group verifies again
   kRecordLive,        // the checksum word of a prepared record
+  kNewGroup,          // the checksum of a group of a new segment: it verifies from here on
+  kDirectory,         // an entry of the directory that clients READ
 };
 
 #ifdef RKV_STORE_STEPS

@@ -39,7 +39,8 @@ struct World {
                                            .epoch = kEpoch,
                                            .hash_seed = seed,
                                            .groups_per_segment = 2,
-                                           .index_segments = 1})),
+                                           .initial_segments = 1,
+                                           .max_segments = 1})),
         log(server::CommitLog::create_volatile()),
         store(*memory, *log, clock, 1),
         histories(key_count) {

@@ -83,8 +83,9 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.clients = 2 + random.below(3);
   plan.operations = 20 + random.below(40);
   plan.hot_keys = pick<std::size_t>(random, {1, 1, 2, 3, 5, 8});
-  // Two groups hold 60 keys. Above that, keys move between home, neighbour and stash.
-  plan.fillers = pick<std::size_t>(random, {0, 0, 0, 25, 56, 62});
+  // Two groups hold 60 keys. Above that, keys move between home, neighbour and stash, and segments
+  // split where they may.
+  plan.fillers = pick<std::size_t>(random, {0, 0, 0, 25, 56, 62, 130});
   plan.think = pick<Nanos>(random, {0, 0, 10 * kMicro, 100 * kMicro, 3 * kMilli});
   plan.store_step = pick<Nanos>(random, {0, 30, 300});
   plan.pause_in = pick<std::uint64_t>(random, {0, 2, 6, 30});
@@ -103,6 +104,7 @@ Plan Plan::draw(Random& random, Canary canary) {
                .lies_in = 0};
   plan.server = {.hash_seed = random(),
                  .index_segments = pick<std::uint32_t>(random, {1, 1, 2}),
+                 .max_index_segments = pick<std::uint32_t>(random, {2, 2, 8}),
                  .workers = pick<std::uint32_t>(random, {1, 1, 2})};
   plan.server.applier.sync_interval_ms = pick(random, {1, 20, 1000});
   plan.server.applier.batch_records = pick<std::uint32_t>(random, {1, 3, 4096});

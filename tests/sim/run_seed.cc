@@ -52,6 +52,7 @@ class Operator {
   ServerProcess* server() { return server_.get(); }
   std::uint64_t restarts() const { return restarts_; }
   std::uint64_t stashed() const { return stashed_; }
+  std::uint64_t splits() const { return splits_; }
 
  private:
   void start() {
@@ -86,6 +87,7 @@ class Operator {
   }
   void discard() {
     stashed_ = std::max(stashed_, server_->stats().stashed_records);
+    splits_ += server_->stats().index_splits;
     server_.reset();
   }
 
@@ -93,13 +95,16 @@ class Operator {
   std::unique_ptr<ServerProcess> server_;
   std::uint64_t restarts_ = 0;
   std::uint64_t stashed_ = 0;
+  std::uint64_t splits_ = 0;
 };
 
 // ---------------------------------------------------------------------------------- canaries
 
 std::optional<Location> location_of(const ServerProcess* server, std::uint64_t address) {
   if (server == nullptr) return std::nullopt;
-  for (const auto& extent : server->memory().data_extents()) {
+  for (std::uint32_t id = 0; id < server->memory().extent_count(); ++id) {
+    const auto& extent = server->memory().extent(id);
+    if (extent.kind != ExtentEntry::kData) continue;
     const auto base = reinterpret_cast<std::uint64_t>(extent.base);
     if (address < base || address >= base + extent.length_bytes) continue;
     return Location::of(extent.id, static_cast<std::uint32_t>((address - base) / kUnitBytes));
@@ -264,6 +269,7 @@ Outcome run_seed(std::uint64_t seed, Canary canary) {
   Outcome outcome = judge(*story, stuck);
   outcome.restarts = control->restarts();
   outcome.stashed = control->stashed();
+  outcome.splits = control->splits();
   for (const auto& actor : actors)
     add(outcome.clients, actor->stats());
   if (stuck) {  // kept alive: the fibers' stacks refer to all of it

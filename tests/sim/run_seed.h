@@ -22,6 +22,7 @@ struct Outcome {
   std::uint64_t failures = 0;  // operations that failed or whose outcome is unknown
   std::uint64_t restarts = 0;
   std::uint64_t stashed = 0;
+  std::uint64_t splits = 0;
   Nanos time = 0;
   rdma::sim::Fabric::Counts network{};
   ClientStats clients{};  // of all clients together

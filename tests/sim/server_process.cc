@@ -34,13 +34,17 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk,
                                      .epoch = random_from_kernel(),
                                      .hash_seed = options.hash_seed,
                                      .groups_per_segment = 2,
-                                     .index_segments = options.index_segments};
+                                     .initial_segments = options.index_segments,
+                                     .max_segments = options.max_index_segments,
+                                     .index_extent_bytes = 2 * 2 * kGroupBytes,
+                                     .data_extent_bytes = std::size_t{1} << 20};
   memory_ = need(server::StoreMemory::create(layout, [this](std::size_t bytes) {
     return transport_->allocate(bytes, rdma::Access::kRemoteRead);
   }));
   store_ = std::make_unique<server::Store>(*memory_, *log_, fabric_->scheduler(), boot_);
   create_workers(options);
   for (const auto& [key, record] : disk_.records()) {
+    need(store_->grow());
     const Status loaded = store_->load({.version = record.version,
                                         .expiry_ms = 0,
                                         .key = as_bytes(key),
@@ -84,6 +88,8 @@ void ServerProcess::serve(const ServerOptions& options) {
                                                    worker->marks_changed();
                                                });
   spawn("applier", &ServerProcess::run_applier);
+  store_->on_low_memory([this] { fabric_->scheduler().notify(grower_point_); });
+  spawn("grower", &ServerProcess::run_grower, kWorkers);
   std::vector<server::Worker*> workers;
   for (const auto& worker : workers_) {
     workers.push_back(worker.get());
@@ -106,12 +112,15 @@ void ServerProcess::serve(const ServerOptions& options) {
                     .max_clients = options.clients});
 }
 
-void ServerProcess::spawn(const std::string& name, void (ServerProcess::*body)()) {
+void ServerProcess::spawn(const std::string& name, void (ServerProcess::*body)(), int group) {
   ++running_;
-  fabric_->scheduler().spawn(name, [this, body] {
-    (this->*body)();
-    ended();
-  });
+  fabric_->scheduler().spawn(
+      name,
+      [this, body] {
+        (this->*body)();
+        ended();
+      },
+      group);
 }
 
 void ServerProcess::ended() {
@@ -131,6 +140,16 @@ void ServerProcess::run_applier() {
   while (!applier_stopping_) {
     if (applier_->step()) continue;
     scheduler.park(applier_point_, scheduler.now() + scheduler.up_to(2 * kNanosPerMs));
+  }
+}
+
+// Late now and then, as a thread that registers memory is.
+void ServerProcess::run_grower() {
+  rdma::sim::Scheduler& scheduler = fabric_->scheduler();
+  while (!stopping_) {
+    const auto grown = store_->grow();
+    RKV_CHECK(grown || stopping_, "a simulated server has memory");
+    scheduler.park(grower_point_, scheduler.now() + scheduler.up_to(10 * kNanosPerMs));
   }
 }
 
@@ -159,10 +178,12 @@ void ServerProcess::crash(Disk::End end) {
   fabric_->crash(*transport_);
   disk_.crash(end);
   fabric_->scheduler().notify(applier_point_);
+  fabric_->scheduler().notify(grower_point_);
 }
 
 bool ServerProcess::stop() {
   stopping_ = true;
+  fabric_->scheduler().notify(grower_point_);
   listener_->wake();
   for (const auto& worker : workers_)
     worker->queue().wake();

@@ -29,7 +29,8 @@ using rdma::sim::WaitPoint;
 struct ServerOptions {
   std::uint16_t boot = 2;
   std::uint64_t hash_seed = 1;
-  std::uint32_t index_segments = 1;  // of two groups each
+  std::uint32_t index_segments = 1;      // at the start, of two groups each
+  std::uint32_t max_index_segments = 1;  // and when it has grown
   std::uint32_t workers = 1;
   std::uint32_t clients = 8;
   server::ApplierOptions applier{};
@@ -38,7 +39,7 @@ struct ServerOptions {
 class ServerProcess {
  public:
   static constexpr const char* kAddress = "server:7471";
-  static constexpr int kWorkers = 1;  // group of the fibers that lock group pairs
+  static constexpr int kWorkers = 1;  // group of the fibers that lock group pairs, the grower too
 
   // Blocks the calling fiber while it loads.
   ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const ServerOptions& options);
@@ -65,7 +66,8 @@ class ServerProcess {
   void run_worker(server::Worker& worker);
   void run_applier();
   void run_acceptor();
-  void spawn(const std::string& name, void (ServerProcess::*body)());
+  void run_grower();
+  void spawn(const std::string& name, void (ServerProcess::*body)(), int group = 0);
   void ended();
   void wait_until(const std::function<bool()>& done, const Deadline& deadline);
   void publish_marks();
@@ -89,6 +91,7 @@ class ServerProcess {
   int running_ = 0;
   WaitPoint joined_;
   WaitPoint applier_point_;
+  WaitPoint grower_point_;
 };
 
 }  // namespace rkv::sim

@@ -53,6 +53,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
     ASSERT_EQ(one.violation, std::nullopt) << "./run simulate --seeds 1 --first-seed " << seed;
     sum.restarts += one.restarts;
     sum.stashed += one.stashed;
+    sum.splits += one.splits;
     sum.network.cuts += one.network.cuts;
     sum.network.full_send_queues += one.network.full_send_queues;
     sum.network.waits_for_receives += one.network.waits_for_receives;
@@ -64,6 +65,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
   }
   EXPECT_GT(sum.restarts, 50U);
   EXPECT_GT(sum.stashed, 0U);
+  EXPECT_GT(sum.splits, 50U);
   EXPECT_GT(sum.network.cuts, 500U);
   EXPECT_GT(sum.network.full_send_queues, 500U);
   EXPECT_GT(sum.network.waits_for_receives, 50U);

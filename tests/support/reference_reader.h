@@ -10,7 +10,7 @@
 //   get.start();
 //   while (!get.done()) port.complete();                      // or piece by piece
 //
-// Thread safety: reader objects are immutable; a ReadPort, a cache and a Task belong to one thread.
+// Thread safety: a reader, a ReadPort, a cache and a Task belong to one thread.
 #pragma once
 
 #include <coroutine>
@@ -101,24 +101,23 @@ struct ReaderFlaws {
   bool no_second_look_home = false;       // a miss through the overflow without reading home again
   bool no_second_look_other_key = false;  // a miss after a fingerprint of another key, likewise
   bool licence_from_cache = false;        // a superseded record found through the cache counts
+  bool no_look_at_the_prefix = false;     // a group is believed whatever prefix it says it covers
 };
 
 class ReferenceReader {
  public:
-  using Cache = std::map<std::uint64_t, Group>;  // groups that verified once, by GroupPlace::bits()
+  // What a client remembers, however old.
+  struct Cache {
+    std::map<std::uint64_t, Group> groups;  // that verified once, by GroupPlace::bits()
+    std::map<std::size_t, std::uint64_t> directory;
+    void clear() { *this = {}; }
+  };
 
   ReferenceReader(Bytes root, std::uint64_t epoch, ReaderFlaws flaws = {})
-      : epoch_(epoch), flaws_(flaws) {
-    const auto identity = open_line<IdentityLine>(root, epoch, kIdentityOffset);
+      : root_(root), epoch_(epoch), flaws_(flaws) {
     const auto directory = open_line<DirectoryLine>(root, epoch, kDirectoryLineOffset);
-    if (!identity || !directory || identity->magic != kRootMagic) return;
+    if (!directory || !read_extents()) return;
     directory_ = *directory;
-    for (std::uint32_t i = 0; i < identity->extent_count; ++i) {
-      const auto entry =
-          open_line<ExtentEntry>(root, epoch, kExtentTableOffset + i * kExtentEntryBytes);
-      if (!entry || entry->id != i) return;
-      extents_.push_back(*entry);
-    }
     valid_ = true;
   }
 
@@ -126,12 +125,15 @@ class ReferenceReader {
   const std::vector<ExtentEntry>& extents() const { return extents_; }
   const DirectoryLine& directory() const { return directory_; }
 
-  // The home group as the directory says it, or nothing when the entry is no entry.
-  std::optional<GroupPlace> home(KeyHash hash) const {
+  // The home group as the directory says it, or as it said once (`cache`). Nothing when the entry
+  // is no entry.
+  std::optional<GroupPlace> home(KeyHash hash, Cache* cache = nullptr) const {
     const auto* entries = reinterpret_cast<const std::uint64_t*>(memory_at(directory_.address));
-    const auto entry = DirectoryEntry::decode(
-        load_word(&entries[hash.directory_index(directory_.global_depth)]), epoch_);
-    if (!entry || entry->extent >= extents_.size()) return std::nullopt;
+    const std::size_t index = hash.directory_index(directory_.global_depth);
+    std::uint64_t word = load_word(&entries[index]);
+    if (cache != nullptr) word = cache->directory.try_emplace(index, word).first->second;
+    const auto entry = DirectoryEntry::decode(word, epoch_);
+    if (!entry) return std::nullopt;
     const GroupPlace place{.extent = entry->extent,
                            .number = entry->segment * directory_.groups_per_segment +
                                      hash.group_index(directory_.groups_per_segment)};
@@ -143,12 +145,12 @@ class ReferenceReader {
   Task<Answer> get(ReadPort& port, std::string key, Cache* cache = nullptr,
                    int tries = kMaxTries) const {
     const KeyHash hash(as_bytes(key), directory_.hash_seed);
-    const auto place = home(hash);
+    auto place = home(hash, cache);
     if (!place) co_return Answer{.kind = Answer::Kind::kAskServer, .value = {}, .version = {}};
     if (cache != nullptr) {
       for (const GroupPlace cached : {*place, place->neighbour()}) {
-        const auto found = cache->find(cached.bits());
-        if (found == cache->end()) continue;
+        const auto found = cache->groups.find(cached.bits());
+        if (found == cache->groups.end()) continue;
         const Group copy = found->second;
         Tried tried = co_await try_slots(port, copy, hash, key, flaws_.licence_from_cache);
         if (tried.answer) co_return std::move(*tried.answer);
@@ -157,6 +159,10 @@ class ReferenceReader {
     while (tries-- > 0) {
       Tried tried = co_await attempt(port, *place, hash, key, cache);
       if (tried.answer) co_return std::move(*tried.answer);
+      if (!tried.lost) continue;
+      if (cache != nullptr) cache->directory.erase(hash.directory_index(directory_.global_depth));
+      place = home(hash, cache);
+      if (!place) break;
     }
     co_return Answer{.kind = Answer::Kind::kAskServer, .value = {}, .version = {}};
   }
@@ -176,6 +182,7 @@ class ReferenceReader {
     std::optional<Answer> answer;
     bool again = false;      // something was torn or on its way: nothing can be concluded
     bool other_key = false;  // a fingerprint matched and belonged to another key
+    bool lost = false;       // the directory led to a group that proves nothing about the key
   };
   struct GroupRead {
     Group group;
@@ -199,11 +206,24 @@ class ReferenceReader {
 
   const std::byte* at(std::uint32_t extent, std::uint64_t offset, std::uint64_t length,
                       std::uint32_t kind) const {
+    if (extent >= extents_.size()) read_extents();  // more may have come
     if (extent >= extents_.size() || extents_[extent].kind != kind ||
         offset + length > std::uint64_t{extents_[extent].units} * kUnitBytes) {
       return nullptr;
     }
     return memory_at(extents_[extent].address) + offset;
+  }
+
+  bool read_extents() const {
+    const auto identity = open_line<IdentityLine>(root_, epoch_, kIdentityOffset);
+    if (!identity || identity->magic != kRootMagic) return false;
+    for (auto i = static_cast<std::uint32_t>(extents_.size()); i < identity->extent_count; ++i) {
+      const auto entry =
+          open_line<ExtentEntry>(root_, epoch_, kExtentTableOffset + i * kExtentEntryBytes);
+      if (!entry || entry->id != i) return false;
+      extents_.push_back(*entry);
+    }
+    return true;
   }
 
   // In place of an RDMA READ: the address is one of this process.
@@ -215,9 +235,10 @@ class ReferenceReader {
     GroupRead result;
     const std::byte* from = at(place.extent, place.offset(), kGroupBytes, ExtentEntry::kIndex);
     co_await Read{port, from, std::as_writable_bytes(std::span(&result.group, 1))};
-    result.proved = verify_group(result.group, epoch_, place) &&
-                    GroupHeader::decode(result.group.header).covers(hash);
-    if (result.proved && cache != nullptr) (*cache)[place.bits()] = result.group;
+    result.proved =
+        verify_group(result.group, epoch_, place) &&
+        (flaws_.no_look_at_the_prefix || GroupHeader::decode(result.group.header).covers(hash));
+    if (result.proved && cache != nullptr) cache->groups[place.bits()] = result.group;
     co_return result;
   }
 
@@ -274,14 +295,16 @@ class ReferenceReader {
                       Cache* cache) const {
     const GroupRead home = co_await read_group(port, place, hash, cache);
     Tried tried = co_await try_slots(port, home.group, hash, key, home.proved);
-    if (tried.answer || tried.again || !home.proved) co_return Tried{std::move(tried.answer)};
+    if (tried.answer || tried.again || !home.proved)
+      co_return Tried{.answer = std::move(tried.answer), .lost = !home.proved};
     bool look_home_again = tried.other_key && !flaws_.no_second_look_other_key;
     const GroupHeader header = GroupHeader::decode(home.group.header);
     if (header.overflow) {
       const GroupPlace next_door = place.neighbour();
       const GroupRead other = co_await read_group(port, next_door, hash, cache);
       tried = co_await try_slots(port, other.group, hash, key, other.proved);
-      if (tried.answer || tried.again || !other.proved) co_return Tried{std::move(tried.answer)};
+      if (tried.answer || tried.again || !other.proved)
+        co_return Tried{.answer = std::move(tried.answer), .lost = !other.proved};
       if (tried.other_key && !flaws_.no_second_look_other_key) {
         const GroupRead again = co_await read_group(port, next_door, hash, cache);
         if (!unchanged(other, again)) co_return Tried{};
@@ -303,11 +326,12 @@ class ReferenceReader {
            first.group.header == second.group.header;
   }
 
+  const Bytes root_;
   const std::uint64_t epoch_;
   const ReaderFlaws flaws_;
   bool valid_ = false;
   DirectoryLine directory_;
-  std::vector<ExtentEntry> extents_;
+  mutable std::vector<ExtentEntry> extents_;  // as many as have been seen
 };
 
 }  // namespace rkv::testing

@@ -23,8 +23,10 @@ struct Churn {
       : memory(testing::make_plain_memory({.memory_bytes = memory_bytes,
                                            .epoch = kTestEpoch,
                                            .hash_seed = 42,
-                                           .index_segments = 16})),
-        records(memory->data_extents(), clock) {}
+                                           .initial_segments = 16,
+                                           .max_segments = 16,
+                                           .data_extent_bytes = 15 << 20})),
+        records(*memory, clock) {}
 
   // Fills up with these sizes, freeing a random block whenever there is no room; `rounds` times
   // the memory is written in all. Returns the part of the capacity that held requested bytes, on
@@ -103,7 +105,7 @@ TEST(AllocatorChurn, BlocksNeverOverlap) {
   Churn churn(kMinMemoryBytes);
   Random random(2);
   std::vector<std::uint32_t> owner(churn.records.usage().capacity_bytes / kUnitBytes, 0);
-  const std::uint32_t extent = churn.memory->data_extents().front().id;
+  const std::uint32_t extent = first_data_extent(*churn.memory).id;
   const auto mark = [&](const Block& block, std::uint32_t from, std::uint32_t to) {
     ASSERT_EQ(block.at.extent(), extent);
     for (std::uint64_t u = 0; u < block.units; ++u) {

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <set>
 
+#include "server/memory_sizes.h"
 #include "tests/server/core/store_fixture.h"
 
 namespace rkv::server {
@@ -19,19 +21,18 @@ TEST(StoreMemory, RefusesWhatItCannotBe) {
   EXPECT_EQ(code([](auto& o) { o.memory_bytes = kMinMemoryBytes - 1; }), Code::kOutOfMemory);
   EXPECT_EQ(code([](auto& o) { o.memory_bytes = std::size_t{1} << 42; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.memory_bytes = std::size_t{1} << 50; }), Code::kInvalidArgument);
-  EXPECT_EQ(code([](auto& o) {
-              o.memory_bytes = std::size_t{8} << 30;
-              o.max_extent_bytes = std::size_t{1} << 20;
-            }),
-            Code::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.epoch = 0; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.groups_per_segment = 1; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.groups_per_segment = 48; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto& o) { o.groups_per_segment = 8192; }), Code::kInvalidArgument);
-  EXPECT_EQ(code([](auto& o) { o.index_segments = 3; }), Code::kInvalidArgument);
-  EXPECT_EQ(code([](auto& o) { o.index_segments = 1024; }), Code::kInvalidArgument);
-  EXPECT_EQ(code([](auto& o) { o.max_extent_bytes = kMaxExtentBytes + 4096; }),
+  EXPECT_EQ(code([](auto& o) { o.initial_segments = 3; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.max_segments = 1024; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.initial_segments = 16, o.max_segments = 8; }),
             Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.data_extent_bytes = kMaxExtentBytes + 4096; }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.data_extent_bytes = 4096; }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](auto& o) { o.index_extent_bytes = 4096; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](auto&) {}), Code{});
 }
 
@@ -46,20 +47,25 @@ TEST(StoreMemory, PassesTheErrorOfItsSourceOn) {
   EXPECT_STREQ(made.error().text, "raise the locked-memory limit");
 }
 
-TEST(StoreMemory, IndexIsThePowerOfTwoNearestToAnEighth) {
-  for (std::size_t memory = kMinMemoryBytes; memory < std::size_t{64} << 30; memory += memory / 7) {
+TEST(StoreMemory, SizesSuitTheMemory) {
+  for (std::size_t memory = kMinMemoryBytes; memory < std::size_t{1} << 40; memory += memory / 7) {
+    MemoryOptions given = small_memory();
+    given.memory_bytes = memory;
+    const MemoryOptions sizes = with_sizes(given);
+    EXPECT_TRUE(check_memory_options(sizes)) << memory;
     const std::size_t segment = 64 * kGroupBytes;
-    const std::size_t index = index_segments_for(memory, 64) * segment;
-    EXPECT_LE(index, memory / 6);
-    const auto distance = [&](std::size_t size) {
-      return size > memory / 8 ? size - memory / 8 : memory / 8 - size;
-    };
-    EXPECT_LE(distance(index), distance(index / 2)) << memory;
-    EXPECT_GT(index * 2, memory / 6) << memory;
+    // A new store takes a fraction of its limit; a full one has not too many extents.
+    EXPECT_LE(sizes.index_extent_bytes + sizes.data_extent_bytes, memory / 2) << memory;
+    EXPECT_LE(memory / sizes.data_extent_bytes + memory / 4 / sizes.index_extent_bytes, kMaxExtents)
+        << memory;
+    EXPECT_GE(sizes.data_extent_bytes, 4 * kMaxRecordBytes) << memory;
+    EXPECT_LE(directory_depth_for(sizes), 24U);
+    EXPECT_LE(std::size_t{8} << directory_depth_for(sizes), memory / 64) << memory;
+    EXPECT_GE(sizes.initial_segments * 2 * segment, sizes.index_extent_bytes) << memory;
   }
 }
 
-TEST(StoreMemory, StaysWithinItsLimit) {
+TEST(StoreMemory, GrowsToItsLimitAndNotBeyond) {
   std::size_t total = 0;
   const auto source = [&](std::size_t bytes) {
     total += bytes;
@@ -67,11 +73,32 @@ TEST(StoreMemory, StaysWithinItsLimit) {
   };
   MemoryOptions options = small_memory();
   options.memory_bytes = std::size_t{50'000'001};
-  options.max_extent_bytes = std::size_t{4} << 20;
   const auto made = StoreMemory::create(options, source);
   ASSERT_TRUE(made);
+  StoreMemory& memory = **made;
+  EXPECT_LE(total, options.memory_bytes / 2) << "a new store is small";
+  EXPECT_EQ(total, memory.allocated_bytes());
+  add_all_data_extents(memory);
+  EXPECT_GE(memory.next_extent_bytes(ExtentEntry::kIndex), 64 * kGroupBytes)
+      << "data leaves something to the index";
+  while (memory.next_extent_bytes(ExtentEntry::kIndex) != 0)
+    ASSERT_TRUE(memory.add_extent(ExtentEntry::kIndex));
+  EXPECT_EQ(total, memory.allocated_bytes());
   EXPECT_LE(total, options.memory_bytes);
-  EXPECT_GE(total, options.memory_bytes - options.memory_bytes / 100);
+  EXPECT_GE(total, options.memory_bytes - (std::size_t{1} << 20));
+  EXPECT_EQ(memory.add_extent(ExtentEntry::kData).error().code, Code::kOutOfMemory);
+}
+
+TEST(StoreMemory, ShowsNewExtentsToClients) {
+  const auto memory = testing::make_plain_memory(small_memory());
+  const auto before = testing::ReferenceReader(memory->root().bytes(), kTestEpoch).extents().size();
+  const auto index = memory->add_extent(ExtentEntry::kIndex);
+  const auto data = memory->add_extent(ExtentEntry::kData);
+  ASSERT_TRUE(index && data);
+  const testing::ReferenceReader reader(memory->root().bytes(), kTestEpoch);
+  ASSERT_EQ(reader.extents().size(), before + 2);
+  EXPECT_EQ(reader.extents()[index->id].kind, ExtentEntry::kIndex);
+  EXPECT_EQ(reader.extents()[data->id].address, reinterpret_cast<std::uint64_t>(data->base));
 }
 
 class Layout : public ::testing::TestWithParam<MemoryOptions> {};
@@ -85,6 +112,7 @@ TEST_P(Layout, VerifiesAndCoversEveryHashOnce) {
 
   std::set<std::uint64_t> places;
   const std::uint32_t depth = reader.directory().global_depth;
+  const auto segments = std::bit_floor(memory->segments().in_use());
   const std::uint32_t groups = reader.directory().groups_per_segment;
   for (std::uint64_t prefix = 0; prefix < (std::uint64_t{1} << depth); ++prefix) {
     for (std::uint64_t group = 0; group < groups; ++group) {
@@ -97,17 +125,19 @@ TEST_P(Layout, VerifiesAndCoversEveryHashOnce) {
       EXPECT_TRUE(verify_group(found, kTestEpoch, *place));
       const GroupHeader header = GroupHeader::decode(found.header);
       EXPECT_TRUE(header.covers(hash));
-      EXPECT_EQ(header.depth, depth);
-      places.insert(memory->group_ordinal(*place));
+      EXPECT_EQ(std::uint32_t{1} << header.depth, segments);
+      places.insert(place->bits());
     }
   }
-  EXPECT_EQ(places.size(), memory->group_count());
+  EXPECT_EQ(places.size() * kSlotsPerGroup, memory->slot_count());
 }
 
 TEST_P(Layout, DataExtentsAreWholeAndLargeEnough) {
   const auto memory = testing::make_plain_memory(GetParam());
   const testing::ReferenceReader reader(memory->root().bytes(), kTestEpoch);
-  for (const StoreMemory::Extent& extent : memory->data_extents()) {
+  for (std::uint32_t id = 0; id < memory->extent_count(); ++id) {
+    const StoreMemory::Extent& extent = memory->extent(id);
+    if (extent.kind != ExtentEntry::kData) continue;
     const ExtentEntry& entry = reader.extents().at(extent.id);
     EXPECT_EQ(entry.kind, ExtentEntry::kData);
     EXPECT_EQ(entry.address, reinterpret_cast<std::uint64_t>(extent.base));
@@ -119,7 +149,8 @@ TEST_P(Layout, DataExtentsAreWholeAndLargeEnough) {
 
 MemoryOptions many_extents() {
   MemoryOptions options = small_memory();
-  options.max_extent_bytes = std::size_t{1} << 20;
+  options.data_extent_bytes = std::size_t{1} << 20;
+  options.index_extent_bytes = std::size_t{32} * kGroupBytes;
   options.groups_per_segment = 32;
   return options;
 }
@@ -143,8 +174,8 @@ TEST(StoreMemory, TickAndMarksVerifyAfterEachChange) {
 
 TEST(StoreMemoryDeath, PlacesAreChecked) {
   const auto memory = testing::make_plain_memory(small_memory());
-  const std::uint32_t data = memory->data_extents().front().id;
-  const auto units = memory->data_extents().front().units();
+  const std::uint32_t data = first_data_extent(*memory).id;
+  const auto units = first_data_extent(*memory).units();
   EXPECT_NE(memory->record(Location::of(data, 0)), nullptr);
   EXPECT_DEATH(memory->record(Location::of(0, 0)), "outside the data extents");
   EXPECT_DEATH(memory->record(Location::of(data + 1, 0)), "outside the data extents");

@@ -15,8 +15,11 @@
 namespace rkv::server {
 namespace {
 
-constexpr int kKeys = 80;  // more than one pair has slots: groups, guests and stash are all at work
+constexpr std::uint64_t kKeys = 80;  // more than one pair has slots: guests and stash are at work
+constexpr std::uint64_t kMaxKeys = 800;                               // of a store that grows
 constexpr std::uint64_t kValuesRead = kSanitized ? 20'000 : 200'000;  // then the storm is over
+constexpr std::uint64_t kLifeValues = 5'000;  // of one of many stores that grow
+constexpr std::uint64_t kLifeSplits = 8;
 
 std::string key_of(std::uint64_t i) {
   return fmt::format("key{}", i);
@@ -35,16 +38,19 @@ std::uint64_t number_in(const std::string& value) {
 }
 
 struct Shared {
+  explicit Shared(const MemoryOptions& options = one_pair(), std::uint64_t key_count = kKeys)
+      : keys(key_count), memory(testing::make_plain_memory(options)) {}
+  const std::uint64_t keys;
   SteadyClock clock;
-  std::unique_ptr<StoreMemory> memory = testing::make_plain_memory(one_pair());
+  std::unique_ptr<StoreMemory> memory;
   std::unique_ptr<CommitLog> log = CommitLog::create_volatile();
   Store store{*memory, *log, clock, kTestBoot};
   std::atomic<bool> stop{false};
   // Per key: the number that the last acknowledged put left.
-  std::array<std::atomic<std::uint64_t>, kKeys> acknowledged{};
+  std::array<std::atomic<std::uint64_t>, kMaxKeys> acknowledged{};
   // Per key: odd from the acknowledgement of a put until a remove begins. A reader that finds the
   // same odd number before and after its GET may not have missed the key.
-  std::array<std::atomic<std::uint64_t>, kKeys> presence{};
+  std::array<std::atomic<std::uint64_t>, kMaxKeys> presence{};
 };
 
 // Writes to the keys whose number leaves `remainder` when divided by `writers`, so that each key
@@ -53,7 +59,7 @@ void write_storm(Shared& shared, std::uint64_t remainder, std::uint64_t writers)
   Random random(remainder + 1);
   std::uint64_t number = 0;
   while (!shared.stop.load(std::memory_order_relaxed)) {
-    const std::uint64_t key = random.below(kKeys / writers) * writers + remainder;
+    const std::uint64_t key = random.below(shared.keys / writers) * writers + remainder;
     std::atomic<std::uint64_t>& presence = shared.presence[key];
     const std::uint64_t present = presence.load(std::memory_order_relaxed);
     if (random.below(8) == 0) {
@@ -63,7 +69,10 @@ void write_storm(Shared& shared, std::uint64_t remainder, std::uint64_t writers)
       continue;
     }
     number += 1;
-    ASSERT_TRUE(shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)), 0));
+    auto put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)), 0);
+    while (!put && put.error().code == Code::kBusy)  // memory is on its way
+      put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)), 0);
+    ASSERT_TRUE(put);
     // Release: a reader that sees this number may expect nothing older.
     shared.acknowledged[key].store(number, std::memory_order_release);
     if (present % 2 == 0) presence.store(present + 1, std::memory_order_release);
@@ -77,17 +86,21 @@ struct ReadCounts {
   std::uint64_t asked = 0;
 };
 
-ReadCounts read_storm(Shared& shared) {
+// Until so many values have been read and so many segments split.
+ReadCounts read_storm(Shared& shared, std::uint64_t values, std::uint64_t splits) {
   const testing::ReferenceReader reader(shared.memory->root().bytes(), kTestEpoch);
   testing::ReadPort port;
   testing::ReferenceReader::Cache cache;
   ReadCounts counts;
-  std::array<std::uint64_t, kKeys> newest{};
-  std::array<Version, kKeys> newest_version{};
+  std::array<std::uint64_t, kMaxKeys> newest{};
+  std::array<Version, kMaxKeys> newest_version{};
   std::vector<std::byte> buffer(kMaxValueBytes);
   Random random(99);
-  while (counts.values < kValuesRead && !::testing::Test::HasFailure()) {
-    const std::uint64_t key = random.below(kKeys);
+  const auto over = [&] {
+    return counts.values >= values && (splits == 0 || shared.store.stats().index_splits >= splits);
+  };
+  while (!over() && !::testing::Test::HasFailure()) {
+    const std::uint64_t key = random.below(shared.keys);
     const std::uint64_t present = shared.presence[key].load(std::memory_order_acquire);
     const std::uint64_t least = shared.acknowledged[key].load(std::memory_order_acquire);
     testing::Answer answer =
@@ -118,29 +131,55 @@ ReadCounts read_storm(Shared& shared) {
   return counts;
 }
 
-void storm(std::uint64_t writers) {
-  Shared shared;
+ReadCounts storm(Shared& shared, std::uint64_t writers, std::uint64_t values = kValuesRead,
+                 std::uint64_t splits = 0) {
   std::vector<std::thread> threads;
   threads.reserve(writers);
   for (std::uint64_t i = 0; i < writers; ++i)
     threads.emplace_back([&, i] { write_storm(shared, i, writers); });
-  const ReadCounts counts = read_storm(shared);
+  const ReadCounts counts = read_storm(shared, values, splits);
   shared.stop = true;
   for (std::thread& thread : threads)
     thread.join();
   fmt::print("log at {}; {} values read, {} misses, {} questions\n", shared.log->last_begun(),
              counts.values, counts.misses, counts.asked);
+  EXPECT_LE(shared.store.stats().records, shared.keys);
+  return counts;
+}
+
+void expect_both_answers(const ReadCounts& counts) {
   EXPECT_GT(counts.misses, 0U);
-  EXPECT_GT(counts.hits_foreseen, kValuesRead / 10);
-  const StoreStats stats = shared.store.stats();
-  EXPECT_LE(stats.records, static_cast<std::uint64_t>(kKeys));
+  EXPECT_GT(counts.hits_foreseen, counts.values / 10);
 }
 
 TEST(Race, OneWriterOneReader) {
-  storm(1);
+  Shared shared;
+  expect_both_answers(storm(shared, 1));
 }
 TEST(Race, TwoWritersOfOnePairOneReader) {
-  storm(2);
+  Shared shared;
+  expect_both_answers(storm(shared, 2));
+}
+
+// The store is small when the storm begins: segments split and extents come under the readers'
+// eyes, time and again.
+TEST(Race, TwoWritersOneReaderAndGrowth) {
+  ReadCounts sum;
+  for (int life = 0; life < (kSanitized ? 2 : 20) && !HasFailure(); ++life) {
+    Shared shared(growing_pairs(), kMaxKeys);
+    std::thread grower([&] {
+      while (!shared.stop.load(std::memory_order_relaxed)) {
+        EXPECT_TRUE(shared.store.grow());
+        std::this_thread::yield();
+      }
+    });
+    const ReadCounts counts = storm(shared, 2, kLifeValues, kLifeSplits);
+    grower.join();
+    sum.values += counts.values;
+    sum.misses += counts.misses;
+    sum.hits_foreseen += counts.hits_foreseen;
+  }
+  expect_both_answers(sum);
 }
 
 TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
@@ -176,7 +215,7 @@ TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
 TEST(Race, AllocatorGivesNoBlockToTwoThreads) {
   SteadyClock clock;
   const auto memory = testing::make_plain_memory(small_memory());
-  RecordAllocator records(memory->data_extents(), clock, 0);
+  RecordAllocator records(*memory, clock, 0);
   std::vector<std::atomic<std::uint8_t>> owner(records.usage().capacity_bytes / kUnitBytes);
   const auto churn = [&](std::uint8_t me) {
     Random random(me);

@@ -25,12 +25,17 @@ class Allocator : public ::testing::Test {
  protected:
   static MemoryOptions two_extents() {
     MemoryOptions options = small_memory();
-    options.max_extent_bytes = std::size_t{8} << 20;
+    options.data_extent_bytes = std::size_t{8} << 20;
     return options;
   }
-  std::unique_ptr<StoreMemory> memory_ = testing::make_plain_memory(two_extents());
+  static std::unique_ptr<StoreMemory> make_memory() {
+    auto memory = testing::make_plain_memory(two_extents());
+    add_all_data_extents(*memory);
+    return memory;
+  }
+  std::unique_ptr<StoreMemory> memory_ = make_memory();
   ManualClock clock_;
-  RecordAllocator records_{memory_->data_extents(), clock_};
+  RecordAllocator records_{*memory_, clock_};
   static constexpr std::uint64_t kMaxUnits = record_units(kMaxRecordBytes);
 };
 

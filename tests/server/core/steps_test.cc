@@ -63,13 +63,13 @@ using Tamper = std::function<void(When, Step, std::uint64_t* word)>;
 class Attack {
  public:
   Attack(const MemoryOptions& options, std::uint64_t seed, testing::ReaderFlaws flaws = {},
-         Tamper tamper = {})
+         Tamper tamper = {}, std::size_t plain_keys = 50)
       : t_(options),
         reader_(t_.memory->root().bytes(), kTestEpoch, flaws),
         random_(seed),
         tamper_(std::move(tamper)),
         readers_(3) {
-    choose_keys();
+    choose_keys(plain_keys);
     step_hook = [this](Step step, std::uint64_t* word) {
       if (tamper_) tamper_(When::kBeforeReaders, step, word);
       advance_readers();
@@ -91,6 +91,7 @@ class Attack {
   }
   std::uint64_t reads_ended() const { return reads_ended_; }
   std::uint64_t asked() const { return asked_; }
+  std::uint64_t splits() const { return t_.store.stats().index_splits; }
 
  private:
   struct Key {
@@ -107,9 +108,9 @@ class Attack {
     ReferenceReader::Cache cache;
   };
 
-  // Ninety keys for the sixty slots of one pair, among them many that share their fingerprint
-  // with another.
-  void choose_keys() {
+  // Ninety keys (or more) for the sixty slots of one pair, among them many that share their
+  // fingerprint with another.
+  void choose_keys(std::size_t plain_keys) {
     std::map<std::uint16_t, std::string> seen;
     for (std::uint64_t i = 0; keys_.size() < 40; ++i) {
       std::string key = fmt::format("{}", i);
@@ -120,7 +121,7 @@ class Attack {
         seen.erase(at);
       }
     }
-    for (int i = 0; i < 50; ++i)
+    for (std::size_t i = 0; i < plain_keys; ++i)
       keys_.push_back({.text = fmt::format("plain{}", i), .history = {}});
   }
 
@@ -251,8 +252,28 @@ TEST(Steps, LinearizableBetweenAnyTwoStores) {
 
 TEST(Steps, LinearizableWithRoomInTheIndex) {
   MemoryOptions options = one_pair();
-  options.index_segments = 4;
+  fix_index(options, 4);
   expect_linearizable(options);
+}
+
+// Many short lives, for a store splits only while it is young.
+constexpr std::size_t kManyKeys = 400;
+constexpr int kOneChildhood = 1'200;
+
+TEST(Steps, LinearizableWhileSegmentsSplit) {
+  const std::uint64_t first = seeds().front();
+  const bool repeat = seeds().size() == 1;
+  std::uint64_t reads = 0;
+  std::uint64_t splits = 0;
+  for (std::uint64_t seed = first; seed < first + (repeat ? 1 : kSanitized ? 5 : 60); ++seed) {
+    Attack attack(growing_pairs(), seed, {}, {}, kManyKeys);
+    const auto wrong = attack.run(kOneChildhood);
+    ASSERT_FALSE(wrong) << *wrong << "\nrepeat with RKV_SEED=" << seed;
+    reads += attack.reads_ended();
+    splits += attack.splits();
+  }
+  fmt::print("{} reads, {} splits\n", reads, splits);
+  EXPECT_GE(splits, repeat ? 1U : kSanitized ? 15U : 180U);
 }
 
 // ------------------------------------------------------------------------------------- canaries
@@ -333,6 +354,17 @@ TEST_F(StepsCanary, ReaderThatDoesNotLookAgainAfterAnotherKey) {
 
 TEST_F(StepsCanary, ReaderThatTrustsASupersededRecordOfItsCache) {
   EXPECT_TRUE(finds({.licence_from_cache = true}));
+}
+
+TEST_F(StepsCanary, ReaderThatBelievesAGroupOfAnotherPrefix) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    Attack attack(growing_pairs(), seed, {.no_look_at_the_prefix = true}, {}, kManyKeys);
+    if (const auto wrong = attack.run(kOneChildhood)) {
+      fmt::print("seed {}: {}\n", seed, *wrong);
+      return;
+    }
+  }
+  FAIL() << "a reader that ignores prefixes was not caught";
 }
 
 }  // namespace

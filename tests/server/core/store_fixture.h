@@ -1,6 +1,8 @@
 // A store on plain memory, and the reference reader of that memory.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,12 +30,39 @@ inline constexpr bool kSanitized = false;
 inline MemoryOptions small_memory() {
   return {.memory_bytes = kMinMemoryBytes, .epoch = kTestEpoch, .hash_seed = 42};
 }
+// So many segments from the start and no more, ever.
+inline void fix_index(MemoryOptions& options, std::uint32_t segments) {
+  options.initial_segments = options.max_segments = segments;
+}
 // One pair of groups for all keys: neighbours, stash and refills are everyday events.
 inline MemoryOptions one_pair() {
   MemoryOptions options = small_memory();
   options.groups_per_segment = 2;
-  options.index_segments = 1;
+  fix_index(options, 1);
   return options;
+}
+
+// Starts with that pair and splits again and again; extents come one by one.
+inline MemoryOptions growing_pairs() {
+  MemoryOptions options = small_memory();
+  options.groups_per_segment = 2;
+  options.initial_segments = 1;
+  options.max_segments = 64;
+  options.index_extent_bytes = 4 * 2 * kGroupBytes;
+  options.data_extent_bytes = std::size_t{1} << 20;
+  return options;
+}
+
+inline const StoreMemory::Extent& first_data_extent(const StoreMemory& memory) {
+  std::uint32_t id = 0;
+  while (memory.extent(id).kind != ExtentEntry::kData)
+    ++id;
+  return memory.extent(id);
+}
+
+inline void add_all_data_extents(StoreMemory& memory) {
+  while (memory.next_extent_bytes(ExtentEntry::kData) != 0)
+    ASSERT_TRUE(memory.add_extent(ExtentEntry::kData));
 }
 
 struct StoreUnderTest {
@@ -46,7 +75,17 @@ struct StoreUnderTest {
 
   Result<PutResult> put(std::string_view key, std::string_view value) {
     clock.advance(10 * kNanosPerMs);  // freed blocks are old enough to be used again
-    return store.put(as_bytes(key), as_bytes(value), 0);
+    auto put = store.put(as_bytes(key), as_bytes(value), 0);
+    while (!put && put.error().code == Code::kBusy && grow())
+      put = store.put(as_bytes(key), as_bytes(value), 0);
+    grow();
+    return put;
+  }
+  // What a server's thread does in the background.
+  bool grow() {
+    if (!store.wants_memory()) return false;
+    const auto grown = store.grow();
+    return grown && *grown;
   }
   Result<Version> remove(std::string_view key) {
     clock.advance(10 * kNanosPerMs);

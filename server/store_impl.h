@@ -1,0 +1,121 @@
+// What Store is made of. store.cc has the operations on keys, store_growth.cc the growth.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "server/index.h"
+#include "server/memory.h"
+#include "server/pair_locks.h"
+#include "server/records.h"
+#include "server/store.h"
+
+namespace rkv::server {
+
+class Store::Impl {
+ public:
+  Impl(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot)
+      : memory_(memory),
+        log_(log),
+        boot_(boot),
+        index_(memory),
+        records_(memory, clock),
+        low_segments_(std::max(1U, memory.index_extent_segments() / 2)),
+        low_data_bytes_(memory.data_extent_bytes() / 2) {
+    see_what_may_grow();
+  }
+
+  Result<PutResult> put(Bytes key, Bytes value, std::uint64_t expiry_ms);
+  Result<Version> remove(Bytes key);
+  Result<GetResult> get(Bytes key, MutableBytes out) const;
+  Status load(const RecordFields& record);
+  StoreStats stats() const;
+
+  bool wants_memory() const { return is_low(ExtentEntry::kIndex) || is_low(ExtentEntry::kData); }
+  Result<bool> grow();
+  void on_low_memory(std::function<void()> call) { call_ = std::move(call); }
+
+ private:
+  // The pair of a key's home, locked: nobody else changes the key or moves its home.
+  class Locked {
+   public:
+    Locked(const Impl& store, KeyHash hash) {
+      for (;;) {
+        home = store.memory_.home(hash);
+        stripe_ = &store.locks_.of(home);
+        guard_ = std::unique_lock(stripe_->mutex);
+        if (store.memory_.home(hash) == home) return;  // (D1)
+        guard_.unlock();                               // the segment was split meanwhile
+      }
+    }
+    void unlock() { guard_.unlock(); }
+    StripeCounters& counters() const { return stripe_->counters; }
+    GroupPlace home;
+
+   private:
+    PairLocks::Stripe* stripe_ = nullptr;
+    std::unique_lock<std::mutex> guard_;
+  };
+  // A key under its pair's lock.
+  struct Target {
+    KeyHash hash;
+    GroupPlace home;
+    std::optional<Index::Position> found;
+    StripeCounters* counters;
+  };
+  // Everything that a write needs and could fail to get. Made before the commit sequence is taken;
+  // after that nothing fails.
+  struct Plan {
+    bool in_place = false;
+    Location block = {};           // the new record's; in place: the present one's
+    Index::Position vacancy = {};  // of a new key
+    std::uint64_t units = 0;
+  };
+
+  Target target(KeyHash hash, const Locked& locked, Bytes key) const {
+    return {hash, locked.home, index_.find(locked.home, hash, key), &locked.counters()};
+  }
+  Result<Plan> plan(const Target& target, const RecordFields& fields);
+  PutResult publish(const Target& target, const Plan& plan, const RecordFields& fields);
+  void write_in_place(const Plan& plan, const RecordFields& fields);
+  std::uint64_t write_prepared(const Plan& plan, const RecordFields& fields);
+  void supersede(Location block);
+  Version version_at(Location block) const;
+
+  // Growth: store_growth.cc.
+  void split_if_crowded(KeyHash hash);
+  void split_all_crowded();
+  bool is_low(ExtentEntry::Kind kind) const;
+  void call_for_memory_if_low();
+  std::unexpected<Error> no_room(ExtentEntry::Kind kind);
+  void take_in(const StoreMemory::Extent& extent);
+  void see_what_may_grow();
+
+  // Whether readers have asked that this key's record stay whole while they read it. Pins are not
+  // implemented yet; this is the place for the check.
+  static bool pinned(KeyHash /*hash*/) { return false; }
+
+  StoreMemory& memory_;
+  CommitLog& log_;
+  const std::uint16_t boot_;
+  Index index_;
+  RecordAllocator records_;
+  PairLocks locks_;
+  // More memory is called for when less than half an extent is unused.
+  const std::uint32_t low_segments_;
+  const std::size_t low_data_bytes_;
+  std::function<void()> call_;
+  std::atomic<bool> called_{false};
+  struct Need {
+    std::atomic<bool> may_grow{false};  // the limit is not reached; written by grow()
+    std::atomic<bool> starved{false};   // an operation found no room since the last extent came
+  };
+  Need index_need_;
+  Need data_need_;
+  std::atomic<bool> grow_failed_{false};
+};
+
+}  // namespace rkv::server
