@@ -32,6 +32,9 @@ constexpr std::uint64_t kEpoch = 0xA5A5'0001'0203'0405U;
 // What the fabric does to a READ besides tearing it.
 enum class Fault { kNone, kStale };
 
+// With more keys than these, segments split.
+constexpr std::size_t kGrowing = 110;
+
 struct World {
   explicit World(std::uint64_t seed, std::size_t key_count)
       : random(seed),
@@ -40,28 +43,34 @@ struct World {
                                            .hash_seed = seed,
                                            .groups_per_segment = 2,
                                            .initial_segments = 1,
-                                           .max_segments = 1})),
+                                           // The many keys of a growing store; else one pair.
+                                           .max_segments = key_count > kGrowing ? 16U : 1U,
+                                           .index_extent_bytes = 2 * 2 * kGroupBytes})),
         log(server::CommitLog::create_volatile()),
         store(*memory, *log, clock, 1),
         histories(key_count) {
-    load_map();
+    load_map(map);
+    map.finish();
   }
 
   std::string key(std::size_t i) const { return fmt::format("key-{}", i); }
 
-  void load_map() {
+  void load_map(client::RemoteMap& target) const {
     const Bytes root = memory->root().bytes();
-    map.begin(kEpoch, {.address = memory->root().address(),
-                       .remote_key = memory->root().remote_key(),
-                       .length = static_cast<std::uint32_t>(root.size())});
-    EXPECT_TRUE(map.apply_identity(root.first(kRootPageBytes)));
-    EXPECT_TRUE(map.apply_directory_line(root.first(kRootPageBytes)));
-    EXPECT_TRUE(map.apply_extents(
-        0, root.subspan(kExtentTableOffset, map.extent_count() * kExtentEntryBytes)));
+    target.begin(kEpoch, {.address = memory->root().address(),
+                          .remote_key = memory->root().remote_key(),
+                          .length = static_cast<std::uint32_t>(root.size())});
+    load_extents(target);
+    EXPECT_TRUE(target.apply_directory_line(root.first(kRootPageBytes)));
     const auto line = open_line<DirectoryLine>(root, kEpoch, kDirectoryLineOffset);
-    map.apply_directory(0, {reinterpret_cast<const std::byte*>(line->address),
-                            std::size_t{8} << line->global_depth});
-    map.finish();
+    target.apply_directory(0, {reinterpret_cast<const std::byte*>(line->address),
+                               std::size_t{8} << line->global_depth});
+  }
+  void load_extents(client::RemoteMap& target) const {
+    const Bytes root = memory->root().bytes();
+    EXPECT_TRUE(target.apply_identity(root.first(kRootPageBytes)));
+    EXPECT_TRUE(target.apply_extents(
+        0, root.subspan(kExtentTableOffset, target.extent_count() * kExtentEntryBytes)));
   }
 
   Random random;
@@ -83,7 +92,8 @@ class Reader {
         fault_(fault),
         cache_(with_cache ? 4096 : 0),
         slowness_(slowness),
-        machine_(world.map, cache_, world.clock) {}
+        map_(world.map),
+        machine_(map_, cache_, world.clock) {}
 
   // Something small happens: a GET begins, or some pieces of its READs land. Called between any
   // two stores of the writer.
@@ -138,9 +148,12 @@ class Reader {
           next = machine_.step();
           continue;
         case Next::kRefreshExtents:
-        case Next::kRefreshDirectory:
-          next = machine_.step();  // nothing changes in this world
+          world_.load_extents(map_);
+          next = machine_.step();
           continue;
+        case Next::kRefreshDirectory:
+          world_.violation = "the directory has moved";
+          return;
         case Next::kFound:
           end(std::string(as_text(machine_.value())));
           return;
@@ -198,6 +211,7 @@ class Reader {
   Fault fault_;
   client::GroupCache cache_;  // its own: each reader remembers another past
   std::uint64_t slowness_;
+  client::RemoteMap map_;  // as old as this reader, where it has not had to look again
   GetMachine machine_;
   client::GetMemory memory_;
   std::vector<std::byte> large_ = std::vector<std::byte>(GetMachine::kLargeBufferBytes);
@@ -217,6 +231,7 @@ struct Outcome {
   std::uint64_t answers = 0;
   std::uint64_t tears = 0;
   std::uint64_t stashed = 0;
+  std::uint64_t splits = 0;
 };
 
 // One random write with its history.
@@ -268,7 +283,9 @@ Outcome run_seed(std::uint64_t seed, std::size_t key_count, Fault fault) {
     for (std::size_t n = world.random.below(20); n > 0; --n)
       one_reader();
     outcome.stashed = std::max(outcome.stashed, world.store.stats().stashed_records);
+    EXPECT_TRUE(world.store.grow());
   }
+  outcome.splits = world.store.stats().index_splits;
   server::step_hook = nullptr;
   outcome.violation = world.violation;
   for (const auto& reader : readers) {
@@ -296,17 +313,21 @@ TEST_P(Interleave, EveryAnswerIsLinearizable) {
     sum.answers += one.answers;
     sum.tears += one.tears;
     sum.stashed = std::max(sum.stashed, one.stashed);
+    sum.splits += one.splits;
   }
-  std::printf("%zu keys: %lu GETs, %lu tears detected, up to %lu keys stashed\n", GetParam(),
-              sum.answers, sum.tears, sum.stashed);
+  std::printf("%zu keys: %lu GETs, %lu tears detected, up to %lu keys stashed, %lu splits\n",
+              GetParam(), sum.answers, sum.tears, sum.stashed, sum.splits);
   EXPECT_GT(sum.answers, 10'000U);
   EXPECT_GT(sum.tears, 100U) << "the attack tore nothing: it attacks nothing";
   if (GetParam() > 80) {
     EXPECT_GT(sum.stashed, 0U);
   }
+  if (GetParam() > kGrowing) {
+    EXPECT_GT(sum.splits, 100U);
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Keys, Interleave, ::testing::Values(1, 3, 8, 70, 78, 110));
+INSTANTIATE_TEST_SUITE_P(Keys, Interleave, ::testing::Values(1, 3, 8, 70, 78, 110, 260));
 
 TEST(InterleaveCanary, AFabricThatAnswersWithOldBytesIsCaught) {
   int caught = 0;
