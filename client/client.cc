@@ -1,6 +1,8 @@
 #include "rkv/client.h"
 
+#include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "client/engine.h"
@@ -8,6 +10,7 @@
 namespace rkv {
 
 using client::Engine;
+using client::Reply;
 
 Client::Client(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
 Client::Client(Client&&) noexcept = default;
@@ -24,10 +27,38 @@ Result<Client> Client::connect(const ClientOptions& options,
 
 // ----------------------------------------------------------------------------------- one key
 
+namespace {
+
+Value value_of(const ValueView& view) {
+  return {.value = std::string(view.value),
+          .version = view.version,
+          .expires_at_ms = view.expires_at_ms,
+          .is_counter = view.is_counter};
+}
+
+Request request_for(Opcode opcode, std::string_view key) {
+  Request request;
+  request.opcode = opcode;
+  request.key = as_bytes(key);
+  return request;
+}
+
+// The decoder has seen to its length.
+std::int64_t number_in(const Response& response) {
+  return load_le<std::int64_t>(response.value.data());
+}
+
+Result<std::uint64_t> version_of(const Result<Reply>& reply) {
+  if (!reply) return std::unexpected(reply.error());
+  return reply->response().version.bits;
+}
+
+}  // namespace
+
 Result<Value> Client::get(std::string_view key, Timeout timeout) {
   const auto got = engine_->get(as_bytes(key), engine_->deadline(timeout));
   if (!got) return std::unexpected(got.error());
-  return Value{.value = std::string(as_text(got->value)), .version = got->version.bits};
+  return value_of(got->view());
 }
 
 Result<ValueSize> Client::get_into(std::string_view key, std::span<std::byte> out,
@@ -42,15 +73,90 @@ Result<ValueSize> Client::get_into(std::string_view key, std::span<std::byte> ou
 }
 
 Result<std::uint64_t> Client::put(std::string_view key, std::string_view value, Timeout timeout) {
-  const auto version = engine_->put({.key = key, .value = value}, engine_->deadline(timeout));
-  if (!version) return std::unexpected(version.error());
-  return version->bits;
+  return put_with(key, value, {.timeout = timeout});
+}
+
+Result<std::uint64_t> Client::put_if_absent(std::string_view key, std::string_view value,
+                                            Timeout timeout) {
+  return put_with(key, value, {.if_absent = true, .timeout = timeout});
+}
+
+Result<std::uint64_t> Client::put_if_version(std::string_view key, std::string_view value,
+                                             std::uint64_t version, Timeout timeout) {
+  return put_with(key, value, {.if_version = version, .timeout = timeout});
+}
+
+Result<std::uint64_t> Client::put_with(std::string_view key, std::string_view value,
+                                       const PutOptions& options) {
+  if (options.if_absent && options.if_version) {
+    return fail(Code::kInvalidArgument, "a put takes one condition: absent, or a version");
+  }
+  const std::int64_t ttl_ms = options.ttl.count();
+  if (ttl_ms < 0 || static_cast<std::uint64_t>(ttl_ms) > kMaxTtlMs) {
+    return fail(Code::kInvalidArgument, "a time to live is 1 ms to 2^42 ms, or 0 for ever");
+  }
+  Request put = request_for(Opcode::kPut, key);
+  put.value = as_bytes(value);
+  put.ttl_ms = static_cast<std::uint64_t>(ttl_ms);
+  if (options.if_absent) put.condition = Condition::kIfAbsent;
+  if (options.if_version) {
+    put.condition = Condition::kIfVersion;
+    put.expected = {*options.if_version};
+  }
+  return version_of(engine_->write(put, engine_->deadline(options.timeout)));
 }
 
 Result<std::uint64_t> Client::remove(std::string_view key, Timeout timeout) {
-  const auto version = engine_->remove(as_bytes(key), engine_->deadline(timeout));
-  if (!version) return std::unexpected(version.error());
-  return version->bits;
+  return version_of(engine_->write(request_for(Opcode::kRemove, key), engine_->deadline(timeout)));
+}
+
+Result<std::uint64_t> Client::remove_if_version(std::string_view key, std::uint64_t version,
+                                                Timeout timeout) {
+  Request remove = request_for(Opcode::kRemove, key);
+  remove.condition = Condition::kIfVersion;
+  remove.expected = {version};
+  return version_of(engine_->write(remove, engine_->deadline(timeout)));
+}
+
+// ---------------------------------------------------------------------------------- counters
+
+Result<Counter> Client::incr(std::string_view key, std::int64_t by, Timeout timeout) {
+  std::array<std::byte, kCounterBytes> summand;
+  store_le(summand.data(), by);
+  Request add = request_for(Opcode::kAdd, key);
+  add.value = summand;
+  const auto reply = engine_->write(add, engine_->deadline(timeout));
+  if (!reply) return std::unexpected(reply.error());
+  return Counter{.number = number_in(reply->response()), .version = reply->response().version.bits};
+}
+
+Result<Counter> Client::decr(std::string_view key, std::int64_t by, Timeout timeout) {
+  if (by == std::numeric_limits<std::int64_t>::min()) {
+    return fail(Code::kOutOfRange, "the number to subtract has no negative of 64 bits");
+  }
+  return incr(key, -by, timeout);
+}
+
+Result<CounterSwap> Client::counter_cas(std::string_view key, std::int64_t expected,
+                                        std::int64_t desired, Timeout timeout) {
+  std::array<std::byte, 2 * kCounterBytes> numbers;
+  store_le(numbers.data(), expected);
+  store_le(numbers.data() + kCounterBytes, desired);
+  Request swap = request_for(Opcode::kSwap, key);
+  swap.value = numbers;
+  const auto reply = engine_->write(swap, engine_->deadline(timeout));
+  if (!reply) return std::unexpected(reply.error());
+  const Response& response = reply->response();
+  return CounterSwap{.done = (response.flags & Response::kSwapped) != 0,
+                     .number = number_in(response),
+                     .version = response.version.bits};
+}
+
+Result<Counter> Client::get_counter(std::string_view key, Timeout timeout) {
+  const auto got = engine_->get(as_bytes(key), engine_->deadline(timeout));
+  if (!got) return std::unexpected(got.error());
+  if (!got->counter) return fail(Code::kWrongType, "the key holds a plain value, not a counter");
+  return Counter{.number = load_le<std::int64_t>(got->value.data()), .version = got->version.bits};
 }
 
 // --------------------------------------------------------------------------------- many keys
@@ -67,7 +173,7 @@ std::vector<Result<Value>> Client::multi_get(std::span<const std::string_view> k
       keys,
       [&](std::size_t index, const Result<ValueView>& result) {
         if (result) {
-          results[index] = Value{.value = std::string(result->value), .version = result->version};
+          results[index] = value_of(*result);
         } else {
           results[index] = std::unexpected(result.error());
         }

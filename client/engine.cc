@@ -222,6 +222,13 @@ Result<Next> Engine::run(Lane& lane, Next next, const Deadline& deadline) {
   }
 }
 
+ValueView Engine::Got::view() const {
+  return {.value = as_text(value),
+          .version = version.bits,
+          .expires_at_ms = expiry_ms,
+          .is_counter = counter};
+}
+
 Result<Engine::Got> Engine::get(Bytes key, const Deadline& deadline) {
   RKV_RETURN_IF_ERROR(check_key(key));
   ++stats_.gets;
@@ -241,7 +248,11 @@ Result<Engine::Got> Engine::get(Bytes key, const Deadline& deadline) {
     ++stats_.one_sided_gets;
     if (*end == Next::kFound) {
       ++(lane.machine.used_cache() ? stats_.cache_hits : stats_.cache_misses);
-      return Got{.value = lane.machine.value(), .version = lane.machine.version(), .reply = {}};
+      const RecordFields& found = lane.machine.fields();
+      return Got{.value = found.value,
+                 .version = found.version,
+                 .expiry_ms = found.expiry_ms,
+                 .counter = found.counter};
     }
     ++stats_.cache_misses;
     ++stats_.missing;
@@ -259,7 +270,11 @@ Result<Engine::Got> Engine::get_two_sided(Bytes key, const Deadline& deadline) {
     return std::unexpected(reply.error());
   }
   const Response& response = reply->response();
-  return Got{.value = response.value, .version = response.version, .reply = std::move(*reply)};
+  return Got{.value = response.value,
+             .version = response.version,
+             .expiry_ms = response.expiry_ms,
+             .counter = (response.flags & Response::kCounter) != 0,
+             .reply = std::move(*reply)};
 }
 
 ClientStats Engine::stats() const {

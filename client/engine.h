@@ -45,11 +45,14 @@ class Engine {
   struct Got {
     Bytes value;
     Version version;
-    std::optional<Reply> reply;
+    std::uint64_t expiry_ms = 0;
+    bool counter = false;
+    std::optional<Reply> reply = std::nullopt;
+    ValueView view() const;
   };
   Result<Got> get(Bytes key, const Deadline& deadline);
-  Result<Version> put(const KeyValue& item, const Deadline& deadline);
-  Result<Version> remove(Bytes key, const Deadline& deadline);
+  // kPut, kRemove, kAdd, kSwap, with everything but their time-out: the answer to keep or to read.
+  Result<Reply> write(const Request& request, const Deadline& deadline);
   // kPing, kFlush, kStats: repeated when the connection is lost.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
   void multi_get(std::span<const std::string_view> keys, const Deadline& deadline, GetVisitor visit,
@@ -145,6 +148,13 @@ class Engine {
   ClientStats stats_;
 };
 
+// What a GET tells of a record; the value stays where it is.
+inline ValueView found_view(const RecordFields& record) {
+  return {.value = as_text(record.value),
+          .version = record.version.bits,
+          .expires_at_ms = record.expiry_ms,
+          .is_counter = record.counter};
+}
 Status check_key(Bytes key);
 Status check_value(Bytes value);
 

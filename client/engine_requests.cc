@@ -15,6 +15,8 @@ WriteOutcome outcome_of(Code code) {
     case Code::kInvalidArgument:
     case Code::kTooLarge:
     case Code::kConflict:
+    case Code::kWrongType:
+    case Code::kOutOfRange:
     case Code::kOutOfMemory:
     case Code::kBusy:
     case Code::kPermission:
@@ -27,7 +29,8 @@ WriteOutcome outcome_of(Code code) {
 }
 
 bool is_write(Opcode opcode) {
-  return opcode == Opcode::kPut || opcode == Opcode::kRemove;
+  return opcode == Opcode::kPut || opcode == Opcode::kRemove || opcode == Opcode::kAdd ||
+         opcode == Opcode::kSwap;
 }
 
 }  // namespace
@@ -95,25 +98,14 @@ void Engine::learn_place(Bytes key, const Response& response) {
   cache_.patch(in_neighbour ? home->neighbour() : *home, response.slot);
 }
 
-Result<Version> Engine::put(const KeyValue& item, const Deadline& deadline) {
-  Request put = request(Opcode::kPut, deadline);
-  put.key = as_bytes(item.key);
-  put.value = as_bytes(item.value);
-  RKV_RETURN_IF_ERROR(check_key(put.key));
-  RKV_RETURN_IF_ERROR(check_value(put.value));
-  const auto reply = ask_until_taken(put, false, deadline);
-  if (!reply) return std::unexpected(reply.error());
-  learn_place(put.key, reply->response());
-  return reply->response().version;
-}
-
-Result<Version> Engine::remove(Bytes key, const Deadline& deadline) {
-  Request remove = request(Opcode::kRemove, deadline);
-  remove.key = key;
-  RKV_RETURN_IF_ERROR(check_key(key));
-  const auto reply = ask_until_taken(remove, false, deadline);
-  if (!reply) return std::unexpected(reply.error());
-  return reply->response().version;
+Result<Reply> Engine::write(const Request& request, const Deadline& deadline) {
+  RKV_RETURN_IF_ERROR(check_key(request.key));
+  RKV_RETURN_IF_ERROR(check_value(request.value));
+  Request asked = request;
+  asked.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
+  auto reply = ask_until_taken(asked, false, deadline);
+  if (reply && !reply->response().slot.empty()) learn_place(request.key, reply->response());
+  return reply;
 }
 
 }  // namespace rkv::client

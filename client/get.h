@@ -105,6 +105,7 @@ class GetMachine {
   // and the value has been used.
   void give_buffer(MutableBytes large) { large_ = large; }
 
+  const RecordFields& fields() const { return record_.fields; }
   Bytes value() const { return record_.fields.value; }
   Version version() const { return record_.fields.version; }
   RecordState state() const { return record_.state; }

@@ -139,8 +139,7 @@ void MultiGet::advance(Lane& lane, Next next) {
       ++(lane.machine.used_cache() ? engine_.stats_.cache_hits : engine_.stats_.cache_misses);
       ++engine_.stats_.one_sided_gets;
       engine_.account(lane.machine);
-      return finish(lane, ValueView{.value = as_text(lane.machine.value()),
-                                    .version = lane.machine.version().bits});
+      return finish(lane, found_view(lane.machine.fields()));
     case Next::kMissing:
       ++engine_.stats_.cache_misses;
       ++engine_.stats_.one_sided_gets;
@@ -255,7 +254,10 @@ void MultiGet::on_reply(const Event& event) {
   if (response.code == 0 || code == Code::kNotFound) ++engine_.stats_.two_sided_gets;
   if (code == Code::kNotFound) ++engine_.stats_.missing;
   if (response.code != 0) return finish(lane, std::unexpected(engine_.refused(response)));
-  finish(lane, ValueView{.value = as_text(response.value), .version = response.version.bits});
+  finish(lane, ValueView{.value = as_text(response.value),
+                         .version = response.version.bits,
+                         .expires_at_ms = response.expiry_ms,
+                         .is_counter = (response.flags & Response::kCounter) != 0});
 }
 
 // Nothing came: sleeps until something does, or until a busy server may be asked again.

@@ -21,16 +21,19 @@ struct Lengths {
   std::size_t key;
   std::size_t value;
   bool has_expiry;
+  bool counter;
   std::size_t total() const { return record_bytes(key, value, has_expiry); }
 };
 
 // Nothing for lengths that no record of ours can have.
 std::optional<Lengths> decode_lengths(std::uint64_t word) {
-  const Lengths lengths{
-      .key = word & 0x7FFU, .value = word >> 32, .has_expiry = (word & kRecordExpiryFlag) != 0};
-  const std::uint64_t reserved = word & 0xFFFFF000U;
+  const Lengths lengths{.key = word & 0x7FFU,
+                        .value = word >> 32,
+                        .has_expiry = (word & kRecordExpiryFlag) != 0,
+                        .counter = (word & kRecordCounterFlag) != 0};
+  const std::uint64_t reserved = word & 0xFFFFE000U;
   if (reserved != 0 || lengths.key == 0 || lengths.key > kMaxKeyBytes ||
-      lengths.value > kMaxValueBytes) {
+      lengths.value > kMaxValueBytes || (lengths.counter && lengths.value != kCounterBytes)) {
     return std::nullopt;
   }
   return lengths;
@@ -46,6 +49,7 @@ std::size_t encode_record(MutableBytes out, const RecordFields& fields, RecordSt
   store_le(out.data() + 8, fields.version.bits);
   store_le(out.data() + 16, std::uint64_t{fields.key.size()} |
                                 (has_expiry ? kRecordExpiryFlag : 0) |
+                                (fields.counter ? kRecordCounterFlag : 0) |
                                 (std::uint64_t{fields.value.size()} << 32));
   std::byte* next = out.data() + kRecordHeaderBytes;
   if (has_expiry) {
@@ -84,6 +88,7 @@ std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Locati
     view.fields.expiry_ms = load_le<std::uint64_t>(bytes.data() + at);
     at += kExpiryBytes;
   }
+  view.fields.counter = lengths->counter;
   view.fields.key = bytes.subspan(at, lengths->key);
   view.fields.value = bytes.subspan(at + lengths->key, lengths->value);
   return view;

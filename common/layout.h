@@ -160,10 +160,13 @@ struct Version {
 };
 
 // Record: checksum word 8 | version 8 | lengths 8 | [expiry 8] | key | value | padding to 32.
-// lengths: bits 0..10 key length, bit 11 expiry present, 12..31 zero, 32..63 value length.
+// lengths: bits 0..10 key length, bit 11 expiry present, bit 12 counter, 13..31 zero, 32..63 value
+// length.
 inline constexpr std::size_t kRecordHeaderBytes = 24;
 inline constexpr std::size_t kExpiryBytes = 8;
 inline constexpr std::uint64_t kRecordExpiryFlag = 1U << 11;
+inline constexpr std::uint64_t kRecordCounterFlag = 1U << 12;
+inline constexpr std::size_t kCounterBytes = 8;  // the value of a counter: a signed number
 
 constexpr std::size_t record_bytes(std::size_t key_length, std::size_t value_length,
                                    bool has_expiry = false) {
@@ -178,7 +181,8 @@ static_assert(kMaxKeyBytes < (1U << 11));
 
 struct RecordFields {
   Version version{};
-  std::uint64_t expiry_ms = 0;  // Unix milliseconds; 0 = never
+  std::uint64_t expiry_ms = 0;  // Unix milliseconds by the server's clock; 0 = never
+  bool counter = false;         // the value is a number of kCounterBytes
   Bytes key{};
   Bytes value{};
 };
@@ -187,6 +191,15 @@ struct RecordFields {
 // record_bytes(...). Returns the bytes written (without padding).
 std::size_t encode_record(MutableBytes out, const RecordFields& fields, RecordState state,
                           std::uint64_t epoch, Location location);
+
+// Expiry and type as the commit log and the disk keep them, in one word.
+constexpr std::uint64_t record_traits(const RecordFields& fields) {
+  return fields.expiry_ms | (std::uint64_t{fields.counter} << 63);
+}
+constexpr void set_record_traits(RecordFields& fields, std::uint64_t traits) {
+  fields.expiry_ms = traits & ~(std::uint64_t{1} << 63);
+  fields.counter = (traits >> 63) != 0;
+}
 
 struct RecordView {
   RecordFields fields{};  // spans point into the bytes decoded

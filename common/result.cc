@@ -17,6 +17,10 @@ const char* to_string(Code code) {
       return "too large";
     case Code::kConflict:
       return "conflict";
+    case Code::kWrongType:
+      return "wrong type";
+    case Code::kOutOfRange:
+      return "out of range";
     case Code::kOutOfMemory:
       return "out of memory";
     case Code::kBusy:

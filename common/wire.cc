@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "common/check.h"
 
@@ -141,12 +142,17 @@ const char* to_string(Opcode opcode) {
       return "flush";
     case Opcode::kStats:
       return "stats";
+    case Opcode::kAdd:
+      return "add";
+    case Opcode::kSwap:
+      return "swap";
   }
   return "unknown";
 }
 
-// Request:  opcode 1, reserved 1, key length 2, value length 4, sequence 8, reserved 8, expiry 8,
-//           timeout 4, reserved 4; key; value.
+// Request:  opcode 1, condition 1, key length 2, value length 4, sequence 8, version 8, time to
+// live
+//           8, timeout 4, reserved 4; key; value.
 std::size_t encode(const Request& request, MutableBytes out) {
   const std::size_t total = kRequestHeaderBytes + request.key.size() + request.value.size();
   RKV_CHECK(request.key.size() <= kMaxKeyBytes && request.value.size() <= kMaxValueBytes &&
@@ -154,10 +160,12 @@ std::size_t encode(const Request& request, MutableBytes out) {
             "request larger than its buffer");
   std::memset(out.data(), 0, kRequestHeaderBytes);
   store_le(out.data(), static_cast<std::uint8_t>(request.opcode));
+  store_le(out.data() + 1, static_cast<std::uint8_t>(request.condition));
   store_le(out.data() + 2, static_cast<std::uint16_t>(request.key.size()));
   store_le(out.data() + 4, static_cast<std::uint32_t>(request.value.size()));
   store_le(out.data() + 8, request.sequence);
-  store_le(out.data() + 24, request.expiry_ms);
+  store_le(out.data() + 16, request.expected.bits);
+  store_le(out.data() + 24, request.ttl_ms);
   store_le(out.data() + 32, request.timeout_ms);
   std::byte* next = out.data() + kRequestHeaderBytes;
   if (!request.key.empty()) std::memcpy(next, request.key.data(), request.key.size());
@@ -174,29 +182,61 @@ Status check_request(const Request& request, Bytes header, std::size_t message_b
   if (claimed != message_bytes) {
     return fail(Code::kInvalidArgument, "the lengths in the request do not add up to its size");
   }
-  if (load_le<std::uint8_t>(header.data() + 1) != 0 ||
-      load_le<std::uint64_t>(header.data() + 16) != 0 ||
-      load_le<std::uint32_t>(header.data() + 36) != 0) {
+  if (load_le<std::uint32_t>(header.data() + 36) != 0) {
     return fail(Code::kInvalidArgument, "reserved bits of the request are set");
   }
-  const bool has_key = request.opcode == Opcode::kGet || request.opcode == Opcode::kPut ||
-                       request.opcode == Opcode::kRemove;
-  if (!has_key && (request.opcode < Opcode::kPing || request.opcode > Opcode::kStats)) {
+  if (request.opcode < Opcode::kGet || request.opcode > kLastOpcode) {
     return fail(Code::kInvalidArgument, "unknown operation");
   }
   return {};
 }
 
+bool takes_key(Opcode opcode) {
+  return opcode <= Opcode::kRemove || opcode == Opcode::kAdd || opcode == Opcode::kSwap;
+}
+
+// How long the value must be; nothing: anything within the limit.
+std::optional<std::size_t> value_length_of(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kPut:
+      return std::nullopt;
+    case Opcode::kAdd:
+      return kCounterBytes;
+    case Opcode::kSwap:
+      return 2 * kCounterBytes;
+    default:
+      return 0;
+  }
+}
+
+Status check_condition(const Request& request) {
+  const Condition condition = request.condition;
+  const bool allowed = condition == Condition::kNone ||
+                       (condition == Condition::kIfAbsent && request.opcode == Opcode::kPut) ||
+                       (condition == Condition::kIfVersion &&
+                        (request.opcode == Opcode::kPut || request.opcode == Opcode::kRemove));
+  if (!allowed || (condition != Condition::kIfVersion && request.expected.bits != 0)) {
+    return fail(Code::kInvalidArgument, "the operation takes no such condition");
+  }
+  if (request.ttl_ms != 0 && request.opcode != Opcode::kPut) {
+    return fail(Code::kInvalidArgument, "the operation takes no time to live");
+  }
+  if (request.ttl_ms > kMaxTtlMs) {
+    return fail(Code::kInvalidArgument, "a time to live is at most 2^42 milliseconds");
+  }
+  return {};
+}
+
 Status check_request_sizes(const Request& request, std::size_t key, std::size_t value) {
-  const bool has_key = request.opcode <= Opcode::kRemove;
+  const bool has_key = takes_key(request.opcode);
   if (has_key && key == 0) return fail(Code::kInvalidArgument, "the key is empty");
   if (key > kMaxKeyBytes) return fail(Code::kTooLarge, "the key is longer than 1024 bytes");
   if (value > kMaxValueBytes) return fail(Code::kTooLarge, "the value is longer than 128 KiB");
-  const bool is_put = request.opcode == Opcode::kPut;
-  if ((!has_key && key != 0) || (!is_put && (value != 0 || request.expiry_ms != 0))) {
-    return fail(Code::kInvalidArgument, "the operation takes no key, value or expiry");
+  const auto length = value_length_of(request.opcode);
+  if ((!has_key && key != 0) || (length && value != *length)) {
+    return fail(Code::kInvalidArgument, "the operation takes no key, or another value");
   }
-  return {};
+  return check_condition(request);
 }
 
 }  // namespace
@@ -207,7 +247,9 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
   }
   Request request{.opcode = static_cast<Opcode>(load_le<std::uint8_t>(bytes.data())),
                   .sequence = load_le<std::uint64_t>(bytes.data() + 8),
-                  .expiry_ms = load_le<std::uint64_t>(bytes.data() + 24),
+                  .condition = static_cast<Condition>(load_le<std::uint8_t>(bytes.data() + 1)),
+                  .expected = {load_le<std::uint64_t>(bytes.data() + 16)},
+                  .ttl_ms = load_le<std::uint64_t>(bytes.data() + 24),
                   .timeout_ms = load_le<std::uint32_t>(bytes.data() + 32)};
   *sequence = request.sequence;
   RKV_RETURN_IF_ERROR(check_request(request, bytes.first(kRequestHeaderBytes), bytes.size()));
@@ -219,7 +261,8 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
   return request;
 }
 
-// Response: opcode 1, code 1, flags 1, reserved 1, value length 4, sequence 8, version 8, slot 8,
+// Response: opcode 1, code 1, flags 1, reserved 1, value length 4, sequence 8, version 8, slot or
+//           expiry 8,
 //           retry after 4, reserved 4; value.
 std::size_t encode(const Response& response, MutableBytes out) {
   const std::size_t total = kResponseHeaderBytes + response.value.size();
@@ -231,7 +274,8 @@ std::size_t encode(const Response& response, MutableBytes out) {
   store_le(out.data() + 4, static_cast<std::uint32_t>(response.value.size()));
   store_le(out.data() + 8, response.sequence);
   store_le(out.data() + 16, response.version.bits);
-  store_le(out.data() + 24, response.slot.bits);
+  store_le(out.data() + 24,
+           response.opcode == Opcode::kGet ? response.expiry_ms : response.slot.bits);
   store_le(out.data() + 32, response.retry_after_ms);
   if (!response.value.empty()) {
     std::memcpy(out.data() + kResponseHeaderBytes, response.value.data(), response.value.size());
@@ -244,19 +288,29 @@ Result<Response> decode_response(Bytes bytes) {
       load_le<std::uint32_t>(bytes.data() + 4) != bytes.size() - kResponseHeaderBytes) {
     return fail(Code::kCorrupt, "the server's answer has a wrong length");
   }
+  const bool is_get =
+      load_le<std::uint8_t>(bytes.data()) == static_cast<std::uint8_t>(Opcode::kGet);
+  const auto place = load_le<std::uint64_t>(bytes.data() + 24);
   const Response response{.opcode = static_cast<Opcode>(load_le<std::uint8_t>(bytes.data())),
                           .code = load_le<std::uint8_t>(bytes.data() + 1),
                           .flags = load_le<std::uint8_t>(bytes.data() + 2),
                           .sequence = load_le<std::uint64_t>(bytes.data() + 8),
                           .version = {load_le<std::uint64_t>(bytes.data() + 16)},
-                          .slot = {load_le<std::uint64_t>(bytes.data() + 24)},
+                          .slot = {is_get ? 0 : place},
+                          .expiry_ms = is_get ? place : 0,
                           .retry_after_ms = load_le<std::uint32_t>(bytes.data() + 32),
                           .value = bytes.subspan(kResponseHeaderBytes)};
-  if (response.opcode < Opcode::kGet || response.opcode > Opcode::kStats) {
+  if (response.opcode < Opcode::kGet || response.opcode > kLastOpcode) {
     return fail(Code::kCorrupt, "the server's answer names an unknown operation");
   }
-  if ((response.flags & ~Response::kInNeighbour) != 0) {
+  constexpr unsigned kKnown = Response::kInNeighbour | Response::kCounter | Response::kSwapped;
+  if ((response.flags & ~kKnown) != 0) {
     return fail(Code::kCorrupt, "the server's answer has unknown flags");
+  }
+  const bool has_number = response.opcode == Opcode::kAdd || response.opcode == Opcode::kSwap ||
+                          (response.flags & Response::kCounter) != 0;
+  if (response.code == 0 && has_number && response.value.size() != kCounterBytes) {
+    return fail(Code::kCorrupt, "the server's answer has no number");
   }
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 3, 1));
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 36, 4));

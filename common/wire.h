@@ -72,6 +72,15 @@ enum class Opcode : std::uint8_t {
   kPing = 4,    // nothing             -> nothing
   kFlush = 5,   // nothing             -> version: every write up to it is on disk
   kStats = 6,   // nothing             -> value: a JSON object, UTF-8
+  kAdd = 7,     // key, summand        -> version, slot, value: the sum
+  kSwap = 8,    // key, two numbers    -> version, slot, value: what the counter is now
+};
+inline constexpr Opcode kLastOpcode = Opcode::kSwap;
+// What must be true of the key for a write to be done; else it is answered kConflict.
+enum class Condition : std::uint8_t {
+  kNone = 0,
+  kIfAbsent = 1,   // kPut: there is no such key
+  kIfVersion = 2,  // kPut, kRemove: the key has this version; kNotFound when there is none
 };
 const char* to_string(Opcode opcode);
 
@@ -82,21 +91,29 @@ inline constexpr std::size_t kMaxMessageBytes =
 
 struct Request {
   Opcode opcode = Opcode::kPing;
-  std::uint64_t sequence = 0;    // chosen by the client, rises by one per request of a session
-  std::uint64_t expiry_ms = 0;   // kPut: Unix milliseconds, 0 = never
+  std::uint64_t sequence = 0;  // chosen by the client, rises by one per request of a session
+  Condition condition = Condition::kNone;
+  Version expected{};            // kIfVersion
+  std::uint64_t ttl_ms = 0;      // kPut: the key lives so long from now, 0 = for ever
   std::uint32_t timeout_ms = 0;  // how long the client will wait; 0 = not said
   Bytes key{};
-  Bytes value{};
+  Bytes value{};  // kPut; kAdd: 8 bytes; kSwap: 8 expected, 8 desired
 };
+// The longest time to live, some 139 years.
+inline constexpr std::uint64_t kMaxTtlMs = std::uint64_t{1} << 42;
 struct Response {
-  static constexpr std::uint8_t kInNeighbour = 1;  // flag: the slot is in the overflow neighbour
+  // Flags.
+  static constexpr std::uint8_t kInNeighbour = 1;  // the slot is in the overflow neighbour
+  static constexpr std::uint8_t kCounter = 2;      // kGet: the value is a counter's
+  static constexpr std::uint8_t kSwapped = 4;      // kSwap: the counter was as expected
 
   Opcode opcode = Opcode::kPing;
   std::uint8_t code = 0;  // 0 = done, else a Code
   std::uint8_t flags = 0;
   std::uint64_t sequence = 0;
   Version version{};
-  Slot slot{};  // kPut: where the record is now
+  Slot slot{};                  // kPut, kAdd, kSwap: where the record is now
+  std::uint64_t expiry_ms = 0;  // kGet, in the same place: Unix milliseconds, 0 = never
   std::uint32_t retry_after_ms = 0;
   Bytes value{};  // kGet, kStats; with a Code: a sentence for a person, may be empty
 };

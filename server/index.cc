@@ -50,11 +50,12 @@ bool Index::key_at(Slot slot, Bytes key) const {
   return std::memcmp(record + at, key.data(), key.size()) == 0;
 }
 
-std::optional<std::uint32_t> Index::find_in(GroupPlace place, KeyHash hash, Bytes key) const {
+template <class Matches>
+std::optional<std::uint32_t> Index::find_in(GroupPlace place, KeyHash hash, Matches matches) const {
   const Group& group = *memory_.group(place);
   for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
     const Slot slot{group.slots[i]};
-    if (slot.fingerprint() == hash.fingerprint() && !slot.empty() && key_at(slot, key)) return i;
+    if (slot.fingerprint() == hash.fingerprint() && !slot.empty() && matches(slot)) return i;
   }
   return std::nullopt;
 }
@@ -67,14 +68,16 @@ std::optional<std::uint32_t> Index::free_slot(GroupPlace place) const {
   return std::nullopt;
 }
 
-std::optional<Index::Position> Index::find(GroupPlace home, KeyHash hash, Bytes key) const {
+template <class Matches>
+std::optional<Index::Position> Index::find_if(GroupPlace home, KeyHash hash,
+                                              Matches matches) const {
   const Group& group = *memory_.group(home);
-  if (const auto i = find_in(home, hash, key)) {
+  if (const auto i = find_in(home, hash, matches)) {
     return Position{.where = Where::kHome, .number = *i, .slot = {group.slots[*i]}};
   }
   const GroupHeader header = GroupHeader::decode(group.header);
   if (header.overflow) {
-    if (const auto i = find_in(home.neighbour(), hash, key)) {
+    if (const auto i = find_in(home.neighbour(), hash, matches)) {
       const Slot slot{memory_.group(home.neighbour())->slots[*i]};
       return Position{.where = Where::kNeighbour, .number = *i, .slot = slot};
     }
@@ -82,12 +85,23 @@ std::optional<Index::Position> Index::find(GroupPlace home, KeyHash hash, Bytes 
   if (header.spilled) {
     for (auto e = stashed_at(home); e != Stash::kNone; e = stash_.next(e)) {
       const Slot slot = stash_.slot(e);
-      if (slot.fingerprint() == hash.fingerprint() && key_at(slot, key)) {
+      if (slot.fingerprint() == hash.fingerprint() && matches(slot)) {
         return Position{.where = Where::kStash, .number = e, .slot = slot};
       }
     }
   }
   return std::nullopt;
+}
+
+std::optional<Index::Position> Index::find(GroupPlace home, KeyHash hash, Bytes key) const {
+  return find_if(home, hash, [&](Slot slot) { return key_at(slot, key); });
+}
+
+std::optional<Index::Position> Index::find_version(GroupPlace home, KeyHash hash,
+                                                   Version version) const {
+  return find_if(home, hash, [&](Slot slot) {
+    return load_le<std::uint64_t>(memory_.record(slot.location()) + 8) == version.bits;
+  });
 }
 
 std::optional<Index::Position> Index::vacancy(GroupPlace home) {

@@ -47,6 +47,8 @@ class Index {
 
   // The key's position. Reads the records whose fingerprint matches.
   std::optional<Position> find(GroupPlace home, KeyHash hash, Bytes key) const;
+  // The position of the record with this version, whatever its key.
+  std::optional<Position> find_version(GroupPlace home, KeyHash hash, Version version) const;
   // Where a key that is in neither group may be inserted: home, neighbour, stash, in this order.
   // Nothing: all are full. A vacancy goes to insert() or release(), under the same lock.
   std::optional<Position> vacancy(GroupPlace home);
@@ -118,7 +120,11 @@ class Index {
   void settle(GroupPlace even);
 
   bool key_at(Slot slot, Bytes key) const;
-  std::optional<std::uint32_t> find_in(GroupPlace place, KeyHash hash, Bytes key) const;
+  // `matches(slot)` for slots of the fingerprint.
+  template <class Matches>
+  std::optional<std::uint32_t> find_in(GroupPlace place, KeyHash hash, Matches matches) const;
+  template <class Matches>
+  std::optional<Position> find_if(GroupPlace home, KeyHash hash, Matches matches) const;
   std::optional<std::uint32_t> free_slot(GroupPlace place) const;
   static std::uint32_t side(GroupPlace place) { return place.number & 1U; }
 

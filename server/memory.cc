@@ -134,8 +134,13 @@ void StoreMemory::write_identity() {
 template <class Line>
 void StoreMemory::write_line(std::size_t offset, Line line) {
   seal_line(line, epoch_, offset);
-  // Words in any order: a line torn between old and new ones does not verify and is read again.
-  copy_to_shared(root_->bytes().data() + offset, std::as_bytes(std::span(&line, 1)));
+  // A line torn between old and new words does not verify and is read again. The last word releases
+  // the others and what they lead to (M4).
+  const Bytes bytes = std::as_bytes(std::span(&line, 1));
+  std::byte* const shared = root_->bytes().data() + offset;
+  copy_to_shared(shared, bytes.first(bytes.size() - 8));
+  store_word(reinterpret_cast<std::uint64_t*>(shared + bytes.size() - 8), line.checksum,
+             std::memory_order_release);
 }
 
 void StoreMemory::set_tick(std::uint64_t tick_ms) {

@@ -17,6 +17,7 @@ class alignas(64) WorkerCounters {
  public:
   enum Counter : std::uint8_t {
     kPuts,     // acknowledged
+    kCounts,   // operations on counters, acknowledged
     kRemoves,  // acknowledged
     kGets,     // two-sided, found or not
     kPings,

@@ -21,6 +21,8 @@ struct StripeCounters {
   std::uint64_t puts_in_place = 0;
   std::uint64_t puts_moved = 0;
   std::uint64_t splits = 0;
+  std::uint64_t expiring = 0;  // of the records: those with an expiry
+  std::uint64_t expired = 0;
 };
 
 class PairLocks {
@@ -74,6 +76,8 @@ class PairLocks {
       sum.puts_in_place += stripes_[i].counters.puts_in_place;
       sum.puts_moved += stripes_[i].counters.puts_moved;
       sum.splits += stripes_[i].counters.splits;
+      sum.expiring += stripes_[i].counters.expiring;
+      sum.expired += stripes_[i].counters.expired;
     }
     return sum;
   }

@@ -40,7 +40,7 @@ RequestHandler::Answer reply(const Response& response) {
 // The opcode a refused request is answered under; an unknown one would make the answer unreadable.
 Opcode answerable(Bytes message) {
   const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
-  return opcode >= Opcode::kGet && opcode <= Opcode::kStats ? opcode : Opcode::kPing;
+  return opcode >= Opcode::kGet && opcode <= kLastOpcode ? opcode : Opcode::kPing;
 }
 
 }  // namespace
@@ -75,6 +75,9 @@ RequestHandler::Answer RequestHandler::handle(Bytes message) {
       return flush(*request);
     case Opcode::kStats:
       return stats(*request);
+    case Opcode::kAdd:
+    case Opcode::kSwap:
+      return count(*request);
   }
   return {.next = Next::kDisconnect, .malformed = true};  // the decoder lets nothing else through
 }
@@ -83,17 +86,17 @@ RequestHandler::Answer RequestHandler::get(const Request& request) {
   const auto found = store_.get(request.key, value_);
   if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
   return reply({.opcode = Opcode::kGet,
+                .flags = found->counter ? Response::kCounter : std::uint8_t{0},
                 .sequence = request.sequence,
                 .version = found->version,
+                .expiry_ms = found->expiry_ms,
                 .value = Bytes(value_).first(found->value_length)});
 }
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
-  if (request.expiry_ms != 0) {
-    return reply(refusal(Opcode::kPut, request.sequence,
-                         {.code = Code::kUnsupported, .text = "keys cannot expire yet"}));
-  }
-  const auto stored = store_.put(request.key, request.value, 0);
+  const auto stored = store_.put(
+      request.key, request.value,
+      {.condition = request.condition, .expected = request.expected, .ttl_ms = request.ttl_ms});
   if (!stored) return reply(refusal(Opcode::kPut, request.sequence, stored.error()));
   return reply({.opcode = Opcode::kPut,
                 .flags = stored->in_neighbour ? Response::kInNeighbour : std::uint8_t{0},
@@ -103,9 +106,30 @@ RequestHandler::Answer RequestHandler::put(const Request& request) {
 }
 
 RequestHandler::Answer RequestHandler::remove(const Request& request) {
-  const auto removed = store_.remove(request.key);
+  const auto removed = store_.remove(request.key, request.condition == Condition::kIfVersion
+                                                      ? std::optional(request.expected)
+                                                      : std::nullopt);
   if (!removed) return reply(refusal(Opcode::kRemove, request.sequence, removed.error()));
   return reply({.opcode = Opcode::kRemove, .sequence = request.sequence, .version = *removed});
+}
+
+RequestHandler::Answer RequestHandler::count(const Request& request) {
+  const bool swap = request.opcode == Opcode::kSwap;
+  const auto number = load_le<std::int64_t>(request.value.data());
+  const auto counted =
+      swap ? store_.swap(request.key, number,
+                         load_le<std::int64_t>(request.value.data() + kCounterBytes))
+           : store_.add(request.key, number);
+  if (!counted) return reply(refusal(request.opcode, request.sequence, counted.error()));
+  store_le(value_.data(), counted->number);
+  const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
+                         (swap && counted->done ? Response::kSwapped : 0U);
+  return reply({.opcode = request.opcode,
+                .flags = static_cast<std::uint8_t>(flags),
+                .sequence = request.sequence,
+                .version = counted->put.version,
+                .slot = counted->put.slot,
+                .value = Bytes(value_).first(kCounterBytes)});
 }
 
 RequestHandler::Answer RequestHandler::flush(const Request& request) {

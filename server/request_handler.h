@@ -43,6 +43,7 @@ class RequestHandler {
   Answer get(const Request& request);
   Answer put(const Request& request);
   Answer remove(const Request& request);
+  Answer count(const Request& request);
   Answer flush(const Request& request);
   Answer stats(const Request& request);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <utility>
 
@@ -115,7 +116,13 @@ std::optional<Failure> Server::create_store() {
                                memory.error());
   }
   memory_ = std::move(*memory);
-  store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_);
+  // What expires goes by the wall clock as it is now: steps of it while the server runs shift
+  // nothing.
+  const auto wall = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  store_ = std::make_unique<Store>(
+      *memory_, *log_, clock_, boot_,
+      static_cast<std::uint64_t>(wall.count() - clock_.now() / kNanosPerMs));
   return std::nullopt;
 }
 
@@ -213,6 +220,8 @@ std::optional<Failure> Server::begin_serving() {
   }
   grower_ = std::make_unique<Grower>(*store_);
   grower_->start();
+  expirer_ = std::make_unique<Expirer>(*store_, clock_);
+  expirer_->start();
   tick();
   const rdma::Region& root = memory_->root();
   networks_->admit({.workers = {},
@@ -242,6 +251,7 @@ std::optional<Failure> Server::stop() {
   std::optional<Failure> failure;
   if (networks_) networks_->stop();
   if (grower_) grower_->stop();
+  if (expirer_) expirer_->stop();
   if (applier_) {
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};

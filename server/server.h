@@ -22,6 +22,7 @@
 
 #include "common/clock.h"
 #include "rdma/choose.h"
+#include "server/expirer.h"
 #include "server/grower.h"
 #include "server/lock_file.h"
 #include "server/memory.h"
@@ -85,6 +86,7 @@ class Server {
   std::unique_ptr<Applier> applier_;
   std::unique_ptr<Networks> networks_;
   std::unique_ptr<Grower> grower_;
+  std::unique_ptr<Expirer> expirer_;
   std::uint64_t loaded_records_ = 0;
   bool ready_ = false;
   bool stopped_ = false;

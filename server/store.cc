@@ -103,6 +103,11 @@ Version Store::Impl::version_at(Location block) const {
 PutResult Store::Impl::publish(const Target& target, const Plan& plan, const RecordFields& fields) {
   PutResult result;
   result.version = fields.version;
+  target.counters->expiring += fields.expiry_ms != 0 ? 1 : 0;
+  if (target.found) {
+    const bool expired = record_at(target.found->slot.location()).expiry_ms != 0;
+    target.counters->expiring -= expired ? 1 : 0;
+  }
   if (plan.in_place) {
     write_in_place(plan, fields);
     target.counters->puts_in_place += 1;
@@ -126,52 +131,76 @@ PutResult Store::Impl::publish(const Target& target, const Plan& plan, const Rec
   return result;
 }
 
-Result<PutResult> Store::Impl::put(Bytes key, Bytes value, std::uint64_t expiry_ms) {
-  RKV_CHECK(!key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes,
-            "key or value outside the limits");
-  const KeyHash hash = memory_.hash(key);
-  RecordFields fields{.version = {}, .expiry_ms = expiry_ms, .key = key, .value = value};
-  RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(key.size(), value.size()));
-
-  Locked locked(*this, hash);
-  const Target at = target(hash, locked, key);
-  const Result<Plan> ready = plan(at, fields);
-  if (!ready) {
-    locked.unlock();
-    log_.unreserve(reservation);
-    return std::unexpected(ready.error());
+Status Store::Impl::check_condition(const Target& target, Condition condition,
+                                    Version expected) const {
+  if (condition == Condition::kNone) return {};
+  if (condition == Condition::kIfAbsent) {
+    if (target.found) return fail(Code::kConflict, "the key exists already");
+    return {};
   }
-  const CommitLog::Ticket ticket = log_.begin(reservation);
-  fields.version = Version::of(boot_, ticket.sequence);
-  const PutResult result = publish(at, *ready, fields);
-  log_.finish(ticket, CommitLog::Kind::kPut, fields.version, expiry_ms, key, value);
-  locked.unlock();
-  // Only now that the new record is live: the block may be handed out at once.
-  if (at.found && !ready->in_place) records_.release(at.found->slot.location());
-  if (ready->vacancy.where == Index::Where::kStash) split_if_crowded(hash);
-  return result;
+  if (!target.found) return fail(Code::kNotFound, "no such key");
+  if (version_at(target.found->slot.location()) == expected) return {};
+  return fail(Code::kConflict, "the key has another version: read it again");
 }
 
-Result<Version> Store::Impl::remove(Bytes key) {
+Result<PutResult> Store::Impl::put(Bytes key, Bytes value, const PutOptions& options) {
+  RKV_CHECK(!key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes,
+            "key or value outside the limits");
+  RecordFields fields{.version = {}, .key = key, .value = value};
+  if (options.ttl_ms != 0) fields.expiry_ms = unix_ms() + options.ttl_ms;
+  return write(fields, value.size(), [&](const Target& at) -> Status {
+    RKV_RETURN_IF_ERROR(check_condition(at, options.condition, options.expected));
+    if (at.found && record_at(at.found->slot.location()).counter) {
+      return fail(Code::kWrongType, "the key holds a counter: remove it first");
+    }
+    return {};
+  });
+}
+
+// The record goes, its slot with it. The log and the block are the caller's.
+void Store::Impl::erase(const Target& target) {
+  const Location block = target.found->slot.location();
+  target.counters->records -= 1;
+  target.counters->expiring -= record_at(block).expiry_ms != 0 ? 1 : 0;
+  supersede(block);
+  index_.erase(target.home, *target.found);
+}
+
+Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected) {
   const KeyHash hash = memory_.hash(key);
   RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(key.size(), 0));
 
   Locked locked(*this, hash);
   const Target at = target(hash, locked, key);
-  if (!at.found) {
+  Status allowed = check_condition(at, Condition::kIfVersion, expected.value_or(Version{}));
+  if (at.found && !expected) allowed = {};
+  if (!allowed) {
     locked.unlock();
     log_.unreserve(reservation);
-    return fail(Code::kNotFound, "no such key");
+    return std::unexpected(allowed.error());
   }
   const CommitLog::Ticket ticket = log_.begin(reservation);
   const Version version = Version::of(boot_, ticket.sequence);
-  supersede(at.found->slot.location());
-  index_.erase(at.home, *at.found);
-  at.counters->records -= 1;
-  log_.finish(ticket, CommitLog::Kind::kRemove, version, 0, key, {});
+  erase(at);
+  log_.finish(ticket, CommitLog::Kind::kRemove, {.version = version, .key = key});
   locked.unlock();
   records_.release(at.found->slot.location());
   return version;
+}
+
+RecordFields Store::Impl::record_at(Location block) const {
+  // Plain reads: the lock keeps the record whole.
+  const std::byte* record = memory_.record(block);
+  const auto lengths = load_le<std::uint64_t>(record + 16);
+  const bool has_expiry = (lengths & kRecordExpiryFlag) != 0;
+  const std::byte* key = record + kRecordHeaderBytes + (has_expiry ? kExpiryBytes : 0);
+  const std::size_t key_bytes = lengths & (kRecordExpiryFlag - 1);
+  return {.version = {load_le<std::uint64_t>(record + 8)},
+          .expiry_ms =
+              has_expiry ? load_le<std::uint64_t>(record + kRecordHeaderBytes) : std::uint64_t{0},
+          .counter = (lengths & kRecordCounterFlag) != 0,
+          .key = {key, key_bytes},
+          .value = {key + key_bytes, lengths >> 32}};
 }
 
 Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out) const {
@@ -179,15 +208,13 @@ Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out) const {
   const Locked locked(*this, hash);
   const auto found = index_.find(locked.home, hash, key);
   if (!found) return fail(Code::kNotFound, "no such key");
-  // Plain reads: the lock keeps the record whole.
-  const std::byte* record = memory_.record(found->slot.location());
-  const auto lengths = load_le<std::uint64_t>(record + 16);
-  const GetResult result{.version = {load_le<std::uint64_t>(record + 8)},
-                         .value_length = lengths >> 32};
-  RKV_CHECK(out.size() >= result.value_length, "the buffer must hold any value");
-  const std::size_t at = record_bytes(key.size(), 0, (lengths & kRecordExpiryFlag) != 0);
-  if (result.value_length != 0) std::memcpy(out.data(), record + at, result.value_length);
-  return result;
+  const RecordFields record = record_at(found->slot.location());
+  RKV_CHECK(out.size() >= record.value.size(), "the buffer must hold any value");
+  if (!record.value.empty()) std::memcpy(out.data(), record.value.data(), record.value.size());
+  return GetResult{.version = record.version,
+                   .expiry_ms = record.expiry_ms,
+                   .counter = record.counter,
+                   .value_length = record.value.size()};
 }
 
 Status Store::Impl::load(const RecordFields& record) {
@@ -200,6 +227,7 @@ Status Store::Impl::load(const RecordFields& record) {
   locked.unlock();
   if (at.found && !ready.in_place) records_.release(at.found->slot.location());
   if (ready.vacancy.where == Index::Where::kStash) split_if_crowded(hash);
+  if (record.expiry_ms != 0) note_expiry(hash, record);
   return {};
 }
 
@@ -214,18 +242,34 @@ StoreStats Store::Impl::stats() const {
           .data_bytes = usage.capacity_bytes,
           .data_bytes_used = usage.used_bytes,
           .puts_in_place = counters.puts_in_place,
-          .puts_moved = counters.puts_moved};
+          .puts_moved = counters.puts_moved,
+          .expiring = counters.expiring,
+          .expired = counters.expired,
+          .expiry_notes = expiries_.size()};
 }
 
-Store::Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot)
-    : impl_(std::make_unique<Impl>(memory, log, clock, boot)) {}
+Store::Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot,
+             std::uint64_t unix_ms_at_0)
+    : impl_(std::make_unique<Impl>(memory, log, clock, boot, unix_ms_at_0)) {}
 Store::~Store() = default;
 
-Result<PutResult> Store::put(Bytes key, Bytes value, std::uint64_t expiry_ms) {
-  return impl_->put(key, value, expiry_ms);
+Result<PutResult> Store::put(Bytes key, Bytes value, const PutOptions& options) {
+  return impl_->put(key, value, options);
 }
-Result<Version> Store::remove(Bytes key) {
-  return impl_->remove(key);
+Result<Version> Store::remove(Bytes key, std::optional<Version> expected) {
+  return impl_->remove(key, expected);
+}
+Result<CounterResult> Store::add(Bytes key, std::int64_t summand) {
+  return impl_->add(key, summand);
+}
+Result<CounterResult> Store::swap(Bytes key, std::int64_t expected, std::int64_t desired) {
+  return impl_->swap(key, expected, desired);
+}
+Nanos Store::expire() {
+  return impl_->expire();
+}
+void Store::on_earlier_expiry(std::function<void()> call) {
+  impl_->on_earlier_expiry(std::move(call));
 }
 Result<GetResult> Store::get(Bytes key, MutableBytes out) const {
   return impl_->get(key, out);

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "common/bytes.h"
 #include "common/clock.h"
 #include "common/layout.h"
+#include "common/wire.h"
 #include "rkv/result.h"
 #include "server/persistence/commit_log.h"
 
@@ -20,14 +22,28 @@ namespace rkv::server {
 class StoreMemory;
 
 struct PutResult {
-  Version version;
-  Slot slot;                  // where the record is now; empty when only the server finds it
+  Version version{};
+  Slot slot{};                // where the record is now; empty when only the server finds it
   bool in_neighbour = false;  // the slot is in the overflow neighbour of the home group
 };
 
 struct GetResult {
   Version version;
+  std::uint64_t expiry_ms = 0;  // Unix milliseconds, 0 = never
+  bool counter = false;
   std::size_t value_length = 0;
+};
+
+struct PutOptions {
+  Condition condition = Condition::kNone;
+  Version expected{};        // kIfVersion
+  std::uint64_t ttl_ms = 0;  // from now; 0 = for ever
+};
+
+struct CounterResult {
+  PutResult put{};  // a swap that was not done: the version that the counter has
+  std::int64_t number = 0;
+  bool done = true;
 };
 
 struct StoreStats {
@@ -40,20 +56,35 @@ struct StoreStats {
   std::uint64_t data_bytes_used = 0;  // in blocks that hold records
   std::uint64_t puts_in_place = 0;
   std::uint64_t puts_moved = 0;
+  std::uint64_t expiring = 0;  // records that will expire
+  std::uint64_t expired = 0;   // records that did, since the start
+  std::uint64_t expiry_notes = 0;
 };
 
 class Store {
  public:
-  // `memory` and `log` must outlive the store. `boot` is the persistent boot counter.
-  Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot);
+  // `memory` and `log` must outlive the store. `boot` is the persistent boot counter,
+  // `unix_ms_at_0` the wall clock's time when `clock` said 0: what expires goes by it.
+  Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot,
+        std::uint64_t unix_ms_at_0 = 0);
   ~Store();
 
   // kOutOfMemory: no room for the record; nothing changed. kBusy: the commit log is full, or memory
   // is on its way; kIo: from the commit log; nothing changed. Lengths are within the limits
   // (checked by the wire decoder).
-  Result<PutResult> put(Bytes key, Bytes value, std::uint64_t expiry_ms);
-  // The version of the deletion. kNotFound; kBusy, kIo as above.
-  Result<Version> remove(Bytes key);
+  // Of the options: kConflict: the condition does not hold; kNotFound: kIfVersion, and there is no
+  // such key. kWrongType: the key holds a counter. A put without a time to live lives for ever.
+  Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options = {});
+  // The version of the deletion. kNotFound; kBusy, kIo as above. kConflict: the key has another
+  // version than the expected one.
+  Result<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt);
+
+  // Counters: signed numbers of 64 bits. Errors as above, and kWrongType: the key holds a plain
+  // value; kOutOfRange: the sum would pass the limits; nothing changed.
+  Result<CounterResult> add(Bytes key, std::int64_t summand);  // an absent key counts from 0
+  // The number becomes `desired` if it is `expected`, else `done` is false. kNotFound.
+  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired);
+
   // Copies the value to `out` (at least kMaxValueBytes). kNotFound.
   Result<GetResult> get(Bytes key, MutableBytes out) const;
 
@@ -73,6 +104,15 @@ class Store {
   // `call` is called, by any thread inside an operation, when wants_memory() becomes true, and not
   // again until grow() has returned without an error. Set it before the first operation.
   void on_low_memory(std::function<void()> call);
+
+  // ---- expiry. One thread.
+
+  // Removes, as a DELETE does, what has expired. When the next record expires, by the clock; never
+  // later than a second from now. Blocks for a full commit log no longer than it says.
+  Nanos expire();
+  // `call` is called, by any thread inside an operation, when a record expires earlier than all
+  // others. Set it before the first operation.
+  void on_earlier_expiry(std::function<void()> call);
 
   StoreStats stats() const;
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/expiries.h"
 #include "server/index.h"
 #include "server/memory.h"
 #include "server/pair_locks.h"
@@ -17,9 +18,12 @@ namespace rkv::server {
 
 class Store::Impl {
  public:
-  Impl(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot)
+  Impl(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot,
+       std::uint64_t unix_ms_at_0)
       : memory_(memory),
         log_(log),
+        clock_(clock),
+        unix_ms_at_0_(unix_ms_at_0),
         boot_(boot),
         index_(memory),
         records_(memory, clock),
@@ -28,8 +32,10 @@ class Store::Impl {
     see_what_may_grow();
   }
 
-  Result<PutResult> put(Bytes key, Bytes value, std::uint64_t expiry_ms);
-  Result<Version> remove(Bytes key);
+  Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options);
+  Result<Version> remove(Bytes key, std::optional<Version> expected);
+  Result<CounterResult> add(Bytes key, std::int64_t summand);
+  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired);
   Result<GetResult> get(Bytes key, MutableBytes out) const;
   Status load(const RecordFields& record);
   StoreStats stats() const;
@@ -37,6 +43,9 @@ class Store::Impl {
   bool wants_memory() const { return is_low(ExtentEntry::kIndex) || is_low(ExtentEntry::kData); }
   Result<bool> grow();
   void on_low_memory(std::function<void()> call) { call_ = std::move(call); }
+
+  Nanos expire();
+  void on_earlier_expiry(std::function<void()> call) { call_expirer_ = std::move(call); }
 
  private:
   // The pair of a key's home, locked: nobody else changes the key or moves its home.
@@ -84,6 +93,21 @@ class Store::Impl {
   std::uint64_t write_prepared(const Plan& plan, const RecordFields& fields);
   void supersede(Location block);
   Version version_at(Location block) const;
+  // A record under its pair's lock; the spans point into shared memory.
+  RecordFields record_at(Location block) const;
+  // PUT, in general: `decide(target)` says no, or completes `fields`.
+  template <class Decide>
+  Result<PutResult> write(RecordFields& fields, std::size_t value_bytes, Decide decide);
+  Status check_condition(const Target& target, Condition condition, Version expected) const;
+  void erase(const Target& target);
+
+  // Expiry: store_expiry.cc.
+  std::uint64_t unix_ms() const {
+    return unix_ms_at_0_ + static_cast<std::uint64_t>(clock_.now() / kNanosPerMs);
+  }
+  void note_expiry(KeyHash hash, const RecordFields& fields);
+  bool expire_one(const Expiry& expiry);
+  bool is_stale(const Expiry& expiry) const;
 
   // Growth: store_growth.cc.
   void split_if_crowded(KeyHash hash);
@@ -100,6 +124,8 @@ class Store::Impl {
 
   StoreMemory& memory_;
   CommitLog& log_;
+  const Clock& clock_;
+  const std::uint64_t unix_ms_at_0_;
   const std::uint16_t boot_;
   Index index_;
   RecordAllocator records_;
@@ -116,6 +142,38 @@ class Store::Impl {
   Need index_need_;
   Need data_need_;
   std::atomic<bool> grow_failed_{false};
+  Expiries expiries_;
+  std::function<void()> call_expirer_;
 };
+
+// The order in which everything is had that could fail, and then done: S4.
+template <class Decide>
+Result<PutResult> Store::Impl::write(RecordFields& fields, std::size_t value_bytes, Decide decide) {
+  const KeyHash hash = memory_.hash(fields.key);
+  RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(fields.key.size(), value_bytes));
+  Locked locked(*this, hash);
+  const Target at = target(hash, locked, fields.key);
+  Result<Plan> ready;
+  if (const Status decided = decide(at); !decided) {
+    ready = std::unexpected(decided.error());
+  } else {
+    ready = plan(at, fields);
+  }
+  if (!ready) {
+    locked.unlock();
+    log_.unreserve(reservation);
+    return std::unexpected(ready.error());
+  }
+  const CommitLog::Ticket ticket = log_.begin(reservation);
+  fields.version = Version::of(boot_, ticket.sequence);
+  const PutResult result = publish(at, *ready, fields);
+  log_.finish(ticket, CommitLog::Kind::kPut, fields);
+  locked.unlock();
+  // Only now that the new record is live: the block may be handed out at once.
+  if (at.found && !ready->in_place) records_.release(at.found->slot.location());
+  if (ready->vacancy.where == Index::Where::kStash) split_if_crowded(hash);
+  if (fields.expiry_ms != 0) note_expiry(hash, fields);
+  return result;
+}
 
 }  // namespace rkv::server

@@ -320,6 +320,9 @@ void Worker::count(const RequestHandler::Answer& answer) {
       return counters_.add(WorkerCounters::kGets);
     case Opcode::kPut:
       return counters_.add(WorkerCounters::kPuts);
+    case Opcode::kAdd:
+    case Opcode::kSwap:
+      return counters_.add(WorkerCounters::kCounts);
     case Opcode::kRemove:
       return missing ? void() : counters_.add(WorkerCounters::kRemoves);
     case Opcode::kPing:

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 
 #include "client/cli/output.h"
 #include "client/cli/text.h"
+#include "common/bytes.h"
 #include "common/clock.h"
 #include "common/histogram.h"
 
@@ -52,6 +54,22 @@ OrFailure<void> prepare_arguments(Job& job) {
   return check_arguments(job);
 }
 
+// The key, then numbers.
+OrFailure<void> prepare_counter(Job& job) {
+  std::vector<std::string>& words = job.command.arguments;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    std::int64_t number = 0;
+    const char* const end = words[i].data() + words[i].size();
+    const auto [stop, error] = std::from_chars(words[i].data(), end, number);
+    if (error != std::errc{} || stop != end) {
+      return failure(kUsage, fmt::format("'{}' is no whole number of 64 bits", words[i]));
+    }
+    job.numbers.push_back(number);
+  }
+  words.resize(1);
+  return prepare_arguments(job);
+}
+
 OrFailure<void> prepare_records(Job& job) {
   const Command& command = job.command;
   const std::string path = command.arguments.empty() ? "-" : command.arguments.front();
@@ -89,9 +107,20 @@ Json found_json(std::string_view key, const Result<Value>& value, bool hex) {
     if (value.error().code != Code::kNotFound) object["error"] = to_string(value.error());
     return object;
   }
-  set_bytes(object, "value", value->value, hex);
+  if (value->is_counter) {
+    object["counter"] = load_le<std::int64_t>(as_bytes(value->value).data());
+  } else {
+    set_bytes(object, "value", value->value, hex);
+  }
   object["version"] = value->version;
+  if (value->expires_at_ms != 0) object["expires_at_ms"] = value->expires_at_ms;
   return object;
+}
+
+// A counter as a number, anything else as it is.
+std::string shown(const Value& value) {
+  if (!value.is_counter) return value.value;
+  return std::to_string(load_le<std::int64_t>(as_bytes(value.value).data()));
 }
 
 ExitCode run_get(Client& client, Job& job) {
@@ -104,6 +133,10 @@ ExitCode run_get(Client& client, Job& job) {
   if (globals.json) {
     print_json(found_json(key, value, globals.hex));
     return value ? kDone : kNotFoundExit;
+  }
+  if (value->is_counter) {
+    print_raw(shown(*value) + "\n");
+    return kDone;
   }
   if (globals.hex) {
     print_raw(to_hex(value->value) + "\n");
@@ -129,7 +162,8 @@ ExitCode run_mget(Client& client, Job& job) {
     }
     const auto show = globals.hex ? to_hex : escape_tsv;
     if (values[i]) {
-      print_raw(fmt::format("{}\t{}\n", show(keys[i]), show(values[i]->value)));
+      print_raw(fmt::format("{}\t{}\n", show(keys[i]),
+                            values[i]->is_counter ? shown(*values[i]) : show(values[i]->value)));
     } else {
       complain(fmt::format("{}: {}", show(keys[i]), to_string(values[i].error())));
     }
@@ -157,7 +191,48 @@ ExitCode report_write(const Result<std::uint64_t>& version, Client& client, cons
 }
 
 ExitCode run_put(Client& client, Job& job, bool interactive) {
-  return report_write(client.put(job.arguments[0], job.arguments[1]), client, job, interactive);
+  return report_write(client.put_with(job.arguments[0], job.arguments[1], job.command.put), client,
+                      job, interactive);
+}
+
+ExitCode run_del(Client& client, const Job& job, bool interactive) {
+  const std::string& key = job.arguments.front();
+  return report_write(job.command.if_version
+                          ? client.remove_if_version(key, *job.command.if_version)
+                          : client.remove(key),
+                      client, job, interactive);
+}
+
+ExitCode report_counter(std::string_view key, std::int64_t number, std::uint64_t version,
+                        const Job& job) {
+  if (!job.command.globals.json) {
+    print_raw(fmt::format("{}\n", number));
+    return kDone;
+  }
+  Json object;
+  set_bytes(object, "key", key, job.command.globals.hex);
+  object["counter"] = number;
+  object["version"] = version;
+  print_json(object);
+  return kDone;
+}
+
+ExitCode run_count(Client& client, const Job& job) {
+  const std::string& key = job.arguments.front();
+  const std::int64_t by = job.numbers.empty() ? 1 : job.numbers.front();
+  const auto counter =
+      job.command.verb == Verb::kIncr ? client.incr(key, by) : client.decr(key, by);
+  if (!counter) return fail_with(counter.error(), client);
+  return report_counter(key, counter->number, counter->version, job);
+}
+
+// The number that it has afterwards is printed either way.
+ExitCode run_cas(Client& client, const Job& job) {
+  const std::string& key = job.arguments.front();
+  const auto swap = client.counter_cas(key, job.numbers[0], job.numbers[1]);
+  if (!swap) return fail_with(swap.error(), client);
+  report_counter(key, swap->number, swap->version, job);
+  return swap->done ? kDone : kConditionExit;
 }
 
 ExitCode run_flush(Client& client, const Job& job, bool interactive) {
@@ -263,6 +338,11 @@ OrFailure<Job> prepare(Command command) {
     case Verb::kDump:
       ready = prepare_keys(job);
       break;
+    case Verb::kIncr:
+    case Verb::kDecr:
+    case Verb::kCas:
+      ready = prepare_counter(job);
+      break;
     default:
       ready = prepare_arguments(job);
       break;
@@ -278,7 +358,12 @@ ExitCode run(Client& client, Job& job, bool interactive) {
     case Verb::kPut:
       return run_put(client, job, interactive);
     case Verb::kDel:
-      return report_write(client.remove(job.arguments.front()), client, job, interactive);
+      return run_del(client, job, interactive);
+    case Verb::kIncr:
+    case Verb::kDecr:
+      return run_count(client, job);
+    case Verb::kCas:
+      return run_cas(client, job);
     case Verb::kMget:
       return run_mget(client, job);
     case Verb::kLoad:
@@ -303,6 +388,8 @@ ExitCode exit_code_of(const Error& error) {
   switch (error.code) {
     case Code::kNotFound:
       return kNotFoundExit;
+    case Code::kConflict:
+      return kConditionExit;
     case Code::kInvalidArgument:
     case Code::kTooLarge:
       return kUsage;

@@ -15,6 +15,7 @@ namespace rkv::cli {
 struct Job {
   Command command;
   std::vector<std::string> arguments;  // decoded: keys, the value
+  std::vector<std::int64_t> numbers;   // incr, decr, cas: what follows the key
   RecordSet records;                   // load, verify
 };
 

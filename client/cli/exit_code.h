@@ -14,6 +14,7 @@ enum ExitCode : int {
   kUsage = 2,
   kNoServer = 3,
   kFailed = 4,
+  kConditionExit = 5,
 };
 
 struct Failure {

@@ -79,9 +79,14 @@ void add_own(cxxopts::Options& options, Verb verb) {
   auto add = options.add_options();
   switch (verb) {
     case Verb::kPut:
+      add("if-absent", "only if there is no such key");
+      add("ttl", "the key lives so long, such as 500ms or 2h", cxxopts::value<std::string>(),
+          "TIME");
+      [[fallthrough]];
+    case Verb::kDel:
+      add("if-version", "only if the key has this version", cxxopts::value<std::string>(), "N");
       [[fallthrough]];
     case Verb::kGet:
-    case Verb::kDel:
       add("x,stdin", "read the last argument from standard input, to its end");
       break;
     case Verb::kLoad:
@@ -119,7 +124,7 @@ std::string overview(cxxopts::Options& options) {
   text += flags.substr(flags.find(" global options:"));
   text +=
       "\nExit status: 0 done, 1 key not found, 2 wrong usage, 3 server not reached, 4 other "
-      "failure.\n";
+      "failure, 5 a condition did not hold.\n";
   return text;
 }
 
@@ -244,9 +249,26 @@ std::string set_own(Command& command, const cxxopts::ParseResult& result) {
   std::string problem;
   switch (command.verb) {
     case Verb::kPut:
+      command.put.if_absent = has("if-absent");
+      if (has("ttl")) {
+        std::uint64_t ms = 0;
+        problem = set_duration("ttl", text("ttl"), ms);
+        command.put.ttl = std::chrono::milliseconds(ms);
+      }
+      [[fallthrough]];
+    case Verb::kDel:
+      if (has("if-version")) {
+        command.if_version = parse_number<std::uint64_t>(text("if-version"), 0, UINT64_MAX);
+        command.put.if_version = command.if_version;
+        if (!command.if_version) {
+          problem = fmt::format("--if-version wants a number, not '{}'", text("if-version"));
+        }
+      }
+      if (command.put.if_absent && command.put.if_version) {
+        problem = "--if-absent and --if-version exclude each other";
+      }
       [[fallthrough]];
     case Verb::kGet:
-    case Verb::kDel:
       command.last_from_stdin = has("stdin");
       break;
     case Verb::kLoad:
@@ -381,6 +403,9 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kGet, "get", "KEY", "print a value", 1, 1},
       {Verb::kPut, "put", "KEY VALUE", "store a value", 2, 2},
       {Verb::kDel, "del", "KEY", "delete a key", 1, 1},
+      {Verb::kIncr, "incr", "KEY [BY]", "add to a counter, and print it", 1, 2},
+      {Verb::kDecr, "decr", "KEY [BY]", "subtract from a counter, and print it", 1, 2},
+      {Verb::kCas, "cas", "KEY OLD NEW", "set a counter to NEW if it is OLD", 3, 3},
       {Verb::kMget, "mget", "KEY...", "print several values", 1, kAny},
       {Verb::kLoad, "load", "[FILE]", "store the records of a file (- or none: standard input)", 0,
        1},

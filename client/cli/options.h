@@ -5,11 +5,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "client/cli/records.h"
+#include "rkv/client.h"
 #include "rkv/options.h"
 
 namespace rkv::cli {
@@ -19,6 +21,9 @@ enum class Verb : std::uint8_t {
   kGet,
   kPut,
   kDel,
+  kIncr,
+  kDecr,
+  kCas,
   kMget,
   kLoad,
   kVerify,
@@ -48,14 +53,16 @@ struct Globals {
 struct Command {
   Globals globals;
   Verb verb = Verb::kShell;
-  std::vector<std::string> arguments;  // keys, values or a file, as typed
-  bool last_from_stdin = false;        // -x
-  Format format = Format::kAuto;       // load, verify, dump
-  bool verify = false;                 // load
-  bool skip_bad = false;               // load, verify
-  bool sequential = false;             // verify
-  std::uint64_t count = 1;             // ping
-  std::string keys_file;               // dump
+  std::vector<std::string> arguments;       // keys, values or a file, as typed
+  bool last_from_stdin = false;             // -x
+  Format format = Format::kAuto;            // load, verify, dump
+  bool verify = false;                      // load
+  bool skip_bad = false;                    // load, verify
+  bool sequential = false;                  // verify
+  std::uint64_t count = 1;                  // ping
+  PutOptions put = {};                      // put
+  std::optional<std::uint64_t> if_version;  // del
+  std::string keys_file;                    // dump
 };
 
 // What the arguments ask for: a command, or a text to print before ending with done or usage.

@@ -109,12 +109,9 @@ bool Applier::collect(std::uint64_t through) {
   while (!at_limit()) {
     if (!log_.consume(&entry)) return false;
     if (entry.kind == CommitLog::Kind::kPut) {
-      storage_.add_put({.version = entry.version,
-                        .expiry_ms = entry.expiry_ms,
-                        .key = entry.key,
-                        .value = entry.value});
+      storage_.add_put(entry.record);
     } else {
-      storage_.add_remove(entry.key);
+      storage_.add_remove(entry.record.key);
     }
   }
   return true;

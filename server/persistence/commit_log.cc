@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t kLineWords = 8;
 constexpr std::size_t kLineBytes = kLineWords * 8;
 
-// Entry: version 8 | expiry 8 | shape 8 | key | value, padded to a line.
+// Entry: version 8 | record_traits 8 | shape 8 | key | value, padded to a line.
 // shape: kind 4 bits | key length 12 | value length 20 | lines 20.
 constexpr std::size_t kEntryHeaderBytes = 24;
 static_assert(kMaxKeyBytes < (1U << 12) && kMaxValueBytes < (1U << 20));
@@ -204,16 +204,17 @@ CommitLog::Ticket CommitLog::begin(Reservation reservation) {
   return {.sequence = position + 1, .words = reservation.words};
 }
 
-void CommitLog::finish(Ticket ticket, Kind kind, Version version, std::uint64_t expiry_ms,
-                       Bytes key, Bytes value) {
+void CommitLog::finish(Ticket ticket, Kind kind, const RecordFields& record) {
+  const Bytes key = record.key;
+  const Bytes value = record.value;
   Ring& ring = *ring_;
   if (ring.capacity_words == 0) return;
   RKV_CHECK(entry_bytes(key.size(), value.size()) <= std::size_t{ticket.words} * 8,
             "entry larger than its reservation");
   const std::uint64_t position = ticket.sequence - 1;
   std::byte* const entry = ring.at(position);
-  store_le(entry, version.bits);
-  store_le(entry + 8, expiry_ms);
+  store_le(entry, record.version.bits);
+  store_le(entry + 8, record_traits(record));
   store_le(entry + 16, encode_shape(kind, key.size(), value.size(), ticket.words / kLineWords));
   std::byte* const body = entry + kEntryHeaderBytes;
   if (!key.empty()) std::memcpy(body, key.data(), key.size());
@@ -238,10 +239,10 @@ bool CommitLog::consume(Entry* entry) {
   const std::size_t value_length = (shape >> 16) & 0xFFFFFU;
   *entry = Entry{.sequence = ring.next + 1,
                  .kind = static_cast<Kind>(shape & 0xFU),
-                 .version = {load_le<std::uint64_t>(at)},
-                 .expiry_ms = load_le<std::uint64_t>(at + 8),
-                 .key = {at + kEntryHeaderBytes, key_length},
-                 .value = {at + kEntryHeaderBytes + key_length, value_length}};
+                 .record = {.version = {load_le<std::uint64_t>(at)},
+                            .key = {at + kEntryHeaderBytes, key_length},
+                            .value = {at + kEntryHeaderBytes + key_length, value_length}}};
+  set_record_traits(entry->record, load_le<std::uint64_t>(at + 8));
   ring.next += (shape >> 36) * kLineWords;
   return true;
 }

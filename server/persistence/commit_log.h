@@ -12,7 +12,7 @@
 //   // lock the key's pair, prepare the record ...
 //   const auto ticket = log.begin(room);
 //   // ... publish it under Version::of(boot, ticket.sequence) ...
-//   log.finish(ticket, CommitLog::Kind::kPut, version, expiry_ms, key, value);
+//   log.finish(ticket, CommitLog::Kind::kPut, fields);
 //
 // Invariants:
 //  C1  Room is reserved before anything is published: begin() never waits and never fails.
@@ -46,10 +46,7 @@ class CommitLog {
   struct Entry {  // as the applier sees it; spans point into the ring until advance()
     std::uint64_t sequence = 0;
     Kind kind = Kind::kPut;
-    Version version;
-    std::uint64_t expiry_ms = 0;
-    Bytes key;
-    Bytes value;
+    RecordFields record;  // kRemove: version and key
   };
 
   // What try_reserve() gave; hand it to begin() or unreserve(), exactly once.
@@ -85,8 +82,7 @@ class CommitLog {
   Ticket begin(Reservation reservation);
   // Fills the entry in; key and value are copied and may be shorter than what was reserved. Under
   // the same lock.
-  void finish(Ticket ticket, Kind kind, Version version, std::uint64_t expiry_ms, Bytes key,
-              Bytes value);
+  void finish(Ticket ticket, Kind kind, const RecordFields& record);
 
   // The applier: the next finished entry in order, or nothing yet. advance() frees everything up
   // to and with the last entry returned by consume().

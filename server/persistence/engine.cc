@@ -26,7 +26,7 @@ constexpr const char* kMetaFamily = "rkv";
 constexpr const char* kFormatKey = "format";
 constexpr const char* kBootKey = "boot";
 constexpr const char* kHashSeedKey = "hash_seed";
-constexpr std::size_t kValueHeaderBytes = 16;  // version 8, expiry 8
+constexpr std::size_t kValueHeaderBytes = 16;  // version 8, record_traits 8
 
 rocksdb::Slice slice(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -326,10 +326,11 @@ Status Engine::Impl::for_each(const Visitor& visit) {
                 value.size(), key.size());
       return fail(Code::kCorrupt, "the database holds a record that makes no sense");
     }
-    RKV_RETURN_IF_ERROR(visit({.version = {load_le<std::uint64_t>(value.data())},
-                               .expiry_ms = load_le<std::uint64_t>(value.data() + 8),
-                               .key = key,
-                               .value = value.subspan(kValueHeaderBytes)}));
+    RecordFields record{.version = {load_le<std::uint64_t>(value.data())},
+                        .key = key,
+                        .value = value.subspan(kValueHeaderBytes)};
+    set_record_traits(record, load_le<std::uint64_t>(value.data() + 8));
+    RKV_RETURN_IF_ERROR(visit(record));
     const auto moved = guarded([&] {
       at->Next();
       return at->status();
@@ -392,7 +393,7 @@ std::uint64_t Engine::estimated_records() const {
 void Engine::add_put(const RecordFields& record) {
   std::array<std::byte, kValueHeaderBytes> header{};
   store_le(header.data(), record.version.bits);
-  store_le(header.data() + 8, record.expiry_ms);
+  store_le(header.data() + 8, record_traits(record));
   const rocksdb::Slice key = slice(record.key);
   const std::array<rocksdb::Slice, 2> value = {slice(header), slice(record.value)};
   const auto added = guarded([&] {

@@ -17,11 +17,13 @@ std::vector<std::byte> encode_request(const Request& request) {
 
 RC_GTEST_PROP(Request, RoundTrips,
               (const std::string& key, const std::string& value, std::uint64_t sequence,
-               std::uint64_t expiry, std::uint32_t timeout)) {
+               std::uint64_t version, std::uint32_t timeout)) {
   RC_PRE(!key.empty());
   const auto bytes = encode_request({.opcode = Opcode::kPut,
                                      .sequence = sequence,
-                                     .expiry_ms = expiry,
+                                     .condition = Condition::kIfVersion,
+                                     .expected = {version},
+                                     .ttl_ms = version % (kMaxTtlMs + 1),
                                      .timeout_ms = timeout,
                                      .key = as_bytes(key),
                                      .value = as_bytes(value)});
@@ -29,7 +31,9 @@ RC_GTEST_PROP(Request, RoundTrips,
   const auto back = decode_request(bytes, &seen);
   RC_ASSERT(back.has_value());
   RC_ASSERT(seen == sequence && back->sequence == sequence);
-  RC_ASSERT(back->opcode == Opcode::kPut && back->expiry_ms == expiry);
+  RC_ASSERT(back->opcode == Opcode::kPut && back->expected.bits == version);
+  RC_ASSERT(back->condition == Condition::kIfVersion);
+  RC_ASSERT(back->ttl_ms == version % (kMaxTtlMs + 1));
   RC_ASSERT(back->timeout_ms == timeout);
   RC_ASSERT(as_text(back->key) == key && as_text(back->value) == value);
 }
@@ -64,7 +68,12 @@ TEST(Request, LimitsAreEnforcedWithTheirCode) {
   EXPECT_EQ(code_of(Opcode::kGet, 1, 1), Code::kInvalidArgument);
   EXPECT_EQ(code_of(Opcode::kPing, 1, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(0), 0, 0), Code::kInvalidArgument);
-  EXPECT_EQ(code_of(static_cast<Opcode>(7), 0, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kAdd, 1, 8), Code{});
+  EXPECT_EQ(code_of(Opcode::kAdd, 1, 7), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kAdd, 0, 8), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kSwap, 1, 16), Code{});
+  EXPECT_EQ(code_of(Opcode::kSwap, 1, 8), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<Opcode>(9), 0, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(255), 0, 0), Code::kInvalidArgument);
 }
 
@@ -72,11 +81,51 @@ TEST(Request, ReservedBitsMustBeZero) {
   const auto good = encode_request({.opcode = Opcode::kPing, .sequence = 1});
   std::uint64_t sequence = 0;
   ASSERT_TRUE(decode_request(good, &sequence));
-  for (const std::size_t at : {1U, 16U, 23U, 36U, 39U}) {
+  for (const std::size_t at : {1U, 16U, 23U, 24U, 36U, 39U}) {
     auto bad = good;
     bad[at] = std::byte{1};
     EXPECT_FALSE(decode_request(bad, &sequence)) << at;
   }
+}
+
+TEST(Request, ConditionsBelongToTheirOperations) {
+  std::uint64_t sequence = 0;
+  const auto accepted = [&](const Request& request) {
+    return decode_request(encode_request(request), &sequence).has_value();
+  };
+  Request request{.opcode = Opcode::kPut, .key = as_bytes("k")};
+  for (const auto condition : {Condition::kNone, Condition::kIfAbsent, Condition::kIfVersion}) {
+    request.condition = condition;
+    request.opcode = Opcode::kPut;
+    EXPECT_TRUE(accepted(request));
+    request.opcode = Opcode::kRemove;
+    EXPECT_EQ(accepted(request), condition != Condition::kIfAbsent);
+    request.opcode = Opcode::kGet;
+    EXPECT_EQ(accepted(request), condition == Condition::kNone);
+  }
+  request = {.opcode = Opcode::kPut, .expected = {7}, .key = as_bytes("k")};
+  EXPECT_FALSE(accepted(request)) << "a version without its condition";
+  request = {.opcode = Opcode::kPut, .ttl_ms = kMaxTtlMs, .key = as_bytes("k")};
+  EXPECT_TRUE(accepted(request));
+  request.ttl_ms += 1;
+  EXPECT_FALSE(accepted(request));
+  request = {.opcode = Opcode::kRemove, .ttl_ms = 1, .key = as_bytes("k")};
+  EXPECT_FALSE(accepted(request));
+}
+
+TEST(Response, CarriesNumbersAndExpiry) {
+  std::vector<std::byte> out(kResponseHeaderBytes + 8);
+  const std::vector<std::byte> number(8);
+  encode(
+      Response{
+          .opcode = Opcode::kGet, .flags = Response::kCounter, .expiry_ms = 77, .value = number},
+      out);
+  auto back = decode_response(out);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->expiry_ms, 77U);
+  EXPECT_TRUE(back->slot.empty());
+  encode(Response{.opcode = Opcode::kAdd, .value = Bytes(number).first(7)}, out);
+  EXPECT_FALSE(decode_response(Bytes(out).first(kResponseHeaderBytes + 7))) << "no number";
 }
 
 RC_GTEST_PROP(Request, RandomBytesAreDecodedOrRefusedNeverMore,
@@ -92,7 +141,7 @@ RC_GTEST_PROP(Response, RoundTrips,
               (const std::string& value, std::uint64_t version, std::uint64_t slot,
                std::uint8_t code)) {
   std::vector<std::byte> out(kResponseHeaderBytes + value.size());
-  encode(Response{.opcode = Opcode::kGet,
+  encode(Response{.opcode = Opcode::kPut,
                   .code = code,
                   .flags = Response::kInNeighbour,
                   .sequence = 5,

@@ -14,18 +14,19 @@
 // Fork: a child must not use, destroy or exit() through a client of its parent; exec or _exit only.
 // Memory: everything is allocated by connect(), apart from results returned by value.
 //
-// Errors, by code: kNotFound is an answer. kInvalidArgument, kTooLarge: the call itself is wrong.
-// kBusy, kOutOfMemory: try again later. kTimeout, kDisconnected, kUnreachable: the deadline passed
-// while waiting or reconnecting. kRejected, kVersionMismatch, kPermission, kNoDevice, kUnsupported,
-// kCorrupt: trying again will not help. Error::write tells whether a write may have taken effect:
-// with kMayHaveHappened the request had left and no answer came. Such a write is never repeated by
-// the client; GETs are.
+// Errors, by code: kNotFound, kConflict, kWrongType, kOutOfRange are answers. kInvalidArgument,
+// kTooLarge: the call itself is wrong. kBusy, kOutOfMemory: try again later. kTimeout,
+// kDisconnected, kUnreachable: the deadline passed while waiting or reconnecting. kRejected,
+// kVersionMismatch, kPermission, kNoDevice, kUnsupported, kCorrupt: trying again will not help.
+// Error::write tells whether a write may have taken effect: with kMayHaveHappened the request had
+// left and no answer came. Such a write is never repeated by the client; GETs are.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,16 +49,37 @@ class Engine;
 
 struct Value {
   std::string value;
-  std::uint64_t version = 0;  // greater = later, across restarts of the server too
+  std::uint64_t version = 0;        // greater = later, across restarts of the server too
+  std::uint64_t expires_at_ms = 0;  // Unix milliseconds by the server's clock; 0 = never
+  bool is_counter = false;          // `value` is its number: 8 bytes, little-endian
 };
 // A value where it lies; valid inside the visitor that gets it.
 struct ValueView {
   std::string_view value;
   std::uint64_t version = 0;
+  std::uint64_t expires_at_ms = 0;
+  bool is_counter = false;
 };
 struct ValueSize {
   std::size_t bytes = 0;
   std::uint64_t version = 0;
+};
+struct Counter {
+  std::int64_t number = 0;
+  std::uint64_t version = 0;
+};
+struct CounterSwap {
+  bool done = false;        // it was as expected, and is now as desired
+  std::int64_t number = 0;  // what it is now
+  std::uint64_t version = 0;
+};
+struct PutOptions {
+  // How long the key lives, from when the server takes it; 0 = for ever. It is gone at most 200 ms
+  // later (server/README.md says when more).
+  std::chrono::milliseconds ttl{0};
+  bool if_absent = false;                   // else kConflict
+  std::optional<std::uint64_t> if_version = std::nullopt;  // else kConflict, or kNotFound
+  std::chrono::milliseconds timeout{0};     // as Client::Timeout
 };
 struct KeyValue {
   std::string_view key;
@@ -114,6 +136,32 @@ class Client {
   Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {});
   // The version of the deletion; kNotFound when there was nothing.
   Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {});
+
+  // The same on a condition, which the server decides: one round trip. kConflict: it did not hold,
+  // nothing has changed. With kMayHaveHappened - no answer came - read the key: its version or
+  // absence tells, unless others write it too.
+  Result<std::uint64_t> put_with(std::string_view key, std::string_view value,
+                                 const PutOptions& options);
+  Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
+                                      Timeout timeout = {});
+  // `version` as a GET or PUT gave it. kNotFound: the key is gone.
+  Result<std::uint64_t> put_if_version(std::string_view key, std::string_view value,
+                                       std::uint64_t version, Timeout timeout = {});
+  Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
+                                          Timeout timeout = {});
+
+  // ---- counters: signed numbers of 64 bits, kept like values. Changes are requests, one round
+  // trip each, done exactly once when answered. kWrongType: the key holds a plain value (and a put
+  // on a counter answers the same: remove it first).
+
+  // An absent key counts from 0. kOutOfRange: the sum would pass the limits; nothing has changed.
+  Result<Counter> incr(std::string_view key, std::int64_t by = 1, Timeout timeout = {});
+  Result<Counter> decr(std::string_view key, std::int64_t by = 1, Timeout timeout = {});
+  // The number becomes `desired` if it is `expected`. kNotFound.
+  Result<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
+                                  Timeout timeout = {});
+  // One-sided, as get().
+  Result<Counter> get_counter(std::string_view key, Timeout timeout = {});
 
   // ---- many keys, pipelined. The timeout is that of the whole call. Results in the order of the
   // arguments, each with its own status. Between operations of one call there is no order.

@@ -24,6 +24,8 @@ enum class Code : unsigned char {
   kInvalidArgument = 2,  // the request itself is wrong
   kTooLarge = 3,         // key, value or message above a stated limit
   kConflict = 4,         // a condition did not hold, or something exists already
+  kWrongType = 5,        // the key holds a counter, or is asked to be one and is not
+  kOutOfRange = 6,       // a counter would pass its limits
   // Retry later on the same connection.
   kOutOfMemory = 20,  // the store (or this process) has no room
   kBusy = 21,         // a queue is full or a limit of connections is reached

@@ -69,9 +69,9 @@ void write_storm(Shared& shared, std::uint64_t remainder, std::uint64_t writers)
       continue;
     }
     number += 1;
-    auto put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)), 0);
+    auto put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)));
     while (!put && put.error().code == Code::kBusy)  // memory is on its way
-      put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)), 0);
+      put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)));
     ASSERT_TRUE(put);
     // Release: a reader that sees this number may expect nothing older.
     shared.acknowledged[key].store(number, std::memory_order_release);
@@ -193,7 +193,7 @@ TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
     threads.emplace_back([&, t] {
       for (std::uint64_t i = 0; i < (kSanitized ? 1'000U : 5'000U); ++i) {
         const auto put =
-            shared.store.put(as_bytes(key_of(i % kFew)), as_bytes(value_of(i * 4 + t)), 0);
+            shared.store.put(as_bytes(key_of(i % kFew)), as_bytes(value_of(i * 4 + t)));
         ASSERT_TRUE(put);
         EXPECT_LT(last[t][i % kFew], put->version);
         last[t][i % kFew] = put->version;

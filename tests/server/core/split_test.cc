@@ -95,7 +95,7 @@ TEST(SplitWithoutMemory, WaitsAndIsMadeUpFor) {
   options.index_extent_bytes = std::size_t{2} * kGroupBytes;  // a segment
   StoreUnderTest t(options);
   for (int i = 0; i < 100; ++i)
-    ASSERT_TRUE(t.store.put(as_bytes(fmt::format("{}", i)), {}, 0)) << i;
+    ASSERT_TRUE(t.store.put(as_bytes(fmt::format("{}", i)), {})) << i;
   EXPECT_EQ(t.store.stats().index_splits, 0U);
   EXPECT_EQ(t.store.stats().stashed_records, 40U);
   EXPECT_TRUE(t.store.wants_memory());

@@ -75,9 +75,9 @@ struct StoreUnderTest {
 
   Result<PutResult> put(std::string_view key, std::string_view value) {
     clock.advance(10 * kNanosPerMs);  // freed blocks are old enough to be used again
-    auto put = store.put(as_bytes(key), as_bytes(value), 0);
+    auto put = store.put(as_bytes(key), as_bytes(value));
     while (!put && put.error().code == Code::kBusy && grow())
-      put = store.put(as_bytes(key), as_bytes(value), 0);
+      put = store.put(as_bytes(key), as_bytes(value));
     grow();
     return put;
   }

@@ -92,7 +92,7 @@ TEST(Store, HoldsTheLimits) {
 
 TEST(Store, KeepsTheExpiry) {
   StoreUnderTest t(small_memory());
-  const auto put = *t.store.put(as_bytes("k"), as_bytes("v"), 123'456);
+  const auto put = *t.store.put(as_bytes("k"), as_bytes("v"), {.ttl_ms = 123'456});
   const std::byte* at = t.memory->record(put.slot.location());
   const auto record =
       decode_record({at, put.slot.units() * kUnitBytes}, kTestEpoch, put.slot.location());
@@ -225,15 +225,15 @@ TEST(Store, TheLogSeesEveryCommitInOrder) {
   const Version third = *t.remove("a");
   CommitLog::Entry entry;
   ASSERT_TRUE(t.log->consume(&entry));
-  EXPECT_EQ(entry.version, first.version);
-  EXPECT_EQ(as_text(entry.value), "1");
+  EXPECT_EQ(entry.record.version, first.version);
+  EXPECT_EQ(as_text(entry.record.value), "1");
   ASSERT_TRUE(t.log->consume(&entry));
-  EXPECT_EQ(entry.version, second.version);
+  EXPECT_EQ(entry.record.version, second.version);
   EXPECT_EQ(entry.kind, CommitLog::Kind::kPut);
   ASSERT_TRUE(t.log->consume(&entry));
-  EXPECT_EQ(entry.version, third);
+  EXPECT_EQ(entry.record.version, third);
   EXPECT_EQ(entry.kind, CommitLog::Kind::kRemove);
-  EXPECT_EQ(as_text(entry.key), "a");
+  EXPECT_EQ(as_text(entry.record.key), "a");
   EXPECT_FALSE(t.log->consume(&entry));
 }
 

@@ -50,7 +50,10 @@ class ApplierTest : public testing::Test {
     const auto room = log_->try_reserve(key.size(), value.size());
     if (!room) return 0;
     const auto ticket = log_->begin(*room);
-    log_->finish(ticket, kind, Version::of(1, ticket.sequence), 0, as_bytes(key), as_bytes(value));
+    log_->finish(ticket, kind,
+                 {.version = Version::of(1, ticket.sequence),
+                  .key = as_bytes(key),
+                  .value = as_bytes(value)});
     expected_[key] = value;
     if (kind == CommitLog::Kind::kRemove) expected_.erase(key);
     return ticket.sequence;
@@ -124,7 +127,7 @@ TEST_F(ApplierTest, LaterRequestsDoNotPutOffAnEarlierOne) {
   applier_->step();
   // Both were open when the sync target was taken: it waits for the later one, no longer.
   EXPECT_EQ(log_->sync_mark(), 0U);
-  log_->finish(open, CommitLog::Kind::kRemove, {}, 0, as_bytes("x"), {});
+  log_->finish(open, CommitLog::Kind::kRemove, {.key = as_bytes("x")});
   applier_->step();
   EXPECT_GE(log_->sync_mark(), first);
 }
@@ -217,8 +220,10 @@ TEST_F(ApplierTest, ThreadServesWritersAndFlushes) {
         for (; !room; room = log_->try_reserve(key.size(), value.size()))
           std::this_thread::yield();
         const auto ticket = log_->begin(*room);
-        log_->finish(ticket, CommitLog::Kind::kPut, Version::of(1, ticket.sequence), 0,
-                     as_bytes(key), as_bytes(value));
+        log_->finish(ticket, CommitLog::Kind::kPut,
+                     {.version = Version::of(1, ticket.sequence),
+                      .key = as_bytes(key),
+                      .value = as_bytes(value)});
         if (i % 500 != 0) continue;
         applier.request_sync(ticket.sequence);
         while (log_->sync_mark() < ticket.sequence)

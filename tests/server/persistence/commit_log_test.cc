@@ -27,7 +27,8 @@ std::uint64_t append(CommitLog& log, Bytes key, Bytes value) {
   const auto room = log.try_reserve(key.size(), value.size());
   if (!room) return 0;
   const auto ticket = log.begin(*room);
-  log.finish(ticket, CommitLog::Kind::kPut, Version::of(1, ticket.sequence), 0, key, value);
+  log.finish(ticket, CommitLog::Kind::kPut,
+             {.version = Version::of(1, ticket.sequence), .key = key, .value = value});
   return ticket.sequence;
 }
 
@@ -60,16 +61,17 @@ TEST(CommitLog, GivesBackWhatWasPutIn) {
   ASSERT_TRUE(room);
   const auto ticket = log->begin(*room);
   EXPECT_EQ(ticket.sequence, 1U);
-  log->finish(ticket, CommitLog::Kind::kPut, Version::of(7, 1), 12345, key, value);
+  log->finish(ticket, CommitLog::Kind::kPut,
+              {.version = Version::of(7, 1), .expiry_ms = 12345, .key = key, .value = value});
 
   CommitLog::Entry entry;
   ASSERT_TRUE(log->consume(&entry));
   EXPECT_EQ(entry.sequence, 1U);
   EXPECT_EQ(entry.kind, CommitLog::Kind::kPut);
-  EXPECT_EQ(entry.version, Version::of(7, 1));
-  EXPECT_EQ(entry.expiry_ms, 12345U);
-  EXPECT_TRUE(equal(entry.key, key));
-  EXPECT_TRUE(equal(entry.value, value));
+  EXPECT_EQ(entry.record.version, Version::of(7, 1));
+  EXPECT_EQ(entry.record.expiry_ms, 12345U);
+  EXPECT_TRUE(equal(entry.record.key, key));
+  EXPECT_TRUE(equal(entry.record.value, value));
   EXPECT_FALSE(log->consume(&entry));
 }
 
@@ -78,17 +80,17 @@ TEST(CommitLog, AnEntryMayBeSmallerThanItsReservation) {
   const auto room = log->try_reserve(10, 5000);
   ASSERT_TRUE(room);
   const auto first = log->begin(*room);
-  log->finish(first, CommitLog::Kind::kRemove, {}, 0, {}, {});
+  log->finish(first, CommitLog::Kind::kRemove, {});
   const std::uint64_t second = append(*log, as_bytes("key"), as_bytes("value"));
   EXPECT_EQ(second, first.sequence + first.words);
 
   CommitLog::Entry entry;
   ASSERT_TRUE(log->consume(&entry));
   EXPECT_EQ(entry.kind, CommitLog::Kind::kRemove);
-  EXPECT_TRUE(entry.key.empty());
+  EXPECT_TRUE(entry.record.key.empty());
   ASSERT_TRUE(log->consume(&entry));
   EXPECT_EQ(entry.sequence, second);
-  EXPECT_EQ(as_text(entry.key), "key");
+  EXPECT_EQ(as_text(entry.record.key), "key");
 }
 
 TEST(CommitLog, ALaterEntryWaitsForAnEarlierOne) {
@@ -96,13 +98,13 @@ TEST(CommitLog, ALaterEntryWaitsForAnEarlierOne) {
   const auto first = log->begin(*log->try_reserve(1, 1));
   const auto second = log->begin(*log->try_reserve(1, 1));
   CommitLog::Entry entry;
-  log->finish(second, CommitLog::Kind::kRemove, {}, 0, as_bytes("b"), {});
+  log->finish(second, CommitLog::Kind::kRemove, {.key = as_bytes("b")});
   EXPECT_FALSE(log->consume(&entry));
-  log->finish(first, CommitLog::Kind::kPut, {}, 0, as_bytes("a"), {});
+  log->finish(first, CommitLog::Kind::kPut, {.key = as_bytes("a")});
   ASSERT_TRUE(log->consume(&entry));
-  EXPECT_EQ(as_text(entry.key), "a");
+  EXPECT_EQ(as_text(entry.record.key), "a");
   ASSERT_TRUE(log->consume(&entry));
-  EXPECT_EQ(as_text(entry.key), "b");
+  EXPECT_EQ(as_text(entry.record.key), "b");
   EXPECT_EQ(entry.kind, CommitLog::Kind::kRemove);
 }
 
@@ -138,7 +140,7 @@ TEST(CommitLog, RefusesWhenFullAndTakesAgainAfterAdvance) {
   EXPECT_EQ(log->try_reserve(8, 4000).error().code, Code::kBusy);
 
   for (const auto room : rooms)
-    log->finish(log->begin(room), CommitLog::Kind::kRemove, {}, 0, as_bytes("k"), {});
+    log->finish(log->begin(room), CommitLog::Kind::kRemove, {.key = as_bytes("k")});
   CommitLog::Entry entry;
   ASSERT_TRUE(log->consume(&entry));
   EXPECT_FALSE(log->try_reserve(8, 4000)) << "consumed is not yet freed";
@@ -171,7 +173,7 @@ TEST(CommitLog, BytesOfAValueNeverPassForAReadyStamp) {
     log->advance();
     const auto open = log->begin(*log->try_reserve(1, static_cast<std::size_t>(i) % 700));
     ASSERT_FALSE(log->consume(&entry)) << "not finished yet";
-    log->finish(open, CommitLog::Kind::kRemove, {}, 0, {}, {});
+    log->finish(open, CommitLog::Kind::kRemove, {});
     ASSERT_TRUE(log->consume(&entry));
     ASSERT_EQ(entry.sequence, open.sequence);
     log->advance();
@@ -230,9 +232,11 @@ RC_GTEST_PROP(CommitLogProperty, BehavesLikeAQueue, ()) {
     } else if (choice < 8 && !queued.empty()) {
       Expected& entry = queued[random.below(queued.size())];
       if (std::exchange(entry.finished, true)) continue;
-      log->finish(entry.ticket, CommitLog::Kind::kPut, Version::of(1, entry.ticket.sequence),
-                  entry.seed, patterned(entry.seed, entry.key_length),
-                  patterned(~entry.seed, entry.value_length));
+      log->finish(entry.ticket, CommitLog::Kind::kPut,
+                  {.version = Version::of(1, entry.ticket.sequence),
+                   .expiry_ms = entry.seed >> 1,
+                   .key = patterned(entry.seed, entry.key_length),
+                   .value = patterned(~entry.seed, entry.value_length)});
     } else {
       CommitLog::Entry got;
       std::uint64_t words = 0;
@@ -242,9 +246,9 @@ RC_GTEST_PROP(CommitLogProperty, BehavesLikeAQueue, ()) {
         const Expected want = queued.front();
         queued.pop_front();
         RC_ASSERT(got.sequence == want.ticket.sequence);
-        RC_ASSERT(got.expiry_ms == want.seed);
-        RC_ASSERT(equal(got.key, patterned(want.seed, want.key_length)));
-        RC_ASSERT(equal(got.value, patterned(~want.seed, want.value_length)));
+        RC_ASSERT(got.record.expiry_ms == want.seed >> 1);
+        RC_ASSERT(equal(got.record.key, patterned(want.seed, want.key_length)));
+        RC_ASSERT(equal(got.record.value, patterned(~want.seed, want.value_length)));
         words += want.ticket.words;
       }
       RC_ASSERT((queued.empty() || !queued.front().finished));

@@ -43,9 +43,11 @@ void write_many(CommitLog& log, std::uint64_t writer, std::uint64_t count) {
     }
     const auto ticket = log.begin(*room);
     const Label label{writer, number++};
-    log.finish(ticket, CommitLog::Kind::kPut, Version::of(1, ticket.sequence), length,
-               std::as_bytes(std::span(&label, 1)),
-               patterned(writer * 1'000'003 + label.number, length));
+    log.finish(ticket, CommitLog::Kind::kPut,
+               {.version = Version::of(1, ticket.sequence),
+                .expiry_ms = length,
+                .key = std::as_bytes(std::span(&label, 1)),
+                .value = patterned(writer * 1'000'003 + label.number, length)});
   }
 }
 
@@ -76,12 +78,12 @@ TEST_P(CommitLogThreads, EveryEntryArrivesOnceInOrderAndWhole) {
     }
     ASSERT_GT(entry.sequence, last_sequence);
     last_sequence = entry.sequence;
-    const auto label = load_le<Label>(entry.key.data());
+    const auto label = load_le<Label>(entry.record.key.data());
     ASSERT_LT(label.writer, writers);
     ASSERT_EQ(label.number, next_number[label.writer]++);
-    ASSERT_EQ(entry.expiry_ms, entry.value.size());
-    ASSERT_TRUE(
-        equal(entry.value, patterned(label.writer * 1'000'003 + label.number, entry.value.size())));
+    ASSERT_EQ(entry.record.expiry_ms, entry.record.value.size());
+    ASSERT_TRUE(equal(entry.record.value, patterned(label.writer * 1'000'003 + label.number,
+                                                    entry.record.value.size())));
     ++seen;
     if (random.below(16) == 0) log->advance();
   }
@@ -108,7 +110,7 @@ TEST(CommitLogSleep, AnEntryWakesTheApplierEveryTime) {
   });
   for (int i = 0; i < kRounds; ++i) {
     const auto ticket = log->begin(*log->try_reserve(1, 1));
-    log->finish(ticket, CommitLog::Kind::kRemove, {}, 0, as_bytes("k"), {});
+    log->finish(ticket, CommitLog::Kind::kRemove, {.key = as_bytes("k")});
     while (consumed.load() <= i)
       std::this_thread::yield();
   }

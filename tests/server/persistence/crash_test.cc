@@ -97,8 +97,10 @@ TEST(CrashChild, DISABLED_Run) {
     ends[i % 65536].store(ticket.sequence);
     begun.store(i + 1);
     (*log)->finish(ticket, step.remove ? CommitLog::Kind::kRemove : CommitLog::Kind::kPut,
-                   Version::of(1, ticket.sequence), i, as_bytes(step.key),
-                   step.remove ? Bytes{} : as_bytes(step.value));
+                   {.version = Version::of(1, ticket.sequence),
+                    .expiry_ms = i,
+                    .key = as_bytes(step.key),
+                    .value = step.remove ? Bytes{} : as_bytes(step.value)});
     if (i % 1000 == 0) applier.request_sync(ticket.sequence);
   }
 }

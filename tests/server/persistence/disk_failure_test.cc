@@ -54,8 +54,10 @@ TEST(DiskFailure, NothingAcceptedIsLostWhereverItFails) {
       const auto room = (*log)->try_reserve(key.size(), value.size());
       if (room) {
         const auto ticket = (*log)->begin(*room);
-        (*log)->finish(ticket, CommitLog::Kind::kPut, Version::of(1, ticket.sequence), 0,
-                       as_bytes(key), as_bytes(value));
+        (*log)->finish(ticket, CommitLog::Kind::kPut,
+                       {.version = Version::of(1, ticket.sequence),
+                        .key = as_bytes(key),
+                        .value = as_bytes(value)});
         expected[key] = value;
       }
       if (random.below(4) == 0) applier.request_sync((*log)->last_begun());

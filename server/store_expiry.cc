@@ -1,0 +1,79 @@
+// Keys that expire: a DELETE by the server, at the time that its clock says.
+#include <array>
+#include <cstring>
+
+#include "server/store_impl.h"
+
+namespace rkv::server {
+
+namespace {
+constexpr Nanos kLongestNap = 1000 * kNanosPerMs;  // and the wall clock is looked at again
+constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
+constexpr std::size_t kFewNotes = 1024;
+}  // namespace
+
+void Store::Impl::note_expiry(KeyHash hash, const RecordFields& fields) {
+  const bool earliest =
+      expiries_.add({.at_ms = fields.expiry_ms, .hash = hash.bits(), .version = fields.version});
+  if (earliest && call_expirer_) call_expirer_();
+}
+
+Nanos Store::Impl::expire() {
+  while (const auto due = expiries_.take_due(unix_ms())) {
+    if (expire_one(*due)) continue;
+    expiries_.add(*due);
+    return clock_.now() + kWhenTheLogIsFull;
+  }
+  if (const std::size_t notes = expiries_.size(); notes > kFewNotes) {
+    if (notes > 2 * locks_.total().expiring + kFewNotes) {
+      expiries_.drop_stale([this](const Expiry& expiry) { return is_stale(expiry); });
+    }
+  }
+  const Nanos latest = clock_.now() + kLongestNap;
+  const auto next_ms = expiries_.earliest_ms();
+  if (!next_ms) return latest;
+  const std::uint64_t now_ms = unix_ms();
+  const std::uint64_t left_ms = *next_ms > now_ms ? *next_ms - now_ms : 0;
+  return left_ms * kNanosPerMs < kLongestNap
+             ? clock_.now() + static_cast<Nanos>(left_ms * kNanosPerMs)
+             : latest;
+}
+
+// False: the log has no room; nothing has happened. A log that has failed does not keep the record
+// alive: it goes unlogged, and from the disk when it expires again at the next start.
+bool Store::Impl::expire_one(const Expiry& expiry) {
+  const KeyHash hash(expiry.hash);
+  const auto reservation = log_.try_reserve(kMaxKeyBytes, 0);
+  if (!reservation && reservation.error().code == Code::kBusy) return false;
+  Locked locked(*this, hash);
+  const Target at{hash, locked.home, index_.find_version(locked.home, hash, expiry.version),
+                  &locked.counters()};
+  if (!at.found) {
+    locked.unlock();
+    if (reservation) log_.unreserve(*reservation);
+    return true;
+  }
+  std::array<std::byte, kMaxKeyBytes> key;
+  const Bytes in_record = record_at(at.found->slot.location()).key;
+  std::memcpy(key.data(), in_record.data(), in_record.size());
+  RecordFields removal{.key = Bytes(key).first(in_record.size())};
+  CommitLog::Ticket ticket{};
+  if (reservation) {
+    ticket = log_.begin(*reservation);
+    removal.version = Version::of(boot_, ticket.sequence);
+  }
+  erase(at);
+  at.counters->expired += 1;
+  if (reservation) log_.finish(ticket, CommitLog::Kind::kRemove, removal);
+  locked.unlock();
+  records_.release(at.found->slot.location());
+  return true;
+}
+
+bool Store::Impl::is_stale(const Expiry& expiry) const {
+  const KeyHash hash(expiry.hash);
+  const Locked locked(*this, hash);
+  return !index_.find_version(locked.home, hash, expiry.version);
+}
+
+}  // namespace rkv::server
