@@ -147,7 +147,10 @@ Result<PutResult> Store::Impl::put(Bytes key, Bytes value, const PutOptions& opt
   RKV_CHECK(!key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes,
             "key or value outside the limits");
   RecordFields fields{.version = {}, .key = key, .value = value};
-  if (options.ttl_ms != 0) fields.expiry_ms = unix_ms() + options.ttl_ms;
+  if (options.ttl_ms != 0) {
+    // Up to the next millisecond: never shorter than asked.
+    fields.expiry_ms = unix_ms(kNanosPerMs - 1) + options.ttl_ms;
+  }
   return write(fields, value.size(), [&](const Target& at) -> Status {
     RKV_RETURN_IF_ERROR(check_condition(at, options.condition, options.expected));
     if (at.found && record_at(at.found->slot.location()).counter) {

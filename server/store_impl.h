@@ -102,8 +102,8 @@ class Store::Impl {
   void erase(const Target& target);
 
   // Expiry: store_expiry.cc.
-  std::uint64_t unix_ms() const {
-    return unix_ms_at_0_ + static_cast<std::uint64_t>(clock_.now() / kNanosPerMs);
+  std::uint64_t unix_ms(Nanos ahead = 0) const {
+    return unix_ms_at_0_ + static_cast<std::uint64_t>((clock_.now() + ahead) / kNanosPerMs);
   }
   void note_expiry(KeyHash hash, const RecordFields& fields);
   bool expire_one(const Expiry& expiry);

@@ -14,6 +14,7 @@ using Limits = std::numeric_limits<std::int64_t>;
 
 class Conditions : public ::testing::Test {
  protected:
+  Conditions() { t_.clock.advance(kNanosPerMs - t_.clock.now()); }  // to a whole millisecond
   static Bytes bytes(std::string_view text) { return as_bytes(text); }
   Code put(std::string_view key, std::string_view value, const PutOptions& options) {
     const auto done = t_.store.put(bytes(key), bytes(value), options);
