@@ -197,7 +197,7 @@ TEST_F(Conditions, KeysExpireFromGroupNeighbourAndStash) {
   for (int i = 0; i < 70; ++i)
     ASSERT_TRUE(t.store.put(bytes(fmt::format("{}", i)), bytes("v"), {.ttl_ms = 50}));
   ASSERT_GT(t.store.stats().stashed_records, 0U);
-  t.clock.advance(50 * kNanosPerMs);
+  t.clock.advance(51 * kNanosPerMs);
   t.store.expire();
   EXPECT_EQ(t.store.stats().records, 0U);
   EXPECT_EQ(t.store.stats().stashed_records, 0U);
