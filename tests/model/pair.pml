@@ -18,8 +18,8 @@
  *   - what the loader does: load.pml. Here a load is one step of the pair's lock.
  *
  * accept: one operation, two moves
- * accept-long OPERATIONS=2 MOVES=2: two
- * accept-long OPERATIONS=2 MOVES=3: three moves
+ * accept-long OPERATIONS=2: two operations
+ * accept-long MOVES=4: four moves
  * accept NO_OVERFLOW_FIRST: overflow may be set after a new guest's slot, while it is not live
  * reject NO_SECOND_LOOK: with overflow, home is looked at again
  * reject NO_SECOND_PAIR: one READ of the pair is no snapshot
