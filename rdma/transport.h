@@ -188,7 +188,8 @@ struct QueueOptions {
 struct ConnectionOptions {
   std::uint32_t sends_in_flight = 256;
   std::uint32_t inline_bytes = 256;
-  // What the peer may do to our regions over this connection. A client leaves kLocal.
+  // What the peer may do to our regions over this connection: all of them that allow it. Over
+  // shared memory, whoever connects grants kRemoteRead at most.
   Access grant = Access::kLocal;
 };
 

@@ -154,8 +154,9 @@ Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOpt
   if (private_data.size() > kRequestDataBytes) {
     return fail(Code::kInvalidArgument, "a connection request has at most 56 bytes");
   }
-  if (options.grant != Access::kLocal) {
-    return fail(Code::kUnsupported, "over shared memory only the side that connects can READ");
+  if (options.grant == Access::kRemoteReadAtomic) {
+    return fail(Code::kUnsupported,
+                "over shared memory only the side that connects can swap and add");
   }
   RKV_ASSIGN_OR_RETURN(const std::uint16_t port, local_port(address, deadline));
   RKV_ASSIGN_OR_RETURN(auto reservation, ShmConnection::Reservation::make(queue, options));
@@ -172,6 +173,9 @@ Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOpt
   }
   RKV_ASSIGN_OR_RETURN(Link link, make_link(std::move(answer), accept));
   RKV_RETURN_IF_ERROR(wait_for_regions(link.regions, accept.regions, socket.get(), deadline));
+  if (options.grant != Access::kLocal) {
+    RKV_RETURN_IF_ERROR(queue.shared().exporter.share(socket.get(), options.grant));
+  }
   link.socket = std::move(socket);
   link.peer = address;
   auto connection =

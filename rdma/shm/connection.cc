@@ -18,8 +18,12 @@ using CompletionStatus = Completion::Status;
 
 // Packets taken from a socket at a time. A client sends bytes that wake, one per sleep of ours; a
 // server may have a good many regions to tell of.
-constexpr int kWakesAtOnce = 16;
+constexpr int kPeerNewsAtOnce = 16;
 constexpr int kNewsAtOnce = 4096;
+// Before a READ, whose region may be told of behind all the others that a client may have, and the
+// bytes that wake.
+constexpr int kPeerNewsBeforeRead = 1024;
+static_assert(kPeerNewsBeforeRead > static_cast<int>(2 * kMaxPeerRegions));
 
 RingWriter writer_of(const Link& link) {
   auto* header = link.memory.as<LinkHeader>();
@@ -75,7 +79,7 @@ void ShmConnection::attach() {
 }
 
 ShmConnection::~ShmConnection() {
-  if (link_.passive) queue_->shared().exporter.unsubscribe(socket());
+  queue_->shared().exporter.unsubscribe(socket());
   if (!attached_) return;
   queue_->look_around();
   out_.close();
@@ -185,12 +189,24 @@ std::byte* ShmConnection::find_remote(const Operation& operation, std::uint64_t 
     if (entry != nullptr) {
       return atomic && !entry->atomics ? nullptr : entry->at(operation.remote_address, bytes);
     }
-    if (attempt == 0 && !link_.passive) read_news();
+    if (attempt == 0) read_news();
   }
   return nullptr;
 }
 
+// The news first: what the client has withdrawn is READ no more, as with an adapter. Two system
+// calls, which are little beside the copy of a value that is worth a READ.
+ShmConnection::Done ShmConnection::execute_peer_read(const Operation& operation) {
+  if (operation.kind != Operation::Kind::kRead) return Done::kRefused;
+  read_peer_news(kPeerNewsBeforeRead);
+  if (peer_ended_) return Done::kFailed;
+  const bool done =
+      link_.peer_regions.read(operation.remote_key, operation.remote_address, operation.local);
+  return done ? Done::kYes : Done::kRefused;
+}
+
 ShmConnection::Done ShmConnection::execute_remote(const Operation& operation) {
+  if (link_.passive) return execute_peer_read(operation);
   const bool atomic = operation.kind != Operation::Kind::kRead;
   const MutableBytes local = operation.local;
   if (atomic && local.size() != sizeof(std::uint64_t)) return Done::kFailed;
@@ -300,20 +316,23 @@ void ShmConnection::tell_sleeping(std::uint64_t value) const {
 
 void ShmConnection::read_socket() {
   if (link_.passive) {
-    read_wakes();
+    read_peer_news(kPeerNewsAtOnce);
   } else {
     read_news();
   }
   if (peer_ended_) end(Ending::kPeerLeft);
 }
 
-// A client has nothing to say but "wake up".
-void ShmConnection::read_wakes() {
-  std::array<std::byte, 2> buffer;
-  for (int i = 0; i < kWakesAtOnce && !peer_ended_; ++i) {
-    const Packet packet = receive_packet(socket(), buffer);
+// A client says "wake up", and what memory of its own may be READ.
+void ShmConnection::read_peer_news(int packets_max) {
+  std::array<std::byte, kMaxPacketBytes> buffer;
+  for (int i = 0; i < packets_max && !peer_ended_; ++i) {
+    std::vector<Fd> descriptors;
+    const Packet packet = receive_packet(socket(), buffer, &descriptors);
     if (packet.result == Packet::Result::kNothing) return;
-    peer_ended_ = packet.result == Packet::Result::kEnd || packet.length != 1;
+    if (packet.result == Packet::Result::kPacket && packet.length == 1) continue;
+    peer_ended_ = packet.result == Packet::Result::kEnd || packet.length > buffer.size() ||
+                  !link_.peer_regions.take_in(Bytes(buffer).first(packet.length), descriptors);
   }
 }
 

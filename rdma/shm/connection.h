@@ -1,11 +1,12 @@
 // ShmConnection: one link between two processes, bound to a ShmQueue.
 //
-// READs and atomics are done by post() itself, on the mapping of the server's region. Messages are
+// READs and atomics are done by post() itself, on the mapping of the server's region, or, where the
+// server READs, by a system call on the client's memory (peer_regions.h). Messages are
 // copied into the ring to the peer by post(), or, when it is full, by a later poll(): then they
 // wait in `pending_`, and everything posted after them waits behind them, so that operations
 // complete in the order posted.
 //
-// Only the side that connected READs: a server never maps memory that a client made.
+// Only the side that connected has atomics: a server never maps memory that a client made.
 //
 // How it ends: refused work, garbage, abort() and a destructor make it kDead: what is pending is
 // flushed, then kDisconnected is reported. When the peer has left (kPeerLeft), the messages that it
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/shm/peer_regions.h"
 #include "rdma/shm/queue.h"
 #include "rdma/shm/ring.h"
 
@@ -26,11 +28,12 @@ namespace rkv::rdma::shm {
 // What a handshake has made; see protocol.h.
 struct Link {
   Fd socket{};
-  bool passive = false;   // accepted here
-  Mapping memory{};       // of the rings
-  Mapping peer_page{};    // passive: none; else the server queue's page
-  HostView host{};        // passive: none
-  RegionTable regions{};  // passive: none
+  bool passive = false;        // accepted here
+  Mapping memory{};            // of the rings
+  Mapping peer_page{};         // passive: none; else the server queue's page
+  HostView host{};             // passive: none
+  RegionTable regions{};       // passive: none
+  PeerRegions peer_regions{};  // passive only: what the client lets us READ
   std::uint64_t to_server_bytes = 0;
   std::uint64_t to_client_bytes = 0;
   std::uint64_t peer_receive_bytes = 0;
@@ -91,6 +94,7 @@ class ShmConnection final : public Connection {
   Done execute(const Operation& operation);
   Done execute_send(const Operation& operation);
   Done execute_remote(const Operation& operation);
+  Done execute_peer_read(const Operation& operation);
   std::byte* find_remote(const Operation& operation, std::uint64_t bytes);
   void report(const Operation& operation, Completion::Status status);
   void fail(const Operation& operation, Done how, std::span<const Operation> behind);
@@ -100,7 +104,7 @@ class ShmConnection final : public Connection {
   void report_end();
   void wake_peer();
   void read_news();
-  void read_wakes();
+  void read_peer_news(int packets_max);
 
   Reservation reservation_;
   ShmQueue* queue_;

@@ -74,6 +74,19 @@ bool has_header(Bytes packet, Header* header) {
   return header->magic == kMagic;
 }
 
+std::optional<Regions> decode_regions(Bytes packet) {
+  Regions said;
+  if (packet.size() < offsetof(Regions, entries) || packet.size() > sizeof said)
+    return std::nullopt;
+  std::memcpy(&said, packet.data(), packet.size());
+  if (said.header.magic != kMagic || said.header.version != kVersion ||
+      said.header.kind != PacketKind::kRegions || said.count > kRegionsPerPacket ||
+      said.bytes() != packet.size()) {
+    return std::nullopt;
+  }
+  return said;
+}
+
 void send_wake(int socket) {
   const std::byte one{1};
   [[maybe_unused]] const ssize_t sent = send(socket, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -5,16 +5,18 @@
 //   server -> client   Accept with three descriptors (link memory, queue page, host page), or
 //                      Reject, or WrongVersion
 //   server -> client   Regions with one descriptor each, Gone; at any time afterwards
+//   client -> server   the same, of what the client lets the server READ, where it grants that
 //   both               a packet of one byte: "wake up"
 //
 // Header is the same in all versions of this protocol, for ever; the rest may change with kVersion.
-// A client passes no descriptor: what comes without being asked for is closed by the kernel,
-// because the server receives without room for it.
+// Until a client is accepted it passes no descriptor: what comes without being asked for is closed
+// by the kernel, because the server receives without room for it.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -25,7 +27,7 @@
 namespace rkv::rdma::shm {
 
 inline constexpr std::uint64_t kMagic = 0x31'30'6D'68'73'76'6B'72;  // "rkvshm01"
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;                        // 2: clients share regions
 
 inline constexpr std::size_t kRequestDataBytes = 56;  // as librdmacm leaves for RC connections
 inline constexpr std::size_t kAcceptDataBytes = 196;
@@ -94,6 +96,9 @@ struct Regions {
   std::size_t bytes() const { return offsetof(Regions, entries) + count * sizeof(RegionEntry); }
 };
 static_assert(offsetof(Regions, entries) == 24);
+
+// A packet of kind kRegions whose lengths add up; nothing when it is not.
+std::optional<Regions> decode_regions(Bytes packet);
 
 struct Gone {
   Header header{.kind = PacketKind::kGone};

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "common/log.h"
+#include "rdma/shm/peer_regions.h"
 
 namespace rkv::rdma::shm {
 
@@ -128,6 +129,23 @@ Status Exporter::subscribe(int socket, Access grant, Accept accept, std::vector<
   return {};
 }
 
+Status Exporter::share(int socket, Access grant) {
+  const std::scoped_lock lock(mutex_);
+  const Subscriber subscriber{.socket = socket, .grant = grant};
+  std::vector<Export*> all;
+  for (const auto& [key, region] : regions_)
+    all.push_back(region);
+  if (all.size() > kMaxPeerRegions) {
+    return fail(Code::kInvalidArgument,
+                "a server takes at most 256 regions from a client: share fewer and larger ones");
+  }
+  if (const int error = send_regions(subscriber, all); error != 0) {
+    return fail_call(Code::kUnreachable, "sendmsg", error, "the server has hung up");
+  }
+  subscribers_.push_back(subscriber);
+  return {};
+}
+
 void Exporter::unsubscribe(int socket) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(subscribers_, [&](const Subscriber& one) { return one.socket == socket; });
@@ -141,17 +159,11 @@ bool RegionTable::take_in(Bytes packet, std::vector<Fd>& descriptors) {
     entries_.erase(static_cast<std::uint32_t>(gone.key));
     return true;
   }
-  Regions said;
-  if (packet.size() < offsetof(Regions, entries) || packet.size() > sizeof said) return false;
-  std::memcpy(&said, packet.data(), packet.size());
-  if (said.header.magic != kMagic || said.header.version != kVersion ||
-      said.header.kind != PacketKind::kRegions || said.count > kRegionsPerPacket ||
-      said.bytes() != packet.size() || descriptors.size() != said.count) {
-    return false;
-  }
-  heard_ += said.count;
-  for (std::size_t i = 0; i < said.count; ++i)
-    add(said.entries[i], descriptors[i]);
+  const auto said = decode_regions(packet);
+  if (!said || descriptors.size() != said->count) return false;
+  heard_ += said->count;
+  for (std::size_t i = 0; i < said->count; ++i)
+    add(said->entries[i], descriptors[i]);
   return true;
 }
 

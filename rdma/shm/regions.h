@@ -1,6 +1,7 @@
-// Regions on their way from a server to its clients.
+// Regions on their way from a server to its clients, and from a client to its servers
+// (peer_regions.h is the other end of those).
 //
-//   Exporter      the server's list of regions and of the connections that hear of them
+//   Exporter      a process's list of regions and of the connections that hear of them
 //   RegionTable   a client's mappings of one server's regions
 //
 // Invariants
@@ -28,7 +29,7 @@
 
 namespace rkv::rdma::shm {
 
-// A region as the server holds it.
+// A region as its maker holds it.
 struct Export {
   SharedMemory shared{};
   // Atomic regions only: another door to the same memory, through which nothing can be mapped
@@ -54,6 +55,9 @@ class Exporter {
   // later ones follow until unsubscribe(). kDisconnected: the client has gone. kBusy: more regions
   // than the socket takes.
   Status subscribe(int socket, Access grant, Accept accept, std::vector<int> descriptors);
+  // Of a client: sends the server all regions that `grant` allows; later ones follow until
+  // unsubscribe(). kInvalidArgument: more than a server takes.
+  Status share(int socket, Access grant);
   void unsubscribe(int socket);
 
  private:

@@ -1,8 +1,13 @@
 // Clients that do the handshake and then write what they like into the memory they share with us.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <thread>
 
 #include "common/random.h"
+#include "rdma/shm/peer_regions.h"
 #include "tests/shm/harness.h"
 
 namespace rkv::rdma::shm {
@@ -218,6 +223,132 @@ TEST_F(ShmHostile, WakesWithoutEndDoNotStarveTheOthers) {
     expect_neighbour_served();
   stop = true;
   noise.join();
+}
+
+// ---- memory that the server is to READ
+
+constexpr std::uint64_t kClaimed = 64 << 10;
+
+Fd memory_of(std::uint64_t bytes, unsigned seals) {
+  Fd fd(memfd_create("rkv-hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  if (seals != 0) {
+    EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  }
+  return fd;
+}
+
+// Tells the server of `count` regions of kClaimed bytes with this descriptor.
+void share(const RawClient& client, int fd, std::uint64_t count = 1, std::uint32_t first_key = 1) {
+  Regions packet;
+  std::vector<int> descriptors;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    packet.entries[i] = {
+        .address = 0x1000, .length = kClaimed, .key = first_key + static_cast<std::uint32_t>(i)};
+    descriptors.push_back(fd);
+  }
+  packet.count = count;
+  EXPECT_EQ(send_packet(client.socket.get(), packet_of(packet).first(packet.bytes()), descriptors),
+            0);
+}
+
+Operation read_of(contract::Link& link, std::uint64_t offset, std::size_t bytes,
+                  std::uint32_t key = 1) {
+  return Operation::read(link.server.piece(0, bytes), 0, 0x1000 + offset, key, 5);
+}
+
+TEST_F(ShmHostile, OnlyMemoryThatCannotShrinkIsTaken) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const Fd pipe_out(ends[0]);
+  const Fd pipe_in(ends[1]);
+  const Fd file(open(harness_.directory().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  ASSERT_TRUE(file);
+  ASSERT_EQ(ftruncate(file.get(), kClaimed), 0);
+  const Fd open_ended = memory_of(kClaimed, 0);
+  const Fd short_one = memory_of(kClaimed - 1, F_SEAL_SHRINK);
+  struct Lie {
+    const char* name;
+    int fd;
+  };
+  for (const Lie& lie : {Lie{"a pipe", pipe_out.get()}, Lie{"a file", file.get()},
+                         Lie{"memory that may shrink", open_ended.get()},
+                         Lie{"memory shorter than said", short_one.get()}}) {
+    const Pair pair = intrude();
+    ASSERT_TRUE(pair.client.connected);
+    share(pair.client, lie.fd);
+    const Operation read = read_of(good_, 0, 8);
+    std::ignore = pair.connection->post(std::span(&read, 1));
+    EXPECT_TRUE(until_ended(pair)) << lie.name;
+    for (const auto& one : good_.server.seen)
+      EXPECT_FALSE(one.kind == Kind::kRead && one.ok()) << lie.name;
+    expect_neighbour_served();
+  }
+}
+
+// The memory is taken, and then the client does to it whatever the kernel lets it do.
+TEST_F(ShmHostile, WhatAClientDoesToItsMemoryIsNoSignalHere) {
+  const Pair pair = intrude();
+  ASSERT_TRUE(pair.client.connected);
+  const Fd memory = memory_of(kClaimed, F_SEAL_SHRINK);
+  ASSERT_EQ(pwrite(memory.get(), "12345678", 8, 0), 8);
+  share(pair.client, memory.get());
+  const Operation whole = read_of(good_, 0, kClaimed);
+  ASSERT_TRUE(pair.connection->post(std::span(&whole, 1)));
+  ASSERT_TRUE(good_.server.until_seen(1));
+  EXPECT_TRUE(good_.server.seen[0].ok());
+  EXPECT_EQ(std::memcmp(good_.server.at(0), "12345678", 8), 0);
+  EXPECT_NE(ftruncate(memory.get(), 0), 0) << "sealed";
+
+  std::atomic<bool> stop = false;
+  std::atomic<int> holes = 0;
+  std::thread vandal([&] {  // takes the pages away and brings them back
+    for (; !stop; ++holes) {
+      fallocate(memory.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kClaimed);
+      fallocate(memory.get(), 0, 0, kClaimed);
+    }
+  });
+  for (int i = 0; i < 300 || holes < 300; ++i) {
+    good_.server.seen.clear();
+    ASSERT_TRUE(pair.connection->post(std::span(&whole, 1)));
+    ASSERT_TRUE(good_.server.until_seen(1));
+    ASSERT_TRUE(good_.server.seen[0].ok());
+  }
+  stop = true;
+  vandal.join();
+  expect_neighbour_served();
+}
+
+TEST_F(ShmHostile, LiesAboutPlacesAreRefusedAndEndTheConnection) {
+  struct Lie {
+    std::uint64_t address;
+    std::uint32_t key;
+  };
+  for (const Lie& lie : {Lie{0x1000, 2}, Lie{0x0FFF, 1}, Lie{0x1000 + kClaimed - 7, 1}, Lie{0, 1},
+                         Lie{~0ULL - 3, 1}}) {
+    const Pair pair = intrude();
+    ASSERT_TRUE(pair.client.connected);
+    const Fd memory = memory_of(kClaimed, F_SEAL_SHRINK);
+    share(pair.client, memory.get());
+    Operation read = read_of(good_, 0, 8, lie.key);
+    read.remote_address = lie.address;
+    ASSERT_TRUE(pair.connection->post(std::span(&read, 1)));
+    ASSERT_TRUE(until_ended(pair)) << lie.address;
+    EXPECT_TRUE(std::ranges::any_of(good_.server.seen, [](const auto& one) {
+      return one.status == Completion::Status::kRemoteAccess;
+    }));
+    expect_neighbour_served();
+  }
+}
+
+TEST_F(ShmHostile, RegionsWithoutEndAreTheEndOfTheirConnection) {
+  const Pair pair = intrude();
+  ASSERT_TRUE(pair.client.connected);
+  const Fd memory = memory_of(kClaimed, F_SEAL_SHRINK);
+  for (std::uint32_t i = 0; i <= kMaxPeerRegions / 100; ++i)
+    share(pair.client, memory.get(), 100, 1 + i * 100);
+  EXPECT_TRUE(until_ended(pair));
+  expect_neighbour_served();
 }
 
 }  // namespace
