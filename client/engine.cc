@@ -123,7 +123,7 @@ Status Engine::attempt(const Deadline& deadline) {
   const ConnectAccept& accept = link_.accept();
   if (!map_.ready() || map_.epoch() != accept.epoch) {  // E2
     cache_.clear();
-    map_.begin(accept.epoch, accept.root);
+    map_.begin(accept.epoch, accept.root, accept.hints, static_cast<std::uint32_t>(accept.session));
     if (Status loaded = loader_.load(deadline); !loaded) {
       link_.close();
       return loaded;
@@ -197,6 +197,7 @@ void Engine::free_large(Lane& lane) {
 void Engine::account(const GetMachine& machine) {
   stats_.rdma_reads += machine.counts().reads;
   stats_.retries += machine.counts().retries;
+  stats_.pins += machine.counts().pins;
   stats_.tears_detected += machine.counts().tears;
 }
 

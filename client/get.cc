@@ -47,6 +47,10 @@ Next GetMachine::step() {
       return on_recheck();
     case State::kDirectory:
       return on_directory();
+    case State::kPinLook:
+      return on_pin_look();
+    case State::kPin:
+      return read_home();  // pinned, or somebody else was faster: as good (G9)
     case State::kExtentsForRecord:
     case State::kBuffer:
       return read_record();
@@ -325,12 +329,39 @@ Next GetMachine::on_directory() {
   return read_home();
 }
 
+// ------------------------------------------------------------------------------------- pins
+
+Next GetMachine::look_at_pin() {
+  const auto line = map_->root(kTickOffset, kRootLineBytes);
+  const auto word = map_->hint(hash_);
+  if (!line || !word) return read_home();
+  reads_[0] = {.from = *line, .to = memory_->directory_line};
+  reads_[1] = {.from = *word, .to = std::as_writable_bytes(std::span(&memory_->directory_word, 1))};
+  return begin_reads(State::kPinLook, 2);
+}
+
+Next GetMachine::on_pin_look() {
+  const auto tick_ms = map_->tick_ms(memory_->directory_line);
+  const std::uint64_t seen = memory_->directory_word;
+  const auto word = map_->hint(hash_);
+  // A pin that counts serves everybody.
+  if (!tick_ms || !word || pin_counts(seen, *tick_ms)) return read_home();
+  reads_[0] = {.from = *word,
+               .to = std::as_writable_bytes(std::span(&memory_->directory_word, 1)),
+               .swaps = true,
+               .compare = seen,
+               .desired = HintWord{.client = map_->client(), .tick_ms = *tick_ms}.encode()};
+  ++counts_.pins;
+  return begin_reads(State::kPin, 1);
+}
+
 // -------------------------------------------------------------------------------------- ends
 
 Next GetMachine::again(bool with_directory) {
   if (++tries_ >= kMaxTries) return two_sided(Reason::kContention);  // G8
   ++counts_.retries;
-  return with_directory ? read_directory() : read_home();
+  if (with_directory) return read_directory();
+  return tries_ == kTriesBeforePin ? look_at_pin() : read_home();
 }
 
 Next GetMachine::two_sided(Reason reason) {

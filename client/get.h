@@ -23,6 +23,7 @@
 //      28 bits and may wrap. Otherwise the GET starts again.
 //  G7  Every address is formed by RemoteMap, which checks it against a verified table (M1).
 //  G8  At most kMaxTries tries and kMaxReads READs, then the server is asked.
+//  G9  A pin is a hint to the server. Nothing above depends on whether there is one, or whose.
 //
 // Thread safety: none; one machine per GET in flight. No allocation.
 #pragma once
@@ -54,15 +55,21 @@ struct alignas(64) GetMemory {
 };
 static_assert(sizeof(GetMemory) == std::size_t{65} * 64);
 
+// A READ, or the compare-and-swap of a pin (`to` gets the old word).
 struct ReadRequest {
   RemoteRange from;
   MutableBytes to;
+  bool swaps = false;
+  std::uint64_t compare = 0;
+  std::uint64_t desired = 0;
 };
 
 class GetMachine {
  public:
   // A try ends when what was read does not fit together: torn, prepared, or changed meanwhile.
   static constexpr std::uint32_t kMaxTries = 8;
+  // Failed tries after which the stripe of the key is pinned: three round trips, once a GET.
+  static constexpr std::uint32_t kTriesBeforePin = 2;
   // Hard limit of READs in one GET. A try needs at most 9 unless fingerprints collide: directory
   // line and entry, home, long record's header and body, neighbour, a record of it, both again.
   static constexpr std::uint32_t kMaxReads = 64;
@@ -90,6 +97,7 @@ class GetMachine {
     std::uint32_t reads = 0;
     std::uint32_t retries = 0;
     std::uint32_t tears = 0;  // groups and records that did not verify
+    std::uint32_t pins = 0;   // compare-and-swaps of hint words, counted in `reads` too
   };
 
   // All must outlive the machine.
@@ -122,6 +130,8 @@ class GetMachine {
     kNeighbour,
     kRecheck,
     kDirectory,
+    kPinLook,
+    kPin,
     kExtentsForRecord,
     kExtentsForGroup,
     kWholeDirectory,
@@ -158,6 +168,8 @@ class GetMachine {
   Next read_directory();
   Next on_directory();
 
+  Next look_at_pin();
+  Next on_pin_look();
   Next again(bool with_directory = false);
   Next two_sided(Reason reason);
   Next finish(Next result);

@@ -147,7 +147,7 @@ bool Link::to_event(const rdma::Completion& completion, Event& event) {
     if (completion.status == Outcome::kRemoteAccess) read_refused_ = true;
     return false;
   }
-  if (completion.kind == Kind::kRead) {
+  if (completion.kind == Kind::kRead || completion.kind == Kind::kCompareSwap) {
     event.kind = Event::Kind::kRead;
     event.context = completion.context;
     return true;
@@ -186,18 +186,34 @@ void Link::sleep_until(Nanos at) {
 
 // ------------------------------------------------------------------------------ blocking use
 
+rdma::Operation Link::operation_of(const ReadRequest& read, std::uint32_t local_key,
+                                   std::uint64_t context) {
+  rdma::Operation operation =
+      rdma::Operation::read(read.to, local_key, read.from.address, read.from.remote_key, context);
+  if (read.swaps) [[unlikely]] {
+    operation.kind = rdma::Operation::Kind::kCompareSwap;
+    operation.compare_or_add = read.compare;
+    operation.swap = read.desired;
+  }
+  return operation;
+}
+
 bool Link::is_landed(const rdma::Completion& completion) const {
-  return completion.kind == rdma::Completion::Kind::kRead &&
-         completion.status == rdma::Completion::Status::kOk &&
+  const bool ours = completion.kind == rdma::Completion::Kind::kRead ||
+                    completion.kind == rdma::Completion::Kind::kCompareSwap;
+  return ours && completion.status == rdma::Completion::Status::kOk &&
          completion.connection == connection_.get();
 }
 
 Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) {
   RKV_CHECK(reads.size() <= reads_.size(), "too many READs at once");
   for (std::size_t i = 0; i < reads.size(); ++i) {
+    reads_[i].kind = rdma::Operation::Kind::kRead;
     reads_[i].local = reads[i].to;
     reads_[i].remote_address = reads[i].from.address;
     reads_[i].remote_key = reads[i].from.remote_key;
+    if (reads[i].swaps) [[unlikely]]
+      reads_[i] = operation_of(reads[i], arena_->local_key(), 0);
   }
   std::size_t posted = 0;
   std::size_t landed = 0;

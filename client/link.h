@@ -107,6 +107,9 @@ class Link {
 
   // ---- blocking use, when nothing else is in flight.
 
+  // The operation for a READ of a GET.
+  static rdma::Operation operation_of(const ReadRequest& read, std::uint32_t local_key,
+                                      std::uint64_t context);
   // All READs landed, or kDisconnected, or kTimeout (the link is closed then).
   Status read(std::span<const ReadRequest> reads, const Deadline& deadline);
   // Sends and waits for the answer, whatever it says. kDisconnected, kTimeout (the link is closed

@@ -122,8 +122,7 @@ void MultiGet::restart(Lane& lane) {
 void MultiGet::queue_reads(Lane& lane) {
   const std::size_t number = number_of(lane);
   for (const ReadRequest& read : lane.machine.reads()) {
-    engine_.batch_.push_back(rdma::Operation::read(
-        read.to, engine_.link_.local_key(), read.from.address, read.from.remote_key, number));
+    engine_.batch_.push_back(Link::operation_of(read, engine_.link_.local_key(), number));
     ++lane.pending;
     ++under_way_;
   }

@@ -45,10 +45,13 @@ Status check_directory(const DirectoryLine& line) {
 
 }  // namespace
 
-void RemoteMap::begin(std::uint64_t epoch, const RemoteWindow& root) {
+void RemoteMap::begin(std::uint64_t epoch, const RemoteWindow& root, const RemoteWindow& hints,
+                      std::uint32_t client) {
   clear();
   epoch_ = epoch;
   root_ = root;
+  hints_ = hints;
+  client_ = client;
 }
 
 Status RemoteMap::apply_identity(Bytes root_page) {
@@ -148,6 +151,25 @@ Status RemoteMap::check_directory_line(Bytes bytes) const {
 std::optional<RemoteRange> RemoteMap::root(std::size_t offset, std::size_t length) const {
   if (offset > root_.length || length > root_.length - offset) return std::nullopt;
   return RemoteRange{.address = root_.address + offset, .remote_key = root_.remote_key};
+}
+
+std::optional<RemoteRange> RemoteMap::hint(KeyHash hash) const {
+  const std::uint64_t offset = hash.stripe() * sizeof(std::uint64_t);
+  if (offset + sizeof(std::uint64_t) > hints_.length || hints_.address % 8 != 0 ||
+      !fits(hints_.address, hints_.length)) {
+    return std::nullopt;
+  }
+  return RemoteRange{.address = hints_.address + offset, .remote_key = hints_.remote_key};
+}
+
+std::optional<std::uint64_t> RemoteMap::tick_ms(Bytes bytes) const {
+  MarkLine line;
+  if (bytes.size() < sizeof line) return std::nullopt;
+  std::memcpy(&line, bytes.data(), sizeof line);
+  if (line.checksum != line_checksum(bytes.first(sizeof line - 8), epoch_, kTickOffset)) {
+    return std::nullopt;
+  }
+  return line.value;
 }
 
 std::optional<RemoteRange> RemoteMap::directory_entry(std::size_t index) const {

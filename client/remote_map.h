@@ -40,8 +40,10 @@ class RemoteMap {
   // A directory of 2^24 entries (128 MiB) is the largest that a client copies.
   static constexpr std::uint32_t kMaxDirectoryDepth = 24;
 
-  // Forgets everything and starts an epoch. `root` is the accept's window.
-  void begin(std::uint64_t epoch, const RemoteWindow& root);
+  // Forgets everything and starts an epoch. `root` and `hints` are the accept's windows, `client`
+  // is what this client's pins are signed with.
+  void begin(std::uint64_t epoch, const RemoteWindow& root, const RemoteWindow& hints = {},
+             std::uint32_t client = 0);
   void clear() { *this = RemoteMap(); }
   // Whether root page and directory have been loaded, so that keys can be looked up.
   bool ready() const { return ready_; }
@@ -93,6 +95,11 @@ class RemoteMap {
   // Range of bytes of the root region, checked against the window.
   std::optional<RemoteRange> root(std::size_t offset, std::size_t length) const;
   std::optional<RemoteRange> directory_entry(std::size_t index) const;
+  // The hint word of a key's stripe; nothing when the server grants none.
+  std::optional<RemoteRange> hint(KeyHash hash) const;
+  std::uint32_t client() const { return client_; }
+  // What the tick line says, if it verifies.
+  std::optional<std::uint64_t> tick_ms(Bytes line) const;
 
  private:
   struct Extent {
@@ -123,6 +130,8 @@ class RemoteMap {
 
   std::uint64_t epoch_ = 0;
   RemoteWindow root_;
+  RemoteWindow hints_;
+  std::uint32_t client_ = 0;
   DirectoryLine line_;
   std::uint32_t extent_count_ = 0;
   bool ready_ = false;

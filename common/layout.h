@@ -213,6 +213,29 @@ std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Locati
 // the second READ of a record whose slot says kLongRecord.
 std::optional<std::size_t> claimed_record_bytes(Bytes header);
 
+// ----------------------------------------------------------------------------------- hint words
+
+// One for each stripe of key hashes: a client's number 24 | tick 40. A client that found a record
+// torn puts itself there by compare-and-swap.
+inline constexpr std::size_t kHintWords = std::size_t{1} << KeyHash::kStripeBits;
+inline constexpr std::uint32_t kPinWindowMs = 500;
+
+struct HintWord {
+  std::uint32_t client = 0;   // 24 bits: whom to ask about; nothing depends on it
+  std::uint64_t tick_ms = 0;  // 40 bits: the tick line as the client read it
+  constexpr std::uint64_t encode() const {
+    return (std::uint64_t{client & 0xFFFFFFU} << 40) | (tick_ms & 0xFFFFFFFFFFU);
+  }
+  static constexpr HintWord decode(std::uint64_t word) {
+    return {.client = static_cast<std::uint32_t>(word >> 40), .tick_ms = word & 0xFFFFFFFFFFU};
+  }
+};
+// Whether a word asks for anything at this tick: neither a pin of the past nor one of the future.
+constexpr bool pin_counts(std::uint64_t word, std::uint64_t tick_ms) {
+  const std::uint64_t pinned_ms = HintWord::decode(word).tick_ms;
+  return word != 0 && pinned_ms <= tick_ms + 1 && tick_ms <= pinned_ms + kPinWindowMs;
+}
+
 // -------------------------------------------------------------------------------- directory, root
 
 // extent 16 | segment 32 | local depth 5 | check 11. A hint (L1).

@@ -118,7 +118,7 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                              .credits = std::min(wanted, kMaxCredits),
                              .max_message_bytes = kMaxMessageBytes,
                              .root = admission_.root,
-                             .hints = {},
+                             .hints = admission_.hints,
                              .counters = {}};
   std::array<std::byte, kConnectAcceptBytes> bytes{};
   const std::size_t length = encode(answer, bytes);

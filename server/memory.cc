@@ -145,6 +145,7 @@ void StoreMemory::write_line(std::size_t offset, Line line) {
 
 void StoreMemory::set_tick(std::uint64_t tick_ms) {
   write_line(kTickOffset, MarkLine{.value = tick_ms});
+  tick_ms_.store(tick_ms, std::memory_order_relaxed);
 }
 
 void StoreMemory::set_marks(Version wal, Version sync) {

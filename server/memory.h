@@ -120,6 +120,7 @@ class StoreMemory {
 
   // The tick line: milliseconds since the server started.
   void set_tick(std::uint64_t tick_ms);
+  std::uint64_t tick() const { return tick_ms_.load(std::memory_order_relaxed); }
   // The durability watermarks. Each only rises.
   void set_marks(Version wal, Version sync);
 
@@ -147,6 +148,7 @@ class StoreMemory {
   std::unique_ptr<Extent[]> extents_;                   // by id, kMaxExtents
   std::atomic<std::uint32_t> extent_count_{0};
   std::atomic<std::size_t> allocated_{0};
+  std::atomic<std::uint64_t> tick_ms_{0};
   std::size_t index_bytes_ = 0;
 };
 

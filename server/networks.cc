@@ -38,6 +38,17 @@ Status Networks::listen(const std::string& address, const Clock& clock) {
   return {};
 }
 
+// Each its own: words that an adapter and a processor both swap are not atomic.
+Status Networks::create_hints(Store& store) {
+  for (Network& network : networks_) {
+    RKV_ASSIGN_OR_RETURN(network.hints,
+                         network.transport->allocate(kHintWords * sizeof(std::uint64_t),
+                                                     rdma::Access::kRemoteReadAtomic));
+    store.add_hint_words(reinterpret_cast<const std::uint64_t*>(network.hints->bytes().data()));
+  }
+  return {};
+}
+
 Result<std::unique_ptr<rdma::Region>> Networks::allocate(std::size_t bytes) {
   // The last is shared memory where there is any: it can share what it has allocated.
   RKV_ASSIGN_OR_RETURN(auto region,
@@ -67,6 +78,11 @@ void Networks::admit(const Acceptor::Admission& admission) {
   for (Network& network : networks_) {
     Acceptor::Admission own = admission;
     own.all_workers = everybody;
+    if (network.hints != nullptr) {
+      own.hints = {.address = network.hints->address(),
+                   .remote_key = network.hints->remote_key(),
+                   .length = kHintWords * sizeof(std::uint64_t)};
+    }
     for (const auto& worker : network.workers)
       own.workers.push_back(worker.get());
     network.acceptor->admit(std::move(own));

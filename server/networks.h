@@ -27,6 +27,8 @@ class Networks {
   // Listens on every network, under one port, and tells clients "loading" from here on. Where a
   // second network beside verbs cannot listen, it is left out and the log says so.
   Status listen(const std::string& address, const Clock& clock);
+  // Hint words for the clients of each network, and the store told of them.
+  Status create_hints(Store& store);
   // Memory that clients of every network may READ, under one address and key.
   Result<std::unique_ptr<rdma::Region>> allocate(std::size_t bytes);
   // `threads` workers for every network. `parts.transport` is filled in.
@@ -48,6 +50,7 @@ class Networks {
   struct Network {
     std::unique_ptr<rdma::Transport> transport{};
     std::unique_ptr<rdma::Listener> listener{};
+    std::unique_ptr<rdma::Region> hints{};
     std::vector<std::unique_ptr<Worker>> workers{};
     std::unique_ptr<Acceptor> acceptor{};
   };

@@ -127,6 +127,9 @@ std::optional<Failure> Server::create_store() {
 }
 
 std::optional<Failure> Server::create_workers() {
+  if (const Status hints = networks_->create_hints(*store_); !hints) {
+    return environment_failure("cannot make the hint words", hints.error());
+  }
   const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
   const WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
                            .poll = options_.poll};

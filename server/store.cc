@@ -47,7 +47,7 @@ Result<Store::Impl::Plan> Store::Impl::plan(const Target& target, const RecordFi
   if (target.found) {
     const Slot old = target.found->slot;
     // Long records are rewritten for longer than a READ takes; they always move.
-    if (!old.is_long() && old.units() == plan.units && !pinned(target.hash)) {
+    if (!old.is_long() && old.units() == plan.units && !pins_.pinned(target.hash, memory_.tick())) {
       plan.in_place = true;
       plan.block = old.location();
       return plan;
@@ -288,6 +288,9 @@ Result<bool> Store::grow() {
 }
 void Store::on_low_memory(std::function<void()> call) {
   impl_->on_low_memory(std::move(call));
+}
+void Store::add_hint_words(const std::uint64_t* words) {
+  impl_->add_hint_words(words);
 }
 StoreStats Store::stats() const {
   return impl_->stats();

@@ -92,6 +92,10 @@ class Store {
   // logged. A key loaded twice keeps the higher version. kOutOfMemory.
   Status load(const RecordFields& record);
 
+  // kHintWords words that clients of one transport swap (pins.h). Before the first operation; they
+  // must outlive the store.
+  void add_hint_words(const std::uint64_t* words);
+
   // ---- growth
 
   // Whether an extent should be added: less than half of one is unused, and the limit is not

@@ -11,6 +11,7 @@
 #include "server/index.h"
 #include "server/memory.h"
 #include "server/pair_locks.h"
+#include "server/pins.h"
 #include "server/records.h"
 #include "server/store.h"
 
@@ -43,6 +44,8 @@ class Store::Impl {
   bool wants_memory() const { return is_low(ExtentEntry::kIndex) || is_low(ExtentEntry::kData); }
   Result<bool> grow();
   void on_low_memory(std::function<void()> call) { call_ = std::move(call); }
+
+  void add_hint_words(const std::uint64_t* words) { pins_.add_words(words); }
 
   Nanos expire();
   void on_earlier_expiry(std::function<void()> call) { call_expirer_ = std::move(call); }
@@ -118,10 +121,6 @@ class Store::Impl {
   void take_in(const StoreMemory::Extent& extent);
   void see_what_may_grow();
 
-  // Whether readers have asked that this key's record stay whole while they read it. Pins are not
-  // implemented yet; this is the place for the check.
-  static bool pinned(KeyHash /*hash*/) { return false; }
-
   StoreMemory& memory_;
   CommitLog& log_;
   const Clock& clock_;
@@ -142,6 +141,7 @@ class Store::Impl {
   Need index_need_;
   Need data_need_;
   std::atomic<bool> grow_failed_{false};
+  Pins pins_;
   Expiries expiries_;
   std::function<void()> call_expirer_;
 };

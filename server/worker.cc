@@ -132,7 +132,7 @@ void Worker::cancel_client() {
 rdma::ConnectionOptions Worker::connection_options() const {
   return {.sends_in_flight = kRepliesInFlight,
           .inline_bytes = kInlineBytes,
-          .grant = rdma::Access::kRemoteRead};
+          .grant = rdma::Access::kRemoteReadAtomic};  // the hint words; nothing else has atomics
 }
 
 void Worker::adopt(NewClient client) {

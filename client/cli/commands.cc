@@ -256,6 +256,7 @@ Json client_json(const Client& client) {
               {"rdma_reads", stats.rdma_reads},
               {"map_reads", stats.map_reads},
               {"tears_detected", stats.tears_detected},
+              {"pins", stats.pins},
               {"retries", stats.retries},
               {"cache_hits", stats.cache_hits},
               {"cache_misses", stats.cache_misses},

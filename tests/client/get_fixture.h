@@ -53,7 +53,11 @@ class GetTest : public ::testing::Test {
       ++reads_;
       if (const auto step = before_.find(reads_); step != before_.end()) step->second();
       if (before_every_) before_every_();
-      server_.read(read.from.address, read.from.remote_key, read.to);
+      if (read.swaps) {
+        server_.swap(read.from.address, read.from.remote_key, read.compare, read.desired, read.to);
+      } else {
+        server_.read(read.from.address, read.from.remote_key, read.to);
+      }
     }
   }
   void before_read(int number, std::function<void()> step) { before_[number] = std::move(step); }

@@ -31,7 +31,8 @@ class ScriptedMemory {
   static constexpr std::uint32_t kIndexExtent = 0;
   static constexpr std::uint32_t kDataExtent = 1;
   static constexpr std::uint32_t kDataUnits = 1U << 16;
-  enum RemoteKey : std::uint32_t { kRootKey = 10, kDirectoryKey, kIndexKey, kDataKey };
+  enum RemoteKey : std::uint32_t { kRootKey = 10, kDirectoryKey, kIndexKey, kDataKey, kHintKey };
+  static constexpr std::uint32_t kClientNumber = 0xABCDE;
 
   explicit ScriptedMemory(std::uint64_t of_epoch = kEpoch)
       : epoch(of_epoch),
@@ -71,6 +72,15 @@ class ScriptedMemory {
             .length = static_cast<std::uint32_t>(bytes.size())};
   }
 
+  RemoteWindow hint_window() const {
+    if (!grants_hints) return {};
+    return {.address = address(std::as_bytes(std::span(hints))),
+            .remote_key = kHintKey,
+            .length = static_cast<std::uint32_t>(hints.size() * 8)};
+  }
+  void set_tick(std::uint64_t ms) { seal(MarkLine{.value = ms}, kTickOffset); }
+  std::uint64_t& hint(std::string_view key) { return hints[hash(key).stripe()]; }
+
   // A map that has read all of it.
   client::RemoteMap load_map() const {
     client::RemoteMap map;
@@ -79,7 +89,7 @@ class ScriptedMemory {
   }
   Status load_into(client::RemoteMap& map) const {
     const Bytes bytes = std::as_bytes(std::span(root));
-    map.begin(epoch, window());
+    map.begin(epoch, window(), hint_window(), kClientNumber);
     RKV_RETURN_IF_ERROR(map.apply_identity(bytes.first(kRootPageBytes)));
     RKV_RETURN_IF_ERROR(map.apply_directory_line(bytes.first(kRootPageBytes)));
     RKV_RETURN_IF_ERROR(
@@ -162,11 +172,22 @@ class ScriptedMemory {
 
   // ---- remote access
 
+  // Carries out a compare-and-swap of a hint word.
+  bool swap(std::uint64_t at, std::uint32_t key, std::uint64_t compare, std::uint64_t desired,
+            MutableBytes old) {
+    const std::uint64_t offset = at - address(std::as_bytes(std::span(hints)));
+    if (key != kHintKey || offset % 8 != 0 || offset / 8 >= hints.size()) return refuse();
+    std::uint64_t& word = hints[offset / 8];
+    store_le(old.data(), word);
+    if (word == compare) word = desired;
+    return true;
+  }
   // Carries out a READ; false when it names memory that was not granted.
   bool read(std::uint64_t from, std::uint32_t key, MutableBytes to) {
     const Bytes regions[] = {std::as_bytes(std::span(root)), std::as_bytes(std::span(directory)),
-                             std::as_bytes(std::span(groups)), std::as_bytes(std::span(data))};
-    if (key < kRootKey || key > kDataKey) return refuse();
+                             std::as_bytes(std::span(groups)), std::as_bytes(std::span(data)),
+                             std::as_bytes(std::span(hints))};
+    if (key < kRootKey || key > kHintKey) return refuse();
     const Bytes region = regions[key - kRootKey];
     const std::uint64_t offset = from - address(region);
     if (from < address(region) || offset > region.size() || to.size() > region.size() - offset) {
@@ -188,6 +209,8 @@ class ScriptedMemory {
   std::vector<std::uint64_t> directory;
   std::vector<Group> groups;
   std::vector<std::uint64_t> data;
+  std::vector<std::uint64_t> hints = std::vector<std::uint64_t>(kHintWords);
+  bool grants_hints = false;
   std::uint32_t next_unit = 1;
   std::uint64_t sequence = 0;
   int bad_reads = 0;

@@ -42,7 +42,7 @@ constexpr std::uint64_t kSeeds = 60;
 constexpr std::size_t kGrowing = 110;
 
 struct World {
-  explicit World(std::uint64_t seed, std::size_t key_count)
+  World(std::uint64_t seed, std::size_t key_count, bool pins)
       : random(seed),
         memory(testing::make_plain_memory({.memory_bytes = server::kMinMemoryBytes,
                                            .epoch = kEpoch,
@@ -55,6 +55,7 @@ struct World {
         log(server::CommitLog::create_volatile()),
         store(*memory, *log, clock, 1),
         histories(key_count) {
+    if (pins) store.add_hint_words(hints.data());
     load_map(map);
     map.finish();
   }
@@ -63,9 +64,14 @@ struct World {
 
   void load_map(client::RemoteMap& target) const {
     const Bytes root = memory->root().bytes();
-    target.begin(kEpoch, {.address = memory->root().address(),
-                          .remote_key = memory->root().remote_key(),
-                          .length = static_cast<std::uint32_t>(root.size())});
+    target.begin(kEpoch,
+                 {.address = memory->root().address(),
+                  .remote_key = memory->root().remote_key(),
+                  .length = static_cast<std::uint32_t>(root.size())},
+                 {.address = reinterpret_cast<std::uint64_t>(hints.data()),
+                  .remote_key = 1,
+                  .length = static_cast<std::uint32_t>(hints.size() * 8)},
+                 7);
     load_extents(target);
     EXPECT_TRUE(target.apply_directory_line(root.first(kRootPageBytes)));
     const auto line = open_line<DirectoryLine>(root, kEpoch, kDirectoryLineOffset);
@@ -81,6 +87,8 @@ struct World {
 
   Random random;
   ManualClock clock;
+  // Clients swap them in any case; a server may look at them or not.
+  std::vector<std::uint64_t> hints = std::vector<std::uint64_t>(kHintWords);
   std::unique_ptr<server::StoreMemory> memory;
   std::unique_ptr<server::CommitLog> log;
   server::Store store;
@@ -127,6 +135,7 @@ class Reader {
   }
   std::uint64_t answers() const { return answers_; }
   std::uint64_t tears() const { return tears_; }
+  std::uint64_t swaps() const { return swaps_; }
 
  private:
   struct Piece {
@@ -191,10 +200,20 @@ class Reader {
     const Piece piece = pieces_.back();
     pieces_.pop_back();
     const client::ReadRequest& read = machine_.reads()[piece.read];
+    if (read.swaps) {
+      swap(read);
+      return;
+    }
     const auto* from = reinterpret_cast<const std::byte*>(read.from.address) + piece.offset;
     const MutableBytes to = read.to.subspan(piece.offset, piece.length);
     std::memcpy(to.data(), from, to.size());
     if (fault_ == Fault::kStale) replay(read.from.address + piece.offset, to);
+  }
+  void swap(const client::ReadRequest& read) {
+    auto& word = *reinterpret_cast<std::uint64_t*>(read.from.address);
+    if (word == read.compare) word = read.desired;
+    pieces_.clear();
+    ++swaps_;
   }
   // The faulty fabric: now and then the bytes that the first READ of this place returned.
   void replay(std::uint64_t address, MutableBytes to) {
@@ -230,6 +249,7 @@ class Reader {
   std::size_t oldest_ = 0;
   std::uint64_t answers_ = 0;
   std::uint64_t tears_ = 0;
+  std::uint64_t swaps_ = 0;
 };
 
 struct Outcome {
@@ -238,6 +258,7 @@ struct Outcome {
   std::uint64_t tears = 0;
   std::uint64_t stashed = 0;
   std::uint64_t splits = 0;
+  std::uint64_t swaps = 0;
 };
 
 // One random write with its history.
@@ -247,6 +268,9 @@ void write_something(World& world, std::uint64_t serial) {
   const std::string key = world.key(number);
   // Old blocks are old enough to be used again at once, by the same key too.
   world.clock.advance(10 * kNanosPerMs);
+  // Some pins are from long ago when they are looked at, some from what is the future to the
+  // server.
+  if (world.random.below(4) == 0) world.memory->set_tick(world.memory->tick() + 100);
   if (world.random.below(4) == 0) {
     history.write_begins(std::nullopt);
     if (!world.store.remove(as_bytes(key))) {
@@ -266,7 +290,7 @@ void write_something(World& world, std::uint64_t serial) {
 }
 
 Outcome run_seed(std::uint64_t seed, std::size_t key_count, Fault fault) {
-  World world(seed, key_count);
+  World world(seed, key_count, seed % 2 == 0);
   std::vector<std::unique_ptr<Reader>> readers;
   // The slowest READs last for several writes, long enough for a block to be used again.
   for (const std::uint64_t slowness : {1, 20, 100}) {
@@ -297,6 +321,7 @@ Outcome run_seed(std::uint64_t seed, std::size_t key_count, Fault fault) {
   for (const auto& reader : readers) {
     outcome.answers += reader->answers();
     outcome.tears += reader->tears();
+    outcome.swaps += reader->swaps();
   }
   return outcome;
 }
@@ -320,9 +345,12 @@ TEST_P(Interleave, EveryAnswerIsLinearizable) {
     sum.tears += one.tears;
     sum.stashed = std::max(sum.stashed, one.stashed);
     sum.splits += one.splits;
+    sum.swaps += one.swaps;
   }
-  std::printf("%zu keys: %lu GETs, %lu tears detected, up to %lu keys stashed, %lu splits\n",
-              GetParam(), sum.answers, sum.tears, sum.stashed, sum.splits);
+  std::printf(
+      "%zu keys: %lu GETs, %lu tears detected, up to %lu keys stashed, %lu splits, %lu pins\n",
+      GetParam(), sum.answers, sum.tears, sum.stashed, sum.splits, sum.swaps);
+  EXPECT_GT(sum.swaps, 0U);
   EXPECT_GT(sum.answers, 10'000U);
   EXPECT_GT(sum.tears, 100U) << "the attack tore nothing: it attacks nothing";
   if (GetParam() > 80) {

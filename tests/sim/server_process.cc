@@ -42,6 +42,8 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk,
     return transport_->allocate(bytes, rdma::Access::kRemoteRead);
   }));
   store_ = std::make_unique<server::Store>(*memory_, *log_, fabric_->scheduler(), boot_);
+  hints_ = need(transport_->allocate(kHintWords * 8, rdma::Access::kRemoteReadAtomic));
+  store_->add_hint_words(reinterpret_cast<const std::uint64_t*>(hints_->bytes().data()));
   create_workers(options);
   for (const auto& [key, record] : disk_.records()) {
     need(store_->grow());
@@ -109,6 +111,9 @@ void ServerProcess::serve(const ServerOptions& options) {
                     .root = {.address = root.address(),
                              .remote_key = root.remote_key(),
                              .length = static_cast<std::uint32_t>(root.bytes().size())},
+                    .hints = {.address = hints_->address(),
+                              .remote_key = hints_->remote_key(),
+                              .length = kHintWords * 8},
                     .max_clients = options.clients});
 }
 

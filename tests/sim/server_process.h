@@ -80,6 +80,7 @@ class ServerProcess {
   std::unique_ptr<server::CommitLog> log_;
   std::unique_ptr<rdma::Transport> transport_;
   std::unique_ptr<rdma::Listener> listener_;
+  std::unique_ptr<rdma::Region> hints_;
   std::unique_ptr<server::StoreMemory> memory_;
   std::unique_ptr<server::Store> store_;
   std::unique_ptr<server::Applier> applier_;

@@ -215,11 +215,12 @@ class ReferenceReader {
   }
 
   bool read_extents() const {
-    // Acquire, for ThreadSanitizer: what the line leads to was made by another thread.
-    const std::byte* checksum = root_.data() + kIdentityOffset + kRootLineBytes - 8;
-    load_word(reinterpret_cast<const std::uint64_t*>(checksum), std::memory_order_acquire);
     std::vector<std::byte> copy(root_bytes(kMaxExtents));
     copy_from_shared(copy, root_.data());
+    // Acquire, for ThreadSanitizer: what the line leads to was made by another thread. After the
+    // copy, so that it sees the same store of the word or a later one.
+    const std::byte* checksum = root_.data() + kIdentityOffset + kRootLineBytes - 8;
+    load_word(reinterpret_cast<const std::uint64_t*>(checksum), std::memory_order_acquire);
     const auto identity = open_line<IdentityLine>(copy, epoch_, kIdentityOffset);
     if (!identity || identity->magic != kRootMagic) return false;
     for (auto i = static_cast<std::uint32_t>(extents_.size()); i < identity->extent_count; ++i) {

@@ -96,6 +96,7 @@ struct ClientStats {
   std::uint64_t map_reads = 0;       // READs of root page, extent table and directory besides
   std::uint64_t tears_detected =
       0;                            // READs whose checksum did not hold, so that they were repeated
+  std::uint64_t pins = 0;           // hint words swapped, so that a value stays whole while it is read
   std::uint64_t retries = 0;        // times that a GET started again from the index
   std::uint64_t cache_hits = 0;     // GETs that found their record through the cache
   std::uint64_t cache_misses = 0;   // other one-sided GETs

@@ -1,0 +1,52 @@
+// Pins: hint words in which clients ask that records of a stripe of key hashes stay whole while
+// they READ them. While a stripe is pinned, PUT moves its records instead of writing in place.
+//
+// A hint and nothing more: no argument about what a GET may return mentions it, nothing is kept
+// for a client because of it, and the server never writes a hint word (atomicity between an adapter
+// and the processor is not promised; on SoftRoCE of Linux 6.1 a compare-and-swap that fails writes
+// back what it has read). Clients can make PUTs of a stripe move for half of the time at most.
+//
+// Invariants:
+//  P1  A word counts only within kPinWindowMs of its tick (layout.h, pin_counts).
+//  P2  A stripe that is pinned without a pause is taken for pinned kPinLimitMs long, then not for
+//      as long again.
+//
+// Thread safety: add_words before the first operation; pinned: any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "common/layout.h"
+
+namespace rkv::server {
+
+class Pins {
+ public:
+  static constexpr std::uint32_t kPinLimitMs = 2 * kPinWindowMs;
+
+  // kHintWords words of one transport's clients. Each transport has its own: words that an adapter
+  // and a processor both swap would not be atomic.
+  void add_words(const std::uint64_t* words) { words_.push_back(words); }
+
+  bool pinned(KeyHash hash, std::uint64_t tick_ms) {
+    const std::uint32_t stripe = hash.stripe();
+    for (const std::uint64_t* words : words_) {
+      if (pin_counts(load_word(&words[stripe]), tick_ms)) [[unlikely]] {
+        return within_limit(stripe, static_cast<std::uint32_t>(tick_ms));
+      }
+    }
+    return false;
+  }
+
+ private:
+  bool within_limit(std::uint32_t stripe, std::uint32_t now_ms);
+
+  std::vector<const std::uint64_t*> words_;
+  // Per stripe: when it was last seen pinned (low half), and since when without a pause.
+  std::array<std::atomic<std::uint64_t>, kHintWords> history_{};
+};
+
+}  // namespace rkv::server
