@@ -77,9 +77,9 @@ struct PutOptions {
   // How long the key lives, from when the server takes it; 0 = for ever. It is gone at most 200 ms
   // later (server/README.md says when more).
   std::chrono::milliseconds ttl{0};
-  bool if_absent = false;                   // else kConflict
+  bool if_absent = false;                                  // else kConflict
   std::optional<std::uint64_t> if_version = std::nullopt;  // else kConflict, or kNotFound
-  std::chrono::milliseconds timeout{0};     // as Client::Timeout
+  std::chrono::milliseconds timeout{0};                    // as Client::Timeout
 };
 struct KeyValue {
   std::string_view key;
@@ -96,7 +96,7 @@ struct ClientStats {
   std::uint64_t map_reads = 0;       // READs of root page, extent table and directory besides
   std::uint64_t tears_detected =
       0;                            // READs whose checksum did not hold, so that they were repeated
-  std::uint64_t pins = 0;           // hint words swapped, so that a value stays whole while it is read
+  std::uint64_t pins = 0;           // hint words swapped, so that values stay whole
   std::uint64_t retries = 0;        // times that a GET started again from the index
   std::uint64_t cache_hits = 0;     // GETs that found their record through the cache
   std::uint64_t cache_misses = 0;   // other one-sided GETs
