@@ -258,7 +258,9 @@ Next GetMachine::on_neighbour() {
     collect(group, Source::kUnproved);
     return next_candidate();
   }
-  if (!GroupHeader::decode(group.header).covers(hash_)) return again(true);
+  const GroupHeader header = GroupHeader::decode(group.header);
+  if (!header.covers(hash_)) return again(true);
+  if (header.forward) return two_sided(Reason::kMap);
   cache_->put(place, group);
   collect(group, Source::kNeighbour);
   return next_candidate();
