@@ -41,8 +41,13 @@ std::shared_ptr<void> take_storage(std::size_t length, MemoryRegion::Backing bac
     case MemoryRegion::Backing::kHugePages:
       if (auto pages = map_pages(round_up(length, kHugePageBytes), MAP_HUGETLB)) return pages;
       [[fallthrough]];
-    case MemoryRegion::Backing::kPages:
-      return map_pages(round_up(length, page_bytes()), 0);
+    case MemoryRegion::Backing::kPages: {
+      auto pages = map_pages(round_up(length, page_bytes()), 0);
+      // Where the system makes them on its own: a wish, whose refusal means nothing.
+      if (pages != nullptr && backing == MemoryRegion::Backing::kHugePages)
+        madvise(pages.get(), length, MADV_HUGEPAGE);
+      return pages;
+    }
   }
   return nullptr;
 }

@@ -51,6 +51,17 @@ Result<Mapping> map_shared(int fd, std::size_t bytes, int protection) {
   return Mapping(start, bytes);
 }
 
+// Huge pages where the system gives them to shared memory that asks (shmem_enabled = advise): they
+// are made when pages are first touched, not by fallocate. Wishes, whose refusal means nothing.
+void wish_for_huge_pages(const Mapping& memory) {
+  constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+  if (memory.size() < kHugePageBytes) return;
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(memory.data(), memory.size(), MADV_HUGEPAGE) == 0)
+    madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE);
+#endif
+}
+
 Status reserve_pages(int fd, std::size_t bytes) {
   int result = 0;
   do {
@@ -90,6 +101,7 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sea
     return fail_call(Code::kOutOfMemory, "ftruncate", errno, kNoRoom);
   }
   RKV_ASSIGN_OR_RETURN(Mapping memory, map_shared(fd.get(), bytes, PROT_READ | PROT_WRITE));
+  wish_for_huge_pages(memory);
   RKV_RETURN_IF_ERROR(reserve_pages(fd.get(), bytes));
   int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (sealing == Sealing::kOthersRead) seals |= F_SEAL_FUTURE_WRITE;

@@ -52,6 +52,14 @@ class AdoptedRegion final : public Region {
   MemoryRegion registration_;
 };
 
+// Large regions, such as extents, from the pool of huge pages where it has enough of them: fewer
+// entries in the translation tables of processor and adapter.
+MemoryRegion::Backing backing_for(std::size_t length) {
+  constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+  return length % kHugePageBytes == 0 ? MemoryRegion::Backing::kHugePages
+                                      : MemoryRegion::Backing::kPages;
+}
+
 class VerbsTransport final : public Transport {
  public:
   explicit VerbsTransport(std::shared_ptr<const Shared> shared) : shared_(std::move(shared)) {}
@@ -59,8 +67,9 @@ class VerbsTransport final : public Transport {
   std::string describe() const override { return shared_->description; }
 
   Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) override {
-    RKV_ASSIGN_OR_RETURN(MemoryRegion region,
-                         MemoryRegion::allocate(shared_->pd, length, region_flags(access)));
+    RKV_ASSIGN_OR_RETURN(
+        MemoryRegion region,
+        MemoryRegion::allocate(shared_->pd, length, region_flags(access), backing_for(length)));
     return std::unique_ptr<Region>(new VerbsRegion(shared_, std::move(region), access));
   }
 
