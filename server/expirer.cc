@@ -15,6 +15,10 @@ Expirer::~Expirer() {
 
 void Expirer::start() {
   store_.expire();
+  while (store_.has_expired()) {  // more than the commit log has room for at a time
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    store_.expire();
+  }
   thread_ = std::thread([this] { run(); });
 }
 

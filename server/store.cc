@@ -271,6 +271,9 @@ Result<CounterResult> Store::swap(Bytes key, std::int64_t expected, std::int64_t
 Nanos Store::expire() {
   return impl_->expire();
 }
+bool Store::has_expired() const {
+  return impl_->has_expired();
+}
 void Store::on_earlier_expiry(std::function<void()> call) {
   impl_->on_earlier_expiry(std::move(call));
 }

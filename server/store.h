@@ -114,6 +114,8 @@ class Store {
   // Removes, as a DELETE does, what has expired. When the next record expires, by the clock; never
   // later than a second from now. Blocks for a full commit log no longer than it says.
   Nanos expire();
+  // Whether something has expired and is still there: the commit log had no room.
+  bool has_expired() const;
   // `call` is called, by any thread inside an operation, when a record expires earlier than all
   // others. Set it before the first operation.
   void on_earlier_expiry(std::function<void()> call);

@@ -48,6 +48,10 @@ class Store::Impl {
   void add_hint_words(const std::uint64_t* words) { pins_.add_words(words); }
 
   Nanos expire();
+  bool has_expired() const {
+    const auto next_ms = expiries_.earliest_ms();
+    return next_ms && *next_ms <= unix_ms();
+  }
   void on_earlier_expiry(std::function<void()> call) { call_expirer_ = std::move(call); }
 
  private:

@@ -117,12 +117,6 @@ Json found_json(std::string_view key, const Result<Value>& value, bool hex) {
   return object;
 }
 
-// A counter as a number, anything else as it is.
-std::string shown(const Value& value) {
-  if (!value.is_counter) return value.value;
-  return std::to_string(load_le<std::int64_t>(as_bytes(value.value).data()));
-}
-
 ExitCode run_get(Client& client, Job& job) {
   const Globals& globals = job.command.globals;
   const std::string& key = job.arguments.front();
@@ -410,6 +404,11 @@ std::string describe(const Error& error, const Client& client) {
   const bool said = error.code != Code::kNotFound && !client.last_refusal().empty();
   if (said) sentence += fmt::format(" (the server says: {})", client.last_refusal());
   return sentence;
+}
+
+std::string shown(const Value& value) {
+  if (!value.is_counter) return value.value;
+  return std::to_string(load_le<std::int64_t>(as_bytes(value.value).data()));
 }
 
 void complain(std::string_view sentence) {

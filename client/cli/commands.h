@@ -25,6 +25,8 @@ OrFailure<Job> prepare(Command command);
 // a terminal, who wants to see that something was done.
 ExitCode run(Client& client, Job& job, bool interactive);
 
+// A counter as its number, anything else as it is.
+std::string shown(const Value& value);
 // "kvclient: SENTENCE" on standard error.
 void complain(std::string_view sentence);
 // The sentence for an operation's error, with what the server said.

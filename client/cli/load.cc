@@ -277,7 +277,7 @@ ExitCode run_dump(Client& client, Job& job) {
     const auto values = client.multi_get(keys);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (values[i]) {
-        print_record(job, keys[i], values[i]->value, jsonl);
+        print_record(job, keys[i], shown(*values[i]), jsonl);
       } else if (values[i].error().code == Code::kNotFound) {
         ++missing;
       } else {
