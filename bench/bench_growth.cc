@@ -110,19 +110,18 @@ json loads(const Settings& settings) {
   json result = json::array();
   std::uint64_t keys = settings.keys;
   double load = 1;
-  const auto fill = [&](double least, double most) {
+  const auto fill = [&](double least) {
     for (;;) {
       const json stats = Store::stats(writer);
       load = static_cast<double>(stats["records"]) / static_cast<double>(stats["index_slots"]);
-      if (load >= least && load < most) return;
-      const std::uint64_t step = settings.keys / 200 + 1;
+      if (load >= least) return;
+      const std::uint64_t step = 1'000;
       Store::put(writer, keys, step);
       keys += step;
     }
   };
-  fill(0, 0.5);  // into the next doubling
   for (const double wanted : {0.5, 0.75, 0.9}) {
-    fill(wanted, wanted + 0.04);
+    fill(wanted);
     Client cold = store.open(0);
     Client warm = store.open();
     const auto hit = [&](std::uint64_t drawn) { return key_of(drawn % keys); };

@@ -33,9 +33,10 @@ Index::Index(StoreMemory& memory)
 void Index::add_extent(const StoreMemory::Extent& extent) {
   const std::uint32_t segments = memory_.segments_in(extent);
   const std::size_t groups = std::size_t{segments} * memory_.groups_per_segment();
-  books_[extent.id] = {.guests = std::make_unique<std::uint32_t[]>(groups),
-                       .stashed = std::make_unique<Stash::Chain[]>(groups / 2),
-                       .stashed_in = std::make_unique<std::atomic<std::uint32_t>[]>(segments)};
+  Books& books = books_[extent.id];
+  books.guests = std::make_unique<std::uint32_t[]>(groups);
+  books.stashed = std::make_unique<Stash::Chain[]>(groups / 2);
+  books.stashed_in = std::make_unique<std::atomic<std::uint32_t>[]>(segments);
 }
 
 // ------------------------------------------------------------------------------------- looking
