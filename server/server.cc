@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "common/log.h"
@@ -221,10 +222,8 @@ std::optional<Failure> Server::begin_serving() {
     });
     applier_->start();
   }
-  grower_ = std::make_unique<Grower>(*store_);
-  grower_->start();
-  expirer_ = std::make_unique<Expirer>(*store_, clock_);
-  expirer_->start();
+  start_growing();
+  start_expiring();
   tick();
   const rdma::Region& root = memory_->root();
   networks_->admit({.workers = {},
@@ -238,6 +237,38 @@ std::optional<Failure> Server::begin_serving() {
   log_info("kvserver ready: listening on {}:{} ({}), {} records loaded", host_of(options_.listen),
            networks_->port(), networks_->describe(), loaded_records_);
   return std::nullopt;
+}
+
+// Registering an extent takes longer than any operation may.
+void Server::start_growing() {
+  grower_ = std::make_unique<Stepper>(clock_, [this] { return grow(); });
+  store_->on_low_memory([this] { grower_->call(); });
+  grower_->start();
+}
+
+// When no memory is to be had (the limit on locked memory, a full machine), the log says so once,
+// and it is tried again every second.
+Nanos Server::grow() {
+  constexpr Nanos kRetry = 1000 * kNanosPerMs;
+  constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
+  const auto grown = store_->grow();
+  if (!grown && !told_that_it_cannot_grow_) {
+    log_warn("the store cannot grow: {}", to_string(grown.error()));
+  }
+  told_that_it_cannot_grow_ = !grown;
+  return clock_.now() + (grown ? kUntilCalled : kRetry);
+}
+
+// What expired while the server was down has gone when this returns.
+void Server::start_expiring() {
+  store_->expire();
+  while (store_->has_expired()) {  // more than the commit log has room for at a time
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    store_->expire();
+  }
+  expirer_ = std::make_unique<Stepper>(clock_, [this] { return store_->expire(); });
+  store_->on_earlier_expiry([this] { expirer_->call(); });
+  expirer_->start();
 }
 
 // Once before the applier runs, then on its thread alone.

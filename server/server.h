@@ -22,8 +22,6 @@
 
 #include "common/clock.h"
 #include "rdma/choose.h"
-#include "server/expirer.h"
-#include "server/grower.h"
 #include "server/lock_file.h"
 #include "server/memory.h"
 #include "server/networks.h"
@@ -31,6 +29,7 @@
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
 #include "server/persistence/engine.h"
+#include "server/stepper.h"
 #include "server/store.h"
 
 namespace rkv::server {
@@ -69,6 +68,9 @@ class Server {
   Status load_record(const RecordFields& record);
   std::optional<Failure> load(const std::function<bool()>& interrupted);
   std::optional<Failure> begin_serving();
+  void start_growing();
+  void start_expiring();
+  Nanos grow();
   void publish_marks();
 
   const Options options_;
@@ -85,8 +87,9 @@ class Server {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Applier> applier_;
   std::unique_ptr<Networks> networks_;
-  std::unique_ptr<Grower> grower_;
-  std::unique_ptr<Expirer> expirer_;
+  std::unique_ptr<Stepper> grower_;
+  std::unique_ptr<Stepper> expirer_;
+  bool told_that_it_cannot_grow_ = false;  // the grower's
   std::uint64_t loaded_records_ = 0;
   bool ready_ = false;
   bool stopped_ = false;
