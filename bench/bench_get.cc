@@ -125,7 +125,7 @@ void get_at_random(const Settings& settings, Client& client,
                    const std::vector<std::string_view>& keys, std::uint64_t seed,
                    Histogram& latency_ns) {
   Random random(seed);
-  std::vector<std::byte> value(kMaxValueBytes);
+  std::vector<std::byte> value(kMaxInlineBytes);
   for (std::uint64_t i = 0; i < settings.gets; ++i) {
     const std::string_view key = keys[random.below(keys.size())];
     const std::uint64_t start = now_ns();

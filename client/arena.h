@@ -8,6 +8,7 @@
 // Thread safety: none. Nothing allocates after create().
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -23,7 +24,7 @@ class Arena {
   static constexpr std::size_t kRequestBytes = 4096;
   static constexpr std::size_t kLargeBuffers = 8;
   static constexpr std::size_t kLargeBytes =
-      round_up(kMaxRecordBytes > kMaxMessageBytes ? kMaxRecordBytes : kMaxMessageBytes, 4096);
+      round_up(std::max(kMaxInlineRecordBytes, kMaxMessageBytes), 4096);
   static_assert(kLargeBytes >= GetMachine::kLargeBufferBytes);
 
   static Result<Arena> create(rdma::Transport& transport, std::size_t gets, std::size_t requests);

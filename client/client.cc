@@ -61,17 +61,6 @@ Result<Value> Client::get(std::string_view key, Timeout timeout) {
   return value_of(got->view());
 }
 
-Result<ValueSize> Client::get_into(std::string_view key, std::span<std::byte> out,
-                                   Timeout timeout) {
-  const auto got = engine_->get(as_bytes(key), engine_->deadline(timeout));
-  if (!got) return std::unexpected(got.error());
-  if (got->value.size() > out.size()) {
-    return fail(Code::kTooLarge, "the value is longer than the buffer given");
-  }
-  if (!got->value.empty()) std::memcpy(out.data(), got->value.data(), got->value.size());
-  return ValueSize{.bytes = got->value.size(), .version = got->version.bits};
-}
-
 Result<std::uint64_t> Client::put(std::string_view key, std::string_view value, Timeout timeout) {
   return put_with(key, value, {.timeout = timeout});
 }
@@ -88,6 +77,12 @@ Result<std::uint64_t> Client::put_if_version(std::string_view key, std::string_v
 
 Result<std::uint64_t> Client::put_with(std::string_view key, std::string_view value,
                                        const PutOptions& options) {
+  return put_registered(key, value, 0, options);
+}
+
+// `remote_key`: of the registered memory that the value lies in; 0 = it does not.
+Result<std::uint64_t> Client::put_registered(std::string_view key, std::string_view value,
+                                             std::uint32_t remote_key, const PutOptions& options) {
   if (options.if_absent && options.if_version) {
     return fail(Code::kInvalidArgument, "a put takes one condition: absent, or a version");
   }
@@ -103,7 +98,7 @@ Result<std::uint64_t> Client::put_with(std::string_view key, std::string_view va
     put.condition = Condition::kIfVersion;
     put.expected = {*options.if_version};
   }
-  return version_of(engine_->write(put, engine_->deadline(options.timeout)));
+  return version_of(engine_->write(put, engine_->deadline(options.timeout), remote_key));
 }
 
 Result<std::uint64_t> Client::remove(std::string_view key, Timeout timeout) {

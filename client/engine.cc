@@ -38,6 +38,9 @@ Status check_options(const ClientOptions& options) {
   if (options.requests_in_flight < 1 || options.requests_in_flight > 256) {
     return fail(Code::kInvalidArgument, "requests_in_flight must be 1 to 256");
   }
+  if (options.large_bytes < kMaxValueBytes) {
+    return fail(Code::kInvalidArgument, "large_bytes must be at least 16 MiB, the longest value");
+  }
   if (options.timeout.count() < 1 || options.connect_timeout.count() < 1 ||
       options.first_backoff.count() < 1 || options.longest_backoff < options.first_backoff) {
     return fail(Code::kInvalidArgument, "timeouts and back-offs must be 1 ms or longer");
@@ -57,7 +60,7 @@ Status check_key(Bytes key) {
 
 Status check_value(Bytes value) {
   if (value.size() > kMaxValueBytes) {
-    return fail(Code::kTooLarge, "the value is longer than 128 KiB");
+    return fail(Code::kTooLarge, "the value is longer than 16 MiB");
   }
   return {};
 }
@@ -68,6 +71,7 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
       clock_(clock),
       options_(options),
       arena_(std::move(arena)),
+      large_(*transport_, options.large_bytes),
       cache_(options.cache_bytes),
       link_(*transport_, *clock, arena_,
             {.address = options.server,
@@ -192,6 +196,28 @@ Status Engine::refresh_map(Next what, const Deadline& deadline) {
 void Engine::free_large(Lane& lane) {
   arena_.give_back_large(lane.large);
   lane.large = {};
+  large_.give_back(lane.value);
+  lane.value = nullptr;
+}
+
+std::unexpected<Error> Engine::too_long(std::size_t needed) {
+  needed_bytes_ = needed;
+  return fail(Code::kTooLarge, "the value is longer than the buffer given");
+}
+
+// For a large value: the caller's memory if it is registered, else the client's own.
+Status Engine::give_value_buffer(Lane& lane, const Destination* into) {
+  const std::size_t needed = lane.machine.value_bytes();
+  if (into != nullptr && into->bytes.size() < needed) return too_long(needed);
+  if (into != nullptr && into->local_key) {
+    lane.machine.give_value_buffer(into->bytes, *into->local_key);
+    return {};
+  }
+  large_.give_back(lane.value);  // of a shorter value, before it was overwritten
+  lane.value = nullptr;
+  RKV_ASSIGN_OR_RETURN(lane.value, large_.take(needed));
+  lane.machine.give_value_buffer(lane.value->bytes(), lane.value->region->local_key());
+  return {};
 }
 
 void Engine::account(const GetMachine& machine) {
@@ -201,7 +227,7 @@ void Engine::account(const GetMachine& machine) {
   stats_.tears_detected += machine.counts().tears;
 }
 
-Result<Next> Engine::run(Lane& lane, Next next, const Deadline& deadline) {
+Result<Next> Engine::run(Lane& lane, Next next, const Deadline& deadline, const Destination* into) {
   for (;;) {
     switch (next) {
       case Next::kRead:
@@ -215,6 +241,9 @@ Result<Next> Engine::run(Lane& lane, Next next, const Deadline& deadline) {
         lane.large = arena_.take_large();
         RKV_CHECK(!lane.large.empty(), "a lone GET always finds a large buffer");
         lane.machine.give_buffer(lane.large);
+        break;
+      case Next::kValueBuffer:
+        RKV_RETURN_IF_ERROR(give_value_buffer(lane, into));
         break;
       default:
         return next;
@@ -230,23 +259,46 @@ ValueView Engine::Got::view() const {
           .is_counter = counter};
 }
 
-Result<Engine::Got> Engine::get(Bytes key, const Deadline& deadline) {
+Result<Engine::Got> Engine::get(Bytes key, const Deadline& deadline, const Destination* into) {
   RKV_RETURN_IF_ERROR(check_key(key));
   ++stats_.gets;
   Lane& lane = lanes_.front();
-  for (;;) {
-    if (!usable()) [[unlikely]]
+  GetMemory& memory = arena_.get_memory(0);
+  std::optional<Reply> told;  // where the server says that a large value is
+  for (std::uint32_t asked = 0;;) {
+    if (!usable()) [[unlikely]] {
+      told.reset();  // perhaps another epoch's
       RKV_RETURN_IF_ERROR(make_usable(deadline));
+    }
     free_large(lane);
-    const Result<Next> end = run(lane, lane.machine.start(key, arena_.get_memory(0)), deadline);
+    const Next first = told ? lane.machine.start_at(key, memory, slot_in(told->response()),
+                                                    told->response().version)
+                            : lane.machine.start(key, memory);
+    told.reset();
+    const Result<Next> end = run(lane, first, deadline, into);
     account(lane.machine);
     if (!end) [[unlikely]] {
       if (end.error().code == Code::kDisconnected) continue;  // E1
       return std::unexpected(end.error());
     }
     reconnect_backoff_.reset();
-    if (*end == Next::kTwoSided) return get_two_sided(key, deadline);
-    ++stats_.one_sided_gets;
+    if (*end == Next::kTwoSided) {
+      if (++asked > kMaxAsked) return fail(Code::kBusy, "the value is rewritten faster than read");
+      auto reply = get_two_sided(key, deadline);
+      if (!reply) return std::unexpected(reply.error());
+      const Response& response = reply->response();
+      if ((response.flags & Response::kByRead) != 0) {
+        told.emplace(std::move(*reply));
+        continue;
+      }
+      ++stats_.two_sided_gets;
+      return Got{.value = response.value,
+                 .version = response.version,
+                 .expiry_ms = response.expiry_ms,
+                 .counter = (response.flags & Response::kCounter) != 0,
+                 .reply = std::move(*reply)};
+    }
+    ++(asked != 0 ? stats_.two_sided_gets : stats_.one_sided_gets);
     if (*end == Next::kFound) {
       ++(lane.machine.used_cache() ? stats_.cache_hits : stats_.cache_misses);
       const RecordFields& found = lane.machine.fields();
@@ -261,21 +313,23 @@ Result<Engine::Got> Engine::get(Bytes key, const Deadline& deadline) {
   }
 }
 
-Result<Engine::Got> Engine::get_two_sided(Bytes key, const Deadline& deadline) {
+Result<Reply> Engine::get_two_sided(Bytes key, const Deadline& deadline) {
   Request get = request(Opcode::kGet, deadline);
   get.key = key;
   auto reply = ask_until_taken(get, true, deadline);
-  if (reply || reply.error().code == Code::kNotFound) ++stats_.two_sided_gets;
-  if (!reply) {
-    if (reply.error().code == Code::kNotFound) ++stats_.missing;
-    return std::unexpected(reply.error());
+  if (!reply && reply.error().code == Code::kNotFound) {
+    ++stats_.two_sided_gets;
+    ++stats_.missing;
   }
-  const Response& response = reply->response();
-  return Got{.value = response.value,
-             .version = response.version,
-             .expiry_ms = response.expiry_ms,
-             .counter = (response.flags & Response::kCounter) != 0,
-             .reply = std::move(*reply)};
+  return reply;
+}
+
+Result<ValueSize> Engine::copy_out(const Got& got, MutableBytes out) {
+  if (got.value.size() > out.size()) return too_long(got.value.size());
+  if (!got.value.empty() && got.value.data() != out.data()) {
+    std::memcpy(out.data(), got.value.data(), got.value.size());
+  }
+  return ValueSize{.bytes = got.value.size(), .version = got.version.bits};
 }
 
 ClientStats Engine::stats() const {

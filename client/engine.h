@@ -8,15 +8,18 @@
 //  E3  Every operation ends by its deadline, with everything it posted completed or its link
 //      closed (K1).
 //
-// Thread safety: none. After create() nothing allocates but what returns text.
+// Thread safety: none. After create() nothing allocates but what returns text, and the buffers of
+// large values when they are first needed.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "client/arena.h"
 #include "client/get.h"
+#include "client/large_buffers.h"
 #include "client/link.h"
 #include "client/map_loader.h"
 #include "client/retry_policy.h"
@@ -50,9 +53,20 @@ class Engine {
     std::optional<Reply> reply = std::nullopt;
     ValueView view() const;
   };
-  Result<Got> get(Bytes key, const Deadline& deadline);
+  // Where the caller wants the value. Registered: a large value is READ into it.
+  struct Destination {
+    MutableBytes bytes;
+    std::optional<std::uint32_t> local_key = std::nullopt;
+  };
+  // `into` bounds the value's length: kTooLarge, and needed_bytes() tells.
+  Result<Got> get(Bytes key, const Deadline& deadline, const Destination* into = nullptr);
+  // Where it is not there already; kTooLarge as above.
+  Result<ValueSize> copy_out(const Got& got, MutableBytes out);
+  std::size_t needed_bytes() const { return needed_bytes_; }
   // kPut, kRemove, kAdd, kSwap, with everything but their time-out: the answer to keep or to read.
-  Result<Reply> write(const Request& request, const Deadline& deadline);
+  // `remote_key`: of registered memory that the value lies in; 0 = it does not, and is copied.
+  Result<Reply> write(const Request& request, const Deadline& deadline,
+                      std::uint32_t remote_key = 0);
   // kPing, kFlush, kStats: repeated when the connection is lost.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
   void multi_get(std::span<const std::string_view> keys, const Deadline& deadline, GetVisitor visit,
@@ -61,6 +75,7 @@ class Engine {
                  void* target);
 
   ClientStats stats() const;
+  const std::shared_ptr<rdma::Transport>& transport() const { return transport_; }
   const std::string& last_refusal() const { return refusal_; }
   const std::string& description() const { return description_; }
   void set_description(std::string text) { description_ = std::move(text); }
@@ -75,6 +90,7 @@ class Engine {
       kFree,
       kReading,
       kNeedsBuffer,
+      kNeedsValueBuffer,
       kNeedsMap,
       kNeedsRequest,
       kAwaitsReply,
@@ -82,6 +98,8 @@ class Engine {
     Lane(RemoteMap& map, GroupCache& cache, const Clock& clock) : machine(map, cache, clock) {}
     GetMachine machine;
     MutableBytes large;
+    LargeBuffers::Buffer* value = nullptr;  // of a large value
+    std::uint32_t asked = 0;                // how often the server was
     State state = State::kFree;
     GetMachine::Next next = GetMachine::Next::kMissing;
     std::uint32_t pending = 0;  // READs posted and not landed
@@ -92,8 +110,19 @@ class Engine {
   struct PutSlot {
     enum class State : std::uint8_t { kFree, kSent, kAgain };
     State state = State::kFree;
-    std::size_t index = 0;  // of the item
+    std::size_t index = 0;                  // of the item
+    LargeBuffers::Buffer* value = nullptr;  // where the server READs a large value
   };
+  // A put of a large value that lies in registered memory; `encoded` is the request's value.
+  struct Source {
+    Bytes value;
+    std::uint32_t remote_key = 0;
+    std::uint64_t epoch = 0;  // of the digest in `encoded`
+    std::array<std::byte, kValueSourceBytes> encoded{};
+    void describe(Bytes key, std::uint64_t epoch);
+  };
+  // Asking the server again where a value is that is being written all the time ends here.
+  static constexpr std::uint32_t kMaxAsked = 8;
 
   Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
          const Clock* clock, Arena arena);
@@ -110,16 +139,21 @@ class Engine {
 
   // ---- GET
   // Runs a machine on lane 0 until it has finished.
-  Result<GetMachine::Next> run(Lane& lane, GetMachine::Next next, const Deadline& deadline);
+  Result<GetMachine::Next> run(Lane& lane, GetMachine::Next next, const Deadline& deadline,
+                               const Destination* into);
+  Status give_value_buffer(Lane& lane, const Destination* into);
   void account(const GetMachine& machine);
   void free_large(Lane& lane);
-  Result<Got> get_two_sided(Bytes key, const Deadline& deadline);
+  std::unexpected<Error> too_long(std::size_t needed);
+  Result<Reply> get_two_sided(Bytes key, const Deadline& deadline);
 
   // ---- requests
   Request request(Opcode opcode, const Deadline& deadline) const;
   // The answer with code 0, else its error; kBusy is repeated until the deadline. `repeat`: also
   // after a lost connection.
-  Result<Reply> ask_until_taken(Request request, bool repeat, const Deadline& deadline);
+  Result<Reply> ask_until_taken(Request request, bool repeat, const Deadline& deadline,
+                                Source* source = nullptr);
+  Result<Reply> write_large(Request request, const Deadline& deadline, std::uint32_t remote_key);
   // The error that a response with a code stands for.
   Error refused(const Response& response);
   Nanos busy_wait(const Response& response);
@@ -129,6 +163,7 @@ class Engine {
   const Clock* clock_;
   ClientOptions options_;
   Arena arena_;
+  LargeBuffers large_;
   RemoteMap map_;
   GroupCache cache_;
   Link link_;
@@ -143,6 +178,7 @@ class Engine {
   Nanos reconnect_at_ = 0;  // not before
   Nanos looked_at_ = 0;     // by look_at_link()
   bool connected_once_ = false;
+  std::size_t needed_bytes_ = 0;
   std::string refusal_;
   std::string description_;
   ClientStats stats_;
@@ -157,5 +193,9 @@ inline ValueView found_view(const RecordFields& record) {
 }
 Status check_key(Bytes key);
 Status check_value(Bytes value);
+// The slot in an answer with Response::kByRead.
+inline Slot slot_in(const Response& response) {
+  return {load_le<std::uint64_t>(response.value.data())};
+}
 
 }  // namespace rkv::client

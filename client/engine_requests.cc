@@ -1,5 +1,6 @@
 // Requests of the engine: PUT, DELETE and the rest, one at a time.
 #include <algorithm>
+#include <cstring>
 
 #include "client/engine.h"
 
@@ -17,6 +18,7 @@ WriteOutcome outcome_of(Code code) {
     case Code::kConflict:
     case Code::kWrongType:
     case Code::kOutOfRange:
+    case Code::kValueChanged:
     case Code::kOutOfMemory:
     case Code::kBusy:
     case Code::kPermission:
@@ -29,8 +31,8 @@ WriteOutcome outcome_of(Code code) {
 }
 
 bool is_write(Opcode opcode) {
-  return opcode == Opcode::kPut || opcode == Opcode::kRemove || opcode == Opcode::kAdd ||
-         opcode == Opcode::kSwap;
+  return opcode == Opcode::kPut || opcode == Opcode::kPutLarge || opcode == Opcode::kRemove ||
+         opcode == Opcode::kAdd || opcode == Opcode::kSwap;
 }
 
 }  // namespace
@@ -55,11 +57,26 @@ Nanos Engine::busy_wait(const Response& response) {
   return std::max<Nanos>(busy_backoff_.next(), response.retry_after_ms * kNanosPerMs);
 }
 
-Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadline& deadline) {
+void Engine::Source::describe(Bytes key, std::uint64_t of_epoch) {
+  if (epoch == of_epoch) return;
+  epoch = of_epoch;
+  encode(ValueSource{.address = reinterpret_cast<std::uint64_t>(value.data()),
+                     .remote_key = remote_key,
+                     .length = static_cast<std::uint32_t>(value.size()),
+                     .digest = value_digest(key, value, epoch)},
+         encoded);
+}
+
+Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadline& deadline,
+                                      Source* source) {
   busy_backoff_.reset();
   for (;;) {
     look_at_link();  // a connection that is seen to be gone now takes no write with it
     if (!usable()) RKV_RETURN_IF_ERROR(make_usable(deadline));
+    if (source != nullptr) {
+      source->describe(request.key, map_.epoch());
+      request.value = source->encoded;
+    }
     auto reply = link_.call(request, deadline);
     if (!reply) {
       Error error = reply.error();
@@ -98,13 +115,34 @@ void Engine::learn_place(Bytes key, const Response& response) {
   cache_.patch(in_neighbour ? home->neighbour() : *home, response.slot);
 }
 
-Result<Reply> Engine::write(const Request& request, const Deadline& deadline) {
+Result<Reply> Engine::write(const Request& request, const Deadline& deadline,
+                            std::uint32_t remote_key) {
   RKV_RETURN_IF_ERROR(check_key(request.key));
   RKV_RETURN_IF_ERROR(check_value(request.value));
   Request asked = request;
   asked.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
-  auto reply = ask_until_taken(asked, false, deadline);
+  auto reply = is_large(request.value.size()) ? write_large(asked, deadline, remote_key)
+                                              : ask_until_taken(asked, false, deadline);
   if (reply && !reply->response().slot.empty()) learn_place(request.key, reply->response());
+  return reply;
+}
+
+// The buffer is free again when there is an answer, or else when the connection has been closed:
+// before that nothing else is done with it (K1).
+Result<Reply> Engine::write_large(Request request, const Deadline& deadline,
+                                  std::uint32_t remote_key) {
+  Source source{.value = request.value, .remote_key = remote_key};
+  LargeBuffers::Buffer* staged = nullptr;
+  if (remote_key == 0) {
+    free_large(lanes_.front());  // what the last GET returned is over
+    RKV_ASSIGN_OR_RETURN(staged, large_.take(request.value.size()));
+    std::memcpy(staged->bytes().data(), request.value.data(), request.value.size());
+    source.value = staged->bytes().first(request.value.size());
+    source.remote_key = staged->region->remote_key();
+  }
+  request.opcode = Opcode::kPutLarge;
+  auto reply = ask_until_taken(request, false, deadline, &source);
+  large_.give_back(staged);
   return reply;
 }
 

@@ -1,5 +1,6 @@
 #include "client/get.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "client/fingerprints.h"
@@ -10,15 +11,17 @@ namespace rkv::client {
 using Next = GetMachine::Next;
 
 namespace {
-constexpr std::size_t kLongHeaderBytes = 64;  // first READ of a record that only its header sizes
-static_assert(kLongHeaderBytes >= kRecordHeaderBytes);
+// First READ of a record that only its header sizes: all of a head.
+constexpr std::size_t kLongHeaderBytes = kMaxLargeHeadBytes;
+static_assert(kLongHeaderBytes <= Slot::kLongRecord * kUnitBytes);
 }  // namespace
 
-Next GetMachine::start(Bytes key, GetMemory& memory) {
+void GetMachine::begin(Bytes key, GetMemory& memory) {
   RKV_CHECK(map_->ready(), "a GET needs a loaded map");
   key_ = key;
   memory_ = &memory;
   large_ = {};
+  value_ = {};
   hash_ = map_->hash(key);
   reason_ = Reason::kNone;
   cached_neighbour_tried_ = incomplete_ = false;
@@ -26,6 +29,20 @@ Next GetMachine::start(Bytes key, GetMemory& memory) {
   tries_ = 0;
   refreshes_ = 0;
   counts_ = {};
+}
+
+Next GetMachine::start_at(Bytes key, GetMemory& memory, Slot slot, Version version) {
+  begin(key, memory);
+  source_ = Source::kServer;
+  told_ = version;
+  candidates_[0] = slot;
+  candidate_ = 0;
+  candidate_count_ = 1;
+  return next_candidate();
+}
+
+Next GetMachine::start(Bytes key, GetMemory& memory) {
+  begin(key, memory);
   const auto home = map_->home(hash_);
   if (!home) return read_directory();
   home_ = *home;
@@ -39,6 +56,10 @@ Next GetMachine::step() {
       return on_record();
     case State::kRecordHeader:
       return on_record_header();
+    case State::kValueBuffer:
+      return read_value();
+    case State::kValue:
+      return on_value();
     case State::kHome:
       return on_home();
     case State::kNeighbour:
@@ -80,7 +101,7 @@ Next GetMachine::begin_reads(State state, std::size_t count) {
 }
 
 Next GetMachine::read_one(State state, const Lookup& at, MutableBytes to) {
-  reads_[0] = {.from = at.range, .to = to};
+  reads_[0] = {.from = at.range, .to = to};  // and the arena's key
   return begin_reads(state, 1);
 }
 
@@ -135,6 +156,7 @@ Next GetMachine::read_record() {
 
 // The header of a long record is unproved: it sizes a READ that is bounds-checked and proved.
 Next GetMachine::on_record_header() {
+  if (claims_large_value(record_bytes_)) return on_large_head();
   const auto claimed = claimed_record_bytes(record_bytes_);
   if (!claimed || record_units(*claimed) < Slot::kLongRecord) {
     tear();
@@ -147,6 +169,69 @@ Next GetMachine::on_record_header() {
   return read_one(State::kRecord, at, record_bytes_);
 }
 
+// The head of a record with a large value: proves everything but the value (G10).
+Next GetMachine::on_large_head() {
+  const auto head =
+      decode_large_head(record_bytes_, map_->epoch(), candidates_[candidate_].location());
+  if (!head) {
+    tear();
+    return give_up_candidate();
+  }
+  if (!is_our_key(head->fields.key)) return on_other_key();
+  if (!counts(head->state, head->fields.version)) return give_up_candidate();
+  head_ = *head;
+  if (value_.size() == head_.value_bytes) return read_value();  // of an earlier try
+  state_ = State::kValueBuffer;
+  return Next::kValueBuffer;
+}
+
+Next GetMachine::read_value() {
+  const Slot slot = candidates_[candidate_];
+  const Lookup at = map_->record(slot.location(), head_.value_offset + head_.value_bytes);
+  if (at.kind != Lookup::Kind::kOk) return give_up_candidate();
+  RKV_CHECK(value_.size() == head_.value_bytes, "a buffer for the value");
+  std::size_t count = 0;
+  for (std::size_t done = 0; done < value_.size(); ++count) {
+    const std::size_t length = std::min(kMaxReadBytes, value_.size() - done);
+    reads_[count] = {.from = {.address = at.range.address + head_.value_offset + done,
+                              .remote_key = at.range.remote_key},
+                     .to = value_.subspan(done, length),
+                     .local_key = value_key_};
+    done += length;
+  }
+  return begin_reads(State::kValue, count);
+}
+
+Next GetMachine::on_value() {
+  if (value_digest(key_, value_, map_->epoch()) != head_.fields.digest) {
+    tear();
+    return give_up_candidate();
+  }
+  record_ = {.fields = head_.fields, .state = head_.state};
+  record_.fields.value = value_;
+  return finish(Next::kFound);  // G1, G10
+}
+
+bool GetMachine::is_our_key(Bytes key) const {
+  return key.size() == key_.size() && std::memcmp(key.data(), key_.data(), key.size()) == 0;
+}
+
+// A record that verified is another key's now. For a miss that is not enough: the block may have
+// been ours when the group was read, so the group must be seen unchanged (G3).
+Next GetMachine::on_other_key() {
+  if (source_ == Source::kHome) other_in_home_ = true;
+  if (source_ == Source::kNeighbour) other_in_neighbour_ = true;
+  ++candidate_;
+  return next_candidate();
+}
+
+// Whether a verified record of our key in this state is an answer.
+bool GetMachine::counts(RecordState state, Version version) const {
+  if (state == RecordState::kLive) return true;
+  if (state != RecordState::kSuperseded || !proved()) return false;  // G2
+  return source_ != Source::kServer || version == told_;             // G11
+}
+
 Next GetMachine::on_record() {
   const auto record =
       decode_record(record_bytes_, map_->epoch(), candidates_[candidate_].location());
@@ -154,17 +239,8 @@ Next GetMachine::on_record() {
     tear();
     return give_up_candidate();
   }
-  const Bytes key = record->fields.key;
-  if (key.size() != key_.size() || std::memcmp(key.data(), key_.data(), key.size()) != 0) {
-    // Proved to be another key's now. For a miss that is not enough: the block may have been ours
-    // when the group was read, so the group must be seen unchanged (G3).
-    if (source_ == Source::kHome) other_in_home_ = true;
-    if (source_ == Source::kNeighbour) other_in_neighbour_ = true;
-    ++candidate_;
-    return next_candidate();
-  }
-  const bool licensed = record->state == RecordState::kSuperseded && proved();  // G2
-  if (record->state != RecordState::kLive && !licensed) return give_up_candidate();
+  if (!is_our_key(record->fields.key)) return on_other_key();
+  if (!counts(record->state, record->fields.version)) return give_up_candidate();
   record_ = *record;
   return finish(Next::kFound);  // G1
 }
@@ -198,6 +274,8 @@ Next GetMachine::candidates_done() {
       if (incomplete_) return again();
       if (header_.spilled) return two_sided(Reason::kSpilled);
       return recheck(true, other_in_neighbour_);  // G4
+    case Source::kServer:
+      return two_sided(Reason::kContention);
   }
   return two_sided(Reason::kMap);
 }

@@ -24,12 +24,17 @@
 //  G7  Every address is formed by RemoteMap, which checks it against a verified table (M1).
 //  G8  At most kMaxTries tries and kMaxReads READs, then the server is asked.
 //  G9  A pin is a hint to the server. Nothing above depends on whether there is one, or whose.
+//  G10 A large value: the head was proved within this GET, with state and key, before the value is
+//      READ; the value counts only if it has the head's digest. So it is the value of the version
+//      that the head names, whatever has become of the record meanwhile.
+//  G11 A place that the server named within this GET gives a licence for the version that it named.
 //
 // Thread safety: none; one machine per GET in flight. No allocation.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "client/group_cache.h"
@@ -50,10 +55,14 @@ struct alignas(64) GetMemory {
   std::array<std::byte, kRootLineBytes> directory_line;
   std::uint64_t directory_word;
   std::array<std::uint64_t, 7> unused;
-  // Longer records are read into a large buffer, asked for by Next::kLargeBuffer.
+  // Longer records are read into a large buffer, asked for by Next::kLargeBuffer; of records with a
+  // large value the head is read into this, and the value into a buffer asked for by
+  // Next::kValueBuffer.
   std::array<std::byte, kRecordBytes> record;
 };
 static_assert(sizeof(GetMemory) == std::size_t{65} * 64);
+
+static_assert(GetMemory::kRecordBytes >= kMaxLargeHeadBytes);
 
 // A READ, or the compare-and-swap of a pin (`to` gets the old word).
 struct ReadRequest {
@@ -62,6 +71,8 @@ struct ReadRequest {
   bool swaps = false;
   std::uint64_t compare = 0;
   std::uint64_t desired = 0;
+  // Of the region that `to` lies in; nothing = the arena's.
+  std::optional<std::uint32_t> local_key = std::nullopt;
 };
 
 class GetMachine {
@@ -71,11 +82,15 @@ class GetMachine {
   // Failed tries after which the stripe of the key is pinned: three round trips, once a GET.
   static constexpr std::uint32_t kTriesBeforePin = 2;
   // Hard limit of READs in one GET. A try needs at most 9 unless fingerprints collide: directory
-  // line and entry, home, long record's header and body, neighbour, a record of it, both again.
+  // line and entry, home, long record's header and body, neighbour, a record of it, both again. A
+  // large value takes one more: two READs of up to 8 MiB.
   static constexpr std::uint32_t kMaxReads = 64;
   static constexpr std::uint32_t kMaxRefreshes = 3;  // of the extent table or the directory
   static constexpr Nanos kCompareWindow = 1000 * kNanosPerMs;  // G6
-  static constexpr std::size_t kLargeBufferBytes = kMaxRecordBytes;
+  static constexpr std::size_t kLargeBufferBytes = kMaxInlineRecordBytes;
+  // Of one READ; some adapters take no longer ones.
+  static constexpr std::size_t kMaxReadBytes = std::size_t{8} << 20;
+  static_assert(kMaxValueBytes <= 2 * kMaxReadBytes);
 
   enum class Next : std::uint8_t {
     kRead,              // do reads(), all of them, then step()
@@ -85,6 +100,7 @@ class GetMachine {
     kRefreshExtents,    // READ the extent table again, then step()
     kRefreshDirectory,  // READ directory line and directory again, then step()
     kLargeBuffer,       // give_buffer(), then step()
+    kValueBuffer,       // give_value_buffer() for value_bytes(), then step(); or end it here
   };
   enum class Reason : std::uint8_t {
     kNone,
@@ -107,11 +123,21 @@ class GetMachine {
   // REQUIRES map.ready(); key and memory stay valid until the machine has finished.
   Next start(Bytes key, GetMemory& memory);
   Next step();
+  // The server has answered that the key's record, with this version, is where `slot` says. Ends
+  // with kFound, or kTwoSided: ask it again.
+  Next start_at(Bytes key, GetMemory& memory, Slot slot, Version version);
 
   std::span<const ReadRequest> reads() const { return {reads_.data(), read_count_}; }
   // kLargeBuffer: at least kLargeBufferBytes of registered memory, until the machine has finished
   // and the value has been used.
   void give_buffer(MutableBytes large) { large_ = large; }
+  // kValueBuffer: the key exists, and its value has so many bytes.
+  std::size_t value_bytes() const { return head_.value_bytes; }
+  // At least value_bytes() of memory registered under `local_key`, as above.
+  void give_value_buffer(MutableBytes buffer, std::uint32_t local_key) {
+    value_ = buffer.first(head_.value_bytes);
+    value_key_ = local_key;
+  }
 
   const RecordFields& fields() const { return record_.fields; }
   Bytes value() const { return record_.fields.value; }
@@ -126,6 +152,8 @@ class GetMachine {
     kIdle,
     kRecord,
     kRecordHeader,
+    kValueBuffer,
+    kValue,
     kHome,
     kNeighbour,
     kRecheck,
@@ -143,8 +171,13 @@ class GetMachine {
     kUnproved,  // a group that did not verify: only a live record counts
     kHome,      // proved: licence (G2)
     kNeighbour,
+    kServer,  // named by the server: licence for one version (G11)
   };
-  bool proved() const { return source_ == Source::kHome || source_ == Source::kNeighbour; }
+  bool proved() const {
+    return source_ == Source::kHome || source_ == Source::kNeighbour || source_ == Source::kServer;
+  }
+  bool counts(RecordState state, Version version) const;
+  void begin(Bytes key, GetMemory& memory);
 
   void collect(const Group& group, Source source);
   bool collect_cached(GroupPlace place);
@@ -154,6 +187,11 @@ class GetMachine {
   Next next_candidate();
   Next read_record();
   Next on_record_header();
+  Next on_large_head();
+  Next read_value();
+  Next on_value();
+  bool is_our_key(Bytes key) const;
+  Next on_other_key();
   Next on_record();
   Next give_up_candidate();
   Next candidates_done();
@@ -182,6 +220,10 @@ class GetMachine {
   Bytes key_;
   GetMemory* memory_ = nullptr;
   MutableBytes large_;
+  MutableBytes value_;  // for a large value
+  std::uint32_t value_key_ = 0;
+  LargeHead head_;
+  Version told_;  // by the server (G11)
   KeyHash hash_{0};
   GroupPlace home_;
 

@@ -23,10 +23,7 @@ Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOpt
       clock_(&clock),
       arena_(&arena),
       options_(std::move(options)),
-      requests_(arena, options_.requests_in_flight) {
-  for (rdma::Operation& read : reads_)
-    read.local_key = local_key();
-}
+      requests_(arena, options_.requests_in_flight) {}
 
 // --------------------------------------------------------------------------- set-up and end
 
@@ -54,7 +51,11 @@ Status Link::connect(const Deadline& deadline) {
          hello);
   rdma::Rejection rejection;
   auto connection =
-      transport_->connect(*queue_, {.sends_in_flight = operations(), .inline_bytes = kInlineBytes},
+      // The server READs large values from our memory.
+      transport_->connect(*queue_,
+                          {.sends_in_flight = operations(),
+                           .inline_bytes = kInlineBytes,
+                           .grant = rdma::Access::kRemoteRead},
                           options_.address, hello, deadline, &rejection);
   if (!connection) return refused(connection.error(), rejection);
 
@@ -189,7 +190,8 @@ void Link::sleep_until(Nanos at) {
 rdma::Operation Link::operation_of(const ReadRequest& read, std::uint32_t local_key,
                                    std::uint64_t context) {
   rdma::Operation operation =
-      rdma::Operation::read(read.to, local_key, read.from.address, read.from.remote_key, context);
+      rdma::Operation::read(read.to, read.local_key.value_or(local_key), read.from.address,
+                            read.from.remote_key, context);
   if (read.swaps) [[unlikely]] {
     operation.kind = rdma::Operation::Kind::kCompareSwap;
     operation.compare_or_add = read.compare;
@@ -210,6 +212,7 @@ Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) 
   for (std::size_t i = 0; i < reads.size(); ++i) {
     reads_[i].kind = rdma::Operation::Kind::kRead;
     reads_[i].local = reads[i].to;
+    reads_[i].local_key = reads[i].local_key.value_or(local_key());
     reads_[i].remote_address = reads[i].from.address;
     reads_[i].remote_key = reads[i].from.remote_key;
     if (reads[i].swaps) [[unlikely]]

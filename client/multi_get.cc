@@ -32,6 +32,7 @@ class MultiGet {
   void advance(Lane& lane, Next next);
   void queue_reads(Lane& lane);
   void serve_waiting();
+  void give_value_buffer(Lane& lane);
   void refresh_if_quiet();
   void ask_server(Lane& lane);
   bool post();
@@ -108,6 +109,7 @@ void MultiGet::start_lanes() {
     Lane& lane = *engine_.free_lanes_.back();
     engine_.free_lanes_.pop_back();
     lane.index = index;
+    lane.asked = 0;
     restart(lane);
   }
 }
@@ -136,7 +138,7 @@ void MultiGet::advance(Lane& lane, Next next) {
       return queue_reads(lane);
     case Next::kFound:
       ++(lane.machine.used_cache() ? engine_.stats_.cache_hits : engine_.stats_.cache_misses);
-      ++engine_.stats_.one_sided_gets;
+      ++(lane.asked != 0 ? engine_.stats_.two_sided_gets : engine_.stats_.one_sided_gets);
       engine_.account(lane.machine);
       return finish(lane, found_view(lane.machine.fields()));
     case Next::kMissing:
@@ -146,7 +148,14 @@ void MultiGet::advance(Lane& lane, Next next) {
       engine_.account(lane.machine);
       return finish(lane, fail(Code::kNotFound, nullptr));
     case Next::kTwoSided:
+      if (++lane.asked > Engine::kMaxAsked) {
+        engine_.account(lane.machine);
+        return finish(lane, fail(Code::kBusy, "the value is rewritten faster than read"));
+      }
       lane.state = State::kNeedsRequest;
+      break;
+    case Next::kValueBuffer:
+      lane.state = State::kNeedsValueBuffer;
       break;
     case Next::kLargeBuffer:
       lane.state = State::kNeedsBuffer;
@@ -168,11 +177,23 @@ void MultiGet::serve_waiting() {
       --waiting_;
       lane.machine.give_buffer(lane.large);
       advance(lane, lane.machine.step());
+    } else if (lane.state == State::kNeedsValueBuffer) {
+      give_value_buffer(lane);
     } else if (lane.state == State::kNeedsRequest) {
       ask_server(lane);
     }
   }
   if (map_waiting_ != 0) refresh_if_quiet();
+}
+
+// Where all the memory is taken, by other lanes: they give it back when they have finished.
+void MultiGet::give_value_buffer(Lane& lane) {
+  const Status given = engine_.give_value_buffer(lane, nullptr);
+  if (!given && given.error().code == Code::kBusy) return;
+  --waiting_;
+  if (given) return advance(lane, lane.machine.step());
+  engine_.account(lane.machine);
+  finish(lane, std::unexpected(given.error()));
 }
 
 void MultiGet::refresh_if_quiet() {
@@ -250,6 +271,12 @@ void MultiGet::on_reply(const Event& event) {
     return;
   }
   engine_.account(lane.machine);
+  if (response.code == 0 && (response.flags & Response::kByRead) != 0) {
+    engine_.free_large(lane);
+    return advance(lane, lane.machine.start_at(as_bytes(keys_[lane.index]),
+                                               engine_.arena_.get_memory(number_of(lane)),
+                                               slot_in(response), response.version));
+  }
   if (response.code == 0 || code == Code::kNotFound) ++engine_.stats_.two_sided_gets;
   if (code == Code::kNotFound) ++engine_.stats_.missing;
   if (response.code != 0) return finish(lane, std::unexpected(engine_.refused(response)));

@@ -3,6 +3,7 @@
 // A PUT that was posted and not answered when the connection ends, or the deadline passes, may have
 // happened and is reported so (E1); one that never left is sent over the next connection.
 #include <algorithm>
+#include <cstring>
 
 #include "client/engine.h"
 
@@ -21,6 +22,7 @@ class MultiPut {
 
   bool whole_link();
   void fill();
+  bool stage(Slot& slot);
   bool begin(Slot& slot);
   bool take_next_item(Slot& slot);
   void post();
@@ -47,6 +49,7 @@ void MultiPut::run() {
   engine_.batch_slots_.clear();
   engine_.busy_backoff_.reset();
   std::ranges::fill(engine_.put_slots_, Slot{});
+  engine_.free_large(engine_.lanes_.front());
   engine_.look_at_link();
   // Progress does not excuse from the deadline, but the clock need not be read every round.
   constexpr unsigned kRoundsPerLook = 64;
@@ -85,7 +88,8 @@ void MultiPut::fill() {
   for (Slot& slot : engine_.put_slots_) {
     if (slot.state == State::kSent) continue;
     if (slot.state == State::kFree && (again_ != 0 || !take_next_item(slot))) continue;
-    if (!begin(slot)) return;
+    // Without memory for this large value, another slot may have its own already.
+    if (!begin(slot) && !engine_.link_.requests().has_credit()) return;
   }
 }
 
@@ -96,8 +100,9 @@ bool MultiPut::take_next_item(Slot& slot) {
     const KeyValue& item = items_[slot.index];
     Status valid = check_key(as_bytes(item.key));
     if (valid) valid = check_value(as_bytes(item.value));
-    if (valid && kRequestHeaderBytes + item.key.size() + item.value.size() >
-                     engine_.link_.accept().max_message_bytes) {
+    if (valid && !is_large(item.value.size()) &&
+        kRequestHeaderBytes + item.key.size() + item.value.size() >
+            engine_.link_.accept().max_message_bytes) {
       valid = fail(Code::kTooLarge, "the server takes no request as long as this one");
     }
     if (valid) {
@@ -110,11 +115,38 @@ bool MultiPut::take_next_item(Slot& slot) {
   return false;
 }
 
+// Copies a large value to where the server will READ it. False: not now; finish() of another slot
+// gives memory back. Where that cannot be, for want of memory to register, the slot is finished.
+bool MultiPut::stage(Slot& slot) {
+  if (slot.value != nullptr) return true;  // staged before, and refused for now
+  const Bytes value = as_bytes(items_[slot.index].value);
+  const auto taken = engine_.large_.take(value.size());
+  if (!taken) {
+    if (taken.error().code != Code::kBusy) {
+      --again_;
+      finish(slot, std::unexpected(taken.error()));
+    }
+    return false;
+  }
+  slot.value = *taken;
+  std::memcpy(slot.value->bytes().data(), value.data(), value.size());
+  return true;
+}
+
 bool MultiPut::begin(Slot& slot) {
   const KeyValue& item = items_[slot.index];
   Request put = engine_.request(Opcode::kPut, deadline_);
   put.key = as_bytes(item.key);
   put.value = as_bytes(item.value);
+  Engine::Source source;
+  if (is_large(item.value.size())) {
+    if (!engine_.link_.requests().has_credit() || !stage(slot)) return false;
+    source = {.value = slot.value->bytes().first(item.value.size()),
+              .remote_key = slot.value->region->remote_key()};
+    source.describe(put.key, engine_.map_.epoch());
+    put.opcode = Opcode::kPutLarge;
+    put.value = source.encoded;
+  }
   const auto tag = static_cast<std::uint64_t>(&slot - engine_.put_slots_.data());
   const auto operation = engine_.link_.requests().begin(put, tag);
   if (!operation) return false;
@@ -180,6 +212,8 @@ void MultiPut::wait() {
 
 void MultiPut::finish(Slot& slot, const Result<std::uint64_t>& version) {
   visit_(target_, slot.index, version);
+  engine_.large_.give_back(slot.value);
+  slot.value = nullptr;
   slot.state = State::kFree;
   ++finished_;
 }

@@ -3,6 +3,7 @@
 // Both are 64-bit XXH3 (xxHash 0.8, frozen): its values are part of the layout (LAYOUT.md).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,6 +12,18 @@
 namespace rkv {
 
 std::uint64_t xxh3(Bytes bytes, std::uint64_t seed);
+
+// The same over bytes that come piece by piece.
+class Xxh3Stream {
+ public:
+  explicit Xxh3Stream(std::uint64_t seed);
+  void update(Bytes bytes);
+  std::uint64_t digest() const;
+
+ private:
+  static constexpr std::size_t kStateBytes = 640;
+  alignas(64) std::array<std::byte, kStateBytes> state_;
+};
 
 // Hash of a key under the epoch's hash seed. The bit ranges are disjoint, so that each choice is
 // independent of the others:

@@ -22,7 +22,9 @@ struct Lengths {
   std::size_t value;
   bool has_expiry;
   bool counter;
-  std::size_t total() const { return record_bytes(key, value, has_expiry); }
+  bool large() const { return is_large(value); }
+  std::size_t head() const { return record_head_bytes(key, value, has_expiry); }
+  std::size_t total() const { return head() + value; }
 };
 
 // Nothing for lengths that no record of ours can have.
@@ -31,74 +33,147 @@ std::optional<Lengths> decode_lengths(std::uint64_t word) {
                         .value = word >> 32,
                         .has_expiry = (word & kRecordExpiryFlag) != 0,
                         .counter = (word & kRecordCounterFlag) != 0};
-  const std::uint64_t reserved = word & 0xFFFFE000U;
+  const std::uint64_t reserved = word & 0xFFFFC000U;
   if (reserved != 0 || lengths.key == 0 || lengths.key > kMaxKeyBytes ||
-      lengths.value > kMaxValueBytes || (lengths.counter && lengths.value != kCounterBytes)) {
+      lengths.value > kMaxValueBytes || (lengths.counter && lengths.value != kCounterBytes) ||
+      lengths.large() != ((word & kRecordDigestFlag) != 0)) {
     return std::nullopt;
   }
   return lengths;
 }
 
-}  // namespace
+std::optional<Lengths> lengths_in(Bytes bytes) {
+  if (bytes.size() < kRecordHeaderBytes) return std::nullopt;
+  return decode_lengths(load_le<std::uint64_t>(bytes.data() + 16));
+}
 
-std::size_t encode_record(MutableBytes out, const RecordFields& fields, RecordState state,
-                          std::uint64_t epoch, Location location) {
+// Everything before the value but the checksum word.
+std::size_t put_head(MutableBytes out, const RecordFields& fields) {
   const bool has_expiry = fields.expiry_ms != 0;
-  const std::size_t total = record_bytes(fields.key.size(), fields.value.size(), has_expiry);
-  RKV_CHECK(out.size() >= total, "record buffer too small");
+  const bool large = is_large(fields.value.size());
   store_le(out.data() + 8, fields.version.bits);
-  store_le(out.data() + 16, std::uint64_t{fields.key.size()} |
-                                (has_expiry ? kRecordExpiryFlag : 0) |
-                                (fields.counter ? kRecordCounterFlag : 0) |
-                                (std::uint64_t{fields.value.size()} << 32));
+  store_le(out.data() + 16,
+           std::uint64_t{fields.key.size()} | (has_expiry ? kRecordExpiryFlag : 0) |
+               (fields.counter ? kRecordCounterFlag : 0) | (large ? kRecordDigestFlag : 0) |
+               (std::uint64_t{fields.value.size()} << 32));
   std::byte* next = out.data() + kRecordHeaderBytes;
   if (has_expiry) {
     store_le(next, fields.expiry_ms);
     next += kExpiryBytes;
   }
+  if (large) {
+    store_le(next, fields.digest);
+    next += kDigestBytes;
+  }
   if (!fields.key.empty()) std::memcpy(next, fields.key.data(), fields.key.size());
   next += fields.key.size();
-  if (!fields.value.empty()) std::memcpy(next, fields.value.data(), fields.value.size());
-  const std::uint64_t checksum = record_checksum(out.subspan(8, total - 8), epoch, location);
-  store_le(out.data(), checksum ^ state_mask(state));
+  const std::size_t total = record_head_bytes(fields.key.size(), fields.value.size(), has_expiry);
+  std::memset(next, 0, static_cast<std::size_t>(out.data() + total - next));
   return total;
 }
 
-std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Location location) {
-  if (bytes.size() < kRecordHeaderBytes) return std::nullopt;
-  const auto lengths = decode_lengths(load_le<std::uint64_t>(bytes.data() + 16));
-  if (!lengths || lengths->total() > bytes.size()) return std::nullopt;
-
-  const std::uint64_t checksum =
-      record_checksum(bytes.subspan(8, lengths->total() - 8), epoch, location);
-  const std::uint64_t mask = load_le<std::uint64_t>(bytes.data()) ^ checksum;
-  RecordView view;
-  if (mask == 0) {
-    view.state = RecordState::kLive;
-  } else if (mask == kSupersededMask) {
-    view.state = RecordState::kSuperseded;
-  } else if (mask == kPreparedMask) {
-    view.state = RecordState::kPrepared;
-  } else {
-    return std::nullopt;
-  }
-  view.fields.version.bits = load_le<std::uint64_t>(bytes.data() + 8);
+RecordFields fields_of(Bytes bytes, const Lengths& lengths) {
+  RecordFields fields{.version = {load_le<std::uint64_t>(bytes.data() + 8)},
+                      .counter = lengths.counter};
   std::size_t at = kRecordHeaderBytes;
-  if (lengths->has_expiry) {
-    view.fields.expiry_ms = load_le<std::uint64_t>(bytes.data() + at);
+  if (lengths.has_expiry) {
+    fields.expiry_ms = load_le<std::uint64_t>(bytes.data() + at);
     at += kExpiryBytes;
   }
-  view.fields.counter = lengths->counter;
-  view.fields.key = bytes.subspan(at, lengths->key);
-  view.fields.value = bytes.subspan(at + lengths->key, lengths->value);
+  if (lengths.large()) {
+    fields.digest = load_le<std::uint64_t>(bytes.data() + at);
+    at += kDigestBytes;
+  }
+  fields.key = bytes.subspan(at, lengths.key);
+  return fields;
+}
+
+std::optional<RecordState> state_of(std::uint64_t word, std::uint64_t checksum) {
+  for (const RecordState state :
+       {RecordState::kLive, RecordState::kSuperseded, RecordState::kPrepared}) {
+    if ((word ^ checksum) == state_mask(state)) return state;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::uint64_t value_digest_seed(Bytes key, std::uint64_t epoch) {
+  return xxh3(key, epoch);
+}
+
+std::uint64_t value_digest(Bytes key, Bytes value, std::uint64_t epoch) {
+  return xxh3(value, value_digest_seed(key, epoch));
+}
+
+std::size_t encode_record(MutableBytes out, const RecordFields& fields, RecordState state,
+                          std::uint64_t epoch, Location location) {
+  const bool large = is_large(fields.value.size());
+  const std::size_t total =
+      record_bytes(fields.key.size(), fields.value.size(), fields.expiry_ms != 0);
+  RKV_CHECK(out.size() >= total, "record buffer too small");
+  const std::size_t head =
+      large ? encode_large_head(out, fields, state, epoch, location) : put_head(out, fields);
+  if (!fields.value.empty()) {
+    std::memcpy(out.data() + head, fields.value.data(), fields.value.size());
+  }
+  if (!large) {
+    const std::uint64_t checksum = record_checksum(out.subspan(8, total - 8), epoch, location);
+    store_le(out.data(), checksum ^ state_mask(state));
+  }
+  return total;
+}
+
+std::size_t encode_large_head(MutableBytes out, const RecordFields& fields, RecordState state,
+                              std::uint64_t epoch, Location location) {
+  RKV_CHECK(is_large(fields.value.size()) &&
+                out.size() >= record_head_bytes(fields.key.size(), fields.value.size(),
+                                                fields.expiry_ms != 0),
+            "record buffer too small");
+  const std::size_t head = put_head(out, fields);
+  const std::uint64_t checksum = record_checksum(out.subspan(8, head - 8), epoch, location);
+  store_le(out.data(), checksum ^ state_mask(state));
+  return head;
+}
+
+std::optional<LargeHead> decode_large_head(Bytes bytes, std::uint64_t epoch, Location location) {
+  const auto lengths = lengths_in(bytes);
+  if (!lengths || !lengths->large() || lengths->head() > bytes.size()) return std::nullopt;
+  const std::size_t head = lengths->head();
+  const auto state = state_of(load_le<std::uint64_t>(bytes.data()),
+                              record_checksum(bytes.subspan(8, head - 8), epoch, location));
+  if (!state) return std::nullopt;
+  return LargeHead{.fields = fields_of(bytes, *lengths),
+                   .state = *state,
+                   .value_offset = head,
+                   .value_bytes = lengths->value};
+}
+
+std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Location location) {
+  const auto lengths = lengths_in(bytes);
+  if (!lengths || lengths->total() > bytes.size()) return std::nullopt;
+  const std::size_t covered = lengths->large() ? lengths->head() : lengths->total();
+  const auto state = state_of(load_le<std::uint64_t>(bytes.data()),
+                              record_checksum(bytes.subspan(8, covered - 8), epoch, location));
+  if (!state) return std::nullopt;
+  RecordView view{.fields = fields_of(bytes, *lengths), .state = *state};
+  view.fields.value = bytes.subspan(lengths->head(), lengths->value);
+  if (lengths->large() &&
+      value_digest(view.fields.key, view.fields.value, epoch) != view.fields.digest) {
+    return std::nullopt;
+  }
   return view;
 }
 
 std::optional<std::size_t> claimed_record_bytes(Bytes header) {
-  if (header.size() < kRecordHeaderBytes) return std::nullopt;
-  const auto lengths = decode_lengths(load_le<std::uint64_t>(header.data() + 16));
+  const auto lengths = lengths_in(header);
   if (!lengths) return std::nullopt;
   return lengths->total();
+}
+
+bool claims_large_value(Bytes header) {
+  const auto lengths = lengths_in(header);
+  return lengths && lengths->large();
 }
 
 namespace {

@@ -160,24 +160,57 @@ struct Version {
 };
 
 // Record: checksum word 8 | version 8 | lengths 8 | [expiry 8] | key | value | padding to 32.
-// lengths: bits 0..10 key length, bit 11 expiry present, bit 12 counter, 13..31 zero, 32..63 value
-// length.
+// lengths: bits 0..10 key length, bit 11 expiry present, bit 12 counter, bit 13 digest present,
+// 14..31 zero, 32..63 value length.
+//
+// A large value, longer than kMaxInlineBytes, is covered by a digest in the head instead of by the
+// checksum itself: checksum word 8 | version 8 | lengths 8 | [expiry 8] | digest 8 | key | zeros to
+// 8 | value. So the value can be hashed before version and place are known, outside every lock, and
+// be read on its own into memory of the reader's choice.
 inline constexpr std::size_t kRecordHeaderBytes = 24;
 inline constexpr std::size_t kExpiryBytes = 8;
 inline constexpr std::uint64_t kRecordExpiryFlag = 1U << 11;
 inline constexpr std::uint64_t kRecordCounterFlag = 1U << 12;
+inline constexpr std::uint64_t kRecordDigestFlag = 1U << 13;
+inline constexpr std::size_t kDigestBytes = 8;
 inline constexpr std::size_t kCounterBytes = 8;  // the value of a counter: a signed number
 
+constexpr bool is_large(std::size_t value_length) {
+  return value_length > kMaxInlineBytes;
+}
+// Everything before the value.
+constexpr std::size_t record_head_bytes(std::size_t key_length, std::size_t value_length,
+                                        bool has_expiry) {
+  const std::size_t fixed = kRecordHeaderBytes + (has_expiry ? kExpiryBytes : 0);
+  return is_large(value_length) ? round_up(fixed + kDigestBytes + key_length, 8)
+                                : fixed + key_length;
+}
+inline constexpr std::size_t kMaxLargeHeadBytes =
+    record_head_bytes(kMaxKeyBytes, kMaxValueBytes, true);
 constexpr std::size_t record_bytes(std::size_t key_length, std::size_t value_length,
                                    bool has_expiry = false) {
-  return kRecordHeaderBytes + (has_expiry ? kExpiryBytes : 0) + key_length + value_length;
+  return record_head_bytes(key_length, value_length, has_expiry) + value_length;
 }
 constexpr std::uint64_t record_units(std::size_t bytes) {
   return (bytes + kUnitBytes - 1) / kUnitBytes;
 }
 inline constexpr std::size_t kMaxRecordBytes =
     round_up(record_bytes(kMaxKeyBytes, kMaxValueBytes, true), kUnitBytes);
+// Where the key is, and how long, by the lengths word of a record that is known to be whole.
+constexpr std::size_t record_key_offset(std::uint64_t lengths) {
+  return kRecordHeaderBytes + ((lengths & kRecordExpiryFlag) != 0 ? kExpiryBytes : 0) +
+         ((lengths & kRecordDigestFlag) != 0 ? kDigestBytes : 0);
+}
+constexpr std::size_t record_key_length(std::uint64_t lengths) {
+  return lengths & (kRecordExpiryFlag - 1);
+}
+
+// Of one whose value is not large.
+inline constexpr std::size_t kMaxInlineRecordBytes =
+    round_up(record_bytes(kMaxKeyBytes, kMaxInlineBytes, true), kUnitBytes);
 static_assert(kMaxKeyBytes < (1U << 11));
+// A slot shows a large value by its length already: a reader need not ask twice.
+static_assert(record_units(record_bytes(1, kMaxInlineBytes + 1)) >= Slot::kLongRecord);
 
 struct RecordFields {
   Version version{};
@@ -185,12 +218,21 @@ struct RecordFields {
   bool counter = false;         // the value is a number of kCounterBytes
   Bytes key{};
   Bytes value{};
+  std::uint64_t digest = 0;  // large values: value_digest() of key and value
 };
+
+// What covers a large value, in its record and on its way to the server: XXH3-64 of the value,
+// seeded with XXH3-64 of the key, seeded with the epoch.
+std::uint64_t value_digest_seed(Bytes key, std::uint64_t epoch);
+std::uint64_t value_digest(Bytes key, Bytes value, std::uint64_t epoch);
 
 // Writes the record with its checksum word into private memory; `out` holds at least
 // record_bytes(...). Returns the bytes written (without padding).
 std::size_t encode_record(MutableBytes out, const RecordFields& fields, RecordState state,
                           std::uint64_t epoch, Location location);
+// The head alone of a record with a large value, of which only the length is looked at.
+std::size_t encode_large_head(MutableBytes out, const RecordFields& fields, RecordState state,
+                              std::uint64_t epoch, Location location);
 
 // Expiry and type as the commit log and the disk keep them, in one word.
 constexpr std::uint64_t record_traits(const RecordFields& fields) {
@@ -208,6 +250,19 @@ struct RecordView {
 // Proves a private copy of a record: lengths checked against the bytes first, then the checksum
 // under each state. Nothing when it does not verify (torn, recycled, never written).
 std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Location location);
+
+// The head of a record with a large value, proved; the value is not: it is `value_bytes` from
+// `value_offset` of the record on, and right if its value_digest() is `fields.digest`.
+struct LargeHead {
+  RecordFields fields{};  // without the value
+  RecordState state = RecordState::kLive;
+  std::size_t value_offset = 0;
+  std::size_t value_bytes = 0;
+};
+// From the first bytes of a record: kMaxLargeHeadBytes are always enough.
+std::optional<LargeHead> decode_large_head(Bytes bytes, std::uint64_t epoch, Location location);
+// Whether an (unproved) record header claims to be that of a large value.
+bool claims_large_value(Bytes header);
 
 // Total bytes that an (unproved) record header claims, or nothing when it is implausible. To size
 // the second READ of a record whose slot says kLongRecord.

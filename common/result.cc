@@ -19,6 +19,8 @@ const char* to_string(Code code) {
       return "conflict";
     case Code::kWrongType:
       return "wrong type";
+    case Code::kValueChanged:
+      return "the value changed while it was being sent";
     case Code::kOutOfRange:
       return "out of range";
     case Code::kOutOfMemory:

@@ -146,6 +146,8 @@ const char* to_string(Opcode opcode) {
       return "add";
     case Opcode::kSwap:
       return "swap";
+    case Opcode::kPutLarge:
+      return "put-large";
   }
   return "unknown";
 }
@@ -155,7 +157,7 @@ const char* to_string(Opcode opcode) {
 //           8, timeout 4, reserved 4; key; value.
 std::size_t encode(const Request& request, MutableBytes out) {
   const std::size_t total = kRequestHeaderBytes + request.key.size() + request.value.size();
-  RKV_CHECK(request.key.size() <= kMaxKeyBytes && request.value.size() <= kMaxValueBytes &&
+  RKV_CHECK(request.key.size() <= kMaxKeyBytes && request.value.size() <= kMaxInlineBytes &&
                 out.size() >= total,
             "request larger than its buffer");
   std::memset(out.data(), 0, kRequestHeaderBytes);
@@ -192,7 +194,12 @@ Status check_request(const Request& request, Bytes header, std::size_t message_b
 }
 
 bool takes_key(Opcode opcode) {
-  return opcode <= Opcode::kRemove || opcode == Opcode::kAdd || opcode == Opcode::kSwap;
+  return opcode <= Opcode::kRemove || opcode == Opcode::kAdd || opcode == Opcode::kSwap ||
+         opcode == Opcode::kPutLarge;
+}
+
+bool is_put(Opcode opcode) {
+  return opcode == Opcode::kPut || opcode == Opcode::kPutLarge;
 }
 
 // How long the value must be; nothing: anything within the limit.
@@ -204,6 +211,8 @@ std::optional<std::size_t> value_length_of(Opcode opcode) {
       return kCounterBytes;
     case Opcode::kSwap:
       return 2 * kCounterBytes;
+    case Opcode::kPutLarge:
+      return kValueSourceBytes;
     default:
       return 0;
   }
@@ -212,13 +221,13 @@ std::optional<std::size_t> value_length_of(Opcode opcode) {
 Status check_condition(const Request& request) {
   const Condition condition = request.condition;
   const bool allowed = condition == Condition::kNone ||
-                       (condition == Condition::kIfAbsent && request.opcode == Opcode::kPut) ||
+                       (condition == Condition::kIfAbsent && is_put(request.opcode)) ||
                        (condition == Condition::kIfVersion &&
-                        (request.opcode == Opcode::kPut || request.opcode == Opcode::kRemove));
+                        (is_put(request.opcode) || request.opcode == Opcode::kRemove));
   if (!allowed || (condition != Condition::kIfVersion && request.expected.bits != 0)) {
     return fail(Code::kInvalidArgument, "the operation takes no such condition");
   }
-  if (request.ttl_ms != 0 && request.opcode != Opcode::kPut) {
+  if (request.ttl_ms != 0 && !is_put(request.opcode)) {
     return fail(Code::kInvalidArgument, "the operation takes no time to live");
   }
   if (request.ttl_ms > kMaxTtlMs) {
@@ -231,7 +240,9 @@ Status check_request_sizes(const Request& request, std::size_t key, std::size_t 
   const bool has_key = takes_key(request.opcode);
   if (has_key && key == 0) return fail(Code::kInvalidArgument, "the key is empty");
   if (key > kMaxKeyBytes) return fail(Code::kTooLarge, "the key is longer than 1024 bytes");
-  if (value > kMaxValueBytes) return fail(Code::kTooLarge, "the value is longer than 128 KiB");
+  if (value > kMaxInlineBytes) {
+    return fail(Code::kTooLarge, "the value is too long to be sent in a request (128 KiB)");
+  }
   const auto length = value_length_of(request.opcode);
   if ((!has_key && key != 0) || (length && value != *length)) {
     return fail(Code::kInvalidArgument, "the operation takes no key, or another value");
@@ -258,7 +269,33 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
   RKV_RETURN_IF_ERROR(check_request_sizes(request, key, value));
   request.key = bytes.subspan(kRequestHeaderBytes, key);
   request.value = bytes.subspan(kRequestHeaderBytes + key, value);
+  if (request.opcode == Opcode::kPutLarge) {
+    const auto source = decode_value_source(request.value);
+    if (!source) return std::unexpected(source.error());
+  }
   return request;
+}
+
+// ValueSource: address 8, rkey 4, length 4, digest 8.
+void encode(const ValueSource& source, MutableBytes out) {
+  store_le(out.data(), source.address);
+  store_le(out.data() + 8, source.remote_key);
+  store_le(out.data() + 12, source.length);
+  store_le(out.data() + 16, source.digest);
+}
+
+Result<ValueSource> decode_value_source(Bytes bytes) {
+  const ValueSource source{.address = load_le<std::uint64_t>(bytes.data()),
+                           .remote_key = load_le<std::uint32_t>(bytes.data() + 8),
+                           .length = load_le<std::uint32_t>(bytes.data() + 12),
+                           .digest = load_le<std::uint64_t>(bytes.data() + 16)};
+  if (source.length > kMaxValueBytes) {
+    return fail(Code::kTooLarge, "the value is longer than 16 MiB");
+  }
+  if (!is_large(source.length)) {
+    return fail(Code::kInvalidArgument, "a value of up to 128 KiB belongs into the request");
+  }
+  return source;
 }
 
 // Response: opcode 1, code 1, flags 1, reserved 1, value length 4, sequence 8, version 8, slot or
@@ -303,7 +340,8 @@ Result<Response> decode_response(Bytes bytes) {
   if (response.opcode < Opcode::kGet || response.opcode > kLastOpcode) {
     return fail(Code::kCorrupt, "the server's answer names an unknown operation");
   }
-  constexpr unsigned kKnown = Response::kInNeighbour | Response::kCounter | Response::kSwapped;
+  constexpr unsigned kKnown =
+      Response::kInNeighbour | Response::kCounter | Response::kSwapped | Response::kByRead;
   if ((response.flags & ~kKnown) != 0) {
     return fail(Code::kCorrupt, "the server's answer has unknown flags");
   }
@@ -311,6 +349,10 @@ Result<Response> decode_response(Bytes bytes) {
                           (response.flags & Response::kCounter) != 0;
   if (response.code == 0 && has_number && response.value.size() != kCounterBytes) {
     return fail(Code::kCorrupt, "the server's answer has no number");
+  }
+  if ((response.flags & Response::kByRead) != 0 &&
+      (!is_get || response.value.size() != sizeof(Slot))) {
+    return fail(Code::kCorrupt, "the server's answer does not say where the value is");
   }
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 3, 1));
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 36, 4));

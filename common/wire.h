@@ -74,8 +74,10 @@ enum class Opcode : std::uint8_t {
   kStats = 6,   // nothing             -> value: a JSON object, UTF-8
   kAdd = 7,     // key, summand        -> version, slot, value: the sum
   kSwap = 8,    // key, two numbers    -> version, slot, value: what the counter is now
+  // A put whose value the server READs from the client's memory, before it answers.
+  kPutLarge = 9,  // key, ValueSource  -> version, slot
 };
-inline constexpr Opcode kLastOpcode = Opcode::kSwap;
+inline constexpr Opcode kLastOpcode = Opcode::kPutLarge;
 // What must be true of the key for a write to be done; else it is answered kConflict.
 enum class Condition : std::uint8_t {
   kNone = 0,
@@ -87,7 +89,19 @@ const char* to_string(Opcode opcode);
 inline constexpr std::size_t kRequestHeaderBytes = 40;
 inline constexpr std::size_t kResponseHeaderBytes = 40;
 inline constexpr std::size_t kMaxMessageBytes =
-    round_up(kRequestHeaderBytes + kMaxKeyBytes + kMaxValueBytes, 64);
+    round_up(kRequestHeaderBytes + kMaxKeyBytes + kMaxInlineBytes, 64);
+
+// Where a large value is in the client's memory, and what it must be when it has been READ.
+struct ValueSource {
+  std::uint64_t address = 0;
+  std::uint32_t remote_key = 0;
+  std::uint32_t length = 0;  // kMaxInlineBytes + 1 to kMaxValueBytes
+  std::uint64_t digest = 0;  // layout.h
+};
+inline constexpr std::size_t kValueSourceBytes = 24;
+void encode(const ValueSource& source, MutableBytes out);
+// kInvalidArgument, kTooLarge with a sentence. REQUIRES: kValueSourceBytes.
+Result<ValueSource> decode_value_source(Bytes bytes);
 
 struct Request {
   Opcode opcode = Opcode::kPing;
@@ -97,7 +111,7 @@ struct Request {
   std::uint64_t ttl_ms = 0;      // kPut: the key lives so long from now, 0 = for ever
   std::uint32_t timeout_ms = 0;  // how long the client will wait; 0 = not said
   Bytes key{};
-  Bytes value{};  // kPut; kAdd: 8 bytes; kSwap: 8 expected, 8 desired
+  Bytes value{};  // kPut; kPutLarge: a ValueSource; kAdd: 8 bytes; kSwap: 8 expected, 8 desired
 };
 // The longest time to live, some 139 years.
 inline constexpr std::uint64_t kMaxTtlMs = std::uint64_t{1} << 42;
@@ -106,6 +120,9 @@ struct Response {
   static constexpr std::uint8_t kInNeighbour = 1;  // the slot is in the overflow neighbour
   static constexpr std::uint8_t kCounter = 2;      // kGet: the value is a counter's
   static constexpr std::uint8_t kSwapped = 4;      // kSwap: the counter was as expected
+  // kGet: the value is too long for a message. `value` is the record's slot instead, 8 bytes: the
+  // client READs it from there.
+  static constexpr std::uint8_t kByRead = 8;
 
   Opcode opcode = Opcode::kPing;
   std::uint8_t code = 0;  // 0 = done, else a Code

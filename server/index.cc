@@ -45,9 +45,8 @@ void Index::add_extent(const StoreMemory::Extent& extent) {
 bool Index::key_at(Slot slot, Bytes key) const {
   const std::byte* record = memory_.record(slot.location());
   const auto lengths = load_le<std::uint64_t>(record + 16);
-  if ((lengths & (kRecordExpiryFlag - 1)) != key.size()) return false;
-  const std::size_t at =
-      kRecordHeaderBytes + ((lengths & kRecordExpiryFlag) != 0 ? kExpiryBytes : 0);
+  if (record_key_length(lengths) != key.size()) return false;
+  const std::size_t at = record_key_offset(lengths);
   return std::memcmp(record + at, key.data(), key.size()) == 0;
 }
 

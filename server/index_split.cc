@@ -57,9 +57,8 @@ bool Index::wants_split(Segment segment) const {
 KeyHash Index::hash_of(Slot slot) const {
   const std::byte* record = memory_.record(slot.location());
   const auto lengths = load_le<std::uint64_t>(record + 16);
-  const std::size_t at =
-      kRecordHeaderBytes + ((lengths & kRecordExpiryFlag) != 0 ? kExpiryBytes : 0);
-  return memory_.hash({record + at, lengths & (kRecordExpiryFlag - 1)});
+  const std::size_t at = record_key_offset(lengths);
+  return memory_.hash({record + at, record_key_length(lengths)});
 }
 
 // Bit i: the key of slot i goes to the new segment. The records lie anywhere in memory: asked for

@@ -86,7 +86,11 @@ Result<StoreMemory::Extent> StoreMemory::add_extent(ExtentEntry::Kind kind) {
   RKV_CHECK(all.size() >= bytes && reinterpret_cast<std::uintptr_t>(all.data()) % kPageBytes == 0,
             "a region source must give whole pages");
   const std::uint32_t id = extent_count();
-  extents_[id] = {.id = id, .kind = kind, .base = all.data(), .length_bytes = bytes};
+  extents_[id] = {.id = id,
+                  .kind = kind,
+                  .base = all.data(),
+                  .length_bytes = bytes,
+                  .local_key = region->local_key()};
   write_line(kExtentTableOffset + id * kExtentEntryBytes,
              ExtentEntry{.address = region->address(),
                          .remote_key = region->remote_key(),

@@ -58,6 +58,7 @@ class StoreMemory {
     std::uint32_t kind = ExtentEntry::kUnused;
     std::byte* base = nullptr;
     std::size_t length_bytes = 0;
+    std::uint32_t local_key = 0;  // for READs into it
     std::uint64_t units() const { return length_bytes / kUnitBytes; }
   };
 

@@ -158,7 +158,7 @@ const std::vector<Setting>& settings() {
        set_sync_interval},
       {"queue", "SIZE", "room for writes on their way to the disk (default 64MiB)",
        [](Options& o, const std::string& v) {
-         return set_size(o.queue_bytes, v, CommitLog::kMinCapacityBytes, kMostQueue);
+         return set_size(o.queue_bytes, v, CommitLog::kMinServerCapacityBytes, kMostQueue);
        }},
       {"log-level", "LEVEL", "debug, info, warn or error (default info)", set_log_level},
   };

@@ -11,12 +11,12 @@ namespace rkv::server {
 namespace {
 
 constexpr std::uint32_t kLargeClass = kSmallClasses;
+constexpr std::uint32_t kHugeClass = kLargeClass + 1;  // records of large values
+constexpr std::uint32_t kClasses = kHugeClass + 1;
 constexpr std::uint32_t kMaxBlocksPerSpan = 128;  // bits of Page::free_blocks
 // Each release retires up to this many others: more than one, so that waiting blocks cannot
 // accumulate after a burst.
 constexpr std::uint32_t kRetirePerCall = 2;
-
-static_assert((record_units(kMaxRecordBytes) + kPageUnits - 1) / kPageUnits <= Pages::kMaxRunPages);
 
 std::uint32_t pages_for(std::uint64_t units) {
   return static_cast<std::uint32_t>((units + kPageUnits - 1) / kPageUnits);
@@ -34,6 +34,7 @@ std::uint32_t span_pages_for(std::uint32_t units) {
 
 std::uint32_t size_class_of(std::uint64_t units) {
   if (units <= 16) return static_cast<std::uint32_t>(units) - 1;
+  if (units > record_units(kMaxInlineRecordBytes)) return kHugeClass;
   if (units > kMaxSmallUnits) return kLargeClass;
   const auto last = static_cast<std::uint32_t>(units) - 1;
   const auto log2 = static_cast<std::uint32_t>(std::bit_width(last)) - 1;  // 4 to 9
@@ -52,7 +53,8 @@ struct alignas(64) RecordAllocator::SizeClass {
     Location block;
   };
   mutable std::mutex mutex;
-  std::uint32_t units = 0;  // of a block; 0 for the large class
+  Nanos min_age = 0;
+  std::uint32_t units = 0;  // of a block; 0 for runs of pages
   std::uint32_t span_pages = 0;
   std::uint32_t blocks_per_span = 0;
   std::uint32_t partial = kNoPage;  // spans with both free and used blocks
@@ -63,15 +65,16 @@ struct alignas(64) RecordAllocator::SizeClass {
 
 RecordAllocator::RecordAllocator(const StoreMemory& memory, const Clock& clock, Nanos min_age)
     : clock_(clock),
-      min_age_(min_age),
       pages_(memory.max_data_bytes()),
-      classes_(std::make_unique<SizeClass[]>(kSmallClasses + 1)) {
+      classes_(std::make_unique<SizeClass[]>(kClasses)) {
+  for (std::uint32_t i = 0; i < kClasses; ++i)
+    classes_[i].min_age = i == kHugeClass ? kHugeAgeFactor * min_age : min_age;
   for (std::uint32_t i = 0; i < kSmallClasses; ++i) {
     SizeClass& c = classes_[i];
     c.units = size_class_units(i);
     c.span_pages = span_pages_for(c.units);
     c.blocks_per_span = c.span_pages * kPageUnits / c.units;
-    RKV_CHECK(c.blocks_per_span <= kMaxBlocksPerSpan && c.span_pages <= Pages::kMaxRunPages,
+    RKV_CHECK(c.blocks_per_span <= kMaxBlocksPerSpan && c.span_pages <= Pages::kMaxSpanPages,
               "span geometry");
   }
   for (std::uint32_t id = 0; id < memory.extent_count(); ++id) {
@@ -112,7 +115,7 @@ void RecordAllocator::release(Location block) {
     put_back(c, block);  // without the wait, which is for the readers' comfort only
     return;
   }
-  retire(c, c.waiting.size() > kMaxWaiting ? now + min_age_ : now, kRetirePerCall);
+  retire(c, c.waiting.size() > kMaxWaiting ? now + c.min_age : now, kRetirePerCall);
 }
 
 // The class that the block was allocated from. Constant while the block is in use, so that its
@@ -124,7 +127,7 @@ RecordAllocator::SizeClass& RecordAllocator::class_at(Location block) {
 
 // Takes blocks that have waited long enough (`at_most` of them) back into their spans.
 void RecordAllocator::retire(SizeClass& c, Nanos now, std::uint32_t at_most) {
-  while (at_most-- > 0 && !c.waiting.empty() && c.waiting.front().since + min_age_ <= now) {
+  while (at_most-- > 0 && !c.waiting.empty() && c.waiting.front().since + c.min_age <= now) {
     const Location block = c.waiting.front().block;
     c.waiting.pop_front();
     put_back(c, block);
@@ -132,7 +135,7 @@ void RecordAllocator::retire(SizeClass& c, Nanos now, std::uint32_t at_most) {
 }
 
 void RecordAllocator::retire_everything() {
-  for (std::uint32_t i = 0; i <= kLargeClass; ++i) {
+  for (std::uint32_t i = 0; i < kClasses; ++i) {
     SizeClass& c = classes_[i];
     const std::scoped_lock lock(c.mutex);
     for (; !c.waiting.empty(); c.waiting.pop_front())
@@ -144,7 +147,7 @@ std::optional<Location> RecordAllocator::take(SizeClass& c, std::uint64_t units)
   if (c.units == 0) {
     const std::uint32_t first = pages_.allocate_run(pages_for(units));
     if (first == kNoPage) return std::nullopt;
-    pages_[first].size_class = kLargeClass;
+    pages_[first].size_class = size_class_of(units);
     c.used_units += std::uint64_t{pages_for(units)} * kPageUnits;
     return pages_.location(first);
   }
@@ -218,7 +221,7 @@ void RecordAllocator::unlink(SizeClass& c, std::uint32_t span) {
 
 RecordAllocator::Usage RecordAllocator::usage() const {
   Usage usage{.capacity_bytes = pages_.page_count() * kPageUnits * kUnitBytes};
-  for (std::uint32_t i = 0; i <= kLargeClass; ++i) {
+  for (std::uint32_t i = 0; i < kClasses; ++i) {
     const SizeClass& c = classes_[i];
     const std::scoped_lock lock(c.mutex);
     usage.used_bytes += c.used_units * kUnitBytes;

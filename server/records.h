@@ -3,9 +3,10 @@
 // Small blocks (up to 32 KiB) come in 64 size classes, eight to a doubling, so that at most 1/8 of
 // a block is waste; spans of pages are cut into blocks of one class and go back to the pages when
 // their last block is freed, so that a changing mix of sizes strands no memory for good. Larger
-// blocks are runs of whole pages.
+// blocks are runs of whole pages, up to 16 MiB and a header.
 //
-// Freed blocks wait for `min_age` before they are handed out again, so that a slow reader of an old
+// Freed blocks wait for `min_age` before they are handed out again (blocks of large values
+// kHugeAgeFactor times as long, since a READ of them takes longer), so that a slow reader of an old
 // value sees that value superseded rather than torn by the next: liveness of readers only, no
 // correctness rests on it. Under pressure it is cut short: when memory is exhausted, or when more
 // than kMaxWaiting blocks of a class wait.
@@ -33,6 +34,7 @@ std::uint32_t size_class_units(std::uint32_t size_class);
 class RecordAllocator {
  public:
   static constexpr Nanos kDefaultMinAge = 5 * kNanosPerMs;
+  static constexpr Nanos kHugeAgeFactor = 20;
   static constexpr std::uint32_t kMaxWaiting = 8192;  // of each class; 128 KiB of book-keeping
 
   struct Usage {
@@ -70,9 +72,8 @@ class RecordAllocator {
   void retire_everything();
 
   const Clock& clock_;
-  const Nanos min_age_;
   Pages pages_;
-  std::unique_ptr<SizeClass[]> classes_;  // kSmallClasses, and one for large blocks
+  std::unique_ptr<SizeClass[]> classes_;  // kSmallClasses, and two of runs of pages
 };
 
 }  // namespace rkv::server

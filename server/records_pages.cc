@@ -32,7 +32,32 @@ void Pages::add_extent(const StoreMemory::Extent& extent) {
 }
 
 std::uint32_t Pages::bin(std::uint32_t pages) {
-  return std::clamp(pages, 1U, kMaxRunPages) - 1;
+  if (pages <= kExactBins) return pages - 1;
+  const auto doubling = static_cast<std::uint32_t>(std::bit_width((pages - 1) / kExactBins)) - 1;
+  return std::min(kExactBins + doubling, kBins - 1);
+}
+
+// The first bin from `from` on that is not empty, or kBins.
+std::uint32_t Pages::first_used_bin(std::uint32_t from) const {
+  for (std::uint32_t word = from / 64; word < bins_used_.size(); ++word) {
+    std::uint64_t used = bins_used_[word];
+    if (word == from / 64) used = used >> (from % 64) << (from % 64);
+    if (used != 0) return word * 64 + static_cast<std::uint32_t>(std::countr_zero(used));
+  }
+  return kBins;
+}
+
+// The shortest run that is long enough, of the exact bins; of a doubling, the first one found. A
+// doubling that the length itself lies in is searched run by run: there are few, for they are long.
+std::uint32_t Pages::find_run(std::uint32_t pages) const {
+  const std::uint32_t own = bin(pages);
+  if (own >= kExactBins) {
+    for (std::uint32_t run = bins_[own]; run != kNoPage; run = pages_[run].next) {
+      if (pages_[run].run_pages >= pages) return run;
+    }
+  }
+  const std::uint32_t found = first_used_bin(own < kExactBins ? own : own + 1);
+  return found == kBins ? kNoPage : bins_[found];
 }
 
 void Pages::link(std::uint32_t first, std::uint32_t pages) {
@@ -45,7 +70,7 @@ void Pages::link(std::uint32_t first, std::uint32_t pages) {
   head.next = bins_[b];
   if (head.next != kNoPage) pages_[head.next].previous = first;
   bins_[b] = first;
-  bins_used_ |= std::uint64_t{1} << b;
+  bins_used_[b / 64] |= std::uint64_t{1} << (b % 64);
 }
 
 void Pages::unlink(std::uint32_t first) {
@@ -57,23 +82,21 @@ void Pages::unlink(std::uint32_t first) {
     pages_[head.previous].next = head.next;
   } else {
     bins_[b] = head.next;
-    if (head.next == kNoPage) bins_used_ &= ~(std::uint64_t{1} << b);
+    if (head.next == kNoPage) bins_used_[b / 64] &= ~(std::uint64_t{1} << (b % 64));
   }
 }
 
-// The shortest run that is long enough; any of the last bin is.
 std::uint32_t Pages::allocate_run(std::uint32_t pages) {
-  RKV_CHECK(pages >= 1 && pages <= kMaxRunPages, "run length");
+  RKV_CHECK(pages >= 1, "run length");
   const std::scoped_lock lock(mutex_);
-  const std::uint64_t long_enough = bins_used_ >> (pages - 1) << (pages - 1);
-  if (long_enough == 0) return kNoPage;
-  const std::uint32_t first = bins_[static_cast<std::uint32_t>(std::countr_zero(long_enough))];
+  const std::uint32_t first = find_run(pages);
+  if (first == kNoPage) return kNoPage;
   const std::uint32_t length = pages_[first].run_pages;
   unlink(first);
   if (length > pages) link(first + pages, length - pages);
   pages_[first].run_pages = pages;
   free_pages_.fetch_sub(pages, std::memory_order_relaxed);
-  for (std::uint32_t i = 0; i < pages; ++i)
+  for (std::uint32_t i = 0; i < std::min(pages, kMaxSpanPages); ++i)
     pages_[first + i].span_page = static_cast<std::uint8_t>(i);
   return first;
 }

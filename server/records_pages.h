@@ -34,9 +34,11 @@ struct Page {
   std::uint32_t previous = kNoPage;
   // Length of the run that this page starts or ends. The pages' lock.
   std::uint32_t run_pages = 0;
-  std::uint16_t extent = 0;    // constant
-  bool free = false;           // first and last page of a free run. The pages' lock
-  std::uint8_t span_page = 0;  // how far the span's first page is away; constant while in use
+  std::uint16_t extent = 0;  // constant
+  bool free = false;         // first and last page of a free run. The pages' lock
+  // How far the span's first page is away; constant while in use. Of longer runs, of the first
+  // page.
+  std::uint8_t span_page = 0;
 };
 
 class Pages {
@@ -45,7 +47,7 @@ class Pages {
   explicit Pages(std::size_t max_bytes);
   void add_extent(const StoreMemory::Extent& extent);
 
-  // The first page of a run of 1..kMaxRunPages pages, or kNoPage.
+  // The first page of a run of 1 or more pages, or kNoPage. A run is cut from one extent.
   std::uint32_t allocate_run(std::uint32_t pages);
   void release_run(std::uint32_t first);
 
@@ -62,12 +64,15 @@ class Pages {
   std::uint64_t page_count() const { return page_count_.load(std::memory_order_relaxed); }
   std::uint64_t free_pages() const { return free_pages_.load(std::memory_order_relaxed); }
 
-  static constexpr std::uint32_t kMaxRunPages = 64;
+  // Of a span: its pages know how far its first one is.
+  static constexpr std::uint32_t kMaxSpanPages = 64;
 
  private:
   void link(std::uint32_t first, std::uint32_t pages);
   void unlink(std::uint32_t first);
   static std::uint32_t bin(std::uint32_t pages);
+  std::uint32_t find_run(std::uint32_t pages) const;
+  std::uint32_t first_used_bin(std::uint32_t from) const;
 
   struct Free {
     void operator()(Page* pages) const { std::free(pages); }
@@ -79,9 +84,12 @@ class Pages {
   std::atomic<std::uint64_t> page_count_{0};
   std::atomic<std::uint64_t> free_pages_{0};
   std::mutex mutex_;  // guards the lists and what Page says
-  // Free runs by length: bin i holds runs of i + 1 pages, the last those of kMaxRunPages or more.
-  std::array<std::uint32_t, kMaxRunPages> bins_{};
-  std::uint64_t bins_used_ = 0;  // bit i: bin i is not empty
+  // Free runs by length: bin i holds runs of i + 1 pages up to kExactBins, then each holds a
+  // doubling: longer than kExactBins, than twice that, and so on.
+  static constexpr std::uint32_t kExactBins = 64;
+  static constexpr std::uint32_t kBins = kExactBins + 12;  // an extent has 2^17 pages at most
+  std::array<std::uint32_t, kBins> bins_{};
+  std::array<std::uint64_t, 2> bins_used_{};  // bit i: bin i is not empty
 };
 
 }  // namespace rkv::server

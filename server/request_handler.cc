@@ -51,7 +51,7 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t
       log_(log),
       boot_(boot),
       make_stats_(std::move(stats)),
-      value_(kMaxValueBytes) {}
+      value_(kMaxInlineBytes) {}
 
 RequestHandler::Answer RequestHandler::handle(Bytes message) {
   std::uint64_t sequence = 0;
@@ -67,6 +67,8 @@ RequestHandler::Answer RequestHandler::handle(Bytes message) {
       return get(*request);
     case Opcode::kPut:
       return put(*request);
+    case Opcode::kPutLarge:
+      return put_large(*request);
     case Opcode::kRemove:
       return remove(*request);
     case Opcode::kPing:
@@ -85,6 +87,15 @@ RequestHandler::Answer RequestHandler::handle(Bytes message) {
 RequestHandler::Answer RequestHandler::get(const Request& request) {
   const auto found = store_.get(request.key, value_);
   if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
+  if (!found->slot.empty()) {
+    store_le(value_.data(), found->slot.bits);
+    return reply({.opcode = Opcode::kGet,
+                  .flags = Response::kByRead,
+                  .sequence = request.sequence,
+                  .version = found->version,
+                  .expiry_ms = found->expiry_ms,
+                  .value = Bytes(value_).first(sizeof(Slot))});
+  }
   return reply({.opcode = Opcode::kGet,
                 .flags = found->counter ? Response::kCounter : std::uint8_t{0},
                 .sequence = request.sequence,
@@ -93,16 +104,49 @@ RequestHandler::Answer RequestHandler::get(const Request& request) {
                 .value = Bytes(value_).first(found->value_length)});
 }
 
-RequestHandler::Answer RequestHandler::put(const Request& request) {
-  const auto stored = store_.put(
-      request.key, request.value,
-      {.condition = request.condition, .expected = request.expected, .ttl_ms = request.ttl_ms});
-  if (!stored) return reply(refusal(Opcode::kPut, request.sequence, stored.error()));
-  return reply({.opcode = Opcode::kPut,
+namespace {
+
+PutOptions options_of(const Request& request) {
+  return {.condition = request.condition, .expected = request.expected, .ttl_ms = request.ttl_ms};
+}
+
+RequestHandler::Answer stored_answer(const Request& request, const Result<PutResult>& stored) {
+  if (!stored) return reply(refusal(request.opcode, request.sequence, stored.error()));
+  return reply({.opcode = request.opcode,
                 .flags = stored->in_neighbour ? Response::kInNeighbour : std::uint8_t{0},
                 .sequence = request.sequence,
                 .version = stored->version,
                 .slot = stored->slot});
+}
+
+}  // namespace
+
+RequestHandler::Answer RequestHandler::put(const Request& request) {
+  return stored_answer(request, store_.put(request.key, request.value, options_of(request)));
+}
+
+RequestHandler::Answer RequestHandler::put_large(const Request& request) {
+  const auto source = decode_value_source(request.value);
+  if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
+  auto large = store_.begin_large(request.key, source->length, options_of(request));
+  if (!large) return reply(refusal(request.opcode, request.sequence, large.error()));
+  return {.next = Next::kFetch, .source = *source, .large = std::move(*large)};
+}
+
+RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest) {
+  std::uint64_t sequence = 0;
+  const auto request = decode_request(message, &sequence);
+  const auto source = request ? decode_value_source(request->value)
+                              : Result<ValueSource>(std::unexpected(request.error()));
+  if (!source || source->digest != digest) {
+    store_.cancel_large(std::move(large));
+    return reply(refusal(Opcode::kPutLarge, sequence,
+                         {.code = Code::kValueChanged,
+                          .text = "the value's memory was written while it was being sent: leave "
+                                  "it alone until the put has returned"}));
+  }
+  return stored_answer(
+      *request, store_.finish_large(std::move(large), request->key, digest, options_of(*request)));
 }
 
 RequestHandler::Answer RequestHandler::remove(const Request& request) {
@@ -162,7 +206,7 @@ RequestHandler::Answer RequestHandler::stats(const Request& request) {
   return reply(
       {.opcode = Opcode::kStats,
        .sequence = request.sequence,
-       .value = as_bytes(stats_text_).first(std::min(stats_text_.size(), kMaxValueBytes))});
+       .value = as_bytes(stats_text_).first(std::min(stats_text_.size(), kMaxInlineBytes))});
 }
 
 }  // namespace rkv::server

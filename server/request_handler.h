@@ -20,6 +20,7 @@ class RequestHandler {
   enum class Next : std::uint8_t {
     kReply,       // with `response`
     kAwaitSync,   // with `response`, as soon as the sync mark has reached `sync_through`
+    kFetch,       // `large.value` first, from where `source` says; then finish() or cancel()
     kDisconnect,  // not even a header: there is nobody to answer to
   };
   struct Answer {
@@ -27,6 +28,8 @@ class RequestHandler {
     Response response = {};  // spans are valid until the next handle()
     std::uint64_t sync_through = 0;
     bool malformed = false;
+    ValueSource source = {};
+    LargePut large = {};
   };
 
   // `stats` makes the JSON of a stats request. References must outlive the handler.
@@ -36,12 +39,19 @@ class RequestHandler {
   // `message` comes from a peer: anything at all. No allocation but for stats.
   Answer handle(Bytes message);
 
+  // A value that was fetched, with the digest of what came; `message` is its request once more.
+  Answer finish(Bytes message, LargePut large, std::uint64_t digest);
+  // One that did not come.
+  void cancel(LargePut large) { store_.cancel_large(std::move(large)); }
+  std::uint64_t epoch() const { return store_.epoch(); }
+
   // The answer to a flush that waited, when the disk has failed meanwhile.
   static Response flush_failed(std::uint64_t sequence);
 
  private:
   Answer get(const Request& request);
   Answer put(const Request& request);
+  Answer put_large(const Request& request);
   Answer remove(const Request& request);
   Answer count(const Request& request);
   Answer flush(const Request& request);
@@ -51,7 +61,7 @@ class RequestHandler {
   const CommitLog& log_;
   const std::uint16_t boot_;
   const std::function<std::string()> make_stats_;
-  std::vector<std::byte> value_;  // of a get: kMaxValueBytes
+  std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;
 };
 

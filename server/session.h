@@ -21,6 +21,7 @@ struct Session {
   std::uint32_t unanswered = 0;  // received, reply not yet posted; above credits: disconnected
   std::uint32_t in_flight = 0;   // replies posted whose completion is not known yet
   std::uint32_t unsignaled = 0;  // of those, posted behind the last signaled one
+  std::uint32_t fetches = 0;     // large values of it on their way
   bool ending = false;           // aborted or disconnected: nothing is answered any more
   std::vector<rdma::Operation> replies;  // of this turn, not yet posted; never grows past
                                          // its first capacity

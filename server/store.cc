@@ -20,12 +20,13 @@ std::uint64_t* words_of(std::byte* record) {
 // Records are encoded here before they are copied to shared memory. Per thread, not on the heap:
 // no allocation per request.
 MutableBytes scratch() {
-  alignas(64) static thread_local std::array<std::byte, kMaxRecordBytes> buffer;
+  alignas(64) static thread_local std::array<std::byte, kMaxInlineRecordBytes> buffer;
   return buffer;
 }
 
-// The body of a record, everything after its checksum word. The block verifies as nothing from the
-// first changed word until its checksum word is written, hence relaxed stores in any order.
+// The body of a record, everything after its checksum word, or a first part of it. The block
+// verifies as nothing from the first changed word until its checksum word is written, hence relaxed
+// stores in any order.
 void write_body(std::byte* record, Bytes encoded) {
   if constexpr (kStoreSteps) {
     for (std::size_t at = 8; at < encoded.size(); at += 8) {
@@ -53,19 +54,33 @@ Result<Store::Impl::Plan> Store::Impl::plan(const Target& target, const RecordFi
       return plan;
     }
   }
-  const auto block = records_.allocate(plan.units);
-  call_for_memory_if_low();
-  if (!block) return no_room(ExtentEntry::kData);
-  plan.block = *block;
-  if (!target.found) {
-    const auto vacancy = index_.vacancy(target.home);
-    if (!vacancy) {
-      records_.release(plan.block);
-      return no_room(ExtentEntry::kIndex);
-    }
-    plan.vacancy = *vacancy;
+  RKV_ASSIGN_OR_RETURN(plan.block, allocate(plan.units));
+  if (const Status found = find_vacancy(target, plan); !found) {
+    records_.release(plan.block);
+    return std::unexpected(found.error());
   }
   return plan;
+}
+
+Result<Location> Store::Impl::allocate(std::uint64_t units) {
+  if (units * kUnitBytes > memory_.data_extent_bytes()) [[unlikely]] {
+    return fail(Code::kTooLarge,
+                "the value does not fit into the server's memory: start it with a --memory of at "
+                "least eight values of this size");
+  }
+  const auto block = records_.allocate(units);
+  call_for_memory_if_low();
+  if (!block) return no_room(ExtentEntry::kData);
+  return *block;
+}
+
+// Of a new key, a place in the index.
+Status Store::Impl::find_vacancy(const Target& target, Plan& plan) {
+  if (target.found) return {};
+  const auto vacancy = index_.vacancy(target.home);
+  if (!vacancy) return no_room(ExtentEntry::kIndex);
+  plan.vacancy = *vacancy;
+  return {};
 }
 
 void Store::Impl::write_in_place(const Plan& plan, const RecordFields& fields) {
@@ -80,10 +95,13 @@ void Store::Impl::write_in_place(const Plan& plan, const RecordFields& fields) {
 // Returns the checksum word that makes the record live.
 std::uint64_t Store::Impl::write_prepared(const Plan& plan, const RecordFields& fields) {
   const MutableBytes buffer = scratch();
+  const bool large = is_large(fields.value.size());
+  const auto encode = large ? encode_large_head : encode_record;
   const std::size_t length =
-      encode_record(buffer, fields, RecordState::kPrepared, memory_.epoch(), plan.block);
+      encode(buffer, fields, RecordState::kPrepared, memory_.epoch(), plan.block);
   std::byte* record = memory_.record(plan.block, plan.units);
   write_body(record, buffer.first(length));
+  if (large && !plan.value_is_there) copy_to_shared(record + length, fields.value);
   const auto prepared = load_le<std::uint64_t>(buffer.data());
   publish_word(Step::kRecordPrepared, words_of(record), prepared);
   return prepared ^ kPreparedMask;
@@ -143,21 +161,28 @@ Status Store::Impl::check_condition(const Target& target, Condition condition,
   return fail(Code::kConflict, "the key has another version: read it again");
 }
 
+RecordFields Store::Impl::fields_for(Bytes key, const PutOptions& options) const {
+  RecordFields fields{.key = key};
+  // Up to the next millisecond: never shorter than asked.
+  if (options.ttl_ms != 0) fields.expiry_ms = unix_ms(kNanosPerMs - 1) + options.ttl_ms;
+  return fields;
+}
+
+Status Store::Impl::check_put(const Target& target, const PutOptions& options) const {
+  RKV_RETURN_IF_ERROR(check_condition(target, options.condition, options.expected));
+  if (target.found && record_at(target.found->slot.location()).counter) {
+    return fail(Code::kWrongType, "the key holds a counter: remove it first");
+  }
+  return {};
+}
+
 Result<PutResult> Store::Impl::put(Bytes key, Bytes value, const PutOptions& options) {
   RKV_CHECK(!key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes,
             "key or value outside the limits");
-  RecordFields fields{.version = {}, .key = key, .value = value};
-  if (options.ttl_ms != 0) {
-    // Up to the next millisecond: never shorter than asked.
-    fields.expiry_ms = unix_ms(kNanosPerMs - 1) + options.ttl_ms;
-  }
-  return write(fields, value.size(), [&](const Target& at) -> Status {
-    RKV_RETURN_IF_ERROR(check_condition(at, options.condition, options.expected));
-    if (at.found && record_at(at.found->slot.location()).counter) {
-      return fail(Code::kWrongType, "the key holds a counter: remove it first");
-    }
-    return {};
-  });
+  if (is_large(value.size())) return put_large(key, value, options);
+  RecordFields fields = fields_for(key, options);
+  fields.value = value;
+  return write(fields, value.size(), [&](const Target& at) { return check_put(at, options); });
 }
 
 // The record goes, its slot with it. The log and the block are the caller's.
@@ -196,14 +221,15 @@ RecordFields Store::Impl::record_at(Location block) const {
   const std::byte* record = memory_.record(block);
   const auto lengths = load_le<std::uint64_t>(record + 16);
   const bool has_expiry = (lengths & kRecordExpiryFlag) != 0;
-  const std::byte* key = record + kRecordHeaderBytes + (has_expiry ? kExpiryBytes : 0);
-  const std::size_t key_bytes = lengths & (kRecordExpiryFlag - 1);
+  const std::byte* key = record + record_key_offset(lengths);
+  const std::size_t key_bytes = record_key_length(lengths);
+  const std::size_t value_bytes = lengths >> 32;
   return {.version = {load_le<std::uint64_t>(record + 8)},
           .expiry_ms =
               has_expiry ? load_le<std::uint64_t>(record + kRecordHeaderBytes) : std::uint64_t{0},
           .counter = (lengths & kRecordCounterFlag) != 0,
           .key = {key, key_bytes},
-          .value = {key + key_bytes, lengths >> 32}};
+          .value = {record + record_head_bytes(key_bytes, value_bytes, has_expiry), value_bytes}};
 }
 
 Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out) const {
@@ -212,15 +238,24 @@ Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out) const {
   const auto found = index_.find(locked.home, hash, key);
   if (!found) return fail(Code::kNotFound, "no such key");
   const RecordFields record = record_at(found->slot.location());
-  RKV_CHECK(out.size() >= record.value.size(), "the buffer must hold any value");
-  if (!record.value.empty()) std::memcpy(out.data(), record.value.data(), record.value.size());
-  return GetResult{.version = record.version,
+  GetResult result{.version = record.version,
                    .expiry_ms = record.expiry_ms,
                    .counter = record.counter,
                    .value_length = record.value.size()};
+  if (is_large(record.value.size())) {
+    result.slot = found->slot;
+    return result;
+  }
+  RKV_CHECK(out.size() >= record.value.size(), "the buffer must hold any value in a message");
+  if (!record.value.empty()) std::memcpy(out.data(), record.value.data(), record.value.size());
+  return result;
 }
 
-Status Store::Impl::load(const RecordFields& record) {
+Status Store::Impl::load(const RecordFields& from_disk) {
+  RecordFields record = from_disk;
+  if (is_large(record.value.size())) {
+    record.digest = value_digest(record.key, record.value, memory_.epoch());
+  }
   const KeyHash hash = memory_.hash(record.key);
   Locked locked(*this, hash);
   const Target at = target(hash, locked, record.key);
@@ -258,6 +293,20 @@ Store::~Store() = default;
 
 Result<PutResult> Store::put(Bytes key, Bytes value, const PutOptions& options) {
   return impl_->put(key, value, options);
+}
+Result<LargePut> Store::begin_large(Bytes key, std::size_t value_length,
+                                    const PutOptions& options) {
+  return impl_->begin_large(key, value_length, options);
+}
+Result<PutResult> Store::finish_large(LargePut large, Bytes key, std::uint64_t digest,
+                                      const PutOptions& options) {
+  return impl_->finish_large(std::move(large), key, digest, options);
+}
+void Store::cancel_large(LargePut large) {
+  impl_->cancel_large(std::move(large));
+}
+std::uint64_t Store::epoch() const {
+  return impl_->epoch();
 }
 Result<Version> Store::remove(Bytes key, std::optional<Version> expected) {
   return impl_->remove(key, expected);

@@ -32,12 +32,28 @@ struct GetResult {
   std::uint64_t expiry_ms = 0;  // Unix milliseconds, 0 = never
   bool counter = false;
   std::size_t value_length = 0;
+  // Of a large value, which is not copied: where the record is now. Empty for others.
+  Slot slot{};
 };
 
 struct PutOptions {
   Condition condition = Condition::kNone;
   Version expected{};        // kIfVersion
   std::uint64_t ttl_ms = 0;  // from now; 0 = for ever
+};
+
+// Room for a large value that is on its way: a block and a place in the log, had before a byte of
+// it came. To be given back to exactly one of finish_large() and cancel_large().
+struct LargePut {
+  Location block{};
+  std::size_t head_bytes = 0;
+  // Where the value goes: shared memory, and the adapter's key for it. What is written there is
+  // seen by nobody until finish_large().
+  MutableBytes value{};
+  std::uint32_t local_key = 0;
+  // The log's copy, to be filled as well; nullptr where the log keeps none.
+  CommitLog::Attachment copy{};
+  CommitLog::Reservation room{};
 };
 
 struct CounterResult {
@@ -75,6 +91,17 @@ class Store {
   // Of the options: kConflict: the condition does not hold; kNotFound: kIfVersion, and there is no
   // such key. kWrongType: the key holds a counter. A put without a time to live lives for ever.
   Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options = {});
+  // The same in two steps, for a value longer than kMaxInlineBytes that arrives piece by piece.
+  // begin_large(): errors as put(); kTooLarge: no block of this store is as long.
+  Result<LargePut> begin_large(Bytes key, std::size_t value_length, const PutOptions& options);
+  // Publishes it. `digest`: value_digest() of what is in `large.value`. After an error `large` is
+  // cancelled. Takes the pair's lock for as long as a small put does.
+  Result<PutResult> finish_large(LargePut large, Bytes key, std::uint64_t digest,
+                                 const PutOptions& options);
+  // REQUIRES: nobody writes to `large.value` any more.
+  void cancel_large(LargePut large);
+  std::uint64_t epoch() const;
+
   // The version of the deletion. kNotFound; kBusy, kIo as above. kConflict: the key has another
   // version than the expected one.
   Result<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt);
@@ -85,7 +112,7 @@ class Store {
   // The number becomes `desired` if it is `expected`, else `done` is false. kNotFound.
   Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired);
 
-  // Copies the value to `out` (at least kMaxValueBytes). kNotFound.
+  // Copies the value to `out` (at least kMaxInlineBytes), unless it is large. kNotFound.
   Result<GetResult> get(Bytes key, MutableBytes out) const;
 
   // A record from disk, with the version it had. Only before clients are admitted; nothing is

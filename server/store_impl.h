@@ -34,6 +34,11 @@ class Store::Impl {
   }
 
   Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options);
+  Result<LargePut> begin_large(Bytes key, std::size_t value_length, const PutOptions& options);
+  Result<PutResult> finish_large(LargePut large, Bytes key, std::uint64_t digest,
+                                 const PutOptions& options);
+  void cancel_large(LargePut large);
+  std::uint64_t epoch() const { return memory_.epoch(); }
   Result<Version> remove(Bytes key, std::optional<Version> expected);
   Result<CounterResult> add(Bytes key, std::int64_t summand);
   Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired);
@@ -89,6 +94,7 @@ class Store::Impl {
     Location block = {};           // the new record's; in place: the present one's
     Index::Position vacancy = {};  // of a new key
     std::uint64_t units = 0;
+    bool value_is_there = false;  // a large one, in the block
   };
 
   Target target(KeyHash hash, const Locked& locked, Bytes key) const {
@@ -105,6 +111,15 @@ class Store::Impl {
   // PUT, in general: `decide(target)` says no, or completes `fields`.
   template <class Decide>
   Result<PutResult> write(RecordFields& fields, std::size_t value_bytes, Decide decide);
+  // Of write(), with the room in the log in hand. `prepare(target)` makes the plan, or says no.
+  template <class Prepare>
+  Result<PutResult> commit(CommitLog::Reservation room, RecordFields& fields, Prepare prepare,
+                           CommitLog::Attachment copy = {});
+  Result<PutResult> put_large(Bytes key, Bytes value, const PutOptions& options);
+  RecordFields fields_for(Bytes key, const PutOptions& options) const;
+  Status check_put(const Target& target, const PutOptions& options) const;
+  Result<Location> allocate(std::uint64_t units);
+  Status find_vacancy(const Target& target, Plan& plan);
   Status check_condition(const Target& target, Condition condition, Version expected) const;
   void erase(const Target& target);
 
@@ -153,25 +168,29 @@ class Store::Impl {
 // The order in which everything is had that could fail, and then done: S4.
 template <class Decide>
 Result<PutResult> Store::Impl::write(RecordFields& fields, std::size_t value_bytes, Decide decide) {
+  RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(fields.key.size(), value_bytes));
+  return commit(room, fields, [&](const Target& at) -> Result<Plan> {
+    RKV_RETURN_IF_ERROR(decide(at));
+    return plan(at, fields);
+  });
+}
+
+template <class Prepare>
+Result<PutResult> Store::Impl::commit(CommitLog::Reservation room, RecordFields& fields,
+                                      Prepare prepare, CommitLog::Attachment copy) {
   const KeyHash hash = memory_.hash(fields.key);
-  RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(fields.key.size(), value_bytes));
   Locked locked(*this, hash);
   const Target at = target(hash, locked, fields.key);
-  Result<Plan> ready;
-  if (const Status decided = decide(at); !decided) {
-    ready = std::unexpected(decided.error());
-  } else {
-    ready = plan(at, fields);
-  }
+  const Result<Plan> ready = prepare(at);
   if (!ready) {
     locked.unlock();
-    log_.unreserve(reservation);
+    log_.unreserve(room);
     return std::unexpected(ready.error());
   }
-  const CommitLog::Ticket ticket = log_.begin(reservation);
+  const CommitLog::Ticket ticket = log_.begin(room);
   fields.version = Version::of(boot_, ticket.sequence);
   const PutResult result = publish(at, *ready, fields);
-  log_.finish(ticket, CommitLog::Kind::kPut, fields);
+  log_.finish(ticket, CommitLog::Kind::kPut, fields, std::move(copy));
   locked.unlock();
   // Only now that the new record is live: the block may be handed out at once.
   if (at.found && !ready->in_place) records_.release(at.found->slot.location());

@@ -26,6 +26,10 @@ constexpr std::uint32_t kLargeBuffers = 16;
 // Receive buffers beyond clients x credits: for what is on its way from clients that are being
 // disconnected.
 constexpr std::uint32_t kSpareReceives = 16;
+// Operations of one connection that its queue has room for.
+constexpr std::uint32_t kOperationsInFlight = kRepliesInFlight + Fetches::kReadsPerSession;
+// Large values on their way to a worker at a time: it copies and hashes them itself.
+constexpr std::size_t kFetches = 16;
 
 std::uint32_t receive_buffers(std::uint32_t clients) {
   return clients * kMaxCredits + kSpareReceives;
@@ -53,7 +57,7 @@ Result<std::unique_ptr<Worker>> Worker::create(const Parts& parts, const WorkerO
   const std::uint32_t receives = receive_buffers(options.clients);
   RKV_ASSIGN_OR_RETURN(auto queue,
                        parts.transport.create_queue(
-                           {.completions = receives + options.clients * (kRepliesInFlight + 1),
+                           {.completions = receives + options.clients * (kOperationsInFlight + 1),
                             .receive_buffers = receives,
                             .receive_bytes = kMaxMessageBytes,
                             .poll = options.poll}));
@@ -71,6 +75,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
       request_sync_(parts.request_sync),
       wait_until_(parts.wait_until),
       handler_(parts.store, parts.log, parts.boot, parts.stats),
+      fetches_(handler_, kFetches),
       queue_(std::move(queue)),
       pool_(std::move(pool)) {
   const std::uint32_t receives = receive_buffers(options.clients);
@@ -79,11 +84,15 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
   waiting_requests_.reserve(receives);
   flushes_.reserve(std::size_t{options.clients} * kMaxCredits);
   dirty_.reserve(options.clients);
+  fetched_.reserve(kFetches);
 }
 
 Worker::~Worker() {
   RKV_CHECK(!thread_.joinable(), "a worker is destroyed while it runs");
-  sessions_.clear();  // connections before their queue
+  for (const auto& session : sessions_)
+    session->connection.reset();  // connections before their queue, and before what they READ
+  fetches_.drop_all(nullptr, [](std::uint32_t) {});
+  sessions_.clear();
   arrivals_.clear();
 }
 
@@ -115,6 +124,10 @@ void Worker::end_all() {
   while (!sessions_.empty() && !deadline.passed()) {
     if (poll_once() == 0) queue_->wait(Deadline::after_ms(clock_, 10));
   }
+  for (const auto& session : sessions_)
+    session->connection.reset();  // (F1)
+  fetches_.drop_all(nullptr, [](std::uint32_t) {});
+  fetched_.clear();
   sessions_.clear();
 }
 
@@ -130,7 +143,7 @@ void Worker::cancel_client() {
 }
 
 rdma::ConnectionOptions Worker::connection_options() const {
-  return {.sends_in_flight = kRepliesInFlight,
+  return {.sends_in_flight = kOperationsInFlight,
           .inline_bytes = kInlineBytes,
           .grant = rdma::Access::kRemoteReadAtomic};  // the hint words; nothing else has atomics
 }
@@ -237,6 +250,7 @@ std::size_t Worker::poll_once() {
   if (count != 0) turn_started_ = clock_.now();
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
+  finish_fetches();
   retry_waiting();
   answer_flushes();
   post_replies();
@@ -264,6 +278,9 @@ void Worker::on_completion(const rdma::Completion& completion) {
     case rdma::Completion::Kind::kDisconnected:
       on_disconnected(*session);
       break;
+    case rdma::Completion::Kind::kRead:
+      on_read(completion, *session);
+      break;
     default:
       RKV_CHECK(false, "a completion of something the server never posts");
   }
@@ -276,38 +293,51 @@ void Worker::on_receive(const rdma::Completion& completion, Session& session) {
     drop(session, "it has sent more requests than its credits allow");
   } else if (usable) {
     ++session.unanswered;
-    if (!serve(session, completion.message)) {
-      counters_.add(WorkerCounters::kDeferred);
-      waiting_requests_.push_back({.session = &session,
-                                   .message = completion.message,
-                                   .receive_buffer = completion.receive_buffer});
-      return;
+    switch (serve(session, completion.message, completion.receive_buffer)) {
+      case Served::kDone:
+        break;
+      case Served::kFetching:
+        return;
+      case Served::kNoRoom:
+        counters_.add(WorkerCounters::kDeferred);
+        waiting_requests_.push_back({.session = &session,
+                                     .message = completion.message,
+                                     .receive_buffer = completion.receive_buffer});
+        return;
     }
   }
   released_.push_back(completion.receive_buffer);
 }
 
-// False: there is no room for the answer now (K3); nothing has happened.
-bool Worker::serve(Session& session, Bytes message) {
-  if (session.in_flight + session.replies.size() >= kRepliesInFlight || pool_.small_free() == 0) {
-    return false;
-  }
-  const RequestHandler::Answer answer = handler_.handle(message);
+bool Worker::has_room_for_reply(const Session& session) const {
+  return session.in_flight + session.replies.size() < kRepliesInFlight && pool_.small_free() != 0;
+}
+
+Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t receive_buffer) {
+  if (!has_room_for(session, message)) return Served::kNoRoom;  // (K3)
+  RequestHandler::Answer answer = handler_.handle(message);
   switch (answer.next) {
     case RequestHandler::Next::kReply:
-      if (!reply(session, answer.response)) return false;
+      if (!reply(session, answer.response)) return Served::kNoRoom;
       break;
     case RequestHandler::Next::kAwaitSync:
       flushes_.push_back(
           {.session = &session, .response = answer.response, .sync_through = answer.sync_through});
       request_sync_(answer.sync_through);
       break;
+    case RequestHandler::Next::kFetch:
+      // Counted when it is answered. Where nothing could be posted the connection is dead already,
+      // and the fetch goes with it.
+      if (!fetches_.begin(session, message, receive_buffer, std::move(answer))) {
+        drop(session, nullptr);
+      }
+      return Served::kFetching;
     case RequestHandler::Next::kDisconnect:
       drop(session, "its message is no request");
       break;
   }
   count(answer);
-  return true;
+  return Served::kDone;
 }
 
 void Worker::count(const RequestHandler::Answer& answer) {
@@ -319,6 +349,7 @@ void Worker::count(const RequestHandler::Answer& answer) {
     case Opcode::kGet:
       return counters_.add(WorkerCounters::kGets);
     case Opcode::kPut:
+    case Opcode::kPutLarge:
       return counters_.add(WorkerCounters::kPuts);
     case Opcode::kAdd:
     case Opcode::kSwap:
@@ -370,11 +401,11 @@ void Worker::retry_waiting() {
   large_wanted_ = false;
   std::size_t kept = 0;
   for (const Waiting& waiting : waiting_requests_) {
-    if (waiting.session->ending || serve(*waiting.session, waiting.message)) {
-      released_.push_back(waiting.receive_buffer);
-    } else {
-      waiting_requests_[kept++] = waiting;
-    }
+    const Served served = waiting.session->ending
+                              ? Served::kDone
+                              : serve(*waiting.session, waiting.message, waiting.receive_buffer);
+    if (served == Served::kDone) released_.push_back(waiting.receive_buffer);
+    if (served == Served::kNoRoom) waiting_requests_[kept++] = waiting;
   }
   waiting_requests_.resize(kept);
   if (kept == 0) large_wanted_ = false;
@@ -391,9 +422,7 @@ void Worker::answer_flushes() {
     Session& session = *flush.session;
     if (session.ending) continue;
     const bool done = flush.sync_through <= synced;
-    const bool room =
-        session.in_flight + session.replies.size() < kRepliesInFlight && pool_.small_free() > 0;
-    if ((!done && !failed) || !room) {
+    if ((!done && !failed) || !has_room_for_reply(session)) {
       flushes_[kept++] = flush;
       continue;
     }
@@ -456,6 +485,8 @@ void Worker::on_disconnected(Session& session) {
     if (waiting.session == &session) released_.push_back(waiting.receive_buffer);
     return waiting.session == &session;
   });
+  std::erase_if(fetched_, [&](const Fetch* fetch) { return fetch->session == &session; });
+  fetches_.drop_all(&session, [&](std::uint32_t buffer) { released_.push_back(buffer); });  // (F1)
   log_info("client {} \"{}\" has gone", session.connection->peer(), session.name);
   std::erase_if(sessions_, [&](const auto& owned) { return owned.get() == &session; });
   clients_.fetch_sub(1, std::memory_order_relaxed);

@@ -9,8 +9,8 @@
 //      flight are there for its answer; else it waits in its receive buffer. Gets and statistics
 //      may find the large buffers gone after the fact and are then executed again later: they
 //      change nothing.
-//  K4  A client's replies in flight never exceed what its connection takes, so a post is never cut
-//      short.
+//  K4  A client's replies and READs in flight never exceed what its connection takes, so a post is
+//      never cut short.
 //  K5  A flush is answered when the sync mark has reached it. The worker raises waiting_ before it
 //      looks at the mark, the applier moves the mark before it takes waiting_ down: one of them
 //      sees the other (both by read-modify-write on waiting_).
@@ -31,6 +31,7 @@
 
 #include "common/clock.h"
 #include "rdma/transport.h"
+#include "server/fetches.h"
 #include "server/metrics.h"
 #include "server/request_handler.h"
 #include "server/send_pool.h"
@@ -128,7 +129,17 @@ class Worker {
   void on_receive(const rdma::Completion& completion, Session& session);
   void on_sent(const rdma::Completion& completion, Session& session);
   void on_disconnected(Session& session);
-  bool serve(Session& session, Bytes message);
+  enum class Served : std::uint8_t {
+    kDone,
+    kNoRoom,    // nothing has happened: to be served later
+    kFetching,  // the receive buffer is in use until the value has come
+  };
+  Served serve(Session& session, Bytes message, std::uint32_t receive_buffer);
+  bool has_room_for(const Session& session, Bytes message) const;
+  bool has_room_for_reply(const Session& session) const;
+  void on_read(const rdma::Completion& completion, Session& session);
+  void end_fetch(Fetch& fetch);
+  void finish_fetches();
   bool reply(Session& session, const Response& response);
   void count(const RequestHandler::Answer& answer);
   void drop(Session& session, const char* why);
@@ -144,6 +155,7 @@ class Worker {
   const std::function<void(std::uint64_t)> request_sync_;
   const std::function<void(const std::function<bool()>&, const Deadline&)> wait_until_;
   RequestHandler handler_;
+  Fetches fetches_;
   WorkerCounters counters_;
 
   std::unique_ptr<rdma::Queue> queue_;  // outlives the sessions' connections
@@ -154,6 +166,7 @@ class Worker {
   std::vector<std::uint32_t> released_;  // receive buffers to give back at the end of the turn
   std::vector<Waiting> waiting_requests_;
   std::vector<PendingFlush> flushes_;
+  std::vector<Fetch*> fetched_;  // whole, and waiting for room for the answer
   std::vector<Session*> dirty_;  // with replies to post at the end of the turn
   Nanos turn_started_ = 0;
   bool large_wanted_ = false;  // the oldest waiting request needs a large buffer

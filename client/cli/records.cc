@@ -226,8 +226,7 @@ std::string key_problem(std::string_view key) {
 
 std::string value_problem(std::string_view value) {
   if (value.size() <= kMaxValueBytes) return {};
-  return fmt::format("the value has {} bytes, more than {} (128 KiB)", value.size(),
-                     kMaxValueBytes);
+  return fmt::format("the value has {} bytes, more than {} (16 MiB)", value.size(), kMaxValueBytes);
 }
 
 OrFailure<RecordSet> parse_records(std::string text, const std::string& name,

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <ctime>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 
@@ -23,21 +24,25 @@ namespace {
 constexpr std::uint64_t kLineWords = 8;
 constexpr std::size_t kLineBytes = kLineWords * 8;
 
-// Entry: version 8 | record_traits 8 | shape 8 | key | value, padded to a line.
-// shape: kind 4 bits | key length 12 | value length 20 | lines 20.
-constexpr std::size_t kEntryHeaderBytes = 24;
-static_assert(kMaxKeyBytes < (1U << 12) && kMaxValueBytes < (1U << 20));
+// Entry: version 8 | record_traits 8 | shape 8 | address of an attachment 8 | key | value, padded
+// to a line. With an attachment the value is there and not here. shape: kind 4 bits | key length 12
+// | value length 25 | lines 20.
+constexpr std::size_t kEntryHeaderBytes = 32;
+static_assert(kMaxKeyBytes < (1U << 12) && kMaxValueBytes < (1U << 25));
 
 constexpr std::size_t entry_bytes(std::size_t key_length, std::size_t value_length) {
-  return round_up(kEntryHeaderBytes + key_length + value_length, kLineBytes);
+  return round_up(kEntryHeaderBytes + key_length + (is_large(value_length) ? 0 : value_length),
+                  kLineBytes);
 }
-static_assert(CommitLog::kMinCapacityBytes >= 4 * entry_bytes(kMaxKeyBytes, kMaxValueBytes));
+static_assert(CommitLog::kMinCapacityBytes >= 4 * entry_bytes(kMaxKeyBytes, kMaxInlineBytes));
+static_assert(CommitLog::kMinServerCapacityBytes >=
+              entry_bytes(kMaxKeyBytes, kMaxValueBytes) + kMaxValueBytes);
 static_assert(std::has_single_bit(CommitLog::kMinCapacityBytes));
 
 std::uint64_t encode_shape(CommitLog::Kind kind, std::size_t key_length, std::size_t value_length,
                            std::uint64_t lines) {
   return static_cast<std::uint64_t>(kind) | (std::uint64_t{key_length} << 4) |
-         (std::uint64_t{value_length} << 16) | (lines << 36);
+         (std::uint64_t{value_length} << 16) | (lines << 41);
 }
 
 // What the applier is doing; a futex word.
@@ -117,6 +122,16 @@ struct CommitLog::Ring {
         stamps(std::make_unique<std::atomic<std::uint64_t>[]>(bytes / kLineBytes)),
         capacity_words(bytes / 8) {}
 
+  // An attachment that an entry of the ring has come with.
+  struct Attached {
+    std::byte* bytes;
+    std::uint64_t words;
+  };
+
+  ~Ring();
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
   std::byte* at(std::uint64_t position) const {
     return memory.data() + (position & (capacity_words - 1)) * 8;
   }
@@ -136,6 +151,7 @@ struct CommitLog::Ring {
   // The applier's own.
   alignas(64) std::uint64_t next = 0;  // position of the next entry to consume
   std::uint64_t freed = 0;             // everything before it has been given back
+  std::vector<Attached> attached;      // of the entries consumed and not yet freed
 
   // Read by appends, written seldom.
   alignas(64) std::atomic<std::uint32_t> applier{kAwake};
@@ -144,6 +160,19 @@ struct CommitLog::Ring {
   alignas(64) std::atomic<std::uint64_t> wal_mark{0};
   std::atomic<std::uint64_t> sync_mark{0};
 };
+
+// What is left in the queue of a log that ends has its attachments still.
+CommitLog::Ring::~Ring() {
+  if (capacity_words == 0) return;
+  for (const Attached& one : attached)
+    Attachment(one.bytes).reset();
+  for (; ready(std::memory_order_acquire);) {
+    const std::byte* const entry = at(next);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    Attachment(reinterpret_cast<std::byte*>(load_le<std::uint64_t>(entry + 24))).reset();
+    next += (load_le<std::uint64_t>(entry + 16) >> 41) * kLineWords;
+  }
+}
 
 CommitLog::CommitLog(std::unique_ptr<Ring> ring) : ring_(std::move(ring)) {}
 CommitLog::~CommitLog() = default;
@@ -166,29 +195,35 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
                                                       std::size_t value_length) {
   RKV_CHECK(key_length <= kMaxKeyBytes && value_length <= kMaxValueBytes, "entry above the limits");
   const Reservation reservation{
-      .words = static_cast<std::uint32_t>(entry_bytes(key_length, value_length) / 8)};
+      .words = static_cast<std::uint32_t>(entry_bytes(key_length, value_length) / 8),
+      .attached =
+          static_cast<std::uint32_t>(is_large(value_length) ? round_up(value_length, 8) / 8 : 0)};
+  const std::uint64_t wanted = std::uint64_t{reservation.words} + reservation.attached;
   Ring& ring = *ring_;
   if (ring.capacity_words == 0) return reservation;
   if (ring.failed.load(std::memory_order_relaxed)) [[unlikely]] {
     return fail(Code::kIo, "the server's disk has failed: no write is taken until it is well");
   }
+  if (wanted > ring.capacity_words) [[unlikely]] {
+    return fail(Code::kTooLarge, "the value is longer than the server's whole queue to the disk");
+  }
   std::uint64_t used = ring.used_words.load(std::memory_order_relaxed);
   do {
-    if (used + reservation.words > ring.capacity_words) [[unlikely]] {
+    if (used + wanted > ring.capacity_words) [[unlikely]] {
       return fail(Code::kBusy, "the server's disk cannot keep up: try again a little later");
     }
     // Acquire: see begin().
-  } while (!ring.used_words.compare_exchange_weak(
-      used, used + reservation.words, std::memory_order_acq_rel, std::memory_order_relaxed));
+  } while (!ring.used_words.compare_exchange_weak(used, used + wanted, std::memory_order_acq_rel,
+                                                  std::memory_order_relaxed));
   return reservation;
 }
 
 void CommitLog::unreserve(Reservation reservation) {
   Ring& ring = *ring_;
   if (ring.capacity_words == 0) return;
-  const std::uint64_t before =
-      ring.used_words.fetch_sub(reservation.words, std::memory_order_acq_rel);
-  RKV_CHECK(before >= reservation.words, "more room given back than was taken");
+  const std::uint64_t taken = std::uint64_t{reservation.words} + reservation.attached;
+  const std::uint64_t before = ring.used_words.fetch_sub(taken, std::memory_order_acq_rel);
+  RKV_CHECK(before >= taken, "more room given back than was taken");
 }
 
 // Why the place taken here is free, and why the applier's last look at it happened before:
@@ -197,28 +232,34 @@ void CommitLog::unreserve(Reservation reservation) {
 // R is at least e, so by C3 what advance() had freed by then is at least e - capacity: the place is
 // free. R acquired those advances, because every modification of used_words is a read-modify-write
 // and so continues their release sequence; and R happened before this call, because its owner went
-// through the fetch_add below, earlier or now, and acq_rel chains them.
+// through the fetch_add below, earlier or now, and acq_rel chains them. (Attachments are reserved
+// and freed on top: they only make less of the ring available.)
 CommitLog::Ticket CommitLog::begin(Reservation reservation) {
   const std::uint64_t position =
       ring_->head.fetch_add(reservation.words, std::memory_order_acq_rel);
   return {.sequence = position + 1, .words = reservation.words};
 }
 
-void CommitLog::finish(Ticket ticket, Kind kind, const RecordFields& record) {
+void CommitLog::finish(Ticket ticket, Kind kind, const RecordFields& record,
+                       Attachment attachment) {
   const Bytes key = record.key;
   const Bytes value = record.value;
   Ring& ring = *ring_;
   if (ring.capacity_words == 0) return;
   RKV_CHECK(entry_bytes(key.size(), value.size()) <= std::size_t{ticket.words} * 8,
             "entry larger than its reservation");
+  const bool attached = is_large(value.size());
+  RKV_CHECK(attached == (attachment != nullptr), "large values are attached, others are not");
   const std::uint64_t position = ticket.sequence - 1;
   std::byte* const entry = ring.at(position);
   store_le(entry, record.version.bits);
   store_le(entry + 8, record_traits(record));
   store_le(entry + 16, encode_shape(kind, key.size(), value.size(), ticket.words / kLineWords));
+  store_le(entry + 24,
+           reinterpret_cast<std::uint64_t>(attachment.release()));  // freed by advance()
   std::byte* const body = entry + kEntryHeaderBytes;
   if (!key.empty()) std::memcpy(body, key.data(), key.size());
-  if (!value.empty()) std::memcpy(body + key.size(), value.data(), value.size());
+  if (!value.empty() && !attached) std::memcpy(body + key.size(), value.data(), value.size());
   // seq_cst, with the load after it and the mirror image in wait_for_entries(): either the applier
   // sees this stamp before it sleeps, or this thread sees that it sleeps. (It is a release store
   // for the bytes above as well.)
@@ -236,28 +277,41 @@ bool CommitLog::consume(Entry* entry) {
   const std::byte* const at = ring.at(ring.next);
   const auto shape = load_le<std::uint64_t>(at + 16);
   const std::size_t key_length = (shape >> 4) & 0xFFFU;
-  const std::size_t value_length = (shape >> 16) & 0xFFFFFU;
+  const std::size_t value_length = (shape >> 16) & 0x1FFFFFFU;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): finish() put it there
+  auto* const attachment = reinterpret_cast<std::byte*>(load_le<std::uint64_t>(at + 24));
+  const std::byte* const value =
+      attachment != nullptr ? attachment : at + kEntryHeaderBytes + key_length;
+  if (attachment != nullptr) {
+    ring.attached.push_back({.bytes = attachment, .words = round_up(value_length, 8) / 8});
+  }
   *entry = Entry{.sequence = ring.next + 1,
                  .kind = static_cast<Kind>(shape & 0xFU),
                  .record = {.version = {load_le<std::uint64_t>(at)},
                             .key = {at + kEntryHeaderBytes, key_length},
-                            .value = {at + kEntryHeaderBytes + key_length, value_length}}};
+                            .value = {value, value_length}}};
   set_record_traits(entry->record, load_le<std::uint64_t>(at + 8));
-  ring.next += (shape >> 36) * kLineWords;
+  ring.next += (shape >> 41) * kLineWords;
   return true;
 }
 
 void CommitLog::advance() {
   Ring& ring = *ring_;
-  const std::uint64_t words = ring.next - ring.freed;
+  std::uint64_t words = ring.next - ring.freed;
   if (words == 0) return;
   ring.freed = ring.next;
+  for (const Ring::Attached& one : ring.attached) {
+    words += one.words;
+    Attachment(one.bytes).reset();
+  }
+  ring.attached.clear();
   // Release: our reads of these entries come before any writer's use of the room.
   ring.used_words.fetch_sub(words, std::memory_order_acq_rel);
 }
 
 void CommitLog::rewind() {
   ring_->next = ring_->freed;
+  ring_->attached.clear();  // consume() finds them again
 }
 
 std::uint64_t CommitLog::consumed() const {

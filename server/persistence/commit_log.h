@@ -14,6 +14,10 @@
 //   // ... publish it under Version::of(boot, ticket.sequence) ...
 //   log.finish(ticket, CommitLog::Kind::kPut, fields);
 //
+// A large value (longer than kMaxInlineBytes) is not copied into the ring: the entry holds an
+// *attachment*, the log's own copy, which was made before begin() and so outside every lock. Its
+// bytes count like bytes of the ring.
+//
 // Invariants:
 //  C1  Room is reserved before anything is published: begin() never waits and never fails.
 //  C2  Entries are consumed in sequence order, each once (but for rewind()); an entry is visible to
@@ -51,8 +55,11 @@ class CommitLog {
 
   // What try_reserve() gave; hand it to begin() or unreserve(), exactly once.
   struct Reservation {
-    std::uint32_t words = 0;
+    std::uint32_t words = 0;     // of the ring
+    std::uint32_t attached = 0;  // words of the attachment
   };
+  // A copy of a large value.
+  using Attachment = std::unique_ptr<std::byte[]>;
   // What begin() gave; hand it to finish(), exactly once and soon: the applier waits for it.
   struct Ticket {
     std::uint64_t sequence = 0;
@@ -60,10 +67,12 @@ class CommitLog {
   };
 
   static constexpr std::size_t kMinCapacityBytes = std::size_t{1} << 20;
+  // Room for any write, and for more to come while it is written: what a server must have at least.
+  static constexpr std::size_t kMinServerCapacityBytes = 2 * kMaxValueBytes;
   static constexpr std::size_t kMaxCapacityBytes = std::size_t{1} << 36;  // 64 GiB
 
   // A log whose entries go to disk. `capacity_bytes` is rounded up to a power of two and is at
-  // least kMinCapacityBytes, which is more than four entries of the largest size. An eighth of it
+  // least kMinCapacityBytes; a write that is longer than the whole is refused. An eighth of it
   // is used on top for the ready stamps. kInvalidArgument above kMaxCapacityBytes; kOutOfMemory
   // when the system has not that much: all of it is taken now, so that nothing can fail later.
   static Result<std::unique_ptr<CommitLog>> create(std::size_t capacity_bytes);
@@ -75,14 +84,16 @@ class CommitLog {
   CommitLog& operator=(const CommitLog&) = delete;
 
   // Room for one write of this size. kBusy: the queue is full, try again a little later. kIo: the
-  // disk has failed, no write is taken until it is well. Lengths are within the limits.
+  // disk has failed, no write is taken until it is well. kTooLarge: never, the whole queue is
+  // shorter. Lengths are within the limits.
   Result<Reservation> try_reserve(std::size_t key_length, std::size_t value_length);
   void unreserve(Reservation reservation);
   // Assigns the commit sequence. Under the key's pair lock.
   Ticket begin(Reservation reservation);
   // Fills the entry in; key and value are copied and may be shorter than what was reserved. Under
   // the same lock.
-  void finish(Ticket ticket, Kind kind, const RecordFields& record);
+  // `attachment`: the value, if it is large; unused by a volatile log.
+  void finish(Ticket ticket, Kind kind, const RecordFields& record, Attachment attachment = {});
 
   // The applier: the next finished entry in order, or nothing yet. advance() frees everything up
   // to and with the last entry returned by consume().

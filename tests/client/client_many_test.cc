@@ -77,14 +77,14 @@ TEST_F(ManyTest, MoreLongValuesThanLargeBuffers) {
   std::vector<std::string> texts;
   for (int i = 0; i < 12; ++i) {
     texts.push_back("long " + std::to_string(i));
-    store(texts.back(), std::string(kMaxValueBytes, static_cast<char>('a' + i)));
+    store(texts.back(), std::string(kMaxInlineBytes, static_cast<char>('a' + i)));
   }
   const std::vector<std::string_view> keys(texts.begin(), texts.end());
   for (int round = 0; round < 3; ++round) {
     const auto values = client().multi_get(keys);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       ASSERT_TRUE(values[i]);
-      ASSERT_EQ(values[i]->value, std::string(kMaxValueBytes, static_cast<char>('a' + i)));
+      ASSERT_EQ(values[i]->value, std::string(kMaxInlineBytes, static_cast<char>('a' + i)));
     }
   }
 }

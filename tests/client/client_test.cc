@@ -63,7 +63,7 @@ TEST_F(ClientTest, ReadsWithoutAllocating) {
 }
 
 TEST_F(ClientTest, LongValuesTravelBothWays) {
-  const std::string value(kMaxValueBytes, 'x');
+  const std::string value(kMaxInlineBytes, 'x');
   store("long", value);
   EXPECT_EQ(client().get("long")->value, value);
   std::string taken;

@@ -22,9 +22,18 @@ class GetTest : public ::testing::Test {
   // Runs a GET to its end. Before READ number n (from 1) the step scripted for n is done.
   Next get(std::string_view key) {
     key_ = key;
+    return run([&] { return machine_.start(as_bytes(key_), *memory_); });
+  }
+  // The same where the server has named the place.
+  Next get_at(std::string_view key, Slot slot, Version version) {
+    key_ = key;
+    return run([&] { return machine_.start_at(as_bytes(key_), *memory_, slot, version); });
+  }
+  template <class Start>
+  Next run(Start start) {
     refreshes_ = 0;
     reads_ = 0;
-    Next next = machine_.start(as_bytes(key_), *memory_);
+    Next next = start();
     for (;;) {
       switch (next) {
         case Next::kRead:
@@ -38,6 +47,10 @@ class GetTest : public ::testing::Test {
           break;
         case Next::kLargeBuffer:
           machine_.give_buffer(large_);
+          break;
+        case Next::kValueBuffer:
+          value_.assign(machine_.value_bytes(), std::byte{0xEE});
+          machine_.give_value_buffer(value_, 4711);
           break;
         default:
           EXPECT_EQ(server_.bad_reads, 0);
@@ -88,6 +101,7 @@ class GetTest : public ::testing::Test {
   GetMachine machine_{map_, cache_, clock_};
   std::unique_ptr<GetMemory> memory_ = std::make_unique<GetMemory>();
   std::vector<std::byte> large_ = std::vector<std::byte>(GetMachine::kLargeBufferBytes);
+  std::vector<std::byte> value_;
   std::string key_;
   std::map<int, std::function<void()>> before_;
   std::function<void()> before_every_;

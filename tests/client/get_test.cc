@@ -40,7 +40,7 @@ TEST_F(GetTest, RecordLongerThanTheSmallBufferAsksForALargeOne) {
 }
 
 TEST_F(GetTest, LongRecordIsSizedByItsHeader) {
-  const std::string value(kMaxValueBytes, 'l');
+  const std::string value(kMaxInlineBytes, 'l');
   const Slot slot = server_.store(kKey, value);
   ASSERT_TRUE(slot.is_long());
   server_.add(kKey, slot);
@@ -55,7 +55,7 @@ TEST_F(GetTest, LongSlotOfAShortRecordIsNoAnswer) {
 }
 
 TEST_F(GetTest, LongRecordThatClaimsToReachBeyondItsExtentIsNotRead) {
-  const std::string value(kMaxValueBytes, 'l');
+  const std::string value(kMaxInlineBytes, 'l');
   const auto units = record_units(record_bytes(7, value.size()));
   server_.next_unit = static_cast<std::uint32_t>(ScriptedMemory::kDataUnits - units);
   const Slot slot = server_.store(kKey, value);

@@ -60,7 +60,7 @@ TEST(Deb822, BadStanzasNameTheirLine) {
             "FILE:1: this is no field of a stanza (Name: value)");
   EXPECT_EQ(problem("Package:\n", deb822), "FILE:1: the key is empty");
   EXPECT_EQ(problem("Package: a\nX: " + std::string(kMaxValueBytes, 'v'), deb822),
-            "FILE:1: the value has 131086 bytes, more than 131072 (128 KiB)");
+            "FILE:1: the value has 16777230 bytes, more than 16777216 (16 MiB)");
 }
 
 TEST(Deb822, BadStanzasCanBeLeftOut) {

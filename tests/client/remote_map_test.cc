@@ -213,7 +213,7 @@ TEST(RemoteMapFuzz, MutatedBytesNeverLeadOutside) {
       }
     }
     const Location location{random() >> (28 + random.below(36))};
-    const std::size_t length = random.below(kMaxRecordBytes);
+    const std::size_t length = random.below(kMaxInlineRecordBytes);
     const Lookup record = map.record(location, length);
     if (record.kind == Lookup::Kind::kOk) {
       ASSERT_TRUE(inside(record, length, granted));

@@ -158,7 +158,11 @@ class ScriptedMemory {
   void write(Slot slot, std::string_view key, std::string_view value, RecordState state) {
     encode_record(
         record_bytes_at(slot),
-        {.version = Version::of(1, ++sequence), .key = as_bytes(key), .value = as_bytes(value)},
+        {.version = Version::of(1, ++sequence),
+         .key = as_bytes(key),
+         .value = as_bytes(value),
+         .digest =
+             is_large(value.size()) ? value_digest(as_bytes(key), as_bytes(value), epoch) : 0},
         state, epoch, slot.location());
   }
   void set_state(Slot slot, RecordState from, RecordState to) {

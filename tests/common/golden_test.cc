@@ -74,6 +74,18 @@ TEST_F(LayoutPage, Record) {
   expect("record", bytes);
 }
 
+TEST_F(LayoutPage, LargeRecord) {
+  const std::vector<std::byte> value(200'000, std::byte{'v'});
+  std::vector<std::byte> bytes(kMaxLargeHeadBytes);
+  bytes.resize(encode_large_head(bytes,
+                                 {.version = Version::of(1, 42),
+                                  .key = as_bytes("apple"),
+                                  .value = value,
+                                  .digest = value_digest(as_bytes("apple"), value, kEpoch)},
+                                 RecordState::kLive, kEpoch, Location::of(2, 3)));
+  expect("large-record-head", bytes);
+}
+
 TEST_F(LayoutPage, Group) {
   const KeyHash hash(as_bytes("apple"), kHashSeed);
   EXPECT_EQ(examples_["hash"], fmt::format("{:016x}\n", hash.bits()));
@@ -120,6 +132,39 @@ TEST_F(WirePage, PutRequest) {
                  .value = as_bytes("a round fruit")},
          bytes);
   expect("put-request", bytes);
+}
+
+TEST_F(WirePage, PutLargeRequest) {
+  const std::vector<std::byte> value(200'000, std::byte{'v'});
+  std::vector<std::byte> source(kValueSourceBytes);
+  encode(ValueSource{.address = 0x7F0000200000,
+                     .remote_key = 0x5E6F,
+                     .length = 200'000,
+                     .digest = value_digest(as_bytes("apple"), value, kEpoch)},
+         source);
+  std::vector<std::byte> bytes(kRequestHeaderBytes + 5 + kValueSourceBytes);
+  encode(Request{.opcode = Opcode::kPutLarge,
+                 .sequence = 8,
+                 .timeout_ms = 5000,
+                 .key = as_bytes("apple"),
+                 .value = source},
+         bytes);
+  expect("put-large-request", bytes);
+}
+
+TEST_F(WirePage, GetResponseByRead) {
+  std::vector<std::byte> slot(sizeof(Slot));
+  store_le(
+      slot.data(),
+      Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 6252, Location::of(2, 3)).bits);
+  std::vector<std::byte> bytes(kResponseHeaderBytes + slot.size());
+  encode(Response{.opcode = Opcode::kGet,
+                  .flags = Response::kByRead,
+                  .sequence = 9,
+                  .version = Version::of(1, 42),
+                  .value = slot},
+         bytes);
+  expect("get-response-by-read", bytes);
 }
 
 TEST_F(WirePage, PutResponse) {

@@ -103,9 +103,18 @@ TEST(Record, LengthsAreCheckedBeforeAnythingElse) {
   store_le(bytes.data() + 16, ~std::uint64_t{0});
   EXPECT_FALSE(decode_record(bytes, kEpoch, Location::of(0, 0)));
   EXPECT_FALSE(claimed_record_bytes(bytes));
-  store_le(bytes.data() + 16, (std::uint64_t{kMaxValueBytes} << 32) | 3);
-  EXPECT_FALSE(decode_record(bytes, kEpoch, Location::of(0, 0)));
-  EXPECT_EQ(claimed_record_bytes(bytes), record_bytes(3, kMaxValueBytes));
+  for (const std::size_t most : {kMaxInlineBytes, kMaxValueBytes}) {
+    const std::uint64_t digest = is_large(most) ? kRecordDigestFlag : 0;
+    store_le(bytes.data() + 16, (std::uint64_t{most} << 32) | digest | 3);
+    EXPECT_FALSE(decode_record(bytes, kEpoch, Location::of(0, 0)));
+    EXPECT_EQ(claimed_record_bytes(bytes), record_bytes(3, most));
+    EXPECT_EQ(claims_large_value(bytes), is_large(most));
+    // Who has a digest is no choice.
+    store_le(bytes.data() + 16, (std::uint64_t{most} << 32) | (digest ^ kRecordDigestFlag) | 3);
+    EXPECT_FALSE(claimed_record_bytes(bytes));
+  }
+  store_le(bytes.data() + 16, (std::uint64_t{kMaxValueBytes + 1} << 32) | kRecordDigestFlag | 3);
+  EXPECT_FALSE(claimed_record_bytes(bytes));
   EXPECT_FALSE(decode_record(Bytes(bytes).first(kRecordHeaderBytes - 1), kEpoch, {}));
 }
 
@@ -199,6 +208,72 @@ TEST(Version, OrdersByBootThenSequence) {
   EXPECT_LT(Version::of(1, 0xFFFFFFFFFFFF), Version::of(2, 0));
   EXPECT_EQ(Version::of(9, 5).boot(), 9);
   EXPECT_EQ(Version::of(9, 5).sequence(), 5U);
+}
+
+// A record with a large value, the place 32 bytes aligned as in an extent.
+std::vector<std::byte> make_large(std::string_view key, Bytes value, std::uint64_t expiry_ms,
+                                  Location location) {
+  RecordFields fields{.version = Version::of(1, 7),
+                      .expiry_ms = expiry_ms,
+                      .key = as_bytes(key),
+                      .value = value,
+                      .digest = value_digest(as_bytes(key), value, kEpoch)};
+  std::vector<std::byte> out(record_bytes(key.size(), value.size(), expiry_ms != 0));
+  EXPECT_EQ(encode_record(out, fields, RecordState::kLive, kEpoch, location), out.size());
+  return out;
+}
+
+TEST(LargeRecord, HeadAndValueAreProvedEachOnItsOwn) {
+  const std::vector<std::byte> value(kMaxInlineBytes + 1, std::byte{'v'});
+  const Location place = Location::of(3, 77);
+  for (const std::uint64_t expiry : {0ULL, 1234567ULL}) {
+    for (const std::size_t key_bytes : {1U, 7U, 8U, 1024U}) {
+      const std::string key(key_bytes, 'k');
+      const auto record = make_large(key, value, expiry, place);
+      const auto head = decode_large_head(Bytes(record).first(kMaxLargeHeadBytes), kEpoch, place);
+      ASSERT_TRUE(head);
+      EXPECT_EQ(as_text(head->fields.key), key);
+      EXPECT_EQ(head->fields.expiry_ms, expiry);
+      EXPECT_EQ(head->fields.version, Version::of(1, 7));
+      EXPECT_EQ(head->state, RecordState::kLive);
+      EXPECT_EQ(head->value_offset % 8, 0U);
+      EXPECT_EQ(head->value_offset + head->value_bytes, record.size());
+      EXPECT_EQ(head->fields.digest,
+                value_digest(as_bytes(key), Bytes(record).subspan(head->value_offset), kEpoch));
+      EXPECT_FALSE(decode_large_head(Bytes(record).first(head->value_offset - 1), kEpoch, place));
+      EXPECT_FALSE(decode_large_head(record, kEpoch, Location::of(3, 78)));
+      EXPECT_FALSE(decode_large_head(record, kEpoch + 1, place));
+      const auto whole = decode_record(record, kEpoch, place);
+      ASSERT_TRUE(whole);
+      EXPECT_EQ(whole->fields.value.size(), value.size());
+    }
+  }
+}
+
+TEST(LargeRecord, AnyByteThatChangesIsNoticed) {
+  const std::vector<std::byte> value(kMaxInlineBytes + 1, std::byte{'v'});
+  const Location place = Location::of(0, 0);
+  const auto good = make_large("key", value, 0, place);
+  const std::size_t head = record_head_bytes(3, value.size(), false);
+  for (std::size_t at = 0; at < good.size(); at += at < head + 16 ? 1 : 4099) {
+    auto bad = good;
+    bad[at] ^= std::byte{0x10};
+    EXPECT_FALSE(decode_record(bad, kEpoch, place)) << at;
+    EXPECT_EQ(decode_large_head(bad, kEpoch, place).has_value(), at >= head) << at;
+  }
+}
+
+TEST(LargeRecord, TheDigestIsTheSameInPieces) {
+  std::vector<std::byte> value(300'001);
+  for (std::size_t i = 0; i < value.size(); ++i)
+    value[i] = static_cast<std::byte>(i * 31);
+  Xxh3Stream stream(value_digest_seed(as_bytes("key"), kEpoch));
+  for (std::size_t at = 0; at < value.size();) {
+    const std::size_t length = std::min<std::size_t>(1 + at / 3, value.size() - at);
+    stream.update(Bytes(value).subspan(at, length));
+    at += length;
+  }
+  EXPECT_EQ(stream.digest(), value_digest(as_bytes("key"), value, kEpoch));
 }
 
 }  // namespace

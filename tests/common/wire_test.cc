@@ -61,10 +61,10 @@ TEST(Request, LimitsAreEnforcedWithTheirCode) {
     const auto result = decode_request(bytes, &sequence);
     return result ? Code{} : result.error().code;
   };
-  EXPECT_EQ(code_of(Opcode::kPut, kMaxKeyBytes, kMaxValueBytes), Code{});
+  EXPECT_EQ(code_of(Opcode::kPut, kMaxKeyBytes, kMaxInlineBytes), Code{});
   EXPECT_EQ(code_of(Opcode::kPut, 0, 1), Code::kInvalidArgument);
   EXPECT_EQ(code_of(Opcode::kPut, kMaxKeyBytes + 1, 1), Code::kTooLarge);
-  EXPECT_EQ(code_of(Opcode::kPut, 1, kMaxValueBytes + 1), Code::kTooLarge);
+  EXPECT_EQ(code_of(Opcode::kPut, 1, kMaxInlineBytes + 1), Code::kTooLarge);
   EXPECT_EQ(code_of(Opcode::kGet, 1, 1), Code::kInvalidArgument);
   EXPECT_EQ(code_of(Opcode::kPing, 1, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(0), 0, 0), Code::kInvalidArgument);
@@ -234,6 +234,59 @@ RC_GTEST_PROP(ConnectData, RandomBytesAreRefused, (const std::vector<std::uint8_
   RC_ASSERT(!decode_connect_request(view));
   RC_ASSERT(!decode_connect_accept(view));
   RC_ASSERT(!decode_connect_reject(view));
+}
+
+std::vector<std::byte> put_large(const ValueSource& source) {
+  std::vector<std::byte> value(kValueSourceBytes);
+  encode(source, value);
+  std::vector<std::byte> bytes(kRequestHeaderBytes + 3 + value.size());
+  encode(
+      Request{.opcode = Opcode::kPutLarge, .sequence = 5, .key = as_bytes("key"), .value = value},
+      bytes);
+  return bytes;
+}
+
+TEST(Wire, APutLargeSaysWhereTheValueIs) {
+  std::uint64_t sequence = 0;
+  const auto request = decode_request(
+      put_large({.address = 1ULL << 50, .remote_key = 7, .length = 200'000, .digest = 9}),
+      &sequence);
+  ASSERT_TRUE(request);
+  const auto source = decode_value_source(request->value);
+  ASSERT_TRUE(source);
+  EXPECT_EQ(source->address, 1ULL << 50);
+  EXPECT_EQ(source->remote_key, 7U);
+  EXPECT_EQ(source->length, 200'000U);
+  EXPECT_EQ(source->digest, 9U);
+}
+
+TEST(Wire, APutLargeOfAWrongLengthIsRefused) {
+  std::uint64_t sequence = 0;
+  const auto code_for = [&](std::uint32_t length) {
+    const auto request = decode_request(put_large({.length = length}), &sequence);
+    return request ? Code{} : request.error().code;
+  };
+  EXPECT_EQ(code_for(0), Code::kInvalidArgument);
+  EXPECT_EQ(code_for(kMaxInlineBytes), Code::kInvalidArgument);
+  EXPECT_EQ(code_for(kMaxInlineBytes + 1), Code{});
+  EXPECT_EQ(code_for(kMaxValueBytes), Code{});
+  EXPECT_EQ(code_for(kMaxValueBytes + 1), Code::kTooLarge);
+  EXPECT_EQ(code_for(~0U), Code::kTooLarge);
+  auto bytes = put_large({.length = 200'000});
+  bytes.pop_back();
+  store_le<std::uint32_t>(bytes.data() + 4, kValueSourceBytes - 1);
+  EXPECT_EQ(decode_request(bytes, &sequence).error().code, Code::kInvalidArgument);
+}
+
+TEST(Wire, AnAnswerByReadHasASlotAndIsAGets) {
+  for (const bool good : {true, false}) {
+    for (const Opcode opcode : {Opcode::kGet, Opcode::kPut}) {
+      std::vector<std::byte> value(good ? 8 : 7);
+      std::vector<std::byte> bytes(kResponseHeaderBytes + value.size());
+      encode(Response{.opcode = opcode, .flags = Response::kByRead, .value = value}, bytes);
+      EXPECT_EQ(decode_response(bytes).has_value(), good && opcode == Opcode::kGet);
+    }
+  }
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ class Reader {
   // Between writes: what was to be asked of the server is asked.
   void ask_server() {
     if (!wants_server_) return;
-    std::vector<std::byte> value(kMaxValueBytes);
+    std::vector<std::byte> value(kMaxInlineBytes);
     const auto got = world_.store.get(as_bytes(key_), value);
     wants_server_ = false;
     if (got) {
@@ -162,6 +162,9 @@ class Reader {
           machine_.give_buffer(large_);
           next = machine_.step();
           continue;
+        case Next::kValueBuffer:
+          world_.violation = "a large value that nobody put";
+          return;
         case Next::kRefreshExtents:
           world_.load_extents(map_);
           next = machine_.step();

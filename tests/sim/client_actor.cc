@@ -78,7 +78,7 @@ std::size_t ClientActor::any_length() {
   const auto one_in = [&](std::uint64_t many) {
     return many != 0 && story_.random.below(many) == 0;
   };
-  if (one_in(story_.plan.huge_in)) return kMaxValueBytes - story_.random.below(100);
+  if (one_in(story_.plan.huge_in)) return kMaxInlineBytes - story_.random.below(100);
   if (one_in(story_.plan.long_in)) return kLong[story_.random.below(kLong.size())];
   return kLengths[story_.random.below(kLengths.size())];
 }

@@ -96,10 +96,10 @@ TEST(BadInput, KvclientSaysWhatIsWrongInOneSentence) {
 TEST(BadInput, AValueOverTheLimitIsRefused) {
   ScratchDirectory scratch;
   Server server;
-  std::ofstream(scratch.path("big.tsv")) << "key\t" << std::string((128 << 10) + 1, 'v') << "\n";
-  expect_failure(kvclient(server.address(), {"load", scratch.path("big.tsv")}), 4, "128 KiB");
+  std::ofstream(scratch.path("big.tsv")) << "key\t" << std::string((16 << 20) + 1, 'v') << "\n";
+  expect_failure(kvclient(server.address(), {"load", scratch.path("big.tsv")}), 4, "16 MiB");
   Client client = server.client();
-  EXPECT_EQ(client.put("key", std::string((128 << 10) + 1, 'v')).error().code, Code::kTooLarge);
+  EXPECT_EQ(client.put("key", std::string((16 << 20) + 1, 'v')).error().code, Code::kTooLarge);
   EXPECT_EQ(client.put("", "v").error().code, Code::kInvalidArgument);
   EXPECT_TRUE(client.put("key", std::string(128 << 10, 'v')));
   EXPECT_EQ(client.get("key")->value.size(), std::size_t{128} << 10);

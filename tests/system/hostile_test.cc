@@ -28,8 +28,8 @@ class Hostile : public ::testing::Test {
 
   Result<std::unique_ptr<rdma::Connection>> connect(Bytes private_data) {
     rejection_ = {};
-    return transport_->connect(*queue_, {}, server_.address(), private_data,
-                               Deadline::after_ms(clock_, 20'000), &rejection_);
+    return transport_->connect(*queue_, {.grant = rdma::Access::kRemoteRead}, server_.address(),
+                               private_data, Deadline::after_ms(clock_, 20'000), &rejection_);
   }
   std::unique_ptr<rdma::Connection> connect_properly() {
     std::byte data[kConnectRequestBytes];
@@ -168,6 +168,100 @@ TEST_F(Hostile, AtomicsOnTheServersMemoryAreRefusedByTheDevice) {
     if (count == 0) queue_->wait(deadline);
   }
   EXPECT_TRUE(refused);
+}
+
+// ---- values that the server is to READ
+
+class HostileValues : public Hostile {
+ protected:
+  HostileValues() {
+    auto memory = transport_->allocate(kBytes, rdma::Access::kRemoteRead);
+    EXPECT_TRUE(memory) << to_string(memory.error());
+    memory_ = std::move(*memory);
+    const std::string old(300'000, 'o');
+    EXPECT_TRUE(neighbour_.put("large", old));
+    before_ = server_stat(neighbour_, "data_bytes_used");
+  }
+  ValueSource truth() const {
+    return {.address = memory_->address(),
+            .remote_key = memory_->remote_key(),
+            .length = kBytes,
+            .digest = 0};
+  }
+  std::vector<std::byte> request_for(const ValueSource& source) const {
+    std::vector<std::byte> value(kValueSourceBytes);
+    encode(source, value);
+    std::vector<std::byte> bytes(kRequestHeaderBytes + 5 + value.size());
+    encode(
+        Request{
+            .opcode = Opcode::kPutLarge, .sequence = 1, .key = as_bytes("large"), .value = value},
+        bytes);
+    return bytes;
+  }
+  // The old value is there, and nothing else is held.
+  void expect_untouched() {
+    const auto got = neighbour_.get("large");
+    ASSERT_TRUE(got) << to_string(got.error());
+    EXPECT_TRUE(got->value == std::string(300'000, 'o'));
+    const Deadline deadline = Deadline::after_ms(clock_, 20'000);
+    while (server_stat(neighbour_, "data_bytes_used") != before_ && !deadline.passed()) {
+    }
+    EXPECT_EQ(server_stat(neighbour_, "data_bytes_used"), before_) << "a block has leaked";
+  }
+
+  static constexpr std::uint32_t kBytes = 1U << 20;
+  std::unique_ptr<rdma::Region> memory_;
+  std::uint64_t before_ = 0;
+};
+
+TEST_F(HostileValues, OneThatIsNotWhatItsDigestSaysIsNotStored) {
+  auto connection = connect_properly();
+  send(*connection, request_for(truth()));
+  EXPECT_TRUE(connection->alive());
+  connection.reset();
+  expect_untouched();
+}
+
+TEST_F(HostileValues, PlacesThatAreNotTheClientsEndItsConnectionAlone) {
+  std::vector<ValueSource> lies(6, truth());
+  lies[0].remote_key ^= 0x5A;
+  lies[1].address += kBytes;
+  lies[2].address -= 4096;
+  lies[3].length = 2 * kBytes;  // begins well
+  lies[4].address = 0;
+  lies[5].address = ~std::uint64_t{0} - kBytes + 1;
+  for (const ValueSource& lie : lies) {
+    auto connection = connect_properly();
+    send(*connection, request_for(lie));
+    EXPECT_FALSE(connection->alive()) << lie.address << " " << lie.remote_key;
+    connection.reset();
+    expect_untouched();
+  }
+}
+
+TEST_F(HostileValues, MemoryThatGoesAwayEndsTheConnection) {
+  for (int i = 0; i < 5; ++i) {
+    auto connection = connect_properly();
+    const ValueSource source = truth();
+    memory_.reset();
+    send(*connection, request_for(source));
+    EXPECT_FALSE(connection->alive());
+    connection.reset();
+    memory_ = std::move(*transport_->allocate(kBytes, rdma::Access::kRemoteRead));
+    expect_untouched();
+  }
+}
+
+TEST_F(HostileValues, LengthsBeyondTheLimitsAreRefused) {
+  auto connection = connect_properly();
+  for (const std::uint32_t length : {0U, 5U, 131072U, (16U << 20) + 1, ~0U}) {
+    ValueSource source = truth();
+    source.length = length;
+    send(*connection, request_for(source));
+    ASSERT_TRUE(connection->alive()) << length;
+  }
+  connection.reset();
+  expect_untouched();
 }
 
 }  // namespace

@@ -12,7 +12,11 @@
 // Threads: a Client is used by one thread at a time. For more threads, open more clients; they
 //   share nothing. Clients may be moved, between threads too.
 // Fork: a child must not use, destroy or exit() through a client of its parent; exec or _exit only.
-// Memory: everything is allocated by connect(), apart from results returned by value.
+// Memory: everything is allocated by connect(), apart from results returned by value, and
+// registered
+//   memory for large values (ClientOptions::large_bytes), which is made when it is first needed.
+// Values: up to 128 KiB they travel in requests, longer ones (up to 16 MiB) by READs of registered
+//   memory: the client's own, or a RegisteredBuffer without a copy.
 //
 // Errors, by code: kNotFound, kConflict, kWrongType, kOutOfRange are answers. kInvalidArgument,
 // kTooLarge: the call itself is wrong. kBusy, kOutOfMemory: try again later. kTimeout,
@@ -42,7 +46,8 @@ namespace rkv {
 class Clock;
 namespace rdma {
 class Transport;
-}
+class Region;
+}  // namespace rdma
 namespace client {
 class Engine;
 }
@@ -81,6 +86,27 @@ struct PutOptions {
   std::optional<std::uint64_t> if_version = std::nullopt;  // else kConflict, or kNotFound
   std::chrono::milliseconds timeout{0};                    // as Client::Timeout
 };
+// Memory that values are READ into and put from without a copy. Made by Client::allocate_buffer(),
+// page-aligned and zeroed at first. It may outlive its client, and serves any client of the same
+// transport object; of clients made by connect(options), which have one each, only its own.
+//
+// While an operation that was given it is running, nobody may write it. Moving it does not move
+// its bytes.
+class RegisteredBuffer {
+ public:
+  RegisteredBuffer(RegisteredBuffer&&) noexcept;
+  RegisteredBuffer& operator=(RegisteredBuffer&&) noexcept;
+  ~RegisteredBuffer();
+  std::span<std::byte> bytes() const;
+
+ private:
+  friend class Client;
+  RegisteredBuffer(std::shared_ptr<rdma::Transport> transport,
+                   std::unique_ptr<rdma::Region> region);
+  std::shared_ptr<rdma::Transport> transport_;
+  std::unique_ptr<rdma::Region> region_;
+};
+
 struct KeyValue {
   std::string_view key;
   std::string_view value;
@@ -129,11 +155,31 @@ class Client {
 
   // One READ when the key's place is cached, else two as a rule. kNotFound.
   Result<Value> get(std::string_view key, Timeout timeout = {});
-  // The same without allocation. kTooLarge when the value does not fit: nothing is copied.
+  // The same without allocation. kTooLarge when the value does not fit: nothing is copied, and
+  // needed_bytes() is its length.
   Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out, Timeout timeout = {});
 
-  // One round trip. The version that the value got. A full server is asked again until the
-  // deadline (kBusy).
+  // ---- registered memory
+
+  // `bytes`: at least 1. kOutOfMemory names the limit of locked memory when that is why. Blocks for
+  // as long as registering takes, some 100 us a MiB.
+  Result<RegisteredBuffer> allocate_buffer(std::size_t bytes);
+  // A large value is READ straight into the buffer and proved there: no copy, two or three round
+  // trips. What the buffer holds is undefined until this has succeeded: a value that was torn is
+  // READ again into the same place. kTooLarge as above, before a byte of the value is READ.
+  Result<ValueSize> get_into(std::string_view key, RegisteredBuffer& buffer, Timeout timeout = {});
+  // Puts the first `length` bytes of the buffer. The server READs a large value from it, checks it
+  // against the checksum that was made here before, and answers: so the buffer must stay as it is
+  // until this returns (kValueChanged: it did not, and nothing was stored). After kMayHaveHappened
+  // the server may look at it no more, or store exactly what it was.
+  Result<std::uint64_t> put_from(std::string_view key, const RegisteredBuffer& buffer,
+                                 std::size_t length, const PutOptions& options = {});
+  // How long the value was that the last get_into() had no room for.
+  std::size_t needed_bytes() const;
+
+  // One round trip; for a value longer than 128 KiB it is copied into registered memory of the
+  // client first, and the server READs it from there. The version that the value got. A full server
+  // is asked again until the deadline (kBusy).
   Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {});
   // The version of the deletion; kNotFound when there was nothing.
   Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {});
@@ -203,6 +249,8 @@ class Client {
  private:
   using RawVisitor = void (*)(void* target, std::size_t index, const Result<ValueView>& result);
   explicit Client(std::unique_ptr<client::Engine> engine);
+  Result<std::uint64_t> put_registered(std::string_view key, std::string_view value,
+                                       std::uint32_t remote_key, const PutOptions& options);
   void set_description(std::string text);
   void visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
                  Timeout timeout);

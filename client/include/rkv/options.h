@@ -43,6 +43,11 @@ struct ClientOptions {
   // 136 KiB of registered memory each.
   std::uint16_t requests_in_flight = 16;
 
+  // Registered memory for values longer than 128 KiB on their way in or out, in bytes, made when it
+  // is first needed: 16 MiB or more. Bounds how many of them multi_get and multi_put have under
+  // way.
+  std::size_t large_bytes = std::size_t{32} << 20;
+
   Polling polling = Polling::kAdaptive;
 
   Transport transport = Transport::kAuto;

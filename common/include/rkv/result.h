@@ -26,6 +26,7 @@ enum class Code : unsigned char {
   kConflict = 4,         // a condition did not hold, or something exists already
   kWrongType = 5,        // the key holds a counter, or is asked to be one and is not
   kOutOfRange = 6,       // a counter would pass its limits
+  kValueChanged = 7,     // the value's memory was written while it was being sent
   // Retry later on the same connection.
   kOutOfMemory = 20,  // the store (or this process) has no room
   kBusy = 21,         // a queue is full or a limit of connections is reached

@@ -71,7 +71,7 @@ Sizes uniform(std::uint64_t least, std::uint64_t most) {
 // Each doubling equally likely.
 std::uint64_t any_size(Random& random) {
   const std::uint64_t top = std::uint64_t{1} << random.below(13);
-  return std::min(top + random.below(top), record_units(kMaxRecordBytes));
+  return std::min(top + random.below(top), record_units(kMaxInlineRecordBytes));
 }
 
 TEST(AllocatorChurn, UtilisationUnderAChangingMix) {

@@ -58,7 +58,7 @@ TEST(StoreMemory, SizesSuitTheMemory) {
     EXPECT_LE(sizes.index_extent_bytes + sizes.data_extent_bytes, memory / 2) << memory;
     EXPECT_LE(memory / sizes.data_extent_bytes + memory / 4 / sizes.index_extent_bytes, kMaxExtents)
         << memory;
-    EXPECT_GE(sizes.data_extent_bytes, 4 * kMaxRecordBytes) << memory;
+    EXPECT_GE(sizes.data_extent_bytes, 4 * kMaxInlineRecordBytes) << memory;
     EXPECT_LE(directory_depth_for(sizes), 24U);
     EXPECT_LE(std::size_t{8} << directory_depth_for(sizes), memory / 64) << memory;
     EXPECT_GE(sizes.initial_segments * 2 * segment, sizes.index_extent_bytes) << memory;
@@ -142,7 +142,7 @@ TEST_P(Layout, DataExtentsAreWholeAndLargeEnough) {
     EXPECT_EQ(entry.kind, ExtentEntry::kData);
     EXPECT_EQ(entry.address, reinterpret_cast<std::uint64_t>(extent.base));
     EXPECT_EQ(entry.units, extent.units());
-    EXPECT_GE(extent.length_bytes, 2 * kMaxRecordBytes);
+    EXPECT_GE(extent.length_bytes, 2 * kMaxInlineRecordBytes);
     EXPECT_LE(extent.length_bytes, kMaxExtentBytes);
   }
 }

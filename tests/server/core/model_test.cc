@@ -55,7 +55,7 @@ void check_everything(StoreUnderTest& t, const Model& model, int key_count) {
 
 std::string random_value(Random& random) {
   // Mostly small, so that rewriting in place is common; a few of every size up to the limit.
-  const std::size_t length = random.below(40) == 0  ? random.below(kMaxValueBytes + 1)
+  const std::size_t length = random.below(40) == 0  ? random.below(kMaxInlineBytes + 1)
                              : random.below(4) == 0 ? random.below(2000)
                                                     : random.below(60);
   return std::string(length, static_cast<char>('a' + random.below(26)));

@@ -94,7 +94,7 @@ ReadCounts read_storm(Shared& shared, std::uint64_t values, std::uint64_t splits
   ReadCounts counts;
   std::array<std::uint64_t, kMaxKeys> newest{};
   std::array<Version, kMaxKeys> newest_version{};
-  std::vector<std::byte> buffer(kMaxValueBytes);
+  std::vector<std::byte> buffer(kMaxInlineBytes);
   Random random(99);
   const auto over = [&] {
     return counts.values >= values && (splits == 0 || shared.store.stats().index_splits >= splits);
@@ -202,7 +202,7 @@ TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
   }
   for (std::thread& thread : threads)
     thread.join();
-  std::vector<std::byte> buffer(kMaxValueBytes);
+  std::vector<std::byte> buffer(kMaxInlineBytes);
   for (std::uint64_t key = 0; key < kFew; ++key) {
     Version highest;
     for (const auto& of_thread : last)

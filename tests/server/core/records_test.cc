@@ -36,7 +36,7 @@ class Allocator : public ::testing::Test {
   std::unique_ptr<StoreMemory> memory_ = make_memory();
   ManualClock clock_;
   RecordAllocator records_{*memory_, clock_};
-  static constexpr std::uint64_t kMaxUnits = record_units(kMaxRecordBytes);
+  static constexpr std::uint64_t kMaxUnits = record_units(kMaxInlineRecordBytes);
 };
 
 TEST_F(Allocator, BlocksDoNotOverlapAndLieInTheExtents) {
@@ -68,7 +68,7 @@ TEST_F(Allocator, WaitingIsCutShortWhenMemoryIsExhausted) {
   std::vector<Location> blocks;
   while (const auto block = records_.allocate(kMaxUnits))
     blocks.push_back(*block);
-  EXPECT_GE(blocks.size() * kMaxRecordBytes * 10, records_.usage().capacity_bytes * 9);
+  EXPECT_GE(blocks.size() * kMaxInlineRecordBytes * 10, records_.usage().capacity_bytes * 9);
   EXPECT_FALSE(records_.allocate(kMaxUnits));
   records_.release(blocks.back());
   EXPECT_TRUE(records_.allocate(kMaxUnits)) << "its time is not over, but there is no other";
@@ -95,7 +95,7 @@ TEST_F(Allocator, EmptySpansServeOtherSizes) {
   std::uint64_t large = 0;
   while (records_.allocate(kMaxUnits))
     ++large;
-  EXPECT_GE(large * kMaxRecordBytes * 10, records_.usage().capacity_bytes * 9)
+  EXPECT_GE(large * kMaxInlineRecordBytes * 10, records_.usage().capacity_bytes * 9)
       << "nearly all of the memory, after it had been cut into 64-byte blocks";
 }
 

@@ -112,7 +112,7 @@ struct StoreUnderTest {
   Store store;
   testing::ReferenceReader reader;
   testing::ReadPort port;
-  std::vector<std::byte> buffer = std::vector<std::byte>(kMaxValueBytes);
+  std::vector<std::byte> buffer = std::vector<std::byte>(kMaxInlineBytes);
 };
 
 }  // namespace rkv::server

@@ -76,7 +76,7 @@ TEST(Store, AMovedRecordIsSupersededWhereItWas) {
 TEST(Store, HoldsTheLimits) {
   StoreUnderTest t(small_memory());
   const std::string key(kMaxKeyBytes, 'k');
-  const std::string value(kMaxValueBytes, 'v');
+  const std::string value(kMaxInlineBytes, 'v');
   const auto put = t.put(key, value);
   ASSERT_TRUE(put);
   EXPECT_TRUE(put->slot.is_long());
@@ -86,8 +86,8 @@ TEST(Store, HoldsTheLimits) {
   EXPECT_EQ(t.read(key).value, "");
   EXPECT_EQ(t.get(key), "");
   ASSERT_TRUE(t.put("k", value));
-  ASSERT_TRUE(t.put("k", std::string(kMaxValueBytes, 'w')));
-  EXPECT_EQ(t.read("k").value, std::string(kMaxValueBytes, 'w'));
+  ASSERT_TRUE(t.put("k", std::string(kMaxInlineBytes, 'w')));
+  EXPECT_EQ(t.read("k").value, std::string(kMaxInlineBytes, 'w'));
 }
 
 TEST(Store, KeepsTheExpiry) {
@@ -187,7 +187,7 @@ TEST(Store, ABusyLogRefusesWritesAndChangesNothing) {
   auto log = CommitLog::create(1);
   ASSERT_TRUE(log);
   StoreUnderTest t(small_memory(), std::move(*log));
-  const std::string value(kMaxValueBytes, 'v');
+  const std::string value(kMaxInlineBytes, 'v');
   int taken = 0;
   Result<PutResult> put = t.put("key0", value);
   while (put)
@@ -196,7 +196,7 @@ TEST(Store, ABusyLogRefusesWritesAndChangesNothing) {
   EXPECT_GE(taken, 3);
   const StoreStats before = t.store.stats();
   EXPECT_EQ(t.get(fmt::format("key{}", taken)), std::nullopt);
-  EXPECT_FALSE(t.put("key0", std::string(kMaxValueBytes, 'w')));
+  EXPECT_FALSE(t.put("key0", std::string(kMaxInlineBytes, 'w')));
   EXPECT_EQ(t.get("key0"), value);
   EXPECT_EQ(t.store.stats().data_bytes_used, before.data_bytes_used);
 

@@ -31,7 +31,7 @@ void write_many(CommitLog& log, std::uint64_t writer, std::uint64_t count) {
   Random random(test::test_seed() + writer);
   for (std::uint64_t number = 0; number < count;) {
     const std::size_t length =
-        random.below(random.below(32) == 0 ? kMaxValueBytes + 1 : std::size_t{2000});
+        random.below(random.below(32) == 0 ? kMaxInlineBytes + 1 : std::size_t{2000});
     const auto room = log.try_reserve(sizeof(Label), length);
     if (!room) {
       std::this_thread::yield();

@@ -27,6 +27,12 @@ class FakeConnection final : public rdma::Connection {
     if (!alive_) return fail(Code::kDisconnected, "gone");
     ++posts;
     for (const auto& operation : batch) {
+      if (operation.kind == rdma::Operation::Kind::kRead) {
+        if (reads.size() - reads_done >= reads_taken_at_most) return 0U;
+        reads.push_back(operation);
+        ++in_flight;
+        continue;
+      }
       EXPECT_EQ(operation.kind, rdma::Operation::Kind::kSend);
       posted.push_back({.bytes = {operation.local.begin(), operation.local.end()},
                         .inline_data = operation.inline_data,
@@ -48,10 +54,13 @@ class FakeConnection final : public rdma::Connection {
 
   std::vector<Posted> posted;  // in order; never cleared by the connection
   std::size_t completed = 0;   // of those, reported to the queue
+  std::vector<rdma::Operation> reads;
+  std::size_t reads_done = 0;             // of those, reported
+  std::size_t reads_taken_at_most = 100;  // at a time
   std::uint32_t in_flight = 0;
   int posts = 0;
   int aborts = 0;
-  rdma::ConnectionLimits limits_{.reads_in_flight = 16, .sends_in_flight = 32, .inline_bytes = 128};
+  rdma::ConnectionLimits limits_{.reads_in_flight = 16, .sends_in_flight = 36, .inline_bytes = 128};
 
  private:
   std::string peer_ = "192.0.2.9:1";
@@ -101,8 +110,26 @@ class FakeQueue final : public rdma::Queue {
           {.kind = rdma::Completion::Kind::kSend, .connection = &of, .context = sent.context});
     }
   }
+  // The next READ has been carried out: on this process's own memory, or not at all.
+  void complete_read(FakeConnection& of,
+                     rdma::Completion::Status status = rdma::Completion::Status::kOk) {
+    ASSERT_LT(of.reads_done, of.reads.size()) << "no READ is under way";
+    const rdma::Operation& read = of.reads[of.reads_done++];
+    --of.in_flight;
+    if (status == rdma::Completion::Status::kOk) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr)
+      std::memcpy(read.local.data(), reinterpret_cast<const void*>(read.remote_address),
+                  read.local.size());
+    }
+    arrived.push_back({.kind = rdma::Completion::Kind::kRead,
+                       .status = status,
+                       .connection = &of,
+                       .context = read.context});
+  }
   // The connection dies: what is outstanding is flushed, then the end.
   void end(FakeConnection& of) {
+    while (of.reads_done < of.reads.size())
+      complete_read(of, rdma::Completion::Status::kFlushed);
     for (; of.completed < of.posted.size(); ++of.completed) {
       arrived.push_back({.kind = rdma::Completion::Kind::kSend,
                          .status = rdma::Completion::Status::kFlushed,

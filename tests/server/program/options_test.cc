@@ -47,7 +47,7 @@ TEST(Options, EveryFlagArrives) {
                              "-d",          "rxe0",        "-i",
                              "2",           "-x",          "1",
                              "--transport", "verbs",       "--max-clients",
-                             "9",           "--queue",     "2MiB",
+                             "9",           "--queue",     "32MiB",
                              "--log-level", "debug",       "--sync-interval",
                              "250ms"});
   ASSERT_EQ(parsed.error, "");
@@ -61,7 +61,7 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_EQ(options.ib_port, 2);
   EXPECT_EQ(options.gid_index, 1);
   EXPECT_EQ(options.max_clients, 9U);
-  EXPECT_EQ(options.queue_bytes, std::uint64_t{2} << 20);
+  EXPECT_EQ(options.queue_bytes, std::uint64_t{32} << 20);
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_EQ(options.sync_interval_ms, 250U);
 }
@@ -119,7 +119,7 @@ TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
        "--sync-interval must be a duration from 1ms to 60m, such as 500ms or 5s, not \"1\""},
       {{"--queue", "8GiB"},
        {},
-       "--queue must be a size from 1MiB to 4GiB, such as 512MiB or 2GiB, not \"8GiB\""},
+       "--queue must be a size from 32MiB to 4GiB, such as 512MiB or 2GiB, not \"8GiB\""},
       {{"--log-level", "loud"}, {}, "--log-level must be debug, info, warn or error, not \"loud\""},
       {{},
        {{"KVSERVER_MEMORY", "x"}},
@@ -164,13 +164,13 @@ class OptionsFile : public ::testing::Test {
 };
 
 TEST_F(OptionsFile, FlagsBeatTheEnvironmentBeatsTheFile) {
-  const std::string path = write("threads = 2\nmemory = \"32MiB\"\nqueue = \"4MiB\"\n");
+  const std::string path = write("threads = 2\nmemory = \"32MiB\"\nqueue = \"48MiB\"\n");
   const auto parsed = parse({"--config", path, "--threads", "4"},
                             {{"KVSERVER_THREADS", "3"}, {"KVSERVER_MEMORY", "64MiB"}});
   ASSERT_EQ(parsed.error, "");
   EXPECT_EQ(parsed.options.threads, 4U);
   EXPECT_EQ(parsed.options.memory_bytes, std::uint64_t{64} << 20);
-  EXPECT_EQ(parsed.options.queue_bytes, std::uint64_t{4} << 20);
+  EXPECT_EQ(parsed.options.queue_bytes, std::uint64_t{48} << 20);
 }
 
 TEST_F(OptionsFile, MayBeNamedInTheEnvironment) {

@@ -89,7 +89,7 @@ TEST_F(HandlerTest, PutGetRemove) {
 
 TEST_F(HandlerTest, LargestKeyAndValue) {
   const auto key = patterned(1, kMaxKeyBytes);
-  const auto value = patterned(2, kMaxValueBytes);
+  const auto value = patterned(2, kMaxInlineBytes);
   EXPECT_EQ(ask({.opcode = Opcode::kPut, .key = key, .value = value}).response.code, 0);
   const auto found = ask({.opcode = Opcode::kGet, .key = key});
   EXPECT_TRUE(test::equal(found.response.value, value));

@@ -1,93 +1,10 @@
 // The worker's turns, without a thread and without a network.
-#include "server/worker.h"
-
-#include <gtest/gtest.h>
-
 #include <thread>
 
-#include "tests/server/persistence/support.h"
-#include "tests/server/program/fake_transport.h"
+#include "tests/server/program/worker_fixture.h"
 
 namespace rkv::server {
 namespace {
-
-using test::FakeConnection;
-using test::patterned;
-
-constexpr std::uint32_t kClients = 3;
-
-class WorkerTest : public ::testing::Test {
- protected:
-  WorkerTest() {
-    memory_ = rkv::testing::make_plain_memory(
-        {.memory_bytes = kMinMemoryBytes, .epoch = 1, .hash_seed = 2});
-    log_ = std::move(*CommitLog::create(CommitLog::kMinCapacityBytes));
-    store_ = std::make_unique<Store>(*memory_, *log_, clock_, 1);
-    auto worker = Worker::create({.transport = transport_,
-                                  .store = *store_,
-                                  .log = *log_,
-                                  .clock = clock_,
-                                  .boot = 1,
-                                  .stats = [this] { return stats_; },
-                                  .request_sync = [this](std::uint64_t s) { asked_ = s; }},
-                                 {.clients = kClients});
-    worker_ = std::move(*worker);
-    all_buffers_ = queue().free_buffers();
-  }
-  test::FakeQueue& queue() { return *transport_.queue; }
-
-  FakeConnection* connect(std::uint16_t credits = kMaxCredits) {
-    EXPECT_TRUE(worker_->reserve_client());
-    auto connection = std::make_unique<FakeConnection>();
-    FakeConnection* const raw = connection.get();
-    worker_->adopt({.connection = std::move(connection),
-                    .session = ++sessions_,
-                    .credits = credits,
-                    .name = "test"});
-    worker_->poll_once();
-    return raw;
-  }
-  void ask(FakeConnection& from, const Request& request) {
-    std::vector<std::byte> message(kRequestHeaderBytes + request.key.size() + request.value.size());
-    message.resize(encode(request, message));
-    queue().receive(from, message);
-  }
-  void ping(FakeConnection& from, std::uint64_t sequence = 0) {
-    ask(from, {.opcode = Opcode::kPing, .sequence = sequence});
-  }
-  void put(FakeConnection& from, Bytes key, Bytes value) {
-    ask(from, {.opcode = Opcode::kPut, .sequence = 1, .key = key, .value = value});
-  }
-  static Response answer(const FakeConnection& of, std::size_t number) {
-    const auto response = decode_response(of.posted.at(number).bytes);
-    EXPECT_TRUE(response);
-    return response ? *response : Response{};
-  }
-  void turn() {
-    while (worker_->poll_once() != 0) {
-    }
-  }
-  void sync_all() {
-    CommitLog::Entry entry;
-    while (log_->consume(&entry)) {
-    }
-    log_->set_wal_mark(log_->consumed());
-    log_->set_sync_mark(log_->consumed());
-    log_->advance();
-    worker_->marks_changed();
-  }
-
-  ManualClock clock_;
-  test::FakeTransport transport_;
-  std::unique_ptr<StoreMemory> memory_;
-  std::unique_ptr<CommitLog> log_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<Worker> worker_;
-  std::string stats_ = "{}";
-  std::uint64_t asked_ = 0;
-  std::uint64_t sessions_ = 0;
-  std::size_t all_buffers_ = 0;
-};
 
 TEST_F(WorkerTest, TheReceiveQueueHoldsTheCreditsOfAllClients) {
   EXPECT_GE(queue().options.receive_buffers, kClients * kMaxCredits);
@@ -112,7 +29,7 @@ TEST_F(WorkerTest, AnEndedSessionsRequestsDoNotBegin) {
   turn();
   acceptor.join();
   EXPECT_TRUE(ended);
-  std::vector<std::byte> value(kMaxValueBytes);
+  std::vector<std::byte> value(kMaxInlineBytes);
   EXPECT_FALSE(store_->get(as_bytes("key"), value)) << "carried out after its session's end";
   EXPECT_TRUE(store_->get(as_bytes("other"), value));
   EXPECT_EQ(queue().free_buffers(), all_buffers_);
@@ -278,7 +195,7 @@ TEST_F(WorkerTest, AFlushIsAnsweredWithTheErrorWhenTheDiskFails) {
 
 TEST_F(WorkerTest, LargeRepliesWaitForBuffersInTheirTurn) {
   FakeConnection* clients[] = {connect(), connect(), connect()};
-  put(*clients[0], as_bytes("key"), patterned(1, kMaxValueBytes));
+  put(*clients[0], as_bytes("key"), patterned(1, kMaxInlineBytes));
   turn();
   queue().complete_sends(*clients[0]);
   turn();
@@ -324,7 +241,7 @@ TEST_F(WorkerTest, PutsWaitWhileRepliesPileUpAndRunOnce) {
 
 TEST_F(WorkerTest, AnEndTakesEverythingOfTheClientWithIt) {
   FakeConnection* const client = connect();
-  put(*client, as_bytes("key"), patterned(1, kMaxValueBytes));
+  put(*client, as_bytes("key"), patterned(1, kMaxInlineBytes));
   ask(*client, {.opcode = Opcode::kFlush});
   ask(*client, {.opcode = Opcode::kGet, .key = as_bytes("key")});
   worker_->poll_once();
@@ -339,7 +256,7 @@ TEST_F(WorkerTest, AnEndTakesEverythingOfTheClientWithIt) {
   FakeConnection* const next = connect();
   ask(*next, {.opcode = Opcode::kGet, .key = as_bytes("key")});
   turn();
-  EXPECT_EQ(answer(*next, 0).value.size(), kMaxValueBytes);
+  EXPECT_EQ(answer(*next, 0).value.size(), kMaxInlineBytes);
 }
 
 TEST_F(WorkerTest, PlacesAreCountedAndComeBack) {
@@ -357,7 +274,7 @@ TEST_F(WorkerTest, PlacesAreCountedAndComeBack) {
 // Clients that keep to the protocol, at random; at the end every buffer is back.
 TEST_F(WorkerTest, RandomTrafficLosesNoBuffer) {
   Random random(test::test_seed());
-  const auto large = patterned(1, kMaxValueBytes);
+  const auto large = patterned(1, kMaxInlineBytes);
   struct Client {
     FakeConnection* connection;
     std::size_t asked;

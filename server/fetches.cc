@@ -1,0 +1,91 @@
+#include "server/fetches.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+Fetches::Fetches(RequestHandler& handler, std::size_t capacity)
+    : handler_(handler), all_(capacity), free_(capacity) {}
+
+bool Fetches::begin(Session& session, Bytes message, std::uint32_t receive_buffer,
+                    RequestHandler::Answer answer) {
+  RKV_CHECK(has_room(session), "a fetch beyond the limits");
+  const auto found = std::ranges::find(all_, nullptr, &Fetch::session);
+  Fetch& fetch = *found;
+  fetch.session = &session;
+  fetch.message = message;
+  fetch.receive_buffer = receive_buffer;
+  fetch.source = answer.source;
+  fetch.large = std::move(answer.large);
+  --free_;
+  ++session.fetches;
+  std::uint64_t sequence = 0;
+  const auto request = decode_request(message, &sequence);
+  RKV_CHECK(request.has_value(), "a request that was taken before");
+  fetch.hash.emplace(value_digest_seed(request->key, handler_.epoch()));
+  return post(fetch);
+}
+
+// Asks for as many pieces as may be under way. False: the connection takes no more.
+bool Fetches::post(Fetch& fetch) {
+  while (!fetch.failed && fetch.reads < kPieces && fetch.posted < fetch.source.length) {
+    const std::size_t length = std::min(kPieceBytes, fetch.source.length - fetch.posted);
+    const auto number = static_cast<std::uint64_t>(&fetch - all_.data());
+    const rdma::Operation read = rdma::Operation::read(
+        fetch.large.value.subspan(fetch.posted, length), fetch.large.local_key,
+        fetch.source.address + fetch.posted, fetch.source.remote_key, number);
+    const auto taken = fetch.session->connection->post(std::span(&read, 1));
+    if (!taken || *taken == 0) {
+      fetch.failed = true;
+      return false;
+    }
+    fetch.posted += length;
+    ++fetch.reads;
+  }
+  return true;
+}
+
+Fetch* Fetches::on_read(std::uint64_t context, bool arrived) {
+  RKV_CHECK(context < all_.size() && all_[context].reads != 0, "a READ that nobody posted");
+  Fetch& fetch = all_[context];
+  --fetch.reads;
+  fetch.failed = fetch.failed || !arrived || fetch.session->ending;
+  if (!fetch.failed) {  // READs of a connection complete in order (F3)
+    const std::size_t length = std::min(kPieceBytes, fetch.source.length - fetch.landed);
+    const Bytes piece = fetch.large.value.subspan(fetch.landed, length);
+    // The next one travels meanwhile.
+    post(fetch);
+    fetch.hash->update(piece);
+    if (fetch.large.copy != nullptr) {
+      std::memcpy(fetch.large.copy.get() + fetch.landed, piece.data(), length);
+    }
+    fetch.landed += length;
+  }
+  return fetch.reads == 0 && (fetch.failed || fetch.complete()) ? &fetch : nullptr;
+}
+
+RequestHandler::Answer Fetches::finish(Fetch& fetch) {
+  RKV_CHECK(fetch.complete() && fetch.reads == 0 && !fetch.session->ending, "F1, F4");
+  const std::uint64_t digest = fetch.hash->digest();
+  const Bytes message = fetch.message;
+  LargePut large = std::move(fetch.large);
+  clear(fetch);
+  return handler_.finish(message, std::move(large), digest);
+}
+
+void Fetches::drop(Fetch& fetch) {
+  handler_.cancel(std::move(fetch.large));
+  clear(fetch);
+}
+
+void Fetches::clear(Fetch& fetch) {
+  --fetch.session->fetches;
+  ++free_;
+  fetch = Fetch{};
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,61 @@
+// The worker's part in fetching large values: who hears of a READ, and when a fetch is over.
+#include "common/log.h"
+#include "server/worker.h"
+
+namespace rkv::server {
+
+bool Worker::has_room_for(const Session& session, Bytes message) const {
+  const bool fetches = !message.empty() && load_le<std::uint8_t>(message.data()) ==
+                                               static_cast<std::uint8_t>(Opcode::kPutLarge);
+  return has_room_for_reply(session) && (!fetches || fetches_.has_room(session));
+}
+
+void Worker::on_read(const rdma::Completion& completion, Session& session) {
+  const bool arrived = completion.status == rdma::Completion::Status::kOk;
+  if (!arrived && !session.ending) {
+    if (completion.status == rdma::Completion::Status::kRemoteAccess) {
+      drop(session, "the value that it asked to have read is not memory that it lets be read");
+    } else {
+      log_debug("client {}: a value could not be read: {} (provider status {})",
+                session.connection->peer(), rdma::to_string(completion.status),
+                completion.provider_status);
+      session.ending = true;  // kDisconnected follows
+    }
+  }
+  Fetch* const fetch = fetches_.on_read(completion.context, arrived);
+  if (fetch == nullptr) return;
+  if (!fetch->complete()) return end_fetch(*fetch);
+  fetched_.push_back(fetch);
+}
+
+// Gives block and receive buffer back.
+void Worker::end_fetch(Fetch& fetch) {
+  drop(*fetch.session, nullptr);
+  released_.push_back(fetch.receive_buffer);
+  fetches_.drop(fetch);
+}
+
+void Worker::finish_fetches() {
+  if (fetched_.empty()) [[likely]]
+    return;
+  std::size_t kept = 0;
+  for (Fetch* const fetch : fetched_) {
+    Session& session = *fetch->session;
+    const std::uint32_t buffer = fetch->receive_buffer;
+    if (session.ending) {  // (F4)
+      end_fetch(*fetch);
+      continue;
+    }
+    if (!has_room_for_reply(session)) {
+      fetched_[kept++] = fetch;
+      continue;
+    }
+    const RequestHandler::Answer answer = fetches_.finish(*fetch);
+    (void)reply(session, answer.response);  // has room: answers of this kind are small
+    count(answer);
+    released_.push_back(buffer);
+  }
+  fetched_.resize(kept);
+}
+
+}  // namespace rkv::server
