@@ -248,9 +248,9 @@ std::vector<std::byte> put_large(const ValueSource& source) {
 
 TEST(Wire, APutLargeSaysWhereTheValueIs) {
   std::uint64_t sequence = 0;
-  const auto request = decode_request(
-      put_large({.address = 1ULL << 50, .remote_key = 7, .length = 200'000, .digest = 9}),
-      &sequence);
+  const auto bytes =
+      put_large({.address = 1ULL << 50, .remote_key = 7, .length = 200'000, .digest = 9});
+  const auto request = decode_request(bytes, &sequence);  // views into `bytes`
   ASSERT_TRUE(request);
   const auto source = decode_value_source(request->value);
   ASSERT_TRUE(source);
