@@ -93,6 +93,7 @@ Result<std::uint64_t> Client::put_registered(std::string_view key, std::string_v
   Request put = request_for(Opcode::kPut, key);
   put.value = as_bytes(value);
   put.ttl_ms = static_cast<std::uint64_t>(ttl_ms);
+  put.durability = options.durability;
   if (options.if_absent) put.condition = Condition::kIfAbsent;
   if (options.if_version) {
     put.condition = Condition::kIfVersion;
@@ -101,45 +102,50 @@ Result<std::uint64_t> Client::put_registered(std::string_view key, std::string_v
   return version_of(engine_->write(put, engine_->deadline(options.timeout), remote_key));
 }
 
-Result<std::uint64_t> Client::remove(std::string_view key, Timeout timeout) {
-  return version_of(engine_->write(request_for(Opcode::kRemove, key), engine_->deadline(timeout)));
+Result<std::uint64_t> Client::remove(std::string_view key, const WriteOptions& options) {
+  Request remove = request_for(Opcode::kRemove, key);
+  remove.durability = options.durability;
+  return version_of(engine_->write(remove, engine_->deadline(options.timeout)));
 }
 
 Result<std::uint64_t> Client::remove_if_version(std::string_view key, std::uint64_t version,
-                                                Timeout timeout) {
+                                                const WriteOptions& options) {
   Request remove = request_for(Opcode::kRemove, key);
+  remove.durability = options.durability;
   remove.condition = Condition::kIfVersion;
   remove.expected = {version};
-  return version_of(engine_->write(remove, engine_->deadline(timeout)));
+  return version_of(engine_->write(remove, engine_->deadline(options.timeout)));
 }
 
 // ---------------------------------------------------------------------------------- counters
 
-Result<Counter> Client::incr(std::string_view key, std::int64_t by, Timeout timeout) {
+Result<Counter> Client::incr(std::string_view key, std::int64_t by, const WriteOptions& options) {
   std::array<std::byte, kCounterBytes> summand;
   store_le(summand.data(), by);
   Request add = request_for(Opcode::kAdd, key);
   add.value = summand;
-  const auto reply = engine_->write(add, engine_->deadline(timeout));
+  add.durability = options.durability;
+  const auto reply = engine_->write(add, engine_->deadline(options.timeout));
   if (!reply) return std::unexpected(reply.error());
   return Counter{.number = number_in(reply->response()), .version = reply->response().version.bits};
 }
 
-Result<Counter> Client::decr(std::string_view key, std::int64_t by, Timeout timeout) {
+Result<Counter> Client::decr(std::string_view key, std::int64_t by, const WriteOptions& options) {
   if (by == std::numeric_limits<std::int64_t>::min()) {
     return fail(Code::kOutOfRange, "the number to subtract has no negative of 64 bits");
   }
-  return incr(key, -by, timeout);
+  return incr(key, -by, options);
 }
 
 Result<CounterSwap> Client::counter_cas(std::string_view key, std::int64_t expected,
-                                        std::int64_t desired, Timeout timeout) {
+                                        std::int64_t desired, const WriteOptions& options) {
   std::array<std::byte, 2 * kCounterBytes> numbers;
   store_le(numbers.data(), expected);
   store_le(numbers.data() + kCounterBytes, desired);
   Request swap = request_for(Opcode::kSwap, key);
   swap.value = numbers;
-  const auto reply = engine_->write(swap, engine_->deadline(timeout));
+  swap.durability = options.durability;
+  const auto reply = engine_->write(swap, engine_->deadline(options.timeout));
   if (!reply) return std::unexpected(reply.error());
   const Response& response = reply->response();
   return CounterSwap{.done = (response.flags & Response::kSwapped) != 0,
@@ -178,10 +184,10 @@ std::vector<Result<Value>> Client::multi_get(std::span<const std::string_view> k
 }
 
 std::vector<Result<std::uint64_t>> Client::multi_put(std::span<const KeyValue> items,
-                                                     Timeout timeout) {
+                                                     const WriteOptions& options) {
   std::vector<Result<std::uint64_t>> results(items.size(), fail(Code::kInternal, nullptr));
   engine_->multi_put(
-      items, engine_->deadline(timeout),
+      items, options.durability, engine_->deadline(options.timeout),
       [](void* target, std::size_t index, const Result<std::uint64_t>& version) {
         (*static_cast<std::vector<Result<std::uint64_t>>*>(target))[index] = version;
       },

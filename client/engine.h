@@ -71,8 +71,8 @@ class Engine {
   Result<Reply> ask(const Request& request, const Deadline& deadline);
   void multi_get(std::span<const std::string_view> keys, const Deadline& deadline, GetVisitor visit,
                  void* target);
-  void multi_put(std::span<const KeyValue> items, const Deadline& deadline, PutVisitor visit,
-                 void* target);
+  void multi_put(std::span<const KeyValue> items, Durability durability, const Deadline& deadline,
+                 PutVisitor visit, void* target);
 
   ClientStats stats() const;
   const std::shared_ptr<rdma::Transport>& transport() const { return transport_; }

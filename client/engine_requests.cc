@@ -47,9 +47,11 @@ Request Engine::request(Opcode opcode, const Deadline& deadline) const {
 Error Engine::refused(const Response& response) {
   refusal_ = std::string(as_text(response.value));
   const auto code = static_cast<Code>(response.code);
+  const bool in_doubt = (response.flags & Response::kMayHaveHappened) != 0;
+  const WriteOutcome outcome = in_doubt ? WriteOutcome::kMayHaveHappened : outcome_of(code);
   const bool known = to_string(code) != to_string(static_cast<Code>(255));
   return {.code = known ? code : Code::kInternal,
-          .write = is_write(response.opcode) ? outcome_of(code) : WriteOutcome::kNotApplied,
+          .write = is_write(response.opcode) ? outcome : WriteOutcome::kNotApplied,
           .text = known ? to_string(code) : "the server answered with an unknown error"};
 }
 

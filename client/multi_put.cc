@@ -11,9 +11,14 @@ namespace rkv::client {
 
 class MultiPut {
  public:
-  MultiPut(Engine& engine, std::span<const KeyValue> items, const Deadline& deadline,
-           Engine::PutVisitor visit, void* target)
-      : engine_(engine), items_(items), deadline_(deadline), visit_(visit), target_(target) {}
+  MultiPut(Engine& engine, std::span<const KeyValue> items, Durability durability,
+           const Deadline& deadline, Engine::PutVisitor visit, void* target)
+      : engine_(engine),
+        items_(items),
+        durability_(durability),
+        deadline_(deadline),
+        visit_(visit),
+        target_(target) {}
   void run();
 
  private:
@@ -35,6 +40,7 @@ class MultiPut {
 
   Engine& engine_;
   std::span<const KeyValue> items_;
+  const Durability durability_;
   const Deadline& deadline_;
   Engine::PutVisitor visit_;
   void* target_;
@@ -138,6 +144,7 @@ bool MultiPut::begin(Slot& slot) {
   Request put = engine_.request(Opcode::kPut, deadline_);
   put.key = as_bytes(item.key);
   put.value = as_bytes(item.value);
+  put.durability = durability_;
   Engine::Source source;
   if (is_large(item.value.size())) {
     if (!engine_.link_.requests().has_credit() || !stage(slot)) return false;
@@ -235,9 +242,9 @@ void MultiPut::fail_rest(const Error& error) {
   }
 }
 
-void Engine::multi_put(std::span<const KeyValue> items, const Deadline& deadline, PutVisitor visit,
-                       void* target) {
-  MultiPut(*this, items, deadline, visit, target).run();
+void Engine::multi_put(std::span<const KeyValue> items, Durability durability,
+                       const Deadline& deadline, PutVisitor visit, void* target) {
+  MultiPut(*this, items, durability, deadline, visit, target).run();
 }
 
 }  // namespace rkv::client

@@ -152,9 +152,8 @@ const char* to_string(Opcode opcode) {
   return "unknown";
 }
 
-// Request:  opcode 1, condition 1, key length 2, value length 4, sequence 8, version 8, time to
-// live
-//           8, timeout 4, reserved 4; key; value.
+// Request: opcode 1, condition 1, key length 2, value length 4, sequence 8, version 8, time to
+//          live 8, timeout 4, durability 1, reserved 3; key; value.
 std::size_t encode(const Request& request, MutableBytes out) {
   const std::size_t total = kRequestHeaderBytes + request.key.size() + request.value.size();
   RKV_CHECK(request.key.size() <= kMaxKeyBytes && request.value.size() <= kMaxInlineBytes &&
@@ -169,6 +168,7 @@ std::size_t encode(const Request& request, MutableBytes out) {
   store_le(out.data() + 16, request.expected.bits);
   store_le(out.data() + 24, request.ttl_ms);
   store_le(out.data() + 32, request.timeout_ms);
+  store_le(out.data() + 36, static_cast<std::uint8_t>(request.durability));
   std::byte* next = out.data() + kRequestHeaderBytes;
   if (!request.key.empty()) std::memcpy(next, request.key.data(), request.key.size());
   next += request.key.size();
@@ -184,7 +184,7 @@ Status check_request(const Request& request, Bytes header, std::size_t message_b
   if (claimed != message_bytes) {
     return fail(Code::kInvalidArgument, "the lengths in the request do not add up to its size");
   }
-  if (load_le<std::uint32_t>(header.data() + 36) != 0) {
+  if (load_le<std::uint32_t>(header.data() + 36) > static_cast<std::uint8_t>(kLastDurability)) {
     return fail(Code::kInvalidArgument, "reserved bits of the request are set");
   }
   if (request.opcode < Opcode::kGet || request.opcode > kLastOpcode) {
@@ -200,6 +200,10 @@ bool takes_key(Opcode opcode) {
 
 bool is_put(Opcode opcode) {
   return opcode == Opcode::kPut || opcode == Opcode::kPutLarge;
+}
+
+bool is_write(Opcode opcode) {
+  return takes_key(opcode) && opcode != Opcode::kGet;
 }
 
 // How long the value must be; nothing: anything within the limit.
@@ -229,6 +233,9 @@ Status check_condition(const Request& request) {
   }
   if (request.ttl_ms != 0 && !is_put(request.opcode)) {
     return fail(Code::kInvalidArgument, "the operation takes no time to live");
+  }
+  if (request.durability != Durability::kDefault && !is_write(request.opcode)) {
+    return fail(Code::kInvalidArgument, "the operation takes no durability");
   }
   if (request.ttl_ms > kMaxTtlMs) {
     return fail(Code::kInvalidArgument, "a time to live is at most 2^42 milliseconds");
@@ -261,7 +268,8 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
                   .condition = static_cast<Condition>(load_le<std::uint8_t>(bytes.data() + 1)),
                   .expected = {load_le<std::uint64_t>(bytes.data() + 16)},
                   .ttl_ms = load_le<std::uint64_t>(bytes.data() + 24),
-                  .timeout_ms = load_le<std::uint32_t>(bytes.data() + 32)};
+                  .timeout_ms = load_le<std::uint32_t>(bytes.data() + 32),
+                  .durability = static_cast<Durability>(load_le<std::uint8_t>(bytes.data() + 36))};
   *sequence = request.sequence;
   RKV_RETURN_IF_ERROR(check_request(request, bytes.first(kRequestHeaderBytes), bytes.size()));
   const std::size_t key = load_le<std::uint16_t>(bytes.data() + 2);
@@ -299,8 +307,7 @@ Result<ValueSource> decode_value_source(Bytes bytes) {
 }
 
 // Response: opcode 1, code 1, flags 1, reserved 1, value length 4, sequence 8, version 8, slot or
-//           expiry 8,
-//           retry after 4, reserved 4; value.
+//           expiry 8, retry after 4, reserved 4, wal mark 8, sync mark 8; value.
 std::size_t encode(const Response& response, MutableBytes out) {
   const std::size_t total = kResponseHeaderBytes + response.value.size();
   RKV_CHECK(out.size() >= total, "response larger than its buffer");
@@ -314,6 +321,8 @@ std::size_t encode(const Response& response, MutableBytes out) {
   store_le(out.data() + 24,
            response.opcode == Opcode::kGet ? response.expiry_ms : response.slot.bits);
   store_le(out.data() + 32, response.retry_after_ms);
+  store_le(out.data() + 40, response.wal_mark.bits);
+  store_le(out.data() + 48, response.sync_mark.bits);
   if (!response.value.empty()) {
     std::memcpy(out.data() + kResponseHeaderBytes, response.value.data(), response.value.size());
   }
@@ -336,13 +345,16 @@ Result<Response> decode_response(Bytes bytes) {
                           .slot = {is_get ? 0 : place},
                           .expiry_ms = is_get ? place : 0,
                           .retry_after_ms = load_le<std::uint32_t>(bytes.data() + 32),
+                          .wal_mark = {load_le<std::uint64_t>(bytes.data() + 40)},
+                          .sync_mark = {load_le<std::uint64_t>(bytes.data() + 48)},
                           .value = bytes.subspan(kResponseHeaderBytes)};
   if (response.opcode < Opcode::kGet || response.opcode > kLastOpcode) {
     return fail(Code::kCorrupt, "the server's answer names an unknown operation");
   }
-  constexpr unsigned kKnown =
-      Response::kInNeighbour | Response::kCounter | Response::kSwapped | Response::kByRead;
-  if ((response.flags & ~kKnown) != 0) {
+  constexpr unsigned kKnown = Response::kInNeighbour | Response::kCounter | Response::kSwapped |
+                              Response::kByRead | Response::kMayHaveHappened;
+  const bool in_doubt = (response.flags & Response::kMayHaveHappened) != 0;
+  if ((response.flags & ~kKnown) != 0 || (in_doubt && response.code == 0)) {
     return fail(Code::kCorrupt, "the server's answer has unknown flags");
   }
   const bool has_number = response.opcode == Opcode::kAdd || response.opcode == Opcode::kSwap ||
@@ -353,6 +365,9 @@ Result<Response> decode_response(Bytes bytes) {
   if ((response.flags & Response::kByRead) != 0 &&
       (!is_get || response.value.size() != sizeof(Slot))) {
     return fail(Code::kCorrupt, "the server's answer does not say where the value is");
+  }
+  if (response.wal_mark < response.sync_mark) {
+    return fail(Code::kCorrupt, "the server's answer has more synced than written");
   }
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 3, 1));
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 36, 4));

@@ -15,6 +15,7 @@
 
 #include "common/bytes.h"
 #include "common/layout.h"
+#include "rkv/durability.h"
 #include "rkv/limits.h"
 #include "rkv/result.h"
 
@@ -23,7 +24,7 @@ namespace rkv {
 // ------------------------------------------------------------------------------- private data
 
 inline constexpr std::uint32_t kWireMagic = 0x3156'4B52U;  // "RKV1"
-inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::uint16_t kWireVersion = 2;
 inline constexpr std::size_t kConnectRequestBytes = 56;
 inline constexpr std::size_t kConnectAcceptBytes = 80;
 inline constexpr std::size_t kConnectRejectMaxBytes = 148;
@@ -87,7 +88,7 @@ enum class Condition : std::uint8_t {
 const char* to_string(Opcode opcode);
 
 inline constexpr std::size_t kRequestHeaderBytes = 40;
-inline constexpr std::size_t kResponseHeaderBytes = 40;
+inline constexpr std::size_t kResponseHeaderBytes = 56;
 inline constexpr std::size_t kMaxMessageBytes =
     round_up(kRequestHeaderBytes + kMaxKeyBytes + kMaxInlineBytes, 64);
 
@@ -110,6 +111,8 @@ struct Request {
   Version expected{};            // kIfVersion
   std::uint64_t ttl_ms = 0;      // kPut: the key lives so long from now, 0 = for ever
   std::uint32_t timeout_ms = 0;  // how long the client will wait; 0 = not said
+  // Writes: how safe the write is to be when it is answered.
+  Durability durability = Durability::kDefault;
   Bytes key{};
   Bytes value{};  // kPut; kPutLarge: a ValueSource; kAdd: 8 bytes; kSwap: 8 expected, 8 desired
 };
@@ -123,6 +126,8 @@ struct Response {
   // kGet: the value is too long for a message. `value` is the record's slot instead, 8 bytes: the
   // client READs it from there.
   static constexpr std::uint8_t kByRead = 8;
+  // With a code: the write was made all the same, and may be lost or not.
+  static constexpr std::uint8_t kMayHaveHappened = 16;
 
   Opcode opcode = Opcode::kPing;
   std::uint8_t code = 0;  // 0 = done, else a Code
@@ -132,6 +137,9 @@ struct Response {
   Slot slot{};                  // kPut, kAdd, kSwap: where the record is now
   std::uint64_t expiry_ms = 0;  // kGet, in the same place: Unix milliseconds, 0 = never
   std::uint32_t retry_after_ms = 0;
+  // Every version up to the mark is in the write-ahead log, is synced (layout.h: the mark lines).
+  Version wal_mark{};
+  Version sync_mark{};
   Bytes value{};  // kGet, kStats; with a Code: a sentence for a person, may be empty
 };
 

@@ -16,10 +16,12 @@ namespace rkv::server {
 class alignas(64) WorkerCounters {
  public:
   enum Counter : std::uint8_t {
-    kPuts,     // acknowledged
-    kCounts,   // operations on counters, acknowledged
-    kRemoves,  // acknowledged
-    kGets,     // two-sided, found or not
+    kPuts,        // acknowledged
+    kCounts,      // operations on counters, acknowledged
+    kRemoves,     // acknowledged
+    kWalWrites,   // of these three, answered when they were in the write-ahead log
+    kSyncWrites,  // or synced
+    kGets,        // two-sided, found or not
     kPings,
     kFlushes,    // acknowledged
     kRefused,    // answered with an error other than "not found"
@@ -53,6 +55,9 @@ struct ServerFacts {
   std::uint64_t last_begun = 0;
   std::uint64_t wal_mark = 0;
   std::uint64_t sync_mark = 0;
+  std::uint64_t batches = 0;
+  std::uint64_t syncs = 0;
+  Durability durability = Durability::kMemory;
   bool persistent = false;
   bool disk_failed = false;
   std::uint64_t epoch = 0;

@@ -108,6 +108,13 @@ std::string set_sync_interval(Options& options, const std::string& value) {
   return {};
 }
 
+std::string set_durability(Options& options, const std::string& value) {
+  const auto level = parse_durability(value);
+  if (!level) return "must be memory, wal or sync";
+  options.durability = *level;
+  return {};
+}
+
 std::string set_transport(Options& options, const std::string& value) {
   const auto kind = rdma::parse_transport_kind(value);
   if (!kind) return "must be auto, verbs or shm";
@@ -154,6 +161,9 @@ const std::vector<Setting>& settings() {
        [](Options& o, const std::string& v) {
          return set_number<std::uint32_t>(o.max_clients, v, 1, 4096);
        }},
+      {"durability", "LEVEL",
+       "memory, wal or sync: when a write is answered that does not say itself (default memory)",
+       set_durability},
       {"sync-interval", "TIME", "longest time a write stays unsynced (default 1s)",
        set_sync_interval},
       {"queue", "SIZE", "room for writes on their way to the disk (default 64MiB)",
@@ -268,6 +278,10 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
   }
   if (parsed.options.transport == rdma::TransportKind::kShm && !parsed.options.device.empty()) {
     return usage_error("device is of no use with transport shm: leave one of them out");
+  }
+  if (parsed.options.durability != Durability::kMemory && parsed.options.data_dir.empty()) {
+    return usage_error(fmt::format("durability {} needs a disk: give --data-dir as well",
+                                   to_string(parsed.options.durability)));
   }
   return parsed;
 }

@@ -11,6 +11,7 @@
 
 #include "common/log.h"
 #include "rdma/choose.h"
+#include "rkv/durability.h"
 
 namespace rkv::server {
 
@@ -26,6 +27,7 @@ enum ExitCode : std::uint8_t {
 struct Options {
   std::string listen = "0.0.0.0:7471";                  // HOST:PORT; port 0 = any
   std::string data_dir;                                 // empty: memory only
+  Durability durability = Durability::kMemory;          // of writes that name none
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // everything that clients READ
   std::uint32_t threads = 1;                            // workers; default: cores - 1, at least 1
   rdma::PollMode poll = rdma::PollMode::kAdaptive;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
+
 namespace rkv::server {
 
 namespace {
@@ -46,12 +48,17 @@ Opcode answerable(Bytes message) {
 }  // namespace
 
 RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot,
-                               std::function<std::string()> stats)
+                               Durability durability, std::function<std::string()> stats)
     : store_(store),
       log_(log),
       boot_(boot),
+      durability_(durability),
       make_stats_(std::move(stats)),
-      value_(kMaxInlineBytes) {}
+      value_(kMaxInlineBytes) {
+  RKV_CHECK(durability_ != Durability::kDefault &&
+                (durability_ == Durability::kMemory || !log.is_volatile()),
+            "a server without a disk cannot answer by its marks");
+}
 
 RequestHandler::Answer RequestHandler::handle(Bytes message) {
   std::uint64_t sequence = 0;
@@ -62,15 +69,21 @@ RequestHandler::Answer RequestHandler::handle(Bytes message) {
     answer.malformed = true;
     return answer;
   }
+  if (request->durability > Durability::kMemory && log_.is_volatile()) {
+    return reply(refusal(request->opcode, sequence,
+                         {.code = Code::kUnsupported,
+                          .text = "the server keeps its data in memory only: start it with "
+                                  "--data-dir, or write with durability memory"}));
+  }
   switch (request->opcode) {
     case Opcode::kGet:
       return get(*request);
     case Opcode::kPut:
-      return put(*request);
+      return when_safe(*request, put(*request));
     case Opcode::kPutLarge:
       return put_large(*request);
     case Opcode::kRemove:
-      return remove(*request);
+      return when_safe(*request, remove(*request));
     case Opcode::kPing:
       return reply({.opcode = Opcode::kPing, .sequence = sequence});
     case Opcode::kFlush:
@@ -82,6 +95,26 @@ RequestHandler::Answer RequestHandler::handle(Bytes message) {
       return count(*request);
   }
   return {.next = Next::kDisconnect, .malformed = true};  // the decoder lets nothing else through
+}
+
+Durability RequestHandler::level_of(const Request& request) const {
+  return request.durability == Durability::kDefault ? durability_ : request.durability;
+}
+
+RequestHandler::Answer RequestHandler::when_safe(const Request& request, Answer answer) const {
+  const Durability level = level_of(request);
+  if (level == Durability::kMemory || answer.response.code != 0) return answer;
+  answer.next = Next::kAwaitMark;
+  answer.level = level;
+  answer.through = answer.response.version.sequence();
+  return answer;
+}
+
+Response RequestHandler::marked(const Response& response) const {
+  Response all = response;
+  all.sync_mark = Version::of(boot_, log_.sync_mark());  // first: it never passes the other
+  all.wal_mark = Version::of(boot_, log_.wal_mark());
+  return all;
 }
 
 RequestHandler::Answer RequestHandler::get(const Request& request) {
@@ -145,8 +178,9 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
                           .text = "the value's memory was written while it was being sent: leave "
                                   "it alone until the put has returned"}));
   }
-  return stored_answer(
-      *request, store_.finish_large(std::move(large), request->key, digest, options_of(*request)));
+  const auto stored =
+      store_.finish_large(std::move(large), request->key, digest, options_of(*request));
+  return when_safe(*request, stored_answer(*request, stored));
 }
 
 RequestHandler::Answer RequestHandler::remove(const Request& request) {
@@ -168,12 +202,14 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
   store_le(value_.data(), counted->number);
   const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
                          (swap && counted->done ? Response::kSwapped : 0U);
-  return reply({.opcode = request.opcode,
-                .flags = static_cast<std::uint8_t>(flags),
-                .sequence = request.sequence,
-                .version = counted->put.version,
-                .slot = counted->put.slot,
-                .value = Bytes(value_).first(kCounterBytes)});
+  Answer answer = reply({.opcode = request.opcode,
+                         .flags = static_cast<std::uint8_t>(flags),
+                         .sequence = request.sequence,
+                         .version = counted->put.version,
+                         .slot = counted->put.slot,
+                         .value = Bytes(value_).first(kCounterBytes)});
+  if (!counted->done) return answer;  // nothing was written
+  return when_safe(request, std::move(answer));
 }
 
 RequestHandler::Answer RequestHandler::flush(const Request& request) {
@@ -183,22 +219,33 @@ RequestHandler::Answer RequestHandler::flush(const Request& request) {
                 {.code = Code::kUnsupported,
                  .text = "the server keeps its data in memory only: start it with --data-dir"}));
   }
-  if (log_.failed()) return reply(flush_failed(request.sequence));
   // Whatever has been acknowledged to anybody is at or below this.
   const std::uint64_t through = log_.last_begun();
-  return {.next = log_.sync_mark() >= through ? Next::kReply : Next::kAwaitSync,
-          .response = {.opcode = Opcode::kFlush,
-                       .sequence = request.sequence,
-                       .version = Version::of(boot_, through)},
-          .sync_through = through};
+  const Response flushed{.opcode = Opcode::kFlush,
+                         .sequence = request.sequence,
+                         .version = Version::of(boot_, through)};
+  if (log_.failed()) return reply(disk_failed(flushed));
+  return {.next = is_reached(Durability::kSync, through) ? Next::kReply : Next::kAwaitMark,
+          .response = flushed,
+          .level = Durability::kSync,
+          .through = through};
 }
 
-Response RequestHandler::flush_failed(std::uint64_t sequence) {
-  return refusal(
-      Opcode::kFlush, sequence,
+Response RequestHandler::disk_failed(const Response& awaited) {
+  if (awaited.opcode == Opcode::kFlush) {
+    return refusal(
+        Opcode::kFlush, awaited.sequence,
+        {.code = Code::kIo,
+         .text = "the server's disk has failed: what was written lately is in memory only, "
+                 "and is saved when the disk is well"});
+  }
+  Response response = refusal(
+      awaited.opcode, awaited.sequence,
       {.code = Code::kIo,
-       .text = "the server's disk has failed: what was written lately is in memory only, "
-               "and is saved when the disk is well"});
+       .text = "the server's disk failed after the write was made: it is in memory, and is saved "
+               "when the disk is well unless the server ends before"});
+  response.flags = Response::kMayHaveHappened;
+  return response;
 }
 
 RequestHandler::Answer RequestHandler::stats(const Request& request) {

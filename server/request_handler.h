@@ -19,21 +19,23 @@ class RequestHandler {
  public:
   enum class Next : std::uint8_t {
     kReply,       // with `response`
-    kAwaitSync,   // with `response`, as soon as the sync mark has reached `sync_through`
+    kAwaitMark,   // with `response`, as soon as the mark of `level` has reached `through`
     kFetch,       // `large.value` first, from where `source` says; then finish() or cancel()
     kDisconnect,  // not even a header: there is nobody to answer to
   };
   struct Answer {
     Next next = Next::kReply;
-    Response response = {};  // spans are valid until the next handle()
-    std::uint64_t sync_through = 0;
+    Response response = {};                  // spans are valid until the next handle()
+    Durability level = Durability::kMemory;  // kAwaitMark: kWal or kSync
+    std::uint64_t through = 0;
     bool malformed = false;
     ValueSource source = {};
     LargePut large = {};
   };
 
-  // `stats` makes the JSON of a stats request. References must outlive the handler.
-  RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot,
+  // `stats` makes the JSON of a stats request; `durability` is that of writes that name none.
+  // References must outlive the handler.
+  RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot, Durability durability,
                  std::function<std::string()> stats);
 
   // `message` comes from a peer: anything at all. No allocation but for stats.
@@ -45,8 +47,15 @@ class RequestHandler {
   void cancel(LargePut large) { store_.cancel_large(std::move(large)); }
   std::uint64_t epoch() const { return store_.epoch(); }
 
-  // The answer to a flush that waited, when the disk has failed meanwhile.
-  static Response flush_failed(std::uint64_t sequence);
+  // Whether an answer that awaits a mark may be given.
+  bool is_reached(Durability level, std::uint64_t through) const {
+    return through <= (level == Durability::kWal ? log_.wal_mark() : log_.sync_mark());
+  }
+  // The answer to a flush, or to a write that waited, when the disk has failed meanwhile. The write
+  // has been made: readers may have seen it.
+  static Response disk_failed(const Response& awaited);
+  // The marks, as every answer carries them.
+  Response marked(const Response& response) const;
 
  private:
   Answer get(const Request& request);
@@ -56,10 +65,14 @@ class RequestHandler {
   Answer count(const Request& request);
   Answer flush(const Request& request);
   Answer stats(const Request& request);
+  Durability level_of(const Request& request) const;
+  // Holds the answer to a write back until the write is as safe as it was asked to be.
+  Answer when_safe(const Request& request, Answer answer) const;
 
   Store& store_;
   const CommitLog& log_;
   const std::uint16_t boot_;
+  const Durability durability_;
   const std::function<std::string()> make_stats_;
   std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;

@@ -141,10 +141,11 @@ std::optional<Failure> Server::create_workers() {
                            .clock = clock_,
                            .boot = boot_,
                            .stats = [this] { return stats(); },
-                           .request_sync =
-                               [this](std::uint64_t sequence) {
-                                 if (applier_) applier_->request_sync(sequence);
-                               }},
+                           .make_durable =
+                               [this](Durability level, std::uint64_t sequence) {
+                                 if (applier_) applier_->request(level, sequence);
+                               },
+                           .durability = options_.durability},
                           each);
   };
   if (const Status created = networks_->create_workers(threads, make); !created) {
@@ -304,6 +305,7 @@ std::optional<Failure> Server::stop() {
 }
 
 std::string Server::stats() const {
+  const Applier::Counts disk = applier_ ? applier_->counts() : Applier::Counts{};
   const ServerFacts facts{
       .store = store_->stats(),
       .memory_limit_bytes = options_.memory_bytes,
@@ -314,6 +316,9 @@ std::string Server::stats() const {
       .last_begun = log_->last_begun(),
       .wal_mark = log_->wal_mark(),
       .sync_mark = log_->sync_mark(),
+      .batches = disk.batches,
+      .syncs = disk.syncs,
+      .durability = options_.durability,
       .persistent = !log_->is_volatile(),
       .disk_failed = log_->failed(),
       .epoch = memory_->epoch(),

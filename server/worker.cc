@@ -72,9 +72,9 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
     : options_(options),
       clock_(parts.clock),
       log_(parts.log),
-      request_sync_(parts.request_sync),
+      make_durable_(parts.make_durable),
       wait_until_(parts.wait_until),
-      handler_(parts.store, parts.log, parts.boot, parts.stats),
+      handler_(parts.store, parts.log, parts.boot, parts.durability, parts.stats),
       fetches_(handler_, kFetches),
       queue_(std::move(queue)),
       pool_(std::move(pool)) {
@@ -82,7 +82,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
   sessions_.reserve(options.clients);
   released_.reserve(receives);
   waiting_requests_.reserve(receives);
-  flushes_.reserve(std::size_t{options.clients} * kMaxCredits);
+  held_.reserve(std::size_t{options.clients} * kMaxCredits);
   dirty_.reserve(options.clients);
   fetched_.reserve(kFetches);
 }
@@ -109,8 +109,8 @@ void Worker::stop() {
 
 void Worker::run() {
   while (!stopping_.load(std::memory_order_acquire)) {
-    // Waiting requests and flushes are ended by completions and wake-ups as well, so the deadline
-    // is for nothing but safety.
+    // Waiting requests and held answers are ended by completions and wake-ups as well, so the
+    // deadline is for nothing but safety.
     if (poll_once() == 0) queue_->wait(Deadline::after_ms(clock_, 1000));
   }
   end_all();
@@ -252,7 +252,8 @@ std::size_t Worker::poll_once() {
     on_completion(completion);
   finish_fetches();
   retry_waiting();
-  answer_flushes();
+  ask_for_marks();
+  answer_held();
   post_replies();
   if (!released_.empty()) {
     queue_->release(released_);
@@ -320,11 +321,9 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
     case RequestHandler::Next::kReply:
       if (!reply(session, answer.response)) return Served::kNoRoom;
       break;
-    case RequestHandler::Next::kAwaitSync:
-      flushes_.push_back(
-          {.session = &session, .response = answer.response, .sync_through = answer.sync_through});
-      request_sync_(answer.sync_through);
-      break;
+    case RequestHandler::Next::kAwaitMark:
+      hold(session, answer);
+      return Served::kDone;  // counted when it is answered
     case RequestHandler::Next::kFetch:
       // Counted when it is answered. Where nothing could be posted the connection is dead already,
       // and the fetch goes with it.
@@ -333,19 +332,23 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
       }
       return Served::kFetching;
     case RequestHandler::Next::kDisconnect:
+      counters_.add(WorkerCounters::kMalformed);
       drop(session, "its message is no request");
-      break;
+      return Served::kDone;
   }
-  count(answer);
+  if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
+  count(answer.response);
   return Served::kDone;
 }
 
-void Worker::count(const RequestHandler::Answer& answer) {
-  if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
-  const bool missing = answer.response.code == static_cast<std::uint8_t>(Code::kNotFound);
-  if (answer.response.code != 0 && !missing) return counters_.add(WorkerCounters::kRefused);
-  if (answer.next == RequestHandler::Next::kDisconnect) return;
-  switch (answer.response.opcode) {
+void Worker::count(const Response& response, Durability level) {
+  const bool missing = response.code == static_cast<std::uint8_t>(Code::kNotFound);
+  if (response.code != 0 && !missing) return counters_.add(WorkerCounters::kRefused);
+  if (level != Durability::kMemory && response.opcode != Opcode::kFlush) {
+    counters_.add(level == Durability::kWal ? WorkerCounters::kWalWrites
+                                            : WorkerCounters::kSyncWrites);
+  }
+  switch (response.opcode) {
     case Opcode::kGet:
       return counters_.add(WorkerCounters::kGets);
     case Opcode::kPut:
@@ -375,7 +378,7 @@ bool Worker::reply(Session& session, const Response& response) {
     large_wanted_ = true;
     return false;
   }
-  (void)encode(response, buffer->bytes);
+  (void)encode(handler_.marked(response), buffer->bytes);
   auto operation = rdma::Operation::send(buffer->bytes.first(length), buffer->local_key,
                                          make_context(0, buffer->index));
   operation.inline_data = length <= session.connection->limits().inline_bytes;
@@ -409,28 +412,6 @@ void Worker::retry_waiting() {
   }
   waiting_requests_.resize(kept);
   if (kept == 0) large_wanted_ = false;
-}
-
-void Worker::answer_flushes() {
-  if (flushes_.empty()) [[likely]]
-    return;
-  waiting_.exchange(true, std::memory_order_acq_rel);  // before the mark is looked at (K5)
-  const std::uint64_t synced = log_.sync_mark();
-  const bool failed = log_.failed();
-  std::size_t kept = 0;
-  for (const PendingFlush& flush : flushes_) {
-    Session& session = *flush.session;
-    if (session.ending) continue;
-    const bool done = flush.sync_through <= synced;
-    if ((!done && !failed) || !has_room_for_reply(session)) {
-      flushes_[kept++] = flush;
-      continue;
-    }
-    (void)reply(session,
-                done ? flush.response : RequestHandler::flush_failed(flush.response.sequence));
-  }
-  flushes_.resize(kept);
-  if (kept == 0) waiting_.store(false, std::memory_order_relaxed);  // spares a wake-up
 }
 
 void Worker::post_replies() {
@@ -480,7 +461,7 @@ void Worker::on_disconnected(Session& session) {
   session.ending = true;
   post_replies(session);  // gives their buffers back
   std::erase(dirty_, &session);
-  std::erase_if(flushes_, [&](const PendingFlush& flush) { return flush.session == &session; });
+  std::erase_if(held_, [&](const Held& held) { return held.session == &session; });
   std::erase_if(waiting_requests_, [&](const Waiting& waiting) {
     if (waiting.session == &session) released_.push_back(waiting.receive_buffer);
     return waiting.session == &session;

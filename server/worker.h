@@ -11,9 +11,12 @@
 //      change nothing.
 //  K4  A client's replies and READs in flight never exceed what its connection takes, so a post is
 //      never cut short.
-//  K5  A flush is answered when the sync mark has reached it. The worker raises waiting_ before it
-//      looks at the mark, the applier moves the mark before it takes waiting_ down: one of them
-//      sees the other (both by read-modify-write on waiting_).
+//  K5  A flush, and a write asked to be durable, is answered when its mark has reached it. The
+//      worker raises waiting_ before it looks at the marks, the applier moves a mark before it
+//      takes waiting_ down: one of them sees the other (both by read-modify-write on waiting_).
+//  K6  A write that awaits a mark has been made, once: it is answered when the mark has passed it,
+//      or "may have happened" when the disk fails first, or its client goes; it is never made
+//      again.
 //
 // In steady state a turn allocates nothing, takes no lock and logs nothing.
 //
@@ -59,7 +62,8 @@ struct NewClient {
 
 class Worker {
  public:
-  // References must outlive the worker. `request_sync` asks the applier (any thread).
+  // References must outlive the worker. `durability` is that of writes that name none.
+  // `make_durable` asks the applier (any thread), once a turn and level at most.
   struct Parts {
     rdma::Transport& transport;
     Store& store;
@@ -67,10 +71,11 @@ class Worker {
     const Clock& clock;
     std::uint16_t boot;
     std::function<std::string()> stats;
-    std::function<void(std::uint64_t sequence)> request_sync;
+    std::function<void(Durability level, std::uint64_t sequence)> make_durable;
     // Blocks end_session()'s caller until `done` says so or the deadline passes; empty = on a
     // condition variable. A simulation without threads waits in its own way.
     std::function<void(const std::function<bool()>& done, const Deadline& deadline)> wait_until{};
+    Durability durability = Durability::kMemory;
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -112,10 +117,13 @@ class Worker {
     Bytes message;
     std::uint32_t receive_buffer;
   };
-  struct PendingFlush {
-    Session* session;
-    Response response;
-    std::uint64_t sync_through;
+  // An answer that awaits a mark (K6).
+  struct Held {
+    Session* session = nullptr;
+    Response response{};  // its value, if it has one, is `number`
+    Durability level = Durability::kSync;
+    std::uint64_t through = 0;
+    std::array<std::byte, kCounterBytes> number{};
   };
 
   Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr<rdma::Queue> queue,
@@ -141,10 +149,12 @@ class Worker {
   void end_fetch(Fetch& fetch);
   void finish_fetches();
   bool reply(Session& session, const Response& response);
-  void count(const RequestHandler::Answer& answer);
+  void hold(Session& session, const RequestHandler::Answer& answer);
+  void ask_for_marks();
+  void count(const Response& response, Durability level = Durability::kMemory);
   void drop(Session& session, const char* why);
   void retry_waiting();
-  void answer_flushes();
+  void answer_held();
   void post_replies();
   void post_replies(Session& session);
   void end_all();
@@ -152,7 +162,7 @@ class Worker {
   const WorkerOptions options_;
   const Clock& clock_;
   const CommitLog& log_;
-  const std::function<void(std::uint64_t)> request_sync_;
+  const std::function<void(Durability, std::uint64_t)> make_durable_;
   const std::function<void(const std::function<bool()>&, const Deadline&)> wait_until_;
   RequestHandler handler_;
   Fetches fetches_;
@@ -165,7 +175,9 @@ class Worker {
   std::vector<rdma::Completion> early_;  // of clients that adopt() has not yet brought
   std::vector<std::uint32_t> released_;  // receive buffers to give back at the end of the turn
   std::vector<Waiting> waiting_requests_;
-  std::vector<PendingFlush> flushes_;
+  std::vector<Held> held_;
+  std::uint64_t wal_wanted_ = 0;  // by answers held in this turn
+  std::uint64_t sync_wanted_ = 0;
   std::vector<Fetch*> fetched_;  // whole, and waiting for room for the answer
   std::vector<Session*> dirty_;  // with replies to post at the end of the turn
   Nanos turn_started_ = 0;

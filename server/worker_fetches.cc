@@ -51,8 +51,12 @@ void Worker::finish_fetches() {
       continue;
     }
     const RequestHandler::Answer answer = fetches_.finish(*fetch);
-    (void)reply(session, answer.response);  // has room: answers of this kind are small
-    count(answer);
+    if (answer.next == RequestHandler::Next::kAwaitMark) {
+      hold(session, answer);
+    } else {
+      (void)reply(session, answer.response);  // has room: answers of this kind are small
+      count(answer.response);
+    }
     released_.push_back(buffer);
   }
   fetched_.resize(kept);

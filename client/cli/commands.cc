@@ -191,9 +191,10 @@ ExitCode run_put(Client& client, Job& job, bool interactive) {
 
 ExitCode run_del(Client& client, const Job& job, bool interactive) {
   const std::string& key = job.arguments.front();
+  const WriteOptions options{.durability = job.command.put.durability};
   return report_write(job.command.if_version
-                          ? client.remove_if_version(key, *job.command.if_version)
-                          : client.remove(key),
+                          ? client.remove_if_version(key, *job.command.if_version, options)
+                          : client.remove(key, options),
                       client, job, interactive);
 }
 
@@ -214,8 +215,9 @@ ExitCode report_counter(std::string_view key, std::int64_t number, std::uint64_t
 ExitCode run_count(Client& client, const Job& job) {
   const std::string& key = job.arguments.front();
   const std::int64_t by = job.numbers.empty() ? 1 : job.numbers.front();
-  const auto counter =
-      job.command.verb == Verb::kIncr ? client.incr(key, by) : client.decr(key, by);
+  const WriteOptions options{.durability = job.command.put.durability};
+  const auto counter = job.command.verb == Verb::kIncr ? client.incr(key, by, options)
+                                                       : client.decr(key, by, options);
   if (!counter) return fail_with(counter.error(), client);
   return report_counter(key, counter->number, counter->version, job);
 }
@@ -223,7 +225,8 @@ ExitCode run_count(Client& client, const Job& job) {
 // The number that it has afterwards is printed either way.
 ExitCode run_cas(Client& client, const Job& job) {
   const std::string& key = job.arguments.front();
-  const auto swap = client.counter_cas(key, job.numbers[0], job.numbers[1]);
+  const auto swap = client.counter_cas(key, job.numbers[0], job.numbers[1],
+                                       {.durability = job.command.put.durability});
   if (!swap) return fail_with(swap.error(), client);
   report_counter(key, swap->number, swap->version, job);
   return swap->done ? kDone : kConditionExit;

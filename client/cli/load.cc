@@ -172,7 +172,8 @@ ExitCode verdict(const Comparison& comparison, const Client& client) {
 // ------------------------------------------------------------------------------------ loading
 
 // Stores all records; how many were. Stops at the first that was refused.
-std::size_t store(Client& client, const RecordSet& set, std::optional<Error>& error) {
+std::size_t store(Client& client, const RecordSet& set, const WriteOptions& options,
+                  std::optional<Error>& error) {
   Progress progress("loading", set.records.size());
   std::vector<KeyValue> items;
   std::size_t stored = 0;
@@ -182,7 +183,7 @@ std::size_t store(Client& client, const RecordSet& set, std::optional<Error>& er
     for (std::size_t i = first; i < end; ++i) {
       items.push_back({.key = set.records[i].key, .value = set.records[i].value});
     }
-    for (const auto& version : client.multi_put(items)) {
+    for (const auto& version : client.multi_put(items, options)) {
       if (version) {
         ++stored;
       } else if (!error) {
@@ -228,7 +229,7 @@ ExitCode run_load(Client& client, Job& job) {
   const bool json = job.command.globals.json;
   const Nanos started = clock.now();
   std::optional<Error> error;
-  const std::size_t stored = store(client, set, error);
+  const std::size_t stored = store(client, set, {.durability = job.command.put.durability}, error);
   const double seconds = seconds_between(started, clock.now());
   if (error) {
     complain(fmt::format("stopped after {} of {} records: {}", stored, set.records.size(),

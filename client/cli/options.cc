@@ -75,8 +75,17 @@ void add_format(cxxopts::Options& options) {
                         cxxopts::value<std::string>(), "NAME");
 }
 
+bool writes(Verb verb) {
+  return verb == Verb::kPut || verb == Verb::kDel || verb == Verb::kIncr || verb == Verb::kDecr ||
+         verb == Verb::kCas || verb == Verb::kLoad;
+}
+
 void add_own(cxxopts::Options& options, Verb verb) {
   auto add = options.add_options();
+  if (writes(verb)) {
+    add("durability", "memory, wal or sync: how safe before it is answered; else the server's",
+        cxxopts::value<std::string>(), "LEVEL");
+  }
   switch (verb) {
     case Verb::kPut:
       add("if-absent", "only if there is no such key");
@@ -243,10 +252,20 @@ std::string set_format(const std::string& text, Verb verb, Format& format) {
   return fmt::format("--format wants deb822, tsv or jsonl, not '{}'", text);
 }
 
+std::string set_durability(Command& command, const std::string& text) {
+  const auto level = parse_durability(text);
+  command.put.durability = level.value_or(Durability::kDefault);
+  return level ? "" : fmt::format("--durability wants memory, wal or sync, not '{}'", text);
+}
+
 std::string set_own(Command& command, const cxxopts::ParseResult& result) {
   const auto has = [&](const char* name) { return result.count(name) != 0; };
   const auto text = [&](const char* name) { return result[name].as<std::string>(); };
   std::string problem;
+  if (writes(command.verb) && has("durability")) {
+    problem = set_durability(command, text("durability"));
+    if (!problem.empty()) return problem;
+  }
   switch (command.verb) {
     case Verb::kPut:
       command.put.if_absent = has("if-absent");

@@ -26,13 +26,24 @@ void Applier::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-void Applier::request_sync(std::uint64_t sequence) {
-  std::uint64_t before = sync_requested_.load(std::memory_order_relaxed);
+namespace {
+void raise_to(std::atomic<std::uint64_t>& highest, std::uint64_t sequence) {
+  std::uint64_t before = highest.load(std::memory_order_relaxed);
   while (before < sequence &&
-         !sync_requested_.compare_exchange_weak(before, sequence, std::memory_order_release,
-                                                std::memory_order_relaxed)) {
+         !highest.compare_exchange_weak(before, sequence, std::memory_order_release,
+                                        std::memory_order_relaxed)) {
   }
+}
+}  // namespace
+
+void Applier::request_sync(std::uint64_t sequence) {
+  raise_to(sync_requested_, sequence);
   if (log_.sync_mark() < sequence) log_.interrupt();
+}
+
+void Applier::request_write(std::uint64_t sequence) {
+  raise_to(write_requested_, sequence);
+  if (log_.wal_mark() < sequence) log_.interrupt();
 }
 
 Status Applier::stop() {
@@ -71,15 +82,17 @@ void Applier::sleep() {
     log_.nap(static_cast<int>(left / 1000) + 1);
     return;
   }
-  if (sync_wanted()) return log_.wait_for_entries(1);
+  if (wanted()) return log_.wait_for_entries(1);
   if (unsynced_since_ == 0) return log_.wait_for_entries(1000);
   log_.nap(options_.linger_us);
   const Nanos left = unsynced_since_ + options_.sync_interval_ms * kNanosPerMs - clock_.now();
   log_.wait_for_entries(static_cast<int>(std::clamp<Nanos>(left / kNanosPerMs + 1, 0, 1000)));
 }
 
-bool Applier::sync_wanted() const {
-  return sync_requested_.load(std::memory_order_acquire) > log_.sync_mark();
+// Somebody waits, for an entry that is not finished yet.
+bool Applier::wanted() const {
+  return sync_requested_.load(std::memory_order_acquire) > log_.sync_mark() ||
+         write_requested_.load(std::memory_order_acquire) > log_.wal_mark();
 }
 
 bool Applier::step() {
@@ -123,6 +136,7 @@ bool Applier::write() {
     fail("writing to the database", written.error());
     return false;
   }
+  batches_.fetch_add(1, std::memory_order_relaxed);
   log_.set_wal_mark(log_.consumed());
   if (unsynced_since_ == 0) unsynced_since_ = clock_.now();
   changed_();
@@ -147,6 +161,7 @@ void Applier::sync() {
     fail("syncing the database", synced.error());
     return;
   }
+  syncs_.fetch_add(1, std::memory_order_relaxed);
   log_.set_sync_mark(covered);
   unsynced_since_ = 0;
   log_.advance();
@@ -180,8 +195,10 @@ void Applier::retry() {
   if (const Status written = storage_.write_batch(); !written) {
     return fail("retrying", written.error());
   }
+  batches_.fetch_add(1, std::memory_order_relaxed);
   log_.set_wal_mark(through);
   if (const Status synced = storage_.sync(); !synced) return fail("retrying", synced.error());
+  syncs_.fetch_add(1, std::memory_order_relaxed);
   log_.set_sync_mark(through);
   log_.advance();
   unsynced_since_ = 0;

@@ -8,6 +8,7 @@
 //   Applier applier(log, storage, clock, {}, [&] { publish(log.wal_mark(), log.sync_mark()); });
 //   applier.start();
 //   applier.request_sync(log.last_begun());  // a client waits for log.sync_mark() to reach it
+//   applier.request_write(sequence);         // or for log.wal_mark()
 //   Status status = applier.stop();          // everything begun is on disk, unless it failed
 //
 // Invariants:
@@ -19,7 +20,7 @@
 //  A4  The log's failed flag is set before the first retry and cleared after everything has been
 //      written and synced again.
 //
-// Thread safety: request_sync from any thread. start, stop, step: one thread, the owner.
+// Thread safety: requests and counts from any thread. start, stop, step: one thread, the owner.
 #pragma once
 
 #include <atomic>
@@ -28,6 +29,7 @@
 #include <thread>
 
 #include "common/clock.h"
+#include "rkv/durability.h"
 #include "rkv/result.h"
 #include "server/persistence/commit_log.h"
 #include "server/persistence/storage.h"
@@ -39,7 +41,7 @@ struct ApplierOptions {
   // more of others' data; beyond 1 MiB the gain is small.
   std::size_t batch_bytes = std::size_t{1} << 20;
   std::uint32_t batch_records = 4096;
-  // After a batch that was not full the applier sleeps this long, come what may but a flush: so
+  // After a batch that was not full the applier sleeps this long, come what may but a request: so
   // much longer until the write-ahead log has a write, in exchange for 500 batches a second at
   // most. Without it every put of a moderate load pays for a wake-up and a write(2): at 700 puts/s
   // under SoftRoCE in an emulated machine 0.5 ms still cost a quarter of a core.
@@ -67,6 +69,21 @@ class Applier {
   // Asks for a sync that covers `sequence`; `changed` tells when sync_mark has reached it. Costs a
   // system call at most.
   void request_sync(std::uint64_t sequence);
+  // The same for a write that covers it, and wal_mark. What is requested while the disk is at work
+  // shares the next write and the next sync (group commit).
+  void request_write(std::uint64_t sequence);
+  void request(Durability level, std::uint64_t sequence) {
+    level == Durability::kWal ? request_write(sequence) : request_sync(sequence);
+  }
+
+  struct Counts {
+    std::uint64_t batches = 0;  // written
+    std::uint64_t syncs = 0;
+  };
+  Counts counts() const {
+    return {.batches = batches_.load(std::memory_order_relaxed),
+            .syncs = syncs_.load(std::memory_order_relaxed)};
+  }
   // Writes and syncs everything begun, ends the thread. No write may begin any more. kIo when the
   // disk did not take it within the time: the rest is lost, and the log line says how much.
   Status stop();
@@ -85,7 +102,7 @@ class Applier {
   void sync();
   void retry();
   void fail(const char* what, const Error& error);
-  bool sync_wanted() const;
+  bool wanted() const;
 
   CommitLog& log_;
   Storage& storage_;
@@ -93,8 +110,11 @@ class Applier {
   const ApplierOptions options_;
   const std::function<void()> changed_;
 
-  std::atomic<std::uint64_t> sync_requested_{0};  // highest of all request_sync()
+  std::atomic<std::uint64_t> sync_requested_{0};   // highest of all request_sync()
+  std::atomic<std::uint64_t> write_requested_{0};  // of all request_write()
   std::atomic<bool> stopping_{false};
+  std::atomic<std::uint64_t> batches_{0};
+  std::atomic<std::uint64_t> syncs_{0};
   // The rest belongs to the applier's thread.
   std::uint64_t sync_target_ = 0;  // the request being served: the next sync waits for this
   Nanos unsynced_since_ = 0;       // 0: everything written is synced

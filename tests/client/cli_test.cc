@@ -46,6 +46,26 @@ TEST(Parse, ArgumentsAreTakenAsTheyAre) {
   EXPECT_EQ(command_of({"get", "put"}).arguments, std::vector<std::string>{"put"});
 }
 
+TEST(Parse, EveryVerbThatWritesTakesADurability) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"put", "k", "v"},
+                                                {"del", "k"},
+                                                {"incr", "k"},
+                                                {"decr", "k"},
+                                                {"cas", "k", "1", "2"},
+                                                {"load", "f"}}) {
+    EXPECT_EQ(command_of(words).put.durability, Durability::kDefault);
+    std::vector<std::string> durable = words;
+    durable.insert(durable.begin() + 1, {"--durability", "wal"});
+    EXPECT_EQ(command_of(durable).put.durability, Durability::kWal) << words[0];
+    durable[2] = "disk";
+    const Parsed wrong = parse_arguments(durable, empty_environment);
+    EXPECT_EQ(wrong.kind, Parsed::Kind::kUsageError);
+    EXPECT_EQ(wrong.text, "--durability wants memory, wal or sync, not 'disk'");
+  }
+  EXPECT_EQ(parse_arguments({"get", "--durability", "wal", "k"}, empty_environment).kind,
+            Parsed::Kind::kUsageError);
+}
+
 TEST(Parse, EnvironmentIsOutrankedByFlags) {
   const std::map<std::string, std::string> set = {{"KVCLIENT_SERVER", "env:2"},
                                                   {"KVCLIENT_OUTPUT", "json"},

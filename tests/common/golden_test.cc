@@ -128,6 +128,7 @@ TEST_F(WirePage, PutRequest) {
   encode(Request{.opcode = Opcode::kPut,
                  .sequence = 7,
                  .timeout_ms = 5000,
+                 .durability = Durability::kSync,
                  .key = as_bytes("apple"),
                  .value = as_bytes("a round fruit")},
          bytes);
@@ -173,7 +174,9 @@ TEST_F(WirePage, PutResponse) {
                   .sequence = 7,
                   .version = Version::of(1, 42),
                   .slot = Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 2,
-                                   Location::of(2, 3))},
+                                   Location::of(2, 3)),
+                  .wal_mark = Version::of(1, 48),
+                  .sync_mark = Version::of(1, 48)},
          bytes);
   expect("put-response", bytes);
 }

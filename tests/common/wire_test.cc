@@ -113,6 +113,53 @@ TEST(Request, ConditionsBelongToTheirOperations) {
   EXPECT_FALSE(accepted(request));
 }
 
+TEST(Request, DurabilityIsForWrites) {
+  const std::vector<std::byte> numbers(2 * kCounterBytes);
+  std::uint64_t sequence = 0;
+  const auto accepted = [&](const Request& request) {
+    return decode_request(encode_request(request), &sequence).has_value();
+  };
+  const auto value_for = [&](Opcode opcode) -> Bytes {
+    return Bytes(numbers).first(opcode == Opcode::kAdd    ? kCounterBytes
+                                : opcode == Opcode::kSwap ? 2 * kCounterBytes
+                                                          : 0);
+  };
+  for (const Durability level : {Durability::kMemory, Durability::kWal, Durability::kSync}) {
+    for (const Opcode opcode : {Opcode::kPut, Opcode::kRemove, Opcode::kAdd, Opcode::kSwap}) {
+      const Request request{
+          .opcode = opcode, .durability = level, .key = as_bytes("k"), .value = value_for(opcode)};
+      const auto bytes = encode_request(request);
+      const auto back = decode_request(bytes, &sequence);
+      ASSERT_TRUE(back) << to_string(opcode);
+      EXPECT_EQ(back->durability, level);
+    }
+    EXPECT_FALSE(accepted({.opcode = Opcode::kGet, .durability = level, .key = as_bytes("k")}));
+    for (const Opcode opcode : {Opcode::kPing, Opcode::kFlush, Opcode::kStats})
+      EXPECT_FALSE(accepted({.opcode = opcode, .durability = level}));
+  }
+  EXPECT_FALSE(accepted(
+      {.opcode = Opcode::kPut, .durability = static_cast<Durability>(4), .key = as_bytes("k")}));
+}
+
+TEST(Response, CarriesTheMarks) {
+  std::vector<std::byte> out(kResponseHeaderBytes);
+  encode(Response{.wal_mark = Version::of(3, 9), .sync_mark = Version::of(3, 7)}, out);
+  const auto back = decode_response(out);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->wal_mark, Version::of(3, 9));
+  EXPECT_EQ(back->sync_mark, Version::of(3, 7));
+  encode(Response{.wal_mark = Version::of(3, 7), .sync_mark = Version::of(3, 9)}, out);
+  EXPECT_FALSE(decode_response(out)) << "synced before it was written";
+}
+
+TEST(Response, OnlyAnErrorCanBeInDoubt) {
+  std::vector<std::byte> out(kResponseHeaderBytes);
+  encode(Response{.code = 66, .flags = Response::kMayHaveHappened}, out);
+  EXPECT_TRUE(decode_response(out));
+  encode(Response{.flags = Response::kMayHaveHappened}, out);
+  EXPECT_FALSE(decode_response(out));
+}
+
 TEST(Response, CarriesNumbersAndExpiry) {
   std::vector<std::byte> out(kResponseHeaderBytes + 8);
   const std::vector<std::byte> number(8);
@@ -174,6 +221,10 @@ TEST(Reserved, BytesAreRefusedEverywhere) {
   encode(ConnectReject{.code = Code::kBusy, .text = "full"}, reject);
   std::vector<std::byte> response(kResponseHeaderBytes);
   encode(Response{.opcode = Opcode::kPing}, response);
+  std::vector<std::byte> message(kRequestHeaderBytes);
+  encode(Request{.opcode = Opcode::kPing}, message);
+  std::uint64_t sequence = 0;
+  ASSERT_TRUE(decode_request(message, &sequence));
   ASSERT_TRUE(decode_connect_request(request) && decode_connect_accept(accept) &&
               decode_connect_reject(reject) && decode_response(response));
   const auto with = [](std::vector<std::byte> bytes, std::size_t at) {
@@ -187,6 +238,8 @@ TEST(Reserved, BytesAreRefusedEverywhere) {
   EXPECT_FALSE(decode_connect_reject(with(reject, 9)));
   for (const std::size_t at : {2U, 3U, 36U, 39U})
     EXPECT_FALSE(decode_response(with(response, at)));
+  for (const std::size_t at : {36U, 37U, 39U})
+    EXPECT_FALSE(decode_request(with(message, at), &sequence));
 }
 
 TEST(ConnectData, AcceptRoundTripsThroughPadding) {

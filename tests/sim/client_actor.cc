@@ -83,6 +83,11 @@ std::size_t ClientActor::any_length() {
   return kLengths[story_.random.below(kLengths.size())];
 }
 
+Durability ClientActor::any_durability() {
+  const std::uint64_t choice = story_.random.below(10);
+  return choice < 6 ? Durability::kDefault : choice < 8 ? Durability::kWal : Durability::kSync;
+}
+
 // ------------------------------------------------------------------------------ operations
 
 std::size_t ClientActor::begin(Kind kind, std::size_t key) {
@@ -145,12 +150,16 @@ void ClientActor::get(std::size_t key) {
 void ClientActor::put(std::size_t key) {
   const std::size_t number = begin_put(key);
   const std::string value = History::value_of(number, story_.history[number].length);
-  take_write(number, client_->put(story_.keys[key], value, timeout_));
+  const Durability durability = story_.history[number].durability = any_durability();
+  take_write(number, client_->put_with(story_.keys[key], value,
+                                       {.timeout = timeout_, .durability = durability}));
 }
 
 void ClientActor::remove(std::size_t key) {
   const std::size_t number = begin(Kind::kRemove, key);
-  take_write(number, client_->remove(story_.keys[key], timeout_));
+  const Durability durability = story_.history[number].durability = any_durability();
+  take_write(number,
+             client_->remove(story_.keys[key], {.durability = durability, .timeout = timeout_}));
 }
 
 void ClientActor::flush() {
@@ -175,14 +184,16 @@ void ClientActor::multi_put() {
   std::vector<std::string> values;
   std::vector<std::size_t> numbers;
   std::vector<KeyValue> items;
+  const Durability durability = any_durability();
   for (std::size_t n = 1 + story_.random.below(kManyKeys); n > 0; --n) {
     numbers.push_back(begin_put(any_key()));
+    story_.history[numbers.back()].durability = durability;
     values.push_back(History::value_of(numbers.back(), story_.history[numbers.back()].length));
   }
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     items.push_back({.key = story_.keys[story_.history[numbers[i]].key], .value = values[i]});
   }
-  const auto results = client_->multi_put(items, timeout_);
+  const auto results = client_->multi_put(items, {.durability = durability, .timeout = timeout_});
   for (std::size_t i = 0; i < results.size(); ++i)
     take_write(numbers[i], results[i]);
 }

@@ -44,6 +44,7 @@ class ClientActor {
   void operate();
   std::size_t any_key();
   std::size_t any_length();
+  Durability any_durability();
   void get(std::size_t key);
   void put(std::size_t key);
   void remove(std::size_t key);

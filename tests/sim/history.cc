@@ -124,11 +124,11 @@ void History::server_starts(std::uint16_t boot, Nanos when, const Disk::Records&
                     .survived = {}});
 }
 
-void History::server_ends(Nanos when, bool everything, const Disk::Records& content,
+void History::server_ends(Nanos when, End end, const Disk::Records& content,
                           const std::vector<std::string>& keys) {
   Boot& boot = boots_.back();
   boot.ended = when;
-  boot.everything = everything;
+  boot.end = end;
   boot.survived = versions_of(content, keys);
 }
 
@@ -202,6 +202,16 @@ bool History::maybe_removed(std::size_t key, std::uint16_t boot) const {
   });
 }
 
+// Whether an operation's answer promised that everything up to its version outlives such an end.
+bool History::is_promised(const Op& op, End end) {
+  if (op.outcome == Outcome::kDone) {
+    if (op.kind == Kind::kFlush || (is_write(op) && op.durability == Durability::kSync))
+      return true;
+    if (is_write(op) && op.durability == Durability::kWal && end == End::kProcess) return true;
+  }
+  return end == End::kStopped && is_placed(op);
+}
+
 // What the disk holds must be the state after some write of this boot, one and the same for all
 // keys, and none before what was promised.
 void History::check_survivors(const Boot& boot, std::size_t key_count) {
@@ -209,9 +219,8 @@ void History::check_survivors(const Boot& boot, std::size_t key_count) {
   std::vector<Version> ends;  // the places where the prefix may end
   for (const Op& op : ops_) {
     if (op.version.boot() != boot.number) continue;
-    const bool flushed = op.kind == Kind::kFlush && op.outcome == Outcome::kDone;
     if (is_placed(op)) ends.push_back(op.version);
-    if (flushed || (boot.everything && is_placed(op))) promised = std::max(promised, op.version);
+    if (is_promised(op, boot.end)) promised = std::max(promised, op.version);
   }
   std::erase_if(ends, [&](Version end) { return end < promised; });
   ends.push_back(promised);
@@ -354,6 +363,7 @@ std::string History::tell(std::optional<std::size_t> key,
         kOutcomes[static_cast<int>(op.outcome)]);
     if (op.version.bits != 0) line += " version " + show(op.version);
     if (op.kind == Kind::kPut) line += fmt::format(" ({} bytes)", op.length);
+    if (is_write(op)) line += fmt::format(" [{}]", to_string(op.durability));
     if (op.kind == Kind::kGet && op.outcome == Outcome::kDone) {
       line += fmt::format(" of put #{}", op.writer);
     }

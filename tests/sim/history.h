@@ -10,8 +10,8 @@
 // solved exactly for answers that fit one state only, and by ruling out states for the others.
 // Writes whose outcome nobody learned may or may not have happened.
 //
-// Across a restart a prefix of the commit order survives, and it contains whatever a flush that was
-// answered promised.
+// Across a restart a prefix of the commit order survives, and it contains whatever the answers to
+// flushes and to durable writes promised.
 //
 // Thread safety: none.
 #pragma once
@@ -24,6 +24,7 @@
 
 #include "common/clock.h"
 #include "common/layout.h"
+#include "rkv/durability.h"
 #include "rkv/result.h"
 #include "tests/sim/disk.h"
 
@@ -45,8 +46,9 @@ struct Op {
   Nanos returned = 0;
   Outcome outcome = Outcome::kOpen;
   Version version{};
-  std::size_t length = 0;  // of the value written
-  std::size_t writer = 0;  // get: number of the put that wrote what was read
+  Durability durability = Durability::kMemory;  // of a write: what its answer promised
+  std::size_t length = 0;                       // of the value written
+  std::size_t writer = 0;                       // get: number of the put that wrote what was read
   Code error{};
 };
 
@@ -67,10 +69,11 @@ class History {
   // A get's answer: finds its writer. False, with a violation noted, when no put wrote that.
   bool answered(std::size_t number, std::string_view value, Version version);
 
-  // A server starts with this content, and (later) is dead. `everything`: it stopped in good order.
+  // A server starts with this content, and (later) is dead.
+  enum class End : std::uint8_t { kStopped, kProcess, kMachine };
   void server_starts(std::uint16_t boot, Nanos when, const Disk::Records& content,
                      const std::vector<std::string>& keys);
-  void server_ends(Nanos when, bool everything, const Disk::Records& content,
+  void server_ends(Nanos when, End end, const Disk::Records& content,
                    const std::vector<std::string>& keys);
 
   void note(Violation violation) {
@@ -86,7 +89,7 @@ class History {
     std::uint16_t number = 0;
     Nanos started = 0;
     Nanos ended = 0;
-    bool everything = false;
+    End end = End::kMachine;
     std::vector<std::optional<Version>> loaded;    // by key
     std::vector<std::optional<Version>> survived;  // by key
   };
@@ -102,6 +105,7 @@ class History {
   void learn(std::size_t writer, Version version, std::size_t key);
   void bound_unknown_writes();
   void check_commit_order();
+  static bool is_promised(const Op& op, End end);
   void check_survivors(const Boot& boot, std::size_t key_count);
   Timeline timeline_of(const Boot& boot, std::size_t key) const;
   bool survived(const Boot& boot, std::size_t key, const Timeline& timeline, Version end) const;

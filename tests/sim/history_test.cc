@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace rkv::sim {
 namespace {
 
@@ -122,7 +124,7 @@ TEST_F(HistoryTest, AfterACrashAPrefixIsThere) {
   const Disk::Records content = {
       {"a", {.version = Version::of(2, 1), .value = History::value_of(first, 20)}},
       {"b", {.version = Version::of(2, 2), .value = History::value_of(first + 1, 20)}}};
-  history_.server_ends(100, false, content, keys_);
+  history_.server_ends(100, History::End::kMachine, content, keys_);
   history_.server_starts(3, 110, content, keys_);
   get(120, 130, first, 1);
   EXPECT_TRUE(good());
@@ -131,22 +133,41 @@ TEST_F(HistoryTest, AfterACrashAPrefixIsThere) {
 TEST_F(HistoryTest, AfterACrashSomethingFlushedIsGone) {
   put(20, 30, 1);
   flush(60, 70, 1);
-  history_.server_ends(100, false, {}, keys_);
+  history_.server_ends(100, History::End::kMachine, {}, keys_);
   EXPECT_FALSE(good());
+}
+
+// Each level of durability promises its own kind of end, and no more.
+TEST_F(HistoryTest, AfterACrashADurableWriteIsGone) {
+  using End = History::End;
+  for (const auto& [durability, end, promised] :
+       {std::tuple{Durability::kDefault, End::kProcess, false},
+        std::tuple{Durability::kWal, End::kProcess, true},
+        std::tuple{Durability::kWal, End::kMachine, false},
+        std::tuple{Durability::kSync, End::kProcess, true},
+        std::tuple{Durability::kSync, End::kMachine, true},
+        std::tuple{Durability::kMemory, End::kStopped, true}}) {
+    history_ = History();
+    history_.server_starts(2, 5, {}, keys_);
+    const std::size_t number = put(20, 30, 1);
+    history_[number].durability = durability;
+    history_.server_ends(100, end, {}, keys_);
+    EXPECT_EQ(good(), !promised) << to_string(durability) << " " << static_cast<int>(end);
+  }
 }
 
 TEST_F(HistoryTest, AfterACrashALaterWriteSurvivedAnEarlierOne) {
   put(20, 30, 1);
   const std::size_t later = put(40, 50, 2, 1);
   history_.server_ends(
-      100, false, {{"b", {.version = Version::of(2, 2), .value = History::value_of(later, 20)}}},
-      keys_);
+      100, History::End::kMachine,
+      {{"b", {.version = Version::of(2, 2), .value = History::value_of(later, 20)}}}, keys_);
   EXPECT_FALSE(good());
 }
 
 TEST_F(HistoryTest, WhatACrashTookIsReadAfterIt) {
   const std::size_t lost = put(20, 30, 1);
-  history_.server_ends(100, false, {}, keys_);
+  history_.server_ends(100, History::End::kMachine, {}, keys_);
   history_.server_starts(3, 110, {}, keys_);
   get(120, 130, lost, 1);
   EXPECT_FALSE(good());

@@ -68,8 +68,12 @@ class Operator {
       stop();
     } else {
       const Nanos now = story_.scheduler.now();
+      // A failing disk may lose what was written and not synced, whatever ends.
+      const bool keeps_written = how < 3 && !server_->log().failed();
       server_->crash(how < 3 ? Disk::End::kProcess : Disk::End::kMachine);
-      story_.history.server_ends(now, false, story_.disk.records(), story_.keys);
+      story_.history.server_ends(now,
+                                 keeps_written ? History::End::kProcess : History::End::kMachine,
+                                 story_.disk.records(), story_.keys);
       server_->join();
       discard();
     }
@@ -82,7 +86,9 @@ class Operator {
     if (!saved && story_.plan.disk.fail_in == 0) {
       story_.history.note({.what = "a stopping server could not save its data", .key = {}});
     }
-    story_.history.server_ends(server_->gone_at(), saved, story_.disk.records(), story_.keys);
+    story_.history.server_ends(server_->gone_at(),
+                               saved ? History::End::kStopped : History::End::kMachine,
+                               story_.disk.records(), story_.keys);
     discard();
   }
   void discard() {

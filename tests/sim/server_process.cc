@@ -70,9 +70,9 @@ void ServerProcess::create_workers(const ServerOptions& options) {
          .clock = fabric_->scheduler(),
          .boot = boot_,
          .stats = [] { return std::string("{}"); },
-         .request_sync =
-             [this](std::uint64_t sequence) {
-               applier_->request_sync(sequence);
+         .make_durable =
+             [this](Durability level, std::uint64_t sequence) {
+               applier_->request(level, sequence);
                fabric_->scheduler().notify(applier_point_);
              },
          .wait_until = [this](const auto& done,

@@ -22,8 +22,9 @@
 // kTooLarge: the call itself is wrong. kBusy, kOutOfMemory: try again later. kTimeout,
 // kDisconnected, kUnreachable: the deadline passed while waiting or reconnecting. kRejected,
 // kVersionMismatch, kPermission, kNoDevice, kUnsupported, kCorrupt: trying again will not help.
-// Error::write tells whether a write may have taken effect: with kMayHaveHappened the request had
-// left and no answer came. Such a write is never repeated by the client; GETs are.
+// kIo: the server's disk. Error::write tells whether a write may have taken effect: with
+// kMayHaveHappened the request had left and no answer came, or the disk failed after it was made.
+// Such a write is never repeated by the client; GETs are.
 #pragma once
 
 #include <chrono>
@@ -37,6 +38,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "rkv/durability.h"
 #include "rkv/limits.h"
 #include "rkv/options.h"
 #include "rkv/result.h"
@@ -85,6 +87,16 @@ struct PutOptions {
   bool if_absent = false;                                  // else kConflict
   std::optional<std::uint64_t> if_version = std::nullopt;  // else kConflict, or kNotFound
   std::chrono::milliseconds timeout{0};                    // as Client::Timeout
+  Durability durability = Durability::kDefault;            // as in WriteOptions
+};
+struct WriteOptions {
+  // How safe the write is when the call returns; kDefault: as the server was started. kWal and
+  // kSync cost a write to the server's disk, which writes under way at the time share.
+  // kUnsupported: the server has no disk, and nothing was written. kIo with kMayHaveHappened: its
+  // disk failed after the write was made; it is saved when the disk is well, unless the server ends
+  // before.
+  Durability durability = Durability::kDefault;
+  std::chrono::milliseconds timeout{0};  // as Client::Timeout
 };
 // Memory that values are READ into and put from without a copy. Made by Client::allocate_buffer(),
 // page-aligned and zeroed at first. It may outlive its client, and serves any client of the same
@@ -182,7 +194,10 @@ class Client {
   // is asked again until the deadline (kBusy).
   Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {});
   // The version of the deletion; kNotFound when there was nothing.
-  Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {});
+  Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {}) {
+    return remove(key, WriteOptions{.timeout = timeout});
+  }
+  Result<std::uint64_t> remove(std::string_view key, const WriteOptions& options);
 
   // The same on a condition, which the server decides: one round trip. kConflict: it did not hold,
   // nothing has changed. With kMayHaveHappened - no answer came - read the key: its version or
@@ -195,18 +210,32 @@ class Client {
   Result<std::uint64_t> put_if_version(std::string_view key, std::string_view value,
                                        std::uint64_t version, Timeout timeout = {});
   Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
-                                          Timeout timeout = {});
+                                          Timeout timeout = {}) {
+    return remove_if_version(key, version, WriteOptions{.timeout = timeout});
+  }
+  Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
+                                          const WriteOptions& options);
 
   // ---- counters: signed numbers of 64 bits, kept like values. Changes are requests, one round
   // trip each, done exactly once when answered. kWrongType: the key holds a plain value (and a put
   // on a counter answers the same: remove it first).
 
   // An absent key counts from 0. kOutOfRange: the sum would pass the limits; nothing has changed.
-  Result<Counter> incr(std::string_view key, std::int64_t by = 1, Timeout timeout = {});
-  Result<Counter> decr(std::string_view key, std::int64_t by = 1, Timeout timeout = {});
+  Result<Counter> incr(std::string_view key, std::int64_t by = 1, Timeout timeout = {}) {
+    return incr(key, by, WriteOptions{.timeout = timeout});
+  }
+  Result<Counter> incr(std::string_view key, std::int64_t by, const WriteOptions& options);
+  Result<Counter> decr(std::string_view key, std::int64_t by = 1, Timeout timeout = {}) {
+    return decr(key, by, WriteOptions{.timeout = timeout});
+  }
+  Result<Counter> decr(std::string_view key, std::int64_t by, const WriteOptions& options);
   // The number becomes `desired` if it is `expected`. kNotFound.
   Result<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
-                                  Timeout timeout = {});
+                                  Timeout timeout = {}) {
+    return counter_cas(key, expected, desired, WriteOptions{.timeout = timeout});
+  }
+  Result<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
+                                  const WriteOptions& options);
   // One-sided, as get().
   Result<Counter> get_counter(std::string_view key, Timeout timeout = {});
 
@@ -216,7 +245,11 @@ class Client {
   std::vector<Result<Value>> multi_get(std::span<const std::string_view> keys,
                                        Timeout timeout = {});
   std::vector<Result<std::uint64_t>> multi_put(std::span<const KeyValue> items,
-                                               Timeout timeout = {});
+                                               Timeout timeout = {}) {
+    return multi_put(items, WriteOptions{.timeout = timeout});
+  }
+  std::vector<Result<std::uint64_t>> multi_put(std::span<const KeyValue> items,
+                                               const WriteOptions& options);
   // The same without allocation: visit(index, const Result<ValueView>&) is called once for each
   // key, in any order. It must not use the client.
   template <class Visitor>

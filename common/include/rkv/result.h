@@ -49,7 +49,7 @@ enum class Code : unsigned char {
 // Whether a write may have taken effect although the call failed.
 enum class WriteOutcome : unsigned char {
   kNotApplied,       // certainly not (always so for reads)
-  kMayHaveHappened,  // the request left and no answer came
+  kMayHaveHappened,  // the request left and no answer came, or the answer says so
 };
 
 struct Error {

@@ -100,6 +100,45 @@ TEST_F(ApplierTest, SyncsWhenAskedAndWakesTheWaiter) {
   EXPECT_EQ(changes_, 2) << "nothing to do, nothing said";
 }
 
+// Group commit: whoever asks while the disk is at work, or before, shares the next write and sync.
+TEST_F(ApplierTest, RequestsShareOneWriteAndOneSync) {
+  constexpr std::uint64_t kPuts = 100;
+  for (std::uint64_t i = 0; i < kPuts; ++i)
+    applier_->request_sync(append(std::to_string(i), "value"));
+  applier_->step();
+  EXPECT_EQ(log_->sync_mark(), log_->last_begun());
+  EXPECT_EQ(applier_->counts().batches, 1U);
+  EXPECT_EQ(applier_->counts().syncs, 1U);
+  applier_->step();
+  EXPECT_EQ(applier_->counts().syncs, 1U) << "nothing new to sync";
+}
+
+TEST_F(ApplierTest, AWriteIsAskedForWithoutASync) {
+  applier_->request_write(append("a", "1"));
+  applier_->step();
+  EXPECT_EQ(log_->wal_mark(), log_->last_begun());
+  EXPECT_EQ(log_->sync_mark(), 0U);
+  EXPECT_EQ(applier_->counts().syncs, 0U);
+}
+
+// With the thread: a request ends the applier's nap of `linger_us`, here longer than the test.
+TEST_F(ApplierTest, ARequestDoesNotWaitForTheLinger) {
+  const SteadyClock clock;
+  options_.linger_us = 600'000'000;
+  options_.sync_interval_ms = 600'000;
+  Applier applier(*log_, *engine_, clock, options_, [] {});
+  applier.start();
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t sequence = append("a", std::to_string(i));
+    applier.request_write(sequence);
+    while (log_->wal_mark() < sequence)
+      std::this_thread::yield();
+  }
+  EXPECT_EQ(log_->sync_mark(), 0U);
+  ASSERT_TRUE(applier.stop());
+  EXPECT_EQ(on_disk(), expected_);
+}
+
 TEST_F(ApplierTest, SyncsAfterTheIntervalWhenNobodyAsks) {
   append("a", "1");
   applier_->step();

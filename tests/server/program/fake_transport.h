@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <set>
 #include <vector>
@@ -142,7 +143,7 @@ class FakeQueue final : public rdma::Queue {
 
   const rdma::QueueOptions options;
   std::deque<rdma::Completion> arrived;
-  int wakes = 0;
+  std::atomic<int> wakes = 0;
 
  private:
   std::vector<std::vector<std::byte>> buffers_;

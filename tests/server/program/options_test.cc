@@ -35,6 +35,7 @@ TEST(Options, Defaults) {
   EXPECT_EQ(options.ib_port, 0);
   EXPECT_EQ(options.gid_index, -1);
   EXPECT_EQ(options.max_clients, 64U);
+  EXPECT_EQ(options.durability, Durability::kMemory);
   EXPECT_EQ(options.sync_interval_ms, 1000U);
   EXPECT_EQ(options.queue_bytes, std::uint64_t{64} << 20);
   EXPECT_EQ(options.log_level, LogLevel::kInfo);
@@ -117,6 +118,11 @@ TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
       {{"--sync-interval", "1"},
        {},
        "--sync-interval must be a duration from 1ms to 60m, such as 500ms or 5s, not \"1\""},
+      {{"--durability", "disk"}, {}, "--durability must be memory, wal or sync, not \"disk\""},
+      {{"--durability", "wal"}, {}, "durability wal needs a disk: give --data-dir as well"},
+      {{},
+       {{"KVSERVER_DURABILITY", "sync"}},
+       "durability sync needs a disk: give --data-dir as well"},
       {{"--queue", "8GiB"},
        {},
        "--queue must be a size from 32MiB to 4GiB, such as 512MiB or 2GiB, not \"8GiB\""},
@@ -177,6 +183,14 @@ TEST_F(OptionsFile, MayBeNamedInTheEnvironment) {
   const auto parsed = parse({}, {{"KVSERVER_CONFIG", write("data-dir = \"/d\"\n")}});
   ASSERT_EQ(parsed.error, "");
   EXPECT_EQ(parsed.options.data_dir, "/d");
+}
+
+TEST_F(OptionsFile, MaySayHowDurableWritesAre) {
+  const auto parsed = parse({"--config", write("data-dir = \"/d\"\ndurability = \"sync\"\n")});
+  ASSERT_EQ(parsed.error, "");
+  EXPECT_EQ(parsed.options.durability, Durability::kSync);
+  EXPECT_EQ(parse({"--data-dir", "/d", "--durability", "wal"}).options.durability,
+            Durability::kWal);
 }
 
 TEST_F(OptionsFile, ErrorsNameTheFileAndTheKey) {

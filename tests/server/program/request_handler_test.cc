@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 
 #include "tests/server/persistence/support.h"
@@ -16,7 +17,7 @@ constexpr std::uint16_t kBoot = 9;
 
 class HandlerTest : public ::testing::Test {
  protected:
-  explicit HandlerTest(bool persistent = true) {
+  explicit HandlerTest(bool persistent = true, Durability durability = Durability::kMemory) {
     memory_ = testing_memory();
     if (persistent) {
       log_ = std::move(*CommitLog::create(CommitLog::kMinCapacityBytes));
@@ -24,7 +25,8 @@ class HandlerTest : public ::testing::Test {
       log_ = CommitLog::create_volatile();
     }
     store_ = std::make_unique<Store>(*memory_, *log_, clock_, kBoot);
-    handler_ = std::make_unique<RequestHandler>(*store_, *log_, kBoot, [] { return "{}"; });
+    handler_ =
+        std::make_unique<RequestHandler>(*store_, *log_, kBoot, durability, [] { return "{}"; });
   }
   static std::unique_ptr<StoreMemory> testing_memory() {
     return rkv::testing::make_plain_memory(
@@ -118,11 +120,12 @@ TEST_F(HandlerTest, FlushWaitsForTheSyncMark) {
       << "nothing was written";
   const auto stored = put("key", "value");
   const auto waiting = ask({.opcode = Opcode::kFlush, .sequence = 8});
-  EXPECT_EQ(waiting.next, RequestHandler::Next::kAwaitSync);
+  EXPECT_EQ(waiting.next, RequestHandler::Next::kAwaitMark);
+  EXPECT_EQ(waiting.level, Durability::kSync);
   EXPECT_GE(waiting.response.version, stored.response.version);
-  EXPECT_EQ(waiting.sync_through, waiting.response.version.sequence());
+  EXPECT_EQ(waiting.through, waiting.response.version.sequence());
   apply_all();
-  EXPECT_GE(log_->sync_mark(), waiting.sync_through);
+  EXPECT_TRUE(handler_->is_reached(waiting.level, waiting.through));
   EXPECT_EQ(ask({.opcode = Opcode::kFlush}).next, RequestHandler::Next::kReply);
 }
 
@@ -135,6 +138,97 @@ TEST_F(HandlerTest, AFailedDiskRefusesWritesAndFlushesButNotReads) {
   EXPECT_EQ(as_text(found.response.value), "value");
 }
 
+// Each write, at each level: what it awaits is its own version, and the mark of the level.
+TEST_F(HandlerTest, WritesAwaitTheMarkOfTheirLevel) {
+  std::array<std::byte, 2 * kCounterBytes> numbers{};
+  const Bytes one = Bytes(numbers).first(kCounterBytes);
+  for (const Durability level : {Durability::kWal, Durability::kSync}) {
+    for (const Request& request :
+         {Request{.opcode = Opcode::kPut, .key = as_bytes("key"), .value = as_bytes("value")},
+          Request{.opcode = Opcode::kRemove, .key = as_bytes("key")},
+          Request{.opcode = Opcode::kAdd, .key = as_bytes("counter"), .value = one},
+          Request{.opcode = Opcode::kSwap, .key = as_bytes("counter"), .value = numbers}}) {
+      Request durable = request;
+      durable.durability = level;
+      const auto answer = ask(durable);
+      ASSERT_EQ(answer.response.code, 0) << to_string(request.opcode);
+      EXPECT_EQ(answer.next, RequestHandler::Next::kAwaitMark) << to_string(request.opcode);
+      EXPECT_EQ(answer.level, level);
+      EXPECT_EQ(answer.through, answer.response.version.sequence());
+      EXPECT_FALSE(handler_->is_reached(answer.level, answer.through));
+      log_->set_wal_mark(answer.through);
+      EXPECT_EQ(handler_->is_reached(answer.level, answer.through), level == Durability::kWal);
+      durable.durability = Durability::kMemory;
+      EXPECT_EQ(ask(durable).next, RequestHandler::Next::kReply);
+    }
+  }
+}
+
+// Nothing was written, so there is nothing to wait for; and the version in the answer to a swap
+// that was not done may be of an earlier start of the server, with a sequence that this one will
+// not reach for long.
+TEST_F(HandlerTest, WhatWroteNothingAwaitsNothing) {
+  std::array<std::byte, 2 * kCounterBytes> numbers{};
+  ASSERT_EQ(ask({.opcode = Opcode::kAdd,
+                 .key = as_bytes("counter"),
+                 .value = Bytes(numbers).first(kCounterBytes)})
+                .response.code,
+            0);
+  numbers[0] = std::byte{7};
+  const auto swap = ask({.opcode = Opcode::kSwap,
+                         .durability = Durability::kSync,
+                         .key = as_bytes("counter"),
+                         .value = numbers});
+  EXPECT_EQ(swap.response.code, 0);
+  EXPECT_EQ(swap.response.flags & Response::kSwapped, 0);
+  EXPECT_EQ(swap.next, RequestHandler::Next::kReply);
+  for (const Request& request :
+       {Request{.opcode = Opcode::kRemove, .key = as_bytes("none")},
+        Request{
+            .opcode = Opcode::kPut, .condition = Condition::kIfVersion, .key = as_bytes("a")}}) {
+    Request durable = request;
+    durable.durability = Durability::kSync;
+    const auto answer = ask(durable);
+    EXPECT_EQ(answer.response.code, code(Code::kNotFound));
+    EXPECT_EQ(answer.next, RequestHandler::Next::kReply);
+  }
+}
+
+TEST_F(HandlerTest, AnswersCarryTheMarks) {
+  const auto stored = put("key", "value");
+  Response marked = handler_->marked(stored.response);
+  EXPECT_EQ(marked.wal_mark, Version::of(kBoot, 0));
+  EXPECT_EQ(marked.sync_mark, Version::of(kBoot, 0));
+  EXPECT_EQ(marked.version, stored.response.version);
+  apply_all();
+  marked = handler_->marked(stored.response);
+  EXPECT_GE(marked.wal_mark, stored.response.version);
+  EXPECT_EQ(marked.sync_mark, marked.wal_mark);
+}
+
+TEST_F(HandlerTest, AWriteThatTheDiskFailedUnderIsInDoubt) {
+  const auto answer = RequestHandler::disk_failed({.opcode = Opcode::kPut, .sequence = 12});
+  EXPECT_EQ(answer.code, code(Code::kIo));
+  EXPECT_EQ(answer.flags, Response::kMayHaveHappened);
+  EXPECT_EQ(answer.sequence, 12U);
+  EXPECT_EQ(RequestHandler::disk_failed({.opcode = Opcode::kFlush}).flags, 0);
+}
+
+class SyncingHandlerTest : public HandlerTest {
+ protected:
+  SyncingHandlerTest() : HandlerTest(true, Durability::kSync) {}
+};
+
+TEST_F(SyncingHandlerTest, TheServersLevelIsForWritesThatNameNone) {
+  EXPECT_EQ(put("key", "value").level, Durability::kSync);
+  Request request{.opcode = Opcode::kPut, .durability = Durability::kWal, .key = as_bytes("key")};
+  EXPECT_EQ(ask(request).level, Durability::kWal);
+  request.durability = Durability::kMemory;
+  EXPECT_EQ(ask(request).next, RequestHandler::Next::kReply);
+  EXPECT_EQ(ask({.opcode = Opcode::kGet, .key = as_bytes("key")}).next,
+            RequestHandler::Next::kReply);
+}
+
 class VolatileHandlerTest : public HandlerTest {
  protected:
   VolatileHandlerTest() : HandlerTest(false) {}
@@ -145,6 +239,24 @@ TEST_F(VolatileHandlerTest, FlushSaysThatThereIsNoDisk) {
   const auto flushed = ask({.opcode = Opcode::kFlush});
   EXPECT_EQ(flushed.next, RequestHandler::Next::kReply);
   EXPECT_EQ(flushed.response.code, code(Code::kUnsupported));
+}
+
+TEST_F(VolatileHandlerTest, DurableWritesAreRefusedBeforeTheyAreMade) {
+  for (const Durability level : {Durability::kWal, Durability::kSync}) {
+    const auto answer = ask({.opcode = Opcode::kPut,
+                             .durability = level,
+                             .key = as_bytes("key"),
+                             .value = as_bytes("value")});
+    EXPECT_EQ(answer.next, RequestHandler::Next::kReply);
+    EXPECT_EQ(answer.response.code, code(Code::kUnsupported));
+    EXPECT_EQ(answer.response.flags, 0);
+    EXPECT_NE(as_text(answer.response.value).find("--data-dir"), std::string_view::npos);
+    EXPECT_EQ(ask({.opcode = Opcode::kGet, .key = as_bytes("key")}).response.code,
+              code(Code::kNotFound));
+  }
+  EXPECT_EQ(ask({.opcode = Opcode::kPut, .durability = Durability::kMemory, .key = as_bytes("key")})
+                .response.code,
+            0);
 }
 
 TEST_F(HandlerTest, AMessageShorterThanAHeaderEndsTheConnection) {

@@ -29,7 +29,12 @@ class WorkerTest : public ::testing::Test {
                                   .clock = clock_,
                                   .boot = 1,
                                   .stats = [this] { return stats_; },
-                                  .request_sync = [this](std::uint64_t s) { asked_ = s; }},
+                                  .make_durable =
+                                      [this](Durability level, std::uint64_t sequence) {
+                                        asked_ = sequence;
+                                        asked_level_ = level;
+                                        ++times_asked_;
+                                      }},
                                  {.clients = kClients});
     worker_ = std::move(*worker);
     all_buffers_ = queue().free_buffers();
@@ -55,8 +60,13 @@ class WorkerTest : public ::testing::Test {
   void ping(FakeConnection& from, std::uint64_t sequence = 0) {
     ask(from, {.opcode = Opcode::kPing, .sequence = sequence});
   }
-  void put(FakeConnection& from, Bytes key, Bytes value) {
-    ask(from, {.opcode = Opcode::kPut, .sequence = 1, .key = key, .value = value});
+  void put(FakeConnection& from, Bytes key, Bytes value,
+           Durability durability = Durability::kDefault) {
+    ask(from, {.opcode = Opcode::kPut,
+               .sequence = 1,
+               .durability = durability,
+               .key = key,
+               .value = value});
   }
   static Response answer(const FakeConnection& of, std::size_t number) {
     const auto response = decode_response(of.posted.at(number).bytes);
@@ -67,11 +77,15 @@ class WorkerTest : public ::testing::Test {
     while (worker_->poll_once() != 0) {
     }
   }
-  void sync_all() {
+  void write_all() {
     CommitLog::Entry entry;
     while (log_->consume(&entry)) {
     }
     log_->set_wal_mark(log_->consumed());
+    worker_->marks_changed();
+  }
+  void sync_all() {
+    write_all();
     log_->set_sync_mark(log_->consumed());
     log_->advance();
     worker_->marks_changed();
@@ -84,7 +98,9 @@ class WorkerTest : public ::testing::Test {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Worker> worker_;
   std::string stats_ = "{}";
-  std::uint64_t asked_ = 0;
+  std::uint64_t asked_ = 0;  // of make_durable(), and how often
+  Durability asked_level_ = Durability::kDefault;
+  int times_asked_ = 0;
   std::uint64_t sessions_ = 0;
   std::size_t all_buffers_ = 0;
 };
