@@ -1,5 +1,6 @@
 #include "client/link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -74,9 +75,17 @@ Status Link::connect(const Deadline& deadline) {
 
 // The peer's own words, when it is one of ours and said any.
 Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
-  if (error.code != Code::kRejected || rejection.length == 0) return std::unexpected(error);
-  const auto reject = decode_connect_reject(
-      Bytes(rejection.reason).first(std::min(rejection.length, sizeof rejection.reason)));
+  if (error.code != Code::kRejected) return std::unexpected(error);
+  const Bytes reason =
+      Bytes(rejection.reason).first(std::min(rejection.length, sizeof rejection.reason));
+  // Nobody read the request: a connection manager rejects what is left when its program ends, with
+  // nothing but padding. The next server may take us.
+  if (std::ranges::all_of(reason, [](std::byte b) { return b == std::byte{0}; })) {
+    return fail(Code::kUnreachable,
+                "the connection was refused without a word: the server is ending, or it is no "
+                "kvserver");
+  }
+  const auto reject = decode_connect_reject(reason);
   if (!reject) return std::unexpected(reject.error());
   refusal_ = std::string(reject->text);
   if (reject->code == Code::kVersionMismatch) {

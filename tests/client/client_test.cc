@@ -158,6 +158,20 @@ TEST_F(ClientTest, AnotherVersionAndStrangersAreTold) {
   EXPECT_EQ(connect().error().code, Code::kCorrupt);
 }
 
+// What the connection manager of a server that ends says to those who have just called.
+TEST_F(ClientTest, ARefusalWithoutAWordIsNotTheLastWord) {
+  store("key", "value");
+  ASSERT_TRUE(client().get("key"));
+  server_.reject.assign(148, std::byte{0});
+  fail_connects(Code::kRejected, 1);
+  server_.connection->abort();
+  EXPECT_EQ(client().get("key")->value, "value");
+  EXPECT_EQ(client().stats().reconnects, 1U);
+
+  fail_connects(Code::kRejected, 1);
+  EXPECT_EQ(connect().error().code, Code::kUnreachable);
+}
+
 TEST_F(ClientTest, FirstConnectIsTriedOnce) {
   fail_connects(Code::kUnreachable, 1);
   EXPECT_EQ(connect().error().code, Code::kUnreachable);
