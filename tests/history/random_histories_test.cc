@@ -11,6 +11,7 @@
 
 #include "common/random.h"
 #include "tests/history/checker.h"
+#include "tests/history/falsify.h"
 
 namespace rkv::history {
 namespace {
@@ -178,21 +179,16 @@ bool falsify(History& history, std::size_t at, std::uint64_t how) {
     op.answer.version = 0;
     return true;
   }
-  // What was replaced before the call.
-  for (const Operation& old : history) {
-    if (old.call.key != op.call.key || old.call.f != Function::kPut) continue;
-    if (old.answer.outcome != Outcome::kOk) continue;
-    const bool replaced = std::ranges::any_of(history, [&](const Operation& other) {
-      return other.call.key == op.call.key && is_write(other.call.f) &&
-             other.answer.outcome == Outcome::kOk && other.answer.version > old.answer.version &&
-             other.returned < op.invoked;
-    });
-    if (!replaced) continue;
-    op.answer.content = Content::of(old.call.text);
-    op.answer.version = old.answer.version;
-    return true;
+  History key_history;
+  std::size_t mine = 0;
+  for (std::size_t i = 0; i < history.size(); ++i) {
+    if (history[i].call.key != op.call.key) continue;
+    if (i == at) mine = key_history.size();
+    key_history.push_back(history[i]);
   }
-  return false;
+  if (!make_stale(key_history, mine)) return false;
+  op = key_history[mine];
+  return true;
 }
 
 TEST(RandomHistories, WithOneWrongAnswerAreRejected) {

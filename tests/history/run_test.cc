@@ -1,0 +1,110 @@
+// Recorded runs against a real server, judged from the file that they leave.
+//
+// RKV_HISTORY_OPERATIONS: how many operations in all. RKV_HISTORY_SEED: which run (default: another
+// each time). RKV_HISTORY_DIR: where the history of a failed run stays.
+#include "tests/history/run.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "tests/history/falsify.h"
+
+namespace rkv::history {
+namespace {
+
+std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// Beside the results of the test run, which come out of the VM too; else in the build directory.
+std::filesystem::path kept_directory() {
+  if (const char* chosen = std::getenv("RKV_HISTORY_DIR")) return chosen;
+  const char* output = std::getenv("GTEST_OUTPUT");
+  if (output != nullptr && std::string_view(output).starts_with("xml:")) return output + 4;
+  return RKV_HISTORY_DIR;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// In the history of a real run, one answer is exchanged.
+void expect_that_a_stale_read_is_noticed(const History& history, const CheckLimits& limits) {
+  std::map<std::string, History> keys;
+  for (const Operation& op : history)
+    keys[op.call.key].push_back(op);
+  std::size_t made = 0;
+  for (auto& [key, key_history] : keys) {
+    for (std::size_t at = key_history.size(); at > 0; --at) {
+      if (!make_stale(key_history, at - 1)) continue;
+      ++made;
+      const auto violation = check(key_history, limits);
+      ASSERT_TRUE(violation) << describe(key_history[at - 1]) << " was accepted";
+      EXPECT_FALSE(violation->given_up);
+      break;
+    }
+  }
+  EXPECT_GT(made, 0U);
+}
+
+// Exports, reads back, judges. The file stays if it fails.
+void judge(const RunReport& report, std::uint64_t seed) {
+  std::error_code ignored;
+  std::filesystem::create_directories(kept_directory(), ignored);
+  const std::string path = kept_directory() / fmt::format("history-{}-{}.jsonl",
+                                                          std::getenv("RKV_TEST_TRANSPORT"), seed);
+  ASSERT_TRUE(export_to(path, report.history)) << path;
+  std::string complaint;
+  const auto history = import_from(path, &complaint);
+  ASSERT_TRUE(history) << path << ": " << complaint;
+  ASSERT_EQ(history->size(), report.history.size()) << path;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto violation = check(*history, report.limits);
+  fmt::print("judged in {:.1f} s\n", seconds_since(begin));
+  if (!violation) {
+    std::filesystem::remove(path, ignored);
+    expect_that_a_stale_read_is_noticed(*history, report.limits);
+    return;
+  }
+  FAIL() << violation->text << "the history: " << path << "\n(keys expire up to "
+         << report.limits.search.expiry_late / kNanosPerMs << " ms late here)";
+}
+
+TEST(RecordedRun, IsLinearizable) {
+  RunOptions options{
+      .seed = number_from(
+          "RKV_HISTORY_SEED",
+          static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()) %
+              1'000'000)};
+  const std::uint64_t operations = number_from("RKV_HISTORY_OPERATIONS", 0);
+  ASSERT_GT(operations, 0U) << "RKV_HISTORY_OPERATIONS says how many: run this by ctest";
+  options.operations = operations / options.threads;
+  options.replace_in = std::max<std::uint64_t>(10, options.operations / 10);
+  const auto begin = std::chrono::steady_clock::now();
+  const RunReport report = run(options);
+  fmt::print(
+      "seed {}: {} operations in {:.1f} s, {} unanswered, {} reconnects, {} new clients, {} "
+      "splits, "
+      "{} one-sided GETs, {} tears\n",
+      options.seed, report.history.size(), seconds_since(begin), report.unanswered,
+      report.reconnects, report.clients_replaced, report.index_splits, report.one_sided_gets,
+      report.tears_detected);
+  judge(report, options.seed);
+  for (const std::string& error : report.unexpected)
+    ADD_FAILURE() << "without a cause: " << error;
+  // What did not happen was not tested.
+  EXPECT_GT(report.unanswered, 0U);
+  EXPECT_GT(report.reconnects, 0U);
+  EXPECT_GT(report.clients_replaced, 0U);
+  EXPECT_GT(report.index_splits, 0U);
+  EXPECT_GT(report.one_sided_gets, operations / 10);
+}
+
+}  // namespace
+}  // namespace rkv::history

@@ -1,0 +1,291 @@
+#include "tests/history/worker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
+
+namespace rkv::history {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr std::size_t kMany = 8;  // keys of one multi_get or multi_put
+
+// Whether an error needs no other cause than the trouble that a run makes: the server away or
+// standing still, and operations that have little time.
+bool is_explained(Code code) {
+  switch (code) {
+    case Code::kNotFound:
+    case Code::kConflict:
+    case Code::kWrongType:
+    case Code::kOutOfRange:
+    case Code::kBusy:
+    case Code::kDisconnected:
+    case Code::kStale:
+    case Code::kTimeout:
+    case Code::kUnreachable:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::string stretched(const std::string& tag, std::size_t length) {
+  const std::string word = tag + ":";
+  std::string value;
+  while (value.size() < std::max(length, word.size()))
+    value += word;
+  value.resize(std::max(length, word.size()));
+  return value;
+}
+
+std::string tag_of(const std::string& value) {
+  const std::string tag = value.substr(0, value.find(':'));
+  if (value == stretched(tag, value.size())) return tag;
+  return fmt::format("not whole: {} bytes beginning with {}", value.size(), tag.substr(0, 20));
+}
+
+Client connect(const Shared& shared, std::uint64_t seed, std::uint16_t requests_in_flight) {
+  ClientOptions options{.server = shared.address,
+                        .name = fmt::format("history-{}", seed % 100),
+                        .timeout = milliseconds(60'000),
+                        // Little to register, so that making a client costs little.
+                        .cache_bytes = std::size_t{1} << 20,
+                        .reads_in_flight = 4,
+                        .requests_in_flight = requests_in_flight,
+                        .transport = shared.transport};
+  // Some find every key in their cache, others have only the directory.
+  if (seed % 3 == 0) options.cache_bytes = 0;
+  for (;;) {
+    auto client = Client::connect(options);
+    if (client) return std::move(*client);
+    std::this_thread::sleep_for(milliseconds(10));  // the server is standing still, or away
+  }
+}
+
+Worker::Worker(Shared& shared, int number)
+    : shared_(shared),
+      number_(number),
+      random_(shared.options.seed * 1000 + static_cast<std::uint64_t>(number)),
+      recorder_(shared.clock, number, static_cast<int>(shared.options.threads) + 1) {}
+
+void Worker::run() {
+  client_.emplace(connect(shared_, random_()));
+  for (std::size_t i = 0; i < shared_.options.operations; ++i) {
+    if (random_.below(shared_.options.replace_in) == 0) replace_client();
+    const std::size_t before = recorder_.unanswered();
+    operate();
+    shared_.unanswered += recorder_.unanswered() - before;
+    ++shared_.done;
+  }
+  add_stats();
+  client_.reset();
+}
+
+void Worker::look_at_everything() {
+  client_.emplace(connect(shared_, random_()));
+  for (std::size_t i = 0; i < shared_.options.hot_keys + shared_.options.cold_keys; ++i)
+    get(key_at(i));
+  add_stats();
+  client_.reset();
+}
+
+void Worker::replace_client() {
+  add_stats();
+  client_.emplace(connect(shared_, random_()));
+  recorder_.client_replaced();
+  ++replaced_;
+}
+
+void Worker::add_stats() {
+  const ClientStats stats = client_->stats();
+  stats_.reconnects += stats.reconnects;
+  stats_.one_sided_gets += stats.one_sided_gets;
+  stats_.tears_detected += stats.tears_detected;
+}
+
+// ---------------------------------------------------------------------------------- choices
+
+Worker::Key Worker::key_at(std::size_t number) const {
+  using Kind = Key::Kind;
+  static constexpr std::array<const char*, 3> kNames = {"text", "count", "brief"};
+  const std::size_t kind = number % 3;
+  const char* heat = number < shared_.options.hot_keys ? "hot" : "cold";
+  return {fmt::format("{}-{}-{}", heat, kNames.at(kind), number), static_cast<Kind>(kind)};
+}
+
+Worker::Key Worker::any_key() {
+  const bool hot = random_.below(2) == 0;
+  if (hot) return key_at(random_.below(shared_.options.hot_keys));
+  return key_at(shared_.options.hot_keys + random_.below(shared_.options.cold_keys));
+}
+
+std::string Worker::any_value() {
+  // Two lengths often, so that blocks go to and fro; seldom some that travel in other ways.
+  static constexpr std::array<std::size_t, 4> kLengths = {20, 60, 20, 400};
+  static constexpr std::array<std::size_t, 3> kLong = {3'000, 9'000, kMaxInlineBytes + 5'000};
+  const std::string tag = fmt::format("{}-{}", number_, ++written_);
+  const bool is_long = random_.below(100) == 0;
+  return stretched(
+      tag, is_long ? kLong[random_.below(kLong.size())] : kLengths[random_.below(kLengths.size())]);
+}
+
+Worker::Timeout Worker::any_timeout() {
+  if (shared_.standing) return milliseconds(20);
+  return milliseconds(random_.below(10) == 0 ? 50 : 60'000);
+}
+
+void Worker::operate() {
+  const Key key = any_key();
+  const std::uint64_t choice = random_.below(100);
+  if (choice < 38) return get(key);
+  if (choice < 45) return multi_get();
+  if (choice < 48) return multi_put();
+  if (choice < 55) return remove(key);
+  if (choice < 57) return remove_if_version(key);
+  const bool other = random_.below(50) == 0;  // what the key is not for
+  if ((key.kind == Key::Kind::kCounter) != other) {
+    return choice < 85 ? incr(key) : counter_cas(key);
+  }
+  if (choice < 75) return put(key);
+  return choice < 87 ? put_if_absent(key) : put_if_version(key);
+}
+
+// ------------------------------------------------------------------------------- operations
+
+void Worker::note(const Error& error) {
+  if (!is_explained(error.code)) ++errors_[to_string(error)];
+}
+
+void Worker::take(std::size_t op, const std::string& key, const Result<Value>& got) {
+  if (got) versions_[key] = got->version;
+  if (!got) note(got.error());
+  recorder_.end(op, got, got && !got->is_counter ? tag_of(got->value) : std::string());
+}
+
+template <class T>
+void Worker::take(std::size_t op, const Result<T>& result) {
+  if (!result) note(result.error());
+  recorder_.end(op, result);
+}
+
+void Worker::get(const Key& key) {
+  const Timeout timeout = any_timeout();
+  const std::size_t op = recorder_.begin({.f = Function::kGet, .key = key.name});
+  if (key.kind == Key::Kind::kCounter && random_.below(2) == 0) {
+    const auto got = client_->get_counter(key.name, timeout);
+    if (got) numbers_[key.name] = got->number;
+    return take(op, got);
+  }
+  take(op, key.name, client_->get(key.name, timeout));
+}
+
+void Worker::put(const Key& key) {
+  const std::string value = any_value();
+  PutOptions options{.timeout = any_timeout()};
+  if (key.kind == Key::Kind::kBrief) options.ttl = milliseconds(1 + random_.below(100));
+  const std::size_t op = recorder_.begin(
+      {.f = Function::kPut, .key = key.name, .text = tag_of(value), .ttl = options.ttl});
+  take(op, client_->put_with(key.name, value, options));
+}
+
+void Worker::put_if_absent(const Key& key) {
+  const std::string value = any_value();
+  PutOptions options{.if_absent = true, .timeout = any_timeout()};
+  if (key.kind == Key::Kind::kBrief) options.ttl = milliseconds(1 + random_.below(100));
+  const std::size_t op = recorder_.begin(
+      {.f = Function::kPutIfAbsent, .key = key.name, .text = tag_of(value), .ttl = options.ttl});
+  take(op, client_->put_with(key.name, value, options));
+}
+
+void Worker::put_if_version(const Key& key) {
+  const std::string value = any_value();
+  const std::uint64_t version = std::max<std::uint64_t>(1, versions_[key.name]);
+  const Timeout timeout = any_timeout();
+  const std::size_t op = recorder_.begin({.f = Function::kPutIfVersion,
+                                          .key = key.name,
+                                          .text = tag_of(value),
+                                          .if_version = version});
+  const auto put = client_->put_if_version(key.name, value, version, timeout);
+  if (put) versions_[key.name] = *put;
+  take(op, put);
+}
+
+void Worker::remove(const Key& key) {
+  const Timeout timeout = any_timeout();
+  const std::size_t op = recorder_.begin({.f = Function::kRemove, .key = key.name});
+  take(op, client_->remove(key.name, timeout));
+}
+
+void Worker::remove_if_version(const Key& key) {
+  const std::uint64_t version = std::max<std::uint64_t>(1, versions_[key.name]);
+  const Timeout timeout = any_timeout();
+  const std::size_t op =
+      recorder_.begin({.f = Function::kRemoveIfVersion, .key = key.name, .if_version = version});
+  take(op, client_->remove_if_version(key.name, version, timeout));
+}
+
+void Worker::incr(const Key& key) {
+  const std::int64_t by = static_cast<std::int64_t>(random_.below(4)) - 1;
+  const Timeout timeout = any_timeout();
+  const std::size_t op = recorder_.begin({.f = Function::kIncr, .key = key.name, .number = by});
+  const auto counted =
+      by < 0 ? client_->decr(key.name, -by, timeout) : client_->incr(key.name, by, timeout);
+  if (counted) numbers_[key.name] = counted->number;
+  take(op, counted);
+}
+
+void Worker::counter_cas(const Key& key) {
+  const std::int64_t expected = numbers_[key.name];
+  const std::int64_t desired = expected + 10;
+  const Timeout timeout = any_timeout();
+  const std::size_t op = recorder_.begin(
+      {.f = Function::kCounterCas, .key = key.name, .number = desired, .expected = expected});
+  const auto swapped = client_->counter_cas(key.name, expected, desired, timeout);
+  if (swapped) numbers_[key.name] = swapped->number;
+  take(op, swapped);
+}
+
+void Worker::multi_get() {
+  std::vector<Key> keys;
+  std::vector<std::string_view> names;
+  std::vector<std::size_t> ops;
+  for (std::size_t n = 1 + random_.below(kMany); n > 0; --n)
+    keys.push_back(any_key());
+  const Timeout timeout = any_timeout();
+  for (const Key& key : keys) {
+    names.push_back(key.name);
+    ops.push_back(recorder_.begin({.f = Function::kGet, .key = key.name}, ops.size()));
+  }
+  const auto got = client_->multi_get(names, timeout);
+  for (std::size_t i = 0; i < got.size(); ++i)
+    take(ops[i], keys[i].name, got[i]);
+}
+
+void Worker::multi_put() {
+  std::vector<Key> keys;
+  std::vector<std::string> values;
+  for (std::size_t n = 1 + random_.below(kMany); n > 0; --n) {
+    keys.push_back(any_key());
+    values.push_back(any_value());
+  }
+  const Timeout timeout = any_timeout();
+  std::vector<KeyValue> items;
+  std::vector<std::size_t> ops;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    items.push_back({.key = keys[i].name, .value = values[i]});
+    ops.push_back(
+        recorder_.begin({.f = Function::kPut, .key = keys[i].name, .text = tag_of(values[i])}, i));
+  }
+  const auto written = client_->multi_put(items, timeout);
+  for (std::size_t i = 0; i < written.size(); ++i)
+    take(ops[i], written[i]);
+}
+
+}  // namespace rkv::history

@@ -1,0 +1,94 @@
+// One client thread of a recorded run: what it asks, and the recording of it.
+//
+// Thread safety: a worker belongs to its thread; Shared is for all of them.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/random.h"
+#include "rkv/client.h"
+#include "tests/history/recorder.h"
+#include "tests/history/run.h"
+
+namespace rkv::history {
+
+struct Shared {
+  const RunOptions& options;
+  const Clock& clock;
+  std::string address;
+  Transport transport;
+  std::atomic<std::size_t> done{0};        // operations, of all threads
+  std::atomic<std::size_t> unanswered{0};  // of all threads
+  std::atomic<bool> standing{false};       // the server is stopped: do not wait for long
+};
+
+// Tries until it succeeds.
+Client connect(const Shared& shared, std::uint64_t seed, std::uint16_t requests_in_flight = 4);
+
+class Worker {
+ public:
+  Worker(Shared& shared, int number);
+
+  void run();
+  // Reads every key, so that whatever was written is seen.
+  void look_at_everything();
+
+  const Recorder& recorder() const { return recorder_; }
+  std::size_t replaced() const { return replaced_; }
+  const ClientStats& stats() const { return stats_; }
+  const std::map<std::string, std::size_t>& errors() const { return errors_; }
+
+ private:
+  using Timeout = Client::Timeout;
+  struct Key {
+    enum class Kind : std::uint8_t { kText, kCounter, kBrief };
+    std::string name;
+    Kind kind;
+  };
+
+  void operate();
+  Key any_key();
+  Key key_at(std::size_t number) const;
+  std::string any_value();
+  Timeout any_timeout();
+  void replace_client();
+  void add_stats();
+
+  void get(const Key& key);
+  void put(const Key& key);
+  void put_if_absent(const Key& key);
+  void put_if_version(const Key& key);
+  void remove(const Key& key);
+  void remove_if_version(const Key& key);
+  void incr(const Key& key);
+  void counter_cas(const Key& key);
+  void multi_get();
+  void multi_put();
+  void take(std::size_t op, const std::string& key, const Result<Value>& got);
+  template <class T>
+  void take(std::size_t op, const Result<T>& result);
+  void note(const Error& error);
+
+  Shared& shared_;
+  const int number_;
+  Random random_;
+  Recorder recorder_;
+  std::optional<Client> client_;
+  std::size_t written_ = 0;
+  std::size_t replaced_ = 0;
+  std::map<std::string, std::uint64_t> versions_;  // last seen
+  std::map<std::string, std::int64_t> numbers_;    // last seen
+  ClientStats stats_{};
+  std::map<std::string, std::size_t> errors_;
+};
+
+// Values are stretched to a length; the history has their first word. The whole of a value read is
+// compared, so that a mixture of two gets a name that nobody wrote.
+std::string stretched(const std::string& tag, std::size_t length);
+std::string tag_of(const std::string& value);
+
+}  // namespace rkv::history
