@@ -32,18 +32,18 @@ Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
 }
 
 Result<ValueSize> Client::get_into(std::string_view key, RegisteredBuffer& buffer,
-                                   Timeout timeout) {
+                                   const GetOptions& options) {
   if (buffer.transport_ != engine_->transport()) return fail(Code::kInvalidArgument, kForeign);
   const Engine::Destination into{.bytes = buffer.bytes(), .local_key = buffer.region_->local_key()};
-  const auto got = engine_->get(as_bytes(key), engine_->deadline(timeout), &into);
+  const auto got = engine_->get(as_bytes(key), options, &into);
   if (!got) return std::unexpected(got.error());
   return engine_->copy_out(*got, buffer.bytes());
 }
 
 Result<ValueSize> Client::get_into(std::string_view key, std::span<std::byte> out,
-                                   Timeout timeout) {
+                                   const GetOptions& options) {
   const Engine::Destination into{.bytes = out};
-  const auto got = engine_->get(as_bytes(key), engine_->deadline(timeout), &into);
+  const auto got = engine_->get(as_bytes(key), options, &into);
   if (!got) return std::unexpected(got.error());
   return engine_->copy_out(*got, out);
 }

@@ -33,7 +33,8 @@ Value value_of(const ValueView& view) {
   return {.value = std::string(view.value),
           .version = view.version,
           .expires_at_ms = view.expires_at_ms,
-          .is_counter = view.is_counter};
+          .is_counter = view.is_counter,
+          .durability = view.durability};
 }
 
 Request request_for(Opcode opcode, std::string_view key) {
@@ -55,8 +56,8 @@ Result<std::uint64_t> version_of(const Result<Reply>& reply) {
 
 }  // namespace
 
-Result<Value> Client::get(std::string_view key, Timeout timeout) {
-  const auto got = engine_->get(as_bytes(key), engine_->deadline(timeout));
+Result<Value> Client::get(std::string_view key, const GetOptions& options) {
+  const auto got = engine_->get(as_bytes(key), options);
   if (!got) return std::unexpected(got.error());
   return value_of(got->view());
 }
@@ -127,7 +128,10 @@ Result<Counter> Client::incr(std::string_view key, std::int64_t by, const WriteO
   add.durability = options.durability;
   const auto reply = engine_->write(add, engine_->deadline(options.timeout));
   if (!reply) return std::unexpected(reply.error());
-  return Counter{.number = number_in(reply->response()), .version = reply->response().version.bits};
+  const Response& response = reply->response();
+  return Counter{.number = number_in(response),
+                 .version = response.version.bits,
+                 .durability = engine_->durability_of(response.version)};
 }
 
 Result<Counter> Client::decr(std::string_view key, std::int64_t by, const WriteOptions& options) {
@@ -154,10 +158,12 @@ Result<CounterSwap> Client::counter_cas(std::string_view key, std::int64_t expec
 }
 
 Result<Counter> Client::get_counter(std::string_view key, Timeout timeout) {
-  const auto got = engine_->get(as_bytes(key), engine_->deadline(timeout));
+  const auto got = engine_->get(as_bytes(key), GetOptions{.timeout = timeout});
   if (!got) return std::unexpected(got.error());
   if (!got->counter) return fail(Code::kWrongType, "the key holds a plain value, not a counter");
-  return Counter{.number = load_le<std::int64_t>(got->value.data()), .version = got->version.bits};
+  return Counter{.number = load_le<std::int64_t>(got->value.data()),
+                 .version = got->version.bits,
+                 .durability = got->durability};
 }
 
 // --------------------------------------------------------------------------------- many keys

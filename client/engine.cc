@@ -30,6 +30,10 @@ Nanos nanos(std::chrono::milliseconds ms) {
 constexpr Nanos kIdle = 10 * kNanosPerMs;  // a link not looked at for longer may have gone
 constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
 constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
+// Between two looks at a mark. A write that nobody waits for reaches the write-ahead log within
+// some milliseconds, the disk within the server's --sync-interval.
+constexpr Nanos kFirstMarkWait = kNanosPerMs / 4;
+constexpr Nanos kLongestMarkWait = 20 * kNanosPerMs;
 
 Status check_options(const ClientOptions& options) {
   if (options.reads_in_flight < 1 || options.reads_in_flight > 1024) {
@@ -84,7 +88,8 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
       put_slots_(options.requests_in_flight),
       reconnect_backoff_(nanos(options.first_backoff), nanos(options.longest_backoff),
                          random_from_kernel()),
-      busy_backoff_(kFirstBusyWait, kLongestBusyWait, random_from_kernel()) {
+      busy_backoff_(kFirstBusyWait, kLongestBusyWait, random_from_kernel()),
+      mark_backoff_(kFirstMarkWait, kLongestMarkWait, random_from_kernel()) {
   description_ = transport_->describe();
   free_lanes_.reserve(lanes_.size());
   batch_slots_.reserve(put_slots_.size());
@@ -256,10 +261,32 @@ ValueView Engine::Got::view() const {
   return {.value = as_text(value),
           .version = version.bits,
           .expires_at_ms = expiry_ms,
-          .is_counter = counter};
+          .is_counter = counter,
+          .durability = durability};
 }
 
-Result<Engine::Got> Engine::get(Bytes key, const Deadline& deadline, const Destination* into) {
+// The version found stays the answer meanwhile: it was the key's value within this call. Reading
+// the key again instead might never end where it is written all the time.
+Result<Durability> Engine::await_mark(Version version, Durability level, const Deadline& deadline) {
+  mark_backoff_.reset();
+  for (;;) {
+    if (const Durability known = durability_of(version); known >= level) return known;
+    if (!link_.alive()) return fail(Code::kDisconnected, "the connection is lost");
+    RKV_RETURN_IF_ERROR(loader_.refresh_marks(deadline));
+    if (const Durability known = durability_of(version); known >= level) return known;
+    if (map_.marks().none()) {
+      return fail(Code::kUnsupported, "the server keeps its data in memory only");
+    }
+    const Nanos again_at = clock_->now() + mark_backoff_.next();
+    if (again_at >= deadline.at()) {
+      return fail(Code::kTimeout, "the value is not as durable as asked within the time");
+    }
+    link_.sleep_until(again_at);
+  }
+}
+
+Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Destination* into) {
+  const Deadline deadline = this->deadline(options.timeout);
   RKV_RETURN_IF_ERROR(check_key(key));
   ++stats_.gets;
   Lane& lane = lanes_.front();
@@ -291,22 +318,35 @@ Result<Engine::Got> Engine::get(Bytes key, const Deadline& deadline, const Desti
         told.emplace(std::move(*reply));
         continue;
       }
+      const auto safe = await_mark(response.version, options.at_least, deadline);
+      if (!safe && safe.error().code == Code::kDisconnected) continue;
+      if (!safe) return std::unexpected(safe.error());
       ++stats_.two_sided_gets;
       return Got{.value = response.value,
                  .version = response.version,
                  .expiry_ms = response.expiry_ms,
                  .counter = (response.flags & Response::kCounter) != 0,
+                 .durability = *safe,
                  .reply = std::move(*reply)};
     }
-    ++(asked != 0 ? stats_.two_sided_gets : stats_.one_sided_gets);
     if (*end == Next::kFound) {
-      ++(lane.machine.used_cache() ? stats_.cache_hits : stats_.cache_misses);
       const RecordFields& found = lane.machine.fields();
+      Durability known = durability_of(found.version);
+      if (known < options.at_least) [[unlikely]] {
+        const auto safe = await_mark(found.version, options.at_least, deadline);
+        if (!safe && safe.error().code == Code::kDisconnected) continue;
+        if (!safe) return std::unexpected(safe.error());
+        known = *safe;
+      }
+      ++(asked != 0 ? stats_.two_sided_gets : stats_.one_sided_gets);
+      ++(lane.machine.used_cache() ? stats_.cache_hits : stats_.cache_misses);
       return Got{.value = found.value,
                  .version = found.version,
                  .expiry_ms = found.expiry_ms,
-                 .counter = found.counter};
+                 .counter = found.counter,
+                 .durability = known};
     }
+    ++(asked != 0 ? stats_.two_sided_gets : stats_.one_sided_gets);
     ++stats_.cache_misses;
     ++stats_.missing;
     return fail(Code::kNotFound, nullptr);
@@ -329,7 +369,8 @@ Result<ValueSize> Engine::copy_out(const Got& got, MutableBytes out) {
   if (!got.value.empty() && got.value.data() != out.data()) {
     std::memcpy(out.data(), got.value.data(), got.value.size());
   }
-  return ValueSize{.bytes = got.value.size(), .version = got.version.bits};
+  return ValueSize{
+      .bytes = got.value.size(), .version = got.version.bits, .durability = got.durability};
 }
 
 ClientStats Engine::stats() const {

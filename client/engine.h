@@ -7,6 +7,8 @@
 //  E2  Map and cache belong to one epoch; another epoch empties both before anything is read.
 //  E3  Every operation ends by its deadline, with everything it posted completed or its link
 //      closed (K1).
+//  E4  A GET that asks for a durable value returns one whose version a mark of this epoch covers,
+//      or no value at all.
 //
 // Thread safety: none. After create() nothing allocates but what returns text, and the buffers of
 // large values when they are first needed.
@@ -50,6 +52,7 @@ class Engine {
     Version version;
     std::uint64_t expiry_ms = 0;
     bool counter = false;
+    Durability durability = Durability::kMemory;  // as known
     std::optional<Reply> reply = std::nullopt;
     ValueView view() const;
   };
@@ -59,7 +62,7 @@ class Engine {
     std::optional<std::uint32_t> local_key = std::nullopt;
   };
   // `into` bounds the value's length: kTooLarge, and needed_bytes() tells.
-  Result<Got> get(Bytes key, const Deadline& deadline, const Destination* into = nullptr);
+  Result<Got> get(Bytes key, const GetOptions& options, const Destination* into = nullptr);
   // Where it is not there already; kTooLarge as above.
   Result<ValueSize> copy_out(const Got& got, MutableBytes out);
   std::size_t needed_bytes() const { return needed_bytes_; }
@@ -69,6 +72,7 @@ class Engine {
                       std::uint32_t remote_key = 0);
   // kPing, kFlush, kStats: repeated when the connection is lost.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
+  Durability durability_of(Version version) const { return map_.marks().of(version); }
   void multi_get(std::span<const std::string_view> keys, const Deadline& deadline, GetVisitor visit,
                  void* target);
   void multi_put(std::span<const KeyValue> items, Durability durability, const Deadline& deadline,
@@ -138,6 +142,9 @@ class Engine {
   Status refresh_map(GetMachine::Next what, const Deadline& deadline);
 
   // ---- GET
+  // Waits until the marks say that the version is so safe: how safe it is. kDisconnected: start
+  // again, for the server may be another one that does not have this version.
+  Result<Durability> await_mark(Version version, Durability level, const Deadline& deadline);
   // Runs a machine on lane 0 until it has finished.
   Result<GetMachine::Next> run(Lane& lane, GetMachine::Next next, const Deadline& deadline,
                                const Destination* into);
@@ -158,6 +165,9 @@ class Engine {
   Error refused(const Response& response);
   Nanos busy_wait(const Response& response);
   void learn_place(Bytes key, const Response& response);
+  void learn_marks(const Response& response) {
+    map_.learn_marks(response.wal_mark, response.sync_mark);
+  }
 
   std::shared_ptr<rdma::Transport> transport_;
   const Clock* clock_;
@@ -175,6 +185,7 @@ class Engine {
   std::vector<PutSlot*> batch_slots_;   // whose requests the batch holds
   Backoff reconnect_backoff_;
   Backoff busy_backoff_;
+  Backoff mark_backoff_;
   Nanos reconnect_at_ = 0;  // not before
   Nanos looked_at_ = 0;     // by look_at_link()
   bool connected_once_ = false;
@@ -185,11 +196,12 @@ class Engine {
 };
 
 // What a GET tells of a record; the value stays where it is.
-inline ValueView found_view(const RecordFields& record) {
+inline ValueView found_view(const RecordFields& record, const Marks& marks) {
   return {.value = as_text(record.value),
           .version = record.version.bits,
           .expires_at_ms = record.expiry_ms,
-          .is_counter = record.counter};
+          .is_counter = record.counter,
+          .durability = marks.of(record.version)};
 }
 Status check_key(Bytes key);
 Status check_value(Bytes value);

@@ -91,6 +91,7 @@ Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadli
     ++stats_.two_sided_requests;
     reconnect_backoff_.reset();
     const Response& response = reply->response();
+    learn_marks(response);
     if (response.code == 0) return reply;
     const Error error = refused(response);
     if (error.code != Code::kBusy) return std::unexpected(error);

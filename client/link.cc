@@ -15,8 +15,11 @@ constexpr const char* kGone = "the connection to the server is gone";
 constexpr const char* kLate = "the server did not answer in time";
 }  // namespace
 
+Reply::Reply(Link& link, const Event& event)
+    : link_(&link), response_(event.response), buffer_(event.buffer), queue_(link.queue_number()) {}
+
 Reply::~Reply() {
-  if (link_ != nullptr) link_->release(buffer_);
+  if (link_ != nullptr && link_->queue_number() == queue_) link_->release(buffer_);
 }
 
 Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOptions options)
@@ -107,8 +110,11 @@ void Link::close() {
       release_replies(events);
       if (events.empty() && !drained_) queue_->wait(deadline);
     }
-    connection_.reset();            // K1
-    if (!drained_) queue_.reset();  // may still hold completions that name the connection
+    connection_.reset();  // K1
+    if (!drained_) {      // may still hold completions that name the connection
+      queue_.reset();
+      ++queue_number_;
+    }
   }
   requests_.reset(0, 0);
 }

@@ -5,7 +5,8 @@
 //  K1  After close() nothing posted before can touch a local buffer: the connection is aborted,
 //      drained and destroyed. A READ or request whose deadline passes closes the link, so that its
 //      buffers are quarantined until that has happened.
-//  K2  Every received message is released exactly once, by Reply's destructor or by poll's caller.
+//  K2  Every received message is released exactly once, by Reply's destructor or by poll's caller;
+//      not at all when the queue that it came from has gone before.
 //  K3  A link that saw any error is dead for good: alive() is false until the next connect().
 //
 // Thread safety: none; one thread at a time.
@@ -44,12 +45,12 @@ class Link;
 // An answer, and the receive buffer that it lies in.
 class Reply {
  public:
-  Reply(Link& link, const Event& event)
-      : link_(&link), response_(event.response), buffer_(event.buffer) {}
+  Reply(Link& link, const Event& event);
   Reply(Reply&& other) noexcept
       : link_(std::exchange(other.link_, nullptr)),
         response_(other.response_),
-        buffer_(other.buffer_) {}
+        buffer_(other.buffer_),
+        queue_(other.queue_) {}
   Reply& operator=(Reply&&) = delete;
   ~Reply();
   const Response& response() const { return response_; }
@@ -58,6 +59,7 @@ class Reply {
   Link* link_;
   Response response_;
   std::uint32_t buffer_;
+  std::uint64_t queue_;  // Link::queue_number() when it came
 };
 
 class Link {
@@ -102,6 +104,8 @@ class Link {
     if (!std::exchange(made_room_, false)) queue_->wait(deadline);
   }
   void release(std::uint32_t buffer) { queue_->release({&buffer, 1}); }
+  // Which of the link's queues this is: a connection that cannot be drained takes its own with it.
+  std::uint64_t queue_number() const { return queue_number_; }
   // Blocks until the time given.
   void sleep_until(Nanos at);
 
@@ -135,6 +139,7 @@ class Link {
   Arena* arena_;
   LinkOptions options_;
   Requests requests_;
+  std::uint64_t queue_number_ = 0;
   std::unique_ptr<rdma::Queue> queue_;  // before the connection: destroyed after it
   std::unique_ptr<rdma::Connection> connection_;
   bool alive_ = false;

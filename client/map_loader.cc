@@ -61,6 +61,16 @@ Status MapLoader::refresh_directory(const Deadline& deadline) {
   return read_directory(deadline);
 }
 
+Status MapLoader::refresh_marks(const Deadline& deadline) {
+  constexpr std::size_t kLength = kSyncMarkOffset + kRootLineBytes - kWalMarkOffset;
+  return until_whole([&]() -> Status {
+    RKV_ASSIGN_OR_RETURN(const Bytes lines,
+                         read(map_->root(kWalMarkOffset, kLength), kLength, deadline));
+    if (map_->apply_marks(lines, kWalMarkOffset)) return {};
+    return fail(Code::kCorrupt, "the server's mark lines do not verify");
+  });
+}
+
 Status MapLoader::read_directory(const Deadline& deadline) {
   constexpr std::size_t kChunk = Arena::kStagingBytes / 8;
   const std::size_t entries = map_->directory_entries();

@@ -21,6 +21,8 @@ class MapLoader {
   Status refresh_extents(const Deadline& deadline);
   // Directory line and directory.
   Status refresh_directory(const Deadline& deadline);
+  // Both mark lines: one READ.
+  Status refresh_marks(const Deadline& deadline);
   std::uint64_t reads() const { return reads_; }
 
  private:

@@ -140,7 +140,7 @@ void MultiGet::advance(Lane& lane, Next next) {
       ++(lane.machine.used_cache() ? engine_.stats_.cache_hits : engine_.stats_.cache_misses);
       ++(lane.asked != 0 ? engine_.stats_.two_sided_gets : engine_.stats_.one_sided_gets);
       engine_.account(lane.machine);
-      return finish(lane, found_view(lane.machine.fields()));
+      return finish(lane, found_view(lane.machine.fields(), engine_.map_.marks()));
     case Next::kMissing:
       ++engine_.stats_.cache_misses;
       ++engine_.stats_.one_sided_gets;
@@ -262,6 +262,7 @@ std::size_t MultiGet::poll() {
 void MultiGet::on_reply(const Event& event) {
   Lane& lane = engine_.lanes_[event.context];
   const Response& response = event.response;
+  engine_.learn_marks(response);
   const auto code = static_cast<Code>(response.code);
   if (code == Code::kBusy) {
     ++engine_.stats_.busy_answers;
@@ -283,7 +284,8 @@ void MultiGet::on_reply(const Event& event) {
   finish(lane, ValueView{.value = as_text(response.value),
                          .version = response.version.bits,
                          .expires_at_ms = response.expiry_ms,
-                         .is_counter = (response.flags & Response::kCounter) != 0});
+                         .is_counter = (response.flags & Response::kCounter) != 0,
+                         .durability = engine_.durability_of(response.version)});
 }
 
 // Nothing came: sleeps until something does, or until a busy server may be asked again.

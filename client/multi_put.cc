@@ -198,6 +198,7 @@ std::size_t MultiPut::poll() {
 void MultiPut::on_reply(const Event& event) {
   Slot& slot = engine_.put_slots_[event.context];
   const Response& response = event.response;
+  engine_.learn_marks(response);
   if (response.code == 0) {
     engine_.learn_place(as_bytes(items_[slot.index].key), response);
     engine_.busy_backoff_.reset();

@@ -68,6 +68,7 @@ Status RemoteMap::apply_identity(Bytes root_page) {
   // Extents only ever become more (M3); what is known stays.
   extent_count_ = std::max(extent_count_, identity->extent_count);
   extents_.resize(extent_count_);
+  (void)apply_marks(root_page, 0);  // while they are at hand; nothing depends on it
   return {};
 }
 
@@ -162,14 +163,28 @@ std::optional<RemoteRange> RemoteMap::hint(KeyHash hash) const {
   return RemoteRange{.address = hints_.address + offset, .remote_key = hints_.remote_key};
 }
 
-std::optional<std::uint64_t> RemoteMap::tick_ms(Bytes bytes) const {
+namespace {
+// The value of a mark line alone, if it verifies.
+std::optional<std::uint64_t> mark_in(Bytes bytes, std::uint64_t epoch, std::size_t offset) {
   MarkLine line;
   if (bytes.size() < sizeof line) return std::nullopt;
   std::memcpy(&line, bytes.data(), sizeof line);
-  if (line.checksum != line_checksum(bytes.first(sizeof line - 8), epoch_, kTickOffset)) {
+  if (line.checksum != line_checksum(bytes.first(sizeof line - 8), epoch, offset)) {
     return std::nullopt;
   }
   return line.value;
+}
+}  // namespace
+
+std::optional<std::uint64_t> RemoteMap::tick_ms(Bytes bytes) const {
+  return mark_in(bytes, epoch_, kTickOffset);
+}
+
+bool RemoteMap::apply_marks(Bytes lines, std::size_t from) {
+  const auto wal = mark_in(lines.subspan(kWalMarkOffset - from), epoch_, kWalMarkOffset);
+  const auto sync = mark_in(lines.subspan(kSyncMarkOffset - from), epoch_, kSyncMarkOffset);
+  learn_marks({wal.value_or(0)}, {sync.value_or(0)});
+  return wal && sync;
 }
 
 std::optional<RemoteRange> RemoteMap::directory_entry(std::size_t index) const {

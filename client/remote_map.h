@@ -16,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include "client/marks.h"
 #include "common/layout.h"
 #include "common/wire.h"
 
@@ -72,6 +73,14 @@ class RemoteMap {
   // A directory line read again. kCorrupt: torn; kStale: the directory is not the one copied here,
   // load the map again.
   Status check_directory_line(Bytes line) const;
+
+  // ---- watermarks
+
+  const Marks& marks() const { return marks_; }
+  void learn_marks(Version wal, Version sync) { marks_.learn(wal, sync); }
+  // From bytes of the root region from offset `from` on that hold both mark lines. A line that does
+  // not verify says nothing, and the answer is false.
+  bool apply_marks(Bytes lines, std::size_t from);
 
   // ---- lookups
 
@@ -133,6 +142,7 @@ class RemoteMap {
   RemoteWindow hints_;
   std::uint32_t client_ = 0;
   DirectoryLine line_;
+  Marks marks_;
   std::uint32_t extent_count_ = 0;
   bool ready_ = false;
   std::vector<Extent> extents_;

@@ -113,6 +113,7 @@ Json found_json(std::string_view key, const Result<Value>& value, bool hex) {
     set_bytes(object, "value", value->value, hex);
   }
   object["version"] = value->version;
+  object["durability"] = to_string(value->durability);
   if (value->expires_at_ms != 0) object["expires_at_ms"] = value->expires_at_ms;
   return object;
 }
@@ -120,7 +121,7 @@ Json found_json(std::string_view key, const Result<Value>& value, bool hex) {
 ExitCode run_get(Client& client, Job& job) {
   const Globals& globals = job.command.globals;
   const std::string& key = job.arguments.front();
-  const auto value = client.get(key);
+  const auto value = client.get(key, job.command.get);
   if (!value && (!globals.json || value.error().code != Code::kNotFound)) {
     return fail_with(value.error(), client);
   }

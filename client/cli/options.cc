@@ -97,6 +97,10 @@ void add_own(cxxopts::Options& options, Verb verb) {
       [[fallthrough]];
     case Verb::kGet:
       add("x,stdin", "read the last argument from standard input, to its end");
+      if (verb == Verb::kGet) {
+        add("durable", "only a value that is on disk, or in the write-ahead log: wait until it is",
+            cxxopts::value<std::string>()->implicit_value("sync"), "sync|wal");
+      }
       break;
     case Verb::kLoad:
       add("verify", "then read every record back one-sidedly and compare");
@@ -289,6 +293,12 @@ std::string set_own(Command& command, const cxxopts::ParseResult& result) {
       [[fallthrough]];
     case Verb::kGet:
       command.last_from_stdin = has("stdin");
+      if (command.verb == Verb::kGet && has("durable")) {
+        command.get.at_least = parse_durability(text("durable")).value_or(Durability::kMemory);
+        if (command.get.at_least == Durability::kMemory) {
+          problem = fmt::format("--durable wants sync or wal, not '{}'", text("durable"));
+        }
+      }
       break;
     case Verb::kLoad:
       command.verify = has("verify");

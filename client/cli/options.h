@@ -60,6 +60,7 @@ struct Command {
   bool skip_bad = false;                    // load, verify
   bool sequential = false;                  // verify
   std::uint64_t count = 1;                  // ping
+  GetOptions get = {};                      // get
   PutOptions put = {};                      // put; its durability: of every verb that writes
   std::optional<std::uint64_t> if_version;  // del
   std::string keys_file;                    // dump

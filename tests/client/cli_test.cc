@@ -66,6 +66,15 @@ TEST(Parse, EveryVerbThatWritesTakesADurability) {
             Parsed::Kind::kUsageError);
 }
 
+TEST(Parse, AGetMayInsistOnADurableValue) {
+  EXPECT_EQ(command_of({"get", "k"}).get.at_least, Durability::kMemory);
+  EXPECT_EQ(command_of({"get", "--durable", "k"}).get.at_least, Durability::kSync);
+  EXPECT_EQ(command_of({"get", "--durable", "k"}).arguments, std::vector<std::string>{"k"});
+  EXPECT_EQ(command_of({"get", "--durable=wal", "k"}).get.at_least, Durability::kWal);
+  EXPECT_EQ(parse_arguments({"get", "--durable=memory", "k"}, empty_environment).text,
+            "--durable wants sync or wal, not 'memory'");
+}
+
 TEST(Parse, EnvironmentIsOutrankedByFlags) {
   const std::map<std::string, std::string> set = {{"KVCLIENT_SERVER", "env:2"},
                                                   {"KVCLIENT_OUTPUT", "json"},

@@ -35,9 +35,11 @@ struct FakeServer {
   std::deque<Error> connect_errors;              // one per attempt, then success
   std::vector<std::byte> reject;                 // the reason that goes with kRejected
   std::optional<std::vector<std::byte>> accept;  // instead of a good one
+  std::function<void()> before_read;             // what the server does in the meantime
   bool reads_hang = false;
-  int die_at_read = 0;  // the connection ends instead of the n-th READ from now; 0 = not
-  int die_at_send = 0;  // ... after the n-th message from now has been taken
+  bool never_drains = false;  // a connection's end is not reported
+  int die_at_read = 0;        // the connection ends instead of the n-th READ from now; 0 = not
+  int die_at_send = 0;        // ... after the n-th message from now has been taken
   bool answer_garbage = false;
 
   ManualClock clock;
@@ -70,6 +72,7 @@ class FakeRegion final : public rdma::Region {
 class FakeQueue final : public rdma::Queue {
  public:
   explicit FakeQueue(FakeServer& server) : server_(&server) {}
+  ~FakeQueue() override { server_->receives_held -= static_cast<int>(messages_.size()); }
   void push(const rdma::Completion& completion) {
     RKV_CHECK(end_ - next_ < ring_.size(), "the fake queue is full");
     ring_[end_++ % ring_.size()] = completion;
@@ -162,6 +165,7 @@ class FakeConnection final : public rdma::Connection {
   }
   void read(const rdma::Operation& operation) {
     ++server_->reads;
+    if (server_->before_read) server_->before_read();
     if (dies_now(server_->die_at_read)) {
       alive_ = false;
       return push(operation, Outcome::kFailed);
@@ -196,7 +200,7 @@ class FakeConnection final : public rdma::Connection {
     queue_->deliver(this, std::move(message));
   }
   void end() {
-    if (ended_) return;
+    if (ended_ || server_->never_drains) return;
     ended_ = true;
     for (const auto& operation : hanging_)
       push(operation, Outcome::kFlushed);

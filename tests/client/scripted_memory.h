@@ -49,6 +49,7 @@ class ScriptedMemory {
       }
     }
     write_root();
+    set_marks({}, {});
   }
 
   void write_root() {
@@ -79,6 +80,11 @@ class ScriptedMemory {
             .length = static_cast<std::uint32_t>(hints.size() * 8)};
   }
   void set_tick(std::uint64_t ms) { seal(MarkLine{.value = ms}, kTickOffset); }
+  void set_marks(Version wal, Version sync) {
+    seal(MarkLine{.value = wal.bits}, kWalMarkOffset);
+    seal(MarkLine{.value = sync.bits}, kSyncMarkOffset);
+  }
+  void tear_marks() { root[kSyncMarkOffset / 8] ^= 1; }
   std::uint64_t& hint(std::string_view key) { return hints[hash(key).stripe()]; }
 
   // A map that has read all of it.

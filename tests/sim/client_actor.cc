@@ -121,6 +121,7 @@ void ClientActor::failed(std::size_t number, const Error& error) {
 void ClientActor::take(std::size_t number, const Result<Value>& result) {
   if (result) {
     story_.history.answered(number, result->value, {result->version});
+    story_.history[number].durability = result->durability;
   } else if (result.error().code == Code::kNotFound) {
     story_.history[number].outcome = Outcome::kMissing;
   } else {
@@ -144,7 +145,14 @@ void ClientActor::take_write(std::size_t number, const Result<std::uint64_t>& re
 
 void ClientActor::get(std::size_t key) {
   const std::size_t number = begin(Kind::kGet, key);
-  take(number, client_->get(story_.keys[key], timeout_));
+  const Durability at_least = any_durability();
+  const auto result = client_->get(story_.keys[key], {.at_least = at_least, .timeout = timeout_});
+  if (result && result->durability < at_least) {
+    story_.history.note({.what = fmt::format("get #{} asked for {} and got a value that is not",
+                                             number, to_string(at_least)),
+                         .key = key});
+  }
+  take(number, result);
 }
 
 void ClientActor::put(std::size_t key) {

@@ -205,9 +205,8 @@ bool History::maybe_removed(std::size_t key, std::uint16_t boot) const {
 // Whether an operation's answer promised that everything up to its version outlives such an end.
 bool History::is_promised(const Op& op, End end) {
   if (op.outcome == Outcome::kDone) {
-    if (op.kind == Kind::kFlush || (is_write(op) && op.durability == Durability::kSync))
-      return true;
-    if (is_write(op) && op.durability == Durability::kWal && end == End::kProcess) return true;
+    if (op.kind == Kind::kFlush || op.durability == Durability::kSync) return true;
+    if (op.durability == Durability::kWal && end == End::kProcess) return true;
   }
   return end == End::kStopped && is_placed(op);
 }
@@ -363,7 +362,7 @@ std::string History::tell(std::optional<std::size_t> key,
         kOutcomes[static_cast<int>(op.outcome)]);
     if (op.version.bits != 0) line += " version " + show(op.version);
     if (op.kind == Kind::kPut) line += fmt::format(" ({} bytes)", op.length);
-    if (is_write(op)) line += fmt::format(" [{}]", to_string(op.durability));
+    if (op.kind != Kind::kFlush) line += fmt::format(" [{}]", to_string(op.durability));
     if (op.kind == Kind::kGet && op.outcome == Outcome::kDone) {
       line += fmt::format(" of put #{}", op.writer);
     }

@@ -11,7 +11,7 @@
 // Writes whose outcome nobody learned may or may not have happened.
 //
 // Across a restart a prefix of the commit order survives, and it contains whatever the answers to
-// flushes and to durable writes promised.
+// flushes, to durable writes and to gets of durable versions promised.
 //
 // Thread safety: none.
 #pragma once
@@ -46,9 +46,10 @@ struct Op {
   Nanos returned = 0;
   Outcome outcome = Outcome::kOpen;
   Version version{};
-  Durability durability = Durability::kMemory;  // of a write: what its answer promised
-  std::size_t length = 0;                       // of the value written
-  std::size_t writer = 0;                       // get: number of the put that wrote what was read
+  // What the answer to a write promised; what a get was told of its version.
+  Durability durability = Durability::kMemory;
+  std::size_t length = 0;  // of the value written
+  std::size_t writer = 0;  // get: number of the put that wrote what was read
   Code error{};
 };
 

@@ -91,7 +91,7 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.pause_in = pick<std::uint64_t>(random, {0, 2, 6, 30});
   plan.pause = pick<Nanos>(random, {10 * kMicro, 100 * kMicro});
   plan.long_in = pick<std::uint64_t>(random, {0, 0, 8});
-  plan.huge_in = pick<std::uint64_t>(random, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3});
+  plan.huge_in = pick<std::uint64_t>(random, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 3});
   plan.restarts = pick<std::size_t>(random, {0, 0, 1, 2});
   plan.network = draw_network(random);
   plan.pace = {.wake_up = pick<Nanos>(random, {200, 2 * kMicro, 50 * kMicro}),

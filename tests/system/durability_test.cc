@@ -92,6 +92,42 @@ TEST(Durability, ConcurrentSyncPutsShareSyncs) {
   EXPECT_GE(server_stat(observer, "sync_mark"), server_stat(observer, "last_sequence"));
 }
 
+// What a GET says of its version, without and with a look at the marks.
+TEST(Durability, GetsTellAndInsist) {
+  ScratchDirectory scratch;
+  Server server(with_data(scratch));
+  Client client = server.client();
+  ASSERT_TRUE(client.put_with("synced", "s", {.durability = Durability::kSync}));
+  const std::uint64_t map_reads = client.stats().map_reads;
+  EXPECT_EQ(client.get("synced")->durability, Durability::kSync);
+  EXPECT_TRUE(client.get("synced", {.at_least = Durability::kSync}));
+  EXPECT_EQ(client.stats().map_reads, map_reads) << "the put's answer had said it";
+
+  // Nobody syncs it, and nobody waits for it: written it is before long.
+  ASSERT_TRUE(client.put("new", "n"));
+  const auto logged = client.get("new", {.at_least = Durability::kWal});
+  ASSERT_TRUE(logged) << to_string(logged.error());
+  EXPECT_EQ(logged->durability, Durability::kWal);
+  const auto late =
+      client.get("new", {.at_least = Durability::kSync, .timeout = std::chrono::milliseconds(100)});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::kTimeout);
+  const Ended ended = kvclient(server.address(), {"--timeout", "200ms", "get", "--durable", "new"});
+  EXPECT_EQ(ended.status, 4) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("not as durable"));
+  EXPECT_EQ(kvclient(server.address(), {"get", "--durable=wal", "new"}).output, "n");
+
+  Client other = server.client();
+  ASSERT_TRUE(other.flush());
+  const auto synced = client.get("new", {.at_least = Durability::kSync});
+  ASSERT_TRUE(synced) << to_string(synced.error());
+  EXPECT_EQ(synced->value, "n");
+  EXPECT_EQ(kvclient(server.address(), {"get", "--durable", "new"}).output, "n");
+  EXPECT_THAT(kvclient(server.address(), {"--output", "json", "get", "new"}).output,
+              HasSubstr(R"("durability":"sync")"));
+  EXPECT_EQ(client.stats().two_sided_gets, 0U);
+}
+
 TEST(Durability, TheServersLevelIsForWritesThatNameNone) {
   ScratchDirectory scratch;
   auto arguments = with_data(scratch);
@@ -127,6 +163,9 @@ TEST(Durability, AServerWithoutADiskSaysSo) {
               Code::kUnsupported);
     EXPECT_EQ(client.get("key").error().code, Code::kNotFound) << "nothing was written";
   }
+  ASSERT_TRUE(client.put("key", "value"));
+  EXPECT_EQ(client.get("key")->durability, Durability::kMemory);
+  EXPECT_EQ(client.get("key", {.at_least = Durability::kWal}).error().code, Code::kUnsupported);
   const Ended put = kvclient(server.address(), {"put", "--durability", "sync", "k", "v"});
   EXPECT_EQ(put.status, 4);
   EXPECT_THAT(put.output, HasSubstr("memory only"));

@@ -59,6 +59,9 @@ struct Value {
   std::uint64_t version = 0;        // greater = later, across restarts of the server too
   std::uint64_t expires_at_ms = 0;  // Unix milliseconds by the server's clock; 0 = never
   bool is_counter = false;          // `value` is its number: 8 bytes, little-endian
+  // How safe the version is known to be, from what the client knows already; it may be safer by
+  // now. kMemory: nothing is known.
+  Durability durability = Durability::kMemory;
 };
 // A value where it lies; valid inside the visitor that gets it.
 struct ValueView {
@@ -66,14 +69,17 @@ struct ValueView {
   std::uint64_t version = 0;
   std::uint64_t expires_at_ms = 0;
   bool is_counter = false;
+  Durability durability = Durability::kMemory;
 };
 struct ValueSize {
   std::size_t bytes = 0;
   std::uint64_t version = 0;
+  Durability durability = Durability::kMemory;
 };
 struct Counter {
   std::int64_t number = 0;
   std::uint64_t version = 0;
+  Durability durability = Durability::kMemory;
 };
 struct CounterSwap {
   bool done = false;        // it was as expected, and is now as desired
@@ -88,6 +94,14 @@ struct PutOptions {
   std::optional<std::uint64_t> if_version = std::nullopt;  // else kConflict, or kNotFound
   std::chrono::milliseconds timeout{0};                    // as Client::Timeout
   Durability durability = Durability::kDefault;            // as in WriteOptions
+};
+struct GetOptions {
+  // The value returned is at least so safe: where the client does not know it to be, it READs the
+  // server's mark line until it is (one READ as a rule), or the deadline passes: kTimeout. A later
+  // write of the key meanwhile is not waited for. kUnsupported: the server has no disk. kNotFound
+  // says nothing about durability: the removal that it saw may be lost in a crash.
+  Durability at_least = Durability::kMemory;
+  std::chrono::milliseconds timeout{0};  // as Client::Timeout
 };
 struct WriteOptions {
   // How safe the write is when the call returns; kDefault: as the server was started. kWal and
@@ -131,7 +145,7 @@ struct ClientStats {
   std::uint64_t two_sided_gets = 0;  // answered by the server
   std::uint64_t missing = 0;         // of both: the key did not exist
   std::uint64_t rdma_reads = 0;      // READs of all GETs
-  std::uint64_t map_reads = 0;       // READs of root page, extent table and directory besides
+  std::uint64_t map_reads = 0;  // READs of root page, mark lines, extent table, directory besides
   std::uint64_t tears_detected =
       0;                            // READs whose checksum did not hold, so that they were repeated
   std::uint64_t pins = 0;           // hint words swapped, so that values stay whole
@@ -166,10 +180,17 @@ class Client {
   // ---- one key. All block until done or the deadline.
 
   // One READ when the key's place is cached, else two as a rule. kNotFound.
-  Result<Value> get(std::string_view key, Timeout timeout = {});
+  Result<Value> get(std::string_view key, Timeout timeout = {}) {
+    return get(key, GetOptions{.timeout = timeout});
+  }
+  Result<Value> get(std::string_view key, const GetOptions& options);
   // The same without allocation. kTooLarge when the value does not fit: nothing is copied, and
   // needed_bytes() is its length.
-  Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out, Timeout timeout = {});
+  Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out, Timeout timeout = {}) {
+    return get_into(key, out, GetOptions{.timeout = timeout});
+  }
+  Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out,
+                             const GetOptions& options);
 
   // ---- registered memory
 
@@ -179,7 +200,11 @@ class Client {
   // A large value is READ straight into the buffer and proved there: no copy, two or three round
   // trips. What the buffer holds is undefined until this has succeeded: a value that was torn is
   // READ again into the same place. kTooLarge as above, before a byte of the value is READ.
-  Result<ValueSize> get_into(std::string_view key, RegisteredBuffer& buffer, Timeout timeout = {});
+  Result<ValueSize> get_into(std::string_view key, RegisteredBuffer& buffer, Timeout timeout = {}) {
+    return get_into(key, buffer, GetOptions{.timeout = timeout});
+  }
+  Result<ValueSize> get_into(std::string_view key, RegisteredBuffer& buffer,
+                             const GetOptions& options);
   // Puts the first `length` bytes of the buffer. The server READs a large value from it, checks it
   // against the checksum that was made here before, and answers: so the buffer must stay as it is
   // until this returns (kValueChanged: it did not, and nothing was stored). After kMayHaveHappened
