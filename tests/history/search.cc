@@ -121,7 +121,8 @@ bool Search::take(const Event& event) {
       return true;
     case Event::Kind::kReturn: {
       const std::size_t slot = slot_of_[event.step];
-      const std::vector<Configuration> without = now_;
+      std::vector<Configuration> without;
+      if (step.optional) without = now_;
       if (!advance(event, [slot](const Configuration& c) { return c.happened.has(slot); })) {
         if (!step.optional || result_.verdict == SearchResult::Verdict::kGivenUp) return false;
         result_ = {};

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <limits>
 
+#include "tests/history/checker.h"
+
 namespace rkv::sim {
 
 namespace {
@@ -26,6 +28,10 @@ bool is_write(const Op& op) {
 bool is_read(const Op& op) {
   if (op.kind == Kind::kRemove) return op.outcome == Outcome::kMissing;
   return op.kind == Kind::kGet && (op.outcome == Outcome::kDone || op.outcome == Outcome::kMissing);
+}
+// What the checker knows the value of put `number` by.
+std::string tag_of(std::size_t number) {
+  return fmt::format("#{}", number);
 }
 // A write whose place in the commit order is known.
 bool is_placed(const Op& op) {
@@ -263,86 +269,88 @@ bool History::survived(const Boot& boot, std::size_t key, const Timeline& timeli
   return survivor == std::prev(later)->second || (!survivor && maybe_removed(key, boot.number));
 }
 
-std::vector<History::State> History::states_of(std::size_t key) const {
-  std::vector<State> states;
-  Nanos before = 0;
-  for (const Boot& boot : boots_) {
-    // Between two servers nobody is answered: to readers, the change is at the first one's end.
-    states.push_back({.version = boot.loaded[key], .earliest = before, .latest = before});
-    std::vector<const Op*> writes;
-    for (const Op& op : ops_) {
-      if (is_placed(op) && op.key == key && op.version.boot() == boot.number) writes.push_back(&op);
-    }
-    std::ranges::sort(writes, {}, [](const Op* op) { return op->version.bits; });
-    for (const Op* op : writes) {
-      states.push_back(
-          {.version = op->kind == Kind::kPut ? std::optional(op->version) : std::nullopt,
-           .earliest = std::max(op->called, boot.started),
-           .latest = std::min(op->returned, boot.ended)});
-    }
-    before = boot.ended;
-  }
-  return states;
+// ------------------------------------------------------------------------------ one key's order
+
+const History::Boot* History::boot_of(Version version) const {
+  const auto found = std::ranges::find(boots_, version.boot(), &Boot::number);
+  return found == boots_.end() ? nullptr : &*found;
 }
 
-// Each state begins after the one before it. False: impossible.
-bool History::settle(std::vector<State>& states) const {
-  for (std::size_t i = 1; i < states.size(); ++i)
-    states[i].earliest = std::max(states[i].earliest, states[i - 1].earliest);
-  for (std::size_t i = states.size() - 1; i > 0; --i)
-    states[i - 1].latest = std::min(states[i - 1].latest, states[i].latest);
-  return std::ranges::all_of(states, [](const State& s) { return s.earliest <= s.latest; });
-}
-
-// Whether the answer fits a state; when it fits only one, that state's bounds are drawn in.
-bool History::place(std::vector<State>& states, const Op& read, bool* changed) const {
-  const bool missing = read.outcome == Outcome::kMissing;
-  std::size_t fits = 0;
-  std::size_t only = 0;
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    const bool same = missing ? !states[i].version : states[i].version == read.version;
-    const bool begun = states[i].earliest <= read.returned;
-    const bool lasts = i + 1 == states.size() || states[i + 1].latest >= read.called;
-    if (!same || !begun || !lasts) continue;
-    ++fits;
-    only = i;
-  }
-  if (missing && maybe_removed(read)) return true;
-  if (fits != 1) return fits != 0;
-  if (states[only].latest > read.returned) {
-    states[only].latest = read.returned;
-    *changed = true;
-  }
-  if (only + 1 < states.size() && states[only + 1].earliest < read.called) {
-    states[only + 1].earliest = read.called;
-    *changed = true;
-  }
-  return true;
-}
-
-bool History::maybe_removed(const Op& read) const {
-  return std::ranges::any_of(ops_, [&](const Op& op) {
-    return op.kind == Kind::kRemove && op.key == read.key && op.outcome == Outcome::kUnknown &&
-           op.called <= read.returned;
+// The put that wrote what a server loaded has the version.
+std::string History::text_of(std::size_t key, Version version) const {
+  const auto put = std::ranges::find_if(ops_, [&](const Op& op) {
+    return op.kind == Kind::kPut && op.key == key && op.version == version;
   });
+  return put == ops_.end() ? "?" : tag_of(static_cast<std::size_t>(put - ops_.begin()));
+}
+
+// A start of a server, as the key sees it: between two servers nobody is answered.
+history::Operation History::start_of(std::size_t boot, std::size_t key) const {
+  const Boot& now = boots_[boot];
+  const Nanos after = boot == 0 ? 0 : boots_[boot - 1].ended;
+  history::Operation op{.process = -1 - static_cast<int>(boot),
+                        .call = {.f = history::Function::kRestart},
+                        .answer = {.outcome = history::Outcome::kOk},
+                        .invoked = std::min(after + 1, now.started),
+                        .returned = now.started};
+  if (now.loaded[key]) {
+    op.answer.content = history::Content::of(text_of(key, *now.loaded[key]));
+    op.answer.version = now.loaded[key]->bits;
+  }
+  return op;
+}
+
+// An operation in the checker's terms; nothing when it says nothing.
+std::optional<history::Operation> History::operation(std::size_t number) const {
+  using history::Function;
+  const Op& op = ops_[number];
+  history::Operation out{.process = static_cast<int>(number),
+                         .call = {.f = op.kind == Kind::kPut      ? Function::kPut
+                                       : op.kind == Kind::kRemove ? Function::kRemove
+                                                                  : Function::kGet,
+                                  .text = op.kind == Kind::kPut ? tag_of(number) : ""},
+                         .invoked = op.called,
+                         .returned = op.returned,
+                         .until = op.returned};
+  if (is_placed(op)) {
+    // It happened, and while its server lived, whatever its client was told.
+    const Boot* const boot = boot_of(op.version);
+    if (boot == nullptr) return std::nullopt;  // there from the start: the server loads it
+    out.invoked = std::max(op.called, boot->started);
+    out.returned = std::min(op.returned, boot->ended);
+    out.answer = {.outcome = history::Outcome::kOk, .version = op.version.bits};
+    return out;
+  }
+  if (is_write(op) && op.outcome == Outcome::kUnknown) return out;
+  if (!is_read(op)) return std::nullopt;
+  out.answer.outcome = history::Outcome::kOk;
+  if (op.kind == Kind::kRemove) {
+    out.answer = {.outcome = history::Outcome::kFail, .error = Code::kNotFound};
+  } else if (op.outcome == Outcome::kDone) {
+    out.answer.content = history::Content::of(tag_of(op.writer));
+    out.answer.version = op.version.bits;
+  }
+  return out;
 }
 
 void History::check_key(std::size_t key) {
-  std::vector<State> states = states_of(key);
-  bool changed = true;
-  while (changed) {
-    changed = false;
-    if (!settle(states)) {
-      return note({.what = "the order of the versions contradicts the answers", .key = key});
+  history::History told;
+  for (std::size_t boot = 0; boot < boots_.size(); ++boot)
+    told.push_back(start_of(boot, key));
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    if (ops_[i].key != key || ops_[i].kind == Kind::kFlush) continue;
+    const auto op = operation(i);
+    if (!op) continue;
+    if (op->end() < op->invoked) {
+      return note({.what = fmt::format("#{} was carried out outside of its call", i), .key = key});
     }
-    for (std::size_t i = 0; i < ops_.size(); ++i) {
-      const Op& op = ops_[i];
-      if (op.key != key || !is_read(op) || place(states, op, &changed)) continue;
-      return note(
-          {.what = fmt::format("the answer of #{} was not true at any instant of its call", i),
-           .key = key});
-    }
+    told.push_back(*op);
   }
+  if (told.size() == boots_.size()) return;  // nobody has touched it
+  const auto violation = history::check(told);
+  if (!violation) return;
+  note({.what = fmt::format("{}\n(a process is the number of an operation)", violation->text),
+        .key = key});
 }
 
 // ------------------------------------------------------------------------------------ story

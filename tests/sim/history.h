@@ -4,11 +4,8 @@
 // that succeeded has a version, and versions say in which order the server committed: that claim is
 // checked, not believed (it must agree with time, and with every answer).
 //
-// For each key, the states it went through are known in order: what the server loaded at a start,
-// then its writes by version. Every change of state happened at some instant within its write's
-// call; every answer names a state that was current at some instant within the read's call. That is
-// solved exactly for answers that fit one state only, and by ruling out states for the others.
-// Writes whose outcome nobody learned may or may not have happened.
+// Whether the operations on a key can be put in an order is asked of the checker of recorded runs
+// (tests/history); a start of a server is one of them, which brings back what the disk held.
 //
 // Across a restart a prefix of the commit order survives, and it contains whatever the answers to
 // flushes, to durable writes and to gets of durable versions promised.
@@ -26,6 +23,7 @@
 #include "common/layout.h"
 #include "rkv/durability.h"
 #include "rkv/result.h"
+#include "tests/history/history.h"
 #include "tests/sim/disk.h"
 
 namespace rkv::sim {
@@ -94,11 +92,6 @@ class History {
     std::vector<std::optional<Version>> loaded;    // by key
     std::vector<std::optional<Version>> survived;  // by key
   };
-  struct State {
-    std::optional<Version> version;  // nothing: absent
-    Nanos earliest = 0;              // when it began
-    Nanos latest = 0;
-  };
   using Timeline = std::vector<std::pair<Version, std::optional<Version>>>;
   std::optional<std::size_t> writer_of(std::string_view value) const;
   std::vector<std::optional<Version>> versions_of(const Disk::Records& content,
@@ -111,10 +104,10 @@ class History {
   Timeline timeline_of(const Boot& boot, std::size_t key) const;
   bool survived(const Boot& boot, std::size_t key, const Timeline& timeline, Version end) const;
   void check_key(std::size_t key);
-  std::vector<State> states_of(std::size_t key) const;
-  bool settle(std::vector<State>& states) const;
-  bool place(std::vector<State>& states, const Op& read, bool* changed) const;
-  bool maybe_removed(const Op& read) const;
+  const Boot* boot_of(Version version) const;
+  std::string text_of(std::size_t key, Version version) const;
+  history::Operation start_of(std::size_t boot, std::size_t key) const;
+  std::optional<history::Operation> operation(std::size_t number) const;
   bool maybe_removed(std::size_t key, std::uint16_t boot) const;
 
   std::vector<Op> ops_;
