@@ -227,7 +227,7 @@ void Search::continue_from(const Configuration& from, std::size_t layer) {
     const Step& step = steps_[step_in_[slot]];
     if (!apply(step, next.state) || too_late(from, step)) continue;
     next.happened.add(slot);
-    push(std::move(next), layer);
+    push(next, layer);
   }
   for (const std::size_t slot : optional_) {
     if (from.happened.has(slot) || a_twin_first(from, slot)) continue;
@@ -235,7 +235,7 @@ void Search::continue_from(const Configuration& from, std::size_t layer) {
     const Step& step = steps_[step_in_[slot]];
     if (!apply(step, next.state) || too_late(from, step)) continue;
     next.happened.add(slot);
-    push(std::move(next), layer + 1);
+    push(next, layer + 1);
   }
   const std::uint32_t lease = from.state.lease;
   if (lease == State::kNoLease) return;
@@ -245,14 +245,14 @@ void Search::continue_from(const Configuration& from, std::size_t layer) {
   if (!mortal) return;
   Configuration next = from;
   vanish(next.state);
-  push(std::move(next), layer);
+  push(next, layer);
 }
 
 void Search::push(Configuration next, std::size_t layer) {
   settle(next);
   if (!is_new(next)) return;
   if (layers_.size() <= layer) layers_.resize(layer + 1);
-  layers_[layer].push_back(std::move(next));
+  layers_[layer].push_back(next);
 }
 
 // S2.

@@ -46,7 +46,7 @@ std::string stretched(const std::string& tag, std::size_t length) {
 }
 
 std::string tag_of(const std::string& value) {
-  const std::string tag = value.substr(0, value.find(':'));
+  std::string tag = value.substr(0, value.find(':'));
   if (value == stretched(tag, value.size())) return tag;
   return fmt::format("not whole: {} bytes beginning with {}", value.size(), tag.substr(0, 20));
 }
