@@ -67,6 +67,8 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
       {"durability", to_string(facts.durability)},
       {"batches", facts.batches},
       {"syncs", facts.syncs},
+      {"coalesced_writes", facts.coalesced},
+      {"queue_full", facts.queue_full},
       {"disk_failed", facts.disk_failed},
       {"queue_bytes", facts.queue_bytes},
       {"queue_capacity_bytes", facts.queue_capacity_bytes},

@@ -57,6 +57,8 @@ struct ServerFacts {
   std::uint64_t sync_mark = 0;
   std::uint64_t batches = 0;
   std::uint64_t syncs = 0;
+  std::uint64_t coalesced = 0;
+  std::uint64_t queue_full = 0;
   Durability durability = Durability::kMemory;
   bool persistent = false;
   bool disk_failed = false;

@@ -6,6 +6,6 @@ rkv_library(rkv_commit_log
 # RocksDB is named in engine.cc alone.
 find_package(RocksDB CONFIG REQUIRED GLOBAL)  # GLOBAL: tests and programs link it too
 rkv_library(rkv_server_persistence
-  SOURCES persistence/applier.cc persistence/engine.cc
+  SOURCES persistence/applier.cc persistence/engine.cc persistence/last_writes.cc
   PUBLIC rkv_commit_log
   PRIVATE RocksDB::rocksdb-shared)

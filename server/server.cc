@@ -318,6 +318,8 @@ std::string Server::stats() const {
       .sync_mark = log_->sync_mark(),
       .batches = disk.batches,
       .syncs = disk.syncs,
+      .coalesced = disk.coalesced,
+      .queue_full = log_->refused(),
       .durability = options_.durability,
       .persistent = !log_->is_volatile(),
       .disk_failed = log_->failed(),

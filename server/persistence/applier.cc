@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/random.h"
 
 namespace rkv::server {
 
@@ -16,6 +17,7 @@ Applier::Applier(CommitLog& log, Storage& storage, const Clock& clock,
       clock_(clock),
       options_(options),
       changed_(std::move(changed)),
+      batch_(random_from_kernel()),
       retry_ms_(options.retry_ms_min) {}
 
 Applier::~Applier() {
@@ -110,24 +112,34 @@ bool Applier::step() {
   return full;
 }
 
-// Takes finished entries into the batch: up to the limits, or, when `through` is set, everything at
+// Takes finished entries out of the log: up to the limits, or, when `through` is set, everything at
 // or below it whatever its size. True when a limit ended it.
-bool Applier::collect(std::uint64_t through) {
+bool Applier::take(std::uint64_t through) {
   const auto at_limit = [&] {
     if (through != 0) return log_.consumed() >= through;
-    return storage_.batch_bytes() >= options_.batch_bytes ||
-           storage_.batch_count() >= options_.batch_records;
+    return batch_.bytes() >= options_.batch_bytes || batch_.added() >= options_.batch_records;
   };
   CommitLog::Entry entry;
   while (!at_limit()) {
     if (!log_.consume(&entry)) return false;
+    batch_.add(entry);
+  }
+  return true;
+}
+
+// Makes the storage's batch of them.
+bool Applier::collect(std::uint64_t through) {
+  const bool limited = take(through);
+  batch_.for_each([&](const CommitLog::Entry& entry) {
     if (entry.kind == CommitLog::Kind::kPut) {
       storage_.add_put(entry.record);
     } else {
       storage_.add_remove(entry.record.key);
     }
-  }
-  return true;
+  });
+  coalesced_.fetch_add(batch_.void_ones(), std::memory_order_relaxed);
+  batch_.clear();
+  return limited;
 }
 
 bool Applier::write() {

@@ -19,6 +19,7 @@
 //  A3  wal_mark <= what a finished write() covers; sync_mark <= what a finished sync() covers.
 //  A4  The log's failed flag is set before the first retry and cleared after everything has been
 //      written and synced again.
+//  A5  Of several writes of one key in a batch the last alone reaches the storage (B1, B2).
 //
 // Thread safety: requests and counts from any thread. start, stop, step: one thread, the owner.
 #pragma once
@@ -32,6 +33,7 @@
 #include "rkv/durability.h"
 #include "rkv/result.h"
 #include "server/persistence/commit_log.h"
+#include "server/persistence/last_writes.h"
 #include "server/persistence/storage.h"
 
 namespace rkv::server {
@@ -40,7 +42,7 @@ struct ApplierOptions {
   // A batch ends at either. Larger batches cost less a record and make waiters of a flush wait for
   // more of others' data; beyond 1 MiB the gain is small.
   std::size_t batch_bytes = std::size_t{1} << 20;
-  std::uint32_t batch_records = 4096;
+  std::uint32_t batch_records = 4096;  // taken from the log; those of one key are written once
   // After a batch that was not full the applier sleeps this long, come what may but a request: so
   // much longer until the write-ahead log has a write, in exchange for 500 batches a second at
   // most. Without it every put of a moderate load pays for a wake-up and a write(2): at 700 puts/s
@@ -79,10 +81,12 @@ class Applier {
   struct Counts {
     std::uint64_t batches = 0;  // written
     std::uint64_t syncs = 0;
+    std::uint64_t coalesced = 0;  // writes that a later one of the same batch made void
   };
   Counts counts() const {
     return {.batches = batches_.load(std::memory_order_relaxed),
-            .syncs = syncs_.load(std::memory_order_relaxed)};
+            .syncs = syncs_.load(std::memory_order_relaxed),
+            .coalesced = coalesced_.load(std::memory_order_relaxed)};
   }
   // Writes and syncs everything begun, ends the thread. No write may begin any more. kIo when the
   // disk did not take it within the time: the rest is lost, and the log line says how much.
@@ -97,6 +101,7 @@ class Applier {
   void sleep();
   void drain();
   bool collect(std::uint64_t through);
+  bool take(std::uint64_t through);
   bool write();
   bool sync_due() const;
   void sync();
@@ -115,7 +120,9 @@ class Applier {
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> batches_{0};
   std::atomic<std::uint64_t> syncs_{0};
+  std::atomic<std::uint64_t> coalesced_{0};
   // The rest belongs to the applier's thread.
+  LastWrites batch_;
   std::uint64_t sync_target_ = 0;  // the request being served: the next sync waits for this
   Nanos unsynced_since_ = 0;       // 0: everything written is synced
   bool failed_ = false;

@@ -157,6 +157,7 @@ struct CommitLog::Ring {
   alignas(64) std::atomic<std::uint32_t> applier{kAwake};
   std::atomic<bool> interrupted{false};
   std::atomic<bool> failed{false};
+  std::atomic<std::uint64_t> refused{0};  // for want of room: seldom
   alignas(64) std::atomic<std::uint64_t> wal_mark{0};
   std::atomic<std::uint64_t> sync_mark{0};
 };
@@ -210,6 +211,7 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
   std::uint64_t used = ring.used_words.load(std::memory_order_relaxed);
   do {
     if (used + wanted > ring.capacity_words) [[unlikely]] {
+      ring.refused.fetch_add(1, std::memory_order_relaxed);
       return fail(Code::kBusy, "the server's disk cannot keep up: try again a little later");
     }
     // Acquire: see begin().
@@ -379,6 +381,10 @@ bool CommitLog::is_volatile() const {
 
 std::uint64_t CommitLog::bytes_queued() const {
   return ring_->used_words.load(std::memory_order_relaxed) * 8;
+}
+
+std::uint64_t CommitLog::refused() const {
+  return ring_->refused.load(std::memory_order_relaxed);
 }
 
 std::uint64_t CommitLog::capacity_bytes() const {

@@ -125,6 +125,7 @@ class CommitLog {
   bool is_volatile() const;
   std::uint64_t bytes_queued() const;  // reserved or not yet freed by advance()
   std::uint64_t capacity_bytes() const;
+  std::uint64_t refused() const;  // reservations answered kBusy, since the start
 
  private:
   struct Ring;

@@ -1,0 +1,53 @@
+#include "server/persistence/last_writes.h"
+
+#include <algorithm>
+
+#include "common/hash.h"
+
+namespace rkv::server {
+
+// Where the key's number stands, or the free place where it would.
+std::uint32_t& LastWrites::place_of(std::uint64_t hash, Bytes key) {
+  for (std::size_t at = hash & (table_.size() - 1);; at = (at + 1) & (table_.size() - 1)) {
+    std::uint32_t& place = table_[at];
+    if (place == 0) return place;
+    const Kept& kept = entries_[place - 1];
+    if (kept.hash == hash && as_text(kept.entry.record.key) == as_text(key)) return place;
+  }
+}
+
+void LastWrites::grow() {
+  table_.assign(table_.size() * 2, 0);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].is_void) continue;
+    place_of(entries_[i].hash, entries_[i].entry.record.key) = static_cast<std::uint32_t>(i + 1);
+  }
+}
+
+void LastWrites::add(const CommitLog::Entry& entry) {
+  if (2 * (keys_ + 1) > table_.size()) grow();
+  const std::uint64_t hash = KeyHash(entry.record.key, seed_).bits();
+  std::uint32_t& place = place_of(hash, entry.record.key);
+  if (place == 0) {
+    ++keys_;
+  } else {
+    Kept& before = entries_[place - 1];
+    before.is_void = true;
+    bytes_ -= size_of(before.entry);
+    ++void_;
+  }
+  entries_.push_back({.entry = entry, .hash = hash, .is_void = false});
+  bytes_ += size_of(entry);
+  place = static_cast<std::uint32_t>(entries_.size());
+}
+
+void LastWrites::clear() {
+  if (entries_.empty()) return;
+  entries_.clear();
+  // After a retry of all that was unsynced the next batches would pay for its size.
+  if (table_.size() > kLargestKept) table_.resize(kLargestKept);
+  std::ranges::fill(table_, 0U);
+  keys_ = void_ = bytes_ = 0;
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,63 @@
+// The writes of one batch without those that a later one of the same key makes void.
+//
+// Invariants:
+//  B1  What add() was given last for a key is visited, once; nothing else is.
+//  B2  Only writes of one batch are compared. A batch is on disk whole or not at all (E1) and marks
+//      stand between batches (A3), so nobody can ever see the state that a write left out would
+//      have made: after a crash the state is that before the batch or that after it, and both are
+//      the same without it.
+//
+// Thread safety: none. Allocates while it grows, then no more.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "server/persistence/commit_log.h"
+
+namespace rkv::server {
+
+class LastWrites {
+ public:
+  // `seed`: of the hash, so that nobody can choose keys that collide.
+  explicit LastWrites(std::uint64_t seed) : seed_(seed), table_(kSmallestTable) {}
+
+  // The spans of the entry must stay valid until clear().
+  void add(const CommitLog::Entry& entry);
+  void clear();
+
+  std::size_t added() const { return entries_.size(); }
+  std::size_t void_ones() const { return void_; }  // of these, not to be visited
+  std::size_t bytes() const { return bytes_; }     // of keys and values to be visited
+
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const Kept& kept : entries_) {
+      if (!kept.is_void) visit(kept.entry);
+    }
+  }
+
+ private:
+  struct Kept {
+    CommitLog::Entry entry;
+    std::uint64_t hash;
+    bool is_void;
+  };
+  static constexpr std::size_t kSmallestTable = 1024;
+  static constexpr std::size_t kLargestKept = std::size_t{1} << 14;
+
+  static std::size_t size_of(const CommitLog::Entry& entry) {
+    return entry.record.key.size() + entry.record.value.size();
+  }
+  std::uint32_t& place_of(std::uint64_t hash, Bytes key);
+  void grow();
+
+  const std::uint64_t seed_;
+  std::vector<Kept> entries_;         // in commit order
+  std::vector<std::uint32_t> table_;  // number of a key's last entry, plus one; open addressing
+  std::size_t keys_ = 0;              // in the table: at most half of it
+  std::size_t void_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace rkv::server
