@@ -254,7 +254,7 @@ TEST_F(RolledBack, IsCaught) {
   server_->kill();
   std::filesystem::copy(scratch_.path("data"), scratch_.path("before"),
                         std::filesystem::copy_options::recursive);
-  CrashRounds::restart();
+  server_->start();
   load_and_kill([&](const Round& round) { return round.operations.load() >= 300; });
   Client client = server_->client();
   EXPECT_FALSE(ledger_.check(look(client), static_cast<std::uint16_t>(killed + 1)).empty());
