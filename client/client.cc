@@ -44,11 +44,6 @@ Request request_for(Opcode opcode, std::string_view key) {
   return request;
 }
 
-// The decoder has seen to its length.
-std::int64_t number_in(const Response& response) {
-  return load_le<std::int64_t>(response.value.data());
-}
-
 Result<std::uint64_t> version_of(const Result<Reply>& reply) {
   if (!reply) return std::unexpected(reply.error());
   return reply->response().version.bits;
@@ -120,50 +115,62 @@ Result<std::uint64_t> Client::remove_if_version(std::string_view key, std::uint6
 
 // ---------------------------------------------------------------------------------- counters
 
+namespace {
+std::unexpected<Error> no_negative() {
+  return fail(Code::kOutOfRange, "the number to subtract has no negative of 64 bits");
+}
+constexpr std::int64_t kNoNegative = std::numeric_limits<std::int64_t>::min();
+}  // namespace
+
 Result<Counter> Client::incr(std::string_view key, std::int64_t by, const WriteOptions& options) {
-  std::array<std::byte, kCounterBytes> summand;
-  store_le(summand.data(), by);
-  Request add = request_for(Opcode::kAdd, key);
-  add.value = summand;
-  add.durability = options.durability;
-  const auto reply = engine_->write(add, engine_->deadline(options.timeout));
-  if (!reply) return std::unexpected(reply.error());
-  const Response& response = reply->response();
-  return Counter{.number = number_in(response),
-                 .version = response.version.bits,
-                 .durability = engine_->durability_of(response.version)};
+  return engine_->add(as_bytes(key), by, engine_->deadline(options.timeout), options.durability);
 }
 
 Result<Counter> Client::decr(std::string_view key, std::int64_t by, const WriteOptions& options) {
-  if (by == std::numeric_limits<std::int64_t>::min()) {
-    return fail(Code::kOutOfRange, "the number to subtract has no negative of 64 bits");
-  }
+  if (by == kNoNegative) return no_negative();
   return incr(key, -by, options);
 }
 
 Result<CounterSwap> Client::counter_cas(std::string_view key, std::int64_t expected,
                                         std::int64_t desired, const WriteOptions& options) {
-  std::array<std::byte, 2 * kCounterBytes> numbers;
-  store_le(numbers.data(), expected);
-  store_le(numbers.data() + kCounterBytes, desired);
-  Request swap = request_for(Opcode::kSwap, key);
-  swap.value = numbers;
-  swap.durability = options.durability;
-  const auto reply = engine_->write(swap, engine_->deadline(options.timeout));
-  if (!reply) return std::unexpected(reply.error());
-  const Response& response = reply->response();
-  return CounterSwap{.done = (response.flags & Response::kSwapped) != 0,
-                     .number = number_in(response),
-                     .version = response.version.bits};
+  return engine_->swap(as_bytes(key), expected, desired, engine_->deadline(options.timeout),
+                       options.durability);
 }
 
 Result<Counter> Client::get_counter(std::string_view key, Timeout timeout) {
-  const auto got = engine_->get(as_bytes(key), GetOptions{.timeout = timeout});
-  if (!got) return std::unexpected(got.error());
-  if (!got->counter) return fail(Code::kWrongType, "the key holds a plain value, not a counter");
-  return Counter{.number = load_le<std::int64_t>(got->value.data()),
-                 .version = got->version.bits,
-                 .durability = got->durability};
+  return engine_->number(as_bytes(key), timeout);
+}
+
+Result<OneSidedCounter> Client::open_counter(std::string_view key, Timeout timeout) {
+  return engine_->open_counter(key, engine_->deadline(timeout));
+}
+
+Result<Counter> Client::incr(OneSidedCounter& counter, std::int64_t by,
+                             const WriteOptions& options) {
+  return engine_->add(counter, by, engine_->deadline(options.timeout), options.durability);
+}
+
+Result<Counter> Client::decr(OneSidedCounter& counter, std::int64_t by,
+                             const WriteOptions& options) {
+  if (by == kNoNegative) return no_negative();
+  return incr(counter, -by, options);
+}
+
+Result<CounterSwap> Client::counter_cas(OneSidedCounter& counter, std::int64_t expected,
+                                        std::int64_t desired, const WriteOptions& options) {
+  return engine_->swap(counter, expected, desired, engine_->deadline(options.timeout),
+                       options.durability);
+}
+
+Result<Counter> Client::get_counter(OneSidedCounter& counter, Timeout timeout) {
+  return engine_->number(counter, engine_->deadline(timeout));
+}
+
+std::vector<Result<Counter>> Client::multi_incr(std::span<const CounterAddition> additions,
+                                                Timeout timeout) {
+  std::vector<Result<Counter>> results(additions.size(), fail(Code::kInternal, nullptr));
+  engine_->multi_add(additions, engine_->deadline(timeout), results);
+  return results;
 }
 
 // --------------------------------------------------------------------------------- many keys

@@ -93,6 +93,7 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
   description_ = transport_->describe();
   free_lanes_.reserve(lanes_.size());
   batch_slots_.reserve(put_slots_.size());
+  atomics_.reserve(kAtomicsAtOnce);
   batch_.reserve(2 * lanes_.size() + options.requests_in_flight);
 }
 
@@ -318,7 +319,13 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
         told.emplace(std::move(*reply));
         continue;
       }
-      const auto safe = await_mark(response.version, options.at_least, deadline);
+      Result<Durability> safe = durability_of(response);
+      if (*safe < options.at_least) {
+        if ((response.flags & Response::kInCell) != 0) {
+          return fail(Code::kUnsupported, "nobody knows when a one-sided counter's number is on disk");
+        }
+        safe = await_mark(response.version, options.at_least, deadline);
+      }
       if (!safe && safe.error().code == Code::kDisconnected) continue;
       if (!safe) return std::unexpected(safe.error());
       ++stats_.two_sided_gets;

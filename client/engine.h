@@ -70,9 +70,28 @@ class Engine {
   // `remote_key`: of registered memory that the value lies in; 0 = it does not, and is copied.
   Result<Reply> write(const Request& request, const Deadline& deadline,
                       std::uint32_t remote_key = 0);
+  // Counters by requests: engine_counters.cc, as all that follow.
+  Result<Counter> add(Bytes key, std::int64_t summand, const Deadline& deadline,
+                      Durability durability);
+  Result<CounterSwap> swap(Bytes key, std::int64_t expected, std::int64_t desired,
+                           const Deadline& deadline, Durability durability);
+  Result<Counter> number(Bytes key, std::chrono::milliseconds timeout);
+  // Counters in cells.
+  Result<OneSidedCounter> open_counter(std::string_view key, const Deadline& deadline);
+  Result<Counter> add(OneSidedCounter& counter, std::int64_t summand, const Deadline& deadline,
+                      Durability durability);
+  Result<CounterSwap> swap(OneSidedCounter& counter, std::int64_t expected, std::int64_t desired,
+                           const Deadline& deadline, Durability durability);
+  Result<Counter> number(OneSidedCounter& counter, const Deadline& deadline);
+  void multi_add(std::span<const CounterAddition> additions, const Deadline& deadline,
+                 std::span<Result<Counter>> results);
   // kPing, kFlush, kStats: repeated when the connection is lost.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
   Durability durability_of(Version version) const { return map_.marks().of(version); }
+  Durability durability_of(const Response& response) const {
+    return (response.flags & Response::kInCell) != 0 ? Durability::kMemory
+                                                     : durability_of(response.version);
+  }
   void multi_get(std::span<const std::string_view> keys, const Deadline& deadline, GetVisitor visit,
                  void* target);
   void multi_put(std::span<const KeyValue> items, Durability durability, const Deadline& deadline,
@@ -154,6 +173,26 @@ class Engine {
   std::unexpected<Error> too_long(std::size_t needed);
   Result<Reply> get_two_sided(Bytes key, const Deadline& deadline);
 
+  // ---- counters in cells
+  static constexpr std::size_t kAtomicsAtOnce = 512;
+  // Whether the counter's cell, or that it has none, is known and still true.
+  bool is_bound(const OneSidedCounter& counter) const;
+  Counter counter_in(const Response& response) const;
+  // Makes it so; connects if need be. kNotFound: only without `create`.
+  Status bind(OneSidedCounter& counter, bool create, const Deadline& deadline);
+  // Its cell was found sealed: the counter has ended.
+  static void unbind(OneSidedCounter& counter) { counter.epoch_ = 0; }
+  rdma::Operation atomic_on(const OneSidedCounter& counter, std::size_t index) const;
+  std::uint64_t told(std::size_t index) const;  // the old value of the atomic of that index
+  // Binds, and runs one atomic that `shape` completes: the old word. Nothing: the counter is
+  // changed by requests. What changes nothing is repeated when the connection is lost.
+  template <class Shape>
+  Result<std::optional<std::uint64_t>> run_atomic(OneSidedCounter& counter, bool create,
+                                                  bool changes, const Deadline& deadline,
+                                                  Shape shape);
+  void add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
+                std::span<Result<Counter>> results);
+
   // ---- requests
   Request request(Opcode opcode, const Deadline& deadline) const;
   // The answer with code 0, else its error; kBusy is repeated until the deadline. `repeat`: also
@@ -179,10 +218,11 @@ class Engine {
   Link link_;
   MapLoader loader_;
   std::vector<Lane> lanes_;
-  std::vector<rdma::Operation> batch_;  // of multi_get and multi_put
-  std::vector<Lane*> free_lanes_;       // of multi_get
-  std::vector<PutSlot> put_slots_;      // of multi_put
-  std::vector<PutSlot*> batch_slots_;   // whose requests the batch holds
+  std::vector<rdma::Operation> batch_;    // of multi_get and multi_put
+  std::vector<rdma::Operation> atomics_;  // of multi_add
+  std::vector<Lane*> free_lanes_;         // of multi_get
+  std::vector<PutSlot> put_slots_;        // of multi_put
+  std::vector<PutSlot*> batch_slots_;     // whose requests the batch holds
   Backoff reconnect_backoff_;
   Backoff busy_backoff_;
   Backoff mark_backoff_;

@@ -32,7 +32,7 @@ WriteOutcome outcome_of(Code code) {
 
 bool is_write(Opcode opcode) {
   return opcode == Opcode::kPut || opcode == Opcode::kPutLarge || opcode == Opcode::kRemove ||
-         opcode == Opcode::kAdd || opcode == Opcode::kSwap;
+         opcode == Opcode::kAdd || opcode == Opcode::kSwap || opcode == Opcode::kOpenCounter;
 }
 
 }  // namespace

@@ -241,6 +241,9 @@ Next GetMachine::on_record() {
   }
   if (!is_our_key(record->fields.key)) return on_other_key();
   if (!counts(record->state, record->fields.version)) return give_up_candidate();
+  if (record->fields.in_cell) [[unlikely]] {
+    return two_sided(Reason::kCell);
+  }
   record_ = *record;
   return finish(Next::kFound);  // G1
 }

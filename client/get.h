@@ -108,6 +108,7 @@ class GetMachine {
     kContention,  // kMaxTries
     kReads,       // kMaxReads
     kMap,         // directory or extent table lead nowhere
+    kCell,        // the number of a one-sided counter is elsewhere
   };
   struct Counts {
     std::uint32_t reads = 0;

@@ -163,7 +163,8 @@ bool Link::to_event(const rdma::Completion& completion, Event& event) {
     if (completion.status == Outcome::kRemoteAccess) read_refused_ = true;
     return false;
   }
-  if (completion.kind == Kind::kRead || completion.kind == Kind::kCompareSwap) {
+  if (completion.kind == Kind::kRead || completion.kind == Kind::kCompareSwap ||
+      completion.kind == Kind::kFetchAdd) {
     event.kind = Event::Kind::kRead;
     event.context = completion.context;
     return true;
@@ -259,6 +260,42 @@ Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) 
     }
     wait(deadline);
   }
+}
+
+// Operations of one connection complete in the order in which they were posted.
+Link::Atomics Link::run_atomics(std::span<const rdma::Operation> operations,
+                                const Deadline& deadline) {
+  Atomics done;
+  while (done.landed < operations.size()) {
+    if (done.posted < operations.size()) {
+      const auto taken = post(operations.subspan(done.posted));
+      if (!taken) {
+        done.ended = std::unexpected(taken.error());
+        return done;
+      }
+      done.posted += *taken;
+    }
+    const auto events = poll();
+    for (const Event& event : events) {
+      if (event.kind == Event::Kind::kRead) {
+        ++done.landed;
+      } else {
+        release(event.buffer);
+      }
+    }
+    if (done.landed == operations.size() || !events.empty()) continue;
+    if (!alive_) {
+      done.ended = fail(Code::kDisconnected, kGone);
+      return done;
+    }
+    if (deadline.passed()) {
+      close();
+      done.ended = fail(Code::kTimeout, kLate);
+      return done;
+    }
+    wait(deadline);
+  }
+  return done;
 }
 
 // kBusy never comes out of here: waits for a slot and for room in the send queue.

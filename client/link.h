@@ -116,6 +116,15 @@ class Link {
                                       std::uint64_t context);
   // All READs landed, or kDisconnected, or kTimeout (the link is closed then).
   Status read(std::span<const ReadRequest> reads, const Deadline& deadline);
+  // Atomics on the server's memory, one after the other as given, all signaled. What landed is the
+  // first `landed` of them; those after that, up to `posted`, may have happened or not when `ended`
+  // is an error: kDisconnected, or kTimeout (the link is closed then).
+  struct Atomics {
+    std::size_t posted = 0;
+    std::size_t landed = 0;
+    Status ended;
+  };
+  Atomics run_atomics(std::span<const rdma::Operation> operations, const Deadline& deadline);
   // Sends and waits for the answer, whatever it says. kDisconnected, kTimeout (the link is closed
   // then): the error's write outcome tells whether the request had left.
   Result<Reply> call(const Request& request, const Deadline& deadline);

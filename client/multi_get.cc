@@ -285,7 +285,7 @@ void MultiGet::on_reply(const Event& event) {
                          .version = response.version.bits,
                          .expires_at_ms = response.expiry_ms,
                          .is_counter = (response.flags & Response::kCounter) != 0,
-                         .durability = engine_.durability_of(response.version)});
+                         .durability = engine_.durability_of(response)});
 }
 
 // Nothing came: sleeps until something does, or until a busy server may be asked again.

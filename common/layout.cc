@@ -22,6 +22,7 @@ struct Lengths {
   std::size_t value;
   bool has_expiry;
   bool counter;
+  bool in_cell;
   bool large() const { return is_large(value); }
   std::size_t head() const { return record_head_bytes(key, value, has_expiry); }
   std::size_t total() const { return head() + value; }
@@ -32,10 +33,13 @@ std::optional<Lengths> decode_lengths(std::uint64_t word) {
   const Lengths lengths{.key = word & 0x7FFU,
                         .value = word >> 32,
                         .has_expiry = (word & kRecordExpiryFlag) != 0,
-                        .counter = (word & kRecordCounterFlag) != 0};
-  const std::uint64_t reserved = word & 0xFFFFC000U;
+                        .counter = (word & kRecordCounterFlag) != 0,
+                        .in_cell = (word & kRecordCellFlag) != 0};
+  const std::uint64_t reserved = word & 0xFFFF8000U;
+  const std::size_t counter_bytes = lengths.in_cell ? kCellCounterBytes : kCounterBytes;
   if (reserved != 0 || lengths.key == 0 || lengths.key > kMaxKeyBytes ||
-      lengths.value > kMaxValueBytes || (lengths.counter && lengths.value != kCounterBytes) ||
+      lengths.value > kMaxValueBytes || (lengths.counter && lengths.value != counter_bytes) ||
+      (lengths.in_cell && !lengths.counter) ||
       lengths.large() != ((word & kRecordDigestFlag) != 0)) {
     return std::nullopt;
   }
@@ -54,8 +58,8 @@ std::size_t put_head(MutableBytes out, const RecordFields& fields) {
   store_le(out.data() + 8, fields.version.bits);
   store_le(out.data() + 16,
            std::uint64_t{fields.key.size()} | (has_expiry ? kRecordExpiryFlag : 0) |
-               (fields.counter ? kRecordCounterFlag : 0) | (large ? kRecordDigestFlag : 0) |
-               (std::uint64_t{fields.value.size()} << 32));
+               (fields.counter ? kRecordCounterFlag : 0) | (fields.in_cell ? kRecordCellFlag : 0) |
+               (large ? kRecordDigestFlag : 0) | (std::uint64_t{fields.value.size()} << 32));
   std::byte* next = out.data() + kRecordHeaderBytes;
   if (has_expiry) {
     store_le(next, fields.expiry_ms);
@@ -74,7 +78,8 @@ std::size_t put_head(MutableBytes out, const RecordFields& fields) {
 
 RecordFields fields_of(Bytes bytes, const Lengths& lengths) {
   RecordFields fields{.version = {load_le<std::uint64_t>(bytes.data() + 8)},
-                      .counter = lengths.counter};
+                      .counter = lengths.counter,
+                      .in_cell = lengths.in_cell};
   std::size_t at = kRecordHeaderBytes;
   if (lengths.has_expiry) {
     fields.expiry_ms = load_le<std::uint64_t>(bytes.data() + at);

@@ -161,7 +161,7 @@ struct Version {
 
 // Record: checksum word 8 | version 8 | lengths 8 | [expiry 8] | key | value | padding to 32.
 // lengths: bits 0..10 key length, bit 11 expiry present, bit 12 counter, bit 13 digest present,
-// 14..31 zero, 32..63 value length.
+// bit 14 the counter's number is in a cell, 15..31 zero, 32..63 value length.
 //
 // A large value, longer than kMaxInlineBytes, is covered by a digest in the head instead of by the
 // checksum itself: checksum word 8 | version 8 | lengths 8 | [expiry 8] | digest 8 | key | zeros to
@@ -172,8 +172,12 @@ inline constexpr std::size_t kExpiryBytes = 8;
 inline constexpr std::uint64_t kRecordExpiryFlag = 1U << 11;
 inline constexpr std::uint64_t kRecordCounterFlag = 1U << 12;
 inline constexpr std::uint64_t kRecordDigestFlag = 1U << 13;
+inline constexpr std::uint64_t kRecordCellFlag = 1U << 14;
 inline constexpr std::size_t kDigestBytes = 8;
 inline constexpr std::size_t kCounterBytes = 8;  // the value of a counter: a signed number
+// Of a counter whose number is in a cell: the number that it had when it was put there, and which
+// cell: network 32 | index 32.
+inline constexpr std::size_t kCellCounterBytes = 16;
 
 constexpr bool is_large(std::size_t value_length) {
   return value_length > kMaxInlineBytes;
@@ -216,6 +220,7 @@ struct RecordFields {
   Version version{};
   std::uint64_t expiry_ms = 0;  // Unix milliseconds by the server's clock; 0 = never
   bool counter = false;         // the value is a number of kCounterBytes
+  bool in_cell = false;         // a counter, of kCellCounterBytes: the number is in the cell
   Bytes key{};
   Bytes value{};
   std::uint64_t digest = 0;  // large values: value_digest() of key and value
@@ -290,6 +295,34 @@ constexpr bool pin_counts(std::uint64_t word, std::uint64_t tick_ms) {
   const std::uint64_t pinned_ms = HintWord::decode(word).tick_ms;
   return word != 0 && pinned_ms <= tick_ms + 1 && tick_ms <= pinned_ms + kPinWindowMs;
 }
+
+// -------------------------------------------------------------------------------- counter cells
+
+// A cell holds the number of a one-sided counter: kCellBias + number, changed by fetch-and-add and
+// compare-and-swap of clients. The server ends a counter by adding the seal: what an atomic of a
+// client finds sealed, it has not changed. A sealed cell is never used again within the epoch, so
+// that additions that arrive late are lost on nobody; a cell that was never used is 0.
+inline constexpr std::uint64_t kCellSeal = std::uint64_t{1} << 63;
+inline constexpr std::uint64_t kCellBias = std::uint64_t{1} << 62;
+// Numbers that a cell may show, either sign. Far inside, at kCellEndNumber, the server takes the
+// counter back: clients that add kMaxCellSummand at a time need 2^28 additions for the way between.
+inline constexpr std::int64_t kMaxCellNumber = std::int64_t{1} << 61;
+inline constexpr std::int64_t kCellEndNumber = std::int64_t{1} << 60;
+inline constexpr std::int64_t kMaxCellSummand = std::int64_t{1} << 32;
+
+constexpr std::uint64_t cell_word(std::int64_t number) {
+  return kCellBias + static_cast<std::uint64_t>(number);
+}
+// Nothing: sealed, or never used.
+constexpr std::optional<std::int64_t> cell_number(std::uint64_t word) {
+  const auto number = static_cast<std::int64_t>(word - kCellBias);
+  if ((word & kCellSeal) != 0 || number < -kMaxCellNumber || number > kMaxCellNumber) {
+    return std::nullopt;
+  }
+  return number;
+}
+static_assert(!cell_number(0) && !cell_number(cell_word(0) + kCellSeal) &&
+              cell_number(cell_word(-kMaxCellNumber)) == -kMaxCellNumber);
 
 // -------------------------------------------------------------------------------- directory, root
 

@@ -148,6 +148,8 @@ const char* to_string(Opcode opcode) {
       return "swap";
     case Opcode::kPutLarge:
       return "put-large";
+    case Opcode::kOpenCounter:
+      return "open-counter";
   }
   return "unknown";
 }
@@ -195,7 +197,7 @@ Status check_request(const Request& request, Bytes header, std::size_t message_b
 
 bool takes_key(Opcode opcode) {
   return opcode <= Opcode::kRemove || opcode == Opcode::kAdd || opcode == Opcode::kSwap ||
-         opcode == Opcode::kPutLarge;
+         opcode == Opcode::kPutLarge || opcode == Opcode::kOpenCounter;
 }
 
 bool is_put(Opcode opcode) {
@@ -217,6 +219,8 @@ std::optional<std::size_t> value_length_of(Opcode opcode) {
       return 2 * kCounterBytes;
     case Opcode::kPutLarge:
       return kValueSourceBytes;
+    case Opcode::kOpenCounter:
+      return 1;
     default:
       return 0;
   }
@@ -280,6 +284,9 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
   if (request.opcode == Opcode::kPutLarge) {
     const auto source = decode_value_source(request.value);
     if (!source) return std::unexpected(source.error());
+  }
+  if (request.opcode == Opcode::kOpenCounter && load_le<std::uint8_t>(request.value.data()) > 1) {
+    return fail(Code::kInvalidArgument, "whether to create the counter is 0 or 1");
   }
   return request;
 }
@@ -352,7 +359,7 @@ Result<Response> decode_response(Bytes bytes) {
     return fail(Code::kCorrupt, "the server's answer names an unknown operation");
   }
   constexpr unsigned kKnown = Response::kInNeighbour | Response::kCounter | Response::kSwapped |
-                              Response::kByRead | Response::kMayHaveHappened;
+                              Response::kByRead | Response::kMayHaveHappened | Response::kInCell;
   const bool in_doubt = (response.flags & Response::kMayHaveHappened) != 0;
   if ((response.flags & ~kKnown) != 0 || (in_doubt && response.code == 0)) {
     return fail(Code::kCorrupt, "the server's answer has unknown flags");
@@ -361,6 +368,10 @@ Result<Response> decode_response(Bytes bytes) {
                           (response.flags & Response::kCounter) != 0;
   if (response.code == 0 && has_number && response.value.size() != kCounterBytes) {
     return fail(Code::kCorrupt, "the server's answer has no number");
+  }
+  if (response.code == 0 && response.opcode == Opcode::kOpenCounter &&
+      response.value.size() != kCellAnswerBytes) {
+    return fail(Code::kCorrupt, "the server's answer does not say where the counter is");
   }
   if ((response.flags & Response::kByRead) != 0 &&
       (!is_get || response.value.size() != sizeof(Slot))) {

@@ -77,8 +77,13 @@ enum class Opcode : std::uint8_t {
   kSwap = 8,    // key, two numbers    -> version, slot, value: what the counter is now
   // A put whose value the server READs from the client's memory, before it answers.
   kPutLarge = 9,  // key, ValueSource  -> version, slot
+  // From now on the counter is changed by atomics of clients like the one that asks.
+  kOpenCounter = 10,  // key, 1 byte: whether to create it -> version, value: its cell, or kNoCell
 };
-inline constexpr Opcode kLastOpcode = Opcode::kPutLarge;
+inline constexpr Opcode kLastOpcode = Opcode::kOpenCounter;
+// Where the counter is changed by requests: there is no cell for it.
+inline constexpr std::uint64_t kNoCell = ~std::uint64_t{0};
+inline constexpr std::size_t kCellAnswerBytes = 8;
 // What must be true of the key for a write to be done; else it is answered kConflict.
 enum class Condition : std::uint8_t {
   kNone = 0,
@@ -114,7 +119,8 @@ struct Request {
   // Writes: how safe the write is to be when it is answered.
   Durability durability = Durability::kDefault;
   Bytes key{};
-  Bytes value{};  // kPut; kPutLarge: a ValueSource; kAdd: 8 bytes; kSwap: 8 expected, 8 desired
+  Bytes value{};  // kPut; kPutLarge: a ValueSource; kAdd: 8 bytes; kSwap: 8 expected, 8 desired;
+                  // kOpenCounter: 1
 };
 // The longest time to live, some 139 years.
 inline constexpr std::uint64_t kMaxTtlMs = std::uint64_t{1} << 42;
@@ -128,6 +134,8 @@ struct Response {
   static constexpr std::uint8_t kByRead = 8;
   // With a code: the write was made all the same, and may be lost or not.
   static constexpr std::uint8_t kMayHaveHappened = 16;
+  // kGet, kAdd, kSwap: a counter in a cell, so that the version says nothing of the number.
+  static constexpr std::uint8_t kInCell = 32;
 
   Opcode opcode = Opcode::kPing;
   std::uint8_t code = 0;  // 0 = done, else a Code

@@ -1,11 +1,12 @@
 // The transport seam: what the store needs from a network that can READ remote memory.
 //
-// The server and the client are written against these five classes and nothing else of `rdma/`.
+// The server and the client are written against these six classes and nothing else of `rdma/`.
 // A backend implements them: verbs (RC queue pairs). Calls are batch-grained: one virtual call
 // posts or polls many operations.
 //
 //   Transport   a device and its protection domain: registers memory, connects, listens
 //   Region      registered memory
+//   Atomics     our own changes of words that peers change too
 //   Queue       where completions and received messages arrive; owned by one thread
 //   Connection  a reliable, ordered link to one peer; bound to one Queue for life
 //   Listener    yields Incoming connection requests, to be accepted on a Queue or rejected
@@ -57,6 +58,23 @@ class Region {
   // Peers name the region by `key` from now on; before its key has been told to anybody. False
   // where the device gives the keys (verbs), or another region has this one.
   virtual bool rename(std::uint32_t /*key*/) { return false; }
+};
+
+// Changes words of our own Access::kRemoteReadAtomic regions so that it is atomic with the peers'
+// atomics. The processor's own instructions are not where an adapter does the peers'; nor may
+// anything be stored to such a word while peers can reach it.
+//
+// Any thread; one call at a time goes through, the others wait. Blocks for a round trip inside the
+// device. Must not outlive its Transport's regions.
+class Atomics {
+ public:
+  virtual ~Atomics() = default;
+  // The word's old value. REQUIRES: 8-byte aligned, inside the region given to create_atomics().
+  // kInternal: the device failed, and the word may have been changed or not; another call tries
+  // anew.
+  virtual Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) = 0;
+  virtual Result<std::uint64_t> compare_swap(std::uint64_t* word, std::uint64_t expected,
+                                             std::uint64_t desired) = 0;
 };
 
 // One work request. Build with the factories; `context` comes back in the Completion.
@@ -240,6 +258,12 @@ class Transport {
   virtual Result<std::unique_ptr<Region>> adopt(std::unique_ptr<Region> region, Access access) {
     (void)region, (void)access;
     return fail(Code::kUnsupported, "this transport cannot share the memory of another one");
+  }
+  // `region`: of this transport, with Access::kRemoteReadAtomic; must outlive the result.
+  // kUnsupported: the device has no atomics.
+  virtual Result<std::unique_ptr<Atomics>> create_atomics(const Region& region) {
+    (void)region;
+    return fail(Code::kUnsupported, "this transport has no atomic operations");
   }
   virtual Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) = 0;
   // HOST:PORT, port 0 = any. kConflict: the port is taken. kPermission.

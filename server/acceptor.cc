@@ -119,7 +119,7 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                              .max_message_bytes = kMaxMessageBytes,
                              .root = admission_.root,
                              .hints = admission_.hints,
-                             .counters = {}};
+                             .counters = admission_.counters};
   std::array<std::byte, kConnectAcceptBytes> bytes{};
   const std::size_t length = encode(answer, bytes);
   // Copied now: the request's bytes go with `incoming`.

@@ -23,7 +23,8 @@ class Acceptor {
     std::vector<Worker*> all_workers;  // of all: they share max_clients and sessions
     std::uint64_t epoch = 0;
     RemoteWindow root;
-    RemoteWindow hints = {};  // of this network
+    RemoteWindow hints = {};     // of this network
+    RemoteWindow counters = {};  // of this network: its cells
     std::uint32_t max_clients = 0;
   };
   // References must outlive the acceptor.

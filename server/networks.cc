@@ -49,6 +49,26 @@ Status Networks::create_hints(Store& store) {
   return {};
 }
 
+Status Networks::create_cells(std::uint32_t each, Store& store) {
+  if (each == 0) return {};
+  for (Network& network : networks_) {
+    RKV_ASSIGN_OR_RETURN(
+        network.cell_memory,
+        network.transport->allocate(each * sizeof(std::uint64_t), rdma::Access::kRemoteReadAtomic));
+    auto cells = Cells::create(*network.transport, *network.cell_memory, each);
+    if (!cells && cells.error().code == Code::kUnsupported) {
+      log_info("no one-sided counters over {}: {}", network.transport->describe(),
+               to_string(cells.error()));
+      network.cell_memory.reset();
+      continue;
+    }
+    if (!cells) return std::unexpected(cells.error());
+    network.cells = std::move(*cells);
+    network.cells_number = store.add_cells(*network.cells);
+  }
+  return {};
+}
+
 Result<std::unique_ptr<rdma::Region>> Networks::allocate(std::size_t bytes) {
   // The last is shared memory where there is any: it can share what it has allocated.
   RKV_ASSIGN_OR_RETURN(auto region,
@@ -60,7 +80,7 @@ Result<std::unique_ptr<rdma::Region>> Networks::allocate(std::size_t bytes) {
 Status Networks::create_workers(std::uint32_t threads, const MakeWorker& make) {
   for (Network& network : networks_) {
     for (std::uint32_t i = 0; i < threads; ++i) {
-      RKV_ASSIGN_OR_RETURN(auto worker, make(*network.transport));
+      RKV_ASSIGN_OR_RETURN(auto worker, make(*network.transport, network.cells_number));
       network.workers.push_back(std::move(worker));
     }
   }
@@ -82,6 +102,11 @@ void Networks::admit(const Acceptor::Admission& admission) {
       own.hints = {.address = network.hints->address(),
                    .remote_key = network.hints->remote_key(),
                    .length = kHintWords * sizeof(std::uint64_t)};
+    }
+    if (network.cells != nullptr) {
+      own.counters = {.address = network.cell_memory->address(),
+                      .remote_key = network.cell_memory->remote_key(),
+                      .length = network.cells->count() * std::uint32_t{sizeof(std::uint64_t)}};
     }
     for (const auto& worker : network.workers)
       own.workers.push_back(worker.get());

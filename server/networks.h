@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "rdma/choose.h"
 #include "server/acceptor.h"
+#include "server/cells.h"
 #include "server/metrics.h"
 #include "server/worker.h"
 
@@ -29,10 +30,15 @@ class Networks {
   Status listen(const std::string& address, const Clock& clock);
   // Hint words for the clients of each network, and the store told of them.
   Status create_hints(Store& store);
+  // `each` cells for one-sided counters on every network that has atomics, and the store told of
+  // them. 0: none.
+  Status create_cells(std::uint32_t each, Store& store);
   // Memory that clients of every network may READ, under one address and key.
   Result<std::unique_ptr<rdma::Region>> allocate(std::size_t bytes);
   // `threads` workers for every network. `parts.transport` is filled in.
-  using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(rdma::Transport&)>;
+  // `network`: what the store calls the network's cells.
+  using MakeWorker =
+      std::function<Result<std::unique_ptr<Worker>>(rdma::Transport&, std::uint32_t network)>;
   Status create_workers(std::uint32_t threads, const MakeWorker& make);
   // Starts the workers and lets clients in.
   void admit(const Acceptor::Admission& admission);
@@ -51,6 +57,9 @@ class Networks {
     std::unique_ptr<rdma::Transport> transport{};
     std::unique_ptr<rdma::Listener> listener{};
     std::unique_ptr<rdma::Region> hints{};
+    std::unique_ptr<rdma::Region> cell_memory{};
+    std::unique_ptr<Cells> cells{};
+    std::uint32_t cells_number = RequestHandler::kNoNetwork;  // the store's for them
     std::vector<std::unique_ptr<Worker>> workers{};
     std::unique_ptr<Acceptor> acceptor{};
   };

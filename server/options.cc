@@ -164,6 +164,11 @@ const std::vector<Setting>& settings() {
       {"durability", "LEVEL",
        "memory, wal or sync: when a write is answered that does not say itself (default memory)",
        set_durability},
+      {"counter-cells", "N",
+       "one-sided counters that can be opened until the next start; 8 bytes each (default 65536)",
+       [](Options& o, const std::string& v) {
+         return set_number<std::uint32_t>(o.counter_cells, v, 0, 1U << 26);
+       }},
       {"sync-interval", "TIME", "longest time a write stays unsynced (default 1s)",
        set_sync_interval},
       {"queue", "SIZE", "room for writes on their way to the disk (default 64MiB)",

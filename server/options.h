@@ -36,6 +36,7 @@ struct Options {
   std::uint8_t ib_port = 0;  // 0: any active port
   int gid_index = -1;        // -1: chosen by the connection manager
   std::uint32_t max_clients = 64;
+  std::uint32_t counter_cells = 65536;  // one-sided counters that may ever be opened; 0 = none
   LogLevel log_level = LogLevel::kInfo;
   std::uint32_t sync_interval_ms = 1000;                // longest time a write stays unsynced
   std::uint64_t queue_bytes = std::uint64_t{64} << 20;  // commit log

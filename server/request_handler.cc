@@ -48,12 +48,14 @@ Opcode answerable(Bytes message) {
 }  // namespace
 
 RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot,
-                               Durability durability, std::function<std::string()> stats)
+                               Durability durability, std::function<std::string()> stats,
+                               std::uint32_t network)
     : store_(store),
       log_(log),
       boot_(boot),
       durability_(durability),
       make_stats_(std::move(stats)),
+      network_(network),
       value_(kMaxInlineBytes) {
   RKV_CHECK(durability_ != Durability::kDefault &&
                 (durability_ == Durability::kMemory || !log.is_volatile()),
@@ -93,6 +95,8 @@ RequestHandler::Answer RequestHandler::handle(Bytes message) {
     case Opcode::kAdd:
     case Opcode::kSwap:
       return count(*request);
+    case Opcode::kOpenCounter:
+      return open_counter(*request);
   }
   return {.next = Next::kDisconnect, .malformed = true};  // the decoder lets nothing else through
 }
@@ -117,6 +121,13 @@ Response RequestHandler::marked(const Response& response) const {
   return all;
 }
 
+namespace {
+std::uint8_t counter_flags(bool counter, bool in_cell) {
+  return static_cast<std::uint8_t>((counter ? Response::kCounter : 0U) |
+                                   (in_cell ? Response::kInCell : 0U));
+}
+}  // namespace
+
 RequestHandler::Answer RequestHandler::get(const Request& request) {
   const auto found = store_.get(request.key, value_);
   if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
@@ -130,7 +141,7 @@ RequestHandler::Answer RequestHandler::get(const Request& request) {
                   .value = Bytes(value_).first(sizeof(Slot))});
   }
   return reply({.opcode = Opcode::kGet,
-                .flags = found->counter ? Response::kCounter : std::uint8_t{0},
+                .flags = counter_flags(found->counter, found->in_cell),
                 .sequence = request.sequence,
                 .version = found->version,
                 .expiry_ms = found->expiry_ms,
@@ -201,7 +212,8 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
   if (!counted) return reply(refusal(request.opcode, request.sequence, counted.error()));
   store_le(value_.data(), counted->number);
   const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
-                         (swap && counted->done ? Response::kSwapped : 0U);
+                         (swap && counted->done ? Response::kSwapped : 0U) |
+                         (counted->in_cell ? Response::kInCell : 0U);
   Answer answer = reply({.opcode = request.opcode,
                          .flags = static_cast<std::uint8_t>(flags),
                          .sequence = request.sequence,
@@ -209,7 +221,20 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
                          .slot = counted->put.slot,
                          .value = Bytes(value_).first(kCounterBytes)});
   if (!counted->done) return answer;  // nothing was written
-  return when_safe(request, std::move(answer));
+  answer = when_safe(request, std::move(answer));
+  if (counted->in_cell) answer.response.version = {};
+  return answer;
+}
+
+RequestHandler::Answer RequestHandler::open_counter(const Request& request) {
+  const bool create = load_le<std::uint8_t>(request.value.data()) != 0;
+  const auto opened = store_.open_counter(request.key, create, network_);
+  if (!opened) return reply(refusal(request.opcode, request.sequence, opened.error()));
+  store_le(value_.data(), opened->cell ? std::uint64_t{*opened->cell} : kNoCell);
+  return reply({.opcode = request.opcode,
+                .sequence = request.sequence,
+                .version = opened->version,
+                .value = Bytes(value_).first(kCellAnswerBytes)});
 }
 
 RequestHandler::Answer RequestHandler::flush(const Request& request) {
@@ -218,6 +243,9 @@ RequestHandler::Answer RequestHandler::flush(const Request& request) {
         refusal(Opcode::kFlush, request.sequence,
                 {.code = Code::kUnsupported,
                  .text = "the server keeps its data in memory only: start it with --data-dir"}));
+  }
+  if (const Status swept = store_.sweep_counters(); !swept && !log_.failed()) {
+    return reply(refusal(Opcode::kFlush, request.sequence, swept.error()));
   }
   // Whatever has been acknowledged to anybody is at or below this.
   const std::uint64_t through = log_.last_begun();

@@ -33,10 +33,12 @@ class RequestHandler {
     LargePut large = {};
   };
 
-  // `stats` makes the JSON of a stats request; `durability` is that of writes that name none.
-  // References must outlive the handler.
+  // `stats` makes the JSON of a stats request; `durability` is that of writes that name none;
+  // `network`: whose cells the clients can reach (Store::add_cells). References must outlive the
+  // handler.
   RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot, Durability durability,
-                 std::function<std::string()> stats);
+                 std::function<std::string()> stats, std::uint32_t network = kNoNetwork);
+  static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
   // `message` comes from a peer: anything at all. No allocation but for stats.
   Answer handle(Bytes message);
@@ -63,6 +65,7 @@ class RequestHandler {
   Answer put_large(const Request& request);
   Answer remove(const Request& request);
   Answer count(const Request& request);
+  Answer open_counter(const Request& request);
   Answer flush(const Request& request);
   Answer stats(const Request& request);
   Durability level_of(const Request& request) const;
@@ -74,6 +77,7 @@ class RequestHandler {
   const std::uint16_t boot_;
   const Durability durability_;
   const std::function<std::string()> make_stats_;
+  const std::uint32_t network_;
   std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;
 };

@@ -131,10 +131,14 @@ std::optional<Failure> Server::create_workers() {
   if (const Status hints = networks_->create_hints(*store_); !hints) {
     return environment_failure("cannot make the hint words", hints.error());
   }
+  if (const Status cells = networks_->create_cells(options_.counter_cells, *store_); !cells) {
+    return environment_failure("cannot make the cells of one-sided counters (--counter-cells)",
+                               cells.error());
+  }
   const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
   const WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
                            .poll = options_.poll};
-  const auto make = [&](rdma::Transport& transport) {
+  const auto make = [&](rdma::Transport& transport, std::uint32_t network) {
     return Worker::create({.transport = transport,
                            .store = *store_,
                            .log = *log_,
@@ -145,7 +149,8 @@ std::optional<Failure> Server::create_workers() {
                                [this](Durability level, std::uint64_t sequence) {
                                  if (applier_) applier_->request(level, sequence);
                                },
-                           .durability = options_.durability},
+                           .durability = options_.durability,
+                           .network = network},
                           each);
   };
   if (const Status created = networks_->create_workers(threads, make); !created) {
@@ -225,6 +230,7 @@ std::optional<Failure> Server::begin_serving() {
   }
   start_growing();
   start_expiring();
+  start_sweeping();
   tick();
   const rdma::Region& root = memory_->root();
   networks_->admit({.workers = {},
@@ -272,6 +278,31 @@ void Server::start_expiring() {
   expirer_->start();
 }
 
+// What one-sided counters count reaches the log so late at most; README.md states it.
+void Server::start_sweeping() {
+  constexpr Nanos kPeriod = 100 * kNanosPerMs;
+  constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
+  constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
+  sweeper_ = std::make_unique<Stepper>(clock_, [this] {
+    if (!store_->has_cells()) return clock_.now() + kUntilCalled;
+    const Status swept = store_->sweep_counters();
+    const bool full = !swept && swept.error().code == Code::kBusy;
+    return clock_.now() + (full ? kWhenTheLogIsFull : kPeriod);
+  });
+  store_->on_first_cell([this] { sweeper_->call(); });
+  sweeper_->start();
+}
+
+// When clients have gone.
+Status Server::end_counters() {
+  Status ended = store_->end_counters();
+  while (!ended && ended.error().code == Code::kBusy) {  // until the applier has made room
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ended = store_->end_counters();
+  }
+  return ended;
+}
+
 // Once before the applier runs, then on its thread alone.
 void Server::publish_marks() {
   memory_->set_marks(Version::of(boot_, log_->wal_mark()), Version::of(boot_, log_->sync_mark()));
@@ -287,9 +318,15 @@ std::optional<Failure> Server::stop() {
   if (networks_) networks_->stop();
   if (grower_) grower_->stop();
   if (expirer_) expirer_->stop();
+  if (sweeper_) sweeper_->stop();
   if (applier_) {
+    const Status ended = end_counters();
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};
+    } else if (!ended) {
+      failure = Failure{kExitOther,
+                        fmt::format("the last changes of one-sided counters are not saved: {}",
+                                    to_string(ended.error()))};
     }
   }
   if (engine_) {

@@ -70,6 +70,8 @@ class Server {
   std::optional<Failure> begin_serving();
   void start_growing();
   void start_expiring();
+  void start_sweeping();
+  Status end_counters();
   Nanos grow();
   void publish_marks();
 
@@ -89,6 +91,7 @@ class Server {
   std::unique_ptr<Networks> networks_;
   std::unique_ptr<Stepper> grower_;
   std::unique_ptr<Stepper> expirer_;
+  std::unique_ptr<Stepper> sweeper_;
   bool told_that_it_cannot_grow_ = false;  // the grower's
   std::uint64_t loaded_records_ = 0;
   bool ready_ = false;

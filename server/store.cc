@@ -207,6 +207,13 @@ Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected) 
     log_.unreserve(reservation);
     return std::unexpected(allowed.error());
   }
+  if (at.found) {
+    if (const auto ended = end_cell(record_at(at.found->slot.location())); !ended) {
+      locked.unlock();
+      log_.unreserve(reservation);
+      return std::unexpected(ended.error());
+    }
+  }
   const CommitLog::Ticket ticket = log_.begin(reservation);
   const Version version = Version::of(boot_, ticket.sequence);
   erase(at);
@@ -228,6 +235,7 @@ RecordFields Store::Impl::record_at(Location block) const {
           .expiry_ms =
               has_expiry ? load_le<std::uint64_t>(record + kRecordHeaderBytes) : std::uint64_t{0},
           .counter = (lengths & kRecordCounterFlag) != 0,
+          .in_cell = (lengths & kRecordCellFlag) != 0,
           .key = {key, key_bytes},
           .value = {record + record_head_bytes(key_bytes, value_bytes, has_expiry), value_bytes}};
 }
@@ -244,6 +252,13 @@ Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out) const {
                    .value_length = record.value.size()};
   if (is_large(record.value.size())) {
     result.slot = found->slot;
+    return result;
+  }
+  if (record.in_cell) {
+    RKV_ASSIGN_OR_RETURN(const std::int64_t number, number_of(record));
+    store_le(out.data(), number);
+    result.value_length = kCounterBytes;
+    result.in_cell = true;
     return result;
   }
   RKV_CHECK(out.size() >= record.value.size(), "the buffer must hold any value in a message");
@@ -269,6 +284,15 @@ Status Store::Impl::load(const RecordFields& from_disk) {
   return {};
 }
 
+namespace {
+std::uint64_t sum_of_cells(const std::vector<Cells*>& all, std::uint32_t (Cells::*count)() const) {
+  std::uint64_t sum = 0;
+  for (const Cells* cells : all)
+    sum += (cells->*count)();
+  return sum;
+}
+}  // namespace
+
 StoreStats Store::Impl::stats() const {
   const StripeCounters counters = locks_.total();
   const RecordAllocator::Usage usage = records_.usage();
@@ -283,7 +307,10 @@ StoreStats Store::Impl::stats() const {
           .puts_moved = counters.puts_moved,
           .expiring = counters.expiring,
           .expired = counters.expired,
-          .expiry_notes = expiries_.size()};
+          .expiry_notes = expiries_.size(),
+          .counter_cells = sum_of_cells(cells_, &Cells::count),
+          .counter_cells_taken = sum_of_cells(cells_, &Cells::taken),
+          .one_sided_counters = sum_of_cells(cells_, &Cells::open)};
 }
 
 Store::Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot,
@@ -316,6 +343,24 @@ Result<CounterResult> Store::add(Bytes key, std::int64_t summand) {
 }
 Result<CounterResult> Store::swap(Bytes key, std::int64_t expected, std::int64_t desired) {
   return impl_->swap(key, expected, desired);
+}
+std::uint32_t Store::add_cells(Cells& cells) {
+  return impl_->add_cells(cells);
+}
+void Store::on_first_cell(std::function<void()> call) {
+  impl_->on_first_cell(std::move(call));
+}
+Result<Store::OpenedCounter> Store::open_counter(Bytes key, bool create, std::uint32_t network) {
+  return impl_->open_counter(key, create, network);
+}
+Status Store::sweep_counters() {
+  return impl_->sweep_counters();
+}
+Status Store::end_counters() {
+  return impl_->end_counters();
+}
+bool Store::has_cells() const {
+  return impl_->has_cells();
 }
 Nanos Store::expire() {
   return impl_->expire();

@@ -19,6 +19,7 @@
 
 namespace rkv::server {
 
+class Cells;
 class StoreMemory;
 
 struct PutResult {
@@ -31,6 +32,7 @@ struct GetResult {
   Version version;
   std::uint64_t expiry_ms = 0;  // Unix milliseconds, 0 = never
   bool counter = false;
+  bool in_cell = false;  // a counter: the version is that with which it was opened
   std::size_t value_length = 0;
   // Of a large value, which is not copied: where the record is now. Empty for others.
   Slot slot{};
@@ -60,6 +62,8 @@ struct CounterResult {
   PutResult put{};  // a swap that was not done: the version that the counter has
   std::int64_t number = 0;
   bool done = true;
+  // The number is in a cell: the version is that of what was logged, which no GET will ever show.
+  bool in_cell = false;
 };
 
 struct StoreStats {
@@ -75,6 +79,9 @@ struct StoreStats {
   std::uint64_t expiring = 0;  // records that will expire
   std::uint64_t expired = 0;   // records that did, since the start
   std::uint64_t expiry_notes = 0;
+  std::uint64_t counter_cells = 0;        // that there are
+  std::uint64_t counter_cells_taken = 0;  // that were ever used
+  std::uint64_t one_sided_counters = 0;   // in cells now
 };
 
 class Store {
@@ -111,6 +118,33 @@ class Store {
   Result<CounterResult> add(Bytes key, std::int64_t summand);  // an absent key counts from 0
   // The number becomes `desired` if it is `expected`, else `done` is false. kNotFound.
   Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired);
+
+  // ---- one-sided counters: their numbers are in cells that clients change. The operations above
+  // do what they say on them too, by atomics on the cell, and the version stays what it is.
+
+  // Cells of one network's clients. Before the first operation; they must outlive the store. What
+  // open_counter() and a record call this network.
+  std::uint32_t add_cells(Cells& cells);
+  // `call` is called, by any thread inside an operation, when there is a cell to be swept and there
+  // was none before. Set it before the first operation.
+  void on_first_cell(std::function<void()> call);
+  // The counter's cell, for clients of `network`; a counter that has none is given one. No cell:
+  // none is left, the number is too large for one, or clients of another network have it.
+  // kNotFound: it does not exist, and `create` is not set. Else errors as add(). Here and in
+  // whatever meets a counter in a cell: blocks for a round trip inside the device; kInternal: that
+  // failed, and the number may have been changed or not.
+  struct OpenedCounter {
+    Version version{};
+    std::optional<std::uint32_t> cell{};
+  };
+  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network);
+  // Logs the numbers that changed since the last time; kBusy: the log has no room for all of them.
+  // Blocks as above, for each of them. Any thread.
+  Status sweep_counters();
+  // Takes all counters out of their cells and logs them: before the log is closed. After this no
+  // operation of a client on a cell succeeds. As sweep_counters().
+  Status end_counters();
+  bool has_cells() const;  // in use
 
   // Copies the value to `out` (at least kMaxInlineBytes), unless it is large. kNotFound.
   Result<GetResult> get(Bytes key, MutableBytes out) const;

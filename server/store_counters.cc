@@ -7,10 +7,6 @@ namespace rkv::server {
 
 namespace {
 
-std::int64_t number_of(const RecordFields& record) {
-  return load_le<std::int64_t>(record.value.data());
-}
-
 std::unexpected<Error> no_counter() {
   return fail(Code::kWrongType, "the key holds a plain value, not a counter");
 }
@@ -20,22 +16,32 @@ std::unexpected<Error> no_counter() {
 Result<CounterResult> Store::Impl::add(Bytes key, std::int64_t summand) {
   std::array<std::byte, kCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key, .value = bytes};
-  std::int64_t sum = 0;
-  RKV_ASSIGN_OR_RETURN(
-      const PutResult put, write(fields, kCounterBytes, [&](const Target& at) -> Status {
-        if (at.found) {
-          const RecordFields old = record_at(at.found->slot.location());
-          if (!old.counter) return no_counter();
-          sum = number_of(old);
-          fields.expiry_ms = old.expiry_ms;
-        }
-        if (__builtin_add_overflow(sum, summand, &sum)) {
-          return fail(Code::kOutOfRange, "the counter would pass the limits of 64 bits");
-        }
-        store_le(bytes.data(), sum);
-        return {};
-      }));
-  return CounterResult{.put = put, .number = sum};
+  CounterResult result;
+  RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(key.size(), kCounterBytes));
+  RKV_ASSIGN_OR_RETURN(result.put, commit(room, fields, [&](const Target& at) -> Result<Plan> {
+                         if (at.found) {
+                           const RecordFields old = record_at(at.found->slot.location());
+                           if (!old.counter) return no_counter();
+                           fields.expiry_ms = old.expiry_ms;
+                           if (old.in_cell) {
+                             RKV_ASSIGN_OR_RETURN(const auto number, add_in_cell(old, summand));
+                             if (number) {
+                               result.number = *number;
+                               result.in_cell = true;
+                               store_le(bytes.data(), *number);
+                               return Plan{.only_logged = true};
+                             }
+                           }
+                           RKV_ASSIGN_OR_RETURN(result.number, number_of(old));
+                         }
+                         if (__builtin_add_overflow(result.number, summand, &result.number)) {
+                           return fail(Code::kOutOfRange,
+                                       "the counter would pass the limits of 64 bits");
+                         }
+                         store_le(bytes.data(), result.number);
+                         return plan(at, fields);
+                       }));
+  return result;
 }
 
 Result<CounterResult> Store::Impl::swap(Bytes key, std::int64_t expected, std::int64_t desired) {
@@ -43,14 +49,25 @@ Result<CounterResult> Store::Impl::swap(Bytes key, std::int64_t expected, std::i
   store_le(bytes.data(), desired);
   RecordFields fields{.counter = true, .key = key, .value = bytes};
   CounterResult result{.number = desired};
-  const auto put = write(fields, kCounterBytes, [&](const Target& at) -> Status {
+  RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(key.size(), kCounterBytes));
+  const auto put = commit(room, fields, [&](const Target& at) -> Result<Plan> {
     if (!at.found) return fail(Code::kNotFound, "no such key");
     const RecordFields old = record_at(at.found->slot.location());
     if (!old.counter) return no_counter();
     fields.expiry_ms = old.expiry_ms;
-    if (number_of(old) == expected) return {};
+    std::optional<std::int64_t> number;
+    if (old.in_cell) {
+      RKV_ASSIGN_OR_RETURN(number, swap_in_cell(old, expected, desired));
+      result.in_cell = number.has_value();
+    }
+    if (!number) {
+      RKV_ASSIGN_OR_RETURN(number, number_of(old));
+    }
+    if (*number == expected) {
+      return result.in_cell ? Plan{.only_logged = true} : plan(at, fields);
+    }
     result.put.version = old.version;
-    result.number = number_of(old);
+    result.number = *number;
     result.done = false;
     return fail(Code::kConflict, "the counter has another number");
   });

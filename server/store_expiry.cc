@@ -39,8 +39,9 @@ Nanos Store::Impl::expire() {
              : latest;
 }
 
-// False: the log has no room; nothing has happened. A log that has failed does not keep the record
-// alive: it goes unlogged, and from the disk when it expires again at the next start.
+// False: the log has no room; nothing has happened (but perhaps the end of a cell). A log that has
+// failed does not keep the record alive: it goes unlogged, and from the disk when it expires again
+// at the next start.
 bool Store::Impl::expire_one(const Expiry& expiry) {
   const KeyHash hash(expiry.hash);
   const auto reservation = log_.try_reserve(kMaxKeyBytes, 0);
@@ -52,6 +53,11 @@ bool Store::Impl::expire_one(const Expiry& expiry) {
     locked.unlock();
     if (reservation) log_.unreserve(*reservation);
     return true;
+  }
+  if (!end_cell(record_at(at.found->slot.location()))) {
+    locked.unlock();
+    if (reservation) log_.unreserve(*reservation);
+    return false;  // the device is in trouble
   }
   std::array<std::byte, kMaxKeyBytes> key;
   const Bytes in_record = record_at(at.found->slot.location()).key;

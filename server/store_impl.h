@@ -6,7 +6,9 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "server/cells.h"
 #include "server/expiries.h"
 #include "server/index.h"
 #include "server/memory.h"
@@ -16,6 +18,13 @@
 #include "server/store.h"
 
 namespace rkv::server {
+
+// As the log keeps a counter that is in a cell: with the number that it was put there with.
+inline RecordFields out_of_cell(RecordFields fields) {
+  fields.in_cell = false;
+  fields.value = fields.value.first(kCounterBytes);
+  return fields;
+}
 
 class Store::Impl {
  public:
@@ -45,6 +54,13 @@ class Store::Impl {
   Result<GetResult> get(Bytes key, MutableBytes out) const;
   Status load(const RecordFields& record);
   StoreStats stats() const;
+
+  std::uint32_t add_cells(Cells& cells);
+  void on_first_cell(std::function<void()> call) { call_sweeper_ = std::move(call); }
+  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network);
+  Status sweep_counters() { return sweep(false); }
+  Status end_counters() { return sweep(true); }
+  bool has_cells() const;
 
   bool wants_memory() const { return is_low(ExtentEntry::kIndex) || is_low(ExtentEntry::kData); }
   Result<bool> grow();
@@ -95,6 +111,7 @@ class Store::Impl {
     Index::Position vacancy = {};  // of a new key
     std::uint64_t units = 0;
     bool value_is_there = false;  // a large one, in the block
+    bool only_logged = false;     // the record stays as it is: a counter in a cell
   };
 
   Target target(KeyHash hash, const Locked& locked, Bytes key) const {
@@ -131,6 +148,20 @@ class Store::Impl {
   bool expire_one(const Expiry& expiry);
   bool is_stale(const Expiry& expiry) const;
 
+  // Counters in cells: store_cells.cc. Of a record under its pair's lock.
+  Cells& cells_of(const RecordFields& record, std::uint32_t* cell) const;
+  Result<std::int64_t> number_of(const RecordFields& counter) const;
+  Result<std::int64_t> end_cell(const RecordFields& counter) const;
+  // Nothing: no longer in a cell.
+  Result<std::optional<std::int64_t>> add_in_cell(const RecordFields& counter,
+                                                  std::int64_t summand) const;
+  Result<std::optional<std::int64_t>> swap_in_cell(const RecordFields& counter,
+                                                   std::int64_t expected,
+                                                   std::int64_t desired) const;
+  Result<std::optional<std::uint32_t>> new_cell(std::uint32_t network, std::int64_t number);
+  Status sweep(bool end);
+  Status sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner, bool end);
+
   // Growth: store_growth.cc.
   void split_if_crowded(KeyHash hash);
   void split_all_crowded();
@@ -163,6 +194,9 @@ class Store::Impl {
   Pins pins_;
   Expiries expiries_;
   std::function<void()> call_expirer_;
+  std::vector<Cells*> cells_;  // by network
+  std::function<void()> call_sweeper_;
+  std::mutex sweeping_;
 };
 
 // The order in which everything is had that could fail, and then done: S4.
@@ -189,9 +223,12 @@ Result<PutResult> Store::Impl::commit(CommitLog::Reservation room, RecordFields&
   }
   const CommitLog::Ticket ticket = log_.begin(room);
   fields.version = Version::of(boot_, ticket.sequence);
-  const PutResult result = publish(at, *ready, fields);
-  log_.finish(ticket, CommitLog::Kind::kPut, fields, std::move(copy));
+  const PutResult result =
+      ready->only_logged ? PutResult{.version = fields.version} : publish(at, *ready, fields);
+  log_.finish(ticket, CommitLog::Kind::kPut, fields.in_cell ? out_of_cell(fields) : fields,
+              std::move(copy));
   locked.unlock();
+  if (ready->only_logged) return result;
   // Only now that the new record is live: the block may be handed out at once.
   if (at.found && !ready->in_place) records_.release(at.found->slot.location());
   if (ready->vacancy.where == Index::Where::kStash) split_if_crowded(hash);

@@ -74,7 +74,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
       log_(parts.log),
       make_durable_(parts.make_durable),
       wait_until_(parts.wait_until),
-      handler_(parts.store, parts.log, parts.boot, parts.durability, parts.stats),
+      handler_(parts.store, parts.log, parts.boot, parts.durability, parts.stats, parts.network),
       fetches_(handler_, kFetches),
       queue_(std::move(queue)),
       pool_(std::move(pool)) {
@@ -356,6 +356,7 @@ void Worker::count(const Response& response, Durability level) {
       return counters_.add(WorkerCounters::kPuts);
     case Opcode::kAdd:
     case Opcode::kSwap:
+    case Opcode::kOpenCounter:
       return counters_.add(WorkerCounters::kCounts);
     case Opcode::kRemove:
       return missing ? void() : counters_.add(WorkerCounters::kRemoves);

@@ -76,6 +76,7 @@ class Worker {
     // condition variable. A simulation without threads waits in its own way.
     std::function<void(const std::function<bool()>& done, const Deadline& deadline)> wait_until{};
     Durability durability = Durability::kMemory;
+    std::uint32_t network = RequestHandler::kNoNetwork;  // whose cells the clients can reach
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();

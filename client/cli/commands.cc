@@ -199,37 +199,63 @@ ExitCode run_del(Client& client, const Job& job, bool interactive) {
                       client, job, interactive);
 }
 
-ExitCode report_counter(std::string_view key, std::int64_t number, std::uint64_t version,
-                        const Job& job) {
-  if (!job.command.globals.json) {
-    print_raw(fmt::format("{}\n", number));
-    return kDone;
-  }
+// `one_sided`: whether it went that way in the end; nothing: it was not asked to.
+struct Counted {
+  std::int64_t number = 0;
+  std::uint64_t version = 0;
+  std::optional<bool> one_sided;
+};
+
+void report_counter(const Counted& counted, const Job& job) {
+  if (!job.command.globals.json) return print_raw(fmt::format("{}\n", counted.number));
   Json object;
-  set_bytes(object, "key", key, job.command.globals.hex);
-  object["counter"] = number;
-  object["version"] = version;
+  set_bytes(object, "key", job.arguments.front(), job.command.globals.hex);
+  object["counter"] = counted.number;
+  object["version"] = counted.version;
+  if (counted.one_sided) object["one_sided"] = *counted.one_sided;
   print_json(object);
-  return kDone;
+}
+
+// Calls `change` with the key, or with the counter opened for atomics.
+template <class Change>
+auto change_counter(Client& client, const Job& job, std::optional<bool>& one_sided, Change change)
+    -> decltype(change(std::string_view())) {
+  const std::string& key = job.arguments.front();
+  if (!job.command.one_sided) return change(std::string_view(key));
+  auto counter = client.open_counter(key);
+  if (!counter) return std::unexpected(counter.error());
+  auto changed = change(*counter);
+  one_sided = counter->is_one_sided();
+  return changed;
 }
 
 ExitCode run_count(Client& client, const Job& job) {
-  const std::string& key = job.arguments.front();
   const std::int64_t by = job.numbers.empty() ? 1 : job.numbers.front();
   const WriteOptions options{.durability = job.command.put.durability};
-  const auto counter = job.command.verb == Verb::kIncr ? client.incr(key, by, options)
-                                                       : client.decr(key, by, options);
+  std::optional<bool> one_sided;
+  const auto counter = change_counter(client, job, one_sided, [&](auto&& target) {
+    const bool adds = job.command.verb == Verb::kIncr;
+    Result<Counter> last = fail(Code::kInternal, nullptr);
+    for (std::uint64_t i = 0; i < job.command.count; ++i) {
+      last = adds ? client.incr(target, by, options) : client.decr(target, by, options);
+      if (!last) break;
+    }
+    return last;
+  });
   if (!counter) return fail_with(counter.error(), client);
-  return report_counter(key, counter->number, counter->version, job);
+  report_counter({counter->number, counter->version, one_sided}, job);
+  return kDone;
 }
 
 // The number that it has afterwards is printed either way.
 ExitCode run_cas(Client& client, const Job& job) {
-  const std::string& key = job.arguments.front();
-  const auto swap = client.counter_cas(key, job.numbers[0], job.numbers[1],
-                                       {.durability = job.command.put.durability});
+  const WriteOptions options{.durability = job.command.put.durability};
+  std::optional<bool> one_sided;
+  const auto swap = change_counter(client, job, one_sided, [&](auto&& target) {
+    return client.counter_cas(target, job.numbers[0], job.numbers[1], options);
+  });
   if (!swap) return fail_with(swap.error(), client);
-  report_counter(key, swap->number, swap->version, job);
+  report_counter({swap->number, swap->version, one_sided}, job);
   return swap->done ? kDone : kConditionExit;
 }
 
@@ -255,6 +281,7 @@ Json client_json(const Client& client) {
               {"map_reads", stats.map_reads},
               {"tears_detected", stats.tears_detected},
               {"pins", stats.pins},
+              {"atomics", stats.atomics},
               {"retries", stats.retries},
               {"cache_hits", stats.cache_hits},
               {"cache_misses", stats.cache_misses},

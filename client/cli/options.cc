@@ -117,6 +117,13 @@ void add_own(cxxopts::Options& options, Verb verb) {
           cxxopts::value<std::string>(), "FILE");
       add_format(options);
       break;
+    case Verb::kIncr:
+    case Verb::kDecr:
+      add("c,count", "do it so many times, and print the last", cxxopts::value<std::string>(), "N");
+      [[fallthrough]];
+    case Verb::kCas:
+      add("one-sided", "by an RDMA atomic; a crash of the server may lose it");
+      break;
     case Verb::kPing:
       add("c,count", "how many", cxxopts::value<std::string>(), "N");
       break;
@@ -315,6 +322,12 @@ std::string set_own(Command& command, const cxxopts::ParseResult& result) {
       command.keys_file = text("keys");
       if (has("format")) problem = set_format(text("format"), command.verb, command.format);
       break;
+    case Verb::kIncr:
+    case Verb::kDecr:
+    case Verb::kCas:
+      command.one_sided = has("one-sided");
+      if (command.verb == Verb::kCas) break;
+      [[fallthrough]];
     case Verb::kPing:
       if (has("count")) {
         const auto count = parse_number<std::uint64_t>(text("count"), 1, 1'000'000'000);

@@ -59,7 +59,8 @@ struct Command {
   bool verify = false;                      // load
   bool skip_bad = false;                    // load, verify
   bool sequential = false;                  // verify
-  std::uint64_t count = 1;                  // ping
+  std::uint64_t count = 1;                  // ping, incr, decr
+  bool one_sided = false;                   // incr, decr, cas
   GetOptions get = {};                      // get
   PutOptions put = {};                      // put; its durability: of every verb that writes
   std::optional<std::uint64_t> if_version;  // del

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <atomic>
+
 #include "common/check.h"
 #include "rdma/shm/directory.h"
 #include "rdma/shm/incoming.h"
@@ -47,6 +49,19 @@ class ExportedRegion final : public Region {
   Export region_;  // the exporter points to it
 };
 
+// Peers change these words by instructions of the same processor (connection.cc).
+class ProcessorAtomics final : public Atomics {
+ public:
+  Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
+    return std::atomic_ref(*word).fetch_add(addend, std::memory_order_seq_cst);
+  }
+  Result<std::uint64_t> compare_swap(std::uint64_t* word, std::uint64_t expected,
+                                     std::uint64_t desired) override {
+    std::atomic_ref(*word).compare_exchange_strong(expected, desired, std::memory_order_seq_cst);
+    return expected;
+  }
+};
+
 class ShmTransport final : public Transport {
  public:
   explicit ShmTransport(std::string directory)
@@ -72,6 +87,10 @@ class ShmTransport final : public Transport {
       region.read_only = Fd(open(door.c_str(), O_RDONLY | O_CLOEXEC));
     }
     return std::unique_ptr<Region>(new ExportedRegion(shared_, std::move(region)));
+  }
+
+  Result<std::unique_ptr<Atomics>> create_atomics(const Region& /*region*/) override {
+    return std::unique_ptr<Atomics>(new ProcessorAtomics);
   }
 
   Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) override {

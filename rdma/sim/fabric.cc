@@ -40,6 +40,22 @@ std::optional<std::uint16_t> port_of(const std::string& address) {
   return port;
 }
 
+// An adapter's atomic on its own host happens at once: all that others do is events of their own.
+class HostAtomics final : public Atomics {
+ public:
+  Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
+    const std::uint64_t old = load_word(word);
+    store_word(word, old + addend);
+    return old;
+  }
+  Result<std::uint64_t> compare_swap(std::uint64_t* word, std::uint64_t expected,
+                                     std::uint64_t desired) override {
+    const std::uint64_t old = load_word(word);
+    if (old == expected) store_word(word, desired);
+    return old;
+  }
+};
+
 class SimTransport final : public Transport {
  public:
   SimTransport(std::shared_ptr<Fabric> fabric, std::shared_ptr<Host> host)
@@ -50,6 +66,9 @@ class SimTransport final : public Transport {
 
   Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) override {
     return std::unique_ptr<Region>(new SimRegion(fabric_, host_, length, access));
+  }
+  Result<std::unique_ptr<Atomics>> create_atomics(const Region& /*region*/) override {
+    return std::unique_ptr<Atomics>(new HostAtomics);
   }
   Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) override {
     return std::unique_ptr<Queue>(new SimQueue(fabric_, host_, options));

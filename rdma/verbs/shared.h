@@ -14,6 +14,7 @@ struct Shared {
   Device device;
   ProtectionDomain pd;
   std::uint8_t port = 0;
+  GidEntry gid;
   std::optional<SocketAddress> source;  // where a GID was chosen: its address
   std::string description;
 };

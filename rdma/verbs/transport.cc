@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "rdma/verbs/connection.h"
 #include "rdma/verbs/listener.h"
+#include "rdma/verbs/own_atomics.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -88,6 +89,10 @@ class VerbsTransport final : public Transport {
     }
     return std::unique_ptr<Region>(
         new AdoptedRegion(shared_, std::move(region), std::move(registration)));
+  }
+
+  Result<std::unique_ptr<Atomics>> create_atomics(const Region& region) override {
+    return create_own_atomics(shared_, region);
   }
 
   Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) override {
@@ -228,6 +233,7 @@ Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options) {
       std::make_shared<const verbs::Shared>(verbs::Shared{.device = std::move(device),
                                                           .pd = std::move(pd),
                                                           .port = port,
+                                                          .gid = gid,
                                                           .source = source,
                                                           .description = std::move(description)});
   return std::unique_ptr<Transport>(new verbs::VerbsTransport(std::move(shared)));

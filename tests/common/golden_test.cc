@@ -153,6 +153,30 @@ TEST_F(WirePage, PutLargeRequest) {
   expect("put-large-request", bytes);
 }
 
+TEST_F(WirePage, OpenCounterRequest) {
+  const std::array<std::byte, 1> creates = {std::byte{1}};
+  std::vector<std::byte> bytes(kRequestHeaderBytes + 5 + creates.size());
+  encode(Request{.opcode = Opcode::kOpenCounter,
+                 .sequence = 9,
+                 .timeout_ms = 5000,
+                 .key = as_bytes("apple"),
+                 .value = creates},
+         bytes);
+  expect("open-counter-request", bytes);
+}
+
+TEST_F(WirePage, OpenCounterResponse) {
+  std::array<std::byte, kCellAnswerBytes> cell;
+  store_le(cell.data(), std::uint64_t{3});
+  std::vector<std::byte> bytes(kResponseHeaderBytes + cell.size());
+  encode(Response{.opcode = Opcode::kOpenCounter,
+                  .sequence = 9,
+                  .version = Version::of(1, 42),
+                  .value = cell},
+         bytes);
+  expect("open-counter-response", bytes);
+}
+
 TEST_F(WirePage, GetResponseByRead) {
   std::vector<std::byte> slot(sizeof(Slot));
   store_le(

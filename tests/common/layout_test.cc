@@ -276,5 +276,40 @@ TEST(LargeRecord, TheDigestIsTheSameInPieces) {
   EXPECT_EQ(stream.digest(), value_digest(as_bytes("key"), value, kEpoch));
 }
 
+// Both ends of the range, and what is no number: never used, sealed, sealed and added to.
+TEST(Cell, TellsNumbersFromSealedWords) {
+  for (const std::int64_t number : {std::int64_t{0}, std::int64_t{1}, std::int64_t{-1},
+                                    kMaxCellNumber, -kMaxCellNumber, kCellEndNumber}) {
+    EXPECT_EQ(cell_number(cell_word(number)), number);
+    EXPECT_FALSE(cell_number(cell_word(number) + kCellSeal));
+    EXPECT_FALSE(cell_number(cell_word(number) + kCellSeal + 100 * kMaxCellSummand));
+    EXPECT_FALSE(cell_number(cell_word(number) + kCellSeal - 100 * kMaxCellSummand));
+  }
+  EXPECT_FALSE(cell_number(0));
+  EXPECT_FALSE(cell_number(cell_word(kMaxCellNumber + 1)));
+  EXPECT_FALSE(cell_number(cell_word(-kMaxCellNumber - 1)));
+}
+
+TEST(Cell, ARecordSaysThatItsNumberIsInOne) {
+  std::array<std::byte, kCellCounterBytes> value{};
+  std::array<std::byte, 64> bytes{};
+  const Location location = Location::of(2, 3);
+  const RecordFields fields{.counter = true, .in_cell = true, .key = as_bytes("n"), .value = value};
+  const std::size_t length = encode_record(bytes, fields, RecordState::kLive, 99, location);
+  const auto record = decode_record(Bytes(bytes).first(length), 99, location);
+  ASSERT_TRUE(record);
+  EXPECT_TRUE(record->fields.counter && record->fields.in_cell);
+  EXPECT_EQ(record->fields.value.size(), kCellCounterBytes);
+  // A plain value, or a number without a cell, is never taken for one.
+  RecordFields wrong = fields;
+  wrong.counter = false;
+  const std::size_t plain = encode_record(bytes, wrong, RecordState::kLive, 99, location);
+  EXPECT_FALSE(decode_record(Bytes(bytes).first(plain), 99, location));
+  wrong = fields;
+  wrong.value = Bytes(value).first(kCounterBytes);
+  const std::size_t shorter = encode_record(bytes, wrong, RecordState::kLive, 99, location);
+  EXPECT_FALSE(decode_record(Bytes(bytes).first(shorter), 99, location));
+}
+
 }  // namespace
 }  // namespace rkv

@@ -73,8 +73,28 @@ TEST(Request, LimitsAreEnforcedWithTheirCode) {
   EXPECT_EQ(code_of(Opcode::kAdd, 0, 8), Code::kInvalidArgument);
   EXPECT_EQ(code_of(Opcode::kSwap, 1, 16), Code{});
   EXPECT_EQ(code_of(Opcode::kSwap, 1, 8), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kOpenCounter, 1, 1), Code{});
+  EXPECT_EQ(code_of(Opcode::kOpenCounter, 1, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kOpenCounter, 0, 1), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<Opcode>(11), 1, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(9), 0, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(255), 0, 0), Code::kInvalidArgument);
+}
+
+TEST(Request, AnOpenedCounterIsMadeOrNot) {
+  std::uint64_t sequence = 0;
+  for (const unsigned creates : {0U, 1U, 2U, 255U}) {
+    const std::byte value{static_cast<std::uint8_t>(creates)};
+    const auto bytes = encode_request(
+        {.opcode = Opcode::kOpenCounter, .key = as_bytes("k"), .value = {&value, 1}});
+    EXPECT_EQ(decode_request(bytes, &sequence).has_value(), creates <= 1);
+  }
+  std::vector<std::byte> answer(kResponseHeaderBytes + kCellAnswerBytes);
+  encode(Response{.opcode = Opcode::kOpenCounter, .value = Bytes(answer).last(kCellAnswerBytes)},
+         answer);
+  EXPECT_TRUE(decode_response(answer));
+  encode(Response{.opcode = Opcode::kOpenCounter, .value = Bytes(answer).last(7)}, answer);
+  EXPECT_FALSE(decode_response(Bytes(answer).first(kResponseHeaderBytes + 7))) << "no cell";
 }
 
 TEST(Request, ReservedBitsMustBeZero) {

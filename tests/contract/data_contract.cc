@@ -124,6 +124,58 @@ TEST_P(TransportContract, FetchAddAddsAndTellsTheOldValue) {
   EXPECT_EQ(link.server.word(64), 2U);  // modulo 2^64
 }
 
+// Each old value is told once, to one of the two sides, and nothing that was added is missing.
+TEST_P(TransportContract, OurOwnAtomicsAreAtomicWithThePeers) {
+  constexpr std::uint64_t kOfEach = 300;
+  Link link(*harness_);
+  store_le<std::uint64_t>(link.server.at(64), 0);
+  const auto own = need(harness_->server().create_atomics(*link.server.region));
+  auto* const word = reinterpret_cast<std::uint64_t*>(link.server.at(64));
+  std::vector<std::uint64_t> told;
+  std::vector<std::uint64_t> told_here;
+  harness_->run_both(
+      [&] {
+        for (std::uint64_t i = 0; i < kOfEach; ++i) {
+          link.post(link.atomic(Operation::Kind::kFetchAdd, 64, 1, 0, i));
+          ASSERT_TRUE(link.client.until_seen(i + 1));
+          told.push_back(link.client.word(0));
+        }
+      },
+      [&] {
+        for (std::uint64_t i = 0; i < kOfEach; ++i) {
+          if (i % 2 == 0) {
+            told_here.push_back(need(own->fetch_add(word, 1)));
+            continue;
+          }
+          std::uint64_t expected = 0;
+          for (;;) {
+            const std::uint64_t old = need(own->compare_swap(word, expected, expected + 1));
+            if (old == expected) break;
+            expected = old;
+          }
+          told_here.push_back(expected);
+        }
+      });
+  EXPECT_EQ(link.server.word(64), 2 * kOfEach);
+  told.insert(told.end(), told_here.begin(), told_here.end());
+  std::ranges::sort(told);
+  EXPECT_EQ(std::ranges::adjacent_find(told), told.end());
+  EXPECT_LT(told.back(), 2 * kOfEach);
+}
+
+TEST_P(TransportContract, OurOwnCompareSwapTellsTheOldValue) {
+  Link link(*harness_);
+  store_le<std::uint64_t>(link.server.at(64), 5);
+  const auto own = need(harness_->server().create_atomics(*link.server.region));
+  auto* const word = reinterpret_cast<std::uint64_t*>(link.server.at(64));
+  EXPECT_EQ(need(own->compare_swap(word, 5, 6)), 5U);
+  EXPECT_EQ(link.server.word(64), 6U);
+  EXPECT_EQ(need(own->compare_swap(word, 5, 7)), 6U);
+  EXPECT_EQ(link.server.word(64), 6U);
+  EXPECT_EQ(need(own->fetch_add(word, ~std::uint64_t{0})), 6U);
+  EXPECT_EQ(link.server.word(64), 5U);
+}
+
 TEST_P(TransportContract, PostTakesWhatFitsAndTheRestAfterPolling) {
   LinkOptions options;
   options.client.sends_in_flight = 8;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <thread>
 
 #include "tests/system/whole_value.h"
 #include "tests/system/world.h"
@@ -52,6 +53,31 @@ TEST_F(BothTransports, TheEndOfOneClientDoesNotDisturbTheOther) {
     ASSERT_TRUE(shm_.get("mine"));
   }
   EXPECT_EQ(verbs_.stats().reconnects + shm_.stats().reconnects, 0U);
+}
+
+// An adapter and a processor are not atomic to each other: the cell belongs to the network of who
+// opened the counter first, and the others' requests go through the same device.
+TEST_F(BothTransports, ACountersCellBelongsToOneNetwork) {
+  auto over_verbs = verbs_.open_counter("n");
+  auto over_shm = shm_.open_counter("n");
+  ASSERT_TRUE(over_verbs && over_shm);
+  EXPECT_TRUE(over_verbs->is_one_sided());
+  EXPECT_FALSE(over_shm->is_one_sided());
+  std::thread other([&] {
+    for (int i = 0; i < 300; ++i)
+      ASSERT_TRUE(shm_.incr(*over_shm));
+  });
+  for (int i = 0; i < 300; ++i)
+    ASSERT_TRUE(verbs_.incr(*over_verbs));
+  other.join();
+  EXPECT_EQ(verbs_.get_counter(*over_verbs)->number, 600);
+  EXPECT_EQ(shm_.get_counter("n")->number, 600);
+  auto own = shm_.open_counter("m");
+  ASSERT_TRUE(own);
+  EXPECT_TRUE(own->is_one_sided());
+  // A handle of another network's is opened anew, and finds no cell.
+  EXPECT_EQ(verbs_.incr(*own, 2)->number, 2);
+  EXPECT_FALSE(own->is_one_sided());
 }
 
 TEST_F(BothTransports, ARestartIsSeenOverBoth) {

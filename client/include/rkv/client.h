@@ -86,6 +86,41 @@ struct CounterSwap {
   std::int64_t number = 0;  // what it is now
   std::uint64_t version = 0;
 };
+// A counter that clients change by RDMA atomics: the server's processor takes no part. Made by
+// Client::open_counter(), for clients of the same server; one at a time may use it.
+//
+// It promises less than a counter that is changed by requests:
+//  - Durable: changes reach the server's log within some 100 ms, not before they are answered; a
+//    crash of the server loses those. A flush() and an orderly stop save them.
+//  - Unknown outcomes: when the connection is lost in the middle of a change, nobody remembers
+//    whether it was done; kMayHaveHappened says so, and it is not repeated.
+//  - Range: beyond +-2^60 the server takes the counter back, and its changes are requests again.
+//  - Versions do not tell its changes apart: that of a result is 0, that of a GET the one with
+//    which the counter was opened.
+// It is as linearizable as others, between crashes. Requests (incr(key) and the rest) may change it
+// at the same time; they are then no safer than this.
+class OneSidedCounter {
+ public:
+  const std::string& key() const { return key_; }
+  // Whether the last operation went to the counter's cell, or the next will: false where the server
+  // had none to give (all taken, a device without atomics, clients over another network have it).
+  // Changes are requests then; a second later the server is asked again.
+  bool is_one_sided() const { return word_ != 0; }
+
+ private:
+  friend class Client;
+  friend class client::Engine;
+  explicit OneSidedCounter(std::string key) : key_(std::move(key)) {}
+  std::string key_;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t word_ = 0;         // its address; 0 = none
+  std::int64_t ask_again_at_ = 0;  // without one: by the client's clock
+};
+struct CounterAddition {
+  OneSidedCounter* counter = nullptr;
+  std::int64_t summand = 1;
+};
+
 struct PutOptions {
   // How long the key lives, from when the server takes it; 0 = for ever. It is gone at most 200 ms
   // later (server/README.md says when more).
@@ -149,6 +184,7 @@ struct ClientStats {
   std::uint64_t tears_detected =
       0;                            // READs whose checksum did not hold, so that they were repeated
   std::uint64_t pins = 0;           // hint words swapped, so that values stay whole
+  std::uint64_t atomics = 0;        // on cells of one-sided counters
   std::uint64_t retries = 0;        // times that a GET started again from the index
   std::uint64_t cache_hits = 0;     // GETs that found their record through the cache
   std::uint64_t cache_misses = 0;   // other one-sided GETs
@@ -263,6 +299,26 @@ class Client {
                                   const WriteOptions& options);
   // One-sided, as get().
   Result<Counter> get_counter(std::string_view key, Timeout timeout = {});
+
+  // ---- one-sided counters: one atomic, one round trip each.
+
+  // One request. A counter that does not exist begins at 0. kWrongType.
+  Result<OneSidedCounter> open_counter(std::string_view key, Timeout timeout = {});
+  // As above. A counter that was removed, or whose server has started again, is opened anew first:
+  // by incr and decr it is made anew. A summand beyond +-2^32 goes by a request.
+  // With Durability::kWal or kSync it is a request too, and as durable when it returns.
+  Result<Counter> incr(OneSidedCounter& counter, std::int64_t by = 1,
+                       const WriteOptions& options = {});
+  Result<Counter> decr(OneSidedCounter& counter, std::int64_t by = 1,
+                       const WriteOptions& options = {});
+  // kNotFound: it was removed.
+  Result<CounterSwap> counter_cas(OneSidedCounter& counter, std::int64_t expected,
+                                  std::int64_t desired, const WriteOptions& options = {});
+  Result<Counter> get_counter(OneSidedCounter& counter, Timeout timeout = {});
+  // Pipelined: results as of incr(), in the order of the arguments; between the additions there is
+  // no order. A counter may be named more than once.
+  std::vector<Result<Counter>> multi_incr(std::span<const CounterAddition> additions,
+                                          Timeout timeout = {});
 
   // ---- many keys, pipelined. The timeout is that of the whole call. Results in the order of the
   // arguments, each with its own status. Between operations of one call there is no order.

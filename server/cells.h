@@ -1,0 +1,101 @@
+// The cells of one network: words that its clients change by RDMA atomics, each the number of a
+// one-sided counter (layout.h), and whose number each is.
+//
+// Invariants:
+//  C1  The processor stores to no cell: the adapter's atomics would not see it. The server changes
+//      cells by atomics of the same network, and relies on no plain load of one.
+//  C2  A cell is taken once and belongs to one counter; nothing is ever given back.
+//  C3  A cell is sealed before the record that names it is superseded, or before its number is
+//      taken for the last one. After that no atomic of a client changes a counter.
+//  C4  An operation of a client whose result shows no seal has been applied to the counter, while
+//      the counter existed.
+//
+// Thread safety: take, taken, open, own, owner, changed: any thread. What else names a cell: under
+// the pair's lock of its counter, apart from changed(), which only tells whether a sweep is worth
+// while.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/layout.h"
+#include "rdma/transport.h"
+
+namespace rkv::server {
+
+class Cells {
+ public:
+  // `count` words from the start of `region`, all zero, which must outlive this.
+  static Result<std::unique_ptr<Cells>> create(rdma::Transport& transport,
+                                               const rdma::Region& region, std::uint32_t count);
+
+  // A cell that nobody has had, or nothing: all are taken.
+  std::optional<std::uint32_t> take();
+  std::uint32_t taken() const;  // cells below it have been taken
+  std::uint32_t count() const { return count_; }
+  std::uint32_t open() const { return open_.load(std::memory_order_relaxed); }
+
+  // All of these block for a round trip inside the device. kInternal: the device failed; what was
+  // asked for may have happened, unless it is said otherwise.
+
+  // Begins a counter in a cell just taken. False, or kInternal: it cannot be used, take another.
+  // (Not 0: some client added to a cell that it was never told of.)
+  Result<bool> begin(std::uint32_t cell, std::int64_t number);
+  // The number, of an ended counter the last one.
+  Result<std::int64_t> read(std::uint32_t cell);
+  // REQUIRES: not ended, |summand| <= kMaxCellSummand. What the number is now.
+  Result<std::int64_t> add(std::uint32_t cell, std::int64_t summand);
+  // REQUIRES: not ended, numbers within +-kMaxCellNumber. What the number was.
+  Result<std::int64_t> swap(std::uint32_t cell, std::int64_t expected, std::int64_t desired);
+  // Seals the cell, if it is not sealed yet: the last number. After kInternal it may be sealed;
+  // another call tells.
+  Result<std::int64_t> end(std::uint32_t cell);
+  bool ended(std::uint32_t cell) const { return cells_[cell].last.has_value(); }
+
+  // ---- sweeping. One thread.
+
+  struct Owner {
+    KeyHash hash;
+    Version version;
+  };
+  // The record that names the cell is there. Any thread, no lock.
+  void own(std::uint32_t cell, const Owner& owner);
+  // It is not, or no longer.
+  void disown(std::uint32_t cell) { cells_[cell].owned.store(false, std::memory_order_relaxed); }
+  std::optional<Owner> owner(std::uint32_t cell) const;
+  // The same, if the number has perhaps changed since it was saved.
+  std::optional<Owner> changed(std::uint32_t cell) const;
+  // What the number is was logged, as an atomic told it after look().
+  void saved(std::uint32_t cell, std::uint64_t looked) {
+    cells_[cell].saved_word.store(looked, std::memory_order_relaxed);
+  }
+  std::uint64_t look(std::uint32_t cell) const { return load_word(&words_[cell]); }
+
+ private:
+  struct Cell {
+    std::atomic<bool> owned{false};
+    Owner owner{.hash = KeyHash(0), .version = {}};  // written before `owned`
+    std::optional<std::int64_t> last{};              // of an ended counter
+    std::atomic<std::uint64_t> saved_word{0};
+  };
+  Cells(std::uint64_t* words, std::uint32_t count, std::unique_ptr<rdma::Atomics> atomics)
+      : words_(words), count_(count), atomics_(std::move(atomics)), cells_(count) {}
+
+  std::uint64_t* const words_;
+  const std::uint32_t count_;
+  const std::unique_ptr<rdma::Atomics> atomics_;
+  std::vector<Cell> cells_;
+  std::atomic<std::uint32_t> taken_{0};
+  std::atomic<std::uint32_t> open_{0};
+};
+
+// Where a record says that its counter is.
+struct CellReference {
+  std::uint32_t network = 0;
+  std::uint32_t cell = 0;
+};
+
+}  // namespace rkv::server

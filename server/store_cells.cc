@@ -1,0 +1,190 @@
+// One-sided counters: counters whose numbers are in cells (cells.h), and how they get there, to the
+// log, and out again.
+#include <array>
+#include <cstring>
+
+#include "server/store_impl.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr std::size_t kReferenceOffset = kCounterBytes;
+
+bool fits_cell(std::int64_t number) {
+  return number > -kCellEndNumber && number < kCellEndNumber;
+}
+bool fits_addition(std::int64_t summand) {
+  return summand >= -kMaxCellSummand && summand <= kMaxCellSummand;
+}
+
+CellReference reference_in(const RecordFields& record) {
+  const auto word = load_le<std::uint64_t>(record.value.data() + kReferenceOffset);
+  return {.network = static_cast<std::uint32_t>(word >> 32),
+          .cell = static_cast<std::uint32_t>(word)};
+}
+
+}  // namespace
+
+std::uint32_t Store::Impl::add_cells(Cells& cells) {
+  cells_.push_back(&cells);
+  return static_cast<std::uint32_t>(cells_.size() - 1);
+}
+
+bool Store::Impl::has_cells() const {
+  return std::ranges::any_of(cells_, [](const Cells* cells) { return cells->taken() != 0; });
+}
+
+Cells& Store::Impl::cells_of(const RecordFields& record, std::uint32_t* cell) const {
+  const CellReference reference = reference_in(record);
+  *cell = reference.cell;
+  return *cells_[reference.network];
+}
+
+Result<std::int64_t> Store::Impl::number_of(const RecordFields& counter) const {
+  if (!counter.in_cell) return load_le<std::int64_t>(counter.value.data());
+  std::uint32_t cell = 0;
+  return cells_of(counter, &cell).read(cell);
+}
+
+// Nothing happens to what is not in a cell, and its number counts for nothing.
+Result<std::int64_t> Store::Impl::end_cell(const RecordFields& record) const {
+  if (!record.in_cell) return 0;
+  std::uint32_t cell = 0;
+  return cells_of(record, &cell).end(cell);
+}
+
+// The last check is on the number after the fact: clients may have taken it that far as well, and
+// the next sweep ends the cell.
+Result<std::optional<std::int64_t>> Store::Impl::add_in_cell(const RecordFields& counter,
+                                                             std::int64_t summand) const {
+  std::uint32_t cell = 0;
+  Cells& cells = cells_of(counter, &cell);
+  if (cells.ended(cell)) return std::nullopt;
+  if (!fits_addition(summand)) {
+    RKV_RETURN_IF_ERROR(cells.end(cell));
+    return std::nullopt;
+  }
+  RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.add(cell, summand));
+  return number;
+}
+
+// What the number was.
+Result<std::optional<std::int64_t>> Store::Impl::swap_in_cell(const RecordFields& counter,
+                                                              std::int64_t expected,
+                                                              std::int64_t desired) const {
+  std::uint32_t cell = 0;
+  Cells& cells = cells_of(counter, &cell);
+  if (cells.ended(cell)) return std::nullopt;
+  if (!fits_cell(expected) || !fits_cell(desired)) {
+    RKV_RETURN_IF_ERROR(cells.end(cell));
+    return std::nullopt;
+  }
+  RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.swap(cell, expected, desired));
+  return number;
+}
+
+Result<std::optional<std::uint32_t>> Store::Impl::new_cell(std::uint32_t network,
+                                                           std::int64_t number) {
+  if (network >= cells_.size() || !fits_cell(number)) return std::nullopt;
+  for (;;) {
+    const auto cell = cells_[network]->take();
+    if (!cell) return std::nullopt;
+    RKV_ASSIGN_OR_RETURN(const bool usable, cells_[network]->begin(*cell, number));
+    if (usable) return cell;
+  }
+}
+
+Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
+                                                       std::uint32_t network) {
+  std::array<std::byte, kCellCounterBytes> bytes;
+  RecordFields fields{.counter = true, .key = key};
+  OpenedCounter opened;
+  bool over = false;
+  const auto put = write(fields, kCounterBytes, [&](const Target& at) -> Status {
+    std::int64_t number = 0;
+    if (at.found) {
+      const RecordFields old = record_at(at.found->slot.location());
+      if (!old.counter) {
+        return fail(Code::kWrongType, "the key holds a plain value, not a counter");
+      }
+      fields.expiry_ms = old.expiry_ms;
+      opened.version = old.version;
+      if (old.in_cell) {
+        std::uint32_t cell = 0;
+        const Cells& cells = cells_of(old, &cell);
+        if (!cells.ended(cell)) {
+          over = true;
+          if (network < cells_.size() && &cells == cells_[network]) opened.cell = cell;
+          return fail(Code::kConflict, nullptr);
+        }
+      }
+      RKV_ASSIGN_OR_RETURN(number, number_of(old));
+    } else if (!create) {
+      return fail(Code::kNotFound, "no such key");
+    }
+    RKV_ASSIGN_OR_RETURN(opened.cell, new_cell(network, number));
+    if (!opened.cell && at.found) {
+      over = true;
+      return fail(Code::kConflict, nullptr);
+    }
+    fields.in_cell = opened.cell.has_value();
+    fields.value = Bytes(bytes).first(opened.cell ? kCellCounterBytes : kCounterBytes);
+    store_le(bytes.data(), number);
+    store_le(bytes.data() + kReferenceOffset,
+             std::uint64_t{network} << 32 | opened.cell.value_or(0));
+    return {};
+  });
+  if (over) return opened;
+  if (!put) return std::unexpected(put.error());
+  opened.version = put->version;
+  if (opened.cell) {
+    cells_[network]->own(*opened.cell, {.hash = memory_.hash(key), .version = put->version});
+    if (call_sweeper_ && cells_[network]->taken() == 1) call_sweeper_();
+  }
+  return opened;
+}
+
+// ---------------------------------------------------------------------------------- sweeping
+
+Status Store::Impl::sweep(bool end) {
+  const std::scoped_lock lock(sweeping_);
+  for (Cells* cells : cells_) {
+    const std::uint32_t taken = cells->taken();
+    for (std::uint32_t cell = 0; cell < taken; ++cell) {
+      const auto owner = end ? cells->owner(cell) : cells->changed(cell);
+      if (owner) RKV_RETURN_IF_ERROR(sweep_one(*cells, cell, *owner, end));
+    }
+  }
+  return {};
+}
+
+// The number that is logged is what an atomic told, under the lock of the counter's pair: so
+// numbers reach the log in the order in which they were told (C4 of the log).
+Status Store::Impl::sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner,
+                              bool end) {
+  RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(kMaxKeyBytes, kCounterBytes));
+  Locked locked(*this, owner.hash);
+  const auto found = index_.find_version(locked.home, owner.hash, owner.version);
+  const std::uint64_t looked = cells.look(cell);
+  Result<std::int64_t> number = 0;
+  if (found) number = end ? cells.end(cell) : cells.read(cell);
+  if (found && number && !fits_cell(*number)) number = cells.end(cell);
+  if (!found || !number) {
+    locked.unlock();
+    log_.unreserve(room);
+    if (!found) cells.disown(cell);  // removed meanwhile
+    return number ? Status{} : std::unexpected(number.error());
+  }
+  std::array<std::byte, kCounterBytes> bytes;
+  store_le(bytes.data(), *number);
+  RecordFields fields = out_of_cell(record_at(found->slot.location()));
+  fields.value = bytes;
+  const CommitLog::Ticket ticket = log_.begin(room);
+  fields.version = Version::of(boot_, ticket.sequence);
+  log_.finish(ticket, CommitLog::Kind::kPut, fields);
+  cells.saved(cell, looked);
+  return {};
+}
+
+}  // namespace rkv::server
