@@ -322,7 +322,8 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
       Result<Durability> safe = durability_of(response);
       if (*safe < options.at_least) {
         if ((response.flags & Response::kInCell) != 0) {
-          return fail(Code::kUnsupported, "nobody knows when a one-sided counter's number is on disk");
+          return fail(Code::kUnsupported,
+                      "nobody knows when a one-sided counter's number is on disk");
         }
         safe = await_mark(response.version, options.at_least, deadline);
       }
