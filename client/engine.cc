@@ -286,6 +286,16 @@ Result<Durability> Engine::await_mark(Version version, Durability level, const D
   }
 }
 
+Result<Durability> Engine::await_mark(const Response& response, Durability level,
+                                      const Deadline& deadline) {
+  const Durability known = durability_of(response);
+  if (known >= level) return known;
+  if ((response.flags & Response::kInCell) == 0) {
+    return await_mark(response.version, level, deadline);
+  }
+  return fail(Code::kUnsupported, "nobody knows when a one-sided counter's number is on disk");
+}
+
 Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Destination* into) {
   const Deadline deadline = this->deadline(options.timeout);
   RKV_RETURN_IF_ERROR(check_key(key));
@@ -319,14 +329,7 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
         told.emplace(std::move(*reply));
         continue;
       }
-      Result<Durability> safe = durability_of(response);
-      if (*safe < options.at_least) {
-        if ((response.flags & Response::kInCell) != 0) {
-          return fail(Code::kUnsupported,
-                      "nobody knows when a one-sided counter's number is on disk");
-        }
-        safe = await_mark(response.version, options.at_least, deadline);
-      }
+      const auto safe = await_mark(response, options.at_least, deadline);
       if (!safe && safe.error().code == Code::kDisconnected) continue;
       if (!safe) return std::unexpected(safe.error());
       ++stats_.two_sided_gets;

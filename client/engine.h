@@ -204,6 +204,9 @@ class Engine {
   Error refused(const Response& response);
   Nanos busy_wait(const Response& response);
   void learn_place(Bytes key, const Response& response);
+  // Of what a GET was answered; kUnsupported: the number of a counter in a cell.
+  Result<Durability> await_mark(const Response& response, Durability level,
+                                const Deadline& deadline);
   void learn_marks(const Response& response) {
     map_.learn_marks(response.wal_mark, response.sync_mark);
   }
