@@ -4,7 +4,6 @@
 //   doubling  latency of GETs while nobody writes, while others overwrite, and while the number of
 //             keys doubles
 //   mixed     GETs/s alone, and with one PUT for nine GETs
-//   incr      counter increments one after the other
 //
 // Against a running, empty kvserver. Prints one JSON object. Exit status as bench_get.
 #include <fmt/format.h>
@@ -12,19 +11,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <cxxopts.hpp>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "bench/program.h"
 #include "common/histogram.h"
 #include "common/random.h"
-#include "rkv/client.h"
 
-namespace rkv {
+namespace rkv::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -38,10 +35,6 @@ struct Settings {
   std::uint64_t gets = 0;
 };
 
-[[noreturn]] void give_up(const char* what, const Error& error) {
-  throw std::runtime_error(fmt::format("{}: {}", what, to_string(error)));
-}
-
 std::string key_of(std::uint64_t number) {
   return fmt::format("user{:012}", number);
 }
@@ -52,14 +45,9 @@ class Store {
 
   Client open(std::size_t cache_bytes = ClientOptions{}.cache_bytes) const {
     ClientOptions options{.server = settings_.server, .name = "bench_growth"};
-    options.transport = settings_.transport == "verbs" ? Transport::kVerbs
-                        : settings_.transport == "shm" ? Transport::kShm
-                                                       : Transport::kAuto;
     options.cache_bytes = cache_bytes;
     options.timeout = std::chrono::minutes(5);
-    auto client = Client::connect(options);
-    if (!client) give_up("connect", client.error());
-    return std::move(*client);
+    return connect(options, settings_.transport);
   }
 
   // Keys first..first+count-1, new ones or again.
@@ -224,31 +212,17 @@ json mixed(const Settings& settings) {
   return {{"alone_gets_per_s", alone}, {"mixed_gets_per_s", run(true)}};
 }
 
-json increments(const Settings& settings) {
-  const Store store(settings);
-  Client client = store.open();
-  Histogram nanoseconds;
-  for (std::uint64_t i = 0; i < settings.gets; ++i) {
-    const auto begin = Clock::now();
-    if (const auto counted = client.incr("counter"); !counted) give_up("incr", counted.error());
-    nanoseconds.record(static_cast<std::uint64_t>((Clock::now() - begin).count()));
-  }
-  return {{"p50_us", static_cast<double>(nanoseconds.percentile(50)) / 1e3},
-          {"p99_us", static_cast<double>(nanoseconds.percentile(99)) / 1e3}};
-}
-
 json run(const Settings& settings) {
   if (settings.phase == "loads") return loads(settings);
   if (settings.phase == "doubling") return doubling(settings);
-  if (settings.phase == "mixed") return mixed(settings);
-  return increments(settings);
+  return mixed(settings);
 }
 
 Settings parse(int argc, char** argv) {
   cxxopts::Options options("bench_growth", "What a client sees of a store that fills and grows.");
   options.add_options()                                                                          //
       ("server", "HOST:PORT", cxxopts::value<std::string>()->default_value("127.0.0.1:7471"))    //
-      ("phase", "loads, doubling, mixed or incr", cxxopts::value<std::string>())                 //
+      ("phase", "loads, doubling or mixed", cxxopts::value<std::string>())                       //
       ("transport", "auto, verbs or shm", cxxopts::value<std::string>()->default_value("auto"))  //
       ("keys", "keys at the start", cxxopts::value<std::uint64_t>()->default_value("100000"))    //
       ("gets", "operations to measure", cxxopts::value<std::uint64_t>()->default_value("50000"));
@@ -258,31 +232,18 @@ Settings parse(int argc, char** argv) {
                     .transport = given["transport"].as<std::string>(),
                     .keys = given["keys"].as<std::uint64_t>(),
                     .gets = given["gets"].as<std::uint64_t>()};
-  constexpr std::string_view kPhases[] = {"loads", "doubling", "mixed", "incr"};
+  constexpr std::string_view kPhases[] = {"loads", "doubling", "mixed"};
   if (std::ranges::find(kPhases, settings.phase) == std::end(kPhases) || settings.keys == 0 ||
       settings.gets == 0) {
     throw cxxopts::exceptions::specification(
-        "--phase is loads, doubling, mixed or incr; --keys and --gets are at least 1");
+        "--phase is loads, doubling or mixed; --keys and --gets are at least 1");
   }
   return settings;
 }
 
 }  // namespace
-}  // namespace rkv
+}  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  rkv::Settings settings;
-  try {
-    settings = rkv::parse(argc, argv);
-  } catch (const std::exception& wrong) {
-    std::fprintf(stderr, "bench_growth: %s\n", wrong.what());
-    return 2;
-  }
-  try {
-    std::printf("%s\n", rkv::run(settings).dump().c_str());
-    return 0;
-  } catch (const std::exception& problem) {
-    std::fprintf(stderr, "bench_growth: %s\n", problem.what());
-    return std::string_view(problem.what()).starts_with("connect") ? 3 : 4;
-  }
+  return rkv::bench::run_program("bench_growth", argc, argv, rkv::bench::parse, rkv::bench::run);
 }

@@ -49,16 +49,37 @@ def kvserver(options, transport, memory="256MiB"):
                 server.wait()
 
 
-def bench_get(options, phase, prefix=(), **settings):
-    """One phase of bench_get as a dictionary; settings are its flags."""
-    flags = {"server": options.address, "phase": phase, "poll": options.poll, **settings}
-    command = [*prefix, os.path.join(options.bin, "bench_get")]
-    for name, value in flags.items():
-        command += [f"--{name.replace('_', '-')}", str(value)]
+def program(options, name, prefix=(), **flags):
+    """Runs a benchmark program; what it prints, as a dictionary."""
+    command = [*prefix, os.path.join(options.bin, name)]
+    for flag, value in flags.items():
+        command += [f"--{flag.replace('_', '-')}", str(value)]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise Failed(f"bench_get --phase {phase} ended with status {done.returncode}")
+        raise Failed(f"{name} --phase {flags['phase']} ended with status {done.returncode}")
     return json.loads(done.stdout)
+
+
+def bench_get(options, phase, prefix=(), **settings):
+    """One phase of bench_get; settings are its flags."""
+    return program(options, "bench_get", prefix,
+                   **{"server": options.address, "phase": phase, "poll": options.poll, **settings})
+
+
+class Figures:
+    """Samples by name, with what each aims at; None = no aim."""
+
+    def __init__(self):
+        self.goals, self.samples, self.runs = [], {}, []
+
+    def add(self, name, value, aim=None, higher=False):
+        if name not in self.samples:
+            self.goals.append((name, aim, higher))
+            self.samples[name] = []
+        self.samples[name].append(value)
+
+    def print(self):
+        return print_figures(self.goals, self.samples)
 
 
 def print_figures(goals, samples):

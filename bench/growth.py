@@ -3,33 +3,17 @@
 beside PUTs, latency against the number of keys, index bytes a key."""
 
 import argparse
-import json
 import os
 import platform
 import subprocess
 import sys
 
-from common import Failed, bench_get, kvserver, print_figures, write_json
+from common import Failed, Figures, bench_get, kvserver, program, write_json
 
 
 def phase(options, name, keys, gets):
-    command = [os.path.join(options.bin, "bench_growth"), "--server", options.address, "--phase",
-               name, "--transport", options.transport, "--keys", str(keys), "--gets", str(gets)]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise Failed(f"bench_growth --phase {name} ended with status {done.returncode}")
-    return json.loads(done.stdout)
-
-
-class Figures:
-    def __init__(self):
-        self.goals, self.samples, self.runs = [], {}, []
-
-    def add(self, name, value, aim=None, higher=False):
-        if name not in self.samples:
-            self.goals.append((name, aim, higher))
-            self.samples[name] = []
-        self.samples[name].append(value)
+    return program(options, "bench_growth", server=options.address, phase=name,
+                   transport=options.transport, keys=keys, gets=gets)
 
 
 def measure_loads(options, figures):
@@ -63,9 +47,6 @@ def measure_mixed(options, figures):
             figures.runs.append(one)
             figures.add("GETs/s with 10 % PUTs / alone",
                         one["mixed_gets_per_s"] / one["alone_gets_per_s"], 0.9, True)
-            count = phase(options, "incr", 1, options.gets // 10)
-            figures.runs.append(count)
-            figures.add("incr p50 (us)", count["p50_us"])
 
 
 def measure_sizes(options, figures):
@@ -109,8 +90,7 @@ def main():
           f" doubling, {options.gets} GETs a measurement")
     environment = {"transport": options.transport, "kernel": platform.release(),
                    "cores": os.cpu_count(), "command": " ".join(sys.argv)}
-    write_json(options.json, environment, print_figures(figures.goals, figures.samples),
-               figures.runs)
+    write_json(options.json, environment, figures.print(), figures.runs)
     return 0
 
 
