@@ -3,80 +3,93 @@
 #include <algorithm>
 #include <bit>
 #include <deque>
+#include <new>
+#include <type_traits>
+#include <utility>
 
 #include "common/check.h"
+#include "server/memory_sizes.h"
 
 namespace rkv::server {
 
 namespace {
 
-constexpr std::uint32_t kLargeClass = kSmallClasses;
-constexpr std::uint32_t kHugeClass = kLargeClass + 1;  // records of large values
-constexpr std::uint32_t kClasses = kHugeClass + 1;
-constexpr std::uint32_t kMaxBlocksPerSpan = 128;  // bits of Page::free_blocks
-// Each release retires up to this many others: more than one, so that waiting blocks cannot
+constexpr std::uint32_t kLongestInline =
+    static_cast<std::uint32_t>(record_units(kMaxInlineRecordBytes));
+// Blocks this small are cut from long runs a page at a time.
+constexpr std::uint32_t kMaxCutAhead = 16;
+// Of so many extents the one that fits best is taken: all of them, up to 8 GiB.
+constexpr std::uint32_t kCompared = 16;
+// Each operation puts back up to this many old blocks: more than one, so that waiting blocks cannot
 // accumulate after a burst.
 constexpr std::uint32_t kRetirePerCall = 2;
 
-std::uint32_t pages_for(std::uint64_t units) {
-  return static_cast<std::uint32_t>((units + kPageUnits - 1) / kPageUnits);
+constexpr std::uint32_t class_by_doubling(std::uint32_t units) {
+  const std::uint32_t last = units - 1;
+  const auto log2 = static_cast<std::uint32_t>(std::bit_width(last)) - 1;  // from 4 on
+  return 16 + (log2 - 4) * 8 + (last >> (log2 - 3)) - 8;
+}
+constexpr std::uint32_t kHugeClass = class_by_doubling(kLongestInline) + 1;  // large values
+constexpr std::uint32_t kClasses = kHugeClass + 1;
+
+// Zero is what unused book-keeping is, and its pages exist from their first use on.
+template <typename T>
+T* zeroed(std::size_t count) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  void* const memory = std::calloc(count, sizeof(T));
+  if (memory == nullptr) throw std::bad_alloc();
+  return static_cast<T*>(memory);
 }
 
-// The fewest pages of which blocks of this size leave at most 1/16 unused.
-std::uint32_t span_pages_for(std::uint32_t units) {
-  for (std::uint32_t pages = 1;; ++pages) {
-    const std::uint32_t total = pages * kPageUnits;
-    if (total >= units && (total % units) * 16 <= total) return pages;
-  }
+std::size_t most_extents(const StoreMemory& memory) {
+  return std::min<std::size_t>(kMaxExtents, memory.max_data_bytes() / kMinDataExtentBytes + 1);
 }
 
 }  // namespace
 
 std::uint32_t size_class_of(std::uint64_t units) {
   if (units <= 16) return static_cast<std::uint32_t>(units) - 1;
-  if (units > record_units(kMaxInlineRecordBytes)) return kHugeClass;
-  if (units > kMaxSmallUnits) return kLargeClass;
-  const auto last = static_cast<std::uint32_t>(units) - 1;
-  const auto log2 = static_cast<std::uint32_t>(std::bit_width(last)) - 1;  // 4 to 9
-  return 16 + (log2 - 4) * 8 + (last >> (log2 - 3)) - 8;
-}
-
-std::uint32_t size_class_units(std::uint32_t size_class) {
-  if (size_class < 16) return size_class + 1;
-  const std::uint32_t doubling = (size_class - 16) / 8;
-  return ((size_class - 16) % 8 + 9) << (doubling + 1);
+  if (units > kLongestInline) return kHugeClass;
+  return class_by_doubling(static_cast<std::uint32_t>(units));
 }
 
 struct alignas(64) RecordAllocator::SizeClass {
   struct Waiting {
     Nanos since;
     Location block;
+    std::uint32_t units;
   };
-  mutable std::mutex mutex;
-  Nanos min_age = 0;
-  std::uint32_t units = 0;  // of a block; 0 for runs of pages
-  std::uint32_t span_pages = 0;
-  std::uint32_t blocks_per_span = 0;
-  std::uint32_t partial = kNoPage;  // spans with both free and used blocks
+  bool is_due(Nanos now) const {
+    return !waiting.empty() && waiting.front().since + min_age <= now;
+  }
+  Waiting pop_waiting() {
+    const Waiting oldest = waiting.front();
+    waiting.pop_front();
+    waiting_units -= oldest.units;
+    return oldest;
+  }
+
+  mutable std::mutex mutex;  // guards all of it
+  Nanos min_age = 0;         // constant
   std::uint64_t used_units = 0;
   std::uint64_t waiting_units = 0;
   std::deque<Waiting> waiting;  // oldest first
+  Location ready;               // first of the blocks cut ahead, all of one size
+  std::uint32_t ready_count = 0;
+  std::uint32_t ready_units = 0;
+  std::atomic<std::uint32_t> extent{0};  // where there was room last
 };
 
 RecordAllocator::RecordAllocator(const StoreMemory& memory, const Clock& clock, Nanos min_age)
     : clock_(clock),
-      pages_(memory.max_data_bytes()),
-      classes_(std::make_unique<SizeClass[]>(kClasses)) {
+      classes_(std::make_unique<SizeClass[]>(kClasses)),
+      max_extents_(most_extents(memory)),
+      extents_(std::make_unique<Extent[]>(max_extents_)),
+      max_pages_(memory.max_data_bytes() / (kPageUnits * kUnitBytes) + max_extents_),
+      pages_(zeroed<ExtentSpace::Page>(max_pages_)),
+      bins_(zeroed<ExtentSpace::Bins>(max_extents_)) {
   for (std::uint32_t i = 0; i < kClasses; ++i)
     classes_[i].min_age = i == kHugeClass ? kHugeAgeFactor * min_age : min_age;
-  for (std::uint32_t i = 0; i < kSmallClasses; ++i) {
-    SizeClass& c = classes_[i];
-    c.units = size_class_units(i);
-    c.span_pages = span_pages_for(c.units);
-    c.blocks_per_span = c.span_pages * kPageUnits / c.units;
-    RKV_CHECK(c.blocks_per_span <= kMaxBlocksPerSpan && c.span_pages <= Pages::kMaxSpanPages,
-              "span geometry");
-  }
   for (std::uint32_t id = 0; id < memory.extent_count(); ++id) {
     if (memory.extent(id).kind == ExtentEntry::kData) add_extent(memory.extent(id));
   }
@@ -84,143 +97,164 @@ RecordAllocator::RecordAllocator(const StoreMemory& memory, const Clock& clock, 
 
 RecordAllocator::~RecordAllocator() = default;
 
-std::optional<Location> RecordAllocator::allocate(std::uint64_t units) {
-  RKV_CHECK(units >= 1 && units <= record_units(kMaxRecordBytes), "record size");
+void RecordAllocator::add_extent(const StoreMemory::Extent& extent) {
+  const std::uint32_t number = extent_count_.load(std::memory_order_relaxed);
+  const auto pages = static_cast<std::uint32_t>(extent.units() / kPageUnits);
+  RKV_CHECK(number < max_extents_ && pages_used_ + pages + 1 <= max_pages_,
+            "more data extents than the limit allows");
+  extents_[number].id = extent.id;
+  extents_[number].space.open(pages * kPageUnits, &pages_[pages_used_], &bins_[number],
+                              &free_units_);
+  numbers_[extent.id] = static_cast<std::uint16_t>(number);
+  pages_used_ += pages + 1;
+  capacity_units_.fetch_add(std::uint64_t{pages} * kPageUnits, std::memory_order_relaxed);
+  extent_count_.store(number + 1, std::memory_order_release);
+}
+
+std::optional<Location> RecordAllocator::allocate(std::uint64_t wanted) {
+  RKV_CHECK(wanted >= 1 && wanted <= record_units(kMaxRecordBytes), "record size");
+  const auto units = static_cast<std::uint32_t>(wanted);
   SizeClass& c = classes_[size_class_of(units)];
-  const Nanos now = clock_.now();
-  {
-    const std::scoped_lock lock(c.mutex);
-    retire(c, now, kRetirePerCall);
-    if (const auto block = take(c, units)) return block;
+  auto block = take_waiting(c, units, clock_.now());
+  if (!block) block = take_free(c, units);
+  if (!block) {
+    // Blocks that wait, or that were cut ahead for other sizes, may make room. Another thread may
+    // take it first: then there is none indeed.
+    put_back_everything();
+    block = take_free(c, units);
   }
-  // No pages are left; blocks that still wait may free some. Another thread may take them first:
-  // then there is no room indeed. (A free block of a larger class instead was tried: it lowered the
-  // utilisation in tests/server/core/churn_test.cc by up to 5 points.)
-  retire_everything();
-  const std::scoped_lock lock(c.mutex);
-  return take(c, units);
+  return block;
 }
 
 void RecordAllocator::release(Location block) {
-  SizeClass& c = class_at(block);
+  const std::uint32_t units = space_of(block).length(block.unit());
+  SizeClass& c = classes_[size_class_of(units)];
   const Nanos now = clock_.now();
-  const std::scoped_lock lock(c.mutex);
-  const std::uint32_t page = pages_.page_of(block);
-  const std::uint64_t units = c.units != 0 ? c.units : pages_[page].run_pages * kPageUnits;
-  c.used_units -= units;
-  c.waiting_units += units;
-  try {
-    c.waiting.push_back({.since = now, .block = block});
-  } catch (const std::bad_alloc&) {
-    put_back(c, block);  // without the wait, which is for the readers' comfort only
-    return;
+  std::array<Location, kRetirePerCall> due;
+  std::uint32_t due_count = 0;
+  {
+    const std::scoped_lock lock(c.mutex);
+    c.used_units -= units;
+    try {
+      c.waiting.push_back({.since = now, .block = block, .units = units});
+      c.waiting_units += units;
+    } catch (const std::bad_alloc&) {
+      due[due_count++] = block;  // without the wait, which is for the readers' comfort only
+    }
+    const Nanos then = c.waiting.size() > kMaxWaiting ? now + c.min_age : now;
+    while (due_count < kRetirePerCall && c.is_due(then))
+      due[due_count++] = c.pop_waiting().block;
   }
-  retire(c, c.waiting.size() > kMaxWaiting ? now + c.min_age : now, kRetirePerCall);
+  for (std::uint32_t i = 0; i < due_count; ++i)
+    put_back(due[i], 1, 0);
 }
 
-// The class that the block was allocated from. Constant while the block is in use, so that its
-// owner may read it without a lock.
-RecordAllocator::SizeClass& RecordAllocator::class_at(Location block) {
-  const std::uint32_t page = pages_.page_of(block);
-  return classes_[pages_[page - pages_[page].span_page].size_class];
-}
-
-// Takes blocks that have waited long enough (`at_most` of them) back into their spans.
-void RecordAllocator::retire(SizeClass& c, Nanos now, std::uint32_t at_most) {
-  while (at_most-- > 0 && !c.waiting.empty() && c.waiting.front().since + c.min_age <= now) {
-    const Location block = c.waiting.front().block;
-    c.waiting.pop_front();
-    put_back(c, block);
+// A block of this very size that has waited long enough, or one that was cut ahead. Others whose
+// time is over go back into their extents.
+std::optional<Location> RecordAllocator::take_waiting(SizeClass& c, std::uint32_t units,
+                                                      Nanos now) {
+  std::array<Location, kRetirePerCall> due;
+  std::uint32_t due_count = 0;
+  std::optional<Location> block;
+  {
+    const std::scoped_lock lock(c.mutex);
+    while (!block && due_count < kRetirePerCall && c.is_due(now)) {
+      const SizeClass::Waiting oldest = c.pop_waiting();
+      if (oldest.units == units) {
+        block = oldest.block;
+      } else {
+        due[due_count++] = oldest.block;
+      }
+    }
+    if (!block) block = take_ready(c, units);
+    if (block) c.used_units += units;
   }
+  for (std::uint32_t i = 0; i < due_count; ++i)
+    put_back(due[i], 1, 0);
+  return block;
 }
 
-void RecordAllocator::retire_everything() {
+// REQUIRES: the class's lock.
+std::optional<Location> RecordAllocator::take_ready(SizeClass& c, std::uint32_t units) {
+  if (c.ready_count == 0 || c.ready_units != units) return std::nullopt;
+  const Location block = c.ready;
+  c.ready = Location::of(block.extent(), block.unit() + units);
+  --c.ready_count;
+  return block;
+}
+
+// Out of the extents, a few at a time, beginning with those where this class found room last: of
+// these the one that fits best, and if that was a promise only, any.
+std::optional<Location> RecordAllocator::take_free(SizeClass& c, std::uint32_t units) {
+  const std::uint32_t count = extent_count_.load(std::memory_order_acquire);
+  const std::uint32_t start = c.extent.load(std::memory_order_relaxed);
+  for (std::uint32_t done = 0; done < count; done += kCompared) {
+    const std::uint32_t from = start + done < count ? start + done : start + done - count;
+    const std::uint32_t few = std::min(kCompared, count - done);
+    const auto at = [&](std::uint32_t i) -> Extent& {
+      return extents_[from + i < count ? from + i : from + i - count];
+    };
+    std::uint32_t best = 0;
+    std::uint32_t best_fit = ExtentSpace::kNoFit;
+    for (std::uint32_t i = 0; i < few && best_fit != 0; ++i) {
+      const std::uint32_t fit = at(i).space.fit(units);
+      if (fit < best_fit) {
+        best = i;
+        best_fit = fit;
+      }
+    }
+    if (best_fit == ExtentSpace::kNoFit) continue;
+    auto block = take_from(at(best), c, units);
+    for (std::uint32_t i = 0; i < few && !block; ++i) {
+      if (at(i).space.fit(units) != ExtentSpace::kNoFit) block = take_from(at(i), c, units);
+    }
+    if (!block) continue;
+    if (done != 0) c.extent.store(from, std::memory_order_relaxed);
+    return block;
+  }
+  return std::nullopt;
+}
+
+std::optional<Location> RecordAllocator::take_from(Extent& extent, SizeClass& c,
+                                                   std::uint32_t units) {
+  const std::uint32_t most = units <= kMaxCutAhead ? kPageUnits / units : 1;
+  const ExtentSpace::Blocks blocks = extent.space.allocate(units, most);
+  if (blocks.count == 0) return std::nullopt;
+  keep_ready(c, Location::of(extent.id, blocks.first + units), blocks.count - 1, units);
+  return Location::of(extent.id, blocks.first);
+}
+
+// Counts one block as used, which the caller has, and keeps those after it for the next.
+void RecordAllocator::keep_ready(SizeClass& c, Location first, std::uint32_t count,
+                                 std::uint32_t units) {
+  {
+    const std::scoped_lock lock(c.mutex);
+    c.used_units += units;
+    if (count == 0) return;
+    std::swap(c.ready, first);
+    std::swap(c.ready_count, count);
+    std::swap(c.ready_units, units);
+  }
+  put_back(first, count, units);  // another thread's, if both cut at the same time
+}
+
+void RecordAllocator::put_back(Location first, std::uint32_t count, std::uint32_t units) {
+  for (std::uint32_t i = 0; i < count; ++i)
+    space_of(first).release(first.unit() + i * units);
+}
+
+void RecordAllocator::put_back_everything() {
   for (std::uint32_t i = 0; i < kClasses; ++i) {
     SizeClass& c = classes_[i];
     const std::scoped_lock lock(c.mutex);
-    for (; !c.waiting.empty(); c.waiting.pop_front())
-      put_back(c, c.waiting.front().block);
-  }
-}
-
-std::optional<Location> RecordAllocator::take(SizeClass& c, std::uint64_t units) {
-  if (c.units == 0) {
-    const std::uint32_t first = pages_.allocate_run(pages_for(units));
-    if (first == kNoPage) return std::nullopt;
-    pages_[first].size_class = size_class_of(units);
-    c.used_units += std::uint64_t{pages_for(units)} * kPageUnits;
-    return pages_.location(first);
-  }
-  if (c.partial == kNoPage) {
-    const std::uint32_t span = pages_.allocate_run(c.span_pages);
-    if (span == kNoPage) return std::nullopt;
-    Page& fresh = pages_[span];
-    fresh.size_class = size_class_of(c.units);
-    fresh.free_count = c.blocks_per_span;
-    for (std::uint32_t word = 0; word < 2; ++word) {
-      const std::uint32_t left = c.blocks_per_span - std::min(c.blocks_per_span, word * 64);
-      fresh.free_blocks[word] = left >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << left) - 1;
-    }
-    link(c, span);
-  }
-  const std::uint32_t span = c.partial;
-  Page& page = pages_[span];
-  const std::uint32_t word = page.free_blocks[0] != 0 ? 0 : 1;
-  const auto bit = static_cast<std::uint32_t>(std::countr_zero(page.free_blocks[word]));
-  page.free_blocks[word] &= page.free_blocks[word] - 1;
-  if (--page.free_count == 0) unlink(c, span);
-  c.used_units += c.units;
-  const Location start = pages_.location(span);
-  return Location::of(start.extent(), start.unit() + (word * 64 + bit) * c.units);
-}
-
-void RecordAllocator::put_back(SizeClass& c, Location block) {
-  if (c.units != 0) {
-    put_back_small(c, block);
-    return;
-  }
-  const std::uint32_t first = pages_.page_of(block);
-  c.waiting_units -= std::uint64_t{pages_[first].run_pages} * kPageUnits;
-  pages_.release_run(first);
-}
-
-void RecordAllocator::put_back_small(SizeClass& c, Location block) {
-  const std::uint32_t at = pages_.page_of(block);
-  const std::uint32_t span = at - pages_[at].span_page;
-  Page& page = pages_[span];
-  const std::uint32_t number = (block.unit() - pages_.location(span).unit()) / c.units;
-  const std::uint64_t bit = std::uint64_t{1} << (number % 64);
-  RKV_CHECK((page.free_blocks[number / 64] & bit) == 0, "block freed twice");
-  page.free_blocks[number / 64] |= bit;
-  c.waiting_units -= c.units;
-  // Nearly full spans come to the front of the list and are filled up first, which leaves the
-  // others a chance to become empty.
-  if (++page.free_count == 1) link(c, span);
-  if (page.free_count == c.blocks_per_span) {
-    unlink(c, span);
-    pages_.release_run(span);
-  }
-}
-
-void RecordAllocator::link(SizeClass& c, std::uint32_t span) {
-  pages_[span].previous = kNoPage;
-  pages_[span].next = c.partial;
-  if (c.partial != kNoPage) pages_[c.partial].previous = span;
-  c.partial = span;
-}
-
-void RecordAllocator::unlink(SizeClass& c, std::uint32_t span) {
-  const Page& page = pages_[span];
-  if (page.next != kNoPage) pages_[page.next].previous = page.previous;
-  if (page.previous != kNoPage) {
-    pages_[page.previous].next = page.next;
-  } else {
-    c.partial = page.next;
+    while (!c.waiting.empty())
+      put_back(c.pop_waiting().block, 1, 0);
+    put_back(c.ready, std::exchange(c.ready_count, 0), c.ready_units);
   }
 }
 
 RecordAllocator::Usage RecordAllocator::usage() const {
-  Usage usage{.capacity_bytes = pages_.page_count() * kPageUnits * kUnitBytes};
+  Usage usage{.capacity_bytes = capacity_units_.load(std::memory_order_relaxed) * kUnitBytes};
   for (std::uint32_t i = 0; i < kClasses; ++i) {
     const SizeClass& c = classes_[i];
     const std::scoped_lock lock(c.mutex);

@@ -1,9 +1,9 @@
 // RecordAllocator: blocks for records, 32 bytes to kMaxRecordBytes, in the data extents.
 //
-// Small blocks (up to 32 KiB) come in 64 size classes, eight to a doubling, so that at most 1/8 of
-// a block is waste; spans of pages are cut into blocks of one class and go back to the pages when
-// their last block is freed, so that a changing mix of sizes strands no memory for good. Larger
-// blocks are runs of whole pages, up to 16 MiB and a header.
+// A block has exactly the units that were asked for and lies in the free run that fits it best,
+// wherever that begins; free neighbours join (ExtentSpace). So nothing is lost to rounding, to
+// tails of slabs, or to slabs cut for other sizes, and memory follows a changing mix of sizes.
+// Small blocks are cut several at a time while there are long runs.
 //
 // Freed blocks wait for `min_age` before they are handed out again (blocks of large values
 // kHugeAgeFactor times as long, since a READ of them takes longer), so that a slow reader of an old
@@ -11,35 +11,38 @@
 // correctness rests on it. Under pressure it is cut short: when memory is exhausted, or when more
 // than kMaxWaiting blocks of a class wait.
 //
-// Thread safety: all operations from any thread; one lock per size class, held for some 20 ns.
+// Thread safety: all operations from any thread. One lock per class of sizes, held for some 20 ns,
+// and one per extent, for what the class has neither cut in advance nor old enough to be used
+// again.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
 
 #include "common/clock.h"
-#include "server/records_pages.h"
+#include "server/memory.h"
+#include "server/records_space.h"
 
 namespace rkv::server {
 
-inline constexpr std::uint32_t kSmallClasses = 64;
-inline constexpr std::uint64_t kMaxSmallUnits = 1024;
-
-// 1..16 units each have a class of their own, then eight classes to a doubling.
+// Sizes that share a lock and a queue of waiting blocks: 1..16 units each have their own, then
+// eight to a doubling up to the longest record that is not of a large value.
 std::uint32_t size_class_of(std::uint64_t units);
-std::uint32_t size_class_units(std::uint32_t size_class);
 
 class RecordAllocator {
  public:
   static constexpr Nanos kDefaultMinAge = 5 * kNanosPerMs;
   static constexpr Nanos kHugeAgeFactor = 20;
-  static constexpr std::uint32_t kMaxWaiting = 8192;  // of each class; 128 KiB of book-keeping
+  static constexpr std::uint32_t kMaxWaiting = 8192;  // of each class; 192 KiB of book-keeping
 
   struct Usage {
     std::uint64_t capacity_bytes = 0;
-    std::uint64_t used_bytes = 0;     // blocks that hold records, rounded up to their class
+    std::uint64_t used_bytes = 0;     // blocks that hold records
     std::uint64_t waiting_bytes = 0;  // freed, too young to be used again
   };
 
@@ -47,33 +50,51 @@ class RecordAllocator {
   RecordAllocator(const StoreMemory& memory, const Clock& clock, Nanos min_age = kDefaultMinAge);
   ~RecordAllocator();
 
-  // A block of at least this many units, its content arbitrary. Nothing: no room, not even among
-  // the blocks that wait.
+  // A block of so many units, its content arbitrary. Nothing: no room, not even among the blocks
+  // that wait.
   std::optional<Location> allocate(std::uint64_t units);
   // REQUIRES: allocated, not yet released.
   void release(Location block);
 
   // More blocks. One thread.
-  void add_extent(const StoreMemory::Extent& extent) { pages_.add_extent(extent); }
-  // Relaxed: for the decision when to make more.
-  std::uint64_t free_bytes() const { return pages_.free_pages() * kPageUnits * kUnitBytes; }
+  void add_extent(const StoreMemory::Extent& extent);
+  // In free runs of a page or more. Relaxed: for the decision when to make more.
+  std::uint64_t free_bytes() const {
+    return free_units_.load(std::memory_order_relaxed) * kUnitBytes;
+  }
 
   Usage usage() const;
 
  private:
   struct SizeClass;
-  SizeClass& class_at(Location block);
-  std::optional<Location> take(SizeClass& size_class, std::uint64_t units);
-  void put_back(SizeClass& size_class, Location block);
-  void put_back_small(SizeClass& size_class, Location block);
-  void link(SizeClass& size_class, std::uint32_t span);
-  void unlink(SizeClass& size_class, std::uint32_t span);
-  void retire(SizeClass& size_class, Nanos now, std::uint32_t at_most);
-  void retire_everything();
+  struct Extent {
+    std::uint32_t id = 0;  // constant from add_extent() on
+    ExtentSpace space;
+  };
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  ExtentSpace& space_of(Location block) { return extents_[numbers_[block.extent()]].space; }
+  std::optional<Location> take_waiting(SizeClass& size_class, std::uint32_t units, Nanos now);
+  std::optional<Location> take_ready(SizeClass& size_class, std::uint32_t units);
+  std::optional<Location> take_free(SizeClass& size_class, std::uint32_t units);
+  std::optional<Location> take_from(Extent& extent, SizeClass& size_class, std::uint32_t units);
+  void keep_ready(SizeClass& size_class, Location first, std::uint32_t count, std::uint32_t units);
+  void put_back(Location first, std::uint32_t count, std::uint32_t units);
+  void put_back_everything();
 
   const Clock& clock_;
-  Pages pages_;
-  std::unique_ptr<SizeClass[]> classes_;  // kSmallClasses, and two of runs of pages
+  std::unique_ptr<SizeClass[]> classes_;
+  std::size_t max_extents_;
+  std::unique_ptr<Extent[]> extents_;
+  std::array<std::uint16_t, kMaxExtents> numbers_{};  // by extent id: which of extents_
+  std::atomic<std::uint32_t> extent_count_{0};
+  std::size_t max_pages_;
+  std::size_t pages_used_ = 0;
+  std::unique_ptr<ExtentSpace::Page[], Free> pages_;  // extent after extent
+  std::unique_ptr<ExtentSpace::Bins[], Free> bins_;
+  std::atomic<std::uint64_t> capacity_units_{0};
+  std::atomic<std::uint64_t> free_units_{0};
 };
 
 }  // namespace rkv::server

@@ -9,16 +9,23 @@
 namespace rkv::server {
 namespace {
 
-TEST(SizeClasses, WasteAtMostAnEighth) {
-  for (std::uint64_t units = 1; units <= kMaxSmallUnits; ++units) {
-    const std::uint32_t c = size_class_of(units);
-    ASSERT_LT(c, kSmallClasses);
-    EXPECT_GE(size_class_units(c), units);
-    EXPECT_LE((size_class_units(c) - units) * 8, size_class_units(c)) << units;
-    const std::uint64_t below = c > 0 ? size_class_units(c - 1) : 0;
-    EXPECT_LT(below, units) << "the smallest class that holds it";
+TEST(SizeClasses, RiseWithTheSizeAndAnEighthIsAllThatOneSpans) {
+  const std::uint64_t longest = record_units(kMaxInlineRecordBytes);
+  std::uint64_t first_of_class = 1;
+  for (std::uint64_t units = 2; units <= longest; ++units) {
+    const std::uint32_t below = size_class_of(units - 1);
+    if (size_class_of(units) != below) {
+      ASSERT_EQ(size_class_of(units), below + 1) << units;
+      first_of_class = units;
+    }
+    if (units <= 16) {
+      EXPECT_EQ(first_of_class, units);
+    }
+    EXPECT_LE((units - first_of_class) * 8, units) << units;
   }
-  EXPECT_EQ(size_class_of(kMaxSmallUnits + 1), kSmallClasses);
+  EXPECT_EQ(size_class_of(longest + 1), size_class_of(longest) + 1)
+      << "large values, by themselves";
+  EXPECT_EQ(size_class_of(record_units(kMaxRecordBytes)), size_class_of(longest + 1));
 }
 
 class Allocator : public ::testing::Test {

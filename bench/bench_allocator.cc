@@ -1,0 +1,129 @@
+// bench_allocator: what a block of the data extents costs to allocate and to release, without the
+// store around it. See README.md. No server, no device.
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "server/memory.h"
+#include "server/records.h"
+#include "tests/support/plain_memory.h"
+
+namespace rkv::server {
+namespace {
+
+enum Mix : std::int64_t { kRecordsOf140Bytes, kUpTo512Bytes, kUpTo2KiB, kUpTo32KiB };
+
+std::uint64_t units_of(std::int64_t mix, Random& random) {
+  switch (mix) {
+    case kRecordsOf140Bytes:
+      return 5;
+    case kUpTo512Bytes:
+      return 2 + random.below(15);
+    case kUpTo2KiB:
+      return 2 + random.below(63);
+    default:
+      return (std::uint64_t{2} << random.below(9)) + random.below(512);
+  }
+}
+
+struct Arena {
+  Arena() {
+    const MemoryOptions options{.memory_bytes = std::size_t{512} << 20, .epoch = 1, .hash_seed = 2};
+    memory = testing::make_plain_memory(options);
+    while (memory->next_extent_bytes(ExtentEntry::kData) != 0)
+      (void)memory->add_extent(ExtentEntry::kData);
+    records.emplace(*memory, clock, kNanosPerMs / 100);
+  }
+  SteadyClock clock;
+  std::unique_ptr<StoreMemory> memory;
+  std::optional<RecordAllocator> records;
+};
+std::unique_ptr<Arena> arena;  // of the threads of one benchmark
+
+struct Blocks {
+  std::vector<Location> all;
+  std::uint64_t units = 0;
+};
+
+// As many as fill this part of the memory, shared by the threads.
+void fill(const benchmark::State& state, Random& random, Blocks& blocks) {
+  const std::uint64_t capacity = arena->records->usage().capacity_bytes / kUnitBytes;
+  const std::uint64_t share =
+      capacity * static_cast<std::uint64_t>(state.range(1)) / 100 / state.threads();
+  while (blocks.units < share) {
+    const std::uint64_t units = units_of(state.range(0), random);
+    const auto block = arena->records->allocate(units);
+    if (!block) break;
+    blocks.all.push_back(*block);
+    blocks.units += units;
+  }
+}
+
+// A PUT that moves its record: a new block, and a random old one goes.
+void replace(benchmark::State& state) {
+  Random random(static_cast<std::uint64_t>(state.thread_index()) + 1);
+  Blocks blocks;
+  fill(state, random, blocks);
+  for (int warm = 0; warm < 2; ++warm) {
+    for (std::size_t i = 0; i < blocks.all.size(); ++i) {
+      Location& victim = blocks.all[random.below(blocks.all.size())];
+      arena->records->release(victim);
+      while (true) {
+        if (const auto block = arena->records->allocate(units_of(state.range(0), random))) {
+          victim = *block;
+          break;
+        }
+      }
+    }
+  }
+  for (auto _ : state) {
+    Location& victim = blocks.all[random.below(blocks.all.size())];
+    const auto block = arena->records->allocate(units_of(state.range(0), random));
+    if (!block) continue;
+    arena->records->release(victim);
+    victim = *block;
+  }
+}
+
+// PUTs of new keys into an empty store.
+void insert(benchmark::State& state) {
+  Random random(static_cast<std::uint64_t>(state.thread_index()) + 1);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(arena->records->allocate(units_of(state.range(0), random)));
+}
+
+void set_up(const benchmark::State&) {
+  arena = std::make_unique<Arena>();
+}
+void tear_down(const benchmark::State&) {
+  arena.reset();
+}
+
+BENCHMARK(insert)
+    ->Setup(set_up)
+    ->Teardown(tear_down)
+    ->ArgNames({"mix"})
+    ->Arg(kRecordsOf140Bytes)
+    ->Arg(kUpTo512Bytes)
+    ->Iterations(600'000)
+    ->Threads(1)
+    ->Threads(2)
+    ->UseRealTime();
+BENCHMARK(replace)
+    ->Setup(set_up)
+    ->Teardown(tear_down)
+    ->ArgNames({"mix", "percent_full"})
+    ->ArgsProduct({{kRecordsOf140Bytes, kUpTo512Bytes, kUpTo2KiB, kUpTo32KiB}, {50, 85}})
+    ->Iterations(1'000'000)
+    ->Threads(1)
+    ->Threads(2)
+    ->UseRealTime();
+
+}  // namespace
+}  // namespace rkv::server
+
+BENCHMARK_MAIN();
