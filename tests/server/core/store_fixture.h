@@ -68,7 +68,10 @@ inline void add_all_data_extents(StoreMemory& memory) {
 struct StoreUnderTest {
   explicit StoreUnderTest(const MemoryOptions& options,
                           std::unique_ptr<CommitLog> commits = nullptr)
-      : memory(testing::make_plain_memory(options)),
+      : StoreUnderTest(testing::make_plain_memory(options), std::move(commits)) {}
+  explicit StoreUnderTest(std::unique_ptr<StoreMemory> given,
+                          std::unique_ptr<CommitLog> commits = nullptr)
+      : memory(std::move(given)),
         log(commits ? std::move(commits) : CommitLog::create_volatile()),
         store(*memory, *log, clock, kTestBoot),
         reader(memory->root().bytes(), kTestEpoch) {}
