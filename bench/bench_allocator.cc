@@ -1,6 +1,7 @@
 // bench_allocator: what a block of the data extents costs to allocate and to release, without the
 // store around it. See README.md. No server, no device.
 #include <benchmark/benchmark.h>
+#include <sys/mman.h>
 
 #include <memory>
 #include <optional>
@@ -10,10 +11,30 @@
 #include "common/random.h"
 #include "server/memory.h"
 #include "server/records.h"
-#include "tests/support/plain_memory.h"
 
 namespace rkv::server {
 namespace {
+
+// Pages exist from their first use on, and the allocator keeps its books elsewhere.
+class Memory final : public rdma::Region {
+ public:
+  static Result<std::unique_ptr<rdma::Region>> make(std::size_t bytes) {
+    void* const at =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return fail(Code::kOutOfMemory, "mmap");
+    return std::unique_ptr<rdma::Region>(new Memory({static_cast<std::byte*>(at), bytes}));
+  }
+  ~Memory() override { munmap(bytes_.data(), bytes_.size()); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  MutableBytes bytes() const override { return bytes_; }
+  std::uint32_t local_key() const override { return 1; }
+  std::uint32_t remote_key() const override { return 2; }
+
+ private:
+  explicit Memory(MutableBytes bytes) : bytes_(bytes) {}
+  MutableBytes bytes_;
+};
 
 enum Mix : std::int64_t { kRecordsOf140Bytes, kUpTo512Bytes, kUpTo2KiB, kUpTo32KiB };
 
@@ -33,7 +54,7 @@ std::uint64_t units_of(std::int64_t mix, Random& random) {
 struct Arena {
   Arena() {
     const MemoryOptions options{.memory_bytes = std::size_t{512} << 20, .epoch = 1, .hash_seed = 2};
-    memory = testing::make_plain_memory(options);
+    memory = std::move(StoreMemory::create(options, Memory::make).value());
     while (memory->next_extent_bytes(ExtentEntry::kData) != 0)
       (void)memory->add_extent(ExtentEntry::kData);
     records.emplace(*memory, clock, kNanosPerMs / 100);
