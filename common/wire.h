@@ -134,7 +134,7 @@ struct Response {
   static constexpr std::uint8_t kByRead = 8;
   // With a code: the write was made all the same, and may be lost or not.
   static constexpr std::uint8_t kMayHaveHappened = 16;
-  // kGet, kAdd, kSwap: a counter in a cell, so that the version says nothing of the number.
+  // kGet, kAdd, kSwap: a counter in a cell, whose numbers no versions tell apart: the version is 0.
   static constexpr std::uint8_t kInCell = 32;
 
   Opcode opcode = Opcode::kPing;

@@ -143,7 +143,7 @@ RequestHandler::Answer RequestHandler::get(const Request& request) {
   return reply({.opcode = Opcode::kGet,
                 .flags = counter_flags(found->counter, found->in_cell),
                 .sequence = request.sequence,
-                .version = found->version,
+                .version = found->in_cell ? Version{} : found->version,
                 .expiry_ms = found->expiry_ms,
                 .value = Bytes(value_).first(found->value_length)});
 }
@@ -220,8 +220,7 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
                          .version = counted->put.version,
                          .slot = counted->put.slot,
                          .value = Bytes(value_).first(kCounterBytes)});
-  if (!counted->done) return answer;  // nothing was written
-  answer = when_safe(request, std::move(answer));
+  if (counted->done) answer = when_safe(request, std::move(answer));  // else nothing was written
   if (counted->in_cell) answer.response.version = {};
   return answer;
 }

@@ -243,6 +243,7 @@ TEST(OneSidedCounter, ChangesByRequestsAreAsDurableAsAskedFor) {
   EXPECT_TRUE(counter->is_one_sided());
   const auto got = client.get("n");
   ASSERT_TRUE(got);
+  EXPECT_EQ(got->version, 0U);
   EXPECT_EQ(got->durability, Durability::kMemory)
       << "the version covers the opening, not the number";
   EXPECT_EQ(client.get("n", {.at_least = Durability::kSync}).error().code, Code::kUnsupported);

@@ -95,8 +95,7 @@ struct CounterSwap {
 //  - Unknown outcomes: when the connection is lost in the middle of a change, nobody remembers
 //    whether it was done; kMayHaveHappened says so, and it is not repeated.
 //  - Range: beyond +-2^60 the server takes the counter back, and its changes are requests again.
-//  - Versions do not tell its changes apart: that of a result is 0, that of a GET the one with
-//    which the counter was opened.
+//  - Versions do not tell its changes apart: that of every result, of GETs too, is 0.
 // It is as linearizable as others, between crashes. Requests (incr(key) and the rest) may change it
 // at the same time; they are then no safer than this.
 class OneSidedCounter {
