@@ -17,7 +17,7 @@ namespace {
 struct CountersUnderTest {
   explicit CountersUnderTest(std::uint32_t count = 64, std::unique_ptr<CommitLog> commits = nullptr)
       : transport(*rdma::open_shm({.directory = ::testing::TempDir()})),
-        region(*transport->allocate(count * 8, rdma::Access::kRemoteReadAtomic)),
+        region(*transport->allocate(std::size_t{count} * 8, rdma::Access::kRemoteReadAtomic)),
         cells(*Cells::create(*transport, *region, count)),
         under(small_memory(), std::move(commits)) {
     network = under.store.add_cells(*cells);

@@ -48,7 +48,7 @@ inline MemoryOptions growing_pairs() {
   options.groups_per_segment = 2;
   options.initial_segments = 1;
   options.max_segments = 64;
-  options.index_extent_bytes = 4 * 2 * kGroupBytes;
+  options.index_extent_bytes = std::size_t{4} * 2 * kGroupBytes;
   options.data_extent_bytes = std::size_t{1} << 20;
   return options;
 }
