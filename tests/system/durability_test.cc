@@ -41,7 +41,8 @@ TEST(Durability, WhatWasAskedToBeDurableSurvivesAKill) {
     ASSERT_EQ(client.incr("counter-" + tag, 7, durable)->number, 7);
     ASSERT_EQ(client.decr("counter-" + tag, 3, durable)->number, 4);
     ASSERT_TRUE(client.counter_cas("swapped-" + tag, 5, 9, durable)->done);
-    const KeyValue items[] = {{"many-a-" + tag, "1"}, {"many-b-" + tag, "2"}};
+    const std::string many[] = {"many-a-" + tag, "many-b-" + tag};
+    const KeyValue items[] = {{many[0], "1"}, {many[1], "2"}};
     for (const auto& one : client.multi_put(items, durable))
       ASSERT_TRUE(one) << to_string(one.error());
     server.kill();
