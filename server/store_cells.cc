@@ -140,7 +140,10 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
   opened.version = put->version;
   if (opened.cell) {
     cells_[network]->own(*opened.cell, {.hash = memory_.hash(key), .version = put->version});
-    if (call_sweeper_ && cells_[network]->taken() == 1) call_sweeper_();
+    // Not by the number of cells taken: two first ones may be taken at once, or the first be
+    // unusable.
+    if (call_sweeper_ && !called_sweeper_.exchange(true, std::memory_order_relaxed))
+      call_sweeper_();
   }
   return opened;
 }

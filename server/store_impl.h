@@ -196,6 +196,7 @@ class Store::Impl {
   std::function<void()> call_expirer_;
   std::vector<Cells*> cells_;  // by network
   std::function<void()> call_sweeper_;
+  std::atomic<bool> called_sweeper_{false};
   std::mutex sweeping_;
 };
 

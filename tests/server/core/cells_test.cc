@@ -121,6 +121,17 @@ TEST(OneSidedCounters, ACellThatSomebodyAddedToBeforeIsNotUsed) {
   EXPECT_EQ(t.number("n"), 0);
 }
 
+TEST(OneSidedCounters, TheSweeperIsCalledWhicheverCellIsTheFirstInUse) {
+  CountersUnderTest t;
+  std::uint32_t calls = 0;
+  t.store().on_first_cell([&] { ++calls; });
+  t.word(0).fetch_add(7);
+  EXPECT_EQ(t.open("n"), 1U);
+  EXPECT_EQ(calls, 1U) << "nobody sweeps";
+  t.open("m");
+  EXPECT_EQ(calls, 1U) << "it goes on by itself";
+}
+
 TEST(OneSidedCounters, LargeNumbersAndSummandsLeaveTheCell) {
   CountersUnderTest t;
   const std::uint32_t cell = t.open("n");
