@@ -14,6 +14,11 @@ constexpr std::size_t kReferenceOffset = kCounterBytes;
 bool fits_cell(std::int64_t number) {
   return number > -kCellEndNumber && number < kCellEndNumber;
 }
+// A hint: not told by an atomic.
+bool is_far(std::uint64_t word) {
+  const auto number = cell_number(word);
+  return !number || !fits_cell(*number);
+}
 bool fits_addition(std::int64_t summand) {
   return summand >= -kMaxCellSummand && summand <= kMaxCellSummand;
 }
@@ -150,15 +155,29 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
 
 // ---------------------------------------------------------------------------------- sweeping
 
+// Without room in the log the rest is looked at all the same, for numbers that must not wait. A
+// device in trouble ends the sweep: each of its answers may take seconds.
 Status Store::Impl::sweep(bool end) {
   const std::scoped_lock lock(sweeping_);
+  Status all;
   for (Cells* cells : cells_) {
     const std::uint32_t taken = cells->taken();
     for (std::uint32_t cell = 0; cell < taken; ++cell) {
       const auto owner = end ? cells->owner(cell) : cells->changed(cell);
-      if (owner) RKV_RETURN_IF_ERROR(sweep_one(*cells, cell, *owner, end));
+      if (!owner || (!all && !is_far(cells->look(cell)))) continue;
+      const Status one = sweep_one(*cells, cell, *owner, end);
+      if (!one && one.error().code == Code::kInternal) return one;
+      if (!one && all) all = one;
     }
   }
+  return all;
+}
+
+// What needs no room in the log: a number that clients have taken too far comes out of its cell
+// before it passes the limits. REQUIRES the counter's pair lock.
+Status Store::Impl::end_if_far(Cells& cells, std::uint32_t cell) {
+  RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.read(cell));
+  if (!fits_cell(number)) RKV_RETURN_IF_ERROR(cells.end(cell));
   return {};
 }
 
@@ -166,16 +185,20 @@ Status Store::Impl::sweep(bool end) {
 // numbers reach the log in the order in which they were told (C4 of the log).
 Status Store::Impl::sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner,
                               bool end) {
-  RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(kMaxKeyBytes, kCounterBytes));
+  const auto room = log_.try_reserve(kMaxKeyBytes, kCounterBytes);
   Locked locked(*this, owner.hash);
   const auto found = index_.find_version(locked.home, owner.hash, owner.version);
+  if (!room) {
+    if (found) RKV_RETURN_IF_ERROR(end_if_far(cells, cell));
+    return std::unexpected(room.error());
+  }
   const std::uint64_t looked = cells.look(cell);
   Result<std::int64_t> number = 0;
   if (found) number = end ? cells.end(cell) : cells.read(cell);
   if (found && number && !fits_cell(*number)) number = cells.end(cell);
   if (!found || !number) {
     locked.unlock();
-    log_.unreserve(room);
+    log_.unreserve(*room);
     if (!found) cells.disown(cell);  // removed meanwhile
     return number ? Status{} : std::unexpected(number.error());
   }
@@ -183,10 +206,11 @@ Status Store::Impl::sweep_one(Cells& cells, std::uint32_t cell, const Cells::Own
   store_le(bytes.data(), *number);
   RecordFields fields = out_of_cell(record_at(found->slot.location()));
   fields.value = bytes;
-  const CommitLog::Ticket ticket = log_.begin(room);
+  const CommitLog::Ticket ticket = log_.begin(*room);
   fields.version = Version::of(boot_, ticket.sequence);
   log_.finish(ticket, CommitLog::Kind::kPut, fields);
   cells.saved(cell, looked);
+  if (end) cells.disown(cell);  // logged for good: when the log was full the rest alone comes again
   return {};
 }
 

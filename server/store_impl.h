@@ -160,6 +160,7 @@ class Store::Impl {
                                                    std::int64_t desired) const;
   Result<std::optional<std::uint32_t>> new_cell(std::uint32_t network, std::int64_t number);
   Status sweep(bool end);
+  static Status end_if_far(Cells& cells, std::uint32_t cell);
   Status sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner, bool end);
 
   // Growth: store_growth.cc.

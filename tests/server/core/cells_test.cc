@@ -232,6 +232,44 @@ TEST(OneSidedCounters, AFullLogIsToldAndNothingIsLost) {
   EXPECT_EQ(drain(*t.under.log, nullptr).at("n"), 9);
 }
 
+// More counters than the log has room for at a time: every turn must end some of the rest.
+TEST(OneSidedCounters, TheEndComesForAllOfThemThroughASmallLog) {
+  constexpr std::uint32_t kCounters = 2500;
+  CountersUnderTest t(kCounters, *CommitLog::create(CommitLog::kMinCapacityBytes));
+  for (std::uint32_t i = 0; i < kCounters; ++i) {
+    t.add(t.open(std::to_string(i)), i);
+    if (i % 100 == 0) drain(*t.under.log, nullptr);
+  }
+  drain(*t.under.log, nullptr);
+  std::map<std::string, std::int64_t> logged;
+  Status ended = t.store().end_counters();
+  EXPECT_FALSE(ended) << "the log is not too small";
+  for (int turns = 0; !ended && turns < 10; ++turns) {
+    logged.merge(drain(*t.under.log, nullptr));
+    ended = t.store().end_counters();
+  }
+  EXPECT_TRUE(ended) << "it begins again and again with the first";
+  logged.merge(drain(*t.under.log, nullptr));
+  ASSERT_EQ(logged.size(), kCounters);
+  EXPECT_EQ(logged.at("2499"), 2499);
+}
+
+TEST(OneSidedCounters, ALogThatTakesNothingDoesNotLetANumberPassTheLimits) {
+  CountersUnderTest t(64, *CommitLog::create(CommitLog::kMinCapacityBytes));
+  const std::uint32_t near = t.open("near");
+  const std::uint32_t far = t.open("far");
+  t.add(near, 1);
+  t.word(far).fetch_add(static_cast<std::uint64_t>(kCellEndNumber));
+  t.under.log->set_failed(true);
+  EXPECT_EQ(t.store().sweep_counters().error().code, Code::kIo);
+  EXPECT_EQ(t.add(far, 1), std::nullopt) << "clients may take it anywhere";
+  EXPECT_EQ(t.add(near, 1), 2);
+  EXPECT_EQ(t.number("far"), kCellEndNumber);
+  t.under.log->set_failed(false);
+  ASSERT_TRUE(t.store().sweep_counters());
+  EXPECT_EQ(drain(*t.under.log, nullptr).at("far"), kCellEndNumber);
+}
+
 // ---- attack: clients add while the server ends the counter, again and again (C3, C4)
 
 struct Attack {
