@@ -91,7 +91,6 @@ Result<std::optional<std::int64_t>> Store::Impl::swap_in_cell(const RecordFields
 
 Result<std::optional<std::uint32_t>> Store::Impl::new_cell(std::uint32_t network,
                                                            std::int64_t number) {
-  if (network >= cells_.size() || !fits_cell(number)) return std::nullopt;
   for (;;) {
     const auto cell = cells_[network]->take();
     if (!cell) return std::nullopt;
@@ -100,13 +99,39 @@ Result<std::optional<std::uint32_t>> Store::Impl::new_cell(std::uint32_t network
   }
 }
 
+// Room for the record first: a cell that was taken never comes back, and a counter that finds no
+// room is asked for again and again. `bytes`: of the record's value.
+Result<Store::Impl::CellPlan> Store::Impl::plan_in_cell(const Target& at, RecordFields& fields,
+                                                        MutableBytes bytes, std::uint32_t network,
+                                                        std::int64_t number) {
+  CellPlan made;
+  if (network >= cells_.size() || !fits_cell(number) ||
+      cells_[network]->taken() == cells_[network]->count()) {
+    return made;
+  }
+  fields.in_cell = true;
+  fields.value = bytes.first(kCellCounterBytes);
+  RKV_ASSIGN_OR_RETURN(made.plan, plan(at, fields));
+  const auto cell = new_cell(network, number);
+  if (!cell || !*cell) {
+    if (!made.plan.in_place) records_.release(made.plan.block);
+    index_.release(made.plan.vacancy);
+    if (!cell) return std::unexpected(cell.error());
+    return CellPlan{};
+  }
+  made.cell = *cell;
+  store_le(bytes.data() + kReferenceOffset, std::uint64_t{network} << 32 | *made.cell);
+  return made;
+}
+
 Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
                                                        std::uint32_t network) {
   std::array<std::byte, kCellCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key};
   OpenedCounter opened;
   bool over = false;
-  const auto put = write(fields, kCounterBytes, [&](const Target& at) -> Status {
+  RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(key.size(), kCounterBytes));
+  const auto put = commit(room, fields, [&](const Target& at) -> Result<Plan> {
     std::int64_t number = 0;
     if (at.found) {
       const RecordFields old = record_at(at.found->slot.location());
@@ -128,17 +153,20 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
     } else if (!create) {
       return fail(Code::kNotFound, "no such key");
     }
-    RKV_ASSIGN_OR_RETURN(opened.cell, new_cell(network, number));
-    if (!opened.cell && at.found) {
+    store_le(bytes.data(), number);
+    const auto with_cell = plan_in_cell(at, fields, bytes, network, number);
+    if (!with_cell) return std::unexpected(with_cell.error());
+    if (with_cell->cell) {
+      opened.cell = with_cell->cell;
+      return with_cell->plan;
+    }
+    if (at.found) {
       over = true;
       return fail(Code::kConflict, nullptr);
     }
-    fields.in_cell = opened.cell.has_value();
-    fields.value = Bytes(bytes).first(opened.cell ? kCellCounterBytes : kCounterBytes);
-    store_le(bytes.data(), number);
-    store_le(bytes.data() + kReferenceOffset,
-             std::uint64_t{network} << 32 | opened.cell.value_or(0));
-    return {};
+    fields.in_cell = false;
+    fields.value = Bytes(bytes).first(kCounterBytes);
+    return plan(at, fields);
   });
   if (over) return opened;
   if (!put) return std::unexpected(put.error());

@@ -158,6 +158,12 @@ class Store::Impl {
   Result<std::optional<std::int64_t>> swap_in_cell(const RecordFields& counter,
                                                    std::int64_t expected,
                                                    std::int64_t desired) const;
+  struct CellPlan {
+    Plan plan;
+    std::optional<std::uint32_t> cell;  // nothing: there is none for it, and no plan
+  };
+  Result<CellPlan> plan_in_cell(const Target& at, RecordFields& fields, MutableBytes bytes,
+                                std::uint32_t network, std::int64_t number);
   Result<std::optional<std::uint32_t>> new_cell(std::uint32_t network, std::int64_t number);
   Status sweep(bool end);
   static Status end_if_far(Cells& cells, std::uint32_t cell);

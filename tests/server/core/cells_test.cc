@@ -157,6 +157,22 @@ TEST(OneSidedCounters, LargeNumbersAndSummandsLeaveTheCell) {
   EXPECT_EQ(t.number("m"), 0);
 }
 
+TEST(OneSidedCounters, ACounterThatFindsNoRoomTakesNoCell) {
+  CountersUnderTest t;
+  std::uint64_t key = 0;
+  for (const std::size_t length : {100'000U, 1000U, 40U, 0U}) {
+    const std::string value(length, 'v');
+    while (t.under.put(std::to_string(key), value))
+      ++key;
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(t.store().open_counter(as_bytes("n"), true, t.network).error().code,
+              Code::kOutOfMemory);
+  }
+  EXPECT_EQ(t.store().stats().counter_cells_taken, 0U);
+  EXPECT_EQ(t.store().stats().one_sided_counters, 0U);
+}
+
 // What the log was told, by key.
 std::map<std::string, std::int64_t> drain(CommitLog& log, std::vector<std::uint64_t>* versions) {
   std::map<std::string, std::int64_t> numbers;
