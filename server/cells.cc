@@ -8,6 +8,9 @@
 namespace rkv::server {
 
 namespace {
+// A counter that others change all the time may move between the look and the swap.
+constexpr int kSealTries = 8;
+
 // Of an unsealed cell. Clients may have taken it anywhere: no range is asserted.
 std::int64_t number_in(std::uint64_t word) {
   return static_cast<std::int64_t>(word - kCellBias);
@@ -16,8 +19,13 @@ std::int64_t number_in(std::uint64_t word) {
 
 Result<std::unique_ptr<Cells>> Cells::create(rdma::Transport& transport, const rdma::Region& region,
                                              std::uint32_t count) {
-  RKV_CHECK(region.bytes().size() >= count * sizeof(std::uint64_t), "a region short of cells");
   RKV_ASSIGN_OR_RETURN(auto atomics, transport.create_atomics(region));
+  return create(std::move(atomics), region, count);
+}
+
+std::unique_ptr<Cells> Cells::create(std::unique_ptr<rdma::Atomics> atomics,
+                                     const rdma::Region& region, std::uint32_t count) {
+  RKV_CHECK(region.bytes().size() >= count * sizeof(std::uint64_t), "a region short of cells");
   auto* words = reinterpret_cast<std::uint64_t*>(region.bytes().data());
   return std::unique_ptr<Cells>(new Cells(words, count, std::move(atomics)));
 }
@@ -48,38 +56,61 @@ void Cells::own(std::uint32_t cell, const Owner& owner) {
   cells_[cell].owned.store(true, std::memory_order_release);
 }
 
+// Whatever atomic told the word: whether the counter has ended. A seal that is there without our
+// knowledge was set by a call that failed, or by a client that keeps to no rule.
+bool Cells::settle(Cell& cell, std::uint64_t word) {
+  cell.in_doubt = false;
+  const auto sealing = std::exchange(cell.sealing, std::nullopt);
+  if ((word & kCellSeal) == 0) return false;
+  // Not by the word: what was added to it since is void, and asked for again.
+  cell.last = sealing.value_or(number_in(word - kCellSeal));
+  open_.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
 Result<std::int64_t> Cells::read(std::uint32_t cell) {
-  if (const auto& last = cells_[cell].last) return *last;
+  Cell& own = cells_[cell];
+  if (own.last) return *own.last;
   RKV_ASSIGN_OR_RETURN(const std::uint64_t word, atomics_->fetch_add(&words_[cell], 0));
-  return number_in(word);
+  return settle(own, word) ? *own.last : number_in(word);
 }
 
-Result<std::int64_t> Cells::add(std::uint32_t cell, std::int64_t summand) {
-  RKV_ASSIGN_OR_RETURN(const std::uint64_t word,
-                       atomics_->fetch_add(&words_[cell], static_cast<std::uint64_t>(summand)));
-  return number_in(word) + summand;
+Result<std::optional<std::int64_t>> Cells::add(std::uint32_t cell, std::int64_t summand) {
+  const auto addend = static_cast<std::uint64_t>(summand);
+  RKV_ASSIGN_OR_RETURN(const std::uint64_t word, atomics_->fetch_add(&words_[cell], addend));
+  if (settle(cells_[cell], word)) return std::nullopt;
+  return number_in(word + addend);
 }
 
-Result<std::int64_t> Cells::swap(std::uint32_t cell, std::int64_t expected, std::int64_t desired) {
+Result<std::optional<std::int64_t>> Cells::swap(std::uint32_t cell, std::int64_t expected,
+                                                std::int64_t desired) {
   RKV_ASSIGN_OR_RETURN(
       const std::uint64_t word,
       atomics_->compare_swap(&words_[cell], cell_word(expected), cell_word(desired)));
+  if (settle(cells_[cell], word)) return std::nullopt;
   return number_in(word);
 }
 
+// By a swap, so that the last number is known beforehand: should the answer not come, the seal may
+// be there, and the word says no more what the number was when it was set. The addition that always
+// succeeds comes after some tries; only if its answer fails to come may the last number count what
+// was void.
 Result<std::int64_t> Cells::end(std::uint32_t cell) {
   Cell& own = cells_[cell];
   if (own.last) return *own.last;
-  // Nobody but us sets the seal, and only here: if it is there, an earlier call that failed has set
-  // it. What clients have added since they then ask for again: their results were void.
   RKV_ASSIGN_OR_RETURN(std::uint64_t word, atomics_->fetch_add(&words_[cell], 0));
-  if ((word & kCellSeal) == 0) {
-    RKV_ASSIGN_OR_RETURN(word, atomics_->fetch_add(&words_[cell], kCellSeal));
-  } else {
-    word -= kCellSeal;
+  for (int tried = 0; !settle(own, word); ++tried) {
+    own.in_doubt = true;
+    if (tried == kSealTries) {
+      RKV_ASSIGN_OR_RETURN(word, atomics_->fetch_add(&words_[cell], kCellSeal));
+      word += kCellSeal;
+      continue;
+    }
+    own.sealing = number_in(word);
+    RKV_ASSIGN_OR_RETURN(const std::uint64_t found,
+                         atomics_->compare_swap(&words_[cell], word, word + kCellSeal));
+    word = found == word ? word + kCellSeal : found;
   }
-  own.last = number_in(word);
-  open_.fetch_sub(1, std::memory_order_relaxed);
   return *own.last;
 }
 

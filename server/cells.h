@@ -31,6 +31,9 @@ class Cells {
   // `count` words from the start of `region`, all zero, which must outlive this.
   static Result<std::unique_ptr<Cells>> create(rdma::Transport& transport,
                                                const rdma::Region& region, std::uint32_t count);
+  // With atomics made for the region before.
+  static std::unique_ptr<Cells> create(std::unique_ptr<rdma::Atomics> atomics,
+                                       const rdma::Region& region, std::uint32_t count);
 
   // A cell that nobody has had, or nothing: all are taken.
   std::optional<std::uint32_t> take();
@@ -46,14 +49,17 @@ class Cells {
   Result<bool> begin(std::uint32_t cell, std::int64_t number);
   // The number, of an ended counter the last one.
   Result<std::int64_t> read(std::uint32_t cell);
-  // REQUIRES: not ended, |summand| <= kMaxCellSummand. What the number is now.
-  Result<std::int64_t> add(std::uint32_t cell, std::int64_t summand);
-  // REQUIRES: not ended, numbers within +-kMaxCellNumber. What the number was.
-  Result<std::int64_t> swap(std::uint32_t cell, std::int64_t expected, std::int64_t desired);
-  // Seals the cell, if it is not sealed yet: the last number. After kInternal it may be sealed;
-  // another call tells.
+  // REQUIRES: not ended, |summand| <= kMaxCellSummand. What the number is now; nothing: the counter
+  // was found to have ended, and nothing was added.
+  Result<std::optional<std::int64_t>> add(std::uint32_t cell, std::int64_t summand);
+  // REQUIRES: not ended, numbers within +-kMaxCellNumber. What the number was; nothing: as above.
+  Result<std::optional<std::int64_t>> swap(std::uint32_t cell, std::int64_t expected,
+                                           std::int64_t desired);
+  // Seals the cell, if it is not sealed yet: the last number. After kInternal it may be sealed, and
+  // the counter is in doubt until another call (of any of these) tells.
   Result<std::int64_t> end(std::uint32_t cell);
   bool ended(std::uint32_t cell) const { return cells_[cell].last.has_value(); }
+  bool in_doubt(std::uint32_t cell) const { return cells_[cell].in_doubt; }
 
   // ---- sweeping. One thread.
 
@@ -79,10 +85,14 @@ class Cells {
     std::atomic<bool> owned{false};
     Owner owner{.hash = KeyHash(0), .version = {}};  // written before `owned`
     std::optional<std::int64_t> last{};              // of an ended counter
+    std::optional<std::int64_t> sealing{};  // what `last` is if a swap that set the seal was mute
+    bool in_doubt = false;                  // a seal was asked for and not answered
     std::atomic<std::uint64_t> saved_word{0};
   };
   Cells(std::uint64_t* words, std::uint32_t count, std::unique_ptr<rdma::Atomics> atomics)
       : words_(words), count_(count), atomics_(std::move(atomics)), cells_(count) {}
+
+  bool settle(Cell& cell, std::uint64_t word);
 
   std::uint64_t* const words_;
   const std::uint32_t count_;

@@ -70,8 +70,7 @@ Result<std::optional<std::int64_t>> Store::Impl::add_in_cell(const RecordFields&
     RKV_RETURN_IF_ERROR(cells.end(cell));
     return std::nullopt;
   }
-  RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.add(cell, summand));
-  return number;
+  return cells.add(cell, summand);
 }
 
 // What the number was.
@@ -85,8 +84,7 @@ Result<std::optional<std::int64_t>> Store::Impl::swap_in_cell(const RecordFields
     RKV_RETURN_IF_ERROR(cells.end(cell));
     return std::nullopt;
   }
-  RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.swap(cell, expected, desired));
-  return number;
+  return cells.swap(cell, expected, desired);
 }
 
 Result<std::optional<std::uint32_t>> Store::Impl::new_cell(std::uint32_t network,
@@ -142,7 +140,9 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
       opened.version = old.version;
       if (old.in_cell) {
         std::uint32_t cell = 0;
-        const Cells& cells = cells_of(old, &cell);
+        Cells& cells = cells_of(old, &cell);
+        // Clients would be sent to a sealed cell again and again.
+        if (cells.in_doubt(cell)) RKV_RETURN_IF_ERROR(cells.read(cell));
         if (!cells.ended(cell)) {
           over = true;
           if (network < cells_.size() && &cells == cells_[network]) opened.cell = cell;

@@ -145,7 +145,7 @@ void Worker::cancel_client() {
 rdma::ConnectionOptions Worker::connection_options() const {
   return {.sends_in_flight = kOperationsInFlight,
           .inline_bytes = kInlineBytes,
-          .grant = rdma::Access::kRemoteReadAtomic};  // the hint words; nothing else has atomics
+          .grant = rdma::Access::kRemoteReadAtomic};  // hint words and counters' cells
 }
 
 void Worker::adopt(NewClient client) {

@@ -14,11 +14,36 @@
 namespace rkv::server {
 namespace {
 
+// A device that does what it is asked, and may not say so.
+class MuteAtomics final : public rdma::Atomics {
+ public:
+  MuteAtomics(std::unique_ptr<rdma::Atomics> device, const std::uint32_t& silent)
+      : device_(std::move(device)), silent_(silent) {}
+  Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
+    return say(device_->fetch_add(word, addend), addend == kCellSeal);
+  }
+  Result<std::uint64_t> compare_swap(std::uint64_t* word, std::uint64_t expected,
+                                     std::uint64_t desired) override {
+    return say(device_->compare_swap(word, expected, desired), (desired & kCellSeal) != 0);
+  }
+
+ private:
+  Result<std::uint64_t> say(Result<std::uint64_t> word, bool seals) {
+    if (!seals || told_++ >= silent_) return word;
+    return fail(Code::kInternal, "no answer");
+  }
+  const std::unique_ptr<rdma::Atomics> device_;
+  const std::uint32_t& silent_;
+  std::uint32_t told_ = 0;
+};
+
 struct CountersUnderTest {
   explicit CountersUnderTest(std::uint32_t count = 64, std::unique_ptr<CommitLog> commits = nullptr)
       : transport(*rdma::open_shm({.directory = ::testing::TempDir()})),
         region(*transport->allocate(std::size_t{count} * 8, rdma::Access::kRemoteReadAtomic)),
-        cells(*Cells::create(*transport, *region, count)),
+        cells(Cells::create(
+            std::make_unique<MuteAtomics>(*transport->create_atomics(*region), silent_seals),
+            *region, count)),
         under(small_memory(), std::move(commits)) {
     network = under.store.add_cells(*cells);
   }
@@ -50,6 +75,7 @@ struct CountersUnderTest {
   }
   Store& store() { return under.store; }
 
+  std::uint32_t silent_seals = 0;  // of the first seals so many are not answered
   std::unique_ptr<rdma::Transport> transport;
   std::unique_ptr<rdma::Region> region;
   std::unique_ptr<Cells> cells;
@@ -246,6 +272,62 @@ TEST(OneSidedCounters, AFullLogIsToldAndNothingIsLost) {
     t.under.log->unreserve(room);
   ASSERT_TRUE(t.store().sweep_counters());
   EXPECT_EQ(drain(*t.under.log, nullptr).at("n"), 9);
+}
+
+// The seal is set and the server does not know: what comes next finds it, and counts nothing that
+// was void.
+TEST(OneSidedCounters, ASealThatWasNotAnsweredIsFound) {
+  const auto sealed = [](CountersUnderTest& t) {
+    t.silent_seals = 1;
+    const std::uint32_t cell = t.open("n");
+    t.add(cell, 5);
+    EXPECT_EQ(t.store().remove(as_bytes("n")).error().code, Code::kInternal);
+    EXPECT_EQ(t.add(cell, 100), std::nullopt) << "the seal is there";
+    return cell;
+  };
+  {
+    CountersUnderTest t;
+    sealed(t);
+    EXPECT_EQ(t.number("n"), 5);
+  }
+  {
+    CountersUnderTest t;
+    sealed(t);
+    const auto added = t.store().add(as_bytes("n"), 2);
+    ASSERT_TRUE(added);
+    EXPECT_EQ(added->number, 7);
+    EXPECT_EQ(t.number("n"), 7);
+  }
+  {
+    CountersUnderTest t;
+    sealed(t);
+    const auto swapped = t.store().swap(as_bytes("n"), 5, 8);
+    ASSERT_TRUE(swapped && swapped->done);
+    EXPECT_EQ(t.number("n"), 8);
+  }
+  {
+    CountersUnderTest t;
+    const std::uint32_t first = sealed(t);
+    const std::uint32_t second = t.open("n");
+    EXPECT_NE(second, first) << "clients would find it sealed again and again";
+    EXPECT_EQ(t.add(second, 1), 6);
+  }
+  {
+    CountersUnderTest t;
+    sealed(t);
+    ASSERT_TRUE(t.store().sweep_counters());
+    EXPECT_EQ(t.number("n"), 5);
+    EXPECT_EQ(t.store().stats().one_sided_counters, 0U);
+  }
+}
+
+TEST(OneSidedCounters, ASealThatAClientSetsEndsTheCounter) {
+  CountersUnderTest t;
+  const std::uint32_t cell = t.open("n");
+  t.add(cell, 3);
+  t.word(cell).fetch_add(kCellSeal);
+  EXPECT_EQ(t.store().add(as_bytes("n"), 4)->number, 7);
+  EXPECT_EQ(t.number("n"), 7);
 }
 
 // More counters than the log has room for at a time: every turn must end some of the rest.
