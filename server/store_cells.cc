@@ -183,19 +183,34 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
 
 // ---------------------------------------------------------------------------------- sweeping
 
-// Without room in the log the rest is looked at all the same, for numbers that must not wait. A
-// device in trouble ends the sweep: each of its answers may take seconds.
+// Without room in the log the rest is looked at all the same, for numbers that must not wait, and
+// the next sweep begins where room failed: those that change all the time do not keep others out. A
+// device in trouble ends the sweep, for each of its answers may take seconds.
 Status Store::Impl::sweep(bool end) {
   const std::scoped_lock lock(sweeping_);
+  std::uint64_t total = 0;
+  std::vector<std::uint32_t> taken;
+  for (const Cells* cells : cells_) {
+    taken.push_back(cells->taken());
+    total += taken.back();
+  }
+  const std::uint64_t first = sweep_from_;
   Status all;
-  for (Cells* cells : cells_) {
-    const std::uint32_t taken = cells->taken();
-    for (std::uint32_t cell = 0; cell < taken; ++cell) {
-      const auto owner = end ? cells->owner(cell) : cells->changed(cell);
-      if (!owner || (!all && !is_far(cells->look(cell)))) continue;
-      const Status one = sweep_one(*cells, cell, *owner, end);
-      if (!one && one.error().code == Code::kInternal) return one;
-      if (!one && all) all = one;
+  for (std::uint64_t n = 0; n < total; ++n) {
+    std::uint64_t place = (first + n) % total;
+    const std::uint64_t here = place;
+    std::size_t network = 0;
+    while (place >= taken[network])
+      place -= taken[network++];
+    Cells& cells = *cells_[network];
+    const auto cell = static_cast<std::uint32_t>(place);
+    const auto owner = end ? cells.owner(cell) : cells.changed(cell);
+    if (!owner || (!all && !is_far(cells.look(cell)))) continue;
+    const Status one = sweep_one(cells, cell, *owner, end);
+    if (!one && one.error().code == Code::kInternal) return one;
+    if (!one && all) {
+      all = one;
+      sweep_from_ = here;
     }
   }
   return all;

@@ -204,7 +204,8 @@ class Store::Impl {
   std::vector<Cells*> cells_;  // by network
   std::function<void()> call_sweeper_;
   std::atomic<bool> called_sweeper_{false};
-  std::mutex sweeping_;
+  std::mutex sweeping_;           // guards the next
+  std::uint64_t sweep_from_ = 0;  // of all cells, the first of the next sweep
 };
 
 // The order in which everything is had that could fail, and then done: S4.

@@ -274,6 +274,26 @@ TEST(OneSidedCounters, AFullLogIsToldAndNothingIsLost) {
   EXPECT_EQ(drain(*t.under.log, nullptr).at("n"), 9);
 }
 
+TEST(OneSidedCounters, ALogThatIsAlwaysNearlyFullKeepsNoCounterOut) {
+  CountersUnderTest t(64, *CommitLog::create(CommitLog::kMinCapacityBytes));
+  const std::array<std::uint32_t, 3> cells = {t.open("0"), t.open("1"), t.open("2")};
+  drain(*t.under.log, nullptr);
+  std::vector<CommitLog::Reservation> others;
+  while (const auto room = t.under.log->try_reserve(kMaxKeyBytes, kCounterBytes))
+    others.push_back(*room);
+  std::map<std::string, std::int64_t> logged;
+  for (std::size_t turn = 0; turn < cells.size(); ++turn) {
+    for (const std::uint32_t cell : cells)
+      t.add(cell, 1);
+    t.under.log->unreserve(others.back());  // room for one
+    others.pop_back();
+    EXPECT_EQ(t.store().sweep_counters().error().code, Code::kBusy);
+    logged.merge(drain(*t.under.log, nullptr));
+    others.push_back(*t.under.log->try_reserve(kMaxKeyBytes, kCounterBytes));
+  }
+  EXPECT_EQ(logged.size(), cells.size()) << "the first alone reach the log";
+}
+
 // The seal is set and the server does not know: what comes next finds it, and counts nothing that
 // was void.
 TEST(OneSidedCounters, ASealThatWasNotAnsweredIsFound) {
