@@ -89,11 +89,11 @@ TEST(Request, AnOpenedCounterIsMadeOrNot) {
         {.opcode = Opcode::kOpenCounter, .key = as_bytes("k"), .value = {&value, 1}});
     EXPECT_EQ(decode_request(bytes, &sequence).has_value(), creates <= 1);
   }
+  const std::vector<std::byte> cell(kCellAnswerBytes);
   std::vector<std::byte> answer(kResponseHeaderBytes + kCellAnswerBytes);
-  encode(Response{.opcode = Opcode::kOpenCounter, .value = Bytes(answer).last(kCellAnswerBytes)},
-         answer);
+  encode(Response{.opcode = Opcode::kOpenCounter, .value = cell}, answer);
   EXPECT_TRUE(decode_response(answer));
-  encode(Response{.opcode = Opcode::kOpenCounter, .value = Bytes(answer).last(7)}, answer);
+  encode(Response{.opcode = Opcode::kOpenCounter, .value = Bytes(cell).first(7)}, answer);
   EXPECT_FALSE(decode_response(Bytes(answer).first(kResponseHeaderBytes + 7))) << "no cell";
 }
 
