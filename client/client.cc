@@ -230,6 +230,19 @@ Result<std::uint64_t> Client::flush(Timeout timeout) {
   return reply->response().version.bits;
 }
 
+Result<std::uint64_t> Client::backup(std::string_view name, Timeout timeout) {
+  if (!is_backup_name(name)) {
+    return fail(Code::kInvalidArgument,
+                "a backup's name has 1 to 128 letters, digits, '.', '_' and '-', and begins with a "
+                "letter, digit or '_'");
+  }
+  Request request = bare(Opcode::kBackup);
+  request.value = as_bytes(name);
+  const auto reply = engine_->ask_once(request, engine_->deadline(timeout));
+  if (!reply) return std::unexpected(reply.error());
+  return reply->response().version.bits;
+}
+
 Result<std::string> Client::server_stats(Timeout timeout) {
   const auto reply = engine_->ask(bare(Opcode::kStats), engine_->deadline(timeout));
   if (!reply) return std::unexpected(reply.error());

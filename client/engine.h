@@ -87,6 +87,9 @@ class Engine {
                  std::span<Result<Counter>> results);
   // kPing, kFlush, kStats: repeated when the connection is lost.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
+  // kBackup: when the connection is lost with it under way, nobody knows whether it was carried
+  // out.
+  Result<Reply> ask_once(const Request& request, const Deadline& deadline);
   Durability durability_of(Version version) const { return map_.marks().of(version); }
   Durability durability_of(const Response& response) const {
     return (response.flags & Response::kInCell) != 0 ? Durability::kMemory

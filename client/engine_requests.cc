@@ -32,7 +32,8 @@ WriteOutcome outcome_of(Code code) {
 
 bool is_write(Opcode opcode) {
   return opcode == Opcode::kPut || opcode == Opcode::kPutLarge || opcode == Opcode::kRemove ||
-         opcode == Opcode::kAdd || opcode == Opcode::kSwap || opcode == Opcode::kOpenCounter;
+         opcode == Opcode::kAdd || opcode == Opcode::kSwap || opcode == Opcode::kOpenCounter ||
+         opcode == Opcode::kBackup;
 }
 
 }  // namespace
@@ -107,6 +108,12 @@ Result<Reply> Engine::ask(const Request& request, const Deadline& deadline) {
   Request asked = request;
   asked.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
   return ask_until_taken(asked, true, deadline);
+}
+
+Result<Reply> Engine::ask_once(const Request& request, const Deadline& deadline) {
+  Request asked = request;
+  asked.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
+  return ask_until_taken(asked, false, deadline);
 }
 
 // Where the record is now, so that the next GET is one READ. A hint like all of the cache (G5).

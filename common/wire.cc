@@ -150,6 +150,8 @@ const char* to_string(Opcode opcode) {
       return "put-large";
     case Opcode::kOpenCounter:
       return "open-counter";
+    case Opcode::kBackup:
+      return "backup";
   }
   return "unknown";
 }
@@ -212,6 +214,7 @@ bool is_write(Opcode opcode) {
 std::optional<std::size_t> value_length_of(Opcode opcode) {
   switch (opcode) {
     case Opcode::kPut:
+    case Opcode::kBackup:  // check_value()
       return std::nullopt;
     case Opcode::kAdd:
       return kCounterBytes;
@@ -261,7 +264,36 @@ Status check_request_sizes(const Request& request, std::size_t key, std::size_t 
   return check_condition(request);
 }
 
+// What the value says, where more than its length is fixed.
+Status check_value(const Request& request) {
+  switch (request.opcode) {
+    case Opcode::kPutLarge: {
+      const auto source = decode_value_source(request.value);
+      return source ? Status{} : Status(std::unexpected(source.error()));
+    }
+    case Opcode::kOpenCounter:
+      if (load_le<std::uint8_t>(request.value.data()) <= 1) return {};
+      return fail(Code::kInvalidArgument, "whether to create the counter is 0 or 1");
+    case Opcode::kBackup:
+      if (is_backup_name(as_text(request.value))) return {};
+      return fail(Code::kInvalidArgument,
+                  "a backup's name has 1 to 128 letters, digits, '.', '_' and '-', and begins with "
+                  "a letter, digit or '_'");
+    default:
+      return {};
+  }
+}
+
 }  // namespace
+
+bool is_backup_name(std::string_view name) {
+  const auto is_one_of_these = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  return !name.empty() && name.size() <= kMaxBackupNameBytes && name.front() != '.' &&
+         name.front() != '-' && std::ranges::all_of(name, is_one_of_these);
+}
 
 Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
   if (bytes.size() < kRequestHeaderBytes) {
@@ -281,13 +313,7 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
   RKV_RETURN_IF_ERROR(check_request_sizes(request, key, value));
   request.key = bytes.subspan(kRequestHeaderBytes, key);
   request.value = bytes.subspan(kRequestHeaderBytes + key, value);
-  if (request.opcode == Opcode::kPutLarge) {
-    const auto source = decode_value_source(request.value);
-    if (!source) return std::unexpected(source.error());
-  }
-  if (request.opcode == Opcode::kOpenCounter && load_le<std::uint8_t>(request.value.data()) > 1) {
-    return fail(Code::kInvalidArgument, "whether to create the counter is 0 or 1");
-  }
+  RKV_RETURN_IF_ERROR(check_value(request));
   return request;
 }
 

@@ -79,8 +79,13 @@ enum class Opcode : std::uint8_t {
   kPutLarge = 9,  // key, ValueSource  -> version, slot
   // From now on the counter is changed by atomics of clients like the one that asks.
   kOpenCounter = 10,  // key, 1 byte: whether to create it -> version, value: its cell, or kNoCell
+  kBackup = 11,       // the backup's name -> version: every write up to it is in the backup
 };
-inline constexpr Opcode kLastOpcode = Opcode::kOpenCounter;
+inline constexpr Opcode kLastOpcode = Opcode::kBackup;
+// A backup's name: letters, digits, '.', '_' and '-', not at the beginning '.' or '-'. It is made
+// a file name on the server's host, so nothing else is let through.
+inline constexpr std::size_t kMaxBackupNameBytes = 128;
+bool is_backup_name(std::string_view name);
 // Where the counter is changed by requests: there is no cell for it.
 inline constexpr std::uint64_t kNoCell = ~std::uint64_t{0};
 inline constexpr std::size_t kCellAnswerBytes = 8;
@@ -120,7 +125,7 @@ struct Request {
   Durability durability = Durability::kDefault;
   Bytes key{};
   Bytes value{};  // kPut; kPutLarge: a ValueSource; kAdd: 8 bytes; kSwap: 8 expected, 8 desired;
-                  // kOpenCounter: 1
+                  // kOpenCounter: 1; kBackup: the name
 };
 // The longest time to live, some 139 years.
 inline constexpr std::uint64_t kMaxTtlMs = std::uint64_t{1} << 42;

@@ -106,7 +106,48 @@ std::string read_holder(int fd) {
   return {text.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
+// The errno of a lock that was not to be had, or 0.
+int lock_whole(int fd, short type) {
+  struct flock whole{};
+  whole.l_type = type;
+  whole.l_whence = SEEK_SET;
+  return fcntl(fd, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
+}
+
+// What to do about a lock that was not to be had.
+Error tell_locked(int error, int fd, const std::string& directory, std::string* sentence) {
+  if (error == EAGAIN || error == EACCES) {
+    const Holder holder = Holder::parse(read_holder(fd));
+    // Not running: it is one that reads, or a server that has not written its line yet.
+    *sentence = fmt::format(
+        "the data directory {} is in use by {}: stop that server, or choose another --data-dir",
+        directory,
+        is_running(holder) ? fmt::format("process {}", holder.pid)
+                           : "another server, or kvserver --verify");
+    return {.code = Code::kConflict, .text = "the data directory is in use by another server"};
+  }
+  *sentence = fmt::format("cannot lock {}/LOCK: {}: the file system must support locks", directory,
+                          strerror(error));
+  return {.code = Code::kIo, .sys_errno = error, .call = "fcntl(F_OFD_SETLK)"};
+}
+
 }  // namespace
+
+Result<LockFile> LockFile::share(const std::string& directory, std::string* sentence) {
+  const std::string path = directory + "/LOCK";
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return LockFile(-1);
+  if (fd < 0) {
+    const int error = errno;
+    *sentence = fmt::format("cannot open {}: {}: check the owner and mode of the data directory",
+                            path, strerror(error));
+    return fail_call(error == EACCES ? Code::kPermission : Code::kIo, "open", error);
+  }
+  LockFile lock(fd);
+  const int error = lock_whole(fd, F_RDLCK);
+  if (error != 0) return std::unexpected(tell_locked(error, fd, directory, sentence));
+  return lock;
+}
 
 Result<LockFile> LockFile::acquire(const std::string& directory, std::string* sentence,
                                    int wait_ms) {
@@ -121,22 +162,8 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
   }
   LockFile lock(fd);
 
-  struct flock whole{};
-  whole.l_type = F_WRLCK;
-  whole.l_whence = SEEK_SET;
-  if (fcntl(fd, F_OFD_SETLK, &whole) != 0) {
-    const int error = errno;
-    if (error == EAGAIN || error == EACCES) {
-      const pid_t pid = Holder::parse(read_holder(fd)).pid;  // 0: it has not written its line yet
-      *sentence = fmt::format(
-          "the data directory {} is in use by {}: stop that server, or choose another --data-dir",
-          directory, pid != 0 ? fmt::format("process {}", pid) : "another server");
-      return fail(Code::kConflict, "the data directory is in use by another server");
-    }
-    *sentence = fmt::format("cannot lock {}: {}: the file system must support locks", path,
-                            strerror(error));
-    return fail_call(Code::kIo, "fcntl(F_OFD_SETLK)", error);
-  }
+  const int error = lock_whole(fd, F_WRLCK);
+  if (error != 0) return std::unexpected(tell_locked(error, fd, directory, sentence));
 
   const Holder before = Holder::parse(read_holder(fd));
   if (before.pid != getpid() && is_running(before)) {

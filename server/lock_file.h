@@ -27,6 +27,10 @@ class LockFile {
   // kIo. On failure `*sentence` says who and what to do.
   static Result<LockFile> acquire(const std::string& directory, std::string* sentence,
                                   int wait_ms = 30'000);
+  // For one who reads alone: no server can begin meanwhile, others may read as well. Changes
+  // nothing, and holds nothing where no server has ever been. Does not wait. kConflict: a server
+  // holds it.
+  static Result<LockFile> share(const std::string& directory, std::string* sentence);
   LockFile(LockFile&& other) noexcept;
   LockFile& operator=(LockFile&&) = delete;
   LockFile(const LockFile&) = delete;

@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "server/logging.h"
+#include "server/offline.h"
 #include "server/options.h"
 #include "server/server.h"
 
@@ -49,6 +50,15 @@ int tell(const Failure& failure) {
   return failure.exit_code;
 }
 
+// Serves nobody: looks at the data, or makes it.
+int work_offline(const Options& options) {
+  const auto print = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
+  const auto failure = options.verify ? rkv::server::verify_data(options, print)
+                                      : rkv::server::restore_data(options, print);
+  std::fflush(stdout);
+  return failure ? tell(*failure) : static_cast<int>(rkv::server::kExitClean);
+}
+
 int serve(const Options& options) {
   const rkv::SteadyClock clock;
   Server server(options, clock, open_transports);
@@ -75,6 +85,11 @@ int main(int argc, char** argv) {
     if (!parsed.error.empty()) std::fprintf(stderr, "kvserver: %s\n", parsed.error.c_str());
     if (parsed.done) return parsed.exit_code;
 
+    const bool serves = !parsed.options.verify && parsed.options.restore.empty();
+    if (!serves) {
+      rkv::server::install_log_sink(parsed.options.log_level);
+      return work_offline(parsed.options);
+    }
     const sigset_t signals = stop_signals();
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::signal(SIGPIPE, SIG_IGN);

@@ -45,6 +45,7 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
       {"sync_writes", sum(WorkerCounters::kSyncWrites)},
       {"pings", sum(WorkerCounters::kPings)},
       {"flushes", sum(WorkerCounters::kFlushes)},
+      {"backups", sum(WorkerCounters::kBackups)},
       {"refused", sum(WorkerCounters::kRefused)},
       {"malformed", sum(WorkerCounters::kMalformed)},
       {"deferred", sum(WorkerCounters::kDeferred)},

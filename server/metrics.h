@@ -24,6 +24,7 @@ class alignas(64) WorkerCounters {
     kGets,        // two-sided, found or not
     kPings,
     kFlushes,    // acknowledged
+    kBackups,    // made
     kRefused,    // answered with an error other than "not found"
     kMalformed,  // of those: bytes that are no request
     kDeferred,   // had to wait for a send buffer

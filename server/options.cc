@@ -133,6 +133,11 @@ const std::vector<Setting>& settings() {
          o.data_dir = v;
          return std::string();
        }},
+      {"backup-dir", "DIR", "where clients may have backups made; without it they are refused",
+       [](Options& o, const std::string& v) {
+         o.backup_dir = v;
+         return std::string();
+       }},
       {"memory", "SIZE", "memory for index and records, registered with the device (default 1GiB)",
        [](Options& o, const std::string& v) {
          return set_size(o.memory_bytes, v, kMinMemoryBytes, kMostMemory);
@@ -205,6 +210,9 @@ cxxopts::Options make_flags() {
   for (const Setting& setting : settings())
     add(setting.flag, setting.help, cxxopts::value<std::string>(), setting.argument);
   add("config", "TOML file with any of the above", cxxopts::value<std::string>(), "FILE");
+  add("verify", "read all of --data-dir, change nothing, print what is found, and exit");
+  add("restore", "make --data-dir, which is empty or not there, from a backup, and exit",
+      cxxopts::value<std::string>(), "BACKUP");
   add("h,help", "print this and exit");
   add("version", "print the version and exit");
   return flags;
@@ -258,6 +266,21 @@ std::string read_file(const std::string& path, std::map<std::string, Given>* val
   return {};
 }
 
+std::string combination_problem(const cxxopts::ParseResult& flags, const Options& options) {
+  const bool restores = flags.count("restore") != 0;
+  if (options.verify && restores) {
+    return "--verify and --restore are two things: restore first, which verifies";
+  }
+  if (restores && options.restore.empty()) return "--restore wants the directory of a backup";
+  if ((options.verify || restores) && options.data_dir.empty()) {
+    return fmt::format("--{} needs --data-dir", restores ? "restore" : "verify");
+  }
+  if (!options.backup_dir.empty() && options.data_dir.empty()) {
+    return "backup-dir is of no use without data-dir: give --data-dir as well";
+  }
+  return {};
+}
+
 ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& environment) {
   std::map<std::string, Given> file;
   auto config = from_flags(flags, "config");
@@ -280,6 +303,11 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
     if (!problem.empty()) {
       return usage_error(fmt::format("{} {}, not \"{}\"", given->origin, problem, given->value));
     }
+  }
+  parsed.options.verify = flags.count("verify") != 0;
+  if (const auto backup = from_flags(flags, "restore")) parsed.options.restore = backup->value;
+  if (std::string problem = combination_problem(flags, parsed.options); !problem.empty()) {
+    return usage_error(std::move(problem));
   }
   if (parsed.options.transport == rdma::TransportKind::kShm && !parsed.options.device.empty()) {
     return usage_error("device is of no use with transport shm: leave one of them out");

@@ -27,6 +27,7 @@ enum ExitCode : std::uint8_t {
 struct Options {
   std::string listen = "0.0.0.0:7471";                  // HOST:PORT; port 0 = any
   std::string data_dir;                                 // empty: memory only
+  std::string backup_dir;                               // empty: no backups
   Durability durability = Durability::kMemory;          // of writes that name none
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // everything that clients READ
   std::uint32_t threads = 1;                            // workers; default: cores - 1, at least 1
@@ -40,6 +41,9 @@ struct Options {
   LogLevel log_level = LogLevel::kInfo;
   std::uint32_t sync_interval_ms = 1000;                // longest time a write stays unsynced
   std::uint64_t queue_bytes = std::uint64_t{64} << 20;  // commit log
+  // Runs that serve nobody (offline.h).
+  bool verify = false;
+  std::string restore;  // the backup
 };
 
 struct ParsedOptions {

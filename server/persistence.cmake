@@ -3,9 +3,9 @@ rkv_library(rkv_commit_log
   SOURCES persistence/commit_log.cc
   PUBLIC rkv_common)
 
-# RocksDB is named in engine.cc alone.
+# RocksDB is named in database.*, engine.cc and inspection.cc alone.
 find_package(RocksDB CONFIG REQUIRED GLOBAL)  # GLOBAL: tests and programs link it too
 rkv_library(rkv_server_persistence
-  SOURCES persistence/applier.cc persistence/engine.cc persistence/last_writes.cc
+  SOURCES persistence/applier.cc persistence/database.cc persistence/engine.cc persistence/inspection.cc persistence/last_writes.cc
   PUBLIC rkv_commit_log
   PRIVATE RocksDB::rocksdb-shared)

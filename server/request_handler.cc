@@ -49,13 +49,14 @@ Opcode answerable(Bytes message) {
 
 RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot,
                                Durability durability, std::function<std::string()> stats,
-                               std::uint32_t network)
+                               std::uint32_t network, Backups* backups)
     : store_(store),
       log_(log),
       boot_(boot),
       durability_(durability),
       make_stats_(std::move(stats)),
       network_(network),
+      backups_(backups),
       value_(kMaxInlineBytes) {
   RKV_CHECK(durability_ != Durability::kDefault &&
                 (durability_ == Durability::kMemory || !log.is_volatile()),
@@ -97,6 +98,8 @@ RequestHandler::Answer RequestHandler::handle(Bytes message) {
       return count(*request);
     case Opcode::kOpenCounter:
       return open_counter(*request);
+    case Opcode::kBackup:
+      return backup(*request);
   }
   return {.next = Next::kDisconnect, .malformed = true};  // the decoder lets nothing else through
 }
@@ -273,6 +276,34 @@ Response RequestHandler::disk_failed(const Response& awaited) {
                "when the disk is well unless the server ends before"});
   response.flags = Response::kMayHaveHappened;
   return response;
+}
+
+// Counters in cells first, as with a flush.
+RequestHandler::Answer RequestHandler::backup(const Request& request) {
+  const auto refused = [&](const Error& error) {
+    return reply(refusal(Opcode::kBackup, request.sequence, error));
+  };
+  if (backups_ == nullptr) {
+    return refused({.code = Code::kUnsupported,
+                    .text = log_.is_volatile()
+                                ? "the server keeps its data in memory only: start it with "
+                                  "--data-dir and --backup-dir"
+                                : "the server makes no backups: start it with --backup-dir"});
+  }
+  if (const Status swept = store_.sweep_counters(); !swept) return refused(swept.error());
+  const std::uint64_t through = log_.last_begun();
+  auto asked = backups_->ask(as_text(request.value), through);
+  if (!asked) return refused(asked.error());
+  return {.next = Next::kAwaitBackup,
+          .response = {.opcode = Opcode::kBackup,
+                       .sequence = request.sequence,
+                       .version = Version::of(boot_, through)},
+          .backup = std::move(*asked)};
+}
+
+Response RequestHandler::backed_up(const Response& awaited, const Backup& backup) {
+  if (!backup.failure()) return awaited;
+  return refusal(Opcode::kBackup, awaited.sequence, *backup.failure());
 }
 
 RequestHandler::Answer RequestHandler::stats(const Request& request) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/wire.h"
+#include "server/backups.h"
 #include "server/persistence/commit_log.h"
 #include "server/store.h"
 
@@ -18,10 +19,11 @@ namespace rkv::server {
 class RequestHandler {
  public:
   enum class Next : std::uint8_t {
-    kReply,       // with `response`
-    kAwaitMark,   // with `response`, as soon as the mark of `level` has reached `through`
-    kFetch,       // `large.value` first, from where `source` says; then finish() or cancel()
-    kDisconnect,  // not even a header: there is nobody to answer to
+    kReply,        // with `response`
+    kAwaitMark,    // with `response`, as soon as the mark of `level` has reached `through`
+    kAwaitBackup,  // with backed_up(), as soon as `backup` is done
+    kFetch,        // `large.value` first, from where `source` says; then finish() or cancel()
+    kDisconnect,   // not even a header: there is nobody to answer to
   };
   struct Answer {
     Next next = Next::kReply;
@@ -31,16 +33,19 @@ class RequestHandler {
     bool malformed = false;
     ValueSource source = {};
     LargePut large = {};
+    std::shared_ptr<const Backup> backup = {};
   };
 
   // `stats` makes the JSON of a stats request; `durability` is that of writes that name none;
   // `network`: whose cells the clients can reach (Store::add_cells). References must outlive the
-  // handler.
+  // handler. `backups`: nullptr where none are made.
   RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot, Durability durability,
-                 std::function<std::string()> stats, std::uint32_t network = kNoNetwork);
+                 std::function<std::string()> stats, std::uint32_t network = kNoNetwork,
+                 Backups* backups = nullptr);
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
-  // `message` comes from a peer: anything at all. No allocation but for stats.
+  // `message` comes from a peer: anything at all. No allocation but for stats and
+  // backups.
   Answer handle(Bytes message);
 
   // A value that was fetched, with the digest of what came; `message` is its request once more.
@@ -56,6 +61,8 @@ class RequestHandler {
   // The answer to a flush, or to a write that waited, when the disk has failed meanwhile. The write
   // has been made: readers may have seen it.
   static Response disk_failed(const Response& awaited);
+  // The answer to a request for a backup that is done.
+  static Response backed_up(const Response& awaited, const Backup& backup);
   // The marks, as every answer carries them.
   Response marked(const Response& response) const;
 
@@ -68,6 +75,7 @@ class RequestHandler {
   Answer open_counter(const Request& request);
   Answer flush(const Request& request);
   Answer stats(const Request& request);
+  Answer backup(const Request& request);
   Durability level_of(const Request& request) const;
   // Holds the answer to a write back until the write is as safe as it was asked to be.
   Answer when_safe(const Request& request, Answer answer) const;
@@ -78,6 +86,7 @@ class RequestHandler {
   const Durability durability_;
   const std::function<std::string()> make_stats_;
   const std::uint32_t network_;
+  Backups* const backups_;
   std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;
 };

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "server/metrics.h"
+#include "server/offline.h"
 #include "server/progress.h"
 
 namespace rkv::server {
@@ -70,6 +73,12 @@ std::optional<Failure> Server::open_data() {
   if (!lock) return Failure{kExitData, sentence};
   lock_.emplace(std::move(*lock));
 
+  if (std::filesystem::exists(directory + kRestoring, error)) {
+    return Failure{
+        kExitData,
+        fmt::format("{} was being restored and is not whole: remove it and restore again",
+                    directory)};
+  }
   auto engine = Engine::open(directory);
   if (!engine) {
     return Failure{kExitData, fmt::format("cannot use the data directory {}: {}", directory,
@@ -80,6 +89,26 @@ std::optional<Failure> Server::open_data() {
   auto log = CommitLog::create(options_.queue_bytes);
   if (!log) return environment_failure("cannot make the commit log (--queue)", log.error());
   log_ = std::move(*log);
+  return open_backups();
+}
+
+std::optional<Failure> Server::open_backups() {
+  if (options_.backup_dir.empty()) return std::nullopt;
+  std::error_code error;
+  const auto directory = std::filesystem::absolute(options_.backup_dir, error);
+  std::filesystem::create_directories(directory, error);
+  if (error || access(directory.c_str(), W_OK | X_OK) != 0) {
+    return Failure{kExitData,
+                   fmt::format("cannot use the backup directory {}: {}: check --backup-dir",
+                               directory.string(), error ? error.message() : strerror(errno))};
+  }
+  backups_ = std::make_unique<Backups>(
+      directory.string(),
+      Backups::Parts{
+          .log = *log_,
+          .checkpoint = [this](const std::string& to) { return engine_->checkpoint(to); },
+          .request_sync = [this](std::uint64_t sequence) { applier_->request_sync(sequence); },
+          .finished = [this] { networks_->marks_changed(); }});
   return std::nullopt;
 }
 
@@ -150,7 +179,8 @@ std::optional<Failure> Server::create_workers() {
                                  if (applier_) applier_->request(level, sequence);
                                },
                            .durability = options_.durability,
-                           .network = network},
+                           .network = network,
+                           .backups = backups_.get()},
                           each);
   };
   if (const Status created = networks_->create_workers(threads, make); !created) {
@@ -225,8 +255,10 @@ std::optional<Failure> Server::begin_serving() {
     applier_ = std::make_unique<Applier>(*log_, *engine_, clock_, options, [this] {
       publish_marks();
       networks_->marks_changed();
+      if (backups_) backups_->marks_changed();
     });
     applier_->start();
+    if (backups_) backups_->start();
   }
   start_growing();
   start_expiring();
@@ -319,6 +351,7 @@ std::optional<Failure> Server::stop() {
   if (grower_) grower_->stop();
   if (expirer_) expirer_->stop();
   if (sweeper_) sweeper_->stop();
+  if (backups_) backups_->stop();
   if (applier_) {
     const Status ended = end_counters();
     if (const Status saved = applier_->stop(); !saved) {

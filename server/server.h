@@ -22,6 +22,7 @@
 
 #include "common/clock.h"
 #include "rdma/choose.h"
+#include "server/backups.h"
 #include "server/lock_file.h"
 #include "server/memory.h"
 #include "server/networks.h"
@@ -62,6 +63,7 @@ class Server {
 
  private:
   std::optional<Failure> open_data();
+  std::optional<Failure> open_backups();
   std::optional<Failure> open_network();
   std::optional<Failure> create_store();
   std::optional<Failure> create_workers();
@@ -88,6 +90,7 @@ class Server {
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Applier> applier_;
+  std::unique_ptr<Backups> backups_;  // nullptr: none are made
   std::unique_ptr<Networks> networks_;
   std::unique_ptr<Stepper> grower_;
   std::unique_ptr<Stepper> expirer_;

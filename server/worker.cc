@@ -74,7 +74,8 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
       log_(parts.log),
       make_durable_(parts.make_durable),
       wait_until_(parts.wait_until),
-      handler_(parts.store, parts.log, parts.boot, parts.durability, parts.stats, parts.network),
+      handler_(parts.store, parts.log, parts.boot, parts.durability, parts.stats, parts.network,
+               parts.backups),
       fetches_(handler_, kFetches),
       queue_(std::move(queue)),
       pool_(std::move(pool)) {
@@ -322,6 +323,7 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
       if (!reply(session, answer.response)) return Served::kNoRoom;
       break;
     case RequestHandler::Next::kAwaitMark:
+    case RequestHandler::Next::kAwaitBackup:
       hold(session, answer);
       return Served::kDone;  // counted when it is answered
     case RequestHandler::Next::kFetch:
@@ -364,6 +366,8 @@ void Worker::count(const Response& response, Durability level) {
       return counters_.add(WorkerCounters::kPings);
     case Opcode::kFlush:
       return counters_.add(WorkerCounters::kFlushes);
+    case Opcode::kBackup:
+      return counters_.add(WorkerCounters::kBackups);
     case Opcode::kStats:
       return;
   }

@@ -13,7 +13,8 @@
 //      never cut short.
 //  K5  A flush, and a write asked to be durable, is answered when its mark has reached it. The
 //      worker raises waiting_ before it looks at the marks, the applier moves a mark before it
-//      takes waiting_ down: one of them sees the other (both by read-modify-write on waiting_).
+//      takes waiting_ down: one of them sees the other (both by read-modify-write on waiting_). The
+//      same holds for a backup, which is done before waiting_ is taken down.
 //  K6  A write that awaits a mark has been made, once: it is answered when the mark has passed it,
 //      or "may have happened" when the disk fails first, or its client goes; it is never made
 //      again.
@@ -77,6 +78,7 @@ class Worker {
     std::function<void(const std::function<bool()>& done, const Deadline& deadline)> wait_until{};
     Durability durability = Durability::kMemory;
     std::uint32_t network = RequestHandler::kNoNetwork;  // whose cells the clients can reach
+    Backups* backups = nullptr;                          // nullptr: none are made
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -118,13 +120,14 @@ class Worker {
     Bytes message;
     std::uint32_t receive_buffer;
   };
-  // An answer that awaits a mark (K6).
+  // An answer that awaits a mark (K6), or a backup.
   struct Held {
     Session* session = nullptr;
     Response response{};  // its value, if it has one, is `number`
     Durability level = Durability::kSync;
     std::uint64_t through = 0;
     std::array<std::byte, kCounterBytes> number{};
+    std::shared_ptr<const Backup> backup{};
   };
 
   Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr<rdma::Queue> queue,
@@ -156,6 +159,8 @@ class Worker {
   void drop(Session& session, const char* why);
   void retry_waiting();
   void answer_held();
+  bool is_over(const Held& held, bool disk_failed) const;
+  Response answer_to(Held& held) const;
   void post_replies();
   void post_replies(Session& session);
   void end_all();

@@ -13,7 +13,9 @@ void Worker::hold(Session& session, const RequestHandler::Answer& answer) {
                                        .response = answer.response,
                                        .level = answer.level,
                                        .through = answer.through,
-                                       .number = {}});
+                                       .number = {},
+                                       .backup = answer.backup});
+  if (answer.backup != nullptr) return;
   // The handler's buffer serves the next request.
   const Bytes value = answer.response.value;
   RKV_CHECK(value.size() <= held.number.size(), "an answer that is held has a number at most");
@@ -28,6 +30,22 @@ void Worker::ask_for_marks() {
   if (sync_wanted_ != 0) make_durable_(Durability::kSync, std::exchange(sync_wanted_, 0));
 }
 
+bool Worker::is_over(const Held& held, bool disk_failed) const {
+  if (held.backup != nullptr) return held.backup->done();
+  return disk_failed || handler_.is_reached(held.level, held.through);
+}
+
+// Its value is in `held`.
+Response Worker::answer_to(Held& held) const {
+  if (held.backup != nullptr) return RequestHandler::backed_up(held.response, *held.backup);
+  if (!handler_.is_reached(held.level, held.through)) {
+    return RequestHandler::disk_failed(held.response);
+  }
+  Response response = held.response;
+  response.value = Bytes(held.number).first(response.value.size());
+  return response;
+}
+
 void Worker::answer_held() {
   if (held_.empty()) [[likely]]
     return;
@@ -37,13 +55,12 @@ void Worker::answer_held() {
   for (Held& held : held_) {
     Session& session = *held.session;
     if (session.ending) continue;
-    const bool done = handler_.is_reached(held.level, held.through);
-    if ((!done && !failed) || !has_room_for_reply(session)) {
-      held_[kept++] = held;
+    if (!is_over(held, failed) || !has_room_for_reply(session)) {
+      if (&held != &held_[kept]) held_[kept] = std::move(held);
+      ++kept;
       continue;
     }
-    Response response = done ? held.response : RequestHandler::disk_failed(held.response);
-    if (done) response.value = Bytes(held.number).first(response.value.size());
+    const Response response = answer_to(held);
     (void)reply(session, response);
     count(response, held.level);
   }

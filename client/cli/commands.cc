@@ -270,6 +270,18 @@ ExitCode run_flush(Client& client, const Job& job, bool interactive) {
   return kDone;
 }
 
+ExitCode run_backup(Client& client, const Job& job, bool interactive) {
+  const std::string& name = job.command.arguments.front();
+  const auto version = client.backup(name);
+  if (!version) return fail_with(version.error(), client);
+  if (job.command.globals.json) {
+    print_json(Json{{"backup", name}, {"version", *version}});
+  } else if (interactive) {
+    print_raw("ok\n");
+  }
+  return kDone;
+}
+
 Json client_json(const Client& client) {
   const ClientStats stats = client.stats();
   return Json{{"transport", client.describe()},
@@ -369,6 +381,8 @@ OrFailure<Job> prepare(Command command) {
     case Verb::kCas:
       ready = prepare_counter(job);
       break;
+    case Verb::kBackup:
+      break;  // a name as it was typed
     default:
       ready = prepare_arguments(job);
       break;
@@ -400,6 +414,8 @@ ExitCode run(Client& client, Job& job, bool interactive) {
       return run_dump(client, job);
     case Verb::kFlush:
       return run_flush(client, job, interactive);
+    case Verb::kBackup:
+      return run_backup(client, job, interactive);
     case Verb::kStats:
       return run_stats(client, job);
     case Verb::kPing:

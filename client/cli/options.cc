@@ -454,6 +454,7 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kVerify, "verify", "FILE", "read the records of a file back and compare", 1, 1},
       {Verb::kDump, "dump", "", "print the records of the keys in a file", 0, 0},
       {Verb::kFlush, "flush", "", "wait until everything is on disk", 0, 0},
+      {Verb::kBackup, "backup", "NAME", "have the server make a backup on its own host", 1, 1},
       {Verb::kStats, "stats", "", "counters of client and server", 0, 0},
       {Verb::kPing, "ping", "", "time round trips of a request", 0, 0},
   };

@@ -29,6 +29,7 @@ enum class Verb : std::uint8_t {
   kVerify,
   kDump,
   kFlush,
+  kBackup,
   kStats,
   kPing,
 };

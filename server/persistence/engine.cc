@@ -1,142 +1,36 @@
 #include "server/persistence/engine.h"
 
-#include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
-#include <rocksdb/options.h>
-#include <rocksdb/table.h>
+#include <rocksdb/utilities/checkpoint.h>
 #include <rocksdb/write_batch.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdarg>
-#include <cstdio>
 #include <limits>
+#include <mutex>
 #include <vector>
 
 #include "common/check.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "server/persistence/database.h"
 
 namespace rkv::server {
 
-namespace {
-
-constexpr std::uint32_t kFormat = 1;
-constexpr const char* kMetaFamily = "rkv";
-constexpr const char* kFormatKey = "format";
-constexpr const char* kBootKey = "boot";
-constexpr const char* kHashSeedKey = "hash_seed";
-constexpr std::size_t kValueHeaderBytes = 16;  // version 8, record_traits 8
-
-rocksdb::Slice slice(Bytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-Bytes bytes_of(const rocksdb::Slice& text) {
-  return as_bytes({text.data(), text.size()});
-}
-
-// RocksDB reports errors as values, but allocates and uses the standard library underneath.
-template <class Call>
-rocksdb::Status guarded(Call&& call) {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    return rocksdb::Status::MemoryLimit();
-  } catch (const std::exception& error) {
-    return rocksdb::Status::Aborted(error.what());
-  } catch (...) {
-    return rocksdb::Status::Aborted("unknown exception");
-  }
-}
-
-Error to_error(const rocksdb::Status& status, const std::string& text) {
-  const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
-  if (status.IsCorruption()) {
-    return {.code = Code::kCorrupt,
-            .text =
-                "the database is damaged: restore the data directory from a copy, or move it "
-                "away to start empty"};
-  }
-  if (status.IsNoSpace() || says("No space left")) {
-    return {.code = Code::kIo, .text = "the disk of the data directory is full: make room on it"};
-  }
-  if (says("Permission denied") || says("Read-only file system")) {
-    return {.code = Code::kPermission,
-            .text = "the data directory is not writable: check its owner, mode and mount options"};
-  }
-  if (says("lock ") && says("LOCK")) {
-    return {.code = Code::kConflict, .text = "another process has the database open"};
-  }
-  if (status.IsMemoryLimit()) {
-    return {.code = Code::kOutOfMemory, .text = "no memory for the database"};
-  }
-  if (status.IsIOError() || status.IsNotFound()) {
-    return {.code = Code::kIo,
-            .text = "the disk of the data directory failed: see the server's log"};
-  }
-  return {.code = Code::kInternal, .text = "the database refused: see the server's log"};
-}
-
-// RocksDB's own log lines, without a file of its own: after a failed write to that file the next
-// line would end the process, because Debian builds RocksDB with assertions on (a full disk is
-// enough). What matters comes back as a status anyway.
-class QuietLogger final : public rocksdb::Logger {
- public:
-  QuietLogger() : rocksdb::Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
-  using rocksdb::Logger::Logv;
-  void Logv(const char* format, va_list arguments) override {  // NOLINT: RocksDB's name
-    if (!log_enabled(LogLevel::kDebug)) return;
-    std::array<char, 512> line{};
-    (void)std::vsnprintf(line.data(), line.size(), format, arguments);
-    log_line(LogLevel::kDebug, line.data());
-  }
-};
-
-// Two cores, most of the memory for the records that clients READ: the database gets two memtables
-// of 32 MiB and a cache that holds little more than index blocks, because nothing is ever looked up
-// by key - it is written in order and read once, from end to end.
-rocksdb::Options database_options() {
-  rocksdb::Options options;
-  options.create_if_missing = true;
-  options.create_missing_column_families = true;
-  options.write_buffer_size = std::size_t{32} << 20;
-  options.max_write_buffer_number = 2;
-  options.max_background_jobs = 2;  // one flush and one compaction: workers need the cores
-  options.level_compaction_dynamic_level_bytes = true;  // least space for data that is overwritten
-  // A flush of the data family alone keeps old logs alive because of the meta family; this bounds
-  // them, and with them the time of a restart.
-  options.max_total_wal_size = std::uint64_t{128} << 20;
-  options.max_open_files = 256;
-  // Writes back steadily, so that sync() does not meet a whole memtable of dirty pages.
-  options.bytes_per_sync = std::uint64_t{1} << 20;
-  options.wal_bytes_per_sync = std::uint64_t{512} << 10;
-  // Stops replay at the first damaged record: what survives is a prefix (E1). Damage in a log that
-  // was closed and synced is no crash and is reported instead.
-  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
-  options.track_and_verify_wals_in_manifest = true;
-  // What a start found in the log is synced before the start goes on: everything of earlier boots
-  // counts as synced.
-  options.avoid_flush_during_recovery = false;
-  options.info_log = std::make_shared<QuietLogger>();
-  options.stats_dump_period_sec = 0;
-
-  const std::vector<rocksdb::CompressionType> supported = rocksdb::GetSupportedCompressions();
-  const bool has_lz4 = std::ranges::find(supported, rocksdb::kLZ4Compression) != supported.end();
-  options.compression = has_lz4 ? rocksdb::kLZ4Compression : rocksdb::kNoCompression;
-
-  rocksdb::BlockBasedTableOptions table;
-  table.block_cache = rocksdb::NewLRUCache(std::size_t{16} << 20);
-  table.cache_index_and_filter_blocks = true;  // so that the cache bounds them
-  table.block_size = std::size_t{32} << 10;    // read from end to end: fewer, longer blocks
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  return options;
-}
-
-}  // namespace
+using database::bytes_of;
+using database::guarded;
+using database::kBootKey;
+using database::kFormat;
+using database::kFormatKey;
+using database::kHashSeedKey;
+using database::kMetaFamily;
+using database::kValueHeaderBytes;
+using database::slice;
+using database::to_error;
 
 class Engine::Impl {
  public:
-  explicit Impl(std::string path) : path_(std::move(path)), options_(database_options()) {}
+  explicit Impl(std::string path) : path_(std::move(path)), options_(database::options()) {}
   ~Impl() { (void)close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -150,6 +44,8 @@ class Engine::Impl {
   Status write_batch();
   Status sync();
   Status recover();
+  Status checkpoint(const std::string& target);
+  Status skip_boots(std::uint16_t count);
 
   // Logs the full text of an error, once while it stays the same.
   Status check(const char* what, const rocksdb::Status& status);
@@ -163,12 +59,14 @@ class Engine::Impl {
   std::uint16_t claimed_boot_ = 0;
   std::uint64_t hash_seed_ = 0;
   std::string last_error_;
+  std::mutex life_;  // held while db_ is opened, closed, or used by another thread
 
  private:
   Status check_families();
   Result<bool> data_is_empty();
   Status initialise();
-  Status check_writable() const;
+  Status close_locked();
+  Status write_boot(std::uint16_t number);
 };
 
 Status Engine::Impl::check(const char* what, const rocksdb::Status& status) {
@@ -218,6 +116,11 @@ Status Engine::Impl::open() {
 }
 
 Status Engine::Impl::close() {
+  const std::scoped_lock lock(life_);
+  return close_locked();
+}
+
+Status Engine::Impl::close_locked() {
   if (db_ == nullptr) return {};
   const auto closed = guarded([&] {
     (void)db_->DestroyColumnFamilyHandle(data_);
@@ -298,8 +201,12 @@ Status Engine::Impl::read_meta() {
 }
 
 Status Engine::Impl::claim_boot() {
+  return write_boot(static_cast<std::uint16_t>(claimed_boot_ + 1));
+}
+
+Status Engine::Impl::write_boot(std::uint16_t number) {
   std::array<std::byte, 2> boot{};
-  store_le(boot.data(), static_cast<std::uint16_t>(claimed_boot_ + 1));
+  store_le(boot.data(), number);
   rocksdb::WriteOptions synced;
   synced.sync = true;
   return check("raise the boot counter",
@@ -318,19 +225,13 @@ Status Engine::Impl::for_each(const Visitor& visit) {
   });
   RKV_RETURN_IF_ERROR(check("read the records", made));
   while (at->Valid()) {
-    const Bytes key = bytes_of(at->key());
-    const Bytes value = bytes_of(at->value());
-    if (key.empty() || key.size() > kMaxKeyBytes || value.size() < kValueHeaderBytes ||
-        value.size() - kValueHeaderBytes > kMaxValueBytes) {
+    const auto record = database::record_of(at->key(), at->value());
+    if (!record) {
       log_error("database {}: a record of {} bytes under a key of {} bytes is not ours", path_,
-                value.size(), key.size());
+                at->value().size(), at->key().size());
       return fail(Code::kCorrupt, "the database holds a record that makes no sense");
     }
-    RecordFields record{.version = {load_le<std::uint64_t>(value.data())},
-                        .key = key,
-                        .value = value.subspan(kValueHeaderBytes)};
-    set_record_traits(record, load_le<std::uint64_t>(value.data() + 8));
-    RKV_RETURN_IF_ERROR(visit(record));
+    RKV_RETURN_IF_ERROR(visit(*record));
     const auto moved = guarded([&] {
       at->Next();
       return at->status();
@@ -356,9 +257,40 @@ Status Engine::Impl::sync() {
 // failed write to its own list of files, it has to be opened anew.
 Status Engine::Impl::recover() {
   if (db_ != nullptr && guarded([&] { return db_->Resume(); }).ok()) return {};
-  (void)close();  // its unsynced rest is written again by the caller
+  const std::scoped_lock lock(life_);
+  (void)close_locked();  // its unsynced rest is written again by the caller
   db_.reset();
   return open();
+}
+
+// The memtables are flushed first: then the backup is of tables, whose every block has a checksum,
+// and what is written meanwhile is in a copy of the log.
+Status Engine::Impl::checkpoint(const std::string& target) {
+  const std::scoped_lock lock(life_);
+  if (db_ == nullptr) return fail(Code::kIo, "the disk of the data directory has failed");
+  const auto made = guarded([&] {
+    rocksdb::Checkpoint* maker = nullptr;
+    rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &maker);
+    const std::unique_ptr<rocksdb::Checkpoint> owner(maker);
+    return status.ok() ? maker->CreateCheckpoint(target) : status;
+  });
+  if (made.ok()) return {};
+  const std::string text = made.ToString();
+  log_error("database {}: checkpoint {}: {}", path_, target, text);  // not check(): another thread
+  const Error error = to_error(made, text);
+  const bool full = error.code == Code::kIo && text.find("No space left") != std::string::npos;
+  return fail(error.code == Code::kPermission ? Code::kPermission : Code::kIo,
+              full ? "the server's disk has no room for the backup"
+                   : "the backup could not be written: see the server's log");
+}
+
+Status Engine::Impl::skip_boots(std::uint16_t count) {
+  constexpr std::uint16_t kLast = std::numeric_limits<std::uint16_t>::max() - 1;
+  const auto skipped = static_cast<std::uint16_t>(
+      std::min<std::uint32_t>(std::uint32_t{claimed_boot_} + count, kLast));
+  RKV_RETURN_IF_ERROR(write_boot(skipped));
+  claimed_boot_ = skipped;
+  return {};
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -425,6 +357,12 @@ Status Engine::sync() {
 }
 Status Engine::recover() {
   return impl_->recover();
+}
+Status Engine::checkpoint(const std::string& target) {
+  return impl_->checkpoint(target);
+}
+Status Engine::skip_boots(std::uint16_t count) {
+  return impl_->skip_boots(count);
 }
 Status Engine::close() {
   return impl_->close();

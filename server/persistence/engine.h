@@ -16,8 +16,8 @@
 //
 // Column families: "default" holds the data, "rkv" the format version, the hash seed and
 // the boot counter.
-// Thread safety: none; one thread at a time. All calls may block on the disk. Errors: kIo,
-// kCorrupt, kPermission, kConflict (the directory is another program's, or in use),
+// Thread safety: none; one thread at a time, but for checkpoint(). All calls may block on the disk.
+// Errors: kIo, kCorrupt, kPermission, kConflict (the directory is another program's, or in use),
 // kVersionMismatch, kOutOfMemory; the full text of RocksDB is logged here.
 #pragma once
 
@@ -60,6 +60,13 @@ class Engine final : public Storage {
   void clear_batch() override;
   Status sync() override;
   Status recover() override;
+  // Makes a database of its own in `target`, which does not exist and whose parent does: everything
+  // written so far, and perhaps some of what is written meanwhile (E1 holds for it). Hard links
+  // where the file system has them, else copies; synced. From any thread, beside all other calls.
+  // kIo, kPermission; what it has made by then may be there.
+  Status checkpoint(const std::string& target);
+  // The next boot() is that many later, as far as the counter goes. Before claim_boot().
+  Status skip_boots(std::uint16_t count);
   Status close();  // after it only the destructor may be called
 
  private:

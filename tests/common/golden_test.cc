@@ -177,6 +177,16 @@ TEST_F(WirePage, OpenCounterResponse) {
   expect("open-counter-response", bytes);
 }
 
+TEST_F(WirePage, BackupRequest) {
+  std::vector<std::byte> bytes(kRequestHeaderBytes + 6);
+  encode(Request{.opcode = Opcode::kBackup,
+                 .sequence = 10,
+                 .timeout_ms = 5000,
+                 .value = as_bytes("monday")},
+         bytes);
+  expect("backup-request", bytes);
+}
+
 TEST_F(WirePage, GetResponseByRead) {
   std::vector<std::byte> slot(sizeof(Slot));
   store_le(

@@ -76,7 +76,9 @@ TEST(Request, LimitsAreEnforcedWithTheirCode) {
   EXPECT_EQ(code_of(Opcode::kOpenCounter, 1, 1), Code{});
   EXPECT_EQ(code_of(Opcode::kOpenCounter, 1, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(Opcode::kOpenCounter, 0, 1), Code::kInvalidArgument);
-  EXPECT_EQ(code_of(static_cast<Opcode>(11), 1, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kBackup, 0, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kBackup, 1, 1), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<Opcode>(12), 1, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(9), 0, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(255), 0, 0), Code::kInvalidArgument);
 }
@@ -95,6 +97,28 @@ TEST(Request, AnOpenedCounterIsMadeOrNot) {
   EXPECT_TRUE(decode_response(answer));
   encode(Response{.opcode = Opcode::kOpenCounter, .value = Bytes(cell).first(7)}, answer);
   EXPECT_FALSE(decode_response(Bytes(answer).first(kResponseHeaderBytes + 7))) << "no cell";
+}
+
+// It becomes the name of a file on the server's host.
+TEST(Request, ABackupsNameIsAPlainFileName) {
+  std::uint64_t sequence = 0;
+  const auto accepted = [&](std::string_view name) {
+    return decode_request(encode_request({.opcode = Opcode::kBackup, .value = as_bytes(name)}),
+                          &sequence)
+        .has_value();
+  };
+  for (const std::string& good : {std::string("a"), std::string("2026-11-21_full.1"),
+                                  std::string("_"), std::string(128, 'Z'), std::string("a..b")})
+    EXPECT_TRUE(accepted(good)) << good;
+  for (const std::string& bad :
+       {std::string(), std::string("."), std::string(".."), std::string("../a"), std::string("/a"),
+        std::string("a/b"), std::string(".partial-a"), std::string("-rf"), std::string("a b"),
+        std::string("a\n"), std::string("a\0b", 3), std::string("\xC3\xA4"), std::string(129, 'a')})
+    EXPECT_FALSE(accepted(bad)) << bad;
+  EXPECT_FALSE(decode_request(
+      encode_request(
+          {.opcode = Opcode::kBackup, .durability = Durability::kSync, .value = as_bytes("a")}),
+      &sequence));
 }
 
 TEST(Request, ReservedBitsMustBeZero) {

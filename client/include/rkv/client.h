@@ -349,6 +349,13 @@ class Client {
   Status ping(Timeout timeout = {});
   // Returns when everything acknowledged before the call is on disk: up to which version.
   Result<std::uint64_t> flush(Timeout timeout = {});
+  // Makes a backup on the server's host, below the directory that it was started with (kvserver
+  // --backup-dir), while it goes on serving: with everything acknowledged to anybody before the
+  // call, up to the version returned. `name`: 1 to 128 letters, digits, '.', '_' and '-', the first
+  // neither '.' nor '-'. kConflict: there is something of that name; kUnsupported: the server makes
+  // no backups; kIo, kPermission: its disk or system refuse; kInvalidArgument. With kTimeout and
+  // kDisconnected it may have been made, or be made yet; it is never asked for twice. One request.
+  Result<std::uint64_t> backup(std::string_view name, Timeout timeout = {});
   Result<std::string> server_stats(Timeout timeout = {});  // a JSON object
 
   // ---- this client

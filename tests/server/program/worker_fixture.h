@@ -23,21 +23,23 @@ class WorkerTest : public ::testing::Test {
         {.memory_bytes = kMinMemoryBytes, .epoch = 1, .hash_seed = 2});
     log_ = std::move(*CommitLog::create(CommitLog::kMinCapacityBytes));
     store_ = std::make_unique<Store>(*memory_, *log_, clock_, 1);
-    auto worker = Worker::create({.transport = transport_,
-                                  .store = *store_,
-                                  .log = *log_,
-                                  .clock = clock_,
-                                  .boot = 1,
-                                  .stats = [this] { return stats_; },
-                                  .make_durable =
-                                      [this](Durability level, std::uint64_t sequence) {
-                                        asked_ = sequence;
-                                        asked_level_ = level;
-                                        ++times_asked_;
-                                      }},
-                                 {.clients = kClients});
+    auto worker = Worker::create(parts_of_worker(), {.clients = kClients});
     worker_ = std::move(*worker);
     all_buffers_ = queue().free_buffers();
+  }
+  Worker::Parts parts_of_worker() {
+    return {.transport = transport_,
+            .store = *store_,
+            .log = *log_,
+            .clock = clock_,
+            .boot = 1,
+            .stats = [this] { return stats_; },
+            .make_durable =
+                [this](Durability level, std::uint64_t sequence) {
+                  asked_ = sequence;
+                  asked_level_ = level;
+                  ++times_asked_;
+                }};
   }
   test::FakeQueue& queue() { return *transport_.queue; }
 

@@ -1,0 +1,130 @@
+#include "server/backups.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "server/files.h"
+
+namespace rkv::server {
+
+namespace {
+
+Error failure_of(const char* call, int error) {
+  const bool denied = error == EACCES || error == EPERM || error == EROFS;
+  return {.code = denied ? Code::kPermission : Code::kIo,
+          .sys_errno = error,
+          .call = call,
+          .text = denied            ? "the server may not write to its backup directory"
+                  : error == ENOSPC ? "the server's disk has no room for the backup"
+                                    : "the backup could not be written: see the server's log"};
+}
+
+constexpr const char* kExists = "there is something of that name already: choose another name";
+
+}  // namespace
+
+Backups::Backups(std::string directory, Parts parts)
+    : directory_(std::move(directory)), parts_(std::move(parts)) {}
+
+Backups::~Backups() {
+  RKV_CHECK(!thread_.joinable(), "backups are destroyed while their thread runs");
+}
+
+void Backups::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Backups::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Result<std::shared_ptr<const Backup>> Backups::ask(std::string_view name, std::uint64_t through) {
+  std::shared_ptr<Backup> backup;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (current_ != nullptr || stopping_) {
+      return fail(Code::kBusy, "another backup is being made: try again a little later");
+    }
+    backup = current_ = std::make_shared<Backup>(name, through);
+  }
+  changed_.notify_all();
+  return backup;
+}
+
+// With the mutex, so that a thread that has looked at the marks and is about to wait is not missed.
+void Backups::marks_changed() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (current_ == nullptr) return;
+  }
+  changed_.notify_all();
+}
+
+void Backups::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || current_ != nullptr; });
+    if (current_ == nullptr) return;
+    const std::shared_ptr<Backup> backup = current_;
+    parts_.request_sync(backup->through());
+    const auto synced = [&] { return parts_.log.sync_mark() >= backup->through(); };
+    changed_.wait(lock, [&] { return stopping_ || parts_.log.failed() || synced(); });
+    Status made = fail(Code::kIo, "the server's disk has failed: there is no backup");
+    if (stopping_) {
+      made = fail(Code::kIo, "the server is being stopped: there is no backup");
+    } else if (synced()) {
+      lock.unlock();
+      made = make(*backup);
+      lock.lock();
+    }
+    backup->finish(made);
+    current_ = nullptr;
+    lock.unlock();
+    parts_.finished();
+    lock.lock();
+  }
+}
+
+Status Backups::make(const Backup& backup) const {
+  const std::string target = directory_ + "/" + backup.name();
+  const std::string partial = directory_ + "/.partial-" + backup.name();  // no name of a backup
+  struct stat there{};
+  if (lstat(target.c_str(), &there) == 0) return fail(Code::kConflict, kExists);
+  std::error_code ignored;
+  std::filesystem::remove_all(partial, ignored);
+  const auto failed = [&](const Error& error) {
+    std::filesystem::remove_all(partial, ignored);
+    log_error("no backup {}: {}", target, to_string(error));
+    return std::unexpected(error);
+  };
+  if (mkdir(partial.c_str(), 0777) != 0) return failed(failure_of("mkdir", errno));
+  if (const Status copied = parts_.checkpoint(partial + "/db"); !copied)
+    return failed(copied.error());
+  if (const int error = sync_directory(partial); error != 0)
+    return failed(failure_of("fsync", error));
+  if (renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) != 0) {
+    if (errno == EEXIST) return failed({.code = Code::kConflict, .text = kExists});
+    return failed(failure_of("renameat2", errno));
+  }
+  if (const int error = sync_directory(directory_); error != 0) {
+    log_error("backup {}: {}", target, to_string(failure_of("fsync", error)));
+    return std::unexpected(failure_of("fsync", error));
+  }
+  log_info("backup {} made, with everything up to sequence {}", target, backup.through());
+  return {};
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,92 @@
+// Backups that clients ask for: one at a time, made by a thread of their own, so that neither a
+// worker nor the applier waits for the disk.
+//
+//   RKV_ASSIGN_OR_RETURN(auto backup, backups.ask(name, log.last_begun()));  // a worker
+//   ... later, when `finished` has been called:
+//   if (backup->done()) answer(backup->failure());
+//
+// Invariants:
+//  D1  A backup holds every write at or below its `through`: it is begun when these are synced.
+//  D2  `<directory>/<name>` is a whole backup or is not there: it is made under another name and
+//      gets its own when everything is synced. What a crash has left is removed by the next backup
+//      of that name.
+//  D3  Nothing outside of `directory` is written, and nothing in it that was there before.
+//  D4  Every backup that ask() gave is done at some time; stop() ends those that are not begun.
+//
+// Thread safety: ask, marks_changed: any thread, neither blocks on the disk. start, stop: the
+// owner.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "rkv/result.h"
+#include "server/persistence/commit_log.h"
+
+namespace rkv::server {
+
+class Backup {
+ public:
+  Backup(std::string_view name, std::uint64_t through) : name_(name), through_(through) {}
+  const std::string& name() const { return name_; }
+  std::uint64_t through() const { return through_; }
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  // REQUIRES: done().
+  const std::optional<Error>& failure() const { return failure_; }
+  void finish(const Status& status) {
+    if (!status) failure_ = status.error();
+    done_.store(true, std::memory_order_release);
+  }
+
+ private:
+  const std::string name_;
+  const std::uint64_t through_;
+  std::optional<Error> failure_;  // written before done_
+  std::atomic<bool> done_{false};
+};
+
+class Backups {
+ public:
+  struct Parts {
+    const CommitLog& log;
+    // Makes a copy of the database in a directory that is not there yet (Engine::checkpoint).
+    std::function<Status(const std::string& target)> checkpoint;
+    std::function<void(std::uint64_t sequence)> request_sync;  // as of the applier
+    std::function<void()> finished;                            // a backup is done; must not block
+  };
+  // `directory` exists.
+  Backups(std::string directory, Parts parts);
+  ~Backups();  // stopped
+  Backups(const Backups&) = delete;
+  Backups& operator=(const Backups&) = delete;
+
+  // `name` is a backup's name (wire.h). Done with kConflict when there is one of that name, with
+  // kIo or kPermission when the disk or the system refuse. kBusy: another one is being made.
+  Result<std::shared_ptr<const Backup>> ask(std::string_view name, std::uint64_t through);
+  // The log's marks, or its failed flag, have changed.
+  void marks_changed();
+  void start();
+  void stop();
+
+ private:
+  void run();
+  Status make(const Backup& backup) const;
+
+  const std::string directory_;
+  const Parts parts_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<Backup> current_;  // guarded by mutex_, as what follows
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,175 @@
+#include "server/offline.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "server/files.h"
+#include "server/lock_file.h"
+#include "server/persistence/engine.h"
+#include "server/persistence/inspection.h"
+
+namespace rkv::server {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Failure data_failure(std::string sentence) {
+  return {.exit_code = kExitData, .sentence = std::move(sentence)};
+}
+
+// Whether there is a database to look at, and nobody who writes to it until `lock` is gone.
+std::optional<Failure> share(const std::string& directory, std::optional<LockFile>* lock) {
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) {
+    return data_failure(fmt::format("there is no data directory {}{}", directory,
+                                    error ? ": " + error.message() : std::string()));
+  }
+  if (fs::exists(directory + kRestoring, error)) {
+    return data_failure(fmt::format(
+        "{} was being restored and is not whole: remove it and restore again", directory));
+  }
+  if (!fs::is_directory(directory + "/db", error)) {
+    return data_failure(
+        fmt::format("{} holds no data of kvserver: {}/db is missing", directory, directory));
+  }
+  std::string sentence;
+  auto shared = LockFile::share(directory, &sentence);
+  if (!shared) return data_failure(sentence);
+  lock->emplace(std::move(*shared));
+  return std::nullopt;
+}
+
+Inspection look(const std::string& directory, const Print& print) {
+  return inspect(directory, [&](const std::string& line) { print("problem: " + line); });
+}
+
+std::string problems(std::uint64_t count) {
+  return count == 1 ? "1 problem" : fmt::format("{} problems", count);
+}
+
+// Nothing but a lock file.
+bool is_empty(const std::string& directory, std::error_code& error) {
+  for (const auto& entry : fs::directory_iterator(directory, error))
+    if (entry.path().filename() != "LOCK") return false;
+  return true;
+}
+
+Failure copy_failure(const std::string& from, const std::string& to, int error) {
+  return data_failure(fmt::format("cannot copy {} to {}: {}", from, to, std::strerror(error)));
+}
+
+// The files of the one directory, as new files of the other.
+std::optional<Failure> copy_files(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::create_directories(to, error);
+  if (error) return copy_failure(from, to, error.value());
+  for (fs::directory_iterator at(from, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename();
+    if (name == "LOCK" || !at->is_regular_file(error)) continue;
+    const int failed = copy_file_synced(at->path(), to + "/" + name);
+    if (failed != 0) return copy_failure(at->path(), to, failed);
+  }
+  if (error) return copy_failure(from, to, error.value());
+  const int failed = sync_directory(to);
+  if (failed != 0) return copy_failure(from, to, failed);
+  return std::nullopt;
+}
+
+Status skip_boots(const std::string& directory) {
+  RKV_ASSIGN_OR_RETURN(const auto engine, Engine::open(directory));
+  RKV_RETURN_IF_ERROR(engine->skip_boots(kRestoreSkipsBoots));
+  return engine->close();
+}
+
+// `directory` exists, is empty and locked. The copy gets its place when it has been looked at.
+std::optional<Failure> copy_backup(const std::string& backup, const std::string& directory,
+                                   const Inspection& expected, const Print& print) {
+  const std::string restoring = directory + kRestoring;
+  if (auto failure = copy_files(backup + "/db", restoring + "/db")) return failure;
+  if (const Status skipped = skip_boots(restoring); !skipped) {
+    return data_failure(
+        fmt::format("cannot open the copy of {}: {}", backup, to_string(skipped.error())));
+  }
+  const Inspection copied = look(restoring, print);
+  if (copied.problems != 0 || copied.records != expected.records ||
+      copied.bytes != expected.bytes || copied.highest != expected.highest) {
+    return data_failure(fmt::format("the copy of {} in {} is not what was copied: check the disk",
+                                    backup, directory));
+  }
+  const std::string target = directory + "/db";
+  if (rename((restoring + "/db").c_str(), target.c_str()) != 0) {
+    return copy_failure(restoring, target, errno);
+  }
+  int error = sync_directory(directory);  // before the mark that it is not whole goes
+  std::error_code ignored;
+  fs::remove(restoring, ignored);
+  if (error == 0) error = sync_directory(directory);
+  if (error != 0) return copy_failure(restoring, target, error);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Failure> verify_data(const Options& options, const Print& print) {
+  const std::string& directory = options.data_dir;
+  std::optional<LockFile> lock;
+  if (auto failure = share(directory, &lock)) return failure;
+  const Inspection found = look(directory, print);
+  print(fmt::format("records          {}", found.records));
+  print(fmt::format("bytes            {}", found.bytes));
+  print(fmt::format("highest version  {} (start {}, sequence {})", found.highest.bits,
+                    found.highest.boot(), found.highest.sequence()));
+  print(fmt::format("starts           {}", found.boot));
+  print(fmt::format("problems         {}", found.problems));
+  if (found.problems == 0) return std::nullopt;
+  return data_failure(
+      fmt::format("{} is damaged ({}): restore a backup into another directory by kvserver "
+                  "--restore",
+                  directory, problems(found.problems)));
+}
+
+std::optional<Failure> restore_data(const Options& options, const Print& print) {
+  const std::string& backup = options.restore;
+  const std::string& directory = options.data_dir;
+  std::optional<LockFile> backup_lock;
+  if (auto failure = share(backup, &backup_lock)) return failure;
+  std::error_code error;
+  const bool existed = fs::exists(directory, error);
+  if (existed && (!fs::is_directory(directory, error) || !is_empty(directory, error) || error)) {
+    return data_failure(
+        fmt::format("{} is not an empty directory: give --data-dir one that is empty or does not "
+                    "exist",
+                    directory));
+  }
+  const Inspection found = look(backup, print);
+  if (found.problems != 0) {
+    return data_failure(fmt::format("the backup {} is damaged ({}): nothing was restored", backup,
+                                    problems(found.problems)));
+  }
+  fs::create_directories(directory, error);
+  if (error) {
+    return data_failure(fmt::format("cannot make the data directory {}: {}: check --data-dir",
+                                    directory, error.message()));
+  }
+  std::string sentence;
+  const auto lock = LockFile::acquire(directory, &sentence);
+  if (!lock) return data_failure(sentence);
+  if (auto failure = copy_backup(backup, directory, found, print)) {
+    fs::remove_all(directory + kRestoring, error);
+    fs::remove(directory + "/LOCK", error);
+    if (!existed) fs::remove(directory, error);  // if it is empty
+    return failure;
+  }
+  print(fmt::format("restored {} records, {} bytes, highest version {}", found.records, found.bytes,
+                    found.highest.bits));
+  print(fmt::format("start a server on them by: kvserver --data-dir {}", directory));
+  return std::nullopt;
+}
+
+}  // namespace rkv::server

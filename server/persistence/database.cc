@@ -1,0 +1,116 @@
+#include "server/persistence/database.h"
+
+#include <rocksdb/convenience.h>
+#include <rocksdb/table.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <vector>
+
+#include "common/log.h"
+
+namespace rkv::server::database {
+
+namespace {
+
+// RocksDB's own log lines, without a file of its own: after a failed write to that file the next
+// line would end the process, because Debian builds RocksDB with assertions on (a full disk is
+// enough). What matters comes back as a status anyway.
+class QuietLogger final : public rocksdb::Logger {
+ public:
+  QuietLogger() : rocksdb::Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
+  using rocksdb::Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {  // NOLINT: RocksDB's name
+    if (!log_enabled(LogLevel::kDebug)) return;
+    std::array<char, 512> line{};
+    (void)std::vsnprintf(line.data(), line.size(), format, arguments);
+    log_line(LogLevel::kDebug, line.data());
+  }
+};
+
+}  // namespace
+
+Error to_error(const rocksdb::Status& status, const std::string& text) {
+  const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
+  if (status.IsCorruption()) {
+    return {.code = Code::kCorrupt,
+            .text =
+                "the database is damaged: restore the data directory from a copy, or move it "
+                "away to start empty"};
+  }
+  if (status.IsNoSpace() || says("No space left")) {
+    return {.code = Code::kIo, .text = "the disk of the data directory is full: make room on it"};
+  }
+  if (says("Permission denied") || says("Read-only file system")) {
+    return {.code = Code::kPermission,
+            .text = "the data directory is not writable: check its owner, mode and mount options"};
+  }
+  if (says("lock ") && says("LOCK")) {
+    return {.code = Code::kConflict, .text = "another process has the database open"};
+  }
+  if (status.IsMemoryLimit()) {
+    return {.code = Code::kOutOfMemory, .text = "no memory for the database"};
+  }
+  if (status.IsIOError() || status.IsNotFound()) {
+    return {.code = Code::kIo,
+            .text = "the disk of the data directory failed: see the server's log"};
+  }
+  return {.code = Code::kInternal, .text = "the database refused: see the server's log"};
+}
+
+// Two cores, most of the memory for the records that clients READ: the database gets two memtables
+// of 32 MiB and a cache that holds little more than index blocks, because nothing is ever looked up
+// by key - it is written in order and read once, from end to end.
+rocksdb::Options options() {
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  options.create_missing_column_families = true;
+  options.write_buffer_size = std::size_t{32} << 20;
+  options.max_write_buffer_number = 2;
+  options.max_background_jobs = 2;  // one flush and one compaction: workers need the cores
+  options.level_compaction_dynamic_level_bytes = true;  // least space for data that is overwritten
+  // A flush of the data family alone keeps old logs alive because of the meta family; this bounds
+  // them, and with them the time of a restart.
+  options.max_total_wal_size = std::uint64_t{128} << 20;
+  options.max_open_files = 256;
+  // Writes back steadily, so that sync() does not meet a whole memtable of dirty pages.
+  options.bytes_per_sync = std::uint64_t{1} << 20;
+  options.wal_bytes_per_sync = std::uint64_t{512} << 10;
+  // Stops replay at the first damaged record: what survives is a prefix (E1). Damage in a log that
+  // was closed and synced is no crash and is reported instead.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+  options.track_and_verify_wals_in_manifest = true;
+  // What a start found in the log is synced before the start goes on: everything of earlier boots
+  // counts as synced.
+  options.avoid_flush_during_recovery = false;
+  options.info_log = std::make_shared<QuietLogger>();
+  options.stats_dump_period_sec = 0;
+
+  const std::vector<rocksdb::CompressionType> supported = rocksdb::GetSupportedCompressions();
+  const bool has_lz4 = std::ranges::find(supported, rocksdb::kLZ4Compression) != supported.end();
+  options.compression = has_lz4 ? rocksdb::kLZ4Compression : rocksdb::kNoCompression;
+
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = rocksdb::NewLRUCache(std::size_t{16} << 20);
+  table.cache_index_and_filter_blocks = true;  // so that the cache bounds them
+  table.block_size = std::size_t{32} << 10;    // read from end to end: fewer, longer blocks
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return options;
+}
+
+std::optional<RecordFields> record_of(const rocksdb::Slice& key, const rocksdb::Slice& value) {
+  const Bytes bytes = bytes_of(value);
+  if (key.empty() || key.size() > kMaxKeyBytes || bytes.size() < kValueHeaderBytes ||
+      bytes.size() - kValueHeaderBytes > kMaxValueBytes) {
+    return std::nullopt;
+  }
+  RecordFields record{.version = {load_le<std::uint64_t>(bytes.data())},
+                      .key = bytes_of(key),
+                      .value = bytes.subspan(kValueHeaderBytes)};
+  set_record_traits(record, load_le<std::uint64_t>(bytes.data() + 8));
+  return record;
+}
+
+}  // namespace rkv::server::database

@@ -1,0 +1,195 @@
+#include "server/persistence/inspection.h"
+
+#include <fmt/format.h>
+#include <rocksdb/sst_file_reader.h>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "server/persistence/database.h"
+
+namespace rkv::server {
+
+namespace {
+
+using database::guarded;
+
+// For a line: what is no printable ASCII as \xNN, and a long one cut.
+std::string printable(const rocksdb::Slice& key) {
+  constexpr std::size_t kMostBytes = 40;
+  std::string text;
+  for (const char c : std::string_view(key.data(), std::min(key.size(), kMostBytes))) {
+    if (c > ' ' && c < '\x7f' && c != '\\') {
+      text += c;
+    } else {
+      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  return key.size() > kMostBytes ? text + "..." : text;
+}
+
+class Inspector {
+ public:
+  Inspector(const std::string& directory, const std::function<void(const std::string&)>& tell)
+      : path_(directory + database::kDirectory), tell_(tell), options_(database::options()) {
+    options_.create_if_missing = false;
+    options_.create_missing_column_families = false;
+    options_.paranoid_checks = true;
+  }
+  ~Inspector() { close(); }
+  Inspector(const Inspector&) = delete;
+  Inspector& operator=(const Inspector&) = delete;
+
+  Inspection run() {
+    if (open()) {
+      look_at_tables();
+      look_at_facts();
+      look_at_records();
+    }
+    if (found_.problems > kMostProblemLines) {
+      tell_(fmt::format("and {} more", found_.problems - kMostProblemLines));
+    }
+    return found_;
+  }
+
+ private:
+  void problem(const std::string& line) {
+    if (++found_.problems <= kMostProblemLines) tell_(line);
+  }
+
+  rocksdb::Status open_with(rocksdb::WALRecoveryMode mode) {
+    options_.wal_recovery_mode = mode;
+    std::vector<rocksdb::ColumnFamilyHandle*> handles;
+    rocksdb::DB* db = nullptr;
+    const auto opened = guarded([&] {
+      return rocksdb::DB::OpenForReadOnly(
+          options_, path_,
+          {{rocksdb::kDefaultColumnFamilyName, options_}, {database::kMetaFamily, options_}},
+          &handles, &db);
+    });
+    if (!opened.ok()) return opened;
+    db_.reset(db);
+    data_ = handles[0];
+    meta_ = handles[1];
+    return opened;
+  }
+
+  // The log may end within a record, but nothing before its end may be wrong; where it is, the rest
+  // is looked at as a start would see it.
+  bool open() {
+    const auto strict = open_with(rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords);
+    if (strict.ok()) return true;
+    const auto opened = open_with(rocksdb::WALRecoveryMode::kPointInTimeRecovery);
+    if (opened.ok()) {
+      problem(fmt::format("the write-ahead log is damaged, a start drops what is behind: {}",
+                          strict.ToString()));
+      return true;
+    }
+    problem(fmt::format("the database does not open: {}", opened.ToString()));
+    return false;
+  }
+
+  void close() {
+    if (db_ == nullptr) return;
+    (void)guarded([&] {
+      (void)db_->DestroyColumnFamilyHandle(data_);
+      (void)db_->DestroyColumnFamilyHandle(meta_);
+      return db_->Close();
+    });
+    db_.reset();
+  }
+
+  // Each by itself, so that all that are damaged are told.
+  void look_at_tables() {
+    std::vector<rocksdb::LiveFileMetaData> tables;
+    (void)guarded([&] {
+      db_->GetLiveFilesMetaData(&tables);
+      return rocksdb::Status::OK();
+    });
+    for (const rocksdb::LiveFileMetaData& table : tables) {
+      const auto sound = guarded([&] {
+        rocksdb::SstFileReader reader(options_);
+        rocksdb::Status status = reader.Open(path_ + table.name);
+        return status.ok() ? reader.VerifyChecksum() : status;
+      });
+      if (!sound.ok()) problem(fmt::format("table {}: {}", table.name, sound.ToString()));
+    }
+  }
+
+  // Nothing when it is not there.
+  std::string fact(const char* name, std::size_t length, bool required) {
+    std::string value;
+    const auto read = guarded([&] { return db_->Get({}, meta_, name, &value); });
+    if (read.IsNotFound()) {
+      if (required) problem(fmt::format("the database's own \"{}\" is missing", name));
+      return {};
+    }
+    if (!read.ok() || value.size() != length) {
+      problem(fmt::format("the database's own \"{}\" makes no sense: {}", name,
+                          read.ok() ? fmt::format("{} bytes", value.size()) : read.ToString()));
+      return {};
+    }
+    return value;
+  }
+
+  void look_at_facts() {
+    const std::string format = fact(database::kFormatKey, 4, true);
+    if (!format.empty() && load_le<std::uint32_t>(as_bytes(format).data()) != database::kFormat) {
+      problem("the data was written by another version of kvserver");
+    }
+    (void)fact(database::kHashSeedKey, 8, true);
+    const std::string boot = fact(database::kBootKey, 2, false);
+    if (!boot.empty()) found_.boot = load_le<std::uint16_t>(as_bytes(boot).data());
+  }
+
+  void look_at_record(const rocksdb::Slice& key, const rocksdb::Slice& value) {
+    ++found_.records;
+    const auto record = database::record_of(key, value);
+    if (!record) {
+      return problem(fmt::format("key {}: {} bytes under {} bytes are no record of ours",
+                                 printable(key), value.size(), key.size()));
+    }
+    found_.bytes += record->key.size() + record->value.size();
+    found_.highest = std::max(found_.highest, record->version);
+    if (record->counter && record->value.size() != kCounterBytes) {
+      problem(fmt::format("key {}: a counter of {} bytes", printable(key), record->value.size()));
+    }
+    if (record->version.boot() == 0 || record->version.boot() > found_.boot ||
+        record->version.sequence() == 0) {
+      problem(fmt::format("key {}: version {} was never given out", printable(key),
+                          record->version.bits));
+    }
+  }
+
+  void look_at_records() {
+    rocksdb::ReadOptions whole;
+    whole.fill_cache = false;
+    whole.readahead_size = std::size_t{2} << 20;
+    const auto read = guarded([&] {
+      const std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator(whole, data_));
+      for (at->SeekToFirst(); at->Valid(); at->Next())
+        look_at_record(at->key(), at->value());
+      return at->status();
+    });
+    if (read.ok()) return;
+    problem(fmt::format("reading stopped behind {} records: {}", found_.records, read.ToString()));
+  }
+
+  const std::string path_;
+  const std::function<void(const std::string&)>& tell_;
+  rocksdb::Options options_;
+  std::unique_ptr<rocksdb::DB> db_;
+  rocksdb::ColumnFamilyHandle* data_ = nullptr;
+  rocksdb::ColumnFamilyHandle* meta_ = nullptr;
+  Inspection found_;
+};
+
+}  // namespace
+
+Inspection inspect(const std::string& directory,
+                   const std::function<void(const std::string& line)>& tell) {
+  return Inspector(directory, tell).run();
+}
+
+}  // namespace rkv::server

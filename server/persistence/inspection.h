@@ -1,0 +1,40 @@
+// Looks at a data directory without changing anything in it: is all of it there, and is it what was
+// written?
+//
+//   const Inspection found = inspect(directory, [](const std::string& line) { print(line); });
+//   if (found.problems != 0) ...
+//
+// Checked: the files that the database lists are there and have their lengths; the checksum of
+// every block of every table and of every record of the write-ahead log; the form of every record
+// and of the database's own facts; that no version is above those that were ever given out. Not
+// checked: whether the data is the newest; a directory set back as a whole looks sound.
+//
+// What a killed server leaves behind is sound: the log may end within a record. Damage before its
+// end is a problem, although a start takes it for the end.
+//
+// Thread safety: free functions. Blocks on the disk, for as long as reading everything takes. The
+// caller sees to it that nobody writes meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/layout.h"
+
+namespace rkv::server {
+
+struct Inspection {
+  std::uint64_t records = 0;
+  std::uint64_t bytes = 0;  // keys and values
+  Version highest{};        // of the records
+  std::uint16_t boot = 0;   // the last start that was claimed
+  std::uint64_t problems = 0;
+};
+
+// `tell` gets a line for each problem, kMostProblemLines at most, without a line end.
+inline constexpr std::uint64_t kMostProblemLines = 20;
+Inspection inspect(const std::string& directory,
+                   const std::function<void(const std::string& line)>& tell);
+
+}  // namespace rkv::server

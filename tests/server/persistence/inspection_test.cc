@@ -1,0 +1,276 @@
+// Backups of a database that is written to, and looking whether a database is sound.
+#include "server/persistence/inspection.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rocksdb/db.h>
+
+#include <atomic>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "server/persistence/engine.h"
+#include "tests/server/persistence/support.h"
+
+namespace rkv::server {
+namespace {
+
+namespace fs = std::filesystem;
+using test::patterned;
+using test::TempDir;
+using testing::HasSubstr;
+
+constexpr int kKeys = 300;
+
+std::string slurp(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+void spit(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// Every file with its bytes and the time of its last change.
+using Files = std::map<std::string, std::pair<std::string, fs::file_time_type>>;
+Files files_of(const std::string& directory) {
+  Files files;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    files[entry.path()] = {entry.is_directory() ? "" : slurp(entry.path()),
+                           fs::last_write_time(entry.path())};
+  }
+  return files;
+}
+
+void put(Engine& engine, std::string_view key, Bytes value, std::uint64_t sequence) {
+  engine.add_put({.version = Version::of(1, sequence), .key = as_bytes(key), .value = value});
+}
+
+class InspectionTest : public ::testing::Test {
+ protected:
+  // Keys in tables, keys in the log.
+  void fill() {
+    auto engine = *Engine::open(dir_.path());
+    ASSERT_TRUE(engine->claim_boot());
+    for (std::uint64_t i = 0; i < kKeys; ++i)
+      put(*engine, fmt::format("table{}", i), patterned(i, 500), i + 1);
+    ASSERT_TRUE(engine->write_batch());
+    ASSERT_TRUE(engine->close());
+    engine = *Engine::open(dir_.path());  // what is in the log goes to a table
+    for (std::uint64_t i = 0; i < kKeys; ++i) {
+      put(*engine, fmt::format("log{}", i), patterned(i, 500), kKeys + i + 1);
+      ASSERT_TRUE(engine->write_batch());
+    }
+    ASSERT_TRUE(engine->sync());
+  }
+  Inspection look() {
+    lines_.clear();
+    return inspect(dir_.path(), [&](const std::string& line) { lines_.push_back(line); });
+  }
+  // The longest file with that end.
+  fs::path file(const std::string& end) const {
+    fs::path longest;
+    for (const auto& entry : fs::directory_iterator(dir_.file("db"))) {
+      if (!entry.path().filename().string().ends_with(end) &&
+          !entry.path().filename().string().starts_with(end)) {
+        continue;
+      }
+      if (longest.empty() || entry.file_size() > fs::file_size(longest)) longest = entry.path();
+    }
+    EXPECT_FALSE(longest.empty()) << end;
+    return longest;
+  }
+
+  TempDir dir_;
+  std::vector<std::string> lines_;
+};
+
+TEST_F(InspectionTest, ASoundDatabaseIsCountedAndLeftAsItIs) {
+  fill();
+  const Files before = files_of(dir_.path());
+  const Inspection found = look();
+  EXPECT_THAT(lines_, testing::IsEmpty());
+  EXPECT_EQ(found.problems, 0U);
+  EXPECT_EQ(found.records, 2U * kKeys);
+  std::uint64_t bytes = 0;
+  for (int i = 0; i < kKeys; ++i)
+    bytes += fmt::format("table{}", i).size() + fmt::format("log{}", i).size() + 2 * 500;
+  EXPECT_EQ(found.bytes, bytes);
+  EXPECT_EQ(found.highest, Version::of(1, 2 * kKeys));
+  EXPECT_EQ(found.boot, 1);
+  EXPECT_EQ(files_of(dir_.path()), before) << "something was changed";
+}
+
+// At the beginning, where no block is read twice, and all over.
+TEST_F(InspectionTest, AFlippedByteInATableIsFound) {
+  fill();
+  const fs::path table = file(".sst");
+  const std::string sound = slurp(table);
+  for (const std::size_t at :
+       {std::size_t{0}, sound.size() / 3, sound.size() / 2, sound.size() * 9 / 10}) {
+    std::string bytes = sound;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    spit(table, bytes);
+    EXPECT_NE(look().problems, 0U) << at;
+    EXPECT_THAT(lines_.front(), HasSubstr(table.filename().string()));
+  }
+  spit(table, sound);
+  EXPECT_EQ(look().problems, 0U);
+}
+
+TEST_F(InspectionTest, ShortAndMissingFilesAreFound) {
+  fill();
+  for (const char* end : {".sst", "MANIFEST", "CURRENT"}) {
+    const fs::path path = file(end);
+    const std::string sound = slurp(path);
+    for (const std::size_t length : {sound.size() - 1, sound.size() / 2, std::size_t{0}}) {
+      spit(path, sound.substr(0, length));
+      // A list of files that ends between two of its records is a shorter list: RocksDB ends there.
+      if (std::string_view(end) == "MANIFEST" && length != 0) continue;
+      EXPECT_NE(look().problems, 0U) << path << " of " << length;
+    }
+    fs::remove(path);
+    EXPECT_NE(look().problems, 0U) << path << " missing";
+    spit(path, sound);
+  }
+  EXPECT_EQ(look().problems, 0U);
+}
+
+// A killed server may leave a log that ends within a record.
+TEST_F(InspectionTest, TheLogMayEndAnywhereButNotBeWrongBeforeItsEnd) {
+  fill();
+  const fs::path log = file(".log");
+  const std::string sound = slurp(log);
+  std::string bytes = sound;
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  spit(log, bytes);
+  const Inspection found = look();
+  EXPECT_EQ(found.problems, 1U);
+  EXPECT_LT(found.records, 2U * kKeys);
+  EXPECT_GE(found.records, static_cast<std::uint64_t>(kKeys));
+  EXPECT_THAT(lines_.front(), HasSubstr("log is damaged"));
+}
+
+TEST_F(InspectionTest, RecordsThatWereNeverOursAreNamedAndTheLinesBounded) {
+  fill();
+  {
+    rocksdb::DB* raw = nullptr;
+    std::vector<rocksdb::ColumnFamilyHandle*> handles;
+    ASSERT_TRUE(rocksdb::DB::Open({}, dir_.file("db"),
+                                  {{rocksdb::kDefaultColumnFamilyName, {}}, {"rkv", {}}}, &handles,
+                                  &raw)
+                    .ok());
+    const std::unique_ptr<rocksdb::DB> db(raw);
+    std::string value(24, '\0');
+    store_le(reinterpret_cast<std::byte*>(value.data()), Version::of(2, 9).bits);
+    ASSERT_TRUE(db->Put({}, handles[0], "future", value).ok());
+    ASSERT_TRUE(db->Put({}, handles[0], std::string("short\n\xff"), "v").ok());
+    for (int i = 0; i < 50; ++i)
+      ASSERT_TRUE(db->Put({}, handles[0], fmt::format("x{}", i), "").ok());
+    for (auto* handle : handles)
+      ASSERT_TRUE(db->DestroyColumnFamilyHandle(handle).ok());
+  }
+  const Inspection found = look();
+  EXPECT_EQ(found.problems, 52U);
+  EXPECT_EQ(found.records, 2U * kKeys + 52);
+  EXPECT_EQ(lines_.size(), kMostProblemLines + 1);
+  EXPECT_THAT(lines_, testing::Contains(HasSubstr("key future: version")));
+  EXPECT_THAT(lines_, testing::Contains(HasSubstr("key short\\x0a\\xff: 1 bytes")));
+  EXPECT_EQ(lines_.back(), "and 32 more");
+}
+
+TEST_F(InspectionTest, WhatIsNoDatabaseIsAProblem) {
+  EXPECT_EQ(look().problems, 1U);
+  EXPECT_FALSE(fs::exists(dir_.file("db"))) << "nothing is made";
+}
+
+// Each batch raises both keys to one number: what a backup holds is between two batches, not older
+// than what was written before it was asked for; and its bytes are what they were, by RocksDB
+// alone.
+TEST_F(InspectionTest, ACheckpointBesideWritesIsAPrefix) {
+  auto engine = *Engine::open(dir_.path());
+  ASSERT_TRUE(engine->claim_boot());
+  std::atomic<std::uint64_t> written{0};
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (std::uint64_t i = 1; !stop.load(); ++i) {
+      std::array<std::byte, 8> number{};
+      store_le(number.data(), i);
+      put(*engine, "a", number, 2 * i);
+      put(*engine, "b", number, 2 * i + 1);
+      put(*engine, fmt::format("fill{}", i % 1000), patterned(i, 2000), 2 * i);
+      ASSERT_TRUE(engine->write_batch());
+      if (i % 16 == 0) {
+        ASSERT_TRUE(engine->sync());
+      }
+      if (i % 64 == 0) {
+        ASSERT_TRUE(engine->recover());
+      }
+      written.store(i);
+    }
+  });
+  for (int round = 0; round < 20; ++round) {
+    while (written.load() < static_cast<std::uint64_t>(round))
+      std::this_thread::yield();
+    const TempDir backup;
+    const std::uint64_t before = written.load();
+    ASSERT_TRUE(engine->checkpoint(backup.file("db")));
+    const Inspection found =
+        inspect(backup.path(), [](const std::string& line) { ADD_FAILURE() << line; });
+    EXPECT_EQ(found.problems, 0U);
+    EXPECT_EQ(found.boot, 1);
+    rocksdb::DB* raw = nullptr;
+    std::vector<rocksdb::ColumnFamilyHandle*> handles;
+    ASSERT_TRUE(rocksdb::DB::OpenForReadOnly({}, backup.file("db"),
+                                             {{rocksdb::kDefaultColumnFamilyName, {}}, {"rkv", {}}},
+                                             &handles, &raw)
+                    .ok());
+    const std::unique_ptr<rocksdb::DB> db(raw);
+    std::string a, b;
+    const bool has_a = db->Get({}, handles[0], "a", &a).ok();
+    EXPECT_EQ(has_a, db->Get({}, handles[0], "b", &b).ok());
+    EXPECT_TRUE(has_a || before == 0);
+    if (has_a) {
+      const auto number = load_le<std::uint64_t>(as_bytes(a).data() + 16);
+      EXPECT_EQ(number, load_le<std::uint64_t>(as_bytes(b).data() + 16));
+      EXPECT_GE(number, before);
+      EXPECT_EQ(load_le<std::uint64_t>(as_bytes(b).data()), Version::of(1, 2 * number + 1).bits);
+    }
+    for (auto* handle : handles)
+      ASSERT_TRUE(db->DestroyColumnFamilyHandle(handle).ok());
+  }
+  stop.store(true);
+  writer.join();
+}
+
+TEST_F(InspectionTest, ACheckpointThatCannotBeMadeSaysSo) {
+  auto engine = *Engine::open(dir_.path());
+  const auto there = engine->checkpoint(dir_.path());
+  ASSERT_FALSE(there);
+  EXPECT_EQ(there.error().code, Code::kIo);
+  EXPECT_FALSE(engine->checkpoint("/nowhere/at/all"));
+  put(*engine, "still", as_bytes("writes"), 1);
+  EXPECT_TRUE(engine->write_batch());
+}
+
+TEST_F(InspectionTest, SkippedBootNumbersAreNotGivenOut) {
+  {
+    auto engine = *Engine::open(dir_.path());
+    ASSERT_TRUE(engine->claim_boot());
+  }
+  {
+    auto engine = *Engine::open(dir_.path());
+    ASSERT_TRUE(engine->skip_boots(256));
+    EXPECT_EQ(engine->boot(), 258);
+  }
+  auto engine = *Engine::open(dir_.path());
+  EXPECT_EQ(engine->boot(), 258);
+  ASSERT_TRUE(engine->skip_boots(65535));
+  EXPECT_EQ(engine->boot(), 65535) << "the last that there is";
+}
+
+}  // namespace
+}  // namespace rkv::server
