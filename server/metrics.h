@@ -62,7 +62,9 @@ struct ServerFacts {
   std::uint64_t queue_full = 0;
   Durability durability = Durability::kMemory;
   bool persistent = false;
-  bool disk_failed = false;
+  DiskState disk = DiskState::kWell;
+  std::uint64_t disk_failures = 0;   // since the start
+  std::uint64_t disk_failed_ms = 0;  // how long it has not been well
   std::uint64_t epoch = 0;
   std::uint16_t boot = 0;
   std::uint64_t uptime_ms = 0;

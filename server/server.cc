@@ -376,6 +376,7 @@ std::optional<Failure> Server::stop() {
 
 std::string Server::stats() const {
   const Applier::Counts disk = applier_ ? applier_->counts() : Applier::Counts{};
+  const auto ms = [](Nanos time) { return static_cast<std::uint64_t>(time / kNanosPerMs); };
   const ServerFacts facts{
       .store = store_->stats(),
       .memory_limit_bytes = options_.memory_bytes,
@@ -392,10 +393,12 @@ std::string Server::stats() const {
       .queue_full = log_->refused(),
       .durability = options_.durability,
       .persistent = !log_->is_volatile(),
-      .disk_failed = log_->failed(),
+      .disk = log_->disk_state(),
+      .disk_failures = disk.failures,
+      .disk_failed_ms = disk.failed_since == 0 ? 0 : ms(clock_.now() - disk.failed_since),
       .epoch = memory_->epoch(),
       .boot = boot_,
-      .uptime_ms = static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs),
+      .uptime_ms = ms(clock_.now() - started_),
       .device = networks_->describe()};
   return stats_json(networks_->counters(), facts);
 }

@@ -181,44 +181,79 @@ void Applier::sync() {
 }
 
 void Applier::fail(const char* what, const Error& error) {
+  retry_ms_ = failed_ ? std::min(2 * retry_ms_, options_.retry_ms_max) : options_.retry_ms_min;
+  retry_at_ = clock_.now() + retry_ms_ * kNanosPerMs;
   if (!failed_) {
     failed_ = true;
-    failed_since_ = clock_.now();
-    retry_ms_ = options_.retry_ms_min;
-    log_.set_failed(true);
-    log_error("{} failed ({}): writes are refused until the disk is well, reads go on", what,
-              to_string(error));
-    changed_();
-  } else {
-    retry_ms_ = std::min(2 * retry_ms_, options_.retry_ms_max);
+    failures_.fetch_add(1, std::memory_order_relaxed);
+    failed_since_.store(clock_.now(), std::memory_order_relaxed);
   }
-  retry_at_ = clock_.now() + retry_ms_ * kNanosPerMs;
+  const DiskState before = log_.disk_state();
+  const DiskState state = disk_state_of(error);
+  if (state == before || before == DiskState::kDamaged) return;
+  log_.set_disk_state(state);
+  log_error("{} failed, the disk is {} ({}): writes are refused until it is well, reads go on",
+            what, to_string(state), to_string(error));
+  changed_();
+}
+
+void Applier::retry() {
+  const bool damaged = log_.disk_state() == DiskState::kDamaged;
+  if (damage_is_certain_ && log_.sync_mark() >= log_.last_begun()) {
+    retry_at_ = clock_.now() + options_.retry_ms_max * kNanosPerMs;
+    return;
+  }
+  if (!write_again()) return;
+  if (!damaged || is_well()) recovered();
+  changed_();
 }
 
 // Everything since the last sync once more, in one batch (A2): parts of it may be on disk already,
 // and a crash between two batches would leave the newer parts beside older ones.
-void Applier::retry() {
+bool Applier::write_again() {
+  const auto failed = [&](const Status& status) {
+    fail("retrying", status.error());
+    return false;
+  };
   storage_.clear_batch();
-  if (const Status well = storage_.recover(); !well) return fail("retrying", well.error());
+  if (const Status well = storage_.recover(); !well) return failed(well);
   const std::uint64_t through = log_.consumed();
   log_.rewind();
   (void)collect(through);
   RKV_CHECK(log_.consumed() == through, "entries consumed before cannot be consumed again");
-  if (const Status written = storage_.write_batch(); !written) {
-    return fail("retrying", written.error());
-  }
+  if (const Status written = storage_.write_batch(); !written) return failed(written);
   batches_.fetch_add(1, std::memory_order_relaxed);
   log_.set_wal_mark(through);
-  if (const Status synced = storage_.sync(); !synced) return fail("retrying", synced.error());
+  if (const Status synced = storage_.sync(); !synced) return failed(synced);
   syncs_.fetch_add(1, std::memory_order_relaxed);
   log_.set_sync_mark(through);
   log_.advance();
   unsynced_since_ = 0;
+  return true;
+}
+
+// Of a storage that has said it is damaged, once everything is saved (A6). What looks like damage
+// may be what a failing disk has answered.
+bool Applier::is_well() {
+  if (damage_is_certain_) return false;
+  const Status whole = storage_.check_whole();
+  if (whole) return true;
+  fail("reading the database back", whole.error());
+  if (whole.error().code != Code::kCorrupt) return false;
+  damage_is_certain_ = true;
+  log_error(
+      "the database is damaged: all that was accepted is saved, writes stay refused, reads go on "
+      "until the server is stopped; copy the records to another one before that, or restore a "
+      "backup by kvserver --restore");
+  return false;
+}
+
+void Applier::recovered() {
   failed_ = false;
-  log_.set_failed(false);
+  const Nanos since = failed_since_.exchange(0, std::memory_order_relaxed);
+  log_.set_disk_state(DiskState::kWell);
   log_warn("the disk is well again after {} ms: nothing accepted was lost, writes are taken",
-           (clock_.now() - failed_since_) / kNanosPerMs);
-  changed_();
+           (clock_.now() - since) / kNanosPerMs);
 }
 
 }  // namespace rkv::server

@@ -17,9 +17,12 @@
 //      from the last synced one and in one batch, so that A1 holds throughout; nothing accepted is
 //      lost while the process lives.
 //  A3  wal_mark <= what a finished write() covers; sync_mark <= what a finished sync() covers.
-//  A4  The log's failed flag is set before the first retry and cleared after everything has been
-//      written and synced again.
+//  A4  The log's disk state leaves "well" before the first retry and comes back after everything
+//  has
+//      been written and synced again.
 //  A5  Of several writes of one key in a batch the last alone reaches the storage (B1, B2).
+//  A6  A database that has been found damaged is written to, so that nothing accepted is lost, but
+//      never called well again: it takes a start to find out what can still be read.
 //
 // Thread safety: requests and counts from any thread. start, stop, step: one thread, the owner.
 #pragma once
@@ -82,11 +85,15 @@ class Applier {
     std::uint64_t batches = 0;  // written
     std::uint64_t syncs = 0;
     std::uint64_t coalesced = 0;  // writes that a later one of the same batch made void
+    std::uint64_t failures = 0;   // times that the disk has failed
+    Nanos failed_since = 0;       // 0: it is well
   };
   Counts counts() const {
     return {.batches = batches_.load(std::memory_order_relaxed),
             .syncs = syncs_.load(std::memory_order_relaxed),
-            .coalesced = coalesced_.load(std::memory_order_relaxed)};
+            .coalesced = coalesced_.load(std::memory_order_relaxed),
+            .failures = failures_.load(std::memory_order_relaxed),
+            .failed_since = failed_since_.load(std::memory_order_relaxed)};
   }
   // Writes and syncs everything begun, ends the thread. No write may begin any more. kIo when the
   // disk did not take it within the time: the rest is lost, and the log line says how much.
@@ -106,6 +113,9 @@ class Applier {
   bool sync_due() const;
   void sync();
   void retry();
+  bool write_again();
+  void recovered();
+  bool is_well();
   void fail(const char* what, const Error& error);
   bool wanted() const;
 
@@ -121,12 +131,14 @@ class Applier {
   std::atomic<std::uint64_t> batches_{0};
   std::atomic<std::uint64_t> syncs_{0};
   std::atomic<std::uint64_t> coalesced_{0};
+  std::atomic<std::uint64_t> failures_{0};
+  std::atomic<Nanos> failed_since_{0};
   // The rest belongs to the applier's thread.
   LastWrites batch_;
   std::uint64_t sync_target_ = 0;  // the request being served: the next sync waits for this
   Nanos unsynced_since_ = 0;       // 0: everything written is synced
   bool failed_ = false;
-  Nanos failed_since_ = 0;
+  bool damage_is_certain_ = false;
   Nanos retry_at_ = 0;
   int retry_ms_ = 0;
   std::thread thread_;

@@ -156,7 +156,7 @@ struct CommitLog::Ring {
   // Read by appends, written seldom.
   alignas(64) std::atomic<std::uint32_t> applier{kAwake};
   std::atomic<bool> interrupted{false};
-  std::atomic<bool> failed{false};
+  std::atomic<DiskState> disk{DiskState::kWell};
   std::atomic<std::uint64_t> refused{0};  // for want of room: seldom
   alignas(64) std::atomic<std::uint64_t> wal_mark{0};
   std::atomic<std::uint64_t> sync_mark{0};
@@ -202,8 +202,9 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
   const std::uint64_t wanted = std::uint64_t{reservation.words} + reservation.attached;
   Ring& ring = *ring_;
   if (ring.capacity_words == 0) return reservation;
-  if (ring.failed.load(std::memory_order_relaxed)) [[unlikely]] {
-    return fail(Code::kIo, "the server's disk has failed: no write is taken until it is well");
+  if (const DiskState disk = ring.disk.load(std::memory_order_relaxed); disk != DiskState::kWell)
+      [[unlikely]] {
+    return std::unexpected(write_refusal(disk));
   }
   if (wanted > ring.capacity_words) [[unlikely]] {
     return fail(Code::kTooLarge, "the value is longer than the server's whole queue to the disk");
@@ -367,12 +368,12 @@ void CommitLog::set_sync_mark(std::uint64_t sequence) {
   if (sequence > sync_mark()) ring_->sync_mark.store(sequence, std::memory_order_release);
 }
 
-void CommitLog::set_failed(bool failed) {
-  ring_->failed.store(failed, std::memory_order_release);
+void CommitLog::set_disk_state(DiskState state) {
+  ring_->disk.store(state, std::memory_order_release);
 }
 
-bool CommitLog::failed() const {
-  return ring_->failed.load(std::memory_order_acquire);
+DiskState CommitLog::disk_state() const {
+  return ring_->disk.load(std::memory_order_acquire);
 }
 
 bool CommitLog::is_volatile() const {

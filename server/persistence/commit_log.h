@@ -40,6 +40,7 @@
 #include "common/bytes.h"
 #include "common/layout.h"
 #include "rkv/result.h"
+#include "server/persistence/disk_state.h"
 
 namespace rkv::server {
 
@@ -118,9 +119,10 @@ class CommitLog {
   std::uint64_t sync_mark() const;
   void set_wal_mark(std::uint64_t sequence);
   void set_sync_mark(std::uint64_t sequence);
-  // Disk trouble: writes are refused with kIo while set.
-  void set_failed(bool failed);
-  bool failed() const;
+  // Writes are refused with kIo (write_refusal()) while it is not well.
+  void set_disk_state(DiskState state);
+  DiskState disk_state() const;
+  bool failed() const { return disk_state() != DiskState::kWell; }
 
   bool is_volatile() const;
   std::uint64_t bytes_queued() const;  // reserved or not yet freed by advance()

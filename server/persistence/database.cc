@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <vector>
@@ -32,32 +33,32 @@ class QuietLogger final : public rocksdb::Logger {
 
 }  // namespace
 
+// RocksDB puts strerror() into its texts, and nothing else says which error it was.
 Error to_error(const rocksdb::Status& status, const std::string& text) {
   const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
+  const auto error = [](Code code, int number, const char* sentence) {
+    return Error{.code = code, .sys_errno = number, .text = sentence};
+  };
+  constexpr const char* kFull = "the disk of the data directory is full: make room on it";
+  if (status.IsNoSpace() || says("No space left")) return error(Code::kIo, ENOSPC, kFull);
+  if (says("Disk quota exceeded")) return error(Code::kIo, EDQUOT, kFull);
+  if (says("File too large")) return error(Code::kIo, EFBIG, kFull);
+  constexpr const char* kReadOnly =
+      "the data directory is not writable: check its owner, mode and mount options";
+  if (says("Permission denied")) return error(Code::kPermission, EACCES, kReadOnly);
+  if (says("Read-only file system")) return error(Code::kPermission, EROFS, kReadOnly);
   if (status.IsCorruption()) {
-    return {.code = Code::kCorrupt,
-            .text =
-                "the database is damaged: restore the data directory from a copy, or move it "
-                "away to start empty"};
+    return error(Code::kCorrupt, 0,
+                 "the database is damaged: kvserver --verify says where; restore a backup by "
+                 "kvserver --restore, or move the data directory away to start empty");
   }
-  if (status.IsNoSpace() || says("No space left")) {
-    return {.code = Code::kIo, .text = "the disk of the data directory is full: make room on it"};
-  }
-  if (says("Permission denied") || says("Read-only file system")) {
-    return {.code = Code::kPermission,
-            .text = "the data directory is not writable: check its owner, mode and mount options"};
-  }
-  if (says("lock ") && says("LOCK")) {
-    return {.code = Code::kConflict, .text = "another process has the database open"};
-  }
-  if (status.IsMemoryLimit()) {
-    return {.code = Code::kOutOfMemory, .text = "no memory for the database"};
-  }
+  if (says("lock ") && says("LOCK"))
+    return error(Code::kConflict, 0, "another process has the database open");
+  if (status.IsMemoryLimit()) return error(Code::kOutOfMemory, 0, "no memory for the database");
   if (status.IsIOError() || status.IsNotFound()) {
-    return {.code = Code::kIo,
-            .text = "the disk of the data directory failed: see the server's log"};
+    return error(Code::kIo, EIO, "the disk of the data directory failed: see the server's log");
   }
-  return {.code = Code::kInternal, .text = "the database refused: see the server's log"};
+  return error(Code::kInternal, 0, "the database refused: see the server's log");
 }
 
 // Two cores, most of the memory for the records that clients READ: the database gets two memtables

@@ -1,19 +1,26 @@
 #include "server/persistence/engine.h"
 
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
+#include <rocksdb/file_system.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/utilities/checkpoint.h>
 #include <rocksdb/write_batch.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <filesystem>
 #include <limits>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "server/persistence/database.h"
+#include "server/persistence/log_files.h"
 
 namespace rkv::server {
 
@@ -28,14 +35,59 @@ using database::kValueHeaderBytes;
 using database::slice;
 using database::to_error;
 
+namespace {
+
+// As another one, but for its files.
+class EnvWithFiles final : public rocksdb::EnvWrapper {
+ public:
+  EnvWithFiles(const Env& other, const std::shared_ptr<rocksdb::FileSystem>& files)
+      : EnvWrapper(rocksdb::NewCompositeEnv(files)) {
+    file_system_ = files;
+    system_clock_ = other.GetSystemClock();
+  }
+  const char* Name() const override { return "rkv.EnvWithFiles"; }
+};
+
+// Whether RocksDB has failed to write to its log: then a part of a record may be at its end.
+class LogErrors final : public rocksdb::EventListener {
+ public:
+  void OnBackgroundError(rocksdb::BackgroundErrorReason reason,
+                         rocksdb::Status* /*error*/) override {
+    if (reason == rocksdb::BackgroundErrorReason::kWriteCallback ||
+        reason == rocksdb::BackgroundErrorReason::kMemTable) {
+      seen_.store(true, std::memory_order_relaxed);
+    }
+  }
+  bool seen() const { return seen_.load(std::memory_order_relaxed); }
+  void forget() { seen_.store(false, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> seen_{false};
+};
+
+const rocksdb::Env& env_of(const EngineOptions& options) {
+  return options.env != nullptr ? *options.env : *rocksdb::Env::Default();
+}
+
+}  // namespace
+
 class Engine::Impl {
  public:
-  explicit Impl(std::string path) : path_(std::move(path)), options_(database::options()) {}
+  Impl(std::string path, const EngineOptions& options)
+      : path_(std::move(path)),
+        files_(std::make_shared<LogFiles>(env_of(options).GetFileSystem())),
+        env_(env_of(options), files_),
+        options_(database::options()) {
+    options_.env = &env_;
+    options_.listeners.push_back(log_errors_);
+    options_.write_buffer_size = options.memtable_bytes;
+  }
   ~Impl() { (void)close(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   Status open();
+  Status sync_name();
   Status close();
   Status read_meta();
   Status read_hash_seed();
@@ -44,13 +96,17 @@ class Engine::Impl {
   Status write_batch();
   Status sync();
   Status recover();
+  Status check_whole();
   Status checkpoint(const std::string& target);
   Status skip_boots(std::uint16_t count);
 
-  // Logs the full text of an error, once while it stays the same.
+  // Logs the full text of an error, once until a sync has succeeded.
   Status check(const char* what, const rocksdb::Status& status);
 
   std::string path_;
+  const std::shared_ptr<LogFiles> files_;  // outlives the database, as the next
+  EnvWithFiles env_;
+  const std::shared_ptr<LogErrors> log_errors_ = std::make_shared<LogErrors>();
   rocksdb::Options options_;
   std::unique_ptr<rocksdb::DB> db_;
   rocksdb::ColumnFamilyHandle* data_ = nullptr;
@@ -58,8 +114,8 @@ class Engine::Impl {
   rocksdb::WriteBatch batch_;
   std::uint16_t claimed_boot_ = 0;
   std::uint64_t hash_seed_ = 0;
-  std::string last_error_;
-  std::mutex life_;  // held while db_ is opened, closed, or used by another thread
+  const char* last_error_ = nullptr;  // its sentence
+  std::mutex life_;                   // held while db_ is opened, closed, or used by another thread
 
  private:
   Status check_families();
@@ -70,14 +126,13 @@ class Engine::Impl {
 };
 
 Status Engine::Impl::check(const char* what, const rocksdb::Status& status) {
-  if (status.ok()) {
-    last_error_.clear();
-    return {};
-  }
+  if (status.ok()) return {};
   const std::string text = status.ToString();
-  if (text != last_error_) log_error("database {}: {}: {}", path_, what, text);
-  last_error_ = text;
-  return std::unexpected(to_error(status, text));
+  const Error error = to_error(status, text);
+  const bool told = std::exchange(last_error_, error.text) == error.text;
+  log_to(told ? LogLevel::kDebug : LogLevel::kError, "database {}: {}: {}", path_, what, text);
+  if (error.code == Code::kCorrupt) options_.disable_auto_compactions = true;
+  return std::unexpected(error);
 }
 
 // E3, before anything is opened for writing.
@@ -113,6 +168,17 @@ Status Engine::Impl::open() {
   data_ = handles[0];
   meta_ = handles[1];
   return {};
+}
+
+// RocksDB syncs what is in its directory, not that the directory is there.
+Status Engine::Impl::sync_name() {
+  const std::string above = std::filesystem::path(path_).parent_path();
+  return check("sync its name", guarded([&]() -> rocksdb::Status {
+                 std::unique_ptr<rocksdb::FSDirectory> directory;
+                 const auto& files = options_.env->GetFileSystem();
+                 rocksdb::IOStatus status = files->NewDirectory(above, {}, &directory, nullptr);
+                 return status.ok() ? directory->Fsync({}, nullptr) : status;
+               }));
 }
 
 Status Engine::Impl::close() {
@@ -250,17 +316,32 @@ Status Engine::Impl::write_batch() {
 }
 
 Status Engine::Impl::sync() {
-  return check("sync", guarded([&] { return db_->FlushWAL(true); }));
+  RKV_RETURN_IF_ERROR(check("sync", guarded([&] { return db_->FlushWAL(true); })));
+  RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // L2
+  last_error_ = nullptr;
+  return {};
 }
 
-// Resume() is enough for what RocksDB calls a soft or hard error; after a fatal one, such as a
-// failed write to its own list of files, it has to be opened anew.
+// Resume() is enough when RocksDB could not write a table. A log that has failed is not written to
+// again (L3), nor closed and synced by RocksDB's threads: the database is opened anew, as after a
+// fatal error, such as a failed write to its own list of files.
 Status Engine::Impl::recover() {
-  if (db_ != nullptr && guarded([&] { return db_->Resume(); }).ok()) return {};
+  const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();
+  if (db_ != nullptr && logs_are_well && guarded([&] { return db_->Resume(); }).ok()) return {};
   const std::scoped_lock lock(life_);
   (void)close_locked();  // its unsynced rest is written again by the caller
   db_.reset();
+  files_->forget_failure();
+  log_errors_->forget();
   return open();
+}
+
+// A compaction that meets a damaged table makes the database refuse writes, each time anew: since
+// check() has seen damage there are none.
+Status Engine::Impl::check_whole() {
+  RKV_RETURN_IF_ERROR(check("read back", guarded([&] { return db_->VerifyChecksum(); })));
+  options_.disable_auto_compactions = false;
+  return check("compact again", guarded([&] { return db_->EnableAutoCompaction({data_, meta_}); }));
 }
 
 // The memtables are flushed first: then the backup is of tables, whose every block has a checksum,
@@ -296,9 +377,11 @@ Status Engine::Impl::skip_boots(std::uint16_t count) {
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory) {
-  auto impl = std::make_unique<Impl>(directory + "/db");
+Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory,
+                                             const EngineOptions& options) {
+  auto impl = std::make_unique<Impl>(directory + "/db", options);
   RKV_RETURN_IF_ERROR(impl->open());
+  RKV_RETURN_IF_ERROR(impl->sync_name());
   RKV_RETURN_IF_ERROR(impl->read_meta());
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
@@ -357,6 +440,9 @@ Status Engine::sync() {
 }
 Status Engine::recover() {
   return impl_->recover();
+}
+Status Engine::check_whole() {
+  return impl_->check_whole();
 }
 Status Engine::checkpoint(const std::string& target) {
   return impl_->checkpoint(target);

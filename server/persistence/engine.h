@@ -30,12 +30,25 @@
 #include "rkv/result.h"
 #include "server/persistence/storage.h"
 
+namespace rocksdb {
+class Env;
+}
+
 namespace rkv::server {
+
+struct EngineOptions {
+  // The files and the clock of the database; nullptr: the system's. Tests put a disk in its place
+  // that fails and forgets.
+  std::shared_ptr<rocksdb::Env> env = nullptr;
+  // After so many bytes a memtable is written out and a new write-ahead log begun. Two of them.
+  std::size_t memtable_bytes = std::size_t{32} << 20;
+};
 
 class Engine final : public Storage {
  public:
   // Opens the database in `<directory>/db`, or makes it. `directory` exists.
-  static Result<std::unique_ptr<Engine>> open(const std::string& directory);
+  static Result<std::unique_ptr<Engine>> open(const std::string& directory,
+                                              const EngineOptions& options = {});
   ~Engine() override;  // closes; logs when that fails
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -60,6 +73,7 @@ class Engine final : public Storage {
   void clear_batch() override;
   Status sync() override;
   Status recover() override;
+  Status check_whole() override;
   // Makes a database of its own in `target`, which does not exist and whose parent does: everything
   // written so far, and perhaps some of what is written meanwhile (E1 holds for it). Hard links
   // where the file system has them, else copies; synced. From any thread, beside all other calls.

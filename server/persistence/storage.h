@@ -30,6 +30,8 @@ class Storage {
   // the last sync() may then be missing and has to be written again, in one batch, because parts
   // of it may be there, and a crash in the middle would leave the newer parts beside older ones.
   virtual Status recover() = 0;
+  // After recover() from kCorrupt: reads everything that is stored. kCorrupt: it is damaged indeed.
+  virtual Status check_whole() { return {}; }
 };
 
 }  // namespace rkv::server

@@ -378,12 +378,12 @@ TEST(OneSidedCounters, ALogThatTakesNothingDoesNotLetANumberPassTheLimits) {
   const std::uint32_t far = t.open("far");
   t.add(near, 1);
   t.word(far).fetch_add(static_cast<std::uint64_t>(kCellEndNumber));
-  t.under.log->set_failed(true);
+  t.under.log->set_disk_state(DiskState::kFailing);
   EXPECT_EQ(t.store().sweep_counters().error().code, Code::kIo);
   EXPECT_EQ(t.add(far, 1), std::nullopt) << "clients may take it anywhere";
   EXPECT_EQ(t.add(near, 1), 2);
   EXPECT_EQ(t.number("far"), kCellEndNumber);
-  t.under.log->set_failed(false);
+  t.under.log->set_disk_state(DiskState::kWell);
   ASSERT_TRUE(t.store().sweep_counters());
   EXPECT_EQ(drain(*t.under.log, nullptr).at("far"), kCellEndNumber);
 }

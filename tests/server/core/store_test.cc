@@ -210,7 +210,7 @@ TEST(Store, ABusyLogRefusesWritesAndChangesNothing) {
   EXPECT_EQ(t.log->bytes_queued(), 0U);
   EXPECT_TRUE(t.put("key0", "w"));
 
-  t.log->set_failed(true);
+  t.log->set_disk_state(DiskState::kFailing);
   EXPECT_EQ(t.put("key0", "x").error().code, Code::kIo);
   EXPECT_EQ(t.remove("key0").error().code, Code::kIo);
   EXPECT_EQ(t.read("key0").value, "w");

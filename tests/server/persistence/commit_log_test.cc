@@ -150,9 +150,9 @@ TEST(CommitLog, RefusesWhenFullAndTakesAgainAfterAdvance) {
 
 TEST(CommitLog, RefusesWhileTheDiskHasFailed) {
   const auto log = make_log();
-  log->set_failed(true);
+  log->set_disk_state(DiskState::kFailing);
   EXPECT_EQ(log->try_reserve(1, 1).error().code, Code::kIo);
-  log->set_failed(false);
+  log->set_disk_state(DiskState::kWell);
   EXPECT_TRUE(log->try_reserve(1, 1));
 }
 

@@ -224,7 +224,9 @@ TEST_F(InspectionTest, ACheckpointBesideWritesIsAPrefix) {
     EXPECT_EQ(found.boot, 1);
     rocksdb::DB* raw = nullptr;
     std::vector<rocksdb::ColumnFamilyHandle*> handles;
-    ASSERT_TRUE(rocksdb::DB::OpenForReadOnly({}, backup.file("db"),
+    rocksdb::DBOptions options;
+    options.track_and_verify_wals_in_manifest = true;  // else it wants to write to the MANIFEST
+    ASSERT_TRUE(rocksdb::DB::OpenForReadOnly(options, backup.file("db"),
                                              {{rocksdb::kDefaultColumnFamilyName, {}}, {"rkv", {}}},
                                              &handles, &raw)
                     .ok());

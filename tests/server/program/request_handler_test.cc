@@ -131,7 +131,7 @@ TEST_F(HandlerTest, FlushWaitsForTheSyncMark) {
 
 TEST_F(HandlerTest, AFailedDiskRefusesWritesAndFlushesButNotReads) {
   ASSERT_EQ(put("key", "value").response.code, 0);
-  log_->set_failed(true);
+  log_->set_disk_state(DiskState::kFailing);
   EXPECT_EQ(put("key", "other").response.code, code(Code::kIo));
   EXPECT_EQ(ask({.opcode = Opcode::kFlush}).response.code, code(Code::kIo));
   const auto found = ask({.opcode = Opcode::kGet, .key = as_bytes("key")});

@@ -90,7 +90,7 @@ TEST_F(DurableWrites, AreInDoubtWhenTheDiskFails) {
   put(*client, as_bytes("w"), as_bytes("v"), Durability::kWal);
   put(*client, as_bytes("s"), as_bytes("v"), Durability::kSync);
   turn();
-  log_->set_failed(true);
+  log_->set_disk_state(DiskState::kFailing);
   worker_->marks_changed();
   turn();
   ASSERT_EQ(client->posted.size(), 2U);

@@ -186,7 +186,7 @@ TEST_F(WorkerTest, AFlushIsAnsweredWithTheErrorWhenTheDiskFails) {
   put(*client, as_bytes("k"), as_bytes("v"));
   ask(*client, {.opcode = Opcode::kFlush, .sequence = 9});
   turn();
-  log_->set_failed(true);
+  log_->set_disk_state(DiskState::kFailing);
   worker_->marks_changed();
   turn();
   ASSERT_EQ(client->posted.size(), 2U);

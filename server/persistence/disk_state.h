@@ -1,0 +1,27 @@
+// How the disk of the data directory is, as far as writing to it has shown.
+//
+// Thread safety: values and pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "rkv/result.h"
+
+namespace rkv::server {
+
+enum class DiskState : std::uint8_t {
+  kWell,
+  kFull,      // no room, or a quota or limit of the file system is reached
+  kReadOnly,  // mounted read-only, or the process may not write there
+  kFailing,   // reads or writes end with an error
+  kDamaged,   // what was written can no longer be read: writing does not go on until the next start
+};
+
+// Of an error that the storage has answered.
+DiskState disk_state_of(const Error& error);
+// As the statistics show it: "well", "full", "read-only", "failing", "damaged".
+const char* to_string(DiskState state);
+// What a write is refused with, for its client. REQUIRES: not kWell.
+Error write_refusal(DiskState state);
+
+}  // namespace rkv::server
