@@ -1,18 +1,19 @@
 #include "rdma/verbs/own_atomics.h"
 
 #include <array>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "rdma/verbs/fail_fast.h"
 #include "rkv/rdma/queue_pair.h"
 
 namespace rkv::rdma::verbs {
 namespace {
 
 constexpr std::int64_t kPatienceMs = 2000;  // the device answers itself in microseconds
+static_assert(kPatienceMs > kStuckMs);
 constexpr int kSpins = 2000;
 
 // A queue pair whose peer it is itself, and what it takes to wait for it. Made anew after an error.
@@ -68,6 +69,7 @@ class Loopback {
   QueuePair pair_;
 };
 
+// One call at a time.
 class OwnAtomics final : public Atomics {
  public:
   OwnAtomics(std::shared_ptr<const Shared> shared, const Region& region, MemoryRegion old_value,
@@ -99,7 +101,6 @@ class OwnAtomics final : public Atomics {
                                    .rkey = region_.remote_key()}
                             .subspan(offset, sizeof *word);
     RKV_CHECK(remote && offset % sizeof *word == 0, "a word outside the region of these atomics");
-    const std::scoped_lock lock(mutex_);
     if (!loopback_) {
       RKV_ASSIGN_OR_RETURN(loopback_, Loopback::create(*shared_));
     }
@@ -114,7 +115,6 @@ class OwnAtomics final : public Atomics {
 
   const std::shared_ptr<const Shared> shared_;
   const Region& region_;
-  std::mutex mutex_;  // guards the two below
   MemoryRegion old_value_;
   std::optional<Loopback> loopback_;
 };
@@ -131,8 +131,10 @@ Result<std::unique_ptr<Atomics>> create_own_atomics(std::shared_ptr<const Shared
       MemoryRegion old_value,
       MemoryRegion::allocate(shared->pd, sizeof(std::uint64_t), AccessFlags::kLocalWrite));
   RKV_ASSIGN_OR_RETURN(Loopback loopback, Loopback::create(*shared));
-  return std::unique_ptr<Atomics>(
-      new OwnAtomics(std::move(shared), region, std::move(old_value), std::move(loopback)));
+  static const SteadyClock clock;
+  return fail_fast(std::make_unique<OwnAtomics>(std::move(shared), region, std::move(old_value),
+                                                std::move(loopback)),
+                   clock);
 }
 
 }  // namespace rkv::rdma::verbs
