@@ -176,12 +176,12 @@ std::vector<Result<Counter>> Client::multi_incr(std::span<const CounterAddition>
 // --------------------------------------------------------------------------------- many keys
 
 void Client::visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
-                       Timeout timeout) {
-  engine_->multi_get(keys, engine_->deadline(timeout), visit, target);
+                       const GetOptions& options) {
+  engine_->multi_get(keys, options.at_least, engine_->deadline(options.timeout), visit, target);
 }
 
 std::vector<Result<Value>> Client::multi_get(std::span<const std::string_view> keys,
-                                             Timeout timeout) {
+                                             const GetOptions& options) {
   std::vector<Result<Value>> results(keys.size(), fail(Code::kInternal, nullptr));
   multi_get_into(
       keys,
@@ -192,7 +192,7 @@ std::vector<Result<Value>> Client::multi_get(std::span<const std::string_view> k
           results[index] = std::unexpected(result.error());
         }
       },
-      timeout);
+      options);
   return results;
 }
 

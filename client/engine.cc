@@ -84,13 +84,15 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
              .requests_in_flight = options.requests_in_flight,
              .poll = poll_mode(options.polling)}),
       loader_(link_, arena_, map_),
-      lanes_(options.reads_in_flight, Lane(map_, cache_, *clock)),
       put_slots_(options.requests_in_flight),
       reconnect_backoff_(nanos(options.first_backoff), nanos(options.longest_backoff),
                          random_from_kernel()),
       busy_backoff_(kFirstBusyWait, kLongestBusyWait, random_from_kernel()),
       mark_backoff_(kFirstMarkWait, kLongestMarkWait, random_from_kernel()) {
   description_ = transport_->describe();
+  lanes_.reserve(options.reads_in_flight);
+  while (lanes_.size() < options.reads_in_flight)
+    lanes_.emplace_back(map_, cache_, *clock);
   free_lanes_.reserve(lanes_.size());
   batch_slots_.reserve(put_slots_.size());
   atomics_.reserve(kAtomicsAtOnce);
@@ -293,7 +295,7 @@ Result<Durability> Engine::await_mark(const Response& response, Durability level
   if ((response.flags & Response::kInCell) == 0) {
     return await_mark(response.version, level, deadline);
   }
-  return fail(Code::kUnsupported, "nobody knows when a one-sided counter's number is on disk");
+  return fail(Code::kUnsupported, kNumberInCell);
 }
 
 Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Destination* into) {

@@ -95,8 +95,8 @@ class Engine {
     return (response.flags & Response::kInCell) != 0 ? Durability::kMemory
                                                      : durability_of(response.version);
   }
-  void multi_get(std::span<const std::string_view> keys, const Deadline& deadline, GetVisitor visit,
-                 void* target);
+  void multi_get(std::span<const std::string_view> keys, Durability at_least,
+                 const Deadline& deadline, GetVisitor visit, void* target);
   void multi_put(std::span<const KeyValue> items, Durability durability, const Deadline& deadline,
                  PutVisitor visit, void* target);
 
@@ -120,6 +120,7 @@ class Engine {
       kNeedsMap,
       kNeedsRequest,
       kAwaitsReply,
+      kNeedsMark,  // `found` is not known to be as safe as asked
     };
     Lane(RemoteMap& map, GroupCache& cache, const Clock& clock) : machine(map, cache, clock) {}
     GetMachine machine;
@@ -130,6 +131,8 @@ class Engine {
     GetMachine::Next next = GetMachine::Next::kMissing;
     std::uint32_t pending = 0;  // READs posted and not landed
     std::size_t index = 0;      // of the key
+    ValueView found{};
+    std::optional<Reply> reply = std::nullopt;  // that `found` lies in, or nothing
   };
 
   // One PUT in flight, or refused for now and to be sent again.
@@ -149,6 +152,8 @@ class Engine {
   };
   // Asking the server again where a value is that is being written all the time ends here.
   static constexpr std::uint32_t kMaxAsked = 8;
+  static constexpr const char* kNumberInCell =
+      "nobody knows when a one-sided counter's number is on disk";
 
   Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
          const Clock* clock, Arena arena);

@@ -198,7 +198,11 @@ Result<CounterSwap> Engine::swap(OneSidedCounter& counter, std::int64_t expected
 Result<Counter> Engine::number(OneSidedCounter& counter, const Deadline& deadline) {
   RKV_ASSIGN_OR_RETURN(const auto old,
                        run_atomic(counter, false, false, deadline, [](rdma::Operation&) {}));
-  if (!old) return number(as_bytes(counter.key_), std::chrono::milliseconds(deadline.left_ms()));
+  if (!old) {
+    // Of no time left a little: 0 would be the default time-out.
+    const std::chrono::milliseconds left(std::max(deadline.left_ms(), 1));
+    return number(as_bytes(counter.key_), left);
+  }
   return Counter{.number = *cell_number(*old)};
 }
 

@@ -2,7 +2,9 @@
 // a lane of its own.
 //
 // A refresh of the map is blocking and needs the link to itself: no new GET is started until those
-// under way have finished or wait for the same.
+// under way have finished or wait for the same. So does a look at the marks, for values that are
+// not known to be as safe as asked; others are started meanwhile, while there are lanes for them,
+// and one look serves all that wait.
 #include <algorithm>
 
 #include "client/engine.h"
@@ -14,9 +16,14 @@ using Next = GetMachine::Next;
 
 class MultiGet {
  public:
-  MultiGet(Engine& engine, std::span<const std::string_view> keys, const Deadline& deadline,
-           Engine::GetVisitor visit, void* target)
-      : engine_(engine), keys_(keys), deadline_(deadline), visit_(visit), target_(target) {}
+  MultiGet(Engine& engine, std::span<const std::string_view> keys, Durability at_least,
+           const Deadline& deadline, Engine::GetVisitor visit, void* target)
+      : engine_(engine),
+        keys_(keys),
+        at_least_(at_least),
+        deadline_(deadline),
+        visit_(visit),
+        target_(target) {}
   void run();
 
  private:
@@ -24,6 +31,9 @@ class MultiGet {
   using State = Engine::Lane::State;
 
   bool whole_link();
+  bool may_start() const {
+    return next_key_ < keys_.size() && map_waiting_ == 0 && !engine_.free_lanes_.empty();
+  }
   void start_lanes();
   void restart(Lane& lane);
   std::size_t number_of(const Lane& lane) const {
@@ -34,10 +44,14 @@ class MultiGet {
   void serve_waiting();
   void give_value_buffer(Lane& lane);
   void refresh_if_quiet();
+  void found(Lane& lane, const ValueView& value);
+  void look_at_marks_if_quiet();
+  template <class Answer>
+  void finish_those_that_wait_for_marks(Answer answer);
   void ask_server(Lane& lane);
   bool post();
   std::size_t poll();
-  void on_reply(const Event& event);
+  bool on_reply(const Event& event);
   void wait();
   void time_out();
   void finish(Lane& lane, const Result<ValueView>& result);
@@ -47,23 +61,29 @@ class MultiGet {
 
   Engine& engine_;
   std::span<const std::string_view> keys_;
+  const Durability at_least_;
   const Deadline& deadline_;
   Engine::GetVisitor visit_;
   void* target_;
   std::size_t next_key_ = 0;
   std::size_t finished_ = 0;
-  std::size_t waiting_ = 0;      // lanes that need a buffer, the map or a request slot
-  std::size_t map_waiting_ = 0;  // of these, the map
-  std::size_t under_way_ = 0;    // READs and requests queued or posted, not completed
-  Nanos ask_at_ = 0;             // the server was busy: no request before
+  std::size_t waiting_ = 0;       // lanes that need a buffer, the map, a request slot or a mark
+  std::size_t map_waiting_ = 0;   // of these, the map
+  std::size_t mark_waiting_ = 0;  // a mark
+  std::size_t replies_kept_ = 0;  // whose value waits for a mark
+  std::size_t under_way_ = 0;     // READs and requests queued or posted, not completed
+  Nanos ask_at_ = 0;              // the server was busy: no request before
+  Nanos look_at_ = 0;             // the marks were behind: no look before
 };
 
 void MultiGet::run() {
   engine_.batch_.clear();
   engine_.busy_backoff_.reset();
+  engine_.mark_backoff_.reset();
   engine_.free_lanes_.clear();
   for (Lane& lane : engine_.lanes_) {
     engine_.free_large(lane);
+    lane.reply.reset();
     lane.state = State::kFree;
     engine_.free_lanes_.push_back(&lane);
   }
@@ -71,7 +91,7 @@ void MultiGet::run() {
   constexpr unsigned kRoundsPerLook = 64;
   for (unsigned round = 1; finished_ < keys_.size(); ++round) {
     if (!engine_.usable() && !whole_link()) return;
-    if (next_key_ < keys_.size() && map_waiting_ == 0) start_lanes();
+    if (may_start()) start_lanes();
     if (waiting_ != 0) serve_waiting();
     const bool posted = post();
     const bool idle = poll() == 0 && !posted;
@@ -88,10 +108,12 @@ bool MultiGet::whole_link() {
     return false;
   }
   engine_.batch_.clear();
-  under_way_ = waiting_ = map_waiting_ = 0;
+  under_way_ = waiting_ = map_waiting_ = mark_waiting_ = replies_kept_ = 0;
+  look_at_ = 0;
   for (Lane& lane : engine_.lanes_) {
     if (lane.state == State::kFree) continue;
-    engine_.account(lane.machine);
+    if (lane.state != State::kNeedsMark) engine_.account(lane.machine);
+    lane.reply.reset();
     restart(lane);
   }
   return true;
@@ -137,10 +159,8 @@ void MultiGet::advance(Lane& lane, Next next) {
     case Next::kRead:
       return queue_reads(lane);
     case Next::kFound:
-      ++(lane.machine.used_cache() ? engine_.stats_.cache_hits : engine_.stats_.cache_misses);
-      ++(lane.asked != 0 ? engine_.stats_.two_sided_gets : engine_.stats_.one_sided_gets);
       engine_.account(lane.machine);
-      return finish(lane, found_view(lane.machine.fields(), engine_.map_.marks()));
+      return found(lane, found_view(lane.machine.fields(), engine_.map_.marks()));
     case Next::kMissing:
       ++engine_.stats_.cache_misses;
       ++engine_.stats_.one_sided_gets;
@@ -170,6 +190,7 @@ void MultiGet::advance(Lane& lane, Next next) {
 }
 
 void MultiGet::serve_waiting() {
+  if (mark_waiting_ != 0) look_at_marks_if_quiet();
   for (Lane& lane : engine_.lanes_) {
     if (lane.state == State::kNeedsBuffer) {
       lane.large = engine_.arena_.take_large();
@@ -184,6 +205,68 @@ void MultiGet::serve_waiting() {
     }
   }
   if (map_waiting_ != 0) refresh_if_quiet();
+}
+
+// The value lies in the lane's memory, or in the reply that the lane keeps.
+void MultiGet::found(Lane& lane, const ValueView& value) {
+  if (value.durability < at_least_) [[unlikely]] {
+    lane.found = value;
+    lane.state = State::kNeedsMark;
+    if (lane.reply) ++replies_kept_;
+    ++waiting_;
+    ++mark_waiting_;
+    return;
+  }
+  if (lane.reply) {
+    ++engine_.stats_.two_sided_gets;
+  } else {
+    ++(lane.machine.used_cache() ? engine_.stats_.cache_hits : engine_.stats_.cache_misses);
+    ++(lane.asked != 0 ? engine_.stats_.two_sided_gets : engine_.stats_.one_sided_gets);
+  }
+  finish(lane, value);
+}
+
+// `answer(lane)`: what to tell, or nothing yet.
+template <class Answer>
+void MultiGet::finish_those_that_wait_for_marks(Answer answer) {
+  for (Lane& lane : engine_.lanes_) {
+    if (lane.state != State::kNeedsMark) continue;
+    const std::optional<Result<ValueView>> told = answer(lane);
+    if (!told) continue;
+    --waiting_;
+    --mark_waiting_;
+    if (lane.reply) --replies_kept_;
+    if (*told) {
+      found(lane, **told);
+    } else {
+      finish(lane, *told);
+    }
+  }
+}
+
+// What waits is looked at again whenever answers may have brought marks along.
+void MultiGet::look_at_marks_if_quiet() {
+  const auto safe = [&](Lane& lane) -> std::optional<Result<ValueView>> {
+    lane.found.durability = engine_.durability_of(Version{lane.found.version});
+    if (lane.found.durability < at_least_) return std::nullopt;
+    return lane.found;
+  };
+  finish_those_that_wait_for_marks(safe);
+  if (mark_waiting_ == 0 || under_way_ != 0 || map_waiting_ != 0 || may_start()) return;
+  if (engine_.clock_->now() < look_at_) return;
+  const Status looked = engine_.loader_.refresh_marks(deadline_);
+  if (!engine_.link_.alive()) return;  // run() sees to it
+  finish_those_that_wait_for_marks(safe);
+  if (looked && !engine_.map_.marks().none()) {
+    look_at_ = engine_.clock_->now() + engine_.mark_backoff_.next();
+    return;
+  }
+  const Error error =
+      looked ? Error{.code = Code::kUnsupported, .text = "the server keeps its data in memory only"}
+             : looked.error();
+  finish_those_that_wait_for_marks([&](Lane&) -> std::optional<Result<ValueView>> {
+    return Result<ValueView>(std::unexpected(error));
+  });
 }
 
 // Where all the memory is taken, by other lanes: they give it back when they have finished.
@@ -218,6 +301,10 @@ void MultiGet::ask_server(Lane& lane) {
     if (engine_.clock_->now() < ask_at_) return;
     ask_at_ = 0;
   }
+  // Replies that are kept lie in the buffers that the next ones arrive in.
+  if (engine_.link_.requests().in_flight() + replies_kept_ >= engine_.options_.requests_in_flight) {
+    return;
+  }
   Request get = engine_.request(Opcode::kGet, deadline_);
   get.key = as_bytes(keys_[lane.index]);
   const auto operation = engine_.link_.requests().begin(get, number_of(lane));
@@ -248,8 +335,7 @@ std::size_t MultiGet::poll() {
   for (const Event& event : events) {
     --under_way_;
     if (event.kind == Event::Kind::kReply) {
-      on_reply(event);
-      engine_.link_.release(event.buffer);
+      if (!on_reply(event)) engine_.link_.release(event.buffer);
       continue;
     }
     Lane& lane = engine_.lanes_[event.context];
@@ -259,7 +345,8 @@ std::size_t MultiGet::poll() {
   return events.size();
 }
 
-void MultiGet::on_reply(const Event& event) {
+// Whether the lane has taken the buffer.
+bool MultiGet::on_reply(const Event& event) {
   Lane& lane = engine_.lanes_[event.context];
   const Response& response = event.response;
   engine_.learn_marks(response);
@@ -269,41 +356,64 @@ void MultiGet::on_reply(const Event& event) {
     ask_at_ = engine_.clock_->now() + engine_.busy_wait(response);
     lane.state = State::kNeedsRequest;
     ++waiting_;
-    return;
+    return false;
   }
   engine_.account(lane.machine);
   if (response.code == 0 && (response.flags & Response::kByRead) != 0) {
     engine_.free_large(lane);
-    return advance(lane, lane.machine.start_at(as_bytes(keys_[lane.index]),
-                                               engine_.arena_.get_memory(number_of(lane)),
-                                               slot_in(response), response.version));
+    advance(lane, lane.machine.start_at(as_bytes(keys_[lane.index]),
+                                        engine_.arena_.get_memory(number_of(lane)),
+                                        slot_in(response), response.version));
+    return false;
   }
-  if (response.code == 0 || code == Code::kNotFound) ++engine_.stats_.two_sided_gets;
-  if (code == Code::kNotFound) ++engine_.stats_.missing;
-  if (response.code != 0) return finish(lane, std::unexpected(engine_.refused(response)));
-  finish(lane, ValueView{.value = as_text(response.value),
-                         .version = response.version.bits,
-                         .expires_at_ms = response.expiry_ms,
-                         .is_counter = (response.flags & Response::kCounter) != 0,
-                         .durability = engine_.durability_of(response)});
+  if (response.code != 0) {
+    if (code == Code::kNotFound) {
+      ++engine_.stats_.two_sided_gets;
+      ++engine_.stats_.missing;
+    }
+    finish(lane, std::unexpected(engine_.refused(response)));
+    return false;
+  }
+  const ValueView value{.value = as_text(response.value),
+                        .version = response.version.bits,
+                        .expires_at_ms = response.expiry_ms,
+                        .is_counter = (response.flags & Response::kCounter) != 0,
+                        .durability = engine_.durability_of(response)};
+  if (value.durability < at_least_ && (response.flags & Response::kInCell) != 0) {
+    finish(lane, fail(Code::kUnsupported, Engine::kNumberInCell));
+    return false;
+  }
+  lane.reply.emplace(engine_.link_, event);
+  found(lane, value);
+  return true;
 }
 
-// Nothing came: sleeps until something does, or until a busy server may be asked again.
+// Nothing came: sleeps until something does, until a busy server may be asked again, or the marks
+// looked at.
 void MultiGet::wait() {
-  if (!engine_.link_.alive() || (under_way_ == 0 && ask_at_ == 0)) return;
-  const Nanos until = ask_at_ != 0 ? std::min(ask_at_, deadline_.at()) : deadline_.at();
+  const bool looks = mark_waiting_ != 0 && look_at_ != 0 && under_way_ == 0;
+  if (!engine_.link_.alive() || may_start()) return;
+  if (under_way_ == 0 && ask_at_ == 0 && !looks) return;
+  Nanos until = deadline_.at();
+  if (ask_at_ != 0) until = std::min(until, ask_at_);
+  if (looks) until = std::min(until, look_at_);
   engine_.link_.wait(Deadline(*engine_.clock_, until));
 }
 
 void MultiGet::time_out() {
   // What is under way may still land: quarantined by closing the link (K1).
   if (under_way_ != 0) engine_.link_.close();
+  finish_those_that_wait_for_marks([](Lane&) -> std::optional<Result<ValueView>> {
+    return Result<ValueView>(
+        fail(Code::kTimeout, "the value is not as durable as asked within the time"));
+  });
   fail_all({.code = Code::kTimeout, .text = "the server did not answer in time"});
 }
 
 void MultiGet::finish(Lane& lane, const Result<ValueView>& result) {
   visit_(target_, lane.index, result);
   engine_.free_large(lane);
+  lane.reply.reset();
   lane.state = State::kFree;
   engine_.free_lanes_.push_back(&lane);
   ++finished_;
@@ -312,7 +422,7 @@ void MultiGet::finish(Lane& lane, const Result<ValueView>& result) {
 void MultiGet::fail_all(const Error& error) {
   for (Lane& lane : engine_.lanes_) {
     if (lane.state == State::kFree) continue;
-    engine_.account(lane.machine);
+    if (lane.state != State::kNeedsMark) engine_.account(lane.machine);
     finish(lane, std::unexpected(error));
   }
   while (next_key_ < keys_.size()) {
@@ -322,9 +432,9 @@ void MultiGet::fail_all(const Error& error) {
   }
 }
 
-void Engine::multi_get(std::span<const std::string_view> keys, const Deadline& deadline,
-                       GetVisitor visit, void* target) {
-  MultiGet(*this, keys, deadline, visit, target).run();
+void Engine::multi_get(std::span<const std::string_view> keys, Durability at_least,
+                       const Deadline& deadline, GetVisitor visit, void* target) {
+  MultiGet(*this, keys, at_least, deadline, visit, target).run();
 }
 
 }  // namespace rkv::client

@@ -146,7 +146,7 @@ ExitCode run_get(Client& client, Job& job) {
 ExitCode run_mget(Client& client, Job& job) {
   const Globals& globals = job.command.globals;
   const std::vector<std::string_view> keys(job.arguments.begin(), job.arguments.end());
-  const auto values = client.multi_get(keys);
+  const auto values = client.multi_get(keys, job.command.get);
   ExitCode worst = kDone;
   Json array = Json::array();
   for (std::size_t i = 0; i < keys.size(); ++i) {

@@ -97,7 +97,9 @@ void add_own(cxxopts::Options& options, Verb verb) {
       [[fallthrough]];
     case Verb::kGet:
       add("x,stdin", "read the last argument from standard input, to its end");
-      if (verb == Verb::kGet) {
+      [[fallthrough]];
+    case Verb::kMget:
+      if (verb == Verb::kGet || verb == Verb::kMget) {
         add("durable", "only a value that is on disk, or in the write-ahead log: wait until it is",
             cxxopts::value<std::string>()->implicit_value("sync"), "sync|wal");
       }
@@ -269,6 +271,12 @@ std::string set_durability(Command& command, const std::string& text) {
   return level ? "" : fmt::format("--durability wants memory, wal or sync, not '{}'", text);
 }
 
+std::string set_durable(Command& command, const std::string& text) {
+  command.get.at_least = parse_durability(text).value_or(Durability::kMemory);
+  if (command.get.at_least != Durability::kMemory) return "";
+  return fmt::format("--durable wants sync or wal, not '{}'", text);
+}
+
 std::string set_own(Command& command, const cxxopts::ParseResult& result) {
   const auto has = [&](const char* name) { return result.count(name) != 0; };
   const auto text = [&](const char* name) { return result[name].as<std::string>(); };
@@ -300,11 +308,10 @@ std::string set_own(Command& command, const cxxopts::ParseResult& result) {
       [[fallthrough]];
     case Verb::kGet:
       command.last_from_stdin = has("stdin");
-      if (command.verb == Verb::kGet && has("durable")) {
-        command.get.at_least = parse_durability(text("durable")).value_or(Durability::kMemory);
-        if (command.get.at_least == Durability::kMemory) {
-          problem = fmt::format("--durable wants sync or wal, not '{}'", text("durable"));
-        }
+      [[fallthrough]];
+    case Verb::kMget:
+      if ((command.verb == Verb::kGet || command.verb == Verb::kMget) && has("durable")) {
+        problem = set_durable(command, text("durable"));
       }
       break;
     case Verb::kLoad:

@@ -331,6 +331,36 @@ TEST_F(ClientTest, BusyIsAskedAgainUntilTheDeadline) {
   EXPECT_LT(server_.requests, 40) << "attempts back off";
 }
 
+// A clock that goes on by itself, 600 us a look.
+class GoingClock final : public Clock {
+ public:
+  Nanos now() const override { return now_ += 600'000; }
+  mutable Nanos now_ = 1;
+};
+
+// No time is left when the counter turns out to be counted by requests: that is not the default
+// time-out.
+TEST_F(ClientTest, ACounterIsReadWithinItsDeadline) {
+  const GoingClock clock;
+  options_.timeout = std::chrono::milliseconds(60'000);
+  auto client = Client::connect(options_, std::make_shared<FakeTransport>(server_), &clock);
+  ASSERT_TRUE(client) << to_string(client.error());
+  std::array<std::byte, kCellAnswerBytes> none;
+  store_le(none.data(), kNoCell);
+  spill("n");
+  server_.answer = [&](const Request& request) -> std::optional<Response> {
+    if (request.opcode == Opcode::kGet) return std::nullopt;
+    return Response{.value = none};
+  };
+  auto counter = client->open_counter("n");
+  ASSERT_TRUE(counter) << to_string(counter.error());
+  EXPECT_FALSE(counter->is_one_sided());
+  const Nanos begun = clock.now_;
+  EXPECT_EQ(client->get_counter(*counter, std::chrono::milliseconds(1)).error().code,
+            Code::kTimeout);
+  EXPECT_LT(clock.now_ - begun, 10'000 * kNanosPerMs);
+}
+
 TEST_F(ClientTest, ServersErrorsKeepTheirCodeAndSentence) {
   server_.answer = [](const Request&) {
     return Response{.code = static_cast<std::uint8_t>(Code::kOutOfMemory),

@@ -234,6 +234,152 @@ TEST_F(DurableGetTest, AnotherEpochBeginsWithoutKnowledge) {
   EXPECT_EQ(got->durability, Durability::kMemory);
 }
 
+// ---- many at a time
+
+constexpr std::string_view kTwo[] = {"old", "new"};
+
+TEST_F(DurableGetTest, ManyWaitEachForItsOwnMarkAndShareTheReads) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 100; ++i) {
+    names.push_back("key" + std::to_string(i));
+    store(names.back(), "value" + std::to_string(i));
+  }
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  const std::uint64_t last = server_.memory->sequence;
+  marks(50, 50);
+  for (const auto& got : client().multi_get(keys))
+    ASSERT_TRUE(got);
+  const int without = reads_of([&] { client().multi_get(keys); });
+  marks(last, last);
+  const int with = reads_of([&] {
+    const auto values = client().multi_get(keys, kSynced);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_TRUE(values[i]) << to_string(values[i].error());
+      EXPECT_EQ(values[i]->value, "value" + std::to_string(i));
+      EXPECT_EQ(values[i]->durability, Durability::kSync);
+    }
+  });
+  EXPECT_EQ(with, without + 1);
+  EXPECT_EQ(reads_of([&] { client().multi_get(keys, kSynced); }), without) << "known by now";
+}
+
+TEST_F(DurableGetTest, ManyWaitUntilTheMarksHaveRisen) {
+  store("old", "1");
+  store("new", "2");
+  marks(1, 1);
+  const Nanos risen_at = server_.clock.now() + 300 * kNanosPerMs;
+  server_.before_read = [&] {
+    if (server_.clock.now() >= risen_at) marks(2, 2);
+  };
+  Nanos old_at = 0;
+  client().multi_get_into(
+      kTwo,
+      [&](std::size_t index, const Result<ValueView>& got) {
+        ASSERT_TRUE(got) << to_string(got.error());
+        EXPECT_EQ(got->durability, Durability::kSync);
+        EXPECT_EQ(got->value, index == 0 ? "1" : "2");
+        if (index == 0) old_at = server_.clock.now();
+      },
+      kSynced);
+  EXPECT_GE(server_.clock.now(), risen_at);
+  EXPECT_LT(old_at, risen_at) << "what is durable does not wait for what is not";
+}
+
+TEST_F(DurableGetTest, ManyEndByTheDeadlineAndReturnNothingUndurable) {
+  store("old", "1");
+  store("new", "2");
+  marks(2, 1);
+  ASSERT_TRUE(client().get("old"));
+  const Nanos start = server_.clock.now();
+  const int reads = reads_of([&] {
+    const auto got = client().multi_get(
+        kTwo, GetOptions{.at_least = Durability::kSync, .timeout = milliseconds(250)});
+    EXPECT_TRUE(got[0]);
+    ASSERT_FALSE(got[1]);
+    EXPECT_EQ(got[1].error().code, Code::kTimeout);
+  });
+  EXPECT_LE(server_.clock.now() - start, 250 * kNanosPerMs);
+  EXPECT_LT(reads, 200) << "it does not spin";
+  EXPECT_EQ(server_.connects, 1) << "the connection is as good as before";
+  EXPECT_TRUE(client().get("new"));
+}
+
+TEST_F(DurableGetTest, ManyAreToldAtOnceOfAServerWithoutADisk) {
+  store("new", "2");
+  const std::string_view keys[] = {"new", "absent"};
+  const auto got = client().multi_get(keys, kSynced);
+  EXPECT_EQ(got[0].error().code, Code::kUnsupported);
+  EXPECT_EQ(got[1].error().code, Code::kNotFound);
+  EXPECT_EQ(server_.clock.now(), ManualClock{}.now());
+}
+
+// Values that came with answers lie in receive buffers meanwhile, of which there are few.
+TEST_F(DurableGetTest, ManyOfTheServersAnswersWaitToo) {
+  marks(0, 0);
+  options_.requests_in_flight = 4;
+  server_.credits = 4;
+  std::vector<std::string> names;
+  for (int i = 0; i < 40; ++i) {
+    names.push_back("key" + std::to_string(i));
+    spill(names.back());
+  }
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  std::uint64_t sequence = 0;
+  std::string text;
+  int most_held = 0;
+  server_.answer = [&](const Request& request) {
+    text = "value of " + std::string(as_text(request.key));
+    most_held = std::max(most_held, server_.receives_held);
+    return Response{.version = Version::of(1, ++sequence), .value = as_bytes(text)};
+  };
+  server_.before_read = [&] { marks(sequence, sequence); };
+  const auto values = client().multi_get(keys, kSynced);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_TRUE(values[i]) << to_string(values[i].error());
+    EXPECT_EQ(values[i]->value, "value of " + names[i]);
+    EXPECT_EQ(values[i]->durability, Durability::kSync);
+  }
+  EXPECT_LE(most_held, 4);
+  EXPECT_EQ(server_.requests, 40);
+  server_.before_read = nullptr;
+  server_.answer = [&](const Request&) {
+    return Response{.flags = Response::kCounter | Response::kInCell,
+                    .version = {},
+                    .value = as_bytes("8 bytes!")};
+  };
+  EXPECT_EQ(client().multi_get(keys, kSynced).front().error().code, Code::kUnsupported);
+}
+
+TEST_F(DurableGetTest, ManyNeverReturnWhatACrashTook) {
+  store("old", "lost too");
+  store("new", "lost");
+  marks(0, 0);
+  ASSERT_TRUE(client().get("new"));
+  spill("told");
+  const std::string_view keys[] = {"old", "new", "told"};
+  auto next = std::make_unique<ScriptedMemory>(ScriptedMemory::kEpoch + 1);
+  next->set_marks(Version::of(2, 0), Version::of(2, 0));
+  for (const std::string_view key : keys)
+    next->add(key, next->store(key, "kept"));
+  std::unique_ptr<ScriptedMemory> dead;
+  server_.answer = [&](const Request&) {
+    return Response{.version = Version::of(1, 9), .value = as_bytes("lost as well")};
+  };
+  int reads = 0;
+  server_.before_read = [&] {
+    if (++reads != 12) return;
+    dead = std::exchange(server_.memory, std::move(next));
+    server_.die_at_read = 1;
+  };
+  const auto values = client().multi_get(keys, kSynced);
+  for (const auto& got : values) {
+    ASSERT_TRUE(got) << to_string(got.error());
+    EXPECT_EQ(got->value, "kept");
+    EXPECT_EQ(got->durability, Durability::kSync);
+  }
+  EXPECT_EQ(server_.connects, 2);
+}
+
 // At random: a server whose marks rise, a client that hears of them in every way. Whatever a GET
 // says must be true of the marks as they are then.
 class Checker {

@@ -36,6 +36,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "rkv/durability.h"
@@ -323,7 +324,13 @@ class Client {
   // arguments, each with its own status. Between operations of one call there is no order.
 
   std::vector<Result<Value>> multi_get(std::span<const std::string_view> keys,
-                                       Timeout timeout = {});
+                                       Timeout timeout = {}) {
+    return multi_get(keys, GetOptions{.timeout = timeout});
+  }
+  // GetOptions::at_least holds for each value by itself; those that wait share the READs of the
+  // mark line.
+  std::vector<Result<Value>> multi_get(std::span<const std::string_view> keys,
+                                       const GetOptions& options);
   std::vector<Result<std::uint64_t>> multi_put(std::span<const KeyValue> items,
                                                Timeout timeout = {}) {
     return multi_put(items, WriteOptions{.timeout = timeout});
@@ -335,13 +342,18 @@ class Client {
   template <class Visitor>
   void multi_get_into(std::span<const std::string_view> keys, Visitor&& visit,
                       Timeout timeout = {}) {
+    multi_get_into(keys, std::forward<Visitor>(visit), GetOptions{.timeout = timeout});
+  }
+  template <class Visitor>
+  void multi_get_into(std::span<const std::string_view> keys, Visitor&& visit,
+                      const GetOptions& options) {
     using Target = std::remove_reference_t<Visitor>;
     visit_all(
         keys,
         [](void* target, std::size_t index, const Result<ValueView>& result) {
           (*static_cast<Target*>(target))(index, result);
         },
-        const_cast<void*>(static_cast<const void*>(&visit)), timeout);
+        const_cast<void*>(static_cast<const void*>(&visit)), options);
   }
 
   // ---- the server
@@ -373,7 +385,7 @@ class Client {
                                        std::uint32_t remote_key, const PutOptions& options);
   void set_description(std::string text);
   void visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
-                 Timeout timeout);
+                 const GetOptions& options);
 
   std::unique_ptr<client::Engine> engine_;
 };
