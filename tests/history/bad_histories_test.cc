@@ -143,6 +143,41 @@ TEST_F(BadHistory, UnansweredIncrementCountedTwice) {
   expect_no_order(3);
 }
 
+// By atomics and by requests, without versions.
+TEST_F(BadHistory, OneSidedCounterLostAnIncrement) {
+  scene_.open_counter(0, 10, ok(0));
+  scene_.incr(20, 30, 2, number(2, 0));
+  scene_.incr(25, 45, 3, number(3, 0));
+  expect_no_order(3);
+}
+
+TEST_F(BadHistory, OneSidedCounterLostItsIncrementsWhenItWasOpenedAgain) {
+  scene_.open_counter(0, 10, ok(0));
+  scene_.incr(20, 30, 2, number(2, 0));
+  scene_.open_counter(40, 50, ok(0));
+  scene_.incr(60, 70, 2, number(2, 0));
+  expect_no_order(4);
+}
+
+TEST_F(BadHistory, OpenedCounterIsAbsent) {
+  scene_.open_counter(0, 10, ok(0));
+  scene_.get_absent(20, 30);
+  expect_no_order(2);
+}
+
+TEST_F(BadHistory, CounterOpenedWhereAValueIs) {
+  scene_.put(0, 10, "a", 1);
+  scene_.open_counter(20, 30, ok(0));
+  expect_no_order(2);
+}
+
+TEST_F(BadHistory, UnansweredOpeningIsNoAddition) {
+  scene_.incr(0, 10, 4, number(4, 1));
+  scene_.open_counter(20, 30, Scene::info());
+  scene_.get_number(40, 50, 0, 0);
+  expect_no_order(3);
+}
+
 TEST_F(BadHistory, SwapOfAnotherNumber) {
   scene_.incr(0, 10, 4, number(4, 1));
   scene_.counter_cas(20, 30, 5, 9, number(9, 2));

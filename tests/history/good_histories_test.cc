@@ -142,6 +142,31 @@ TEST_F(GoodHistory, CountersAreDifferentFromText) {
   scene_.incr(140, 150, 1, failed(Code::kWrongType));
 }
 
+TEST_F(GoodHistory, AnOpenedCounterHasANewVersionOrNot) {
+  scene_.incr(0, 10, 4, number(4, 1));
+  scene_.open_counter(20, 30, ok(0));
+  scene_.get_number(40, 50, 4, 1);  // there was no cell for it
+  scene_.open_counter(60, 70, ok(0));
+  scene_.incr(80, 90, 3, number(7, 0));
+  scene_.add(100, 110, {.f = Function::kRemoveIfVersion, .if_version = 1}, failed(Code::kConflict));
+  scene_.open_counter(120, 130, Scene::info());
+  scene_.get_number(140, 150, 7, 9);  // the server has taken it back
+  scene_.remove(160, 170, ok(10));
+  scene_.get_absent(180, 190);
+  scene_.get_number(200, 210, 0, 0);  // opened only now
+}
+
+TEST_F(GoodHistory, CountersAreOpenedBesideOthersOperations) {
+  scene_.open_counter(0, 100, ok(0));
+  scene_.put_failed(0, 100, "a", Code::kWrongType);
+  scene_.get_absent(0, 100);
+  scene_.get_number(0, 100, 0, 0);
+  scene_.incr(0, 100, 2, number(2, 0));
+  scene_.remove(200, 210, ok(5));
+  scene_.put(220, 230, "a", 6);
+  scene_.open_counter(240, 250, failed(Code::kWrongType));
+}
+
 TEST_F(GoodHistory, ConcurrentIncrements) {
   scene_.incr(0, 100, 1, number(3, 3));
   scene_.incr(0, 100, 1, number(1, 1));

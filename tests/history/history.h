@@ -33,6 +33,9 @@ enum class Function : std::uint8_t {
   kRemoveIfVersion,
   kIncr,  // decr too: by a negative number
   kCounterCas,
+  // Of a one-sided counter: an incr by 0 that tells neither number nor version, and that may leave
+  // the counter's version as it is or not.
+  kOpenCounter,
   // No operation of a client: the server died and started again with this content of the key, which
   // may be an earlier one.
   kRestart,

@@ -157,6 +157,24 @@ bool incr(const Step& step, State& state) {
   return write_version(state, step.version);
 }
 
+bool open_counter(const Step& step, State& state) {
+  if (step.outcome == Outcome::kFail) {
+    return step.error == Code::kWrongType &&
+           (state.kind == Kind::kText || state.kind == Kind::kAny);
+  }
+  if (state.kind == Kind::kText) return false;
+  if (state.kind == Kind::kAny) return true;  // a number that may be any
+  if (state.kind == Kind::kNumber) {
+    if (state.version == 0) return !step.optional;  // without an effect
+    state.floor = std::min(state.floor, state.version - 1);
+    state.version = 0;
+    return true;
+  }
+  state.kind = Kind::kNumber;
+  state.datum = 0;
+  return write_version(state, 0);
+}
+
 bool counter_cas(const Step& step, State& state) {
   if (step.outcome == Outcome::kFail) {
     if (step.error == Code::kNotFound) return see_absent(state);
@@ -224,6 +242,8 @@ bool apply(const Step& step, State& state) {
       return incr(step, state);
     case Function::kCounterCas:
       return counter_cas(step, state);
+    case Function::kOpenCounter:
+      return open_counter(step, state);
     case Function::kRestart:
       return restart(step, state);
   }

@@ -84,6 +84,25 @@ void Recorder::end(std::size_t op, const Result<Counter>& counted) {
               .version = counted->version});
 }
 
+void Recorder::end(std::size_t op, const Result<OneSidedCounter>& opened) {
+  if (!opened) return failed(op, opened.error());
+  finish(op, {.outcome = Outcome::kOk});
+}
+
+void Recorder::also_maybe(std::size_t op, Call call) {
+  const Operation& done = history_[op];
+  Operation maybe{.process = std::exchange(next_process_, next_process_ + stride_),
+                  .call = std::move(call),
+                  .invoked = done.invoked,
+                  .returned = done.returned};
+  if (tells(done.answer)) {
+    maybe.until = done.returned;
+  } else {
+    unsettled_.push_back(history_.size());
+  }
+  history_.push_back(std::move(maybe));
+}
+
 void Recorder::end(std::size_t op, const Result<CounterSwap>& swapped) {
   if (!swapped) return failed(op, swapped.error());
   finish(op, {.outcome = swapped->done ? Outcome::kOk : Outcome::kFail,

@@ -35,6 +35,10 @@ class Recorder {
   void end(std::size_t op, const Result<std::uint64_t>& written);
   void end(std::size_t op, const Result<Counter>& counted);
   void end(std::size_t op, const Result<CounterSwap>& swapped);
+  void end(std::size_t op, const Result<OneSidedCounter>& opened);
+  // This may have been done as well in the course of `op`, which has ended: what a client does by
+  // itself and does not tell of.
+  void also_maybe(std::size_t op, Call call);
 
   // The thread goes on with another Client. The session of the last one ends when the server
   // notices: what it left unanswered may happen at any time.

@@ -85,6 +85,7 @@ class Trouble {
   }
   // The longest time for which the server could not do its work.
   Nanos longest() const { return longest_; }
+  std::uint64_t cells() { return server_stat(observer_, "counter_cells_taken"); }
   std::uint64_t splits() { return splits_ + server_stat(observer_, "index_splits"); }
 
  private:
@@ -118,6 +119,7 @@ void add(RunReport& report, const Worker& worker) {
   report.reconnects += worker.stats().reconnects;
   report.one_sided_gets += worker.stats().one_sided_gets;
   report.tears_detected += worker.stats().tears_detected;
+  report.atomics += worker.stats().atomics;
   for (const auto& [text, count] : worker.errors())
     report.unexpected.push_back(fmt::format("{} times: {}", count, text));
 }
@@ -157,6 +159,7 @@ RunReport run(const RunOptions& options) {
   // The bound on late expiry supposes that the machine runs the server's thread.
   report.limits.search.expiry_late += trouble.longest() + stalls.stop();
   report.index_splits = trouble.splits();
+  report.cells = trouble.cells();
   return report;
 }
 

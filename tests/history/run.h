@@ -40,6 +40,8 @@ struct RunReport {
   std::uint64_t index_splits = 0;
   std::uint64_t one_sided_gets = 0;
   std::uint64_t tears_detected = 0;
+  std::uint64_t atomics = 0;  // on one-sided counters
+  std::uint64_t cells = 0;    // that they were in, since the last start
   // Errors that nothing of the run explains, each once.
   std::vector<std::string> unexpected = {};
 };

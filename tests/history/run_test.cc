@@ -53,6 +53,23 @@ void expect_that_a_stale_read_is_noticed(const History& history, const CheckLimi
   EXPECT_GT(made, 0U);
 }
 
+// An addition that was acknowledged, and is nowhere.
+void expect_that_a_lost_addition_is_noticed(const History& history, const CheckLimits& limits) {
+  std::map<std::string, History> keys;
+  for (const Operation& op : history)
+    keys[op.call.key].push_back(op);
+  int made = 0;
+  for (auto& [key, key_history] : keys) {
+    if (!lose_an_addition(key_history)) continue;
+    ++made;
+    const auto violation = check(key_history, limits);
+    ASSERT_TRUE(violation) << "an addition to " << key << " is missing, and nobody noticed";
+    EXPECT_FALSE(violation->given_up);
+  }
+  // A short run has few moments in which a counter has one client at work.
+  EXPECT_GT(made, history.size() < 30'000 ? -1 : 0);
+}
+
 // Exports, reads back, judges. The file stays if it fails.
 void judge(const RunReport& report, std::uint64_t seed) {
   std::error_code ignored;
@@ -70,6 +87,7 @@ void judge(const RunReport& report, std::uint64_t seed) {
   if (!violation) {
     std::filesystem::remove(path, ignored);
     expect_that_a_stale_read_is_noticed(*history, report.limits);
+    expect_that_a_lost_addition_is_noticed(*history, report.limits);
     return;
   }
   FAIL() << violation->text << "the history: " << path << "\n(keys expire up to "
@@ -91,10 +109,10 @@ TEST(RecordedRun, IsLinearizable) {
   fmt::print(
       "seed {}: {} operations in {:.1f} s, {} unanswered, {} reconnects, {} new clients, {} "
       "splits, "
-      "{} one-sided GETs, {} tears\n",
+      "{} one-sided GETs, {} tears, {} atomics on {} cells\n",
       options.seed, report.history.size(), seconds_since(begin), report.unanswered,
       report.reconnects, report.clients_replaced, report.index_splits, report.one_sided_gets,
-      report.tears_detected);
+      report.tears_detected, report.atomics, report.cells);
   judge(report, options.seed);
   for (const std::string& error : report.unexpected)
     ADD_FAILURE() << "without a cause: " << error;
@@ -104,6 +122,8 @@ TEST(RecordedRun, IsLinearizable) {
   EXPECT_GT(report.clients_replaced, 0U);
   EXPECT_GT(report.index_splits, 0U);
   EXPECT_GT(report.one_sided_gets, operations / 10);
+  EXPECT_GT(report.atomics, operations / 30);
+  EXPECT_GT(report.cells, 0U);
 }
 
 }  // namespace

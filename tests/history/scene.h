@@ -78,6 +78,9 @@ class Scene {
   void incr(Nanos from, Nanos to, std::int64_t by, Answer answer) {
     add(from, to, {.f = Function::kIncr, .number = by}, std::move(answer));
   }
+  Operation& open_counter(Nanos from, Nanos to, Answer answer) {
+    return add(from, to, {.f = Function::kOpenCounter}, std::move(answer));
+  }
   void counter_cas(Nanos from, Nanos to, std::int64_t expected, std::int64_t desired,
                    Answer answer) {
     add(from, to, {.f = Function::kCounterCas, .number = desired, .expected = expected},

@@ -98,6 +98,7 @@ void Worker::look_at_everything() {
 
 void Worker::replace_client() {
   add_stats();
+  handles_.clear();
   client_.emplace(connect(shared_, random_()));
   recorder_.client_replaced();
   ++replaced_;
@@ -108,6 +109,7 @@ void Worker::add_stats() {
   stats_.reconnects += stats.reconnects;
   stats_.one_sided_gets += stats.one_sided_gets;
   stats_.tears_detected += stats.tears_detected;
+  stats_.atomics += stats.atomics;
 }
 
 // ---------------------------------------------------------------------------------- choices
@@ -176,13 +178,9 @@ void Worker::take(std::size_t op, const Result<T>& result) {
 }
 
 void Worker::get(const Key& key) {
+  if (key.kind == Key::Kind::kCounter && random_.below(2) == 0) return get_counter(key);
   const Timeout timeout = any_timeout();
   const std::size_t op = recorder_.begin({.f = Function::kGet, .key = key.name});
-  if (key.kind == Key::Kind::kCounter && random_.below(2) == 0) {
-    const auto got = client_->get_counter(key.name, timeout);
-    if (got) numbers_[key.name] = got->number;
-    return take(op, got);
-  }
   take(op, key.name, client_->get(key.name, timeout));
 }
 
@@ -231,25 +229,64 @@ void Worker::remove_if_version(const Key& key) {
   take(op, client_->remove_if_version(key.name, version, timeout));
 }
 
-void Worker::incr(const Key& key) {
-  const std::int64_t by = static_cast<std::int64_t>(random_.below(4)) - 1;
+OneSidedCounter* Worker::any_handle(const Key& key) {
+  if (key.kind != Key::Kind::kCounter || random_.below(2) == 0) return nullptr;
+  const auto known = handles_.find(key.name);
+  if (known != handles_.end()) return &known->second;
   const Timeout timeout = any_timeout();
-  const std::size_t op = recorder_.begin({.f = Function::kIncr, .key = key.name, .number = by});
-  const auto counted =
-      by < 0 ? client_->decr(key.name, -by, timeout) : client_->incr(key.name, by, timeout);
+  const std::size_t op = recorder_.begin({.f = Function::kOpenCounter, .key = key.name});
+  auto opened = client_->open_counter(key.name, timeout);
+  take(op, opened);
+  if (!opened) return nullptr;
+  return &handles_.emplace(key.name, std::move(*opened)).first->second;
+}
+
+// A handle whose counter has ended opens it anew by itself, and again if that one has ended
+// meanwhile: nobody tells when, only how many requests were sent.
+template <class Operation>
+void Worker::count(const Key& key, Call call, Operation operation) {
+  OneSidedCounter* const handle = any_handle(key);
+  const std::uint64_t requests = client_->stats().two_sided_requests;
+  call.key = key.name;
+  const std::size_t op = recorder_.begin(std::move(call));
+  const auto counted = operation(handle, any_timeout());
   if (counted) numbers_[key.name] = counted->number;
   take(op, counted);
+  if (handle == nullptr) return;
+  for (std::uint64_t sent = requests; sent < client_->stats().two_sided_requests; ++sent)
+    recorder_.also_maybe(op, {.f = Function::kOpenCounter, .key = key.name});
+}
+
+void Worker::incr(const Key& key) {
+  // Now and then more than a cell takes at a time: the counter comes out of it.
+  const std::int64_t unit = random_.below(30) == 0 ? std::int64_t{1} << 33 : 1;
+  const std::int64_t by = (static_cast<std::int64_t>(random_.below(4)) - 1) * unit;
+  count(key, {.f = Function::kIncr, .number = by},
+        [&](OneSidedCounter* handle, Timeout timeout) -> Result<Counter> {
+          const WriteOptions options{.timeout = timeout};
+          if (handle != nullptr && by < 0) return client_->decr(*handle, -by, options);
+          if (handle != nullptr) return client_->incr(*handle, by, options);
+          return by < 0 ? client_->decr(key.name, -by, options)
+                        : client_->incr(key.name, by, options);
+        });
 }
 
 void Worker::counter_cas(const Key& key) {
   const std::int64_t expected = numbers_[key.name];
   const std::int64_t desired = expected + 10;
-  const Timeout timeout = any_timeout();
-  const std::size_t op = recorder_.begin(
-      {.f = Function::kCounterCas, .key = key.name, .number = desired, .expected = expected});
-  const auto swapped = client_->counter_cas(key.name, expected, desired, timeout);
-  if (swapped) numbers_[key.name] = swapped->number;
-  take(op, swapped);
+  count(key, {.f = Function::kCounterCas, .number = desired, .expected = expected},
+        [&](OneSidedCounter* handle, Timeout timeout) {
+          const WriteOptions options{.timeout = timeout};
+          return handle != nullptr ? client_->counter_cas(*handle, expected, desired, options)
+                                   : client_->counter_cas(key.name, expected, desired, options);
+        });
+}
+
+void Worker::get_counter(const Key& key) {
+  count(key, {.f = Function::kGet}, [&](OneSidedCounter* handle, Timeout timeout) {
+    return handle != nullptr ? client_->get_counter(*handle, timeout)
+                             : client_->get_counter(key.name, timeout);
+  });
 }
 
 void Worker::multi_get() {

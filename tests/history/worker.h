@@ -59,6 +59,7 @@ class Worker {
   void add_stats();
 
   void get(const Key& key);
+  void get_counter(const Key& key);
   void put(const Key& key);
   void put_if_absent(const Key& key);
   void put_if_version(const Key& key);
@@ -66,6 +67,12 @@ class Worker {
   void remove_if_version(const Key& key);
   void incr(const Key& key);
   void counter_cas(const Key& key);
+  // The key's handle for every other operation, opened if need be: an operation of its own. Nothing
+  // when it could not be opened.
+  OneSidedCounter* any_handle(const Key& key);
+  // An operation by `handle`, or by requests without one. `operation(handle)` returns its result.
+  template <class Operation>
+  void count(const Key& key, Call call, Operation operation);
   void multi_get();
   void multi_put();
   void take(std::size_t op, const std::string& key, const Result<Value>& got);
@@ -80,8 +87,9 @@ class Worker {
   std::optional<Client> client_;
   std::size_t written_ = 0;
   std::size_t replaced_ = 0;
-  std::map<std::string, std::uint64_t> versions_;  // last seen
-  std::map<std::string, std::int64_t> numbers_;    // last seen
+  std::map<std::string, std::uint64_t> versions_;   // last seen
+  std::map<std::string, std::int64_t> numbers_;     // last seen
+  std::map<std::string, OneSidedCounter> handles_;  // of this client
   ClientStats stats_{};
   std::map<std::string, std::size_t> errors_;
 };
