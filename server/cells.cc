@@ -23,11 +23,16 @@ Result<std::unique_ptr<Cells>> Cells::create(rdma::Transport& transport, const r
   return create(std::move(atomics), region, count);
 }
 
-std::unique_ptr<Cells> Cells::create(std::unique_ptr<rdma::Atomics> atomics,
-                                     const rdma::Region& region, std::uint32_t count) {
+Result<std::unique_ptr<Cells>> Cells::create(std::unique_ptr<rdma::Atomics> atomics,
+                                             const rdma::Region& region, std::uint32_t count) {
   RKV_CHECK(region.bytes().size() >= count * sizeof(std::uint64_t), "a region short of cells");
   auto* words = reinterpret_cast<std::uint64_t*>(region.bytes().data());
-  return std::unique_ptr<Cells>(new Cells(words, count, std::move(atomics)));
+  // Zeros of the system, which take no memory before they are touched.
+  Table cells(static_cast<Cell*>(std::calloc(count, sizeof(Cell))));
+  if (cells == nullptr) {
+    return fail(Code::kOutOfMemory, "there is not so much memory for them: ask for fewer");
+  }
+  return std::unique_ptr<Cells>(new Cells(words, count, std::move(atomics), std::move(cells)));
 }
 
 std::optional<std::uint32_t> Cells::take() {
@@ -52,27 +57,36 @@ Result<bool> Cells::begin(std::uint32_t cell, std::int64_t number) {
 }
 
 void Cells::own(std::uint32_t cell, const Owner& owner) {
-  cells_[cell].owner = owner;
-  cells_[cell].owned.store(true, std::memory_order_release);
+  Cell& own = cells_[cell];
+  own.hash = owner.hash.bits();
+  own.version = owner.version;
+  store_word(&own.key_length, owner.key_length, std::memory_order_release);
+}
+
+// Of any cell, even one that nobody has: 0 is added.
+Status Cells::catch_up() {
+  RKV_RETURN_IF_ERROR(atomics_->fetch_add(&words_[0], 0));
+  return {};
 }
 
 // Whatever atomic told the word: whether the counter has ended. A seal that is there without our
 // knowledge was set by a call that failed, or by a client that keeps to no rule.
 bool Cells::settle(Cell& cell, std::uint64_t word) {
   cell.in_doubt = false;
-  const auto sealing = std::exchange(cell.sealing, std::nullopt);
+  const Knows knew = std::exchange(cell.knows, Knows::kNothing);
   if ((word & kCellSeal) == 0) return false;
   // Not by the word: what was added to it since is void, and asked for again.
-  cell.last = sealing.value_or(number_in(word - kCellSeal));
+  if (knew != Knows::kSealing) cell.number = number_in(word - kCellSeal);
+  cell.knows = Knows::kLast;
   open_.fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
 
 Result<std::int64_t> Cells::read(std::uint32_t cell) {
   Cell& own = cells_[cell];
-  if (own.last) return *own.last;
+  if (ended(cell)) return own.number;
   RKV_ASSIGN_OR_RETURN(const std::uint64_t word, atomics_->fetch_add(&words_[cell], 0));
-  return settle(own, word) ? *own.last : number_in(word);
+  return settle(own, word) ? own.number : number_in(word);
 }
 
 Result<std::optional<std::int64_t>> Cells::add(std::uint32_t cell, std::int64_t summand) {
@@ -97,7 +111,7 @@ Result<std::optional<std::int64_t>> Cells::swap(std::uint32_t cell, std::int64_t
 // was void.
 Result<std::int64_t> Cells::end(std::uint32_t cell) {
   Cell& own = cells_[cell];
-  if (own.last) return *own.last;
+  if (ended(cell)) return own.number;
   RKV_ASSIGN_OR_RETURN(std::uint64_t word, atomics_->fetch_add(&words_[cell], 0));
   for (int tried = 0; !settle(own, word); ++tried) {
     own.in_doubt = true;
@@ -106,23 +120,24 @@ Result<std::int64_t> Cells::end(std::uint32_t cell) {
       word += kCellSeal;
       continue;
     }
-    own.sealing = number_in(word);
+    own.number = number_in(word);
+    own.knows = Knows::kSealing;
     RKV_ASSIGN_OR_RETURN(const std::uint64_t found,
                          atomics_->compare_swap(&words_[cell], word, word + kCellSeal));
     word = found == word ? word + kCellSeal : found;
   }
-  return *own.last;
+  return own.number;
 }
 
 std::optional<Cells::Owner> Cells::owner(std::uint32_t cell) const {
   const Cell& own = cells_[cell];
-  if (!own.owned.load(std::memory_order_acquire)) return std::nullopt;
-  return own.owner;
+  const std::uint64_t key_length = load_word(&own.key_length, std::memory_order_acquire);
+  if (key_length == 0) return std::nullopt;
+  return Owner{.hash = KeyHash(own.hash), .version = own.version, .key_length = key_length};
 }
 
 std::optional<Cells::Owner> Cells::changed(std::uint32_t cell) const {
-  const std::uint64_t saved = cells_[cell].saved_word.load(std::memory_order_relaxed);
-  return look(cell) == saved ? std::nullopt : owner(cell);
+  return look(cell) == load_word(&cells_[cell].saved_word) ? std::nullopt : owner(cell);
 }
 
 }  // namespace rkv::server

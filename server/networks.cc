@@ -118,6 +118,10 @@ void Networks::stop() {
   for (Network& network : networks_) {
     if (network.acceptor != nullptr) network.acceptor->stop();
   }
+  for (Network& network : networks_) {  // all at once: each may wait for the disk
+    for (const auto& worker : network.workers)
+      worker->begin_stop();
+  }
   for (Network& network : networks_) {
     for (const auto& worker : network.workers)
       worker->stop();

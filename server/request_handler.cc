@@ -49,7 +49,7 @@ Opcode answerable(Bytes message) {
 
 RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot,
                                Durability durability, std::function<std::string()> stats,
-                               std::uint32_t network, Backups* backups)
+                               std::uint32_t network, Backups* backups, Sweeper* sweeper)
     : store_(store),
       log_(log),
       boot_(boot),
@@ -57,6 +57,7 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t
       make_stats_(std::move(stats)),
       network_(network),
       backups_(backups),
+      sweeper_(sweeper),
       value_(kMaxInlineBytes) {
   RKV_CHECK(durability_ != Durability::kDefault &&
                 (durability_ == Durability::kMemory || !log.is_volatile()),
@@ -246,14 +247,35 @@ RequestHandler::Answer RequestHandler::flush(const Request& request) {
                 {.code = Code::kUnsupported,
                  .text = "the server keeps its data in memory only: start it with --data-dir"}));
   }
-  if (const Status swept = store_.sweep_counters(); !swept && !log_.failed()) {
-    return reply(refusal(Opcode::kFlush, request.sequence, swept.error()));
+  return sweep_first(request);
+}
+
+// What counters in cells count reaches the log first; not on this thread, whose other clients would
+// wait for a round trip of each counter.
+RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
+  const Response awaited{.opcode = request.opcode, .sequence = request.sequence};
+  if (sweeper_ == nullptr || !store_.has_cells()) {
+    return after_sweep(awaited, request.value, Status{});
   }
+  Answer answer{.next = Next::kAwaitSweep, .response = awaited, .through = sweeper_->ask()};
+  answer.response.value = request.value;
+  return answer;
+}
+
+RequestHandler::Answer RequestHandler::after_sweep(const Response& awaited, Bytes value,
+                                                   const Status& swept) {
+  if (!swept && !(awaited.opcode == Opcode::kFlush && log_.failed())) {
+    return reply(refusal(awaited.opcode, awaited.sequence, swept.error()));
+  }
+  return awaited.opcode == Opcode::kFlush ? flush_swept(awaited.sequence)
+                                          : backup_swept(awaited.sequence, value);
+}
+
+RequestHandler::Answer RequestHandler::flush_swept(std::uint64_t sequence) const {
   // Whatever has been acknowledged to anybody is at or below this.
   const std::uint64_t through = log_.last_begun();
-  const Response flushed{.opcode = Opcode::kFlush,
-                         .sequence = request.sequence,
-                         .version = Version::of(boot_, through)};
+  const Response flushed{
+      .opcode = Opcode::kFlush, .sequence = sequence, .version = Version::of(boot_, through)};
   if (log_.failed()) return reply(disk_failed(flushed));
   return {.next = is_reached(Durability::kSync, through) ? Next::kReply : Next::kAwaitMark,
           .response = flushed,
@@ -278,25 +300,25 @@ Response RequestHandler::disk_failed(const Response& awaited) {
   return response;
 }
 
-// Counters in cells first, as with a flush.
 RequestHandler::Answer RequestHandler::backup(const Request& request) {
-  const auto refused = [&](const Error& error) {
-    return reply(refusal(Opcode::kBackup, request.sequence, error));
-  };
   if (backups_ == nullptr) {
-    return refused({.code = Code::kUnsupported,
-                    .text = log_.is_volatile()
-                                ? "the server keeps its data in memory only: start it with "
-                                  "--data-dir and --backup-dir"
-                                : "the server makes no backups: start it with --backup-dir"});
+    return reply(refusal(
+        Opcode::kBackup, request.sequence,
+        {.code = Code::kUnsupported,
+         .text = log_.is_volatile() ? "the server keeps its data in memory only: start it with "
+                                      "--data-dir and --backup-dir"
+                                    : "the server makes no backups: start it with --backup-dir"}));
   }
-  if (const Status swept = store_.sweep_counters(); !swept) return refused(swept.error());
+  return sweep_first(request);
+}
+
+RequestHandler::Answer RequestHandler::backup_swept(std::uint64_t sequence, Bytes name) {
   const std::uint64_t through = log_.last_begun();
-  auto asked = backups_->ask(as_text(request.value), through);
-  if (!asked) return refused(asked.error());
+  auto asked = backups_->ask(as_text(name), through);
+  if (!asked) return reply(refusal(Opcode::kBackup, sequence, asked.error()));
   return {.next = Next::kAwaitBackup,
           .response = {.opcode = Opcode::kBackup,
-                       .sequence = request.sequence,
+                       .sequence = sequence,
                        .version = Version::of(boot_, through)},
           .backup = std::move(*asked)};
 }

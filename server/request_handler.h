@@ -13,6 +13,7 @@
 #include "server/backups.h"
 #include "server/persistence/commit_log.h"
 #include "server/store.h"
+#include "server/sweeper.h"
 
 namespace rkv::server {
 
@@ -22,6 +23,7 @@ class RequestHandler {
     kReply,        // with `response`
     kAwaitMark,    // with `response`, as soon as the mark of `level` has reached `through`
     kAwaitBackup,  // with backed_up(), as soon as `backup` is done
+    kAwaitSweep,   // with after_sweep(), as soon as the sweep of number `through` is over
     kFetch,        // `large.value` first, from where `source` says; then finish() or cancel()
     kDisconnect,   // not even a header: there is nobody to answer to
   };
@@ -38,10 +40,11 @@ class RequestHandler {
 
   // `stats` makes the JSON of a stats request; `durability` is that of writes that name none;
   // `network`: whose cells the clients can reach (Store::add_cells). References must outlive the
-  // handler. `backups`: nullptr where none are made.
+  // handler. `backups`: nullptr where none are made; `sweeper`: nullptr where no counter is ever
+  // one-sided.
   RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot, Durability durability,
                  std::function<std::string()> stats, std::uint32_t network = kNoNetwork,
-                 Backups* backups = nullptr);
+                 Backups* backups = nullptr, Sweeper* sweeper = nullptr);
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
   // `message` comes from a peer: anything at all. No allocation but for stats and
@@ -61,6 +64,9 @@ class RequestHandler {
   // The answer to a flush, or to a write that waited, when the disk has failed meanwhile. The write
   // has been made: readers may have seen it.
   static Response disk_failed(const Response& awaited);
+  // A flush or a backup goes on: what to do next. `awaited` is the answer that said kAwaitSweep,
+  // `value` its value.
+  Answer after_sweep(const Response& awaited, Bytes value, const Status& swept);
   // The answer to a request for a backup that is done.
   static Response backed_up(const Response& awaited, const Backup& backup);
   // The marks, as every answer carries them.
@@ -76,6 +82,9 @@ class RequestHandler {
   Answer flush(const Request& request);
   Answer stats(const Request& request);
   Answer backup(const Request& request);
+  Answer sweep_first(const Request& request);
+  Answer flush_swept(std::uint64_t sequence) const;
+  Answer backup_swept(std::uint64_t sequence, Bytes name);
   Durability level_of(const Request& request) const;
   // Holds the answer to a write back until the write is as safe as it was asked to be.
   Answer when_safe(const Request& request, Answer answer) const;
@@ -87,6 +96,7 @@ class RequestHandler {
   const std::function<std::string()> make_stats_;
   const std::uint32_t network_;
   Backups* const backups_;
+  Sweeper* const sweeper_;
   std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;
 };

@@ -157,6 +157,7 @@ std::optional<Failure> Server::create_store() {
 }
 
 std::optional<Failure> Server::create_workers() {
+  sweeper_ = std::make_unique<Sweeper>(*store_, clock_, [this] { networks_->marks_changed(); });
   if (const Status hints = networks_->create_hints(*store_); !hints) {
     return environment_failure("cannot make the hint words", hints.error());
   }
@@ -180,7 +181,8 @@ std::optional<Failure> Server::create_workers() {
                                },
                            .durability = options_.durability,
                            .network = network,
-                           .backups = backups_.get()},
+                           .backups = backups_.get(),
+                           .sweeper = sweeper_.get()},
                           each);
   };
   if (const Status created = networks_->create_workers(threads, make); !created) {
@@ -262,7 +264,8 @@ std::optional<Failure> Server::begin_serving() {
   }
   start_growing();
   start_expiring();
-  start_sweeping();
+  store_->on_first_cell([this] { sweeper_->call(); });
+  sweeper_->start();
   tick();
   const rdma::Region& root = memory_->root();
   networks_->admit({.workers = {},
@@ -310,31 +313,6 @@ void Server::start_expiring() {
   expirer_->start();
 }
 
-// What one-sided counters count reaches the log so late at most; README.md states it.
-void Server::start_sweeping() {
-  constexpr Nanos kPeriod = 100 * kNanosPerMs;
-  constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
-  constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
-  sweeper_ = std::make_unique<Stepper>(clock_, [this] {
-    if (!store_->has_cells()) return clock_.now() + kUntilCalled;
-    const Status swept = store_->sweep_counters();
-    const bool full = !swept && swept.error().code == Code::kBusy;
-    return clock_.now() + (full ? kWhenTheLogIsFull : kPeriod);
-  });
-  store_->on_first_cell([this] { sweeper_->call(); });
-  sweeper_->start();
-}
-
-// When clients have gone.
-Status Server::end_counters() {
-  Status ended = store_->end_counters();
-  while (!ended && ended.error().code == Code::kBusy) {  // until the applier has made room
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    ended = store_->end_counters();
-  }
-  return ended;
-}
-
 // Once before the applier runs, then on its thread alone.
 void Server::publish_marks() {
   memory_->set_marks(Version::of(boot_, log_->wal_mark()), Version::of(boot_, log_->sync_mark()));
@@ -353,13 +331,14 @@ std::optional<Failure> Server::stop() {
   if (sweeper_) sweeper_->stop();
   if (backups_) backups_->stop();
   if (applier_) {
-    const Status ended = end_counters();
+    constexpr std::int64_t kPatienceMs = 10'000;  // the disk gets as much again and more below
+    const Store::Swept ended = sweeper_->end(kPatienceMs);
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};
-    } else if (!ended) {
+    } else if (!ended.status) {
       failure = Failure{kExitOther,
-                        fmt::format("the last changes of one-sided counters are not saved: {}",
-                                    to_string(ended.error()))};
+                        fmt::format("the last changes of {} one-sided counters are not saved: {}",
+                                    ended.left, to_string(ended.status.error()))};
     }
   }
   if (engine_) {

@@ -32,6 +32,7 @@
 #include "server/persistence/engine.h"
 #include "server/stepper.h"
 #include "server/store.h"
+#include "server/sweeper.h"
 
 namespace rkv::server {
 
@@ -72,8 +73,6 @@ class Server {
   std::optional<Failure> begin_serving();
   void start_growing();
   void start_expiring();
-  void start_sweeping();
-  Status end_counters();
   Nanos grow();
   void publish_marks();
 
@@ -91,10 +90,10 @@ class Server {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Applier> applier_;
   std::unique_ptr<Backups> backups_;  // nullptr: none are made
+  std::unique_ptr<Sweeper> sweeper_;
   std::unique_ptr<Networks> networks_;
   std::unique_ptr<Stepper> grower_;
   std::unique_ptr<Stepper> expirer_;
-  std::unique_ptr<Stepper> sweeper_;
   bool told_that_it_cannot_grow_ = false;  // the grower's
   std::uint64_t loaded_records_ = 0;
   bool ready_ = false;

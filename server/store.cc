@@ -356,7 +356,7 @@ Result<Store::OpenedCounter> Store::open_counter(Bytes key, bool create, std::ui
 Status Store::sweep_counters() {
   return impl_->sweep_counters();
 }
-Status Store::end_counters() {
+Store::Swept Store::end_counters() {
   return impl_->end_counters();
 }
 bool Store::has_cells() const {

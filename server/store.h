@@ -142,8 +142,14 @@ class Store {
   // Blocks as above, for each of them. Any thread.
   Status sweep_counters();
   // Takes all counters out of their cells and logs them: before the log is closed. After this no
-  // operation of a client on a cell succeeds. As sweep_counters().
-  Status end_counters();
+  // operation of a client on a cell succeeds. `left`: counters that are not logged with their last
+  // number, and `status` why the first of them is not; another call tries those again. As
+  // sweep_counters().
+  struct Swept {
+    Status status{};
+    std::uint64_t left = 0;
+  };
+  Swept end_counters();
   bool has_cells() const;  // in use
 
   // Copies the value to `out` (at least kMaxInlineBytes), unless it is large. kNotFound.

@@ -10,6 +10,7 @@ namespace rkv::server {
 namespace {
 
 constexpr std::size_t kReferenceOffset = kCounterBytes;
+constexpr const char* kPassesLimits = "the counter would pass the limits of 64 bits";
 
 bool fits_cell(std::int64_t number) {
   return number > -kCellEndNumber && number < kCellEndNumber;
@@ -59,18 +60,21 @@ Result<std::int64_t> Store::Impl::end_cell(const RecordFields& record) const {
   return cells_of(record, &cell).end(cell);
 }
 
-// The last check is on the number after the fact: clients may have taken it that far as well, and
-// the next sweep ends the cell.
+// What a cell has no room for comes out of it first, unless it would be refused: a refusal changes
+// nothing.
 Result<std::optional<std::int64_t>> Store::Impl::add_in_cell(const RecordFields& counter,
                                                              std::int64_t summand) const {
   std::uint32_t cell = 0;
   Cells& cells = cells_of(counter, &cell);
   if (cells.ended(cell)) return std::nullopt;
-  if (!fits_addition(summand)) {
-    RKV_RETURN_IF_ERROR(cells.end(cell));
-    return std::nullopt;
+  if (fits_addition(summand)) return cells.add(cell, summand);
+  RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.read(cell));
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(number, summand, &sum)) {
+    return fail(Code::kOutOfRange, kPassesLimits);
   }
-  return cells.add(cell, summand);
+  RKV_RETURN_IF_ERROR(cells.end(cell));
+  return std::nullopt;
 }
 
 // What the number was.
@@ -80,11 +84,11 @@ Result<std::optional<std::int64_t>> Store::Impl::swap_in_cell(const RecordFields
   std::uint32_t cell = 0;
   Cells& cells = cells_of(counter, &cell);
   if (cells.ended(cell)) return std::nullopt;
-  if (!fits_cell(expected) || !fits_cell(desired)) {
-    RKV_RETURN_IF_ERROR(cells.end(cell));
-    return std::nullopt;
-  }
-  return cells.swap(cell, expected, desired);
+  if (fits_cell(expected) && fits_cell(desired)) return cells.swap(cell, expected, desired);
+  RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.read(cell));
+  if (number != expected) return number;
+  RKV_RETURN_IF_ERROR(cells.end(cell));
+  return std::nullopt;
 }
 
 Result<std::optional<std::uint32_t>> Store::Impl::new_cell(std::uint32_t network,
@@ -172,7 +176,9 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
   if (!put) return std::unexpected(put.error());
   opened.version = put->version;
   if (opened.cell) {
-    cells_[network]->own(*opened.cell, {.hash = memory_.hash(key), .version = put->version});
+    cells_[network]->own(
+        *opened.cell,
+        {.hash = memory_.hash(key), .version = put->version, .key_length = key.size()});
     // Not by the number of cells taken: two first ones may be taken at once, or the first be
     // unusable.
     if (call_sweeper_ && !called_sweeper_.exchange(true, std::memory_order_relaxed))
@@ -185,35 +191,51 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
 
 // Without room in the log the rest is looked at all the same, for numbers that must not wait, and
 // the next sweep begins where room failed: those that change all the time do not keep others out. A
-// device in trouble ends the sweep, for each of its answers may take seconds.
-Status Store::Impl::sweep(bool end) {
+// device in trouble puts off what is left of its own cells, for each of its answers may take
+// seconds. The end is tried with every cell.
+Store::Swept Store::Impl::sweep(bool end) {
   const std::scoped_lock lock(sweeping_);
+  Swept swept;
+  const auto failed = [&](const Status& one) {
+    ++swept.left;
+    if (swept.status) swept.status = one;
+  };
   std::uint64_t total = 0;
   std::vector<std::uint32_t> taken;
-  for (const Cells* cells : cells_) {
+  std::vector<bool> in_trouble;
+  for (Cells* cells : cells_) {
     taken.push_back(cells->taken());
     total += taken.back();
+    // At the end no number is looked at.
+    const Status seen = end || taken.back() == 0 ? Status{} : cells->catch_up();
+    if (!seen) failed(seen);
+    in_trouble.push_back(!seen);
   }
   const std::uint64_t first = sweep_from_;
-  Status all;
+  Status room;
   for (std::uint64_t n = 0; n < total; ++n) {
     std::uint64_t place = (first + n) % total;
     const std::uint64_t here = place;
     std::size_t network = 0;
     while (place >= taken[network])
       place -= taken[network++];
+    if (in_trouble[network]) continue;
     Cells& cells = *cells_[network];
     const auto cell = static_cast<std::uint32_t>(place);
     const auto owner = end ? cells.owner(cell) : cells.changed(cell);
-    if (!owner || (!all && !is_far(cells.look(cell)))) continue;
-    const Status one = sweep_one(cells, cell, *owner, end);
-    if (!one && one.error().code == Code::kInternal) return one;
-    if (!one && all) {
-      all = one;
+    if (!owner) continue;
+    const Status one =
+        room || is_far(cells.look(cell)) ? sweep_one(cells, cell, *owner, end) : room;
+    if (one) continue;
+    failed(one);
+    if (one.error().code == Code::kInternal) {
+      in_trouble[network] = !end;
+    } else if (room) {
+      room = one;
       sweep_from_ = here;
     }
   }
-  return all;
+  return swept;
 }
 
 // What needs no room in the log: a number that clients have taken too far comes out of its cell
@@ -228,7 +250,7 @@ Status Store::Impl::end_if_far(Cells& cells, std::uint32_t cell) {
 // numbers reach the log in the order in which they were told (C4 of the log).
 Status Store::Impl::sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner,
                               bool end) {
-  const auto room = log_.try_reserve(kMaxKeyBytes, kCounterBytes);
+  const auto room = log_.try_reserve(owner.key_length, kCounterBytes);
   Locked locked(*this, owner.hash);
   const auto found = index_.find_version(locked.home, owner.hash, owner.version);
   if (!room) {

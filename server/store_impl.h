@@ -58,8 +58,8 @@ class Store::Impl {
   std::uint32_t add_cells(Cells& cells);
   void on_first_cell(std::function<void()> call) { call_sweeper_ = std::move(call); }
   Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network);
-  Status sweep_counters() { return sweep(false); }
-  Status end_counters() { return sweep(true); }
+  Status sweep_counters() { return sweep(false).status; }
+  Swept end_counters() { return sweep(true); }
   bool has_cells() const;
 
   bool wants_memory() const { return is_low(ExtentEntry::kIndex) || is_low(ExtentEntry::kData); }
@@ -165,7 +165,7 @@ class Store::Impl {
   Result<CellPlan> plan_in_cell(const Target& at, RecordFields& fields, MutableBytes bytes,
                                 std::uint32_t network, std::int64_t number);
   Result<std::optional<std::uint32_t>> new_cell(std::uint32_t network, std::int64_t number);
-  Status sweep(bool end);
+  Swept sweep(bool end);
   static Status end_if_far(Cells& cells, std::uint32_t cell);
   Status sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner, bool end);
 

@@ -44,8 +44,6 @@ std::uint64_t make_context(std::uint32_t covered, std::uint32_t buffer) {
   return (std::uint64_t{covered} << 32) | buffer;
 }
 
-constexpr std::int64_t kGoodbyeMs = 3000;  // for all connections to end when the worker stops
-
 }  // namespace
 
 std::size_t worker_pinned_bytes(std::uint32_t clients) {
@@ -74,8 +72,9 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
       log_(parts.log),
       make_durable_(parts.make_durable),
       wait_until_(parts.wait_until),
+      sweeper_(parts.sweeper),
       handler_(parts.store, parts.log, parts.boot, parts.durability, parts.stats, parts.network,
-               parts.backups),
+               parts.backups, parts.sweeper),
       fetches_(handler_, kFetches),
       queue_(std::move(queue)),
       pool_(std::move(pool)) {
@@ -101,11 +100,14 @@ void Worker::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-void Worker::stop() {
-  if (!thread_.joinable()) return;
+void Worker::begin_stop() {
   stopping_.store(true, std::memory_order_release);
   queue_->wake();
-  thread_.join();
+}
+
+void Worker::stop() {
+  begin_stop();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Worker::run() {
@@ -114,22 +116,7 @@ void Worker::run() {
     // deadline is for nothing but safety.
     if (poll_once() == 0) queue_->wait(Deadline::after_ms(clock_, 1000));
   }
-  end_all();
-}
-
-void Worker::end_all() {
-  collect_mail();
-  for (const auto& session : sessions_)
-    drop(*session, nullptr);
-  const Deadline deadline = Deadline::after_ms(clock_, kGoodbyeMs);
-  while (!sessions_.empty() && !deadline.passed()) {
-    if (poll_once() == 0) queue_->wait(Deadline::after_ms(clock_, 10));
-  }
-  for (const auto& session : sessions_)
-    session->connection.reset();  // (F1)
-  fetches_.drop_all(nullptr, [](std::uint32_t) {});
-  fetched_.clear();
-  sessions_.clear();
+  finish();
 }
 
 bool Worker::reserve_client() {
@@ -290,7 +277,8 @@ void Worker::on_completion(const rdma::Completion& completion) {
 
 void Worker::on_receive(const rdma::Completion& completion, Session& session) {
   session.last_heard = turn_started_;
-  const bool usable = completion.status == rdma::Completion::Status::kOk && !session.ending;
+  const bool usable =
+      completion.status == rdma::Completion::Status::kOk && !session.ending && taking_;
   if (usable && session.unanswered >= session.credits) {
     drop(session, "it has sent more requests than its credits allow");
   } else if (usable) {
@@ -324,6 +312,7 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
       break;
     case RequestHandler::Next::kAwaitMark:
     case RequestHandler::Next::kAwaitBackup:
+    case RequestHandler::Next::kAwaitSweep:
       hold(session, answer);
       return Served::kDone;  // counted when it is answered
     case RequestHandler::Next::kFetch:
@@ -428,8 +417,9 @@ void Worker::post_replies() {
 void Worker::post_replies(Session& session) {
   for (rdma::Operation& operation : session.replies) {
     ++session.unsignaled;
-    // A buffer comes back by its completion; inline bytes are copied when they are posted.
-    operation.signaled = !operation.inline_data || session.unsignaled >= kSignalEvery;
+    // A buffer comes back by its completion; inline bytes are copied when they are posted. The last
+    // answers must have arrived before their connection ends.
+    operation.signaled = !operation.inline_data || session.unsignaled >= kSignalEvery || !taking_;
     const auto buffer = static_cast<std::uint32_t>(operation.context);
     if (operation.inline_data) pool_.give_back(buffer);  // nothing takes it before the post
     const std::uint32_t covered = operation.signaled ? std::exchange(session.unsignaled, 0U) : 0;
@@ -472,8 +462,10 @@ void Worker::on_disconnected(Session& session) {
     return waiting.session == &session;
   });
   std::erase_if(fetched_, [&](const Fetch* fetch) { return fetch->session == &session; });
-  fetches_.drop_all(&session, [&](std::uint32_t buffer) { released_.push_back(buffer); });  // (F1)
   log_info("client {} \"{}\" has gone", session.connection->peer(), session.name);
+  // Before the memory that it READs into and sends from serves others (F1).
+  session.connection.reset();
+  fetches_.drop_all(&session, [&](std::uint32_t buffer) { released_.push_back(buffer); });
   std::erase_if(sessions_, [&](const auto& owned) { return owned.get() == &session; });
   clients_.fetch_sub(1, std::memory_order_relaxed);
 }

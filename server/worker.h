@@ -14,16 +14,18 @@
 //  K5  A flush, and a write asked to be durable, is answered when its mark has reached it. The
 //      worker raises waiting_ before it looks at the marks, the applier moves a mark before it
 //      takes waiting_ down: one of them sees the other (both by read-modify-write on waiting_). The
-//      same holds for a backup, which is done before waiting_ is taken down.
+//      same holds for a backup, and for the sweep that a flush or a backup begins with: done before
+//      waiting_ is taken down.
 //  K6  A write that awaits a mark has been made, once: it is answered when the mark has passed it,
 //      or "may have happened" when the disk fails first, or its client goes; it is never made
-//      again.
+//      again. When the worker is stopped it is answered before its connection ends.
 //
 // In steady state a turn allocates nothing, takes no lock and logs nothing.
 //
 // Thread safety: reserve_client, cancel_client, adopt, end_session, end_most_silent, queue (for
 // accept): the acceptor.
-// marks_changed, counters: any thread. start, stop: the owner. poll_once: the worker's thread.
+// marks_changed, counters: any thread. start, begin_stop, stop: the owner. poll_once: the worker's
+// thread.
 #pragma once
 
 #include <array>
@@ -79,6 +81,7 @@ class Worker {
     Durability durability = Durability::kMemory;
     std::uint32_t network = RequestHandler::kNoNetwork;  // whose cells the clients can reach
     Backups* backups = nullptr;                          // nullptr: none are made
+    Sweeper* sweeper = nullptr;                          // nullptr: no counter is one-sided
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -86,7 +89,8 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   void start();
-  // Ends all connections and the thread. Unanswered requests stay unanswered.
+  // The thread ends as finish() says: asks for it; and waits until it has.
+  void begin_stop();
   void stop();
 
   // A place for one more client, before it is accepted on queue(); given back by cancel_client()
@@ -112,6 +116,10 @@ class Worker {
 
   // One turn: polls a batch, answers it, posts the answers. How many completions there were.
   std::size_t poll_once();
+  // Takes no more requests, gives the answers that await a mark - the applier runs - for as long as
+  // an orderly stop may wait, then ends all connections. Requests that were not begun and backups
+  // that are being made stay unanswered. Blocks.
+  void finish();
 
  private:
   // A received request that waits for room for its answer.
@@ -120,13 +128,16 @@ class Worker {
     Bytes message;
     std::uint32_t receive_buffer;
   };
-  // An answer that awaits a mark (K6), or a backup.
+  // An answer that awaits a mark (K6), a backup, or before either a sweep.
   struct Held {
     Session* session = nullptr;
     Response response{};  // its value, if it has one, is `number`
     Durability level = Durability::kSync;
     std::uint64_t through = 0;
+    bool sweeping = false;  // `through` is the number of a sweep; `name` the request's value
+    bool ready = false;     // `response` is the answer
     std::array<std::byte, kCounterBytes> number{};
+    std::string name{};
     std::shared_ptr<const Backup> backup{};
   };
 
@@ -159,17 +170,23 @@ class Worker {
   void drop(Session& session, const char* why);
   void retry_waiting();
   void answer_held();
+  void go_on_after_sweep(Held& held);
+  void await(Held& held, const RequestHandler::Answer& answer);
   bool is_over(const Held& held, bool disk_failed) const;
   Response answer_to(Held& held) const;
   void post_replies();
   void post_replies(Session& session);
-  void end_all();
+  bool has_held() const;
+  bool has_unsent() const;
+  template <class Condition>
+  void turn_while(Condition condition, std::int64_t at_most_ms);
 
   const WorkerOptions options_;
   const Clock& clock_;
   const CommitLog& log_;
   const std::function<void(Durability, std::uint64_t)> make_durable_;
   const std::function<void(const std::function<bool()>&, const Deadline&)> wait_until_;
+  Sweeper* const sweeper_;
   RequestHandler handler_;
   Fetches fetches_;
   WorkerCounters counters_;
@@ -186,6 +203,7 @@ class Worker {
   std::uint64_t sync_wanted_ = 0;
   std::vector<Fetch*> fetched_;  // whole, and waiting for room for the answer
   std::vector<Session*> dirty_;  // with replies to post at the end of the turn
+  bool taking_ = true;           // requests: until finish()
   Nanos turn_started_ = 0;
   bool large_wanted_ = false;  // the oldest waiting request needs a large buffer
 

@@ -1,5 +1,5 @@
 // The worker's part in durability: answers held back until a mark has passed what they promise (K5,
-// K6).
+// K6), and its end.
 #include <algorithm>
 #include <utility>
 
@@ -8,20 +8,43 @@
 
 namespace rkv::server {
 
+namespace {
+// When the worker stops: for the marks that answers await, which the applier is asked to hurry; for
+// answers to arrive, which a client's host that has died never tells; for all connections to end.
+constexpr std::int64_t kAnswersMs = 5000;
+constexpr std::int64_t kArrivalMs = 1000;
+constexpr std::int64_t kGoodbyeMs = 3000;
+}  // namespace
+
 void Worker::hold(Session& session, const RequestHandler::Answer& answer) {
-  Held& held = held_.emplace_back(Held{.session = &session,
-                                       .response = answer.response,
-                                       .level = answer.level,
-                                       .through = answer.through,
-                                       .number = {},
-                                       .backup = answer.backup});
-  if (answer.backup != nullptr) return;
-  // The handler's buffer serves the next request.
+  Held& held = held_.emplace_back();
+  held.session = &session;
+  await(held, answer);
+}
+
+// The handler's buffer serves the next request, the receive buffer the next message.
+void Worker::await(Held& held, const RequestHandler::Answer& answer) {
   const Bytes value = answer.response.value;
-  RKV_CHECK(value.size() <= held.number.size(), "an answer that is held has a number at most");
+  held.response = answer.response;
+  held.level = answer.level;
+  held.through = answer.through;
+  held.backup = answer.backup;
+  held.ready = answer.next == RequestHandler::Next::kReply;  // a refusal's text is not copied
+  held.sweeping = answer.next == RequestHandler::Next::kAwaitSweep;
+  if (held.sweeping) held.name = as_text(value);
+  if (answer.next != RequestHandler::Next::kAwaitMark) return;
+  RKV_CHECK(value.size() <= held.number.size(),
+            "an answer that awaits a mark has a number at most");
   std::ranges::copy(value, held.number.begin());
   std::uint64_t& wanted = answer.level == Durability::kWal ? wal_wanted_ : sync_wanted_;
   wanted = std::max(wanted, answer.through);
+}
+
+void Worker::go_on_after_sweep(Held& held) {
+  const auto swept = sweeper_->outcome(held.through);
+  if (!swept) return;
+  const std::string value = std::move(held.name);
+  await(held, handler_.after_sweep(held.response, as_bytes(value), *swept));
 }
 
 // Once for all that this turn has taken: they share one write and one sync.
@@ -31,12 +54,15 @@ void Worker::ask_for_marks() {
 }
 
 bool Worker::is_over(const Held& held, bool disk_failed) const {
+  if (held.ready) return true;
+  if (held.sweeping) return false;
   if (held.backup != nullptr) return held.backup->done();
   return disk_failed || handler_.is_reached(held.level, held.through);
 }
 
 // Its value is in `held`.
 Response Worker::answer_to(Held& held) const {
+  if (held.ready) return held.response;
   if (held.backup != nullptr) return RequestHandler::backed_up(held.response, *held.backup);
   if (!handler_.is_reached(held.level, held.through)) {
     return RequestHandler::disk_failed(held.response);
@@ -55,6 +81,7 @@ void Worker::answer_held() {
   for (Held& held : held_) {
     Session& session = *held.session;
     if (session.ending) continue;
+    if (held.sweeping) go_on_after_sweep(held);
     if (!is_over(held, failed) || !has_room_for_reply(session)) {
       if (&held != &held_[kept]) held_[kept] = std::move(held);
       ++kept;
@@ -66,6 +93,48 @@ void Worker::answer_held() {
   }
   held_.resize(kept);
   if (kept == 0) waiting_.store(false, std::memory_order_relaxed);  // spares a wake-up
+  ask_for_marks();                                                  // of what was swept
+}
+
+// A backup takes as long as the disk needs.
+bool Worker::has_held() const {
+  return std::ranges::any_of(held_, [](const Held& held) {
+    return held.response.opcode != Opcode::kBackup && !held.session->ending;
+  });
+}
+
+bool Worker::has_unsent() const {
+  return std::ranges::any_of(sessions_, [](const auto& session) {
+    return !session->ending && session->in_flight > session->unsignaled;
+  });
+}
+
+template <class Condition>
+void Worker::turn_while(Condition condition, std::int64_t at_most_ms) {
+  const Deadline deadline = Deadline::after_ms(clock_, at_most_ms);
+  for (;;) {
+    const std::size_t completions = poll_once();
+    if (!condition() || deadline.passed()) return;
+    if (completions == 0) queue_->wait(Deadline::after_ms(clock_, 10));
+  }
+}
+
+void Worker::finish() {
+  collect_mail();
+  taking_ = false;
+  for (const Waiting& waiting : waiting_requests_)
+    released_.push_back(waiting.receive_buffer);
+  waiting_requests_.clear();
+  turn_while([this] { return has_held(); }, kAnswersMs);
+  turn_while([this] { return has_unsent(); }, kArrivalMs);
+  for (const auto& session : sessions_)
+    drop(*session, nullptr);
+  turn_while([this] { return !sessions_.empty(); }, kGoodbyeMs);
+  for (const auto& session : sessions_)
+    session->connection.reset();  // (F1)
+  fetches_.drop_all(nullptr, [](std::uint32_t) {});
+  fetched_.clear();
+  sessions_.clear();
 }
 
 }  // namespace rkv::server

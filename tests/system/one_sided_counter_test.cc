@@ -79,7 +79,7 @@ TEST(OneSidedCounter, WithoutCellsCountersAreCountedByRequests) {
 }
 
 // Three clients by atomics and one by requests, while the counter is taken out of its cell again
-// and again (as by any swap with numbers too large for one, also if it is not done).
+// and again (as by any summand too large for one).
 TEST(OneSidedCounter, NoAcknowledgedAdditionIsLostWhenItLeavesItsCell) {
   constexpr std::uint64_t kTimes = 50;
   Server server;
@@ -104,8 +104,9 @@ TEST(OneSidedCounter, NoAcknowledgedAdditionIsLostWhenItLeavesItsCell) {
   for (std::uint64_t times = 1; times <= kTimes; ++times) {
     while (server_stat(client, "one_sided_counters") == 0)
       std::this_thread::yield();
-    const auto swap = client.counter_cas("n", INT64_MAX, 0);
-    ASSERT_TRUE(swap && !swap->done);
+    constexpr std::int64_t kLarge = std::int64_t{1} << 40;
+    ASSERT_TRUE(client.incr("n", kLarge));
+    ASSERT_TRUE(client.decr("n", kLarge));
     EXPECT_GE(server_stat(client, "counter_cells_taken"), times);
   }
   over = true;
@@ -113,6 +114,23 @@ TEST(OneSidedCounter, NoAcknowledgedAdditionIsLostWhenItLeavesItsCell) {
     thread.join();
   EXPECT_EQ(number(client, "n"), acknowledged.load());
   EXPECT_GT(acknowledged.load(), 0);
+}
+
+TEST(OneSidedCounter, ARefusalIsNoReasonToTakeItBack) {
+  Server server;
+  Client client = server.client();
+  auto counter = client.open_counter("n");
+  ASSERT_TRUE(counter);
+  ASSERT_TRUE(client.incr(*counter, 5));
+  const auto by_key = client.counter_cas("n", INT64_MAX, 0);
+  ASSERT_TRUE(by_key && !by_key->done);
+  EXPECT_EQ(by_key->number, 5);
+  const auto by_handle = client.counter_cas(*counter, 4, INT64_MAX);
+  ASSERT_TRUE(by_handle && !by_handle->done);
+  EXPECT_EQ(client.incr("n", INT64_MAX).error().code, Code::kOutOfRange);
+  EXPECT_EQ(server_stat(client, "one_sided_counters"), 1U);
+  EXPECT_EQ(client.incr(*counter)->number, 6);
+  EXPECT_EQ(server_stat(client, "counter_cells_taken"), 1U);
 }
 
 TEST(OneSidedCounter, ThousandsOfAdditionsArePipelined) {

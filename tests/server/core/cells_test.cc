@@ -1,87 +1,10 @@
 // One-sided counters in the store: cells, their ends, the sweep (server/cells.h, C1 to C4).
-//
-// Clients are played by atomics on the words, which is what a client's FETCH_AND_ADD is over shared
-// memory.
-#include "server/cells.h"
-
-#include <algorithm>
-#include <atomic>
-#include <map>
 #include <thread>
 
-#include "tests/server/core/store_fixture.h"
+#include "tests/server/core/cells_fixture.h"
 
 namespace rkv::server {
 namespace {
-
-// A device that does what it is asked, and may not say so.
-class MuteAtomics final : public rdma::Atomics {
- public:
-  MuteAtomics(std::unique_ptr<rdma::Atomics> device, const std::uint32_t& silent)
-      : device_(std::move(device)), silent_(silent) {}
-  Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
-    return say(device_->fetch_add(word, addend), addend == kCellSeal);
-  }
-  Result<std::uint64_t> compare_swap(std::uint64_t* word, std::uint64_t expected,
-                                     std::uint64_t desired) override {
-    return say(device_->compare_swap(word, expected, desired), (desired & kCellSeal) != 0);
-  }
-
- private:
-  Result<std::uint64_t> say(Result<std::uint64_t> word, bool seals) {
-    if (!seals || told_++ >= silent_) return word;
-    return fail(Code::kInternal, "no answer");
-  }
-  const std::unique_ptr<rdma::Atomics> device_;
-  const std::uint32_t& silent_;
-  std::uint32_t told_ = 0;
-};
-
-struct CountersUnderTest {
-  explicit CountersUnderTest(std::uint32_t count = 64, std::unique_ptr<CommitLog> commits = nullptr)
-      : transport(*rdma::open_shm({.directory = ::testing::TempDir()})),
-        region(*transport->allocate(std::size_t{count} * 8, rdma::Access::kRemoteReadAtomic)),
-        cells(Cells::create(
-            std::make_unique<MuteAtomics>(*transport->create_atomics(*region), silent_seals),
-            *region, count)),
-        under(small_memory(), std::move(commits)) {
-    network = under.store.add_cells(*cells);
-  }
-  std::atomic_ref<std::uint64_t> word(std::uint32_t cell) {
-    return std::atomic_ref(reinterpret_cast<std::uint64_t*>(region->bytes().data())[cell]);
-  }
-  // As a client does: what the number is now, or nothing: void.
-  std::optional<std::int64_t> add(std::uint32_t cell, std::int64_t summand) {
-    const auto old = cell_number(word(cell).fetch_add(static_cast<std::uint64_t>(summand)));
-    if (!old) return std::nullopt;
-    return *old + summand;
-  }
-  std::uint32_t open(std::string_view key, bool create = true) {
-    const auto opened = store().open_counter(as_bytes(key), create, network);
-    EXPECT_TRUE(opened && opened->cell);
-    return opened && opened->cell ? *opened->cell : 0;
-  }
-  Result<GetResult> get(std::string_view key, std::int64_t* number) {
-    std::vector<std::byte> out(kMaxInlineBytes);
-    const auto got = store().get(as_bytes(key), out);
-    if (got) *number = load_le<std::int64_t>(out.data());
-    return got;
-  }
-  std::int64_t number(std::string_view key) {
-    std::int64_t number = 0;
-    const auto got = get(key, &number);
-    EXPECT_TRUE(got && got->counter && got->value_length == kCounterBytes);
-    return number;
-  }
-  Store& store() { return under.store; }
-
-  std::uint32_t silent_seals = 0;  // of the first seals so many are not answered
-  std::unique_ptr<rdma::Transport> transport;
-  std::unique_ptr<rdma::Region> region;
-  std::unique_ptr<Cells> cells;
-  StoreUnderTest under;
-  std::uint32_t network = 0;
-};
 
 TEST(OneSidedCounters, RequestsAndAtomicsChangeOneNumber) {
   CountersUnderTest t;
@@ -199,25 +122,6 @@ TEST(OneSidedCounters, ACounterThatFindsNoRoomTakesNoCell) {
   EXPECT_EQ(t.store().stats().one_sided_counters, 0U);
 }
 
-// What the log was told, by key.
-std::map<std::string, std::int64_t> drain(CommitLog& log, std::vector<std::uint64_t>* versions) {
-  std::map<std::string, std::int64_t> numbers;
-  CommitLog::Entry entry;
-  while (log.consume(&entry)) {
-    const std::string key(as_text(entry.record.key));
-    if (versions != nullptr) versions->push_back(entry.record.version.bits);
-    if (entry.kind == CommitLog::Kind::kRemove) {
-      numbers.erase(key);
-      continue;
-    }
-    EXPECT_TRUE(entry.record.counter && !entry.record.in_cell);
-    EXPECT_EQ(entry.record.value.size(), kCounterBytes);
-    numbers[key] = load_le<std::int64_t>(entry.record.value.data());
-  }
-  log.advance();
-  return numbers;
-}
-
 TEST(OneSidedCounters, TheSweepLogsWhatChanged) {
   CountersUnderTest t(64, *CommitLog::create(CommitLog::kMinCapacityBytes));
   std::vector<std::uint64_t> versions;
@@ -249,7 +153,7 @@ TEST(OneSidedCounters, TheEndTakesAllOutOfTheirCells) {
   ASSERT_TRUE(t.store().sweep_counters());
   t.add(one, 1);
   t.add(two, -1);
-  ASSERT_TRUE(t.store().end_counters());
+  ASSERT_TRUE(t.store().end_counters().status);
   EXPECT_EQ(t.add(one, 1), std::nullopt);
   EXPECT_EQ(t.add(two, 1), std::nullopt);
   const std::map<std::string, std::int64_t> expected = {{"one", 2}, {"two", -1}};
@@ -263,7 +167,7 @@ TEST(OneSidedCounters, AFullLogIsToldAndNothingIsLost) {
   drain(*t.under.log, nullptr);
   std::vector<CommitLog::Reservation> taken;
   for (;;) {
-    const auto room = t.under.log->try_reserve(kMaxKeyBytes, kCounterBytes);
+    const auto room = t.under.log->try_reserve(1, kCounterBytes);
     if (!room) break;
     taken.push_back(*room);
   }
@@ -279,113 +183,41 @@ TEST(OneSidedCounters, ALogThatIsAlwaysNearlyFullKeepsNoCounterOut) {
   const std::array<std::uint32_t, 3> cells = {t.open("0"), t.open("1"), t.open("2")};
   drain(*t.under.log, nullptr);
   std::vector<CommitLog::Reservation> others;
-  while (const auto room = t.under.log->try_reserve(kMaxKeyBytes, kCounterBytes))
+  while (const auto room = t.under.log->try_reserve(1, kCounterBytes))
     others.push_back(*room);
   std::map<std::string, std::int64_t> logged;
   for (std::size_t turn = 0; turn < cells.size(); ++turn) {
     for (const std::uint32_t cell : cells)
       t.add(cell, 1);
-    t.under.log->unreserve(others.back());  // room for one
+    t.under.log->unreserve(others.back());  // room for one, and exactly that
     others.pop_back();
     EXPECT_EQ(t.store().sweep_counters().error().code, Code::kBusy);
     logged.merge(drain(*t.under.log, nullptr));
-    others.push_back(*t.under.log->try_reserve(kMaxKeyBytes, kCounterBytes));
+    others.push_back(*t.under.log->try_reserve(1, kCounterBytes));
   }
   EXPECT_EQ(logged.size(), cells.size()) << "the first alone reach the log";
 }
 
-// The seal is set and the server does not know: what comes next finds it, and counts nothing that
-// was void.
-TEST(OneSidedCounters, ASealThatWasNotAnsweredIsFound) {
-  const auto sealed = [](CountersUnderTest& t) {
-    t.silent_seals = 1;
-    const std::uint32_t cell = t.open("n");
-    t.add(cell, 5);
-    EXPECT_EQ(t.store().remove(as_bytes("n")).error().code, Code::kInternal);
-    EXPECT_EQ(t.add(cell, 100), std::nullopt) << "the seal is there";
-    return cell;
-  };
-  {
-    CountersUnderTest t;
-    sealed(t);
-    EXPECT_EQ(t.number("n"), 5);
-  }
-  {
-    CountersUnderTest t;
-    sealed(t);
-    const auto added = t.store().add(as_bytes("n"), 2);
-    ASSERT_TRUE(added);
-    EXPECT_EQ(added->number, 7);
-    EXPECT_EQ(t.number("n"), 7);
-  }
-  {
-    CountersUnderTest t;
-    sealed(t);
-    const auto swapped = t.store().swap(as_bytes("n"), 5, 8);
-    ASSERT_TRUE(swapped && swapped->done);
-    EXPECT_EQ(t.number("n"), 8);
-  }
-  {
-    CountersUnderTest t;
-    const std::uint32_t first = sealed(t);
-    const std::uint32_t second = t.open("n");
-    EXPECT_NE(second, first) << "clients would find it sealed again and again";
-    EXPECT_EQ(t.add(second, 1), 6);
-  }
-  {
-    CountersUnderTest t;
-    sealed(t);
-    ASSERT_TRUE(t.store().sweep_counters());
-    EXPECT_EQ(t.number("n"), 5);
-    EXPECT_EQ(t.store().stats().one_sided_counters, 0U);
-  }
-}
-
-TEST(OneSidedCounters, ASealThatAClientSetsEndsTheCounter) {
+TEST(OneSidedCounters, ARefusalLeavesTheCounterInItsCell) {
   CountersUnderTest t;
   const std::uint32_t cell = t.open("n");
-  t.add(cell, 3);
-  t.word(cell).fetch_add(kCellSeal);
-  EXPECT_EQ(t.store().add(as_bytes("n"), 4)->number, 7);
-  EXPECT_EQ(t.number("n"), 7);
-}
-
-// More counters than the log has room for at a time: every turn must end some of the rest.
-TEST(OneSidedCounters, TheEndComesForAllOfThemThroughASmallLog) {
-  constexpr std::uint32_t kCounters = 2500;
-  CountersUnderTest t(kCounters, *CommitLog::create(CommitLog::kMinCapacityBytes));
-  for (std::uint32_t i = 0; i < kCounters; ++i) {
-    t.add(t.open(std::to_string(i)), i);
-    if (i % 100 == 0) drain(*t.under.log, nullptr);
+  t.add(cell, 5);
+  constexpr std::int64_t kLarge = std::int64_t{1} << 62;
+  for (const auto& [expected, desired] :
+       {std::pair{kLarge, std::int64_t{0}}, std::pair{std::int64_t{4}, kLarge}}) {
+    const auto swapped = t.store().swap(as_bytes("n"), expected, desired);
+    ASSERT_TRUE(swapped);
+    EXPECT_FALSE(swapped->done);
+    EXPECT_EQ(swapped->number, 5);
+    EXPECT_TRUE(swapped->in_cell);
   }
-  drain(*t.under.log, nullptr);
-  std::map<std::string, std::int64_t> logged;
-  Status ended = t.store().end_counters();
-  EXPECT_FALSE(ended) << "the log is not too small";
-  for (int turns = 0; !ended && turns < 10; ++turns) {
-    logged.merge(drain(*t.under.log, nullptr));
-    ended = t.store().end_counters();
-  }
-  EXPECT_TRUE(ended) << "it begins again and again with the first";
-  logged.merge(drain(*t.under.log, nullptr));
-  ASSERT_EQ(logged.size(), kCounters);
-  EXPECT_EQ(logged.at("2499"), 2499);
-}
-
-TEST(OneSidedCounters, ALogThatTakesNothingDoesNotLetANumberPassTheLimits) {
-  CountersUnderTest t(64, *CommitLog::create(CommitLog::kMinCapacityBytes));
-  const std::uint32_t near = t.open("near");
-  const std::uint32_t far = t.open("far");
-  t.add(near, 1);
-  t.word(far).fetch_add(static_cast<std::uint64_t>(kCellEndNumber));
-  t.under.log->set_disk_state(DiskState::kFailing);
-  EXPECT_EQ(t.store().sweep_counters().error().code, Code::kIo);
-  EXPECT_EQ(t.add(far, 1), std::nullopt) << "clients may take it anywhere";
-  EXPECT_EQ(t.add(near, 1), 2);
-  EXPECT_EQ(t.number("far"), kCellEndNumber);
-  t.under.log->set_disk_state(DiskState::kWell);
-  ASSERT_TRUE(t.store().sweep_counters());
-  EXPECT_EQ(drain(*t.under.log, nullptr).at("far"), kCellEndNumber);
+  EXPECT_EQ(t.store().add(as_bytes("n"), INT64_MAX).error().code, Code::kOutOfRange);
+  EXPECT_EQ(t.add(cell, 1), 6) << "it has ended";
+  EXPECT_EQ(t.store().stats().one_sided_counters, 1U);
+  const auto swapped = t.store().swap(as_bytes("n"), 6, kLarge);
+  ASSERT_TRUE(swapped && swapped->done);
+  EXPECT_EQ(t.add(cell, 1), std::nullopt);
+  EXPECT_EQ(t.number("n"), kLarge);
 }
 
 // ---- attack: clients add while the server ends the counter, again and again (C3, C4)

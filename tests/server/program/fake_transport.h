@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace rkv::server::test {
 
 class FakeConnection final : public rdma::Connection {
  public:
+  ~FakeConnection() override {
+    if (on_destroyed) on_destroyed();
+  }
   struct Posted {
     std::vector<std::byte> bytes;
     bool inline_data;
@@ -61,6 +65,7 @@ class FakeConnection final : public rdma::Connection {
   std::uint32_t in_flight = 0;
   int posts = 0;
   int aborts = 0;
+  std::function<void()> on_destroyed;
   rdma::ConnectionLimits limits_{.reads_in_flight = 16, .sends_in_flight = 36, .inline_bytes = 128};
 
  private:
@@ -83,7 +88,9 @@ class FakeQueue final : public rdma::Queue {
     }
     return count;
   }
-  void wait(const Deadline&) override {}
+  void wait(const Deadline&) override {
+    if (on_wait) on_wait();
+  }
   void wake() override { ++wakes; }
   void release(std::span<const std::uint32_t> buffers) override {
     for (const std::uint32_t buffer : buffers)
@@ -144,6 +151,7 @@ class FakeQueue final : public rdma::Queue {
   const rdma::QueueOptions options;
   std::deque<rdma::Completion> arrived;
   std::atomic<int> wakes = 0;
+  std::function<void()> on_wait;  // what happens meanwhile
 
  private:
   std::vector<std::vector<std::byte>> buffers_;

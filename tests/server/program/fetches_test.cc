@@ -210,6 +210,20 @@ TEST_F(FetchesTest, AWorkerThatEndsDropsWhatIsOnItsWay) {
   EXPECT_EQ(log_->bytes_queued(), 0U);
 }
 
+// F1, should a READ go unreported: the connection goes first, then what it may still write to.
+TEST_F(FetchesTest, AConnectionIsDestroyedBeforeItsMemoryServesOthers) {
+  auto* const client = connect();
+  put_large(*client, "key", value_);
+  turn();
+  std::uint64_t used_then = 0;
+  client->on_destroyed = [&] { used_then = used(); };
+  queue().arrived.push_back({.kind = rdma::Completion::Kind::kDisconnected, .connection = client});
+  turn();
+  EXPECT_GE(used_then, kLength);
+  EXPECT_EQ(used(), 0U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
 TEST_F(FetchesTest, AGetOfALargeValueIsAnsweredWithItsPlace) {
   auto* const client = connect();
   ASSERT_TRUE(store_->put(as_bytes("key"), value_));

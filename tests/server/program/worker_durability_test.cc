@@ -1,4 +1,6 @@
 // Answers that await a mark: K5 and K6 of worker.h.
+#include <utility>
+
 #include "server/persistence/applier.h"
 #include "tests/server/program/worker_fixture.h"
 
@@ -168,6 +170,90 @@ TEST_F(DurableWrites, NoneIsForgottenWhileMarksMove) {
   }
   over.store(true);
   disk.join();
+}
+
+// ---- the end of the worker
+
+class EndOfAWorker : public WorkerTest {
+ protected:
+  // Everybody sees to its part while the worker waits: the disk, the network, the clock.
+  void finish(FakeConnection& client, const std::function<void()>& meanwhile) {
+    FakeConnection* connected = &client;
+    client.on_destroyed = [&] { connected = nullptr; };
+    queue().on_wait = [&] {
+      clock_.advance(10 * kNanosPerMs);
+      meanwhile();
+      if (connected != nullptr && client.aborts != 0) queue().end(client);
+    };
+    worker_->finish();
+    EXPECT_EQ(connected, nullptr) << "its connection has not ended";
+    queue().on_wait = nullptr;
+  }
+};
+
+TEST_F(EndOfAWorker, AnswersThatAreHeldAreGivenBeforeIt) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("w"), as_bytes("v"), Durability::kWal);
+  ask(*client, {.opcode = Opcode::kFlush, .sequence = 2});
+  turn();
+  ASSERT_TRUE(client->posted.empty());
+  std::vector<Response> answers;
+  int waits = 0;
+  finish(*client, [&] {
+    if (++waits < 5) return;
+    if (client->aborts != 0) return;
+    sync_all();
+    for (std::size_t i = answers.size(); i < client->posted.size(); ++i) {
+      EXPECT_TRUE(client->posted[i].signaled) << "the worker does not know when it has arrived";
+      answers.push_back(answer(*client, i));
+    }
+    if (waits > 10) queue().complete_sends(*client);
+  });
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].code, 0);
+  EXPECT_EQ(answers[1].code, 0);
+  EXPECT_GT(waits, 10) << "the end did not wait for the answers to arrive";
+}
+
+TEST_F(EndOfAWorker, NothingMoreIsBegun) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("held"), as_bytes("v"), Durability::kSync);
+  turn();
+  bool sent = false;
+  finish(*client, [&] {
+    if (client->aborts != 0) return;
+    if (!std::exchange(sent, true)) return put(*client, as_bytes("late"), as_bytes("v"));
+    sync_all();
+    queue().complete_sends(*client);
+  });
+  std::vector<std::byte> out(kMaxInlineBytes);
+  EXPECT_TRUE(store_->get(as_bytes("held"), out));
+  EXPECT_EQ(store_->get(as_bytes("late"), out).error().code, Code::kNotFound);
+}
+
+TEST_F(EndOfAWorker, ADiskThatDoesNotAnswerIsNotWaitedForLong) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("key"), as_bytes("v"), Durability::kSync);
+  turn();
+  const Nanos begun = clock_.now();
+  std::size_t answered = 0;
+  finish(*client, [&] { answered += client->posted.size(); });
+  EXPECT_EQ(answered, 0U);
+  EXPECT_LT(clock_.now() - begun, 10'000 * kNanosPerMs);
+}
+
+TEST_F(EndOfAWorker, AFailedDiskIsToldOf) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("key"), as_bytes("v"), Durability::kSync);
+  turn();
+  Response told{};
+  finish(*client, [&] {
+    log_->set_disk_state(DiskState::kFailing);
+    if (!client->posted.empty()) told = answer(*client, 0);
+    if (client->aborts == 0) queue().complete_sends(*client);
+  });
+  EXPECT_EQ(told.code, static_cast<std::uint8_t>(Code::kIo));
+  EXPECT_EQ(told.flags, Response::kMayHaveHappened);
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+#include "server/sweeper.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace rkv::server {
+
+namespace {
+// What one-sided counters count reaches the log so late at most; README.md states it.
+constexpr Nanos kPeriod = 100 * kNanosPerMs;
+constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
+constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
+}  // namespace
+
+Sweeper::Sweeper(Store& store, const Clock& clock, std::function<void()> over)
+    : store_(store),
+      clock_(clock),
+      over_(std::move(over)),
+      stepper_(clock, [this] { return sweep(); }) {}
+
+void Sweeper::start() {
+  stepper_.start();
+}
+
+void Sweeper::stop() {
+  stepper_.stop();
+}
+
+std::uint64_t Sweeper::ask() {
+  std::uint64_t asked = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    asked = ++asked_;
+  }
+  stepper_.call();
+  return asked;
+}
+
+std::optional<Status> Sweeper::outcome(std::uint64_t asked) const {
+  const std::scoped_lock lock(mutex_);
+  if (asked <= done_up_to_) return Status{};
+  if (asked <= over_up_to_) return failure_;
+  return std::nullopt;
+}
+
+Nanos Sweeper::sweep() {
+  std::uint64_t asked = 0;
+  bool waited_for = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    asked = asked_;
+    waited_for = asked > over_up_to_;
+  }
+  if (!waited_for && !store_.has_cells()) return clock_.now() + kUntilCalled;
+  const Status swept = store_.sweep_counters();
+  if (!swept && swept.error().code == Code::kBusy) return clock_.now() + kWhenTheLogIsFull;
+  {
+    const std::scoped_lock lock(mutex_);
+    over_up_to_ = asked;
+    if (swept) {
+      done_up_to_ = asked;
+    } else {
+      failure_ = swept;
+    }
+  }
+  if (waited_for) over_();
+  return clock_.now() + kPeriod;
+}
+
+Store::Swept Sweeper::end(std::int64_t patience_ms) {
+  const Deadline deadline = Deadline::after_ms(clock_, patience_ms);
+  for (;;) {
+    const Store::Swept ended = store_.end_counters();
+    if (ended.status || deadline.passed()) return ended;
+    // Until the applier has made room; a disk or a device needs longer to become well.
+    const bool full = ended.status.error().code == Code::kBusy;
+    std::this_thread::sleep_for(std::chrono::milliseconds(full ? 1 : 50));
+  }
+}
+
+}  // namespace rkv::server
