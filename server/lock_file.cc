@@ -156,8 +156,10 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
   if (fd < 0) {
     const int error = errno;
     const bool denied = error == EACCES || error == EPERM || error == EROFS;
-    *sentence = fmt::format("cannot open {}: {}: check the owner and mode of the data directory",
-                            path, strerror(error));
+    *sentence =
+        fmt::format("cannot open {}: {}: {}", path, strerror(error),
+                    error == ENOSPC ? "make room on the disk of the data directory"
+                                    : "check owner, mode and mount options of the data directory");
     return fail_call(denied ? Code::kPermission : Code::kIo, "open", error);
   }
   LockFile lock(fd);
@@ -177,7 +179,9 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
     }
   }
   if (const Status written = write_holder(fd, ourselves()); !written) {
-    *sentence = fmt::format("cannot write {}: {}", path, to_string(written.error()));
+    *sentence =
+        fmt::format("cannot write {}: {}: make room on the disk of the data directory, or check it",
+                    path, to_string(written.error()));
     return std::unexpected(written.error());
   }
   return lock;

@@ -1,0 +1,221 @@
+// A server whose disk, or that of its backups, is full, read-only or another one: what clients are
+// told, what goes on, and that nothing accepted is missing afterwards.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/random.h"
+#include "tests/system/small_disk.h"
+#include "tests/system/world.h"
+
+namespace rkv::testing_support {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+void await_disk(Client& client, const std::string& state) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (;;) {
+    const auto stats = client.server_stats();
+    ASSERT_TRUE(stats) << to_string(stats.error());
+    if (nlohmann::json::parse(*stats).at("disk_state") == state) return;
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << *stats;
+    std::this_thread::yield();
+  }
+}
+
+int count_of(const std::string& part, const std::string& text) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++count;
+  return count;
+}
+
+// So that a table takes the room that its values take.
+std::string incompressible(std::uint64_t seed, std::size_t length) {
+  Random random(seed);
+  std::string bytes(length, '\0');
+  for (char& byte : bytes)
+    byte = static_cast<char>(random());
+  return bytes;
+}
+
+// PUTs of all levels, and what they have made.
+class Load {
+ public:
+  void run(Client& client, int keys, std::size_t length) {
+    const Durability levels[] = {Durability::kMemory, Durability::kWal, Durability::kSync};
+    for (int i = 0; i < keys; ++i) {
+      const std::string key = fmt::format("key{}", i % 200);
+      const std::string value = incompressible(++number_, length);
+      const auto put = client.put_with(key, value, {.durability = levels[i % 3]});
+      if (put) {
+        known_[key] = value;
+        continue;
+      }
+      ASSERT_EQ(put.error().code, Code::kIo) << to_string(put.error());
+      EXPECT_THAT(client.last_refusal(), HasSubstr("the server's disk"));
+      ++refused_;
+      // It is in memory, seen by everybody, and will be saved.
+      if (put.error().write == WriteOutcome::kMayHaveHappened) known_[key] = value;
+    }
+  }
+  void expect_all(Client& client) const {
+    for (const auto& [key, value] : known_) {
+      const auto got = client.get(key);
+      ASSERT_TRUE(got) << key << ": " << to_string(got.error());
+      ASSERT_EQ(got->value, value) << key;
+    }
+  }
+  int refused() const { return refused_; }
+
+ private:
+  std::map<std::string, std::string> known_;
+  std::uint64_t number_ = 0;
+  int refused_ = 0;
+};
+
+TEST(Disk, FullRefusesWritesServesReadsAndGoesOn) {
+  ScratchDirectory scratch;
+  const SmallDisk disk(scratch.path("disk"), 24);
+  Server server({"--memory", "64MiB", "--data-dir", disk.file("data")});
+  Client client = server.client();
+  Load load;
+  load.run(client, 300, 2000);
+  EXPECT_EQ(load.refused(), 0);
+  for (int round = 0; round < 2; ++round) {
+    disk.fill();
+    while (load.refused() < 10 * (round + 1))
+      ASSERT_NO_FATAL_FAILURE(load.run(client, 20, 20'000));
+    ASSERT_NO_FATAL_FAILURE(await_disk(client, "full"));
+    EXPECT_EQ(client.put("refused", "x").error().code, Code::kIo);
+    EXPECT_THAT(client.last_refusal(), HasSubstr("the server's disk is full"));
+    EXPECT_EQ(client.put("refused", "x").error().write, WriteOutcome::kNotApplied);
+    EXPECT_EQ(client.get("refused").error().code, Code::kNotFound);
+    EXPECT_EQ(client.flush().error().code, Code::kIo);
+    load.expect_all(client);
+    disk.make_room();
+    ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+    load.run(client, 30, 2000);
+    ASSERT_TRUE(client.flush());
+    load.expect_all(client);
+  }
+  EXPECT_EQ(server_stat(client, "disk_failures"), 2U);
+  const std::string log = server.process().output();
+  EXPECT_EQ(count_of("writes are refused", log), 2) << log;
+  EXPECT_EQ(count_of("is well again", log), 2) << log;
+  EXPECT_LE(count_of(" error: database", log), 8) << log;
+  server.kill();  // all of it is synced
+  server.start();
+  Client again = server.client();
+  load.expect_all(again);
+}
+
+// Ended while the disk is full: the exit status says that something is lost, and a start on the
+// full disk what to do.
+TEST(Disk, AStopAndAStartOnAFullDiskSaySo) {
+  ScratchDirectory scratch;
+  const SmallDisk disk(scratch.path("disk"), 8);
+  const std::string data = disk.file("data");
+  Server server({"--memory", "64MiB", "--data-dir", data});
+  Load load;
+  {
+    Client client = server.client();
+    load.run(client, 100, 2000);
+    ASSERT_TRUE(client.flush());
+  }
+  ASSERT_EQ(server.stop(), 0);
+  disk.fill();
+  const Ended ended = run_program({RKV_KVSERVER, "--listen", server.address(), "--data-dir", data});
+  EXPECT_EQ(ended.status, 4) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("make room"));
+  disk.make_room();
+  server.start();
+  Client client = server.client();
+  load.expect_all(client);
+}
+
+TEST(Disk, AReadOnlyDirectoryIsVerifiedAndNotStartedOn) {
+  ScratchDirectory scratch;
+  const SmallDisk disk(scratch.path("disk"), 8);
+  const std::string data = disk.file("data");
+  {
+    Server server({"--memory", "64MiB", "--data-dir", data});
+    ASSERT_TRUE(server.client().put("key", "value"));
+    ASSERT_EQ(server.stop(), 0);
+  }
+  disk.set_read_only();
+  const Ended started = run_program({RKV_KVSERVER, "--listen", "127.0.0.1:0", "--data-dir", data});
+  EXPECT_EQ(started.status, 4) << started.output;
+  EXPECT_THAT(started.output, HasSubstr("mount"));
+  const Ended verified = run_program({RKV_KVSERVER, "--verify", "--data-dir", data});
+  EXPECT_EQ(verified.status, 0) << verified.output;
+  EXPECT_THAT(verified.output, HasSubstr("records          1\n"));
+}
+
+// A backup that finds no room is not there, and costs the server nothing else.
+TEST(Disk, ABackupThatFindsNoRoomIsNotThere) {
+  ScratchDirectory scratch;
+  const SmallDisk disk(scratch.path("disk"), 2);
+  Server server({"--memory", "64MiB", "--data-dir", scratch.path("data"), "--backup-dir",
+                 disk.file("backups")});
+  Client client = server.client();
+  Load load;
+  load.run(client, 200, 40'000);
+  EXPECT_EQ(client.backup("b").error().code, Code::kIo);
+  EXPECT_THAT(client.last_refusal(), HasSubstr("no room for the backup"));
+  EXPECT_FALSE(fs::exists(disk.file("backups/b")));
+  EXPECT_TRUE(fs::is_empty(disk.file("backups"))) << "what was made takes no room";
+  load.run(client, 30, 2000);
+  EXPECT_EQ(load.refused(), 0);
+  load.expect_all(client);
+}
+
+// No hard links to another file system: the backup is a copy, and as whole.
+TEST(Disk, ABackupOnAnotherFileSystemIsACopy) {
+  ScratchDirectory scratch;
+  const SmallDisk disk(scratch.path("disk"), 32);
+  const std::string backup = disk.file("backups/b");
+  Server server({"--memory", "64MiB", "--data-dir", scratch.path("data"), "--backup-dir",
+                 disk.file("backups")});
+  Load load;
+  {
+    Client client = server.client();
+    load.run(client, 300, 5000);
+    ASSERT_TRUE(client.backup("b")) << client.last_refusal();
+  }
+  server.kill();
+  fs::remove_all(scratch.path("data"));
+  EXPECT_EQ(run_program({RKV_KVSERVER, "--verify", "--data-dir", backup}).status, 0);
+  const Ended ended =
+      run_program({RKV_KVSERVER, "--restore", backup, "--data-dir", scratch.path("data")});
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  server.start();
+  Client client = server.client();
+  load.expect_all(client);
+}
+
+TEST(Disk, ARestoreThatFindsNoRoomLeavesNothing) {
+  ScratchDirectory scratch;
+  const SmallDisk disk(scratch.path("disk"), 2);
+  {
+    Server server({"--memory", "64MiB", "--data-dir", scratch.path("data")});
+    Client client = server.client();
+    Load().run(client, 200, 40'000);
+    ASSERT_EQ(server.stop(), 0);
+  }
+  const Ended ended = run_program(
+      {RKV_KVSERVER, "--restore", scratch.path("data"), "--data-dir", disk.file("restored")});
+  EXPECT_EQ(ended.status, 4) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("No space left"));
+  EXPECT_FALSE(fs::exists(disk.file("restored")));
+}
+
+}  // namespace
+}  // namespace rkv::testing_support
