@@ -213,6 +213,7 @@ cxxopts::Options make_flags() {
   add("verify", "read all of --data-dir, change nothing, print what is found, and exit");
   add("restore", "make --data-dir, which is empty or not there, from a backup, and exit",
       cxxopts::value<std::string>(), "BACKUP");
+  add("accept-damaged-log", "start although synced writes are lost with a damaged write-ahead log");
   add("h,help", "print this and exit");
   add("version", "print the version and exit");
   return flags;
@@ -305,6 +306,7 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
     }
   }
   parsed.options.verify = flags.count("verify") != 0;
+  parsed.options.accept_damaged_log = flags.count("accept-damaged-log") != 0;
   if (const auto backup = from_flags(flags, "restore")) parsed.options.restore = backup->value;
   if (std::string problem = combination_problem(flags, parsed.options); !problem.empty()) {
     return usage_error(std::move(problem));

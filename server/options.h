@@ -41,6 +41,7 @@ struct Options {
   LogLevel log_level = LogLevel::kInfo;
   std::uint32_t sync_interval_ms = 1000;                // longest time a write stays unsynced
   std::uint64_t queue_bytes = std::uint64_t{64} << 20;  // commit log
+  bool accept_damaged_log = false;                      // a flag alone, as the next two
   // Runs that serve nobody (offline.h).
   bool verify = false;
   std::string restore;  // the backup

@@ -79,7 +79,7 @@ std::optional<Failure> Server::open_data() {
         fmt::format("{} was being restored and is not whole: remove it and restore again",
                     directory)};
   }
-  auto engine = Engine::open(directory);
+  auto engine = Engine::open(directory, {.accept_damaged_log = options_.accept_damaged_log});
   if (!engine) {
     return Failure{kExitData, fmt::format("cannot use the data directory {}: {}", directory,
                                           to_string(engine.error()))};

@@ -204,8 +204,20 @@ void Applier::retry() {
     return;
   }
   if (!write_again()) return;
-  if (!damaged || is_well()) recovered();
+  if (!damaged || is_well()) {
+    recovered();
+  } else {
+    save_the_rest();
+  }
   changed_();
+}
+
+// What was let in before the damage was known and has come since.
+void Applier::save_the_rest() {
+  while (collect(0)) {
+    if (!write()) return;
+  }
+  if (write() && log_.wal_mark() > log_.sync_mark()) sync();
 }
 
 // Everything since the last sync once more, in one batch (A2): parts of it may be on disk already,

@@ -114,6 +114,7 @@ class Applier {
   void sync();
   void retry();
   bool write_again();
+  void save_the_rest();
   void recovered();
   bool is_well();
   void fail(const char* what, const Error& error);

@@ -20,6 +20,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "server/persistence/database.h"
+#include "server/persistence/log_chain.h"
 #include "server/persistence/log_files.h"
 
 namespace rkv::server {
@@ -86,6 +87,7 @@ class Engine::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  Status check_log(bool accept_damage);
   Status open();
   Status sync_name();
   Status close();
@@ -112,6 +114,7 @@ class Engine::Impl {
   rocksdb::ColumnFamilyHandle* data_ = nullptr;
   rocksdb::ColumnFamilyHandle* meta_ = nullptr;
   rocksdb::WriteBatch batch_;
+  std::uint64_t synced_ = 0;  // of RocksDB's sequences
   std::uint16_t claimed_boot_ = 0;
   std::uint64_t hash_seed_ = 0;
   const char* last_error_ = nullptr;  // its sentence
@@ -155,8 +158,27 @@ Status Engine::Impl::check_families() {
   return {};
 }
 
+// Before anything is changed: opening the database replays the log up to the damage, and drops the
+// rest for good.
+Status Engine::Impl::check_log(bool accept_damage) {
+  const auto checked = guarded([&] { return check_logs(options_, path_, kMetaFamily); });
+  if (checked.ok()) return {};
+  log_error("database {}: {}", path_, checked.ToString());
+  if (accept_damage) {
+    log_warn("database {}: opened without what is behind the damage (--accept-damaged-log)", path_);
+    return {};
+  }
+  return fail(
+      Code::kCorrupt,
+      "the write-ahead log is damaged, and synced writes are lost with it: restore a backup "
+      "by kvserver --restore, or give --accept-damaged-log to go on without them (nothing "
+      "has been changed)");
+}
+
 Status Engine::Impl::open() {
   RKV_RETURN_IF_ERROR(check_families());
+  LogChain chain(false);  // N1
+  options_.wal_filter = &chain;
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
       {rocksdb::kDefaultColumnFamilyName, options_}, {kMetaFamily, options_}};
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
@@ -167,6 +189,7 @@ Status Engine::Impl::open() {
   db_.reset(db);
   data_ = handles[0];
   meta_ = handles[1];
+  synced_ = db_->GetLatestSequenceNumber();  // what the log held is in tables, and they are synced
   return {};
 }
 
@@ -309,6 +332,7 @@ Status Engine::Impl::for_each(const Visitor& visit) {
 
 Status Engine::Impl::write_batch() {
   if (batch_.Count() == 0) return {};
+  RKV_CHECK(LogChain::stamp(batch_, synced_).ok(), "a batch refused its stamp");
   const rocksdb::WriteOptions unsynced;  // log on, sync off: sync() is for everything at once
   RKV_RETURN_IF_ERROR(check("write", guarded([&] { return db_->Write(unsynced, &batch_); })));
   batch_.Clear();
@@ -316,9 +340,11 @@ Status Engine::Impl::write_batch() {
 }
 
 Status Engine::Impl::sync() {
+  const std::uint64_t written = db_->GetLatestSequenceNumber();
   RKV_RETURN_IF_ERROR(check("sync", guarded([&] { return db_->FlushWAL(true); })));
   RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // L2
   last_error_ = nullptr;
+  synced_ = written;
   return {};
 }
 
@@ -380,6 +406,7 @@ Engine::~Engine() = default;
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory,
                                              const EngineOptions& options) {
   auto impl = std::make_unique<Impl>(directory + "/db", options);
+  RKV_RETURN_IF_ERROR(impl->check_log(options.accept_damaged_log));
   RKV_RETURN_IF_ERROR(impl->open());
   RKV_RETURN_IF_ERROR(impl->sync_name());
   RKV_RETURN_IF_ERROR(impl->read_meta());

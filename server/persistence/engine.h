@@ -42,6 +42,8 @@ struct EngineOptions {
   std::shared_ptr<rocksdb::Env> env = nullptr;
   // After so many bytes a memtable is written out and a new write-ahead log begun. Two of them.
   std::size_t memtable_bytes = std::size_t{32} << 20;
+  // Opens a database whose log has lost synced writes; without it that is kCorrupt.
+  bool accept_damaged_log = false;
 };
 
 class Engine final : public Storage {

@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "common/random.h"
@@ -157,6 +160,72 @@ TEST(Disk, AReadOnlyDirectoryIsVerifiedAndNotStartedOn) {
   const Ended verified = run_program({RKV_KVSERVER, "--verify", "--data-dir", data});
   EXPECT_EQ(verified.status, 0) << verified.output;
   EXPECT_THAT(verified.output, HasSubstr("records          1\n"));
+}
+
+std::string slurp(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+void spit(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+fs::path longest_with(const std::string& part, const std::string& directory) {
+  fs::path longest;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (entry.path().filename().string().find(part) == std::string::npos) continue;
+    if (longest.empty() || entry.file_size() > fs::file_size(longest)) longest = entry.path();
+  }
+  EXPECT_FALSE(longest.empty()) << part;
+  return longest;
+}
+
+// What is damaged is named, nothing is lost by trying, and with the byte as it was all is there.
+TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
+  ScratchDirectory scratch;
+  const std::string data = scratch.path("data");
+  Server server({"--memory", "64MiB", "--data-dir", data});
+  Load load;
+  for (int life = 0; life < 2; ++life) {  // what is in the log goes to tables at the next start
+    Client client = server.client();
+    load.run(client, 150, 3000);
+    ASSERT_TRUE(client.flush());
+    load.run(client, 150, 3000);
+    ASSERT_TRUE(client.flush());
+    server.kill();
+    if (life == 0) server.start();
+  }
+  const auto run = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {RKV_KVSERVER, "--data-dir", data});
+    return run_program(std::move(flags));
+  };
+  for (const char* part : {".log", "MANIFEST", ".sst", "CURRENT"}) {
+    SCOPED_TRACE(part);
+    const ScratchDirectory copy;
+    fs::copy(data, copy.path("data"), fs::copy_options::recursive);
+    const fs::path file = longest_with(part, data + "/db");
+    std::string bytes = slurp(file);
+    const std::size_t at = bytes.size() / 3;
+    bytes[at] = static_cast<char>(bytes[at] ^ 0x40);
+    spit(file, bytes);
+    const Ended verified = run({"--verify"});
+    EXPECT_EQ(verified.status, 4) << verified.output;
+    EXPECT_THAT(verified.output, HasSubstr("problem: "));
+    const Ended started = run({"--listen", "127.0.0.1:0"});
+    EXPECT_EQ(started.status, 4) << started.output;
+    EXPECT_THAT(started.output, HasSubstr("restore a backup"));
+    fs::remove_all(data);
+    fs::copy(copy.path("data"), data, fs::copy_options::recursive);
+  }
+  // The way out of a damaged log.
+  const fs::path log = longest_with(".log", data + "/db");
+  std::string bytes = slurp(log);
+  bytes[bytes.size() / 3] = static_cast<char>(bytes[bytes.size() / 3] ^ 0x40);
+  spit(log, bytes);
+  Server accepting({"--memory", "64MiB", "--data-dir", data, "--accept-damaged-log"});
+  EXPECT_THAT(accepting.process().output(), HasSubstr("without what is behind the damage"));
+  Client client = accepting.client();
+  EXPECT_GT(server_stat(client, "records"), 0U) << "what was before it";
 }
 
 // A backup that finds no room is not there, and costs the server nothing else.

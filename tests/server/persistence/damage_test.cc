@@ -1,0 +1,141 @@
+// What the applier makes of a database that says it is damaged (A6), and the words for each state.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rocksdb/status.h>
+
+#include <cerrno>
+
+#include "common/log.h"
+#include "server/persistence/applier.h"
+#include "server/persistence/database.h"
+
+namespace rkv::server {
+namespace {
+
+// Fails with `error` while there is one; counts what is asked of it.
+class SickStorage final : public Storage {
+ public:
+  void add_put(const RecordFields& /*record*/) override { ++added; }
+  void add_remove(Bytes /*key*/) override { ++added; }
+  std::size_t batch_bytes() const override { return 0; }
+  std::uint32_t batch_count() const override { return added; }
+  Status write_batch() override {
+    if (error.text != nullptr) return std::unexpected(error);
+    saved += std::exchange(added, 0);
+    return {};
+  }
+  void clear_batch() override { added = 0; }
+  Status sync() override { return {}; }
+  Status recover() override {
+    ++recovered;
+    error = {};
+    return {};
+  }
+  Status check_whole() override {
+    ++checked;
+    if (damaged) return fail(Code::kCorrupt, "indeed");
+    return {};
+  }
+
+  Error error = {};
+  bool damaged = false;
+  std::uint32_t added = 0;
+  std::uint32_t saved = 0;
+  int recovered = 0;
+  int checked = 0;
+};
+
+class Damage : public testing::Test {
+ protected:
+  void SetUp() override { set_log_level(LogLevel::kOff); }
+  void TearDown() override { set_log_level(LogLevel::kInfo); }
+  bool append() {
+    const auto room = log_->try_reserve(3, 0);
+    if (!room) return false;
+    const auto ticket = log_->begin(*room);
+    log_->finish(ticket, CommitLog::Kind::kPut, {.key = as_bytes("key")});
+    return true;
+  }
+  void turn() {
+    clock_.advance(options_.retry_ms_max * kNanosPerMs);
+    applier_.step();
+  }
+
+  ManualClock clock_;
+  const ApplierOptions options_;
+  SickStorage storage_;
+  const std::unique_ptr<CommitLog> log_ = *CommitLog::create(CommitLog::kMinCapacityBytes);
+  Applier applier_{*log_, storage_, clock_, options_, [] {}};
+};
+
+TEST_F(Damage, IsSavedToAndNeverCalledWell) {
+  storage_.damaged = true;
+  storage_.error = {.code = Code::kCorrupt, .text = "a table cannot be read"};
+  ASSERT_TRUE(append());
+  // Let in before the failure was known, written after it.
+  const auto room = log_->try_reserve(4, 0);
+  ASSERT_TRUE(room);
+  turn();
+  EXPECT_EQ(log_->disk_state(), DiskState::kDamaged);
+  EXPECT_FALSE(append());
+  turn();
+  ASSERT_EQ(log_->sync_mark(), log_->last_begun()) << "what was accepted is saved";
+  EXPECT_EQ(storage_.saved, 1U);
+  EXPECT_EQ(storage_.checked, 1);
+  const auto ticket = log_->begin(*room);
+  log_->finish(ticket, CommitLog::Kind::kPut, {.key = as_bytes("late")});
+  turn();
+  ASSERT_EQ(log_->sync_mark(), log_->last_begun());
+  const int recovered = storage_.recovered;
+  for (int i = 0; i < 5; ++i)
+    turn();
+  EXPECT_EQ(log_->disk_state(), DiskState::kDamaged);
+  EXPECT_EQ(storage_.checked, 1) << "reading everything is done once";
+  EXPECT_EQ(storage_.recovered, recovered) << "there is nothing to save";
+  EXPECT_FALSE(append());
+  EXPECT_TRUE(applier_.stop());
+}
+
+TEST_F(Damage, ThatIsNoneEndsWhenEverythingHasBeenRead) {
+  storage_.error = {.code = Code::kCorrupt, .text = "a table cannot be read"};
+  ASSERT_TRUE(append());
+  turn();
+  EXPECT_EQ(log_->disk_state(), DiskState::kDamaged);
+  EXPECT_EQ(applier_.counts().failures, 1U);
+  EXPECT_NE(applier_.counts().failed_since, 0);
+  turn();
+  EXPECT_EQ(storage_.checked, 1);
+  EXPECT_EQ(log_->disk_state(), DiskState::kWell);
+  EXPECT_EQ(applier_.counts().failed_since, 0);
+  EXPECT_TRUE(append());
+  EXPECT_TRUE(applier_.stop());
+}
+
+TEST(DiskState, FollowsFromWhatRocksDbSays) {
+  const auto state = [](const rocksdb::Status& status) {
+    return disk_state_of(database::to_error(status, status.ToString()));
+  };
+  using rocksdb::Status;
+  EXPECT_EQ(state(Status::NoSpace("x")), DiskState::kFull);
+  EXPECT_EQ(state(Status::IOError("x", "No space left on device")), DiskState::kFull);
+  EXPECT_EQ(state(Status::IOError("x", "Disk quota exceeded")), DiskState::kFull);
+  EXPECT_EQ(state(Status::IOError("x", "File too large")), DiskState::kFull);
+  EXPECT_EQ(state(Status::IOError("x", "Read-only file system")), DiskState::kReadOnly);
+  EXPECT_EQ(state(Status::IOError("x", "Permission denied")), DiskState::kReadOnly);
+  EXPECT_EQ(state(Status::IOError("x", "Input/output error")), DiskState::kFailing);
+  EXPECT_EQ(state(Status::Corruption("block checksum mismatch")), DiskState::kDamaged);
+  EXPECT_EQ(state(Status::Corruption("x", "No space left on device")), DiskState::kFull);
+}
+
+TEST(DiskState, HasAWordAndASentenceForEach) {
+  EXPECT_STREQ(to_string(DiskState::kWell), "well");
+  for (const auto state :
+       {DiskState::kFull, DiskState::kReadOnly, DiskState::kFailing, DiskState::kDamaged}) {
+    EXPECT_EQ(write_refusal(state).code, Code::kIo);
+    EXPECT_THAT(write_refusal(state).text, testing::HasSubstr("no write is taken"));
+    EXPECT_STRNE(to_string(state), "well");
+  }
+}
+
+}  // namespace
+}  // namespace rkv::server
