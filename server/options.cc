@@ -276,6 +276,9 @@ std::string combination_problem(const cxxopts::ParseResult& flags, const Options
   if ((options.verify || restores) && options.data_dir.empty()) {
     return fmt::format("--{} needs --data-dir", restores ? "restore" : "verify");
   }
+  if (flags.count("accept-damaged-log") != 0 && options.data_dir.empty()) {
+    return "--accept-damaged-log needs --data-dir";
+  }
   if (!options.backup_dir.empty() && options.data_dir.empty()) {
     return "backup-dir is of no use without data-dir: give --data-dir as well";
   }

@@ -342,14 +342,14 @@ Status Engine::Impl::write_batch() {
 Status Engine::Impl::sync() {
   const std::uint64_t written = db_->GetLatestSequenceNumber();
   RKV_RETURN_IF_ERROR(check("sync", guarded([&] { return db_->FlushWAL(true); })));
-  RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // L2
+  RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // W2
   last_error_ = nullptr;
   synced_ = written;
   return {};
 }
 
 // Resume() is enough when RocksDB could not write a table. A log that has failed is not written to
-// again (L3), nor closed and synced by RocksDB's threads: the database is opened anew, as after a
+// again (W3), nor closed and synced by RocksDB's threads: the database is opened anew, as after a
 // fatal error, such as a failed write to its own list of files.
 Status Engine::Impl::recover() {
   const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();

@@ -41,12 +41,12 @@ void LogFiles::forget_failure() {
 
 IOStatus LogFiles::sync(rocksdb::FSWritableFile& file, const IOOptions& options,
                         IODebugContext* context) {
-  if (!failure().ok()) return IOStatus::OK();  // L3
+  if (!failure().ok()) return IOStatus::OK();  // W3
   IOStatus status = file.Sync(options, context);
   if (status.ok()) return status;
   const std::scoped_lock lock(mutex_);
   if (failure_.ok()) failure_ = status;
-  return IOStatus::OK();  // L2
+  return IOStatus::OK();  // W2
 }
 
 void LogFiles::closed(const rocksdb::FSWritableFile* file) {
@@ -54,7 +54,7 @@ void LogFiles::closed(const rocksdb::FSWritableFile* file) {
   if (newest_ == file) newest_ = nullptr;
 }
 
-// L1. Nobody writes to the log before this one meanwhile: RocksDB has stopped its writers.
+// W1. Nobody writes to the log before this one meanwhile: RocksDB has stopped its writers.
 IOStatus LogFiles::sync_newest() {
   const std::scoped_lock lock(mutex_);
   if (newest_ != nullptr && failure_.ok()) failure_ = newest_->Sync({}, nullptr);

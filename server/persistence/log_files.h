@@ -5,15 +5,15 @@
 //   if (!files->failure().ok()) ...  // not synced; nothing is until the database is opened anew
 //
 // Invariants:
-//  L1  No log has a byte before those that came before it are synced. Else a lost machine could
+//  W1  No log has a byte before those that came before it are synced. Else a lost machine could
 //  leave
 //      a log short, by whole records, and the next one whole; a start would see nothing wrong and
 //      keep what came later without what came earlier (E1).
-//  L2  RocksDB never hears that the sync of a log has failed; failure() says so. RocksDB syncs a
+//  W2  RocksDB never hears that the sync of a log has failed; failure() says so. RocksDB syncs a
 //  log
 //      that it has closed from its own threads as well, and the second of two syncs that fail ends
 //      the process in a library that is built with assertions, as Debian's is.
-//  L3  After a failed sync no log is synced any more. A second try may well succeed, of pages that
+//  W3  After a failed sync no log is synced any more. A second try may well succeed, of pages that
 //      the kernel has dropped after the first.
 //
 // Thread safety: all calls from any thread, as RocksDB needs it. Outlives the database.

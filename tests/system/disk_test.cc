@@ -246,6 +246,31 @@ TEST(Disk, ABackupThatFindsNoRoomIsNotThere) {
   load.expect_all(client);
 }
 
+// On the disk of the data, when that is full: no backup, and afterwards both go on.
+TEST(Disk, ABackupOnTheFullDiskOfTheDataIsRefused) {
+  ScratchDirectory scratch;
+  const SmallDisk disk(scratch.path("disk"), 24);
+  Server server(
+      {"--memory", "64MiB", "--data-dir", disk.file("data"), "--backup-dir", disk.file("backups")});
+  Client client = server.client();
+  Load load;
+  load.run(client, 100, 5000);
+  ASSERT_TRUE(client.flush());
+  disk.fill();
+  EXPECT_EQ(client.backup("b").error().code, Code::kIo);
+  EXPECT_FALSE(fs::exists(disk.file("backups/b")));
+  load.run(client, 20, 2000);
+  load.expect_all(client);
+  disk.make_room();
+  ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+  load.run(client, 20, 2000);
+  ASSERT_TRUE(client.flush());
+  EXPECT_TRUE(client.backup("b")) << client.last_refusal();
+  EXPECT_EQ(run_program({RKV_KVSERVER, "--verify", "--data-dir", disk.file("backups/b")}).status,
+            0);
+  load.expect_all(client);
+}
+
 // No hard links to another file system: the backup is a copy, and as whole.
 TEST(Disk, ABackupOnAnotherFileSystemIsACopy) {
   ScratchDirectory scratch;

@@ -1,4 +1,4 @@
-// The logs: synced in their order, damage told from a torn end. Invariants L1-L3, N1, N2.
+// The logs: synced in their order, damage told from a torn end. Invariants W1-W3, N1, N2.
 #include "server/persistence/log_chain.h"
 
 #include <fmt/format.h>
@@ -192,7 +192,7 @@ TEST(LogChain, AGapIsDamageWhenALaterRecordKnowsThatItWasSynced) {
   EXPECT_TRUE((*headless).is_damaged());
 }
 
-// L1: what is seen from below.
+// W1: what is seen from below.
 TEST(LogFiles, AreSyncedBeforeTheNextIsBegun) {
   const TempDir dir;
   const auto disk = std::make_shared<DiskModel>(dir.path(), DiskModel::Honesty::kHonest);
@@ -221,7 +221,7 @@ TEST(LogFiles, AreSyncedBeforeTheNextIsBegun) {
   EXPECT_EQ(early, 0);
 }
 
-// L2, L3: a sync that fails is told, and none succeeds until the database is opened anew.
+// W2, W3: a sync that fails is told, and none succeeds until the database is opened anew.
 TEST(LogFiles, AFailedSyncStaysFailed) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;

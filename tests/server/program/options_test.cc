@@ -124,6 +124,7 @@ TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
        {{"KVSERVER_DURABILITY", "sync"}},
        "durability sync needs a disk: give --data-dir as well"},
       {{"--verify"}, {}, "--verify needs --data-dir"},
+      {{"--accept-damaged-log"}, {}, "--accept-damaged-log needs --data-dir"},
       {{"--restore", "/b"}, {}, "--restore needs --data-dir"},
       {{"--restore", "", "--data-dir", "/d"}, {}, "--restore wants the directory of a backup"},
       {{"--verify", "--restore", "/b", "--data-dir", "/d"},
