@@ -93,6 +93,19 @@ TEST(BadInput, KvclientSaysWhatIsWrongInOneSentence) {
   EXPECT_TRUE(client.put("still", "there"));
 }
 
+// Memory for the cells, 64 MiB, but not for what is kept beside them.
+TEST(BadInput, MoreCountersThanMemoryAreRefusedInOneSentence) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "AddressSanitizer needs more address space than the limit";
+#endif
+  const Ended ended = run_program(
+      {"/bin/sh", "-c",
+       fmt::format("ulimit -v 400000; exec {} --memory 16MiB --listen {} --counter-cells 8388608",
+                   RKV_KVSERVER, server_address(21003))});
+  expect_failure(ended, 3, "--counter-cells");
+  EXPECT_EQ(complaints(ended.output), 1U) << ended.output;
+}
+
 TEST(BadInput, AValueOverTheLimitIsRefused) {
   ScratchDirectory scratch;
   Server server;
