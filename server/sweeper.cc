@@ -10,7 +10,7 @@ namespace {
 // What one-sided counters count reaches the log so late at most; README.md states it.
 constexpr Nanos kPeriod = 100 * kNanosPerMs;
 constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
-constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
+constexpr Nanos kUntilCalled = Nanos{3'600'000} * kNanosPerMs;
 }  // namespace
 
 Sweeper::Sweeper(Store& store, const Clock& clock, std::function<void()> over)

@@ -43,6 +43,9 @@ class CountedAtomics final : public rdma::Atomics {
 };
 
 class SweeperTest : public WorkerTest {
+ public:
+  ~SweeperTest() override { backups_.stop(); }
+
  protected:
   static constexpr std::uint32_t kCells = 64;
   SweeperTest() {
@@ -55,7 +58,6 @@ class SweeperTest : public WorkerTest {
     worker_ = std::move(*Worker::create(parts, {.clients = kClients}));
     all_buffers_ = queue().free_buffers();
   }
-  ~SweeperTest() override { backups_.stop(); }
 
   void count(std::string_view key, std::uint64_t by = 1) {
     const auto opened = store_->open_counter(as_bytes(key), true, network_);
@@ -78,7 +80,7 @@ class SweeperTest : public WorkerTest {
 
   std::unique_ptr<rdma::Transport> shm_ = *rdma::open_shm({.directory = ::testing::TempDir()});
   std::unique_ptr<rdma::Region> region_ =
-      *shm_->allocate(kCells * 8, rdma::Access::kRemoteReadAtomic);
+      *shm_->allocate(std::size_t{kCells} * 8, rdma::Access::kRemoteReadAtomic);
   Device device_;
   std::unique_ptr<Cells> cells_ = *Cells::create(
       std::make_unique<CountedAtomics>(*shm_->create_atomics(*region_), device_), *region_, kCells);
