@@ -86,9 +86,15 @@ Result<std::uint64_t> Client::put_registered(std::string_view key, std::string_v
   if (ttl_ms < 0 || static_cast<std::uint64_t>(ttl_ms) > kMaxTtlMs) {
     return fail(Code::kInvalidArgument, "a time to live is 1 ms to 2^42 ms, or 0 for ever");
   }
+  if ((ttl_ms != 0 && options.expires_at_ms != 0) || options.expires_at_ms > kMaxTtlMs) {
+    return fail(
+        Code::kInvalidArgument,
+        "a put takes a time to live, or the time until which the key lives, at most 2^42 ms");
+  }
   Request put = request_for(Opcode::kPut, key);
   put.value = as_bytes(value);
-  put.ttl_ms = static_cast<std::uint64_t>(ttl_ms);
+  put.until = options.expires_at_ms != 0;
+  put.ttl_ms = put.until ? options.expires_at_ms : static_cast<std::uint64_t>(ttl_ms);
   put.durability = options.durability;
   if (options.if_absent) put.condition = Condition::kIfAbsent;
   if (options.if_version) {

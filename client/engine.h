@@ -97,6 +97,7 @@ class Engine {
   }
   void multi_get(std::span<const std::string_view> keys, Durability at_least,
                  const Deadline& deadline, GetVisitor visit, void* target);
+  Result<ScanPage> scan(const ScanOptions& options);  // scan.cc
   void multi_put(std::span<const KeyValue> items, Durability durability, const Deadline& deadline,
                  PutVisitor visit, void* target);
 
@@ -200,6 +201,9 @@ class Engine {
                                                   Shape shape);
   void add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
                 std::span<Result<Counter>> results);
+
+  Status fetch_values(ScanPage& page, std::span<const std::size_t> entries,
+                      const Deadline& deadline);
 
   // ---- requests
   Request request(Opcode opcode, const Deadline& deadline) const;

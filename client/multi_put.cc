@@ -106,6 +106,9 @@ bool MultiPut::take_next_item(Slot& slot) {
     const KeyValue& item = items_[slot.index];
     Status valid = check_key(as_bytes(item.key));
     if (valid) valid = check_value(as_bytes(item.value));
+    if (valid && item.expires_at_ms > kMaxTtlMs) {
+      valid = fail(Code::kInvalidArgument, "a time until which a key lives is at most 2^42 ms");
+    }
     if (valid && !is_large(item.value.size()) &&
         kRequestHeaderBytes + item.key.size() + item.value.size() >
             engine_.link_.accept().max_message_bytes) {
@@ -145,6 +148,8 @@ bool MultiPut::begin(Slot& slot) {
   put.key = as_bytes(item.key);
   put.value = as_bytes(item.value);
   put.durability = durability_;
+  put.until = item.expires_at_ms != 0;
+  put.ttl_ms = item.expires_at_ms;
   Engine::Source source;
   if (is_large(item.value.size())) {
     if (!engine_.link_.requests().has_credit() || !stage(slot)) return false;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "common/scan.h"
 
 namespace rkv {
 
@@ -152,12 +153,14 @@ const char* to_string(Opcode opcode) {
       return "open-counter";
     case Opcode::kBackup:
       return "backup";
+    case Opcode::kScan:
+      return "scan";
   }
   return "unknown";
 }
 
 // Request: opcode 1, condition 1, key length 2, value length 4, sequence 8, version 8, time to
-//          live 8, timeout 4, durability 1, reserved 3; key; value.
+//          live 8, timeout 4, durability 1, until 1, reserved 2; key; value.
 std::size_t encode(const Request& request, MutableBytes out) {
   const std::size_t total = kRequestHeaderBytes + request.key.size() + request.value.size();
   RKV_CHECK(request.key.size() <= kMaxKeyBytes && request.value.size() <= kMaxInlineBytes &&
@@ -173,6 +176,7 @@ std::size_t encode(const Request& request, MutableBytes out) {
   store_le(out.data() + 24, request.ttl_ms);
   store_le(out.data() + 32, request.timeout_ms);
   store_le(out.data() + 36, static_cast<std::uint8_t>(request.durability));
+  store_le(out.data() + 37, static_cast<std::uint8_t>(request.until));
   std::byte* next = out.data() + kRequestHeaderBytes;
   if (!request.key.empty()) std::memcpy(next, request.key.data(), request.key.size());
   next += request.key.size();
@@ -188,7 +192,8 @@ Status check_request(const Request& request, Bytes header, std::size_t message_b
   if (claimed != message_bytes) {
     return fail(Code::kInvalidArgument, "the lengths in the request do not add up to its size");
   }
-  if (load_le<std::uint32_t>(header.data() + 36) > static_cast<std::uint8_t>(kLastDurability)) {
+  if (request.durability > kLastDurability || load_le<std::uint8_t>(header.data() + 37) > 1 ||
+      load_le<std::uint16_t>(header.data() + 38) != 0) {
     return fail(Code::kInvalidArgument, "reserved bits of the request are set");
   }
   if (request.opcode < Opcode::kGet || request.opcode > kLastOpcode) {
@@ -215,6 +220,7 @@ std::optional<std::size_t> value_length_of(Opcode opcode) {
   switch (opcode) {
     case Opcode::kPut:
     case Opcode::kBackup:  // check_value()
+    case Opcode::kScan:
       return std::nullopt;
     case Opcode::kAdd:
       return kCounterBytes;
@@ -240,6 +246,9 @@ Status check_condition(const Request& request) {
   }
   if (request.ttl_ms != 0 && !is_put(request.opcode)) {
     return fail(Code::kInvalidArgument, "the operation takes no time to live");
+  }
+  if (request.until && request.ttl_ms == 0) {
+    return fail(Code::kInvalidArgument, "the time until which the key is to live is missing");
   }
   if (request.durability != Durability::kDefault && !is_write(request.opcode)) {
     return fail(Code::kInvalidArgument, "the operation takes no durability");
@@ -279,6 +288,10 @@ Status check_value(const Request& request) {
       return fail(Code::kInvalidArgument,
                   "a backup's name has 1 to 128 letters, digits, '.', '_' and '-', and begins with "
                   "a letter, digit or '_'");
+    case Opcode::kScan: {
+      const auto query = decode_scan_query(request.value);
+      return query ? Status{} : Status(std::unexpected(query.error()));
+    }
     default:
       return {};
   }
@@ -304,6 +317,7 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
                   .condition = static_cast<Condition>(load_le<std::uint8_t>(bytes.data() + 1)),
                   .expected = {load_le<std::uint64_t>(bytes.data() + 16)},
                   .ttl_ms = load_le<std::uint64_t>(bytes.data() + 24),
+                  .until = load_le<std::uint8_t>(bytes.data() + 37) != 0,
                   .timeout_ms = load_le<std::uint32_t>(bytes.data() + 32),
                   .durability = static_cast<Durability>(load_le<std::uint8_t>(bytes.data() + 36))};
   *sequence = request.sequence;
@@ -402,6 +416,10 @@ Result<Response> decode_response(Bytes bytes) {
   if ((response.flags & Response::kByRead) != 0 &&
       (!is_get || response.value.size() != sizeof(Slot))) {
     return fail(Code::kCorrupt, "the server's answer does not say where the value is");
+  }
+  if (response.code == 0 && response.opcode == Opcode::kScan &&
+      response.value.size() < kScanPageHeaderBytes) {
+    return fail(Code::kCorrupt, "the server's answer has no page");
   }
   if (response.wal_mark < response.sync_mark) {
     return fail(Code::kCorrupt, "the server's answer has more synced than written");

@@ -80,8 +80,9 @@ enum class Opcode : std::uint8_t {
   // From now on the counter is changed by atomics of clients like the one that asks.
   kOpenCounter = 10,  // key, 1 byte: whether to create it -> version, value: its cell, or kNoCell
   kBackup = 11,       // the backup's name -> version: every write up to it is in the backup
+  kScan = 12,  // a ScanQuery (scan.h) -> version: every write up to it is seen; value: a page
 };
-inline constexpr Opcode kLastOpcode = Opcode::kBackup;
+inline constexpr Opcode kLastOpcode = Opcode::kScan;
 // A backup's name: letters, digits, '.', '_' and '-', not at the beginning '.' or '-'. It is made
 // a file name on the server's host, so nothing else is let through.
 inline constexpr std::size_t kMaxBackupNameBytes = 128;
@@ -120,12 +121,13 @@ struct Request {
   Condition condition = Condition::kNone;
   Version expected{};            // kIfVersion
   std::uint64_t ttl_ms = 0;      // kPut: the key lives so long from now, 0 = for ever
+  bool until = false;            // `ttl_ms` is the time itself, in Unix milliseconds
   std::uint32_t timeout_ms = 0;  // how long the client will wait; 0 = not said
   // Writes: how safe the write is to be when it is answered.
   Durability durability = Durability::kDefault;
   Bytes key{};
   Bytes value{};  // kPut; kPutLarge: a ValueSource; kAdd: 8 bytes; kSwap: 8 expected, 8 desired;
-                  // kOpenCounter: 1; kBackup: the name
+                  // kOpenCounter: 1; kBackup: the name; kScan: a ScanQuery
 };
 // The longest time to live, some 139 years.
 inline constexpr std::uint64_t kMaxTtlMs = std::uint64_t{1} << 42;

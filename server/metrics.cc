@@ -46,6 +46,7 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
       {"pings", sum(WorkerCounters::kPings)},
       {"flushes", sum(WorkerCounters::kFlushes)},
       {"backups", sum(WorkerCounters::kBackups)},
+      {"scan_pages", sum(WorkerCounters::kScanPages)},
       {"refused", sum(WorkerCounters::kRefused)},
       {"malformed", sum(WorkerCounters::kMalformed)},
       {"deferred", sum(WorkerCounters::kDeferred)},

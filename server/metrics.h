@@ -25,6 +25,7 @@ class alignas(64) WorkerCounters {
     kPings,
     kFlushes,    // acknowledged
     kBackups,    // made
+    kScanPages,  // answered
     kRefused,    // answered with an error other than "not found"
     kMalformed,  // of those: bytes that are no request
     kDeferred,   // had to wait for a send buffer

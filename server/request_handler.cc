@@ -49,7 +49,8 @@ Opcode answerable(Bytes message) {
 
 RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot,
                                Durability durability, std::function<std::string()> stats,
-                               std::uint32_t network, Backups* backups, Sweeper* sweeper)
+                               std::uint32_t network, Backups* backups, Sweeper* sweeper,
+                               Scans* scans)
     : store_(store),
       log_(log),
       boot_(boot),
@@ -58,6 +59,7 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t
       network_(network),
       backups_(backups),
       sweeper_(sweeper),
+      scans_(scans),
       value_(kMaxInlineBytes) {
   RKV_CHECK(durability_ != Durability::kDefault &&
                 (durability_ == Durability::kMemory || !log.is_volatile()),
@@ -101,6 +103,8 @@ RequestHandler::Answer RequestHandler::handle(Bytes message) {
       return open_counter(*request);
     case Opcode::kBackup:
       return backup(*request);
+    case Opcode::kScan:
+      return scan(*request);
   }
   return {.next = Next::kDisconnect, .malformed = true};  // the decoder lets nothing else through
 }
@@ -155,7 +159,10 @@ RequestHandler::Answer RequestHandler::get(const Request& request) {
 namespace {
 
 PutOptions options_of(const Request& request) {
-  return {.condition = request.condition, .expected = request.expected, .ttl_ms = request.ttl_ms};
+  return {.condition = request.condition,
+          .expected = request.expected,
+          .ttl_ms = request.ttl_ms,
+          .until = request.until};
 }
 
 RequestHandler::Answer stored_answer(const Request& request, const Result<PutResult>& stored) {
@@ -326,6 +333,31 @@ RequestHandler::Answer RequestHandler::backup_swept(std::uint64_t sequence, Byte
 Response RequestHandler::backed_up(const Response& awaited, const Backup& backup) {
   if (!backup.failure()) return awaited;
   return refusal(Opcode::kBackup, awaited.sequence, *backup.failure());
+}
+
+// What is to be seen: whatever has a sequence now, and so all that has been acknowledged.
+RequestHandler::Answer RequestHandler::scan(const Request& request) {
+  const auto refused = [&](const Error& error) {
+    return reply(refusal(Opcode::kScan, request.sequence, error));
+  };
+  if (scans_ == nullptr) {
+    return refused({.code = Code::kUnsupported,
+                    .text = "the server keeps its data in memory only, where keys have no order: "
+                            "start it with --data-dir to scan"});
+  }
+  auto asked = scans_->ask(request.value, log_.last_begun());
+  if (!asked) return refused(asked.error());
+  return {.next = Next::kAwaitPage,
+          .response = {.opcode = Opcode::kScan, .sequence = request.sequence},
+          .page = std::move(*asked)};
+}
+
+Response RequestHandler::scanned(const Response& awaited, const ScanPage& page) const {
+  if (page.failure()) return refusal(Opcode::kScan, awaited.sequence, *page.failure());
+  Response response = awaited;
+  response.version = Version::of(boot_, page.through());
+  response.value = page.bytes();
+  return response;
 }
 
 RequestHandler::Answer RequestHandler::stats(const Request& request) {

@@ -12,6 +12,7 @@
 #include "common/wire.h"
 #include "server/backups.h"
 #include "server/persistence/commit_log.h"
+#include "server/scans.h"
 #include "server/store.h"
 #include "server/sweeper.h"
 
@@ -24,6 +25,7 @@ class RequestHandler {
     kAwaitMark,    // with `response`, as soon as the mark of `level` has reached `through`
     kAwaitBackup,  // with backed_up(), as soon as `backup` is done
     kAwaitSweep,   // with after_sweep(), as soon as the sweep of number `through` is over
+    kAwaitPage,    // with scanned(), as soon as `page` is done
     kFetch,        // `large.value` first, from where `source` says; then finish() or cancel()
     kDisconnect,   // not even a header: there is nobody to answer to
   };
@@ -36,19 +38,20 @@ class RequestHandler {
     ValueSource source = {};
     LargePut large = {};
     std::shared_ptr<const Backup> backup = {};
+    std::shared_ptr<const ScanPage> page = {};
   };
 
   // `stats` makes the JSON of a stats request; `durability` is that of writes that name none;
   // `network`: whose cells the clients can reach (Store::add_cells). References must outlive the
-  // handler. `backups`: nullptr where none are made; `sweeper`: nullptr where no counter is ever
-  // one-sided.
+  // handler. `backups`, `scans`: nullptr where there are none; `sweeper`: nullptr where no counter
+  // is ever one-sided.
   RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot, Durability durability,
                  std::function<std::string()> stats, std::uint32_t network = kNoNetwork,
-                 Backups* backups = nullptr, Sweeper* sweeper = nullptr);
+                 Backups* backups = nullptr, Sweeper* sweeper = nullptr, Scans* scans = nullptr);
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
-  // `message` comes from a peer: anything at all. No allocation but for stats and
-  // backups.
+  // `message` comes from a peer: anything at all. No allocation but for stats, backups
+  // and pages of scans.
   Answer handle(Bytes message);
 
   // A value that was fetched, with the digest of what came; `message` is its request once more.
@@ -69,6 +72,8 @@ class RequestHandler {
   Answer after_sweep(const Response& awaited, Bytes value, const Status& swept);
   // The answer to a request for a backup that is done.
   static Response backed_up(const Response& awaited, const Backup& backup);
+  // The answer to a scan whose page is done; its value lies in the page.
+  Response scanned(const Response& awaited, const ScanPage& page) const;
   // The marks, as every answer carries them.
   Response marked(const Response& response) const;
 
@@ -85,6 +90,7 @@ class RequestHandler {
   Answer sweep_first(const Request& request);
   Answer flush_swept(std::uint64_t sequence) const;
   Answer backup_swept(std::uint64_t sequence, Bytes name);
+  Answer scan(const Request& request);
   Durability level_of(const Request& request) const;
   // Holds the answer to a write back until the write is as safe as it was asked to be.
   Answer when_safe(const Request& request, Answer answer) const;
@@ -97,6 +103,7 @@ class RequestHandler {
   const std::uint32_t network_;
   Backups* const backups_;
   Sweeper* const sweeper_;
+  Scans* const scans_;
   std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;
 };

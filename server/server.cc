@@ -89,6 +89,7 @@ std::optional<Failure> Server::open_data() {
   auto log = CommitLog::create(options_.queue_bytes);
   if (!log) return environment_failure("cannot make the commit log (--queue)", log.error());
   log_ = std::move(*log);
+  make_scans();
   return open_backups();
 }
 
@@ -110,6 +111,19 @@ std::optional<Failure> Server::open_backups() {
           .request_sync = [this](std::uint64_t sequence) { applier_->request_sync(sequence); },
           .finished = [this] { networks_->marks_changed(); }});
   return std::nullopt;
+}
+
+void Server::make_scans() {
+  scans_ = std::make_unique<Scans>(Scans::Parts{
+      .log = *log_,
+      .sweep = [this] { return store_->has_cells() ? store_->sweep_counters() : Status{}; },
+      .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
+      .read = [this](
+                  const KeyRange& range,
+                  const Engine::RangeVisitor& visit) { return engine_->read_range(range, visit); },
+      .unix_ms =
+          [this] { return unix_ms_at_0_ + static_cast<std::uint64_t>(clock_.now() / kNanosPerMs); },
+      .finished = [this] { networks_->marks_changed(); }});
 }
 
 std::optional<Failure> Server::open_network() {
@@ -150,9 +164,8 @@ std::optional<Failure> Server::create_store() {
   // nothing.
   const auto wall = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::system_clock::now().time_since_epoch());
-  store_ = std::make_unique<Store>(
-      *memory_, *log_, clock_, boot_,
-      static_cast<std::uint64_t>(wall.count() - clock_.now() / kNanosPerMs));
+  unix_ms_at_0_ = static_cast<std::uint64_t>(wall.count() - clock_.now() / kNanosPerMs);
+  store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_, unix_ms_at_0_);
   return std::nullopt;
 }
 
@@ -182,7 +195,8 @@ std::optional<Failure> Server::create_workers() {
                            .durability = options_.durability,
                            .network = network,
                            .backups = backups_.get(),
-                           .sweeper = sweeper_.get()},
+                           .sweeper = sweeper_.get(),
+                           .scans = scans_.get()},
                           each);
   };
   if (const Status created = networks_->create_workers(threads, make); !created) {
@@ -258,9 +272,11 @@ std::optional<Failure> Server::begin_serving() {
       publish_marks();
       networks_->marks_changed();
       if (backups_) backups_->marks_changed();
+      scans_->marks_changed();
     });
     applier_->start();
     if (backups_) backups_->start();
+    scans_->start();
   }
   start_growing();
   start_expiring();
@@ -330,6 +346,7 @@ std::optional<Failure> Server::stop() {
   if (expirer_) expirer_->stop();
   if (sweeper_) sweeper_->stop();
   if (backups_) backups_->stop();
+  if (scans_) scans_->stop();
   if (applier_) {
     constexpr std::int64_t kPatienceMs = 10'000;  // the disk gets as much again and more below
     const Store::Swept ended = sweeper_->end(kPatienceMs);

@@ -30,6 +30,7 @@
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
 #include "server/persistence/engine.h"
+#include "server/scans.h"
 #include "server/stepper.h"
 #include "server/store.h"
 #include "server/sweeper.h"
@@ -65,6 +66,7 @@ class Server {
  private:
   std::optional<Failure> open_data();
   std::optional<Failure> open_backups();
+  void make_scans();
   std::optional<Failure> open_network();
   std::optional<Failure> create_store();
   std::optional<Failure> create_workers();
@@ -85,12 +87,14 @@ class Server {
   std::optional<LockFile> lock_;
   std::unique_ptr<Engine> engine_;  // nullptr: memory only
   std::uint16_t boot_ = 0;
+  std::uint64_t unix_ms_at_0_ = 0;  // the wall clock when clock_ said 0
   std::unique_ptr<CommitLog> log_;
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Applier> applier_;
   std::unique_ptr<Backups> backups_;  // nullptr: none are made
   std::unique_ptr<Sweeper> sweeper_;
+  std::unique_ptr<Scans> scans_;      // nullptr: memory only
   std::unique_ptr<Networks> networks_;
   std::unique_ptr<Stepper> grower_;
   std::unique_ptr<Stepper> expirer_;

@@ -164,7 +164,8 @@ Status Store::Impl::check_condition(const Target& target, Condition condition,
 RecordFields Store::Impl::fields_for(Bytes key, const PutOptions& options) const {
   RecordFields fields{.key = key};
   // Up to the next millisecond: never shorter than asked.
-  if (options.ttl_ms != 0) fields.expiry_ms = unix_ms(kNanosPerMs - 1) + options.ttl_ms;
+  if (options.ttl_ms == 0) return fields;
+  fields.expiry_ms = (options.until ? 0 : unix_ms(kNanosPerMs - 1)) + options.ttl_ms;
   return fields;
 }
 

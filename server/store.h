@@ -42,6 +42,7 @@ struct PutOptions {
   Condition condition = Condition::kNone;
   Version expected{};        // kIfVersion
   std::uint64_t ttl_ms = 0;  // from now; 0 = for ever
+  bool until = false;        // `ttl_ms` is the time itself, in Unix milliseconds
 };
 
 // Room for a large value that is on its way: a block and a place in the log, had before a byte of

@@ -74,7 +74,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
       wait_until_(parts.wait_until),
       sweeper_(parts.sweeper),
       handler_(parts.store, parts.log, parts.boot, parts.durability, parts.stats, parts.network,
-               parts.backups, parts.sweeper),
+               parts.backups, parts.sweeper, parts.scans),
       fetches_(handler_, kFetches),
       queue_(std::move(queue)),
       pool_(std::move(pool)) {
@@ -238,6 +238,7 @@ std::size_t Worker::poll_once() {
   if (count != 0) turn_started_ = clock_.now();
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
+  large_wanted_ = false;  // those who wait come first, from here on
   finish_fetches();
   retry_waiting();
   ask_for_marks();
@@ -313,6 +314,7 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
     case RequestHandler::Next::kAwaitMark:
     case RequestHandler::Next::kAwaitBackup:
     case RequestHandler::Next::kAwaitSweep:
+    case RequestHandler::Next::kAwaitPage:
       hold(session, answer);
       return Served::kDone;  // counted when it is answered
     case RequestHandler::Next::kFetch:
@@ -357,6 +359,8 @@ void Worker::count(const Response& response, Durability level) {
       return counters_.add(WorkerCounters::kFlushes);
     case Opcode::kBackup:
       return counters_.add(WorkerCounters::kBackups);
+    case Opcode::kScan:
+      return counters_.add(WorkerCounters::kScanPages);
     case Opcode::kStats:
       return;
   }
@@ -365,7 +369,7 @@ void Worker::count(const Response& response, Durability level) {
 // Encodes the reply and queues it for this turn's post. False: no buffer.
 bool Worker::reply(Session& session, const Response& response) {
   const std::size_t length = kResponseHeaderBytes + response.value.size();
-  // The oldest waiting request gets the next large buffer, not the newest.
+  // Who waits longest gets the next large buffer, not the newest.
   if (length > SendPool::kSmallBytes && large_wanted_) return false;
   const auto buffer = pool_.take(length);
   if (!buffer) {
@@ -395,7 +399,6 @@ void Worker::drop(Session& session, const char* why) {
 void Worker::retry_waiting() {
   if (waiting_requests_.empty()) [[likely]]
     return;
-  large_wanted_ = false;
   std::size_t kept = 0;
   for (const Waiting& waiting : waiting_requests_) {
     const Served served = waiting.session->ending
@@ -405,7 +408,6 @@ void Worker::retry_waiting() {
     if (served == Served::kNoRoom) waiting_requests_[kept++] = waiting;
   }
   waiting_requests_.resize(kept);
-  if (kept == 0) large_wanted_ = false;
 }
 
 void Worker::post_replies() {

@@ -14,8 +14,8 @@
 //  K5  A flush, and a write asked to be durable, is answered when its mark has reached it. The
 //      worker raises waiting_ before it looks at the marks, the applier moves a mark before it
 //      takes waiting_ down: one of them sees the other (both by read-modify-write on waiting_). The
-//      same holds for a backup, and for the sweep that a flush or a backup begins with: done before
-//      waiting_ is taken down.
+//      same holds for a backup, for a page of a scan, and for the sweep that a flush or a backup
+//      begins with: done before waiting_ is taken down.
 //  K6  A write that awaits a mark has been made, once: it is answered when the mark has passed it,
 //      or "may have happened" when the disk fails first, or its client goes; it is never made
 //      again. When the worker is stopped it is answered before its connection ends.
@@ -82,6 +82,7 @@ class Worker {
     std::uint32_t network = RequestHandler::kNoNetwork;  // whose cells the clients can reach
     Backups* backups = nullptr;                          // nullptr: none are made
     Sweeper* sweeper = nullptr;                          // nullptr: no counter is one-sided
+    Scans* scans = nullptr;                              // nullptr: there are none
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -128,7 +129,8 @@ class Worker {
     Bytes message;
     std::uint32_t receive_buffer;
   };
-  // An answer that awaits a mark (K6), a backup, or before either a sweep.
+  // An answer that awaits a mark (K6), a backup, or before either a sweep; or a page of a scan, and
+  // a large buffer for it.
   struct Held {
     Session* session = nullptr;
     Response response{};  // its value, if it has one, is `number`
@@ -139,6 +141,7 @@ class Worker {
     std::array<std::byte, kCounterBytes> number{};
     std::string name{};
     std::shared_ptr<const Backup> backup{};
+    std::shared_ptr<const ScanPage> page{};
   };
 
   Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr<rdma::Queue> queue,
@@ -205,7 +208,7 @@ class Worker {
   std::vector<Session*> dirty_;  // with replies to post at the end of the turn
   bool taking_ = true;           // requests: until finish()
   Nanos turn_started_ = 0;
-  bool large_wanted_ = false;  // the oldest waiting request needs a large buffer
+  bool large_wanted_ = false;  // an older answer of this turn or the last needs a large buffer
 
   std::atomic<std::uint32_t> clients_{0};
   std::atomic<bool> waiting_{false};  // K5

@@ -29,6 +29,7 @@ void Worker::await(Held& held, const RequestHandler::Answer& answer) {
   held.level = answer.level;
   held.through = answer.through;
   held.backup = answer.backup;
+  held.page = answer.page;
   held.ready = answer.next == RequestHandler::Next::kReply;  // a refusal's text is not copied
   held.sweeping = answer.next == RequestHandler::Next::kAwaitSweep;
   if (held.sweeping) held.name = as_text(value);
@@ -57,13 +58,15 @@ bool Worker::is_over(const Held& held, bool disk_failed) const {
   if (held.ready) return true;
   if (held.sweeping) return false;
   if (held.backup != nullptr) return held.backup->done();
+  if (held.page != nullptr) return held.page->done();
   return disk_failed || handler_.is_reached(held.level, held.through);
 }
 
-// Its value is in `held`.
+// Its value is in `held`, or in its page.
 Response Worker::answer_to(Held& held) const {
   if (held.ready) return held.response;
   if (held.backup != nullptr) return RequestHandler::backed_up(held.response, *held.backup);
+  if (held.page != nullptr) return handler_.scanned(held.response, *held.page);
   if (!handler_.is_reached(held.level, held.through)) {
     return RequestHandler::disk_failed(held.response);
   }
@@ -82,14 +85,14 @@ void Worker::answer_held() {
     Session& session = *held.session;
     if (session.ending) continue;
     if (held.sweeping) go_on_after_sweep(held);
-    if (!is_over(held, failed) || !has_room_for_reply(session)) {
-      if (&held != &held_[kept]) held_[kept] = std::move(held);
-      ++kept;
+    const bool ready = is_over(held, failed) && has_room_for_reply(session);
+    const Response response = ready ? answer_to(held) : Response{};
+    if (ready && reply(session, response)) {  // a page may find no large buffer
+      count(response, held.level);
       continue;
     }
-    const Response response = answer_to(held);
-    (void)reply(session, response);
-    count(response, held.level);
+    if (&held != &held_[kept]) held_[kept] = std::move(held);
+    ++kept;
   }
   held_.resize(kept);
   if (kept == 0) waiting_.store(false, std::memory_order_relaxed);  // spares a wake-up

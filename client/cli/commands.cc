@@ -73,10 +73,20 @@ OrFailure<void> prepare_counter(Job& job) {
 OrFailure<void> prepare_records(Job& job) {
   const Command& command = job.command;
   const std::string path = command.arguments.empty() ? "-" : command.arguments.front();
-  auto text = read_file(path);
-  if (!text) return std::unexpected(text.error());
   RecordOptions options{.format = command.format, .hex = command.globals.hex, .on_bad = {}};
   if (command.skip_bad) options.on_bad = [](const std::string& sentence) { complain(sentence); };
+  if (command.verb == Verb::kLoad && !command.verify) {
+    // A part at a time; mistakes in the first are told before anything is connected.
+    auto reader = RecordReader::open(path, options);
+    if (!reader) return std::unexpected(reader.error());
+    auto first = reader->next();
+    if (!first) return std::unexpected(first.error());
+    job.records = std::move(*first);
+    job.reader = std::move(*reader);
+    return {};
+  }
+  auto text = read_file(path);
+  if (!text) return std::unexpected(text.error());
   auto records = parse_records(std::move(*text), path == "-" ? "standard input" : path, options);
   if (!records) return std::unexpected(records.error());
   job.records = std::move(*records);
@@ -84,11 +94,26 @@ OrFailure<void> prepare_records(Job& job) {
 }
 
 OrFailure<void> prepare_keys(Job& job) {
+  if (job.command.keys_file.empty()) return {};
   auto text = read_file(job.command.keys_file);
   if (!text) return std::unexpected(text.error());
   auto keys = parse_keys(*text, job.command.keys_file, job.command.globals.hex);
   if (!keys) return std::unexpected(keys.error());
   job.arguments = std::move(*keys);
+  return {};
+}
+
+// Prefix and bounds in hex, if keys are.
+OrFailure<void> prepare_range(Job& job) {
+  Command::Range& range = job.command.range;
+  for (std::string* const text : {&range.prefix, &range.start, &range.end}) {
+    auto decoded = decode_argument(*text, job.command.globals.hex);
+    if (!decoded) return std::unexpected(decoded.error());
+    *text = std::move(*decoded);
+    if (!text->empty() && !key_problem(*text).empty()) {
+      return failure(kUsage, "--prefix, --start and --end have 1024 bytes at most");
+    }
+  }
   return {};
 }
 
@@ -376,6 +401,9 @@ OrFailure<Job> prepare(Command command) {
     case Verb::kDump:
       ready = prepare_keys(job);
       break;
+    case Verb::kScan:
+      ready = prepare_range(job);
+      break;
     case Verb::kIncr:
     case Verb::kDecr:
     case Verb::kCas:
@@ -412,6 +440,8 @@ ExitCode run(Client& client, Job& job, bool interactive) {
       return run_verify(client, job);
     case Verb::kDump:
       return run_dump(client, job);
+    case Verb::kScan:
+      return run_scan(client, job);
     case Verb::kFlush:
       return run_flush(client, job, interactive);
     case Verb::kBackup:

@@ -4,6 +4,7 @@
 // checked - so that most mistakes are told before anything is connected; then run.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct Job {
   Command command;
   std::vector<std::string> arguments;  // decoded: keys, the value
   std::vector<std::int64_t> numbers;   // incr, decr, cas: what follows the key
-  RecordSet records;                   // load, verify
+  RecordSet records;                   // load, verify: all, or with a reader the first of them
+  std::optional<RecordReader> reader;  // load: the rest
 };
 
 OrFailure<Job> prepare(Command command);
@@ -32,9 +34,9 @@ void complain(std::string_view sentence);
 // The sentence for an operation's error, with what the server said.
 std::string describe(const Error& error, const Client& client);
 
-// load.cc
-ExitCode run_load(Client& client, Job& job);
-ExitCode run_verify(Client& client, Job& job);
-ExitCode run_dump(Client& client, Job& job);
+ExitCode run_load(Client& client, Job& job);    // load.cc
+ExitCode run_verify(Client& client, Job& job);  // verify.cc
+ExitCode run_dump(Client& client, Job& job);    // scan.cc
+ExitCode run_scan(Client& client, Job& job);
 
 }  // namespace rkv::cli

@@ -1,295 +1,178 @@
-// The verbs that move many records: load, verify, dump.
+// Storing the records of a file: the verb load.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstdio>
+#include <optional>
 
 #include "client/cli/commands.h"
+#include "client/cli/many.h"
 #include "client/cli/output.h"
 #include "client/cli/progress.h"
 #include "client/cli/text.h"
 #include "common/clock.h"
-#include "common/histogram.h"
 
 namespace rkv::cli {
 
 namespace {
 
-// One call of the client moves this much at most, so that its deadline is that of an amount of
-// work and not of a whole file.
-constexpr std::size_t kBatchRecords = 256;
-constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
-
-// The end of the batch that starts at `first`.
-std::size_t batch_end(const std::vector<Record>& records, std::size_t first) {
-  std::size_t bytes = 0;
-  std::size_t end = first;
-  while (end < records.size() && end - first < kBatchRecords &&
-         (end == first || bytes < kBatchBytes)) {
-    bytes += records[end].key.size() + records[end].value.size();
-    ++end;
-  }
-  return end;
-}
-
-double seconds_between(Nanos from, Nanos to) {
-  return static_cast<double>(to - from) / 1e9;
-}
-
-// ---------------------------------------------------------------------------------- verifying
-
-struct Comparison {
-  std::uint64_t missing = 0;
-  std::uint64_t mismatches = 0;
-  ClientStats before;
-  ClientStats after;
+// What became of a file so far.
+struct Loaded {
+  std::uint64_t stored = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t replaced = 0;
+  std::uint64_t bad = 0;
   double seconds = 0;
-  Histogram nanos;  // of blocking GETs
-  bool sequential = false;
-  std::optional<Error> error;
-
-  void judge(const Record& record, bool found, std::string_view value) {
-    if (!found) {
-      ++missing;
-    } else if (value != record.value) {
-      ++mismatches;
-    }
-  }
-  bool equal() const { return missing == 0 && mismatches == 0 && !error; }
 };
 
-// Not found counts; any other error ends the comparison.
-void note(Comparison& comparison, const Error& error) {
-  if (error.code == Code::kNotFound) {
-    ++comparison.missing;
-  } else if (!comparison.error) {
-    comparison.error = error;
+// What went wrong, and with which key if it was one's own.
+struct Refusal {
+  Error error;
+  std::string key;
+};
+
+// The counter's number becomes `record.number`, whatever it is now; what others count meanwhile is
+// overwritten as by a put.
+Status set_counter(Client& client, const Record& record, const WriteOptions& options) {
+  auto now = client.incr(record.key, 0, options);  // made if it is not there
+  if (!now) return std::unexpected(now.error());
+  std::int64_t number = now->number;
+  while (number != *record.number) {
+    const auto swap = client.counter_cas(record.key, number, *record.number, options);
+    if (!swap) return std::unexpected(swap.error());
+    number = swap->number;
   }
+  return {};
 }
 
-void compare_sequentially(Client& client, const RecordSet& set, Comparison& comparison,
-                          Progress& progress) {
-  const SteadyClock clock;
-  std::vector<std::byte> buffer(kMaxValueBytes);
-  for (std::size_t i = 0; i < set.records.size() && !comparison.error; ++i) {
-    const Record& record = set.records[i];
-    const Nanos before = clock.now();
-    const auto got = client.get_into(record.key, buffer);
-    comparison.nanos.record(static_cast<std::uint64_t>(clock.now() - before));
-    if (got) {
-      comparison.judge(record, true, {reinterpret_cast<const char*>(buffer.data()), got->bytes});
-    } else {
-      note(comparison, got.error());
+class Loader {
+ public:
+  Loader(Client& client, const Command& command, const RecordReader* reader, std::size_t records)
+      : client_(client),
+        options_{.durability = command.put.durability},
+        reader_(reader),
+        progress_("loading", reader == nullptr ? records : 0, command.progress) {}
+
+  // Stops at the first record that is refused.
+  bool store(const RecordSet& set) {
+    for (std::size_t first = 0; first < set.records.size() && !refusal_;) {
+      const std::size_t end = batch_end(set.records, first);
+      store_batch(std::span(set.records).subspan(first, end - first));
+      first = end;
+      progress_.update(loaded_.stored, part_read());
     }
-    progress.update(i + 1);
+    loaded_.bytes += set.bytes;
+    loaded_.replaced += set.replaced;
+    loaded_.bad += set.bad;
+    loaded_.seconds = seconds_between(started_, clock_.now());
+    return !refusal_;
   }
-}
+  const Loaded& loaded() const { return loaded_; }
+  const std::optional<Refusal>& refusal() const { return refusal_; }
+  void clear_progress() { progress_.clear(); }
 
-void compare_pipelined(Client& client, const RecordSet& set, Comparison& comparison,
-                       Progress& progress) {
-  std::vector<std::string_view> keys;
-  for (std::size_t first = 0; first < set.records.size() && !comparison.error;) {
-    const std::size_t end = batch_end(set.records, first);
-    keys.clear();
-    for (std::size_t i = first; i < end; ++i)
-      keys.push_back(set.records[i].key);
-    client.multi_get_into(keys, [&](std::size_t i, const Result<ValueView>& result) {
-      if (result) {
-        comparison.judge(set.records[first + i], true, result->value);
+ private:
+  double part_read() const {
+    if (reader_ == nullptr || reader_->bytes_total() == 0) return -1;
+    return static_cast<double>(reader_->bytes_read()) / static_cast<double>(reader_->bytes_total());
+  }
+  void refuse(const Error& error, std::string_view key) {
+    if (!refusal_) refusal_ = {.error = error, .key = std::string(key)};
+  }
+  void store_batch(std::span<const Record> records) {
+    items_.clear();
+    for (const Record& record : records) {
+      if (record.number) continue;
+      items_.push_back(
+          {.key = record.key, .value = record.value, .expires_at_ms = record.expires_at_ms});
+    }
+    const auto versions = client_.multi_put(items_, options_);
+    for (std::size_t i = 0; i < versions.size(); ++i) {
+      if (versions[i]) {
+        ++loaded_.stored;
       } else {
-        note(comparison, result.error());
-      }
-    });
-    first = end;
-    progress.update(first);
-  }
-}
-
-Comparison compare(Client& client, const RecordSet& set, bool sequential) {
-  const SteadyClock clock;
-  Progress progress("reading back", set.records.size());
-  Comparison comparison;
-  comparison.sequential = sequential;
-  comparison.before = client.stats();
-  const Nanos started = clock.now();
-  if (sequential) {
-    compare_sequentially(client, set, comparison, progress);
-  } else {
-    compare_pipelined(client, set, comparison, progress);
-  }
-  comparison.seconds = seconds_between(started, clock.now());
-  comparison.after = client.stats();
-  return comparison;
-}
-
-Json to_json(const Comparison& comparison, const RecordSet& set) {
-  const auto risen = [&](std::uint64_t ClientStats::* counter) {
-    return comparison.after.*counter - comparison.before.*counter;
-  };
-  const std::uint64_t gets = risen(&ClientStats::gets);
-  const std::uint64_t reads = risen(&ClientStats::rdma_reads);
-  const auto us = [&](double percent) {
-    return comparison.sequential
-               ? Json(static_cast<double>(comparison.nanos.percentile(percent)) / 1000)
-               : Json(nullptr);
-  };
-  return Json{{"records", set.records.size()},
-              {"bytes", set.bytes},
-              {"gets", gets},
-              {"one_sided_gets", risen(&ClientStats::one_sided_gets)},
-              {"two_sided_gets", risen(&ClientStats::two_sided_gets)},
-              {"rdma_reads", reads},
-              {"rdma_reads_per_get",
-               gets == 0 ? 0.0 : static_cast<double>(reads) / static_cast<double>(gets)},
-              {"retries", risen(&ClientStats::retries)},
-              {"tears_detected", risen(&ClientStats::tears_detected)},
-              {"missing", comparison.missing},
-              {"mismatches", comparison.mismatches},
-              {"p50_us", us(50)},
-              {"p99_us", us(99)},
-              {"seconds", comparison.seconds}};
-}
-
-void print_comparison(const Json& result) {
-  for (const auto& [name, value] : result.items()) {
-    if (value.is_null()) continue;
-    print_raw(value.is_number_float() ? fmt::format("{:20} {:.3f}\n", name, value.get<double>())
-                                      : fmt::format("{:20} {}\n", name, value.dump()));
-  }
-}
-
-ExitCode verdict(const Comparison& comparison, const Client& client) {
-  if (comparison.error) {
-    complain(describe(*comparison.error, client));
-    return exit_code_of(*comparison.error) == kNoServer ? kNoServer : kFailed;
-  }
-  if (comparison.equal()) return kDone;
-  complain(fmt::format("{} records are missing and {} differ", comparison.missing,
-                       comparison.mismatches));
-  return kFailed;
-}
-
-// ------------------------------------------------------------------------------------ loading
-
-// Stores all records; how many were. Stops at the first that was refused.
-std::size_t store(Client& client, const RecordSet& set, const WriteOptions& options,
-                  std::optional<Error>& error) {
-  Progress progress("loading", set.records.size());
-  std::vector<KeyValue> items;
-  std::size_t stored = 0;
-  for (std::size_t first = 0; first < set.records.size() && !error;) {
-    const std::size_t end = batch_end(set.records, first);
-    items.clear();
-    for (std::size_t i = first; i < end; ++i) {
-      items.push_back({.key = set.records[i].key, .value = set.records[i].value});
-    }
-    for (const auto& version : client.multi_put(items, options)) {
-      if (version) {
-        ++stored;
-      } else if (!error) {
-        error = version.error();
+        refuse(versions[i].error(), items_[i].key);
       }
     }
-    first = end;
-    progress.update(first);
+    for (const Record& record : records) {
+      if (!record.number || refusal_) continue;
+      if (const Status set = set_counter(client_, record, options_); !set) {
+        refuse(set.error(), record.key);
+      } else {
+        ++loaded_.stored;
+      }
+    }
   }
-  return stored;
-}
 
-void print_load(const RecordSet& set, double seconds) {
-  std::string line = fmt::format("stored {} records, {} bytes, in {:.2f} s", set.records.size(),
-                                 set.bytes, seconds);
-  if (seconds > 0) {
-    line += fmt::format(" ({:.0f} records/s)", static_cast<double>(set.records.size()) / seconds);
+  Client& client_;
+  const WriteOptions options_;
+  const RecordReader* const reader_;  // nullptr: all records are known
+  const SteadyClock clock_;
+  const Nanos started_ = clock_.now();
+  Progress progress_;
+  Loaded loaded_;
+  std::optional<Refusal> refusal_;
+  std::vector<KeyValue> items_;
+};
+
+void print_loaded(const Loaded& loaded) {
+  std::string line = fmt::format("stored {} records, {} bytes, in {:.2f} s", loaded.stored,
+                                 loaded.bytes, loaded.seconds);
+  if (loaded.seconds > 0) {
+    line += fmt::format(" ({:.0f} records/s)", static_cast<double>(loaded.stored) / loaded.seconds);
   }
-  if (set.replaced != 0) {
-    line += fmt::format("; {} came again under the same key, the last won", set.replaced);
+  if (loaded.replaced != 0) {
+    line += fmt::format("; {} came again under the same key, the last won", loaded.replaced);
   }
-  if (set.bad != 0) line += fmt::format("; {} bad ones left out", set.bad);
+  if (loaded.bad != 0) line += fmt::format("; {} bad ones left out", loaded.bad);
   print_raw(line + "\n");
 }
 
-void print_record(const Job& job, std::string_view key, std::string_view value, bool jsonl) {
-  const bool hex = job.command.globals.hex;
-  if (jsonl) {
-    Json object;
-    set_bytes(object, "key", key, hex);
-    set_bytes(object, "value", value, hex);
-    return print_json(object);
-  }
-  const auto show = hex ? to_hex : escape_tsv;
-  print_raw(fmt::format("{}\t{}\n", show(key), show(value)));
+Json to_json(const Loaded& loaded) {
+  return {{"records", loaded.stored},
+          {"bytes", loaded.bytes},
+          {"seconds", loaded.seconds},
+          {"replaced", loaded.replaced},
+          {"bad", loaded.bad}};
+}
+
+std::string stopped(const Loaded& loaded, const std::string& why) {
+  return fmt::format("stopped with {} records stored: {}", loaded.stored, why);
 }
 
 }  // namespace
 
 ExitCode run_load(Client& client, Job& job) {
-  const SteadyClock clock;
-  const RecordSet& set = job.records;
-  const bool json = job.command.globals.json;
-  const Nanos started = clock.now();
-  std::optional<Error> error;
-  const std::size_t stored = store(client, set, {.durability = job.command.put.durability}, error);
-  const double seconds = seconds_between(started, clock.now());
-  if (error) {
-    complain(fmt::format("stopped after {} of {} records: {}", stored, set.records.size(),
-                         describe(*error, client)));
-    // A file is well-formed here: what the server refuses is no mistake of usage.
-    return exit_code_of(*error) == kNoServer ? kNoServer : kFailed;
+  const Command& command = job.command;
+  Loader loader(client, command, job.reader ? &*job.reader : nullptr, job.records.records.size());
+  bool going = loader.store(job.records);
+  while (going && job.reader) {
+    auto part = job.reader->next();
+    if (!part) {
+      loader.clear_progress();
+      complain(stopped(loader.loaded(), part.error().sentence));
+      return part.error().exit_code;
+    }
+    if (part->records.empty() && part->bad == 0) break;
+    going = loader.store(*part);
   }
-  Json result{{"records", set.records.size()},
-              {"bytes", set.bytes},
-              {"seconds", seconds},
-              {"replaced", set.replaced},
-              {"bad", set.bad}};
-  if (!json) print_load(set, seconds);
+  loader.clear_progress();
+  if (const auto& refusal = loader.refusal()) {
+    complain(stopped(loader.loaded(), fmt::format("key {}: {}", escape_tsv(refusal->key),
+                                                  describe(refusal->error, client))));
+    // A file is well-formed here: what the server refuses is no mistake of usage.
+    return exit_code_of(refusal->error) == kNoServer ? kNoServer : kFailed;
+  }
+  const bool json = command.globals.json;
+  Json result = to_json(loader.loaded());
+  if (!json) print_loaded(loader.loaded());
   ExitCode exit_code = kDone;
-  if (job.command.verify) {
-    const Comparison comparison = compare(client, set, false);
-    result["verify"] = to_json(comparison, set);
-    if (!json) print_comparison(result["verify"]);
-    exit_code = verdict(comparison, client);
+  if (command.verify) {
+    const Verification verification = read_back(client, job.records, false, command.progress);
+    result["verify"] = verification.facts;
+    if (!json) print_facts(verification.facts);
+    exit_code = verification.exit_code;
   }
   if (json) print_json(result);
   return exit_code;
-}
-
-ExitCode run_verify(Client& client, Job& job) {
-  const Comparison comparison = compare(client, job.records, job.command.sequential);
-  const Json result = to_json(comparison, job.records);
-  if (job.command.globals.json) {
-    print_json(result);
-  } else {
-    print_comparison(result);
-  }
-  return verdict(comparison, client);
-}
-
-ExitCode run_dump(Client& client, Job& job) {
-  const Globals& globals = job.command.globals;
-  const bool jsonl =
-      job.command.format == Format::kJsonl || (job.command.format == Format::kAuto && globals.json);
-  std::uint64_t missing = 0;
-  for (std::size_t first = 0; first < job.arguments.size(); first += kBatchRecords) {
-    const std::size_t end = std::min(first + kBatchRecords, job.arguments.size());
-    const std::vector<std::string_view> keys(
-        job.arguments.begin() + static_cast<std::ptrdiff_t>(first),
-        job.arguments.begin() + static_cast<std::ptrdiff_t>(end));
-    const auto values = client.multi_get(keys);
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (values[i]) {
-        print_record(job, keys[i], shown(*values[i]), jsonl);
-      } else if (values[i].error().code == Code::kNotFound) {
-        ++missing;
-      } else {
-        complain(describe(values[i].error(), client));
-        return exit_code_of(values[i].error());
-      }
-    }
-  }
-  if (missing == 0) return kDone;
-  complain(fmt::format("{} of {} keys were not found", missing, job.arguments.size()));
-  return kNotFoundExit;
 }
 
 }  // namespace rkv::cli

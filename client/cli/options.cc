@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cxxopts.hpp>
 #include <optional>
 
+#include "client/cli/verb_options.h"
 #include "common/parse.h"
 
 namespace rkv::cli {
@@ -27,7 +27,7 @@ struct GlobalFlag {
 constexpr GlobalFlag kGlobalFlags[] = {
     {"server", 0, true, "KVCLIENT_SERVER", "127.0.0.1:7471", "HOST:PORT",
      "the kvserver to talk to"},
-    {"output", 0, true, "KVCLIENT_OUTPUT", "text", "text|json", "form of what is printed"},
+    {"output", 0, true, "KVCLIENT_OUTPUT", "text", "text|json|tsv", "form of what is printed"},
     {"hex", 0, false, "KVCLIENT_HEX", "false", "", "keys and values in hexadecimal, in and out"},
     {"timeout", 0, true, "KVCLIENT_TIMEOUT", "5s", "TIME", "longest time for one operation"},
     {"device", 'd', true, "KVCLIENT_DEVICE", "", "NAME", "RDMA device; none: the one that routes"},
@@ -70,70 +70,6 @@ void add_globals(cxxopts::Options& options) {
   add("version", "the version");
 }
 
-void add_format(cxxopts::Options& options) {
-  options.add_options()("format", "deb822, tsv or jsonl; else told by the first line",
-                        cxxopts::value<std::string>(), "NAME");
-}
-
-bool writes(Verb verb) {
-  return verb == Verb::kPut || verb == Verb::kDel || verb == Verb::kIncr || verb == Verb::kDecr ||
-         verb == Verb::kCas || verb == Verb::kLoad;
-}
-
-void add_own(cxxopts::Options& options, Verb verb) {
-  auto add = options.add_options();
-  if (writes(verb)) {
-    add("durability", "memory, wal or sync: how safe before it is answered; else the server's",
-        cxxopts::value<std::string>(), "LEVEL");
-  }
-  switch (verb) {
-    case Verb::kPut:
-      add("if-absent", "only if there is no such key");
-      add("ttl", "the key lives so long, such as 500ms or 2h", cxxopts::value<std::string>(),
-          "TIME");
-      [[fallthrough]];
-    case Verb::kDel:
-      add("if-version", "only if the key has this version", cxxopts::value<std::string>(), "N");
-      [[fallthrough]];
-    case Verb::kGet:
-      add("x,stdin", "read the last argument from standard input, to its end");
-      [[fallthrough]];
-    case Verb::kMget:
-      if (verb == Verb::kGet || verb == Verb::kMget) {
-        add("durable", "only a value that is on disk, or in the write-ahead log: wait until it is",
-            cxxopts::value<std::string>()->implicit_value("sync"), "sync|wal");
-      }
-      break;
-    case Verb::kLoad:
-      add("verify", "then read every record back one-sidedly and compare");
-      add("skip-bad", "leave out bad records instead of stopping");
-      add_format(options);
-      break;
-    case Verb::kVerify:
-      add("sequential", "one GET at a time, with their latency");
-      add("skip-bad", "leave out bad records instead of stopping");
-      add_format(options);
-      break;
-    case Verb::kDump:
-      add("keys", "the keys to print, one a line; - is standard input",
-          cxxopts::value<std::string>(), "FILE");
-      add_format(options);
-      break;
-    case Verb::kIncr:
-    case Verb::kDecr:
-      add("c,count", "do it so many times, and print the last", cxxopts::value<std::string>(), "N");
-      [[fallthrough]];
-    case Verb::kCas:
-      add("one-sided", "by an RDMA atomic; a crash of the server may lose it");
-      break;
-    case Verb::kPing:
-      add("c,count", "how many", cxxopts::value<std::string>(), "N");
-      break;
-    default:
-      break;
-  }
-}
-
 std::string overview(cxxopts::Options& options) {
   std::string text = "usage: kvclient [OPTIONS] [VERB [ARGUMENTS]]\n\n";
   for (const VerbInfo& info : verbs()) {
@@ -166,15 +102,6 @@ Parsed printed(std::string text) {
   return parsed;
 }
 
-template <class T>
-std::optional<T> parse_number(std::string_view text, T least, T most) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if (value < least || value > most) return std::nullopt;
-  return value;
-}
-
 std::string server_problem(const std::string& server) {
   const std::size_t colon = server.rfind(':');
   const std::string_view host = std::string_view(server).substr(0, colon);
@@ -186,15 +113,6 @@ std::string server_problem(const std::string& server) {
   if (!parse_number<unsigned>(std::string_view(server).substr(colon + 1), 1, 65535)) {
     return fmt::format("--server wants a port from 1 to 65535, not '{}'", server.substr(colon + 1));
   }
-  return {};
-}
-
-std::string set_duration(std::string_view name, const std::string& text, std::uint64_t& ms) {
-  const auto parsed = parse_duration_ms(text);
-  if (!parsed || *parsed == 0) {
-    return fmt::format("--{} wants a time above zero such as 250ms or 5s, not '{}'", name, text);
-  }
-  ms = *parsed;
   return {};
 }
 
@@ -210,7 +128,8 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   }
   if (name == "output") {
     globals.json = text == "json";
-    return globals.json || text == "text" ? "" : wants("text or json");
+    globals.tsv = text == "tsv";
+    return globals.json || globals.tsv || text == "text" ? "" : wants("text, json or tsv");
   }
   if (name == "hex") {
     globals.hex = text == "true" || text == "1";
@@ -255,99 +174,6 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   return size ? "" : wants("a size such as 64MiB");
 }
 
-std::string set_format(const std::string& text, Verb verb, Format& format) {
-  format = text == "deb822"  ? Format::kDeb822
-           : text == "tsv"   ? Format::kTsv
-           : text == "jsonl" ? Format::kJsonl
-                             : Format::kAuto;
-  if (verb == Verb::kDump && format == Format::kDeb822) return "dump writes tsv or jsonl";
-  if (format != Format::kAuto || text == "auto") return {};
-  return fmt::format("--format wants deb822, tsv or jsonl, not '{}'", text);
-}
-
-std::string set_durability(Command& command, const std::string& text) {
-  const auto level = parse_durability(text);
-  command.put.durability = level.value_or(Durability::kDefault);
-  return level ? "" : fmt::format("--durability wants memory, wal or sync, not '{}'", text);
-}
-
-std::string set_durable(Command& command, const std::string& text) {
-  command.get.at_least = parse_durability(text).value_or(Durability::kMemory);
-  if (command.get.at_least != Durability::kMemory) return "";
-  return fmt::format("--durable wants sync or wal, not '{}'", text);
-}
-
-std::string set_own(Command& command, const cxxopts::ParseResult& result) {
-  const auto has = [&](const char* name) { return result.count(name) != 0; };
-  const auto text = [&](const char* name) { return result[name].as<std::string>(); };
-  std::string problem;
-  if (writes(command.verb) && has("durability")) {
-    problem = set_durability(command, text("durability"));
-    if (!problem.empty()) return problem;
-  }
-  switch (command.verb) {
-    case Verb::kPut:
-      command.put.if_absent = has("if-absent");
-      if (has("ttl")) {
-        std::uint64_t ms = 0;
-        problem = set_duration("ttl", text("ttl"), ms);
-        command.put.ttl = std::chrono::milliseconds(ms);
-      }
-      [[fallthrough]];
-    case Verb::kDel:
-      if (has("if-version")) {
-        command.if_version = parse_number<std::uint64_t>(text("if-version"), 0, UINT64_MAX);
-        command.put.if_version = command.if_version;
-        if (!command.if_version) {
-          problem = fmt::format("--if-version wants a number, not '{}'", text("if-version"));
-        }
-      }
-      if (command.put.if_absent && command.put.if_version) {
-        problem = "--if-absent and --if-version exclude each other";
-      }
-      [[fallthrough]];
-    case Verb::kGet:
-      command.last_from_stdin = has("stdin");
-      [[fallthrough]];
-    case Verb::kMget:
-      if ((command.verb == Verb::kGet || command.verb == Verb::kMget) && has("durable")) {
-        problem = set_durable(command, text("durable"));
-      }
-      break;
-    case Verb::kLoad:
-      command.verify = has("verify");
-      command.skip_bad = has("skip-bad");
-      if (has("format")) problem = set_format(text("format"), command.verb, command.format);
-      break;
-    case Verb::kVerify:
-      command.sequential = has("sequential");
-      command.skip_bad = has("skip-bad");
-      if (has("format")) problem = set_format(text("format"), command.verb, command.format);
-      break;
-    case Verb::kDump:
-      if (!has("keys")) return "dump wants --keys FILE: the server cannot list its keys yet";
-      command.keys_file = text("keys");
-      if (has("format")) problem = set_format(text("format"), command.verb, command.format);
-      break;
-    case Verb::kIncr:
-    case Verb::kDecr:
-    case Verb::kCas:
-      command.one_sided = has("one-sided");
-      if (command.verb == Verb::kCas) break;
-      [[fallthrough]];
-    case Verb::kPing:
-      if (has("count")) {
-        const auto count = parse_number<std::uint64_t>(text("count"), 1, 1'000'000'000);
-        command.count = count.value_or(1);
-        if (!count) problem = fmt::format("--count wants a number from 1, not '{}'", text("count"));
-      }
-      break;
-    default:
-      break;
-  }
-  return problem;
-}
-
 std::string arguments_problem(const Command& command, const VerbInfo& info) {
   const std::size_t given = command.arguments.size() + (command.last_from_stdin ? 1 : 0);
   if (given >= info.least_arguments && given <= info.most_arguments) return {};
@@ -381,7 +207,7 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   Command& command = parsed.command;
   command.globals = std::move(defaults);
   command.verb = info == nullptr ? Verb::kShell : info->verb;
-  add_own(options, command.verb);
+  add_verb_options(options, command.verb);
 
   std::vector<const char*> argv = {program.c_str()};
   for (const std::string& word : words)
@@ -410,7 +236,7 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
     return usage_error("--device is of no use with shm: leave one of them out");
   }
   command.arguments = result->unmatched();
-  std::string problem = set_own(command, *result);
+  std::string problem = set_verb_options(command, *result);
   if (problem.empty() && info != nullptr) problem = arguments_problem(command, *info);
   if (!problem.empty()) return usage_error(std::move(problem));
   return parsed;
@@ -459,7 +285,9 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kLoad, "load", "[FILE]", "store the records of a file (- or none: standard input)", 0,
        1},
       {Verb::kVerify, "verify", "FILE", "read the records of a file back and compare", 1, 1},
-      {Verb::kDump, "dump", "", "print the records of the keys in a file", 0, 0},
+      {Verb::kDump, "dump", "[FILE]", "write all records, for load (- or none: standard output)", 0,
+       1},
+      {Verb::kScan, "scan", "", "print keys in order, with their values", 0, 0},
       {Verb::kFlush, "flush", "", "wait until everything is on disk", 0, 0},
       {Verb::kBackup, "backup", "NAME", "have the server make a backup on its own host", 1, 1},
       {Verb::kStats, "stats", "", "counters of client and server", 0, 0},

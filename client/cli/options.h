@@ -28,6 +28,7 @@ enum class Verb : std::uint8_t {
   kLoad,
   kVerify,
   kDump,
+  kScan,
   kFlush,
   kBackup,
   kStats,
@@ -48,6 +49,7 @@ const std::vector<VerbInfo>& verbs();
 struct Globals {
   ClientOptions client;
   bool json = false;
+  bool tsv = false;  // scan; for others as text
   bool hex = false;
 };
 
@@ -66,6 +68,16 @@ struct Command {
   PutOptions put = {};                      // put; its durability: of every verb that writes
   std::optional<std::uint64_t> if_version;  // del
   std::string keys_file;                    // dump
+  struct Range {                            // scan, as typed
+    std::string prefix;
+    std::string start;
+    std::string end;
+  };
+  Range range = {};
+  std::uint32_t limit = 0;  // scan; 0 = no limit
+  bool reverse = false;
+  bool keys_only = false;
+  bool progress = false;  // what moves many records
 };
 
 // What the arguments ask for: a command, or a text to print before ending with done or usage.

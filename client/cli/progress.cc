@@ -10,25 +10,28 @@ namespace rkv::cli {
 
 namespace {
 constexpr Nanos kRewrite = 100 * kNanosPerMs;
-constexpr Nanos kPlain = 5000 * kNanosPerMs;
+constexpr Nanos kPlain = 1000 * kNanosPerMs;
 }  // namespace
 
-Progress::Progress(std::string what, std::uint64_t total)
+Progress::Progress(std::string what, std::uint64_t total, bool anywhere)
     : what_(std::move(what)),
       total_(total),
       terminal_(::isatty(STDERR_FILENO) == 1),
+      silent_(!terminal_ && !anywhere),
       started_(clock_.now()),
       next_(started_ + (terminal_ ? kRewrite : kPlain)) {}
 
-void Progress::update(std::uint64_t done) {
+void Progress::update(std::uint64_t done, double part) {
+  if (silent_) return;
   const Nanos now = clock_.now();
   if (now < next_) return;
   next_ = now + (terminal_ ? kRewrite : kPlain);
   const double seconds = static_cast<double>(now - started_) / 1e9;
-  const std::string line =
-      fmt::format("{} {} of {} ({:.0f} %), {:.0f}/s", what_, done, total_,
-                  100.0 * static_cast<double>(done) / static_cast<double>(total_),
-                  static_cast<double>(done) / seconds);
+  if (total_ != 0) part = static_cast<double>(done) / static_cast<double>(total_);
+  const std::string line = fmt::format("{} {}{}{}, {:.0f}/s", what_, done,
+                                       total_ != 0 ? fmt::format(" of {}", total_) : "",
+                                       part >= 0 ? fmt::format(" ({:.0f} %)", 100.0 * part) : "",
+                                       static_cast<double>(done) / seconds);
   if (terminal_) {
     fmt::print(stderr, "\r{}\x1b[K", line);
   } else {

@@ -1,4 +1,5 @@
-// Progress on stderr: one rewriting line on a terminal, a plain line every few seconds elsewhere.
+// Progress on stderr: one rewriting line on a terminal; elsewhere nothing, or, where it is asked
+// for, a plain line every second.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,15 @@ namespace rkv::cli {
 
 class Progress {
  public:
-  // `what` such as "loading"; `total` records.
-  Progress(std::string what, std::uint64_t total);
+  // `what` such as "loading"; `total` records, 0 = not known; `anywhere`: also on no terminal.
+  Progress(std::string what, std::uint64_t total, bool anywhere);
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void update(std::uint64_t done);
+  // `part`: how much of the whole this is, where the number of records does not tell; -1 = not
+  // known.
+  void update(std::uint64_t done, double part = -1);
   // Takes the rewriting line away, before anything else is printed.
   void clear();
 
@@ -24,6 +27,7 @@ class Progress {
   std::string what_;
   std::uint64_t total_;
   bool terminal_;
+  bool silent_;
   bool shown_ = false;
   SteadyClock clock_;
   Nanos started_;

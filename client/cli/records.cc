@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
@@ -18,6 +16,8 @@ namespace rkv::cli {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::uint64_t kLatestExpiryMs = std::uint64_t{1} << 42;  // as the server takes it
 
 // Splits off the first line, without its end.
 std::string_view take_line(std::string_view& text) {
@@ -59,10 +59,21 @@ std::optional<std::string_view> package_of(std::string_view line) {
   return line.substr(first, last - first + 1);
 }
 
+template <class T>
+std::optional<T> whole_number(std::string_view text) {
+  T number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return number;
+}
+
 class Parser {
  public:
-  Parser(std::string text, const std::string& name, const RecordOptions& options)
-      : name_(name), options_(options) {
+  // `lines_before`: of the file, before this text.
+  Parser(std::string text, const std::string& name, const RecordOptions& options,
+         std::uint64_t lines_before)
+      : name_(name), options_(options), lines_before_(lines_before) {
     set_.texts.push_back(std::move(text));
     rest_ = set_.texts.front();
   }
@@ -70,34 +81,22 @@ class Parser {
   OrFailure<RecordSet> run() {
     Format format = options_.format;
     if (format == Format::kAuto) {
-      const auto found = detect();
+      const auto found = told_format(rest_, name_);
       if (!found) return std::unexpected(found.error());
       format = *found;
     }
-    const bool ok = format == Format::kDeb822 ? deb822() : lines(format == Format::kTsv);
+    const bool ok = format == Format::kDeb822 ? deb822() : lines(format != Format::kJsonl);
     if (!ok) return std::unexpected(failure_);
     return std::move(set_);
   }
 
  private:
-  OrFailure<Format> detect() const {
-    std::string_view text = rest_;
-    while (!text.empty()) {
-      const std::string_view line = take_line(text);
-      if (is_blank(line)) continue;
-      if (line.starts_with('{')) return Format::kJsonl;
-      if (line.find('\t') != std::string_view::npos) return Format::kTsv;
-      if (is_field(line)) return Format::kDeb822;
-      return failure(kFailed, fmt::format("{}: cannot tell the format: say --format deb822, tsv or "
-                                          "jsonl",
-                                          name_));
-    }
-    return Format::kTsv;  // nothing in it: no records in any format
-  }
-
-  // Whether to go on after a bad record.
-  bool bad(std::size_t line, std::string_view why) {
-    const std::string sentence = fmt::format("{}:{}: {}", name_, line, why);
+  // Whether to go on after a bad record. `column` 0: the line as a whole.
+  bool bad(std::size_t line, std::size_t column, std::string_view why) {
+    const std::string place = column == 0
+                                  ? fmt::format("{}:{}", name_, lines_before_ + line)
+                                  : fmt::format("{}:{}:{}", name_, lines_before_ + line, column);
+    const std::string sentence = fmt::format("{}: {}", place, why);
     ++set_.bad;
     if (options_.on_bad) {
       options_.on_bad(sentence);
@@ -107,19 +106,31 @@ class Parser {
     return false;
   }
 
-  bool add(std::size_t line, std::string_view key, std::string_view value) {
-    std::string problem = key_problem(key);
-    if (problem.empty()) problem = value_problem(value);
-    if (!problem.empty()) return bad(line, problem);
-    const auto [place, is_new] = places_.try_emplace(key, set_.records.size());
+  // Where on its line a record's key and value begin; 0: not said.
+  struct Columns {
+    std::size_t key = 0;
+    std::size_t value = 0;
+  };
+
+  bool add(std::size_t line, Columns columns, const Record& record) {
+    if (const std::string problem = key_problem(record.key); !problem.empty())
+      return bad(line, columns.key, problem);
+    if (const std::string problem = value_problem(record.value); !problem.empty())
+      return bad(line, columns.value, problem);
+    if (record.number && record.expires_at_ms != 0) {
+      return bad(line, columns.value, "counters do not expire");
+    }
+    const auto [place, is_new] = places_.try_emplace(record.key, set_.records.size());
     if (is_new) {
-      set_.records.push_back({.key = key, .value = value});
-      set_.bytes += key.size() + value.size();
+      set_.records.push_back(record);
+      set_.bytes += record.key.size() + record.value.size();
       return true;
     }
     Record& before = set_.records[place->second];
-    set_.bytes += value.size() - before.value.size();
-    before.value = value;
+    set_.bytes += record.value.size() - before.value.size();
+    const std::string_view key = before.key;  // places_ points to it
+    before = record;
+    before.key = key;
     ++set_.replaced;
     return true;
   }
@@ -148,8 +159,9 @@ class Parser {
       }
       if (value.empty()) continue;  // several blank lines
       if (problem.empty() && !package) problem = "the stanza has no Package field";
-      const bool go_on =
-          problem.empty() ? add(first_line, *package, value) : bad(problem_line, problem);
+      const bool go_on = problem.empty()
+                             ? add(first_line, {}, {.key = *package, .value = value, .number = {}})
+                             : bad(problem_line, 0, problem);
       if (!go_on) return false;
     }
     return true;
@@ -172,16 +184,63 @@ class Parser {
     return set_.texts.emplace_back(std::move(*decoded));
   }
 
-  bool tsv_line(std::string_view line, std::size_t number) {
-    const std::size_t tab = line.find('\t');
-    if (tab == std::string_view::npos) return bad(number, "there is no TAB after the key");
-    const auto key = decode(line.substr(0, tab));
-    const auto value = decode(line.substr(tab + 1));
-    if (!key || !value) {
-      return bad(number, options_.hex ? "key or value is not hexadecimal"
-                                      : "unknown escape: write \\t \\n \\r \\\\ or \\xNN");
+  bool undecodable(std::size_t line, std::size_t column, std::string_view text) {
+    if (options_.hex) return bad(line, column, "key or value is not hexadecimal");
+    return bad(line, column + bad_escape_at(text),
+               "unknown escape: write \\t \\n \\r \\\\ or \\xNN");
+  }
+
+  // What follows \@; false when it makes no sense.
+  static bool set_attributes(std::string_view text, Record& record, bool& is_counter) {
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find(','), text.size());
+      const std::string_view attribute = text.substr(0, end);
+      text.remove_prefix(std::min(end + 1, text.size()));
+      if (attribute == "counter") {
+        is_counter = true;
+        continue;
+      }
+      constexpr std::string_view kExpires = "expires=";
+      if (!attribute.starts_with(kExpires)) return false;
+      const auto ms = whole_number<std::uint64_t>(attribute.substr(kExpires.size()));
+      if (!ms || *ms == 0 || *ms > kLatestExpiryMs) return false;
+      record.expires_at_ms = *ms;
     }
-    return add(number, *key, *value);
+    return true;
+  }
+
+  bool tsv_line(std::string_view line, std::size_t number) {
+    static constexpr std::string_view kAttributes = "\t\\@";
+    const std::size_t tab = line.find('\t');
+    if (tab == std::string_view::npos) {
+      return bad(number, line.size() + 1, "there is no TAB after the key");
+    }
+    const std::string_view key_text = line.substr(0, tab);
+    const std::size_t value_column = tab + 2;
+    std::string_view value_text = line.substr(tab + 1);
+    Record record;
+    bool is_counter = false;
+    if (const std::size_t at = value_text.rfind(kAttributes); at != std::string_view::npos) {
+      if (!set_attributes(value_text.substr(at + kAttributes.size()), record, is_counter)) {
+        return bad(number, value_column + at + 1,
+                   "unknown attribute: write \\@counter, \\@expires=UNIX_MS or both with a comma");
+      }
+      value_text = value_text.substr(0, at);
+    }
+    const auto key = decode(key_text);
+    if (!key) return undecodable(number, 1, key_text);
+    record.key = *key;
+    if (is_counter) {
+      record.number = whole_number<std::int64_t>(value_text);
+      if (!record.number) {
+        return bad(number, value_column, "a counter's number is a whole one of 64 bits");
+      }
+    } else {
+      const auto value = decode(value_text);
+      if (!value) return undecodable(number, value_column, value_text);
+      record.value = *value;
+    }
+    return add(number, {.key = 1, .value = value_column}, record);
   }
 
   // The bytes of field `name`, NAME_base64 or NAME_hex.
@@ -196,20 +255,56 @@ class Parser {
     return std::nullopt;
   }
 
-  bool json_line(std::string_view line, std::size_t number) {
-    const json object = json::parse(line, nullptr, false);
-    if (!object.is_object()) return bad(number, "this is no JSON object");
-    auto key = json_bytes(object, "key");
-    auto value = json_bytes(object, "value");
-    if (!key || !value) {
-      return bad(number, "\"key\" and \"value\" must be there, each a string (or _base64, _hex)");
+  // Nothing, and where the mistake is, from 1.
+  static std::optional<json> parse_json(std::string_view line, std::size_t& column) {
+    try {
+      return json::parse(line);
+    } catch (const json::parse_error& error) {
+      column = std::max<std::size_t>(error.byte, 1);
+      return std::nullopt;
     }
-    const std::string_view key_view = set_.texts.emplace_back(std::move(*key));
-    return add(number, key_view, set_.texts.emplace_back(std::move(*value)));
+  }
+
+  // "counter" and "expires_at_ms"; false when they make no sense.
+  static bool set_numbers(const json& object, Record& record) {
+    if (const auto found = object.find("expires_at_ms"); found != object.end()) {
+      if (!found->is_number_unsigned() || found->get<std::uint64_t>() > kLatestExpiryMs) {
+        return false;
+      }
+      record.expires_at_ms = found->get<std::uint64_t>();
+    }
+    const auto found = object.find("counter");
+    if (found == object.end()) return true;
+    if (!found->is_number_integer()) return false;
+    const bool too_large =
+        found->is_number_unsigned() && found->get<std::uint64_t>() > std::uint64_t{INT64_MAX};
+    if (!too_large) record.number = found->get<std::int64_t>();
+    return !too_large;
+  }
+
+  bool json_line(std::string_view line, std::size_t number) {
+    std::size_t column = 1;
+    const auto object = parse_json(line, column);
+    if (!object || !object->is_object()) return bad(number, column, "this is no JSON object");
+    Record record;
+    if (!set_numbers(*object, record)) {
+      return bad(number, 1,
+                 "\"counter\" is a whole number of 64 bits, \"expires_at_ms\" one up to 2^42");
+    }
+    auto key = json_bytes(*object, "key");
+    auto value = record.number ? std::string() : json_bytes(*object, "value");
+    if (!key || !value) {
+      return bad(number, 1,
+                 "\"key\" and \"value\" must be there, each a string (or _base64, _hex)");
+    }
+    record.key = set_.texts.emplace_back(std::move(*key));
+    record.value = set_.texts.emplace_back(std::move(*value));
+    return add(number, {.key = 1, .value = 1}, record);
   }
 
   const std::string& name_;
   const RecordOptions& options_;
+  const std::uint64_t lines_before_;
   RecordSet set_;
   std::string_view rest_;
   std::unordered_map<std::string_view, std::size_t> places_;
@@ -217,6 +312,20 @@ class Parser {
 };
 
 }  // namespace
+
+OrFailure<Format> told_format(std::string_view text, const std::string& name) {
+  while (!text.empty()) {
+    const std::string_view line = take_line(text);
+    if (is_blank(line)) continue;
+    if (line.starts_with('{')) return Format::kJsonl;
+    if (line.find('\t') != std::string_view::npos) return Format::kTsv;
+    if (is_field(line)) return Format::kDeb822;
+    return failure(kFailed, fmt::format("{}: cannot tell the format: say --format deb822, tsv or "
+                                        "jsonl",
+                                        name));
+  }
+  return Format::kAuto;
+}
 
 std::string key_problem(std::string_view key) {
   if (key.empty()) return "the key is empty";
@@ -230,8 +339,8 @@ std::string value_problem(std::string_view value) {
 }
 
 OrFailure<RecordSet> parse_records(std::string text, const std::string& name,
-                                   const RecordOptions& options) {
-  return Parser(std::move(text), name, options).run();
+                                   const RecordOptions& options, std::uint64_t lines_before) {
+  return Parser(std::move(text), name, options, lines_before).run();
 }
 
 OrFailure<std::vector<std::string>> parse_keys(std::string_view text, const std::string& name,
@@ -252,29 +361,6 @@ OrFailure<std::vector<std::string>> parse_keys(std::string_view text, const std:
     keys.push_back(std::move(*key));
   }
   return keys;
-}
-
-OrFailure<std::string> read_file(const std::string& path) {
-  const auto cannot = [&] {
-    return failure(kFailed, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  };
-  struct Close {
-    void operator()(std::FILE* file) const {
-      if (file != stdin) std::fclose(file);
-    }
-  };
-  errno = 0;
-  const std::unique_ptr<std::FILE, Close> file(path == "-" ? stdin
-                                                           : std::fopen(path.c_str(), "rbe"));
-  if (file == nullptr) return cannot();
-  std::string text;
-  std::string chunk(std::size_t{1} << 16, '\0');
-  while (std::feof(file.get()) == 0 && std::ferror(file.get()) == 0) {
-    const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), file.get());
-    text.append(chunk, 0, got);
-  }
-  if (std::ferror(file.get()) != 0) return cannot();
-  return text;
 }
 
 }  // namespace rkv::cli

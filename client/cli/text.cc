@@ -144,40 +144,50 @@ std::string escape_tsv(std::string_view bytes) {
   return out;
 }
 
-std::optional<std::string> unescape_tsv(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
+namespace {
+
+struct Unescaped {
+  std::string bytes;
+  std::size_t stopped = std::string_view::npos;  // at an unknown escape
+};
+
+Unescaped unescape(std::string_view text) {
+  Unescaped out;
+  out.bytes.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\\') {
-      out += text[i];
+      out.bytes += text[i];
       continue;
     }
-    if (++i == text.size()) return std::nullopt;
-    switch (text[i]) {
-      case 't':
-        out += '\t';
-        break;
-      case 'n':
-        out += '\n';
-        break;
-      case 'r':
-        out += '\r';
-        break;
-      case '\\':
-        out += '\\';
-        break;
-      case 'x': {
-        const auto byte = hex_byte(text.substr(i + 1));
-        if (!byte) return std::nullopt;
-        out += *byte;
-        i += 2;
-        break;
-      }
-      default:
-        return std::nullopt;
+    const std::size_t start = i++;
+    const char kind = i < text.size() ? text[i] : '\0';
+    constexpr std::string_view kKinds = "tnr\\";
+    constexpr std::string_view kBytes = "\t\n\r\\";
+    if (const std::size_t known = kKinds.find(kind); known != std::string_view::npos) {
+      out.bytes += kBytes[known];
+      continue;
     }
+    const auto byte = kind == 'x' ? hex_byte(text.substr(i + 1)) : std::nullopt;
+    if (!byte) {
+      out.stopped = start;
+      return out;
+    }
+    out.bytes += *byte;
+    i += 2;
   }
   return out;
+}
+
+}  // namespace
+
+std::optional<std::string> unescape_tsv(std::string_view text) {
+  Unescaped out = unescape(text);
+  if (out.stopped != std::string_view::npos) return std::nullopt;
+  return std::move(out.bytes);
+}
+
+std::size_t bad_escape_at(std::string_view text) {
+  return unescape(text).stopped;
 }
 
 }  // namespace rkv::cli

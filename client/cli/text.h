@@ -20,5 +20,7 @@ bool is_utf8(std::string_view bytes);  // RFC 3629: shortest forms, no surrogate
 
 std::string escape_tsv(std::string_view bytes);
 std::optional<std::string> unescape_tsv(std::string_view text);
+// Where the first escape begins that unescape_tsv does not know.
+std::size_t bad_escape_at(std::string_view text);
 
 }  // namespace rkv::cli

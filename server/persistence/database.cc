@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <memory>
 #include <vector>
 
 #include "common/log.h"
@@ -112,6 +113,36 @@ std::optional<RecordFields> record_of(const rocksdb::Slice& key, const rocksdb::
                       .value = bytes.subspan(kValueHeaderBytes)};
   set_record_traits(record, load_le<std::uint64_t>(bytes.data() + 8));
   return record;
+}
+
+// One iterator sees one instant, that of its making. What it passes leaves the cache alone: a scan
+// is no sign that its records will be wanted again.
+Status read_range(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, const KeyRange& range,
+                  const std::function<bool(const RecordFields&)>& visit) {
+  if (range.is_empty()) return {};
+  const rocksdb::Slice lower(range.lower);
+  const rocksdb::Slice upper = range.upper ? rocksdb::Slice(*range.upper) : rocksdb::Slice();
+  rocksdb::ReadOptions options;
+  options.fill_cache = false;
+  if (!range.lower.empty()) options.iterate_lower_bound = &lower;
+  if (range.upper) options.iterate_upper_bound = &upper;
+  bool sound = true;
+  const auto read = guarded([&] {
+    const std::unique_ptr<rocksdb::Iterator> at(db.NewIterator(options, family));
+    range.reverse ? at->SeekToLast() : at->SeekToFirst();
+    while (at->Valid()) {
+      const auto record = record_of(at->key(), at->value());
+      sound = record.has_value();
+      if (!sound || !visit(*record)) return rocksdb::Status::OK();
+      range.reverse ? at->Prev() : at->Next();
+    }
+    return at->status();
+  });
+  if (sound && read.ok()) return {};
+  const std::string text = sound ? read.ToString() : "a record is not ours";
+  log_error("database {}: read a range: {}", db.GetName(), text);
+  if (!sound) return fail(Code::kCorrupt, "the database holds a record that makes no sense");
+  return std::unexpected(to_error(read, text));
 }
 
 }  // namespace rkv::server::database

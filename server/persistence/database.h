@@ -9,11 +9,13 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <new>
 #include <optional>
 #include <string>
 
 #include "common/layout.h"
+#include "common/scan.h"
 #include "rkv/result.h"
 
 namespace rkv::server::database {
@@ -54,5 +56,8 @@ rocksdb::Options options();
 // A record as it is stored; nothing when its lengths are not those of a record of ours. Its spans
 // point into what was given.
 std::optional<RecordFields> record_of(const rocksdb::Slice& key, const rocksdb::Slice& value);
+// Engine::read_range.
+Status read_range(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, const KeyRange& range,
+                  const std::function<bool(const RecordFields&)>& visit);
 
 }  // namespace rkv::server::database

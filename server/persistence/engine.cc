@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <limits>
 #include <mutex>
+#include <shared_mutex>
 #include <utility>
 #include <vector>
 
@@ -118,7 +119,10 @@ class Engine::Impl {
   std::uint16_t claimed_boot_ = 0;
   std::uint64_t hash_seed_ = 0;
   const char* last_error_ = nullptr;  // its sentence
-  std::mutex life_;                   // held while db_ is opened, closed, or used by another thread
+  // Held while db_ is opened or closed; shared while another thread uses it.
+  mutable std::shared_mutex life_;
+  // Opened anew after a failure: what was not synced may be missing until it is written again.
+  std::atomic<bool> incomplete_{false};
 
  private:
   Status check_families();
@@ -331,11 +335,15 @@ Status Engine::Impl::for_each(const Visitor& visit) {
 }
 
 Status Engine::Impl::write_batch() {
-  if (batch_.Count() == 0) return {};
+  if (batch_.Count() == 0) {
+    incomplete_.store(false, std::memory_order_release);
+    return {};
+  }
   RKV_CHECK(LogChain::stamp(batch_, synced_).ok(), "a batch refused its stamp");
   const rocksdb::WriteOptions unsynced;  // log on, sync off: sync() is for everything at once
   RKV_RETURN_IF_ERROR(check("write", guarded([&] { return db_->Write(unsynced, &batch_); })));
   batch_.Clear();
+  incomplete_.store(false, std::memory_order_release);
   return {};
 }
 
@@ -359,6 +367,7 @@ Status Engine::Impl::recover() {
   db_.reset();
   files_->forget_failure();
   log_errors_->forget();
+  incomplete_.store(true, std::memory_order_relaxed);
   return open();
 }
 
@@ -373,7 +382,7 @@ Status Engine::Impl::check_whole() {
 // The memtables are flushed first: then the backup is of tables, whose every block has a checksum,
 // and what is written meanwhile is in a copy of the log.
 Status Engine::Impl::checkpoint(const std::string& target) {
-  const std::scoped_lock lock(life_);
+  const std::shared_lock lock(life_);
   if (db_ == nullptr) return fail(Code::kIo, "the disk of the data directory has failed");
   const auto made = guarded([&] {
     rocksdb::Checkpoint* maker = nullptr;
@@ -473,6 +482,13 @@ Status Engine::check_whole() {
 }
 Status Engine::checkpoint(const std::string& target) {
   return impl_->checkpoint(target);
+}
+Status Engine::read_range(const KeyRange& range, const RangeVisitor& visit) const {
+  const std::shared_lock lock(impl_->life_);
+  if (impl_->db_ == nullptr || impl_->incomplete_.load(std::memory_order_acquire)) {
+    return fail(Code::kIo, "the disk of the data directory has failed");
+  }
+  return database::read_range(*impl_->db_, impl_->data_, range, visit);
 }
 Status Engine::skip_boots(std::uint16_t count) {
   return impl_->skip_boots(count);

@@ -16,9 +16,9 @@
 //
 // Column families: "default" holds the data, "rkv" the format version, the hash seed and
 // the boot counter.
-// Thread safety: none; one thread at a time, but for checkpoint(). All calls may block on the disk.
-// Errors: kIo, kCorrupt, kPermission, kConflict (the directory is another program's, or in use),
-// kVersionMismatch, kOutOfMemory; the full text of RocksDB is logged here.
+// Thread safety: none; one thread at a time, but for checkpoint() and read_range(). All calls may
+// block on the disk. Errors: kIo, kCorrupt, kPermission, kConflict (the directory is another
+// program's, or in use), kVersionMismatch, kOutOfMemory; the full text of RocksDB is logged here.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@
 #include <string>
 
 #include "common/layout.h"
+#include "common/scan.h"
 #include "rkv/result.h"
 #include "server/persistence/storage.h"
 
@@ -81,6 +82,12 @@ class Engine final : public Storage {
   // where the file system has them, else copies; synced. From any thread, beside all other calls.
   // kIo, kPermission; what it has made by then may be there.
   Status checkpoint(const std::string& target);
+  // Calls `visit` for the records of a range, in its order, as they were at one instant after the
+  // call began: with everything written before it. Ends when `visit` says false, or fails. Its
+  // spans are valid during the call. From any thread, beside all other calls but close(); recover()
+  // waits for it. kIo: the database is being opened anew after a failure; kCorrupt as above.
+  using RangeVisitor = std::function<bool(const RecordFields&)>;
+  Status read_range(const KeyRange& range, const RangeVisitor& visit) const;
   // The next boot() is that many later, as far as the counter goes. Before claim_boot().
   Status skip_boots(std::uint16_t count);
   Status close();  // after it only the destructor may be called

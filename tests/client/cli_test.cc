@@ -112,6 +112,12 @@ TEST(Parse, OwnOptions) {
   EXPECT_EQ(load.format, Format::kTsv);
   EXPECT_TRUE(command_of({"verify", "--sequential", "f"}).sequential);
   EXPECT_EQ(command_of({"dump", "--keys", "-"}).keys_file, "-");
+  const Command scan = command_of({"scan", "--prefix", "a", "--start", "b", "--end", "c", "--limit",
+                                   "7", "--reverse", "--keys-only", "--output", "tsv"});
+  EXPECT_EQ(scan.range.prefix + scan.range.start + scan.range.end, "abc");
+  EXPECT_EQ(scan.limit, 7U);
+  EXPECT_TRUE(scan.reverse && scan.keys_only && scan.globals.tsv && !scan.globals.json);
+  EXPECT_TRUE(command_of({"dump", "--progress", "f"}).progress);
   EXPECT_EQ(command_of({"ping", "-c", "12"}).count, 12U);
   EXPECT_TRUE(command_of({"put", "-x", "k"}).last_from_stdin);
 }
@@ -218,7 +224,7 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"--server"}, 2, "server"},
       {{"--timeout", "5", "ping"}, 2, "--timeout wants a time above zero"},
       {{"--timeout", "0s", "ping"}, 2, "--timeout wants a time above zero"},
-      {{"--output", "xml", "ping"}, 2, "--output wants text or json, not 'xml'"},
+      {{"--output", "xml", "ping"}, 2, "--output wants text, json or tsv, not 'xml'"},
       {{"--transport", "shm", "-d", "rxe0", "ping"}, 2, "--device is of no use with shm"},
       {{"--transport", "tcp", "ping"}, 2, "--transport wants auto, verbs or shm, not 'tcp'"},
       {{"--gid-index", "x", "ping"}, 2, "--gid-index wants a number"},
@@ -228,13 +234,18 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"ping", "-c", "0"}, 2, "--count wants a number from 1, not '0'"},
       {{"ping", "extra"}, 2, "ping takes no argument, not 'extra'"},
       {{"flush", "x"}, 2, "flush takes no argument"},
-      {{"dump"}, 2, "dump wants --keys FILE"},
+      {{"dump", "a", "b"}, 2, "dump wants [FILE]: 2 given"},
+      {{"dump", "--keys="}, 2, "keys"},
+      {{"scan", "k"}, 2, "scan takes no argument, not 'k'"},
+      {{"scan", "--limit", "0"}, 2, "--limit wants a number from 1, not '0'"},
+      {{"scan", "--prefix", long_key}, 2, "--prefix, --start and --end have 1024 bytes at most"},
+      {{"--hex", "scan", "--end", "x"}, 2, "'x' is not hexadecimal"},
       {{"dump", "--keys", "f", "--format", "deb822"}, 2, "dump writes tsv or jsonl"},
       {{"load", "--format", "csv", "f"}, 2, "--format wants deb822, tsv or jsonl, not 'csv'"},
       {{"verify"}, 2, "verify wants FILE: 0 given"},
       {{"load", "/no/such/file"}, 4, "cannot read /no/such/file: No such file or directory"},
       {{"load", "/"}, 4, "cannot read /: Is a directory"},
-      {{"verify", "CMakePresets.json"}, 4, "CMakePresets.json:1: this is no JSON object"},
+      {{"verify", "CMakePresets.json"}, 4, "CMakePresets.json:1:2: this is no JSON object"},
       {{"dump", "--keys", "/no/such"}, 4, "cannot read /no/such"},
   };
   for (const Mistake& mistake : mistakes) {

@@ -2,6 +2,12 @@
 #include "client/cli/records.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
 
 #include "client/cli/shell.h"
 #include "client/cli/text.h"
@@ -92,16 +98,16 @@ TEST(Tsv, Hex) {
   const RecordSet set = parsed("6b\t00fF\n", hex);
   EXPECT_EQ(set.records[0].key, "k");
   EXPECT_EQ(set.records[0].value, std::string_view("\0\xff", 2));
-  EXPECT_EQ(problem("6b\t0\n", hex), "FILE:1: key or value is not hexadecimal");
+  EXPECT_EQ(problem("6b\t0\n", hex), "FILE:1:4: key or value is not hexadecimal");
 }
 
 TEST(Tsv, BadLinesNameThemselves) {
   const RecordOptions tsv{.format = Format::kTsv, .hex = false, .on_bad = {}};
-  EXPECT_EQ(problem("a\tb\nnothing\n", tsv), "FILE:2: there is no TAB after the key");
-  EXPECT_EQ(problem("a\t\\q\n", tsv), "FILE:1: unknown escape: write \\t \\n \\r \\\\ or \\xNN");
-  EXPECT_EQ(problem("\tb\n", tsv), "FILE:1: the key is empty");
+  EXPECT_EQ(problem("a\tb\nnothing\n", tsv), "FILE:2:8: there is no TAB after the key");
+  EXPECT_EQ(problem("a\tb\\q\n", tsv), "FILE:1:4: unknown escape: write \\t \\n \\r \\\\ or \\xNN");
+  EXPECT_EQ(problem("\tb\n", tsv), "FILE:1:1: the key is empty");
   EXPECT_EQ(problem(std::string(1025, 'k') + "\tb\n", tsv),
-            "FILE:1: the key has 1025 bytes, more than 1024");
+            "FILE:1:1: the key has 1025 bytes, more than 1024");
 }
 
 // --------------------------------------------------------------------------------------- jsonl
@@ -118,12 +124,122 @@ TEST(Jsonl, FieldsInEveryForm) {
 
 TEST(Jsonl, BadLinesNameThemselves) {
   const std::string good = "{\"key\":\"a\",\"value\":\"b\"}\n";
-  EXPECT_EQ(problem(good + "{\"key\":"), "FILE:2: this is no JSON object");
+  EXPECT_EQ(problem(good + "{\"key\":"), "FILE:2:8: this is no JSON object");
   const std::string wants =
-      "FILE:2: \"key\" and \"value\" must be there, each a string (or _base64, _hex)";
+      "FILE:2:1: \"key\" and \"value\" must be there, each a string (or _base64, _hex)";
   EXPECT_EQ(problem(good + "{\"key\":\"a\"}"), wants);
   EXPECT_EQ(problem(good + "{\"key\":\"a\",\"value\":7}"), wants);
   EXPECT_EQ(problem(good + "{\"key\":\"a\",\"value_base64\":\"?\"}"), wants);
+}
+
+// ----------------------------------------------------------------------------- dumps: both ways
+
+TEST(Dumps, CountersAndTimes) {
+  const Record counter{.key = "c", .value = {}, .number = -7};
+  const Record expiring{.key = "e", .value = "v", .number = {}, .expires_at_ms = 1'700'000'000'000};
+  EXPECT_EQ(to_tsv(counter, false), "c\t-7\t\\@counter\n");
+  EXPECT_EQ(to_tsv(counter, true), "63\t-7\t\\@counter\n");
+  EXPECT_EQ(to_tsv(expiring, false), "e\tv\t\\@expires=1700000000000\n");
+  EXPECT_EQ(to_jsonl(counter, false), "{\"key\":\"c\",\"counter\":-7}\n");
+  EXPECT_EQ(to_jsonl(expiring, false),
+            "{\"key\":\"e\",\"value\":\"v\",\"expires_at_ms\":1700000000000}\n");
+  for (const auto write : {to_tsv, to_jsonl}) {
+    for (const bool hex : {false, true}) {
+      const RecordSet set = parsed(write(counter, hex) + write(expiring, hex),
+                                   {.format = Format::kAuto, .hex = hex, .on_bad = {}});
+      ASSERT_EQ(set.records.size(), 2U);
+      EXPECT_EQ(set.records[0].number, -7);
+      EXPECT_FALSE(set.records[1].number);
+      EXPECT_EQ(set.records[1].value, "v");
+      EXPECT_EQ(set.records[1].expires_at_ms, 1'700'000'000'000U);
+    }
+  }
+}
+
+TEST(Dumps, BadAttributesAreTold) {
+  const std::string wants =
+      "FILE:1:5: unknown attribute: write \\@counter, \\@expires=UNIX_MS or both with a comma";
+  for (const char* bad : {"x", "counter,x", "expires=", "expires=0", "expires=x", "expires=-1",
+                          "expires=99999999999999", "expires=1 "})
+    EXPECT_EQ(problem(std::string("a\tb\t\\@") + bad + "\n"), wants) << bad;
+  for (const char* bad : {"", "x", "1.5", "9223372036854775808", " 1", "+1"})
+    EXPECT_EQ(problem(std::string("a\t") + bad + "\t\\@counter\n"),
+              "FILE:1:3: a counter's number is a whole one of 64 bits")
+        << bad;
+  EXPECT_EQ(problem("a\t1\t\\@counter,expires=5\n"), "FILE:1:3: counters do not expire");
+  for (const char* bad :
+       {"\"counter\":1.5", "\"counter\":\"1\"", "\"counter\":9223372036854775808",
+        "\"value\":\"\",\"expires_at_ms\":-1", "\"value\":\"\",\"expires_at_ms\":99999999999999"}) {
+    EXPECT_NE(problem(std::string("{\"key\":\"a\",") + bad + "}").find("whole number"),
+              std::string::npos)
+        << bad;
+  }
+  EXPECT_EQ(parsed("a\tb\tc\n").records[0].value, "b\tc") << "as ever";
+}
+
+// Any bytes, in lines of either form, of files of every kind of beginning.
+RC_GTEST_PROP(Dumps, RoundTrip, (bool hex, bool json)) {
+  const auto byte = rc::gen::oneOf(rc::gen::arbitrary<char>(),
+                                   rc::gen::element('\t', '\n', '\r', '\\', ' ', '{', '@', ':', '"',
+                                                    '\0', '\xFF', '\xC3', '\xA4'));
+  const auto text = rc::gen::container<std::string>(byte);
+  const auto map = *rc::gen::container<std::map<std::string, std::string>>(text, text);
+  std::string file;
+  std::map<std::string, std::uint64_t> expiries;
+  for (const auto& [key, value] : map) {
+    if (key.empty()) continue;
+    expiries[key] = *rc::gen::element<std::uint64_t>(0, 1, std::uint64_t{1} << 42);
+    const Record record{.key = key, .value = value, .number = {}, .expires_at_ms = expiries[key]};
+    file += json ? to_jsonl(record, hex) : to_tsv(record, hex);
+  }
+  const auto set = parse_records(file, "FILE", {.format = Format::kAuto, .hex = hex, .on_bad = {}});
+  RC_ASSERT(set.has_value());
+  RC_ASSERT(set->records.size() == expiries.size());
+  for (const Record& record : set->records) {
+    RC_ASSERT(record.value == map.at(std::string(record.key)));
+    RC_ASSERT(record.expires_at_ms == expiries.at(std::string(record.key)));
+  }
+}
+
+// A file of many parts is what it is in one.
+TEST(RecordFiles, ArePartsOfLines) {
+  char path[] = "/tmp/rkv-records-XXXXXX";
+  const int fd = mkstemp(path);
+  ASSERT_GE(fd, 0);
+  std::string text = "\n";
+  for (int i = 0; i < 3000; ++i)
+    text += "key" + std::to_string(i) + "\t" + std::string(4000, 'v') + "\n";
+  text += "key7\tlast";  // no line end
+  ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  close(fd);
+  auto reader = RecordReader::open(path, {.format = Format::kAuto, .hex = false, .on_bad = {}});
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->bytes_total(), text.size());
+  std::map<std::string, std::string> loaded;
+  int parts = 0;
+  for (;; ++parts) {
+    const auto part = reader->next();
+    ASSERT_TRUE(part) << part.error().sentence;
+    if (part->records.empty()) break;
+    for (const Record& record : part->records)
+      loaded[std::string(record.key)] = record.value;
+  }
+  EXPECT_EQ(parts, 3);
+  EXPECT_EQ(reader->bytes_read(), text.size());
+  EXPECT_EQ(loaded.size(), 3000U);
+  EXPECT_EQ(loaded["key7"], "last");
+
+  std::FILE* const file = std::fopen(path, "a");
+  std::fputs("\nno tab\n", file);
+  std::fclose(file);
+  reader = RecordReader::open(path, {.format = Format::kAuto, .hex = false, .on_bad = {}});
+  OrFailure<RecordSet> part = reader->next();
+  while (part && !part->records.empty())
+    part = reader->next();
+  ASSERT_FALSE(part);
+  EXPECT_EQ(part.error().sentence, std::string(path) + ":3003:7: there is no TAB after the key");
+  unlink(path);
+  EXPECT_FALSE(RecordReader::open(path, {}));
 }
 
 TEST(Format, IsToldByTheFirstLine) {

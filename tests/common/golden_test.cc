@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/layout.h"
+#include "common/scan.h"
 #include "common/wire.h"
 
 namespace rkv {
@@ -185,6 +186,40 @@ TEST_F(WirePage, BackupRequest) {
                  .value = as_bytes("monday")},
          bytes);
   expect("backup-request", bytes);
+}
+
+namespace {
+const ScanQuery kScanOfTwo = {.limit = 2, .prefix = as_bytes("a"), .start = as_bytes("apple")};
+}  // namespace
+
+TEST_F(WirePage, ScanRequest) {
+  std::vector<std::byte> query(kMaxScanQueryBytes);
+  query.resize(encode(kScanOfTwo, query));
+  std::vector<std::byte> bytes(kRequestHeaderBytes + query.size());
+  encode(Request{.opcode = Opcode::kScan, .sequence = 11, .timeout_ms = 5000, .value = query},
+         bytes);
+  expect("scan-request", bytes);
+}
+
+TEST_F(WirePage, ScanResponse) {
+  std::array<std::byte, kCounterBytes> three;
+  store_le(three.data(), std::int64_t{3});
+  ScanPageWriter writer(kScanOfTwo);
+  EXPECT_TRUE(writer.add({.version = Version::of(1, 42),
+                          .key = as_bytes("apple"),
+                          .value = as_bytes("a round fruit")}));
+  EXPECT_TRUE(writer.add(
+      {.version = Version::of(1, 50), .counter = true, .key = as_bytes("apples"), .value = three}));
+  const std::vector<std::byte> page = std::move(writer).finish(true);
+  std::vector<std::byte> bytes(kResponseHeaderBytes + page.size());
+  encode(Response{.opcode = Opcode::kScan,
+                  .sequence = 11,
+                  .version = Version::of(1, 58),
+                  .wal_mark = Version::of(1, 58),
+                  .sync_mark = Version::of(1, 48),
+                  .value = page},
+         bytes);
+  expect("scan-response", bytes);
 }
 
 TEST_F(WirePage, GetResponseByRead) {

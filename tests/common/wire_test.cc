@@ -78,7 +78,11 @@ TEST(Request, LimitsAreEnforcedWithTheirCode) {
   EXPECT_EQ(code_of(Opcode::kOpenCounter, 0, 1), Code::kInvalidArgument);
   EXPECT_EQ(code_of(Opcode::kBackup, 0, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(Opcode::kBackup, 1, 1), Code::kInvalidArgument);
-  EXPECT_EQ(code_of(static_cast<Opcode>(12), 1, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kScan, 0, 16), Code{});
+  EXPECT_EQ(code_of(Opcode::kScan, 0, 15), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kScan, 0, 17), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kScan, 1, 16), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<Opcode>(13), 1, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(9), 0, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(255), 0, 0), Code::kInvalidArgument);
 }
@@ -125,7 +129,7 @@ TEST(Request, ReservedBitsMustBeZero) {
   const auto good = encode_request({.opcode = Opcode::kPing, .sequence = 1});
   std::uint64_t sequence = 0;
   ASSERT_TRUE(decode_request(good, &sequence));
-  for (const std::size_t at : {1U, 16U, 23U, 24U, 36U, 39U}) {
+  for (const std::size_t at : {1U, 16U, 23U, 24U, 36U, 37U, 38U, 39U}) {
     auto bad = good;
     bad[at] = std::byte{1};
     EXPECT_FALSE(decode_request(bad, &sequence)) << at;
@@ -153,6 +157,12 @@ TEST(Request, ConditionsBelongToTheirOperations) {
   EXPECT_TRUE(accepted(request));
   request.ttl_ms += 1;
   EXPECT_FALSE(accepted(request));
+  request = {
+      .opcode = Opcode::kPut, .ttl_ms = 1'700'000'000'000, .until = true, .key = as_bytes("k")};
+  EXPECT_TRUE(accepted(request));
+  EXPECT_TRUE(decode_request(encode_request(request), &sequence)->until);
+  request.ttl_ms = 0;
+  EXPECT_FALSE(accepted(request)) << "a time that is not said";
   request = {.opcode = Opcode::kRemove, .ttl_ms = 1, .key = as_bytes("k")};
   EXPECT_FALSE(accepted(request));
 }

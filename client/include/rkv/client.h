@@ -43,6 +43,7 @@
 #include "rkv/limits.h"
 #include "rkv/options.h"
 #include "rkv/result.h"
+#include "rkv/scan.h"
 
 namespace rkv {
 
@@ -125,6 +126,9 @@ struct PutOptions {
   // How long the key lives, from when the server takes it; 0 = for ever. It is gone at most 200 ms
   // later (server/README.md says when more).
   std::chrono::milliseconds ttl{0};
+  // The same as a time, in Unix milliseconds by the server's clock, as Value has it; 0 = not said.
+  // A time that has passed: the key goes as soon as it is there. One of the two at most.
+  std::uint64_t expires_at_ms = 0;
   bool if_absent = false;                                  // else kConflict
   std::optional<std::uint64_t> if_version = std::nullopt;  // else kConflict, or kNotFound
   std::chrono::milliseconds timeout{0};                    // as Client::Timeout
@@ -171,6 +175,7 @@ class RegisteredBuffer {
 struct KeyValue {
   std::string_view key;
   std::string_view value;
+  std::uint64_t expires_at_ms = 0;  // as in PutOptions
 };
 
 // Counted since connect(); they only rise, apart from `cached_groups`.
@@ -355,6 +360,14 @@ class Client {
         },
         const_cast<void*>(static_cast<const void*>(&visit)), options);
   }
+
+  // ---- keys in order: scan.h has what is promised, and Scanner, which goes through all pages.
+
+  // One page: one request, and for values longer than 64 KiB a GET each. Blocks until the server's
+  // disk thread has read it: some milliseconds. kUnsupported: the server has no disk;
+  // kInvalidArgument: the token is not of this scan; kIo: its disk fails; kTooLarge. Repeated when
+  // the connection is lost.
+  Result<ScanPage> scan(const ScanOptions& options = {});
 
   // ---- the server
 

@@ -1,0 +1,29 @@
+// What the verbs that move many records share.
+#pragma once
+
+#include "client/cli/exit_code.h"
+#include "client/cli/output.h"
+#include "client/cli/records.h"
+#include "common/clock.h"
+#include "rkv/client.h"
+
+namespace rkv::cli {
+
+// One call of the client moves this much at most, so that its deadline is that of an amount of
+// work and not of a whole file.
+inline constexpr std::size_t kBatchRecords = 256;
+inline constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
+
+// The end of the batch that starts at `first`.
+std::size_t batch_end(const std::vector<Record>& records, std::size_t first);
+double seconds_between(Nanos from, Nanos to);
+
+struct Verification {
+  Json facts;
+  ExitCode exit_code = kDone;
+};
+// Reads every record back and compares; complains when one is missing or differs.
+Verification read_back(Client& client, const RecordSet& set, bool sequential, bool progress);
+void print_facts(const Json& result);
+
+}  // namespace rkv::cli

@@ -1,0 +1,210 @@
+// The verbs that show many records: scan and dump.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "client/cli/commands.h"
+#include "client/cli/many.h"
+#include "client/cli/output.h"
+#include "client/cli/progress.h"
+#include "client/cli/text.h"
+#include "common/bytes.h"
+
+namespace rkv::cli {
+
+namespace {
+
+Record record_of(const ScanEntry& entry) {
+  Record record{.key = entry.key, .value = entry.value, .number = {}};
+  record.expires_at_ms = entry.expires_at_ms;
+  if (!entry.is_counter) return record;
+  record.number = entry.value.empty() ? 0 : load_le<std::int64_t>(as_bytes(entry.value).data());
+  record.value = {};
+  return record;
+}
+
+Record record_of(std::string_view key, const Value& value) {
+  return record_of(ScanEntry{.key = key,
+                             .value = value.value,
+                             .value_bytes = value.value.size(),
+                             .version = value.version,
+                             .expires_at_ms = value.expires_at_ms,
+                             .is_counter = value.is_counter});
+}
+
+// ------------------------------------------------------------------------------------------ scan
+
+Json to_json(const ScanEntry& entry, bool keys_only, bool hex) {
+  Json object;
+  set_bytes(object, "key", entry.key, hex);
+  if (keys_only) {
+    object["value_bytes"] = entry.value_bytes;
+    if (entry.is_counter) object["is_counter"] = true;
+  } else if (entry.is_counter) {
+    object["counter"] = *record_of(entry).number;
+  } else {
+    set_bytes(object, "value", entry.value, hex);
+  }
+  object["version"] = entry.version;
+  if (entry.expires_at_ms != 0) object["expires_at_ms"] = entry.expires_at_ms;
+  return object;
+}
+
+void show(const ScanEntry& entry, const Command& command) {
+  const Globals& globals = command.globals;
+  if (globals.json) return print_json(to_json(entry, command.keys_only, globals.hex));
+  const auto escaped = globals.hex ? to_hex : escape_tsv;
+  if (command.keys_only) return print_raw(escaped(entry.key) + "\n");
+  const Record record = record_of(entry);
+  if (globals.tsv) return print_raw(to_tsv(record, globals.hex));
+  print_raw(fmt::format("{}\t{}\n", escaped(entry.key),
+                        record.number ? std::to_string(*record.number) : escaped(entry.value)));
+}
+
+// ------------------------------------------------------------------------------------------ dump
+
+// Standard output, or a file that appears under its name when it is whole.
+class Target {
+ public:
+  static OrFailure<Target> open(const std::string& path) {
+    Target target;
+    if (path.empty() || path == "-") return target;
+    struct stat facts{};
+    const bool in_place = stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode);  // a pipe
+    target.path_ = path;
+    target.partial_ = in_place ? path : path + ".partial";
+    target.file_.reset(std::fopen(target.partial_.c_str(), "wbe"));
+    if (target.file_ == nullptr) return target.cannot();
+    return target;
+  }
+  void write(const std::string& line) {
+    std::fwrite(line.data(), 1, line.size(), file_ ? file_.get() : stdout);
+  }
+  bool failed() const { return std::ferror(file_ ? file_.get() : stdout) != 0; }
+  OrFailure<void> finish() {
+    if (file_ == nullptr) return {};
+    bool written = !failed() && std::fflush(file_.get()) == 0;
+    if (written && partial_ != path_) written = fsync(fileno(file_.get())) == 0;
+    if (!written || std::fclose(file_.release()) != 0) return cannot();
+    if (partial_ != path_ && std::rename(partial_.c_str(), path_.c_str()) != 0) return cannot();
+    partial_.clear();
+    return {};
+  }
+  Target(Target&&) = default;
+  Target& operator=(Target&&) = delete;
+  ~Target() {
+    file_.reset();
+    if (!partial_.empty() && partial_ != path_) std::remove(partial_.c_str());
+  }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  Target() = default;
+  std::unexpected<Failure> cannot() const {
+    return failure(kFailed, fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
+  }
+  std::string path_;     // empty: standard output
+  std::string partial_;  // its name until it is whole
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+// Each ends with nothing, or with what went wrong.
+std::optional<Error> dump_all(Client& client, auto&& write, Progress& progress, Target& target) {
+  Scanner scanner(client);
+  std::uint64_t written = 0;
+  for (const ScanEntry& entry : scanner) {
+    write(record_of(entry));
+    progress.update(++written);
+    if (target.failed()) break;
+  }
+  if (scanner.status()) return std::nullopt;
+  return scanner.status().error();
+}
+
+std::optional<Error> dump_keys(Client& client, const std::vector<std::string>& keys, auto&& write,
+                               Progress& progress, std::uint64_t& missing) {
+  for (std::size_t first = 0; first < keys.size(); first += kBatchRecords) {
+    const std::size_t end = std::min(first + kBatchRecords, keys.size());
+    const std::vector<std::string_view> some(keys.begin() + static_cast<std::ptrdiff_t>(first),
+                                             keys.begin() + static_cast<std::ptrdiff_t>(end));
+    const auto values = client.multi_get(some);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      if (values[i]) {
+        write(record_of(some[i], *values[i]));
+      } else if (values[i].error().code == Code::kNotFound) {
+        ++missing;
+      } else {
+        return values[i].error();
+      }
+    }
+    progress.update(end);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ExitCode run_scan(Client& client, Job& job) {
+  const Command& command = job.command;
+  Progress progress("scanned", 0, command.progress);
+  Scanner scanner(client, {.prefix = command.range.prefix,
+                           .start = command.range.start,
+                           .end = command.range.end,
+                           .reverse = command.reverse,
+                           .keys_only = command.keys_only,
+                           .limit = command.limit});
+  std::uint64_t shown = 0;
+  for (const ScanEntry& entry : scanner) {
+    show(entry, command);
+    if (!stdout_is_terminal()) progress.update(++shown);
+    if (std::ferror(stdout) != 0) break;  // told at the end
+  }
+  progress.clear();
+  if (scanner.status()) return kDone;
+  complain(describe(scanner.status().error(), client));
+  return exit_code_of(scanner.status().error());
+}
+
+ExitCode run_dump(Client& client, Job& job) {
+  const Command& command = job.command;
+  const Globals& globals = command.globals;
+  const bool jsonl =
+      command.format == Format::kJsonl || (command.format == Format::kAuto && globals.json);
+  auto target = Target::open(command.arguments.empty() ? "" : command.arguments.front());
+  if (!target) {
+    complain(target.error().sentence);
+    return target.error().exit_code;
+  }
+  std::uint64_t written = 0;
+  const auto write = [&](const Record& record) {
+    target->write(jsonl ? to_jsonl(record, globals.hex) : to_tsv(record, globals.hex));
+    ++written;
+  };
+  const bool named = !command.keys_file.empty();
+  Progress progress("dumped", named ? job.arguments.size() : 0, command.progress);
+  std::uint64_t missing = 0;
+  const auto error = named ? dump_keys(client, job.arguments, write, progress, missing)
+                           : dump_all(client, write, progress, *target);
+  progress.clear();
+  if (error) {
+    complain(fmt::format("stopped behind {} records: {}", written, describe(*error, client)));
+    return exit_code_of(*error);
+  }
+  if (const auto finished = target->finish(); !finished) {
+    complain(finished.error().sentence);
+    return finished.error().exit_code;
+  }
+  if (missing == 0) return kDone;
+  complain(fmt::format("{} of {} keys were not found", missing, job.arguments.size()));
+  return kNotFoundExit;
+}
+
+}  // namespace rkv::cli

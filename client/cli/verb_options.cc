@@ -1,0 +1,218 @@
+#include "client/cli/verb_options.h"
+
+#include <fmt/format.h>
+
+#include "common/parse.h"
+
+namespace rkv::cli {
+
+namespace {
+
+void add_format(cxxopts::Options& options) {
+  options.add_options()("format", "deb822, tsv or jsonl; else told by the first line",
+                        cxxopts::value<std::string>(), "NAME");
+}
+
+void add_progress(cxxopts::Options& options) {
+  options.add_options()("progress", "say on standard error how far it is, on no terminal too");
+}
+
+void add_range(cxxopts::Options& options) {
+  auto add = options.add_options();
+  add("prefix", "keys that begin with it", cxxopts::value<std::string>(), "P");
+  add("start", "keys at or above it", cxxopts::value<std::string>(), "KEY");
+  add("end", "keys below it", cxxopts::value<std::string>(), "KEY");
+  add("limit", "so many at most", cxxopts::value<std::string>(), "N");
+  add("reverse", "from the last to the first");
+  add("keys-only", "without values");
+}
+
+bool writes(Verb verb) {
+  return verb == Verb::kPut || verb == Verb::kDel || verb == Verb::kIncr || verb == Verb::kDecr ||
+         verb == Verb::kCas || verb == Verb::kLoad;
+}
+
+std::string set_format(const std::string& text, Verb verb, Format& format) {
+  format = text == "deb822"  ? Format::kDeb822
+           : text == "tsv"   ? Format::kTsv
+           : text == "jsonl" ? Format::kJsonl
+                             : Format::kAuto;
+  if (verb == Verb::kDump && format == Format::kDeb822) return "dump writes tsv or jsonl";
+  if (format != Format::kAuto || text == "auto") return {};
+  return fmt::format("--format wants deb822, tsv or jsonl, not '{}'", text);
+}
+
+std::string set_durability(Command& command, const std::string& text) {
+  const auto level = parse_durability(text);
+  command.put.durability = level.value_or(Durability::kDefault);
+  return level ? "" : fmt::format("--durability wants memory, wal or sync, not '{}'", text);
+}
+
+std::string set_durable(Command& command, const std::string& text) {
+  command.get.at_least = parse_durability(text).value_or(Durability::kMemory);
+  if (command.get.at_least != Durability::kMemory) return {};
+  return fmt::format("--durable wants sync or wal, not '{}'", text);
+}
+
+std::string set_if_version(Command& command, const std::string& text) {
+  command.if_version = parse_number<std::uint64_t>(text, 0, UINT64_MAX);
+  command.put.if_version = command.if_version;
+  return command.if_version ? "" : fmt::format("--if-version wants a number, not '{}'", text);
+}
+
+std::string set_range(Command& command, const cxxopts::ParseResult& result) {
+  const auto text = [&](const char* name) {
+    return result.count(name) != 0 ? result[name].as<std::string>() : std::string();
+  };
+  command.range = {.prefix = text("prefix"), .start = text("start"), .end = text("end")};
+  command.reverse = result.count("reverse") != 0;
+  command.keys_only = result.count("keys-only") != 0;
+  if (result.count("limit") == 0) return {};
+  const auto limit = parse_number<std::uint32_t>(text("limit"), 1, UINT32_MAX);
+  command.limit = limit.value_or(0);
+  return limit ? "" : fmt::format("--limit wants a number from 1, not '{}'", text("limit"));
+}
+
+}  // namespace
+
+void add_verb_options(cxxopts::Options& options, Verb verb) {
+  auto add = options.add_options();
+  if (writes(verb)) {
+    add("durability", "memory, wal or sync: how safe before it is answered; else the server's",
+        cxxopts::value<std::string>(), "LEVEL");
+  }
+  switch (verb) {
+    case Verb::kPut:
+      add("if-absent", "only if there is no such key");
+      add("ttl", "the key lives so long, such as 500ms or 2h", cxxopts::value<std::string>(),
+          "TIME");
+      [[fallthrough]];
+    case Verb::kDel:
+      add("if-version", "only if the key has this version", cxxopts::value<std::string>(), "N");
+      [[fallthrough]];
+    case Verb::kGet:
+      add("x,stdin", "read the last argument from standard input, to its end");
+      [[fallthrough]];
+    case Verb::kMget:
+      if (verb == Verb::kGet || verb == Verb::kMget) {
+        add("durable", "only a value that is on disk, or in the write-ahead log: wait until it is",
+            cxxopts::value<std::string>()->implicit_value("sync"), "sync|wal");
+      }
+      break;
+    case Verb::kLoad:
+      add("verify", "then read every record back one-sidedly and compare");
+      add("skip-bad", "leave out bad records instead of stopping");
+      add_format(options);
+      add_progress(options);
+      break;
+    case Verb::kVerify:
+      add("sequential", "one GET at a time, with their latency");
+      add("skip-bad", "leave out bad records instead of stopping");
+      add_format(options);
+      add_progress(options);
+      break;
+    case Verb::kDump:
+      add("keys", "these keys alone, one a line; - is standard input",
+          cxxopts::value<std::string>(), "FILE");
+      add_format(options);
+      add_progress(options);
+      break;
+    case Verb::kScan:
+      add_range(options);
+      add_progress(options);
+      break;
+    case Verb::kIncr:
+    case Verb::kDecr:
+      add("c,count", "do it so many times, and print the last", cxxopts::value<std::string>(), "N");
+      [[fallthrough]];
+    case Verb::kCas:
+      add("one-sided", "by an RDMA atomic; a crash of the server may lose it");
+      break;
+    case Verb::kPing:
+      add("c,count", "how many", cxxopts::value<std::string>(), "N");
+      break;
+    default:
+      break;
+  }
+}
+
+std::string set_duration(std::string_view name, const std::string& text, std::uint64_t& ms) {
+  const auto parsed = parse_duration_ms(text);
+  if (!parsed || *parsed == 0) {
+    return fmt::format("--{} wants a time above zero such as 250ms or 5s, not '{}'", name, text);
+  }
+  ms = *parsed;
+  return {};
+}
+
+std::string set_verb_options(Command& command, const cxxopts::ParseResult& result) {
+  const auto has = [&](const char* name) { return result.count(name) != 0; };
+  const auto text = [&](const char* name) { return result[name].as<std::string>(); };
+  std::string problem;
+  command.progress = result.count("progress") != 0;
+  if (writes(command.verb) && has("durability")) {
+    problem = set_durability(command, text("durability"));
+    if (!problem.empty()) return problem;
+  }
+  if (has("format")) {
+    problem = set_format(text("format"), command.verb, command.format);
+    if (!problem.empty()) return problem;
+  }
+  switch (command.verb) {
+    case Verb::kPut:
+      command.put.if_absent = has("if-absent");
+      if (has("ttl")) {
+        std::uint64_t ms = 0;
+        problem = set_duration("ttl", text("ttl"), ms);
+        command.put.ttl = std::chrono::milliseconds(ms);
+      }
+      [[fallthrough]];
+    case Verb::kDel:
+      if (has("if-version")) problem = set_if_version(command, text("if-version"));
+      if (command.put.if_absent && command.put.if_version) {
+        problem = "--if-absent and --if-version exclude each other";
+      }
+      [[fallthrough]];
+    case Verb::kGet:
+      command.last_from_stdin = has("stdin");
+      [[fallthrough]];
+    case Verb::kMget:
+      if ((command.verb == Verb::kGet || command.verb == Verb::kMget) && has("durable")) {
+        problem = set_durable(command, text("durable"));
+      }
+      break;
+    case Verb::kLoad:
+      command.verify = has("verify");
+      command.skip_bad = has("skip-bad");
+      break;
+    case Verb::kVerify:
+      command.sequential = has("sequential");
+      command.skip_bad = has("skip-bad");
+      break;
+    case Verb::kDump:
+      if (has("keys")) command.keys_file = text("keys");
+      if (has("keys") && command.keys_file.empty()) problem = "--keys wants a file";
+      break;
+    case Verb::kScan:
+      problem = set_range(command, result);
+      break;
+    case Verb::kIncr:
+    case Verb::kDecr:
+    case Verb::kCas:
+      command.one_sided = has("one-sided");
+      if (command.verb == Verb::kCas) break;
+      [[fallthrough]];
+    case Verb::kPing:
+      if (has("count")) {
+        const auto count = parse_number<std::uint64_t>(text("count"), 1, 1'000'000'000);
+        command.count = count.value_or(1);
+        if (!count) problem = fmt::format("--count wants a number from 1, not '{}'", text("count"));
+      }
+      break;
+    default:
+      break;
+  }
+  return problem;
+}
+
+}  // namespace rkv::cli

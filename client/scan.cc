@@ -1,0 +1,182 @@
+#include "rkv/scan.h"
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "client/engine.h"
+#include "common/scan.h"
+#include "rkv/client.h"
+
+namespace rkv {
+
+namespace {
+
+Result<ScanQuery> query_of(const ScanOptions& options) {
+  for (const std::string_view text : {options.prefix, options.start, options.end}) {
+    if (text.size() > kMaxKeyBytes) {
+      return fail(Code::kTooLarge, "a scan's prefix, start and end have 1024 bytes at most");
+    }
+  }
+  if (options.token.size() > kMaxScanTokenBytes) {
+    return fail(Code::kInvalidArgument, "the continuation token is not one of a scan");
+  }
+  return ScanQuery{.reverse = options.reverse,
+                   .keys_only = options.keys_only,
+                   .limit = options.limit,
+                   .prefix = as_bytes(options.prefix),
+                   .start = as_bytes(options.start),
+                   .end = as_bytes(options.end),
+                   .token = as_bytes(options.token)};
+}
+
+ScanEntry entry_of(const ScanItem& item) {
+  return {.key = as_text(item.key),
+          .value = as_text(item.value),
+          .value_bytes = item.value_length,
+          .version = item.version.bits,
+          .expires_at_ms = item.expiry_ms,
+          .is_counter = item.counter};
+}
+
+}  // namespace
+
+namespace client {
+
+// The page is copied, so that its receive buffer serves the next answer.
+Result<ScanPage> Engine::scan(const ScanOptions& options) {
+  const Deadline deadline = this->deadline(options.timeout);
+  RKV_ASSIGN_OR_RETURN(ScanQuery query, query_of(options));
+  std::array<std::byte, kMaxScanQueryBytes> bytes;
+  Request request;
+  request.opcode = Opcode::kScan;
+  request.value = Bytes(bytes).first(encode(query, bytes));
+  ScanPage page;
+  std::size_t length = 0;
+  {
+    auto reply = ask(request, deadline);
+    if (!reply) return std::unexpected(reply.error());
+    const Bytes value = reply->response().value;
+    length = value.size();
+    page.bytes_ = std::make_unique_for_overwrite<std::byte[]>(length);
+    if (!value.empty()) std::memcpy(page.bytes_.get(), value.data(), length);
+    page.version_ = reply->response().version.bits;
+  }
+  RKV_ASSIGN_OR_RETURN(const ScanPageView view,
+                       decode_scan_page({page.bytes_.get(), length}, query.reverse));
+  query.token = {};  // opaque here
+  const KeyRange range = range_of(query);
+  std::vector<std::size_t> left_out;
+  for (const ScanItem& item : view.items) {
+    if (!range.holds(as_text(item.key))) {
+      return fail(Code::kCorrupt, "the server's page of a scan has a key that is not of the range");
+    }
+    if (item.left_out && !query.keys_only) left_out.push_back(page.entries_.size());
+    page.entries_.push_back(entry_of(item));
+  }
+  page.token_ = as_text(view.token);
+  if (!left_out.empty()) RKV_RETURN_IF_ERROR(fetch_values(page, left_out, deadline));
+  return page;
+}
+
+// Long values, by GETs. What a GET finds is not older than the page; a key that is gone was removed
+// while the scan went on.
+Status Engine::fetch_values(ScanPage& page, std::span<const std::size_t> entries,
+                            const Deadline& deadline) {
+  struct Fetched {
+    ScanPage& page;
+    std::span<const std::size_t> entries;
+    std::vector<bool> gone;
+    Status failed;
+  } fetched{.page = page,
+            .entries = entries,
+            .gone = std::vector<bool>(page.entries_.size()),
+            .failed = {}};
+  std::vector<std::string_view> keys;
+  for (const std::size_t index : entries)
+    keys.push_back(page.entries_[index].key);
+  multi_get(
+      keys, Durability::kMemory, deadline,
+      [](void* target, std::size_t i, const Result<ValueView>& result) {
+        auto& all = *static_cast<Fetched*>(target);
+        ScanEntry& entry = all.page.entries_[all.entries[i]];
+        if (result) {
+          entry.value = all.page.long_values_.emplace_back(result->value);
+          entry.value_bytes = entry.value.size();
+          entry.version = result->version;
+          entry.expires_at_ms = result->expires_at_ms;
+          entry.is_counter = result->is_counter;
+        } else if (result.error().code == Code::kNotFound) {
+          all.gone[all.entries[i]] = true;
+        } else if (all.failed) {
+          all.failed = std::unexpected(result.error());
+        }
+      },
+      &fetched);
+  if (!fetched.failed) return fetched.failed;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < page.entries_.size(); ++i) {
+    if (!fetched.gone[i]) page.entries_[kept++] = page.entries_[i];
+  }
+  page.entries_.resize(kept);
+  return {};
+}
+
+}  // namespace client
+
+Result<ScanPage> Client::scan(const ScanOptions& options) {
+  return engine_->scan(options);
+}
+
+Scanner::Scanner(Client& client, const ScanOptions& options)
+    : client_(&client),
+      prefix_(options.prefix),
+      start_(options.start),
+      end_(options.end),
+      token_(options.token),
+      options_(options),
+      left_(options.limit != 0 ? options.limit : std::numeric_limits<std::uint64_t>::max()) {}
+
+Status Scanner::next_page() {
+  options_.prefix = prefix_;
+  options_.start = start_;
+  options_.end = end_;
+  options_.token = token_;
+  options_.limit =
+      left_ <= std::numeric_limits<std::uint32_t>::max() ? static_cast<std::uint32_t>(left_) : 0;
+  RKV_ASSIGN_OR_RETURN(ScanPage page, client_->scan(options_));
+  if (any_shown_ && !page.entries().empty()) {
+    const std::string_view first = page.entries().front().key;
+    if (options_.reverse ? first >= last_key_ : first <= last_key_) {
+      return fail(Code::kCorrupt, "the server's pages of a scan are not in order");
+    }
+  }
+  page_ = std::move(page);
+  token_ = page_.token();
+  over_ = token_.empty();
+  next_ = 0;
+  return {};
+}
+
+Result<const ScanEntry*> Scanner::next() {
+  if (left_ == 0) return nullptr;
+  while (next_ == page_.entries().size()) {
+    if (over_) return nullptr;
+    if (!page_.entries().empty()) {
+      last_key_ = page_.entries().back().key;
+      any_shown_ = true;
+    }
+    RKV_RETURN_IF_ERROR(next_page());
+  }
+  --left_;
+  return &page_.entries()[next_++];
+}
+
+const ScanEntry* Scanner::step() {
+  const auto entry = next();
+  status_ = entry ? Status{} : Status(std::unexpected(entry.error()));
+  return entry ? *entry : nullptr;
+}
+
+}  // namespace rkv

@@ -1,0 +1,138 @@
+#include "server/scans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr const char* kStopping = "the server is being stopped";
+constexpr const char* kDiskFailed =
+    "the server's disk has failed: scans miss the latest writes until it is well";
+
+ScanQuery query_in(Bytes bytes) {
+  const auto query = decode_scan_query(bytes);
+  RKV_CHECK(query, "a scan that was not checked when it came");
+  return *query;
+}
+
+}  // namespace
+
+ScanPage::ScanPage(Bytes query, std::uint64_t through,
+                   std::shared_ptr<std::atomic<std::uint32_t>> pages)
+    : asked_(query.begin(), query.end()),
+      query_(query_in(asked_)),
+      pages_(std::move(pages)),
+      through_(through) {
+  pages_->fetch_add(1, std::memory_order_relaxed);
+}
+
+Scans::~Scans() {
+  RKV_CHECK(!thread_.joinable(), "scans are destroyed while their thread runs");
+}
+
+void Scans::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Scans::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+// The count is exact enough: two workers that ask at once may pass the limit by one.
+Result<std::shared_ptr<const ScanPage>> Scans::ask(Bytes query, std::uint64_t through) {
+  if (pages_->load(std::memory_order_relaxed) >= kMaxPages) {
+    return fail(Code::kBusy, "too many scans are under way: try again a little later");
+  }
+  auto page = std::make_shared<ScanPage>(query, through, pages_);
+  {
+    const std::scoped_lock lock(mutex_);
+    if (stopping_) return fail(Code::kBusy, kStopping);
+    asked_.push_back(page);
+  }
+  changed_.notify_all();
+  return page;
+}
+
+// With the mutex, so that a thread that has looked at the marks and is about to wait is not missed.
+void Scans::marks_changed() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!awaits_mark_) return;
+  }
+  changed_.notify_all();
+}
+
+void Scans::run() {
+  for (;;) {
+    std::shared_ptr<ScanPage> page;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !asked_.empty(); });
+      if (asked_.empty()) return;
+      page = std::move(asked_.front());
+      asked_.pop_front();
+    }
+    if (page.use_count() == 1) continue;  // who asked has gone
+    if (const Status made = make(*page); !made) page->failure_ = made.error();
+    page->done_.store(true, std::memory_order_release);
+    page.reset();
+    parts_.finished();
+  }
+}
+
+// Counters in cells first: then what they count reaches the database with all that was written
+// before the page was asked for.
+Status Scans::make(ScanPage& page) {
+  if (const Status swept = parts_.sweep(); !swept) {
+    return swept.error().code == Code::kIo ? fail(Code::kIo, kDiskFailed) : swept;
+  }
+  page.through_ = std::max(page.through_, parts_.log.last_begun());
+  RKV_RETURN_IF_ERROR(await_applied(page.through_));
+  return read(page);
+}
+
+Status Scans::await_applied(std::uint64_t through) {
+  const auto applied = [&] { return parts_.log.wal_mark() >= through; };
+  if (!applied()) parts_.request_write(through);
+  std::unique_lock lock(mutex_);
+  awaits_mark_ = true;
+  changed_.wait(lock, [&] { return stopping_ || parts_.log.failed() || applied(); });
+  awaits_mark_ = false;
+  if (stopping_) return fail(Code::kIo, kStopping);
+  if (applied()) return {};
+  return fail(Code::kIo, kDiskFailed);
+}
+
+Status Scans::read(ScanPage& page) const {
+  const std::uint64_t now_ms = parts_.unix_ms();
+  ScanPageWriter writer(page.query());
+  std::uint32_t records = 0;
+  std::size_t bytes = 0;
+  bool more = false;
+  RKV_RETURN_IF_ERROR(parts_.read(range_of(page.query()), [&](const RecordFields& record) {
+    more = true;
+    if (records == kMaxRecordsLookedAt || bytes >= kMaxBytesLookedAt) return false;
+    if (record.expiry_ms != 0 && record.expiry_ms <= now_ms) {
+      writer.pass(record.key);
+    } else if (!writer.add(record)) {
+      return false;
+    }
+    ++records;
+    bytes += record.value.size();
+    more = false;
+    return true;
+  }));
+  page.bytes_ = std::move(writer).finish(more);
+  return {};
+}
+
+}  // namespace rkv::server

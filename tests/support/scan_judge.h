@@ -1,0 +1,85 @@
+// What a page of a scan may show while others write: a judge that knows what was written, not how
+// a page is made.
+//
+// Each key has one writer, which counts its operations on it from 1: odd ones are PUTs of their own
+// number, even ones DELETEs; of a steady key all are PUTs.
+//
+// Judged, for each page, by what was done before it was asked for and begun before it was there:
+//  J1  Keys rise strictly and lie behind those of the pages before.
+//  J2  No key that nobody wrote; no number that was not begun, or that is older than one that was
+//      done before.
+//  J3  No key is missing that was there all the time, of those that the page has come past.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rkv::testing {
+
+struct ScanProgress {
+  std::uint64_t done = 0;
+  std::uint64_t begun = 0;
+};
+
+class ScanJudge {
+ public:
+  struct Entry {
+    std::string key;
+    std::uint64_t number = 0;
+  };
+  // Of one key: `done` before the page was asked for, `begun` before it was there.
+  struct Known {
+    bool steady = false;
+    ScanProgress progress;
+  };
+
+  // Nothing, or what is wrong. `last`: no page follows.
+  std::optional<std::string> page(const std::vector<Entry>& entries, bool last,
+                                  const std::map<std::string, Known>& known) {
+    for (const Entry& entry : entries) {
+      if (any_ && entry.key <= behind_)
+        return fmt::format("{} comes behind {}", entry.key, behind_);
+      for (auto at = next(known); at != known.end() && at->first < entry.key; ++at) {
+        if (must_be_there(at->second)) return fmt::format("{} is missing", at->first);
+      }
+      const auto found = known.find(entry.key);
+      if (found == known.end()) return fmt::format("nobody wrote {}", entry.key);
+      if (!may_be(entry.number, found->second)) {
+        return fmt::format("{} is {}, with {} done before and {} begun", entry.key, entry.number,
+                           found->second.progress.done, found->second.progress.begun);
+      }
+      behind_ = entry.key;
+      any_ = true;
+    }
+    if (!last) return std::nullopt;
+    for (auto at = next(known); at != known.end(); ++at) {
+      if (must_be_there(at->second)) return fmt::format("{} is missing at the end", at->first);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::map<std::string, Known>::const_iterator next(const std::map<std::string, Known>& all) const {
+    return any_ ? all.upper_bound(behind_) : all.begin();
+  }
+  static bool must_be_there(const Known& known) {
+    const auto [done, begun] = known.progress;
+    if (known.steady) return done != 0;
+    return done % 2 == 1 && begun == done;
+  }
+  static bool may_be(std::uint64_t number, const Known& known) {
+    const auto [done, begun] = known.progress;
+    return number != 0 && number >= done && number <= begun && (known.steady || number % 2 == 1);
+  }
+
+  std::string behind_;
+  bool any_ = false;
+};
+
+}  // namespace rkv::testing
