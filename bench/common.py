@@ -27,12 +27,12 @@ def wait_for(condition, what, process, limit_s=120):
 
 
 @contextlib.contextmanager
-def kvserver(options, transport, memory="256MiB"):
+def kvserver(options, transport, memory="256MiB", extra=()):
     """A kvserver on options.address; its log is shown when the body fails."""
     with tempfile.NamedTemporaryFile("w+", prefix="rkv-bench-", suffix=".log") as log:
         server = subprocess.Popen(
             [os.path.join(options.bin, "kvserver"), "--transport", transport, "--listen",
-             options.address, "--memory", memory], stdout=log, stderr=subprocess.STDOUT)
+             options.address, "--memory", memory, *extra], stdout=log, stderr=subprocess.STDOUT)
         try:
             ready = lambda: "kvserver ready" in open(log.name, encoding="utf-8").read()
             wait_for(ready, "kvserver", server)

@@ -351,6 +351,7 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
         if (!safe) return std::unexpected(safe.error());
         known = *safe;
       }
+      used_.note(lane.machine.hash());
       ++(asked != 0 ? stats_.two_sided_gets : stats_.one_sided_gets);
       ++(lane.machine.used_cache() ? stats_.cache_hits : stats_.cache_misses);
       return Got{.value = found.value,
@@ -369,6 +370,7 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
 Result<Reply> Engine::get_two_sided(Bytes key, const Deadline& deadline) {
   Request get = request(Opcode::kGet, deadline);
   get.key = key;
+  get.value = used_.take();
   auto reply = ask_until_taken(get, true, deadline);
   if (!reply && reply.error().code == Code::kNotFound) {
     ++stats_.two_sided_gets;

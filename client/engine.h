@@ -25,6 +25,7 @@
 #include "client/link.h"
 #include "client/map_loader.h"
 #include "client/retry_policy.h"
+#include "client/used_hashes.h"
 #include "rkv/client.h"
 
 namespace rkv::client {
@@ -247,6 +248,7 @@ class Engine {
   std::size_t needed_bytes_ = 0;
   std::string refusal_;
   std::string description_;
+  UsedHashes used_;
   ClientStats stats_;
 };
 

@@ -111,10 +111,16 @@ void GetMachine::collect(const Group& group, Source source) {
   source_ = source;
   candidate_ = 0;
   candidate_count_ = 0;
+  on_disk_ = false;
   for (std::uint32_t found = slots_with(group, hash_.fingerprint()); found != 0;
        found &= found - 1) {
     const Slot slot{group.slots[static_cast<std::size_t>(std::countr_zero(found))]};
-    if (!slot.empty()) candidates_[candidate_count_++] = slot;  // empty has fingerprint 0 too
+    if (slot.empty()) continue;  // has fingerprint 0 too
+    if (slot.is_on_disk()) {
+      on_disk_ = on_disk_ || slot == Slot::on_disk(hash_);
+    } else {
+      candidates_[candidate_count_++] = slot;
+    }
   }
 }
 
@@ -275,6 +281,7 @@ Next GetMachine::candidates_done() {
       return incomplete_ ? again() : home_done();
     case Source::kNeighbour:
       if (incomplete_) return again();
+      if (on_disk_) return two_sided(Reason::kOnDisk);
       if (header_.spilled) return two_sided(Reason::kSpilled);
       return recheck(true, other_in_neighbour_);  // G4
     case Source::kServer:
@@ -318,6 +325,7 @@ Next GetMachine::on_home() {
 // Nothing of ours in the home group.
 Next GetMachine::home_done() {
   if (header_.forward) return two_sided(Reason::kMap);  // an unfinished split: not ours to follow
+  if (on_disk_) return two_sided(Reason::kOnDisk);
   if (header_.overflow) return read_neighbour();
   if (header_.spilled) return two_sided(Reason::kSpilled);
   if (other_in_home_) return recheck(true, false);

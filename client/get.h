@@ -108,6 +108,7 @@ class GetMachine {
     kContention,  // kMaxTries
     kReads,       // kMaxReads
     kMap,         // directory or extent table lead nowhere
+    kOnDisk,      // the record is on the server's disk alone
     kCell,        // the number of a one-sided counter is elsewhere
   };
   struct Counts {
@@ -146,6 +147,7 @@ class GetMachine {
   RecordState state() const { return record_.state; }
   Reason reason() const { return reason_; }
   const Counts& counts() const { return counts_; }
+  KeyHash hash() const { return hash_; }  // of the key started last
   bool used_cache() const { return source_ == Source::kCached; }
 
  private:
@@ -235,6 +237,7 @@ class GetMachine {
   bool incomplete_ = false;     // a candidate of a proved group could not be judged
   bool other_in_home_ = false;  // a fingerprint match was another key (G3)
   bool other_in_neighbour_ = false;
+  bool on_disk_ = false;  // a slot of the group collected last says so of our key
   bool recheck_neighbour_ = false;
   std::uint32_t tries_ = 0;
   std::uint32_t refreshes_ = 0;

@@ -159,6 +159,7 @@ void MultiGet::advance(Lane& lane, Next next) {
     case Next::kRead:
       return queue_reads(lane);
     case Next::kFound:
+      engine_.used_.note(lane.machine.hash());
       engine_.account(lane.machine);
       return found(lane, found_view(lane.machine.fields(), engine_.map_.marks()));
     case Next::kMissing:
@@ -307,6 +308,7 @@ void MultiGet::ask_server(Lane& lane) {
   }
   Request get = engine_.request(Opcode::kGet, deadline_);
   get.key = as_bytes(keys_[lane.index]);
+  get.value = engine_.used_.take();
   const auto operation = engine_.link_.requests().begin(get, number_of(lane));
   if (!operation) return;
   engine_.batch_.push_back(*operation);

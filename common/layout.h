@@ -61,7 +61,9 @@ struct GroupPlace {
 
 // ---------------------------------------------------------------------------------------- slots
 
-// One index entry: fingerprint 16 | length in units 12 | location 36. Zero = empty.
+// One index entry: fingerprint 16 | length in units 12 | location 36. Zero = empty. A length of 0:
+// the record is on disk alone; in place of the location, prefix 27 | upper 8 of the hint stripe's 9
+// bits | 1 of the key's hash.
 struct Slot {
   std::uint64_t bits = 0;
   static constexpr std::uint32_t kLongRecord = 0xFFF;  // 4095 units or more: the header says
@@ -70,7 +72,16 @@ struct Slot {
     const std::uint64_t length = units < kLongRecord ? units : kLongRecord;
     return {(std::uint64_t{fingerprint} << 48) | (length << 36) | location.bits};
   }
+  static Slot on_disk(KeyHash hash) {
+    return {(std::uint64_t{hash.fingerprint()} << 48) | (std::uint64_t{hash.prefix()} << 9) |
+            (hash.stripe() >> 1U << 1U) | 1U};
+  }
   constexpr bool empty() const { return bits == 0; }
+  constexpr bool is_on_disk() const { return units() == 0 && bits != 0; }
+  // Of a slot of a record on disk.
+  constexpr std::uint32_t prefix() const {
+    return static_cast<std::uint32_t>(bits >> 9) & 0x7FFFFFFU;
+  }
   constexpr std::uint16_t fingerprint() const { return static_cast<std::uint16_t>(bits >> 48); }
   constexpr std::uint32_t units() const { return static_cast<std::uint32_t>(bits >> 36) & 0xFFFU; }
   constexpr bool is_long() const { return units() == kLongRecord; }

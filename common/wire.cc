@@ -218,6 +218,7 @@ bool is_write(Opcode opcode) {
 // How long the value must be; nothing: anything within the limit.
 std::optional<std::size_t> value_length_of(Opcode opcode) {
   switch (opcode) {
+    case Opcode::kGet:
     case Opcode::kPut:
     case Opcode::kBackup:  // check_value()
     case Opcode::kScan:
@@ -276,6 +277,9 @@ Status check_request_sizes(const Request& request, std::size_t key, std::size_t 
 // What the value says, where more than its length is fixed.
 Status check_value(const Request& request) {
   switch (request.opcode) {
+    case Opcode::kGet:
+      if (request.value.size() <= kMaxUsedHashes * 8 && request.value.size() % 8 == 0) return {};
+      return fail(Code::kInvalidArgument, "the operation takes no key, or another value");
     case Opcode::kPutLarge: {
       const auto source = decode_value_source(request.value);
       return source ? Status{} : Status(std::unexpected(source.error()));

@@ -90,6 +90,7 @@ bool is_backup_name(std::string_view name);
 // Where the counter is changed by requests: there is no cell for it.
 inline constexpr std::uint64_t kNoCell = ~std::uint64_t{0};
 inline constexpr std::size_t kCellAnswerBytes = 8;
+inline constexpr std::size_t kMaxUsedHashes = 64;  // that a get can tell
 // What must be true of the key for a write to be done; else it is answered kConflict.
 enum class Condition : std::uint8_t {
   kNone = 0,

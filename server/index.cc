@@ -35,6 +35,7 @@ void Index::add_extent(const StoreMemory::Extent& extent) {
   const std::size_t groups = std::size_t{segments} * memory_.groups_per_segment();
   Books& books = books_[extent.id];
   books.guests = std::make_unique<std::uint32_t[]>(groups);
+  books.uses = std::make_unique<std::uint64_t[]>(groups);
   books.stashed = std::make_unique<Stash::Chain[]>(groups / 2);
   books.stashed_in = std::make_unique<std::atomic<std::uint32_t>[]>(segments);
 }
@@ -55,7 +56,10 @@ std::optional<std::uint32_t> Index::find_in(GroupPlace place, KeyHash hash, Matc
   const Group& group = *memory_.group(place);
   for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
     const Slot slot{group.slots[i]};
-    if (slot.fingerprint() == hash.fingerprint() && !slot.empty() && matches(slot)) return i;
+    if (slot.fingerprint() == hash.fingerprint() && !slot.empty() && !slot.is_on_disk() &&
+        matches(slot)) {
+      return i;
+    }
   }
   return std::nullopt;
 }
@@ -85,7 +89,7 @@ std::optional<Index::Position> Index::find_if(GroupPlace home, KeyHash hash,
   if (header.spilled) {
     for (auto e = stashed_at(home); e != Stash::kNone; e = stash_.next(e)) {
       const Slot slot = stash_.slot(e);
-      if (slot.fingerprint() == hash.fingerprint() && matches(slot)) {
+      if (slot.fingerprint() == hash.fingerprint() && !slot.is_on_disk() && matches(slot)) {
         return Position{.where = Where::kStash, .number = e, .slot = slot};
       }
     }
@@ -102,6 +106,32 @@ std::optional<Index::Position> Index::find_version(GroupPlace home, KeyHash hash
   return find_if(home, hash, [&](Slot slot) {
     return load_le<std::uint64_t>(memory_.record(slot.location()) + 8) == version.bits;
   });
+}
+
+// A slot of another home next door may have the same bits: then it is not a guest, or not ours.
+std::optional<Index::Position> Index::find_on_disk(GroupPlace home, KeyHash hash) const {
+  const Slot wanted = Slot::on_disk(hash);
+  const auto in = [&](GroupPlace place, bool as_guest) -> std::optional<std::uint32_t> {
+    const std::uint32_t abroad = books_[place.extent].guests[place.number];
+    for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
+      if (memory_.group(place)->slots[i] == wanted.bits &&
+          (abroad >> i & 1U) == (as_guest ? 1U : 0U))
+        return i;
+    }
+    return std::nullopt;
+  };
+  if (const auto i = in(home, false)) {
+    return Position{.where = Where::kHome, .number = *i, .slot = wanted};
+  }
+  if (const auto i = in(home.neighbour(), true)) {
+    return Position{.where = Where::kNeighbour, .number = *i, .slot = wanted};
+  }
+  for (auto e = stashed_at(home); e != Stash::kNone; e = stash_.next(e)) {
+    if (stash_.side(e) == side(home) && stash_.slot(e) == wanted) {
+      return Position{.where = Where::kStash, .number = e, .slot = wanted};
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<Index::Position> Index::vacancy(GroupPlace home) {
@@ -136,6 +166,9 @@ void Index::publish(GroupPlace place, const Edit& edit) {
   copy.header = header.encode();
   if (edit.slot_number < kSlotsPerGroup) {
     copy.slots[edit.slot_number] = edit.slot.bits;
+    const std::uint32_t at = 2 * edit.slot_number;
+    std::uint64_t& uses = this->uses(place);
+    uses = (uses & ~(std::uint64_t{3} << at)) | std::uint64_t{1} << at;
     publish_word(Step::kSlot, &shared->slots[edit.slot_number], edit.slot.bits);
   }
   publish_word(Step::kGroupHeader, &shared->header, copy.header);
@@ -216,8 +249,30 @@ void Index::unstash(GroupPlace home, std::uint32_t entry) {
 }
 
 void Index::clear_spilled_if_none_left(GroupPlace home) {
-  if (stash_.first_of(stashed_at(home), side(home)) == Stash::kNone) {
+  if (stash_.first_of(stashed_at(home), side(home)) == Stash::kNone && !all_spilled()) {
     publish(home, {.spilled = false});
+  }
+}
+
+void Index::refresh_spilled(GroupPlace even) {
+  for (const GroupPlace home : {even, even.neighbour()}) {
+    const bool stashed = stash_.first_of(stashed_at(home), side(home)) != Stash::kNone;
+    const bool spilled = stashed || all_spilled();
+    if (GroupHeader::decode(memory_.group(home)->header).spilled != spilled) {
+      publish(home, {.spilled = spilled});
+    }
+  }
+}
+
+// By fingerprint alone: a use of another key that has the same now and then does no harm.
+void Index::touch(GroupPlace home, KeyHash hash) const {
+  for (const GroupPlace place : {home, home.neighbour()}) {
+    std::uint64_t& uses = this->uses(place);
+    for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
+      const Slot slot{memory_.group(place)->slots[i]};
+      if (slot.fingerprint() != hash.fingerprint() || slot.empty() || slot.is_on_disk()) continue;
+      if ((uses >> (2 * i) & 3U) != 3) uses += std::uint64_t{1} << (2 * i);
+    }
   }
 }
 

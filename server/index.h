@@ -7,9 +7,12 @@
 // Invariants, true whenever the pair's lock is free:
 //  I1  A group verifies, and its change counter has risen with every publication.
 //  I2  overflow is set in a group exactly if its neighbour holds a key whose home it is (a guest).
-//  I3  spilled is set in a group exactly if the stash holds a key whose home it is.
+//  I3  spilled is set in a group exactly if the stash holds a key whose home it is, or records are
+//      still being loaded (all_spilled).
 //  I4  While a pair has stashed keys, neither of its groups has a free slot.
 //  I5  While a group has guests next door, it has no free slot.
+//  I7  A key whose record is on disk and not in memory has a slot of its own that says so, unless
+//      records are still being loaded. There may be more such slots than keys.
 //  I6  All groups of a segment have the depth and prefix of its route, and hold keys of that prefix
 //      only.
 // And while the lock is held, at every instant: a key that the index holds throughout can be found
@@ -49,6 +52,8 @@ class Index {
   std::optional<Position> find(GroupPlace home, KeyHash hash, Bytes key) const;
   // The position of the record with this version, whatever its key.
   std::optional<Position> find_version(GroupPlace home, KeyHash hash, Version version) const;
+  // One of the slots that say of a key with this hash that its record is on disk alone.
+  std::optional<Position> find_on_disk(GroupPlace home, KeyHash hash) const;
   // Where a key that is in neither group may be inserted: home, neighbour, stash, in this order.
   // Nothing: all are full. A vacancy goes to insert() or release(), under the same lock.
   std::optional<Position> vacancy(GroupPlace home);
@@ -61,6 +66,28 @@ class Index {
   void erase(GroupPlace home, const Position& position);
 
   std::uint64_t stashed() const { return stash_.count(); }
+
+  // ---- records that are on disk alone (store_disk.cc)
+
+  // While set, every group is `spilled`: which keys there are is not known yet (I3). Whoever
+  // changes it then calls refresh_spilled() for every pair.
+  void set_all_spilled(bool all) { all_spilled_.store(all, std::memory_order_seq_cst); }
+  bool all_spilled() const { return all_spilled_.load(std::memory_order_seq_cst); }
+  void refresh_spilled(GroupPlace even);
+
+  // A slot in one of the groups of a pair, as the eviction sees it.
+  struct Resident {
+    GroupPlace home;
+    Position position;
+  };
+  // Calls visit(Resident) for the slots of both groups that lead to records in memory and are not
+  // in use: a use more than twice ago counts for less each time that the pair is passed. Not those
+  // in the stash. `visit` may replace() the slot that it is shown.
+  template <class Visit>
+  void pass(GroupPlace even, Visit visit);
+  // The slots that may be this key's were used.
+  void touch(GroupPlace home, KeyHash hash) const;
+  KeyHash hash_of(Slot slot) const;  // REQUIRES: not on disk
 
   // ---- growth (index_split.cc)
 
@@ -87,6 +114,7 @@ class Index {
   // What the server knows of an index extent and clients do not.
   struct Books {
     std::unique_ptr<std::uint32_t[]> guests;  // by group; bit i: slot i holds a guest
+    std::unique_ptr<std::uint64_t[]> uses;    // by group; bits 2i and 2i + 1: how often lately
     std::unique_ptr<Stash::Chain[]> stashed;  // by pair
     std::unique_ptr<std::atomic<std::uint32_t>[]> stashed_in;  // by segment: how many
   };
@@ -99,6 +127,8 @@ class Index {
   bool fill(GroupPlace place, std::uint32_t slot_number);
   void take_from_stash(GroupPlace home, std::uint32_t entry, Position to);
 
+  static constexpr std::uint64_t kUsedOnce = 0x5555'5555'5555'5555U;
+  std::uint64_t& uses(GroupPlace place) const { return books_[place.extent].uses[place.number]; }
   std::uint32_t& guests(GroupPlace place) { return books_[place.extent].guests[place.number]; }
   Stash::Chain& stashed_at(GroupPlace place) const {
     return books_[place.extent].stashed[place.number / 2];
@@ -110,7 +140,7 @@ class Index {
   void unstash(GroupPlace home, std::uint32_t entry);
 
   // Steps of split().
-  KeyHash hash_of(Slot slot) const;
+  bool has_left(Slot slot, std::uint32_t depth) const;
   std::uint32_t leaving(GroupPlace place, std::uint32_t depth) const;
   void fill_new_pair(GroupPlace old_even, GroupPlace new_even,
                      const std::array<std::uint32_t, 2>& leaving, std::uint32_t depth);
@@ -131,6 +161,28 @@ class Index {
   StoreMemory& memory_;
   Stash stash_;
   std::unique_ptr<Books[]> books_;  // by extent, kMaxExtents
+  std::atomic<bool> all_spilled_{false};
 };
+
+template <class Visit>
+void Index::pass(GroupPlace even, Visit visit) {
+  for (const GroupPlace place : {even, even.neighbour()}) {
+    std::uint64_t& uses = this->uses(place);
+    const std::uint32_t abroad = guests(place);
+    for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
+      const Slot slot{memory_.group(place)->slots[i]};
+      if (slot.empty() || slot.is_on_disk()) continue;
+      if (const std::uint64_t count = uses >> (2 * i) & 3U; count != 0) {
+        uses -= std::uint64_t{1} << (2 * i);
+        continue;
+      }
+      const bool guest = (abroad >> i & 1U) != 0;
+      visit(Resident{
+          .home = guest ? place.neighbour() : place,
+          .position = {
+              .where = guest ? Where::kNeighbour : Where::kHome, .number = i, .slot = slot}});
+    }
+  }
+}
 
 }  // namespace rkv::server

@@ -61,18 +61,25 @@ KeyHash Index::hash_of(Slot slot) const {
   return memory_.hash({record + at, record_key_length(lengths)});
 }
 
+// Whether the slot's key goes to the new segment.
+bool Index::has_left(Slot slot, std::uint32_t depth) const {
+  const std::uint32_t prefix = slot.is_on_disk() ? slot.prefix() : hash_of(slot).prefix();
+  return (prefix & deciding_bit(depth)) != 0;
+}
+
 // Bit i: the key of slot i goes to the new segment. The records lie anywhere in memory: asked for
 // together, they are waited for about once.
 std::uint32_t Index::leaving(GroupPlace place, std::uint32_t depth) const {
   const Group& group = *memory_.group(place);
   for (const std::uint64_t bits : group.slots) {
-    if (bits != 0) __builtin_prefetch(memory_.record(Slot{bits}.location()));
+    const Slot slot{bits};
+    if (!slot.empty() && !slot.is_on_disk()) __builtin_prefetch(memory_.record(slot.location()));
   }
   std::uint32_t leaving = 0;
   for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
     const Slot slot{group.slots[i]};
     if (slot.empty()) continue;
-    if ((hash_of(slot).prefix() & deciding_bit(depth)) != 0) leaving |= 1U << i;
+    if (has_left(slot, depth)) leaving |= 1U << i;
   }
   return leaving;
 }
@@ -135,7 +142,7 @@ void Index::fill_new_pair(GroupPlace old_even, GroupPlace new_even,
   for (std::uint32_t entry = old_chain, next = 0; entry != Stash::kNone; entry = next) {
     next = stash_.next(entry);
     const Slot slot = stash_.slot(entry);
-    if ((hash_of(slot).prefix() & deciding_bit(depth)) == 0) continue;
+    if (!has_left(slot, depth)) continue;
     const std::uint32_t home = stash_.side(entry);
     if (pair.place_at_home(home, slot.bits) || pair.place_as_guest(home, slot.bits)) {
       unstash(old_even, entry);
@@ -152,9 +159,10 @@ void Index::fill_new_pair(GroupPlace old_even, GroupPlace new_even,
     header.depth = depth + 1;
     header.prefix |= deciding_bit(depth);
     header.overflow = pair.overflow[side];
-    header.spilled = pair.spilled[side];
+    header.spilled = pair.spilled[side] || all_spilled();
     pair.groups[side].header = header.encode();
     guests(on_side(new_even, side)) = pair.guests[side];
+    uses(on_side(new_even, side)) = kUsedOnce;
     write_new_group(on_side(new_even, side), pair.groups[side]);
   }
 }
@@ -182,7 +190,7 @@ void Index::stamp_and_trim(GroupPlace even, const std::array<std::uint32_t, 2>& 
     header.change += 1;
     header.depth = depth + 1;  // the prefix gets a bit of 0
     header.overflow = guests(place.neighbour()) != 0;
-    header.spilled = stash_.first_of(stashed_at(place), side) != Stash::kNone;
+    header.spilled = stash_.first_of(stashed_at(place), side) != Stash::kNone || all_spilled();
     copy.header = header.encode();
     for (std::uint32_t left = leaving[side]; left != 0; left &= left - 1) {
       const auto i = static_cast<std::size_t>(std::countr_zero(left));

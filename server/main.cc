@@ -62,13 +62,9 @@ int work_offline(const Options& options) {
 int serve(const Options& options) {
   const rkv::SteadyClock clock;
   Server server(options, clock, open_transports);
-  bool stopped = false;
-  const auto interrupted = [&stopped] { return stopped = stopped || stop_signal_within(0); };
-  if (const auto failure = server.start(interrupted)) return tell(*failure);
-  while (!interrupted()) {
+  if (const auto failure = server.start()) return tell(*failure);
+  while (!stop_signal_within(kTickNanos))
     server.tick();
-    stopped = stop_signal_within(kTickNanos);
-  }
   rkv::log_info("stopping");
   if (const auto failure = server.stop()) return tell(*failure);
   return rkv::server::kExitClean;

@@ -70,7 +70,8 @@ std::size_t StoreMemory::next_extent_bytes(ExtentEntry::Kind kind) const {
     const std::size_t bytes = std::min(room, options_.index_extent_bytes);
     return bytes / segment_bytes() * segment_bytes();
   }
-  const std::size_t reserved = index_reserve_ - std::min(index_reserve_, index_bytes_);
+  const std::size_t reserved = std::max(index_reserve_ - std::min(index_reserve_, index_bytes_),
+                                        options_.index_growth * index_bytes_);
   room -= std::min(room, reserved);
   const std::size_t bytes = std::min(room, options_.data_extent_bytes) / kPageBytes * kPageBytes;
   // A scrap is no use: records would not fit, and the table has so many places and no more.

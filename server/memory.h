@@ -49,6 +49,9 @@ struct MemoryOptions {
   // 0 = as suits the memory. Smaller in tests of many extents.
   std::size_t index_extent_bytes = 0;
   std::size_t data_extent_bytes = 0;
+  // Where records may be on disk alone, the index gets more keys than memory holds: data extents
+  // leave it this many times what it has.
+  std::uint32_t index_growth = 0;
 };
 
 class StoreMemory {

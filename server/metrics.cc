@@ -18,6 +18,28 @@ std::uint64_t microseconds(const timeval& time) {
 
 }  // namespace
 
+namespace {
+nlohmann::ordered_json disk_json(const ServerFacts& facts) {
+  return {
+      {"persistent", facts.persistent},
+      {"durability", to_string(facts.durability)},
+      {"batches", facts.batches},
+      {"syncs", facts.syncs},
+      {"coalesced_writes", facts.coalesced},
+      {"queue_full", facts.queue_full},
+      {"disk_state", facts.persistent ? to_string(facts.disk) : "none"},
+      {"disk_failed", facts.disk != DiskState::kWell},
+      {"disk_failures", facts.disk_failures},
+      {"disk_failed_ms", facts.disk_failed_ms},
+      {"queue_bytes", facts.queue_bytes},
+      {"queue_capacity_bytes", facts.queue_capacity_bytes},
+      {"last_sequence", facts.last_begun},
+      {"wal_mark", facts.wal_mark},
+      {"sync_mark", facts.sync_mark},
+  };
+}
+}  // namespace
+
 std::string stats_json(std::span<const WorkerCounters* const> workers, const ServerFacts& facts) {
   const auto sum = [&](WorkerCounters::Counter counter) {
     std::uint64_t total = 0;
@@ -27,7 +49,7 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
   };
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"version", kServerVersion},
       {"uptime_ms", facts.uptime_ms},
       {"epoch", facts.epoch},
@@ -51,6 +73,10 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
       {"malformed", sum(WorkerCounters::kMalformed)},
       {"deferred", sum(WorkerCounters::kDeferred)},
       {"records", facts.store.records},
+      {"records_on_disk", facts.store.records_on_disk},
+      {"loading", facts.store.loading},
+      {"evicted_records", facts.store.evicted},
+      {"promoted_records", facts.store.promoted},
       {"stashed_records", facts.store.stashed_records},
       {"puts_in_place", facts.store.puts_in_place},
       {"puts_moved", facts.store.puts_moved},
@@ -66,26 +92,14 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
       {"data_bytes_used", facts.store.data_bytes_used},
       {"index_slots", facts.store.index_slots},
       // The two are not counted at one instant.
-      {"index_slots_used",
-       facts.store.records - std::min(facts.store.records, facts.store.stashed_records)},
-      {"persistent", facts.persistent},
-      {"durability", to_string(facts.durability)},
-      {"batches", facts.batches},
-      {"syncs", facts.syncs},
-      {"coalesced_writes", facts.coalesced},
-      {"queue_full", facts.queue_full},
-      {"disk_state", facts.persistent ? to_string(facts.disk) : "none"},
-      {"disk_failed", facts.disk != DiskState::kWell},
-      {"disk_failures", facts.disk_failures},
-      {"disk_failed_ms", facts.disk_failed_ms},
-      {"queue_bytes", facts.queue_bytes},
-      {"queue_capacity_bytes", facts.queue_capacity_bytes},
-      {"last_sequence", facts.last_begun},
-      {"wal_mark", facts.wal_mark},
-      {"sync_mark", facts.sync_mark},
+      {"index_slots_used", facts.store.records + facts.store.records_on_disk -
+                               std::min(facts.store.records, facts.store.stashed_records)},
+  };
+  json.update(disk_json(facts));
+  json.update(nlohmann::ordered_json{
       {"user_cpu_us", microseconds(usage.ru_utime)},
       {"system_cpu_us", microseconds(usage.ru_stime)},
-  };
+  });
   // A device's name is not ours: bytes that are no UTF-8 are replaced instead of thrown at us.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

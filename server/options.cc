@@ -174,6 +174,12 @@ const std::vector<Setting>& settings() {
        [](Options& o, const std::string& v) {
          return set_number<std::uint32_t>(o.counter_cells, v, 0, 1U << 26);
        }},
+      {"load-rate", "SIZE",
+       "bytes a second that are brought from the disk after a start, while clients are served "
+       "already (default: as many as it goes)",
+       [](Options& o, const std::string& v) {
+         return set_size(o.load_rate_bytes, v, std::uint64_t{1} << 20, kMostMemory);
+       }},
       {"sync-interval", "TIME", "longest time a write stays unsynced (default 1s)",
        set_sync_interval},
       {"queue", "SIZE", "room for writes on their way to the disk (default 64MiB)",

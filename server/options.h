@@ -40,6 +40,7 @@ struct Options {
   std::uint32_t counter_cells = 65536;  // one-sided counters that may ever be opened; 0 = none
   LogLevel log_level = LogLevel::kInfo;
   std::uint32_t sync_interval_ms = 1000;                // longest time a write stays unsynced
+  std::uint64_t load_rate_bytes = 0;                    // a second; 0 = no limit
   std::uint64_t queue_bytes = std::uint64_t{64} << 20;  // commit log
   bool accept_damaged_log = false;                      // a flag alone, as the next two
   // Runs that serve nobody (offline.h).

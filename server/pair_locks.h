@@ -23,6 +23,8 @@ struct StripeCounters {
   std::uint64_t splits = 0;
   std::uint64_t expiring = 0;  // of the records: those with an expiry
   std::uint64_t expired = 0;
+  std::uint64_t on_disk = 0;  // slots that say so
+  std::uint64_t evicted = 0;
 };
 
 class PairLocks {
@@ -78,6 +80,8 @@ class PairLocks {
       sum.splits += stripes_[i].counters.splits;
       sum.expiring += stripes_[i].counters.expiring;
       sum.expired += stripes_[i].counters.expired;
+      sum.on_disk += stripes_[i].counters.on_disk;
+      sum.evicted += stripes_[i].counters.evicted;
     }
     return sum;
   }

@@ -1,6 +1,8 @@
 #include "server/request_handler.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
@@ -66,7 +68,7 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t
             "a server without a disk cannot answer by its marks");
 }
 
-RequestHandler::Answer RequestHandler::handle(Bytes message) {
+RequestHandler::Answer RequestHandler::handle(Bytes message, Absence absence) {
   std::uint64_t sequence = 0;
   const Result<Request> request = decode_request(message, &sequence);
   if (!request) {
@@ -81,32 +83,46 @@ RequestHandler::Answer RequestHandler::handle(Bytes message) {
                           .text = "the server keeps its data in memory only: start it with "
                                   "--data-dir, or write with durability memory"}));
   }
-  switch (request->opcode) {
+  absence_ = absence;
+  Answer answer = serve(*request);
+  if (answer.response.code == static_cast<std::uint8_t>(kOnDisk)) {
+    answer.next = Next::kAwaitLoad;
+    answer.key = request->key;
+  }
+  return answer;
+}
+
+RequestHandler::Answer RequestHandler::serve(const Request& request) {
+  switch (request.opcode) {
     case Opcode::kGet:
-      return get(*request);
+      return get(request);
     case Opcode::kPut:
-      return when_safe(*request, put(*request));
+      return when_safe(request, put(request));
     case Opcode::kPutLarge:
-      return put_large(*request);
+      return put_large(request);
     case Opcode::kRemove:
-      return when_safe(*request, remove(*request));
+      return when_safe(request, remove(request));
     case Opcode::kPing:
-      return reply({.opcode = Opcode::kPing, .sequence = sequence});
+      return reply({.opcode = Opcode::kPing, .sequence = request.sequence});
     case Opcode::kFlush:
-      return flush(*request);
+      return flush(request);
     case Opcode::kStats:
-      return stats(*request);
+      return stats(request);
     case Opcode::kAdd:
     case Opcode::kSwap:
-      return count(*request);
+      return count(request);
     case Opcode::kOpenCounter:
-      return open_counter(*request);
+      return open_counter(request);
     case Opcode::kBackup:
-      return backup(*request);
+      return backup(request);
     case Opcode::kScan:
-      return scan(*request);
+      return scan(request);
   }
   return {.next = Next::kDisconnect, .malformed = true};  // the decoder lets nothing else through
+}
+
+Response RequestHandler::not_loaded(Bytes message, const Error& error) {
+  return refusal(answerable(message), load_le<std::uint64_t>(message.data() + 8), error);
 }
 
 Durability RequestHandler::level_of(const Request& request) const {
@@ -136,9 +152,19 @@ std::uint8_t counter_flags(bool counter, bool in_cell) {
 }
 }  // namespace
 
+// Hashes from a peer: any number does no more than keep some record in memory.
+void RequestHandler::touch(Bytes told) {
+  std::array<std::uint64_t, kMaxUsedHashes> hashes;
+  const std::size_t count = told.size() / sizeof(std::uint64_t);
+  for (std::size_t i = 0; i < count; ++i)
+    hashes[i] = load_le<std::uint64_t>(told.data() + i * sizeof(std::uint64_t));
+  store_.touch(std::span(hashes).first(count));
+}
+
 RequestHandler::Answer RequestHandler::get(const Request& request) {
-  const auto found = store_.get(request.key, value_);
+  const auto found = store_.get(request.key, value_, absence_);
   if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
+  if (!request.value.empty()) touch(request.value);
   if (!found->slot.empty()) {
     store_le(value_.data(), found->slot.bits);
     return reply({.opcode = Opcode::kGet,
@@ -158,13 +184,6 @@ RequestHandler::Answer RequestHandler::get(const Request& request) {
 
 namespace {
 
-PutOptions options_of(const Request& request) {
-  return {.condition = request.condition,
-          .expected = request.expected,
-          .ttl_ms = request.ttl_ms,
-          .until = request.until};
-}
-
 RequestHandler::Answer stored_answer(const Request& request, const Result<PutResult>& stored) {
   if (!stored) return reply(refusal(request.opcode, request.sequence, stored.error()));
   return reply({.opcode = request.opcode,
@@ -175,6 +194,14 @@ RequestHandler::Answer stored_answer(const Request& request, const Result<PutRes
 }
 
 }  // namespace
+
+PutOptions RequestHandler::options_of(const Request& request) const {
+  return {.condition = request.condition,
+          .expected = request.expected,
+          .ttl_ms = request.ttl_ms,
+          .until = request.until,
+          .absence = absence_};
+}
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
   return stored_answer(request, store_.put(request.key, request.value, options_of(request)));
@@ -206,9 +233,10 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
 }
 
 RequestHandler::Answer RequestHandler::remove(const Request& request) {
-  const auto removed = store_.remove(request.key, request.condition == Condition::kIfVersion
-                                                      ? std::optional(request.expected)
-                                                      : std::nullopt);
+  const auto removed = store_.remove(
+      request.key,
+      request.condition == Condition::kIfVersion ? std::optional(request.expected) : std::nullopt,
+      absence_);
   if (!removed) return reply(refusal(Opcode::kRemove, request.sequence, removed.error()));
   return reply({.opcode = Opcode::kRemove, .sequence = request.sequence, .version = *removed});
 }
@@ -218,8 +246,8 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
   const auto number = load_le<std::int64_t>(request.value.data());
   const auto counted =
       swap ? store_.swap(request.key, number,
-                         load_le<std::int64_t>(request.value.data() + kCounterBytes))
-           : store_.add(request.key, number);
+                         load_le<std::int64_t>(request.value.data() + kCounterBytes), absence_)
+           : store_.add(request.key, number, absence_);
   if (!counted) return reply(refusal(request.opcode, request.sequence, counted.error()));
   store_le(value_.data(), counted->number);
   const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
@@ -238,7 +266,7 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
 
 RequestHandler::Answer RequestHandler::open_counter(const Request& request) {
   const bool create = load_le<std::uint8_t>(request.value.data()) != 0;
-  const auto opened = store_.open_counter(request.key, create, network_);
+  const auto opened = store_.open_counter(request.key, create, network_, absence_);
   if (!opened) return reply(refusal(request.opcode, request.sequence, opened.error()));
   store_le(value_.data(), opened->cell ? std::uint64_t{*opened->cell} : kNoCell);
   return reply({.opcode = request.opcode,

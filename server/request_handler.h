@@ -26,6 +26,7 @@ class RequestHandler {
     kAwaitBackup,  // with backed_up(), as soon as `backup` is done
     kAwaitSweep,   // with after_sweep(), as soon as the sweep of number `through` is over
     kAwaitPage,    // with scanned(), as soon as `page` is done
+    kAwaitLoad,    // handle() it again when the record of `key` is in memory
     kFetch,        // `large.value` first, from where `source` says; then finish() or cancel()
     kDisconnect,   // not even a header: there is nobody to answer to
   };
@@ -39,6 +40,7 @@ class RequestHandler {
     LargePut large = {};
     std::shared_ptr<const Backup> backup = {};
     std::shared_ptr<const ScanPage> page = {};
+    Bytes key = {};  // kAwaitLoad; in the message
   };
 
   // `stats` makes the JSON of a stats request; `durability` is that of writes that name none;
@@ -51,8 +53,10 @@ class RequestHandler {
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
   // `message` comes from a peer: anything at all. No allocation but for stats, backups
-  // and pages of scans.
-  Answer handle(Bytes message);
+  // and pages of scans. `absence`: what a load for it has found.
+  Answer handle(Bytes message, Absence absence = {});
+  // The answer to a request that awaited a load in vain.
+  static Response not_loaded(Bytes message, const Error& error);
 
   // A value that was fetched, with the digest of what came; `message` is its request once more.
   Answer finish(Bytes message, LargePut large, std::uint64_t digest);
@@ -78,12 +82,15 @@ class RequestHandler {
   Response marked(const Response& response) const;
 
  private:
+  Answer serve(const Request& request);
   Answer get(const Request& request);
+  void touch(Bytes told);
   Answer put(const Request& request);
   Answer put_large(const Request& request);
   Answer remove(const Request& request);
   Answer count(const Request& request);
   Answer open_counter(const Request& request);
+  PutOptions options_of(const Request& request) const;
   Answer flush(const Request& request);
   Answer stats(const Request& request);
   Answer backup(const Request& request);
@@ -104,6 +111,7 @@ class RequestHandler {
   Backups* const backups_;
   Sweeper* const sweeper_;
   Scans* const scans_;
+  Absence absence_;               // of the request that is being handled
   std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;
 };

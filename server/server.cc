@@ -14,7 +14,6 @@
 #include "common/random.h"
 #include "server/metrics.h"
 #include "server/offline.h"
-#include "server/progress.h"
 
 namespace rkv::server {
 
@@ -45,13 +44,11 @@ Server::~Server() {
   if (const auto failure = stop()) log_error("{}", failure->sentence);
 }
 
-std::optional<Failure> Server::start(const std::function<bool()>& interrupted) {
+std::optional<Failure> Server::start() {
   if (auto failure = open_data()) return failure;
   if (auto failure = open_network()) return failure;
   if (auto failure = create_store()) return failure;
   if (auto failure = create_workers()) return failure;
-  if (auto failure = load(interrupted)) return failure;
-  if (interrupted()) return std::nullopt;
   return begin_serving();
 }
 
@@ -151,7 +148,8 @@ std::optional<Failure> Server::create_store() {
   }
   const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
                              .epoch = random_from_kernel(),
-                             .hash_seed = engine_ ? engine_->hash_seed() : random_from_kernel()};
+                             .hash_seed = engine_ ? engine_->hash_seed() : random_from_kernel(),
+                             .index_growth = engine_ ? 3U : 0U};
   auto memory =
       StoreMemory::create(layout, [this](std::size_t bytes) { return networks_->allocate(bytes); });
   if (!memory) {
@@ -178,6 +176,7 @@ std::optional<Failure> Server::create_workers() {
     return environment_failure("cannot make the cells of one-sided counters (--counter-cells)",
                                cells.error());
   }
+  create_loads();
   const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
   const WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
                            .poll = options_.poll};
@@ -196,7 +195,8 @@ std::optional<Failure> Server::create_workers() {
                            .network = network,
                            .backups = backups_.get(),
                            .sweeper = sweeper_.get(),
-                           .scans = scans_.get()},
+                           .scans = scans_.get(),
+                           .loads = loads_.get()},
                           each);
   };
   if (const Status created = networks_->create_workers(threads, make); !created) {
@@ -217,45 +217,39 @@ std::optional<Failure> Server::create_workers() {
   return std::nullopt;
 }
 
-// Grows the store itself: nobody else does so yet.
-Status Server::load_record(const RecordFields& record) {
-  if (store_->wants_memory()) {
-    RKV_ASSIGN_OR_RETURN([[maybe_unused]] const bool grown, store_->grow());
-  }
-  Status loaded = store_->load(record);
-  while (!loaded && loaded.error().code == Code::kBusy) {
-    RKV_ASSIGN_OR_RETURN([[maybe_unused]] const bool grown, store_->grow());
-    loaded = store_->load(record);
-  }
-  return loaded;
+DiskReads Server::disk_reads() const {
+  return {.log = *log_,
+          .read = [this](Bytes key,
+                         const DiskReads::Visitor& visit) { return engine_->read(key, visit); },
+          .read_from =
+              [this](Bytes first, const DiskReads::Visitor& visit) {
+                return engine_->read_from(first, visit);
+              },
+          .reopened = [this] { return engine_->reopened(); }};
 }
 
-std::optional<Failure> Server::load(const std::function<bool()>& interrupted) {
-  if (engine_ == nullptr) return std::nullopt;
-  Progress progress(clock_, "loading", engine_->estimated_records());
-  bool given_up = false;
-  const Status read = engine_->for_each([&](const RecordFields& record) -> Status {
-    RKV_RETURN_IF_ERROR(load_record(record));
-    ++loaded_records_;
-    if (progress.advance(loaded_records_) && interrupted()) {
-      given_up = true;
-      return fail(Code::kBusy, "interrupted");
-    }
-    return {};
-  });
-  progress.finish(loaded_records_);
-  if (read || given_up) return std::nullopt;
-  if (read.error().code == Code::kOutOfMemory) {
-    return Failure{
-        kExitData,
-        fmt::format("the data in {} does not fit in --memory {}: it was full after {} of "
-                    "about {} records; start with more --memory (nothing on disk has "
-                    "been changed)",
-                    options_.data_dir, mebibytes(options_.memory_bytes), loaded_records_,
-                    std::max(loaded_records_, engine_->estimated_records()))};
-  }
-  return Failure{kExitData, fmt::format("cannot load the data in {}: {}", options_.data_dir,
-                                        to_string(read.error()))};
+// Workers hold on to it, so it comes before them; its threads come with the applier.
+void Server::create_loads() {
+  if (engine_ == nullptr) return;
+  store_->begin_loading();
+  loads_ = std::make_unique<Loads>(Loads::Parts{
+      .store = *store_,
+      .disk = disk_reads(),
+      .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
+      .finished = [this] { networks_->marks_changed(); }});
+}
+
+void Server::start_loading() {
+  if (engine_ == nullptr) return;
+  loads_->start();
+  warm_up_ = std::make_unique<WarmUp>(WarmUp::Parts{
+      .store = *store_,
+      .disk = disk_reads(),
+      .clock = clock_,
+      .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
+      .estimated_records = engine_->estimated_records(),
+      .bytes_per_second = options_.load_rate_bytes});
+  warm_up_->start();
 }
 
 std::optional<Failure> Server::begin_serving() {
@@ -273,6 +267,7 @@ std::optional<Failure> Server::begin_serving() {
       networks_->marks_changed();
       if (backups_) backups_->marks_changed();
       scans_->marks_changed();
+      loads_->marks_changed();
     });
     applier_->start();
     if (backups_) backups_->start();
@@ -282,6 +277,8 @@ std::optional<Failure> Server::begin_serving() {
   start_expiring();
   store_->on_first_cell([this] { sweeper_->call(); });
   sweeper_->start();
+  start_evicting();
+  start_loading();
   tick();
   const rdma::Region& root = memory_->root();
   networks_->admit({.workers = {},
@@ -292,8 +289,9 @@ std::optional<Failure> Server::begin_serving() {
                              .length = static_cast<std::uint32_t>(root.bytes().size())},
                     .max_clients = options_.max_clients});
   ready_ = true;
-  log_info("kvserver ready: listening on {}:{} ({}), {} records loaded", host_of(options_.listen),
-           networks_->port(), networks_->describe(), loaded_records_);
+  log_info("kvserver ready: listening on {}:{} ({}){}", host_of(options_.listen), networks_->port(),
+           networks_->describe(),
+           engine_ ? fmt::format(", about {} records on disk", engine_->estimated_records()) : "");
   return std::nullopt;
 }
 
@@ -317,16 +315,32 @@ Nanos Server::grow() {
   return clock_.now() + (grown ? kUntilCalled : kRetry);
 }
 
-// What expired while the server was down has gone when this returns.
+// What expired while the server was down is not loaded.
 void Server::start_expiring() {
-  store_->expire();
-  while (store_->has_expired()) {  // more than the commit log has room for at a time
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    store_->expire();
-  }
   expirer_ = std::make_unique<Stepper>(clock_, [this] { return store_->expire(); });
   store_->on_earlier_expiry([this] { expirer_->call(); });
   expirer_->start();
+}
+
+// Memory that cannot grow is looked after a hundred times a second, so that operations find room.
+void Server::start_evicting() {
+  if (engine_ == nullptr) return;
+  evictor_ = std::make_unique<Stepper>(clock_, [this] { return make_room(); });
+  store_->on_no_room([this] { evictor_->call(); });
+  evictor_->start();
+}
+
+Nanos Server::make_room() {
+  constexpr Nanos kPeriod = 10 * kNanosPerMs;
+  constexpr Nanos kWhileItGrows = 1000 * kNanosPerMs;
+  if (!store_->is_full_grown()) return clock_.now() + kWhileItGrows;
+  if (store_->make_room()) {
+    loads_->room_made();
+  } else {
+    applier_->request_sync(log_->last_begun());  // what is not synced cannot go
+    if (store_->has_nothing_to_evict()) return clock_.now() + kWhileItGrows;
+  }
+  return clock_.now() + kPeriod;
 }
 
 // Once before the applier runs, then on its thread alone.
@@ -342,6 +356,9 @@ std::optional<Failure> Server::stop() {
   if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
   if (networks_) networks_->stop();
+  if (warm_up_) warm_up_->stop();
+  if (loads_) loads_->stop();
+  if (evictor_) evictor_->stop();
   if (grower_) grower_->stop();
   if (expirer_) expirer_->stop();
   if (sweeper_) sweeper_->stop();

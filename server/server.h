@@ -7,8 +7,8 @@
 //   } while (no signal within 100 ms) server.tick(); return server.stop();
 //
 // Order of the start: lock file (first descriptor of all) - database - device - listener (clients
-// are told "loading" from here on) - memory, workers' buffers - load - boot counter - applier,
-// workers - admit. What can fail quickly comes before what takes long.
+// are told "loading" from here on) - memory, workers' buffers - boot counter - applier, workers -
+// admit. Records come from the disk afterwards, while clients are served.
 //
 // Thread safety: one owner.
 #pragma once
@@ -23,6 +23,7 @@
 #include "common/clock.h"
 #include "rdma/choose.h"
 #include "server/backups.h"
+#include "server/loads.h"
 #include "server/lock_file.h"
 #include "server/memory.h"
 #include "server/networks.h"
@@ -34,6 +35,7 @@
 #include "server/stepper.h"
 #include "server/store.h"
 #include "server/sweeper.h"
+#include "server/warm_up.h"
 
 namespace rkv::server {
 
@@ -50,10 +52,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Blocks until clients are admitted, which takes as long as loading the data does.
-  // `interrupted` is asked now and then; when it says yes, the start is given up without a failure
-  // and ready() stays false.
-  std::optional<Failure> start(const std::function<bool()>& interrupted);
+  // Blocks until clients are admitted, which takes as long as opening the database does.
+  std::optional<Failure> start();
   bool ready() const { return ready_; }
   // Every 100 ms: shows clients that the server lives.
   void tick();
@@ -70,8 +70,11 @@ class Server {
   std::optional<Failure> open_network();
   std::optional<Failure> create_store();
   std::optional<Failure> create_workers();
-  Status load_record(const RecordFields& record);
-  std::optional<Failure> load(const std::function<bool()>& interrupted);
+  DiskReads disk_reads() const;
+  void create_loads();
+  void start_loading();
+  void start_evicting();
+  Nanos make_room();
   std::optional<Failure> begin_serving();
   void start_growing();
   void start_expiring();
@@ -94,12 +97,14 @@ class Server {
   std::unique_ptr<Applier> applier_;
   std::unique_ptr<Backups> backups_;  // nullptr: none are made
   std::unique_ptr<Sweeper> sweeper_;
-  std::unique_ptr<Scans> scans_;      // nullptr: memory only
+  std::unique_ptr<Scans> scans_;     // nullptr: memory only
+  std::unique_ptr<Loads> loads_;     // nullptr: all records are in memory
+  std::unique_ptr<WarmUp> warm_up_;  // likewise
   std::unique_ptr<Networks> networks_;
   std::unique_ptr<Stepper> grower_;
   std::unique_ptr<Stepper> expirer_;
+  std::unique_ptr<Stepper> evictor_;
   bool told_that_it_cannot_grow_ = false;  // the grower's
-  std::uint64_t loaded_records_ = 0;
   bool ready_ = false;
   bool stopped_ = false;
 };

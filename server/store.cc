@@ -77,6 +77,10 @@ Result<Location> Store::Impl::allocate(std::uint64_t units) {
 // Of a new key, a place in the index.
 Status Store::Impl::find_vacancy(const Target& target, Plan& plan) {
   if (target.found) return {};
+  if (target.on_disk) {
+    plan.vacancy = *target.on_disk;
+    return {};
+  }
   const auto vacancy = index_.vacancy(target.home);
   if (!vacancy) return no_room(ExtentEntry::kIndex);
   plan.vacancy = *vacancy;
@@ -137,6 +141,10 @@ PutResult Store::Impl::publish(const Target& target, const Plan& plan, const Rec
       supersede(target.found->slot.location());
       index_.replace(target.home, *target.found, result.slot);
       target.counters->puts_moved += 1;
+    } else if (target.on_disk) {
+      index_.replace(target.home, plan.vacancy, result.slot);
+      target.counters->records += 1;
+      target.counters->on_disk -= 1;
     } else {
       index_.insert(target.home, plan.vacancy, result.slot);
       target.counters->records += 1;
@@ -183,7 +191,8 @@ Result<PutResult> Store::Impl::put(Bytes key, Bytes value, const PutOptions& opt
   if (is_large(value.size())) return put_large(key, value, options);
   RecordFields fields = fields_for(key, options);
   fields.value = value;
-  return write(fields, value.size(), [&](const Target& at) { return check_put(at, options); });
+  return write(fields, value.size(), options.absence,
+               [&](const Target& at) { return check_put(at, options); });
 }
 
 // The record goes, its slot with it. The log and the block are the caller's.
@@ -195,7 +204,7 @@ void Store::Impl::erase(const Target& target) {
   index_.erase(target.home, *target.found);
 }
 
-Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected) {
+Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected, Absence absence) {
   const KeyHash hash = memory_.hash(key);
   RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(key.size(), 0));
 
@@ -203,6 +212,7 @@ Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected) 
   const Target at = target(hash, locked, key);
   Status allowed = check_condition(at, Condition::kIfVersion, expected.value_or(Version{}));
   if (at.found && !expected) allowed = {};
+  if (const Status known = check_in_memory(at, absence); !known) allowed = known;
   if (!allowed) {
     locked.unlock();
     log_.unreserve(reservation);
@@ -218,6 +228,7 @@ Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected) 
   const CommitLog::Ticket ticket = log_.begin(reservation);
   const Version version = Version::of(boot_, ticket.sequence);
   erase(at);
+  if (departures_) departures_->raise(hash, ticket.sequence);
   log_.finish(ticket, CommitLog::Kind::kRemove, {.version = version, .key = key});
   locked.unlock();
   records_.release(at.found->slot.location());
@@ -241,11 +252,14 @@ RecordFields Store::Impl::record_at(Location block) const {
           .value = {record + record_head_bytes(key_bytes, value_bytes, has_expiry), value_bytes}};
 }
 
-Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out) const {
+Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out, Absence absence) const {
   const KeyHash hash = memory_.hash(key);
   const Locked locked(*this, hash);
-  const auto found = index_.find(locked.home, hash, key);
+  const Target at = target(hash, locked, key);
+  RKV_RETURN_IF_ERROR(check_in_memory(at, absence));
+  const auto& found = at.found;
   if (!found) return fail(Code::kNotFound, "no such key");
+  if (departures_) index_.touch(locked.home, hash);
   const RecordFields record = record_at(found->slot.location());
   GetResult result{.version = record.version,
                    .expiry_ms = record.expiry_ms,
@@ -267,24 +281,6 @@ Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out) const {
   return result;
 }
 
-Status Store::Impl::load(const RecordFields& from_disk) {
-  RecordFields record = from_disk;
-  if (is_large(record.value.size())) {
-    record.digest = value_digest(record.key, record.value, memory_.epoch());
-  }
-  const KeyHash hash = memory_.hash(record.key);
-  Locked locked(*this, hash);
-  const Target at = target(hash, locked, record.key);
-  if (at.found && version_at(at.found->slot.location()) >= record.version) return {};
-  RKV_ASSIGN_OR_RETURN(const Plan ready, plan(at, record));
-  publish(at, ready, record);
-  locked.unlock();
-  if (at.found && !ready.in_place) records_.release(at.found->slot.location());
-  if (ready.vacancy.where == Index::Where::kStash) split_if_crowded(hash);
-  if (record.expiry_ms != 0) note_expiry(hash, record);
-  return {};
-}
-
 namespace {
 std::uint64_t sum_of_cells(const std::vector<Cells*>& all, std::uint32_t (Cells::*count)() const) {
   std::uint64_t sum = 0;
@@ -298,6 +294,10 @@ StoreStats Store::Impl::stats() const {
   const StripeCounters counters = locks_.total();
   const RecordAllocator::Usage usage = records_.usage();
   return {.records = counters.records,
+          .records_on_disk = counters.on_disk,
+          .evicted = counters.evicted,
+          .promoted = promoted_.load(std::memory_order_relaxed),
+          .loading = index_.all_spilled(),
           .stashed_records = index_.stashed(),
           .index_slots = memory_.slot_count(),
           .index_splits = counters.splits,
@@ -336,14 +336,15 @@ void Store::cancel_large(LargePut large) {
 std::uint64_t Store::epoch() const {
   return impl_->epoch();
 }
-Result<Version> Store::remove(Bytes key, std::optional<Version> expected) {
-  return impl_->remove(key, expected);
+Result<Version> Store::remove(Bytes key, std::optional<Version> expected, Absence absence) {
+  return impl_->remove(key, expected, absence);
 }
-Result<CounterResult> Store::add(Bytes key, std::int64_t summand) {
-  return impl_->add(key, summand);
+Result<CounterResult> Store::add(Bytes key, std::int64_t summand, Absence absence) {
+  return impl_->add(key, summand, absence);
 }
-Result<CounterResult> Store::swap(Bytes key, std::int64_t expected, std::int64_t desired) {
-  return impl_->swap(key, expected, desired);
+Result<CounterResult> Store::swap(Bytes key, std::int64_t expected, std::int64_t desired,
+                                  Absence absence) {
+  return impl_->swap(key, expected, desired, absence);
 }
 std::uint32_t Store::add_cells(Cells& cells) {
   return impl_->add_cells(cells);
@@ -351,8 +352,9 @@ std::uint32_t Store::add_cells(Cells& cells) {
 void Store::on_first_cell(std::function<void()> call) {
   impl_->on_first_cell(std::move(call));
 }
-Result<Store::OpenedCounter> Store::open_counter(Bytes key, bool create, std::uint32_t network) {
-  return impl_->open_counter(key, create, network);
+Result<Store::OpenedCounter> Store::open_counter(Bytes key, bool create, std::uint32_t network,
+                                                 Absence absence) {
+  return impl_->open_counter(key, create, network, absence);
 }
 Status Store::sweep_counters() {
   return impl_->sweep_counters();
@@ -372,11 +374,47 @@ bool Store::has_expired() const {
 void Store::on_earlier_expiry(std::function<void()> call) {
   impl_->on_earlier_expiry(std::move(call));
 }
-Result<GetResult> Store::get(Bytes key, MutableBytes out) const {
-  return impl_->get(key, out);
+Result<GetResult> Store::get(Bytes key, MutableBytes out, Absence absence) const {
+  return impl_->get(key, out, absence);
 }
-Status Store::load(const RecordFields& record) {
-  return impl_->load(record);
+void Store::begin_loading() {
+  impl_->begin_loading();
+}
+void Store::end_loading() {
+  impl_->end_loading();
+}
+Status Store::load(const RecordFields& record, std::uint64_t as_of, bool promoted) {
+  return impl_->load(record, as_of, promoted);
+}
+Status Store::load_on_disk(const RecordFields& record, std::uint64_t as_of) {
+  return impl_->load_on_disk(record, as_of);
+}
+void Store::loaded_before(Bytes key) {
+  impl_->loaded_before(key);
+}
+bool Store::has_nothing_to_evict() const {
+  return impl_->has_nothing_to_evict();
+}
+std::uint64_t Store::departed(Bytes key) const {
+  return impl_->departed(key);
+}
+bool Store::is_on_disk(Bytes key) const {
+  return impl_->is_on_disk(key);
+}
+void Store::touch(std::span<const std::uint64_t> hashes) {
+  impl_->touch(hashes);
+}
+bool Store::make_room() {
+  return impl_->make_room();
+}
+void Store::on_no_room(std::function<void()> call) {
+  impl_->on_no_room(std::move(call));
+}
+bool Store::has_spare_room() const {
+  return impl_->has_spare_room();
+}
+bool Store::is_full_grown() const {
+  return impl_->is_full_grown();
 }
 bool Store::wants_memory() const {
   return impl_->wants_memory();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "common/bytes.h"
 #include "common/clock.h"
@@ -21,6 +22,14 @@ namespace rkv::server {
 
 class Cells;
 class StoreMemory;
+
+// What an operation says of a key whose record is, or may be, on disk and not in memory: it has to
+// be loaded first (Loads), then the operation is called again. Never leaves the server.
+inline constexpr Code kOnDisk = static_cast<Code>(200);
+
+// The key was looked up on disk and was not there, after everything up to this commit sequence had
+// been written. For the operation that is called again.
+using Absence = std::optional<std::uint64_t>;
 
 struct PutResult {
   Version version{};
@@ -43,6 +52,7 @@ struct PutOptions {
   Version expected{};        // kIfVersion
   std::uint64_t ttl_ms = 0;  // from now; 0 = for ever
   bool until = false;        // `ttl_ms` is the time itself, in Unix milliseconds
+  Absence absence{};
 };
 
 // Room for a large value that is on its way: a block and a place in the log, had before a byte of
@@ -57,6 +67,7 @@ struct LargePut {
   // The log's copy, to be filled as well; nullptr where the log keeps none.
   CommitLog::Attachment copy{};
   CommitLog::Reservation room{};
+  Absence absence{};
 };
 
 struct CounterResult {
@@ -68,7 +79,11 @@ struct CounterResult {
 };
 
 struct StoreStats {
-  std::uint64_t records = 0;
+  std::uint64_t records = 0;          // in memory
+  std::uint64_t records_on_disk = 0;  // on disk alone, as far as they have been found there
+  std::uint64_t evicted = 0;          // since the start
+  std::uint64_t promoted = 0;         // loaded for an operation, since the start
+  bool loading = false;
   std::uint64_t stashed_records = 0;  // known to the server alone: both groups of the pair full
   std::uint64_t index_slots = 0;      // of the segments in use
   std::uint64_t index_splits = 0;
@@ -93,6 +108,7 @@ class Store {
         std::uint64_t unix_ms_at_0 = 0);
   ~Store();
 
+  // All operations on keys: kOnDisk, where records may be on disk alone; nothing changed.
   // kOutOfMemory: no room for the record; nothing changed. kBusy: the commit log is full, or memory
   // is on its way; kIo: from the commit log; nothing changed. Lengths are within the limits
   // (checked by the wire decoder).
@@ -112,13 +128,16 @@ class Store {
 
   // The version of the deletion. kNotFound; kBusy, kIo as above. kConflict: the key has another
   // version than the expected one.
-  Result<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt);
+  Result<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt,
+                         Absence absence = {});
 
   // Counters: signed numbers of 64 bits. Errors as above, and kWrongType: the key holds a plain
   // value; kOutOfRange: the sum would pass the limits; nothing changed.
-  Result<CounterResult> add(Bytes key, std::int64_t summand);  // an absent key counts from 0
+  // An absent key counts from 0.
+  Result<CounterResult> add(Bytes key, std::int64_t summand, Absence absence = {});
   // The number becomes `desired` if it is `expected`, else `done` is false. kNotFound.
-  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired);
+  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired,
+                             Absence absence = {});
 
   // ---- one-sided counters: their numbers are in cells that clients change. The operations above
   // do what they say on them too, by atomics on the cell, and the version stays what it is.
@@ -138,7 +157,8 @@ class Store {
     Version version{};
     std::optional<std::uint32_t> cell{};
   };
-  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network);
+  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network,
+                                     Absence absence = {});
   // Logs the numbers that changed since the last time; kBusy: the log has no room for all of them.
   // Blocks as above, for each of them. Any thread.
   Status sweep_counters();
@@ -154,11 +174,44 @@ class Store {
   bool has_cells() const;  // in use
 
   // Copies the value to `out` (at least kMaxInlineBytes), unless it is large. kNotFound.
-  Result<GetResult> get(Bytes key, MutableBytes out) const;
+  Result<GetResult> get(Bytes key, MutableBytes out, Absence absence = {}) const;
 
-  // A record from disk, with the version it had. Only before clients are admitted; nothing is
-  // logged. A key loaded twice keeps the higher version. kOutOfMemory.
-  Status load(const RecordFields& record);
+  // ---- records on disk (store_disk.cc, DESIGN.md, "Larger than memory"). The disk is read
+  // elsewhere (Loads); here is said what that means.
+
+  // From now on records may be on disk alone, and until end_loading() any key may be. Before the
+  // first operation; the log is not volatile. Takes as long as it takes to write every group.
+  void begin_loading();
+  // Every record on disk has been given to load() or load_on_disk().
+  void end_loading();
+  // A record as it was on disk after everything up to `as_of` had been written there (V2). Nothing
+  // is logged; a key that is in memory keeps what it has. kStale: the key has changed since, read
+  // it again. kOutOfMemory, kBusy: no room. kNotFound: it has expired, and is no record any more.
+  static constexpr std::uint64_t kForEver = ~std::uint64_t{0};
+  Status load(const RecordFields& record, std::uint64_t as_of = kForEver, bool promoted = false);
+  // The same without taking it into memory: a slot that says where it is.
+  Status load_on_disk(const RecordFields& record, std::uint64_t as_of);
+  // Everything on disk below this key has been given to the store.
+  void loaded_before(Bytes key);
+  // The sequence that must have been written before the disk is read for this key.
+  std::uint64_t departed(Bytes key) const;
+  // Whether operations on this key would say kOnDisk: a hint.
+  bool is_on_disk(Bytes key) const;
+  // Clients have read keys with these hashes: they stay longer in memory.
+  void touch(std::span<const std::uint64_t> hashes);
+  // Takes records out of memory that are on disk and were used least lately, until there is room
+  // again. True: there is, or none was needed. False: what is in memory is not yet on disk. Blocks
+  // no operation for more than some microseconds. One thread.
+  bool make_room();
+  // `call` is called, by any thread inside an operation, when one has found no room. Set it before
+  // the first operation.
+  void on_no_room(std::function<void()> call);
+  // Whether make_room() has to be called now and then: memory cannot grow any more.
+  bool is_full_grown() const;
+  // make_room() has found nothing that may go.
+  bool has_nothing_to_evict() const;
+  // Whether more than a sixteenth of the data extents is free.
+  bool has_spare_room() const;
 
   // kHintWords words that clients of one transport swap (pins.h). Before the first operation; they
   // must outlive the store.

@@ -127,51 +127,54 @@ Result<Store::Impl::CellPlan> Store::Impl::plan_in_cell(const Target& at, Record
 }
 
 Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
-                                                       std::uint32_t network) {
+                                                       std::uint32_t network, Absence absence) {
   std::array<std::byte, kCellCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key};
   OpenedCounter opened;
   bool over = false;
   RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(key.size(), kCounterBytes));
-  const auto put = commit(room, fields, [&](const Target& at) -> Result<Plan> {
-    std::int64_t number = 0;
-    if (at.found) {
-      const RecordFields old = record_at(at.found->slot.location());
-      if (!old.counter) {
-        return fail(Code::kWrongType, "the key holds a plain value, not a counter");
-      }
-      fields.expiry_ms = old.expiry_ms;
-      opened.version = old.version;
-      if (old.in_cell) {
-        std::uint32_t cell = 0;
-        Cells& cells = cells_of(old, &cell);
-        // Clients would be sent to a sealed cell again and again.
-        if (cells.in_doubt(cell)) RKV_RETURN_IF_ERROR(cells.read(cell));
-        if (!cells.ended(cell)) {
+  const auto put = commit(
+      room, fields,
+      [&](const Target& at) -> Result<Plan> {
+        std::int64_t number = 0;
+        if (at.found) {
+          const RecordFields old = record_at(at.found->slot.location());
+          if (!old.counter) {
+            return fail(Code::kWrongType, "the key holds a plain value, not a counter");
+          }
+          fields.expiry_ms = old.expiry_ms;
+          opened.version = old.version;
+          if (old.in_cell) {
+            std::uint32_t cell = 0;
+            Cells& cells = cells_of(old, &cell);
+            // Clients would be sent to a sealed cell again and again.
+            if (cells.in_doubt(cell)) RKV_RETURN_IF_ERROR(cells.read(cell));
+            if (!cells.ended(cell)) {
+              over = true;
+              if (network < cells_.size() && &cells == cells_[network]) opened.cell = cell;
+              return fail(Code::kConflict, nullptr);
+            }
+          }
+          RKV_ASSIGN_OR_RETURN(number, number_of(old));
+        } else if (!create) {
+          return fail(Code::kNotFound, "no such key");
+        }
+        store_le(bytes.data(), number);
+        const auto with_cell = plan_in_cell(at, fields, bytes, network, number);
+        if (!with_cell) return std::unexpected(with_cell.error());
+        if (with_cell->cell) {
+          opened.cell = with_cell->cell;
+          return with_cell->plan;
+        }
+        if (at.found) {
           over = true;
-          if (network < cells_.size() && &cells == cells_[network]) opened.cell = cell;
           return fail(Code::kConflict, nullptr);
         }
-      }
-      RKV_ASSIGN_OR_RETURN(number, number_of(old));
-    } else if (!create) {
-      return fail(Code::kNotFound, "no such key");
-    }
-    store_le(bytes.data(), number);
-    const auto with_cell = plan_in_cell(at, fields, bytes, network, number);
-    if (!with_cell) return std::unexpected(with_cell.error());
-    if (with_cell->cell) {
-      opened.cell = with_cell->cell;
-      return with_cell->plan;
-    }
-    if (at.found) {
-      over = true;
-      return fail(Code::kConflict, nullptr);
-    }
-    fields.in_cell = false;
-    fields.value = Bytes(bytes).first(kCounterBytes);
-    return plan(at, fields);
-  });
+        fields.in_cell = false;
+        fields.value = Bytes(bytes).first(kCounterBytes);
+        return plan(at, fields);
+      },
+      absence);
   if (over) return opened;
   if (!put) return std::unexpected(put.error());
   opened.version = put->version;

@@ -70,6 +70,10 @@ bool Store::Impl::expire_one(const Expiry& expiry) {
   }
   erase(at);
   at.counters->expired += 1;
+  if (departures_ && reservation) departures_->raise(hash, ticket.sequence);
+  if (departures_ && !reservation && expiry.version.boot() == boot_) {
+    departures_->raise(hash, expiry.version.sequence());  // what is on disk may be older
+  }
   if (reservation) log_.finish(ticket, CommitLog::Kind::kRemove, removal);
   locked.unlock();
   records_.release(at.found->slot.location());

@@ -41,6 +41,14 @@ std::unexpected<Error> Store::Impl::no_room(ExtentEntry::Kind kind) {
   Need& need = index ? index_need_ : data_need_;
   need.starved.store(true, std::memory_order_relaxed);
   call_for_memory_if_low();
+  if (!index && is_full_grown()) {
+    if (!called_evictor_.exchange(true, std::memory_order_relaxed) && call_evictor_) {
+      call_evictor_();
+    }
+    if (!has_nothing_to_evict()) {
+      return fail(Code::kBusy, "the server is making room: try again a little later");
+    }
+  }
   if (grow_failed_.load(std::memory_order_relaxed)) {
     return fail(Code::kOutOfMemory,
                 "the server cannot get more memory now (its log says why): delete some keys");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/cells.h"
+#include "server/departures.h"
 #include "server/expiries.h"
 #include "server/index.h"
 #include "server/memory.h"
@@ -48,16 +49,17 @@ class Store::Impl {
                                  const PutOptions& options);
   void cancel_large(LargePut large);
   std::uint64_t epoch() const { return memory_.epoch(); }
-  Result<Version> remove(Bytes key, std::optional<Version> expected);
-  Result<CounterResult> add(Bytes key, std::int64_t summand);
-  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired);
-  Result<GetResult> get(Bytes key, MutableBytes out) const;
-  Status load(const RecordFields& record);
+  Result<Version> remove(Bytes key, std::optional<Version> expected, Absence absence);
+  Result<CounterResult> add(Bytes key, std::int64_t summand, Absence absence);
+  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired,
+                             Absence absence);
+  Result<GetResult> get(Bytes key, MutableBytes out, Absence absence) const;
   StoreStats stats() const;
 
   std::uint32_t add_cells(Cells& cells);
   void on_first_cell(std::function<void()> call) { call_sweeper_ = std::move(call); }
-  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network);
+  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network,
+                                     Absence absence);
   Status sweep_counters() { return sweep(false).status; }
   Swept end_counters() { return sweep(true); }
   bool has_cells() const;
@@ -67,6 +69,27 @@ class Store::Impl {
   void on_low_memory(std::function<void()> call) { call_ = std::move(call); }
 
   void add_hint_words(const std::uint64_t* words) { pins_.add_words(words); }
+
+  void begin_loading();
+  void end_loading();
+  Status load(const RecordFields& record, std::uint64_t as_of, bool promoted);
+  Status load_on_disk(const RecordFields& record, std::uint64_t as_of);
+  void loaded_before(Bytes key);
+  std::uint64_t departed(Bytes key) const;
+  bool is_on_disk(Bytes key) const;
+  void touch(std::span<const std::uint64_t> hashes);
+  bool make_room();
+  void on_no_room(std::function<void()> call) { call_evictor_ = std::move(call); }
+  bool is_full_grown() const {
+    return departures_ != nullptr && (!data_need_.may_grow.load(std::memory_order_relaxed) ||
+                                      grow_failed_.load(std::memory_order_relaxed));
+  }
+  bool has_nothing_to_evict() const { return nothing_to_evict_.load(std::memory_order_relaxed); }
+
+  bool has_spare_room() const {
+    const RecordAllocator::Usage usage = records_.usage();
+    return usage.capacity_bytes - usage.used_bytes > usage.capacity_bytes / 16;
+  }
 
   Nanos expire();
   bool has_expired() const {
@@ -102,13 +125,15 @@ class Store::Impl {
     GroupPlace home;
     std::optional<Index::Position> found;
     StripeCounters* counters;
+    // load(): the slot that says of the key that it is on disk.
+    std::optional<Index::Position> on_disk = std::nullopt;
   };
   // Everything that a write needs and could fail to get. Made before the commit sequence is taken;
   // after that nothing fails.
   struct Plan {
     bool in_place = false;
     Location block = {};           // the new record's; in place: the present one's
-    Index::Position vacancy = {};  // of a new key
+    Index::Position vacancy = {};  // of a key that is not in memory
     std::uint64_t units = 0;
     bool value_is_there = false;  // a large one, in the block
     bool only_logged = false;     // the record stays as it is: a counter in a cell
@@ -127,11 +152,12 @@ class Store::Impl {
   RecordFields record_at(Location block) const;
   // PUT, in general: `decide(target)` says no, or completes `fields`.
   template <class Decide>
-  Result<PutResult> write(RecordFields& fields, std::size_t value_bytes, Decide decide);
+  Result<PutResult> write(RecordFields& fields, std::size_t value_bytes, Absence absence,
+                          Decide decide);
   // Of write(), with the room in the log in hand. `prepare(target)` makes the plan, or says no.
   template <class Prepare>
   Result<PutResult> commit(CommitLog::Reservation room, RecordFields& fields, Prepare prepare,
-                           CommitLog::Attachment copy = {});
+                           Absence absence, CommitLog::Attachment copy = {});
   Result<PutResult> put_large(Bytes key, Bytes value, const PutOptions& options);
   RecordFields fields_for(Bytes key, const PutOptions& options) const;
   Status check_put(const Target& target, const PutOptions& options) const;
@@ -139,6 +165,28 @@ class Store::Impl {
   Status find_vacancy(const Target& target, Plan& plan);
   Status check_condition(const Target& target, Condition condition, Version expected) const;
   void erase(const Target& target);
+
+  // Records on disk: store_disk.cc.
+  Status check_in_memory(const Target& at, Absence absence) const;
+  template <class Visit>
+  void for_each_pair(Visit visit);
+  struct Pair {
+    GroupPlace even;
+    StripeCounters& counters;
+  };
+  template <class Visit>
+  bool visit_pair(KeyHash prefix, std::uint32_t pair, std::uint32_t* depth, Visit visit);
+  std::size_t evict_from(const Pair& pair);
+  std::size_t evict(std::size_t bytes);
+  bool is_evictable(const RecordFields& record, std::uint64_t durable) const;
+  bool has_expired(const RecordFields& record) const {
+    return record.expiry_ms != 0 && record.expiry_ms <= unix_ms();
+  }
+  std::optional<Index::Position> own_slot(const Target& at, Bytes key) const;
+  Status load_large(RecordFields& record, std::uint64_t as_of, bool promoted);
+  template <class Prepare>
+  Status take_in(const RecordFields& record, std::uint64_t as_of, bool promoted, Prepare prepare);
+  Status drop_expired(const RecordFields& record, std::uint64_t as_of);
 
   // Expiry: store_expiry.cc.
   std::uint64_t unix_ms(Nanos ahead = 0) const {
@@ -198,6 +246,16 @@ class Store::Impl {
   Need index_need_;
   Need data_need_;
   std::atomic<bool> grow_failed_{false};
+  std::unique_ptr<Departures> departures_;  // nullptr: all records are in memory
+  std::function<void()> call_evictor_;
+  std::atomic<bool> called_evictor_{false};
+  std::atomic<bool> nothing_to_evict_{false};
+  mutable std::mutex loaded_mutex_;       // guards the next; innermost
+  std::vector<std::byte> loaded_before_;  // keys below it have been given to the store
+  // The next pair to look at: the evicting thread's.
+  std::uint32_t hand_prefix_ = 0;
+  std::uint32_t hand_pair_ = 0;
+  std::atomic<std::uint64_t> promoted_{0};
   Pins pins_;
   Expiries expiries_;
   std::function<void()> call_expirer_;
@@ -210,21 +268,26 @@ class Store::Impl {
 
 // The order in which everything is had that could fail, and then done: S4.
 template <class Decide>
-Result<PutResult> Store::Impl::write(RecordFields& fields, std::size_t value_bytes, Decide decide) {
+Result<PutResult> Store::Impl::write(RecordFields& fields, std::size_t value_bytes, Absence absence,
+                                     Decide decide) {
   RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(fields.key.size(), value_bytes));
-  return commit(room, fields, [&](const Target& at) -> Result<Plan> {
+  const auto prepare = [&](const Target& at) -> Result<Plan> {
     RKV_RETURN_IF_ERROR(decide(at));
     return plan(at, fields);
-  });
+  };
+  return commit(room, fields, prepare, absence);
 }
 
 template <class Prepare>
 Result<PutResult> Store::Impl::commit(CommitLog::Reservation room, RecordFields& fields,
-                                      Prepare prepare, CommitLog::Attachment copy) {
+                                      Prepare prepare, Absence absence,
+                                      CommitLog::Attachment copy) {
   const KeyHash hash = memory_.hash(fields.key);
   Locked locked(*this, hash);
   const Target at = target(hash, locked, fields.key);
-  const Result<Plan> ready = prepare(at);
+  const Status known = check_in_memory(at, absence);
+  if (departures_ && at.found) index_.touch(at.home, hash);
+  const Result<Plan> ready = known ? prepare(at) : std::unexpected(known.error());
   if (!ready) {
     locked.unlock();
     log_.unreserve(room);

@@ -77,12 +77,15 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
                parts.backups, parts.sweeper, parts.scans),
       fetches_(handler_, kFetches),
       queue_(std::move(queue)),
-      pool_(std::move(pool)) {
+      pool_(std::move(pool)),
+      loads_(parts.loads) {
   const std::uint32_t receives = receive_buffers(options.clients);
   sessions_.reserve(options.clients);
   released_.reserve(receives);
   waiting_requests_.reserve(receives);
   held_.reserve(std::size_t{options.clients} * kMaxCredits);
+  awaiting_.reserve(receives);
+  loading_.reserve(receives);
   dirty_.reserve(options.clients);
   fetched_.reserve(kFetches);
 }
@@ -242,7 +245,7 @@ std::size_t Worker::poll_once() {
   finish_fetches();
   retry_waiting();
   ask_for_marks();
-  answer_held();
+  answer_waiters();
   post_replies();
   if (!released_.empty()) {
     queue_->release(released_);
@@ -287,6 +290,7 @@ void Worker::on_receive(const rdma::Completion& completion, Session& session) {
     switch (serve(session, completion.message, completion.receive_buffer)) {
       case Served::kDone:
         break;
+      case Served::kLoading:
       case Served::kFetching:
         return;
       case Served::kNoRoom:
@@ -304,9 +308,10 @@ bool Worker::has_room_for_reply(const Session& session) const {
   return session.in_flight + session.replies.size() < kRepliesInFlight && pool_.small_free() != 0;
 }
 
-Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t receive_buffer) {
+Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t receive_buffer,
+                             Absence absence, std::uint32_t rounds) {
   if (!has_room_for(session, message)) return Served::kNoRoom;  // (K3)
-  RequestHandler::Answer answer = handler_.handle(message);
+  RequestHandler::Answer answer = handler_.handle(message, absence);
   switch (answer.next) {
     case RequestHandler::Next::kReply:
       if (!reply(session, answer.response)) return Served::kNoRoom;
@@ -317,6 +322,9 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
     case RequestHandler::Next::kAwaitPage:
       hold(session, answer);
       return Served::kDone;  // counted when it is answered
+    case RequestHandler::Next::kAwaitLoad:
+      await_load(session, message, receive_buffer, answer.key, rounds);
+      return Served::kLoading;
     case RequestHandler::Next::kFetch:
       // Counted when it is answered. Where nothing could be posted the connection is dead already,
       // and the fetch goes with it.
@@ -397,6 +405,7 @@ void Worker::drop(Session& session, const char* why) {
 }
 
 void Worker::retry_waiting() {
+  if (large_wanted_ && waiting_requests_.empty()) large_wanted_ = false;  // of one that was loaded
   if (waiting_requests_.empty()) [[likely]]
     return;
   std::size_t kept = 0;
@@ -462,6 +471,10 @@ void Worker::on_disconnected(Session& session) {
   std::erase_if(waiting_requests_, [&](const Waiting& waiting) {
     if (waiting.session == &session) released_.push_back(waiting.receive_buffer);
     return waiting.session == &session;
+  });
+  std::erase_if(awaiting_, [&](const Awaiting& awaiting) {
+    if (awaiting.session == &session) released_.push_back(awaiting.receive_buffer);
+    return awaiting.session == &session;
   });
   std::erase_if(fetched_, [&](const Fetch* fetch) { return fetch->session == &session; });
   log_info("client {} \"{}\" has gone", session.connection->peer(), session.name);

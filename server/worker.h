@@ -16,6 +16,8 @@
 //      takes waiting_ down: one of them sees the other (both by read-modify-write on waiting_). The
 //      same holds for a backup, for a page of a scan, and for the sweep that a flush or a backup
 //      begins with: done before waiting_ is taken down.
+//  K7  A request that awaits a load keeps its receive buffer, and changes nothing until it is
+//      handled again. Loads are done before waiting_ is taken down (K5).
 //  K6  A write that awaits a mark has been made, once: it is answered when the mark has passed it,
 //      or "may have happened" when the disk fails first, or its client goes; it is never made
 //      again. When the worker is stopped it is answered before its connection ends.
@@ -38,6 +40,7 @@
 #include "common/clock.h"
 #include "rdma/transport.h"
 #include "server/fetches.h"
+#include "server/loads.h"
 #include "server/metrics.h"
 #include "server/request_handler.h"
 #include "server/send_pool.h"
@@ -83,6 +86,7 @@ class Worker {
     Backups* backups = nullptr;                          // nullptr: none are made
     Sweeper* sweeper = nullptr;                          // nullptr: no counter is one-sided
     Scans* scans = nullptr;                              // nullptr: there are none
+    Loads* loads = nullptr;                              // nullptr: all records are in memory
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -144,6 +148,15 @@ class Worker {
     std::shared_ptr<const ScanPage> page{};
   };
 
+  // A request that awaits a record (K7).
+  struct Awaiting {
+    Session* session;
+    Bytes message;
+    std::uint32_t receive_buffer;
+    std::shared_ptr<const Load> load;
+    std::uint32_t rounds;  // how often it has been in vain
+  };
+
   Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr<rdma::Queue> queue,
          SendPool pool);
   void run();
@@ -158,9 +171,11 @@ class Worker {
   enum class Served : std::uint8_t {
     kDone,
     kNoRoom,    // nothing has happened: to be served later
+    kLoading,   // the record is awaited; the receive buffer is in use until then
     kFetching,  // the receive buffer is in use until the value has come
   };
-  Served serve(Session& session, Bytes message, std::uint32_t receive_buffer);
+  Served serve(Session& session, Bytes message, std::uint32_t receive_buffer, Absence absence = {},
+               std::uint32_t rounds = 0);
   bool has_room_for(const Session& session, Bytes message) const;
   bool has_room_for_reply(const Session& session) const;
   void on_read(const rdma::Completion& completion, Session& session);
@@ -175,6 +190,11 @@ class Worker {
   void answer_held();
   void go_on_after_sweep(Held& held);
   void await(Held& held, const RequestHandler::Answer& answer);
+  void await_load(Session& session, Bytes message, std::uint32_t receive_buffer, Bytes key,
+                  std::uint32_t rounds);
+  void answer_loaded();
+  bool try_loaded(const Awaiting& awaiting);
+  void answer_waiters();
   bool is_over(const Held& held, bool disk_failed) const;
   Response answer_to(Held& held) const;
   void post_replies();
@@ -202,7 +222,10 @@ class Worker {
   std::vector<std::uint32_t> released_;  // receive buffers to give back at the end of the turn
   std::vector<Waiting> waiting_requests_;
   std::vector<Held> held_;
-  std::uint64_t wal_wanted_ = 0;  // by answers held in this turn
+  Loads* const loads_;
+  std::vector<Awaiting> awaiting_;
+  std::vector<Awaiting> loading_;  // a turn's; empty between turns
+  std::uint64_t wal_wanted_ = 0;   // by answers held in this turn
   std::uint64_t sync_wanted_ = 0;
   std::vector<Fetch*> fetched_;  // whole, and waiting for room for the answer
   std::vector<Session*> dirty_;  // with replies to post at the end of the turn

@@ -76,9 +76,6 @@ Response Worker::answer_to(Held& held) const {
 }
 
 void Worker::answer_held() {
-  if (held_.empty()) [[likely]]
-    return;
-  waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are looked at (K5)
   const bool failed = log_.failed();
   std::size_t kept = 0;
   for (Held& held : held_) {
@@ -95,8 +92,18 @@ void Worker::answer_held() {
     ++kept;
   }
   held_.resize(kept);
-  if (kept == 0) waiting_.store(false, std::memory_order_relaxed);  // spares a wake-up
-  ask_for_marks();                                                  // of what was swept
+  ask_for_marks();  // of what was swept
+}
+
+void Worker::answer_waiters() {
+  if (held_.empty() && awaiting_.empty()) [[likely]]
+    return;
+  waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are looked at (K5)
+  answer_loaded();
+  answer_held();
+  if (held_.empty() && awaiting_.empty()) {
+    waiting_.store(false, std::memory_order_relaxed);  // spares a wake-up
+  }
 }
 
 // A backup takes as long as the disk needs.
@@ -128,6 +135,9 @@ void Worker::finish() {
   for (const Waiting& waiting : waiting_requests_)
     released_.push_back(waiting.receive_buffer);
   waiting_requests_.clear();
+  for (const Awaiting& awaiting : awaiting_)
+    released_.push_back(awaiting.receive_buffer);
+  awaiting_.clear();
   turn_while([this] { return has_held(); }, kAnswersMs);
   turn_while([this] { return has_unsent(); }, kArrivalMs);
   for (const auto& session : sessions_)

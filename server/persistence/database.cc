@@ -1,6 +1,7 @@
 #include "server/persistence/database.h"
 
 #include <rocksdb/convenience.h>
+#include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
 
 #include <algorithm>
@@ -95,9 +96,16 @@ rocksdb::Options options() {
   options.compression = has_lz4 ? rocksdb::kLZ4Compression : rocksdb::kNoCompression;
 
   rocksdb::BlockBasedTableOptions table;
-  table.block_cache = rocksdb::NewLRUCache(std::size_t{16} << 20);
-  table.cache_index_and_filter_blocks = true;  // so that the cache bounds them
-  table.block_size = std::size_t{32} << 10;    // read from end to end: fewer, longer blocks
+  // The store is the cache of records; this one is for what leads to them, which it also bounds. In
+  // parts, so that a lookup needs little of it.
+  table.block_cache = rocksdb::NewLRUCache(std::size_t{32} << 20);
+  table.cache_index_and_filter_blocks = true;
+  table.pin_l0_filter_and_index_blocks_in_cache = true;
+  table.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
+  table.partition_filters = true;
+  // For keys that do not exist, asked for while records are being loaded.
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  table.block_size = std::size_t{8} << 10;  // a lookup reads one of them whole
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;
 }
@@ -143,6 +151,50 @@ Status read_range(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, const Ke
   log_error("database {}: read a range: {}", db.GetName(), text);
   if (!sound) return fail(Code::kCorrupt, "the database holds a record that makes no sense");
   return std::unexpected(to_error(read, text));
+}
+
+namespace {
+
+Status show(const rocksdb::Slice& key, const rocksdb::Slice& value, const Visitor& visit) {
+  if (const auto record = record_of(key, value)) return visit(*record);
+  log_error("a record of {} bytes under a key of {} bytes is not ours", value.size(), key.size());
+  return fail(Code::kCorrupt, "the database holds a record that makes no sense");
+}
+
+Status failure_to_read(const rocksdb::Status& status) {
+  const std::string text = status.ToString();
+  log_error("reading records: {}", text);
+  return std::unexpected(to_error(status, text));
+}
+
+}  // namespace
+
+Status read(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, Bytes key, const Visitor& visit) {
+  rocksdb::PinnableSlice value;
+  const auto found = guarded([&] { return db.Get({}, family, slice(key), &value); });
+  if (found.IsNotFound()) return fail(Code::kNotFound, nullptr);
+  return found.ok() ? show(slice(key), value, visit) : failure_to_read(found);
+}
+
+Status read_from(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, Bytes first,
+                 const Visitor& visit) {
+  rocksdb::ReadOptions whole;
+  whole.fill_cache = false;
+  whole.readahead_size = std::size_t{2} << 20;
+  std::unique_ptr<rocksdb::Iterator> at;
+  auto moved = guarded([&] {
+    at.reset(db.NewIterator(whole, family));
+    at->Seek(slice(first));
+    return at->status();
+  });
+  while (moved.ok() && at->Valid()) {
+    RKV_RETURN_IF_ERROR(show(at->key(), at->value(), visit));
+    moved = guarded([&] {
+      at->Next();
+      return at->status();
+    });
+  }
+  return moved.ok() ? Status() : failure_to_read(moved);
 }
 
 }  // namespace rkv::server::database

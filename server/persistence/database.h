@@ -60,4 +60,10 @@ std::optional<RecordFields> record_of(const rocksdb::Slice& key, const rocksdb::
 Status read_range(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, const KeyRange& range,
                   const std::function<bool(const RecordFields&)>& visit);
 
+// As Engine::read() and Engine::read_from().
+using Visitor = std::function<Status(const RecordFields&)>;
+Status read(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, Bytes key, const Visitor& visit);
+Status read_from(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, Bytes first,
+                 const Visitor& visit);
+
 }  // namespace rkv::server::database

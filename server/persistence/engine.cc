@@ -95,7 +95,6 @@ class Engine::Impl {
   Status read_meta();
   Status read_hash_seed();
   Status claim_boot();
-  Status for_each(const Visitor& visit);
   Status write_batch();
   Status sync();
   Status recover();
@@ -119,8 +118,15 @@ class Engine::Impl {
   std::uint16_t claimed_boot_ = 0;
   std::uint64_t hash_seed_ = 0;
   const char* last_error_ = nullptr;  // its sentence
-  // Held while db_ is opened or closed; shared while another thread uses it.
+  std::atomic<std::uint64_t> reopened_{0};
+  // Held while db_ is opened or closed; shared, while another thread uses it.
   mutable std::shared_mutex life_;
+  // Passed through by those who share it, held by who wants it alone: he does not starve.
+  mutable std::mutex gate_;
+  std::shared_lock<std::shared_mutex> shared() const {
+    const std::scoped_lock pass(gate_);
+    return std::shared_lock(life_);
+  }
   // Opened anew after a failure: what was not synced may be missing until it is written again.
   std::atomic<bool> incomplete_{false};
 
@@ -131,6 +137,12 @@ class Engine::Impl {
   Status close_locked();
   Status write_boot(std::uint16_t number);
 };
+
+namespace {
+Status disk_has_failed() {
+  return fail(Code::kIo, "the disk of the data directory has failed");
+}
+}  // namespace
 
 Status Engine::Impl::check(const char* what, const rocksdb::Status& status) {
   if (status.ok()) return {};
@@ -209,7 +221,7 @@ Status Engine::Impl::sync_name() {
 }
 
 Status Engine::Impl::close() {
-  const std::scoped_lock lock(life_);
+  const std::scoped_lock lock(gate_, life_);
   return close_locked();
 }
 
@@ -306,34 +318,6 @@ Status Engine::Impl::write_boot(std::uint16_t number) {
                guarded([&] { return db_->Put(synced, meta_, kBootKey, slice(boot)); }));
 }
 
-Status Engine::Impl::for_each(const Visitor& visit) {
-  rocksdb::ReadOptions whole;
-  whole.fill_cache = false;
-  whole.readahead_size = std::size_t{2} << 20;
-  std::unique_ptr<rocksdb::Iterator> at;
-  const auto made = guarded([&] {
-    at.reset(db_->NewIterator(whole, data_));
-    at->SeekToFirst();
-    return at->status();
-  });
-  RKV_RETURN_IF_ERROR(check("read the records", made));
-  while (at->Valid()) {
-    const auto record = database::record_of(at->key(), at->value());
-    if (!record) {
-      log_error("database {}: a record of {} bytes under a key of {} bytes is not ours", path_,
-                at->value().size(), at->key().size());
-      return fail(Code::kCorrupt, "the database holds a record that makes no sense");
-    }
-    RKV_RETURN_IF_ERROR(visit(*record));
-    const auto moved = guarded([&] {
-      at->Next();
-      return at->status();
-    });
-    RKV_RETURN_IF_ERROR(check("read the records", moved));
-  }
-  return {};
-}
-
 Status Engine::Impl::write_batch() {
   if (batch_.Count() == 0) {
     incomplete_.store(false, std::memory_order_release);
@@ -362,7 +346,8 @@ Status Engine::Impl::sync() {
 Status Engine::Impl::recover() {
   const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();
   if (db_ != nullptr && logs_are_well && guarded([&] { return db_->Resume(); }).ok()) return {};
-  const std::scoped_lock lock(life_);
+  const std::scoped_lock lock(gate_, life_);
+  reopened_.fetch_add(1);
   (void)close_locked();  // its unsynced rest is written again by the caller
   db_.reset();
   files_->forget_failure();
@@ -382,8 +367,8 @@ Status Engine::Impl::check_whole() {
 // The memtables are flushed first: then the backup is of tables, whose every block has a checksum,
 // and what is written meanwhile is in a copy of the log.
 Status Engine::Impl::checkpoint(const std::string& target) {
-  const std::shared_lock lock(life_);
-  if (db_ == nullptr) return fail(Code::kIo, "the disk of the data directory has failed");
+  const auto lock = shared();
+  if (db_ == nullptr) return disk_has_failed();
   const auto made = guarded([&] {
     rocksdb::Checkpoint* maker = nullptr;
     rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &maker);
@@ -432,11 +417,26 @@ Status Engine::claim_boot() {
   return impl_->claim_boot();
 }
 Status Engine::for_each(const Visitor& visit) {
-  return impl_->for_each(visit);
+  return read_from({}, visit);
+}
+
+Status Engine::read(Bytes key, const Visitor& visit) const {
+  const auto lock = impl_->shared();
+  return impl_->db_ ? database::read(*impl_->db_, impl_->data_, key, visit) : disk_has_failed();
+}
+Status Engine::read_from(Bytes first, const Visitor& visit) const {
+  const auto lock = impl_->shared();
+  return impl_->db_ ? database::read_from(*impl_->db_, impl_->data_, first, visit)
+                    : disk_has_failed();
+}
+std::uint64_t Engine::reopened() const {
+  return impl_->reopened_.load();
 }
 
 std::uint64_t Engine::estimated_records() const {
   std::uint64_t records = 0;
+  const auto lock = impl_->shared();
+  if (impl_->db_ == nullptr) return 0;
   if (!impl_->db_->GetIntProperty(impl_->data_, "rocksdb.estimate-num-keys", &records)) return 0;
   return records;
 }
@@ -484,9 +484,9 @@ Status Engine::checkpoint(const std::string& target) {
   return impl_->checkpoint(target);
 }
 Status Engine::read_range(const KeyRange& range, const RangeVisitor& visit) const {
-  const std::shared_lock lock(impl_->life_);
+  const auto lock = impl_->shared();
   if (impl_->db_ == nullptr || impl_->incomplete_.load(std::memory_order_acquire)) {
-    return fail(Code::kIo, "the disk of the data directory has failed");
+    return disk_has_failed();
   }
   return database::read_range(*impl_->db_, impl_->data_, range, visit);
 }

@@ -1,5 +1,5 @@
 // The disk: a RocksDB database in `<data-dir>/db`, seen as a map from key to {version, expiry,
-// value} that is written in ordered batches and read as a whole at start.
+// value} that is written in ordered batches, and read key by key or as a whole.
 //
 //   RKV_ASSIGN_OR_RETURN(auto engine, Engine::open(data_dir));
 //   RKV_RETURN_IF_ERROR(engine->for_each([&](const RecordFields& r) { return store.load(r); }));
@@ -16,9 +16,10 @@
 //
 // Column families: "default" holds the data, "rkv" the format version, the hash seed and
 // the boot counter.
-// Thread safety: none; one thread at a time, but for checkpoint() and read_range(). All calls may
-// block on the disk. Errors: kIo, kCorrupt, kPermission, kConflict (the directory is another
-// program's, or in use), kVersionMismatch, kOutOfMemory; the full text of RocksDB is logged here.
+// Thread safety: none; one thread at a time, but for checkpoint(), read_range(), read(),
+// read_from() and reopened(). All calls may block on the disk. Errors: kIo, kCorrupt, kPermission,
+// kConflict (the directory is another program's, or in use), kVersionMismatch, kOutOfMemory; the
+// full text of RocksDB is logged here.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +68,17 @@ class Engine final : public Storage {
   using Visitor = std::function<Status(const RecordFields&)>;
   Status for_each(const Visitor& visit);
   std::uint64_t estimated_records() const;  // for a progress line: may be far off
+
+  // From any thread, beside all other calls. What is seen is everything that write_batch() had
+  // written when the call began, and perhaps more, unless the database has been opened anew
+  // since: then what was not synced may be missing. That does not happen inside `visit`.
+  // The record of a key; kNotFound.
+  Status read(Bytes key, const Visitor& visit) const;
+  // The records from `first` on, in the order of keys, until `visit` fails: its error. They are
+  // those of one instant.
+  Status read_from(Bytes first, const Visitor& visit) const;
+  // How often recover() has opened the database anew.
+  std::uint64_t reopened() const;
 
   void add_put(const RecordFields& record) override;
   void add_remove(Bytes key) override;

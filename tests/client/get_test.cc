@@ -286,7 +286,6 @@ TEST_F(GetTest, SlotsOutOfBoundsAreNeverRead) {
       Slot::of(fingerprint, 1, Location::of(ScriptedMemory::kDataExtent, 0xFFFFFF)),
       Slot::of(fingerprint, 4, Location::of(ScriptedMemory::kIndexExtent, 0)),
       Slot::of(fingerprint, 4, Location::of(0xFFF, 0)),
-      Slot::of(fingerprint, 0, Location::of(ScriptedMemory::kDataExtent, 1)),
       Slot::of(fingerprint, Slot::kLongRecord,
                Location::of(ScriptedMemory::kDataExtent, ScriptedMemory::kDataUnits - 1))};
   for (const Slot slot : wrong) {
@@ -295,6 +294,22 @@ TEST_F(GetTest, SlotsOutOfBoundsAreNeverRead) {
     expect_two_sided(kKey, GetMachine::Reason::kContention);
     cache_.clear();
   }
+}
+
+TEST_F(GetTest, ASlotThatSaysThatTheRecordIsOnDiskIsAskedFor) {
+  server_.add(kKey, Slot::on_disk(ScriptedMemory::hash(kKey)));
+  expect_two_sided(kKey, GetMachine::Reason::kOnDisk);
+  // Also when the group is cached: it may have come into memory.
+  server_.clear_slots(home_of_key);
+  EXPECT_EQ(get(kKey), Next::kMissing);
+}
+
+TEST_F(GetTest, ASlotOfAnotherRecordOnDiskIsNone) {
+  const KeyHash hash = ScriptedMemory::hash(kKey);
+  const KeyHash other(hash.bits() ^ (std::uint64_t{1} << 40));
+  ASSERT_EQ(other.fingerprint(), hash.fingerprint());
+  server_.add(kKey, Slot::on_disk(other));
+  EXPECT_EQ(get(kKey), Next::kMissing);
 }
 
 TEST_F(GetTest, NumberOfReadsIsBoundedWhateverIsThere) {

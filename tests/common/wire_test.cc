@@ -87,6 +87,20 @@ TEST(Request, LimitsAreEnforcedWithTheirCode) {
   EXPECT_EQ(code_of(static_cast<Opcode>(255), 0, 0), Code::kInvalidArgument);
 }
 
+TEST(Request, AGetTellsWholeHashes) {
+  std::uint64_t sequence = 0;
+  const std::vector<std::byte> hashes(8 * (kMaxUsedHashes + 1));
+  const auto accepted = [&](std::size_t bytes) {
+    const auto request = encode_request(
+        {.opcode = Opcode::kGet, .key = as_bytes("k"), .value = Bytes(hashes).first(bytes)});
+    return decode_request(request, &sequence).has_value();
+  };
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, 8 * kMaxUsedHashes})
+    EXPECT_TRUE(accepted(bytes)) << bytes;
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{12}, 8 * (kMaxUsedHashes + 1)})
+    EXPECT_FALSE(accepted(bytes)) << bytes;
+}
+
 TEST(Request, AnOpenedCounterIsMadeOrNot) {
   std::uint64_t sequence = 0;
   for (const unsigned creates : {0U, 1U, 2U, 255U}) {

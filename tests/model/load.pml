@@ -1,27 +1,30 @@
-/* Loading from disk against a writer.
+/* Records on disk against a writer, the apply stream, eviction, and a disk that fails.
  *
- * Mirrors the rules for everything that reads the engine (design: persistence): a two-sided GET of a
- * spilled key and the warm-up after a restart. Both read without the pair's lock.
+ * Mirrors server/store_disk.cc, loads.cc, warm_up.cc, departures.h (V1, V2) and disk_reads.h (J1,
+ * J2): a GET of a key that is not in memory, and the warm-up after a start.
  *
- * Modelled: one key; its record in memory or not; spilled; the group's change counter; writes that
- * are published, queued, applied to the engine, dropped from the overlay - in this order, each a
- * step; eviction; a neighbour key that is evicted; a split, after which the key's home is a new group.
- * A reader (twice) and a warm-up that load: note the counter under the lock, look into the overlay,
- * then into the engine, and under the lock again install, clear spilled and answer.
+ * Modelled: one key; its record in memory or not; the slot that says it is on disk; `departed`, the
+ * highest operation that left memory, by DELETE or by eviction; the loading that is not over;
+ * writes published, applied to the database, marked as written, synced - in this order, each a
+ * step; once (FAULTS), a database that fails, is opened anew without what was not synced, and gets
+ * it again. A reader that loads, twice, and a warm-up.
  *
- * Left out: how records and groups are READ (record.pml, pair.pml, split.pml); crashes.
+ * Left out: how records and groups are READ (record.pml, pair.pml, split.pml); crashes; slots of
+ * other keys with the same bits, which only cause reads of the disk; expiry.
  *
  * accept: one writer, a reader, a warm-up, two operations
- * accept-long OPERATIONS=3: three operations
- * accept EVICT_PENDING: eviction of what is not applied yet would be right: the overlay has it
- * accept SPLIT_KEEPS_COUNTER: it may be the old one's, as long as it does not start anew
- * reject NO_OVERLAY: every read of the engine goes through the writes not yet applied
- * reject ENGINE_BEFORE_OVERLAY: the overlay is looked at before the engine
- * reject DROPPED_BEFORE_APPLIED: a write leaves the overlay when the engine has it
- * reject NO_COUNTER_NOTED: install and answer only if the change counter has not moved
- * reject NO_COUNTER_FOR_MISS: that goes for the answer that the key is not there too
- * reject SPLIT_RESTARTS_COUNTER: a new group goes on with the old one's counter
- * reject TWO_STREAMS: one ordered apply stream for a key
+ * accept-long EVICTIONS=2: two evictions
+ * accept-long OPERATIONS=3 FAULTS=0: three operations
+ * accept NO_DEPARTED_FOR_MISS FAULTS=0: a miss was right when the disk was read, within the GET
+ * accept EVICT_UNSYNCED FAULTS=0: a load waits for what it needs; but on a disk that fails, long
+ * reject NO_DEPARTED_CHECK: what was read is installed only if nothing has left memory since
+ * reject EVICTION_LEAVES_NO_TRACE: an eviction is noted like a DELETE
+ * reject MARK_BEFORE_APPLIED: the mark rises when the database shows the write
+ * reject NO_LOOK_AT_REOPENED: nor if the database was opened anew since the mark was read
+ * reject REOPENED_LAST: the openings are counted before the mark is read
+ * reject WAL_MARK_WHILE_FAILING: while the disk fails the sync mark counts
+ * reject EVICTED_WITHOUT_SLOT: an evicted record leaves a slot that says so
+ * reject LOADING_ENDS_EARLY: the loading is over when everything has been given to the store
  */
 
 #ifndef OPERATIONS
@@ -30,157 +33,208 @@
 #include "monitor.pml"
 
 #ifndef EVICTIONS
-#define EVICTIONS 2
+#define EVICTIONS 1
+#endif
+#ifndef FAULTS
+#define FAULTS 1
 #endif
 #define NONE 255
 byte memory = NONE; /* the operation whose value is in memory */
-bool spilled = true;
-byte counter = 1;
-byte evictions;
-bool locked, was_split;
-byte queued;                  /* operations 1..queued are in the log */
-byte engine;                  /* the operation that the engine shows; 0: what it had at the start */
-bool dropped[OPERATIONS + 1]; /* from the overlay */
+bool on_disk;       /* a slot says that the record is there */
+bool loading = true;
+byte departed;
+byte evictions, faults;
+bool locked;
+byte queued; /* operations 1..queued are in the log */
+byte engine; /* the operation that the database shows; 0: what it had at the start */
+byte mark, synced;
+byte reopened;
+bool failing;
+byte visits; /* reads under way: the database stays open */
 
-#ifdef NO_OVERLAY
-#define PENDING false
+#ifdef EVICT_UNSYNCED
+#define EVICTABLE (memory <= mark)
 #else
-#define PENDING (queued != 0 && !dropped[queued])
+#define EVICTABLE (memory <= synced)
 #endif
-#ifdef NO_COUNTER_NOTED
-#define UNMOVED(found) true
-#elif defined(NO_COUNTER_FOR_MISS)
-#define UNMOVED(found) (!(found) || counter == noted)
+#ifdef WAL_MARK_WHILE_FAILING
+#define WRITTEN mark
 #else
-#define UNMOVED(found) (counter == noted)
+#define WRITTEN (failing -> synced : mark)
 #endif
-
-#ifdef EVICT_PENDING
-#define EVICTABLE true
+#ifdef NO_DEPARTED_CHECK
+#define UNCHANGED true
 #else
-#define EVICTABLE (engine == memory && (queued == 0 || dropped[queued]))
+#define UNCHANGED (departed <= as_of)
+#endif
+#ifdef NO_DEPARTED_FOR_MISS
+#define UNCHANGED_MISS true
+#else
+#define UNCHANGED_MISS (departed <= as_of)
+#endif
+#ifdef NO_LOOK_AT_REOPENED
+#define HOLDS true
+#else
+#define HOLDS (reopened == opened)
 #endif
 
 inline lock_pair() { atomic { !locked -> locked = true } }
 
 proctype writer() {
   do
-  :: begun < OPERATIONS -> /* PUT */
+  :: begun < OPERATIONS && !failing -> /* PUT */
      lock_pair();
      begin_operation(true);
-     d_step { memory = begun; counter++ }
+     d_step { memory = begun; on_disk = false }
      queued = begun;
      atomic { acknowledge(); locked = false }
-  :: begun < OPERATIONS -> /* DELETE; the server has seen that there is something */
-     lock_pair();
-     begin_operation(false);
-     d_step { memory = NONE; counter++ }
-     queued = begun;
-     atomic { acknowledge(); locked = false }
-  :: atomic { /* evicted: what is applied and has nothing pending */
-       !locked && memory != NONE && EVICTABLE && evictions < EVICTIONS ->
-       evictions++; memory = NONE; spilled = true; counter++
-     }
-  :: atomic { /* a neighbour key is evicted */
-       !locked && !spilled && evictions < EVICTIONS -> evictions++; spilled = true; counter++
-     }
+  :: atomic { begun < OPERATIONS && !failing && memory != NONE && !locked -> locked = true }
+     /* DELETE; the record was brought into memory for it */
+     if
+     :: memory == NONE -> locked = false
+     :: else ->
+        begin_operation(false);
+        d_step { memory = NONE; departed = begun }
+        queued = begun;
+        atomic { acknowledge(); locked = false }
+     fi
   :: atomic {
-       !locked && !was_split -> was_split = true;
-#if defined(SPLIT_RESTARTS_COUNTER)
-       counter = 1
-#elif defined(SPLIT_KEEPS_COUNTER)
-       skip
-#else
-       counter++
+       !locked && memory != NONE && EVICTABLE && evictions < EVICTIONS ->
+       evictions++;
+#ifndef EVICTION_LEAVES_NO_TRACE
+       if
+       :: memory > departed -> departed = memory
+       :: else
+       fi;
 #endif
+#ifndef EVICTED_WITHOUT_SLOT
+       on_disk = true;
+#endif
+       memory = NONE
      }
   :: begun == OPERATIONS -> break
   od
 }
 
-inline apply(operation) {
-#ifdef DROPPED_BEFORE_APPLIED
-  dropped[operation] = true;
-  engine = operation;
-#else
-  engine = operation;
-  dropped[operation] = true;
-#endif
-}
-
-/* The stream that applies writes in order. */
-proctype apply_stream() {
-  byte i;
+/* The one stream that applies writes in order. */
+proctype applier() {
+  byte had;
 end:
   do
-  :: atomic { i < queued -> i++ }
-     apply(i)
-#ifdef TWO_STREAMS
-  :: atomic { i == 0 && queued >= 2 -> i = 2 } /* the other stream is ahead */
-     apply(2); apply(1)
+  :: engine < queued ->
+#ifdef MARK_BEFORE_APPLIED
+     mark = engine + 1;
+     engine++
+#else
+     engine++;
+     mark = engine
 #endif
+  :: synced < mark -> synced = mark
+  :: faults < FAULTS ->
+     faults++;
+     failing = true;
+     had = engine;
+     atomic { visits == 0 -> engine = synced; reopened++ }
+     engine = had; /* in one batch */
+     synced = had;
+     failing = false
   od
+}
+
+/* What must be written is; then the database is read as of `as_of`. Under `visits`. */
+inline read_disk() {
+  byte need;
+  need = departed;
+  atomic { need <= WRITTEN -> need = 0 }
+#ifdef REOPENED_LAST
+  as_of = WRITTEN;
+  opened = reopened;
+#else
+  opened = reopened;
+  as_of = WRITTEN;
+#endif
+  atomic { visits++; loaded = engine }
 }
 
 /* Until the end, `key_found` and `loaded` hold the answer. */
 inline load() {
   do
-  :: atomic { !locked && memory != NONE -> loaded = memory; key_found = true; noted = 0 } break
-  :: atomic { !locked && memory == NONE -> noted = counter }
-#ifdef ENGINE_BEFORE_OVERLAY
-     loaded = engine;
+  :: atomic { !locked && memory != NONE -> loaded = memory; key_found = true } break
+  :: atomic { !locked && memory == NONE && !on_disk && !loading -> key_found = false } break
+  :: atomic { !locked && memory == NONE && (on_disk || loading) }
+     read_disk();
      if
-     :: PENDING -> loaded = queued
-     :: !PENDING
-     fi;
-#else
-     if
-     :: atomic { PENDING -> loaded = queued }
-     :: !PENDING -> loaded = engine
-     fi;
-#endif
-     atomic {
-       !locked ->
-       key_found = present[loaded];
-       if
-       :: UNMOVED(key_found) ->
-          noted = 0; spilled = false; counter++;
+     :: present[loaded] ->
+        atomic {
+          !locked ->
+          visits--;
           if
-          :: key_found -> memory = loaded
-          :: !key_found
+          :: memory == NONE && UNCHANGED && HOLDS -> memory = loaded; on_disk = false
+          :: else
           fi;
-          break
-       :: else -> noted = 0; loaded = 0; key_found = false
-       fi
-     }
+          loaded = 0
+        }
+     :: !present[loaded] ->
+        visits--;
+        if
+        :: HOLDS ->
+           atomic {
+             !locked ->
+             if
+             :: memory == NONE && UNCHANGED_MISS -> key_found = false; break
+             :: else -> loaded = 0
+             fi
+           }
+        :: else -> loaded = 0
+        fi
+     fi
   od
 }
 
 proctype warm_up() {
-  byte noted, loaded;
-  bool key_found;
-  load()
+  byte loaded, as_of, opened;
+#ifdef LOADING_ENDS_EARLY
+  loading = false;
+#endif
+again:
+  read_disk();
+  if
+  :: present[loaded] ->
+     atomic {
+       !locked ->
+       visits--;
+       if
+       :: memory != NONE
+       :: memory == NONE && UNCHANGED && HOLDS ->
+          if
+          :: memory = loaded; on_disk = false
+          :: on_disk = true /* no room: noted in the index alone */
+          fi
+       :: else -> loaded = 0; goto again
+       fi
+     }
+  :: !present[loaded] ->
+     visits--;
+     if
+     :: HOLDS
+     :: else -> loaded = 0; goto again
+     fi
+  fi;
+  loading = false
 }
 
 proctype reader() {
-  byte gets, noted, loaded;
+  byte gets, loaded, as_of, opened;
   bool key_found;
 next:
   get_called();
-  if
-  :: atomic { memory != NONE -> get_found(memory) }
-  :: atomic { memory == NONE && !spilled -> get_missed() }
-  :: memory == NONE && spilled ->
-     load();
-     atomic {
-       if
-       :: key_found -> get_found(loaded)
-       :: !key_found -> get_missed()
-       fi
-     }
-  fi;
+  load();
   atomic {
-    loaded = 0; key_found = false;
+    if
+    :: key_found -> get_found(loaded)
+    :: !key_found -> get_missed()
+    fi;
+    loaded = 0; key_found = false; as_of = 0; opened = 0;
     gets++;
     if
     :: gets < 2 -> goto next
@@ -195,9 +249,8 @@ init {
     :: present[0] = true
     :: skip
     fi;
-    dropped[0] = true;
     run writer();
-    run apply_stream();
+    run applier();
     run warm_up();
     run reader()
   }

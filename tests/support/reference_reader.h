@@ -252,9 +252,14 @@ class ReferenceReader {
   Task<Tried> try_slots(ReadPort& port, const Group& group, KeyHash hash, const std::string& key,
                         bool licence) const {
     Tried tried;
+    bool on_disk = false;
     for (const std::uint64_t bits : group.slots) {
       const Slot slot{bits};
       if (slot.empty() || slot.fingerprint() != hash.fingerprint()) continue;
+      if (slot.is_on_disk()) {
+        on_disk = on_disk || slot == Slot::on_disk(hash);
+        continue;
+      }
       std::optional<std::vector<std::byte>> bytes = co_await read_record(port, slot);
       const auto record =
           bytes ? decode_record(*bytes, epoch_, slot.location()) : std::optional<RecordView>{};
@@ -271,6 +276,9 @@ class ReferenceReader {
         co_return tried;
       }
       tried.again = true;
+    }
+    if (on_disk && licence && !tried.again) {
+      tried.answer = Answer{.kind = Answer::Kind::kAskServer, .value = {}, .version = {}};
     }
     co_return tried;
   }

@@ -76,6 +76,20 @@ class Load {
       ASSERT_EQ(got->value, value) << key;
     }
   }
+  // What is not there whole is told so.
+  int damaged(Client& client) const {
+    int damaged = 0;
+    for (const auto& [key, value] : known_) {
+      const auto got = client.get(key);
+      damaged += got ? 0 : 1;
+      if (got) {
+        EXPECT_EQ(got->value, value) << key;
+      } else {
+        EXPECT_EQ(got.error().code, Code::kCorrupt) << key << ": " << to_string(got.error());
+      }
+    }
+    return damaged;
+  }
   int refused() const { return refused_; }
 
  private:
@@ -211,9 +225,18 @@ TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
     const Ended verified = run({"--verify"});
     EXPECT_EQ(verified.status, 4) << verified.output;
     EXPECT_THAT(verified.output, HasSubstr("problem: "));
-    const Ended started = run({"--listen", "127.0.0.1:0"});
-    EXPECT_EQ(started.status, 4) << started.output;
-    EXPECT_THAT(started.output, HasSubstr("restore a backup"));
+    if (std::string_view(part) == ".sst") {
+      // Met when the records are loaded, by when the server serves already: what it can.
+      Server damaged({"--memory", "64MiB", "--data-dir", data});
+      Client client = damaged.client();
+      EXPECT_LT(load.damaged(client), 100) << "of 200, a block holds a few";
+      while (damaged.process().output().find("restore a backup") == std::string::npos) {
+      }
+    } else {
+      const Ended started = run({"--listen", "127.0.0.1:0"});
+      EXPECT_EQ(started.status, 4) << started.output;
+      EXPECT_THAT(started.output, HasSubstr("restore a backup"));
+    }
     fs::remove_all(data);
     fs::copy(copy.path("data"), data, fs::copy_options::recursive);
   }

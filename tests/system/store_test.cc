@@ -139,7 +139,9 @@ TEST(Store, AServerThatWasFullStartsAgainWithTheSameMemory) {
   ASSERT_TRUE(full);
   EXPECT_EQ(server.stop(), 0) << server.process().output();
   server.start();
-  EXPECT_EQ(server_stat(client, "records"), names.size());
+  while (server_stat(client, "loading") != 0) {
+  }
+  EXPECT_EQ(server_stat(client, "records") + server_stat(client, "records_on_disk"), names.size());
   for (std::size_t i = 0; i < names.size(); i += names.size() / 500) {
     const auto got = client.get(names[i]);
     ASSERT_TRUE(got) << names[i] << ": " << to_string(got.error());

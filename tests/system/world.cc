@@ -84,7 +84,10 @@ Ended kvclient(const std::string& address, std::vector<std::string> arguments) {
 std::uint64_t server_stat(Client& client, const std::string& name) {
   const auto text = client.server_stats();
   EXPECT_TRUE(text) << to_string(text.error());
-  return text ? nlohmann::json::parse(*text).at(name).get<std::uint64_t>() : 0;
+  if (!text) return 0;
+  const auto number = nlohmann::json::parse(*text).at(name);
+  if (number.is_boolean()) return number.get<bool>() ? 1 : 0;
+  return number.get<std::uint64_t>();
 }
 
 }  // namespace rkv::testing_support

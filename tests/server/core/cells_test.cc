@@ -1,4 +1,5 @@
 // One-sided counters in the store: cells, their ends, the sweep (server/cells.h, C1 to C4).
+#include <array>
 #include <thread>
 
 #include "tests/server/core/cells_fixture.h"
@@ -141,6 +142,23 @@ TEST(OneSidedCounters, TheSweepLogsWhatChanged) {
   t.word(one).fetch_add(static_cast<std::uint64_t>(kCellEndNumber));
   ASSERT_TRUE(t.store().sweep_counters());
   EXPECT_EQ(drain(*t.under.log, nullptr).at("one"), kCellEndNumber + 42);
+}
+
+// What the sweep logged is newer than the record, and still not what the counter is.
+TEST(OneSidedCounters, ALoadFromDiskLeavesTheCellAlone) {
+  CountersUnderTest t;
+  t.store().begin_loading();
+  const auto opened = t.store().open_counter(as_bytes("n"), true, t.network, Absence{0});
+  ASSERT_TRUE(opened && opened->cell);
+  EXPECT_EQ(t.add(*opened->cell, 3), 3);
+  std::array<std::byte, kCounterBytes> swept{};
+  store_le(swept.data(), std::int64_t{3});
+  ASSERT_TRUE(t.store().load({.version = Version::of(kTestBoot, 1000),
+                              .counter = true,
+                              .key = as_bytes("n"),
+                              .value = swept}));
+  EXPECT_EQ(t.add(*opened->cell, 4), 7);
+  EXPECT_EQ(t.number("n"), 7);
 }
 
 TEST(OneSidedCounters, TheEndTakesAllOutOfTheirCells) {

@@ -1,0 +1,120 @@
+#include "server/loads.h"
+
+#include <chrono>
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+namespace {
+
+// A key that changes all the time, or memory that stays full.
+constexpr int kTries = 64;
+// Marks and room are announced without a lock (their callers must not wait), so an announcement
+// can be missed: then it is seen so late.
+constexpr auto kNap = std::chrono::milliseconds(2);
+
+}  // namespace
+
+Loads::~Loads() {
+  RKV_CHECK(threads_.empty(), "loads are destroyed while their threads run");
+}
+
+void Loads::start() {
+  for (std::uint32_t i = 0; i < parts_.threads; ++i)
+    threads_.emplace_back([this] { run(); });
+}
+
+void Loads::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_)
+    thread.join();
+  threads_.clear();
+  for (const auto& load : queue_)
+    load->finish(fail(Code::kBusy, "the server is stopping"), {});
+  queue_.clear();
+  pending_.clear();
+}
+
+std::shared_ptr<const Load> Loads::ask(Bytes key) {
+  const std::string text(as_text(key));
+  std::shared_ptr<Load> load;
+  {
+    const std::scoped_lock lock(mutex_);
+    auto& place = pending_[text];
+    if (place != nullptr) return place;  // (U2)
+    load = place = std::make_shared<Load>(text);
+    queue_.push_back(load);
+  }
+  changed_.notify_all();  // others wait for other things
+  return load;
+}
+
+void Loads::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    const std::shared_ptr<Load> load = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    Absence absence;
+    std::optional<Status> over;
+    for (int tries = 0; tries < kTries && !over; ++tries)
+      over = try_once(*load, &absence);
+    if (!over)
+      over = fail(Code::kBusy, "no room for the record in memory, or it changes too often");
+    lock.lock();
+    pending_.erase(std::string(as_text(load->key())));  // first: who asks now wants a later read
+    load->finish(*over, absence);
+    lock.unlock();
+    parts_.finished();
+    lock.lock();
+  }
+}
+
+std::optional<Status> Loads::try_once(const Load& load, Absence* absence) {
+  if (!await_written(parts_.store.departed(load.key()))) {
+    return fail(Code::kIo, "the server's disk has failed, and the key's last change is not on it");
+  }
+  const DiskReads::AsOf as_of = parts_.disk.begin();
+  const Status read = parts_.disk.read(load.key(), [&](const RecordFields& record) -> Status {
+    if (!parts_.disk.still_holds(as_of)) return fail(Code::kStale, nullptr);
+    return parts_.store.load(record, as_of.sequence, true);
+  });
+  if (read) return Status();
+  switch (read.error().code) {
+    case Code::kNotFound:  // also: expired, and then it is not there the next time
+      if (!parts_.disk.still_holds(as_of)) return std::nullopt;
+      *absence = as_of.sequence;
+      return Status();
+    case Code::kStale:
+      return std::nullopt;
+    case Code::kBusy:
+      await_room();
+      return std::nullopt;
+    default:
+      return read;
+  }
+}
+
+// False: it will not be, the disk has failed.
+bool Loads::await_written(std::uint64_t sequence) {
+  if (sequence <= parts_.disk.written()) return true;
+  parts_.request_write(sequence);
+  std::unique_lock lock(mutex_);
+  while (!stopping_ && !parts_.disk.log.failed() && sequence > parts_.disk.written())
+    changed_.wait_for(lock, kNap);
+  return sequence <= parts_.disk.written();
+}
+
+void Loads::await_room() {
+  std::unique_lock lock(mutex_);
+  if (!stopping_) changed_.wait_for(lock, kNap);
+}
+
+}  // namespace rkv::server

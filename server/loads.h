@@ -1,0 +1,94 @@
+// Records that operations wait for, brought from the disk into memory by threads of their own, so
+// that no worker waits for the disk.
+//
+//   auto load = loads.ask(key);                       // a worker
+//   ... later, when `finished` has been called:
+//   if (load->done()) load->failure() ? refuse() : try_again(load->absence());
+//
+// Invariants:
+//  U1  A record is taken into memory only as it is in a read that may be believed (J1, V2).
+//  U2  Loads of one key that overlap are one.
+//  U3  Every load that ask() gave is done at some time; stop() ends those that are not begun.
+//
+// Thread safety: ask, marks_changed, room_made: any thread, none blocks on the disk. start, stop:
+// the owner.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "server/disk_reads.h"
+#include "server/store.h"
+
+namespace rkv::server {
+
+class Load {
+ public:
+  explicit Load(std::string_view key) : key_(key) {}
+  Bytes key() const { return as_bytes(key_); }
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  // REQUIRES: done(). Nothing: it is in memory, or was not on disk: absence().
+  const std::optional<Error>& failure() const { return failure_; }
+  Absence absence() const { return absence_; }
+  void finish(const Status& status, Absence absence) {
+    if (!status) failure_ = status.error();
+    absence_ = absence;
+    done_.store(true, std::memory_order_release);
+  }
+
+ private:
+  const std::string key_;
+  std::optional<Error> failure_;  // written before done_, as the next
+  Absence absence_;
+  std::atomic<bool> done_{false};
+};
+
+class Loads {
+ public:
+  struct Parts {
+    Store& store;
+    DiskReads disk;
+    std::function<void(std::uint64_t sequence)> request_write;  // as of the applier
+    std::function<void()> finished;                             // a load is done; must not block
+    std::uint32_t threads = 4;                                  // reads of the disk at a time
+  };
+  explicit Loads(Parts parts) : parts_(std::move(parts)) {}
+  ~Loads();  // stopped
+  Loads(const Loads&) = delete;
+  Loads& operator=(const Loads&) = delete;
+
+  // Done with kIo, kCorrupt: the disk fails; kBusy, kOutOfMemory: there is no room for it.
+  std::shared_ptr<const Load> ask(Bytes key);
+  // The log's marks, or its failed flag, have changed.
+  void marks_changed() { changed_.notify_all(); }
+  void room_made() { changed_.notify_all(); }
+  void start();
+  void stop();
+
+ private:
+  void run();
+  // One try. Nothing: again.
+  std::optional<Status> try_once(const Load& load, Absence* absence);
+  bool await_written(std::uint64_t sequence);
+  void await_room();
+
+  const Parts parts_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Load>> queue_;  // guarded by mutex_, as what follows
+  std::unordered_map<std::string, std::shared_ptr<Load>> pending_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,276 @@
+// Records that are on disk and not in memory: found out after a start, or evicted. DESIGN.md,
+// "Larger than memory", says why a read of the disk may be believed.
+#include <algorithm>
+#include <array>
+
+#include "server/store_impl.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr std::uint32_t kPrefixMask = (1U << KeyHash::kPrefixBits) - 1;
+
+KeyHash hash_of_prefix(std::uint32_t prefix) {
+  return KeyHash(std::uint64_t{prefix} << (64 - KeyHash::kPrefixBits));
+}
+
+// The first prefix after a segment's; 0 after the last.
+std::uint32_t next_prefix(std::uint32_t prefix, std::uint32_t depth) {
+  const std::uint32_t span = 1U << (KeyHash::kPrefixBits - depth);
+  return ((prefix & ~(span - 1)) + span) & kPrefixMask;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- going over
+
+// One pair under its lock. False: the segment was split meanwhile, look again.
+template <class Visit>
+bool Store::Impl::visit_pair(KeyHash prefix, std::uint32_t pair, std::uint32_t* depth,
+                             Visit visit) {
+  const Segments& segments = memory_.segments();
+  const Segment segment = segments.route(prefix);
+  const GroupPlace even = segments.group(segment, 2 * pair);
+  PairLocks::Stripe& stripe = locks_.of(even);
+  const std::scoped_lock lock(stripe.mutex);
+  if (segments.route(prefix) != segment) return false;
+  *depth = segment.depth;
+  visit(Pair{.even = even, .counters = stripe.counters});
+  return true;
+}
+
+// All pairs, in the order of prefixes. Of a segment that is split on the way, the new one comes
+// later, or all of it was made by a split that began after this did.
+template <class Visit>
+void Store::Impl::for_each_pair(Visit visit) {
+  std::uint32_t prefix = 0;
+  do {
+    std::uint32_t depth = 0;
+    for (std::uint32_t pair = 0; pair < memory_.groups_per_segment() / 2; ++pair) {
+      while (!visit_pair(hash_of_prefix(prefix), pair, &depth, visit)) {
+      }
+    }
+    prefix = next_prefix(prefix, depth);
+  } while (prefix != 0);
+}
+
+void Store::Impl::begin_loading() {
+  departures_ = std::make_unique<Departures>();
+  index_.set_all_spilled(true);
+  for_each_pair([this](const Pair& pair) { index_.refresh_spilled(pair.even); });
+}
+
+void Store::Impl::end_loading() {
+  index_.set_all_spilled(false);
+  for_each_pair([this](const Pair& pair) { index_.refresh_spilled(pair.even); });
+}
+
+// ------------------------------------------------------------------------------------- being there
+
+// Whether what the index says of the key is all that is known of it.
+Status Store::Impl::check_in_memory(const Target& at, Absence absence) const {
+  if (at.found || departures_ == nullptr) return {};
+  if (!index_.all_spilled() && !index_.find_on_disk(at.home, at.hash)) return {};
+  if (absence && departures_->of(at.hash) <= *absence) return {};  // (V2)
+  return fail(kOnDisk, "the record is on disk");
+}
+
+bool Store::Impl::is_on_disk(Bytes key) const {
+  const KeyHash hash = memory_.hash(key);
+  const Locked locked(*this, hash);
+  return !check_in_memory(target(hash, locked, key), {});
+}
+
+std::uint64_t Store::Impl::departed(Bytes key) const {
+  return departures_ == nullptr ? 0 : departures_->of(memory_.hash(key));
+}
+
+// The slot that the key itself has. While records are being loaded one may be another key's.
+std::optional<Index::Position> Store::Impl::own_slot(const Target& at, Bytes key) const {
+  if (index_.all_spilled()) {
+    const std::scoped_lock lock(loaded_mutex_);
+    if (std::ranges::lexicographical_compare(loaded_before_, key) ||
+        std::ranges::equal(loaded_before_, key)) {
+      return std::nullopt;
+    }
+  }
+  return index_.find_on_disk(at.home, at.hash);
+}
+
+void Store::Impl::loaded_before(Bytes key) {
+  const std::scoped_lock lock(loaded_mutex_);
+  loaded_before_.assign(key.begin(), key.end());
+}
+
+Status Store::Impl::load(const RecordFields& from_disk, std::uint64_t as_of, bool promoted) {
+  RecordFields record = from_disk;
+  if (departures_ != nullptr && has_expired(record)) return drop_expired(record, as_of);
+  if (is_large(record.value.size())) return load_large(record, as_of, promoted);
+  return take_in(record, as_of, promoted,
+                 [&](const Target& at) -> Result<Plan> { return plan(at, record); });
+}
+
+// The value is copied before any lock is taken.
+Status Store::Impl::load_large(RecordFields& record, std::uint64_t as_of, bool promoted) {
+  record.digest = value_digest(record.key, record.value, memory_.epoch());
+  const std::size_t head =
+      record_head_bytes(record.key.size(), record.value.size(), record.expiry_ms != 0);
+  Plan ready{.units = record_units(head + record.value.size()), .value_is_there = true};
+  RKV_ASSIGN_OR_RETURN(ready.block, allocate(ready.units));
+  copy_to_shared(memory_.record(ready.block, ready.units) + head, record.value);
+  bool used = false;
+  const Status taken = take_in(record, as_of, promoted, [&](const Target& at) -> Result<Plan> {
+    RKV_RETURN_IF_ERROR(find_vacancy(at, ready));
+    used = true;
+    return ready;
+  });
+  if (!used) records_.release(ready.block);
+  return taken;
+}
+
+// `prepare(target)` makes the plan, or says no.
+template <class Prepare>
+Status Store::Impl::take_in(const RecordFields& record, std::uint64_t as_of, bool promoted,
+                            Prepare prepare) {
+  const KeyHash hash = memory_.hash(record.key);
+  Locked locked(*this, hash);
+  Target at = target(hash, locked, record.key);
+  // In memory is the newest, whatever the versions say: that of a counter in a cell does not rise.
+  const bool newer =
+      departures_ == nullptr && at.found && version_at(at.found->slot.location()) < record.version;
+  if (at.found && !newer) return {};
+  if (departures_ != nullptr) {
+    if (departures_->of(hash) > as_of) return fail(Code::kStale, "the key has changed meanwhile");
+    at.on_disk = own_slot(at, record.key);
+  }
+  RKV_ASSIGN_OR_RETURN(const Plan ready, prepare(at));
+  publish(at, ready, record);
+  locked.unlock();
+  if (at.found && !ready.in_place) records_.release(at.found->slot.location());
+  if (ready.vacancy.where == Index::Where::kStash) split_if_crowded(hash);
+  if (record.expiry_ms != 0) note_expiry(hash, record);
+  if (promoted) promoted_.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
+// A slot of its own, whatever others with the same bits there are: each stands for one key.
+Status Store::Impl::load_on_disk(const RecordFields& record, std::uint64_t as_of) {
+  if (has_expired(record)) return drop_expired(record, as_of);
+  const KeyHash hash = memory_.hash(record.key);
+  Locked locked(*this, hash);
+  const Target at = target(hash, locked, record.key);
+  if (at.found) return {};
+  if (departures_->of(hash) > as_of) return fail(Code::kStale, "the key has changed meanwhile");
+  Plan plan;
+  RKV_RETURN_IF_ERROR(find_vacancy(at, plan));
+  index_.insert(at.home, plan.vacancy, Slot::on_disk(hash));
+  at.counters->on_disk += 1;
+  locked.unlock();
+  if (plan.vacancy.where == Index::Where::kStash) split_if_crowded(hash);
+  return {};
+}
+
+// Nobody gets it any more, and from the disk it goes as by a DELETE.
+Status Store::Impl::drop_expired(const RecordFields& record, std::uint64_t as_of) {
+  RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(record.key.size(), 0));
+  const KeyHash hash = memory_.hash(record.key);
+  Locked locked(*this, hash);
+  const Target at = target(hash, locked, record.key);
+  const bool changed = at.found || departures_->of(hash) > as_of;
+  if (changed) {
+    locked.unlock();
+    log_.unreserve(room);
+    return at.found ? Status() : fail(Code::kStale, "the key has changed meanwhile");
+  }
+  const CommitLog::Ticket ticket = log_.begin(room);
+  departures_->raise(hash, ticket.sequence);
+  if (const auto slot = own_slot(at, record.key)) {
+    index_.erase(at.home, *slot);
+    at.counters->on_disk -= 1;
+  }
+  at.counters->expired += 1;
+  log_.finish(ticket, CommitLog::Kind::kRemove,
+              {.version = Version::of(boot_, ticket.sequence), .key = record.key});
+  return fail(Code::kNotFound, "no such key");
+}
+
+void Store::Impl::touch(std::span<const std::uint64_t> hashes) {
+  if (!is_full_grown()) return;  // nothing will be evicted
+  for (const std::uint64_t bits : hashes) {
+    const KeyHash hash(bits);
+    const Locked locked(*this, hash);
+    index_.touch(locked.home, hash);
+  }
+}
+
+// ------------------------------------------------------------------------------------- eviction
+
+// What the disk has for certain: synced, so that a failing disk cannot take it back. Counters in
+// cells are changed by clients, and records that expire are found through memory when they do.
+bool Store::Impl::is_evictable(const RecordFields& record, std::uint64_t durable) const {
+  if (record.in_cell || record.expiry_ms != 0) return false;
+  return record.version.boot() != boot_ || record.version.sequence() <= durable;
+}
+
+// As a DELETE does it: superseded, then the slot - which here says where the record is - then the
+// block is free.
+std::size_t Store::Impl::evict_from(const Pair& pair) {
+  std::array<Slot, std::size_t{2} * kSlotsPerGroup> gone;
+  std::size_t count = 0;
+  const std::uint64_t durable = log_.sync_mark();
+  index_.pass(pair.even, [&](const Index::Resident& resident) {
+    const Slot slot = resident.position.slot;
+    const RecordFields record = record_at(slot.location());
+    if (!is_evictable(record, durable)) return;
+    const KeyHash hash = memory_.hash(record.key);
+    if (record.version.boot() == boot_) departures_->raise(hash, record.version.sequence());
+    supersede(slot.location());
+    index_.replace(resident.home, resident.position, Slot::on_disk(hash));
+    gone[count++] = slot;
+  });
+  pair.counters.records -= count;
+  pair.counters.on_disk += count;
+  pair.counters.evicted += count;
+  std::size_t bytes = 0;
+  for (const Slot slot : std::span(gone).first(count)) {
+    // A long one is at least that long.
+    bytes += std::size_t{slot.units()} * kUnitBytes;
+    records_.release(slot.location());
+  }
+  return bytes;
+}
+
+// A clock's hand over all pairs: each use gives a record another round, three at most.
+std::size_t Store::Impl::evict(std::size_t bytes) {
+  const std::uint32_t pairs = memory_.groups_per_segment() / 2;
+  std::uint64_t left = std::uint64_t{memory_.segments().in_use()} * pairs * 4 + 1;
+  std::size_t freed = 0;
+  while (freed < bytes && left != 0) {
+    std::uint32_t depth = 0;
+    const auto visit = [&](const Pair& pair) { freed += evict_from(pair); };
+    if (!visit_pair(hash_of_prefix(hand_prefix_), hand_pair_, &depth, visit)) continue;
+    --left;
+    if (++hand_pair_ < pairs) continue;
+    hand_pair_ = 0;
+    hand_prefix_ = next_prefix(hand_prefix_, depth);
+  }
+  return freed;
+}
+
+bool Store::Impl::make_room() {
+  const bool called = called_evictor_.exchange(false, std::memory_order_relaxed);
+  if (!is_full_grown()) return true;
+  const RecordAllocator::Usage usage = records_.usage();
+  const std::size_t room = usage.capacity_bytes - usage.used_bytes;
+  const std::size_t low = usage.capacity_bytes / 64;
+  std::size_t wanted = room < low ? 2 * low - room : 0;
+  if (called) wanted = std::max(wanted, low);  // there was room, but in pieces that were too small
+  if (wanted == 0) return true;
+  const bool all_is_synced = log_.sync_mark() >= log_.last_begun();
+  const bool freed = evict(wanted) != 0;
+  nothing_to_evict_.store(!freed && all_is_synced, std::memory_order_relaxed);
+  return freed;
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,150 @@
+#include "server/warm_up.h"
+
+#include <chrono>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "server/progress.h"
+
+namespace rkv::server {
+
+namespace {
+
+// The database cannot be opened anew, and old files cannot go, while a batch is read.
+constexpr std::uint64_t kBatchRecords = 1024;
+constexpr std::uint64_t kBatchBytes = std::uint64_t{4} << 20;
+constexpr Nanos kNap = kNanosPerMs;
+constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // a disk that fails, an index that is full
+
+}  // namespace
+
+WarmUp::~WarmUp() {
+  RKV_CHECK(!thread_.joinable(), "a warm-up is destroyed while its thread runs");
+}
+
+void WarmUp::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void WarmUp::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool WarmUp::stopping() {
+  const std::scoped_lock lock(mutex_);
+  return stopping_;
+}
+
+void WarmUp::wait(Nanos time) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::nanoseconds(time), [&] { return stopping_; });
+}
+
+void WarmUp::run() {
+  const Nanos started = parts_.clock.now();
+  Progress progress(parts_.clock, "loading", parts_.estimated_records);
+  End end = End::kMore;
+  while (end == End::kMore && !stopping()) {
+    end = batch();
+    progress.advance(records());
+    if (parts_.bytes_per_second == 0) continue;
+    const double due = static_cast<double>(bytes_) / static_cast<double>(parts_.bytes_per_second);
+    const Nanos ahead = static_cast<Nanos>(due * 1e9) - (parts_.clock.now() - started);
+    if (ahead > 0) wait(ahead);
+  }
+  progress.finish(records());
+  if (end == End::kFailed) {
+    log_warn(
+        "loading has stopped after {} records: {}: keys that are not in memory are looked up "
+        "on disk, by requests, also those that do not exist",
+        records(), why_);
+  }
+  if (end != End::kWhole) return;
+  parts_.store.end_loading();
+  log_info("loaded: {} records in {} ms, {} of them stay on disk", records(),
+           (parts_.clock.now() - started) / kNanosPerMs, kept_on_disk_);
+}
+
+// From next_ on, as much as fits a batch.
+WarmUp::End WarmUp::batch() {
+  if (wait_for_ > parts_.disk.written()) {
+    parts_.request_write(wait_for_);
+    wait(kNap);
+    return End::kMore;
+  }
+  parts_.store.loaded_before(as_bytes(next_));
+  const DiskReads::AsOf as_of = parts_.disk.begin();
+  const std::uint64_t records_before = records();
+  const std::uint64_t bytes_before = bytes_;
+  const Status read =
+      parts_.disk.read_from(as_bytes(next_), [&](const RecordFields& record) -> Status {
+        if (records() - records_before == kBatchRecords || bytes_ - bytes_before >= kBatchBytes ||
+            !parts_.disk.still_holds(as_of)) {
+          next_ = as_text(record.key);
+          return fail(Code::kStale, nullptr);
+        }
+        if (const Status taken = take(record, as_of); !taken) {
+          next_ = as_text(record.key);
+          return taken;
+        }
+        records_.fetch_add(1, std::memory_order_relaxed);
+        bytes_ += record.key.size() + record.value.size();
+        return {};
+      });
+  if (read) {
+    // Nothing after the last one, as of then: what has come since has come through memory.
+    return parts_.disk.still_holds(as_of) ? End::kWhole : End::kMore;
+  }
+  if (read.error().code == Code::kStale) return End::kMore;
+  if (read.error().code == Code::kBusy) {
+    wait(kNap);
+    return End::kMore;
+  }
+  if (read.error().code == Code::kIo || read.error().code == Code::kOutOfMemory) {
+    if (!std::exchange(told_, true)) {
+      log_warn("loading waits after {} records: {}", records(), to_string(read.error()));
+    }
+    wait(kWhileItCannotBe);
+    return End::kMore;
+  }
+  why_ = to_string(read.error());
+  return End::kFailed;
+}
+
+// kBusy, kStale: not yet.
+Status WarmUp::take(const RecordFields& record, const DiskReads::AsOf& as_of) {
+  // A large one would drive many others out.
+  const bool full = parts_.store.is_full_grown();
+  bool to_memory = has_room() && !(full && is_large(record.value.size()));
+  Status taken;
+  if (to_memory) {
+    taken = parts_.store.load(record, as_of.sequence);
+    const Code code = taken ? Code{} : taken.error().code;
+    const bool no_room = code == Code::kBusy || code == Code::kOutOfMemory;
+    to_memory = code != Code::kTooLarge && !(full && no_room);
+  }
+  if (!to_memory) taken = parts_.store.load_on_disk(record, as_of.sequence);
+  if (taken) {
+    kept_on_disk_ += to_memory ? 0 : 1;
+    return {};
+  }
+  if (taken.error().code == Code::kNotFound) return {};  // expired
+  if (taken.error().code == Code::kStale) wait_for_ = parts_.store.departed(record.key);
+  return taken;
+}
+
+// Nothing is evicted for what nobody has asked for.
+bool WarmUp::has_room() {
+  if (!parts_.store.is_full_grown()) return true;
+  constexpr std::uint64_t kEvery = 64;
+  if (room_checked_++ % kEvery == 0) has_room_ = parts_.store.has_spare_room();
+  return has_room_;
+}
+
+}  // namespace rkv::server

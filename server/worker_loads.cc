@@ -1,0 +1,57 @@
+// The worker's part in records that are on disk: requests that wait for them (K7).
+#include <utility>
+
+#include "common/check.h"
+#include "server/worker.h"
+
+namespace rkv::server {
+
+namespace {
+// A record that is evicted again and again before its request's turn: memory is far too small.
+constexpr std::uint32_t kMaxRounds = 8;
+}  // namespace
+
+void Worker::await_load(Session& session, Bytes message, std::uint32_t receive_buffer, Bytes key,
+                        std::uint32_t rounds) {
+  RKV_CHECK(loads_ != nullptr, "a store without a disk has no records there");
+  awaiting_.push_back({.session = &session,
+                       .message = message,
+                       .receive_buffer = receive_buffer,
+                       .load = loads_->ask(key),
+                       .rounds = rounds + 1});
+}
+
+// False: nothing has happened, later.
+bool Worker::try_loaded(const Awaiting& awaiting) {
+  Session& session = *awaiting.session;
+  if (!has_room_for_reply(session)) return false;
+  std::optional<Error> failure = awaiting.load->failure();
+  if (!failure && awaiting.rounds > kMaxRounds) {
+    failure = Error{.code = Code::kBusy, .text = "the server's memory is too small: try again"};
+  }
+  if (failure) {
+    const Response response = RequestHandler::not_loaded(awaiting.message, *failure);
+    (void)reply(session, response);  // small
+    count(response);
+    released_.push_back(awaiting.receive_buffer);
+    return true;
+  }
+  const Served served = serve(session, awaiting.message, awaiting.receive_buffer,
+                              awaiting.load->absence(), awaiting.rounds);
+  if (served == Served::kDone) released_.push_back(awaiting.receive_buffer);
+  return served != Served::kNoRoom;
+}
+
+void Worker::answer_loaded() {
+  loading_.swap(awaiting_);  // serve() may append to awaiting_
+  for (Awaiting& awaiting : loading_) {
+    if (awaiting.session->ending) {
+      released_.push_back(awaiting.receive_buffer);
+      continue;
+    }
+    if (!awaiting.load->done() || !try_loaded(awaiting)) awaiting_.push_back(std::move(awaiting));
+  }
+  loading_.clear();
+}
+
+}  // namespace rkv::server

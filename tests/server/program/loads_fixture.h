@@ -1,0 +1,305 @@
+// A store whose records come from a disk and go back to it: store, commit log, applier, loads and
+// warm-up, with threads, on a disk of plain memory.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "server/loads.h"
+#include "server/persistence/applier.h"
+#include "server/warm_up.h"
+#include "tests/support/plain_memory.h"
+
+namespace rkv::server {
+
+inline constexpr std::uint16_t kBoot = 7;
+
+// What a database is to those who read and write it.
+class MapDisk final : public Storage {
+ public:
+  struct Record {
+    Version version;
+    std::uint64_t expiry_ms = 0;
+    bool counter = false;
+    std::string value;
+  };
+  using Records = std::map<std::string, std::shared_ptr<const Record>>;
+
+  // Canary: writes show one batch late, as if marks rose before the disk had what they say.
+  bool shows_late = false;
+  std::atomic<int> write_failures{0};  // so many writes fail, each followed by a recovery
+
+  void add_put(const RecordFields& record) override {
+    batch_.emplace_back(std::string(as_text(record.key)),
+                        Record{.version = record.version,
+                               .expiry_ms = record.expiry_ms,
+                               .counter = record.counter,
+                               .value = std::string(as_text(record.value))});
+  }
+  void add_remove(Bytes key) override {
+    batch_.emplace_back(std::string(as_text(key)), std::nullopt);
+  }
+  std::size_t batch_bytes() const override { return batch_.size() * 64; }
+  std::uint32_t batch_count() const override { return static_cast<std::uint32_t>(batch_.size()); }
+  void clear_batch() override { batch_.clear(); }
+  Status write_batch() override {
+    if (write_failures > 0) {
+      --write_failures;
+      return fail(Code::kIo, "no");
+    }
+    const std::scoped_lock lock(mutex_);
+    if (shows_late) std::swap(batch_, late_);
+    for (auto& [key, record] : batch_) {
+      if (record) {
+        records_[key] = std::make_shared<const Record>(std::move(*record));
+      } else {
+        records_.erase(key);
+      }
+    }
+    batch_.clear();
+    return {};
+  }
+  Status sync() override {
+    const std::scoped_lock lock(mutex_);
+    synced_ = records_;
+    return {};
+  }
+  // As after a fatal error: what was not synced is gone until it is written again.
+  Status recover() override {
+    {
+      const std::scoped_lock lock(open_, mutex_);
+      ++reopened_;
+      records_ = synced_;
+    }
+    if (after_loss) after_loss();
+    return {};
+  }
+
+  // Called by those who read: before they have begun, after what they read was read and before they
+  // do anything with it; by the applier, when it has opened the database anew.
+  std::function<void(std::string_view key)> before_read;
+  std::function<void(std::string_view key)> after_read;
+  std::function<void()> after_loss;
+  int reads_of(const std::string& key) const {
+    const std::scoped_lock lock(mutex_);
+    const auto found = read_.find(key);
+    return found == read_.end() ? 0 : found->second;
+  }
+
+  void preload(const std::string& key, Record record) {
+    records_[key] = synced_[key] = std::make_shared<const Record>(std::move(record));
+  }
+  Records records() const {
+    const std::scoped_lock lock(mutex_);
+    return records_;
+  }
+
+  DiskReads reads(const CommitLog& log) const {
+    return {.log = log,
+            .read = [this](Bytes key, const DiskReads::Visitor& visit) { return read(key, visit); },
+            .read_from = [this](Bytes first,
+                                const DiskReads::Visitor& visit) { return walk(first, visit); },
+            .reopened = [this] { return reopened_.load(); }};
+  }
+
+ private:
+  static Status show(const std::string& key, const Record& record,
+                     const DiskReads::Visitor& visit) {
+    std::this_thread::yield();  // between the read and what is made of it, anything may happen
+    return visit({.version = record.version,
+                  .expiry_ms = record.expiry_ms,
+                  .counter = record.counter,
+                  .key = as_bytes(key),
+                  .value = as_bytes(record.value)});
+  }
+  Status read(Bytes key, const DiskReads::Visitor& visit) const {
+    const std::string name(as_text(key));
+    if (before_read) before_read(name);
+    const std::shared_lock open(open_);  // opened anew only between reads
+    std::shared_ptr<const Record> record;
+    {
+      const std::scoped_lock lock(mutex_);
+      ++read_[name];
+      const auto found = records_.find(name);
+      if (found == records_.end()) return fail(Code::kNotFound, nullptr);
+      record = found->second;
+    }
+    if (after_read) after_read(name);
+    return show(name, *record, visit);
+  }
+  Status walk(Bytes first, const DiskReads::Visitor& visit) const {
+    const std::shared_lock open(open_);
+    std::vector<std::pair<std::string, std::shared_ptr<const Record>>> some;
+    {
+      const std::scoped_lock lock(mutex_);
+      for (auto at = records_.lower_bound(std::string(as_text(first))); at != records_.end(); ++at)
+        some.emplace_back(*at);
+    }
+    for (const auto& [key, record] : some)
+      RKV_RETURN_IF_ERROR(show(key, *record, visit));
+    return {};
+  }
+
+  mutable std::shared_mutex open_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, int> read_;
+  Records records_;
+  Records synced_;
+  std::vector<std::pair<std::string, std::optional<Record>>> batch_;
+  std::vector<std::pair<std::string, std::optional<Record>>> late_;
+  std::atomic<std::uint64_t> reopened_{0};
+};
+
+inline MemoryOptions memory_with_extents(std::size_t bytes) {
+  return {.memory_bytes = bytes,
+          .epoch = 0x1D0C'0FFE'E000'0001U,
+          .hash_seed = 42,
+          .data_extent_bytes = std::size_t{2} << 20,
+          .index_growth = 3};
+}
+
+// Everything between the operations and the disk.
+class StoreOnDisk {
+ public:
+  explicit StoreOnDisk(MapDisk& disk, std::size_t memory_bytes = kMinMemoryBytes,
+                       std::uint64_t load_rate = 0, int sync_interval_ms = 5)
+      : disk_(disk),
+        memory_(testing::make_plain_memory(memory_with_extents(memory_bytes))),
+        log_(*CommitLog::create(CommitLog::kMinServerCapacityBytes)),
+        store(*memory_, *log_, clock_, kBoot, kUnixMsAtZero),
+        applier_(*log_, disk, clock_,
+                 {.linger_us = 100, .sync_interval_ms = sync_interval_ms, .retry_ms_min = 1},
+                 [this] { loads.marks_changed(); }),
+        loads({.store = store,
+               .disk = disk.reads(*log_),
+               .request_write = [this](std::uint64_t s) { applier_.request_write(s); },
+               .finished =
+                   [this] {
+                     ++finished_;
+                     finished_.notify_all();
+                   },
+               .threads = 2}),
+        warm_up({.store = store,
+                 .disk = disk.reads(*log_),
+                 .clock = clock_,
+                 .request_write = [this](std::uint64_t s) { applier_.request_write(s); },
+                 .estimated_records = 0,
+                 .bytes_per_second = load_rate}) {
+    store.begin_loading();
+    applier_.start();
+    loads.start();
+    janitor_ = std::thread([this] {
+      while (!stopping_) {
+        if (store.wants_memory()) (void)store.grow();
+        if (store.is_full_grown() && !store.make_room()) applier_.request_sync(log_->last_begun());
+        loads.room_made();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // its pace
+      }
+    });
+  }
+  ~StoreOnDisk() {
+    warm_up.stop();
+    loads.stop();
+    stopping_ = true;
+    janitor_.join();
+    EXPECT_TRUE(applier_.stop());
+  }
+  StoreOnDisk(const StoreOnDisk&) = delete;
+  StoreOnDisk& operator=(const StoreOnDisk&) = delete;
+
+  // As a worker does it: again, when the record has come.
+  template <class Operation>
+  auto run(std::string_view key, Operation operation) {
+    Absence absence;
+    for (;;) {
+      auto done = operation(absence);
+      if (done) return done;
+      if (done.error().code == Code::kBusy) {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));  // as a client does
+      } else if (done.error().code == kOnDisk) {
+        absence = bring(key);
+      } else {
+        return done;
+      }
+    }
+  }
+  std::optional<std::string> get(std::string_view key) {
+    std::vector<std::byte> buffer(kMaxInlineBytes);
+    const auto got =
+        run(key, [&](Absence absence) { return store.get(as_bytes(key), buffer, absence); });
+    if (!got) return std::nullopt;
+    return std::string(as_text(Bytes(buffer).first(got->value_length)));
+  }
+  Result<PutResult> put(std::string_view key, std::string_view value) {
+    return run(key, [&](Absence absence) {
+      return store.put(as_bytes(key), as_bytes(value), {.absence = absence});
+    });
+  }
+  Result<Version> remove(std::string_view key) {
+    return run(key,
+               [&](Absence absence) { return store.remove(as_bytes(key), std::nullopt, absence); });
+  }
+  Absence bring(std::string_view key) {
+    for (;;) {
+      const auto load = loads.ask(as_bytes(key));
+      while (!load->done()) {
+        const int seen = finished_;
+        if (!load->done()) finished_.wait(seen);
+      }
+      if (!load->failure()) return load->absence();
+      const Code code = load->failure()->code;
+      EXPECT_TRUE(code == Code::kBusy || code == Code::kIo) << to_string(*load->failure());
+    }
+  }
+  void await_loaded() const {
+    while (store.stats().loading)
+      std::this_thread::yield();
+  }
+  void await_synced() {
+    const std::uint64_t through = log_->last_begun();
+    applier_.request_sync(through);
+    while (log_->sync_mark() < through)
+      std::this_thread::yield();
+  }
+  void await_written() {
+    const std::uint64_t through = log_->last_begun();
+    applier_.request_write(through);
+    while (log_->wal_mark() < through)
+      std::this_thread::yield();
+  }
+  static constexpr std::uint64_t kUnixMsAtZero = 1'000'000;
+
+ private:
+  MapDisk& disk_;
+  const SteadyClock clock_;
+  std::unique_ptr<StoreMemory> memory_;
+  std::unique_ptr<CommitLog> log_;
+
+ public:
+  Store store;
+
+ private:
+  Applier applier_;
+  std::atomic<int> finished_{0};
+  std::atomic<bool> stopping_{false};
+
+ public:
+  Loads loads;
+  WarmUp warm_up;
+
+ private:
+  std::thread janitor_;
+};
+
+}  // namespace rkv::server
