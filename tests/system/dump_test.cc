@@ -45,7 +45,7 @@ class Dump : public ::testing::Test {
   // Keys and values of all bytes and lengths, counters of both kinds, times to live.
   static void fill(Client& client) {
     Random random(5);
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < 200; ++i) {
       std::string key(1 + random.below(12), '\0');
       for (char& c : key)
         c = static_cast<char>(random.below(3) == 0 ? random.below(256) : 'a' + random.below(4));
