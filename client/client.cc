@@ -205,13 +205,16 @@ std::vector<Result<Value>> Client::multi_get(std::span<const std::string_view> k
 std::vector<Result<std::uint64_t>> Client::multi_put(std::span<const KeyValue> items,
                                                      const WriteOptions& options) {
   std::vector<Result<std::uint64_t>> results(items.size(), fail(Code::kInternal, nullptr));
-  engine_->multi_put(
-      items, options.durability, engine_->deadline(options.timeout),
-      [](void* target, std::size_t index, const Result<std::uint64_t>& version) {
-        (*static_cast<std::vector<Result<std::uint64_t>>*>(target))[index] = version;
-      },
-      &results);
+  multi_put_each(
+      items,
+      [&](std::size_t index, const Result<std::uint64_t>& version) { results[index] = version; },
+      options);
   return results;
+}
+
+void Client::put_all(std::span<const KeyValue> items, RawPutVisitor visit, void* target,
+                     const WriteOptions& options) {
+  engine_->multi_put(items, options.durability, engine_->deadline(options.timeout), visit, target);
 }
 
 // -------------------------------------------------------------------------------- the server

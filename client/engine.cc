@@ -28,6 +28,8 @@ Nanos nanos(std::chrono::milliseconds ms) {
 }
 
 constexpr Nanos kIdle = 10 * kNanosPerMs;  // a link not looked at for longer may have gone
+// Of the cache: its part for single keys.
+constexpr std::size_t kSlotsPart = 8;
 constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
 constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
 // Between two looks at a mark. A write that nobody waits for reaches the write-ahead log within
@@ -76,7 +78,8 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
       options_(options),
       arena_(std::move(arena)),
       large_(*transport_, options.large_bytes),
-      cache_(options.cache_bytes),
+      cache_(options.cache_bytes - options.cache_bytes / kSlotsPart),
+      slots_(options.cache_bytes / kSlotsPart),
       link_(*transport_, *clock, arena_,
             {.address = options.server,
              .name = options.name,
@@ -92,7 +95,7 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
   description_ = transport_->describe();
   lanes_.reserve(options.reads_in_flight);
   while (lanes_.size() < options.reads_in_flight)
-    lanes_.emplace_back(map_, cache_, *clock);
+    lanes_.emplace_back(map_, cache_, slots_, *clock);
   free_lanes_.reserve(lanes_.size());
   batch_slots_.reserve(put_slots_.size());
   atomics_.reserve(kAtomicsAtOnce);
@@ -125,7 +128,7 @@ Status Engine::attempt(const Deadline& deadline) {
   if (link_.read_refused()) {
     // Within an epoch nothing that was granted is taken away: what we have is wrong.
     map_.clear();
-    cache_.clear();
+    forget_places();
   }
   const Nanos latest = clock_->now() + nanos(options_.connect_timeout);
   const Status connected = link_.connect(Deadline(*clock_, std::min(latest, deadline.at())));
@@ -134,7 +137,7 @@ Status Engine::attempt(const Deadline& deadline) {
 
   const ConnectAccept& accept = link_.accept();
   if (!map_.ready() || map_.epoch() != accept.epoch) {  // E2
-    cache_.clear();
+    forget_places();
     map_.begin(accept.epoch, accept.root, accept.hints, static_cast<std::uint32_t>(accept.session));
     if (Status loaded = loader_.load(deadline); !loaded) {
       link_.close();

@@ -124,7 +124,8 @@ class Engine {
       kAwaitsReply,
       kNeedsMark,  // `found` is not known to be as safe as asked
     };
-    Lane(RemoteMap& map, GroupCache& cache, const Clock& clock) : machine(map, cache, clock) {}
+    Lane(RemoteMap& map, GroupCache& groups, SlotCache& slots, const Clock& clock)
+        : machine(map, groups, slots, clock) {}
     GetMachine machine;
     MutableBytes large;
     LargeBuffers::Buffer* value = nullptr;  // of a large value
@@ -164,6 +165,7 @@ class Engine {
   bool usable() const { return link_.alive() && map_.ready(); }
   // Reconnects with back-off until the deadline.
   Status make_usable(const Deadline& deadline);
+  void forget_places();
   Status attempt(const Deadline& deadline);
   bool worth_repeating(const Error& error) const;
   // Notices, without waiting, that the connection has gone: before a write leaves.
@@ -231,6 +233,7 @@ class Engine {
   LargeBuffers large_;
   RemoteMap map_;
   GroupCache cache_;
+  SlotCache slots_;
   Link link_;
   MapLoader loader_;
   std::vector<Lane> lanes_;

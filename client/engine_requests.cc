@@ -23,7 +23,8 @@ WriteOutcome outcome_of(Code code) {
     case Code::kBusy:
     case Code::kPermission:
     case Code::kUnsupported:
-    case Code::kIo:  // the server takes no write while its disk is in trouble
+    case Code::kIo:       // the server takes no write while its disk is in trouble
+    case Code::kCorrupt:  // of the key's record on disk, which is read before it is changed
       return WriteOutcome::kNotApplied;
     default:
       return WriteOutcome::kMayHaveHappened;
@@ -116,11 +117,19 @@ Result<Reply> Engine::ask_once(const Request& request, const Deadline& deadline)
   return ask_until_taken(asked, false, deadline);
 }
 
-// Where the record is now, so that the next GET is one READ. A hint like all of the cache (G5).
+void Engine::forget_places() {
+  cache_.clear();
+  slots_.clear();
+}
+
+// Where the record is now, so that the next GET is one READ. A hint like all of the caches (G5).
+// Without a place in the answer: it is not where it was.
 void Engine::learn_place(Bytes key, const Response& response) {
   const KeyHash hash = map_.hash(key);
+  if (response.slot.fingerprint() != hash.fingerprint()) return slots_.forget(hash);
+  slots_.put(hash, response.slot);
   const auto home = map_.home(hash);
-  if (!home || response.slot.fingerprint() != hash.fingerprint()) return;
+  if (!home) return;
   const bool in_neighbour = (response.flags & Response::kInNeighbour) != 0;
   cache_.patch(in_neighbour ? home->neighbour() : *home, response.slot);
 }
@@ -133,7 +142,7 @@ Result<Reply> Engine::write(const Request& request, const Deadline& deadline,
   asked.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
   auto reply = is_large(request.value.size()) ? write_large(asked, deadline, remote_key)
                                               : ask_until_taken(asked, false, deadline);
-  if (reply && !reply->response().slot.empty()) learn_place(request.key, reply->response());
+  if (reply) learn_place(request.key, reply->response());
   return reply;
 }
 

@@ -33,16 +33,21 @@ void GetMachine::begin(Bytes key, GetMemory& memory) {
 
 Next GetMachine::start_at(Bytes key, GetMemory& memory, Slot slot, Version version) {
   begin(key, memory);
-  source_ = Source::kServer;
   told_ = version;
+  return begin_at(Source::kServer, slot);
+}
+
+Next GetMachine::begin_at(Source source, Slot slot) {
+  source_ = source;
   candidates_[0] = slot;
   candidate_ = 0;
   candidate_count_ = 1;
-  return next_candidate();
+  return read_record();
 }
 
 Next GetMachine::start(Bytes key, GetMemory& memory) {
   begin(key, memory);
+  if (const Slot slot = slots_->find(hash_); !slot.empty()) return begin_at(Source::kSlot, slot);
   const auto home = map_->home(hash_);
   if (!home) return read_directory();
   home_ = *home;
@@ -77,12 +82,8 @@ Next GetMachine::step() {
       return read_record();
     case State::kExtentsForGroup:
       return read_home();
-    case State::kWholeDirectory: {
-      const auto home = map_->home(hash_);
-      if (!home) return again(true);
-      home_ = *home;
-      return read_home();
-    }
+    case State::kWholeDirectory:
+      return look_up_home();
     case State::kIdle:
       break;
   }
@@ -215,7 +216,7 @@ Next GetMachine::on_value() {
   }
   record_ = {.fields = head_.fields, .state = head_.state};
   record_.fields.value = value_;
-  return finish(Next::kFound);  // G1, G10
+  return found();  // G1, G10
 }
 
 bool GetMachine::is_our_key(Bytes key) const {
@@ -251,7 +252,7 @@ Next GetMachine::on_record() {
     return two_sided(Reason::kCell);
   }
   record_ = *record;
-  return finish(Next::kFound);  // G1
+  return found();  // G1
 }
 
 // The candidate proved nothing: torn, prepared, superseded without a licence, out of bounds.
@@ -263,6 +264,14 @@ Next GetMachine::give_up_candidate() {
 
 Next GetMachine::candidates_done() {
   switch (source_) {
+    case Source::kSlot: {
+      // The cached group is as old, as a rule.
+      slots_->forget(hash_);
+      const auto home = map_->home(hash_);
+      if (!home) return read_directory();
+      home_ = *home;
+      return read_home();
+    }
     case Source::kCached:
       if (incomplete_) {
         // What the cache said is out of date.
@@ -291,6 +300,14 @@ Next GetMachine::candidates_done() {
 }
 
 // ----------------------------------------------------------------------------------- groups
+
+// As the directory has it now; where that leads nowhere, it is READ again.
+Next GetMachine::look_up_home() {
+  const auto home = map_->home(hash_);
+  if (!home) return again(true);
+  home_ = *home;
+  return read_home();
+}
 
 Next GetMachine::read_home() {
   incomplete_ = other_in_home_ = other_in_neighbour_ = false;
@@ -414,10 +431,7 @@ Next GetMachine::on_directory() {
     return again(true);
   }
   map_->apply_directory_entry(map_->directory_index(hash_), memory_->directory_word);
-  const auto home = map_->home(hash_);
-  if (!home) return again(true);
-  home_ = *home;
-  return read_home();
+  return look_up_home();
 }
 
 // ------------------------------------------------------------------------------------- pins
@@ -458,6 +472,11 @@ Next GetMachine::again(bool with_directory) {
 Next GetMachine::two_sided(Reason reason) {
   reason_ = reason;
   return finish(Next::kTwoSided);
+}
+
+Next GetMachine::found() {
+  if (source_ != Source::kSlot) slots_->put(hash_, candidates_[candidate_]);
+  return finish(Next::kFound);
 }
 
 Next GetMachine::finish(Next result) {

@@ -18,7 +18,8 @@
 //      group that was relied on unchanged (the whole header word, in a group that verifies again).
 //  G4  With overflow set, one look is no snapshot: home, neighbour, home again. Every change of a
 //      key's whereabouts raises the home group's counter before the key leaves its old place.
-//  G5  The cache gives candidates only. No miss is ever concluded from it.
+//  G5  The caches, of groups and of slots, give candidates only. No miss is ever concluded from
+//      them.
 //  G6  Headers are compared only when their READs lie less than a second apart: the counter has
 //      28 bits and may wrap. Otherwise the GET starts again.
 //  G7  Every address is formed by RemoteMap, which checks it against a verified table (M1).
@@ -39,6 +40,7 @@
 
 #include "client/group_cache.h"
 #include "client/remote_map.h"
+#include "client/slot_cache.h"
 #include "common/clock.h"
 
 namespace rkv::client {
@@ -119,8 +121,8 @@ class GetMachine {
   };
 
   // All must outlive the machine.
-  GetMachine(RemoteMap& map, GroupCache& cache, const Clock& clock)
-      : map_(&map), cache_(&cache), clock_(&clock) {}
+  GetMachine(RemoteMap& map, GroupCache& groups, SlotCache& slots, const Clock& clock)
+      : map_(&map), cache_(&groups), slots_(&slots), clock_(&clock) {}
 
   // REQUIRES map.ready(); key and memory stay valid until the machine has finished.
   Next start(Bytes key, GetMemory& memory);
@@ -148,7 +150,7 @@ class GetMachine {
   Reason reason() const { return reason_; }
   const Counts& counts() const { return counts_; }
   KeyHash hash() const { return hash_; }  // of the key started last
-  bool used_cache() const { return source_ == Source::kCached; }
+  bool used_cache() const { return source_ == Source::kSlot || source_ == Source::kCached; }
 
  private:
   enum class State : std::uint8_t {
@@ -170,7 +172,8 @@ class GetMachine {
   };
   // Where the candidates came from, which decides what they may prove.
   enum class Source : std::uint8_t {
-    kCached,    // G5
+    kSlot,      // G5
+    kCached,    // likewise
     kUnproved,  // a group that did not verify: only a live record counts
     kHome,      // proved: licence (G2)
     kNeighbour,
@@ -181,6 +184,7 @@ class GetMachine {
   }
   bool counts(RecordState state, Version version) const;
   void begin(Bytes key, GetMemory& memory);
+  Next begin_at(Source source, Slot slot);
 
   void collect(const Group& group, Source source);
   bool collect_cached(GroupPlace place);
@@ -199,6 +203,7 @@ class GetMachine {
   Next give_up_candidate();
   Next candidates_done();
 
+  Next look_up_home();
   Next read_home();
   Next on_home();
   Next read_neighbour();
@@ -214,10 +219,12 @@ class GetMachine {
   Next again(bool with_directory = false);
   Next two_sided(Reason reason);
   Next finish(Next result);
+  Next found();
   void tear() { ++counts_.tears; }
 
   RemoteMap* map_;
   GroupCache* cache_;
+  SlotCache* slots_;
   const Clock* clock_;
 
   Bytes key_;

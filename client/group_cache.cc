@@ -1,7 +1,5 @@
 #include "client/group_cache.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 
@@ -13,23 +11,14 @@ namespace {
 constexpr std::size_t kSetBytes = GroupCache::kWays * (kGroupBytes + 8);
 }
 
-void GroupCache::Unmap::operator()(void* memory) const {
-  ::munmap(memory, length);
-}
-
 GroupCache::GroupCache(std::size_t bytes) {
   if (bytes == 0) return;
   const std::size_t sets = std::max<std::size_t>(1, bytes / kSetBytes);
-  const std::size_t length = sets * kSetBytes;
-  void* memory = ::mmap(nullptr, length, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return;
-  // A look-up goes to a random page; where the system gives large ones, it spares a page walk.
-  (void)::madvise(memory, length, MADV_HUGEPAGE);
-  memory_ = std::unique_ptr<void, Unmap>(memory, Unmap{length});
+  memory_ = LazyMemory(sets * kSetBytes);
+  if (memory_.data() == nullptr) return;
   set_count_ = sets;
   // Zero pages are free tags and empty groups: nothing needs to be constructed.
-  tags_ = static_cast<Tags*>(memory);
+  tags_ = static_cast<Tags*>(memory_.data());
   groups_ = reinterpret_cast<Group*>(tags_ + sets);
   statistics_.capacity = sets * kWays;
 }
@@ -96,11 +85,7 @@ void GroupCache::invalidate(GroupPlace place) {
 }
 
 void GroupCache::clear() {
-  if (set_count_ == 0) return;
-  // Gives the pages back; they read as zero afterwards.
-  if (::madvise(memory_.get(), set_count_ * kSetBytes, MADV_DONTNEED) != 0) {
-    std::fill_n(tags_, set_count_, Tags{});
-  }
+  if (!memory_.give_back()) std::fill_n(tags_, set_count_, Tags{});
   statistics_.groups = 0;
 }
 

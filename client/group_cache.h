@@ -13,8 +13,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
+#include "client/lazy_memory.h"
 #include "common/layout.h"
 
 namespace rkv::client {
@@ -48,10 +48,6 @@ class GroupCache {
   Statistics statistics() const;
 
  private:
-  struct Unmap {
-    std::size_t length;
-    void operator()(void* memory) const;
-  };
   struct alignas(64) Tags {
     std::uint64_t way[kWays];  // 0 = free, else place | kHeld, and kRecent
   };
@@ -64,7 +60,7 @@ class GroupCache {
   std::size_t victim(Tags& tags);
 
   std::size_t set_count_ = 0;
-  std::unique_ptr<void, Unmap> memory_{nullptr, Unmap{0}};
+  LazyMemory memory_;
   Tags* tags_ = nullptr;
   Group* groups_ = nullptr;
   std::size_t hand_ = 0;  // where the next search for a victim starts

@@ -223,23 +223,38 @@ bool Link::is_landed(const rdma::Completion& completion) const {
          completion.connection == connection_.get();
 }
 
+// Field by field: every GET comes here.
+void Link::prepare(const ReadRequest& read, rdma::Operation& operation) const {
+  if (read.swaps) [[unlikely]] {
+    operation = operation_of(read, local_key(), 0);
+    return;
+  }
+  operation.kind = rdma::Operation::Kind::kRead;
+  operation.local = read.to;
+  operation.local_key = read.local_key.value_or(local_key());
+  operation.remote_address = read.from.address;
+  operation.remote_key = read.from.remote_key;
+}
+
 Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) {
   RKV_CHECK(reads.size() <= reads_.size(), "too many READs at once");
-  for (std::size_t i = 0; i < reads.size(); ++i) {
-    reads_[i].kind = rdma::Operation::Kind::kRead;
-    reads_[i].local = reads[i].to;
-    reads_[i].local_key = reads[i].local_key.value_or(local_key());
-    reads_[i].remote_address = reads[i].from.address;
-    reads_[i].remote_key = reads[i].from.remote_key;
-    if (reads[i].swaps) [[unlikely]]
-      reads_[i] = operation_of(reads[i], arena_->local_key(), 0);
+  for (std::size_t i = 0; i < reads.size(); ++i)
+    prepare(reads[i], reads_[i]);
+  std::size_t done = 0;
+  while (done < reads.size() && alive_ && !reads[done].swaps &&
+         connection_->read_at_once(reads_[done])) {
+    ++done;
   }
+  if (done == reads.size()) return {};
+  return post_and_wait(std::span(reads_).subspan(done, reads.size() - done), deadline);
+}
+
+Status Link::post_and_wait(std::span<const rdma::Operation> reads, const Deadline& deadline) {
   std::size_t posted = 0;
   std::size_t landed = 0;
   for (;;) {
     if (posted < reads.size()) {
-      RKV_ASSIGN_OR_RETURN(const std::size_t taken,
-                           post(std::span(reads_).subspan(posted, reads.size() - posted)));
+      RKV_ASSIGN_OR_RETURN(const std::size_t taken, post(reads.subspan(posted)));
       posted += taken;
     }
     const std::size_t arrived = queue_->poll(raw_);

@@ -137,6 +137,8 @@ class Link {
   Status make_queue();
   Status refused(const Error& error, const rdma::Rejection& rejection);
   void release_replies(std::span<const Event> events);
+  void prepare(const ReadRequest& read, rdma::Operation& operation) const;
+  Status post_and_wait(std::span<const rdma::Operation> reads, const Deadline& deadline);
   bool is_landed(const rdma::Completion& completion) const;  // a READ of ours
   bool to_event(const rdma::Completion& completion, Event& event);
   bool receive(const rdma::Completion& completion, Event& event);

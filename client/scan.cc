@@ -80,8 +80,9 @@ Result<ScanPage> Engine::scan(const ScanOptions& options) {
   return page;
 }
 
-// Long values, by GETs. What a GET finds is not older than the page; a key that is gone was removed
-// while the scan went on.
+// Long values, by GETs, which wait until what they find is in the write-ahead log, as the page is.
+// What a GET finds is not older than the page; a key that is gone, or has become a one-sided
+// counter, was removed while the scan went on.
 Status Engine::fetch_values(ScanPage& page, std::span<const std::size_t> entries,
                             const Deadline& deadline) {
   struct Fetched {
@@ -97,7 +98,7 @@ Status Engine::fetch_values(ScanPage& page, std::span<const std::size_t> entries
   for (const std::size_t index : entries)
     keys.push_back(page.entries_[index].key);
   multi_get(
-      keys, Durability::kMemory, deadline,
+      keys, Durability::kWal, deadline,
       [](void* target, std::size_t i, const Result<ValueView>& result) {
         auto& all = *static_cast<Fetched*>(target);
         ScanEntry& entry = all.page.entries_[all.entries[i]];
@@ -107,7 +108,8 @@ Status Engine::fetch_values(ScanPage& page, std::span<const std::size_t> entries
           entry.version = result->version;
           entry.expires_at_ms = result->expires_at_ms;
           entry.is_counter = result->is_counter;
-        } else if (result.error().code == Code::kNotFound) {
+        } else if (result.error().code == Code::kNotFound ||
+                   result.error().code == Code::kUnsupported) {  // a number in a cell
           all.gone[all.entries[i]] = true;
         } else if (all.failed) {
           all.failed = std::unexpected(result.error());

@@ -61,11 +61,12 @@ Result<std::uint64_t> parse_size(std::string_view text) {
 }
 
 Result<std::uint64_t> parse_duration_ms(std::string_view text) {
-  static constexpr const char* kAdvice = "write a duration as 250ms, 5s or 2m";
+  static constexpr const char* kAdvice = "write a duration as 250ms, 5s, 2m, 12h or 7d";
   RKV_ASSIGN_OR_RETURN(const Number number, split_number(text, kAdvice));
   static constexpr std::uint64_t kLongest = 1000ULL * 3600 * 24 * 366;  // a year, in ms
-  std::uint64_t ms = 0;
+  static_assert(kLongest <= UINT64_MAX / 86'400'000);                   // nothing below overflows
   if (number.value > kLongest) return fail(Code::kInvalidArgument, kAdvice);
+  std::uint64_t ms = 0;
   if (number.unit == "us") {
     ms = (number.value + 999) / 1000;
   } else if (number.unit == "ms") {
@@ -74,6 +75,10 @@ Result<std::uint64_t> parse_duration_ms(std::string_view text) {
     ms = number.value * 1000;
   } else if (number.unit == "m") {
     ms = number.value * 60'000;
+  } else if (number.unit == "h") {
+    ms = number.value * 3'600'000;
+  } else if (number.unit == "d") {
+    ms = number.value * 86'400'000;
   } else {
     return fail(Code::kInvalidArgument, kAdvice);
   }

@@ -91,7 +91,6 @@ class ScanPageWriter {
   bool add(const RecordFields& record);
   // A record that is not to be shown was looked at: the next page begins behind it.
   void pass(Bytes key) { last_key_.assign(as_text(key)); }
-  std::uint32_t count() const { return count_; }
   // `more`: whether the range may go on behind the last key added or passed.
   std::vector<std::byte> finish(bool more) &&;
 

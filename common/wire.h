@@ -24,7 +24,7 @@ namespace rkv {
 // ------------------------------------------------------------------------------- private data
 
 inline constexpr std::uint32_t kWireMagic = 0x3156'4B52U;  // "RKV1"
-inline constexpr std::uint16_t kWireVersion = 2;
+inline constexpr std::uint16_t kWireVersion = 3;
 inline constexpr std::size_t kConnectRequestBytes = 56;
 inline constexpr std::size_t kConnectAcceptBytes = 80;
 inline constexpr std::size_t kConnectRejectMaxBytes = 148;

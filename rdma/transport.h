@@ -161,6 +161,10 @@ class Connection {
   // blocks.
   virtual Result<std::size_t> post(std::span<const Operation> batch) = 0;
 
+  // A READ that is over when this returns, without a completion: where READs are copies (shm), and
+  // nothing posted before waits. False: it is not done, post() it.
+  virtual bool read_at_once(const Operation& /*read*/) { return false; }
+
   virtual ConnectionLimits limits() const = 0;
   virtual Bytes private_data() const = 0;  // what the peer sent in its request or accept, padded
   virtual const std::string& peer() const = 0;  // "192.0.2.1:54321", for log lines

@@ -1,6 +1,7 @@
 #include "server/backups.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "server/files.h"
+#include "server/persistence/engine.h"
 
 namespace rkv::server {
 
@@ -27,6 +29,8 @@ Error failure_of(const char* call, int error) {
                                     : "the backup could not be written: see the server's log"};
 }
 
+constexpr Error kStopped = {.code = Code::kIo,
+                            .text = "the server is being stopped: there is no backup"};
 constexpr const char* kExists = "there is something of that name already: choose another name";
 
 }  // namespace
@@ -45,9 +49,10 @@ void Backups::start() {
 void Backups::stop() {
   {
     const std::scoped_lock lock(mutex_);
-    stopping_ = true;
+    stopping_.store(true);
   }
   changed_.notify_all();
+  parts_.stop_checkpoints();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -84,7 +89,7 @@ void Backups::run() {
     changed_.wait(lock, [&] { return stopping_ || parts_.log.failed() || synced(); });
     Status made = fail(Code::kIo, "the server's disk has failed: there is no backup");
     if (stopping_) {
-      made = fail(Code::kIo, "the server is being stopped: there is no backup");
+      made = std::unexpected(kStopped);
     } else if (synced()) {
       lock.unlock();
       made = make(*backup);
@@ -101,6 +106,11 @@ void Backups::run() {
 Status Backups::make(const Backup& backup) const {
   const std::string target = directory_ + "/" + backup.name();
   const std::string partial = directory_ + "/.partial-" + backup.name();  // no name of a backup
+  // A half-made copy may be another server's. Where there are no such locks there is none.
+  const Descriptor lock(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.get() >= 0 && flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return fail(Code::kBusy, "another server is making a backup there: try again a little later");
+  }
   struct stat there{};
   if (lstat(target.c_str(), &there) == 0) return fail(Code::kConflict, kExists);
   std::error_code ignored;
@@ -111,10 +121,11 @@ Status Backups::make(const Backup& backup) const {
     return std::unexpected(error);
   };
   if (mkdir(partial.c_str(), 0777) != 0) return failed(failure_of("mkdir", errno));
-  if (const Status copied = parts_.checkpoint(partial + "/db"); !copied)
+  if (const Status copied = parts_.checkpoint(partial + kDatabaseDirectory); !copied)
     return failed(copied.error());
   if (const int error = sync_directory(partial); error != 0)
     return failed(failure_of("fsync", error));
+  if (stopping_.load()) return failed(kStopped);  // of links alone, a checkpoint is over in no time
   if (renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) != 0) {
     if (errno == EEXIST) return failed({.code = Code::kConflict, .text = kExists});
     return failed(failure_of("renameat2", errno));

@@ -10,8 +10,10 @@
 //  D2  `<directory>/<name>` is a whole backup or is not there: it is made under another name and
 //      gets its own when everything is synced. What a crash has left is removed by the next backup
 //      of that name.
+//      Servers that share a directory make one at a time, by a lock on it.
 //  D3  Nothing outside of `directory` is written, and nothing in it that was there before.
-//  D4  Every backup that ask() gave is done at some time; stop() ends those that are not begun.
+//  D4  Every backup that ask() gave is done at some time. stop() ends it soon, and without a backup
+//      unless it was just about to get its name.
 //
 // Thread safety: ask, marks_changed: any thread, neither blocks on the disk. start, stop: the
 // owner.
@@ -59,6 +61,7 @@ class Backups {
     const CommitLog& log;
     // Makes a copy of the database in a directory that is not there yet (Engine::checkpoint).
     std::function<Status(const std::string& target)> checkpoint;
+    std::function<void()> stop_checkpoints;                    // makes it end soon
     std::function<void(std::uint64_t sequence)> request_sync;  // as of the applier
     std::function<void()> finished;                            // a backup is done; must not block
   };
@@ -69,7 +72,8 @@ class Backups {
   Backups& operator=(const Backups&) = delete;
 
   // `name` is a backup's name (wire.h). Done with kConflict when there is one of that name, with
-  // kIo or kPermission when the disk or the system refuse. kBusy: another one is being made.
+  // kIo or kPermission when the disk or the system refuse, with kBusy when another server is making
+  // one in the directory. kBusy: another one is being made.
   Result<std::shared_ptr<const Backup>> ask(std::string_view name, std::uint64_t through);
   // The log's marks, or its failed flag, have changed.
   void marks_changed();
@@ -84,8 +88,8 @@ class Backups {
   const Parts parts_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<Backup> current_;  // guarded by mutex_, as what follows
-  bool stopping_ = false;
+  std::shared_ptr<Backup> current_;    // guarded by mutex_
+  std::atomic<bool> stopping_{false};  // set with mutex_ held
   std::thread thread_;
 };
 

@@ -34,6 +34,7 @@ class Departures {
     }
   }
   std::uint64_t of(KeyHash hash) const { return word_of(hash).load(); }
+  void prefetch(KeyHash hash) const { __builtin_prefetch(&word_of(hash)); }
 
  private:
   // 512 KiB: at a million removals a second, 15 a second share a word.

@@ -3,29 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
 namespace rkv::server {
 
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  // What was put off until now is told here.
-  int close() { return ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno; }
-
- private:
-  int fd_;
-};
 
 int write_all(int fd, const char* bytes, std::size_t length) {
   while (length != 0) {
@@ -39,6 +25,23 @@ int write_all(int fd, const char* bytes, std::size_t length) {
 }
 
 }  // namespace
+
+int Descriptor::close() {
+  return ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
+}
+
+bool is_within(const std::string& path, const std::string& directory) {
+  std::error_code error;
+  const auto canonical = [&](const std::string& name) {
+    auto found = std::filesystem::weakly_canonical(std::filesystem::absolute(name, error), error);
+    return found.has_filename() ? found : found.parent_path();  // without a slash at the end
+  };
+  const auto inner = canonical(path);
+  const auto outer = canonical(directory);
+  const auto [differs, rest] =
+      std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return differs == outer.end();
+}
 
 int sync_directory(const std::string& path) {
   const Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -97,6 +97,17 @@ std::optional<Index::Position> Index::find_if(GroupPlace home, KeyHash hash,
   return std::nullopt;
 }
 
+void Index::prefetch(GroupPlace home) const {
+  for (const GroupPlace place : {home, home.neighbour()}) {
+    const auto* group = reinterpret_cast<const std::byte*>(memory_.group(place));
+    for (std::size_t at = 0; at < sizeof(Group); at += 64)
+      __builtin_prefetch(group + at, 1);
+  }
+  const Books& books = books_[home.extent];
+  __builtin_prefetch(&books.uses[home.number], 1);
+  __builtin_prefetch(&books.stashed[home.number / 2]);
+}
+
 std::optional<Index::Position> Index::find(GroupPlace home, KeyHash hash, Bytes key) const {
   return find_if(home, hash, [&](Slot slot) { return key_at(slot, key); });
 }
@@ -165,10 +176,13 @@ void Index::publish(GroupPlace place, const Edit& edit) {
   header.spilled = edit.spilled.value_or(header.spilled);
   copy.header = header.encode();
   if (edit.slot_number < kSlotsPerGroup) {
-    copy.slots[edit.slot_number] = edit.slot.bits;
-    const std::uint32_t at = 2 * edit.slot_number;
     std::uint64_t& uses = this->uses(place);
-    uses = (uses & ~(std::uint64_t{3} << at)) | std::uint64_t{1} << at;
+    // A record that has moved goes on as it was, and this was a use.
+    const Slot before{copy.slots[edit.slot_number]};
+    if (before.empty() || before.is_on_disk())
+      uses &= ~(std::uint64_t{3} << (2 * edit.slot_number));
+    add_use(uses, edit.slot_number);
+    copy.slots[edit.slot_number] = edit.slot.bits;
     publish_word(Step::kSlot, &shared->slots[edit.slot_number], edit.slot.bits);
   }
   publish_word(Step::kGroupHeader, &shared->header, copy.header);
@@ -196,6 +210,7 @@ void Index::insert(GroupPlace home, const Position& vacancy, Slot slot) {
 void Index::replace(GroupPlace home, const Position& position, Slot slot) {
   if (position.where == Where::kStash) {
     stash_.set_slot(position.number, slot);
+    stash_.add_use(position.number);
     return;
   }
   publish(position.where == Where::kHome ? home : home.neighbour(),
@@ -271,9 +286,17 @@ void Index::touch(GroupPlace home, KeyHash hash) const {
     for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
       const Slot slot{memory_.group(place)->slots[i]};
       if (slot.fingerprint() != hash.fingerprint() || slot.empty() || slot.is_on_disk()) continue;
-      if ((uses >> (2 * i) & 3U) != 3) uses += std::uint64_t{1} << (2 * i);
+      add_use(uses, i);
     }
   }
+  for (auto e = stashed_at(home); e != Stash::kNone; e = stash_.next(e)) {
+    if (stash_.slot(e).fingerprint() == hash.fingerprint()) stash_.add_use(e);
+  }
+}
+
+void Index::touch(GroupPlace home, const Position& position) const {
+  if (position.where == Where::kStash) return stash_.add_use(position.number);
+  add_use(uses(position.where == Where::kHome ? home : home.neighbour()), position.number);
 }
 
 // A slot of `place` has become free. At most three moves, each of one key: a stashed key of this

@@ -11,10 +11,10 @@
 //      still being loaded (all_spilled).
 //  I4  While a pair has stashed keys, neither of its groups has a free slot.
 //  I5  While a group has guests next door, it has no free slot.
-//  I7  A key whose record is on disk and not in memory has a slot of its own that says so, unless
-//      records are still being loaded. There may be more such slots than keys.
 //  I6  All groups of a segment have the depth and prefix of its route, and hold keys of that prefix
 //      only.
+//  I7  A key whose record is on disk and not in memory has a slot of its own that says so, unless
+//      records are still being loaded. There may be more such slots than keys.
 // And while the lock is held, at every instant: a key that the index holds throughout can be found
 // by a reader that follows the flags (DESIGN.md, "Whereabouts").
 //
@@ -50,6 +50,8 @@ class Index {
 
   // The key's position. Reads the records whose fingerprint matches.
   std::optional<Position> find(GroupPlace home, KeyHash hash, Bytes key) const;
+  // Asks the processor for what find() and insert() of a key with this home will look at. No lock.
+  void prefetch(GroupPlace home) const;
   // The position of the record with this version, whatever its key.
   std::optional<Position> find_version(GroupPlace home, KeyHash hash, Version version) const;
   // One of the slots that say of a key with this hash that its record is on disk alone.
@@ -80,12 +82,13 @@ class Index {
     GroupPlace home;
     Position position;
   };
-  // Calls visit(Resident) for the slots of both groups that lead to records in memory and are not
-  // in use: a use more than twice ago counts for less each time that the pair is passed. Not those
-  // in the stash. `visit` may replace() the slot that it is shown.
+  // Calls visit(Resident) for the slots of the pair, stashed ones included, that lead to records in
+  // memory and have no uses left; each of the others has one fewer then (three at most are
+  // counted). `visit` may replace() or erase() the slot that it is shown.
   template <class Visit>
   void pass(GroupPlace even, Visit visit);
-  // The slots that may be this key's were used.
+  // The slot was used; those that may be this key's were used.
+  void touch(GroupPlace home, const Position& position) const;
   void touch(GroupPlace home, KeyHash hash) const;
   KeyHash hash_of(Slot slot) const;  // REQUIRES: not on disk
 
@@ -128,6 +131,9 @@ class Index {
   void take_from_stash(GroupPlace home, std::uint32_t entry, Position to);
 
   static constexpr std::uint64_t kUsedOnce = 0x5555'5555'5555'5555U;
+  static void add_use(std::uint64_t& uses, std::uint32_t slot) {
+    if ((uses >> (2 * slot) & 3U) != 3) uses += std::uint64_t{1} << (2 * slot);
+  }
   std::uint64_t& uses(GroupPlace place) const { return books_[place.extent].uses[place.number]; }
   std::uint32_t& guests(GroupPlace place) { return books_[place.extent].guests[place.number]; }
   Stash::Chain& stashed_at(GroupPlace place) const {
@@ -182,6 +188,13 @@ void Index::pass(GroupPlace even, Visit visit) {
           .position = {
               .where = guest ? Where::kNeighbour : Where::kHome, .number = i, .slot = slot}});
     }
+  }
+  for (std::uint32_t entry = stashed_at(even), next = 0; entry != Stash::kNone; entry = next) {
+    next = stash_.next(entry);
+    const Slot slot = stash_.slot(entry);
+    if (slot.is_on_disk() || stash_.take_use(entry)) continue;
+    visit(Resident{.home = stash_.side(entry) == 0 ? even : even.neighbour(),
+                   .position = {.where = Where::kStash, .number = entry, .slot = slot}});
   }
 }
 

@@ -13,6 +13,13 @@ constexpr int kTries = 64;
 // Marks and room are announced without a lock (their callers must not wait), so an announcement
 // can be missed: then it is seen so late.
 constexpr auto kNap = std::chrono::milliseconds(2);
+// Owners of a load that nobody waits for: the table and who has it in hand.
+constexpr long kOurs = 2;
+
+// Room that is not made at all, or has not been made.
+bool is_no_room(Code code, bool last) {
+  return code == Code::kOutOfMemory || code == Code::kTooLarge || (code == Code::kBusy && last);
+}
 
 }  // namespace
 
@@ -35,7 +42,7 @@ void Loads::stop() {
     thread.join();
   threads_.clear();
   for (const auto& load : queue_)
-    load->finish(fail(Code::kBusy, "the server is stopping"), {});
+    load->finish(fail(Code::kBusy, "the server is stopping"));
   queue_.clear();
   pending_.clear();
 }
@@ -46,7 +53,7 @@ std::shared_ptr<const Load> Loads::ask(Bytes key) {
   {
     const std::scoped_lock lock(mutex_);
     auto& place = pending_[text];
-    if (place != nullptr) return place;  // (U2)
+    if (place != nullptr) return place;  // (T2)
     load = place = std::make_shared<Load>(text);
     queue_.push_back(load);
   }
@@ -61,36 +68,51 @@ void Loads::run() {
     if (stopping_) return;
     const std::shared_ptr<Load> load = std::move(queue_.front());
     queue_.pop_front();
+    if (load.use_count() == kOurs) {  // its client has gone
+      pending_.erase(std::string(as_text(load->key())));
+      continue;
+    }
     lock.unlock();
-    Absence absence;
     std::optional<Status> over;
-    for (int tries = 0; tries < kTries && !over; ++tries)
-      over = try_once(*load, &absence);
-    if (!over)
-      over = fail(Code::kBusy, "no room for the record in memory, or it changes too often");
+    for (int tries = 1; tries <= kTries && !over; ++tries)
+      over = try_once(*load, tries == kTries);
+    if (!over) over = fail(Code::kBusy, "the key changes too often: try again");
     lock.lock();
     pending_.erase(std::string(as_text(load->key())));  // first: who asks now wants a later read
-    load->finish(*over, absence);
+    load->finish(*over);
     lock.unlock();
     parts_.finished();
     lock.lock();
   }
 }
 
-std::optional<Status> Loads::try_once(const Load& load, Absence* absence) {
+void Load::see(const RecordFields& record, std::uint64_t as_of, const Error& no_room) {
+  record_ = {.version = record.version,
+             .expiry_ms = record.expiry_ms,
+             .counter = record.counter,
+             .large = is_large(record.value.size()),
+             .no_room = no_room};
+  if (!record_.large) record_.value.assign(record.value.begin(), record.value.end());
+  look_ = SeenOnDisk{.as_of = as_of, .record = &record_};
+}
+
+std::optional<Status> Loads::try_once(Load& load, bool last) {
   if (!await_written(parts_.store.departed(load.key()))) {
     return fail(Code::kIo, "the server's disk has failed, and the key's last change is not on it");
   }
   const DiskReads::AsOf as_of = parts_.disk.begin();
   const Status read = parts_.disk.read(load.key(), [&](const RecordFields& record) -> Status {
     if (!parts_.disk.still_holds(as_of)) return fail(Code::kStale, nullptr);
-    return parts_.store.load(record, as_of.sequence, true);
+    const Status taken = parts_.store.load(record, as_of.sequence, true);
+    if (taken || !is_no_room(taken.error().code, last)) return taken;
+    load.see(record, as_of.sequence, taken.error());
+    return {};
   });
   if (read) return Status();
   switch (read.error().code) {
     case Code::kNotFound:  // also: expired, and then it is not there the next time
       if (!parts_.disk.still_holds(as_of)) return std::nullopt;
-      *absence = as_of.sequence;
+      load.see_nothing(as_of.sequence);
       return Status();
     case Code::kStale:
       return std::nullopt;

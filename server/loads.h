@@ -3,12 +3,12 @@
 //
 //   auto load = loads.ask(key);                       // a worker
 //   ... later, when `finished` has been called:
-//   if (load->done()) load->failure() ? refuse() : try_again(load->absence());
+//   if (load->done()) load->failure() ? refuse() : try_again(load->look());
 //
 // Invariants:
-//  U1  A record is taken into memory only as it is in a read that may be believed (J1, V2).
-//  U2  Loads of one key that overlap are one.
-//  U3  Every load that ask() gave is done at some time; stop() ends those that are not begun.
+//  T1  A record is taken into memory only as it is in a read that may be believed (J1, V2).
+//  T2  Loads of one key that overlap are one.
+//  T3  Every load that ask() gave is done at some time; stop() ends those that are not begun.
 //
 // Thread safety: ask, marks_changed, room_made: any thread, none blocks on the disk. start, stop:
 // the owner.
@@ -37,19 +37,24 @@ class Load {
   explicit Load(std::string_view key) : key_(key) {}
   Bytes key() const { return as_bytes(key_); }
   bool done() const { return done_.load(std::memory_order_acquire); }
-  // REQUIRES: done(). Nothing: it is in memory, or was not on disk: absence().
+  // REQUIRES: done(). Nothing: it is in memory, or look() says what there is on disk, which is
+  // valid as long as this.
   const std::optional<Error>& failure() const { return failure_; }
-  Absence absence() const { return absence_; }
-  void finish(const Status& status, Absence absence) {
+  DiskLook look() const { return look_; }
+
+  // The loading thread's.
+  void see_nothing(std::uint64_t as_of) { look_ = SeenOnDisk{.as_of = as_of}; }
+  void see(const RecordFields& record, std::uint64_t as_of, const Error& no_room);
+  void finish(const Status& status) {
     if (!status) failure_ = status.error();
-    absence_ = absence;
     done_.store(true, std::memory_order_release);
   }
 
  private:
   const std::string key_;
   std::optional<Error> failure_;  // written before done_, as the next
-  Absence absence_;
+  DiskLook look_;
+  RecordOnDisk record_;
   std::atomic<bool> done_{false};
 };
 
@@ -67,7 +72,8 @@ class Loads {
   Loads(const Loads&) = delete;
   Loads& operator=(const Loads&) = delete;
 
-  // Done with kIo, kCorrupt: the disk fails; kBusy, kOutOfMemory: there is no room for it.
+  // Done with kIo, kCorrupt: the disk fails; kBusy: it changes too often. Where memory has no room,
+  // look() has the record.
   std::shared_ptr<const Load> ask(Bytes key);
   // The log's marks, or its failed flag, have changed.
   void marks_changed() { changed_.notify_all(); }
@@ -77,8 +83,8 @@ class Loads {
 
  private:
   void run();
-  // One try. Nothing: again.
-  std::optional<Status> try_once(const Load& load, Absence* absence);
+  // One try. Nothing: again, unless it is the last.
+  std::optional<Status> try_once(Load& load, bool last);
   bool await_written(std::uint64_t sequence);
   void await_room();
 

@@ -55,8 +55,13 @@ int work_offline(const Options& options) {
   const auto print = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
   const auto failure = options.verify ? rkv::server::verify_data(options, print)
                                       : rkv::server::restore_data(options, print);
-  std::fflush(stdout);
-  return failure ? tell(*failure) : static_cast<int>(rkv::server::kExitClean);
+  const bool told = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (failure) return tell(*failure);
+  if (told) return rkv::server::kExitClean;
+  return tell({.exit_code = rkv::server::kExitOther,
+               .sentence =
+                   "it is done, but standard output could not be written: what was found is "
+                   "not told"});
 }
 
 int serve(const Options& options) {
@@ -81,6 +86,8 @@ int main(int argc, char** argv) {
     if (!parsed.error.empty()) std::fprintf(stderr, "kvserver: %s\n", parsed.error.c_str());
     if (parsed.done) return parsed.exit_code;
 
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error like a full disk
     const bool serves = !parsed.options.verify && parsed.options.restore.empty();
     if (!serves) {
       rkv::server::install_log_sink(parsed.options.log_level);
@@ -88,8 +95,6 @@ int main(int argc, char** argv) {
     }
     const sigset_t signals = stop_signals();
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
-    std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error like a full disk
     rkv::server::install_log_sink(parsed.options.log_level);
     return serve(parsed.options);
   } catch (const std::exception& error) {

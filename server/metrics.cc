@@ -16,9 +16,6 @@ std::uint64_t microseconds(const timeval& time) {
          static_cast<std::uint64_t>(time.tv_usec);
 }
 
-}  // namespace
-
-namespace {
 nlohmann::ordered_json disk_json(const ServerFacts& facts) {
   return {
       {"persistent", facts.persistent},
@@ -30,6 +27,7 @@ nlohmann::ordered_json disk_json(const ServerFacts& facts) {
       {"disk_state", facts.persistent ? to_string(facts.disk) : "none"},
       {"disk_failed", facts.disk != DiskState::kWell},
       {"disk_failures", facts.disk_failures},
+      {"damaged_reads", facts.damaged_reads},
       {"disk_failed_ms", facts.disk_failed_ms},
       {"queue_bytes", facts.queue_bytes},
       {"queue_capacity_bytes", facts.queue_capacity_bytes},
@@ -38,6 +36,7 @@ nlohmann::ordered_json disk_json(const ServerFacts& facts) {
       {"sync_mark", facts.sync_mark},
   };
 }
+
 }  // namespace
 
 std::string stats_json(std::span<const WorkerCounters* const> workers, const ServerFacts& facts) {

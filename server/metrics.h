@@ -65,6 +65,7 @@ struct ServerFacts {
   bool persistent = false;
   DiskState disk = DiskState::kWell;
   std::uint64_t disk_failures = 0;   // since the start
+  std::uint64_t damaged_reads = 0;   // of the disk, that met what makes no sense
   std::uint64_t disk_failed_ms = 0;  // how long it has not been well
   std::uint64_t epoch = 0;
   std::uint16_t boot = 0;

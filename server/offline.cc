@@ -23,20 +23,25 @@ Failure data_failure(std::string sentence) {
   return {.exit_code = kExitData, .sentence = std::move(sentence)};
 }
 
-// Whether there is a database to look at, and nobody who writes to it until `lock` is gone.
-std::optional<Failure> share(const std::string& directory, std::optional<LockFile>* lock) {
+// Whether there is a database to look at, and nobody who writes to it until `lock` is gone. `flag`
+// named the directory.
+std::optional<Failure> share(const std::string& directory, const char* flag,
+                             std::optional<LockFile>* lock) {
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
-    return data_failure(fmt::format("there is no data directory {}{}", directory,
-                                    error ? ": " + error.message() : std::string()));
+    return data_failure(
+        fmt::format("cannot read {}: {}: give {} the directory of a backup or of a stopped server",
+                    directory, error ? error.message() : "it is no directory", flag));
   }
   if (fs::exists(directory + kRestoring, error)) {
     return data_failure(fmt::format(
         "{} was being restored and is not whole: remove it and restore again", directory));
   }
-  if (!fs::is_directory(directory + "/db", error)) {
+  if (!fs::is_directory(directory + kDatabaseDirectory, error)) {
     return data_failure(
-        fmt::format("{} holds no data of kvserver: {}/db is missing", directory, directory));
+        fmt::format("{} holds no data of kvserver: {}{} is missing: give {} the directory "
+                    "of a backup or of a stopped server",
+                    directory, directory, kDatabaseDirectory, flag));
   }
   std::string sentence;
   auto shared = LockFile::share(directory, &sentence);
@@ -46,7 +51,15 @@ std::optional<Failure> share(const std::string& directory, std::optional<LockFil
 }
 
 Inspection look(const std::string& directory, const Print& print) {
-  return inspect(directory, [&](const std::string& line) { print("problem: " + line); });
+  const Inspection found =
+      inspect(directory, [&](const std::string& line) { print("problem: " + line); });
+  if (found.problems == 0 && found.torn_bytes != 0) {
+    print(
+        fmt::format("note: {} bytes of the write-ahead log make no whole records; that is what a "
+                    "crash leaves of what was not synced, and a start goes on without them",
+                    found.torn_bytes));
+  }
+  return found;
 }
 
 std::string problems(std::uint64_t count) {
@@ -91,7 +104,8 @@ Status skip_boots(const std::string& directory) {
 std::optional<Failure> copy_backup(const std::string& backup, const std::string& directory,
                                    const Inspection& expected, const Print& print) {
   const std::string restoring = directory + kRestoring;
-  if (auto failure = copy_files(backup + "/db", restoring + "/db")) return failure;
+  if (auto failure = copy_files(backup + kDatabaseDirectory, restoring + kDatabaseDirectory))
+    return failure;
   if (const Status skipped = skip_boots(restoring); !skipped) {
     return data_failure(
         fmt::format("cannot open the copy of {}: {}", backup, to_string(skipped.error())));
@@ -102,8 +116,8 @@ std::optional<Failure> copy_backup(const std::string& backup, const std::string&
     return data_failure(fmt::format("the copy of {} in {} is not what was copied: check the disk",
                                     backup, directory));
   }
-  const std::string target = directory + "/db";
-  if (rename((restoring + "/db").c_str(), target.c_str()) != 0) {
+  const std::string target = directory + kDatabaseDirectory;
+  if (rename((restoring + kDatabaseDirectory).c_str(), target.c_str()) != 0) {
     return copy_failure(restoring, target, errno);
   }
   int error = sync_directory(directory);  // before the mark that it is not whole goes
@@ -119,7 +133,7 @@ std::optional<Failure> copy_backup(const std::string& backup, const std::string&
 std::optional<Failure> verify_data(const Options& options, const Print& print) {
   const std::string& directory = options.data_dir;
   std::optional<LockFile> lock;
-  if (auto failure = share(directory, &lock)) return failure;
+  if (auto failure = share(directory, "--data-dir", &lock)) return failure;
   const Inspection found = look(directory, print);
   print(fmt::format("records          {}", found.records));
   print(fmt::format("bytes            {}", found.bytes));
@@ -138,8 +152,14 @@ std::optional<Failure> restore_data(const Options& options, const Print& print) 
   const std::string& backup = options.restore;
   const std::string& directory = options.data_dir;
   std::optional<LockFile> backup_lock;
-  if (auto failure = share(backup, &backup_lock)) return failure;
+  if (auto failure = share(backup, "--restore", &backup_lock)) return failure;
   std::error_code error;
+  if (is_within(directory, backup)) {
+    return data_failure(
+        fmt::format("{} is within the backup {}, which is left as it is: give --data-dir another "
+                    "directory",
+                    directory, backup));
+  }
   const bool existed = fs::exists(directory, error);
   if (existed && (!fs::is_directory(directory, error) || !is_empty(directory, error) || error)) {
     return data_failure(

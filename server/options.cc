@@ -206,7 +206,7 @@ file (data-dir = "/var/lib/kvserver"). The command line wins over the environmen
 over the file.
 
 Exit codes: 0 stopped cleanly; 2 usage; 3 environment (no RDMA device, port taken, locked-memory
-limit); 4 data directory (in use, not writable, damaged, larger than --memory); 5 anything else.
+limit); 4 data directory (in use, not writable, damaged); 5 anything else.
 )";
 
 cxxopts::Options make_flags() {
@@ -287,6 +287,16 @@ std::string combination_problem(const cxxopts::ParseResult& flags, const Options
   }
   if (!options.backup_dir.empty() && options.data_dir.empty()) {
     return "backup-dir is of no use without data-dir: give --data-dir as well";
+  }
+  if (options.load_rate_bytes != 0 && options.data_dir.empty()) {
+    return "load-rate is of no use without data-dir: give --data-dir as well";
+  }
+  // Only what is given in the same command line: environment and file serve many.
+  for (const char* flag : {"accept-damaged-log", "backup-dir", "load-rate"}) {
+    if ((options.verify || restores) && flags.count(flag) != 0) {
+      return fmt::format("--{} is of no use with --{}: leave it out", flag,
+                         restores ? "restore" : "verify");
+    }
   }
   return {};
 }

@@ -20,7 +20,7 @@ enum ExitCode : std::uint8_t {
   kExitClean = 0,
   kExitUsage = 2,        // the command line, the environment or the configuration file
   kExitEnvironment = 3,  // no device, port taken, locked-memory limit
-  kExitData = 4,         // the data directory: in use, not writable, damaged, larger than memory
+  kExitData = 4,         // the data directory: in use, not writable, damaged
   kExitOther = 5,
 };
 

@@ -68,7 +68,7 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t
             "a server without a disk cannot answer by its marks");
 }
 
-RequestHandler::Answer RequestHandler::handle(Bytes message, Absence absence) {
+RequestHandler::Answer RequestHandler::handle(Bytes message, DiskLook look) {
   std::uint64_t sequence = 0;
   const Result<Request> request = decode_request(message, &sequence);
   if (!request) {
@@ -83,7 +83,7 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, Absence absence) {
                           .text = "the server keeps its data in memory only: start it with "
                                   "--data-dir, or write with durability memory"}));
   }
-  absence_ = absence;
+  look_ = look;
   Answer answer = serve(*request);
   if (answer.response.code == static_cast<std::uint8_t>(kOnDisk)) {
     answer.next = Next::kAwaitLoad;
@@ -162,7 +162,7 @@ void RequestHandler::touch(Bytes told) {
 }
 
 RequestHandler::Answer RequestHandler::get(const Request& request) {
-  const auto found = store_.get(request.key, value_, absence_);
+  const auto found = store_.get(request.key, value_, look_);
   if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
   if (!request.value.empty()) touch(request.value);
   if (!found->slot.empty()) {
@@ -200,7 +200,7 @@ PutOptions RequestHandler::options_of(const Request& request) const {
           .expected = request.expected,
           .ttl_ms = request.ttl_ms,
           .until = request.until,
-          .absence = absence_};
+          .look = look_};
 }
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
@@ -236,7 +236,7 @@ RequestHandler::Answer RequestHandler::remove(const Request& request) {
   const auto removed = store_.remove(
       request.key,
       request.condition == Condition::kIfVersion ? std::optional(request.expected) : std::nullopt,
-      absence_);
+      look_);
   if (!removed) return reply(refusal(Opcode::kRemove, request.sequence, removed.error()));
   return reply({.opcode = Opcode::kRemove, .sequence = request.sequence, .version = *removed});
 }
@@ -246,8 +246,8 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
   const auto number = load_le<std::int64_t>(request.value.data());
   const auto counted =
       swap ? store_.swap(request.key, number,
-                         load_le<std::int64_t>(request.value.data() + kCounterBytes), absence_)
-           : store_.add(request.key, number, absence_);
+                         load_le<std::int64_t>(request.value.data() + kCounterBytes), look_)
+           : store_.add(request.key, number, look_);
   if (!counted) return reply(refusal(request.opcode, request.sequence, counted.error()));
   store_le(value_.data(), counted->number);
   const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
@@ -266,7 +266,7 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
 
 RequestHandler::Answer RequestHandler::open_counter(const Request& request) {
   const bool create = load_le<std::uint8_t>(request.value.data()) != 0;
-  const auto opened = store_.open_counter(request.key, create, network_, absence_);
+  const auto opened = store_.open_counter(request.key, create, network_, look_);
   if (!opened) return reply(refusal(request.opcode, request.sequence, opened.error()));
   store_le(value_.data(), opened->cell ? std::uint64_t{*opened->cell} : kNoCell);
   return reply({.opcode = request.opcode,

@@ -53,8 +53,8 @@ class RequestHandler {
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
   // `message` comes from a peer: anything at all. No allocation but for stats, backups
-  // and pages of scans. `absence`: what a load for it has found.
-  Answer handle(Bytes message, Absence absence = {});
+  // and pages of scans. `look`: what a load for it has found.
+  Answer handle(Bytes message, DiskLook look = {});
   // The answer to a request that awaited a load in vain.
   static Response not_loaded(Bytes message, const Error& error);
 
@@ -111,7 +111,7 @@ class RequestHandler {
   Backups* const backups_;
   Sweeper* const sweeper_;
   Scans* const scans_;
-  Absence absence_;               // of the request that is being handled
+  DiskLook look_;                 // of the request that is being handled
   std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;
 };

@@ -12,8 +12,8 @@
 //
 // Invariants:
 //  Q1  A page shows every PUT and DELETE at or below its `through`, and one instant of the
-//  database. Q2  Work for a page is bounded: kMaxScanPageBytes of answer, kMaxRecordsLookedAt
-//  records,
+//      database.
+//  Q2  Work for a page is bounded: kMaxScanPageBytes of answer, kMaxRecordsLookedAt records,
 //      kMaxBytesLookedAt of values. What ends a page short of its range gives it a token.
 //  Q3  Nothing is kept for a scan between two pages. At most kMaxPages pages are asked for or held
 //      at a time; another is told to try again.

@@ -12,6 +12,7 @@
 
 #include "common/log.h"
 #include "common/random.h"
+#include "server/files.h"
 #include "server/metrics.h"
 #include "server/offline.h"
 
@@ -94,6 +95,12 @@ std::optional<Failure> Server::open_backups() {
   if (options_.backup_dir.empty()) return std::nullopt;
   std::error_code error;
   const auto directory = std::filesystem::absolute(options_.backup_dir, error);
+  if (is_within(directory, options_.data_dir)) {
+    return Failure{kExitData,
+                   fmt::format("the backup directory {} is within the data directory {}: give "
+                               "--backup-dir a directory outside of it",
+                               directory.string(), options_.data_dir)};
+  }
   std::filesystem::create_directories(directory, error);
   if (error || access(directory.c_str(), W_OK | X_OK) != 0) {
     return Failure{kExitData,
@@ -105,6 +112,7 @@ std::optional<Failure> Server::open_backups() {
       Backups::Parts{
           .log = *log_,
           .checkpoint = [this](const std::string& to) { return engine_->checkpoint(to); },
+          .stop_checkpoints = [this] { engine_->stop_checkpoints(); },
           .request_sync = [this](std::uint64_t sequence) { applier_->request_sync(sequence); },
           .finished = [this] { networks_->marks_changed(); }});
   return std::nullopt;
@@ -260,7 +268,7 @@ std::optional<Failure> Server::begin_serving() {
       return Failure{kExitData, fmt::format("cannot write to the data directory {}: {}",
                                             options_.data_dir, to_string(claimed.error()))};
     }
-    publish_marks();  // all that was loaded, being of earlier boots, is on disk
+    publish_marks();  // all that is there, being of earlier boots, is on disk
     const ApplierOptions options{.sync_interval_ms = static_cast<int>(options_.sync_interval_ms)};
     applier_ = std::make_unique<Applier>(*log_, *engine_, clock_, options, [this] {
       publish_marks();
@@ -408,6 +416,7 @@ std::string Server::stats() const {
       .persistent = !log_->is_volatile(),
       .disk = log_->disk_state(),
       .disk_failures = disk.failures,
+      .damaged_reads = engine_ ? engine_->damaged_reads() : 0,
       .disk_failed_ms = disk.failed_since == 0 ? 0 : ms(clock_.now() - disk.failed_since),
       .epoch = memory_->epoch(),
       .boot = boot_,

@@ -26,7 +26,8 @@ void Stash::give_back(std::uint32_t entry) {
 }
 
 void Stash::add(Chain& chain, std::uint32_t entry, std::uint32_t side, Slot slot) {
-  entries_[entry] = {.slot_bits = slot.bits, .next = chain, .side = side};
+  entries_[entry] = {
+      .slot_bits = slot.bits, .next = chain, .side = static_cast<std::uint16_t>(side), .uses = 1};
   chain = entry;
   count_.fetch_add(1, std::memory_order_relaxed);
 }

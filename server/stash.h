@@ -42,6 +42,15 @@ class Stash {
   std::uint32_t side(std::uint32_t entry) const { return entries_[entry].side; }
   Slot slot(std::uint32_t entry) const { return {entries_[entry].slot_bits}; }
   void set_slot(std::uint32_t entry, Slot slot) { entries_[entry].slot_bits = slot.bits; }
+  // How often lately: three at most are counted. take_use(): false when none is left.
+  void add_use(std::uint32_t entry) const {
+    if (entries_[entry].uses != 3) ++entries_[entry].uses;
+  }
+  bool take_use(std::uint32_t entry) const {
+    if (entries_[entry].uses == 0) return false;
+    --entries_[entry].uses;
+    return true;
+  }
   // The first entry of that side, or kNone.
   std::uint32_t first_of(Chain chain, std::uint32_t side) const;
 
@@ -52,7 +61,8 @@ class Stash {
   struct Entry {  // trivial, so that making the pool touches none of it
     std::uint64_t slot_bits;
     std::uint32_t next;
-    std::uint32_t side;
+    std::uint16_t side;
+    std::uint16_t uses;
   };
 
   void take_off(Chain& chain, std::uint32_t entry);

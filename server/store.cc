@@ -132,6 +132,7 @@ PutResult Store::Impl::publish(const Target& target, const Plan& plan, const Rec
   }
   if (plan.in_place) {
     write_in_place(plan, fields);
+    if (is_full_grown()) index_.touch(target.home, *target.found);
     target.counters->puts_in_place += 1;
     result.slot = target.found->slot;
   } else {
@@ -157,6 +158,10 @@ PutResult Store::Impl::publish(const Target& target, const Plan& plan, const Rec
   return result;
 }
 
+namespace {
+constexpr const char* kOtherVersion = "the key has another version: read it again";
+}
+
 Status Store::Impl::check_condition(const Target& target, Condition condition,
                                     Version expected) const {
   if (condition == Condition::kNone) return {};
@@ -166,7 +171,7 @@ Status Store::Impl::check_condition(const Target& target, Condition condition,
   }
   if (!target.found) return fail(Code::kNotFound, "no such key");
   if (version_at(target.found->slot.location()) == expected) return {};
-  return fail(Code::kConflict, "the key has another version: read it again");
+  return fail(Code::kConflict, kOtherVersion);
 }
 
 RecordFields Store::Impl::fields_for(Bytes key, const PutOptions& options) const {
@@ -191,7 +196,7 @@ Result<PutResult> Store::Impl::put(Bytes key, Bytes value, const PutOptions& opt
   if (is_large(value.size())) return put_large(key, value, options);
   RecordFields fields = fields_for(key, options);
   fields.value = value;
-  return write(fields, value.size(), options.absence,
+  return write(fields, value.size(), options.look,
                [&](const Target& at) { return check_put(at, options); });
 }
 
@@ -204,27 +209,39 @@ void Store::Impl::erase(const Target& target) {
   index_.erase(target.home, *target.found);
 }
 
-Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected, Absence absence) {
+Status Store::Impl::check_remove(const Target& at, const RecordOnDisk* on_disk,
+                                 std::optional<Version> expected, const DiskLook& look) const {
+  if (on_disk == nullptr) {
+    RKV_RETURN_IF_ERROR(check_in_memory(at, look));
+    if (at.found && !expected) return {};
+    return check_condition(at, Condition::kIfVersion, expected.value_or(Version{}));
+  }
+  if (has_expired(on_disk->expiry_ms)) return fail(Code::kNotFound, "no such key");
+  if (expected && on_disk->version != *expected) {
+    return fail(Code::kConflict, kOtherVersion);
+  }
+  return {};
+}
+
+Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected, DiskLook look) {
   const KeyHash hash = memory_.hash(key);
   RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(key.size(), 0));
 
   Locked locked(*this, hash);
   const Target at = target(hash, locked, key);
-  Status allowed = check_condition(at, Condition::kIfVersion, expected.value_or(Version{}));
-  if (at.found && !expected) allowed = {};
-  if (const Status known = check_in_memory(at, absence); !known) allowed = known;
+  const RecordOnDisk* on_disk = record_on_disk(at, look);
+  Status allowed = check_remove(at, on_disk, expected, look);
+  if (allowed && at.found) {
+    if (const auto ended = end_cell(record_at(at.found->slot.location())); !ended) {
+      allowed = std::unexpected(ended.error());
+    }
+  }
   if (!allowed) {
     locked.unlock();
     log_.unreserve(reservation);
     return std::unexpected(allowed.error());
   }
-  if (at.found) {
-    if (const auto ended = end_cell(record_at(at.found->slot.location())); !ended) {
-      locked.unlock();
-      log_.unreserve(reservation);
-      return std::unexpected(ended.error());
-    }
-  }
+  if (on_disk != nullptr) return erase_on_disk(at, key, reservation);
   const CommitLog::Ticket ticket = log_.begin(reservation);
   const Version version = Version::of(boot_, ticket.sequence);
   erase(at);
@@ -252,14 +269,15 @@ RecordFields Store::Impl::record_at(Location block) const {
           .value = {record + record_head_bytes(key_bytes, value_bytes, has_expiry), value_bytes}};
 }
 
-Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out, Absence absence) const {
+Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out, DiskLook look) const {
   const KeyHash hash = memory_.hash(key);
   const Locked locked(*this, hash);
   const Target at = target(hash, locked, key);
-  RKV_RETURN_IF_ERROR(check_in_memory(at, absence));
+  if (const RecordOnDisk* on_disk = record_on_disk(at, look)) return get_on_disk(*on_disk, out);
+  RKV_RETURN_IF_ERROR(check_in_memory(at, look));
   const auto& found = at.found;
   if (!found) return fail(Code::kNotFound, "no such key");
-  if (departures_) index_.touch(locked.home, hash);
+  if (is_full_grown()) index_.touch(locked.home, *found);
   const RecordFields record = record_at(found->slot.location());
   GetResult result{.version = record.version,
                    .expiry_ms = record.expiry_ms,
@@ -291,13 +309,15 @@ std::uint64_t sum_of_cells(const std::vector<Cells*>& all, std::uint32_t (Cells:
 }  // namespace
 
 StoreStats Store::Impl::stats() const {
+  // Before the records are counted: where it says that loading is over, all of them are.
+  const bool loading = index_.all_spilled();
   const StripeCounters counters = locks_.total();
   const RecordAllocator::Usage usage = records_.usage();
   return {.records = counters.records,
           .records_on_disk = counters.on_disk,
           .evicted = counters.evicted,
           .promoted = promoted_.load(std::memory_order_relaxed),
-          .loading = index_.all_spilled(),
+          .loading = loading,
           .stashed_records = index_.stashed(),
           .index_slots = memory_.slot_count(),
           .index_splits = counters.splits,
@@ -336,15 +356,15 @@ void Store::cancel_large(LargePut large) {
 std::uint64_t Store::epoch() const {
   return impl_->epoch();
 }
-Result<Version> Store::remove(Bytes key, std::optional<Version> expected, Absence absence) {
-  return impl_->remove(key, expected, absence);
+Result<Version> Store::remove(Bytes key, std::optional<Version> expected, DiskLook look) {
+  return impl_->remove(key, expected, look);
 }
-Result<CounterResult> Store::add(Bytes key, std::int64_t summand, Absence absence) {
-  return impl_->add(key, summand, absence);
+Result<CounterResult> Store::add(Bytes key, std::int64_t summand, DiskLook look) {
+  return impl_->add(key, summand, look);
 }
 Result<CounterResult> Store::swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                                  Absence absence) {
-  return impl_->swap(key, expected, desired, absence);
+                                  DiskLook look) {
+  return impl_->swap(key, expected, desired, look);
 }
 std::uint32_t Store::add_cells(Cells& cells) {
   return impl_->add_cells(cells);
@@ -353,8 +373,8 @@ void Store::on_first_cell(std::function<void()> call) {
   impl_->on_first_cell(std::move(call));
 }
 Result<Store::OpenedCounter> Store::open_counter(Bytes key, bool create, std::uint32_t network,
-                                                 Absence absence) {
-  return impl_->open_counter(key, create, network, absence);
+                                                 DiskLook look) {
+  return impl_->open_counter(key, create, network, look);
 }
 Status Store::sweep_counters() {
   return impl_->sweep_counters();
@@ -374,8 +394,8 @@ bool Store::has_expired() const {
 void Store::on_earlier_expiry(std::function<void()> call) {
   impl_->on_earlier_expiry(std::move(call));
 }
-Result<GetResult> Store::get(Bytes key, MutableBytes out, Absence absence) const {
-  return impl_->get(key, out, absence);
+Result<GetResult> Store::get(Bytes key, MutableBytes out, DiskLook look) const {
+  return impl_->get(key, out, look);
 }
 void Store::begin_loading() {
   impl_->begin_loading();
@@ -389,8 +409,11 @@ Status Store::load(const RecordFields& record, std::uint64_t as_of, bool promote
 Status Store::load_on_disk(const RecordFields& record, std::uint64_t as_of) {
   return impl_->load_on_disk(record, as_of);
 }
-void Store::loaded_before(Bytes key) {
-  impl_->loaded_before(key);
+void Store::prefetch(Bytes key) const {
+  impl_->prefetch(key);
+}
+void Store::loading(Bytes key, std::uint64_t as_of) {
+  impl_->loading(key, as_of);
 }
 bool Store::has_nothing_to_evict() const {
   return impl_->has_nothing_to_evict();

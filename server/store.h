@@ -16,20 +16,13 @@
 #include "common/layout.h"
 #include "common/wire.h"
 #include "rkv/result.h"
+#include "server/disk_look.h"
 #include "server/persistence/commit_log.h"
 
 namespace rkv::server {
 
 class Cells;
 class StoreMemory;
-
-// What an operation says of a key whose record is, or may be, on disk and not in memory: it has to
-// be loaded first (Loads), then the operation is called again. Never leaves the server.
-inline constexpr Code kOnDisk = static_cast<Code>(200);
-
-// The key was looked up on disk and was not there, after everything up to this commit sequence had
-// been written. For the operation that is called again.
-using Absence = std::optional<std::uint64_t>;
 
 struct PutResult {
   Version version{};
@@ -52,7 +45,7 @@ struct PutOptions {
   Version expected{};        // kIfVersion
   std::uint64_t ttl_ms = 0;  // from now; 0 = for ever
   bool until = false;        // `ttl_ms` is the time itself, in Unix milliseconds
-  Absence absence{};
+  DiskLook look{};
 };
 
 // Room for a large value that is on its way: a block and a place in the log, had before a byte of
@@ -67,7 +60,7 @@ struct LargePut {
   // The log's copy, to be filled as well; nullptr where the log keeps none.
   CommitLog::Attachment copy{};
   CommitLog::Reservation room{};
-  Absence absence{};
+  DiskLook look{};
 };
 
 struct CounterResult {
@@ -129,15 +122,15 @@ class Store {
   // The version of the deletion. kNotFound; kBusy, kIo as above. kConflict: the key has another
   // version than the expected one.
   Result<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt,
-                         Absence absence = {});
+                         DiskLook look = {});
 
   // Counters: signed numbers of 64 bits. Errors as above, and kWrongType: the key holds a plain
   // value; kOutOfRange: the sum would pass the limits; nothing changed.
   // An absent key counts from 0.
-  Result<CounterResult> add(Bytes key, std::int64_t summand, Absence absence = {});
+  Result<CounterResult> add(Bytes key, std::int64_t summand, DiskLook look = {});
   // The number becomes `desired` if it is `expected`, else `done` is false. kNotFound.
   Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                             Absence absence = {});
+                             DiskLook look = {});
 
   // ---- one-sided counters: their numbers are in cells that clients change. The operations above
   // do what they say on them too, by atomics on the cell, and the version stays what it is.
@@ -158,7 +151,7 @@ class Store {
     std::optional<std::uint32_t> cell{};
   };
   Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network,
-                                     Absence absence = {});
+                                     DiskLook look = {});
   // Logs the numbers that changed since the last time; kBusy: the log has no room for all of them.
   // Blocks as above, for each of them. Any thread.
   Status sweep_counters();
@@ -174,7 +167,7 @@ class Store {
   bool has_cells() const;  // in use
 
   // Copies the value to `out` (at least kMaxInlineBytes), unless it is large. kNotFound.
-  Result<GetResult> get(Bytes key, MutableBytes out, Absence absence = {}) const;
+  Result<GetResult> get(Bytes key, MutableBytes out, DiskLook look = {}) const;
 
   // ---- records on disk (store_disk.cc, DESIGN.md, "Larger than memory"). The disk is read
   // elsewhere (Loads); here is said what that means.
@@ -191,8 +184,11 @@ class Store {
   Status load(const RecordFields& record, std::uint64_t as_of = kForEver, bool promoted = false);
   // The same without taking it into memory: a slot that says where it is.
   Status load_on_disk(const RecordFields& record, std::uint64_t as_of);
-  // Everything on disk below this key has been given to the store.
-  void loaded_before(Bytes key);
+  // Asks the processor for the memory that a load of this key will look at.
+  void prefetch(Bytes key) const;
+  // How far that is: every record on disk below `key` has been given, and that of `key` is given
+  // next, if it is there, as read at `as_of`; kForEver: the reading goes on with a later read.
+  void loading(Bytes key, std::uint64_t as_of);
   // The sequence that must have been written before the disk is read for this key.
   std::uint64_t departed(Bytes key) const;
   // Whether operations on this key would say kOnDisk: a hint.

@@ -127,7 +127,7 @@ Result<Store::Impl::CellPlan> Store::Impl::plan_in_cell(const Target& at, Record
 }
 
 Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
-                                                       std::uint32_t network, Absence absence) {
+                                                       std::uint32_t network, DiskLook look) {
   std::array<std::byte, kCellCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key};
   OpenedCounter opened;
@@ -174,7 +174,7 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
         fields.value = Bytes(bytes).first(kCounterBytes);
         return plan(at, fields);
       },
-      absence);
+      look);
   if (over) return opened;
   if (!put) return std::unexpected(put.error());
   opened.version = put->version;

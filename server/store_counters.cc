@@ -13,7 +13,7 @@ std::unexpected<Error> no_counter() {
 
 }  // namespace
 
-Result<CounterResult> Store::Impl::add(Bytes key, std::int64_t summand, Absence absence) {
+Result<CounterResult> Store::Impl::add(Bytes key, std::int64_t summand, DiskLook look) {
   std::array<std::byte, kCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key, .value = bytes};
   CounterResult result;
@@ -44,12 +44,12 @@ Result<CounterResult> Store::Impl::add(Bytes key, std::int64_t summand, Absence 
                              store_le(bytes.data(), result.number);
                              return plan(at, fields);
                            },
-                           absence));
+                           look));
   return result;
 }
 
 Result<CounterResult> Store::Impl::swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                                        Absence absence) {
+                                        DiskLook look) {
   std::array<std::byte, kCounterBytes> bytes;
   store_le(bytes.data(), desired);
   RecordFields fields{.counter = true, .key = key, .value = bytes};
@@ -78,7 +78,7 @@ Result<CounterResult> Store::Impl::swap(Bytes key, std::int64_t expected, std::i
         result.done = false;
         return fail(Code::kConflict, "the counter has another number");
       },
-      absence);
+      look);
   if (put) {
     result.put = *put;
   } else if (result.done) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/check.h"
 #include "server/store_impl.h"
 
 namespace rkv::server {
@@ -62,6 +63,10 @@ void Store::Impl::begin_loading() {
 }
 
 void Store::Impl::end_loading() {
+  {
+    const std::scoped_lock lock(loading_mutex_);
+    loaded_all_ = true;
+  }
   index_.set_all_spilled(false);
   for_each_pair([this](const Pair& pair) { index_.refresh_spilled(pair.even); });
 }
@@ -69,11 +74,32 @@ void Store::Impl::end_loading() {
 // ------------------------------------------------------------------------------------- being there
 
 // Whether what the index says of the key is all that is known of it.
-Status Store::Impl::check_in_memory(const Target& at, Absence absence) const {
+Status Store::Impl::check_in_memory(const Target& at, DiskLook look) const {
   if (at.found || departures_ == nullptr) return {};
   if (!index_.all_spilled() && !index_.find_on_disk(at.home, at.hash)) return {};
-  if (absence && departures_->of(at.hash) <= *absence) return {};  // (V2)
-  return fail(kOnDisk, "the record is on disk");
+  if (!look || departures_->of(at.hash) > look->as_of) {
+    return fail(kOnDisk, "the record is on disk");
+  }
+  if (look->record == nullptr) return {};  // (V2)
+  return std::unexpected(look->record->no_room);
+}
+
+// The key's record, where it is on disk alone and nobody has taken it into memory (V2).
+const RecordOnDisk* Store::Impl::record_on_disk(const Target& at, const DiskLook& look) const {
+  if (at.found || departures_ == nullptr || !look) return nullptr;
+  return departures_->of(at.hash) <= look->as_of ? look->record : nullptr;
+}
+
+Result<GetResult> Store::Impl::get_on_disk(const RecordOnDisk& record, MutableBytes out) const {
+  if (has_expired(record.expiry_ms)) return fail(Code::kNotFound, "no such key");
+  // Not kTooLarge, which tells who reads that the buffer is too small.
+  if (record.large) return fail(Code::kOutOfMemory, record.no_room.text);
+  RKV_CHECK(record.value.size() <= out.size(), "room for a value");
+  std::ranges::copy(record.value, out.begin());
+  return GetResult{.version = record.version,
+                   .expiry_ms = record.expiry_ms,
+                   .counter = record.counter,
+                   .value_length = record.value.size()};
 }
 
 bool Store::Impl::is_on_disk(Bytes key) const {
@@ -86,26 +112,49 @@ std::uint64_t Store::Impl::departed(Bytes key) const {
   return departures_ == nullptr ? 0 : departures_->of(memory_.hash(key));
 }
 
-// The slot that the key itself has. While records are being loaded one may be another key's.
+void Store::Impl::loading(Bytes key, std::uint64_t as_of) {
+  const std::scoped_lock lock(loading_mutex_);
+  loading_key_.assign(key.begin(), key.end());
+  loading_as_of_ = as_of;
+}
+
+void Store::Impl::prefetch(Bytes key) const {
+  const KeyHash hash = memory_.hash(key);
+  const GroupPlace home = memory_.home(hash);
+  index_.prefetch(home);
+  __builtin_prefetch(&locks_.of(home), 1);
+  if (departures_ != nullptr) departures_->prefetch(hash);
+}
+
+// Whether the key has got a slot, if it is on disk alone. REQUIRES: loading_mutex_.
+bool Store::Impl::is_given(Bytes key) const {
+  return loaded_all_ || std::ranges::lexicographical_compare(key, loading_key_);
+}
+
+// The slot that the key itself has. One with the same bits may be another key's, as long as this
+// one has none.
 std::optional<Index::Position> Store::Impl::own_slot(const Target& at, Bytes key) const {
-  if (index_.all_spilled()) {
-    const std::scoped_lock lock(loaded_mutex_);
-    if (std::ranges::lexicographical_compare(loaded_before_, key) ||
-        std::ranges::equal(loaded_before_, key)) {
-      return std::nullopt;
-    }
+  {
+    const std::scoped_lock lock(loading_mutex_);
+    if (!is_given(key)) return std::nullopt;
   }
   return index_.find_on_disk(at.home, at.hash);
 }
 
-void Store::Impl::loaded_before(Bytes key) {
-  const std::scoped_lock lock(loaded_mutex_);
-  loaded_before_.assign(key.begin(), key.end());
+// What an evicted record leaves in the index. Nothing, where it is loaded later: else each time
+// that it comes and goes before its turn would leave one more slot. A record that is newer than the
+// read under way, which would not see it, has to wait for the next.
+Store::Impl::Leaves Store::Impl::leaves(const RecordFields& record) const {
+  if (!index_.all_spilled()) return Leaves::kSlot;
+  const std::scoped_lock lock(loading_mutex_);
+  if (is_given(record.key) || std::ranges::equal(record.key, loading_key_)) return Leaves::kSlot;
+  const bool seen = record.version.boot() != boot_ || record.version.sequence() <= loading_as_of_;
+  return seen ? Leaves::kNothing : Leaves::kCannotGo;
 }
 
 Status Store::Impl::load(const RecordFields& from_disk, std::uint64_t as_of, bool promoted) {
   RecordFields record = from_disk;
-  if (departures_ != nullptr && has_expired(record)) return drop_expired(record, as_of);
+  if (departures_ != nullptr && has_expired(record.expiry_ms)) return drop_expired(record, as_of);
   if (is_large(record.value.size())) return load_large(record, as_of, promoted);
   return take_in(record, as_of, promoted,
                  [&](const Target& at) -> Result<Plan> { return plan(at, record); });
@@ -142,7 +191,7 @@ Status Store::Impl::take_in(const RecordFields& record, std::uint64_t as_of, boo
   if (at.found && !newer) return {};
   if (departures_ != nullptr) {
     if (departures_->of(hash) > as_of) return fail(Code::kStale, "the key has changed meanwhile");
-    at.on_disk = own_slot(at, record.key);
+    if (promoted) at.on_disk = own_slot(at, record.key);  // one whose turn it is has none
   }
   RKV_ASSIGN_OR_RETURN(const Plan ready, prepare(at));
   publish(at, ready, record);
@@ -156,7 +205,7 @@ Status Store::Impl::take_in(const RecordFields& record, std::uint64_t as_of, boo
 
 // A slot of its own, whatever others with the same bits there are: each stands for one key.
 Status Store::Impl::load_on_disk(const RecordFields& record, std::uint64_t as_of) {
-  if (has_expired(record)) return drop_expired(record, as_of);
+  if (has_expired(record.expiry_ms)) return drop_expired(record, as_of);
   const KeyHash hash = memory_.hash(record.key);
   Locked locked(*this, hash);
   const Target at = target(hash, locked, record.key);
@@ -183,16 +232,22 @@ Status Store::Impl::drop_expired(const RecordFields& record, std::uint64_t as_of
     log_.unreserve(room);
     return at.found ? Status() : fail(Code::kStale, "the key has changed meanwhile");
   }
+  erase_on_disk(at, record.key, room);
+  at.counters->expired += 1;
+  return fail(Code::kNotFound, "no such key");
+}
+
+// A DELETE of what is on disk alone.
+Version Store::Impl::erase_on_disk(const Target& at, Bytes key, CommitLog::Reservation room) {
   const CommitLog::Ticket ticket = log_.begin(room);
-  departures_->raise(hash, ticket.sequence);
-  if (const auto slot = own_slot(at, record.key)) {
+  const Version version = Version::of(boot_, ticket.sequence);
+  departures_->raise(at.hash, ticket.sequence);
+  if (const auto slot = own_slot(at, key)) {
     index_.erase(at.home, *slot);
     at.counters->on_disk -= 1;
   }
-  at.counters->expired += 1;
-  log_.finish(ticket, CommitLog::Kind::kRemove,
-              {.version = Version::of(boot_, ticket.sequence), .key = record.key});
-  return fail(Code::kNotFound, "no such key");
+  log_.finish(ticket, CommitLog::Kind::kRemove, {.version = version, .key = key});
+  return version;
 }
 
 void Store::Impl::touch(std::span<const std::uint64_t> hashes) {
@@ -213,24 +268,35 @@ bool Store::Impl::is_evictable(const RecordFields& record, std::uint64_t durable
   return record.version.boot() != boot_ || record.version.sequence() <= durable;
 }
 
-// As a DELETE does it: superseded, then the slot - which here says where the record is - then the
-// block is free.
+// As a DELETE does it: superseded, then the slot - which as a rule says where the record is from
+// then on - then the block is free.
 std::size_t Store::Impl::evict_from(const Pair& pair) {
-  std::array<Slot, std::size_t{2} * kSlotsPerGroup> gone;
+  std::array<Slot, std::size_t{4} * kSlotsPerGroup> gone;  // of more, the rest goes next time
   std::size_t count = 0;
+  std::size_t left_slots = 0;
   const std::uint64_t durable = log_.sync_mark();
   index_.pass(pair.even, [&](const Index::Resident& resident) {
     const Slot slot = resident.position.slot;
     const RecordFields record = record_at(slot.location());
-    if (!is_evictable(record, durable)) return;
+    if (count == gone.size() || !is_evictable(record, durable)) return;
+    const Leaves leaves = this->leaves(record);
+    if (leaves == Leaves::kCannotGo) {
+      some_wait_ = true;
+      return;
+    }
     const KeyHash hash = memory_.hash(record.key);
     if (record.version.boot() == boot_) departures_->raise(hash, record.version.sequence());
     supersede(slot.location());
-    index_.replace(resident.home, resident.position, Slot::on_disk(hash));
+    if (leaves == Leaves::kSlot) {
+      index_.replace(resident.home, resident.position, Slot::on_disk(hash));
+      ++left_slots;
+    } else {
+      index_.erase(resident.home, resident.position);
+    }
     gone[count++] = slot;
   });
   pair.counters.records -= count;
-  pair.counters.on_disk += count;
+  pair.counters.on_disk += left_slots;
   pair.counters.evicted += count;
   std::size_t bytes = 0;
   for (const Slot slot : std::span(gone).first(count)) {
@@ -266,10 +332,14 @@ bool Store::Impl::make_room() {
   const std::size_t low = usage.capacity_bytes / 64;
   std::size_t wanted = room < low ? 2 * low - room : 0;
   if (called) wanted = std::max(wanted, low);  // there was room, but in pieces that were too small
-  if (wanted == 0) return true;
+  if (wanted == 0) {
+    nothing_to_evict_.store(false, std::memory_order_relaxed);
+    return true;
+  }
   const bool all_is_synced = log_.sync_mark() >= log_.last_begun();
+  some_wait_ = false;
   const bool freed = evict(wanted) != 0;
-  nothing_to_evict_.store(!freed && all_is_synced, std::memory_order_relaxed);
+  nothing_to_evict_.store(!freed && all_is_synced && !some_wait_, std::memory_order_relaxed);
   return freed;
 }
 

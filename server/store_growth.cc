@@ -42,10 +42,11 @@ std::unexpected<Error> Store::Impl::no_room(ExtentEntry::Kind kind) {
   need.starved.store(true, std::memory_order_relaxed);
   call_for_memory_if_low();
   if (!index && is_full_grown()) {
-    if (!called_evictor_.exchange(true, std::memory_order_relaxed) && call_evictor_) {
-      call_evictor_();
-    }
+    // Where nothing may go it is looked again now and then, and not for each that is refused.
     if (!has_nothing_to_evict()) {
+      if (!called_evictor_.exchange(true, std::memory_order_relaxed) && call_evictor_) {
+        call_evictor_();
+      }
       return fail(Code::kBusy, "the server is making room: try again a little later");
     }
   }

@@ -49,17 +49,15 @@ class Store::Impl {
                                  const PutOptions& options);
   void cancel_large(LargePut large);
   std::uint64_t epoch() const { return memory_.epoch(); }
-  Result<Version> remove(Bytes key, std::optional<Version> expected, Absence absence);
-  Result<CounterResult> add(Bytes key, std::int64_t summand, Absence absence);
-  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                             Absence absence);
-  Result<GetResult> get(Bytes key, MutableBytes out, Absence absence) const;
+  Result<Version> remove(Bytes key, std::optional<Version> expected, DiskLook look);
+  Result<CounterResult> add(Bytes key, std::int64_t summand, DiskLook look);
+  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired, DiskLook look);
+  Result<GetResult> get(Bytes key, MutableBytes out, DiskLook look) const;
   StoreStats stats() const;
 
   std::uint32_t add_cells(Cells& cells);
   void on_first_cell(std::function<void()> call) { call_sweeper_ = std::move(call); }
-  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network,
-                                     Absence absence);
+  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network, DiskLook look);
   Status sweep_counters() { return sweep(false).status; }
   Swept end_counters() { return sweep(true); }
   bool has_cells() const;
@@ -74,7 +72,8 @@ class Store::Impl {
   void end_loading();
   Status load(const RecordFields& record, std::uint64_t as_of, bool promoted);
   Status load_on_disk(const RecordFields& record, std::uint64_t as_of);
-  void loaded_before(Bytes key);
+  void loading(Bytes key, std::uint64_t as_of);
+  void prefetch(Bytes key) const;
   std::uint64_t departed(Bytes key) const;
   bool is_on_disk(Bytes key) const;
   void touch(std::span<const std::uint64_t> hashes);
@@ -152,12 +151,12 @@ class Store::Impl {
   RecordFields record_at(Location block) const;
   // PUT, in general: `decide(target)` says no, or completes `fields`.
   template <class Decide>
-  Result<PutResult> write(RecordFields& fields, std::size_t value_bytes, Absence absence,
+  Result<PutResult> write(RecordFields& fields, std::size_t value_bytes, DiskLook look,
                           Decide decide);
   // Of write(), with the room in the log in hand. `prepare(target)` makes the plan, or says no.
   template <class Prepare>
   Result<PutResult> commit(CommitLog::Reservation room, RecordFields& fields, Prepare prepare,
-                           Absence absence, CommitLog::Attachment copy = {});
+                           DiskLook look, CommitLog::Attachment copy = {});
   Result<PutResult> put_large(Bytes key, Bytes value, const PutOptions& options);
   RecordFields fields_for(Bytes key, const PutOptions& options) const;
   Status check_put(const Target& target, const PutOptions& options) const;
@@ -167,7 +166,7 @@ class Store::Impl {
   void erase(const Target& target);
 
   // Records on disk: store_disk.cc.
-  Status check_in_memory(const Target& at, Absence absence) const;
+  Status check_in_memory(const Target& at, DiskLook look) const;
   template <class Visit>
   void for_each_pair(Visit visit);
   struct Pair {
@@ -179,10 +178,18 @@ class Store::Impl {
   std::size_t evict_from(const Pair& pair);
   std::size_t evict(std::size_t bytes);
   bool is_evictable(const RecordFields& record, std::uint64_t durable) const;
-  bool has_expired(const RecordFields& record) const {
-    return record.expiry_ms != 0 && record.expiry_ms <= unix_ms();
+  bool has_expired(std::uint64_t expiry_ms) const {
+    return expiry_ms != 0 && expiry_ms <= unix_ms();
   }
+  bool is_given(Bytes key) const;
+  enum class Leaves : std::uint8_t { kSlot, kNothing, kCannotGo };
+  Leaves leaves(const RecordFields& record) const;
   std::optional<Index::Position> own_slot(const Target& at, Bytes key) const;
+  const RecordOnDisk* record_on_disk(const Target& at, const DiskLook& look) const;
+  Result<GetResult> get_on_disk(const RecordOnDisk& record, MutableBytes out) const;
+  Status check_remove(const Target& at, const RecordOnDisk* on_disk,
+                      std::optional<Version> expected, const DiskLook& look) const;
+  Version erase_on_disk(const Target& at, Bytes key, CommitLog::Reservation room);
   Status load_large(RecordFields& record, std::uint64_t as_of, bool promoted);
   template <class Prepare>
   Status take_in(const RecordFields& record, std::uint64_t as_of, bool promoted, Prepare prepare);
@@ -250,9 +257,12 @@ class Store::Impl {
   std::function<void()> call_evictor_;
   std::atomic<bool> called_evictor_{false};
   std::atomic<bool> nothing_to_evict_{false};
-  mutable std::mutex loaded_mutex_;       // guards the next; innermost
-  std::vector<std::byte> loaded_before_;  // keys below it have been given to the store
-  // The next pair to look at: the evicting thread's.
+  mutable std::mutex loading_mutex_;    // guards the next three; innermost
+  std::vector<std::byte> loading_key_;  // keys below it have been given to the store
+  std::uint64_t loading_as_of_ = kForEver;
+  bool loaded_all_ = false;
+  // The evicting thread's: whether it met a record that can go soon, and the next pair to look at.
+  bool some_wait_ = false;
   std::uint32_t hand_prefix_ = 0;
   std::uint32_t hand_pair_ = 0;
   std::atomic<std::uint64_t> promoted_{0};
@@ -268,25 +278,23 @@ class Store::Impl {
 
 // The order in which everything is had that could fail, and then done: S4.
 template <class Decide>
-Result<PutResult> Store::Impl::write(RecordFields& fields, std::size_t value_bytes, Absence absence,
+Result<PutResult> Store::Impl::write(RecordFields& fields, std::size_t value_bytes, DiskLook look,
                                      Decide decide) {
   RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(fields.key.size(), value_bytes));
   const auto prepare = [&](const Target& at) -> Result<Plan> {
     RKV_RETURN_IF_ERROR(decide(at));
     return plan(at, fields);
   };
-  return commit(room, fields, prepare, absence);
+  return commit(room, fields, prepare, look);
 }
 
 template <class Prepare>
 Result<PutResult> Store::Impl::commit(CommitLog::Reservation room, RecordFields& fields,
-                                      Prepare prepare, Absence absence,
-                                      CommitLog::Attachment copy) {
+                                      Prepare prepare, DiskLook look, CommitLog::Attachment copy) {
   const KeyHash hash = memory_.hash(fields.key);
   Locked locked(*this, hash);
   const Target at = target(hash, locked, fields.key);
-  const Status known = check_in_memory(at, absence);
-  if (departures_ && at.found) index_.touch(at.home, hash);
+  const Status known = check_in_memory(at, look);
   const Result<Plan> ready = known ? prepare(at) : std::unexpected(known.error());
   if (!ready) {
     locked.unlock();

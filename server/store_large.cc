@@ -14,11 +14,11 @@ Result<LargePut> Store::Impl::begin_large(Bytes key, std::size_t value_length,
   {
     const KeyHash hash = memory_.hash(key);
     const Locked locked(*this, hash);
-    RKV_RETURN_IF_ERROR(check_in_memory(target(hash, locked, key), options.absence));
+    RKV_RETURN_IF_ERROR(check_in_memory(target(hash, locked, key), options.look));
   }
   const bool has_expiry = options.ttl_ms != 0;
   LargePut large{.head_bytes = record_head_bytes(key.size(), value_length, has_expiry),
-                 .absence = options.absence};
+                 .look = options.look && options.look->record ? DiskLook() : options.look};
   RKV_ASSIGN_OR_RETURN(large.room, log_.try_reserve(key.size(), value_length));
   const std::uint64_t units = record_units(large.head_bytes + value_length);
   const Result<Location> block = allocate(units);
@@ -48,7 +48,7 @@ Result<PutResult> Store::Impl::finish_large(LargePut large, Bytes key, std::uint
     RKV_RETURN_IF_ERROR(find_vacancy(at, plan));
     return plan;
   };
-  auto done = commit(large.room, fields, prepare, large.absence, std::move(large.copy));
+  auto done = commit(large.room, fields, prepare, large.look, std::move(large.copy));
   if (!done) records_.release(large.block);
   if (!done && done.error().code == kOnDisk) {
     // Since begin_large(): an eviction in the milliseconds that the value took to come.

@@ -14,6 +14,8 @@ namespace {
 // The database cannot be opened anew, and old files cannot go, while a batch is read.
 constexpr std::uint64_t kBatchRecords = 1024;
 constexpr std::uint64_t kBatchBytes = std::uint64_t{4} << 20;
+constexpr std::size_t kAheadRecords = 16;  // some 12 cache lines each, about what can be under way
+constexpr std::size_t kAheadBytes = std::size_t{64} << 10;
 constexpr Nanos kNap = kNanosPerMs;
 constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // a disk that fails, an index that is full
 
@@ -78,43 +80,92 @@ WarmUp::End WarmUp::batch() {
     wait(kNap);
     return End::kMore;
   }
-  parts_.store.loaded_before(as_bytes(next_));
   const DiskReads::AsOf as_of = parts_.disk.begin();
-  const std::uint64_t records_before = records();
-  const std::uint64_t bytes_before = bytes_;
-  const Status read =
-      parts_.disk.read_from(as_bytes(next_), [&](const RecordFields& record) -> Status {
-        if (records() - records_before == kBatchRecords || bytes_ - bytes_before >= kBatchBytes ||
-            !parts_.disk.still_holds(as_of)) {
-          next_ = as_text(record.key);
-          return fail(Code::kStale, nullptr);
-        }
-        if (const Status taken = take(record, as_of); !taken) {
-          next_ = as_text(record.key);
-          return taken;
-        }
-        records_.fetch_add(1, std::memory_order_relaxed);
-        bytes_ += record.key.size() + record.value.size();
-        return {};
-      });
+  parts_.store.loading(as_bytes(next_), as_of.sequence);  // before the read begins
+  const End end = read_batch(as_of);
+  if (end == End::kWhole) return end;
+  parts_.store.loading(as_bytes(next_), Store::kForEver);
+  if (pause_ != 0) wait(std::exchange(pause_, 0));
+  return end;
+}
+
+WarmUp::End WarmUp::read_batch(const DiskReads::AsOf& as_of) {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  ahead_.clear();
+  const auto visit = [&](const RecordFields& record) -> Status {
+    if (count == kBatchRecords || bytes >= kBatchBytes) return fail(Code::kStale, nullptr);
+    count += 1;
+    bytes += record.key.size() + record.value.size();
+    parts_.store.prefetch(record.key);
+    if (ahead_.add(record)) return {};
+    RKV_RETURN_IF_ERROR(take_ahead(as_of));
+    return ahead_.add(record) ? Status() : take_next(record, as_of);
+  };
+  Status read = parts_.disk.read_from(as_bytes(next_), visit);
+  if (read || read.error().code == Code::kStale) {
+    if (const Status taken = take_ahead(as_of); !taken) read = taken;
+  }
   if (read) {
     // Nothing after the last one, as of then: what has come since has come through memory.
     return parts_.disk.still_holds(as_of) ? End::kWhole : End::kMore;
   }
   if (read.error().code == Code::kStale) return End::kMore;
   if (read.error().code == Code::kBusy) {
-    wait(kNap);
+    pause_ = kNap;
     return End::kMore;
   }
   if (read.error().code == Code::kIo || read.error().code == Code::kOutOfMemory) {
     if (!std::exchange(told_, true)) {
       log_warn("loading waits after {} records: {}", records(), to_string(read.error()));
     }
-    wait(kWhileItCannotBe);
+    pause_ = kWhileItCannotBe;
     return End::kMore;
   }
   why_ = to_string(read.error());
   return End::kFailed;
+}
+
+bool WarmUp::Ahead::add(const RecordFields& record) {
+  const std::size_t used = bytes_.size();
+  const std::size_t length = record.key.size() + record.value.size();
+  if (records_.size() == kAheadRecords || used + length > kAheadBytes) return false;
+  bytes_.reserve(kAheadBytes);  // never moves
+  bytes_.insert(bytes_.end(), record.key.begin(), record.key.end());
+  bytes_.insert(bytes_.end(), record.value.begin(), record.value.end());
+  RecordFields& copy = records_.emplace_back(record);
+  const Bytes all = Bytes(bytes_).subspan(used);
+  copy.key = all.first(record.key.size());
+  copy.value = all.subspan(record.key.size());
+  return true;
+}
+
+void WarmUp::Ahead::clear() {
+  records_.clear();
+  bytes_.clear();
+}
+
+// What is left of it at the first that cannot be taken is read again, from next_ on.
+Status WarmUp::take_ahead(const DiskReads::AsOf& as_of) {
+  Status taken;
+  for (const RecordFields& record : ahead_.records()) {
+    taken = take_next(record, as_of);
+    if (!taken) break;
+  }
+  ahead_.clear();
+  return taken;
+}
+
+// The one with the lowest key of those that have not been taken.
+Status WarmUp::take_next(const RecordFields& record, const DiskReads::AsOf& as_of) {
+  if (!parts_.disk.still_holds(as_of)) return fail(Code::kStale, nullptr);
+  parts_.store.loading(record.key, as_of.sequence);
+  RKV_RETURN_IF_ERROR(take(record, as_of));
+  next_.assign(as_text(record.key));
+  next_.push_back('\0');  // the first key after it
+  records_.fetch_add(1, std::memory_order_relaxed);
+  bytes_ += record.key.size() + record.value.size();
+  return {};
 }
 
 // kBusy, kStale: not yet.

@@ -16,8 +16,10 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/clock.h"
 #include "server/disk_reads.h"
@@ -48,14 +50,32 @@ class WarmUp {
   enum class End : std::uint8_t { kMore, kWhole, kFailed };
   void run();
   End batch();
+  End read_batch(const DiskReads::AsOf& as_of);
+  // What was read and not yet given to the store. Records lie all over its memory, so a handful of
+  // them is waited for together.
+  class Ahead {
+   public:
+    // Copies it. False: there is no room beside the others.
+    bool add(const RecordFields& record);
+    void clear();
+    std::span<const RecordFields> records() const { return records_; }
+
+   private:
+    std::vector<RecordFields> records_;
+    std::vector<std::byte> bytes_;
+  };
+  Status take_ahead(const DiskReads::AsOf& as_of);
+  Status take_next(const RecordFields& record, const DiskReads::AsOf& as_of);
   Status take(const RecordFields& record, const DiskReads::AsOf& as_of);
   bool has_room();
   void wait(Nanos time);
   bool stopping();
 
   const Parts parts_;
-  std::string next_;  // the first key that has not been taken
+  Ahead ahead_;
+  std::string next_;  // nothing below it is to be taken any more
   std::string why_;
+  Nanos pause_ = 0;             // before the next batch
   bool told_ = false;           // that it waits
   std::uint64_t wait_for_ = 0;  // what must be written before it can be
   std::uint64_t bytes_ = 0;

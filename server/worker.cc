@@ -243,6 +243,7 @@ std::size_t Worker::poll_once() {
     on_completion(completion);
   large_wanted_ = false;  // those who wait come first, from here on
   finish_fetches();
+  answer_loaded();  // they have waited longest; below it is for what is done meanwhile (K5)
   retry_waiting();
   ask_for_marks();
   answer_waiters();
@@ -309,9 +310,9 @@ bool Worker::has_room_for_reply(const Session& session) const {
 }
 
 Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t receive_buffer,
-                             Absence absence, std::uint32_t rounds) {
+                             DiskLook look, std::uint32_t rounds) {
   if (!has_room_for(session, message)) return Served::kNoRoom;  // (K3)
-  RequestHandler::Answer answer = handler_.handle(message, absence);
+  RequestHandler::Answer answer = handler_.handle(message, look);
   switch (answer.next) {
     case RequestHandler::Next::kReply:
       if (!reply(session, answer.response)) return Served::kNoRoom;
@@ -405,7 +406,6 @@ void Worker::drop(Session& session, const char* why) {
 }
 
 void Worker::retry_waiting() {
-  if (large_wanted_ && waiting_requests_.empty()) large_wanted_ = false;  // of one that was loaded
   if (waiting_requests_.empty()) [[likely]]
     return;
   std::size_t kept = 0;

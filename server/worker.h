@@ -16,13 +16,17 @@
 //      takes waiting_ down: one of them sees the other (both by read-modify-write on waiting_). The
 //      same holds for a backup, for a page of a scan, and for the sweep that a flush or a backup
 //      begins with: done before waiting_ is taken down.
-//  K7  A request that awaits a load keeps its receive buffer, and changes nothing until it is
-//      handled again. Loads are done before waiting_ is taken down (K5).
 //  K6  A write that awaits a mark has been made, once: it is answered when the mark has passed it,
 //      or "may have happened" when the disk fails first, or its client goes; it is never made
 //      again. When the worker is stopped it is answered before its connection ends.
+//  K7  A request that awaits a load keeps its receive buffer, and changes nothing until it is
+//      handled again. Loads are done before waiting_ is taken down (K5).
 //
-// In steady state a turn allocates nothing, takes no lock and logs nothing.
+// In steady state a turn allocates nothing, takes no lock but the store's and logs nothing, as long
+// as its requests are PUTs, DELETEs, GETs and counters of records in memory, with values of up to
+// 128 KiB. What goes to another thread takes that one's lock, and allocates: records on disk,
+// scans, flushes, backups. So do the log's copy of a longer value, and a time to live, which is
+// noted under one lock.
 //
 // Thread safety: reserve_client, cancel_client, adopt, end_session, end_most_silent, queue (for
 // accept): the acceptor.
@@ -174,7 +178,7 @@ class Worker {
     kLoading,   // the record is awaited; the receive buffer is in use until then
     kFetching,  // the receive buffer is in use until the value has come
   };
-  Served serve(Session& session, Bytes message, std::uint32_t receive_buffer, Absence absence = {},
+  Served serve(Session& session, Bytes message, std::uint32_t receive_buffer, DiskLook look = {},
                std::uint32_t rounds = 0);
   bool has_room_for(const Session& session, Bytes message) const;
   bool has_room_for_reply(const Session& session) const;

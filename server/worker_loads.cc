@@ -37,7 +37,7 @@ bool Worker::try_loaded(const Awaiting& awaiting) {
     return true;
   }
   const Served served = serve(session, awaiting.message, awaiting.receive_buffer,
-                              awaiting.load->absence(), awaiting.rounds);
+                              awaiting.load->look(), awaiting.rounds);
   if (served == Served::kDone) released_.push_back(awaiting.receive_buffer);
   return served != Served::kNoRoom;
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "client/cli/many.h"
 #include "client/cli/output.h"
 #include "client/cli/text.h"
 #include "common/bytes.h"
@@ -154,12 +155,12 @@ ExitCode run_get(Client& client, Job& job) {
     print_json(found_json(key, value, globals.hex));
     return value ? kDone : kNotFoundExit;
   }
-  if (value->is_counter) {
-    print_raw(shown(*value) + "\n");
+  if (globals.tsv) {
+    print_raw(to_tsv(record_of(key, *value), globals.hex));
     return kDone;
   }
-  if (globals.hex) {
-    print_raw(to_hex(value->value) + "\n");
+  if (value->is_counter || globals.hex) {
+    print_raw((value->is_counter ? shown(*value) : to_hex(value->value)) + "\n");
     return kDone;
   }
   // Raw, so that a file comes out as it went in; the line end is for a person's eyes only.
@@ -181,7 +182,9 @@ ExitCode run_mget(Client& client, Job& job) {
       continue;
     }
     const auto show = globals.hex ? to_hex : escape_tsv;
-    if (values[i]) {
+    if (values[i] && globals.tsv) {
+      print_raw(to_tsv(record_of(keys[i], *values[i]), globals.hex));
+    } else if (values[i]) {
       print_raw(fmt::format("{}\t{}\n", show(keys[i]),
                             values[i]->is_counter ? shown(*values[i]) : show(values[i]->value)));
     } else {

@@ -1,15 +1,13 @@
 // kvclient: the store from a shell.
-#include <fmt/format.h>
-
-#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client/cli/commands.h"
+#include "client/cli/connect.h"
 #include "client/cli/options.h"
 #include "client/cli/output.h"
 #include "client/cli/shell.h"
@@ -17,26 +15,11 @@
 namespace rkv::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kPause{100};  // between attempts at a busy server
-
-// Everything about reaching the server is exit code 3, whatever the reason.
 int connect_and_run(const ClientOptions& options, auto&& with_client) {
-  std::string refusal;
-  auto client = Client::connect(options, &refusal);
-  // A server that is loading, or has no place just now, is waited for.
-  const auto end = std::chrono::steady_clock::now() + options.timeout;
-  while (!client && client.error().code == Code::kBusy && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(kPause);
-    client = Client::connect(options, &refusal);
-  }
-  if (!client) {
-    std::string sentence =
-        fmt::format("cannot reach {}: {}", options.server, to_string(client.error()));
-    if (!refusal.empty()) sentence += fmt::format(": {}", refusal);
-    complain(sentence);
-    return kNoServer;
-  }
-  return with_client(*client);
+  auto client = connect(options);
+  if (client) return with_client(*client);
+  complain(client.error().sentence);
+  return client.error().exit_code;
 }
 
 int run_program(const std::vector<std::string>& arguments) {
@@ -74,6 +57,8 @@ int end(int exit_code) {
 }  // namespace rkv::cli
 
 int main(int argc, char** argv) {
+  // A file that may not grow further is told by the write that failed, as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return rkv::cli::end(rkv::cli::run_program({argv + 1, argv + argc}));
   } catch (const std::exception& problem) {  // std::bad_alloc above all

@@ -6,6 +6,7 @@
 #include "client/cli/records.h"
 #include "common/clock.h"
 #include "rkv/client.h"
+#include "rkv/scan.h"
 
 namespace rkv::cli {
 
@@ -13,6 +14,10 @@ namespace rkv::cli {
 // work and not of a whole file.
 inline constexpr std::size_t kBatchRecords = 256;
 inline constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
+
+// As a line of a file shows it.
+Record record_of(const ScanEntry& entry);
+Record record_of(std::string_view key, const Value& value);
 
 // The end of the batch that starts at `first`.
 std::size_t batch_end(const std::vector<Record>& records, std::size_t first);

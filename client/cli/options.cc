@@ -27,7 +27,8 @@ struct GlobalFlag {
 constexpr GlobalFlag kGlobalFlags[] = {
     {"server", 0, true, "KVCLIENT_SERVER", "127.0.0.1:7471", "HOST:PORT",
      "the kvserver to talk to"},
-    {"output", 0, true, "KVCLIENT_OUTPUT", "text", "text|json|tsv", "form of what is printed"},
+    {"output", 0, true, "KVCLIENT_OUTPUT", "text", "text|json|tsv",
+     "form of what is printed; tsv: records as load takes them"},
     {"hex", 0, false, "KVCLIENT_HEX", "false", "", "keys and values in hexadecimal, in and out"},
     {"timeout", 0, true, "KVCLIENT_TIMEOUT", "5s", "TIME", "longest time for one operation"},
     {"device", 'd', true, "KVCLIENT_DEVICE", "", "NAME", "RDMA device; none: the one that routes"},
@@ -174,6 +175,17 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   return size ? "" : wants("a size such as 64MiB");
 }
 
+// Asked for along with the verb. As the preference of a shell or of the environment it goes for
+// what it can go for.
+std::string tsv_problem(const Command& command) {
+  const Verb verb = command.verb;
+  if (!command.globals.tsv) return {};
+  if (command.keys_only) return "--keys-only shows no records, which tsv is for: leave one out";
+  const bool shows_records = verb == Verb::kGet || verb == Verb::kMget || verb == Verb::kScan ||
+                             verb == Verb::kDump || verb == Verb::kShell;
+  return shows_records ? "" : "--output tsv is for get, mget, scan and dump";
+}
+
 std::string arguments_problem(const Command& command, const VerbInfo& info) {
   const std::size_t given = command.arguments.size() + (command.last_from_stdin ? 1 : 0);
   if (given >= info.least_arguments && given <= info.most_arguments) return {};
@@ -237,6 +249,7 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   }
   command.arguments = result->unmatched();
   std::string problem = set_verb_options(command, *result);
+  if (problem.empty() && result->count("output") != 0) problem = tsv_problem(command);
   if (problem.empty() && info != nullptr) problem = arguments_problem(command, *info);
   if (!problem.empty()) return usage_error(std::move(problem));
   return parsed;

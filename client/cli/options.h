@@ -49,7 +49,7 @@ const std::vector<VerbInfo>& verbs();
 struct Globals {
   ClientOptions client;
   bool json = false;
-  bool tsv = false;  // scan; for others as text
+  bool tsv = false;  // get, mget, scan, dump: lines that load takes; for others as text
   bool hex = false;
 };
 

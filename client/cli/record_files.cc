@@ -23,10 +23,10 @@ std::string to_tsv(const Record& record, bool hex) {
   }
   line += '\t';
   line += record.number ? std::to_string(*record.number) : show(record.value);
-  if (record.number || record.expires_at_ms != 0) line += "\t\\@";
-  if (record.number) line += "counter";
-  if (record.expires_at_ms != 0) {
-    line += fmt::format("{}expires={}", record.number ? "," : "", record.expires_at_ms);
+  if (record.number) {  // counters do not expire
+    line += "\t\\@counter";
+  } else if (record.expires_at_ms != 0) {
+    line += fmt::format("\t\\@expires={}", record.expires_at_ms);
   }
   return line + '\n';
 }
@@ -38,8 +38,8 @@ std::string to_jsonl(const Record& record, bool hex) {
     object["counter"] = *record.number;
   } else {
     set_bytes(object, "value", record.value, hex);
+    if (record.expires_at_ms != 0) object["expires_at_ms"] = record.expires_at_ms;
   }
-  if (record.expires_at_ms != 0) object["expires_at_ms"] = record.expires_at_ms;
   return object.dump() + '\n';
 }
 

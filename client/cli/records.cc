@@ -191,26 +191,19 @@ class Parser {
   }
 
   // What follows \@; false when it makes no sense.
-  static bool set_attributes(std::string_view text, Record& record, bool& is_counter) {
-    while (!text.empty()) {
-      const std::size_t end = std::min(text.find(','), text.size());
-      const std::string_view attribute = text.substr(0, end);
-      text.remove_prefix(std::min(end + 1, text.size()));
-      if (attribute == "counter") {
-        is_counter = true;
-        continue;
-      }
-      constexpr std::string_view kExpires = "expires=";
-      if (!attribute.starts_with(kExpires)) return false;
-      const auto ms = whole_number<std::uint64_t>(attribute.substr(kExpires.size()));
-      if (!ms || *ms == 0 || *ms > kLatestExpiryMs) return false;
-      record.expires_at_ms = *ms;
-    }
+  static bool set_attribute(std::string_view text, Record& record, bool& is_counter) {
+    is_counter = text == "counter";
+    if (is_counter) return true;
+    constexpr std::string_view kExpires = "expires=";
+    if (!text.starts_with(kExpires)) return false;
+    const auto ms = whole_number<std::uint64_t>(text.substr(kExpires.size()));
+    if (!ms || *ms == 0 || *ms > kLatestExpiryMs) return false;
+    record.expires_at_ms = *ms;
     return true;
   }
 
   bool tsv_line(std::string_view line, std::size_t number) {
-    static constexpr std::string_view kAttributes = "\t\\@";
+    static constexpr std::string_view kAttribute = "\t\\@";
     const std::size_t tab = line.find('\t');
     if (tab == std::string_view::npos) {
       return bad(number, line.size() + 1, "there is no TAB after the key");
@@ -220,10 +213,12 @@ class Parser {
     std::string_view value_text = line.substr(tab + 1);
     Record record;
     bool is_counter = false;
-    if (const std::size_t at = value_text.rfind(kAttributes); at != std::string_view::npos) {
-      if (!set_attributes(value_text.substr(at + kAttributes.size()), record, is_counter)) {
+    if (const std::size_t at = value_text.rfind(kAttribute); at != std::string_view::npos) {
+      if (!set_attribute(value_text.substr(at + kAttribute.size()), record, is_counter)) {
         return bad(number, value_column + at + 1,
-                   "unknown attribute: write \\@counter, \\@expires=UNIX_MS or both with a comma");
+                   fmt::format("unknown attribute: write \\@counter, or \\@expires= and Unix "
+                               "milliseconds from 1 to {}",
+                               kLatestExpiryMs));
       }
       value_text = value_text.substr(0, at);
     }
@@ -253,6 +248,11 @@ class Parser {
     if (const auto* base64 = text(name + "_base64")) return from_base64(*base64);
     if (const auto* hex = text(name + "_hex")) return from_hex(*hex);
     return std::nullopt;
+  }
+
+  static bool has_bytes(const json& object, const std::string& name) {
+    return object.contains(name) || object.contains(name + "_base64") ||
+           object.contains(name + "_hex");
   }
 
   // Nothing, and where the mistake is, from 1.
@@ -290,6 +290,9 @@ class Parser {
     if (!set_numbers(*object, record)) {
       return bad(number, 1,
                  "\"counter\" is a whole number of 64 bits, \"expires_at_ms\" one up to 2^42");
+    }
+    if (record.number && has_bytes(*object, "value")) {
+      return bad(number, 1, "a record has \"value\" or \"counter\", not both");
     }
     auto key = json_bytes(*object, "key");
     auto value = record.number ? std::string() : json_bytes(*object, "value");

@@ -3,11 +3,11 @@
 //   deb822  stanzas separated by blank lines; the key is the field Package, the value the stanza as
 //           it stands, without the line end of its last line
 //   tsv     key TAB value, one record a line, with the escapes of text.h; with `hex` both in hex.
-//           Then, where there is something to say, TAB \@ and attributes with commas between:
-//           counter (the value is its number), expires=N (Unix milliseconds)
+//           Then, where there is something to say, TAB \@ and counter (the value is its number) or
+//           expires=N (Unix milliseconds)
 //   jsonl   {"key": ..., "value": ...} a line; key_base64/value_base64 and key_hex/value_hex for
 //           bytes that are no UTF-8; with `hex`, key and value are hex. {"key": ..., "counter": N}
-//           is a counter; "expires_at_ms": N with either
+//           is a counter; "expires_at_ms": N with a value
 //
 // A key that comes again replaces the record before it: the last one wins.
 #pragma once

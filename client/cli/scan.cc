@@ -1,4 +1,5 @@
 // The verbs that show many records: scan and dump.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,8 +19,6 @@
 
 namespace rkv::cli {
 
-namespace {
-
 Record record_of(const ScanEntry& entry) {
   Record record{.key = entry.key, .value = entry.value, .number = {}};
   record.expires_at_ms = entry.expires_at_ms;
@@ -37,6 +36,8 @@ Record record_of(std::string_view key, const Value& value) {
                              .expires_at_ms = value.expires_at_ms,
                              .is_counter = value.is_counter});
 }
+
+namespace {
 
 // ------------------------------------------------------------------------------------------ scan
 
@@ -69,7 +70,8 @@ void show(const ScanEntry& entry, const Command& command) {
 
 // ------------------------------------------------------------------------------------------ dump
 
-// Standard output, or a file that appears under its name when it is whole.
+// Standard output, or a file that appears under its name when it is whole. Until then it has one
+// that nobody else uses; what another has under it is left alone.
 class Target {
  public:
   static OrFailure<Target> open(const std::string& path) {
@@ -78,21 +80,29 @@ class Target {
     struct stat facts{};
     const bool in_place = stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode);  // a pipe
     target.path_ = path;
-    target.partial_ = in_place ? path : path + ".partial";
-    target.file_.reset(std::fopen(target.partial_.c_str(), "wbe"));
-    if (target.file_ == nullptr) return target.cannot();
+    const std::string name = in_place ? path : fmt::format("{}.partial-{}", path, getpid());
+    const int flags = in_place ? O_TRUNC : O_EXCL;
+    const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    if (fd < 0) return cannot(errno == EEXIST ? name : path, errno);
+    if (!in_place) target.partial_ = name;
+    target.file_.reset(fdopen(fd, "wb"));
+    if (target.file_ == nullptr) return cannot(name, errno);
     return target;
   }
   void write(const std::string& line) {
-    std::fwrite(line.data(), 1, line.size(), file_ ? file_.get() : stdout);
+    if (error_ != 0) return;
+    std::FILE* const file = file_ ? file_.get() : stdout;
+    if (std::fwrite(line.data(), 1, line.size(), file) != line.size()) error_ = errno;
   }
-  bool failed() const { return std::ferror(file_ ? file_.get() : stdout) != 0; }
+  bool failed() const { return error_ != 0; }
   OrFailure<void> finish() {
-    if (file_ == nullptr) return {};
-    bool written = !failed() && std::fflush(file_.get()) == 0;
-    if (written && partial_ != path_) written = fsync(fileno(file_.get())) == 0;
-    if (!written || std::fclose(file_.release()) != 0) return cannot();
-    if (partial_ != path_ && std::rename(partial_.c_str(), path_.c_str()) != 0) return cannot();
+    if (file_ == nullptr) return {};  // of standard output main() sees to the end
+    if (!failed() && std::fflush(file_.get()) != 0) error_ = errno;
+    if (!failed() && !partial_.empty() && fsync(fileno(file_.get())) != 0) error_ = errno;
+    if (std::fclose(file_.release()) != 0 && !failed()) error_ = errno;
+    if (failed()) return cannot(path_, error_);
+    if (partial_.empty()) return {};
+    if (std::rename(partial_.c_str(), path_.c_str()) != 0) return cannot(path_, errno);
     partial_.clear();
     return {};
   }
@@ -100,7 +110,7 @@ class Target {
   Target& operator=(Target&&) = delete;
   ~Target() {
     file_.reset();
-    if (!partial_.empty() && partial_ != path_) std::remove(partial_.c_str());
+    if (!partial_.empty()) std::remove(partial_.c_str());
   }
 
  private:
@@ -108,16 +118,18 @@ class Target {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   Target() = default;
-  std::unexpected<Failure> cannot() const {
-    return failure(kFailed, fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
+  static std::unexpected<Failure> cannot(const std::string& path, int error) {
+    return failure(kFailed, fmt::format("cannot write {}: {}", path, std::strerror(error)));
   }
   std::string path_;     // empty: standard output
-  std::string partial_;  // its name until it is whole
+  std::string partial_;  // its name until it is whole; empty: written in place, or whole
+  int error_ = 0;        // of the first write that failed
   std::unique_ptr<std::FILE, Close> file_;
 };
 
 // Each ends with nothing, or with what went wrong.
-std::optional<Error> dump_all(Client& client, auto&& write, Progress& progress, Target& target) {
+std::optional<Error> dump_all(Client& client, auto&& write, Progress& progress,
+                              const Target& target) {
   Scanner scanner(client);
   std::uint64_t written = 0;
   for (const ScanEntry& entry : scanner) {
@@ -130,8 +142,8 @@ std::optional<Error> dump_all(Client& client, auto&& write, Progress& progress, 
 }
 
 std::optional<Error> dump_keys(Client& client, const std::vector<std::string>& keys, auto&& write,
-                               Progress& progress, std::uint64_t& missing) {
-  for (std::size_t first = 0; first < keys.size(); first += kBatchRecords) {
+                               Progress& progress, const Target& target, std::uint64_t& missing) {
+  for (std::size_t first = 0; first < keys.size() && !target.failed(); first += kBatchRecords) {
     const std::size_t end = std::min(first + kBatchRecords, keys.size());
     const std::vector<std::string_view> some(keys.begin() + static_cast<std::ptrdiff_t>(first),
                                              keys.begin() + static_cast<std::ptrdiff_t>(end));
@@ -191,7 +203,7 @@ ExitCode run_dump(Client& client, Job& job) {
   const bool named = !command.keys_file.empty();
   Progress progress("dumped", named ? job.arguments.size() : 0, command.progress);
   std::uint64_t missing = 0;
-  const auto error = named ? dump_keys(client, job.arguments, write, progress, missing)
+  const auto error = named ? dump_keys(client, job.arguments, write, progress, *target, missing)
                            : dump_all(client, write, progress, *target);
   progress.clear();
   if (error) {

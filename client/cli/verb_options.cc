@@ -60,6 +60,13 @@ std::string set_if_version(Command& command, const std::string& text) {
   return command.if_version ? "" : fmt::format("--if-version wants a number, not '{}'", text);
 }
 
+std::string set_count(Command& command, const std::string& text) {
+  constexpr std::uint64_t kMost = 1'000'000'000;
+  const auto count = parse_number<std::uint64_t>(text, 1, kMost);
+  command.count = count.value_or(1);
+  return count ? "" : fmt::format("--count wants a number from 1 to {}, not '{}'", kMost, text);
+}
+
 std::string set_range(Command& command, const cxxopts::ParseResult& result) {
   const auto text = [&](const char* name) {
     return result.count(name) != 0 ? result[name].as<std::string>() : std::string();
@@ -70,7 +77,8 @@ std::string set_range(Command& command, const cxxopts::ParseResult& result) {
   if (result.count("limit") == 0) return {};
   const auto limit = parse_number<std::uint32_t>(text("limit"), 1, UINT32_MAX);
   command.limit = limit.value_or(0);
-  return limit ? "" : fmt::format("--limit wants a number from 1, not '{}'", text("limit"));
+  if (limit) return {};
+  return fmt::format("--limit wants a number from 1 to {}, not '{}'", UINT32_MAX, text("limit"));
 }
 
 }  // namespace
@@ -139,7 +147,8 @@ void add_verb_options(cxxopts::Options& options, Verb verb) {
 std::string set_duration(std::string_view name, const std::string& text, std::uint64_t& ms) {
   const auto parsed = parse_duration_ms(text);
   if (!parsed || *parsed == 0) {
-    return fmt::format("--{} wants a time above zero such as 250ms or 5s, not '{}'", name, text);
+    return fmt::format("--{} wants a time above zero such as 250ms, 5s or 2h, not '{}'", name,
+                       text);
   }
   ms = *parsed;
   return {};
@@ -203,11 +212,7 @@ std::string set_verb_options(Command& command, const cxxopts::ParseResult& resul
       if (command.verb == Verb::kCas) break;
       [[fallthrough]];
     case Verb::kPing:
-      if (has("count")) {
-        const auto count = parse_number<std::uint64_t>(text("count"), 1, 1'000'000'000);
-        command.count = count.value_or(1);
-        if (!count) problem = fmt::format("--count wants a number from 1, not '{}'", text("count"));
-      }
+      if (has("count")) problem = set_count(command, text("count"));
       break;
     default:
       break;

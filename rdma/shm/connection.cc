@@ -159,6 +159,14 @@ Result<std::size_t> ShmConnection::post(std::span<const Operation> batch) {
   return batch.size();
 }
 
+// What fails is posted by the caller, and fails there again, with a completion that says why.
+bool ShmConnection::read_at_once(const Operation& read) {
+  if (link_.passive || !alive() || pending_first_ != pending_end_) return false;
+  if (link_.host.regions_gone() != regions_gone_) [[unlikely]]
+    read_news();
+  return execute_remote(read) == Done::kYes;
+}
+
 ShmConnection::Done ShmConnection::execute(const Operation& operation) {
   const Done done = operation.kind == Operation::Kind::kSend ? execute_send(operation)
                                                              : execute_remote(operation);

@@ -18,8 +18,7 @@
 //      exec.)
 //  H4  Nobody but the server can write the page (F_SEAL_FUTURE_WRITE).
 //  H5  `regions_gone` rises after the news of it lies in every client's socket (regions.h): who
-//  sees
-//      the new number finds the news.
+//      sees the new number finds the news.
 //  H6  What the kernel reads when the thread exits lies in shared pages. That is why this is no
 //      pthread_mutex_t: its list is in the thread's private memory, which the kernel's reaper may
 //      take from a process that is killed for lack of memory *before* its threads exit; then

@@ -8,18 +8,16 @@
 //  S3  A receive buffer is free (`free_`) or held by the user (`held_`). Without a free one,
 //      messages stay in their rings, and rings that fill hold back their senders.
 //  S4  A connection's completions go through `ready_` in the order posted; kDisconnected is put
-//  there
-//      last, and received messages are given out before it is.
+//      there last, and received messages are given out before it is.
 //  S5  No wake-up is lost (Dekker): the sleeper stores its sleep word, then looks at the rings; the
 //      other side stores to the ring, then looks at the sleep word. All four are seq_cst, so that
 //      one of the two looks sees the other's store. The sleeper never blocks but in epoll_wait,
 //      which a byte in the socket ends.
 //  S6  The sleep word is odd while asleep and changes with every sleep, so that one sleep costs
-//  each
-//      peer at most one system call and one byte in the socket.
+//      each peer at most one system call and one byte in the socket.
 //  S7  A peer cannot keep this thread to itself: at most a few packets are taken from its socket at
-//  a
-//      time, and when its messages have filled a poll(), the next poll() begins with its neighbour.
+//      a time, and when its messages have filled a poll(), the next poll() begins with its
+//      neighbour.
 #pragma once
 
 #include <atomic>

@@ -8,8 +8,7 @@
 //  E1  A connection hears of every region there is when it is accepted, and of each that comes or
 //      goes afterwards, in that order: all of it is sent under one lock, and a socket keeps order.
 //  E2  Nothing is sent blocking. A client whose socket is full has not looked at it for thousands
-//  of
-//      regions: its connection ends.
+//      of regions: its connection ends.
 //  E3  READ is bounded by what the server said of the region, and the region's memory is at least
 //      that long for ever (memory.h): a copy cannot fault.
 //

@@ -2,9 +2,8 @@
 // bound to it.
 //
 // Invariants
-//  1. Everything but wake(), room(), attach(), forget() and call_attention() runs
-//  on
-//     the queue's thread. Those others touch only atomics and what `mutex_` guards.
+//  1. Everything but wake(), room(), attach(), forget() and call_attention() runs on the queue's
+//     thread. Those others touch only atomics and what `mutex_` guards.
 //  2. The completion queue cannot overrun: the receives and, for every connection, its
 //     sends_in_flight plus one marker are reserved in it before the connection exists. A
 //     reservation is returned only when the connection has been drained.

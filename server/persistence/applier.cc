@@ -254,9 +254,9 @@ bool Applier::is_well() {
   if (whole.error().code != Code::kCorrupt) return false;
   damage_is_certain_ = true;
   log_error(
-      "the database is damaged: all that was accepted is saved, writes stay refused, reads go on "
-      "until the server is stopped; copy the records to another one before that, or restore a "
-      "backup by kvserver --restore");
+      "the database is damaged: all that was accepted is saved, writes stay refused; what is in "
+      "memory or in a sound table can be read until the server is stopped, so save what is needed "
+      "by kvclient dump --keys, then look by kvserver --verify and restore a backup");
   return false;
 }
 

@@ -18,11 +18,11 @@
 //      lost while the process lives.
 //  A3  wal_mark <= what a finished write() covers; sync_mark <= what a finished sync() covers.
 //  A4  The log's disk state leaves "well" before the first retry and comes back after everything
-//  has
-//      been written and synced again.
+//      has been written and synced again.
 //  A5  Of several writes of one key in a batch the last alone reaches the storage (B1, B2).
 //  A6  A database that has been found damaged is written to, so that nothing accepted is lost, but
-//      never called well again: it takes a start to find out what can still be read.
+//      never called well again: it takes a start to find out what can still be read. One whose log
+//      has lost synced writes is not even opened anew: that would drop what is behind the damage.
 //
 // Thread safety: requests and counts from any thread. start, stop, step: one thread, the owner.
 #pragma once

@@ -1,8 +1,10 @@
 #include "server/persistence/database.h"
 
+#include <fmt/format.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
+#include <rocksdb/utilities/checkpoint.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "server/persistence/log_files.h"
 
 namespace rkv::server::database {
 
@@ -64,8 +67,8 @@ Error to_error(const rocksdb::Status& status, const std::string& text) {
 }
 
 // Two cores, most of the memory for the records that clients READ: the database gets two memtables
-// of 32 MiB and a cache that holds little more than index blocks, because nothing is ever looked up
-// by key - it is written in order and read once, from end to end.
+// of 32 MiB and a cache that holds little more than what leads to a record, because those that are
+// wanted often are in memory anyway.
 rocksdb::Options options() {
   rocksdb::Options options;
   options.create_if_missing = true;
@@ -110,6 +113,26 @@ rocksdb::Options options() {
   return options;
 }
 
+Status check_families(const rocksdb::Options& options, const std::string& path) {
+  std::vector<std::string> names;
+  const auto listed =
+      guarded([&] { return rocksdb::DB::ListColumnFamilies(options, path, &names); });
+  if (!listed.ok()) {
+    // No CURRENT file: nothing there yet. Anything else shows again, better told, when it is
+    // opened.
+    return {};
+  }
+  const bool foreign = std::ranges::any_of(names, [](const std::string& name) {
+    return name != rocksdb::kDefaultColumnFamilyName && name != kMetaFamily;
+  });
+  if (foreign) {
+    return fail(Code::kConflict,
+                "the data directory holds the database of another program: choose another "
+                "--data-dir");
+  }
+  return {};
+}
+
 std::optional<RecordFields> record_of(const rocksdb::Slice& key, const rocksdb::Slice& value) {
   const Bytes bytes = bytes_of(value);
   if (key.empty() || key.size() > kMaxKeyBytes || bytes.size() < kValueHeaderBytes ||
@@ -123,9 +146,34 @@ std::optional<RecordFields> record_of(const rocksdb::Slice& key, const rocksdb::
   return record;
 }
 
+namespace {
+
+rocksdb::Status not_ours(const rocksdb::Slice& key, const rocksdb::Slice& value) {
+  return rocksdb::Status::Corruption(fmt::format(
+      "a record of {} bytes under a key of {} bytes is not ours", value.size(), key.size()));
+}
+
+}  // namespace
+
+Error ReadErrors::tell(const rocksdb::DB& db, const rocksdb::Status& status) {
+  const std::string text = status.ToString();
+  const Error error = to_error(status, text);
+  if (error.code == Code::kCorrupt) damaged_.fetch_add(1, std::memory_order_relaxed);
+  const std::scoped_lock lock(mutex_);
+  if (told_.size() == kMostLines || !told_.insert(text).second) return error;
+  log_error("database {}: reading records: {}: {}{}", db.GetName(), text, error.text,
+            told_.size() == kMostLines ? " (others are not told from here on)" : "");
+  return error;
+}
+
+void ReadErrors::forget() {
+  const std::scoped_lock lock(mutex_);
+  told_.clear();
+}
+
 // One iterator sees one instant, that of its making. What it passes leaves the cache alone: a scan
 // is no sign that its records will be wanted again.
-Status read_range(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, const KeyRange& range,
+Status read_range(const Records& records, const KeyRange& range,
                   const std::function<bool(const RecordFields&)>& visit) {
   if (range.is_empty()) return {};
   const rocksdb::Slice lower(range.lower);
@@ -134,67 +182,77 @@ Status read_range(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, const Ke
   options.fill_cache = false;
   if (!range.lower.empty()) options.iterate_lower_bound = &lower;
   if (range.upper) options.iterate_upper_bound = &upper;
-  bool sound = true;
   const auto read = guarded([&] {
-    const std::unique_ptr<rocksdb::Iterator> at(db.NewIterator(options, family));
+    const std::unique_ptr<rocksdb::Iterator> at(records.db.NewIterator(options, records.family));
     range.reverse ? at->SeekToLast() : at->SeekToFirst();
     while (at->Valid()) {
       const auto record = record_of(at->key(), at->value());
-      sound = record.has_value();
-      if (!sound || !visit(*record)) return rocksdb::Status::OK();
+      if (!record) return not_ours(at->key(), at->value());
+      if (!visit(*record)) return rocksdb::Status::OK();
       range.reverse ? at->Prev() : at->Next();
     }
     return at->status();
   });
-  if (sound && read.ok()) return {};
-  const std::string text = sound ? read.ToString() : "a record is not ours";
-  log_error("database {}: read a range: {}", db.GetName(), text);
-  if (!sound) return fail(Code::kCorrupt, "the database holds a record that makes no sense");
-  return std::unexpected(to_error(read, text));
+  if (read.ok()) return {};
+  return std::unexpected(records.errors.tell(records.db, read));
 }
 
-namespace {
-
-Status show(const rocksdb::Slice& key, const rocksdb::Slice& value, const Visitor& visit) {
-  if (const auto record = record_of(key, value)) return visit(*record);
-  log_error("a record of {} bytes under a key of {} bytes is not ours", value.size(), key.size());
-  return fail(Code::kCorrupt, "the database holds a record that makes no sense");
-}
-
-Status failure_to_read(const rocksdb::Status& status) {
-  const std::string text = status.ToString();
-  log_error("reading records: {}", text);
-  return std::unexpected(to_error(status, text));
-}
-
-}  // namespace
-
-Status read(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, Bytes key, const Visitor& visit) {
+Status read(const Records& records, Bytes key, const Visitor& visit) {
   rocksdb::PinnableSlice value;
-  const auto found = guarded([&] { return db.Get({}, family, slice(key), &value); });
+  const auto found =
+      guarded([&] { return records.db.Get({}, records.family, slice(key), &value); });
   if (found.IsNotFound()) return fail(Code::kNotFound, nullptr);
-  return found.ok() ? show(slice(key), value, visit) : failure_to_read(found);
+  if (!found.ok()) return std::unexpected(records.errors.tell(records.db, found));
+  if (const auto record = record_of(slice(key), value)) return visit(*record);
+  return std::unexpected(records.errors.tell(records.db, not_ours(slice(key), value)));
 }
 
-Status read_from(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* family, Bytes first,
-                 const Visitor& visit) {
+Status read_from(const Records& records, Bytes first, const Visitor& visit) {
   rocksdb::ReadOptions whole;
   whole.fill_cache = false;
-  whole.readahead_size = std::size_t{2} << 20;
+  // RocksDB's own readahead grows with the distance gone, up to 256 KiB. A fixed one is paid for by
+  // every call, and a warm-up makes one for each batch: 2 MiB were most of what it cost.
   std::unique_ptr<rocksdb::Iterator> at;
   auto moved = guarded([&] {
-    at.reset(db.NewIterator(whole, family));
+    at.reset(records.db.NewIterator(whole, records.family));
     at->Seek(slice(first));
     return at->status();
   });
   while (moved.ok() && at->Valid()) {
-    RKV_RETURN_IF_ERROR(show(at->key(), at->value(), visit));
+    const auto record = record_of(at->key(), at->value());
+    if (!record) {
+      moved = not_ours(at->key(), at->value());
+      break;
+    }
+    RKV_RETURN_IF_ERROR(visit(*record));
     moved = guarded([&] {
       at->Next();
       return at->status();
     });
   }
-  return moved.ok() ? Status() : failure_to_read(moved);
+  if (moved.ok()) return {};
+  return std::unexpected(records.errors.tell(records.db, moved));
+}
+
+// The memtables are flushed first: then the backup is of tables, whose every block has a checksum,
+// and what is written meanwhile is in a copy of the log.
+Status checkpoint(rocksdb::DB& db, const std::string& target) {
+  const auto made = guarded([&] {
+    rocksdb::Checkpoint* maker = nullptr;
+    rocksdb::Status status = rocksdb::Checkpoint::Create(&db, &maker);
+    const std::unique_ptr<rocksdb::Checkpoint> owner(maker);
+    return status.ok() ? maker->CreateCheckpoint(target) : status;
+  });
+  if (made.ok()) return {};
+  const std::string text = made.ToString();
+  if (made.IsAborted() && text.find(kCopiesStopped) != std::string::npos)
+    return fail(Code::kIo, "the server is being stopped: there is no backup");
+  log_error("database {}: checkpoint {}: {}", db.GetName(), target, text);
+  const Error error = to_error(made, text);
+  const bool full = error.code == Code::kIo && text.find("No space left") != std::string::npos;
+  return fail(error.code == Code::kPermission ? Code::kPermission : Code::kIo,
+              full ? "the server's disk has no room for the backup"
+                   : "the backup could not be written: see the server's log");
 }
 
 }  // namespace rkv::server::database

@@ -2,9 +2,6 @@
 
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
-#include <rocksdb/file_system.h>
-#include <rocksdb/listener.h>
-#include <rocksdb/utilities/checkpoint.h>
 #include <rocksdb/write_batch.h>
 
 #include <algorithm>
@@ -23,6 +20,7 @@
 #include "server/persistence/database.h"
 #include "server/persistence/log_chain.h"
 #include "server/persistence/log_files.h"
+#include "server/persistence/log_stamp.h"
 
 namespace rkv::server {
 
@@ -32,40 +30,13 @@ using database::kBootKey;
 using database::kFormat;
 using database::kFormatKey;
 using database::kHashSeedKey;
+using database::kMarkKey;
 using database::kMetaFamily;
 using database::kValueHeaderBytes;
 using database::slice;
 using database::to_error;
 
 namespace {
-
-// As another one, but for its files.
-class EnvWithFiles final : public rocksdb::EnvWrapper {
- public:
-  EnvWithFiles(const Env& other, const std::shared_ptr<rocksdb::FileSystem>& files)
-      : EnvWrapper(rocksdb::NewCompositeEnv(files)) {
-    file_system_ = files;
-    system_clock_ = other.GetSystemClock();
-  }
-  const char* Name() const override { return "rkv.EnvWithFiles"; }
-};
-
-// Whether RocksDB has failed to write to its log: then a part of a record may be at its end.
-class LogErrors final : public rocksdb::EventListener {
- public:
-  void OnBackgroundError(rocksdb::BackgroundErrorReason reason,
-                         rocksdb::Status* /*error*/) override {
-    if (reason == rocksdb::BackgroundErrorReason::kWriteCallback ||
-        reason == rocksdb::BackgroundErrorReason::kMemTable) {
-      seen_.store(true, std::memory_order_relaxed);
-    }
-  }
-  bool seen() const { return seen_.load(std::memory_order_relaxed); }
-  void forget() { seen_.store(false, std::memory_order_relaxed); }
-
- private:
-  std::atomic<bool> seen_{false};
-};
 
 const rocksdb::Env& env_of(const EngineOptions& options) {
   return options.env != nullptr ? *options.env : *rocksdb::Env::Default();
@@ -77,7 +48,7 @@ class Engine::Impl {
  public:
   Impl(std::string path, const EngineOptions& options)
       : path_(std::move(path)),
-        files_(std::make_shared<LogFiles>(env_of(options).GetFileSystem())),
+        files_(std::make_shared<LogFiles>(env_of(options).GetFileSystem(), path_)),
         env_(env_of(options), files_),
         options_(database::options()) {
     options_.env = &env_;
@@ -89,11 +60,12 @@ class Engine::Impl {
   Impl& operator=(const Impl&) = delete;
 
   Status check_log(bool accept_damage);
+  Status check_log_again();
   Status open();
   Status sync_name();
   Status close();
   Status read_meta();
-  Status read_hash_seed();
+  Status read_drawn();
   Status claim_boot();
   Status write_batch();
   Status sync();
@@ -110,18 +82,23 @@ class Engine::Impl {
   EnvWithFiles env_;
   const std::shared_ptr<LogErrors> log_errors_ = std::make_shared<LogErrors>();
   rocksdb::Options options_;
+  std::unique_ptr<LogChain> chain_;  // outlives the database, whose options name it
   std::unique_ptr<rocksdb::DB> db_;
   rocksdb::ColumnFamilyHandle* data_ = nullptr;
   rocksdb::ColumnFamilyHandle* meta_ = nullptr;
   rocksdb::WriteBatch batch_;
-  std::uint64_t synced_ = 0;  // of RocksDB's sequences
+  LogPosition synced_;
   std::uint16_t claimed_boot_ = 0;
   std::uint64_t hash_seed_ = 0;
+  std::uint64_t mark_ = 0;            // of stamps
   const char* last_error_ = nullptr;  // its sentence
   std::atomic<std::uint64_t> reopened_{0};
+  database::ReadErrors read_errors_;
+  database::Records records() { return {.db = *db_, .family = data_, .errors = read_errors_}; }
   // Held while db_ is opened or closed; shared, while another thread uses it.
   mutable std::shared_mutex life_;
-  // Passed through by those who share it, held by who wants it alone: he does not starve.
+  // Passed through by those who share it, held by who wants it alone, first: he does not starve.
+  // (Not both by one std::scoped_lock, which lets the gate go while it waits for the other.)
   mutable std::mutex gate_;
   std::shared_lock<std::shared_mutex> shared() const {
     const std::scoped_lock pass(gate_);
@@ -131,16 +108,25 @@ class Engine::Impl {
   std::atomic<bool> incomplete_{false};
 
  private:
-  Status check_families();
   Result<bool> data_is_empty();
   Status initialise();
   Status close_locked();
+  Status look_at_logs(LogsFound* found);
+  Status drop_behind(const LogPosition& end);
+  Result<std::uint64_t> read_or_draw(const char* key);
+  Result<std::uint64_t> draw(const char* key);
+  Status put_meta(const char* what, const char* key, Bytes value);
   Status write_boot(std::uint16_t number);
 };
 
 namespace {
 Status disk_has_failed() {
   return fail(Code::kIo, "the disk of the data directory has failed");
+}
+Status no_starts_left() {
+  return fail(Code::kUnsupported,
+              "the data directory has seen 65535 starts, which is its limit: copy the data to a "
+              "new one");
 }
 }  // namespace
 
@@ -154,35 +140,26 @@ Status Engine::Impl::check(const char* what, const rocksdb::Status& status) {
   return std::unexpected(error);
 }
 
-// E3, before anything is opened for writing.
-Status Engine::Impl::check_families() {
-  std::vector<std::string> names;
-  const auto listed =
-      guarded([&] { return rocksdb::DB::ListColumnFamilies(options_, path_, &names); });
-  if (!listed.ok()) {
-    // No CURRENT file: nothing there yet. Anything else shows again, better told, in open().
-    return {};
-  }
-  const bool foreign = std::ranges::any_of(names, [](const std::string& name) {
-    return name != rocksdb::kDefaultColumnFamilyName && name != kMetaFamily;
-  });
-  if (foreign) {
-    return fail(Code::kConflict,
-                "the data directory holds the database of another program: choose another "
-                "--data-dir");
-  }
-  return {};
-}
-
 // Before anything is changed: opening the database replays the log up to the damage, and drops the
 // rest for good.
+Status Engine::Impl::look_at_logs(LogsFound* found) {
+  return check("look at the logs", check_logs(options_, path_, found));
+}
+
 Status Engine::Impl::check_log(bool accept_damage) {
-  const auto checked = guarded([&] { return check_logs(options_, path_, kMetaFamily); });
-  if (checked.ok()) return {};
-  log_error("database {}: {}", path_, checked.ToString());
+  LogsFound found;
+  RKV_RETURN_IF_ERROR(look_at_logs(&found));
+  if (!found.damaged && found.torn_bytes != 0) {
+    log_warn(
+        "database {}: its write-ahead log ends with {} bytes that are no whole records, as a "
+        "crash leaves them: they are dropped",
+        path_, found.torn_bytes);
+  }
+  if (!found.damaged) return {};
+  log_error("database {}: a write-ahead log is damaged before its end, where it was synced", path_);
   if (accept_damage) {
     log_warn("database {}: opened without what is behind the damage (--accept-damaged-log)", path_);
-    return {};
+    return drop_behind(found.sound_end);
   }
   return fail(
       Code::kCorrupt,
@@ -191,10 +168,33 @@ Status Engine::Impl::check_log(bool accept_damage) {
       "has been changed)");
 }
 
+// The logs end there from now on.
+Status Engine::Impl::drop_behind(const LogPosition& end) {
+  EnvWithFiles cut(env_, std::make_shared<CutLogs>(files_, end));
+  options_.env = &cut;
+  Status dropped = open();
+  if (dropped) dropped = close();
+  options_.env = &env_;
+  return dropped;
+}
+
+// The same while the server runs. What is not synced may be torn, and is written again; damage is
+// not accepted, since what it has cost may be in memory still.
+Status Engine::Impl::check_log_again() {
+  constexpr const char* kLost =
+      "a write-ahead log has been damaged, and synced writes are lost with it: save what is needed "
+      "of what is in memory by kvclient dump --keys, stop the server, then restore a backup by "
+      "kvserver --restore, or start with --accept-damaged-log to go on without them";
+  LogsFound found;
+  RKV_RETURN_IF_ERROR(look_at_logs(&found));
+  if (!found.damaged) return {};
+  if (std::exchange(last_error_, kLost) != kLost) log_error("database {}: {}", path_, kLost);
+  return fail(Code::kCorrupt, kLost);
+}
+
 Status Engine::Impl::open() {
-  RKV_RETURN_IF_ERROR(check_families());
-  LogChain chain(false);  // N1
-  options_.wal_filter = &chain;
+  chain_ = std::make_unique<LogChain>();  // N1
+  options_.wal_filter = chain_.get();
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
       {rocksdb::kDefaultColumnFamilyName, options_}, {kMetaFamily, options_}};
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
@@ -205,7 +205,7 @@ Status Engine::Impl::open() {
   db_.reset(db);
   data_ = handles[0];
   meta_ = handles[1];
-  synced_ = db_->GetLatestSequenceNumber();  // what the log held is in tables, and they are synced
+  synced_ = {};  // what the logs held is in tables
   return {};
 }
 
@@ -221,7 +221,8 @@ Status Engine::Impl::sync_name() {
 }
 
 Status Engine::Impl::close() {
-  const std::scoped_lock lock(gate_, life_);
+  const std::scoped_lock pass(gate_);
+  const std::unique_lock alone(life_);
   return close_locked();
 }
 
@@ -253,32 +254,42 @@ Status Engine::Impl::initialise() {
   }
   std::array<std::byte, 4> format{};
   store_le(format.data(), kFormat);
-  rocksdb::WriteOptions synced;
-  synced.sync = true;
-  RKV_RETURN_IF_ERROR(check("write the format version", guarded([&] {
-                              return db_->Put(synced, meta_, kFormatKey, slice(format));
-                            })));
-  return read_hash_seed();
+  RKV_RETURN_IF_ERROR(put_meta("write the format version", kFormatKey, format));
+  return read_drawn();
 }
 
-// Drawn once for the life of the data: how full the index' pairs of groups are depends on it, so
-// that what fitted into a memory once fits again.
-Status Engine::Impl::read_hash_seed() {
-  std::string seed;
-  const auto found = guarded([&] { return db_->Get({}, meta_, kHashSeedKey, &seed); });
-  if (!found.IsNotFound()) {
-    RKV_RETURN_IF_ERROR(check("read the hash seed", found));
-    if (seed.size() != 8) return fail(Code::kCorrupt, "the hash seed makes no sense");
-    hash_seed_ = load_le<std::uint64_t>(as_bytes(seed).data());
-    return {};
-  }
-  hash_seed_ = random_from_kernel();
+// Drawn once for the life of the data. The hash seed: how full the index' pairs of groups are
+// depends on it, so that what fitted into a memory once fits again. The mark: in a table, where a
+// look at damaged logs finds it, before a batch is written (when it is there, nothing is flushed).
+Status Engine::Impl::read_drawn() {
+  RKV_ASSIGN_OR_RETURN(hash_seed_, read_or_draw(kHashSeedKey));
+  RKV_ASSIGN_OR_RETURN(mark_, read_or_draw(kMarkKey));
+  return check("flush what was drawn", guarded([&] { return db_->Flush({}, meta_); }));
+}
+
+Result<std::uint64_t> Engine::Impl::read_or_draw(const char* key) {
+  std::string bytes;
+  const auto found = guarded([&] { return db_->Get({}, meta_, key, &bytes); });
+  if (found.IsNotFound()) return draw(key);
+  RKV_RETURN_IF_ERROR(check("read a number that was drawn", found));
+  if (bytes.size() != 8) return fail(Code::kCorrupt, "the hash seed or the mark makes no sense");
+  return load_le<std::uint64_t>(as_bytes(bytes).data());
+}
+
+Result<std::uint64_t> Engine::Impl::draw(const char* key) {
+  const std::uint64_t number = random_from_kernel();
   std::array<std::byte, 8> bytes{};
-  store_le(bytes.data(), hash_seed_);
+  store_le(bytes.data(), number);
+  RKV_RETURN_IF_ERROR(put_meta("keep a number that was drawn", key, bytes));
+  return number;
+}
+
+Status Engine::Impl::put_meta(const char* what, const char* key, Bytes value) {
   rocksdb::WriteOptions synced;
   synced.sync = true;
-  return check("write the hash seed",
-               guarded([&] { return db_->Put(synced, meta_, kHashSeedKey, slice(bytes)); }));
+  const auto put = guarded([&] { return db_->Put(synced, meta_, key, slice(value)); });
+  RKV_RETURN_IF_ERROR(check(what, put));
+  return check(what, files_->failure());  // W2
 }
 
 Status Engine::Impl::read_meta() {
@@ -290,19 +301,14 @@ Status Engine::Impl::read_meta() {
     return fail(Code::kVersionMismatch,
                 "the data directory was written by another version of kvserver: use that version");
   }
-  RKV_RETURN_IF_ERROR(read_hash_seed());
+  RKV_RETURN_IF_ERROR(read_drawn());
   std::string boot;
   const auto counter = guarded([&] { return db_->Get({}, meta_, kBootKey, &boot); });
   if (counter.IsNotFound()) return {};
   RKV_RETURN_IF_ERROR(check("read the boot counter", counter));
   if (boot.size() != 2) return fail(Code::kCorrupt, "the boot counter makes no sense");
   claimed_boot_ = load_le<std::uint16_t>(as_bytes(boot).data());
-  if (claimed_boot_ == std::numeric_limits<std::uint16_t>::max()) {
-    return fail(Code::kUnsupported,
-                "the data directory has seen 65535 starts, which is its limit: copy the data to a "
-                "new one");
-  }
-  return {};
+  return claimed_boot_ < std::numeric_limits<std::uint16_t>::max() ? Status() : no_starts_left();
 }
 
 Status Engine::Impl::claim_boot() {
@@ -312,10 +318,7 @@ Status Engine::Impl::claim_boot() {
 Status Engine::Impl::write_boot(std::uint16_t number) {
   std::array<std::byte, 2> boot{};
   store_le(boot.data(), number);
-  rocksdb::WriteOptions synced;
-  synced.sync = true;
-  return check("raise the boot counter",
-               guarded([&] { return db_->Put(synced, meta_, kBootKey, slice(boot)); }));
+  return put_meta("raise the boot counter", kBootKey, boot);
 }
 
 Status Engine::Impl::write_batch() {
@@ -323,7 +326,7 @@ Status Engine::Impl::write_batch() {
     incomplete_.store(false, std::memory_order_release);
     return {};
   }
-  RKV_CHECK(LogChain::stamp(batch_, synced_).ok(), "a batch refused its stamp");
+  RKV_CHECK(batch_.PutLogData(stamp_of(synced_, mark_)).ok(), "a batch refused its stamp");
   const rocksdb::WriteOptions unsynced;  // log on, sync off: sync() is for everything at once
   RKV_RETURN_IF_ERROR(check("write", guarded([&] { return db_->Write(unsynced, &batch_); })));
   batch_.Clear();
@@ -332,7 +335,7 @@ Status Engine::Impl::write_batch() {
 }
 
 Status Engine::Impl::sync() {
-  const std::uint64_t written = db_->GetLatestSequenceNumber();
+  const LogPosition written = files_->end();  // nobody writes meanwhile (W5)
   RKV_RETURN_IF_ERROR(check("sync", guarded([&] { return db_->FlushWAL(true); })));
   RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // W2
   last_error_ = nullptr;
@@ -346,13 +349,16 @@ Status Engine::Impl::sync() {
 Status Engine::Impl::recover() {
   const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();
   if (db_ != nullptr && logs_are_well && guarded([&] { return db_->Resume(); }).ok()) return {};
-  const std::scoped_lock lock(gate_, life_);
+  const std::scoped_lock pass(gate_);
+  const std::unique_lock alone(life_);
   reopened_.fetch_add(1);
   (void)close_locked();  // its unsynced rest is written again by the caller
   db_.reset();
+  incomplete_.store(true, std::memory_order_relaxed);
+  RKV_RETURN_IF_ERROR(check_log_again());
   files_->forget_failure();
   log_errors_->forget();
-  incomplete_.store(true, std::memory_order_relaxed);
+  read_errors_.forget();
   return open();
 }
 
@@ -364,33 +370,22 @@ Status Engine::Impl::check_whole() {
   return check("compact again", guarded([&] { return db_->EnableAutoCompaction({data_, meta_}); }));
 }
 
-// The memtables are flushed first: then the backup is of tables, whose every block has a checksum,
-// and what is written meanwhile is in a copy of the log.
 Status Engine::Impl::checkpoint(const std::string& target) {
   const auto lock = shared();
-  if (db_ == nullptr) return disk_has_failed();
-  const auto made = guarded([&] {
-    rocksdb::Checkpoint* maker = nullptr;
-    rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &maker);
-    const std::unique_ptr<rocksdb::Checkpoint> owner(maker);
-    return status.ok() ? maker->CreateCheckpoint(target) : status;
-  });
-  if (made.ok()) return {};
-  const std::string text = made.ToString();
-  log_error("database {}: checkpoint {}: {}", path_, target, text);  // not check(): another thread
-  const Error error = to_error(made, text);
-  const bool full = error.code == Code::kIo && text.find("No space left") != std::string::npos;
-  return fail(error.code == Code::kPermission ? Code::kPermission : Code::kIo,
-              full ? "the server's disk has no room for the backup"
-                   : "the backup could not be written: see the server's log");
+  return db_ ? database::checkpoint(*db_, target) : disk_has_failed();
 }
 
 Status Engine::Impl::skip_boots(std::uint16_t count) {
-  constexpr std::uint16_t kLast = std::numeric_limits<std::uint16_t>::max() - 1;
-  const auto skipped = static_cast<std::uint16_t>(
-      std::min<std::uint32_t>(std::uint32_t{claimed_boot_} + count, kLast));
+  if (claimed_boot_ + count >= std::numeric_limits<std::uint16_t>::max()) {
+    return fail(Code::kUnsupported,
+                "it has seen too many starts to be restored, 65535 being the limit: start a server "
+                "on it as it is, and copy the records to a new one by kvclient dump and load");
+  }
+  const auto skipped = static_cast<std::uint16_t>(claimed_boot_ + count);
   RKV_RETURN_IF_ERROR(write_boot(skipped));
   claimed_boot_ = skipped;
+  // The server that was backed up goes on writing logs, of the same numbers as this one's will be.
+  RKV_ASSIGN_OR_RETURN(mark_, draw(kMarkKey));
   return {};
 }
 
@@ -399,7 +394,8 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory,
                                              const EngineOptions& options) {
-  auto impl = std::make_unique<Impl>(directory + "/db", options);
+  auto impl = std::make_unique<Impl>(directory + kDatabaseDirectory, options);
+  RKV_RETURN_IF_ERROR(database::check_families(impl->options_, impl->path_));  // E3
   RKV_RETURN_IF_ERROR(impl->check_log(options.accept_damaged_log));
   RKV_RETURN_IF_ERROR(impl->open());
   RKV_RETURN_IF_ERROR(impl->sync_name());
@@ -416,21 +412,20 @@ std::uint64_t Engine::hash_seed() const {
 Status Engine::claim_boot() {
   return impl_->claim_boot();
 }
-Status Engine::for_each(const Visitor& visit) {
-  return read_from({}, visit);
-}
 
 Status Engine::read(Bytes key, const Visitor& visit) const {
   const auto lock = impl_->shared();
-  return impl_->db_ ? database::read(*impl_->db_, impl_->data_, key, visit) : disk_has_failed();
+  return impl_->db_ ? database::read(impl_->records(), key, visit) : disk_has_failed();
 }
 Status Engine::read_from(Bytes first, const Visitor& visit) const {
   const auto lock = impl_->shared();
-  return impl_->db_ ? database::read_from(*impl_->db_, impl_->data_, first, visit)
-                    : disk_has_failed();
+  return impl_->db_ ? database::read_from(impl_->records(), first, visit) : disk_has_failed();
 }
 std::uint64_t Engine::reopened() const {
   return impl_->reopened_.load();
+}
+std::uint64_t Engine::damaged_reads() const {
+  return impl_->read_errors_.damaged();
 }
 
 std::uint64_t Engine::estimated_records() const {
@@ -459,12 +454,6 @@ void Engine::add_remove(Bytes key) {
   RKV_CHECK(added.ok(), "a batch refused a key within the limits");
 }
 
-std::size_t Engine::batch_bytes() const {
-  return impl_->batch_.GetDataSize();
-}
-std::uint32_t Engine::batch_count() const {
-  return impl_->batch_.Count();
-}
 Status Engine::write_batch() {
   return impl_->write_batch();
 }
@@ -483,12 +472,15 @@ Status Engine::check_whole() {
 Status Engine::checkpoint(const std::string& target) {
   return impl_->checkpoint(target);
 }
+void Engine::stop_checkpoints() {
+  impl_->files_->stop_copies();
+}
 Status Engine::read_range(const KeyRange& range, const RangeVisitor& visit) const {
   const auto lock = impl_->shared();
   if (impl_->db_ == nullptr || impl_->incomplete_.load(std::memory_order_acquire)) {
     return disk_has_failed();
   }
-  return database::read_range(*impl_->db_, impl_->data_, range, visit);
+  return database::read_range(impl_->records(), range, visit);
 }
 Status Engine::skip_boots(std::uint16_t count) {
   return impl_->skip_boots(count);

@@ -2,8 +2,8 @@
 // value} that is written in ordered batches, and read key by key or as a whole.
 //
 //   RKV_ASSIGN_OR_RETURN(auto engine, Engine::open(data_dir));
-//   RKV_RETURN_IF_ERROR(engine->for_each([&](const RecordFields& r) { return store.load(r); }));
 //   RKV_RETURN_IF_ERROR(engine->claim_boot());  // from here on writes may be acknowledged
+//   RKV_RETURN_IF_ERROR(engine->read_from({}, [](const RecordFields& record) { ... }));
 //   engine->add_put(record);
 //   RKV_RETURN_IF_ERROR(engine->write_batch());  // survives the end of the process
 //   RKV_RETURN_IF_ERROR(engine->sync());         // survives the end of the machine
@@ -38,6 +38,9 @@ class Env;
 
 namespace rkv::server {
 
+// Of the database, below the data directory, and below a backup's.
+inline constexpr const char* kDatabaseDirectory = "/db";
+
 struct EngineOptions {
   // The files and the clock of the database; nullptr: the system's. Tests put a disk in its place
   // that fails and forgets.
@@ -63,27 +66,25 @@ class Engine final : public Storage {
   std::uint64_t hash_seed() const;
   Status claim_boot();
 
-  // Calls `visit` for every record until it fails; its spans are valid during the call. A record
-  // that makes no sense ends it with kCorrupt.
-  using Visitor = std::function<Status(const RecordFields&)>;
-  Status for_each(const Visitor& visit);
   std::uint64_t estimated_records() const;  // for a progress line: may be far off
 
   // From any thread, beside all other calls. What is seen is everything that write_batch() had
   // written when the call began, and perhaps more, unless the database has been opened anew
-  // since: then what was not synced may be missing. That does not happen inside `visit`.
+  // since: then what was not synced may be missing. That does not happen inside `visit`, whose
+  // spans are valid during the call. kCorrupt: a record makes no sense.
+  using Visitor = std::function<Status(const RecordFields&)>;
   // The record of a key; kNotFound.
   Status read(Bytes key, const Visitor& visit) const;
   // The records from `first` on, in the order of keys, until `visit` fails: its error. They are
   // those of one instant.
   Status read_from(Bytes first, const Visitor& visit) const;
+  // How many calls of the three have ended with kCorrupt. Each damage is logged once (ReadErrors).
+  std::uint64_t damaged_reads() const;
   // How often recover() has opened the database anew.
   std::uint64_t reopened() const;
 
   void add_put(const RecordFields& record) override;
   void add_remove(Bytes key) override;
-  std::size_t batch_bytes() const override;
-  std::uint32_t batch_count() const override;
   Status write_batch() override;
   void clear_batch() override;
   Status sync() override;
@@ -94,13 +95,15 @@ class Engine final : public Storage {
   // where the file system has them, else copies; synced. From any thread, beside all other calls.
   // kIo, kPermission; what it has made by then may be there.
   Status checkpoint(const std::string& target);
+  // Of a server that is to end: checkpoints end soon with kIo, also those under way. Any thread.
+  void stop_checkpoints();
   // Calls `visit` for the records of a range, in its order, as they were at one instant after the
   // call began: with everything written before it. Ends when `visit` says false, or fails. Its
   // spans are valid during the call. From any thread, beside all other calls but close(); recover()
   // waits for it. kIo: the database is being opened anew after a failure; kCorrupt as above.
   using RangeVisitor = std::function<bool(const RecordFields&)>;
   Status read_range(const KeyRange& range, const RangeVisitor& visit) const;
-  // The next boot() is that many later, as far as the counter goes. Before claim_boot().
+  // The next boot() is that many later. Before claim_boot(). kUnsupported: there is no such number.
   Status skip_boots(std::uint16_t count);
   Status close();  // after it only the destructor may be called
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "server/persistence/database.h"
+#include "server/persistence/engine.h"
+#include "server/persistence/log_chain.h"
 
 namespace rkv::server {
 
@@ -32,7 +34,7 @@ std::string printable(const rocksdb::Slice& key) {
 class Inspector {
  public:
   Inspector(const std::string& directory, const std::function<void(const std::string&)>& tell)
-      : path_(directory + database::kDirectory), tell_(tell), options_(database::options()) {
+      : path_(directory + kDatabaseDirectory), tell_(tell), options_(database::options()) {
     options_.create_if_missing = false;
     options_.create_missing_column_families = false;
     options_.paranoid_checks = true;
@@ -43,6 +45,7 @@ class Inspector {
 
   Inspection run() {
     if (open()) {
+      look_at_logs();
       look_at_tables();
       look_at_facts();
       look_at_records();
@@ -58,8 +61,9 @@ class Inspector {
     if (++found_.problems <= kMostProblemLines) tell_(line);
   }
 
-  rocksdb::Status open_with(rocksdb::WALRecoveryMode mode) {
-    options_.wal_recovery_mode = mode;
+  // As a start would see it; what is wrong with the logs is told by look_at_logs().
+  bool open() {
+    options_.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
     std::vector<rocksdb::ColumnFamilyHandle*> handles;
     rocksdb::DB* db = nullptr;
     const auto opened = guarded([&] {
@@ -68,26 +72,27 @@ class Inspector {
           {{rocksdb::kDefaultColumnFamilyName, options_}, {database::kMetaFamily, options_}},
           &handles, &db);
     });
-    if (!opened.ok()) return opened;
+    if (!opened.ok()) {
+      problem(fmt::format("the database does not open: {}", opened.ToString()));
+      return false;
+    }
     db_.reset(db);
     data_ = handles[0];
     meta_ = handles[1];
-    return opened;
+    return true;
   }
 
-  // The log may end within a record, but nothing before its end may be wrong; where it is, the rest
-  // is looked at as a start would see it.
-  bool open() {
-    const auto strict = open_with(rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords);
-    if (strict.ok()) return true;
-    const auto opened = open_with(rocksdb::WALRecoveryMode::kPointInTimeRecovery);
-    if (opened.ok()) {
-      problem(fmt::format("the write-ahead log is damaged, a start drops what is behind: {}",
-                          strict.ToString()));
-      return true;
+  // By the judge that a start asks.
+  void look_at_logs() {
+    LogsFound logs;
+    const auto looked = check_logs(options_, path_, &logs);
+    if (!looked.ok()) problem(fmt::format("the write-ahead log: {}", looked.ToString()));
+    if (logs.damaged) {
+      problem(
+          "the write-ahead log is damaged, and synced writes are lost with it: no server starts on "
+          "it without --accept-damaged-log");
     }
-    problem(fmt::format("the database does not open: {}", opened.ToString()));
-    return false;
+    found_.torn_bytes = logs.torn_bytes;
   }
 
   void close() {

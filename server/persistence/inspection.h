@@ -9,8 +9,9 @@
 // and of the database's own facts; that no version is above those that were ever given out. Not
 // checked: whether the data is the newest; a directory set back as a whole looks sound.
 //
-// What a killed server leaves behind is sound: the log may end within a record. Damage before its
-// end is a problem, although a start takes it for the end.
+// What a crash leaves behind is sound: the log may be torn behind what is known to have been
+// synced. Where later records say that it had been, it is a problem. A start decides by the same
+// rule.
 //
 // Thread safety: free functions. Blocks on the disk, for as long as reading everything takes. The
 // caller sees to it that nobody writes meanwhile.
@@ -26,9 +27,10 @@ namespace rkv::server {
 
 struct Inspection {
   std::uint64_t records = 0;
-  std::uint64_t bytes = 0;  // keys and values
-  Version highest{};        // of the records
-  std::uint16_t boot = 0;   // the last start that was claimed
+  std::uint64_t bytes = 0;       // keys and values
+  Version highest{};             // of the records
+  std::uint16_t boot = 0;        // the last start that was claimed
+  std::uint64_t torn_bytes = 0;  // of the log, that make no record; no problem by themselves
   std::uint64_t problems = 0;
 };
 

@@ -2,15 +2,22 @@
 
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
+#include <rocksdb/write_batch.h>
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <map>
 #include <memory>
-#include <string_view>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/bytes.h"
 #include "server/persistence/database.h"
+#include "server/persistence/log_files.h"
+#include "server/persistence/log_reader.h"
+#include "server/persistence/log_stamp.h"
 
 namespace rkv::server {
 
@@ -20,55 +27,47 @@ using rocksdb::WriteBatch;
 
 namespace {
 
-constexpr std::string_view kStamp = "rkv.synced";
-
-class FindStamp final : public WriteBatch::Handler {
- public:
-  void LogData(const Slice& blob) override {
-    if (blob.size() != kStamp.size() + 8 || !blob.starts_with(Slice(kStamp.data(), kStamp.size())))
-      return;
-    synced = load_le<std::uint64_t>(database::bytes_of(blob).data() + kStamp.size());
-  }
-  Status PutCF(std::uint32_t /*family*/, const Slice& /*key*/, const Slice& /*value*/) override {
-    return Status::OK();
-  }
-  Status DeleteCF(std::uint32_t /*family*/, const Slice& /*key*/) override { return Status::OK(); }
-
-  std::uint64_t synced = 0;
-};
-
-// A batch begins with its sequence, and a log with a header of 7 bytes and a batch. 0: not so long.
-constexpr std::size_t kLogHeaderBytes = 7;
+// A batch begins with its sequence and how many it takes, and a log with a header and a batch. 0:
+// not so long.
 std::uint64_t sequence_of(const Slice& batch) {
   return batch.size() < 8 ? 0 : load_le<std::uint64_t>(database::bytes_of(batch).data());
 }
+std::uint32_t count_of(const Slice& batch) {
+  return batch.size() < 12 ? 0 : load_le<std::uint32_t>(database::bytes_of(batch).data() + 8);
+}
 std::uint64_t first_sequence(const std::string& log_file) {
   std::unique_ptr<rocksdb::SequentialFile> file;
-  std::array<char, kLogHeaderBytes + 8> buffer{};
+  std::array<char, LogReader::kHeaderBytes + 8> buffer{};
   Slice bytes;
   Status read = rocksdb::Env::Default()->NewSequentialFile(log_file, &file, {});
   if (read.ok()) read = file->Read(buffer.size(), &bytes, buffer.data());
   if (!read.ok() || bytes.size() < buffer.size()) return 0;
-  bytes.remove_prefix(kLogHeaderBytes);
+  bytes.remove_prefix(LogReader::kHeaderBytes);
   return sequence_of(bytes);
+}
+
+// Of the logs from which a start replays each family those that are for records.
+std::uint64_t first_needed(const std::map<std::uint32_t, std::uint64_t>& first_logs) {
+  constexpr std::uint32_t kRecords = 0;  // the default family
+  const auto found = first_logs.find(kRecords);
+  return found == first_logs.end() ? 0 : found->second;
 }
 
 }  // namespace
 
-Status LogChain::stamp(WriteBatch& batch, std::uint64_t synced) {
-  std::string blob(kStamp);
-  std::array<std::byte, 8> number{};
-  store_le(number.data(), synced);
-  blob.append(as_text(number));
-  return batch.PutLogData(blob);
+void LogChain::ColumnFamilyLogNumberMap(const std::map<std::uint32_t, std::uint64_t>& first_logs,
+                                        const std::map<std::string, std::uint32_t>& /*ids*/) {
+  needed_ = first_needed(first_logs);
 }
 
 // The first record of all has none before it to be compared with; but when the log begins with
 // another one, that one is damaged.
 bool LogChain::continues(std::uint64_t log_number, const std::string& log_file,
                          std::uint64_t sequence) {
+  const bool begins = log_ != log_number;
+  if (begins && log_number <= needed_) expected_ = 0;
   if (expected_ != 0) return sequence == expected_;
-  return log_ == log_number || first_sequence(log_file) == sequence;
+  return !begins || first_sequence(log_file) == sequence;
 }
 
 LogChain::WalProcessingOption LogChain::LogRecordFound(unsigned long long log_number,
@@ -77,40 +76,168 @@ LogChain::WalProcessingOption LogChain::LogRecordFound(unsigned long long log_nu
                                                        WriteBatch* /*new_batch*/,
                                                        bool* /*changed*/) {
   const std::uint64_t sequence = sequence_of(batch.Data());
-  if (!gap_ && !continues(log_number, log_file, sequence)) {
-    gap_ = true;
-    missing_ = expected_ != 0 ? expected_ : sequence - 1;
-  }
+  if (!continues(log_number, log_file, sequence)) gap_ = true;
   log_ = log_number;
   expected_ = sequence + batch.Count();
-  if (gap_ && look_) {
-    FindStamp found;
-    if (batch.Iterate(&found).ok() && found.synced >= missing_) damaged_ = true;
-  }
-  if (look_) return WalProcessingOption::kIgnoreCurrentRecord;
   return gap_ ? WalProcessingOption::kStopReplay : WalProcessingOption::kContinueProcessing;
 }
 
-Status check_logs(const rocksdb::Options& options, const std::string& path,
-                  const char* meta_family) {
-  LogChain chain(true);
+namespace {
+
+// Which logs a start would replay: they follow from what is in tables already.
+class LiveLogs final : public rocksdb::WalFilter {
+ public:
+  const char* Name() const override { return "rkv.LiveLogs"; }
+  void ColumnFamilyLogNumberMap(const std::map<std::uint32_t, std::uint64_t>& first_logs,
+                                const std::map<std::string, std::uint32_t>& /*ids*/) override {
+    for (const auto& [family, log] : first_logs)
+      first = std::min(first, log);
+    needed = first_needed(first_logs);
+  }
+
+  std::uint64_t needed = 0;
+  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();  // none
+};
+
+// What the tables say.
+struct Known {
+  std::uint64_t first_log = 0;
+  std::uint64_t needed_log = 0;       // as LogChain has it
+  std::optional<std::uint64_t> mark;  // nothing: no batch has been written yet
+};
+
+Status read_mark(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* meta, Known* known) {
+  std::string bytes;
+  Status read = db.Get({}, meta, database::kMarkKey, &bytes);
+  if (read.IsNotFound()) return Status::OK();
+  if (!read.ok()) return read;
+  if (bytes.size() != 8) return Status::Corruption("the mark of the logs makes no sense");
+  known->mark = load_le<std::uint64_t>(as_bytes(bytes).data());
+  return read;
+}
+
+Status look_at_tables(const rocksdb::Options& options, const std::string& path, Known* known) {
+  LiveLogs live;
+  EnvWithFiles env(*options.env,
+                   std::make_shared<CutLogs>(options.env->GetFileSystem(), LogPosition{}));
   rocksdb::Options reading = options;
+  reading.env = &env;
   reading.create_if_missing = false;
   reading.create_missing_column_families = false;
-  reading.wal_recovery_mode = rocksdb::WALRecoveryMode::kSkipAnyCorruptedRecords;
-  reading.wal_filter = &chain;
+  reading.wal_filter = &live;
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
-  const Status opened = rocksdb::DB::OpenForReadOnly(
-      reading, path, {{rocksdb::kDefaultColumnFamilyName, reading}, {meta_family, reading}},
-      &handles, &raw);
-  if (!opened.ok()) return Status::OK();
+  Status looked = rocksdb::DB::OpenForReadOnly(
+      reading, path,
+      {{rocksdb::kDefaultColumnFamilyName, reading}, {database::kMetaFamily, reading}}, &handles,
+      &raw);
+  if (!looked.ok()) return looked;
   const std::unique_ptr<rocksdb::DB> db(raw);
+  known->first_log = live.first;
+  known->needed_log = live.needed;
+  looked = read_mark(*db, handles[1], known);
   for (rocksdb::ColumnFamilyHandle* handle : handles)
     (void)db->DestroyColumnFamilyHandle(handle);
   (void)db->Close();
-  if (!chain.is_damaged()) return Status::OK();
-  return Status::Corruption("a write-ahead log is damaged before its end, where it was synced");
+  return looked;
+}
+
+// In their order.
+Status logs_from(std::uint64_t first, rocksdb::Env& env, const std::string& path,
+                 std::map<std::uint64_t, std::string>* logs) {
+  std::vector<std::string> names;
+  if (Status listed = env.GetChildren(path, &names); !listed.ok()) return listed;
+  for (const std::string& name : names) {
+    const std::uint64_t number = log_number(name);
+    if (number != 0 && number >= first) logs->emplace(number, path + "/" + name);
+  }
+  return Status::OK();
+}
+
+class Judge {
+ public:
+  Judge(rocksdb::Env& env, const Known& known) : env_(env), known_(known) {}
+
+  // The logs in their order.
+  Status add(std::uint64_t number, const std::string& log) {
+    std::uint64_t bytes = 0;
+    if (Status sized = env_.GetFileSize(log, &bytes); !sized.ok()) return sized;
+    if (!broken_) {
+      if (Status followed = follow(number, log, bytes); !followed.ok()) return followed;
+    }
+    if (!broken_) return Status::OK();
+    found_.torn_bytes += bytes - (broken_->log == number ? broken_->bytes : 0);
+    return known_.mark ? look_for_proof(number, log) : Status::OK();
+  }
+  LogsFound found() const {
+    LogsFound found = found_;
+    if (broken_) found.sound_end = *broken_;
+    return found;
+  }
+
+ private:
+  // Sets broken_ where the chain ends before the log does.
+  Status follow(std::uint64_t number, const std::string& log, std::uint64_t bytes) {
+    std::unique_ptr<rocksdb::SequentialFile> file;
+    if (Status opened = env_.NewSequentialFile(log, &file, {}); !opened.ok()) return opened;
+    LogReader reader(std::move(file));
+    if (number <= known_.needed_log) expected_ = 0;
+    std::uint64_t begin = 0;
+    for (; reader.next(); begin = reader.sound_bytes()) {
+      const std::uint64_t sequence = sequence_of(reader.record());
+      if (expected_ != 0 && sequence != expected_) {
+        broken_ = begin == 0 ? end_ : LogPosition{.log = number, .bytes = begin};
+        return Status::OK();
+      }
+      expected_ = sequence + count_of(reader.record());
+    }
+    end_ = {.log = number, .bytes = begin};
+    if (begin < bytes) broken_ = end_;
+    return reader.failure();
+  }
+
+  Status look_for_proof(std::uint64_t number, const std::string& log) {
+    std::unique_ptr<rocksdb::SequentialFile> file;
+    if (Status opened = env_.NewSequentialFile(log, &file, {}); !opened.ok()) return opened;
+    std::vector<char> buffer(LogReader::kBlockBytes);
+    StampFinder stamps(*known_.mark);
+    for (;;) {
+      Slice block;
+      if (Status read = file->Read(buffer.size(), &block, buffer.data()); !read.ok()) return read;
+      if (block.empty()) break;
+      stamps.add(database::bytes_of(block));
+    }
+    const bool in_later_log = stamps.highest() && number > broken_->log;  // W1
+    if (in_later_log || stamps.highest() > broken_) found_.damaged = true;
+    return Status::OK();
+  }
+
+  rocksdb::Env& env_;
+  const Known known_;
+  std::uint64_t expected_ = 0;  // the next sequence; 0: any
+  LogPosition end_;             // of the last log, when it is sound
+  std::optional<LogPosition> broken_;
+  LogsFound found_;
+};
+
+}  // namespace
+
+Status check_logs(const rocksdb::Options& options, const std::string& path, LogsFound* found) {
+  return database::guarded([&] {
+    rocksdb::Env& env = *options.env;
+    *found = {};
+    if (env.FileExists(path + "/CURRENT").IsNotFound()) return Status::OK();
+    Known known;
+    Status looked = look_at_tables(options, path, &known);
+    if (looked.IsInvalidArgument()) return Status::OK();  // a family is not there: it holds nothing
+    std::map<std::uint64_t, std::string> logs;
+    if (looked.ok()) looked = logs_from(known.first_log, env, path, &logs);
+    Judge judge(env, known);
+    for (auto log = logs.begin(); looked.ok() && log != logs.end(); ++log)
+      looked = judge.add(log->first, log->second);
+    *found = judge.found();
+    return looked;
+  });
 }
 
 }  // namespace rkv::server

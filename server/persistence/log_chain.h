@@ -1,59 +1,65 @@
-// What a start reads in the write-ahead logs, looked at record by record: is it one chain, and if
-// not, is what is missing the unsynced end that a lost machine may leave, or something that had
-// been synced?
+// What a start finds in the write-ahead logs: is it one chain, and if not, is what is missing the
+// unsynced end that a lost machine may leave, or something that had been synced? RocksDB by itself
+// would take the first damage for the end.
 //
-// Every batch of the applier carries, in the log alone, the sequence up to which everything was
-// synced when it was written (stamp()). A record behind a gap that says so of what is in the gap
-// proves that a synced record has been damaged since. RocksDB by itself would take the gap for the
-// end.
+// Every batch of the applier carries a stamp in the log: up to where the logs were synced when it
+// was written (log_stamp.h). A stamp that reaches beyond the place where the logs cease to be sound
+// proves that what is missing there had been safe.
 //
 // Invariants:
 //  N1  A start replays a prefix: at a gap in RocksDB's sequences it stops, whatever comes behind.
-//  N2  With an honest disk a lost machine leaves no proof of damage: what was synced is not in a
-//  gap.
+//  Not
+//      before the first log that the records need: of those that are in tables, and that RocksDB
+//      therefore removes, in any order, a crash may leave some.
+//  N2  With an honest disk a lost machine leaves no proof of damage: all that a stamp speaks of is
+//      there, stamps are true (Z1), and nothing but stamps is believed. A stamp is in a log only
+//      when all those before it that a start reads are synced (W1; those of earlier starts are
+//      read no more).
+//  N3  Synced bytes that are damaged are noticed if a sound stamp anywhere behind them says of them
+//      that they were synced, by itself or by being in a later log (Z2).
 //
 // Thread safety: none; one replay at a time.
 #pragma once
 
 #include <rocksdb/options.h>
 #include <rocksdb/wal_filter.h>
-#include <rocksdb/write_batch.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
+
+#include "server/persistence/log_stamp.h"
 
 namespace rkv::server {
 
+// A replay that stops at a gap (N1).
 class LogChain final : public rocksdb::WalFilter {
  public:
-  // `look`: reads all that is left and applies nothing; else stops at a gap (N1).
-  explicit LogChain(bool look) : look_(look) {}
   const char* Name() const override { return "rkv.LogChain"; }
+  void ColumnFamilyLogNumberMap(const std::map<std::uint32_t, std::uint64_t>& first_logs,
+                                const std::map<std::string, std::uint32_t>& ids) override;
   WalProcessingOption LogRecordFound(unsigned long long log_number, const std::string& log_file,
                                      const rocksdb::WriteBatch& batch,
                                      rocksdb::WriteBatch* new_batch, bool* changed) override;
 
-  bool has_gap() const { return gap_; }
-  // Synced records are missing.
-  bool is_damaged() const { return damaged_; }
-
-  // Puts the mark into a batch.
-  static rocksdb::Status stamp(rocksdb::WriteBatch& batch, std::uint64_t synced);
-
  private:
   bool continues(std::uint64_t log_number, const std::string& log_file, std::uint64_t sequence);
 
-  const bool look_;
+  std::uint64_t needed_ = 0;    // the first log with records that are in no table
   std::uint64_t log_ = 0;       // of the last record
   std::uint64_t expected_ = 0;  // the next sequence; 0: any
-  std::uint64_t missing_ = 0;   // a sequence that is in the gap
   bool gap_ = false;
-  bool damaged_ = false;
 };
 
-// Reads the logs of the database in `path`, changes nothing. Corruption: synced writes are missing.
-// What else is wrong with the database is left to DB::Open to tell.
+struct LogsFound {
+  bool damaged = false;          // synced writes are missing
+  std::uint64_t torn_bytes = 0;  // from where the logs are not sound on: a start drops them
+  LogPosition sound_end;         // that place; damaged, or torn_bytes != 0
+};
+
+// Reads the logs of the database in `path`, changes nothing. Where there is no database yet, there
+// are no logs. What cannot be read is no OK: nothing is known then.
 rocksdb::Status check_logs(const rocksdb::Options& options, const std::string& path,
-                           const char* meta_family);
+                           LogsFound* found);
 
 }  // namespace rkv::server

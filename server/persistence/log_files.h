@@ -1,42 +1,63 @@
-// The files of RocksDB, with two promises about write-ahead logs that RocksDB does not give.
+// The files of RocksDB, with two promises about write-ahead logs that RocksDB does not give, and
+// copies of the database that can be given up.
 //
-//   auto files = std::make_shared<LogFiles>(env.GetFileSystem());
+//   auto files = std::make_shared<LogFiles>(env.GetFileSystem(), "/var/lib/rkv/db");
 //   ... rocksdb::DB::Open with it; then db->FlushWAL(true) and
 //   if (!files->failure().ok()) ...  // not synced; nothing is until the database is opened anew
 //
 // Invariants:
 //  W1  No log has a byte before those that came before it are synced. Else a lost machine could
-//  leave
-//      a log short, by whole records, and the next one whole; a start would see nothing wrong and
-//      keep what came later without what came earlier (E1).
+//      leave a log short, by whole records, and the next one whole; a start would see nothing wrong
+//      and keep what came later without what came earlier (E1).
 //  W2  RocksDB never hears that the sync of a log has failed; failure() says so. RocksDB syncs a
-//  log
-//      that it has closed from its own threads as well, and the second of two syncs that fail ends
-//      the process in a library that is built with assertions, as Debian's is.
+//      log that it has closed from its own threads as well, and the second of two syncs that fail
+//      ends the process in a library that is built with assertions, as Debian's is.
 //  W3  After a failed sync no log is synced any more. A second try may well succeed, of pages that
 //      the kernel has dropped after the first.
+//  W4  What is written outside of the database's directory is a copy: no log of the database,
+//      whatever its name, and it fails when stop_copies() has been called.
+//  W5  end() between two records is where the log ends; a sync that begins then covers all up to
+//  it.
 //
 // Thread safety: all calls from any thread, as RocksDB needs it. Outlives the database.
 #pragma once
 
+#include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
+#include <rocksdb/listener.h>
 
+#include <atomic>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "server/persistence/log_stamp.h"
+
 namespace rkv::server {
+
+// In the text of what such a copy fails with.
+inline constexpr const char* kCopiesStopped = "copies are stopped";
+
+// Of the name of a log; 0: it is none.
+std::uint64_t log_number(const std::string& path);
 
 class LogFiles final : public rocksdb::FileSystemWrapper {
  public:
-  explicit LogFiles(std::shared_ptr<rocksdb::FileSystem> files)
-      : FileSystemWrapper(std::move(files)) {}
+  LogFiles(std::shared_ptr<rocksdb::FileSystem> files, const std::string& database)
+      : FileSystemWrapper(std::move(files)), own_(plain(database + "/")) {}
   const char* Name() const override { return "rkv.LogFiles"; }
 
   // Of the first sync that failed; OK: none has.
   rocksdb::IOStatus failure();
   // The database is opened anew: what was in its logs is found, written and synced elsewhere.
   void forget_failure();
+
+  // Of the log that is written to; {} when there is none, or a write to it has failed.
+  LogPosition end();
+
+  // For good: the server is to end.
+  void stop_copies() { copies_stopped_->store(true, std::memory_order_relaxed); }
 
   rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
@@ -47,11 +68,70 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus sync(rocksdb::FSWritableFile& file, const rocksdb::IOOptions& options,
                          rocksdb::IODebugContext* context);
   rocksdb::IOStatus sync_newest();
+  void appended(const rocksdb::FSWritableFile* file, std::size_t bytes, bool well);
   void closed(const rocksdb::FSWritableFile* file);
 
+  // Without doubled slashes and dots.
+  static std::string plain(const std::string& name) {
+    return std::filesystem::path(name).lexically_normal();
+  }
+
+  const std::string own_;  // beginning of the names of the database's files
+  const std::shared_ptr<std::atomic<bool>> copies_stopped_ =
+      std::make_shared<std::atomic<bool>>(false);
   std::mutex mutex_;  // guards what follows
   rocksdb::IOStatus failure_;
   rocksdb::FSWritableFile* newest_ = nullptr;  // log, if it is open still
+  LogPosition end_;                            // of it
+};
+
+// As another one, but for its files.
+class EnvWithFiles final : public rocksdb::EnvWrapper {
+ public:
+  EnvWithFiles(const rocksdb::Env& other, const std::shared_ptr<rocksdb::FileSystem>& files)
+      : EnvWrapper(rocksdb::NewCompositeEnv(files)) {
+    file_system_ = files;
+    system_clock_ = other.GetSystemClock();
+  }
+  const char* Name() const override { return "rkv.EnvWithFiles"; }
+};
+
+// Files whose logs end early for who reads them. RocksDB is not fit for damaged logs: told to skip
+// damage, a bit that makes a record look recycled keeps it in a loop for ever; told to stop there,
+// it refuses them when a family has tables of later writes; and it refuses one that is too short
+// (seen with 7.8.3).
+class CutLogs final : public rocksdb::FileSystemWrapper {
+ public:
+  CutLogs(const std::shared_ptr<rocksdb::FileSystem>& files, const LogPosition& end)
+      : FileSystemWrapper(files), end_(end) {}
+  const char* Name() const override { return "rkv.CutLogs"; }
+  rocksdb::IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,
+                                      std::unique_ptr<rocksdb::FSSequentialFile>* file,
+                                      rocksdb::IODebugContext* context) override;
+
+  // As large as the database may have noted.
+  rocksdb::IOStatus GetFileSize(const std::string& name, const rocksdb::IOOptions& options,
+                                std::uint64_t* bytes, rocksdb::IODebugContext* context) override;
+
+ private:
+  const LogPosition end_;
+};
+
+// Whether RocksDB has failed to write to its log: then a part of a record may be at its end.
+class LogErrors final : public rocksdb::EventListener {
+ public:
+  void OnBackgroundError(rocksdb::BackgroundErrorReason reason,
+                         rocksdb::Status* /*error*/) override {
+    if (reason == rocksdb::BackgroundErrorReason::kWriteCallback ||
+        reason == rocksdb::BackgroundErrorReason::kMemTable) {
+      seen_.store(true, std::memory_order_relaxed);
+    }
+  }
+  bool seen() const { return seen_.load(std::memory_order_relaxed); }
+  void forget() { seen_.store(false, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> seen_{false};
 };
 
 }  // namespace rkv::server

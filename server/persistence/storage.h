@@ -18,8 +18,6 @@ class Storage {
   // The batch in the making; the bytes are copied.
   virtual void add_put(const RecordFields& record) = 0;
   virtual void add_remove(Bytes key) = 0;
-  virtual std::size_t batch_bytes() const = 0;
-  virtual std::uint32_t batch_count() const = 0;
   // Hands the batch to the operating system by way of the write-ahead log and empties it. After an
   // error the batch is as it was and may be written again; whether it is on disk is not known.
   virtual Status write_batch() = 0;

@@ -93,8 +93,9 @@ TEST(Parse, EnvironmentIsOutrankedByFlags) {
   const Environment bad = [](const char* name) -> const char* {
     return std::string_view(name) == "KVCLIENT_TIMEOUT" ? "soon" : nullptr;
   };
-  EXPECT_EQ(parse_arguments({"ping"}, bad).text,
-            "KVCLIENT_TIMEOUT: --timeout wants a time above zero such as 250ms or 5s, not 'soon'");
+  EXPECT_EQ(
+      parse_arguments({"ping"}, bad).text,
+      "KVCLIENT_TIMEOUT: --timeout wants a time above zero such as 250ms, 5s or 2h, not 'soon'");
 }
 
 TEST(Parse, Defaults) {
@@ -113,13 +114,40 @@ TEST(Parse, OwnOptions) {
   EXPECT_TRUE(command_of({"verify", "--sequential", "f"}).sequential);
   EXPECT_EQ(command_of({"dump", "--keys", "-"}).keys_file, "-");
   const Command scan = command_of({"scan", "--prefix", "a", "--start", "b", "--end", "c", "--limit",
-                                   "7", "--reverse", "--keys-only", "--output", "tsv"});
+                                   "7", "--reverse", "--keys-only"});
   EXPECT_EQ(scan.range.prefix + scan.range.start + scan.range.end, "abc");
   EXPECT_EQ(scan.limit, 7U);
-  EXPECT_TRUE(scan.reverse && scan.keys_only && scan.globals.tsv && !scan.globals.json);
+  EXPECT_TRUE(scan.reverse && scan.keys_only && !scan.globals.tsv);
   EXPECT_TRUE(command_of({"dump", "--progress", "f"}).progress);
   EXPECT_EQ(command_of({"ping", "-c", "12"}).count, 12U);
   EXPECT_TRUE(command_of({"put", "-x", "k"}).last_from_stdin);
+  EXPECT_EQ(command_of({"put", "--ttl", "2h", "k", "v"}).put.ttl, std::chrono::hours(2));
+}
+
+// Where it was asked for along with the verb it is done or refused; elsewhere it is a preference.
+TEST(Parse, RecordsCanBeTsvAndNothingElse) {
+  const Environment env = [](const char* name) -> const char* {
+    return std::string_view(name) == "KVCLIENT_OUTPUT" ? "tsv" : nullptr;
+  };
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"get", "k"}, {"mget", "k"}, {"scan"}, {"dump"}, {}}) {
+    std::vector<std::string> asked = words;
+    asked.insert(asked.begin(), {"--output", "tsv"});
+    EXPECT_TRUE(command_of(asked).globals.tsv);
+  }
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"put", "k", "v"},
+                                                {"incr", "k"},
+                                                {"load"},
+                                                {"stats"},
+                                                {"ping"},
+                                                {"scan", "--keys-only"}}) {
+    EXPECT_EQ(command_of(words, env).verb, command_of(words).verb);
+    std::vector<std::string> asked = words;
+    asked.insert(asked.begin(), {"--output", "tsv"});
+    EXPECT_EQ(parse_arguments(asked, empty_environment).text,
+              words[0] == "scan" ? "--keys-only shows no records, which tsv is for: leave one out"
+                                 : "--output tsv is for get, mget, scan and dump");
+  }
 }
 
 TEST(Parse, ShellLinesKeepToTheShellsServer) {
@@ -231,13 +259,17 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"-i", "300", "ping"}, 2, "--ib-port wants a number from 0 to 255"},
       {{"--cache", "lots", "ping"}, 2, "--cache wants a size"},
       {{"--poll", "never", "ping"}, 2, "--poll wants adaptive, busy or event"},
-      {{"ping", "-c", "0"}, 2, "--count wants a number from 1, not '0'"},
+      {{"ping", "-c", "0"}, 2, "--count wants a number from 1 to 1000000000, not '0'"},
       {{"ping", "extra"}, 2, "ping takes no argument, not 'extra'"},
       {{"flush", "x"}, 2, "flush takes no argument"},
       {{"dump", "a", "b"}, 2, "dump wants [FILE]: 2 given"},
       {{"dump", "--keys="}, 2, "keys"},
       {{"scan", "k"}, 2, "scan takes no argument, not 'k'"},
-      {{"scan", "--limit", "0"}, 2, "--limit wants a number from 1, not '0'"},
+      {{"scan", "--limit", "0"}, 2, "--limit wants a number from 1 to 4294967295, not '0'"},
+      {{"scan", "--limit", "4294967296"}, 2, "--limit wants a number from 1 to 4294967295, not '4"},
+      {{"put", "--ttl", "1w", "k", "v"},
+       2,
+       "--ttl wants a time above zero such as 250ms, 5s or 2h"},
       {{"scan", "--prefix", long_key}, 2, "--prefix, --start and --end have 1024 bytes at most"},
       {{"--hex", "scan", "--end", "x"}, 2, "'x' is not hexadecimal"},
       {{"dump", "--keys", "f", "--format", "deb822"}, 2, "dump writes tsv or jsonl"},

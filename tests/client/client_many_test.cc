@@ -181,6 +181,23 @@ TEST_F(ManyTest, PutsInFlightWhenTheConnectionEndsMayHaveHappened) {
   EXPECT_EQ(std::ranges::adjacent_find(log), log.end());
 }
 
+TEST_F(ManyTest, EachPutIsVisitedOnceWhateverComesOfIt) {
+  fill(50);
+  std::vector<KeyValue> items = puts();
+  items[7].key = "";
+  client();
+  server_.die_at_send = 10;
+  std::vector<int> visits(items.size());
+  std::size_t done = 0;
+  client().multi_put_each(items, [&](std::size_t index, const Result<std::uint64_t>& version) {
+    ++visits.at(index);
+    done += version ? 1U : 0U;
+    EXPECT_EQ(!version && version.error().code == Code::kInvalidArgument, index == 7);
+  });
+  EXPECT_EQ(visits, std::vector<int>(items.size(), 1));
+  EXPECT_GE(done, 50U - 1 - 8) << "no more than were in flight are unknown";
+}
+
 TEST_F(ManyTest, PutsThatNobodyAnswersEndAtTheDeadline) {
   fill(30);
   const std::vector<KeyValue> items = puts();

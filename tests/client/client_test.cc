@@ -372,6 +372,13 @@ TEST_F(ClientTest, ServersErrorsKeepTheirCodeAndSentence) {
   EXPECT_EQ(put.error().write, WriteOutcome::kNotApplied);
   EXPECT_EQ(client().last_refusal(), "all extents are full");
 
+  // As common/WIRE.md has it: the record on disk is read before it is changed.
+  server_.answer = [](const Request&) {
+    return Response{.code = static_cast<std::uint8_t>(Code::kCorrupt)};
+  };
+  EXPECT_EQ(client().put("key", "value").error().code, Code::kCorrupt);
+  EXPECT_EQ(client().put("key", "value").error().write, WriteOutcome::kNotApplied);
+
   server_.answer = [](const Request&) { return Response{.code = 200}; };
   EXPECT_EQ(client().put("key", "value").error().code, Code::kInternal);
   EXPECT_EQ(client().put("key", "value").error().write, WriteOutcome::kMayHaveHappened);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/random.h"
+#include "common/scan.h"
 #include "tests/client/client_fixture.h"
 
 namespace rkv {
@@ -378,6 +379,55 @@ TEST_F(DurableGetTest, ManyNeverReturnWhatACrashTook) {
     EXPECT_EQ(got->durability, Durability::kSync);
   }
   EXPECT_EQ(server_.connects, 2);
+}
+
+// ---- scans: what is too long for a page
+
+// The server's answer to a SCAN: these keys, with values that it leaves out.
+std::vector<std::byte> page_without_values(std::span<const std::string_view> keys) {
+  const std::string value(kMaxScanValueBytes + 1, 'v');
+  ScanPageWriter writer({});
+  for (const std::string_view key : keys)
+    writer.add({.version = Version::of(1, 1), .key = as_bytes(key), .value = as_bytes(value)});
+  return std::move(writer).finish(false);
+}
+
+TEST_F(DurableGetTest, AScanShowsLongValuesWhenTheyAreInTheLog) {
+  store("old", "1");
+  store("new", "2");
+  marks(1, 0);
+  const std::string_view keys[] = {"new", "old"};
+  const std::vector<std::byte> page = page_without_values(keys);
+  server_.answer = [&](const Request&) { return Response{.version = {}, .value = page}; };
+  const Nanos risen_at = server_.clock.now() + 300 * kNanosPerMs;
+  server_.before_read = [&] {
+    if (server_.clock.now() >= risen_at) marks(2, 0);
+  };
+  const auto scanned = client().scan();
+  ASSERT_TRUE(scanned) << to_string(scanned.error());
+  ASSERT_EQ(scanned->entries().size(), 2U);
+  EXPECT_EQ(scanned->entries()[0].value, "2");
+  EXPECT_EQ(scanned->entries()[1].value, "1");
+  EXPECT_GE(server_.clock.now(), risen_at);
+}
+
+// Nobody can wait for the log with such a number; the key was gone in between.
+TEST_F(DurableGetTest, AScanLeavesOutWhatHasBecomeAOneSidedCounter) {
+  store("stays", "1");
+  marks(1, 1);
+  spill("changed");
+  const std::string_view keys[] = {"changed", "stays"};
+  const std::vector<std::byte> page = page_without_values(keys);
+  server_.answer = [&](const Request& request) {
+    if (request.opcode == Opcode::kScan) return Response{.version = {}, .value = page};
+    return Response{.flags = Response::kCounter | Response::kInCell,
+                    .version = {},
+                    .value = as_bytes("8 bytes!")};
+  };
+  const auto scanned = client().scan();
+  ASSERT_TRUE(scanned) << to_string(scanned.error());
+  ASSERT_EQ(scanned->entries().size(), 1U);
+  EXPECT_EQ(scanned->entries()[0].key, "stays");
 }
 
 // At random: a server whose marks rise, a client that hears of them in every way. Whatever a GET

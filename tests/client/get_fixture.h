@@ -88,6 +88,13 @@ class GetTest : public ::testing::Test {
     ASSERT_EQ(get(key), Next::kTwoSided) << key;
     EXPECT_EQ(machine_.reason(), reason);
   }
+  // As a writer moves a record that was the only one of its group: superseded, then the slot.
+  void move(std::string_view key, Slot old, std::string_view value) {
+    const Slot now = server_.store(key, value);
+    server_.set_state(old, RecordState::kLive, RecordState::kSuperseded);
+    server_.clear_slots(ScriptedMemory::home(key));
+    server_.add(key, now);
+  }
   // A live record of another key under our key's fingerprint.
   Slot foreign_slot(std::string_view key, std::string_view owner) {
     const Slot slot = server_.store(owner, "the owner's value");
@@ -97,8 +104,9 @@ class GetTest : public ::testing::Test {
   ScriptedMemory server_;
   RemoteMap map_ = server_.load_map();
   GroupCache cache_{1 << 16};
+  SlotCache slots_{0};  // off: most tests are about what groups say
   ManualClock clock_;
-  GetMachine machine_{map_, cache_, clock_};
+  GetMachine machine_{map_, cache_, slots_, clock_};
   std::unique_ptr<GetMemory> memory_ = std::make_unique<GetMemory>();
   std::vector<std::byte> large_ = std::vector<std::byte>(GetMachine::kLargeBufferBytes);
   std::vector<std::byte> value_;

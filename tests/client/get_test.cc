@@ -74,11 +74,7 @@ TEST_F(GetTest, StaleCacheFallsBackToTheIndex) {
   const Slot old = server_.store(kKey, "old");
   server_.add(kKey, old);
   expect_value(kKey, "old", 2);
-  // Moved by a writer: superseded, then the slot.
-  const Slot now = server_.store(kKey, "new");
-  server_.set_state(old, RecordState::kLive, RecordState::kSuperseded);
-  server_.clear_slots(home_of_key);
-  server_.add(kKey, now);
+  move(kKey, old, "new");
   expect_value(kKey, "new", 3);
   expect_value(kKey, "new", 1);
 }

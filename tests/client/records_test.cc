@@ -158,15 +158,24 @@ TEST(Dumps, CountersAndTimes) {
 
 TEST(Dumps, BadAttributesAreTold) {
   const std::string wants =
-      "FILE:1:5: unknown attribute: write \\@counter, \\@expires=UNIX_MS or both with a comma";
-  for (const char* bad : {"x", "counter,x", "expires=", "expires=0", "expires=x", "expires=-1",
-                          "expires=99999999999999", "expires=1 "})
-    EXPECT_EQ(problem(std::string("a\tb\t\\@") + bad + "\n"), wants) << bad;
+      "FILE:1:5: unknown attribute: write \\@counter, or \\@expires= and Unix milliseconds from 1 "
+      "to "
+      "4398046511104";
+  for (const char* bad :
+       {"", "x", ",", "counter,", "counter,x", "counter,expires=5", "expires=", "expires=0",
+        "expires=1,", "expires=x", "expires=-1", "expires=99999999999999", "expires=1 "})
+    EXPECT_EQ(problem(std::string("a\t1\t\\@") + bad + "\n"), wants) << bad;
   for (const char* bad : {"", "x", "1.5", "9223372036854775808", " 1", "+1"})
     EXPECT_EQ(problem(std::string("a\t") + bad + "\t\\@counter\n"),
               "FILE:1:3: a counter's number is a whole one of 64 bits")
         << bad;
-  EXPECT_EQ(problem("a\t1\t\\@counter,expires=5\n"), "FILE:1:3: counters do not expire");
+  EXPECT_EQ(problem("{\"key\":\"a\",\"counter\":1,\"expires_at_ms\":5}"),
+            "FILE:1:1: counters do not expire");
+  for (const char* both :
+       {"\"value\":\"b\"", "\"value\":7", "\"value_hex\":\"61\"", "\"value_base64\":\"\""}) {
+    EXPECT_EQ(problem(std::string("{\"key\":\"a\",\"counter\":1,") + both + "}"),
+              "FILE:1:1: a record has \"value\" or \"counter\", not both");
+  }
   for (const char* bad :
        {"\"counter\":1.5", "\"counter\":\"1\"", "\"counter\":9223372036854775808",
         "\"value\":\"\",\"expires_at_ms\":-1", "\"value\":\"\",\"expires_at_ms\":99999999999999"}) {

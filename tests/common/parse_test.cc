@@ -23,12 +23,15 @@ TEST(ParseDuration, RoundsUpToMilliseconds) {
   EXPECT_EQ(*parse_duration_ms("250ms"), 250U);
   EXPECT_EQ(*parse_duration_ms("5s"), 5000U);
   EXPECT_EQ(*parse_duration_ms("2m"), 120000U);
+  EXPECT_EQ(*parse_duration_ms("2h"), 7'200'000U);
+  EXPECT_EQ(*parse_duration_ms("366d"), 31'622'400'000U);
   EXPECT_EQ(*parse_duration_ms("1us"), 1U);
   EXPECT_EQ(*parse_duration_ms("0s"), 0U);
 }
 
 TEST(ParseDuration, RefusesWhatIsNoDuration) {
-  for (const char* bad : {"", "5", "s", "-5s", "5h30", "99999999999999999999s", "999999999999s"}) {
+  for (const char* bad : {"", "5", "s", "-5s", "5h30", "1w", "367d", "99999999999999999999s",
+                          "999999999999s", "31622400001d"}) {
     EXPECT_FALSE(parse_duration_ms(bad)) << bad;
   }
 }

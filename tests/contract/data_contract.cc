@@ -83,6 +83,35 @@ TEST_P(TransportContract, ReadsFetchWhatIsThere) {
   EXPECT_EQ(std::memcmp(link.client.at(0), link.server.at(0), kBytes), 0);
 }
 
+TEST_P(TransportContract, AReadAtOnceIsOverOrHasNotBegun) {
+  Link link(*harness_);
+  constexpr std::size_t kBytes = 1000;
+  for (std::size_t i = 0; i < kBytes; ++i)
+    *link.server.at(i) = static_cast<std::byte>(i * 13);
+  const std::vector<std::byte> before(link.client.at(0), link.client.at(kBytes));
+  const bool read = link.active->read_at_once(link.read(0, kBytes, 77));
+  EXPECT_EQ(read, harness_->reads_at_once());
+  const std::byte* expected = read ? link.server.at(0) : before.data();
+  EXPECT_EQ(std::memcmp(link.client.at(0), expected, kBytes), 0);
+  // Without a completion, of which the next READ's is the first.
+  link.post(link.read(0, kBytes, 78));
+  ASSERT_TRUE(link.client.until_seen(1));
+  EXPECT_EQ(link.client.seen[0].context, 78U);
+  EXPECT_EQ(std::memcmp(link.client.at(0), link.server.at(0), kBytes), 0);
+}
+
+TEST_P(TransportContract, AReadAtOnceThatIsRefusedIsForPostToSay) {
+  Link link(*harness_);
+  Operation read = link.read(0, 8, 5);
+  read.remote_key ^= 0x5A;
+  EXPECT_FALSE(link.active->read_at_once(read));
+  EXPECT_TRUE(link.active->alive());
+  link.post(link.read(0, 8, 6));
+  ASSERT_TRUE(link.client.until_seen(1));
+  EXPECT_TRUE(link.client.seen[0].ok());
+  EXPECT_EQ(link.client.seen[0].context, 6U);
+}
+
 TEST_P(TransportContract, ABatchOfReadsCompletesInOrderBeyondTheReadDepth) {
   Link link(*harness_);
   const std::size_t count = std::min<std::size_t>(link.active->limits().sends_in_flight, 250);

@@ -22,6 +22,7 @@ class Harness {
   virtual Transport& client() = 0;
   virtual std::string listen_address() = 0;  // port 0
   virtual std::string connect_address(std::uint16_t port) = 0;
+  virtual bool reads_at_once() { return false; }
   virtual const Clock& clock() {
     static const SteadyClock steady;
     return steady;

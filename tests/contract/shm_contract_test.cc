@@ -25,6 +25,7 @@ class ShmHarness final : public Harness {
   Transport& server() override { return *server_; }
   Transport& client() override { return *client_; }
   std::string listen_address() override { return "127.0.0.1:0"; }
+  bool reads_at_once() override { return true; }
   std::string connect_address(std::uint16_t port) override {
     return "127.0.0.1:" + std::to_string(port);
   }

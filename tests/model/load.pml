@@ -16,6 +16,8 @@
  * accept-long EVICTIONS=2: two evictions
  * accept-long OPERATIONS=3 FAULTS=0: three operations
  * accept NO_DEPARTED_FOR_MISS FAULTS=0: a miss was right when the disk was read, within the GET
+ * reject NO_DEPARTED_FOR_MISS JOINED FAULTS=0: but not if the load had begun before the GET
+ * accept JOINED FAULTS=0: loads that have begun may be joined
  * accept EVICT_UNSYNCED FAULTS=0: a load waits for what it needs; but on a disk that fails, long
  * reject NO_DEPARTED_CHECK: what was read is installed only if nothing has left memory since
  * reject EVICTION_LEAVES_NO_TRACE: an eviction is noted like a DELETE
@@ -156,13 +158,32 @@ inline read_disk() {
   atomic { visits++; loaded = engine }
 }
 
+/* A GET may join a load that another has asked for, and that has read the disk already. */
+inline read_before() {
+#ifdef JOINED
+  if
+  :: atomic { memory == NONE && (on_disk || loading) } read_disk(); joined = true
+  :: skip
+  fi
+#else
+  skip
+#endif
+}
+
 /* Until the end, `key_found` and `loaded` hold the answer. */
 inline load() {
   do
   :: atomic { !locked && memory != NONE -> loaded = memory; key_found = true } break
   :: atomic { !locked && memory == NONE && !on_disk && !loading -> key_found = false } break
   :: atomic { !locked && memory == NONE && (on_disk || loading) }
+#ifdef JOINED
+     if
+     :: joined -> joined = false
+     :: else -> read_disk()
+     fi;
+#else
      read_disk();
+#endif
      if
      :: present[loaded] ->
         atomic {
@@ -188,7 +209,15 @@ inline load() {
         :: else -> loaded = 0
         fi
      fi
-  od
+  od;
+#ifdef JOINED
+  if
+  :: joined -> joined = false; visits--
+  :: else
+  fi
+#else
+  skip
+#endif
 }
 
 proctype warm_up() {
@@ -225,8 +254,9 @@ again:
 
 proctype reader() {
   byte gets, loaded, as_of, opened;
-  bool key_found;
+  bool key_found, joined;
 next:
+  read_before();
   get_called();
   load();
   atomic {

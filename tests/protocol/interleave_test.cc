@@ -101,13 +101,15 @@ struct World {
 class Reader {
  public:
   // `slowness`: takes part in one of so many chances.
-  Reader(World& world, Fault fault, bool with_cache, std::uint64_t slowness)
+  enum class Cache : std::uint8_t { kNone, kGroups, kBoth };
+  Reader(World& world, Fault fault, Cache cache, std::uint64_t slowness)
       : world_(world),
         fault_(fault),
-        cache_(with_cache ? 4096 : 0),
+        cache_(cache != Cache::kNone ? 4096 : 0),
+        slots_(cache == Cache::kBoth ? 4096 : 0),
         slowness_(slowness),
         map_(world.map),
-        machine_(map_, cache_, world.clock) {}
+        machine_(map_, cache_, slots_, world.clock) {}
 
   // Something small happens: a GET begins, or some pieces of its READs land. Called between any
   // two stores of the writer.
@@ -238,6 +240,7 @@ class Reader {
   World& world_;
   Fault fault_;
   client::GroupCache cache_;  // its own: each reader remembers another past
+  client::SlotCache slots_;
   std::uint64_t slowness_;
   client::RemoteMap map_;  // as old as this reader, where it has not had to look again
   GetMachine machine_;
@@ -297,8 +300,8 @@ Outcome run_seed(std::uint64_t seed, std::size_t key_count, Fault fault) {
   std::vector<std::unique_ptr<Reader>> readers;
   // The slowest READs last for several writes, long enough for a block to be used again.
   for (const std::uint64_t slowness : {1, 20, 100}) {
-    readers.push_back(std::make_unique<Reader>(world, fault, true, slowness));
-    readers.push_back(std::make_unique<Reader>(world, fault, false, slowness));
+    for (const auto cache : {Reader::Cache::kNone, Reader::Cache::kGroups, Reader::Cache::kBoth})
+      readers.push_back(std::make_unique<Reader>(world, fault, cache, slowness));
   }
   const auto one_reader = [&] { readers[world.random.below(readers.size())]->advance(); };
   server::step_hook = [&](server::Step, std::uint64_t*) {

@@ -29,17 +29,14 @@ void DiskStorage::add_put(const RecordFields& record) {
   batch_.push_back({.key = std::string(as_text(record.key)),
                     .record = Disk::Record{.version = record.version,
                                            .value = std::string(as_text(record.value))}});
-  batch_bytes_ += record.key.size() + record.value.size();
 }
 
 void DiskStorage::add_remove(Bytes key) {
   batch_.push_back({.key = std::string(as_text(key)), .record = std::nullopt});
-  batch_bytes_ += key.size();
 }
 
 void DiskStorage::clear_batch() {
   batch_.clear();
-  batch_bytes_ = 0;
 }
 
 // Whether the batch got there is left open, as is how much of what was not synced is left.

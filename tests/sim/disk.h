@@ -72,8 +72,6 @@ class DiskStorage final : public server::Storage {
 
   void add_put(const RecordFields& record) override;
   void add_remove(Bytes key) override;
-  std::size_t batch_bytes() const override { return batch_bytes_; }
-  std::uint32_t batch_count() const override { return static_cast<std::uint32_t>(batch_.size()); }
   Status write_batch() override;
   void clear_batch() override;
   Status sync() override;
@@ -86,7 +84,6 @@ class DiskStorage final : public server::Storage {
   Disk& disk_;
   std::uint64_t owner_;
   Disk::Batch batch_;
-  std::size_t batch_bytes_ = 0;
 };
 
 }  // namespace rkv::sim

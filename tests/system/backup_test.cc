@@ -11,6 +11,8 @@
 #include <sstream>
 #include <thread>
 
+#include "common/random.h"
+#include "tests/support/files.h"
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
@@ -18,6 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using testing::longest_file;
+using testing::read_file;
+using testing::write_file;
 
 std::vector<std::string> with_backups(const ScratchDirectory& scratch) {
   return {"--memory",           "32MiB",        "--data-dir",
@@ -40,29 +45,12 @@ void expect_failure(const Ended& ended, int status, const std::string& names) {
   EXPECT_THAT(ended.output, HasSubstr(names));
 }
 
-std::string slurp(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-void spit(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
 // Names and bytes.
 std::map<std::string, std::string> files_of(const std::string& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(directory))
-    files[entry.path()] = entry.is_regular_file() ? slurp(entry.path()) : "";
+    files[entry.path()] = entry.is_regular_file() ? read_file(entry.path()) : "";
   return files;
-}
-fs::path file_with(const std::string& part, const std::string& directory) {
-  fs::path longest;
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    if (entry.path().filename().string().find(part) == std::string::npos) continue;
-    if (longest.empty() || entry.file_size() > fs::file_size(longest)) longest = entry.path();
-  }
-  EXPECT_FALSE(longest.empty()) << part << " in " << directory;
-  return longest;
 }
 
 // What has been acknowledged: of each key the number last written, with its version.
@@ -240,21 +228,21 @@ TEST(Backup, DamageIsFoundAndNotRestored) {
     expect_failure(restore(backup, target), 4, "nothing was restored");
     EXPECT_FALSE(fs::exists(target));
   };
-  const fs::path table = file_with(".sst", backup + "/db");
-  const std::string sound = slurp(table);
+  const fs::path table = longest_file(backup + "/db", ".sst");
+  const std::string sound = read_file(table);
   fs::remove(table);  // not written through the link: the server's own file is the same one
   std::string flipped = sound;
   flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 0x10);
-  spit(table, flipped);
+  write_file(table, flipped);
   expect_damaged("a flipped byte");
-  spit(table, sound.substr(0, sound.size() / 2));
+  write_file(table, sound.substr(0, sound.size() / 2));
   expect_damaged("a short file");
-  spit(table, sound);
-  const fs::path manifest = file_with("MANIFEST", backup + "/db");
-  const std::string list = slurp(manifest);
+  write_file(table, sound);
+  const fs::path manifest = longest_file(backup + "/db", "MANIFEST");
+  const std::string list = read_file(manifest);
   fs::remove(manifest);
   expect_damaged("no MANIFEST");
-  spit(manifest, list);
+  write_file(manifest, list);
   EXPECT_EQ(verify(backup).status, 0);
   EXPECT_EQ(restore(backup, target).status, 0);
 }
@@ -284,12 +272,61 @@ TEST(Backup, WrongUsesGetOneSentence) {
   expect_failure(kvserver({"--restore", backup}), 2, "--data-dir");
   expect_failure(kvserver({"--backup-dir", backup}), 2, "data-dir");
   EXPECT_FALSE(fs::exists(scratch.path("x")));
+  expect_failure(verify(scratch.path("absent")), 4, "give --data-dir the directory of a backup");
+  expect_failure(restore(scratch.path("absent"), scratch.path("x")), 4, "give --restore");
+  const auto before = files_of(backup);
+  for (const char* name : {"/new", "/db/new", "", "/.."})
+    expect_failure(restore(backup, backup + name), 4, "directory");
+  EXPECT_EQ(files_of(backup), before) << "a backup is left as it is";
+
+  // Where a name that a client chooses could be one that the server needs.
+  const std::string data = scratch.path("other");
+  fs::create_directory(scratch.path("other"));
+  fs::create_symlink(data, scratch.path("link"));
+  for (const std::string& inside : {data, data + "/", data + "/db", data + "/backups/all",
+                                    scratch.path("link/x"), scratch.path("no/../other")}) {
+    SCOPED_TRACE(inside);
+    const Ended ended = kvserver({"--data-dir", data, "--backup-dir", inside});
+    expect_failure(ended, 4, "give --backup-dir a directory outside of it");
+  }
 
   // A restore that was cut short is no data to start on.
   fs::create_directories(scratch.path("half/restoring/db"));
   expect_failure(kvserver({"--data-dir", scratch.path("half")}), 4, "not whole");
   expect_failure(verify(scratch.path("half")), 4, "not whole");
   expect_failure(restore(backup, scratch.path("half")), 4, "not an empty directory");
+}
+
+Ended shell(const std::string& command) {
+  return run_program({"/bin/sh", "-c", command});
+}
+
+// Offline runs whose output or files find no room end with a sentence, and leave nothing.
+TEST(Backup, VerifyAndRestoreSayWhenTheyCannotWrite) {
+  ScratchDirectory scratch;
+  {
+    Server server(with_backups(scratch));
+    Client client = server.client();
+    Random random(1);
+    std::string value(500'000, '\0');  // that does not compress
+    for (char& byte : value)
+      byte = static_cast<char>(random());
+    ASSERT_TRUE(client.put("key", value));
+    ASSERT_TRUE(client.backup("b"));
+  }
+  const std::string backup = scratch.path("backups/b");
+  const std::string target = scratch.path("target");
+  const std::string restoring = fmt::format("{} --restore {}", RKV_KVSERVER, backup);
+  const Ended limited =
+      shell(fmt::format("ulimit -f 128; exec {} --data-dir {}", restoring, target));
+  expect_failure(limited, 4, "File too large");
+  EXPECT_FALSE(fs::exists(target));
+  expect_failure(shell(fmt::format("exec {} --data-dir {} > /dev/full", restoring, target)), 5,
+                 "standard output");
+  EXPECT_EQ(verify(target).status, 0) << "done all the same";
+  expect_failure(
+      shell(fmt::format("exec {} --verify --data-dir {} > /dev/full", RKV_KVSERVER, target)), 5,
+      "standard output");
 }
 
 TEST(Backup, IsRefusedWhereTheServerHasNoDirectoryForIt) {

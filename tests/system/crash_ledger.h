@@ -7,11 +7,9 @@
 //  Z1  the value is one that was written to this key, whole, and was not refused; with the version
 //      that its write was told;
 //  Z2  not older than the last write that was acknowledged as `wal` or `sync` (a kill spares what
-//  the
-//      operating system has), nor than any version that a GET was told to be so durable;
+//      the operating system has), nor than any version that a GET was told to be so durable;
 //  Z3  all keys together are a prefix of the commit order: where a write has survived, no write
-//  with
-//      a lower version is missing;
+//      with a lower version is missing;
 //  Z4  versions never go back: a write's version is above all that its key had before, lost or not.
 //
 // Thread safety: begin and end of one key by one thread; told from any thread; the rest by one

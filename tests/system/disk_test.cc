@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/random.h"
+#include "tests/support/files.h"
 #include "tests/system/small_disk.h"
 #include "tests/system/world.h"
 
@@ -21,6 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using testing::longest_file;
+using testing::read_file;
+using testing::write_file;
 
 void await_disk(Client& client, const std::string& state) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -176,24 +180,6 @@ TEST(Disk, AReadOnlyDirectoryIsVerifiedAndNotStartedOn) {
   EXPECT_THAT(verified.output, HasSubstr("records          1\n"));
 }
 
-std::string slurp(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-void spit(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-fs::path longest_with(const std::string& part, const std::string& directory) {
-  fs::path longest;
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    if (entry.path().filename().string().find(part) == std::string::npos) continue;
-    if (longest.empty() || entry.file_size() > fs::file_size(longest)) longest = entry.path();
-  }
-  EXPECT_FALSE(longest.empty()) << part;
-  return longest;
-}
-
 // What is damaged is named, nothing is lost by trying, and with the byte as it was all is there.
 TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
   ScratchDirectory scratch;
@@ -217,11 +203,11 @@ TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
     SCOPED_TRACE(part);
     const ScratchDirectory copy;
     fs::copy(data, copy.path("data"), fs::copy_options::recursive);
-    const fs::path file = longest_with(part, data + "/db");
-    std::string bytes = slurp(file);
+    const fs::path file = longest_file(data + "/db", part);
+    std::string bytes = read_file(file);
     const std::size_t at = bytes.size() / 3;
     bytes[at] = static_cast<char>(bytes[at] ^ 0x40);
-    spit(file, bytes);
+    write_file(file, bytes);
     const Ended verified = run({"--verify"});
     EXPECT_EQ(verified.status, 4) << verified.output;
     EXPECT_THAT(verified.output, HasSubstr("problem: "));
@@ -232,6 +218,9 @@ TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
       EXPECT_LT(load.damaged(client), 100) << "of 200, a block holds a few";
       while (damaged.process().output().find("restore a backup") == std::string::npos) {
       }
+      EXPECT_GT(server_stat(client, "damaged_reads"), 0U);
+      ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+      EXPECT_TRUE(client.put("new", "value")) << "which needs no old table";
     } else {
       const Ended started = run({"--listen", "127.0.0.1:0"});
       EXPECT_EQ(started.status, 4) << started.output;
@@ -241,10 +230,10 @@ TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
     fs::copy(copy.path("data"), data, fs::copy_options::recursive);
   }
   // The way out of a damaged log.
-  const fs::path log = longest_with(".log", data + "/db");
-  std::string bytes = slurp(log);
+  const fs::path log = longest_file(data + "/db", ".log");
+  std::string bytes = read_file(log);
   bytes[bytes.size() / 3] = static_cast<char>(bytes[bytes.size() / 3] ^ 0x40);
-  spit(log, bytes);
+  write_file(log, bytes);
   Server accepting({"--memory", "64MiB", "--data-dir", data, "--accept-damaged-log"});
   EXPECT_THAT(accepting.process().output(), HasSubstr("without what is behind the damage"));
   Client client = accepting.client();

@@ -10,21 +10,15 @@
 
 #include "common/bytes.h"
 #include "common/random.h"
+#include "tests/support/files.h"
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string slurp(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-void spit(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+using testing::read_file;
+using testing::write_file;
 
 class Dump : public ::testing::Test {
  protected:
@@ -88,9 +82,9 @@ TEST_F(Dump, LoadsToTheSameDump) {
       quietly(first, with({"dump", out}));
       loads(second, with({"load", out}));
       quietly(second, with({"dump", again}));
-      EXPECT_EQ(slurp(out).size(), slurp(again).size());
-      EXPECT_TRUE(slurp(out) == slurp(again)) << format;
-      EXPECT_TRUE(kvclient(first.address(), with({"dump"})).output == slurp(out));
+      EXPECT_EQ(read_file(out).size(), read_file(again).size());
+      EXPECT_TRUE(read_file(out) == read_file(again)) << format;
+      EXPECT_TRUE(kvclient(first.address(), with({"dump"})).output == read_file(out));
       quietly(second, with({"dump", "/dev/null"}));
       // Emptied, so that the next round begins with nothing.
       Client wiper = second.client();
@@ -100,7 +94,6 @@ TEST_F(Dump, LoadsToTheSameDump) {
       ASSERT_TRUE(wiper.scan()->entries().empty());
     }
   }
-  EXPECT_FALSE(std::filesystem::exists(scratch_.path("out.partial")));
 }
 
 // By RocksDB alone: what it says of its keys when the server has gone.
@@ -157,7 +150,7 @@ TEST_F(Dump, StopsAtABadLine) {
   std::string text;
   for (int i = 0; i < 3000; ++i)
     text += fmt::format("key{}\t{}\n", i, std::string(2000, 'v'));
-  spit(scratch_.path("file"), text + "bad\t\\q\n");
+  write_file(scratch_.path("file"), text + "bad\t\\q\n");
   const Ended ended = kvclient(server.address(), {"load", scratch_.path("file")});
   EXPECT_EQ(ended.status, 4);
   EXPECT_THAT(ended.output, HasSubstr("file:3001:5: unknown escape"));
@@ -170,7 +163,7 @@ TEST_F(Dump, StopsAtABadLine) {
   loads(server, {"load", "--skip-bad", scratch_.path("file")});
   EXPECT_EQ(server_stat(client, "records"), 3000U);
   // Of a short one nothing is stored.
-  spit(scratch_.path("short"), "other\tv\nbad\n");
+  write_file(scratch_.path("short"), "other\tv\nbad\n");
   EXPECT_EQ(kvclient(server.address(), {"load", scratch_.path("short")}).status, 4);
   EXPECT_EQ(client.get("other").error().code, Code::kNotFound);
 }
@@ -179,20 +172,56 @@ TEST_F(Dump, SetsCountersToTheirNumbers) {
   Server server;
   Client client = server.client();
   ASSERT_TRUE(client.incr("there", 5));
-  spit(scratch_.path("file"), "there\t9\t\\@counter\nnew\t-3\t\\@counter\n");
+  write_file(scratch_.path("file"), "there\t9\t\\@counter\nnew\t-3\t\\@counter\n");
   loads(server, {"load", "--verify", scratch_.path("file")});
   EXPECT_EQ(client.get_counter("there")->number, 9);
   EXPECT_EQ(client.get_counter("new")->number, -3);
   ASSERT_TRUE(client.put("plain", "x"));
-  spit(scratch_.path("file"), "plain\t9\t\\@counter\n");
+  write_file(scratch_.path("file"), "plain\t9\t\\@counter\n");
   const Ended ended = kvclient(server.address(), {"load", scratch_.path("file")});
   EXPECT_EQ(ended.status, 4);
   EXPECT_THAT(ended.output, HasSubstr("stopped with 0 records stored: key plain: "));
 }
 
+// Files beside the target are others' business, and none is left.
+TEST_F(Dump, TouchesNoFileButItsOwn) {
+  Server server(arguments("data"));
+  Client client = server.client();
+  ASSERT_TRUE(client.put("k", "v"));
+  std::filesystem::create_directory(scratch_.path("dir"));
+  const std::string out = scratch_.path("dir/out");
+  write_file(out + ".partial", "another's");
+  quietly(server, {"dump", out});
+  EXPECT_EQ(read_file(out), "k\tv\n");
+  EXPECT_EQ(read_file(out + ".partial"), "another's");
+  const std::filesystem::directory_iterator files(scratch_.path("dir"));
+  EXPECT_EQ(std::distance(begin(files), end(files)), 2);
+}
+
+// What a full disk is to others a limit of the file size is to a process.
+TEST_F(Dump, AtAFileSizeLimitSaysSoAndLeavesNothing) {
+  Server server(arguments("data"));
+  Client client = server.client();
+  for (int i = 0; i < 10; ++i)
+    ASSERT_TRUE(client.put(fmt::format("k{}", i), std::string(1'000'000, 'v')));
+  std::filesystem::create_directory(scratch_.path("dir"));
+  const auto limited = [&](const std::string& command) {
+    return run_program({"/bin/sh", "-c", "ulimit -f 8192 && exec " + command, RKV_KVCLIENT,
+                        server.address(), scratch_.path("dir/out")});
+  };
+  const Ended ended = limited("\"$0\" --server \"$1\" dump \"$2\"");
+  EXPECT_EQ(ended.status, 4);
+  EXPECT_EQ(ended.output,
+            fmt::format("kvclient: cannot write {}: File too large\n", scratch_.path("dir/out")));
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_.path("dir")));
+  const Ended to_stdout = limited("\"$0\" --server \"$1\" dump >\"$2\"");
+  EXPECT_EQ(to_stdout.status, 4);
+  EXPECT_EQ(to_stdout.output, "kvclient: cannot write to standard output\n");
+}
+
 TEST_F(Dump, OfMemoryIsRefused) {
   Server server;
-  spit(scratch_.path("out"), "as it was");
+  write_file(scratch_.path("out"), "as it was");
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"dump", scratch_.path("out")}, {"scan"}}) {
     const Ended ended = kvclient(server.address(), words);
@@ -200,7 +229,7 @@ TEST_F(Dump, OfMemoryIsRefused) {
     EXPECT_THAT(ended.output, HasSubstr("--data-dir"));
     EXPECT_EQ(std::count(ended.output.begin(), ended.output.end(), '\n'), 1) << ended.output;
   }
-  EXPECT_EQ(slurp(scratch_.path("out")), "as it was");
+  EXPECT_EQ(read_file(scratch_.path("out")), "as it was");
 }
 
 TEST_F(Dump, ScanShowsEveryForm) {
@@ -225,6 +254,10 @@ TEST_F(Dump, ScanShowsEveryForm) {
   EXPECT_EQ(said({"--hex", "--prefix", "6109"}), "610962\t31\n");
   EXPECT_THAT(said({"--output", "json"}), HasSubstr("{\"key\":\"c\",\"counter\":3,\"version\":"));
   EXPECT_EQ(said({"--prefix", "nothing"}), "");
+  EXPECT_EQ(kvclient(server.address(), {"--output", "tsv", "get", "c"}).output,
+            "c\t3\t\\@counter\n");
+  EXPECT_EQ(kvclient(server.address(), {"--output", "tsv", "mget", "b", "a\tb"}).output,
+            "b\t2\t\\@expires=4000000000000\na\\tb\t1\n");
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 //   share nothing. Clients may be moved, between threads too.
 // Fork: a child must not use, destroy or exit() through a client of its parent; exec or _exit only.
 // Memory: everything is allocated by connect(), apart from results returned by value, and
-// registered
-//   memory for large values (ClientOptions::large_bytes), which is made when it is first needed.
+//   registered memory for large values (ClientOptions::large_bytes), which is made when it is first
+//   needed.
 // Values: up to 128 KiB they travel in requests, longer ones (up to 16 MiB) by READs of registered
 //   memory: the client's own, or a RegisteredBuffer without a copy.
 //
@@ -361,6 +361,20 @@ class Client {
         const_cast<void*>(static_cast<const void*>(&visit)), options);
   }
 
+  // The same without allocation: visit(index, const Result<std::uint64_t>&) is called once for each
+  // item, when it is answered, in any order. It must not use the client.
+  template <class Visitor>
+  void multi_put_each(std::span<const KeyValue> items, Visitor&& visit,
+                      const WriteOptions& options = {}) {
+    using Target = std::remove_reference_t<Visitor>;
+    put_all(
+        items,
+        [](void* target, std::size_t index, const Result<std::uint64_t>& version) {
+          (*static_cast<Target*>(target))(index, version);
+        },
+        const_cast<void*>(static_cast<const void*>(&visit)), options);
+  }
+
   // ---- keys in order: scan.h has what is promised, and Scanner, which goes through all pages.
 
   // One page: one request, and for values longer than 64 KiB a GET each. Blocks until the server's
@@ -393,12 +407,16 @@ class Client {
 
  private:
   using RawVisitor = void (*)(void* target, std::size_t index, const Result<ValueView>& result);
+  using RawPutVisitor = void (*)(void* target, std::size_t index,
+                                 const Result<std::uint64_t>& version);
   explicit Client(std::unique_ptr<client::Engine> engine);
   Result<std::uint64_t> put_registered(std::string_view key, std::string_view value,
                                        std::uint32_t remote_key, const PutOptions& options);
   void set_description(std::string text);
   void visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
                  const GetOptions& options);
+  void put_all(std::span<const KeyValue> items, RawPutVisitor visit, void* target,
+               const WriteOptions& options);
 
   std::unique_ptr<client::Engine> engine_;
 };

@@ -32,8 +32,10 @@ struct ClientOptions {
   // Deadline of an operation unless the call names its own. It includes reconnecting.
   std::chrono::milliseconds timeout{5000};
 
-  // Cache of index groups, in bytes: about 9 bytes a key at 80 % load. A GET of a key whose group
-  // is cached costs one READ instead of two. Reserved at once, touched as it fills. 0 = off.
+  // Cache of where keys are, in bytes. A GET of a key whose place is cached costs one READ instead
+  // of two. Seven eighths hold index groups, about 9 bytes for each key of the store at 80 % load;
+  // the rest single keys that were read, 16 bytes each. Reserved at once, touched as it fills.
+  // 0 = off.
   std::size_t cache_bytes = std::size_t{64} << 20;
 
   // GETs that multi_get keeps in flight, 1 to 1024. About 4 KiB of registered memory each.

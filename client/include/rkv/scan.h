@@ -10,9 +10,8 @@
 // its end, while others write:
 //  - shows keys in strict order, and so none twice;
 //  - shows every key that was there all the time, with a value that it had between begin and end;
-//  - shows no key that was not there at any moment of it. A key put or removed meanwhile is shown
-//  or
-//    not.
+//  - shows no key that was not there at any moment of it.
+// A key put or removed meanwhile is shown or not.
 // Everything shown is in the server's write-ahead log. A key that has expired is not shown, though
 // a GET may find it for up to 200 ms yet. Of a one-sided counter (client.h) the number is not older
 // than the call, and the version is one that no GET shows. Across a restart of the server a scan

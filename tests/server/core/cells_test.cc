@@ -148,7 +148,8 @@ TEST(OneSidedCounters, TheSweepLogsWhatChanged) {
 TEST(OneSidedCounters, ALoadFromDiskLeavesTheCellAlone) {
   CountersUnderTest t;
   t.store().begin_loading();
-  const auto opened = t.store().open_counter(as_bytes("n"), true, t.network, Absence{0});
+  const auto opened =
+      t.store().open_counter(as_bytes("n"), true, t.network, DiskLook{SeenOnDisk{}});
   ASSERT_TRUE(opened && opened->cell);
   EXPECT_EQ(t.add(*opened->cell, 3), 3);
   std::array<std::byte, kCounterBytes> swept{};

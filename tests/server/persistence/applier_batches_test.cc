@@ -22,8 +22,6 @@ class PlainStorage final : public Storage {
     batch_.emplace_back(as_text(record.key), std::string(as_text(record.value)));
   }
   void add_remove(Bytes key) override { batch_.emplace_back(as_text(key), std::nullopt); }
-  std::size_t batch_bytes() const override { return 0; }
-  std::uint32_t batch_count() const override { return static_cast<std::uint32_t>(batch_.size()); }
   Status write_batch() override {
     if (broken) return fail(Code::kIo, "broken");
     for (const auto& [key, value] : batch_) {

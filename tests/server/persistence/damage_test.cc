@@ -17,8 +17,6 @@ class SickStorage final : public Storage {
  public:
   void add_put(const RecordFields& /*record*/) override { ++added; }
   void add_remove(Bytes /*key*/) override { ++added; }
-  std::size_t batch_bytes() const override { return 0; }
-  std::uint32_t batch_count() const override { return added; }
   Status write_batch() override {
     if (error.text != nullptr) return std::unexpected(error);
     saved += std::exchange(added, 0);

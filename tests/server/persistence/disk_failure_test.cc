@@ -25,7 +25,7 @@ using Contents = std::map<std::string, std::string>;
 
 Contents read_all(Engine& engine) {
   Contents found;
-  EXPECT_TRUE(engine.for_each([&](const RecordFields& record) -> Status {
+  EXPECT_TRUE(engine.read_from({}, [&](const RecordFields& record) -> Status {
     found.emplace(as_text(record.key), as_text(record.value));
     return {};
   }));

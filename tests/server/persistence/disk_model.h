@@ -12,8 +12,7 @@
 //  - Of a file, what was there at its last sync is left, and of the rest a beginning of any length,
 //    in which whole pages may be zero.
 //  - Of a directory, the names as of its last sync are left, and of the changes since then the
-//  first
-//    few, in their order. A name whose directory is not left is not there either.
+//    first few, in their order. A name whose directory is not left is not there either.
 //  - A directory that is made is such a change of the one above it.
 // What was there when the model was made is synced.
 //

@@ -1,6 +1,10 @@
 // Ranges of the real database: order, bounds, one instant, and nothing missing after trouble.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "server/persistence/engine.h"
 #include "tests/server/persistence/support.h"
 
@@ -66,6 +70,35 @@ TEST_F(RangeTest, OfAClosedDatabaseAreRefused) {
   const Status read = engine_->read_range({}, [](const RecordFields&) { return true; });
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, Code::kIo);
+}
+
+// Each reader stays until another one is in, so that there is always one. Opening anew and closing
+// wait for those who are in, and for nobody who comes later.
+TEST_F(RangeTest, ReadersThatNeverEndKeepNobodyOut) {
+  constexpr std::uint64_t kMost = 20'000;
+  put("a");
+  std::atomic<std::uint64_t> entered{0};
+  std::atomic<bool> over{false};
+  const auto read_on = [&] {
+    while (!over && entered < kMost) {
+      (void)engine_->read_range({}, [&](const RecordFields&) {
+        const std::uint64_t mine = ++entered;
+        const auto patience = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+        while (entered == mine && !over && std::chrono::steady_clock::now() < patience)
+          std::this_thread::yield();
+        return true;
+      });
+    }
+  };
+  std::thread one(read_on);
+  std::thread other(read_on);
+  while (entered < 100)
+    std::this_thread::yield();
+  EXPECT_TRUE(engine_->close());
+  EXPECT_LT(entered, kMost) << "closing has waited for all that came";
+  over = true;
+  one.join();
+  other.join();
 }
 
 // Opened anew, as after a failure: what was not synced may be missing until it is written again.

@@ -1,7 +1,10 @@
 // Backups that clients ask for: D1-D4 of backups.h, and the worker that does not wait for them.
 #include "server/backups.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <latch>
@@ -46,17 +49,22 @@ class BackupsTest : public WorkerTest {
   std::atomic<std::uint64_t> requested_{0};
   std::atomic<int> checkpoints_{0};
   std::atomic<bool> fails_{false};
+  std::atomic<bool> waits_for_stop_{false};  // as does a checkpoint that takes long
+  std::atomic<bool> stopped_{false};
   std::latch* gate_ = nullptr;  // a checkpoint waits for it
   Backups backups_{scratch_.path(),
                    {.log = *log_,
                     .checkpoint = [this](const std::string& target) -> Status {
                       ++checkpoints_;
                       if (gate_ != nullptr) gate_->wait();
+                      while (waits_for_stop_ && !stopped_)
+                        std::this_thread::yield();
                       fs::create_directory(target);
                       std::ofstream(target + "/file") << "content";
                       if (fails_) return fail(Code::kIo, "no room");
                       return {};
                     },
+                    .stop_checkpoints = [this] { stopped_ = true; },
                     .request_sync = [this](std::uint64_t through) { requested_ = through; },
                     .finished = [this] { worker_->marks_changed(); }}};
 };
@@ -126,6 +134,33 @@ TEST_F(BackupsTest, FailWithTheDiskAndWithTheServersEnd) {
   EXPECT_EQ((*stopped)->failure()->code, Code::kIo);
   EXPECT_EQ(checkpoints_, 0);
   EXPECT_EQ(backups_.ask("c", 0).error().code, Code::kBusy);
+}
+
+TEST_F(BackupsTest, AreGivenUpWhenTheServerEnds) {
+  waits_for_stop_ = true;
+  const auto backup = backups_.ask("b", 0);
+  ASSERT_TRUE(backup);
+  while (checkpoints_ == 0)
+    std::this_thread::yield();
+  backups_.stop();
+  ASSERT_TRUE((*backup)->done());
+  ASSERT_TRUE((*backup)->failure()) << "its checkpoint was made in time";
+  EXPECT_EQ((*backup)->failure()->code, Code::kIo);
+  EXPECT_THAT(names(), ::testing::IsEmpty());
+}
+
+// A half-made copy is not removed under the server that makes it.
+TEST_F(BackupsTest, OfTwoServersInOneDirectoryAreMadeOneAtATime) {
+  fs::create_directories(scratch_.file(".partial-b/db"));
+  const int other = open(scratch_.path().c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(other, LOCK_EX), 0);
+  const auto refused = made("b");
+  ASSERT_TRUE(refused->failure());
+  EXPECT_EQ(refused->failure()->code, Code::kBusy);
+  EXPECT_TRUE(fs::exists(scratch_.file(".partial-b/db")));
+  close(other);
+  EXPECT_FALSE(made("b")->failure());
+  EXPECT_THAT(names(), ::testing::ElementsAre("b"));
 }
 
 TEST_F(BackupsTest, HoldNobodyUp) {

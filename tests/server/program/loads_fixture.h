@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,8 +37,9 @@ class MapDisk final : public Storage {
   };
   using Records = std::map<std::string, std::shared_ptr<const Record>>;
 
-  // Canary: writes show one batch late, as if marks rose before the disk had what they say.
-  bool shows_late = false;
+  // Canary: writes show so many batches late, as if marks rose before the disk had what they say.
+  std::size_t batches_late = 0;
+  bool yields = false;  // between a read and what is made of it, so that anything may happen there
   std::atomic<int> write_failures{0};  // so many writes fail, each followed by a recovery
 
   void add_put(const RecordFields& record) override {
@@ -50,8 +52,6 @@ class MapDisk final : public Storage {
   void add_remove(Bytes key) override {
     batch_.emplace_back(std::string(as_text(key)), std::nullopt);
   }
-  std::size_t batch_bytes() const override { return batch_.size() * 64; }
-  std::uint32_t batch_count() const override { return static_cast<std::uint32_t>(batch_.size()); }
   void clear_batch() override { batch_.clear(); }
   Status write_batch() override {
     if (write_failures > 0) {
@@ -59,15 +59,17 @@ class MapDisk final : public Storage {
       return fail(Code::kIo, "no");
     }
     const std::scoped_lock lock(mutex_);
-    if (shows_late) std::swap(batch_, late_);
-    for (auto& [key, record] : batch_) {
-      if (record) {
-        records_[key] = std::make_shared<const Record>(std::move(*record));
-      } else {
-        records_.erase(key);
+    late_.push_back(std::move(batch_));
+    batch_.clear();
+    for (; late_.size() > batches_late; late_.pop_front()) {
+      for (auto& [key, record] : late_.front()) {
+        if (record) {
+          records_[key] = std::make_shared<const Record>(std::move(*record));
+        } else {
+          records_.erase(key);
+        }
       }
     }
-    batch_.clear();
     return {};
   }
   Status sync() override {
@@ -114,9 +116,10 @@ class MapDisk final : public Storage {
   }
 
  private:
-  static Status show(const std::string& key, const Record& record,
-                     const DiskReads::Visitor& visit) {
-    std::this_thread::yield();  // between the read and what is made of it, anything may happen
+  using Batch = std::vector<std::pair<std::string, std::optional<Record>>>;
+
+  Status show(const std::string& key, const Record& record, const DiskReads::Visitor& visit) const {
+    if (yields) std::this_thread::yield();
     return visit({.version = record.version,
                   .expiry_ms = record.expiry_ms,
                   .counter = record.counter,
@@ -156,26 +159,27 @@ class MapDisk final : public Storage {
   mutable std::map<std::string, int> read_;
   Records records_;
   Records synced_;
-  std::vector<std::pair<std::string, std::optional<Record>>> batch_;
-  std::vector<std::pair<std::string, std::optional<Record>>> late_;
+  Batch batch_;
+  std::deque<Batch> late_;
   std::atomic<std::uint64_t> reopened_{0};
 };
 
-inline MemoryOptions memory_with_extents(std::size_t bytes) {
+inline MemoryOptions memory_with_extents(std::size_t bytes, std::uint32_t index_growth) {
   return {.memory_bytes = bytes,
           .epoch = 0x1D0C'0FFE'E000'0001U,
           .hash_seed = 42,
           .data_extent_bytes = std::size_t{2} << 20,
-          .index_growth = 3};
+          .index_growth = index_growth};
 }
 
 // Everything between the operations and the disk.
 class StoreOnDisk {
  public:
   explicit StoreOnDisk(MapDisk& disk, std::size_t memory_bytes = kMinMemoryBytes,
-                       std::uint64_t load_rate = 0, int sync_interval_ms = 5)
+                       std::uint64_t load_rate = 0, int sync_interval_ms = 5,
+                       std::uint32_t index_growth = 3)
       : disk_(disk),
-        memory_(testing::make_plain_memory(memory_with_extents(memory_bytes))),
+        memory_(testing::make_plain_memory(memory_with_extents(memory_bytes, index_growth))),
         log_(*CommitLog::create(CommitLog::kMinServerCapacityBytes)),
         store(*memory_, *log_, clock_, kBoot, kUnixMsAtZero),
         applier_(*log_, disk, clock_,
@@ -221,43 +225,42 @@ class StoreOnDisk {
   // As a worker does it: again, when the record has come.
   template <class Operation>
   auto run(std::string_view key, Operation operation) {
-    Absence absence;
+    std::shared_ptr<const Load> load;
     for (;;) {
-      auto done = operation(absence);
+      auto done = operation(load ? load->look() : DiskLook());
       if (done) return done;
       if (done.error().code == Code::kBusy) {
         std::this_thread::sleep_for(std::chrono::microseconds(200));  // as a client does
       } else if (done.error().code == kOnDisk) {
-        absence = bring(key);
+        load = bring(key);
       } else {
         return done;
       }
     }
   }
   std::optional<std::string> get(std::string_view key) {
-    std::vector<std::byte> buffer(kMaxInlineBytes);
+    static thread_local std::vector<std::byte> buffer(kMaxInlineBytes);
     const auto got =
-        run(key, [&](Absence absence) { return store.get(as_bytes(key), buffer, absence); });
+        run(key, [&](DiskLook look) { return store.get(as_bytes(key), buffer, look); });
     if (!got) return std::nullopt;
     return std::string(as_text(Bytes(buffer).first(got->value_length)));
   }
   Result<PutResult> put(std::string_view key, std::string_view value) {
-    return run(key, [&](Absence absence) {
-      return store.put(as_bytes(key), as_bytes(value), {.absence = absence});
+    return run(key, [&](DiskLook look) {
+      return store.put(as_bytes(key), as_bytes(value), {.look = look});
     });
   }
   Result<Version> remove(std::string_view key) {
-    return run(key,
-               [&](Absence absence) { return store.remove(as_bytes(key), std::nullopt, absence); });
+    return run(key, [&](DiskLook look) { return store.remove(as_bytes(key), std::nullopt, look); });
   }
-  Absence bring(std::string_view key) {
+  std::shared_ptr<const Load> bring(std::string_view key) {
     for (;;) {
-      const auto load = loads.ask(as_bytes(key));
+      auto load = loads.ask(as_bytes(key));
       while (!load->done()) {
         const int seen = finished_;
         if (!load->done()) finished_.wait(seen);
       }
-      if (!load->failure()) return load->absence();
+      if (!load->failure()) return load;
       const Code code = load->failure()->code;
       EXPECT_TRUE(code == Code::kBusy || code == Code::kIo) << to_string(*load->failure());
     }

@@ -85,6 +85,16 @@ struct Bad {
   const char* sentence;
 };
 
+void expect_sentences(const std::vector<Bad>& cases) {
+  for (const Bad& bad : cases) {
+    const auto parsed = parse(bad.arguments, bad.variables);
+    EXPECT_TRUE(parsed.done) << bad.sentence;
+    EXPECT_EQ(parsed.exit_code, kExitUsage);
+    EXPECT_EQ(parsed.error, bad.sentence);
+    EXPECT_EQ(parsed.out, "");
+  }
+}
+
 TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
   const std::vector<Bad> cases = {
       {{"--listen", "7471"},
@@ -123,16 +133,6 @@ TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
       {{},
        {{"KVSERVER_DURABILITY", "sync"}},
        "durability sync needs a disk: give --data-dir as well"},
-      {{"--verify"}, {}, "--verify needs --data-dir"},
-      {{"--accept-damaged-log"}, {}, "--accept-damaged-log needs --data-dir"},
-      {{"--restore", "/b"}, {}, "--restore needs --data-dir"},
-      {{"--restore", "", "--data-dir", "/d"}, {}, "--restore wants the directory of a backup"},
-      {{"--verify", "--restore", "/b", "--data-dir", "/d"},
-       {},
-       "--verify and --restore are two things: restore first, which verifies"},
-      {{"--backup-dir", "/b"},
-       {},
-       "backup-dir is of no use without data-dir: give --data-dir as well"},
       {{"--queue", "8GiB"},
        {},
        "--queue must be a size from 32MiB to 4GiB, such as 512MiB or 2GiB, not \"8GiB\""},
@@ -148,13 +148,34 @@ TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
        {},
        "cannot read the configuration file /nowhere.toml: check --config"},
   };
-  for (const Bad& bad : cases) {
-    const auto parsed = parse(bad.arguments, bad.variables);
-    EXPECT_TRUE(parsed.done) << bad.sentence;
-    EXPECT_EQ(parsed.exit_code, kExitUsage);
-    EXPECT_EQ(parsed.error, bad.sentence);
-    EXPECT_EQ(parsed.out, "");
-  }
+  expect_sentences(cases);
+}
+
+TEST(Options, WhatDoesNotGoTogetherIsRefusedAndNotPassedOver) {
+  expect_sentences({
+      {{"--verify"}, {}, "--verify needs --data-dir"},
+      {{"--accept-damaged-log"}, {}, "--accept-damaged-log needs --data-dir"},
+      {{"--restore", "/b"}, {}, "--restore needs --data-dir"},
+      {{"--restore", "", "--data-dir", "/d"}, {}, "--restore wants the directory of a backup"},
+      {{"--verify", "--restore", "/b", "--data-dir", "/d"},
+       {},
+       "--verify and --restore are two things: restore first, which verifies"},
+      {{"--backup-dir", "/b"},
+       {},
+       "backup-dir is of no use without data-dir: give --data-dir as well"},
+      {{"--load-rate", "1MiB"},
+       {},
+       "load-rate is of no use without data-dir: give --data-dir as well"},
+      {{"--verify", "--data-dir", "/d", "--accept-damaged-log"},
+       {},
+       "--accept-damaged-log is of no use with --verify: leave it out"},
+      {{"--restore", "/b", "--data-dir", "/d", "--backup-dir", "/x"},
+       {},
+       "--backup-dir is of no use with --restore: leave it out"},
+      {{"--restore", "/b", "--data-dir", "/d", "--load-rate", "1MiB"},
+       {},
+       "--load-rate is of no use with --restore: leave it out"},
+  });
 }
 
 TEST(Options, UnknownAndIncompleteFlagsAreNamed) {

@@ -98,6 +98,7 @@ class SweeperTest : public WorkerTest {
                       std::filesystem::create_directory(target);
                       return {};
                     },
+                    .stop_checkpoints = [] {},
                     .request_sync = [](std::uint64_t) {},
                     .finished = [this] { worker_->marks_changed(); }}};
 };

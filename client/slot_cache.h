@@ -1,0 +1,68 @@
+// Where the records of keys were that this client has read or written: a slot for a key's hash.
+// Like a cached group (group_cache.h) it gives a candidate for a record READ and nothing else
+// (get.h, G5). A group serves all its keys, also those never asked for; an entry here serves one,
+// but is found in one cache line, where directory, tags and group are three, one after the other.
+//
+//   SlotCache cache(8 << 20);
+//   cache.put(hash, slot);
+//   if (const Slot slot = cache.find(hash); !slot.empty()) ...
+//
+// Four entries a set, one set a cache line. An entry that is found changes places with the one
+// before it, a new one takes a free place or else the last: what is read once drives out nothing
+// that is read often.
+//
+// Thread safety: none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "client/lazy_memory.h"
+#include "common/layout.h"
+
+namespace rkv::client {
+
+class SlotCache {
+ public:
+  // Room for about `bytes`, at least one set. 0 turns it off, as when there is no address space.
+  explicit SlotCache(std::size_t bytes);
+
+  // Empty: not held.
+  Slot find(KeyHash hash) {
+    if (set_count_ == 0) return {};
+    Entry* const entries = set_of(hash).entries;
+    for (std::size_t i = 0; i < kWays; ++i) {
+      if (entries[i].hash != hash.bits()) continue;
+      const Slot slot{entries[i].slot};
+      if (i != 0) std::swap(entries[i], entries[i - 1]);
+      return slot;
+    }
+    return {};
+  }
+  void put(KeyHash hash, Slot slot);
+  void forget(KeyHash hash) { put(hash, {}); }
+  void clear();
+
+ private:
+  static constexpr std::size_t kWays = 4;
+  // Free ones lead nowhere: their slot is empty.
+  struct Entry {
+    std::uint64_t hash;
+    std::uint64_t slot;
+  };
+  struct alignas(64) Set {
+    Entry entries[kWays];
+  };
+  // The upper bits say in which segment a key is, the lower ones are its fingerprint: all vary
+  // alike over the keys of a store.
+  Set& set_of(KeyHash hash) const {
+    return sets_[static_cast<std::size_t>(((hash.bits() >> 32) * set_count_) >> 32)];
+  }
+
+  std::size_t set_count_ = 0;
+  LazyMemory memory_;
+  Set* sets_ = nullptr;
+};
+
+}  // namespace rkv::client

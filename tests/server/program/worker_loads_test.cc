@@ -1,0 +1,88 @@
+// A worker whose requests wait for records on disk.
+#include "tests/server/program/loads_fixture.h"
+#include "tests/server/program/worker_fixture.h"
+
+namespace rkv::server {
+namespace {
+
+class WorkerLoadsTest : public WorkerTest {
+ protected:
+  WorkerLoadsTest() {
+    Worker::Parts parts = parts_of_worker();
+    parts.loads = &loads_;
+    worker_ = std::move(*Worker::create(parts, {.clients = kClients}));
+    store_->begin_loading();
+    loads_.start();
+  }
+  ~WorkerLoadsTest() override {
+    loads_.stop();
+    worker_.reset();
+  }
+  void on_disk(const std::string& key, const std::string& value) {
+    disk_.preload(key, {.version = Version::of(3, 1), .expiry_ms = 0, .value = value});
+  }
+  void get(FakeConnection& from, std::string_view key) {
+    ask(from, {.opcode = Opcode::kGet, .sequence = 1, .key = as_bytes(key)});
+  }
+  void await_loads(int loads) {
+    for (int seen = finished_; seen < loads; seen = finished_)
+      finished_.wait(seen);
+  }
+
+  MapDisk disk_;
+  std::atomic<int> finished_{0};
+  Loads loads_{{.store = *store_,
+                .disk = disk_.reads(*log_),
+                .request_write = [](std::uint64_t) {},
+                .finished =
+                    [this] {
+                      ++finished_;
+                      finished_.notify_all();
+                    },
+                .threads = 1}};
+};
+
+// The only request that waits, and not among those that have not begun: when there is room for its
+// answer it gets it, and so do others afterwards.
+TEST_F(WorkerLoadsTest, ALargeValueThatWasLoadedIsAnsweredWhenThereIsRoom) {
+  const std::string value(kMaxInlineBytes, 'v');
+  on_disk("known", value);
+  on_disk("asked for", value);
+  FakeConnection* const slow = connect();
+  FakeConnection* const passing = connect();
+  FakeConnection* const patient = connect();
+  get(*slow, "known");
+  turn();
+  await_loads(1);
+  turn();
+  // All large buffers are on their way to a client whose device is slow to say so, which the next
+  // who asks shows.
+  constexpr std::size_t kLargeBuffers = 16;
+  while (slow->posted.size() < kLargeBuffers) {
+    const std::size_t answered = slow->posted.size();
+    get(*slow, "known");
+    turn();
+    ASSERT_EQ(slow->posted.size(), answered + 1);
+  }
+  get(*passing, "known");
+  turn();
+  ASSERT_TRUE(passing->posted.empty());
+  queue().end(*passing);
+  turn();
+
+  get(*patient, "asked for");
+  turn();
+  await_loads(2);
+  turn();
+  EXPECT_TRUE(patient->posted.empty());
+  queue().complete_sends(*slow);
+  turn();
+  ASSERT_EQ(patient->posted.size(), 1U);
+  EXPECT_EQ(answer(*patient, 0).value.size(), value.size());
+  get(*slow, "known");
+  turn();
+  EXPECT_EQ(slow->posted.size(), kLargeBuffers + 1);
+}
+
+}  // namespace
+}  // namespace rkv::server

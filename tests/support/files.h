@@ -1,0 +1,43 @@
+// Files as strings, for tests that look at what is on disk, damage it and put it right again.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace rkv::testing {
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(text).str();
+}
+
+inline void write_file(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// With one byte other than it was, by a bit unless `mask` has more.
+inline std::string flipped(std::string bytes, std::size_t at, int mask = 1) {
+  bytes.at(at) = static_cast<char>(bytes.at(at) ^ mask);
+  return bytes;
+}
+
+// The longest file of a directory whose name holds `part`: of a database's, the one with the data.
+inline std::filesystem::path longest_file(const std::filesystem::path& directory,
+                                          const std::string& part) {
+  std::filesystem::path longest;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().filename().string().find(part) == std::string::npos) continue;
+    if (longest.empty() || entry.file_size() > std::filesystem::file_size(longest)) {
+      longest = entry.path();
+    }
+  }
+  EXPECT_FALSE(longest.empty()) << part << " in " << directory;
+  return longest;
+}
+
+}  // namespace rkv::testing
