@@ -4,108 +4,87 @@
 //   atomic     one after the other, each an RDMA atomic
 //   pipelined  RDMA atomics, many in flight
 //
-// Against a running kvserver. Prints one JSON object. Exit status as bench_get.
-#include <algorithm>
-#include <chrono>
-#include <cxxopts.hpp>
+// Against a running kvserver. Prints one JSON object. Exit status as program.h says.
+#include <stdexcept>
 #include <vector>
 
 #include "bench/program.h"
-#include "common/histogram.h"
 
 namespace rkv::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using nlohmann::json;
-
-struct Settings {
-  ClientOptions client;
-  std::string phase;
-  std::string transport;
-  std::uint64_t additions = 0;
-};
-
 OneSidedCounter opened(Client& client) {
-  auto counter = client.open_counter("counter");
-  if (!counter) give_up("open_counter", counter.error());
-  if (!counter->is_one_sided()) throw std::runtime_error("the server has no cell for the counter");
-  return std::move(*counter);
+  auto counter = value_or_give_up("open_counter", client.open_counter("counter"));
+  if (!counter.is_one_sided()) throw std::runtime_error("the server has no cell for the counter");
+  return counter;
+}
+
+Client connect(const Arguments& given) {
+  ClientOptions options = given.client_options();
+  options.reads_in_flight = static_cast<std::uint32_t>(given["depth"]);
+  return given.connect(options);
 }
 
 template <class Add>
-json one_by_one(const Settings& settings, Add add) {
+json one_by_one(const Arguments& given, Add add) {
   Histogram nanoseconds;
-  for (std::uint64_t i = 0; i < settings.additions; ++i) {
-    const auto begin = Clock::now();
-    if (const Result<Counter> counted = add(); !counted) give_up("incr", counted.error());
-    nanoseconds.record(static_cast<std::uint64_t>((Clock::now() - begin).count()));
+  for (std::uint64_t i = 0; i < given["additions"]; ++i) {
+    const Result<Counter> counted = timed(nanoseconds, add);
+    if (!counted) give_up("incr", counted.error());
   }
-  return {{"p50_us", static_cast<double>(nanoseconds.percentile(50)) / 1e3},
-          {"p99_us", static_cast<double>(nanoseconds.percentile(99)) / 1e3}};
+  return percentiles(nanoseconds);
 }
 
-json pipelined(const Settings& settings, Client& client, OneSidedCounter& counter) {
-  const std::vector<CounterAddition> additions(settings.additions, {.counter = &counter});
-  const auto begin = Clock::now();
-  const auto results = client.multi_incr(additions);
-  const std::chrono::duration<double> seconds = Clock::now() - begin;
-  for (const auto& result : results) {
-    if (!result) give_up("multi_incr", result.error());
-  }
-  return {{"per_s", static_cast<double>(settings.additions) / seconds.count()}};
-}
-
-json run(const Settings& settings) {
-  Client client = connect(settings.client, settings.transport);
-  if (settings.phase == "request")
-    return one_by_one(settings, [&] { return client.incr("plain"); });
-  OneSidedCounter counter = opened(client);
-  const auto before = client.get_counter(counter);
-  json figures = settings.phase == "atomic"
-                     ? one_by_one(settings, [&] { return client.incr(counter); })
-                     : pipelined(settings, client, counter);
-  const auto after = client.get_counter(counter);
-  if (!before || !after ||
-      after->number - before->number != static_cast<std::int64_t>(settings.additions)) {
+// Runs `add`, which adds 1 to the counter as often as --additions says.
+template <class Add>
+json checked(const Arguments& given, Client& client, OneSidedCounter& counter, Add add) {
+  const auto number = [&] {
+    return value_or_give_up("get_counter", client.get_counter(counter)).number;
+  };
+  const std::int64_t before = number();
+  json figures = add();
+  if (number() - before != static_cast<std::int64_t>(given["additions"]))
     throw std::runtime_error("the counter does not show what was added");
-  }
   figures["requests"] = client.stats().two_sided_requests;
   return figures;
 }
 
-Settings parse(int argc, char** argv) {
-  cxxopts::Options options("bench_counters", "What changing a counter costs.");
-  options.add_options()                                                                          //
-      ("server", "HOST:PORT", cxxopts::value<std::string>()->default_value("127.0.0.1:7471"))    //
-      ("phase", "request, atomic or pipelined", cxxopts::value<std::string>())                   //
-      ("transport", "auto, verbs or shm", cxxopts::value<std::string>()->default_value("auto"))  //
-      ("poll", "adaptive, busy or event", cxxopts::value<std::string>()->default_value("busy"))  //
-      ("depth", "atomics in flight", cxxopts::value<std::uint32_t>()->default_value("32"))       //
-      ("additions", "to measure", cxxopts::value<std::uint64_t>()->default_value("5000"));
-  const auto given = options.parse(argc, argv);
-  const auto poll = given["poll"].as<std::string>();
-  Settings settings{.client = {.server = given["server"].as<std::string>(),
-                               .name = "bench_counters",
-                               .reads_in_flight = given["depth"].as<std::uint32_t>()},
-                    .phase = given["phase"].as<std::string>(),
-                    .transport = given["transport"].as<std::string>(),
-                    .additions = given["additions"].as<std::uint64_t>()};
-  settings.client.timeout = std::chrono::minutes(5);
-  settings.client.polling = poll == "busy"    ? Polling::kBusy
-                            : poll == "event" ? Polling::kEvent
-                                              : Polling::kAdaptive;
-  constexpr std::string_view kPhases[] = {"request", "atomic", "pipelined"};
-  if (std::ranges::find(kPhases, settings.phase) == std::end(kPhases) || settings.additions == 0) {
-    throw cxxopts::exceptions::specification(
-        "--phase is request, atomic or pipelined; --additions is at least 1");
-  }
-  return settings;
+json request(const Arguments& given) {
+  Client client = connect(given);
+  return one_by_one(given, [&] { return client.incr("plain"); });
+}
+
+json atomic(const Arguments& given) {
+  Client client = connect(given);
+  OneSidedCounter counter = opened(client);
+  return checked(given, client, counter,
+                 [&] { return one_by_one(given, [&] { return client.incr(counter); }); });
+}
+
+json pipelined(const Arguments& given) {
+  Client client = connect(given);
+  OneSidedCounter counter = opened(client);
+  const std::vector<CounterAddition> additions(given["additions"], {.counter = &counter});
+  return checked(given, client, counter, [&]() -> json {
+    const auto begin = Clock::now();
+    const auto results = client.multi_incr(additions);
+    const double seconds = seconds_since(begin);
+    for (const auto& result : results) {
+      if (!result) give_up("multi_incr", result.error());
+    }
+    return {{"per_s", static_cast<double>(given["additions"]) / seconds}};
+  });
 }
 
 }  // namespace
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  return rkv::bench::run_program("bench_counters", argc, argv, rkv::bench::parse, rkv::bench::run);
+  using namespace rkv::bench;
+  return run_program(
+      argc, argv,
+      {.name = "bench_counters",
+       .purpose = "What changing a counter costs.",
+       .flags = {{"depth", "atomics in flight", 32}, {"additions", "to measure", 5000}},
+       .phases = {{"request", request}, {"atomic", atomic}, {"pipelined", pipelined}}});
 }

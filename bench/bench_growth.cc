@@ -1,78 +1,50 @@
 // bench_growth: what a client sees of a store that fills and grows; see README.md.
 //
-//   loads     READs a GET, hit and miss, with the index filled to 50, 75 and 90 % of its slots
+//   loads     READs a GET, hit and miss, with the index filled to 25 to 90 % of its slots
 //   doubling  latency of GETs while nobody writes, while others overwrite, and while the number of
 //             keys doubles
+//   memory    bytes of index a key - groups alone, and all memory the index has - averaged while
+//   the
+//             number of keys doubles; bytes of memory a record takes beyond key and value
 //   mixed     GETs/s alone, and with one PUT for nine GETs
 //
-// Against a running, empty kvserver. Prints one JSON object. Exit status as bench_get.
+// Against a running, empty kvserver. Prints one JSON object. Exit status as program.h says.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cxxopts.hpp>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "bench/program.h"
-#include "common/histogram.h"
+#include "common/layout.h"
 #include "common/random.h"
 
 namespace rkv::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using nlohmann::json;
-
-struct Settings {
-  std::string server;
-  std::string phase;
-  std::string transport;
-  std::uint64_t keys = 0;
-  std::uint64_t gets = 0;
-};
-
-std::string key_of(std::uint64_t number) {
-  return fmt::format("user{:012}", number);
+Client without_cache(const Arguments& given) {
+  ClientOptions options = given.client_options();
+  options.cache_bytes = 0;
+  return given.connect(options);
 }
 
-class Store {
- public:
-  explicit Store(const Settings& settings) : settings_(settings) {}
-
-  Client open(std::size_t cache_bytes = ClientOptions{}.cache_bytes) const {
-    ClientOptions options{.server = settings_.server, .name = "bench_growth"};
-    options.cache_bytes = cache_bytes;
-    options.timeout = std::chrono::minutes(5);
-    return connect(options, settings_.transport);
-  }
-
-  // Keys first..first+count-1, new ones or again.
-  static void put(Client& client, std::uint64_t first, std::uint64_t count) {
-    std::vector<std::string> keys;
-    for (std::uint64_t i = 0; i < count; ++i)
-      keys.push_back(key_of(first + i));
-    const std::string value(100, 'v');
-    std::vector<KeyValue> items;
-    for (const std::string& key : keys)
-      items.push_back({.key = key, .value = value});
-    for (const auto& done : client.multi_put(items)) {
-      if (!done) give_up("put", done.error());
-    }
-  }
-
-  static json stats(Client& client) {
-    const auto text = client.server_stats();
-    if (!text) give_up("stats", text.error());
-    return json::parse(*text);
-  }
-
- private:
-  const Settings& settings_;
-};
+// Keys first..first+count-1, new ones or again; values of 100 bytes or of what `size` draws.
+void put(
+    Client& client, std::uint64_t first, std::uint64_t count,
+    const std::function<std::size_t()>& size = [] { return 100; }) {
+  std::vector<std::string> keys;
+  for (std::uint64_t i = 0; i < count; ++i)
+    keys.push_back(key_of(first + i));
+  const std::string value(kMaxInlineBytes, 'v');
+  std::vector<KeyValue> items;
+  for (const std::string& key : keys)
+    items.push_back({.key = key, .value = std::string_view(value).substr(0, size())});
+  put_all(client, items);
+}
 
 // ------------------------------------------------------------------------------------- loads
 
@@ -91,46 +63,46 @@ json measure_reads(Client& client, std::uint64_t count,
           {"asked", static_cast<double>(after.two_sided_gets - before.two_sided_gets) / gets}};
 }
 
-json loads(const Settings& settings) {
-  const Store store(settings);
-  Client writer = store.open(0);
-  Store::put(writer, 0, settings.keys);
+json loads(const Arguments& given) {
+  Client writer = without_cache(given);
+  put(writer, 0, given["keys"]);
   json result = json::array();
-  std::uint64_t keys = settings.keys;
+  std::uint64_t keys = given["keys"];
   double load = 1;
   const auto fill = [&](double least) {
     for (;;) {
-      const json stats = Store::stats(writer);
+      const json stats = server_stats(writer);
       load = static_cast<double>(stats["records"]) / static_cast<double>(stats["index_slots"]);
       if (load >= least) return;
       const std::uint64_t step = 1'000;
-      Store::put(writer, keys, step);
+      put(writer, keys, step);
       keys += step;
     }
   };
-  for (const double wanted : {0.5, 0.75, 0.9}) {
+  for (const double wanted : {0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9}) {
     fill(wanted);
-    Client cold = store.open(0);
-    Client warm = store.open();
+    Client cold = without_cache(given);
+    Client warm = given.connect();
     const auto hit = [&](std::uint64_t drawn) { return key_of(drawn % keys); };
     const auto miss = [](std::uint64_t drawn) { return fmt::format("absent{:016x}", drawn); };
     for (std::uint64_t i = 0; i < keys; ++i)
       (void)warm.get(key_of(i));
-    result.push_back({{"load", load},
+    result.push_back({{"wanted", wanted},
+                      {"load", load},
                       {"keys", keys},
-                      {"cold", measure_reads(cold, settings.gets, hit, true)},
-                      {"warm", measure_reads(warm, settings.gets, hit, true)},
-                      {"miss", measure_reads(cold, settings.gets, miss, false)}});
+                      {"cold", measure_reads(cold, given["gets"], hit, true)},
+                      {"warm", measure_reads(warm, given["gets"], hit, true)},
+                      {"miss", measure_reads(cold, given["gets"], miss, false)}});
   }
   return result;
 }
 
 // ---------------------------------------------------------------------------------- doubling
 
-// GETs of old keys while `others` works; until it has finished.
-json latency_while(const Store& store, std::uint64_t old_keys,
+// GETs of old keys, at least one, while `others` works; until it has finished.
+json latency_while(const Arguments& given, std::uint64_t old_keys,
                    const std::function<void()>& others) {
-  Client client = store.open();
+  Client client = given.connect();
   for (std::uint64_t i = 0; i < old_keys; ++i)
     (void)client.get(key_of(i));
   std::atomic<bool> over{false};
@@ -138,112 +110,141 @@ json latency_while(const Store& store, std::uint64_t old_keys,
     others();
     over = true;
   });
-  Histogram nanoseconds;
+  constexpr double kWindowSeconds = 0.1;
+  Histogram all;
+  json windows = json::array();
   Random random(1);
   std::uint64_t failed = 0;
-  while (!over.load(std::memory_order_relaxed)) {
-    const std::string key = key_of(random.below(old_keys));
-    const auto begin = Clock::now();
-    const auto got = client.get(key);
-    nanoseconds.record(static_cast<std::uint64_t>((Clock::now() - begin).count()));
-    failed += got ? 0 : 1;
-  }
+  const auto begin = Clock::now();
+  do {
+    Histogram window;
+    const double until = seconds_since(begin) + kWindowSeconds;
+    do {
+      const std::string key = key_of(random.below(old_keys));
+      const auto got = timed(window, [&] { return client.get(key); });
+      failed += got ? 0 : 1;
+    } while (!over.load(std::memory_order_relaxed) && seconds_since(begin) < until);
+    all.merge(window);
+    windows.push_back({{"seconds", seconds_since(begin)},
+                       {"p50_us", static_cast<double>(window.percentile(50)) / 1e3},
+                       {"p99_us", static_cast<double>(window.percentile(99)) / 1e3}});
+  } while (!over.load(std::memory_order_relaxed));
   working.join();
-  return {{"gets", nanoseconds.count()},
-          {"failed", failed},
-          {"p50_us", static_cast<double>(nanoseconds.percentile(50)) / 1e3},
-          {"p99_us", static_cast<double>(nanoseconds.percentile(99)) / 1e3},
-          {"p999_us", static_cast<double>(nanoseconds.percentile(99.9)) / 1e3}};
+  json result = percentiles(all);
+  result.update({{"gets", all.count()}, {"failed", failed}, {"windows", windows}});
+  return result;
 }
 
 // Batches with pauses, so that the machine's few processors are not what is measured.
 void put_slowly(Client& writer, std::uint64_t first, std::uint64_t count) {
   constexpr std::uint64_t kBatch = 50;
   for (std::uint64_t i = 0; i < count; i += kBatch) {
-    Store::put(writer, first + i, kBatch);
+    put(writer, first + i, kBatch);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-json doubling(const Settings& settings) {
-  const Store store(settings);
-  Client writer = store.open(0);
-  Store::put(writer, 0, settings.keys);
-  const std::uint64_t read_keys = std::min<std::uint64_t>(settings.keys, 20'000);
-  const auto splits = [&] { return Store::stats(writer)["index_splits"].get<std::uint64_t>(); };
+json doubling(const Arguments& given) {
+  Client writer = without_cache(given);
+  put(writer, 0, given["keys"]);
+  const std::uint64_t read_keys = std::min<std::uint64_t>(given["keys"], 20'000);
+  const auto splits = [&] { return server_stats(writer)["index_splits"].get<std::uint64_t>(); };
   json result;
   result["quiet"] =
-      latency_while(store, read_keys, [] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+      latency_while(given, read_keys, [] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
   result["overwriting"] =
-      latency_while(store, read_keys, [&] { put_slowly(writer, 0, settings.keys); });
+      latency_while(given, read_keys, [&] { put_slowly(writer, 0, given["keys"]); });
   const std::uint64_t before = splits();
   result["doubling"] =
-      latency_while(store, read_keys, [&] { put_slowly(writer, settings.keys, settings.keys); });
+      latency_while(given, read_keys, [&] { put_slowly(writer, given["keys"], given["keys"]); });
   result["splits"] = splits() - before;
   return result;
 }
 
+// ------------------------------------------------------------------------------------ memory
+
+json memory(const Arguments& given) {
+  constexpr std::uint64_t kSteps = 100;
+  Client writer = without_cache(given);
+  Random random(1);
+  std::uint64_t value_bytes = 0;
+  const std::uint64_t least = given["least-bytes"];
+  const std::uint64_t most = given["most-bytes"];
+  if (most < least || most > kMaxInlineBytes)
+    throw std::runtime_error("values of --least-bytes to --most-bytes, at most 64 KiB");
+  const auto size = [&] {
+    const std::size_t bytes = least + random.below(most - least + 1);
+    value_bytes += bytes;
+    return bytes;
+  };
+  std::uint64_t keys = given["keys"];
+  const std::uint64_t step = (keys + kSteps - 1) / kSteps;
+  put(writer, 0, keys, size);
+  double groups = 0;
+  double allocated = 0;
+  json stats;
+  for (std::uint64_t i = 0; i < kSteps; ++i, keys += step) {
+    put(writer, keys, step, size);
+    stats = server_stats(writer);
+    const auto number = [&](const char* name) { return stats[name].get<double>(); };
+    constexpr double kSlotBytes = static_cast<double>(kGroupBytes) / kSlotsPerGroup;
+    groups += number("index_slots") * kSlotBytes / number("records");
+    // All that is neither records nor cells of counters: groups, room for more, directory, root.
+    allocated += (number("memory_bytes") - number("data_bytes") -
+                  number("counter_cells") * sizeof(std::uint64_t)) /
+                 number("records");
+  }
+  const double in_use = stats["data_bytes_used"].get<double>() - static_cast<double>(value_bytes);
+  return {{"keys", keys},
+          {"records", stats["records"]},
+          {"group_bytes_per_key", groups / kSteps},
+          {"index_bytes_per_key", allocated / kSteps},
+          {"record_overhead_bytes",
+           in_use / static_cast<double>(keys) - static_cast<double>(key_of(0).size())}};
+}
+
 // ------------------------------------------------------------------------------------- mixed
 
-json mixed(const Settings& settings) {
-  const Store store(settings);
-  Client client = store.open();
-  Store::put(client, 0, settings.keys);
-  for (std::uint64_t i = 0; i < settings.keys; ++i)
+json mixed(const Arguments& given) {
+  const std::uint64_t keys = given["keys"];
+  const std::uint64_t gets = given["gets"];
+  Client client = given.connect();
+  put(client, 0, keys);
+  for (std::uint64_t i = 0; i < keys; ++i)
     (void)client.get(key_of(i));
   const std::string value(100, 'w');
   const auto run = [&](bool puts) {
     Random random(1);
     std::chrono::nanoseconds in_gets{};
-    for (std::uint64_t i = 0; i < settings.gets; i += 9) {
+    for (std::uint64_t i = 0; i < gets; i += 9) {
       const auto begin = Clock::now();
       for (int n = 0; n < 9; ++n) {
-        if (const auto got = client.get(key_of(random.below(settings.keys))); !got)
+        if (const auto got = client.get(key_of(random.below(keys))); !got)
           give_up("get", got.error());
       }
       in_gets += Clock::now() - begin;
       if (!puts) continue;
-      if (const auto put = client.put(key_of(random.below(settings.keys)), value); !put)
+      if (const auto put = client.put(key_of(random.below(keys)), value); !put)
         give_up("put", put.error());
     }
-    return static_cast<double>(settings.gets) * 1e9 / static_cast<double>(in_gets.count());
+    return static_cast<double>(gets) * 1e9 / static_cast<double>(in_gets.count());
   };
   const double alone = run(false);
   return {{"alone_gets_per_s", alone}, {"mixed_gets_per_s", run(true)}};
-}
-
-json run(const Settings& settings) {
-  if (settings.phase == "loads") return loads(settings);
-  if (settings.phase == "doubling") return doubling(settings);
-  return mixed(settings);
-}
-
-Settings parse(int argc, char** argv) {
-  cxxopts::Options options("bench_growth", "What a client sees of a store that fills and grows.");
-  options.add_options()                                                                          //
-      ("server", "HOST:PORT", cxxopts::value<std::string>()->default_value("127.0.0.1:7471"))    //
-      ("phase", "loads, doubling or mixed", cxxopts::value<std::string>())                       //
-      ("transport", "auto, verbs or shm", cxxopts::value<std::string>()->default_value("auto"))  //
-      ("keys", "keys at the start", cxxopts::value<std::uint64_t>()->default_value("100000"))    //
-      ("gets", "operations to measure", cxxopts::value<std::uint64_t>()->default_value("50000"));
-  const auto given = options.parse(argc, argv);
-  Settings settings{.server = given["server"].as<std::string>(),
-                    .phase = given["phase"].as<std::string>(),
-                    .transport = given["transport"].as<std::string>(),
-                    .keys = given["keys"].as<std::uint64_t>(),
-                    .gets = given["gets"].as<std::uint64_t>()};
-  constexpr std::string_view kPhases[] = {"loads", "doubling", "mixed"};
-  if (std::ranges::find(kPhases, settings.phase) == std::end(kPhases) || settings.keys == 0 ||
-      settings.gets == 0) {
-    throw cxxopts::exceptions::specification(
-        "--phase is loads, doubling or mixed; --keys and --gets are at least 1");
-  }
-  return settings;
 }
 
 }  // namespace
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  return rkv::bench::run_program("bench_growth", argc, argv, rkv::bench::parse, rkv::bench::run);
+  using namespace rkv::bench;
+  return run_program(
+      argc, argv,
+      {.name = "bench_growth",
+       .purpose = "What a client sees of a store that fills and grows.",
+       .flags = {{"keys", "at the start", 100'000},
+                 {"gets", "to measure", 50'000},
+                 {"least-bytes", "of a value, for memory", 100},
+                 {"most-bytes", "of a value, for memory", 100}},
+       .phases = {{"loads", loads}, {"doubling", doubling}, {"memory", memory}, {"mixed", mixed}}});
 }

@@ -1,8 +1,11 @@
-"""What the benchmarks share: programs, waiting, medians, tables."""
+"""What the benchmarks share: a run from its command line to its table, programs, waiting, medians."""
 
+import argparse
 import contextlib
 import json
 import os
+import platform
+import re
 import signal
 import statistics
 import subprocess
@@ -13,6 +16,76 @@ import time
 
 class Failed(Exception):
     """A measurement could not be taken; the text is one sentence for the user."""
+
+
+class Misuse(Exception):
+    """An option makes no sense; the text is one sentence for the user."""
+
+
+def run_benchmark(name, measure, describe, flags, **defaults):
+    """The whole of `./run bench NAME`: parses the command line, calls measure(options, figures),
+    prints the table under the line that describe(options) gives, and writes --json.
+
+    flags: {"--gets": (5000, "what it means")}; defaults: of the flags that all benchmarks have.
+    Returns the exit status: 0, or 2 (an option makes no sense) or 4 after one sentence that says
+    what went wrong."""
+    parser = argparse.ArgumentParser(prog=f"./run bench {name}",
+                                     description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser.add_argument("--transport", choices=["verbs", "shm"])
+    parser.add_argument("--repetitions", type=int)
+    parser.add_argument("--poll", choices=["adaptive", "busy", "event"],
+                        help="how the client waits (perftest always spins)")
+    parser.add_argument("--bin", help="where the programs are")
+    parser.add_argument("--address", help="HOST:PORT of the server to start")
+    for flag, (value, text) in flags.items():
+        parser.add_argument(flag, type=type(value), default=value, help=f"{text} ({value})")
+    parser.set_defaults(**{
+        "transport": "shm", "repetitions": 5, "poll": "adaptive", "bin": "build/release/bin",
+        "address": default_address(), **defaults})
+    options = parser.parse_args()
+    figures = Figures()
+    try:
+        measure(options, figures)
+    except (Failed, Misuse, OSError, subprocess.SubprocessError) as problem:
+        print(f"bench {name}: {problem}", file=sys.stderr)
+        return 2 if isinstance(problem, Misuse) else 4
+    about = environment(options.transport)
+    print(f"\n{about['note']}, Linux {about['kernel']}; {describe(options)}; the client polls"
+          f" {options.poll}")
+    table = figures.print()
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as out:
+            json.dump({"environment": {**about, **vars(options), "command": " ".join(sys.argv)},
+                       "figures": table, "runs": figures.runs}, out, indent=2)
+            out.write("\n")
+    return 0
+
+
+def default_address():
+    return os.environ.get("RKV_RDMA_ADDRESS", "127.0.0.1") + ":7471"
+
+
+def environment(transport):
+    """What it runs on; `note` is for people."""
+    cpu = subprocess.run(["lscpu"], check=False, capture_output=True, text=True).stdout
+    model = re.search(r"Model name:\s*(.*)", cpu)
+    about = {"kernel": platform.release(), "cores": os.cpu_count(),
+             "cpu": model.group(1) if model else "unknown"}
+    if transport == "shm":
+        return {**about, "note": "shared memory"}
+    device = subprocess.run(["ibv_devinfo"], check=False, capture_output=True, text=True).stdout
+    name = re.search(r"hca_id:\s*(\S+)", device)
+    mtu = re.search(r"active_mtu:\s*(\d+)", device)
+    rxe = bool(name and name.group(1).startswith("rxe"))
+    about |= {"device": name.group(1) if name else "unknown",
+              "active_mtu": int(mtu.group(1)) if mtu else None}
+    kind = "SoftRoCE (not representative of hardware)" if rxe else "hardware"
+    return {**about, "note": f"{kind}, {about['device']}, MTU {about['active_mtu']}"}
+
+
+def progress(text):
+    print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def wait_for(condition, what, process, limit_s=120):
@@ -27,21 +100,27 @@ def wait_for(condition, what, process, limit_s=120):
 
 
 @contextlib.contextmanager
-def kvserver(options, transport, memory="256MiB", extra=()):
-    """A kvserver on options.address; its log is shown when the body fails."""
+def kvserver(options, memory="256MiB", extra=(), address=None, wait=True):
+    """A kvserver on options.address, ready unless `wait` is False; its log (read it by .log_text())
+    is shown when the body fails. The body may kill it."""
     with tempfile.NamedTemporaryFile("w+", prefix="rkv-bench-", suffix=".log") as log:
-        server = subprocess.Popen(
-            [os.path.join(options.bin, "kvserver"), "--transport", transport, "--listen",
-             options.address, "--memory", memory, *extra], stdout=log, stderr=subprocess.STDOUT)
-        try:
-            ready = lambda: "kvserver ready" in open(log.name, encoding="utf-8").read()
-            wait_for(ready, "kvserver", server)
-            yield server
-            server.send_signal(signal.SIGTERM)
-            server.wait(timeout=60)
-        except BaseException:
+        def log_text():
             with open(log.name, encoding="utf-8") as text:
-                print(text.read(), file=sys.stderr)
+                return text.read()
+        server = subprocess.Popen(
+            [os.path.join(options.bin, "kvserver"), "--transport", options.transport, "--listen",
+             address or options.address, "--memory", memory, *extra],
+            stdout=log, stderr=subprocess.STDOUT)
+        server.log_text = log_text
+        try:
+            if wait:
+                wait_for(lambda: "kvserver ready" in log_text(), "kvserver", server)
+            yield server
+            if server.poll() is None:
+                server.send_signal(signal.SIGTERM)
+                server.wait(timeout=60)
+        except BaseException:
+            print(log_text(), file=sys.stderr)
             raise
         finally:
             if server.poll() is None:
@@ -49,59 +128,43 @@ def kvserver(options, transport, memory="256MiB", extra=()):
                 server.wait()
 
 
-def program(options, name, prefix=(), **flags):
-    """Runs a benchmark program; what it prints, as a dictionary."""
+def program(options, name, phase, prefix=(), **settings):
+    """Runs one phase of a benchmark program; settings are its flags. What it prints, as a
+    dictionary."""
+    flags = {"server": options.address, "transport": options.transport, "poll": options.poll,
+             "phase": phase, **settings}
     command = [*prefix, os.path.join(options.bin, name)]
     for flag, value in flags.items():
         command += [f"--{flag.replace('_', '-')}", str(value)]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise Failed(f"{name} --phase {flags['phase']} ended with status {done.returncode}")
+        raise Failed(f"{name} --phase {phase} ended with status {done.returncode}")
     return json.loads(done.stdout)
 
 
-def bench_get(options, phase, prefix=(), **settings):
-    """One phase of bench_get; settings are its flags."""
-    return program(options, "bench_get", prefix,
-                   **{"server": options.address, "phase": phase, "poll": options.poll, **settings})
-
-
 class Figures:
-    """Samples by name, with what each aims at; None = no aim."""
+    """Samples by name, with what each aims at; None = no aim. `runs`: what the programs said."""
 
     def __init__(self):
-        self.goals, self.samples, self.runs = [], {}, []
+        self.goals, self.samples, self.runs = {}, {}, []
 
     def add(self, name, value, aim=None, higher=False):
-        if name not in self.samples:
-            self.goals.append((name, aim, higher))
-            self.samples[name] = []
-        self.samples[name].append(value)
+        self.goals.setdefault(name, (aim, higher))
+        self.samples.setdefault(name, []).append(value)
 
     def print(self):
-        return print_figures(self.goals, self.samples)
-
-
-def print_figures(goals, samples):
-    """The table of `goals` (name, aim, higher is better; aim None = no aim), and the same for
-    --json."""
-    print(f"{'figure':44}{'median':>15}{'min':>15}{'max':>15}{'aim':>10}  holds")
-    figures = []
-    for name, aim, higher in goals:
-        values = samples[name]
-        median = statistics.median(values)
-        holds = None if aim is None else (median >= aim if higher else median <= aim)
-        figures.append({"name": name, "figure": median, "min": min(values), "max": max(values),
-                        "goal": aim, "holds": holds, "samples": values})
-        goal = "" if aim is None else (">= " if higher else "<= ") + str(aim)
-        verdict = "" if holds is None else ("yes" if holds else "NO")
-        print(f"{name:44}{median:15,.3f}{min(values):15,.3f}{max(values):15,.3f}{goal:>10}  {verdict}")
-    return figures
-
-
-def write_json(path, environment, figures, runs):
-    if not path:
-        return
-    with open(path, "w", encoding="utf-8") as out:
-        json.dump({"environment": environment, "figures": figures, "runs": runs}, out, indent=2)
-        out.write("\n")
+        """The table, and the same for --json."""
+        width = max([44, *(len(name) + 1 for name in self.goals)])
+        print(f"{'figure':{width}}{'median':>15}{'min':>15}{'max':>15}{'aim':>10}  holds")
+        table = []
+        for name, (aim, higher) in self.goals.items():
+            values = self.samples[name]
+            median = statistics.median(values)
+            holds = None if aim is None else (median >= aim if higher else median <= aim)
+            table.append({"name": name, "figure": median, "min": min(values), "max": max(values),
+                          "goal": aim, "holds": holds, "samples": values})
+            goal = "" if aim is None else (">= " if higher else "<= ") + str(aim)
+            verdict = "" if holds is None else ("yes" if holds else "NO")
+            print(f"{name:{width}}{median:15,.3f}{min(values):15,.3f}{max(values):15,.3f}{goal:>10}"
+                  f"  {verdict}")
+        return table

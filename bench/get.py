@@ -4,14 +4,18 @@ verbs against raw verbs of the same bytes on the same device, over shm (get_shm.
 of the same bytes. Prints each figure's median and spread over the repetitions, its ratio taken pair
 by pair, and the aim; `--json FILE` writes them."""
 
-import argparse
-import os
-import subprocess
 import sys
 
 import get_shm
-from common import Failed, bench_get, kvserver, print_figures, write_json
-from perftest import perftest, rdma_environment
+from common import kvserver, program, progress, run_benchmark
+from perftest import perftest
+
+FLAGS = {"--gets": (5000, "GETs (and READs) in each measurement"),
+         "--cpu-gets": (1_000_000, "GETs over which the server's processor time is taken"),
+         "--keys": (10_000, "in the store, over verbs"),
+         "--value-bytes": (100, "size of a value, over verbs"),
+         "--records-mib": (192, "of records, over shm: far beyond a processor's private caches"),
+         "--depth": (32, "GETs in flight, pipelined")}
 
 
 def read_lat_us(options, size):
@@ -28,93 +32,65 @@ def read_rate(options, size):
 
 
 def store(options, phase, gets=None):
-    return bench_get(options, phase, transport="verbs", gets=gets or options.gets,
-                     keys=options.keys, value_bytes=options.value_bytes, depth=options.depth)
+    return program(options, "bench_get", phase, gets=gets or options.gets, keys=options.keys,
+                   value_bytes=options.value_bytes, depth=options.depth)
 
 
-FIGURES = [
-    # name, aim, higher is better
-    ("warm GET p50 / ib_read_lat", 1.2, False),
-    ("cold GET p50 / ib_read_lat", 2.2, False),
-    ("READs per warm GET", 1.02, False),
-    ("READs per cold GET", 2.05, False),
-    ("warm GETs/s / ib_read_bw messages/s", 0.95, True),
-    ("server user CPU per GET (ns)", 50, False),
-]
+def repeat(options, figures):
+    warm = store(options, "warm")
+    raw = read_lat_us(options, warm["record_read_bytes"])
+    cold = store(options, "cold")
+    rate = store(options, "pipelined")
+    cold_rate = store(options, "pipelined_cold")
+    raw_rate = read_rate(options, warm["record_read_bytes"])
+    figures.runs.append({"warm": warm, "cold": cold, "pipelined": rate,
+                         "pipelined_cold": cold_rate, "ib_read_lat": raw, "ib_read_bw": raw_rate})
+    figures.add("warm GET p50 / ib_read_lat", warm["p50_us"] / raw["p50_us"], 1.2)
+    figures.add("warm GET p99 / ib_read_lat p99", warm["p99_us"] / raw["p99_us"], 1.3)
+    figures.add("cold GET p50 / ib_read_lat", cold["p50_us"] / raw["p50_us"], 2.2)
+    figures.add("READs per warm GET", warm["reads_per_get"], 1.02)
+    figures.add("READs per cold GET", cold["reads_per_get"], 2.05)
+    figures.add("warm GETs/s / ib_read_bw messages/s", rate["gets_per_s"] / raw_rate["per_s"], 0.95,
+                True)
+    figures.add("cold GETs/s / ib_read_bw messages/s", cold_rate["gets_per_s"] / raw_rate["per_s"],
+                0.48, True)
+    progress(f"warm {warm['p50_us']:.1f} us, cold {cold['p50_us']:.1f} us, ib_read_lat"
+             f" {raw['p50_us']:.1f} us; {rate['gets_per_s']:.0f} GETs/s, ib_read_bw"
+             f" {raw_rate['per_s']:.0f}/s")
 
 
-def measure(options):
-    rows = {name: [] for name, _, _ in FIGURES}
-    absolute = []
-    store(options, "load")
-    for repetition in range(options.repetitions):
-        warm = store(options, "warm")
-        raw = read_lat_us(options, warm["record_read_bytes"])
-        cold = store(options, "cold")
-        rate = store(options, "pipelined")
-        raw_rate = read_rate(options, warm["record_read_bytes"])
-        rows["warm GET p50 / ib_read_lat"].append(warm["p50_us"] / raw["p50_us"])
-        rows["cold GET p50 / ib_read_lat"].append(cold["p50_us"] / raw["p50_us"])
-        rows["READs per warm GET"].append(warm["reads_per_get"])
-        rows["READs per cold GET"].append(cold["reads_per_get"])
-        rows["warm GETs/s / ib_read_bw messages/s"].append(rate["gets_per_s"] / raw_rate["per_s"])
-        absolute.append({"warm": warm, "cold": cold, "pipelined": rate, "ib_read_lat": raw,
-                         "ib_read_bw": raw_rate})
-        print(f"  repetition {repetition + 1} of {options.repetitions}: warm {warm['p50_us']:.1f} us,"
-              f" cold {cold['p50_us']:.1f} us, ib_read_lat {raw['p50_us']:.1f} us;"
-              f" {rate['gets_per_s']:.0f} GETs/s, ib_read_bw {raw_rate['per_s']:.0f}/s",
-              file=sys.stderr, flush=True)
-    # The kernel counts processor time in ticks: only many GETs say something.
-    print(f"  {options.cpu_gets} GETs for the server's processor time", file=sys.stderr, flush=True)
-    many = store(options, "pipelined", options.cpu_gets)
-    rows["server user CPU per GET (ns)"].append(many["server_user_cpu_ns_per_get"])
-    return rows, absolute
+def measure(options, figures):
+    if options.transport == "shm":
+        get_shm.measure(options, figures)
+    else:
+        measure_gets(options, figures)
+    measure_server_cpu(options, figures, 1)
 
 
-def environment(options):
-    return {**rdma_environment(), "poll": options.poll, "depth": options.depth,
-            "value_bytes": options.value_bytes, "keys": options.keys, "gets": options.gets,
-            "command": " ".join(sys.argv)}
+def measure_gets(options, figures):
+    with kvserver(options):
+        store(options, "load")
+        for _ in range(options.repetitions):
+            repeat(options, figures)
 
 
-def report(options, rows, absolute):
-    about = environment(options)
-    print(f"\n{about['note'] or 'hardware'}; {about['device']}, MTU {about['active_mtu']}, Linux"
-          f" {about['kernel']}; values of {options.value_bytes} bytes, {options.keys} keys, depth"
-          f" {options.depth}, client polls {options.poll}")
-    write_json(options.json, about, print_figures(FIGURES, rows), absolute)
+def measure_server_cpu(options, figures, times):
+    """The kernel counts processor time in ticks: only many GETs say something."""
+    with kvserver(options):
+        store(options, "load")
+        for _ in range(times):
+            progress(f"{options.cpu_gets} GETs for the server's processor time")
+            many = store(options, "pipelined", options.cpu_gets)
+            figures.runs.append({"server_cpu": many})
+            figures.add("server user CPU per GET (ns)", many["server_user_cpu_ns_per_get"], 50)
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="./run bench get", description=__doc__)
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
-    parser.add_argument("--transport", default="verbs", choices=["verbs", "shm"])
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--gets", type=int, default=5000, help="GETs (and READs) per measurement")
-    parser.add_argument("--cpu-gets", type=int, default=1_000_000,
-                        help="GETs over which the server's processor time is taken")
-    parser.add_argument("--keys", type=int, default=10000)
-    parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--depth", type=int, default=32, help="GETs in flight, pipelined")
-    parser.add_argument("--poll", default="busy", choices=["adaptive", "busy", "event"],
-                        help="how bench_get waits; perftest always spins")
-    parser.add_argument("--bin", default="build/release/bin", help="where the programs are")
-    parser.add_argument("--address", help="HOST:PORT on the RDMA device to use",
-                        default=os.environ.get("RKV_RDMA_ADDRESS", "127.0.0.1") + ":7471")
-    options = parser.parse_args()
-
-    try:
-        if options.transport == "shm":
-            get_shm.run(options)
-        else:
-            with kvserver(options, "verbs"):
-                rows, absolute = measure(options)
-                report(options, rows, absolute)
-    except (Failed, OSError, subprocess.SubprocessError) as problem:
-        print(f"bench get: {problem}", file=sys.stderr)
-        return 4
-    return 0
+def describe(options):
+    if options.transport == "shm":
+        return get_shm.describe(options)
+    return (f"values of {options.value_bytes} bytes, {options.keys} keys, {options.gets} GETs a"
+            f" measurement, depth {options.depth}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_benchmark("get", measure, describe, FLAGS, transport="verbs", poll="busy"))

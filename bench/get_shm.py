@@ -1,21 +1,18 @@
 """`./run bench get --transport shm`: GET over shared memory against copies of the same bytes."""
 
 import os
-import platform
 import re
-import subprocess
-import sys
 import tempfile
 
-from common import Failed, bench_get, kvserver, print_figures, write_json
+from common import Failed, kvserver, program, progress
 
 VALUES = [16, 100, 1024, 4096, 16384, 65536]
-RECORDS_BYTES = 192 << 20  # of records in all: far beyond the private caches of a processor
 MOST_KEYS = 500_000
 
 
-def keys_for(value_bytes):
-    return min(MOST_KEYS, RECORDS_BYTES // (value_bytes + 64))
+def settings_for(options, value_bytes):
+    keys = min(MOST_KEYS, (options.records_mib << 20) // (value_bytes + 64))
+    return {"gets": options.gets, "keys": keys, "value_bytes": value_bytes}
 
 
 def instructions(options, settings):
@@ -25,7 +22,7 @@ def instructions(options, settings):
         with tempfile.TemporaryDirectory(prefix="rkv-callgrind-") as scratch:
             out = os.path.join(scratch, "out")
             prefix = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}"]
-            bench_get(options, "warm", prefix, **{**settings, "gets": gets})
+            program(options, "bench_get", "warm", prefix, **{**settings, "gets": gets})
             with open(out, encoding="utf-8") as text:
                 totals = re.search(r"^(?:summary|totals): (\d+)", text.read(), re.MULTILINE)
         if not totals:
@@ -34,62 +31,58 @@ def instructions(options, settings):
     return (counts[1] - counts[0]) / 10_000
 
 
-def measure_size(options, value_bytes, samples, runs):
-    settings = {"transport": "shm", "gets": options.gets, "keys": keys_for(value_bytes),
-                "value_bytes": value_bytes}
-    with kvserver(options, "shm", "640MiB"):
-        bench_get(options, "load", **settings)
+def measure_size(options, value_bytes, figures):
+    settings = settings_for(options, value_bytes)
+    with kvserver(options, "640MiB"):
+        program(options, "bench_get", "load", **settings)
         for _ in range(options.repetitions):
-            copy = bench_get(options, "copy", **settings)
-            warm = bench_get(options, "warm", **settings)
-            cold = bench_get(options, "cold", **settings)
-            runs.append({"value_bytes": value_bytes, "copy": copy, "warm": warm, "cold": cold})
-            samples.setdefault(f"warm p50 (us), {value_bytes} B", []).append(warm["p50_us"])
-            samples.setdefault(f"warm p99 (us), {value_bytes} B", []).append(warm["p99_us"])
-            samples.setdefault(f"cold p50 (us), {value_bytes} B", []).append(cold["p50_us"])
-            samples.setdefault(f"cold p99 (us), {value_bytes} B", []).append(cold["p99_us"])
-            samples.setdefault(f"warm p50 / copy p50, {value_bytes} B", []).append(
-                warm["p50_us"] / copy["p50_us"])
-            print(f"  {value_bytes} B: copy {copy['p50_us']:.2f} us, warm {warm['p50_us']:.2f} us,"
-                  f" cold {cold['p50_us']:.2f} us", file=sys.stderr, flush=True)
-        if value_bytes == 100:
-            measure_rates(options, settings, samples, runs)
+            copy = program(options, "bench_get", "copy", **settings)
+            warm = program(options, "bench_get", "warm", **settings)
+            cold = program(options, "bench_get", "cold", **settings)
+            figures.runs.append({"value_bytes": value_bytes, "copy": copy, "warm": warm,
+                                 "cold": cold})
+            size = f"{value_bytes} B"
+            figures.add(f"copy p50 (us), {size}", copy["p50_us"])
+            figures.add(f"warm p50 (us), {size}", warm["p50_us"])
+            figures.add(f"warm p99 (us), {size}", warm["p99_us"])
+            figures.add(f"cold p50 (us), {size}", cold["p50_us"])
+            figures.add(f"cold p99 (us), {size}", cold["p99_us"])
+            figures.add(f"warm p50 / copy p50, {size}", warm["p50_us"] / copy["p50_us"], 3)
+            progress(f"{size}: copy {copy['p50_us']:.2f} us, warm {warm['p50_us']:.2f} us,"
+                     f" cold {cold['p50_us']:.2f} us")
 
 
-def measure_rates(options, settings, samples, runs):
-    for _ in range(options.repetitions):
-        for threads in (1, 2):
-            rate = bench_get(options, "threads", threads=threads,
-                             **{**settings, "gets": 10 * options.gets})
-            samples.setdefault(f"GETs/s, {threads} client thread(s), 100 B", []).append(
-                rate["gets_per_s"])
-            runs.append({"threads": threads, **rate})
-    many = bench_get(options, "pipelined", **{**settings, "gets": options.cpu_gets})
-    samples["server user CPU per GET (ns)"] = [many["server_user_cpu_ns_per_get"]]
-    samples["client instructions per warm GET, 100 B"] = [
-        instructions(options, {**settings, "keys": 10_000})]
+def measure_rates(options, figures):
+    settings = settings_for(options, 100)
+    with kvserver(options, "640MiB"):
+        program(options, "bench_get", "load", **settings)
+        for _ in range(options.repetitions):
+            for threads in (1, 2):
+                rate = program(options, "bench_get", "threads", threads=threads,
+                               **{**settings, "gets": 10 * options.gets})
+                figures.add(f"GETs/s, {threads} client thread(s), 100 B", rate["gets_per_s"])
+                figures.runs.append({"threads": threads, **rate})
 
 
-def goal_of(name):
-    if " / " in name:
-        return (name, 3, False)
-    if name.startswith("server user"):
-        return (name, 50, False)
-    if name.startswith("client instructions"):
-        return (name, 400, False)
-    return (name, None, False)
+def measure_instructions(options, figures):
+    """One sample: what callgrind counts does not depend on what else the machine does."""
+    settings = {"keys": 10_000, "value_bytes": 100}
+    with kvserver(options):
+        program(options, "bench_get", "load", **settings)
+        figures.add("client instructions per warm GET, 100 B", instructions(options, settings), 400)
 
 
-def run(options):
-    samples, runs = {}, []
+def measure_sizes(options, figures):
     for value_bytes in VALUES:
-        measure_size(options, value_bytes, samples, runs)
-    print(f"\nshared memory, Linux {platform.release()}; at most {MOST_KEYS} keys and"
-          f" {RECORDS_BYTES >> 20} MiB of records, {options.gets} GETs a measurement, drawn evenly")
-    cpu = subprocess.run(["lscpu"], check=False, capture_output=True, text=True).stdout
-    model = re.search(r"Model name:\s*(.*)", cpu)
-    environment = {"transport": "shm", "kernel": platform.release(),
-                   "cpu": model.group(1) if model else "unknown", "cores": os.cpu_count(),
-                   "poll": options.poll, "gets": options.gets, "command": " ".join(sys.argv)}
-    figures = print_figures([goal_of(name) for name in samples], samples)
-    write_json(options.json, environment, figures, runs)
+        measure_size(options, value_bytes, figures)
+
+
+def measure(options, figures):
+    measure_sizes(options, figures)
+    measure_rates(options, figures)
+    measure_instructions(options, figures)
+
+
+def describe(options):
+    return (f"at most {MOST_KEYS} keys and {options.records_mib} MiB of records, {options.gets} GETs"
+            " a measurement, drawn evenly")

@@ -1,7 +1,6 @@
-"""perftest's programs as the raw verbs that the store is compared with, and what they run on."""
+"""perftest's programs as the raw verbs that the store is compared with."""
 
 import math
-import platform
 import re
 import subprocess
 
@@ -47,15 +46,3 @@ def rdma_listening(port):
                            capture_output=True, text=True)
     return bool(re.search(rf'"(src-addr|src_addr)":\s*"[^"]*",\s*"(src-port|src_port)":\s*"?{port}\b',
                           shown.stdout)) or f":{port}" in shown.stdout
-
-
-def rdma_environment():
-    device = subprocess.run(["ibv_devinfo"], check=False, capture_output=True, text=True).stdout
-    name = re.search(r"hca_id:\s*(\S+)", device)
-    mtu = re.search(r"active_mtu:\s*(\d+)", device)
-    rxe = bool(name and name.group(1).startswith("rxe"))
-    return {"device": name.group(1) if name else "unknown",
-            "active_mtu": int(mtu.group(1)) if mtu else None,
-            "provider": "SoftRoCE" if rxe else "hardware",
-            "note": "SoftRoCE: not representative of hardware" if rxe else "",
-            "kernel": platform.release()}

@@ -1,50 +1,114 @@
-// What the benchmark programs have in common: one phase, one JSON object on standard output.
+// What the benchmark programs have in common: flags, one phase, one JSON object on standard output.
+//
+//   json fill(const Arguments& given) {
+//     Client client = given.connect();
+//     ...
+//     return {{"keys", n}};
+//   }
+//   int main(int argc, char** argv) {
+//     return rkv::bench::run_program(argc, argv,
+//                                    {.name = "bench_x",
+//                                     .purpose = "What x costs.",
+//                                     .flags = {{"keys", "to store", 1000}},
+//                                     .phases = {{"fill", fill}}});
+//   }
+//
+// Every program also takes --server, --phase, --transport and --poll. A phase that cannot go on
+// throws (give_up). Exit status: 0 done, 2 wrong arguments, 3 no server to connect to, 4 anything
+// else; with one sentence on standard error.
 #pragma once
 
-#include <fmt/format.h>
-
-#include <cstdio>
-#include <exception>
+#include <chrono>
+#include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "common/histogram.h"
 #include "rkv/client.h"
 
 namespace rkv::bench {
 
-[[noreturn]] inline void give_up(const char* what, const Error& error) {
-  throw std::runtime_error(fmt::format("{}: {}", what, to_string(error)));
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+// There is no server to connect to.
+struct NoServer : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+[[noreturn]] void give_up(const char* what, const Error& error);
+[[noreturn]] void give_up_connecting(const Error& error);
+// The value, or gives up.
+template <class Value>
+Value value_or_give_up(const char* what, Result<Value> result) {
+  if (!result) give_up(what, result.error());
+  return std::move(*result);
 }
 
-// Connects or gives up. `transport`: auto, verbs or shm.
-inline Client connect(ClientOptions options, std::string_view transport) {
-  options.transport = transport == "verbs" ? Transport::kVerbs
-                      : transport == "shm" ? Transport::kShm
-                                           : Transport::kAuto;
-  auto client = Client::connect(options);
-  if (!client) give_up("connect", client.error());
-  return std::move(*client);
-}
+struct Program;
 
-// Exit status: 0 done, 2 wrong arguments (`parse` threw), 3 nobody to connect to, 4 anything else.
-template <class Parse, class Run>
-int run_program(const char* name, int argc, char** argv, Parse parse, Run run) {
-  decltype(parse(argc, argv)) settings;
-  try {
-    settings = parse(argc, argv);
-  } catch (const std::exception& wrong) {
-    std::fprintf(stderr, "%s: %s\n", name, wrong.what());
-    return 2;
-  }
-  try {
-    std::printf("%s\n", run(settings).dump().c_str());
-    return 0;
-  } catch (const std::exception& problem) {
-    std::fprintf(stderr, "%s: %s\n", name, problem.what());
-    return std::string_view(problem.what()).starts_with("connect") ? 3 : 4;
-  }
+class Arguments {
+ public:
+  std::uint64_t operator[](const std::string& flag) const { return numbers_.at(flag); }
+  const std::string& text(const std::string& flag) const { return texts_.at(flag); }
+  // With --server, --poll and five minutes for an operation, a whole pipelined call included.
+  ClientOptions client_options() const;
+  Client connect(const ClientOptions& options) const;  // by --transport
+  Client connect() const { return connect(client_options()); }
+
+ private:
+  friend int run_program(int argc, char** argv, const Program& program);
+  std::map<std::string, std::uint64_t> numbers_;
+  std::map<std::string, std::string> texts_;
+};
+
+struct Program {
+  struct Number {  // at least 1
+    const char* flag;
+    const char* help;
+    std::uint64_t value;  // unless given
+  };
+  struct Text {
+    const char* flag;
+    const char* help;
+    const char* value = "";
+  };
+  struct Phase {
+    const char* name;
+    json (*run)(const Arguments& given);
+  };
+  const char* name;
+  const char* purpose;
+  std::vector<Number> flags;
+  std::vector<Phase> phases;
+  std::vector<Text> texts = {};
+};
+
+int run_program(int argc, char** argv, const Program& program);
+
+std::string key_of(std::uint64_t number);  // 16 bytes
+std::vector<std::string> keys_of(std::uint64_t count);
+std::vector<std::string> shuffled_keys_of(std::uint64_t count);
+// 1024 values to be used in turn. LZ4 makes them half as long: half is random, half repeats it.
+std::vector<std::string> values_of(std::size_t bytes);
+double seconds_since(Clock::time_point begin);
+json server_stats(Client& client);
+// Puts them all, pipelined.
+void put_all(Client& client, const std::vector<KeyValue>& items, const WriteOptions& options = {});
+
+// Runs `operation` and records how long it took, in nanoseconds.
+template <class Operation>
+auto timed(Histogram& nanoseconds, Operation operation) {
+  const auto begin = Clock::now();
+  auto result = operation();
+  nanoseconds.record(static_cast<std::uint64_t>((Clock::now() - begin).count()));
+  return result;
 }
+// p50_us, p99_us, p999_us; curve_us: pairs of percentage and microseconds.
+json percentiles(const Histogram& nanoseconds);
 
 }  // namespace rkv::bench

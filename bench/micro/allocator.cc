@@ -1,12 +1,11 @@
-// bench_allocator: what a block of the data extents costs to allocate and to release, without the
-// store around it. See README.md. No server, no device.
+// What a block of the data extents costs to allocate and to release, without the store around it.
 #include <benchmark/benchmark.h>
-#include <sys/mman.h>
 
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "bench/micro/plain_memory.h"
 #include "common/clock.h"
 #include "common/random.h"
 #include "server/memory.h"
@@ -14,27 +13,6 @@
 
 namespace rkv::server {
 namespace {
-
-// Pages exist from their first use on, and the allocator keeps its books elsewhere.
-class Memory final : public rdma::Region {
- public:
-  static Result<std::unique_ptr<rdma::Region>> make(std::size_t bytes) {
-    void* const at =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return fail(Code::kOutOfMemory, "mmap");
-    return std::unique_ptr<rdma::Region>(new Memory({static_cast<std::byte*>(at), bytes}));
-  }
-  ~Memory() override { munmap(bytes_.data(), bytes_.size()); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  MutableBytes bytes() const override { return bytes_; }
-  std::uint32_t local_key() const override { return 1; }
-  std::uint32_t remote_key() const override { return 2; }
-
- private:
-  explicit Memory(MutableBytes bytes) : bytes_(bytes) {}
-  MutableBytes bytes_;
-};
 
 enum Mix : std::int64_t { kRecordsOf140Bytes, kUpTo512Bytes, kUpTo2KiB, kUpTo32KiB };
 
@@ -54,7 +32,7 @@ std::uint64_t units_of(std::int64_t mix, Random& random) {
 struct Arena {
   Arena() {
     const MemoryOptions options{.memory_bytes = std::size_t{512} << 20, .epoch = 1, .hash_seed = 2};
-    memory = std::move(StoreMemory::create(options, Memory::make).value());
+    memory = std::move(StoreMemory::create(options, bench::PlainMemory::make).value());
     while (memory->next_extent_bytes(ExtentEntry::kData) != 0)
       (void)memory->add_extent(ExtentEntry::kData);
     records.emplace(*memory, clock, kNanosPerMs / 100);
@@ -85,7 +63,7 @@ void fill(const benchmark::State& state, Random& random, Blocks& blocks) {
 }
 
 // A PUT that moves its record: a new block, and a random old one goes.
-void replace(benchmark::State& state) {
+void allocator_replace(benchmark::State& state) {
   Random random(static_cast<std::uint64_t>(state.thread_index()) + 1);
   Blocks blocks;
   fill(state, random, blocks);
@@ -101,7 +79,7 @@ void replace(benchmark::State& state) {
       }
     }
   }
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     Location& victim = blocks.all[random.below(blocks.all.size())];
     const auto block = arena->records->allocate(units_of(state.range(0), random));
     if (!block) continue;
@@ -111,9 +89,9 @@ void replace(benchmark::State& state) {
 }
 
 // PUTs of new keys into an empty store.
-void insert(benchmark::State& state) {
+void allocator_insert(benchmark::State& state) {
   Random random(static_cast<std::uint64_t>(state.thread_index()) + 1);
-  for (auto _ : state)
+  for ([[maybe_unused]] auto _ : state)
     benchmark::DoNotOptimize(arena->records->allocate(units_of(state.range(0), random)));
 }
 
@@ -124,7 +102,7 @@ void tear_down(const benchmark::State&) {
   arena.reset();
 }
 
-BENCHMARK(insert)
+BENCHMARK(allocator_insert)
     ->Setup(set_up)
     ->Teardown(tear_down)
     ->ArgNames({"mix"})
@@ -134,7 +112,7 @@ BENCHMARK(insert)
     ->Threads(1)
     ->Threads(2)
     ->UseRealTime();
-BENCHMARK(replace)
+BENCHMARK(allocator_replace)
     ->Setup(set_up)
     ->Teardown(tear_down)
     ->ArgNames({"mix", "percent_full"})
@@ -146,5 +124,3 @@ BENCHMARK(replace)
 
 }  // namespace
 }  // namespace rkv::server
-
-BENCHMARK_MAIN();

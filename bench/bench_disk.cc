@@ -1,0 +1,213 @@
+// bench_disk: what the disk costs without clients and server, for bench_durability to be compared
+// with; see README.md. No server, no device.
+//
+//   rocksdb    RocksDB's own batch loop: --keys records in batches of the applier's size, the
+//              server's options, write-ahead log on; the log is synced at the end, and before that
+//              whenever --sync-bytes were written
+//   queue      the same records through commit log, applier and engine, as the server has them
+//   read       opens the database of a stopped server, gets one record, then goes over all of them
+//
+// Prints one JSON object. Exit status as program.h says.
+#include <fmt/format.h>
+#include <rocksdb/db.h>
+#include <rocksdb/write_batch.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/program.h"
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "server/persistence/applier.h"
+#include "server/persistence/commit_log.h"
+#include "server/persistence/database.h"
+#include "server/persistence/engine.h"
+
+namespace rkv::bench {
+namespace {
+
+namespace database = server::database;
+
+void check(const rocksdb::Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.ToString());
+}
+
+// It might be well again some time; a figure with such a pause in it is none.
+void check(const server::CommitLog& log) {
+  if (log.failed()) throw std::runtime_error(server::write_refusal(log.disk_state()).text);
+}
+
+// As Engine opens it, without its files that remember failures.
+class Database {
+ public:
+  explicit Database(const std::string& directory) {
+    const rocksdb::Options options = database::options();
+    const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
+        {rocksdb::kDefaultColumnFamilyName, options}, {database::kMetaFamily, options}};
+    rocksdb::DB* db = nullptr;
+    check(rocksdb::DB::Open(options, directory + server::kDatabaseDirectory, families, &handles_,
+                            &db));
+    db_.reset(db);
+  }
+  ~Database() {
+    for (rocksdb::ColumnFamilyHandle* handle : handles_)
+      (void)db_->DestroyColumnFamilyHandle(handle);
+    (void)db_->Close();
+  }
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+  rocksdb::DB& operator*() const { return *db_; }
+  rocksdb::DB* operator->() const { return db_.get(); }
+  rocksdb::ColumnFamilyHandle* records() const { return handles_[0]; }
+
+ private:
+  std::unique_ptr<rocksdb::DB> db_;
+  std::vector<rocksdb::ColumnFamilyHandle*> handles_;
+};
+
+json rates(const Arguments& given, double seconds, std::uint64_t batches, std::uint64_t syncs) {
+  return {{"seconds", seconds},
+          {"records_per_s", static_cast<double>(given["keys"]) / seconds},
+          {"batches", batches},
+          {"syncs", syncs}};
+}
+
+json rocksdb_loop(const Arguments& given) {
+  const std::vector<std::string> keys = shuffled_keys_of(given["keys"]);
+  const std::vector<std::string> values = values_of(given["value-bytes"]);
+  const server::ApplierOptions limits;
+  const std::uint64_t sync_bytes = given["sync-bytes"];
+  const Database db(given.text("directory"));
+  rocksdb::WriteBatch batch;
+  std::uint64_t batches = 0;
+  std::uint64_t syncs = 1;
+  std::uint64_t unsynced = 0;
+  const auto begin = Clock::now();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::array<std::byte, database::kValueHeaderBytes> header{};
+    store_le(header.data(), i);
+    const std::string& text = values[i % values.size()];
+    const rocksdb::Slice key(keys[i]);
+    const std::array<rocksdb::Slice, 2> value = {database::slice(header), rocksdb::Slice(text)};
+    check(batch.Put(db.records(), rocksdb::SliceParts(&key, 1),
+                    rocksdb::SliceParts(value.data(), value.size())));
+    const bool full =
+        batch.Count() >= limits.batch_records || batch.GetDataSize() >= limits.batch_bytes;
+    if (!full && i + 1 != keys.size()) continue;
+    unsynced += batch.GetDataSize();
+    check(db->Write({}, &batch));
+    batch.Clear();
+    ++batches;
+    if (unsynced < sync_bytes) continue;
+    check(db->FlushWAL(true));
+    ++syncs;
+    unsynced = 0;
+  }
+  check(db->FlushWAL(true));
+  return rates(given, seconds_since(begin), batches, syncs);
+}
+
+// Ends the applier's thread whatever happens.
+class Running {
+ public:
+  explicit Running(server::Applier& applier) : applier_(applier) { applier_.start(); }
+  ~Running() { (void)applier_.stop(); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  server::Applier& applier_;
+};
+
+json queue(const Arguments& given) {
+  const std::vector<std::string> keys = shuffled_keys_of(given["keys"]);
+  const std::vector<std::string> values = values_of(given["value-bytes"]);
+  auto log = value_or_give_up("queue", server::CommitLog::create(given["queue-bytes"]));
+  const auto engine = value_or_give_up("open", server::Engine::open(given.text("directory")));
+  const SteadyClock clock;
+  server::Applier applier(*log, *engine, clock, {.stop_timeout_ms = 0}, [] {});
+  std::uint64_t waits = 0;
+  const auto begin = Clock::now();
+  const Running running(applier);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const RecordFields fields{.key = as_bytes(keys[i]),
+                              .value = as_bytes(values[i % values.size()])};
+    auto room = log->try_reserve(fields.key.size(), fields.value.size());
+    for (; !room; room = log->try_reserve(fields.key.size(), fields.value.size())) {
+      check(*log);
+      ++waits;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    log->finish(log->begin(*room), server::CommitLog::Kind::kPut, fields);
+  }
+  applier.request_sync(log->last_begun());
+  while (log->sync_mark() < log->last_begun()) {
+    check(*log);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  const double seconds = seconds_since(begin);
+  const server::Applier::Counts counts = applier.counts();
+  json result = rates(given, seconds, counts.batches, counts.syncs);
+  result["waits"] = waits;
+  return result;
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+json read(const Arguments& given) {
+  auto begin = Clock::now();
+  const Database db(given.text("directory"));
+  std::string value;
+  check(db->Get({}, db.records(), key_of(given["keys"] / 2), &value));
+  const double opened = seconds_since(begin);
+  begin = Clock::now();
+  const double cpu_before = cpu_seconds();
+  rocksdb::ReadOptions whole;
+  whole.fill_cache = false;
+  std::uint64_t records = 0;
+  std::uint64_t bytes = 0;
+  const std::unique_ptr<rocksdb::Iterator> at(db->NewIterator(whole, db.records()));
+  for (at->SeekToFirst(); at->Valid(); at->Next()) {
+    ++records;
+    bytes += at->key().size() + at->value().size();
+  }
+  check(at->status());
+  const double seconds = seconds_since(begin);
+  return {{"open_seconds", opened},
+          {"read_seconds", seconds},
+          {"cpu_seconds", cpu_seconds() - cpu_before},
+          {"records", records},
+          {"bytes", bytes},
+          {"records_per_s", static_cast<double>(records) / seconds}};
+}
+
+}  // namespace
+}  // namespace rkv::bench
+
+int main(int argc, char** argv) {
+  using namespace rkv::bench;
+  return run_program(
+      argc, argv,
+      {.name = "bench_disk",
+       .purpose = "What the disk costs without clients and server.",
+       .flags = {{"keys", "records to write, or that there are", 100'000},
+                 {"value-bytes", "size of a value", 100},
+                 {"sync-bytes", "between two syncs of the log", std::uint64_t{1} << 60},
+                 {"queue-bytes", "of the commit log", std::uint64_t{64} << 20}},
+       .phases = {{"rocksdb", rocksdb_loop}, {"queue", queue}, {"read", read}},
+       .texts = {{"directory", "the data directory, which exists", "."}}});
+}

@@ -1,0 +1,168 @@
+#include "bench/kvbench/generators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <limits>
+
+#include "bench/kvbench/keys.h"
+#include "bench/kvbench/random_source.h"
+#include "rkv/limits.h"
+
+namespace rkv::kvbench {
+
+double zeta(std::uint64_t first, std::uint64_t last, double theta) {
+  double sum = 0;
+  for (std::uint64_t i = first; i <= last; ++i)
+    sum += 1 / std::pow(static_cast<double>(i), theta);
+  return sum;
+}
+
+// ---------------------------------------------------------------------------------- zipfian
+
+Zipfian::Zipfian(std::uint64_t least, std::uint64_t most)
+    : Zipfian(least, most, zeta(1, most - least + 1, kZipfianConstant)) {}
+
+Zipfian::Zipfian(std::uint64_t least, std::uint64_t most, double zeta_of_items)
+    : least_(least),
+      items_(most - least + 1),
+      first_items_(items_),
+      zeta_(zeta_of_items),
+      eta_(eta()) {}
+
+double Zipfian::unit_interval(Random& random) {
+  return next_double(random);
+}
+
+double Zipfian::eta() const {
+  const double zeta_of_two = 1 + std::pow(0.5, kZipfianConstant);
+  return (1 - std::pow(2.0 / static_cast<double>(first_items_), 1 - kZipfianConstant)) /
+         (1 - zeta_of_two / zeta_);
+}
+
+std::uint64_t Zipfian::at(double u) const {
+  const double weight = u * zeta_;
+  if (weight < 1 || items_ < 2) return least_;
+  if (weight < 1 + std::pow(0.5, kZipfianConstant) || items_ == 2) return least_ + 1;
+  const double part = std::pow(eta_ * u - eta_ + 1, 1 / (1 - kZipfianConstant));
+  const auto rank = static_cast<std::uint64_t>(static_cast<double>(items_) * part);
+  return least_ + std::min(rank, items_ - 1);
+}
+
+void Zipfian::grow(std::uint64_t items) {
+  if (items <= items_) return;
+  zeta_ += zeta(items_ + 1, items, kZipfianConstant);
+  items_ = items;
+  eta_ = eta();
+}
+
+// YCSB has ITEM_COUNT as the highest rank, so there is one item more.
+ScrambledZipfian::ScrambledZipfian(std::uint64_t least, std::uint64_t most)
+    : least_(least), count_(most - least + 1), ranks_(0, kItems, kZetaOfItems) {}
+
+std::uint64_t ScrambledZipfian::scatter(std::uint64_t rank) const {
+  return least_ + static_cast<std::uint64_t>(ycsb_hash(static_cast<std::int64_t>(rank))) % count_;
+}
+
+// YCSB's zipfian has as many items as the newest record's number, and 0 stands for the newest; so
+// record 0 is never chosen, but where it is the only one.
+Latest::Latest(std::uint64_t records) : distances_(0, std::max<std::uint64_t>(records, 2) - 2) {}
+
+std::uint64_t Latest::next(Random& random, std::uint64_t end) {
+  const std::uint64_t newest = end - 1;
+  distances_.grow(newest);
+  return newest - std::min(distances_.next(random), newest);
+}
+
+// ------------------------------------------------------------------------------------ others
+
+Hotspot::Hotspot(std::uint64_t least, std::uint64_t most, double hot_data, double hot_operations)
+    : least_(least),
+      hot_count_(static_cast<std::uint64_t>(static_cast<double>(most - least + 1) * hot_data)),
+      cold_count_(most - least + 1 - hot_count_),
+      hot_operations_(hot_operations) {}
+
+// A set without records gets no draws (YCSB divides by zero there).
+std::uint64_t Hotspot::next(Random& random) const {
+  const bool hot = next_double(random) < hot_operations_;
+  if (cold_count_ == 0 || (hot && hot_count_ != 0)) return least_ + random.below(hot_count_);
+  return least_ + hot_count_ + random.below(cold_count_);
+}
+
+Exponential::Exponential(double percentile, double range)
+    : gamma_(-std::log(1 - percentile / 100) / range) {}
+
+std::uint64_t Exponential::next(Random& random) const {
+  constexpr double kFarthest = 9e18;  // a draw of 0 is infinitely far
+  return static_cast<std::uint64_t>(std::min(-std::log(next_double(random)) / gamma_, kFarthest));
+}
+
+void AcknowledgedCounter::acknowledge(std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  ahead_.push_back(number);
+  std::ranges::push_heap(ahead_, std::greater<>{});
+  std::uint64_t end = end_.load(std::memory_order_relaxed);
+  while (!ahead_.empty() && ahead_.front() == end) {
+    std::ranges::pop_heap(ahead_, std::greater<>{});
+    ahead_.pop_back();
+    ++end;
+  }
+  end_.store(end, std::memory_order_release);
+}
+
+OrSentence<LengthHistogram> LengthHistogram::read_file(const std::string& path) {
+  constexpr std::uint64_t kMostBuckets = 1'000'000;
+  std::ifstream in(path);
+  if (!in) return std::unexpected(fmt::format("{}: {}", path, std::strerror(errno)));
+  LengthHistogram histogram;
+  std::size_t line_number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++line_number;
+    const auto wrong = [&](const char* what) {
+      return std::unexpected(fmt::format("{}:{}:1: {}", path, line_number, what));
+    };
+    const std::size_t tab = line.find('\t');
+    if (tab == std::string::npos) return wrong("two columns with a tab between them are wanted");
+    std::uint64_t second = 0;
+    const char* end = line.data() + line.size();
+    if (const auto [at, error] = std::from_chars(line.data() + tab + 1, end, second);
+        error != std::errc{} || (at != end && *at != '\t' && *at != '\r')) {
+      return wrong("the second column is no number");
+    }
+    const std::string first = line.substr(0, tab);
+    if (line_number == 1) {
+      if (first != "BlockSize" || second == 0 || second > kMaxValueBytes)
+        return wrong("the first line is BlockSize and bytes, from 1 to 16777216");
+      histogram.block_bytes_ = second;
+      continue;
+    }
+    if (first != std::to_string(histogram.counts_.size()) ||
+        histogram.counts_.size() == kMostBuckets)
+      return wrong("buckets are numbered from 0 on, one after the other");
+    if (second > std::numeric_limits<std::uint64_t>::max() - histogram.total_)
+      return wrong("the counts add up to more than 64 bits hold");
+    histogram.counts_.push_back(second);
+    histogram.total_ += second;
+  }
+  if (histogram.total_ == 0) return std::unexpected(fmt::format("{}: counts nothing", path));
+  return histogram;
+}
+
+// As YCSB: bucket i stands for lengths up to (i + 1) blocks, but the last for as many as its
+// number.
+std::uint64_t LengthHistogram::next(Random& random) const {
+  std::uint64_t left = random.below(total_);
+  for (std::size_t i = 0; i + 1 < counts_.size(); ++i) {
+    if (left <= counts_[i]) return (i + 1) * block_bytes_;
+    left -= counts_[i];
+  }
+  return (counts_.size() - 1) * block_bytes_;
+}
+
+}  // namespace rkv::kvbench

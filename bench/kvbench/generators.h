@@ -1,0 +1,181 @@
+// YCSB's generators of numbers, with the same distributions, constants and quirks. Facts from
+// YCSB's sources (package site.ycsb.generator); the zipfian algorithm is Gray et al., "Quickly
+// generating billion-record synthetic databases", SIGMOD 1994.
+//
+// The bounds of every generator are inclusive. Each draws from the caller's Random, so that a
+// thread has its own and a run can be repeated.
+//
+// Thread safety: const functions from any number of threads; Latest has state and is copied for
+// each thread; Sequential and AcknowledgedCounter are shared.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "bench/kvbench/properties.h"
+#include "common/random.h"
+
+namespace rkv::kvbench {
+
+inline constexpr double kZipfianConstant = 0.99;
+
+// The sum of 1/i^theta for i from first to last. As many pow() as numbers: tens of ns each.
+double zeta(std::uint64_t first, std::uint64_t last, double theta);
+
+class Uniform {
+ public:
+  Uniform(std::uint64_t least, std::uint64_t most) : least_(least), count_(most - least + 1) {}
+  std::uint64_t next(Random& random) const { return least_ + random.below(count_); }
+
+ private:
+  std::uint64_t least_;
+  std::uint64_t count_;
+};
+
+// Rank r (from 0) has probability proportional to 1/(r+1)^0.99, nearly: ranks from 2 on come from
+// a continuous approximation.
+class Zipfian {
+ public:
+  Zipfian(std::uint64_t least, std::uint64_t most);
+  // With the sum of the items' weights already known.
+  Zipfian(std::uint64_t least, std::uint64_t most, double zeta_of_items);
+  std::uint64_t next(Random& random) const { return at(unit_interval(random)); }
+  // What a draw of `u` from [0, 1) gives.
+  std::uint64_t at(double u) const;
+  // More items than before. As YCSB, `eta` goes on with the first number of items.
+  void grow(std::uint64_t items);
+  std::uint64_t items() const { return items_; }
+
+ private:
+  static double unit_interval(Random& random);
+  double eta() const;
+
+  std::uint64_t least_;
+  std::uint64_t items_;
+  std::uint64_t first_items_;
+  double zeta_;
+  double eta_;
+};
+
+// A zipfian over 10^10 items, each thrown to one of the numbers by the key hash: the popular ones
+// are spread, and stay the same ones whatever their number.
+class ScrambledZipfian {
+ public:
+  ScrambledZipfian(std::uint64_t least, std::uint64_t most);
+  std::uint64_t next(Random& random) const { return scatter(ranks_.next(random)); }
+  // Where the item of this rank goes.
+  std::uint64_t scatter(std::uint64_t rank) const;
+
+  static constexpr std::uint64_t kItems = 10'000'000'000;
+  static constexpr double kZetaOfItems = 26.46902820178302;
+
+ private:
+  std::uint64_t least_;
+  std::uint64_t count_;
+  Zipfian ranks_;
+};
+
+// A part of the numbers, the first ones, gets a part of the draws.
+class Hotspot {
+ public:
+  Hotspot(std::uint64_t least, std::uint64_t most, double hot_data, double hot_operations);
+  std::uint64_t next(Random& random) const;
+
+ private:
+  std::uint64_t least_;
+  std::uint64_t hot_count_;
+  std::uint64_t cold_count_;
+  double hot_operations_;
+};
+
+// Distances from the newest record; `percentile` percent of them are within `range`.
+class Exponential {
+ public:
+  Exponential(double percentile, double range);
+  std::uint64_t next(Random& random) const;
+
+ private:
+  double gamma_;
+};
+
+// One number after the other, from the first again after the last, over all threads together.
+class Sequential {
+ public:
+  Sequential(std::uint64_t least, std::uint64_t most) : least_(least), count_(most - least + 1) {}
+  std::uint64_t next() {
+    return least_ + counter_.fetch_add(1, std::memory_order_relaxed) % count_;
+  }
+
+ private:
+  std::uint64_t least_;
+  std::uint64_t count_;
+  std::atomic<std::uint64_t> counter_{0};
+};
+
+// Numbers of records to insert. One is chosen by readers only when it and all before it have been
+// acknowledged: the record is there then.
+//
+// Invariants: A1  every number given out by next() is acknowledged once.
+//             A2  last() + 1 is the least number not acknowledged; it only rises.
+// next() and last() do not block; acknowledge() takes a lock, after a request to the server.
+class AcknowledgedCounter {
+ public:
+  explicit AcknowledgedCounter(std::uint64_t first) : next_(first), end_(first) {}
+  std::uint64_t next() { return next_.fetch_add(1, std::memory_order_relaxed); }
+  void acknowledge(std::uint64_t number);
+  // One past the highest number that readers may choose. Acquire: what the inserter of a record
+  // did before it acknowledged is seen.
+  std::uint64_t end() const { return end_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<std::uint64_t> next_;
+  std::atomic<std::uint64_t> end_;
+  std::mutex mutex_;
+  std::vector<std::uint64_t> ahead_;  // acknowledged above end_; a heap, the least first
+};
+
+// The newest record is the most popular: distances from it are zipfian. Per thread, since its
+// zipfian grows with the records.
+class Latest {
+ public:
+  explicit Latest(std::uint64_t records);
+  // `end`: one past the newest record.
+  std::uint64_t next(Random& random, std::uint64_t end);
+
+ private:
+  Zipfian distances_;
+};
+
+// Field lengths drawn from a histogram file: "BlockSize<TAB>bytes", then "bucket<TAB>count" lines.
+class LengthHistogram {
+ public:
+  static OrSentence<LengthHistogram> read_file(const std::string& path);
+  std::uint64_t next(Random& random) const;
+  // Not above kMaxValueBytes times a million: the file is refused before it wraps.
+  std::uint64_t most() const { return block_bytes_ * counts_.size(); }
+
+ private:
+  std::uint64_t block_bytes_ = 0;
+  std::uint64_t total_ = 0;
+  std::vector<std::uint64_t> counts_;
+};
+
+// Always the same.
+struct Constant {
+  std::uint64_t value = 0;
+  std::uint64_t next(Random&) const { return value; }
+};
+
+// Lengths of fields and of scans.
+using LengthGenerator = std::variant<Constant, Uniform, Zipfian, LengthHistogram>;
+inline std::uint64_t next_length(const LengthGenerator& generator, Random& random) {
+  return std::visit([&](const auto& one) { return one.next(random); }, generator);
+}
+
+}  // namespace rkv::kvbench

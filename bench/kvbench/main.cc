@@ -1,0 +1,85 @@
+// kvbench: YCSB's core workloads against a kvserver.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "bench/kvbench/environment.h"
+#include "bench/kvbench/options.h"
+#include "bench/kvbench/report.h"
+#include "bench/kvbench/run.h"
+
+namespace rkv::kvbench {
+namespace {
+
+void complain(const std::string& sentence) {
+  std::fputs(fmt::format("kvbench: {}\n", sentence).c_str(), stderr);
+}
+
+// False: it did not arrive, and that was told.
+bool write_out(const std::string& text, const std::string& path) {
+  std::FILE* out = path.empty() ? stdout : std::fopen(path.c_str(), "we");
+  bool arrived = out != nullptr && std::fputs(text.c_str(), out) >= 0;
+  arrived = arrived && std::fflush(out) == 0;
+  if (!arrived) {
+    complain(fmt::format("cannot write to {}: {}", path.empty() ? "standard output" : path,
+                         std::strerror(errno)));
+  }
+  if (!path.empty() && out != nullptr) std::fclose(out);
+  return arrived;
+}
+
+int run_and_report(const Options& options, const std::vector<std::string>& command) {
+  for (const std::string& note : options.notes)
+    complain(note);
+  const auto results = run(options);
+  if (!results) {
+    complain(results.error().sentence);
+    return results.error().exit_code;
+  }
+  if (!results->complete) {
+    complain(fmt::format("{}; the results are of {} operations, {} were not made", results->why,
+                         results->operations, results->missing));
+  } else if (results->failed != 0) {
+    complain(fmt::format("{} operations failed: see the lines Return=", results->failed));
+  }
+  if (!results->log_problem.empty()) complain(results->log_problem);
+  const std::string text = report(options, *results, environment(results->transport), command);
+  // Results that cannot go where they were to go are shown instead.
+  bool arrived = write_out(text, options.export_file);
+  if (!arrived && !options.export_file.empty()) write_out(text, "");
+  if (!results->complete || !arrived || !results->log_problem.empty()) return kPartial;
+  return results->failed != 0 ? kSomeFailed : kDone;
+}
+
+int run_program(const std::vector<std::string>& command) {
+  const Parsed parsed = parse_arguments({command.begin() + 1, command.end()},
+                                        [](const char* name) { return std::getenv(name); });
+  switch (parsed.kind) {
+    case Parsed::Kind::kText:
+      return write_out(parsed.text, "") ? kDone : kPartial;
+    case Parsed::Kind::kUsageError:
+      complain(parsed.text);
+      return kUsage;
+    case Parsed::Kind::kRun:
+      break;
+  }
+  return run_and_report(parsed.options, command);
+}
+
+}  // namespace
+}  // namespace rkv::kvbench
+
+int main(int argc, char** argv) {
+  try {
+    return rkv::kvbench::run_program({argv, argv + argc});
+  } catch (const std::exception& problem) {  // std::bad_alloc above all
+    std::fprintf(stderr, "kvbench: %s\n", problem.what());
+    return rkv::kvbench::kPartial;
+  }
+}

@@ -1,0 +1,377 @@
+#include "bench/kvbench/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "client/cli/options.h"
+#include "common/random.h"
+
+namespace rkv::kvbench {
+
+namespace {
+
+constexpr const char* kVersionText = "kvbench 0.1.0\n";
+
+constexpr const char* kHelp =
+    R"(usage: kvbench [-load | -t] -P FILE [OPTIONS]
+
+Runs YCSB's core workloads against a kvserver: first -load, then -t.
+
+  -load               insert the records
+  -t                  make the operations (the default)
+  -P FILE             read properties from a file; again for more, later ones win
+  -p NAME=VALUE       set one property; outranks files
+  -threads N          threads, each with a connection of its own (threadcount; 1)
+  -target N           operations a second of all threads together (target; 0: no limit)
+  -s                  status on standard error, every status.interval seconds (10)
+  -l LABEL            put before the status lines (label)
+  -db NAME            taken and ignored, as in YCSB's command lines
+
+  --output FORM       text (YCSB's lines), json or csv (text)
+  --in-flight N       operations of each thread at once, pipelined (1)
+  --update HOW        an update of one field: atomic (a PUT if the version is as read, else again)
+                      or plain (atomic; with several operations in flight plain)
+  --durability HOW    of writes: default, memory, wal or sync (default: as the server was started)
+  --seed N            of everything random; with one thread a run repeats (0: another each time)
+
+  --server HOST:PORT  the kvserver (127.0.0.1:7471)
+  --transport HOW     auto, verbs or shm (auto)
+  --poll HOW          adaptive, busy or event (adaptive)
+  --cache SIZE        of each thread's cache of index groups; 0: none (64MiB)
+  --timeout TIME      longest time for one operation (5s)
+  -d, --device NAME   RDMA device; -i, --ib-port N; --gid-index N
+                      (these also by environment variables, as kvclient's: KVCLIENT_SERVER, ...)
+  -h, --help          this text
+  --version           the version
+
+measurement.interval=both adds rows "Intended-": latency from when an operation was due.
+hdrhistogram.fileoutput=true writes a histogram log for each row, named
+hdrhistogram.output.path, row and ".hdr", in nanoseconds.
+
+Exit status: 0 done, 1 done but some operations failed, 2 wrong usage, 3 server not reached,
+4 ended early: the results are partial, and say so.
+)";
+
+Parsed usage_error(std::string sentence) {
+  Parsed parsed;
+  parsed.kind = Parsed::Kind::kUsageError;
+  parsed.text = std::move(sentence);
+  return parsed;
+}
+
+Parsed printed(const char* text) {
+  Parsed parsed;
+  parsed.kind = Parsed::Kind::kText;
+  parsed.text = text;
+  return parsed;
+}
+
+// The flags as they stand, before anything is read from properties.
+struct Words {
+  Properties files;
+  std::vector<std::pair<std::string, std::string>> set;  // -p and the flags that stand for one
+  std::vector<std::string> connection;                   // for kvclient's parser
+  std::string output = "text";
+  std::string update;  // "" = not said
+  std::string in_flight = "1";
+  std::string durability = "default";
+  std::string seed = "0";
+  const char* text = nullptr;  // to be printed instead of a run
+  std::string problem;
+};
+
+// Flags that stand for a property.
+constexpr std::pair<std::string_view, const char*> kPropertyFlags[] = {
+    {"-threads", "threadcount"}, {"-target", "target"}, {"-l", "label"}, {"-db", "db"}};
+// Flags that are kvclient's.
+constexpr std::string_view kConnectionFlags[] = {"--server",  "--transport", "--poll", "--cache",
+                                                 "--timeout", "--device",    "-d",     "--ib-port",
+                                                 "-i",        "--gid-index"};
+
+bool take_switch(Words& words, std::string_view flag) {
+  if (flag == "-load") {
+    words.set.emplace_back("dotransactions", "false");
+  } else if (flag == "-t") {
+    words.set.emplace_back("dotransactions", "true");
+  } else if (flag == "-s") {
+    words.set.emplace_back("status", "true");
+  } else if (flag == "-h" || flag == "-help" || flag == "--help") {
+    words.text = kHelp;
+  } else if (flag == "--version") {
+    words.text = kVersionText;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// A flag with its value; false: there is no such flag.
+bool take_pair(Words& words, const std::string& flag, const std::string& value) {
+  const auto* property =
+      std::ranges::find_if(kPropertyFlags, [&](const auto& one) { return one.first == flag; });
+  if (property != std::end(kPropertyFlags)) {
+    words.set.emplace_back(property->second, value);
+  } else if (flag == "-P" && value.empty()) {
+    words.problem = "-P wants a file, not ''";
+  } else if (flag == "-P") {
+    if (auto read = words.files.read_file(value); !read) words.problem = read.error();
+  } else if (flag == "-p") {
+    const std::size_t equals = value.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      words.problem = fmt::format("-p wants NAME=VALUE, not '{}'", value);
+    } else {
+      words.set.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+    }
+  } else if (flag == "--output") {
+    words.output = value;
+  } else if (flag == "--in-flight") {
+    words.in_flight = value;
+  } else if (flag == "--update") {
+    words.update = value;
+  } else if (flag == "--durability") {
+    words.durability = value;
+  } else if (flag == "--seed") {
+    words.seed = value;
+  } else if (std::ranges::find(kConnectionFlags, flag) != std::end(kConnectionFlags)) {
+    words.connection.push_back(flag);
+    words.connection.push_back(value);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Words split(const std::vector<std::string>& arguments) {
+  Words words;
+  for (std::size_t i = 0; i < arguments.size() && words.problem.empty(); ++i) {
+    std::string flag = arguments[i];
+    if (take_switch(words, flag)) continue;
+    std::string value;
+    const std::size_t equals = flag.find('=');
+    if (flag.starts_with("--") && equals != std::string::npos) {
+      value = flag.substr(equals + 1);
+      flag.resize(equals);
+    } else if (!flag.starts_with('-')) {
+      words.problem = fmt::format("'{}' belongs to no option; see kvbench --help", flag);
+      break;
+    } else if (i + 1 < arguments.size()) {
+      value = arguments[++i];
+    } else {
+      Words probe;
+      words.problem = take_pair(probe, flag, "x=")
+                          ? fmt::format("{} wants a value; see kvbench --help", flag)
+                          : fmt::format("unknown option {}; see kvbench --help", flag);
+      break;
+    }
+    if (!take_pair(words, flag, value)) {
+      words.problem = fmt::format("unknown option {}; see kvbench --help", flag);
+    }
+  }
+  return words;
+}
+
+// ------------------------------------------------------------------------------------ values
+
+OrSentence<void> set_form(Options& options, const std::string& output) {
+  if (output == "json") {
+    options.form = Form::kJson;
+  } else if (output == "csv") {
+    options.form = Form::kCsv;
+  } else if (output != "text") {
+    return std::unexpected(fmt::format("--output wants text, json or csv, not '{}'", output));
+  }
+  options.export_file = options.properties.text("exportfile", "");
+  const std::string exporter = options.properties.text("exporter", "");
+  const std::string_view name = std::string_view(exporter).substr(exporter.rfind('.') + 1);
+  if (exporter.empty() || output != "text" || name == "TextMeasurementsExporter") return {};
+  if (name == "JSONMeasurementsExporter") {
+    options.form = Form::kYcsbJson;
+  } else if (name == "JSONArrayMeasurementsExporter") {
+    options.form = Form::kYcsbJsonArray;
+  } else {
+    return std::unexpected(fmt::format(
+        "{}exporter '{}' is not known: TextMeasurementsExporter, JSONMeasurementsExporter and "
+        "JSONArrayMeasurementsExporter are",
+        options.properties.place("exporter"), exporter));
+  }
+  return {};
+}
+
+// A whole number, all of `text`.
+std::optional<std::uint64_t> whole_number(const std::string& text) {
+  std::uint64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || at != end) return std::nullopt;
+  return number;
+}
+
+OrSentence<void> set_in_flight(Options& options, const Words& words) {
+  constexpr std::uint64_t kMost = 1024;  // of ClientOptions::reads_in_flight
+  const auto in_flight = whole_number(words.in_flight);
+  if (!in_flight || *in_flight == 0 || *in_flight > kMost) {
+    return std::unexpected(
+        fmt::format("--in-flight wants a whole number from 1 to 1024, not '{}'", words.in_flight));
+  }
+  if (!words.update.empty() && words.update != "atomic" && words.update != "plain") {
+    return std::unexpected(fmt::format("--update wants atomic or plain, not '{}'", words.update));
+  }
+  options.in_flight = static_cast<std::uint32_t>(*in_flight);
+  if (options.in_flight > 1) {
+    if (words.update == "atomic") {
+      return std::unexpected("--update atomic goes with one operation in flight, not with several");
+    }
+    constexpr std::uint32_t kMostRequests = 256;
+    options.client.reads_in_flight = std::max(options.client.reads_in_flight, options.in_flight);
+    options.client.requests_in_flight = static_cast<std::uint16_t>(std::clamp<std::uint32_t>(
+        options.in_flight, options.client.requests_in_flight, kMostRequests));
+  }
+  options.plain_updates = words.update == "plain" || options.in_flight > 1;
+  return {};
+}
+
+OrSentence<void> set_how(Options& options, const Words& words) {
+  if (auto set = set_in_flight(options, words); !set) return set;
+  constexpr std::pair<const char*, Durability> kKnown[] = {{"default", Durability::kDefault},
+                                                           {"memory", Durability::kMemory},
+                                                           {"wal", Durability::kWal},
+                                                           {"sync", Durability::kSync}};
+  const auto* known =
+      std::ranges::find_if(kKnown, [&](const auto& one) { return words.durability == one.first; });
+  if (known == std::end(kKnown)) {
+    return std::unexpected(
+        fmt::format("--durability wants default, memory, wal or sync, not '{}'", words.durability));
+  }
+  options.durability = known->second;
+  const auto seed = whole_number(words.seed);
+  if (!seed) return std::unexpected(fmt::format("--seed wants a number, not '{}'", words.seed));
+  options.seed = *seed;
+  if (options.seed == 0) options.seed = random_from_kernel();
+  return {};
+}
+
+OrSentence<void> set_percentiles(Options& options) {
+  const std::string list = options.properties.text("hdrhistogram.percentiles", "50,95,99");
+  std::string_view rest = list;
+  while (true) {
+    const std::size_t comma = rest.find(',');
+    std::string_view one = rest.substr(0, comma);
+    one.remove_prefix(std::min(one.find_first_not_of(' '), one.size()));
+    double percent = 0;
+    const auto [at, error] = std::from_chars(one.data(), one.data() + one.size(), percent);
+    if (error != std::errc{} || at != one.data() + one.size() ||
+        !(percent >= 0 && percent <= 100)) {
+      return std::unexpected(fmt::format(
+          "{}hdrhistogram.percentiles wants numbers from 0 to 100 with commas, not '{}'",
+          options.properties.place("hdrhistogram.percentiles"), list));
+    }
+    options.percentiles.push_back(percent);
+    if (comma == std::string_view::npos) return {};
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+OrSentence<void> set_measurement(Options& options) {
+  const Properties& properties = options.properties;
+  const std::string interval = properties.text("measurement.interval", "op");
+  if (interval == "intended" || interval == "both") {
+    options.interval = interval == "both" ? Interval::kBoth : Interval::kIntended;
+  } else if (interval != "op") {
+    return std::unexpected(
+        fmt::format("{}measurement.interval wants op, intended or both, not '{}'",
+                    properties.place("measurement.interval"), interval));
+  }
+  const std::string type = properties.text("measurementtype", "hdrhistogram");
+  constexpr std::string_view kOfYcsb[] = {
+      "hdrhistogram",     "histogram",  "hdrhistogram+histogram",
+      "hdrhistogram+raw", "timeseries", "raw"};
+  if (std::ranges::find(kOfYcsb, type) == std::end(kOfYcsb)) {
+    return std::unexpected(
+        fmt::format("{}unknown measurementtype '{}'", properties.place("measurementtype"), type));
+  }
+  if (type != "hdrhistogram") {
+    options.notes.push_back(
+        fmt::format("measurementtype={} is not made; hdrhistogram is measured instead", type));
+  }
+  options.hdr_path = properties.text("hdrhistogram.output.path", "");
+  return set_percentiles(options);
+}
+
+OrSentence<void> set_program(Options& options) {
+  const Properties& properties = options.properties;
+  constexpr std::uint64_t kMostThreads = 4096;
+  const auto take = [&](auto value, auto& into, std::string& problem) {
+    if (value) {
+      into = static_cast<std::remove_reference_t<decltype(into)>>(*value);
+    } else if (problem.empty()) {
+      problem = value.error();
+    }
+  };
+  std::string problem;
+  bool transactions = true;
+  take(properties.boolean("dotransactions", true), transactions, problem);
+  options.phase = transactions ? Phase::kTransactions : Phase::kLoad;
+  take(properties.number("threadcount", 1, 1, kMostThreads), options.threads, problem);
+  take(properties.number("target", 0, 0, 1'000'000'000), options.target, problem);
+  take(properties.boolean("spin.sleep", false), options.spin_sleep, problem);
+  take(properties.boolean("status", false), options.status, problem);
+  take(properties.number("status.interval", 10, 1, 86400), options.status_interval_s, problem);
+  take(properties.boolean("measurement.histogram.verbose", false), options.verbose_histogram,
+       problem);
+  take(properties.boolean("hdrhistogram.fileoutput", false), options.hdr_files, problem);
+  options.label = properties.text("label", "");
+  if (!problem.empty()) return std::unexpected(problem);
+  return {};
+}
+
+// kvclient's flags by kvclient's own parser.
+OrSentence<ClientOptions> connection_options(std::vector<std::string> flags,
+                                             const Environment& environment) {
+  flags.emplace_back("ping");
+  auto parsed = cli::parse_arguments(flags, environment);
+  if (parsed.kind != cli::Parsed::Kind::kCommand) return std::unexpected(parsed.text);
+  return parsed.command.globals.client;
+}
+
+void note_unknown(Options& options) {
+  for (const auto& [name, property] : options.properties.all()) {
+    if (is_known_property(name)) continue;
+    options.notes.push_back(
+        fmt::format("{}: unknown property '{}' is ignored", property.place, name));
+  }
+}
+
+}  // namespace
+
+Parsed parse_arguments(const std::vector<std::string>& arguments, const Environment& environment) {
+  Words words = split(arguments);
+  if (words.text != nullptr) return printed(words.text);
+  if (!words.problem.empty()) return usage_error(words.problem);
+  if (arguments.empty()) return usage_error("no workload is given; see kvbench --help");
+  Parsed parsed;
+  Options& options = parsed.options;
+  options.properties = std::move(words.files);
+  for (auto& [name, value] : words.set)
+    options.properties.set(name, std::move(value), "-p");
+  auto client = connection_options(std::move(words.connection), environment);
+  if (!client) return usage_error(client.error());
+  options.client = std::move(*client);
+  options.client.name = "kvbench";
+  if (auto set = set_program(options); !set) return usage_error(set.error());
+  auto workload = read_workload(options.properties, options.phase);
+  if (!workload) return usage_error(workload.error());
+  options.workload = std::move(*workload);
+  for (auto set :
+       {set_measurement(options), set_form(options, words.output), set_how(options, words)}) {
+    if (!set) return usage_error(set.error());
+  }
+  note_unknown(options);
+  return parsed;
+}
+
+}  // namespace rkv::kvbench

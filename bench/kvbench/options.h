@@ -1,0 +1,58 @@
+// kvbench's command line: YCSB's flags with one dash, kvclient's for the connection, and its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/kvbench/measurements.h"
+#include "bench/kvbench/properties.h"
+#include "bench/kvbench/workload.h"
+#include "rkv/durability.h"
+#include "rkv/options.h"
+
+namespace rkv::kvbench {
+
+enum class Form : std::uint8_t { kText, kJson, kCsv, kYcsbJson, kYcsbJsonArray };
+
+// Everything a run is told, checked.
+struct Options {
+  Properties properties;  // files in their order, then -p
+  ClientOptions client;
+  Phase phase = Phase::kTransactions;
+  WorkloadSettings workload;
+  std::uint32_t threads = 1;
+  std::uint32_t in_flight = 1;  // operations of a thread at once
+  std::uint64_t target = 0;     // operations a second of all threads; 0 = as fast as they can
+  bool spin_sleep = false;
+  bool status = false;
+  std::uint32_t status_interval_s = 10;
+  std::string label;
+  Interval interval = Interval::kOperation;
+  std::vector<double> percentiles;
+  bool verbose_histogram = false;
+  bool hdr_files = false;
+  std::string hdr_path;  // of hdrhistogram.output.path: a prefix
+  Form form = Form::kText;
+  std::string export_file;  // "" = standard output
+  bool plain_updates = false;
+  Durability durability = Durability::kDefault;
+  std::uint64_t seed = 0;
+  std::vector<std::string> notes;  // what is strange but no mistake, for standard error
+};
+
+// What the arguments ask for: a run, or a text to print before ending with done or usage.
+struct Parsed {
+  enum class Kind : std::uint8_t { kRun, kText, kUsageError };
+  Kind kind = Kind::kRun;
+  Options options;
+  std::string text;
+};
+
+using Environment = std::function<const char*(const char* name)>;
+
+// `arguments` without the program's name. Reads the property files.
+Parsed parse_arguments(const std::vector<std::string>& arguments, const Environment& environment);
+
+}  // namespace rkv::kvbench

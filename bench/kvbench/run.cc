@@ -1,0 +1,286 @@
+#include "bench/kvbench/run.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <latch>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "bench/kvbench/hdr_log.h"
+#include "bench/kvbench/status_line.h"
+#include "bench/kvbench/watch.h"
+#include "bench/kvbench/worker.h"
+#include "client/cli/connect.h"
+
+namespace rkv::kvbench {
+
+namespace {
+
+constexpr Nanos kNanosPerSecond = 1'000'000'000;
+
+std::unexpected<Failure> failure(ExitCode exit_code, std::string sentence) {
+  return std::unexpected(Failure{.exit_code = exit_code, .sentence = std::move(sentence)});
+}
+
+std::expected<Client, Failure> connect(const ClientOptions& options) {
+  auto client = cli::connect(options);
+  if (client) return std::move(*client);
+  return failure(kNoServer, client.error().sentence);
+}
+
+std::uint64_t microseconds(const timeval& time) {
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000 +
+         static_cast<std::uint64_t>(time.tv_usec);
+}
+
+void add(ClientStats& sum, const ClientStats& one) {
+  sum.gets += one.gets;
+  sum.one_sided_gets += one.one_sided_gets;
+  sum.two_sided_gets += one.two_sided_gets;
+  sum.missing += one.missing;
+  sum.rdma_reads += one.rdma_reads;
+  sum.map_reads += one.map_reads;
+  sum.tears_detected += one.tears_detected;
+  sum.pins += one.pins;
+  sum.atomics += one.atomics;
+  sum.retries += one.retries;
+  sum.cache_hits += one.cache_hits;
+  sum.cache_misses += one.cache_misses;
+  sum.cached_groups += one.cached_groups;
+  sum.two_sided_requests += one.two_sided_requests;
+  sum.busy_answers += one.busy_answers;
+  sum.reconnects += one.reconnects;
+}
+
+void add(StoreCounters& sum, const StoreCounters& one) {
+  sum.value_bytes_read += one.value_bytes_read;
+  sum.value_bytes_written += one.value_bytes_written;
+  sum.records_scanned += one.records_scanned;
+  sum.update_conflicts += one.update_conflicts;
+}
+
+// Process time of server and client up to now.
+struct CpuTimes {
+  std::uint64_t server_user_us = 0;
+  std::uint64_t server_system_us = 0;
+  rusage client{};
+  std::string server_stats;
+  bool server_known = false;
+};
+
+CpuTimes cpu_times(Client& control) {
+  CpuTimes times;
+  getrusage(RUSAGE_SELF, &times.client);
+  const auto text = control.server_stats();
+  if (!text) return times;
+  const auto stats = nlohmann::json::parse(*text, nullptr, false);
+  if (!stats.is_object()) return times;
+  times.server_stats = *text;
+  times.server_user_us = stats.value("user_cpu_us", std::uint64_t{0});
+  times.server_system_us = stats.value("system_cpu_us", std::uint64_t{0});
+  times.server_known = true;
+  return times;
+}
+
+// What would make every operation of a kind fail is told before the first.
+std::optional<Failure> probe(Client& control, const Options& options) {
+  if (options.phase != Phase::kTransactions) return std::nullopt;
+  const auto& proportions = options.workload.proportions;
+  if (proportions[static_cast<std::size_t>(Operation::kScan)] > 0) {
+    if (const auto page = control.scan({.limit = 1}); !page) {
+      return Failure{.exit_code = kPartial,
+                     .sentence = fmt::format("the workload scans, and the server cannot: {}",
+                                             to_string(page.error()))};
+    }
+  }
+  const std::string first = options.workload.keys.name(options.workload.insert_start);
+  const auto got = control.get(first);
+  if (!got && got.error().code == Code::kNotFound) {
+    fmt::print(stderr, "kvbench: the first record, {}, is not there: was -load run?\n", first);
+  }
+  return std::nullopt;
+}
+
+class Run {
+ public:
+  explicit Run(const Options& options) : options_(options), workload_(options.workload) {}
+
+  std::optional<Failure> prepare() {
+    ClientOptions control = options_.client;
+    control.cache_bytes = 0;
+    control.name = "kvbench control";
+    auto client = connect(control);
+    if (!client) return client.error();
+    control_.emplace(std::move(*client));
+    if (auto problem = probe(*control_, options_)) return problem;
+    const bool load = options_.phase == Phase::kLoad;
+    total_ = load ? options_.workload.load_count : options_.workload.operation_count;
+    threads_ = options_.threads;
+    if (total_ != 0 && threads_ > total_) {
+      threads_ = static_cast<std::uint32_t>(total_);
+      fmt::print(stderr, "kvbench: {} threads, since there are no more operations\n", threads_);
+    }
+    for (std::uint32_t i = 0; i < threads_; ++i) {
+      auto connected = connect(options_.client);
+      if (!connected) return connected.error();
+      const std::uint64_t share = total_ / threads_ + (i < total_ % threads_ ? 1 : 0);
+      workers_.push_back(
+          std::make_unique<Worker>(options_, workload_, std::move(*connected), stop_, i, share));
+      measured_.push_back(&workers_.back()->measurements());
+    }
+    if (!options_.hdr_files) return std::nullopt;
+    log_.emplace(options_.hdr_path);
+    return std::nullopt;
+  }
+
+  // Signals are watched from here on only: what comes before, the sums of a zipfian above all, may
+  // take minutes, has measured nothing yet, and is ended by a signal as is usual.
+  std::expected<Results, Failure> run() {
+    auto watch = Watch::create();
+    if (!watch) return failure(kPartial, to_string(watch.error()));
+    watch_.emplace(std::move(*watch));
+    const CpuTimes before = cpu_times(*control_);
+    start();
+    watch_threads();
+    for (std::thread& thread : running_)
+      thread.join();
+    const Nanos ended = clock_.now();
+    show_status(ended);
+    Results results = gather(before);
+    results.seconds = static_cast<double>(ended - began_) / 1e9;
+    return results;
+  }
+
+ private:
+  void start() {
+    left_ = static_cast<int>(threads_);
+    ready_.emplace(static_cast<std::ptrdiff_t>(threads_) + 1);
+    for (auto& worker : workers_) {
+      running_.emplace_back([this, &worker] {
+        ready_->arrive_and_wait();
+        worker->run();
+        if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) watch_->done();
+      });
+    }
+    status_.emplace(options_.label, clock_.now());
+    show_status(clock_.now());  // before anything is done
+    began_ = clock_.now();
+    ready_->arrive_and_wait();
+  }
+
+  void watch_threads() {
+    const Nanos step = kNanosPerSecond * options_.status_interval_s;
+    Nanos end = std::numeric_limits<Nanos>::max();
+    if (options_.workload.max_seconds != 0) {
+      end = began_ + kNanosPerSecond * static_cast<Nanos>(options_.workload.max_seconds);
+    }
+    Nanos next = began_ + step;
+    while (true) {
+      switch (watch_->wait_until(std::min(next, end))) {
+        case Watch::Event::kDone:
+          return;
+        case Watch::Event::kSignal:
+          stop_.request("a signal asked it to end");
+          end = std::numeric_limits<Nanos>::max();
+          break;
+        case Watch::Event::kTime:
+          if (clock_.now() >= end) {
+            stop_.request("");
+            end = std::numeric_limits<Nanos>::max();
+          }
+          if (clock_.now() >= next) {
+            show_status(next);
+            next += step;
+          }
+      }
+    }
+  }
+
+  // The status line, and a line in each histogram log.
+  void show_status(Nanos now) {
+    if (!options_.status && !log_) return;
+    std::uint64_t done = 0;
+    for (const auto& worker : workers_)
+      done += worker->done();
+    std::vector<Row> all = collect(measured_);
+    const std::vector<Row> fresh = since(all, seen_);
+    if (options_.status) status_->print(now, done, total_, fresh);
+    if (log_) log_->add(fresh);
+    seen_ = std::move(all);
+  }
+
+  Results gather(const CpuTimes& before) {
+    Results results;
+    results.why = stop_.why();
+    results.threads = threads_;
+    for (const auto& worker : workers_) {
+      results.operations += worker->done();
+      add(results.client, worker->stats());
+      add(results.counters, worker->counters());
+    }
+    results.missing = total_ > results.operations ? total_ - results.operations : 0;
+    if (results.why.empty() && results.missing != 0) {
+      // The time was over. It may end the operations, but a load is done when the records are
+      // there.
+      if (options_.phase == Phase::kLoad) {
+        results.why = "maxexecutiontime was over before the load was";
+      } else {
+        results.missing = 0;
+      }
+    }
+    results.complete = results.why.empty();
+    results.rows = collect(measured_);
+    for (const Row& row : results.rows) {
+      for (std::size_t i = 1; i < kOutcomes; ++i)
+        results.failed += row.outcomes[i];
+    }
+    if (log_) results.log_problem = log_->problem();
+    results.transport = control_->describe();
+    const CpuTimes after = cpu_times(*control_);
+    results.server_stats = after.server_stats;
+    if (before.server_known && after.server_known) {
+      results.server_user_cpu_us = after.server_user_us - before.server_user_us;
+      results.server_system_cpu_us = after.server_system_us - before.server_system_us;
+    }
+    results.client_user_cpu_us =
+        microseconds(after.client.ru_utime) - microseconds(before.client.ru_utime);
+    results.client_system_cpu_us =
+        microseconds(after.client.ru_stime) - microseconds(before.client.ru_stime);
+    return results;
+  }
+
+  const Options& options_;
+  Workload workload_;
+  std::optional<Watch> watch_;
+  const SteadyClock clock_;
+  Stop stop_;
+  std::optional<Client> control_;
+  std::uint64_t total_ = 0;  // operations; 0 = until the time is over
+  std::uint32_t threads_ = 0;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<const Measurements*> measured_;
+  std::optional<std::latch> ready_;
+  std::vector<std::thread> running_;
+  std::atomic<int> left_{0};
+  Nanos began_ = 0;
+  std::optional<StatusLine> status_;
+  std::optional<HdrLog> log_;
+  std::vector<Row> seen_;  // by the status line
+};
+
+}  // namespace
+
+std::expected<Results, Failure> run(const Options& options) {
+  Run run(options);
+  if (auto problem = run.prepare()) return std::unexpected(*problem);
+  return run.run();
+}
+
+}  // namespace rkv::kvbench

@@ -1,0 +1,141 @@
+// One thread of a run: its connection, its choices, its measurements.
+//
+// Thread safety: run() and what it uses belong to one thread; done(), measurements() and the stop
+// from any. stats() and counters() when run() has returned.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/kvbench/measurements.h"
+#include "bench/kvbench/options.h"
+#include "bench/kvbench/store.h"
+#include "bench/kvbench/workload.h"
+
+namespace rkv::kvbench {
+
+// Asks all threads to end. The first one to say why is heard.
+class Stop {
+ public:
+  // `why` empty: as planned (the time is over).
+  void request(std::string why);
+  bool requested() const { return requested_.load(std::memory_order_relaxed); }
+  std::string why() const;
+
+ private:
+  std::atomic<bool> requested_{false};
+  mutable std::mutex mutex_;
+  std::string why_;
+};
+
+// One operation as it was drawn: a record, and the fields to write to it.
+struct Draft {
+  std::string key;
+  std::string bytes;                     // of the fields
+  std::vector<std::string_view> fields;  // into `bytes`: all, or the one named by `field`
+  std::optional<std::size_t> field;
+};
+
+// One of several operations in flight.
+struct Slot {
+  Operation operation = Operation::kRead;
+  Draft draft;
+  std::uint64_t inserted = 0;  // the number of a record that is inserted
+  std::string value;           // as read; as to be put
+  Answer answer;               // of the GET, then of the PUT
+  Nanos due = 0;               // 0 = when its batch begins
+  Nanos got = 0;               // when the GET was answered
+  Nanos put = 0;               // and the PUT
+};
+
+class Worker {
+ public:
+  // `operations` of this thread; 0 = until the stop.
+  Worker(const Options& options, Workload& workload, Client client, Stop& stop, std::size_t number,
+         std::uint64_t operations);
+
+  // Blocks until the operations are made or the stop is seen, which may take the longest time for
+  // one operation.
+  void run();
+
+  std::uint64_t done() const { return done_.load(std::memory_order_relaxed); }
+  std::uint64_t operations() const { return operations_; }
+  const Measurements& measurements() const { return measurements_; }
+  const ClientStats& stats() const { return stats_; }
+  const StoreCounters& counters() const { return counters_; }
+
+ private:
+  void run_singly(Nanos began);
+  void wait_for_random_start();
+  void throttle(Nanos began, std::uint64_t done);
+  void sleep_until(Nanos until);
+  Nanos due_at(Nanos began, std::uint64_t done) const {
+    return began + static_cast<Nanos>(done) * tick_;
+  }
+
+  // False: the load must end.
+  bool load_one();
+  bool insert_again(const Draft& draft, Answer answer);  // after it failed
+  void transaction();
+  // ---- worker_batch.cc: several operations at once
+  void run_batches(Nanos began);
+  std::size_t wait_until_due(Nanos began, std::uint64_t done);
+  std::uint64_t batch(std::size_t count);
+  void draw(Slot& slot);
+  void get_batch(Nanos begin);
+  void after_get(Slot& slot, Nanos begin);
+  void change_field(Slot& slot);
+  std::uint64_t put_batch(Nanos begin);
+  void skip_unread(Nanos begin);
+  bool after_put(Slot& slot, Nanos begin, Nanos put_begin);
+  std::uint64_t scan_batch(std::size_t count);
+
+  void read();
+  void update();
+  void insert();
+  void scan();
+  void scan_drawn();
+  void read_modify_write();
+
+  // Records the operation, and looks after the server when it failed.
+  void end_operation(Kind kind, const Answer& answer, Nanos begin);
+  void look_after_server(const Answer& answer);
+  void choose_key(Draft& draft) { settings_.keys.write(chooser_.record(), draft.key); }
+  // The fields to be written: all, or one.
+  void make_written_fields(Draft& draft);
+  void make_fields(Draft& draft, std::size_t first, std::size_t count);
+  void verify(std::string_view key, const std::vector<std::string_view>& fields);
+
+  const Options& options_;
+  const WorkloadSettings& settings_;
+  Workload& workload_;
+  Stop& stop_;
+  const std::uint64_t operations_;
+  const SteadyClock clock_;
+  Chooser chooser_;
+  Measurements measurements_;
+  std::optional<Store> store_;  // until run() ends
+  std::atomic<std::uint64_t> done_{0};
+  ClientStats stats_;
+  StoreCounters counters_;
+
+  Nanos tick_ = 0;  // between two operations; 0 = no throttle
+  Nanos due_ = 0;   // of the operation under way; 0 = when it begins
+  std::vector<std::string> field_names_;
+  Draft draft_;              // with one operation at a time
+  std::vector<Slot> slots_;  // with several
+  std::vector<std::string_view> keys_;
+  std::vector<KeyValue> items_;
+  std::vector<Slot*> getting_;
+  std::vector<Slot*> putting_;
+  std::vector<std::string_view> read_fields_;
+  std::string spare_;
+  std::string expected_;
+};
+
+}  // namespace rkv::kvbench

@@ -1,0 +1,89 @@
+// A client's caches: where a key's record was. Of the size that a client has by default.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "client/group_cache.h"
+#include "client/slot_cache.h"
+#include "common/random.h"
+#include "rkv/options.h"
+
+namespace rkv::bench {
+namespace {
+
+using client::GroupCache;
+using client::SlotCache;
+
+// As Engine divides it.
+std::size_t slot_bytes() {
+  return ClientOptions{}.cache_bytes / 8;
+}
+std::size_t group_bytes() {
+  return ClientOptions{}.cache_bytes - slot_bytes();
+}
+
+// Arguments: how many are held, and asked for in random order; whether those are that are held.
+// Few stay in the processor's own caches, many do not.
+constexpr std::int64_t kFew = 1 << 9;
+constexpr std::int64_t kMany = 1 << 17;
+void held_and_asked(benchmark::internal::Benchmark* one) {
+  one->ArgNames({"held", "hit"})->ArgsProduct({{kFew, kMany}, {1, 0}});
+}
+
+// `count` numbers from `first` on, shuffled.
+std::vector<std::uint32_t> shuffled(std::uint32_t first, std::int64_t count) {
+  std::vector<std::uint32_t> numbers(static_cast<std::size_t>(count));
+  std::ranges::generate(numbers, [&] { return first++; });
+  std::ranges::shuffle(numbers, Random(3));
+  return numbers;
+}
+std::vector<std::uint32_t> asked_for(const benchmark::State& state) {
+  const auto first = static_cast<std::uint32_t>(state.range(1) != 0 ? 0 : state.range(0));
+  return shuffled(first, state.range(0));
+}
+
+void count_hits(benchmark::State& state, std::uint64_t hits) {
+  state.counters["hits"] = static_cast<double>(hits) / static_cast<double>(state.iterations());
+}
+
+// The group's header is looked at, as a GET does: a hit that is never touched would cost less.
+void group_cache_find(benchmark::State& state) {
+  GroupCache cache(group_bytes());
+  for (const std::uint32_t number : shuffled(0, state.range(0)))
+    cache.put({.extent = 1, .number = number}, Group{.header = number});
+  const auto wanted = asked_for(state);
+  std::uint64_t hits = 0;
+  std::size_t at = 0;
+  for ([[maybe_unused]] auto _ : state) {
+    const Group* group = cache.find({.extent = 1, .number = wanted[at]});
+    if (group != nullptr) {
+      benchmark::DoNotOptimize(group->header);
+      ++hits;
+    }
+    at = at + 1 == wanted.size() ? 0 : at + 1;
+  }
+  count_hits(state, hits);
+}
+
+void slot_cache_find(benchmark::State& state) {
+  SlotCache cache(slot_bytes());
+  for (const std::uint32_t number : shuffled(0, state.range(0)))
+    cache.put(KeyHash(mix64(number)), Slot{number + 1U});
+  const auto wanted = asked_for(state);
+  std::uint64_t hits = 0;
+  std::size_t at = 0;
+  for ([[maybe_unused]] auto _ : state) {
+    const Slot slot = cache.find(KeyHash(mix64(wanted[at])));
+    benchmark::DoNotOptimize(slot);
+    hits += slot.empty() ? 0U : 1U;
+    at = at + 1 == wanted.size() ? 0 : at + 1;
+  }
+  count_hits(state, hits);
+}
+
+BENCHMARK(slot_cache_find)->Apply(held_and_asked);
+BENCHMARK(group_cache_find)->Apply(held_and_asked);
+
+}  // namespace
+}  // namespace rkv::bench
