@@ -314,7 +314,7 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
       RKV_RETURN_IF_ERROR(make_usable(deadline));
     }
     free_large(lane);
-    const Next first = told ? lane.machine.start_at(key, memory, slot_in(told->response()),
+    const Next first = told ? lane.machine.start_at(key, memory, told->response().slot,
                                                     told->response().version)
                             : lane.machine.start(key, memory);
     told.reset();
@@ -338,6 +338,7 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
       if (!safe && safe.error().code == Code::kDisconnected) continue;
       if (!safe) return std::unexpected(safe.error());
       ++stats_.two_sided_gets;
+      learn_slot(lane.machine.hash(), response);
       return Got{.value = response.value,
                  .version = response.version,
                  .expiry_ms = response.expiry_ms,

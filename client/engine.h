@@ -218,7 +218,11 @@ class Engine {
   // The error that a response with a code stands for.
   Error refused(const Response& response);
   Nanos busy_wait(const Response& response);
-  void learn_place(Bytes key, const Response& response);
+  void learn_place(Bytes key, const Response& response);  // of a write
+  // Of a GET: the next one is a READ, also of a key that no group leads to. A hint (G5).
+  void learn_slot(KeyHash hash, const Response& response) {
+    if (response.slot.fingerprint() == hash.fingerprint()) slots_.put(hash, response.slot);
+  }
   // Of what a GET was answered; kUnsupported: the number of a counter in a cell.
   Result<Durability> await_mark(const Response& response, Durability level,
                                 const Deadline& deadline);
@@ -265,9 +269,5 @@ inline ValueView found_view(const RecordFields& record, const Marks& marks) {
 }
 Status check_key(Bytes key);
 Status check_value(Bytes value);
-// The slot in an answer with Response::kByRead.
-inline Slot slot_in(const Response& response) {
-  return {load_le<std::uint64_t>(response.value.data())};
-}
 
 }  // namespace rkv::client

@@ -123,7 +123,8 @@ void Engine::forget_places() {
 }
 
 // Where the record is now, so that the next GET is one READ. A hint like all of the caches (G5).
-// Without a place in the answer: it is not where it was.
+// Of a key that only the server finds too: in a group that is full it takes no place, unless the
+// cached one is old. Without a slot in the answer: it is not where it was.
 void Engine::learn_place(Bytes key, const Response& response) {
   const KeyHash hash = map_.hash(key);
   if (response.slot.fingerprint() != hash.fingerprint()) return slots_.forget(hash);

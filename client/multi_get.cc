@@ -365,7 +365,7 @@ bool MultiGet::on_reply(const Event& event) {
     engine_.free_large(lane);
     advance(lane, lane.machine.start_at(as_bytes(keys_[lane.index]),
                                         engine_.arena_.get_memory(number_of(lane)),
-                                        slot_in(response), response.version));
+                                        response.slot, response.version));
     return false;
   }
   if (response.code != 0) {
@@ -385,6 +385,7 @@ bool MultiGet::on_reply(const Event& event) {
     finish(lane, fail(Code::kUnsupported, Engine::kNumberInCell));
     return false;
   }
+  engine_.learn_slot(lane.machine.hash(), response);
   lane.reply.emplace(engine_.link_, event);
   found(lane, value);
   return true;

@@ -357,8 +357,8 @@ Result<ValueSource> decode_value_source(Bytes bytes) {
   return source;
 }
 
-// Response: opcode 1, code 1, flags 1, reserved 1, value length 4, sequence 8, version 8, slot or
-//           expiry 8, retry after 4, reserved 4, wal mark 8, sync mark 8; value.
+// Response: opcode 1, code 1, flags 1, reserved 1, value length 4, sequence 8, version 8, expiry 8,
+//           slot or (with a code) retry after 8, wal mark 8, sync mark 8; value.
 std::size_t encode(const Response& response, MutableBytes out) {
   const std::size_t total = kResponseHeaderBytes + response.value.size();
   RKV_CHECK(out.size() >= total, "response larger than its buffer");
@@ -369,9 +369,9 @@ std::size_t encode(const Response& response, MutableBytes out) {
   store_le(out.data() + 4, static_cast<std::uint32_t>(response.value.size()));
   store_le(out.data() + 8, response.sequence);
   store_le(out.data() + 16, response.version.bits);
-  store_le(out.data() + 24,
-           response.opcode == Opcode::kGet ? response.expiry_ms : response.slot.bits);
-  store_le(out.data() + 32, response.retry_after_ms);
+  store_le(out.data() + 24, response.expiry_ms);
+  store_le(out.data() + 32,
+           response.code == 0 ? response.slot.bits : std::uint64_t{response.retry_after_ms});
   store_le(out.data() + 40, response.wal_mark.bits);
   store_le(out.data() + 48, response.sync_mark.bits);
   if (!response.value.empty()) {
@@ -387,18 +387,19 @@ Result<Response> decode_response(Bytes bytes) {
   }
   const bool is_get =
       load_le<std::uint8_t>(bytes.data()) == static_cast<std::uint8_t>(Opcode::kGet);
-  const auto place = load_le<std::uint64_t>(bytes.data() + 24);
-  const Response response{.opcode = static_cast<Opcode>(load_le<std::uint8_t>(bytes.data())),
-                          .code = load_le<std::uint8_t>(bytes.data() + 1),
-                          .flags = load_le<std::uint8_t>(bytes.data() + 2),
-                          .sequence = load_le<std::uint64_t>(bytes.data() + 8),
-                          .version = {load_le<std::uint64_t>(bytes.data() + 16)},
-                          .slot = {is_get ? 0 : place},
-                          .expiry_ms = is_get ? place : 0,
-                          .retry_after_ms = load_le<std::uint32_t>(bytes.data() + 32),
-                          .wal_mark = {load_le<std::uint64_t>(bytes.data() + 40)},
-                          .sync_mark = {load_le<std::uint64_t>(bytes.data() + 48)},
-                          .value = bytes.subspan(kResponseHeaderBytes)};
+  const auto code = load_le<std::uint8_t>(bytes.data() + 1);
+  const Response response{
+      .opcode = static_cast<Opcode>(load_le<std::uint8_t>(bytes.data())),
+      .code = code,
+      .flags = load_le<std::uint8_t>(bytes.data() + 2),
+      .sequence = load_le<std::uint64_t>(bytes.data() + 8),
+      .version = {load_le<std::uint64_t>(bytes.data() + 16)},
+      .slot = {code == 0 ? load_le<std::uint64_t>(bytes.data() + 32) : 0},
+      .expiry_ms = load_le<std::uint64_t>(bytes.data() + 24),
+      .retry_after_ms = code == 0 ? 0 : load_le<std::uint32_t>(bytes.data() + 32),
+      .wal_mark = {load_le<std::uint64_t>(bytes.data() + 40)},
+      .sync_mark = {load_le<std::uint64_t>(bytes.data() + 48)},
+      .value = bytes.subspan(kResponseHeaderBytes)};
   if (response.opcode < Opcode::kGet || response.opcode > kLastOpcode) {
     return fail(Code::kCorrupt, "the server's answer names an unknown operation");
   }
@@ -417,8 +418,7 @@ Result<Response> decode_response(Bytes bytes) {
       response.value.size() != kCellAnswerBytes) {
     return fail(Code::kCorrupt, "the server's answer does not say where the counter is");
   }
-  if ((response.flags & Response::kByRead) != 0 &&
-      (!is_get || response.value.size() != sizeof(Slot))) {
+  if ((response.flags & Response::kByRead) != 0 && (!is_get || response.slot.empty())) {
     return fail(Code::kCorrupt, "the server's answer does not say where the value is");
   }
   if (response.code == 0 && response.opcode == Opcode::kScan &&
@@ -429,7 +429,7 @@ Result<Response> decode_response(Bytes bytes) {
     return fail(Code::kCorrupt, "the server's answer has more synced than written");
   }
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 3, 1));
-  RKV_RETURN_IF_ERROR(check_reserved(bytes, 36, 4));
+  if (code != 0) RKV_RETURN_IF_ERROR(check_reserved(bytes, 36, 4));
   return response;
 }
 

@@ -24,7 +24,7 @@ namespace rkv {
 // ------------------------------------------------------------------------------- private data
 
 inline constexpr std::uint32_t kWireMagic = 0x3156'4B52U;  // "RKV1"
-inline constexpr std::uint16_t kWireVersion = 3;
+inline constexpr std::uint16_t kWireVersion = 4;
 inline constexpr std::size_t kConnectRequestBytes = 56;
 inline constexpr std::size_t kConnectAcceptBytes = 80;
 inline constexpr std::size_t kConnectRejectMaxBytes = 148;
@@ -137,8 +137,7 @@ struct Response {
   static constexpr std::uint8_t kInNeighbour = 1;  // the slot is in the overflow neighbour
   static constexpr std::uint8_t kCounter = 2;      // kGet: the value is a counter's
   static constexpr std::uint8_t kSwapped = 4;      // kSwap: the counter was as expected
-  // kGet: the value is too long for a message. `value` is the record's slot instead, 8 bytes: the
-  // client READs it from there.
+  // kGet: the value is too long for a message. The client READs it from `slot`.
   static constexpr std::uint8_t kByRead = 8;
   // With a code: the write was made all the same, and may be lost or not.
   static constexpr std::uint8_t kMayHaveHappened = 16;
@@ -150,9 +149,11 @@ struct Response {
   std::uint8_t flags = 0;
   std::uint64_t sequence = 0;
   Version version{};
-  Slot slot{};                  // kPut, kAdd, kSwap: where the record is now
-  std::uint64_t expiry_ms = 0;  // kGet, in the same place: Unix milliseconds, 0 = never
-  std::uint32_t retry_after_ms = 0;
+  // kGet, kPut, kAdd, kSwap: where the record is now, whether or not a group says so. kGet: empty
+  // where no READ finds the value.
+  Slot slot{};
+  std::uint64_t expiry_ms = 0;       // kGet: Unix milliseconds, 0 = never
+  std::uint32_t retry_after_ms = 0;  // with a Code
   // Every version up to the mark is in the write-ahead log, is synced (layout.h: the mark lines).
   Version wal_mark{};
   Version sync_mark{};

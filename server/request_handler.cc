@@ -165,19 +165,19 @@ RequestHandler::Answer RequestHandler::get(const Request& request) {
   const auto found = store_.get(request.key, value_, look_);
   if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
   if (!request.value.empty()) touch(request.value);
-  if (!found->slot.empty()) {
-    store_le(value_.data(), found->slot.bits);
+  if (found->large) {
     return reply({.opcode = Opcode::kGet,
                   .flags = Response::kByRead,
                   .sequence = request.sequence,
                   .version = found->version,
-                  .expiry_ms = found->expiry_ms,
-                  .value = Bytes(value_).first(sizeof(Slot))});
+                  .slot = found->slot,
+                  .expiry_ms = found->expiry_ms});
   }
   return reply({.opcode = Opcode::kGet,
                 .flags = counter_flags(found->counter, found->in_cell),
                 .sequence = request.sequence,
                 .version = found->in_cell ? Version{} : found->version,
+                .slot = found->slot,
                 .expiry_ms = found->expiry_ms,
                 .value = Bytes(value_).first(found->value_length)});
 }

@@ -154,7 +154,6 @@ PutResult Store::Impl::publish(const Target& target, const Plan& plan, const Rec
   }
   const auto where = target.found ? target.found->where : plan.vacancy.where;
   result.in_neighbour = where == Index::Where::kNeighbour;
-  if (where == Index::Where::kStash) result.slot = {};
   return result;
 }
 
@@ -282,16 +281,16 @@ Result<GetResult> Store::Impl::get(Bytes key, MutableBytes out, DiskLook look) c
   GetResult result{.version = record.version,
                    .expiry_ms = record.expiry_ms,
                    .counter = record.counter,
-                   .value_length = record.value.size()};
-  if (is_large(record.value.size())) {
-    result.slot = found->slot;
-    return result;
-  }
+                   .value_length = record.value.size(),
+                   .large = is_large(record.value.size()),
+                   .slot = found->slot};
+  if (result.large) return result;
   if (record.in_cell) {
     RKV_ASSIGN_OR_RETURN(const std::int64_t number, number_of(record));
     store_le(out.data(), number);
     result.value_length = kCounterBytes;
     result.in_cell = true;
+    result.slot = {};
     return result;
   }
   RKV_CHECK(out.size() >= record.value.size(), "the buffer must hold any value in a message");

@@ -26,7 +26,7 @@ class StoreMemory;
 
 struct PutResult {
   Version version{};
-  Slot slot{};                // where the record is now; empty when only the server finds it
+  Slot slot{};                // where the record is now
   bool in_neighbour = false;  // the slot is in the overflow neighbour of the home group
 };
 
@@ -36,7 +36,8 @@ struct GetResult {
   bool counter = false;
   bool in_cell = false;  // a counter: the version is that with which it was opened
   std::size_t value_length = 0;
-  // Of a large value, which is not copied: where the record is now. Empty for others.
+  bool large = false;  // not copied: to be READ from `slot`
+  // Where the record is now. Empty where no READ finds the value: on disk alone, or in a cell.
   Slot slot{};
 };
 

@@ -102,6 +102,23 @@ TEST_F(ClientTest, SpilledKeysAreAskedFor) {
   EXPECT_EQ(client().stats().one_sided_gets, 0U);
 }
 
+TEST_F(ClientTest, OfASpilledKeyTheFirstGetAloneAsks) {
+  spill("key");
+  const Slot slot = server_.memory->store("key", "value");
+  int asked = 0;
+  server_.answer = [&](const Request&) {
+    ++asked;
+    return Response{.version = Version::of(1, 5), .slot = slot, .value = as_bytes("value")};
+  };
+  EXPECT_EQ(client().get("key")->value, "value");
+  EXPECT_EQ(client().get("key")->value, "value");
+  EXPECT_EQ(client().multi_get(std::vector<std::string_view>{"key"}).front()->value, "value");
+  EXPECT_EQ(asked, 1);
+  server_.memory->set_state(slot, RecordState::kLive, RecordState::kSuperseded);
+  EXPECT_EQ(client().get("key")->value, "value");
+  EXPECT_EQ(asked, 2) << "no longer live: no answer without the server";
+}
+
 TEST_F(ClientTest, PutTeachesTheCacheWhereTheRecordIs) {
   store("key", "old");
   ASSERT_TRUE(client().get("key"));

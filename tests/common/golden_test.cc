@@ -223,16 +223,13 @@ TEST_F(WirePage, ScanResponse) {
 }
 
 TEST_F(WirePage, GetResponseByRead) {
-  std::vector<std::byte> slot(sizeof(Slot));
-  store_le(
-      slot.data(),
-      Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 6252, Location::of(2, 3)).bits);
-  std::vector<std::byte> bytes(kResponseHeaderBytes + slot.size());
+  std::vector<std::byte> bytes(kResponseHeaderBytes);
   encode(Response{.opcode = Opcode::kGet,
                   .flags = Response::kByRead,
                   .sequence = 9,
                   .version = Version::of(1, 42),
-                  .value = slot},
+                  .slot = Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 6252,
+                                   Location::of(2, 3))},
          bytes);
   expect("get-response-by-read", bytes);
 }

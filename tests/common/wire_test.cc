@@ -228,17 +228,29 @@ TEST(Response, OnlyAnErrorCanBeInDoubt) {
   EXPECT_FALSE(decode_response(out));
 }
 
+TEST(Response, ARefusalHasATimeToWaitAndNoSlot) {
+  std::vector<std::byte> out(kResponseHeaderBytes);
+  encode(Response{.code = 21, .slot = {88}, .retry_after_ms = 5}, out);
+  const auto back = decode_response(out);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->retry_after_ms, 5U);
+  EXPECT_TRUE(back->slot.empty());
+}
+
 TEST(Response, CarriesNumbersAndExpiry) {
   std::vector<std::byte> out(kResponseHeaderBytes + 8);
   const std::vector<std::byte> number(8);
-  encode(
-      Response{
-          .opcode = Opcode::kGet, .flags = Response::kCounter, .expiry_ms = 77, .value = number},
-      out);
+  encode(Response{.opcode = Opcode::kGet,
+                  .flags = Response::kCounter,
+                  .slot = {88},
+                  .expiry_ms = 77,
+                  .value = number},
+         out);
   auto back = decode_response(out);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->expiry_ms, 77U);
-  EXPECT_TRUE(back->slot.empty());
+  EXPECT_EQ(back->slot.bits, 88U);
+  EXPECT_EQ(back->retry_after_ms, 0U);
   encode(Response{.opcode = Opcode::kAdd, .value = Bytes(number).first(7)}, out);
   EXPECT_FALSE(decode_response(Bytes(out).first(kResponseHeaderBytes + 7))) << "no number";
 }
@@ -267,8 +279,10 @@ RC_GTEST_PROP(Response, RoundTrips,
          out);
   const auto back = decode_response(out);
   RC_ASSERT(back.has_value());
-  RC_ASSERT(back->code == code && back->version.bits == version && back->slot.bits == slot);
-  RC_ASSERT(back->flags == Response::kInNeighbour && back->retry_after_ms == 3U);
+  RC_ASSERT(back->code == code && back->version.bits == version);
+  RC_ASSERT(back->flags == Response::kInNeighbour);
+  RC_ASSERT(back->slot.bits == (code == 0 ? slot : 0));
+  RC_ASSERT(back->retry_after_ms == (code == 0 ? 0U : 3U));
   RC_ASSERT(as_text(back->value) == value);
   out.push_back(std::byte{0});
   RC_ASSERT(!decode_response(out));
@@ -304,8 +318,13 @@ TEST(Reserved, BytesAreRefusedEverywhere) {
   for (const std::size_t at : {26U, 27U})
     EXPECT_FALSE(decode_connect_accept(with(accept, at)));
   EXPECT_FALSE(decode_connect_reject(with(reject, 9)));
-  for (const std::size_t at : {2U, 3U, 36U, 39U})
+  for (const std::size_t at : {2U, 3U})
     EXPECT_FALSE(decode_response(with(response, at)));
+  std::vector<std::byte> refusal(kResponseHeaderBytes);
+  encode(Response{.opcode = Opcode::kPing, .code = 21}, refusal);
+  ASSERT_TRUE(decode_response(refusal));
+  for (const std::size_t at : {36U, 39U})
+    EXPECT_FALSE(decode_response(with(refusal, at)));
   for (const std::size_t at : {36U, 37U, 39U})
     EXPECT_FALSE(decode_request(with(message, at), &sequence));
 }
@@ -400,12 +419,11 @@ TEST(Wire, APutLargeOfAWrongLengthIsRefused) {
 }
 
 TEST(Wire, AnAnswerByReadHasASlotAndIsAGets) {
-  for (const bool good : {true, false}) {
+  for (const std::uint64_t slot : {std::uint64_t{88}, std::uint64_t{0}}) {
     for (const Opcode opcode : {Opcode::kGet, Opcode::kPut}) {
-      std::vector<std::byte> value(good ? 8 : 7);
-      std::vector<std::byte> bytes(kResponseHeaderBytes + value.size());
-      encode(Response{.opcode = opcode, .flags = Response::kByRead, .value = value}, bytes);
-      EXPECT_EQ(decode_response(bytes).has_value(), good && opcode == Opcode::kGet);
+      std::vector<std::byte> bytes(kResponseHeaderBytes);
+      encode(Response{.opcode = opcode, .flags = Response::kByRead, .slot = {slot}}, bytes);
+      EXPECT_EQ(decode_response(bytes).has_value(), slot != 0 && opcode == Opcode::kGet);
     }
   }
 }

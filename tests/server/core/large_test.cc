@@ -47,11 +47,12 @@ TEST(Large, TheServerSaysWhereOneIs) {
   const auto put = t.put("k", patterned(1, 1'000'000));
   const auto got = t.store.get(as_bytes("k"), t.buffer);
   ASSERT_TRUE(got);
+  EXPECT_TRUE(got->large);
   EXPECT_EQ(got->slot, put->slot);
   EXPECT_EQ(got->version, put->version);
   EXPECT_EQ(got->value_length, 1'000'000U);
   ASSERT_TRUE(t.put("k", "short"));
-  EXPECT_TRUE(t.store.get(as_bytes("k"), t.buffer)->slot.empty());
+  EXPECT_FALSE(t.store.get(as_bytes("k"), t.buffer)->large);
 }
 
 TEST(Large, OneOnItsWayIsSeenByNobody) {

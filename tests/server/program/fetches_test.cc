@@ -231,7 +231,7 @@ TEST_F(FetchesTest, AGetOfALargeValueIsAnsweredWithItsPlace) {
   turn();
   const Response got = answer(*client, 0);
   EXPECT_EQ(got.flags, Response::kByRead);
-  const Slot slot{load_le<std::uint64_t>(got.value.data())};
+  const Slot slot = got.slot;
   const auto record =
       decode_record({memory_->record(slot.location()), kLength + 100}, 1, slot.location());
   ASSERT_TRUE(record);
