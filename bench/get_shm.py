@@ -16,18 +16,22 @@ def settings_for(options, value_bytes):
 
 
 def instructions(options, settings):
-    """Instructions of the client per warm GET: callgrind's counts of two runs, one with more GETs."""
+    """Instructions of get_into() and all it calls, per warm GET: callgrind's counts of two runs,
+    one with more GETs."""
     counts = []
     for gets in (2_000, 12_000):
         with tempfile.TemporaryDirectory(prefix="rkv-callgrind-") as scratch:
             out = os.path.join(scratch, "out")
-            prefix = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}"]
+            prefix = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}",
+                      "--collect-atstart=no", "--toggle-collect=rkv::Client::get_into*"]
             program(options, "bench_get", "warm", prefix, **{**settings, "gets": gets})
             with open(out, encoding="utf-8") as text:
                 totals = re.search(r"^(?:summary|totals): (\d+)", text.read(), re.MULTILINE)
         if not totals:
             raise Failed("callgrind wrote no total")
         counts.append(int(totals.group(1)))
+    if counts[1] == counts[0]:
+        raise Failed("callgrind saw no get_into(): have the programs their symbols?")
     return (counts[1] - counts[0]) / 10_000
 
 

@@ -42,6 +42,9 @@ Result<ValueSize> Client::get_into(std::string_view key, RegisteredBuffer& buffe
 
 Result<ValueSize> Client::get_into(std::string_view key, std::span<std::byte> out,
                                    const GetOptions& options) {
+  if (const LiveRecord* const found = engine_->get_at_once(as_bytes(key), options)) {
+    return engine_->copy_out(*found, out);
+  }
   const Engine::Destination into{.bytes = out};
   const auto got = engine_->get(as_bytes(key), options, &into);
   if (!got) return std::unexpected(got.error());

@@ -52,6 +52,9 @@ Result<std::uint64_t> version_of(const Result<Reply>& reply) {
 }  // namespace
 
 Result<Value> Client::get(std::string_view key, const GetOptions& options) {
+  if (const LiveRecord* const found = engine_->get_at_once(as_bytes(key), options)) {
+    return value_of(engine_->view(*found));
+  }
   const auto got = engine_->get(as_bytes(key), options);
   if (!got) return std::unexpected(got.error());
   return value_of(got->view());

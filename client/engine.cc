@@ -204,7 +204,7 @@ Status Engine::refresh_map(Next what, const Deadline& deadline) {
 
 // --------------------------------------------------------------------------------------- GET
 
-void Engine::free_large(Lane& lane) {
+void Engine::give_back_large(Lane& lane) {
   arena_.give_back_large(lane.large);
   lane.large = {};
   large_.give_back(lane.value);
@@ -314,9 +314,9 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
       RKV_RETURN_IF_ERROR(make_usable(deadline));
     }
     free_large(lane);
-    const Next first = told ? lane.machine.start_at(key, memory, told->response().slot,
-                                                    told->response().version)
-                            : lane.machine.start(key, memory);
+    const Next first =
+        told ? lane.machine.start_at(key, memory, told->response().slot, told->response().version)
+             : lane.machine.start(key, memory);
     told.reset();
     const Result<Next> end = run(lane, first, deadline, into);
     account(lane.machine);

@@ -64,6 +64,12 @@ class Engine {
   };
   // `into` bounds the value's length: kTooLarge, and needed_bytes() tells.
   Result<Got> get(Bytes key, const GetOptions& options, const Destination* into = nullptr);
+  // The shortest GET: where READs are over at once (shm), a key whose slot is cached needs one READ
+  // and neither a deadline nor a state machine. Nothing where it is not as simple as that: get().
+  // The bytes lie in the engine until its next operation.
+  const LiveRecord* get_at_once(Bytes key, const GetOptions& options);
+  Result<ValueSize> copy_out(const LiveRecord& found, MutableBytes out);
+  ValueView view(const LiveRecord& found) const;
   // Where it is not there already; kTooLarge as above.
   Result<ValueSize> copy_out(const Got& got, MutableBytes out);
   std::size_t needed_bytes() const { return needed_bytes_; }
@@ -181,7 +187,10 @@ class Engine {
                                const Destination* into);
   Status give_value_buffer(Lane& lane, const Destination* into);
   void account(const GetMachine& machine);
-  void free_large(Lane& lane);
+  void free_large(Lane& lane) {
+    if (!lane.large.empty() || lane.value != nullptr) give_back_large(lane);
+  }
+  void give_back_large(Lane& lane);
   std::unexpected<Error> too_long(std::size_t needed);
   Result<Reply> get_two_sided(Bytes key, const Deadline& deadline);
 
@@ -238,6 +247,7 @@ class Engine {
   RemoteMap map_;
   GroupCache cache_;
   SlotCache slots_;
+  LiveRecord at_once_{};  // what get_at_once() found
   Link link_;
   MapLoader loader_;
   std::vector<Lane> lanes_;

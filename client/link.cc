@@ -72,6 +72,7 @@ Status Link::connect(const Deadline& deadline) {
   }
   accept_ = *accept;
   requests_.reset(accept_.credits, connection_->limits().inline_bytes);
+  reads_at_once_ = connection_->limits().reads_at_once;
   alive_ = true;
   return {};
 }
@@ -238,14 +239,14 @@ void Link::prepare(const ReadRequest& read, rdma::Operation& operation) const {
 
 Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) {
   RKV_CHECK(reads.size() <= reads_.size(), "too many READs at once");
-  for (std::size_t i = 0; i < reads.size(); ++i)
-    prepare(reads[i], reads_[i]);
   std::size_t done = 0;
-  while (done < reads.size() && alive_ && !reads[done].swaps &&
-         connection_->read_at_once(reads_[done])) {
+  while (done < reads.size() && alive_ && reads_at_once_ && !reads[done].swaps &&
+         read_at_once(reads[done].to, reads[done].from)) {
     ++done;
   }
   if (done == reads.size()) return {};
+  for (std::size_t i = done; i < reads.size(); ++i)
+    prepare(reads[i], reads_[i]);
   return post_and_wait(std::span(reads_).subspan(done, reads.size() - done), deadline);
 }
 

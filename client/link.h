@@ -114,6 +114,11 @@ class Link {
   // The operation for a READ of a GET.
   static rdma::Operation operation_of(const ReadRequest& read, std::uint32_t local_key,
                                       std::uint64_t context);
+  // Whether READs may be over at once, and one of them. REQUIRES alive(). False: read() it.
+  bool reads_at_once() const { return reads_at_once_; }
+  bool read_at_once(MutableBytes to, const RemoteRange& from) {
+    return connection_->read_at_once(to, from.address, from.remote_key);
+  }
   // All READs landed, or kDisconnected, or kTimeout (the link is closed then).
   Status read(std::span<const ReadRequest> reads, const Deadline& deadline);
   // Atomics on the server's memory, one after the other as given, all signaled. What landed is the
@@ -154,6 +159,7 @@ class Link {
   std::unique_ptr<rdma::Queue> queue_;  // before the connection: destroyed after it
   std::unique_ptr<rdma::Connection> connection_;
   bool alive_ = false;
+  bool reads_at_once_ = false;
   bool drained_ = true;
   bool read_refused_ = false;
   bool made_room_ = false;

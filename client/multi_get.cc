@@ -364,8 +364,8 @@ bool MultiGet::on_reply(const Event& event) {
   if (response.code == 0 && (response.flags & Response::kByRead) != 0) {
     engine_.free_large(lane);
     advance(lane, lane.machine.start_at(as_bytes(keys_[lane.index]),
-                                        engine_.arena_.get_memory(number_of(lane)),
-                                        response.slot, response.version));
+                                        engine_.arena_.get_memory(number_of(lane)), response.slot,
+                                        response.version));
     return false;
   }
   if (response.code != 0) {

@@ -170,6 +170,31 @@ std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Locati
   return view;
 }
 
+bool decode_live_record(Bytes bytes, std::uint64_t epoch, Location location, Bytes key,
+                        LiveRecord& record) {
+  const std::byte* const from = bytes.data();
+  if (bytes.size() < kRecordHeaderBytes + kExpiryBytes) return false;
+  const auto lengths = load_le<std::uint64_t>(from + 16);
+  const std::uint64_t expiry_flag = lengths & kRecordExpiryFlag;
+  // Of the lower half, the key's length and no other flag.
+  if (static_cast<std::uint32_t>(lengths ^ expiry_flag) != key.size()) return false;
+  const std::size_t key_at = kRecordHeaderBytes + (expiry_flag != 0 ? kExpiryBytes : 0);
+  const std::size_t value_at = key_at + key.size();
+  const std::size_t value_bytes = lengths >> 32;
+  const std::size_t total = value_at + value_bytes;
+  if (total > bytes.size() || is_large(value_bytes)) return false;
+  const std::uint64_t checksum = record_checksum({from + 8, total - 8}, epoch, location);
+  static_assert(state_mask(RecordState::kLive) == 0);
+  if (load_le<std::uint64_t>(from) != checksum) return false;
+  if (std::memcmp(from + key_at, key.data(), key.size()) != 0) return false;
+  record.version = {load_le<std::uint64_t>(from + 8)};
+  record.expiry_ms = 0;
+  if (expiry_flag != 0) record.expiry_ms = load_le<std::uint64_t>(from + kRecordHeaderBytes);
+  record.value = from + value_at;
+  record.value_bytes = value_bytes;
+  return true;
+}
+
 std::optional<std::size_t> claimed_record_bytes(Bytes header) {
   const auto lengths = lengths_in(header);
   if (!lengths) return std::nullopt;

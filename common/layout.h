@@ -266,6 +266,16 @@ struct RecordView {
 // Proves a private copy of a record: lengths checked against the bytes first, then the checksum
 // under each state. Nothing when it does not verify (torn, recycled, never written).
 std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Location location);
+// The same of the ordinary one alone, in fewer steps: live, of this key, its value neither large
+// nor a counter's. False for all others, whatever they are; `record` is then as it was.
+struct LiveRecord {
+  Version version;
+  std::uint64_t expiry_ms;  // 0 = never
+  const std::byte* value;
+  std::size_t value_bytes;
+};
+bool decode_live_record(Bytes bytes, std::uint64_t epoch, Location location, Bytes key,
+                        LiveRecord& record);
 
 // The head of a record with a large value, proved; the value is not: it is `value_bytes` from
 // `value_offset` of the record on, and right if its value_digest() is `fields.digest`.

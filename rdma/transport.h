@@ -149,6 +149,7 @@ struct ConnectionLimits {
   std::uint32_t reads_in_flight;  // outstanding READs and atomics the peers negotiated, >= 1
   std::uint32_t sends_in_flight;  // posted and not yet completed operations of any kind
   std::uint32_t inline_bytes;     // largest inline send
+  bool reads_at_once = false;     // read_at_once() is worth a try
 };
 
 class Connection {
@@ -161,9 +162,12 @@ class Connection {
   // blocks.
   virtual Result<std::size_t> post(std::span<const Operation> batch) = 0;
 
-  // A READ that is over when this returns, without a completion: where READs are copies (shm), and
-  // nothing posted before waits. False: it is not done, post() it.
-  virtual bool read_at_once(const Operation& /*read*/) { return false; }
+  // A READ that is over when this returns, without a completion: where READs are copies
+  // (ConnectionLimits), and nothing posted before waits. False: it is not done, post() it.
+  virtual bool read_at_once(MutableBytes /*to*/, std::uint64_t /*remote_address*/,
+                            std::uint32_t /*remote_key*/) {
+    return false;
+  }
 
   virtual ConnectionLimits limits() const = 0;
   virtual Bytes private_data() const = 0;  // what the peer sent in its request or accept, padded

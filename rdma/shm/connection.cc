@@ -65,7 +65,8 @@ ShmConnection::ShmConnection(Reservation reservation, const ConnectionOptions& o
       // READs are over when post() returns, so that nothing but the slots limits them.
       limits_{.reads_in_flight = options.sends_in_flight,
               .sends_in_flight = options.sends_in_flight,
-              .inline_bytes = options.inline_bytes},
+              .inline_bytes = options.inline_bytes,
+              .reads_at_once = !link.passive},
       link_(std::move(link)),
       out_(writer_of(link_)),
       in_(reader_of(link_, queue_->receive_bytes())),
@@ -160,11 +161,18 @@ Result<std::size_t> ShmConnection::post(std::span<const Operation> batch) {
 }
 
 // What fails is posted by the caller, and fails there again, with a completion that says why.
-bool ShmConnection::read_at_once(const Operation& read) {
+// What is not known here is for post() to find out, or to refuse.
+bool ShmConnection::read_at_once(MutableBytes to, std::uint64_t remote_address,
+                                 std::uint32_t remote_key) {
   if (link_.passive || !alive() || pending_first_ != pending_end_) return false;
   if (link_.host.regions_gone() != regions_gone_) [[unlikely]]
     read_news();
-  return execute_remote(read) == Done::kYes;
+  const RegionTable::Entry* const region = link_.regions.find(remote_key);
+  if (region == nullptr) return false;
+  const std::byte* const from = region->at(remote_address, to.size());
+  if (from == nullptr) return false;
+  copy_out(to, from);
+  return link_.host.alive_after_copy() && !in_.closed();  // last, as below
 }
 
 ShmConnection::Done ShmConnection::execute(const Operation& operation) {

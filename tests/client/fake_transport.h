@@ -37,6 +37,7 @@ struct FakeServer {
   std::optional<std::vector<std::byte>> accept;  // instead of a good one
   std::function<void()> before_read;             // what the server does in the meantime
   bool reads_hang = false;
+  bool reads_at_once = false;
   bool never_drains = false;  // a connection's end is not reported
   int die_at_read = 0;        // the connection ends instead of the n-th READ from now; 0 = not
   int die_at_send = 0;        // ... after the n-th message from now has been taken
@@ -138,8 +139,20 @@ class FakeConnection final : public rdma::Connection {
     if (!alive_) end();
     return batch.size();
   }
+  bool read_at_once(MutableBytes to, std::uint64_t address, std::uint32_t key) override {
+    if (!server_->reads_at_once || !alive_) return false;
+    ++server_->reads;
+    if (server_->before_read) server_->before_read();
+    if (!dies_now(server_->die_at_read)) return server_->memory->read(address, key, to);
+    alive_ = false;
+    end();
+    return false;
+  }
   rdma::ConnectionLimits limits() const override {
-    return {.reads_in_flight = 16, .sends_in_flight = 4096, .inline_bytes = 64};
+    return {.reads_in_flight = 16,
+            .sends_in_flight = 4096,
+            .inline_bytes = 64,
+            .reads_at_once = server_->reads_at_once};
   }
   Bytes private_data() const override { return accept_; }
   const std::string& peer() const override { return peer_; }

@@ -93,6 +93,44 @@ RC_GTEST_PROP(Record, ATearBetweenTwoValuesIsDetected, ()) {
   RC_ASSERT(!decode_record(torn, kEpoch, location));
 }
 
+// The short way says what the long one says, of whole records and of torn ones.
+RC_GTEST_PROP(Record, ALiveOneIsDecodedAlikeBothWays, ()) {
+  const auto key = *rc::gen::container<std::string>(*rc::gen::inRange<std::size_t>(1, 40),
+                                                    rc::gen::arbitrary<char>());
+  const bool counter = *rc::gen::inRange(0, 4) == 0;
+  const auto value = *rc::gen::container<std::string>(
+      counter ? kCounterBytes : *rc::gen::inRange<std::size_t>(0, 300), rc::gen::arbitrary<char>());
+  const auto state =
+      *rc::gen::element(RecordState::kLive, RecordState::kSuperseded, RecordState::kPrepared);
+  const auto expiry = *rc::gen::element(std::uint64_t{0}, std::uint64_t{1'700'000'000'000});
+  const Location location = Location::of(0, 9);
+  std::vector<std::byte> bytes(2048);
+  const std::size_t length = encode_record(bytes,
+                                           {.version = Version::of(3, 77),
+                                            .expiry_ms = expiry,
+                                            .counter = counter,
+                                            .key = as_bytes(key),
+                                            .value = as_bytes(value)},
+                                           state, kEpoch, location);
+  bytes.resize(round_up(length, kUnitBytes));
+  if (*rc::gen::inRange(0, 3) == 0) {
+    bytes[*rc::gen::inRange<std::size_t>(0, length)] ^= std::byte{4};
+  }
+  const std::string asked = *rc::gen::inRange(0, 4) == 0 ? key + "x" : key;
+  const auto whole = decode_record(bytes, kEpoch, location);
+  const bool expected = whole && whole->state == RecordState::kLive && !whole->fields.counter &&
+                        as_text(whole->fields.key) == asked;
+  LiveRecord found{};
+  RC_ASSERT(decode_live_record(bytes, kEpoch, location, as_bytes(asked), found) == expected);
+  if (!expected) return;
+  RC_ASSERT(found.version == whole->fields.version && found.expiry_ms == whole->fields.expiry_ms);
+  RC_ASSERT(found.value == whole->fields.value.data() &&
+            found.value_bytes == whole->fields.value.size());
+  RC_ASSERT(!decode_live_record(bytes, kEpoch + 1, location, as_bytes(asked), found));
+  RC_ASSERT(!decode_live_record(Bytes(bytes).first(length - 1), kEpoch, location, as_bytes(asked),
+                                found));
+}
+
 RC_GTEST_PROP(Record, RandomBytesNeverVerifyAndNeverReadOutOfBounds,
               (const std::vector<std::uint8_t>& bytes)) {
   RC_ASSERT(!decode_record(std::as_bytes(std::span(bytes)), kEpoch, Location::of(0, 0)));

@@ -89,8 +89,10 @@ TEST_P(TransportContract, AReadAtOnceIsOverOrHasNotBegun) {
   for (std::size_t i = 0; i < kBytes; ++i)
     *link.server.at(i) = static_cast<std::byte>(i * 13);
   const std::vector<std::byte> before(link.client.at(0), link.client.at(kBytes));
-  const bool read = link.active->read_at_once(link.read(0, kBytes, 77));
+  const Operation first = link.read(0, kBytes, 77);
+  const bool read = link.active->read_at_once(first.local, first.remote_address, first.remote_key);
   EXPECT_EQ(read, harness_->reads_at_once());
+  EXPECT_EQ(link.active->limits().reads_at_once, harness_->reads_at_once());
   const std::byte* expected = read ? link.server.at(0) : before.data();
   EXPECT_EQ(std::memcmp(link.client.at(0), expected, kBytes), 0);
   // Without a completion, of which the next READ's is the first.
@@ -102,9 +104,8 @@ TEST_P(TransportContract, AReadAtOnceIsOverOrHasNotBegun) {
 
 TEST_P(TransportContract, AReadAtOnceThatIsRefusedIsForPostToSay) {
   Link link(*harness_);
-  Operation read = link.read(0, 8, 5);
-  read.remote_key ^= 0x5A;
-  EXPECT_FALSE(link.active->read_at_once(read));
+  const Operation read = link.read(0, 8, 5);
+  EXPECT_FALSE(link.active->read_at_once(read.local, read.remote_address, read.remote_key ^ 0x5AU));
   EXPECT_TRUE(link.active->alive());
   link.post(link.read(0, 8, 6));
   ASSERT_TRUE(link.client.until_seen(1));

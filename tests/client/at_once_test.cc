@@ -1,0 +1,99 @@
+// GETs where a READ is over when the call returns, as over shared memory: the short way, and every
+// way off it.
+#include <array>
+#include <chrono>
+
+#include "tests/client/client_fixture.h"
+#include "tests/client/count_allocations.h"
+
+namespace rkv {
+namespace {
+
+class AtOnceTest : public ClientTest {
+ protected:
+  AtOnceTest() { server_.reads_at_once = true; }
+  // Stores the key and reads it once, so that its slot is cached.
+  Slot warm(std::string_view key, std::string_view value) {
+    const Slot slot = server_.memory->store(key, value);
+    server_.memory->add(key, slot);
+    EXPECT_EQ(client().get(key)->value, value);
+    reads_ = client().stats().rdma_reads;
+    return slot;
+  }
+  std::uint64_t reads() { return client().stats().rdma_reads - reads_; }
+
+  std::uint64_t reads_ = 0;
+};
+
+TEST_F(AtOnceTest, AWarmGetIsOneReadWithoutACompletionOrAnAllocation) {
+  warm("key", "value");
+  std::array<std::byte, 64> room{};
+  const std::size_t before = testing::allocation_count();
+  const auto got = client().get_into("key", room);
+  EXPECT_EQ(testing::allocation_count(), before);
+  ASSERT_TRUE(got);
+  EXPECT_EQ(as_text(Bytes(room).first(got->bytes)), "value");
+  EXPECT_EQ(got->version, Version::of(1, server_.memory->sequence).bits);
+  EXPECT_EQ(reads(), 1U);
+  EXPECT_EQ(client().stats().gets, 2U);
+  EXPECT_EQ(client().stats().one_sided_gets, 2U);
+  EXPECT_EQ(client().stats().cache_hits, 1U);
+}
+
+TEST_F(AtOnceTest, OneThatMovedIsFoundWhereItIsNow) {
+  const Slot old = warm("key", "old");
+  server_.memory->set_state(old, RecordState::kLive, RecordState::kSuperseded);
+  server_.memory->clear_slots(ScriptedMemory::home("key"));
+  store("key", "new");
+  EXPECT_EQ(client().get("key")->value, "new");
+  EXPECT_EQ(client().get("key")->value, "new");
+}
+
+TEST_F(AtOnceTest, OneThatIsGoneIsMissingAlsoWhereAnotherKeyHasItsPlace) {
+  const Slot old = warm("key", "value");
+  server_.memory->write(old, "yek", "other", RecordState::kLive);
+  server_.memory->clear_slots(ScriptedMemory::home("key"));
+  EXPECT_EQ(client().get("key").error().code, Code::kNotFound);
+}
+
+TEST_F(AtOnceTest, ATornOneIsReadAgain) {
+  const Slot slot = warm("key", "value");
+  server_.memory->tear_record(slot);
+  server_.before_read = [&, first = true]() mutable {
+    if (!first) server_.memory->tear_record(slot);  // whole again
+    if (!first) server_.before_read = nullptr;
+    first = false;
+  };
+  EXPECT_EQ(client().get("key")->value, "value");
+  EXPECT_GE(reads(), 2U);
+}
+
+TEST_F(AtOnceTest, ABufferTooShortIsToldWhatItNeeds) {
+  warm("key", "a longer value");
+  std::array<std::byte, 4> room{};
+  EXPECT_EQ(client().get_into("key", room).error().code, Code::kTooLarge);
+  EXPECT_EQ(client().needed_bytes(), 14U);
+}
+
+TEST_F(AtOnceTest, TheEndOfTheServerIsNoticedAndAnotherConnectionMade) {
+  warm("key", "value");
+  server_.die_at_read = 1;
+  EXPECT_EQ(client().get("key")->value, "value");
+  EXPECT_EQ(client().stats().reconnects, 1U);
+}
+
+TEST_F(AtOnceTest, AVersionThatNoMarkCoversIsNotGivenToWhoInsists) {
+  warm("key", "value");
+  const GetOptions insisting{.at_least = Durability::kWal, .timeout = std::chrono::milliseconds(5)};
+  EXPECT_EQ(client().get("key", insisting).error().code, Code::kUnsupported)
+      << "the server keeps its data in memory only";
+}
+
+TEST_F(AtOnceTest, KeysThatAreNoneAreRefused) {
+  warm("key", "value");
+  EXPECT_EQ(client().get("").error().code, Code::kInvalidArgument);
+  EXPECT_EQ(client().get(std::string(kMaxKeyBytes + 1, 'k')).error().code, Code::kTooLarge);
+}
+
+}  // namespace
+}  // namespace rkv
