@@ -7,7 +7,7 @@ FLAGS = {"--keys": (1_000_000, "before the doubling"),
          "--drawn-keys": (200_000, "before the doubling, values of 1 to 1,024 bytes"),
          "--memory": ("1GiB", "of the server"),
          "--clients": (128, "the most"),
-         "--gets": (256_000, "of all clients together")}
+         "--gets": (5_120_000, "of all clients together")}
 
 
 def measure_index(options, figures):
