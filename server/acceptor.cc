@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "common/thread.h"
 
 namespace rkv::server {
 
@@ -34,6 +35,7 @@ Acceptor::~Acceptor() {
 
 void Acceptor::start() {
   thread_ = std::thread([this] {
+    name_thread("rkv-accept");
     while (!stopping_.load(std::memory_order_acquire))
       step(kTurnMs);
   });

@@ -12,6 +12,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "server/files.h"
 #include "server/persistence/engine.h"
 
@@ -79,6 +80,7 @@ void Backups::marks_changed() {
 }
 
 void Backups::run() {
+  name_thread("rkv-backups");
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || current_ != nullptr; });

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "common/check.h"
+#include "common/thread.h"
 
 namespace rkv::server {
 
@@ -62,6 +63,7 @@ std::shared_ptr<const Load> Loads::ask(Bytes key) {
 }
 
 void Loads::run() {
+  name_thread("rkv-disk-reads");
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/thread.h"
 
 namespace rkv::server {
 
@@ -72,6 +73,7 @@ void Scans::marks_changed() {
 }
 
 void Scans::run() {
+  name_thread("rkv-scans");
   for (;;) {
     std::shared_ptr<ScanPage> page;
     {

@@ -305,7 +305,7 @@ std::optional<Failure> Server::begin_serving() {
 
 // Registering an extent takes longer than any operation may.
 void Server::start_growing() {
-  grower_ = std::make_unique<Stepper>(clock_, [this] { return grow(); });
+  grower_ = std::make_unique<Stepper>("rkv-grow", clock_, [this] { return grow(); });
   store_->on_low_memory([this] { grower_->call(); });
   grower_->start();
 }
@@ -325,7 +325,7 @@ Nanos Server::grow() {
 
 // What expired while the server was down is not loaded.
 void Server::start_expiring() {
-  expirer_ = std::make_unique<Stepper>(clock_, [this] { return store_->expire(); });
+  expirer_ = std::make_unique<Stepper>("rkv-expire", clock_, [this] { return store_->expire(); });
   store_->on_earlier_expiry([this] { expirer_->call(); });
   expirer_->start();
 }
@@ -333,7 +333,7 @@ void Server::start_expiring() {
 // Memory that cannot grow is looked after a hundred times a second, so that operations find room.
 void Server::start_evicting() {
   if (engine_ == nullptr) return;
-  evictor_ = std::make_unique<Stepper>(clock_, [this] { return make_room(); });
+  evictor_ = std::make_unique<Stepper>("rkv-evict", clock_, [this] { return make_room(); });
   store_->on_no_room([this] { evictor_->call(); });
   evictor_->start();
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/thread.h"
+
 namespace rkv::server {
 
 Stepper::~Stepper() {
@@ -31,6 +33,7 @@ void Stepper::call() {
 }
 
 void Stepper::run() {
+  name_thread(name_);
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     called_ = false;

@@ -1,7 +1,7 @@
 // A thread that takes a step when it is called, or when the time has come that its last step named:
 // what the store needs done beside its operations (growing, expiring).
 //
-//   Stepper grower(clock, [&] { ...; return time_of_the_next_step; });
+//   Stepper grower("grower", clock, [&] { ...; return time_of_the_next_step; });
 //   store.on_low_memory([&] { grower.call(); });
 //   grower.start();   // with a step at once
 //   ...
@@ -22,7 +22,9 @@ namespace rkv::server {
 class Stepper {
  public:
   using Step = std::function<Nanos()>;
-  Stepper(const Clock& clock, Step step) : clock_(clock), step_(std::move(step)) {}
+  // `name`: of the thread, at most 15 characters, static.
+  Stepper(const char* name, const Clock& clock, Step step)
+      : name_(name), clock_(clock), step_(std::move(step)) {}
   ~Stepper();  // stopped; nobody may call it afterwards
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
@@ -34,6 +36,7 @@ class Stepper {
  private:
   void run();
 
+  const char* const name_;
   const Clock& clock_;
   const Step step_;
   std::mutex mutex_;  // guards the two below

@@ -17,7 +17,7 @@ Sweeper::Sweeper(Store& store, const Clock& clock, std::function<void()> over)
     : store_(store),
       clock_(clock),
       over_(std::move(over)),
-      stepper_(clock, [this] { return sweep(); }) {}
+      stepper_("rkv-sweep", clock, [this] { return sweep(); }) {}
 
 void Sweeper::start() {
   stepper_.start();

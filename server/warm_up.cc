@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "server/progress.h"
 
 namespace rkv::server {
@@ -49,6 +50,7 @@ void WarmUp::wait(Nanos time) {
 }
 
 void WarmUp::run() {
+  name_thread("rkv-warm-up");
   const Nanos started = parts_.clock.now();
   Progress progress(parts_.clock, "loading", parts_.estimated_records);
   End end = End::kMore;

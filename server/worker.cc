@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/thread.h"
 
 namespace rkv::server {
 
@@ -114,6 +115,7 @@ void Worker::stop() {
 }
 
 void Worker::run() {
+  name_thread("rkv-worker");
   while (!stopping_.load(std::memory_order_acquire)) {
     // Waiting requests and held answers are ended by completions and wake-ups as well, so the
     // deadline is for nothing but safety.

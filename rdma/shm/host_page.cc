@@ -13,6 +13,8 @@
 #include <thread>
 #include <tuple>
 
+#include "common/thread.h"
+
 namespace rkv::rdma::shm {
 namespace {
 
@@ -62,6 +64,7 @@ struct HostPage::Holder {
   }
 
   void run() {
+    name_thread("rkv-host-page");
     const bool held = hold();
     std::unique_lock lock(mutex);
     state = held ? State::kHeld : State::kFailed;

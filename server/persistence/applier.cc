@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "common/thread.h"
 
 namespace rkv::server {
 
@@ -63,6 +64,7 @@ Status Applier::stop() {
 }
 
 void Applier::run() {
+  name_thread("rkv-disk");
   while (!stopping_.load(std::memory_order_acquire)) {
     if (!step()) sleep();
   }

@@ -177,7 +177,7 @@ class Benchmarks(unittest.TestCase):
                                 (["--only", "four"], "numbers of rows"),
                                 (["--repetitions", "0"], "at least 1"),
                                 (["--only", "10", "--transport", "verbs"], "none of these rows"),
-                                (["--json", "/nowhere/out.json"], "no such directory for the data: /nowhere")):
+                                (["--json", "/nowhere/out.json"], "no such directory: /nowhere")):
             done = subprocess.run([COMPARE, "plan", *arguments], check=False, capture_output=True,
                                   text=True)
             self.assertEqual(done.returncode, 2)
