@@ -9,6 +9,7 @@ namespace rkv {
 // Monotonic nanoseconds; the zero point means nothing.
 using Nanos = std::int64_t;
 inline constexpr Nanos kNanosPerMs = 1'000'000;
+inline constexpr Nanos kNanosPerSecond = 1'000'000'000;
 
 class Clock {
  public:

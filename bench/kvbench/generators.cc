@@ -12,16 +12,25 @@
 #include <limits>
 
 #include "bench/kvbench/keys.h"
-#include "bench/kvbench/random_source.h"
 #include "rkv/limits.h"
 
 namespace rkv::kvbench {
 
+// The first terms are added, the rest is their integral by the Euler-Maclaurin formula. What that
+// leaves out is below theta (theta+1) (theta+2) / 720 / 10^4^(theta+3): less than a double holds.
 double zeta(std::uint64_t first, std::uint64_t last, double theta) {
+  constexpr std::uint64_t kAdded = 10'000;
   double sum = 0;
-  for (std::uint64_t i = first; i <= last; ++i)
-    sum += 1 / std::pow(static_cast<double>(i), theta);
-  return sum;
+  std::uint64_t i = first;
+  for (; i <= last && i - first < kAdded; ++i)
+    sum += std::pow(static_cast<double>(i), -theta);
+  if (i > last) return sum;
+  const auto begin = static_cast<double>(i);
+  const auto end = static_cast<double>(last);
+  const double integral = (std::pow(end, 1 - theta) - std::pow(begin, 1 - theta)) / (1 - theta);
+  const double ends = (std::pow(begin, -theta) + std::pow(end, -theta)) / 2;
+  const double slopes = theta * (std::pow(begin, -theta - 1) - std::pow(end, -theta - 1)) / 12;
+  return sum + integral + ends + slopes;
 }
 
 // ---------------------------------------------------------------------------------- zipfian
@@ -35,10 +44,6 @@ Zipfian::Zipfian(std::uint64_t least, std::uint64_t most, double zeta_of_items)
       first_items_(items_),
       zeta_(zeta_of_items),
       eta_(eta()) {}
-
-double Zipfian::unit_interval(Random& random) {
-  return next_double(random);
-}
 
 double Zipfian::eta() const {
   const double zeta_of_two = 1 + std::pow(0.5, kZipfianConstant);
@@ -96,11 +101,13 @@ std::uint64_t Hotspot::next(Random& random) const {
 }
 
 Exponential::Exponential(double percentile, double range)
-    : gamma_(-std::log(1 - percentile / 100) / range) {}
+    : gamma_(-std::log1p(-percentile / 100) / range) {}
 
-std::uint64_t Exponential::next(Random& random) const {
-  constexpr double kFarthest = 9e18;  // a draw of 0 is infinitely far
-  return static_cast<std::uint64_t>(std::min(-std::log(next_double(random)) / gamma_, kFarthest));
+// The inverse of the distribution function below `end`, (1 - e^(-gamma x)) / (1 - e^(-gamma end)).
+std::uint64_t Exponential::at(double u, std::uint64_t end) const {
+  const double below_end = -std::expm1(-gamma_ * static_cast<double>(end));
+  const double distance = -std::log1p(-u * below_end) / gamma_;
+  return end - 1 - std::min(static_cast<std::uint64_t>(distance), end - 1);
 }
 
 void AcknowledgedCounter::acknowledge(std::uint64_t number) {

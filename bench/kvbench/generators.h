@@ -19,13 +19,15 @@
 #include <vector>
 
 #include "bench/kvbench/properties.h"
+#include "bench/kvbench/random_source.h"
 #include "common/random.h"
 
 namespace rkv::kvbench {
 
 inline constexpr double kZipfianConstant = 0.99;
 
-// The sum of 1/i^theta for i from first to last. As many pow() as numbers: tens of ns each.
+// The sum of 1/i^theta for i from first to last, first > 0 and theta not 1. Takes less than a
+// millisecond however many numbers there are (YCSB adds them all, a minute for 10^8).
 double zeta(std::uint64_t first, std::uint64_t last, double theta);
 
 class Uniform {
@@ -45,7 +47,7 @@ class Zipfian {
   Zipfian(std::uint64_t least, std::uint64_t most);
   // With the sum of the items' weights already known.
   Zipfian(std::uint64_t least, std::uint64_t most, double zeta_of_items);
-  std::uint64_t next(Random& random) const { return at(unit_interval(random)); }
+  std::uint64_t next(Random& random) const { return at(next_double(random)); }
   // What a draw of `u` from [0, 1) gives.
   std::uint64_t at(double u) const;
   // More items than before. As YCSB, `eta` goes on with the first number of items.
@@ -53,7 +55,6 @@ class Zipfian {
   std::uint64_t items() const { return items_; }
 
  private:
-  static double unit_interval(Random& random);
   double eta() const;
 
   std::uint64_t least_;
@@ -94,11 +95,20 @@ class Hotspot {
   double hot_operations_;
 };
 
-// Distances from the newest record; `percentile` percent of them are within `range`.
+// Distances from the newest record; `percentile` percent of them are within `range`, before those
+// that are farther than there are records are left out. YCSB draws these again, which need not
+// end; here the same distribution is drawn at once.
 class Exponential {
  public:
+  // REQUIRES: 0 < percentile <= 100, range >= 0. With a percentile of 100 or a range of 0 it is
+  // always the newest, as in YCSB.
   Exponential(double percentile, double range);
-  std::uint64_t next(Random& random) const;
+  // `end`: one past the newest record, above 0.
+  std::uint64_t next(Random& random, std::uint64_t end) const {
+    return at(next_double(random), end);
+  }
+  // What a draw of `u` from [0, 1) gives.
+  std::uint64_t at(double u, std::uint64_t end) const;
 
  private:
   double gamma_;

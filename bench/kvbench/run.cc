@@ -23,8 +23,6 @@ namespace rkv::kvbench {
 
 namespace {
 
-constexpr Nanos kNanosPerSecond = 1'000'000'000;
-
 std::unexpected<Failure> failure(ExitCode exit_code, std::string sentence) {
   return std::unexpected(Failure{.exit_code = exit_code, .sentence = std::move(sentence)});
 }
@@ -140,17 +138,16 @@ class Run {
     return std::nullopt;
   }
 
-  // Signals are watched from here on only: what comes before, the sums of a zipfian above all, may
-  // take minutes, has measured nothing yet, and is ended by a signal as is usual.
+  // Signals are watched from here on only: what comes before may wait for the server, has measured
+  // nothing yet, and is ended by a signal as is usual.
   std::expected<Results, Failure> run() {
     auto watch = Watch::create();
     if (!watch) return failure(kPartial, to_string(watch.error()));
     watch_.emplace(std::move(*watch));
     const CpuTimes before = cpu_times(*control_);
-    start();
+    if (auto problem = start()) return std::unexpected(*problem);
     watch_threads();
-    for (std::thread& thread : running_)
-      thread.join();
+    join();
     const Nanos ended = clock_.now();
     show_status(ended);
     Results results = gather(before);
@@ -159,20 +156,38 @@ class Run {
   }
 
  private:
-  void start() {
+  // All threads or none: they wait for each other before they do anything.
+  std::optional<Failure> start() {
     left_ = static_cast<int>(threads_);
     ready_.emplace(static_cast<std::ptrdiff_t>(threads_) + 1);
-    for (auto& worker : workers_) {
-      running_.emplace_back([this, &worker] {
-        ready_->arrive_and_wait();
-        worker->run();
-        if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) watch_->done();
-      });
+    running_.reserve(threads_);
+    try {
+      for (auto& worker : workers_) {
+        running_.emplace_back([this, &worker] {
+          ready_->arrive_and_wait();
+          worker->run();
+          if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) watch_->done();
+        });
+      }
+    } catch (const std::exception& problem) {  // std::system_error: no more threads, or memory
+      const std::size_t started = running_.size();
+      stop_.request("");
+      ready_->count_down(static_cast<std::ptrdiff_t>(threads_ + 1 - started));
+      join();
+      return Failure{.exit_code = kPartial,
+                     .sentence = fmt::format("cannot start thread {} of {}: {}", started + 1,
+                                             threads_, problem.what())};
     }
     status_.emplace(options_.label, clock_.now());
     show_status(clock_.now());  // before anything is done
     began_ = clock_.now();
     ready_->arrive_and_wait();
+    return std::nullopt;
+  }
+
+  void join() {
+    for (std::thread& thread : running_)
+      thread.join();
   }
 
   void watch_threads() {

@@ -14,7 +14,6 @@
 namespace rkv::kvbench {
 
 namespace {
-constexpr Nanos kNanosPerSecond = 1'000'000'000;
 constexpr Nanos kLongestSleep = 100 * kNanosPerMs;  // then the stop is looked at
 }  // namespace
 
@@ -105,29 +104,32 @@ void Worker::run() {
 void Worker::run_singly(Nanos began) {
   std::uint64_t done = 0;
   while ((operations_ == 0 || done < operations_) && !stop_.requested()) {
-    if (options_.phase == Phase::kTransactions) {
-      transaction();
-    } else if (!load_one()) {
-      break;
-    }
+    if (!(options_.phase == Phase::kLoad ? load_one() : transaction())) return;
     done_.store(++done, std::memory_order_relaxed);
     throttle(began, done);
   }
 }
 
-void Worker::transaction() {
-  switch (chooser_.operation()) {
+bool Worker::transaction() {
+  const Operation operation = chooser_.operation();
+  if (operation != Operation::kInsert && !choose_key(draft_)) return false;
+  switch (operation) {
     case Operation::kRead:
-      return read();
+      read();
+      break;
     case Operation::kUpdate:
-      return update();
+      update();
+      break;
     case Operation::kInsert:
-      return insert();
+      insert();
+      break;
     case Operation::kScan:
-      return scan();
+      scan();
+      break;
     case Operation::kReadModifyWrite:
-      return read_modify_write();
+      read_modify_write();
   }
+  return true;
 }
 
 bool Worker::load_one() {
@@ -166,6 +168,16 @@ void Worker::end_operation(Kind kind, const Answer& answer, Nanos begin) {
   look_after_server(answer);
 }
 
+bool Worker::choose_key(Draft& draft) {
+  while (!stop_.requested()) {
+    if (const auto record = chooser_.record()) {
+      settings_.keys.write(*record, draft.key);
+      return true;
+    }
+  }
+  return false;
+}
+
 void Worker::look_after_server(const Answer& answer) {
   if (answer.outcome != Outcome::kServiceUnavailable || stop_.requested()) return;
   // The operation has waited for the server as long as it may. Is it there again?
@@ -176,7 +188,6 @@ void Worker::look_after_server(const Answer& answer) {
 }
 
 void Worker::read() {
-  choose_key(draft_);
   const Nanos begin = clock_.now();
   const Answer answer = store_->read(draft_.key);
   end_operation(Kind::kRead, answer, begin);
@@ -184,7 +195,6 @@ void Worker::read() {
 }
 
 void Worker::update() {
-  choose_key(draft_);
   make_written_fields(draft_);
   const Nanos begin = clock_.now();
   const Answer answer = store_->update(draft_.key, draft_.field, draft_.fields);
@@ -202,11 +212,6 @@ void Worker::insert() {
 }
 
 void Worker::scan() {
-  choose_key(draft_);
-  scan_drawn();
-}
-
-void Worker::scan_drawn() {
   const auto count = static_cast<std::uint32_t>(chooser_.scan_length());
   std::uint64_t found = 0;
   const Nanos begin = clock_.now();
@@ -219,7 +224,6 @@ void Worker::scan_drawn() {
 }
 
 void Worker::read_modify_write() {
-  choose_key(draft_);
   make_written_fields(draft_);
   const Nanos begin = clock_.now();
   const Answer read = store_->read(draft_.key);

@@ -81,12 +81,13 @@ class Worker {
   // False: the load must end.
   bool load_one();
   bool insert_again(const Draft& draft, Answer answer);  // after it failed
-  void transaction();
+  // False: the stop came before a record was chosen.
+  bool transaction();
   // ---- worker_batch.cc: several operations at once
   void run_batches(Nanos began);
   std::size_t wait_until_due(Nanos began, std::uint64_t done);
   std::uint64_t batch(std::size_t count);
-  void draw(Slot& slot);
+  bool draw(Slot& slot);  // false: likewise
   void get_batch(Nanos begin);
   void after_get(Slot& slot, Nanos begin);
   void change_field(Slot& slot);
@@ -95,17 +96,17 @@ class Worker {
   bool after_put(Slot& slot, Nanos begin, Nanos put_begin);
   std::uint64_t scan_batch(std::size_t count);
 
+  // ---- of the record that the draft has, but insert()
   void read();
   void update();
   void insert();
   void scan();
-  void scan_drawn();
   void read_modify_write();
 
   // Records the operation, and looks after the server when it failed.
   void end_operation(Kind kind, const Answer& answer, Nanos begin);
   void look_after_server(const Answer& answer);
-  void choose_key(Draft& draft) { settings_.keys.write(chooser_.record(), draft.key); }
+  bool choose_key(Draft& draft);  // false: the stop came first
   // The fields to be written: all, or one.
   void make_written_fields(Draft& draft);
   void make_fields(Draft& draft, std::size_t first, std::size_t count);

@@ -49,35 +49,38 @@ std::size_t Worker::wait_until_due(Nanos began, std::uint64_t done) {
   return due > done ? std::min(due - done, most) : 1;
 }
 
-// How many of them were tried: all, but what is left of a load that must end, and scans that a stop
-// came before.
+// How many of them were tried: all, but what is left of a load that must end, and draws and scans
+// that a stop came before.
 std::uint64_t Worker::batch(std::size_t count) {
   getting_.clear();
   putting_.clear();
-  for (Slot& slot : std::span(slots_).first(count)) {
-    draw(slot);
+  std::size_t drawn = 0;
+  for (; drawn < count && draw(slots_[drawn]); ++drawn) {
+    Slot& slot = slots_[drawn];
     if (reads(slot)) getting_.push_back(&slot);
     if (writes(slot)) putting_.push_back(&slot);
   }
+  count = drawn;
   const Nanos begin = clock_.now();
   get_batch(begin);
   return count - put_batch(begin) - scan_batch(count);
 }
 
-void Worker::draw(Slot& slot) {
+bool Worker::draw(Slot& slot) {
   const bool load = options_.phase == Phase::kLoad;
   Draft& draft = slot.draft;
   slot.operation = load ? Operation::kInsert : chooser_.operation();
   slot.answer = {};
   draft.field.reset();
   if (slot.operation != Operation::kInsert) {
-    choose_key(draft);
+    if (!choose_key(draft)) return false;
     if (writes(slot)) make_written_fields(draft);
-    return;
+    return true;
   }
   slot.inserted = load ? workload_.next_loaded() : workload_.inserted().next();
   settings_.keys.write(slot.inserted, draft.key);
   make_fields(draft, 0, settings_.field_count);
+  return true;
 }
 
 // -------------------------------------------------------------------------------------- GETs
@@ -195,7 +198,7 @@ std::uint64_t Worker::scan_batch(std::size_t count) {
     }
     due_ = slot.due;
     draft_.key = slot.draft.key;
-    scan_drawn();
+    scan();
   }
   return left;
 }

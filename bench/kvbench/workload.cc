@@ -215,8 +215,9 @@ void read_distributions(Read& read, WorkloadSettings& settings) {
   settings.distribution = known->second;
   settings.hotspot_data = read.real("hotspotdatafraction", 0.2, 0, 1);
   settings.hotspot_operations = read.real("hotspotopnfraction", 0.8, 0, 1);
-  settings.exponential_percentile = read.real("exponential.percentile", 95, 1e-6, 100 - 1e-6);
-  settings.exponential_part = read.real("exponential.frac", 0.8571428571, 1e-9, 1e9);
+  // With 0 percent YCSB asks for records that there are none of.
+  settings.exponential_percentile = read.real("exponential.percentile", 95, 1e-6, 100);
+  settings.exponential_part = read.real("exponential.frac", 0.8571428571, 0, 1e9);
 
   const std::uint64_t least = read.number("minscanlength", 1, 1, kMostScan);
   const std::uint64_t most = read.number("maxscanlength", 1000, 1, kMostScan);
@@ -254,10 +255,15 @@ Workload::Workload(WorkloadSettings settings)
       loaded_(settings_.insert_start),
       inserted_(settings_.record_count),
       sequential_(std::make_unique<Sequential>(
-          settings_.insert_start, settings_.insert_start + settings_.insert_count - 1)) {
-  if (settings_.distribution == RequestDistribution::kLatest) {
-    latest_ = std::make_unique<const Latest>(settings_.record_count);
-  }
+          settings_.insert_start, settings_.insert_start + settings_.insert_count - 1)) {}
+
+// Twice the expected insertions are among the numbers from the beginning, so that popular ones stay
+// the same; one not yet inserted is drawn again. YCSB 0.10 and later have one number more than
+// that, by an inclusive bound, which moves the popular ones; not so here.
+std::uint64_t zipfian_numbers(const WorkloadSettings& settings) {
+  const double expected = static_cast<double>(settings.operation_count) *
+                          settings.proportions[static_cast<std::size_t>(Operation::kInsert)] * 2.0;
+  return settings.insert_count + static_cast<std::uint64_t>(expected);
 }
 
 Chooser::Chooser(Workload& workload, std::uint64_t seed)
@@ -273,16 +279,10 @@ Chooser::Keys Chooser::make_keys(Workload& workload) {
   switch (settings.distribution) {
     case RequestDistribution::kUniform:
       return Uniform(least, most);
-    case RequestDistribution::kZipfian: {
-      // Twice the expected insertions are among the numbers from the beginning, so that popular
-      // ones stay the same; one not yet inserted is drawn again. YCSB 0.10 and later have one
-      // number more than that, by an inclusive bound, which moves the popular ones; not so here.
-      const double expected = static_cast<double>(settings.operation_count) *
-                              workload.proportion(Operation::kInsert) * 2.0;
-      return ScrambledZipfian(least, most + static_cast<std::uint64_t>(expected));
-    }
+    case RequestDistribution::kZipfian:
+      return ScrambledZipfian(least, least + zipfian_numbers(settings) - 1);
     case RequestDistribution::kLatest:
-      return *workload.latest_;
+      return Latest(settings.record_count);
     case RequestDistribution::kHotspot:
       return Hotspot(least, most, settings.hotspot_data, settings.hotspot_operations);
     case RequestDistribution::kSequential:
@@ -307,28 +307,24 @@ Operation Chooser::operation() {
   return static_cast<Operation>(last);
 }
 
-std::uint64_t Chooser::record() {
-  while (true) {
-    const std::uint64_t end = workload_->inserted_.end();
-    if (auto* exponential = std::get_if<Exponential>(&keys_)) {
-      const std::uint64_t distance = exponential->next(random_);
-      if (distance < end) return end - 1 - distance;
-      continue;
-    }
-    std::uint64_t record = 0;
-    if (auto* latest = std::get_if<Latest>(&keys_)) {
-      record = latest->next(random_, end);
-    } else if (auto* const* sequential = std::get_if<Sequential*>(&keys_)) {
-      record = (*sequential)->next();
-    } else if (const auto* zipfian = std::get_if<ScrambledZipfian>(&keys_)) {
-      record = zipfian->next(random_);
-    } else if (const auto* hotspot = std::get_if<Hotspot>(&keys_)) {
-      record = hotspot->next(random_);
-    } else {
-      record = std::get<Uniform>(keys_).next(random_);
-    }
-    if (record < end) return record;
+std::optional<std::uint64_t> Chooser::record() {
+  const std::uint64_t end = workload_->inserted_.end();
+  std::uint64_t record = 0;
+  if (const auto* exponential = std::get_if<Exponential>(&keys_)) {
+    record = exponential->next(random_, end);
+  } else if (auto* latest = std::get_if<Latest>(&keys_)) {
+    record = latest->next(random_, end);
+  } else if (auto* const* sequential = std::get_if<Sequential*>(&keys_)) {
+    record = (*sequential)->next();
+  } else if (const auto* zipfian = std::get_if<ScrambledZipfian>(&keys_)) {
+    record = zipfian->next(random_);
+  } else if (const auto* hotspot = std::get_if<Hotspot>(&keys_)) {
+    record = hotspot->next(random_);
+  } else {
+    record = std::get<Uniform>(keys_).next(random_);
   }
+  if (record >= end) return std::nullopt;
+  return record;
 }
 
 bool is_known_property(const std::string& name) {

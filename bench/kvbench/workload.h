@@ -71,6 +71,9 @@ struct WorkloadSettings {
 // One sentence names the property that is wrong, and its place.
 OrSentence<WorkloadSettings> read_workload(const Properties& properties, Phase phase);
 
+// Among how many numbers zipfian requests choose: the records, and those that may be inserted.
+std::uint64_t zipfian_numbers(const WorkloadSettings& settings);
+
 class Workload {
  public:
   explicit Workload(WorkloadSettings settings);
@@ -89,7 +92,6 @@ class Workload {
   std::atomic<std::uint64_t> loaded_;
   AcknowledgedCounter inserted_;
   std::unique_ptr<Sequential> sequential_;
-  std::unique_ptr<const Latest> latest_;  // copied by each thread: its zeta takes long
 };
 
 // A thread's own choices.
@@ -98,8 +100,10 @@ class Chooser {
   Chooser(Workload& workload, std::uint64_t seed);
 
   Operation operation();
-  // A record that is there, unless its insertion failed.
-  std::uint64_t record();
+  // A record that is there, unless its insertion failed; none: the number drawn is of a record not
+  // inserted yet, draw again. With many more insertions to come than there are records zipfian
+  // draws may go on like that for long: look whether to stop.
+  std::optional<std::uint64_t> record();
   std::size_t field() { return fields_.next(random_); }
   std::size_t field_bytes() { return next_length(workload_->settings_.field_length, random_); }
   std::uint64_t scan_length() { return next_length(workload_->settings_.scan_length, random_); }

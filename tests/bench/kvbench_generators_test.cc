@@ -107,14 +107,30 @@ TEST(Zipfian, GrowsToTheSameSumAsOneMadeAtOnce) {
   EXPECT_EQ(grown.at(0.999999999) > 99'000, true);
 }
 
-// YCSB's constant for 10^10 items, by the Euler-Maclaurin formula from a million terms on.
+// One term after the other, as YCSB does.
+TEST(Zeta, IsTheSum) {
+  for (const auto& [first, last] : {std::pair{1, 5},
+                                    {1, 10'000},
+                                    {1, 10'001},
+                                    {1, 1'000'000},
+                                    {7, 300'000},
+                                    {400'000, 400'001},
+                                    {400'000, 900'000}}) {
+    double sum = 0;
+    for (int i = first; i <= last; ++i)
+      sum += 1 / std::pow(i, kZipfianConstant);
+    EXPECT_NEAR(zeta(static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(last),
+                     kZipfianConstant) /
+                    sum,
+                1, 1e-12)
+        << first << ' ' << last;
+  }
+}
+
+// YCSB's constant for 10^10 items: it has added them all. No sum takes long here.
 TEST(ScrambledZipfian, ItsConstantIsTheSumOverTenBillionItems) {
-  constexpr double kSummed = 1e6;
-  constexpr double kItems = 1e10;
-  const double integral = (std::pow(kItems, 0.01) - std::pow(kSummed, 0.01)) / 0.01;
-  const double ends = (std::pow(kItems, -0.99) - std::pow(kSummed, -0.99)) / 2;
-  EXPECT_NEAR(zeta(1, 1'000'000, kZipfianConstant) + integral + ends,
-              ScrambledZipfian::kZetaOfItems, 1e-6);
+  EXPECT_NEAR(zeta(1, ScrambledZipfian::kItems, kZipfianConstant), ScrambledZipfian::kZetaOfItems,
+              1e-9);
 }
 
 std::vector<double> scrambled_chances(std::size_t records) {
@@ -215,12 +231,51 @@ TEST(Hotspot, AnEmptySetGetsNothing) {
 }
 
 TEST(Exponential, NinetyFivePercentAreWithinTheRange) {
+  constexpr std::uint64_t kEnd = 1'000'000;
   Random random(9);
   const Exponential exponential(95, 1000);
   std::uint64_t within = 0;
   for (std::uint64_t i = 0; i < kDraws; ++i)
-    within += exponential.next(random) < 1000 ? 1 : 0;
+    within += exponential.next(random, kEnd) >= kEnd - 1000 ? 1 : 0;
   EXPECT_NEAR(static_cast<double>(within) / kDraws, 0.95, 0.003);
+}
+
+// The chances of YCSB's loop, which draws again what is farther than there are records.
+TEST(Exponential, FewRecordsHaveTheChancesOfThoseDrawnAgain) {
+  constexpr std::uint64_t kEnd = 50;
+  Random random(10);
+  const Exponential exponential(95, 0.8571428571 * kEnd);
+  const double gamma = -std::log(1 - 0.95) / (0.8571428571 * kEnd);
+  std::vector<double> chances;
+  for (std::uint64_t i = 0; i < kEnd; ++i) {  // record i is at the distance kEnd - 1 - i
+    const auto distance = static_cast<double>(kEnd - 1 - i);
+    chances.push_back((std::exp(-gamma * distance) - std::exp(-gamma * (distance + 1))) /
+                      (1 - std::exp(-gamma * kEnd)));
+  }
+  EXPECT_NEAR(std::accumulate(chances.begin(), chances.end(), 0.0), 1, 1e-9);
+  EXPECT_LT(chi_square(histogram(kEnd, [&] { return exponential.next(random, kEnd); }), chances),
+            bound(kEnd));
+}
+
+// A range of far more than there are records is even, and drawn as fast as another: YCSB's loop
+// goes on until one of 10^17 draws is near enough.
+TEST(Exponential, ItsLimitsAreOrdinaryDraws) {
+  Random random(11);
+  const Exponential even(1e-6, 1e9);
+  EXPECT_LT(chi_square(histogram(10, [&] { return even.next(random, 10); }),
+                       std::vector<double>(10, 0.1)),
+            bound(10));
+  for (const Exponential& newest :
+       {Exponential(100, 1000), Exponential(95, 0), Exponential(100, 0)}) {
+    for (const double u : {0.0, 0.5, 1 - 0x1p-53})
+      EXPECT_EQ(newest.at(u, 10), 9U);
+  }
+  for (const Exponential& one : {even, Exponential(95, 8.57), Exponential(99.9, 1e9)}) {
+    for (const std::uint64_t end : {std::uint64_t{1}, std::uint64_t{10}, std::uint64_t{1} << 49}) {
+      EXPECT_EQ(one.at(0, end), end - 1);
+      EXPECT_LT(one.at(1 - 0x1p-53, end), end);
+    }
+  }
 }
 
 TEST(Sequential, GoesRound) {
