@@ -110,9 +110,7 @@ TEST_F(InspectionTest, AFlippedByteInATableIsFound) {
 TEST_F(InspectionTest, AReadOfWhatIsDamagedIsCountedAndToldOnce) {
   fill();
   const fs::path table = file(".sst");
-  std::string bytes = read_file(table);
-  bytes[100] = static_cast<char>(bytes[100] ^ 1);
-  write_file(table, bytes);
+  write_file(table, flipped(read_file(table), 100));
   const auto engine = *Engine::open(dir_.path());
   std::vector<std::string> told;
   set_log_sink([&](LogLevel level, std::string_view line) {

@@ -20,9 +20,6 @@ namespace rkv::server {
 namespace {
 
 namespace fs = std::filesystem;
-using rkv::testing::flipped;
-using rkv::testing::read_file;
-using rkv::testing::write_file;
 using test::TempDir;
 
 // The end of the newest log.
@@ -81,7 +78,7 @@ class Attack {
   // As a lost machine leaves it. What is wrong; empty: nothing.
   std::string lose_power() {
     const LogPosition end = batches_.back().end;
-    std::string log = read_file(log_of(dir_.path(), end.log));
+    std::string log = testing::read_file(log_of(dir_.path(), end.log));
     const std::uint64_t safe = synced_.log == end.log ? synced_.bytes : 0;
     if (random_.below(3) == 0) log.resize(safe + random_.below(log.size() - safe + 1));
     for (std::uint64_t i = random_.below(4); i > 0 && log.size() > safe; --i) {
@@ -104,9 +101,9 @@ class Attack {
   std::string damage() {
     const Batch& batch = batches_[random_.below(batches_.size())];
     const std::uint64_t number = batch.begin.log;
-    const std::string sound = read_file(log_of(dir_.path(), number));
+    const std::string sound = testing::read_file(log_of(dir_.path(), number));
     const std::uint64_t at = batch.begin.bytes + random_.below(batch.end.bytes - batch.begin.bytes);
-    std::string log = flipped(sound, at, 1 << random_.below(8));
+    std::string log = testing::flipped(sound, at, 1 << random_.below(8));
     std::uint64_t end = at + 1;
     if (random_.below(3) == 0) log.resize(end = at);
     if (random_.below(3) == 0 && at < log.size()) {
@@ -154,7 +151,7 @@ class Attack {
       case 1:
         return foreign_log();
       case 2:  // its own
-        return read_file(log_of(dir_.path(), end_of_logs(dir_.path()).log));
+        return testing::read_file(log_of(dir_.path(), end_of_logs(dir_.path()).log));
       default:
         return std::string(random_.below(500), 'v');
     }
@@ -172,14 +169,14 @@ class Attack {
       put(*engine, i, std::string(random_.below(300), 'f'));
       EXPECT_TRUE(engine->sync());
     }
-    return read_file(log_of(other.path(), end_of_logs(other.path()).log));
+    return testing::read_file(log_of(other.path(), end_of_logs(other.path()).log));
   }
 
   Result<std::size_t> start_with(std::uint64_t number, const std::string& log,
                                  const EngineOptions& options) const {
     const TempDir copy;
     fs::copy(dir_.path(), copy.path(), fs::copy_options::recursive);
-    write_file(log_of(copy.path(), number), log);
+    testing::write_file(log_of(copy.path(), number), log);
     RKV_ASSIGN_OR_RETURN(const auto engine, Engine::open(copy.path(), options));
     const auto records = prefix_in(*engine);
     if (!records) return fail(Code::kInternal, "no prefix is left");
@@ -233,7 +230,7 @@ TEST(LogAttack, ARestoredDatabaseDoesNotBelieveTheLogsOfTheOther) {
       put(*engine, i, "value");
       ASSERT_TRUE(engine->sync());
     }
-    stored = read_file(log_of(dir.path(), end_of_logs(dir.path()).log));
+    stored = testing::read_file(log_of(dir.path(), end_of_logs(dir.path()).log));
   }
   {
     auto engine = *Engine::open(restored.path());
@@ -249,9 +246,9 @@ TEST(LogAttack, ARestoredDatabaseDoesNotBelieveTheLogsOfTheOther) {
     put(*engine, 0, stored);
     ASSERT_TRUE(engine->close());
   }
-  std::string log = read_file(log_of(restored.path(), before.log));
+  std::string log = testing::read_file(log_of(restored.path(), before.log));
   log.replace(before.bytes, 16, 16, '\0');
-  write_file(log_of(restored.path(), before.log), log);
+  testing::write_file(log_of(restored.path(), before.log), log);
   const auto engine = Engine::open(restored.path());
   EXPECT_TRUE(engine) << to_string(engine.error());
   set_log_level(LogLevel::kInfo);

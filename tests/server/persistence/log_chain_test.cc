@@ -24,9 +24,6 @@ namespace rkv::server {
 namespace {
 
 namespace fs = std::filesystem;
-using rkv::testing::flipped;
-using rkv::testing::read_file;
-using rkv::testing::write_file;
 using rocksdb::WalFilter;
 using test::DiskCall;
 using test::DiskModel;
@@ -83,7 +80,7 @@ class LogDamage : public ::testing::Test {
                                         const EngineOptions& options = {}) {
     const TempDir copy;
     fs::copy(from, copy.path(), fs::copy_options::recursive);
-    write_file(log_in(copy.path()), log);
+    testing::write_file(log_in(copy.path()), log);
     RKV_ASSIGN_OR_RETURN(const auto engine, Engine::open(copy.path(), options));
     return records_of(*engine);
   }
@@ -93,12 +90,12 @@ class LogDamage : public ::testing::Test {
 
 // The first record is the claimed boot number.
 TEST_F(LogDamage, OfWhatWasSyncedIsNeverTakenForTheEnd) {
-  const std::string sound = read_file(log_in(dir_.path()));
+  const std::string sound = testing::read_file(log_in(dir_.path()));
   Random random(test::test_seed());
   const std::size_t batch = sound.size() / kBatches;
   for (int i = 0; i < 60; ++i) {
     const std::size_t at = i < 20 ? static_cast<std::size_t>(i) : random.below(sound.size());
-    const auto records = start_with(dir_.path(), flipped(sound, at, 1 << random.below(8)));
+    const auto records = start_with(dir_.path(), testing::flipped(sound, at, 1 << random.below(8)));
     if (at < batch * (kBatches - 6)) {
       ASSERT_FALSE(records) << *records << " records, byte " << at << " of " << sound.size();
       EXPECT_EQ(records.error().code, Code::kCorrupt);
@@ -122,12 +119,12 @@ TEST(LogDamageInABlock, OfWhatWasSyncedIsNeverTakenForTheEnd) {
       ASSERT_TRUE(engine->sync());
     }
   }
-  const std::string sound = read_file(log_in(dir.path()));
+  const std::string sound = testing::read_file(log_in(dir.path()));
   ASSERT_LT(sound.size(), 32U << 10);
   const auto expect_damage = [&](std::size_t at, int mask) {
     const TempDir copy;
     fs::copy(dir.path(), copy.path(), fs::copy_options::recursive);
-    write_file(log_in(copy.path()), flipped(sound, at, mask));
+    testing::write_file(log_in(copy.path()), testing::flipped(sound, at, mask));
     const auto engine = Engine::open(copy.path());
     ASSERT_FALSE(engine) << "byte " << at << " of " << sound.size();
     EXPECT_EQ(engine.error().code, Code::kCorrupt);
@@ -163,8 +160,8 @@ class ClosedLogs final : public rocksdb::FileSystemWrapper {
 // What passes while the logs are looked at must not let damage through.
 TEST_F(LogDamage, IsNotOverlookedWhenTheLogsCannotBeRead) {
   const fs::path log = log_in(dir_.path());
-  const std::string sound = read_file(log);
-  write_file(log, flipped(sound, sound.size() / 2));
+  const std::string sound = testing::read_file(log);
+  testing::write_file(log, testing::flipped(sound, sound.size() / 2));
   for (int before = 0; before < 3; ++before) {
     const std::shared_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(
         std::make_shared<ClosedLogs>(rocksdb::FileSystem::Default(), before));
@@ -177,11 +174,11 @@ TEST_F(LogDamage, IsNotOverlookedWhenTheLogsCannotBeRead) {
 
 // What a lost machine leaves behind the last sync is an end, and no damage (N2).
 TEST_F(LogDamage, BehindTheLastSyncIsAnEnd) {
-  const std::string sound = read_file(log_in(dir_.path()));
+  const std::string sound = testing::read_file(log_in(dir_.path()));
   const std::size_t batch = sound.size() / kBatches;
   const std::size_t unsynced = sound.size() - 4 * batch;
   for (const std::size_t at : {unsynced, unsynced + batch, sound.size() - 10}) {
-    const auto records = start_with(dir_.path(), flipped(sound, at));
+    const auto records = start_with(dir_.path(), testing::flipped(sound, at));
     ASSERT_TRUE(records) << to_string(records.error());
     EXPECT_GE(*records, kBatches - 5U);
     EXPECT_LT(*records, static_cast<std::size_t>(kBatches));
@@ -192,8 +189,8 @@ TEST_F(LogDamage, BehindTheLastSyncIsAnEnd) {
 }
 
 TEST_F(LogDamage, IsAcceptedWhenAskedFor) {
-  const std::string sound = read_file(log_in(dir_.path()));
-  const std::string damaged = flipped(sound, sound.size() / 2);
+  const std::string sound = testing::read_file(log_in(dir_.path()));
+  const std::string damaged = testing::flipped(sound, sound.size() / 2);
   ASSERT_FALSE(start_with(dir_.path(), damaged));
   const auto records = start_with(dir_.path(), damaged, {.accept_damaged_log = true});
   ASSERT_TRUE(records);
@@ -219,12 +216,12 @@ TEST(LogChain, BeginsWithTheFirstLogThatIsNeeded) {
       begun.insert(newest);
       if (begun.size() == 1) {
         first = dir.file(fmt::format("db/{:06}.log", newest));
-        removed = read_file(first);
+        removed = testing::read_file(first);
       }
     }
     ASSERT_TRUE(engine->close());
   }
-  write_file(first, removed);
+  testing::write_file(first, removed);
   const auto engine = Engine::open(dir.path());
   ASSERT_TRUE(engine) << to_string(engine.error());
   EXPECT_EQ(records_of(**engine), static_cast<std::size_t>(records));
@@ -247,7 +244,7 @@ class Chain {
     std::string head(7, 'h');
     head.resize(15);
     store_le(reinterpret_cast<std::byte*>(head.data()) + 7, std::uint64_t{10});
-    write_file(file_, head);
+    testing::write_file(file_, head);
   }
   Option found(std::uint64_t sequence, int count) {
     return chain_.LogRecordFound(3, file_, batch_of(sequence, count), nullptr, nullptr);
@@ -400,15 +397,15 @@ TEST(LogFiles, ADamagedLogIsNotOpenedAnew) {
   ASSERT_TRUE(engine->write_batch());
   ASSERT_EQ(engine->sync().error().code, Code::kIo);
   const fs::path log = log_in(dir.path());
-  const std::string sound = read_file(log);
-  write_file(log, flipped(sound, sound.size() / 3));
+  const std::string sound = testing::read_file(log);
+  testing::write_file(log, testing::flipped(sound, sound.size() / 3));
   for (int i = 0; i < 3; ++i) {
     const Status recovered = engine->recover();
     ASSERT_FALSE(recovered) << records_of(*engine) << " records are left";
     EXPECT_EQ(recovered.error().code, Code::kCorrupt);
     EXPECT_EQ(Engine::open(dir.path()).error().code, Code::kCorrupt) << "the next start knows";
   }
-  write_file(log, sound);
+  testing::write_file(log, sound);
   ASSERT_TRUE(engine->recover());
   EXPECT_GE(records_of(*engine), static_cast<std::size_t>(kBatches));
   ASSERT_TRUE(engine->close());
