@@ -76,15 +76,16 @@ json pipelined(const Arguments& given) {
   });
 }
 
+Program program() {
+  return {.name = "bench_counters",
+          .purpose = "What changing a counter costs.",
+          .flags = {{"depth", "atomics in flight", 32}, {"additions", "to measure", 5000}},
+          .phases = {{"request", request}, {"atomic", atomic}, {"pipelined", pipelined}}};
+}
+
 }  // namespace
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  using namespace rkv::bench;
-  return run_program(
-      argc, argv,
-      {.name = "bench_counters",
-       .purpose = "What changing a counter costs.",
-       .flags = {{"depth", "atomics in flight", 32}, {"additions", "to measure", 5000}},
-       .phases = {{"request", request}, {"atomic", atomic}, {"pipelined", pipelined}}});
+  return rkv::bench::run_program(argc, argv, rkv::bench::program());
 }

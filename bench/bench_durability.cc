@@ -303,27 +303,29 @@ json first_get(const Arguments& given) {
           {"records_on_disk", stats["records_on_disk"]}};
 }
 
+Program program() {
+  return {.name = "bench_durability",
+          .purpose = "What it costs that data survives.",
+          .flags = {{"keys", "in the store", 100'000},
+                    {"value-bytes", "size of a value", 100},
+                    {"per-second", "PUTs on a schedule", 2000},
+                    {"slices", "of each, in turn", 10},
+                    {"slice-ms", "of PUTs (memory)", 500},
+                    {"writers", "clients that put (sync)", 16},
+                    {"operations", "PUTs (sync) of a writer in a slice", 50},
+                    {"since", "when the server was started, monotonic ns", 1}},
+          .phases = {{"background", background},
+                     {"put", put},
+                     {"sync", sync},
+                     {"sync_pipelined", sync_pipelined},
+                     {"first_get", first_get}},
+          .texts = {{"other", "the server without a data directory"},
+                    {"directory", "for the file that is synced", "."}}};
+}
+
 }  // namespace
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  using namespace rkv::bench;
-  return run_program(argc, argv,
-                     {.name = "bench_durability",
-                      .purpose = "What it costs that data survives.",
-                      .flags = {{"keys", "in the store", 100'000},
-                                {"value-bytes", "size of a value", 100},
-                                {"per-second", "PUTs on a schedule", 2000},
-                                {"slices", "of each, in turn", 10},
-                                {"slice-ms", "of PUTs (memory)", 500},
-                                {"writers", "clients that put (sync)", 16},
-                                {"operations", "PUTs (sync) of a writer in a slice", 50},
-                                {"since", "when the server was started, monotonic ns", 1}},
-                      .phases = {{"background", background},
-                                 {"put", put},
-                                 {"sync", sync},
-                                 {"sync_pipelined", sync_pipelined},
-                                 {"first_get", first_get}},
-                      .texts = {{"other", "the server without a data directory"},
-                                {"directory", "for the file that is synced", "."}}});
+  return rkv::bench::run_program(argc, argv, rkv::bench::program());
 }

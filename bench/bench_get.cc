@@ -133,18 +133,6 @@ json one_by_one(const Arguments& given, Client& client, const Keys& keys) {
   return result;
 }
 
-json warm(const Arguments& given) {
-  Client client = open(given);
-  const KeySet set(given);
-  get_all(client, set.keys);
-  return one_by_one(given, client, set.keys);
-}
-
-json cold(const Arguments& given) {
-  Client client = open(given, 0);
-  return one_by_one(given, client, KeySet(given).keys);
-}
-
 json threads(const Arguments& given) {
   const KeySet set(given);
   const std::uint64_t count = given["threads"];
@@ -245,38 +233,44 @@ json many_in_flight(const Arguments& given, Client& client, const Keys& keys) {
   return result;
 }
 
-json pipelined(const Arguments& given) {
+using Measure = json (*)(const Arguments& given, Client& client, const Keys& keys);
+
+template <Measure measure>
+json with_groups_cached(const Arguments& given) {
   Client client = open(given);
   const KeySet set(given);
   get_all(client, set.keys);
-  return many_in_flight(given, client, set.keys);
+  return measure(given, client, set.keys);
 }
 
-json pipelined_cold(const Arguments& given) {
+template <Measure measure>
+json without_a_cache(const Arguments& given) {
   Client client = open(given, 0);
-  return many_in_flight(given, client, KeySet(given).keys);
+  return measure(given, client, KeySet(given).keys);
+}
+
+Program program() {
+  return {.name = "bench_get",
+          .purpose = "One phase of the GET benchmark.",
+          .flags = {{"threads", "clients at once", 1},
+                    {"pid", "of the server", 1},
+                    {"gets", "to measure", 5000},
+                    {"keys", "in the store", 10'000},
+                    {"value-bytes", "size of a value", 100},
+                    {"depth", "GETs in flight", 32}},
+          .phases = {{"load", load},
+                     {"warm", with_groups_cached<one_by_one>},
+                     {"cold", without_a_cache<one_by_one>},
+                     {"pipelined", with_groups_cached<many_in_flight>},
+                     {"pipelined_cold", without_a_cache<many_in_flight>},
+                     {"threads", threads},
+                     {"connected", connected},
+                     {"copy", copy}}};
 }
 
 }  // namespace
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  using namespace rkv::bench;
-  return run_program(argc, argv,
-                     {.name = "bench_get",
-                      .purpose = "One phase of the GET benchmark.",
-                      .flags = {{"threads", "clients at once", 1},
-                                {"pid", "of the server", 1},
-                                {"gets", "to measure", 5000},
-                                {"keys", "in the store", 10'000},
-                                {"value-bytes", "size of a value", 100},
-                                {"depth", "GETs in flight", 32}},
-                      .phases = {{"load", load},
-                                 {"warm", warm},
-                                 {"cold", cold},
-                                 {"pipelined", pipelined},
-                                 {"pipelined_cold", pipelined_cold},
-                                 {"threads", threads},
-                                 {"connected", connected},
-                                 {"copy", copy}}});
+  return rkv::bench::run_program(argc, argv, rkv::bench::program());
 }

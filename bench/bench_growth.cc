@@ -233,18 +233,20 @@ json mixed(const Arguments& given) {
   return {{"alone_gets_per_s", alone}, {"mixed_gets_per_s", run(true)}};
 }
 
+Program program() {
+  return {
+      .name = "bench_growth",
+      .purpose = "What a client sees of a store that fills and grows.",
+      .flags = {{"keys", "at the start", 100'000},
+                {"gets", "to measure", 50'000},
+                {"least-bytes", "of a value, for memory", 100},
+                {"most-bytes", "of a value, for memory", 100}},
+      .phases = {{"loads", loads}, {"doubling", doubling}, {"memory", memory}, {"mixed", mixed}}};
+}
+
 }  // namespace
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  using namespace rkv::bench;
-  return run_program(
-      argc, argv,
-      {.name = "bench_growth",
-       .purpose = "What a client sees of a store that fills and grows.",
-       .flags = {{"keys", "at the start", 100'000},
-                 {"gets", "to measure", 50'000},
-                 {"least-bytes", "of a value, for memory", 100},
-                 {"most-bytes", "of a value, for memory", 100}},
-       .phases = {{"loads", loads}, {"doubling", doubling}, {"memory", memory}, {"mixed", mixed}}});
+  return rkv::bench::run_program(argc, argv, rkv::bench::program());
 }

@@ -130,15 +130,16 @@ json restart(const Arguments& given) {
           {"records_on_disk", stats["records_on_disk"]}};
 }
 
+Program program() {
+  return {.name = "bench_larger",
+          .purpose = "More data than memory, and a server that starts.",
+          .flags = {{"keys", "of 1,000 bytes", 100'000}, {"operations", "to measure", 200'000}},
+          .phases = {{"fill", fill}, {"mix", mix}, {"restart", restart}}};
+}
+
 }  // namespace
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  using namespace rkv::bench;
-  return run_program(
-      argc, argv,
-      {.name = "bench_larger",
-       .purpose = "More data than memory, and a server that starts.",
-       .flags = {{"keys", "of 1,000 bytes", 100'000}, {"operations", "to measure", 200'000}},
-       .phases = {{"fill", fill}, {"mix", mix}, {"restart", restart}}});
+  return rkv::bench::run_program(argc, argv, rkv::bench::program());
 }
