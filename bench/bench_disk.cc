@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 #include <rocksdb/db.h>
 #include <rocksdb/write_batch.h>
-#include <sys/resource.h>
 
 #include <array>
 #include <filesystem>
@@ -25,6 +24,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/process_time.h"
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
 #include "server/persistence/database.h"
@@ -160,12 +160,8 @@ json queue(const Arguments& given) {
 }
 
 double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  const ProcessTime used = ProcessTime::now();
+  return static_cast<double>(used.user_us + used.system_us) / 1e6;
 }
 
 json read(const Arguments& given) {
@@ -195,19 +191,20 @@ json read(const Arguments& given) {
           {"records_per_s", static_cast<double>(records) / seconds}};
 }
 
+Program program() {
+  return {.name = "bench_disk",
+          .purpose = "What the disk costs without clients and server.",
+          .flags = {{"keys", "records to write, or that there are", 100'000},
+                    {"value-bytes", "size of a value", 100},
+                    {"sync-bytes", "between two syncs of the log", std::uint64_t{1} << 60},
+                    {"queue-bytes", "of the commit log", std::uint64_t{64} << 20}},
+          .phases = {{"rocksdb", rocksdb_loop}, {"queue", queue}, {"read", read}},
+          .texts = {{"directory", "the data directory, which exists", "."}}};
+}
+
 }  // namespace
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  using namespace rkv::bench;
-  return run_program(
-      argc, argv,
-      {.name = "bench_disk",
-       .purpose = "What the disk costs without clients and server.",
-       .flags = {{"keys", "records to write, or that there are", 100'000},
-                 {"value-bytes", "size of a value", 100},
-                 {"sync-bytes", "between two syncs of the log", std::uint64_t{1} << 60},
-                 {"queue-bytes", "of the commit log", std::uint64_t{64} << 20}},
-       .phases = {{"rocksdb", rocksdb_loop}, {"queue", queue}, {"read", read}},
-       .texts = {{"directory", "the data directory, which exists", "."}}});
+  return rkv::bench::run_program(argc, argv, rkv::bench::program());
 }

@@ -261,6 +261,27 @@ Result<std::string> Client::server_stats(Timeout timeout) {
   return std::string(as_text(reply->response().value));
 }
 
+ClientStats& ClientStats::operator+=(const ClientStats& other) {
+  gets += other.gets;
+  one_sided_gets += other.one_sided_gets;
+  two_sided_gets += other.two_sided_gets;
+  missing += other.missing;
+  rdma_reads += other.rdma_reads;
+  map_reads += other.map_reads;
+  tears_detected += other.tears_detected;
+  pins += other.pins;
+  atomics += other.atomics;
+  retries += other.retries;
+  cache_hits += other.cache_hits;
+  cache_misses += other.cache_misses;
+  cached_groups += other.cached_groups;
+  two_sided_requests += other.two_sided_requests;
+  busy_answers += other.busy_answers;
+  reconnects += other.reconnects;
+  static_assert(sizeof(ClientStats) == 16 * sizeof(std::uint64_t), "another counter is added here");
+  return *this;
+}
+
 ClientStats Client::stats() const {
   return engine_->stats();
 }

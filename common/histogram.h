@@ -4,10 +4,44 @@
 // Thread safety: none; one per thread, then merge().
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace rkv {
+
+// HdrHistogram's buckets: values below 2^(kBits+1) have one each; above, each power of two is cut
+// into 2^kBits of them.
+template <unsigned kBits>
+struct LogLinearBuckets {
+  static constexpr std::uint64_t kLinear = std::uint64_t{1} << (kBits + 1);
+  // For all values that have up to `value_bits` bits.
+  static constexpr std::size_t count(unsigned value_bits) {
+    return (value_bits - kBits + 1) * (std::size_t{1} << kBits);
+  }
+  static std::size_t index(std::uint64_t value) {
+    const auto shift = static_cast<unsigned>(std::bit_width(value | (kLinear - 1))) - (kBits + 1);
+    return (std::size_t{shift} << kBits) + static_cast<std::size_t>(value >> shift);
+  }
+  static std::uint64_t lowest(std::size_t index) {
+    if (index < kLinear) return index;
+    const std::size_t shift = (index >> kBits) - 1;
+    return (index - (shift << kBits)) << shift;
+  }
+  // lowest(index + 1) may wrap to 0: the last one then ends at 2^64 - 1.
+  static std::uint64_t highest(std::size_t index) { return lowest(index + 1) - 1; }
+};
+
+// Which of `count` values in their order is at this percentile, from 1 on.
+inline std::uint64_t percentile_rank(double percent, std::uint64_t count) {
+  // A hair less, so that 7 % of 100 values is the 7th, whatever the product's last bit says.
+  const double part = std::nextafter(percent, 0.0) / 100;
+  const double rank = std::ceil(part * static_cast<double>(count));
+  return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(rank), 1, count);
+}
 
 class Histogram {
  public:

@@ -1,12 +1,26 @@
 // Text to numbers with units, for flags and configuration files.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string_view>
 
 #include "rkv/result.h"
 
 namespace rkv {
+
+// A number, whole or real as T is, that all of `text` is: no white space, no '+', no unit.
+template <class T>
+std::optional<T> parse_number(std::string_view text, T least = std::numeric_limits<T>::lowest(),
+                              T most = std::numeric_limits<T>::max()) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  if (!(number >= least && number <= most)) return std::nullopt;  // a NaN is neither
+  return number;
+}
 
 // "4096", "64K", "64KiB", "1GiB", "2g": binary units, case ignored. kInvalidArgument otherwise.
 Result<std::uint64_t> parse_size(std::string_view text);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "common/signals.h"
 #include "server/logging.h"
 #include "server/offline.h"
 #include "server/options.h"
@@ -21,18 +22,10 @@ using rkv::server::Server;
 
 constexpr long kTickNanos = 100'000'000;
 
-// SIGTERM and SIGINT are blocked in all threads and fetched here.
-sigset_t stop_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
-}
-
-// Whether one has come, waiting for `nanos` at most.
+// Whether a signal to end has come, waiting for `nanos` at most. They are blocked in all threads
+// and fetched here.
 bool stop_signal_within(long nanos) {
-  const sigset_t signals = stop_signals();
+  const sigset_t signals = rkv::ending_signals();
   const timespec timeout{.tv_sec = 0, .tv_nsec = nanos};
   return sigtimedwait(&signals, nullptr, &timeout) > 0;
 }
@@ -93,7 +86,7 @@ int main(int argc, char** argv) {
       rkv::server::install_log_sink(parsed.options.log_level);
       return work_offline(parsed.options);
     }
-    const sigset_t signals = stop_signals();
+    const sigset_t signals = rkv::ending_signals();
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     rkv::server::install_log_sink(parsed.options.log_level);
     return serve(parsed.options);

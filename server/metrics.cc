@@ -1,20 +1,14 @@
 #include "server/metrics.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/process_time.h"
 #include "server/options.h"
 
 namespace rkv::server {
 
 namespace {
-
-std::uint64_t microseconds(const timeval& time) {
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000 +
-         static_cast<std::uint64_t>(time.tv_usec);
-}
 
 nlohmann::ordered_json disk_json(const ServerFacts& facts) {
   return {
@@ -46,8 +40,7 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
       total += worker->get(counter);
     return total;
   };
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
+  const ProcessTime used = ProcessTime::now();
   nlohmann::ordered_json json = {
       {"version", kServerVersion},
       {"uptime_ms", facts.uptime_ms},
@@ -96,8 +89,8 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
   };
   json.update(disk_json(facts));
   json.update(nlohmann::ordered_json{
-      {"user_cpu_us", microseconds(usage.ru_utime)},
-      {"system_cpu_us", microseconds(usage.ru_stime)},
+      {"user_cpu_us", used.user_us},
+      {"system_cpu_us", used.system_us},
   });
   // A device's name is not ours: bytes that are no UTF-8 are replaced instead of thrown at us.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cxxopts.hpp>
 #include <map>
 #include <optional>
@@ -38,17 +37,8 @@ struct Setting {
 };
 
 template <class T>
-std::optional<T> number(const std::string& text, T least, T most) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if (value < least || value > most) return std::nullopt;
-  return value;
-}
-
-template <class T>
 std::string set_number(T& target, const std::string& value, T least, T most) {
-  const auto parsed = number<T>(value, least, most);
+  const auto parsed = parse_number<T>(value, least, most);
   if (!parsed) return fmt::format("must be a number from {} to {}", least, most);
   target = *parsed;
   return {};
@@ -68,7 +58,7 @@ std::string set_size(std::uint64_t& target, const std::string& value, std::uint6
 std::string set_listen(Options& options, const std::string& value) {
   const std::size_t colon = value.rfind(':');
   if (colon == std::string::npos || colon == 0 ||
-      !number<std::uint16_t>(value.substr(colon + 1), 0, 65535)) {
+      !parse_number<std::uint16_t>(value.substr(colon + 1), 0, 65535)) {
     return "must be HOST:PORT, such as 0.0.0.0:7471 or [::]:7471";
   }
   options.listen = value;

@@ -2,26 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <string_view>
 
 namespace rkv::kvbench {
-
-std::size_t HdrBuckets::index(std::uint64_t value) {
-  value = std::min(value, kMost);
-  const auto shift = static_cast<unsigned>(std::bit_width(value | (kSubCount - 1))) - kSubBits;
-  return std::size_t{shift} * (kSubCount / 2) + (value >> shift);
-}
-
-std::uint64_t HdrBuckets::lowest(std::size_t index) {
-  if (index < kSubCount) return index;
-  const std::size_t shift = index / (kSubCount / 2) - 1;
-  return (index - shift * (kSubCount / 2)) << shift;
-}
-
-std::uint64_t HdrBuckets::highest(std::size_t index) {
-  return lowest(index + 1) - 1;
-}
 
 void HdrHistogram::record(std::uint64_t value, std::uint64_t times) {
   add_at(HdrBuckets::index(value), times);
@@ -71,10 +54,7 @@ double HdrHistogram::mean() const {
 
 std::uint64_t HdrHistogram::percentile(double percent) const {
   if (total_ == 0) return 0;
-  // A hair less, so that 99 % of 100 values is the 99th, whatever the product's last bit says.
-  const double part = std::nextafter(percent, 0.0) / 100;
-  const double rank = std::ceil(part * static_cast<double>(total_));
-  const auto wanted = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(rank), 1, total_);
+  const std::uint64_t wanted = percentile_rank(percent, total_);
   std::uint64_t seen = 0;
   for (std::size_t i = 0; i < counts_.size(); ++i) {
     seen += counts_[i];

@@ -11,25 +11,26 @@
 // Values are 0 to kMost; higher ones count as kMost.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/histogram.h"
+
 namespace rkv::kvbench {
 
 // Where a value is counted. 2,048 values have a bucket each; above, each power of two is cut into
 // 1,024 buckets: 1/1024 is below half a unit of the third digit.
-struct HdrBuckets {
-  static constexpr unsigned kSubBits = 11;
-  static constexpr std::uint64_t kSubCount = std::uint64_t{1} << kSubBits;
+struct HdrBuckets : LogLinearBuckets<10> {
   static constexpr std::uint64_t kMost = 3'600'000'000'000;  // an hour in nanoseconds, < 2^42
-  static constexpr std::size_t kCount = (42 - kSubBits + 2) * (kSubCount / 2);
+  static constexpr std::size_t kCount = count(42);
 
-  static std::size_t index(std::uint64_t value);
-  static std::uint64_t lowest(std::size_t index);
-  static std::uint64_t highest(std::size_t index);
+  static std::size_t index(std::uint64_t value) {
+    return LogLinearBuckets::index(std::min(value, kMost));
+  }
 };
 
 // Thread safety: as a container.

@@ -46,7 +46,8 @@ int run_and_report(const Options& options, const std::vector<std::string>& comma
     complain(fmt::format("{}; the results are of {} operations, {} were not made", results->why,
                          results->operations, results->missing));
   } else if (results->failed != 0) {
-    complain(fmt::format("{} operations failed: see the lines Return=", results->failed));
+    complain(fmt::format("{} operation{} failed: see the lines Return=", results->failed,
+                         results->failed == 1 ? "" : "s"));
   }
   if (!results->log_problem.empty()) complain(results->log_problem);
   const std::string text = report(options, *results, environment(results->transport), command);

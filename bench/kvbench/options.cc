@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "client/cli/options.h"
+#include "common/parse.h"
 #include "common/random.h"
 
 namespace rkv::kvbench {
@@ -74,8 +73,13 @@ Parsed printed(const char* text) {
 // The flags as they stand, before anything is read from properties.
 struct Words {
   Properties files;
-  std::vector<std::pair<std::string, std::string>> set;  // -p and the flags that stand for one
-  std::vector<std::string> connection;                   // for kvclient's parser
+  struct Set {  // by -p, or by the flag that stands for one
+    std::string name;
+    std::string value;
+    std::string flag = "-p";
+  };
+  std::vector<Set> set;
+  std::vector<std::string> connection;  // for kvclient's parser
   std::string output = "text";
   std::string update;  // "" = not said
   std::string in_flight = "1";
@@ -95,11 +99,11 @@ constexpr std::string_view kConnectionFlags[] = {"--server",  "--transport", "--
 
 bool take_switch(Words& words, std::string_view flag) {
   if (flag == "-load") {
-    words.set.emplace_back("dotransactions", "false");
+    words.set.push_back({"dotransactions", "false"});
   } else if (flag == "-t") {
-    words.set.emplace_back("dotransactions", "true");
+    words.set.push_back({"dotransactions", "true"});
   } else if (flag == "-s") {
-    words.set.emplace_back("status", "true");
+    words.set.push_back({"status", "true"});
   } else if (flag == "-h" || flag == "-help" || flag == "--help") {
     words.text = kHelp;
   } else if (flag == "--version") {
@@ -115,7 +119,7 @@ bool take_pair(Words& words, const std::string& flag, const std::string& value) 
   const auto* property =
       std::ranges::find_if(kPropertyFlags, [&](const auto& one) { return one.first == flag; });
   if (property != std::end(kPropertyFlags)) {
-    words.set.emplace_back(property->second, value);
+    words.set.push_back({property->second, value, flag});
   } else if (flag == "-P" && value.empty()) {
     words.problem = "-P wants a file, not ''";
   } else if (flag == "-P") {
@@ -125,7 +129,7 @@ bool take_pair(Words& words, const std::string& flag, const std::string& value) 
     if (equals == std::string::npos || equals == 0) {
       words.problem = fmt::format("-p wants NAME=VALUE, not '{}'", value);
     } else {
-      words.set.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+      words.set.push_back({value.substr(0, equals), value.substr(equals + 1)});
     }
   } else if (flag == "--output") {
     words.output = value;
@@ -146,6 +150,13 @@ bool take_pair(Words& words, const std::string& flag, const std::string& value) 
   return true;
 }
 
+// What stands for the commands of YCSB's script.
+const char* word_of_ycsb(std::string_view word) {
+  if (word == "load") return " (\"ycsb load basic\" is kvbench -load)";
+  if (word == "run") return " (\"ycsb run basic\" is kvbench -t)";
+  return "";
+}
+
 Words split(const std::vector<std::string>& arguments) {
   Words words;
   for (std::size_t i = 0; i < arguments.size() && words.problem.empty(); ++i) {
@@ -157,7 +168,8 @@ Words split(const std::vector<std::string>& arguments) {
       value = flag.substr(equals + 1);
       flag.resize(equals);
     } else if (!flag.starts_with('-')) {
-      words.problem = fmt::format("'{}' belongs to no option; see kvbench --help", flag);
+      words.problem =
+          fmt::format("'{}' belongs to no option; see kvbench --help{}", flag, word_of_ycsb(flag));
       break;
     } else if (i + 1 < arguments.size()) {
       value = arguments[++i];
@@ -202,19 +214,10 @@ OrSentence<void> set_form(Options& options, const std::string& output) {
   return {};
 }
 
-// A whole number, all of `text`.
-std::optional<std::uint64_t> whole_number(const std::string& text) {
-  std::uint64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || at != end) return std::nullopt;
-  return number;
-}
-
 OrSentence<void> set_in_flight(Options& options, const Words& words) {
   constexpr std::uint64_t kMost = 1024;  // of ClientOptions::reads_in_flight
-  const auto in_flight = whole_number(words.in_flight);
-  if (!in_flight || *in_flight == 0 || *in_flight > kMost) {
+  const auto in_flight = parse_number<std::uint64_t>(words.in_flight, 1, kMost);
+  if (!in_flight) {
     return std::unexpected(
         fmt::format("--in-flight wants a whole number from 1 to 1024, not '{}'", words.in_flight));
   }
@@ -248,7 +251,7 @@ OrSentence<void> set_how(Options& options, const Words& words) {
         fmt::format("--durability wants default, memory, wal or sync, not '{}'", words.durability));
   }
   options.durability = known->second;
-  const auto seed = whole_number(words.seed);
+  const auto seed = parse_number<std::uint64_t>(words.seed);
   if (!seed) return std::unexpected(fmt::format("--seed wants a number, not '{}'", words.seed));
   options.seed = *seed;
   if (options.seed == 0) options.seed = random_from_kernel();
@@ -262,15 +265,13 @@ OrSentence<void> set_percentiles(Options& options) {
     const std::size_t comma = rest.find(',');
     std::string_view one = rest.substr(0, comma);
     one.remove_prefix(std::min(one.find_first_not_of(' '), one.size()));
-    double percent = 0;
-    const auto [at, error] = std::from_chars(one.data(), one.data() + one.size(), percent);
-    if (error != std::errc{} || at != one.data() + one.size() ||
-        !(percent >= 0 && percent <= 100)) {
+    const auto percent = parse_number<double>(one, 0, 100);
+    if (!percent) {
       return std::unexpected(fmt::format(
           "{}hdrhistogram.percentiles wants numbers from 0 to 100 with commas, not '{}'",
           options.properties.place("hdrhistogram.percentiles"), list));
     }
-    options.percentiles.push_back(percent);
+    options.percentiles.push_back(*percent);
     if (comma == std::string_view::npos) return {};
     rest.remove_prefix(comma + 1);
   }
@@ -338,6 +339,22 @@ OrSentence<ClientOptions> connection_options(std::vector<std::string> flags,
   return parsed.command.globals.client;
 }
 
+// Numbers that are not those of records yet are drawn again.
+void note_rare_records(Options& options) {
+  constexpr std::uint64_t kMany = 1000;  // draws for an operation, tens of nanoseconds each
+  const WorkloadSettings& workload = options.workload;
+  if (options.phase != Phase::kTransactions ||
+      workload.distribution != RequestDistribution::kZipfian) {
+    return;
+  }
+  const std::uint64_t numbers = zipfian_numbers(workload);
+  if (numbers / kMany < workload.insert_count) return;
+  options.notes.push_back(fmt::format(
+      "operationcount and insertproportion are large: zipfian requests choose among {} numbers, of "
+      "which {} are records before others are inserted, and draw about {} times for each",
+      numbers, workload.insert_count, numbers / workload.insert_count));
+}
+
 void note_unknown(Options& options) {
   for (const auto& [name, property] : options.properties.all()) {
     if (is_known_property(name)) continue;
@@ -356,8 +373,8 @@ Parsed parse_arguments(const std::vector<std::string>& arguments, const Environm
   Parsed parsed;
   Options& options = parsed.options;
   options.properties = std::move(words.files);
-  for (auto& [name, value] : words.set)
-    options.properties.set(name, std::move(value), "-p");
+  for (auto& [name, value, flag] : words.set)
+    options.properties.set(name, std::move(value), std::move(flag));
   auto client = connection_options(std::move(words.connection), environment);
   if (!client) return usage_error(client.error());
   options.client = std::move(*client);
@@ -371,6 +388,7 @@ Parsed parse_arguments(const std::vector<std::string>& arguments, const Environm
     if (!set) return usage_error(set.error());
   }
   note_unknown(options);
+  note_rare_records(options);
   return parsed;
 }
 

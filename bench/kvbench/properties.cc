@@ -6,13 +6,14 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <utility>
+
+#include "common/parse.h"
 
 namespace rkv::kvbench {
 
@@ -198,6 +199,8 @@ std::string shown(std::string_view value) {
 }  // namespace
 
 OrSentence<void> Properties::read_text(std::string_view text, const std::string& name) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as some editors begin UTF-8
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   Reader reader(text, name);
   while (true) {
     reader.skip_to_key();
@@ -250,28 +253,24 @@ OrSentence<std::uint64_t> Properties::number(const std::string& name, std::uint6
                                              std::uint64_t least, std::uint64_t most) const {
   if (!has(name)) return fallback;
   const std::string value = text(name, "");
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc{} || end != value.data() + value.size() || number < least ||
-      number > most) {
+  const auto number = parse_number<std::uint64_t>(value, least, most);
+  if (!number) {
     return std::unexpected(fmt::format("{}{} wants a whole number from {} to {}, not {}",
                                        place(name), name, least, most, shown(value)));
   }
-  return number;
+  return *number;
 }
 
 OrSentence<double> Properties::real(const std::string& name, double fallback, double least,
                                     double most) const {
   if (!has(name)) return fallback;
   const std::string value = text(name, "");
-  double number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc{} || end != value.data() + value.size() || !std::isfinite(number) ||
-      number < least || number > most) {
+  const auto number = parse_number<double>(value, least, most);
+  if (!number) {
     return std::unexpected(fmt::format("{}{} wants a number from {} to {}, not {}", place(name),
                                        name, least, most, shown(value)));
   }
-  return number;
+  return *number;
 }
 
 OrSentence<bool> Properties::boolean(const std::string& name, bool fallback) const {

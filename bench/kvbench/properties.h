@@ -5,7 +5,7 @@
 // line's end continues it, '=', ':' or white space end the key, \t \n \r \f and \uXXXX stand for
 // characters, and a backslash before anything else is dropped. Bytes above 127 are kept as they
 // are; \uXXXX becomes UTF-8. The one thing Java rejects is a broken \uXXXX; a control character is
-// rejected here besides, since the file is then no text.
+// rejected here besides, since the file is then no text; a byte order mark at its begin is skipped.
 //
 //   Properties properties;
 //   if (auto read = properties.read_file("workloads/workloada"); !read) complain(read.error());
@@ -28,7 +28,7 @@ using OrSentence = std::expected<T, std::string>;
 
 struct Property {
   std::string value;
-  std::string place;  // "workloada:12:16", where the value begins; "-p" for the command line
+  std::string place;  // "workloada:12:16", where the value begins; "-p", "-threads"
 };
 
 class Properties {

@@ -168,15 +168,15 @@ Json client_json(const Results& results) {
       {"round_trips_per_operation", per(round_trips(client), operations)},
       {"value_bytes_per_operation",
        per(results.counters.value_bytes_read + results.counters.value_bytes_written, operations)},
-      {"user_cpu_ns_per_operation", per(results.client_user_cpu_us * 1000, operations)},
-      {"system_cpu_ns_per_operation", per(results.client_system_cpu_us * 1000, operations)}};
+      {"user_cpu_ns_per_operation", per(results.client_time.user_us * 1000, operations)},
+      {"system_cpu_ns_per_operation", per(results.client_time.system_us * 1000, operations)}};
 }
 
 Json server_json(const Results& results) {
   Json json = {
-      {"user_cpu_ns_per_operation", per(results.server_user_cpu_us * 1000, results.operations)},
+      {"user_cpu_ns_per_operation", per(results.server_time.user_us * 1000, results.operations)},
       {"system_cpu_ns_per_operation",
-       per(results.server_system_cpu_us * 1000, results.operations)}};
+       per(results.server_time.system_us * 1000, results.operations)}};
   const auto stats = Json::parse(results.server_stats, nullptr, false);
   json["stats"] = stats.is_object() ? stats : Json();
   return json;
@@ -260,9 +260,9 @@ std::vector<Metric> metrics(const Options& options, const Results& results) {
   client("Retries", static_cast<double>(stats.retries));
   client("TearsDetected", static_cast<double>(stats.tears_detected));
   client("UpdateConflicts", static_cast<double>(results.counters.update_conflicts));
-  client("UserCpuPerOperation(ns)", per(results.client_user_cpu_us * 1000, results.operations));
+  client("UserCpuPerOperation(ns)", per(results.client_time.user_us * 1000, results.operations));
   out.push_back({"SERVER", "UserCpuPerOperation(ns)",
-                 real(per(results.server_user_cpu_us * 1000, results.operations))});
+                 real(per(results.server_time.user_us * 1000, results.operations))});
   return out;
 }
 

@@ -1,7 +1,6 @@
 #include "bench/kvbench/run.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -33,30 +32,6 @@ std::expected<Client, Failure> connect(const ClientOptions& options) {
   return failure(kNoServer, client.error().sentence);
 }
 
-std::uint64_t microseconds(const timeval& time) {
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000 +
-         static_cast<std::uint64_t>(time.tv_usec);
-}
-
-void add(ClientStats& sum, const ClientStats& one) {
-  sum.gets += one.gets;
-  sum.one_sided_gets += one.one_sided_gets;
-  sum.two_sided_gets += one.two_sided_gets;
-  sum.missing += one.missing;
-  sum.rdma_reads += one.rdma_reads;
-  sum.map_reads += one.map_reads;
-  sum.tears_detected += one.tears_detected;
-  sum.pins += one.pins;
-  sum.atomics += one.atomics;
-  sum.retries += one.retries;
-  sum.cache_hits += one.cache_hits;
-  sum.cache_misses += one.cache_misses;
-  sum.cached_groups += one.cached_groups;
-  sum.two_sided_requests += one.two_sided_requests;
-  sum.busy_answers += one.busy_answers;
-  sum.reconnects += one.reconnects;
-}
-
 void add(StoreCounters& sum, const StoreCounters& one) {
   sum.value_bytes_read += one.value_bytes_read;
   sum.value_bytes_written += one.value_bytes_written;
@@ -66,23 +41,24 @@ void add(StoreCounters& sum, const StoreCounters& one) {
 
 // Process time of server and client up to now.
 struct CpuTimes {
-  std::uint64_t server_user_us = 0;
-  std::uint64_t server_system_us = 0;
-  rusage client{};
+  ProcessTime server;
+  ProcessTime client;
   std::string server_stats;
   bool server_known = false;
 };
 
-CpuTimes cpu_times(Client& control) {
+// `control` null: the server is not asked, since it would be waited for in vain.
+CpuTimes cpu_times(Client* control) {
   CpuTimes times;
-  getrusage(RUSAGE_SELF, &times.client);
-  const auto text = control.server_stats();
+  times.client = ProcessTime::now();
+  if (control == nullptr) return times;
+  const auto text = control->server_stats();
   if (!text) return times;
   const auto stats = nlohmann::json::parse(*text, nullptr, false);
   if (!stats.is_object()) return times;
   times.server_stats = *text;
-  times.server_user_us = stats.value("user_cpu_us", std::uint64_t{0});
-  times.server_system_us = stats.value("system_cpu_us", std::uint64_t{0});
+  times.server = {.user_us = stats.value("user_cpu_us", std::uint64_t{0}),
+                  .system_us = stats.value("system_cpu_us", std::uint64_t{0})};
   times.server_known = true;
   return times;
 }
@@ -144,7 +120,7 @@ class Run {
     auto watch = Watch::create();
     if (!watch) return failure(kPartial, to_string(watch.error()));
     watch_.emplace(std::move(*watch));
-    const CpuTimes before = cpu_times(*control_);
+    const CpuTimes before = cpu_times(&*control_);
     if (auto problem = start()) return std::unexpected(*problem);
     watch_threads();
     join();
@@ -237,7 +213,7 @@ class Run {
     results.threads = threads_;
     for (const auto& worker : workers_) {
       results.operations += worker->done();
-      add(results.client, worker->stats());
+      results.client += worker->stats();
       add(results.counters, worker->counters());
     }
     results.missing = total_ > results.operations ? total_ - results.operations : 0;
@@ -258,16 +234,12 @@ class Run {
     }
     if (log_) results.log_problem = log_->problem();
     results.transport = control_->describe();
-    const CpuTimes after = cpu_times(*control_);
+    const CpuTimes after = cpu_times(stop_.is_server_lost() ? nullptr : &*control_);
     results.server_stats = after.server_stats;
     if (before.server_known && after.server_known) {
-      results.server_user_cpu_us = after.server_user_us - before.server_user_us;
-      results.server_system_cpu_us = after.server_system_us - before.server_system_us;
+      results.server_time = after.server - before.server;
     }
-    results.client_user_cpu_us =
-        microseconds(after.client.ru_utime) - microseconds(before.client.ru_utime);
-    results.client_system_cpu_us =
-        microseconds(after.client.ru_stime) - microseconds(before.client.ru_stime);
+    results.client_time = after.client - before.client;
     return results;
   }
 

@@ -15,6 +15,7 @@
 #include "bench/kvbench/measurements.h"
 #include "bench/kvbench/options.h"
 #include "bench/kvbench/store.h"
+#include "common/process_time.h"
 #include "rkv/client.h"
 
 namespace rkv::kvbench {
@@ -46,11 +47,9 @@ struct Results {
   std::string log_problem;   // a histogram log could not be written; a sentence
   std::string transport;     // Client::describe()
   std::string server_stats;  // at the end, a JSON object; empty: no answer
-  // The server's process time during the run; 0 where it could not be asked.
-  std::uint64_t server_user_cpu_us = 0;
-  std::uint64_t server_system_cpu_us = 0;
-  std::uint64_t client_user_cpu_us = 0;
-  std::uint64_t client_system_cpu_us = 0;
+  // During the run; the server's is 0 where it could not be asked.
+  ProcessTime server_time;
+  ProcessTime client_time;
 };
 
 std::expected<Results, Failure> run(const Options& options);

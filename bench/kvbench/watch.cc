@@ -11,17 +11,9 @@
 #include <cstdint>
 #include <utility>
 
-namespace rkv::kvbench {
+#include "common/signals.h"
 
-namespace {
-sigset_t ending_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  return set;
-}
-}  // namespace
+namespace rkv::kvbench {
 
 Result<Watch> Watch::create() {
   const sigset_t set = ending_signals();

@@ -24,6 +24,11 @@ void Stop::request(std::string why) {
   requested_.store(true, std::memory_order_relaxed);
 }
 
+void Stop::server_lost(std::string why) {
+  server_lost_.store(true, std::memory_order_relaxed);
+  request(std::move(why));
+}
+
 std::string Stop::why() const {
   const std::lock_guard lock(mutex_);
   return why_;
@@ -182,8 +187,8 @@ void Worker::look_after_server(const Answer& answer) {
   if (answer.outcome != Outcome::kServiceUnavailable || stop_.requested()) return;
   // The operation has waited for the server as long as it may. Is it there again?
   if (const Status alive = store_->client().ping(); !alive) {
-    stop_.request(fmt::format("the server at {} is gone: {}", options_.client.server,
-                              to_string(alive.error())));
+    stop_.server_lost(fmt::format("the server at {} is gone: {}", options_.client.server,
+                                  to_string(alive.error())));
   }
 }
 

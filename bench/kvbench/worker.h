@@ -24,11 +24,15 @@ class Stop {
  public:
   // `why` empty: as planned (the time is over).
   void request(std::string why);
+  // The same; nothing is asked of the server any more.
+  void server_lost(std::string why);
+  bool is_server_lost() const { return server_lost_.load(std::memory_order_relaxed); }
   bool requested() const { return requested_.load(std::memory_order_relaxed); }
   std::string why() const;
 
  private:
   std::atomic<bool> requested_{false};
+  std::atomic<bool> server_lost_{false};
   mutable std::mutex mutex_;
   std::string why_;
 };

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 
@@ -12,6 +11,7 @@
 #include "common/bytes.h"
 #include "common/clock.h"
 #include "common/histogram.h"
+#include "common/parse.h"
 
 namespace rkv::cli {
 
@@ -59,13 +59,11 @@ OrFailure<void> prepare_arguments(Job& job) {
 OrFailure<void> prepare_counter(Job& job) {
   std::vector<std::string>& words = job.command.arguments;
   for (std::size_t i = 1; i < words.size(); ++i) {
-    std::int64_t number = 0;
-    const char* const end = words[i].data() + words[i].size();
-    const auto [stop, error] = std::from_chars(words[i].data(), end, number);
-    if (error != std::errc{} || stop != end) {
+    const auto number = parse_number<std::int64_t>(words[i]);
+    if (!number) {
       return failure(kUsage, fmt::format("'{}' is no whole number of 64 bits", words[i]));
     }
-    job.numbers.push_back(number);
+    job.numbers.push_back(*number);
   }
   words.resize(1);
   return prepare_arguments(job);

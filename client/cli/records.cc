@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 
 #include "client/cli/text.h"
+#include "common/parse.h"
 #include "rkv/limits.h"
 
 namespace rkv::cli {
@@ -57,15 +57,6 @@ std::optional<std::string_view> package_of(std::string_view line) {
   if (first == std::string_view::npos) return std::string_view();
   const std::size_t last = line.find_last_not_of(" \t\r");
   return line.substr(first, last - first + 1);
-}
-
-template <class T>
-std::optional<T> whole_number(std::string_view text) {
-  T number{};
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || stop != end) return std::nullopt;
-  return number;
 }
 
 class Parser {
@@ -196,7 +187,7 @@ class Parser {
     if (is_counter) return true;
     constexpr std::string_view kExpires = "expires=";
     if (!text.starts_with(kExpires)) return false;
-    const auto ms = whole_number<std::uint64_t>(text.substr(kExpires.size()));
+    const auto ms = parse_number<std::uint64_t>(text.substr(kExpires.size()));
     if (!ms || *ms == 0 || *ms > kLatestExpiryMs) return false;
     record.expires_at_ms = *ms;
     return true;
@@ -226,7 +217,7 @@ class Parser {
     if (!key) return undecodable(number, 1, key_text);
     record.key = *key;
     if (is_counter) {
-      record.number = whole_number<std::int64_t>(value_text);
+      record.number = parse_number<std::int64_t>(value_text);
       if (!record.number) {
         return bad(number, value_column, "a counter's number is a whole one of 64 bits");
       }

@@ -1,9 +1,7 @@
 // The options that belong to one verb each: declared to cxxopts, and taken from what it found.
 #pragma once
 
-#include <charconv>
 #include <cxxopts.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,14 +15,5 @@ std::string set_verb_options(Command& command, const cxxopts::ParseResult& resul
 
 // What is wrong with the text of --NAME, or nothing.
 std::string set_duration(std::string_view name, const std::string& text, std::uint64_t& ms);
-
-template <class T>
-std::optional<T> parse_number(std::string_view text, T least, T most) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if (value < least || value > most) return std::nullopt;
-  return value;
-}
 
 }  // namespace rkv::cli

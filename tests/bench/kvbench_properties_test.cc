@@ -35,17 +35,22 @@ TEST_P(OneLine, IsReadAsJavaReadsIt) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Format, OneLine,
-    testing::Values(
-        Line{"a=b", "a", "b"}, Line{"a = b", "a", "b"}, Line{"a:b", "a", "b"},
-        Line{"a b", "a", "b"}, Line{"a\tb", "a", "b"}, Line{"  a =\f b", "a", "b"},
-        Line{"a", "a", ""}, Line{"a=", "a", ""}, Line{"a==b", "a", "=b"},
-        Line{"a= b c ", "a", "b c "}, Line{"a\\=b=c", "a=b", "c"}, Line{"a\\ b c", "a b", "c"},
-        Line{"a=\\tb\\n", "a", "\tb\n"}, Line{"a=\\u0041\\u00e9", "a", "A\xc3\xa9"},
-        Line{"a=\\ud83d\\ude00", "a", "\xf0\x9f\x98\x80"}, Line{"a=\\q\\\\", "a", "q\\"},
-        Line{"a=b\\\n   c", "a", "bc"}, Line{"a=b\\\r\n  c", "a", "bc"},
-        Line{"a\\\n  b=c", "ab", "c"}, Line{"a =\\\n  c", "a", "c"}, Line{"a=b\\", "a", "b"},
-        Line{"# no\n! no\n\n \t\na=b # yes", "a", "b # yes"}, Line{"a=1\na=2", "a", "2"},
-        Line{"a=b\r", "a", "b"}, Line{"=b", "", "b"}, Line{"a=\xc3\xa9", "a", "\xc3\xa9"}));
+    testing::Values(Line{"a=b", "a", "b"},
+                    Line{"\xEF\xBB\xBF"
+                         "a=b",
+                         "a", "b"},
+                    Line{"a = b", "a", "b"}, Line{"a:b", "a", "b"}, Line{"a b", "a", "b"},
+                    Line{"a\tb", "a", "b"}, Line{"  a =\f b", "a", "b"}, Line{"a", "a", ""},
+                    Line{"a=", "a", ""}, Line{"a==b", "a", "=b"}, Line{"a= b c ", "a", "b c "},
+                    Line{"a\\=b=c", "a=b", "c"}, Line{"a\\ b c", "a b", "c"},
+                    Line{"a=\\tb\\n", "a", "\tb\n"}, Line{"a=\\u0041\\u00e9", "a", "A\xc3\xa9"},
+                    Line{"a=\\ud83d\\ude00", "a", "\xf0\x9f\x98\x80"},
+                    Line{"a=\\q\\\\", "a", "q\\"}, Line{"a=b\\\n   c", "a", "bc"},
+                    Line{"a=b\\\r\n  c", "a", "bc"}, Line{"a\\\n  b=c", "ab", "c"},
+                    Line{"a =\\\n  c", "a", "c"}, Line{"a=b\\", "a", "b"},
+                    Line{"# no\n! no\n\n \t\na=b # yes", "a", "b # yes"},
+                    Line{"a=1\na=2", "a", "2"}, Line{"a=b\r", "a", "b"}, Line{"=b", "", "b"},
+                    Line{"a=\xc3\xa9", "a", "\xc3\xa9"}));
 
 TEST(Properties, NoLineNoProperty) {
   EXPECT_TRUE(read("").all().empty());

@@ -324,10 +324,13 @@ TEST(CommandLine, MistakesAreOneSentence) {
     return parsed.kind == Parsed::Kind::kUsageError ? parsed.text : "none";
   };
   EXPECT_EQ(wrong({"-frob", "3"}), "unknown option -frob; see kvbench --help");
-  EXPECT_EQ(wrong({"load"}), "'load' belongs to no option; see kvbench --help");
+  EXPECT_EQ(wrong({"loud"}), "'loud' belongs to no option; see kvbench --help");
+  EXPECT_EQ(
+      wrong({"load", "basic"}),
+      "'load' belongs to no option; see kvbench --help (\"ycsb load basic\" is kvbench -load)");
   EXPECT_EQ(wrong({"-p", "threads"}), "-p wants NAME=VALUE, not 'threads'");
   EXPECT_EQ(wrong({"-threads", "0"}),
-            "-p: threadcount wants a whole number from 1 to 4096, not '0'");
+            "-threads: threadcount wants a whole number from 1 to 4096, not '0'");
   EXPECT_EQ(wrong({"--output", "xml"}), "--output wants text, json or csv, not 'xml'");
   EXPECT_EQ(wrong({"--transport", "tcp"}), "--transport wants auto, verbs or shm, not 'tcp'");
   EXPECT_EQ(wrong({"--update", "maybe"}), "--update wants atomic or plain, not 'maybe'");
@@ -355,6 +358,23 @@ TEST(CommandLine, AMistypedPropertyIsNoted) {
   ASSERT_EQ(parsed.kind, Parsed::Kind::kRun) << parsed.text;
   ASSERT_EQ(parsed.options.notes.size(), 1U);
   EXPECT_EQ(parsed.options.notes[0], "-p: unknown property 'opertioncount' is ignored");
+}
+
+// YCSB draws in silence for hours.
+TEST(CommandLine, RareRecordsAreNoted) {
+  const std::vector<std::string> run = {
+      "-P", kWorkloadA, "-p", "updateproportion=0", "-p", "insertproportion=0.5", "-p"};
+  const auto notes = [&](const char* operations) {
+    auto arguments = run;
+    arguments.emplace_back(operations);
+    return parse(arguments).options.notes;
+  };
+  EXPECT_TRUE(notes("operationcount=1000").empty());
+  ASSERT_EQ(notes("operationcount=1000000000").size(), 1U);
+  EXPECT_EQ(notes("operationcount=1000000000")[0],
+            "operationcount and insertproportion are large: zipfian requests choose among "
+            "1000001000 numbers, of which 1000 are records before others are inserted, and draw "
+            "about 1000001 times for each");
 }
 
 TEST(CommandLine, HelpAndVersionAreTexts) {

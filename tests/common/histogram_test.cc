@@ -22,6 +22,28 @@ TEST(Histogram, IsExactBelow256) {
   EXPECT_EQ(histogram.percentile(100), 200U);
 }
 
+// 7 % of 100 is more than 7 as a double has it.
+TEST(Histogram, APercentileOfAHundredValuesIsTheValueOfThatNumber) {
+  Histogram histogram;
+  for (std::uint64_t i = 1; i <= 100; ++i)
+    histogram.record(i);
+  for (std::uint64_t percent = 1; percent <= 100; ++percent)
+    EXPECT_EQ(histogram.percentile(static_cast<double>(percent)), percent);
+}
+
+TEST(LogLinearBuckets, MeetWithoutGapsUpToTheLargestValue) {
+  using Buckets = LogLinearBuckets<7>;
+  constexpr std::size_t kBuckets = Buckets::count(64);
+  for (std::size_t i = 0; i < kBuckets; ++i) {
+    ASSERT_EQ(Buckets::index(Buckets::lowest(i)), i);
+    ASSERT_EQ(Buckets::index(Buckets::highest(i)), i);
+    if (i != 0) {
+      ASSERT_EQ(Buckets::lowest(i), Buckets::highest(i - 1) + 1);
+    }
+  }
+  EXPECT_EQ(Buckets::highest(kBuckets - 1), UINT64_MAX);
+}
+
 RC_GTEST_PROP(Histogram, PercentilesAreWithinOneBucketOfTheSortedSample,
               (std::vector<std::uint64_t> sample)) {
   RC_PRE(!sample.empty());

@@ -29,6 +29,18 @@ TEST(ParseDuration, RoundsUpToMilliseconds) {
   EXPECT_EQ(*parse_duration_ms("0s"), 0U);
 }
 
+TEST(ParseNumber, TakesAllOfTheTextWithinTheLimits) {
+  EXPECT_EQ(parse_number<std::uint64_t>("18446744073709551615"), UINT64_MAX);
+  EXPECT_EQ(parse_number<std::int64_t>("-5"), -5);
+  EXPECT_EQ(parse_number<unsigned>("7", 7, 9), 7U);
+  EXPECT_EQ(parse_number<double>("0.25", 0, 1), 0.25);
+  for (const char* bad : {"", " 1", "1 ", "+1", "1k", "0x1", "6", "10", "18446744073709551616"})
+    EXPECT_EQ(parse_number<unsigned>(bad, 7, 9), std::nullopt) << bad;
+  for (const char* bad : {"nan", "inf", "-inf", "1e999", "1.1"})
+    EXPECT_EQ(parse_number<double>(bad, 0, 1), std::nullopt) << bad;
+  EXPECT_EQ(parse_number<double>("inf"), std::nullopt);
+}
+
 TEST(ParseDuration, RefusesWhatIsNoDuration) {
   for (const char* bad : {"", "5", "s", "-5s", "5h30", "1w", "367d", "99999999999999999999s",
                           "999999999999s", "31622400001d"}) {

@@ -105,11 +105,7 @@ void Worker::replace_client() {
 }
 
 void Worker::add_stats() {
-  const ClientStats stats = client_->stats();
-  stats_.reconnects += stats.reconnects;
-  stats_.one_sided_gets += stats.one_sided_gets;
-  stats_.tears_detected += stats.tears_detected;
-  stats_.atomics += stats.atomics;
+  stats_ += client_->stats();
 }
 
 // ---------------------------------------------------------------------------------- choices

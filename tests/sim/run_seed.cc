@@ -163,19 +163,6 @@ void tamper(Story& story, Operator& control, Canary canary, Remembered& remember
 
 // ----------------------------------------------------------------------------------- the run
 
-void add(ClientStats& sum, const ClientStats& one) {
-  sum.gets += one.gets;
-  sum.one_sided_gets += one.one_sided_gets;
-  sum.two_sided_gets += one.two_sided_gets;
-  sum.missing += one.missing;
-  sum.rdma_reads += one.rdma_reads;
-  sum.tears_detected += one.tears_detected;
-  sum.retries += one.retries;
-  sum.cache_hits += one.cache_hits;
-  sum.busy_answers += one.busy_answers;
-  sum.reconnects += one.reconnects;
-}
-
 std::string describe(const History::Violation& violation, const Story& story) {
   return violation.what + "\n" +
          (violation.key ? "key " + story.keys[*violation.key] + ":\n" : "all operations:\n") +
@@ -277,7 +264,7 @@ Outcome run_seed(std::uint64_t seed, Canary canary) {
   outcome.stashed = control->stashed();
   outcome.splits = control->splits();
   for (const auto& actor : actors)
-    add(outcome.clients, actor->stats());
+    outcome.clients += actor->stats();
   if (stuck) {  // kept alive: the fibers' stacks refer to all of it
     static auto& stories = *new std::vector<std::unique_ptr<Story>>;
     static auto& operators = *new std::vector<std::unique_ptr<Operator>>;

@@ -92,12 +92,7 @@ TEST(TornReadGate, NoTornValueIsReturnedAndTearsAreSeen) {
     EXPECT_EQ(counts.backwards, 0U);
     EXPECT_GT(counts.values, gets / kReaders / 2);
     EXPECT_GT(counts.missing, 0U) << "nothing was removed";
-    const ClientStats stats = clients[i].stats();
-    all.gets += stats.gets;
-    all.one_sided_gets += stats.one_sided_gets;
-    all.rdma_reads += stats.rdma_reads;
-    all.tears_detected += stats.tears_detected;
-    all.retries += stats.retries;
+    all += clients[i].stats();
   }
   for (const auto& writer : writers)
     EXPECT_TRUE(writer->running()) << writer->output();

@@ -197,6 +197,9 @@ struct ClientStats {
   std::uint64_t two_sided_requests = 0;  // requests sent, of any kind
   std::uint64_t busy_answers = 0;        // requests refused for now and sent again
   std::uint64_t reconnects = 0;
+
+  // Of several clients, or of one after the other.
+  ClientStats& operator+=(const ClientStats& other);
 };
 
 class Client {
