@@ -366,13 +366,13 @@ TEST_P(KvbenchEndsEarly, ASignalEndsARunThatFindsNoRecord) {
   EXPECT_NE(ended.output.find("[OVERALL], PartialResults, 1\n"), std::string::npos) << ended.output;
 }
 
-// A user who may have three processes and threads. Root may have any number, so that it becomes
+// A user who may have four processes and threads. Root may have any number, so that it becomes
 // one by its real number, without the two capabilities that lift the limit; to the server, and to
 // files, it is root still. Who is not root has more than one already: no thread starts.
 TEST(KvbenchEnds, AThreadThatCannotBeStartedIsTold) {
   Server server;
   const bool root = geteuid() == 0;
-  std::vector<std::string> argv = {"/usr/bin/prlimit", root ? "--nproc=3" : "--nproc=1"};
+  std::vector<std::string> argv = {"/usr/bin/prlimit", root ? "--nproc=4" : "--nproc=1"};
   if (root) {
     argv.insert(argv.end(), {"/usr/bin/setpriv", "--ruid=61789", "--inh-caps=-all",
                              "--bounding-set=-sys_resource,-sys_admin"});
