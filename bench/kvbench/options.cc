@@ -1,8 +1,12 @@
 #include "bench/kvbench/options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -277,6 +281,16 @@ OrSentence<void> set_percentiles(Options& options) {
   }
 }
 
+// Told before a run of hours rather than after it.
+OrSentence<void> check_log_directory(const Options& options) {
+  std::string directory = std::filesystem::path(options.hdr_path).parent_path();
+  if (directory.empty()) directory = ".";
+  if (!options.hdr_files || access(directory.c_str(), W_OK | X_OK) == 0) return {};
+  return std::unexpected(fmt::format("{}histogram logs cannot be written to {}: {}",
+                                     options.properties.place("hdrhistogram.output.path"),
+                                     directory, std::strerror(errno)));
+}
+
 OrSentence<void> set_measurement(Options& options) {
   const Properties& properties = options.properties;
   const std::string interval = properties.text("measurement.interval", "op");
@@ -300,6 +314,7 @@ OrSentence<void> set_measurement(Options& options) {
         fmt::format("measurementtype={} is not made; hdrhistogram is measured instead", type));
   }
   options.hdr_path = properties.text("hdrhistogram.output.path", "");
+  if (auto checked = check_log_directory(options); !checked) return checked;
   return set_percentiles(options);
 }
 

@@ -350,6 +350,9 @@ TEST(CommandLine, MistakesAreOneSentence) {
   EXPECT_EQ(parse({"-P", ""}).text, "-P wants a file, not ''");
   EXPECT_EQ(wrong({"-p", "fieldlengthdistribution=histogram", "-p", "fieldlengthhistogram=/no"}),
             "-p: fieldlengthhistogram: /no: No such file or directory");
+  EXPECT_EQ(
+      wrong({"-p", "hdrhistogram.fileoutput=true", "-p", "hdrhistogram.output.path=/nowhere/run-"}),
+      "-p: histogram logs cannot be written to /nowhere: No such file or directory");
   EXPECT_EQ(parse({}).text, "no workload is given; see kvbench --help");
 }
 
