@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,14 +24,18 @@ void complain(const std::string& sentence) {
 
 // False: it did not arrive, and that was told.
 bool write_out(const std::string& text, const std::string& path) {
-  std::FILE* out = path.empty() ? stdout : std::fopen(path.c_str(), "we");
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  const std::unique_ptr<std::FILE, Close> file(path.empty() ? nullptr
+                                                            : std::fopen(path.c_str(), "we"));
+  std::FILE* const out = path.empty() ? stdout : file.get();
   bool arrived = out != nullptr && std::fputs(text.c_str(), out) >= 0;
   arrived = arrived && std::fflush(out) == 0;
   if (!arrived) {
     complain(fmt::format("cannot write to {}: {}", path.empty() ? "standard output" : path,
                          std::strerror(errno)));
   }
-  if (!path.empty() && out != nullptr) std::fclose(out);
   return arrived;
 }
 
