@@ -60,8 +60,9 @@ Status check_memory_options(const MemoryOptions& options) {
   return {};
 }
 
-// A store has some sixteen data extents when it is full, so that it grows by steps of a sixteenth;
-// small ones have fewer, so that large values fit.
+// A store has some sixteen data extents when it is full, so that it grows by steps of a sixteenth,
+// and index extents of a 256th: what is ready for the next splits is memory that nothing uses yet;
+// small stores have fewer data extents, so that large values fit.
 MemoryOptions with_sizes(const MemoryOptions& given) {
   MemoryOptions options = given;
   const std::size_t limit = options.memory_bytes;
@@ -75,7 +76,7 @@ MemoryOptions with_sizes(const MemoryOptions& given) {
   }
   if (options.index_extent_bytes == 0) {
     const std::size_t bytes =
-        std::clamp<std::size_t>(std::bit_floor(limit / 64), segment, kMaxExtentBytes);
+        std::clamp<std::size_t>(std::bit_floor(limit / 256), segment, kMaxExtentBytes);
     options.index_extent_bytes =
         std::min<std::size_t>(bytes, std::size_t{options.max_segments} * segment);
   }
