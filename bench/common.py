@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import platform
@@ -99,10 +100,16 @@ def wait_for(condition, what, process, limit_s=120):
     raise Failed(f"{what}: nothing within {limit_s} s")
 
 
+def without_huge_pages():
+    """For a child process: the system gives it none unasked (prctl(2), PR_SET_THP_DISABLE)."""
+    if ctypes.CDLL(None, use_errno=True).prctl(41, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
 @contextlib.contextmanager
-def kvserver(options, memory="256MiB", extra=(), address=None, wait=True):
+def kvserver(options, memory="256MiB", extra=(), address=None, wait=True, prepare=None):
     """A kvserver on options.address, ready unless `wait` is False; its log (read it by .log_text())
-    is shown when the body fails. The body may kill it."""
+    is shown when the body fails. The body may kill it. `prepare` is called in its process."""
     with tempfile.NamedTemporaryFile("w+", prefix="rkv-bench-", suffix=".log") as log:
         def log_text():
             with open(log.name, encoding="utf-8") as text:
@@ -110,7 +117,7 @@ def kvserver(options, memory="256MiB", extra=(), address=None, wait=True):
         server = subprocess.Popen(
             [os.path.join(options.bin, "kvserver"), "--transport", options.transport, "--listen",
              address or options.address, "--memory", memory, *extra],
-            stdout=log, stderr=subprocess.STDOUT)
+            stdout=log, stderr=subprocess.STDOUT, preexec_fn=prepare)
         server.log_text = log_text
         try:
             if wait:

@@ -13,7 +13,11 @@ Result<Arena> Arena::create(rdma::Transport& transport, std::size_t gets, std::s
       kStagingBytes + gets_bytes + requests_bytes + kLargeBuffers * kLargeBytes;
 
   Arena arena;
-  RKV_ASSIGN_OR_RETURN(arena.region_, transport.allocate(total, rdma::Access::kLocal));
+  // Where the server's receive buffers are short, it READs longer requests from here. What else
+  // lies here came from the server or is for it, so that there is nothing to hide from its READs.
+  const rdma::Access access =
+      transport.pins_receive_buffers() ? rdma::Access::kRemoteRead : rdma::Access::kLocal;
+  RKV_ASSIGN_OR_RETURN(arena.region_, transport.allocate(total, access));
   const MutableBytes all = arena.region_->bytes();
   RKV_CHECK(all.size() >= total, "the transport allocated too little");
   arena.staging_ = all.first(kStagingBytes);

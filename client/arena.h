@@ -30,6 +30,8 @@ class Arena {
   static Result<Arena> create(rdma::Transport& transport, std::size_t gets, std::size_t requests);
 
   std::uint32_t local_key() const { return region_->local_key(); }
+  // For the server, which READs long requests; 0 where none are READ.
+  std::uint32_t remote_key() const { return region_->remote_key(); }
   MutableBytes staging() const { return staging_; }
   GetMemory& get_memory(std::size_t index) const { return gets_[index]; }
   MutableBytes request(std::size_t index) const {

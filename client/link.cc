@@ -71,7 +71,9 @@ Status Link::connect(const Deadline& deadline) {
     return std::unexpected(accept.error());
   }
   accept_ = *accept;
-  requests_.reset(accept_.credits, connection_->limits().inline_bytes);
+  requests_.reset({.credits = accept_.credits,
+                   .inline_bytes = connection_->limits().inline_bytes,
+                   .max_sent_bytes = accept_.max_sent_bytes});
   reads_at_once_ = connection_->limits().reads_at_once;
   alive_ = true;
   return {};
@@ -117,7 +119,7 @@ void Link::close() {
       ++queue_number_;
     }
   }
-  requests_.reset(0, 0);
+  requests_.reset({});
 }
 
 // A peer that breaks the protocol is left.

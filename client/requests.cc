@@ -1,6 +1,7 @@
 #include "client/requests.h"
 
 #include <algorithm>
+#include <array>
 
 #include "common/check.h"
 
@@ -8,14 +9,14 @@ namespace rkv::client {
 
 Requests::Requests(Arena& arena, std::size_t count) : arena_(&arena), entries_(count) {}
 
-void Requests::reset(std::uint16_t credits, std::uint32_t inline_bytes) {
+void Requests::reset(const Limits& limits) {
   for (Entry& entry : entries_) {
     arena_->give_back_large(entry.large);
     entry = Entry{};
   }
-  credits_ = std::min<std::size_t>(credits, entries_.size());
+  credits_ = std::min<std::size_t>(limits.credits, entries_.size());
   unanswered_ = 0;
-  inline_bytes_ = inline_bytes;
+  limits_ = limits;
   next_sequence_ = 1;
 }
 
@@ -26,13 +27,15 @@ std::optional<rdma::Operation> Requests::begin(Request request, std::uint64_t ta
   const std::size_t index = static_cast<std::size_t>(entry - entries_.begin());
   const std::size_t length = kRequestHeaderBytes + request.key.size() + request.value.size();
   MutableBytes buffer = arena_->request(index);
-  if (length > buffer.size()) {
+  const bool is_long = length > limits_.max_sent_bytes;
+  if (length > buffer.size() || is_long) {
     entry->large = arena_->take_large();
     if (entry->large.empty()) return std::nullopt;
     buffer = entry->large;
   }
   request.sequence = next_sequence_++;
-  const MutableBytes message = buffer.first(encode(request, buffer));
+  MutableBytes message = buffer.first(encode(request, buffer));
+  if (is_long) message = place_of(message, request.sequence, index);
 
   entry->sequence = request.sequence;
   entry->tag = tag;
@@ -40,8 +43,21 @@ std::optional<rdma::Operation> Requests::begin(Request request, std::uint64_t ta
   entry->sending = true;
   ++unanswered_;
   auto operation = rdma::Operation::send(message, arena_->local_key(), kSendBit | index);
-  operation.inline_data = length <= inline_bytes_;
+  operation.inline_data = message.size() <= limits_.inline_bytes;
   return operation;
+}
+
+// The message that tells the server where to READ the one given (R4).
+MutableBytes Requests::place_of(MutableBytes message, std::uint64_t sequence,
+                                std::size_t index) const {
+  std::array<std::byte, kMessageSourceBytes> source;
+  encode(MessageSource{.address = reinterpret_cast<std::uint64_t>(message.data()),
+                       .remote_key = arena_->remote_key(),
+                       .length = static_cast<std::uint32_t>(message.size())},
+         source);
+  const MutableBytes buffer = arena_->request(index);
+  return buffer.first(
+      encode(Request{.opcode = Opcode::kLong, .sequence = sequence, .value = source}, buffer));
 }
 
 void Requests::cancel(const rdma::Operation& operation) {

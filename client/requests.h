@@ -7,6 +7,9 @@
 //      the connection is gone (reset).
 //  R3  An answer is taken only for a request that is waiting, with the same operation; anything
 //      else is the peer's error and ends the connection.
+//  R4  A request longer than what may be SENT stays in its buffer, and a message that says where it
+//      lies goes out of the slot's small one; R2 holds for both, since the answer to the request
+//      comes after it has been READ.
 //
 // Thread safety: none. Nothing allocates after construction.
 #pragma once
@@ -25,7 +28,12 @@ class Requests {
   Requests(Arena& arena, std::size_t count);
 
   // A new connection. Forgets every request: REQUIRES that the old connection is closed.
-  void reset(std::uint16_t credits, std::uint32_t inline_bytes);
+  struct Limits {
+    std::uint16_t credits = 0;
+    std::uint32_t inline_bytes = 0;    // of a SEND
+    std::uint32_t max_sent_bytes = 0;  // R4
+  };
+  void reset(const Limits& limits);
 
   std::size_t in_flight() const { return unanswered_; }
   bool has_credit() const { return unanswered_ < credits_; }
@@ -55,12 +63,13 @@ class Requests {
     bool free() const { return sequence == 0 && !sending; }
   };
   void release_if_over(Entry& entry);
+  MutableBytes place_of(MutableBytes message, std::uint64_t sequence, std::size_t index) const;
 
   Arena* arena_;
   std::vector<Entry> entries_;
   std::size_t credits_ = 0;
   std::size_t unanswered_ = 0;
-  std::uint32_t inline_bytes_ = 0;
+  Limits limits_;
   std::uint64_t next_sequence_ = 1;
 };
 

@@ -56,6 +56,9 @@ RemoteWindow get_window(const std::byte* from) {
 }
 
 constexpr std::size_t kNameBytes = 24;
+constexpr std::uint32_t kSentUnitBytes = 64;  // of the longest request to SEND, in an accept
+static_assert(kMaxMessageBytes % kSentUnitBytes == 0 &&
+              kMaxMessageBytes / kSentUnitBytes <= 0xFFFF);
 constexpr std::size_t kRejectTextOffset = 12;
 
 }  // namespace
@@ -85,6 +88,8 @@ std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
   store_le(out.data() + 8, accept.epoch);
   store_le(out.data() + 16, accept.session);
   store_le(out.data() + 24, accept.credits);
+  RKV_CHECK(accept.max_sent_bytes % kSentUnitBytes == 0, "the limit is a multiple of its unit");
+  store_le(out.data() + 26, static_cast<std::uint16_t>(accept.max_sent_bytes / kSentUnitBytes));
   store_le(out.data() + 28, accept.max_message_bytes);
   put_window(out.data() + 32, accept.root);
   put_window(out.data() + 48, accept.hints);
@@ -94,16 +99,19 @@ std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
 
 Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
   RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectAcceptBytes));
-  RKV_RETURN_IF_ERROR(check_reserved(bytes, 26, 2));
-  const ConnectAccept accept{.epoch = load_le<std::uint64_t>(bytes.data() + 8),
-                             .session = load_le<std::uint64_t>(bytes.data() + 16),
-                             .credits = load_le<std::uint16_t>(bytes.data() + 24),
-                             .max_message_bytes = load_le<std::uint32_t>(bytes.data() + 28),
-                             .root = get_window(bytes.data() + 32),
-                             .hints = get_window(bytes.data() + 48),
-                             .counters = get_window(bytes.data() + 64)};
+  const ConnectAccept accept{
+      .epoch = load_le<std::uint64_t>(bytes.data() + 8),
+      .session = load_le<std::uint64_t>(bytes.data() + 16),
+      .credits = load_le<std::uint16_t>(bytes.data() + 24),
+      .max_message_bytes = load_le<std::uint32_t>(bytes.data() + 28),
+      .max_sent_bytes = load_le<std::uint16_t>(bytes.data() + 26) * kSentUnitBytes,
+      .root = get_window(bytes.data() + 32),
+      .hints = get_window(bytes.data() + 48),
+      .counters = get_window(bytes.data() + 64)};
   if (accept.epoch == 0 || accept.credits == 0 || accept.root.length < kRootPageBytes ||
-      accept.max_message_bytes < kResponseHeaderBytes) {
+      accept.max_message_bytes < kResponseHeaderBytes ||
+      accept.max_sent_bytes < kRequestHeaderBytes + kMessageSourceBytes ||
+      accept.max_sent_bytes > accept.max_message_bytes) {
     return fail(Code::kCorrupt, "the server's connection data makes no sense");
   }
   return accept;
@@ -155,6 +163,8 @@ const char* to_string(Opcode opcode) {
       return "backup";
     case Opcode::kScan:
       return "scan";
+    case Opcode::kLong:
+      return "long";
   }
   return "unknown";
 }
@@ -229,6 +239,8 @@ std::optional<std::size_t> value_length_of(Opcode opcode) {
       return 2 * kCounterBytes;
     case Opcode::kPutLarge:
       return kValueSourceBytes;
+    case Opcode::kLong:
+      return kMessageSourceBytes;
     case Opcode::kOpenCounter:
       return 1;
     default:
@@ -282,6 +294,10 @@ Status check_value(const Request& request) {
       return fail(Code::kInvalidArgument, "the operation takes no key, or another value");
     case Opcode::kPutLarge: {
       const auto source = decode_value_source(request.value);
+      return source ? Status{} : Status(std::unexpected(source.error()));
+    }
+    case Opcode::kLong: {
+      const auto source = decode_message_source(request.value);
       return source ? Status{} : Status(std::unexpected(source.error()));
     }
     case Opcode::kOpenCounter:
@@ -353,6 +369,26 @@ Result<ValueSource> decode_value_source(Bytes bytes) {
   }
   if (!is_large(source.length)) {
     return fail(Code::kInvalidArgument, "a value of up to 128 KiB belongs into the request");
+  }
+  return source;
+}
+
+// MessageSource: address 8, rkey 4, length 4.
+void encode(const MessageSource& source, MutableBytes out) {
+  store_le(out.data(), source.address);
+  store_le(out.data() + 8, source.remote_key);
+  store_le(out.data() + 12, source.length);
+}
+
+Result<MessageSource> decode_message_source(Bytes bytes) {
+  const MessageSource source{.address = load_le<std::uint64_t>(bytes.data()),
+                             .remote_key = load_le<std::uint32_t>(bytes.data() + 8),
+                             .length = load_le<std::uint32_t>(bytes.data() + 12)};
+  if (source.length > kMaxMessageBytes) {
+    return fail(Code::kTooLarge, "the request is longer than any message");
+  }
+  if (source.length < kRequestHeaderBytes) {
+    return fail(Code::kInvalidArgument, "the request is shorter than its header");
   }
   return source;
 }

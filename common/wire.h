@@ -24,7 +24,7 @@ namespace rkv {
 // ------------------------------------------------------------------------------- private data
 
 inline constexpr std::uint32_t kWireMagic = 0x3156'4B52U;  // "RKV1"
-inline constexpr std::uint16_t kWireVersion = 4;
+inline constexpr std::uint16_t kWireVersion = 5;
 inline constexpr std::size_t kConnectRequestBytes = 56;
 inline constexpr std::size_t kConnectAcceptBytes = 80;
 inline constexpr std::size_t kConnectRejectMaxBytes = 148;
@@ -44,7 +44,9 @@ struct ConnectAccept {
   std::uint64_t epoch = 0;              // random per server start, never 0
   std::uint64_t session = 0;            // issued by the server
   std::uint16_t credits = 0;            // requests this client may have in flight, >= 1
-  std::uint32_t max_message_bytes = 0;  // longest message either side may send
+  std::uint32_t max_message_bytes = 0;  // longest request or response there is
+  // Longest request to SEND, a multiple of 64; a longer one is kLong. At most max_message_bytes.
+  std::uint32_t max_sent_bytes = 0;
   RemoteWindow root{};
   RemoteWindow hints{};
   RemoteWindow counters{};
@@ -81,8 +83,9 @@ enum class Opcode : std::uint8_t {
   kOpenCounter = 10,  // key, 1 byte: whether to create it -> version, value: its cell, or kNoCell
   kBackup = 11,       // the backup's name -> version: every write up to it is in the backup
   kScan = 12,  // a ScanQuery (scan.h) -> version: every write up to it is seen; value: a page
+  kLong = 13,  // a MessageSource: the request itself lies there -> the answer to that one
 };
-inline constexpr Opcode kLastOpcode = Opcode::kScan;
+inline constexpr Opcode kLastOpcode = Opcode::kLong;
 // A backup's name: letters, digits, '.', '_' and '-', not at the beginning '.' or '-'. It is made
 // a file name on the server's host, so nothing else is let through.
 inline constexpr std::size_t kMaxBackupNameBytes = 128;
@@ -115,6 +118,17 @@ inline constexpr std::size_t kValueSourceBytes = 24;
 void encode(const ValueSource& source, MutableBytes out);
 // kInvalidArgument, kTooLarge with a sentence. REQUIRES: kValueSourceBytes.
 Result<ValueSource> decode_value_source(Bytes bytes);
+
+// Where a request that is too long to be SENT lies in the client's memory.
+struct MessageSource {
+  std::uint64_t address = 0;
+  std::uint32_t remote_key = 0;
+  std::uint32_t length = 0;  // kRequestHeaderBytes to kMaxMessageBytes
+};
+inline constexpr std::size_t kMessageSourceBytes = 16;
+void encode(const MessageSource& source, MutableBytes out);
+// kInvalidArgument, kTooLarge with a sentence. REQUIRES: kMessageSourceBytes.
+Result<MessageSource> decode_message_source(Bytes bytes);
 
 struct Request {
   Opcode opcode = Opcode::kPing;

@@ -255,6 +255,10 @@ class Transport {
   virtual ~Transport() = default;
   virtual std::string describe() const = 0;  // "verbs: rxe0 port 1 gid 1 (RoCE v2, 192.0.2.1)"
 
+  // Whether a queue's receive buffers take their whole length of memory, used or not: a device
+  // that writes into them wants them registered, and what is registered stays in memory.
+  virtual bool pins_receive_buffers() const { return true; }
+
   // Zeroed, page-aligned memory. kOutOfMemory names the locked-memory limit when that is why.
   virtual Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) = 0;
   // Makes a region of another transport of this process reachable over this one as well, under the

@@ -119,6 +119,7 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                              .session = random_from_kernel(),
                              .credits = std::min(wanted, kMaxCredits),
                              .max_message_bytes = kMaxMessageBytes,
+                             .max_sent_bytes = worker.room().receive_bytes,
                              .root = admission_.root,
                              .hints = admission_.hints,
                              .counters = admission_.counters};

@@ -144,6 +144,15 @@ std::uint32_t Networks::clients() const {
   return clients;
 }
 
+std::size_t Networks::message_bytes() const {
+  std::size_t bytes = 0;
+  for (const Network& network : networks_) {
+    for (const auto& worker : network.workers)
+      bytes += worker->room().bytes();
+  }
+  return bytes;
+}
+
 std::vector<const WorkerCounters*> Networks::counters() const {
   std::vector<const WorkerCounters*> counters;
   for (const Network& network : networks_) {

@@ -46,6 +46,7 @@ class Networks {
 
   void marks_changed();
   std::uint32_t clients() const;
+  std::size_t message_bytes() const;  // of all workers' buffers
   std::vector<const WorkerCounters*> counters() const;
   std::size_t count() const { return networks_.size(); }
   std::uint16_t port() const;

@@ -117,6 +117,8 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
       return backup(request);
     case Opcode::kScan:
       return scan(request);
+    case Opcode::kLong:
+      return read_request(request);
   }
   return {.next = Next::kDisconnect, .malformed = true};  // the decoder lets nothing else through
 }
@@ -213,6 +215,12 @@ RequestHandler::Answer RequestHandler::put_large(const Request& request) {
   auto large = store_.begin_large(request.key, source->length, options_of(request));
   if (!large) return reply(refusal(request.opcode, request.sequence, large.error()));
   return {.next = Next::kFetch, .source = *source, .large = std::move(*large)};
+}
+
+RequestHandler::Answer RequestHandler::read_request(const Request& request) {
+  const auto source = decode_message_source(request.value);
+  if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
+  return {.next = Next::kReadRequest, .message = *source};
 }
 
 RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest) {

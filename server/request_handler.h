@@ -27,6 +27,7 @@ class RequestHandler {
     kAwaitSweep,   // with after_sweep(), as soon as the sweep of number `through` is over
     kAwaitPage,    // with scanned(), as soon as `page` is done
     kAwaitLoad,    // handle() it again when the record of `key` is in memory
+    kReadRequest,  // the request itself, from where `message` says; then handle() that one
     kFetch,        // `large.value` first, from where `source` says; then finish() or cancel()
     kDisconnect,   // not even a header: there is nobody to answer to
   };
@@ -36,6 +37,7 @@ class RequestHandler {
     Durability level = Durability::kMemory;  // kAwaitMark: kWal or kSync
     std::uint64_t through = 0;
     bool malformed = false;
+    MessageSource message = {};
     ValueSource source = {};
     LargePut large = {};
     std::shared_ptr<const Backup> backup = {};
@@ -87,6 +89,7 @@ class RequestHandler {
   void touch(Bytes told);
   Answer put(const Request& request);
   Answer put_large(const Request& request);
+  Answer read_request(const Request& request);
   Answer remove(const Request& request);
   Answer count(const Request& request);
   Answer open_counter(const Request& request);

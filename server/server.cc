@@ -213,13 +213,11 @@ std::optional<Failure> Server::create_workers() {
                     options_.max_clients),
         created.error());
   }
-  const std::size_t message_bytes =
-      worker_pinned_bytes(each.clients) * threads * networks_->count();
   log_info(
       "pinned {} for the store, up to {} as it grows, and {} for messages ({} threads, {} clients, "
       "{} polling)",
       mebibytes(memory_->allocated_bytes()), mebibytes(options_.memory_bytes),
-      mebibytes(message_bytes), threads * networks_->count(), options_.max_clients,
+      mebibytes(networks_->message_bytes()), threads * networks_->count(), options_.max_clients,
       to_string(options_.poll));
 
   return std::nullopt;

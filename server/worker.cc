@@ -11,33 +11,15 @@ namespace rkv::server {
 
 namespace {
 
-// Replies in flight a connection: the credits' worth that is unanswered, and as much again several
-// times over whose acknowledgement by the peer's device is late. More would only tie up buffers:
-// K3 makes requests wait instead.
-constexpr std::uint32_t kRepliesInFlight = 32;
-static_assert(kRepliesInFlight >= 4 * kMaxCredits);
 // One completion for this many inline replies. Well below kRepliesInFlight, or a connection could
-// fill up with replies that nothing ever reports.
-constexpr std::uint32_t kSignalEvery = 8;
-static_assert(2 * kSignalEvery <= kRepliesInFlight);
+// fill up with replies that nothing ever reports; and below a quarter of what the connection takes,
+// where the transport would ask for completions of its own.
+constexpr std::uint32_t kSignalEvery = 4;
+static_assert(2 * kSignalEvery <= kRepliesInFlight && 4 * kSignalEvery < kOperationsInFlight);
 // Large enough for a put's reply (40 bytes), small values and sentences.
 constexpr std::uint32_t kInlineBytes = 128;
-// Replies of 257 bytes to 128 KiB on their way at a time.
-constexpr std::uint32_t kLargeBuffers = 16;
-// Receive buffers beyond clients x credits: for what is on its way from clients that are being
-// disconnected.
-constexpr std::uint32_t kSpareReceives = 16;
-// Operations of one connection that its queue has room for.
-constexpr std::uint32_t kOperationsInFlight = kRepliesInFlight + Fetches::kReadsPerSession;
 // Large values on their way to a worker at a time: it copies and hashes them itself.
 constexpr std::size_t kFetches = 16;
-
-std::uint32_t receive_buffers(std::uint32_t clients) {
-  return clients * kMaxCredits + kSpareReceives;
-}
-std::uint32_t small_buffers(std::uint32_t clients) {
-  return clients * kMaxCredits * 2 + 64;
-}
 
 // An operation's context: how many replies its completion covers, and its buffer.
 constexpr std::uint32_t kNoBuffer = 0xFFFFFFFFU;
@@ -47,28 +29,27 @@ std::uint64_t make_context(std::uint32_t covered, std::uint32_t buffer) {
 
 }  // namespace
 
-std::size_t worker_pinned_bytes(std::uint32_t clients) {
-  return receive_buffers(clients) * kMaxMessageBytes +
-         small_buffers(clients) * SendPool::kSmallBytes + kLargeBuffers * kMaxMessageBytes;
-}
-
 Result<std::unique_ptr<Worker>> Worker::create(const Parts& parts, const WorkerOptions& options) {
-  const std::uint32_t receives = receive_buffers(options.clients);
-  RKV_ASSIGN_OR_RETURN(auto queue,
-                       parts.transport.create_queue(
-                           {.completions = receives + options.clients * (kOperationsInFlight + 1),
-                            .receive_buffers = receives,
-                            .receive_bytes = kMaxMessageBytes,
-                            .poll = options.poll}));
+  const MessageRoom room = MessageRoom::of(parts.transport, options.clients);
   RKV_ASSIGN_OR_RETURN(
-      auto pool, SendPool::create(parts.transport, small_buffers(options.clients), kLargeBuffers));
-  return std::unique_ptr<Worker>(new Worker(parts, options, std::move(queue), std::move(pool)));
+      auto queue, parts.transport.create_queue(
+                      {.completions = room.receives + options.clients * (kOperationsInFlight + 1),
+                       .receive_buffers = room.receives,
+                       .receive_bytes = room.receive_bytes,
+                       .poll = options.poll}));
+  RKV_ASSIGN_OR_RETURN(auto pool,
+                       SendPool::create(parts.transport, room.small_replies, room.large_replies));
+  RKV_ASSIGN_OR_RETURN(auto long_requests,
+                       LongRequests::create(parts.transport, room.long_requests));
+  return std::unique_ptr<Worker>(new Worker(parts, options, room, std::move(queue), std::move(pool),
+                                            std::move(long_requests)));
 }
 
 // Everything that a turn appends to has its full size from the start.
-Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr<rdma::Queue> queue,
-               SendPool pool)
-    : options_(options),
+Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageRoom& room,
+               std::unique_ptr<rdma::Queue> queue, SendPool pool, LongRequests long_requests)
+    : room_(room),
+      options_(options),
       clock_(parts.clock),
       log_(parts.log),
       make_durable_(parts.make_durable),
@@ -79,8 +60,9 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr
       fetches_(handler_, kFetches),
       queue_(std::move(queue)),
       pool_(std::move(pool)),
+      long_(std::move(long_requests)),
       loads_(parts.loads) {
-  const std::uint32_t receives = receive_buffers(options.clients);
+  const std::uint32_t receives = room.receives + room.long_requests;
   sessions_.reserve(options.clients);
   released_.reserve(receives);
   waiting_requests_.reserve(receives);
@@ -243,7 +225,7 @@ std::size_t Worker::poll_once() {
   if (count != 0) turn_started_ = clock_.now();
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
-  large_wanted_ = false;  // those who wait come first, from here on
+  large_wanted_ = long_wanted_ = false;  // those who wait come first, from here on
   finish_fetches();
   answer_loaded();  // they have waited longest; below it is for what is done meanwhile (K5)
   retry_waiting();
@@ -290,21 +272,30 @@ void Worker::on_receive(const rdma::Completion& completion, Session& session) {
     drop(session, "it has sent more requests than its credits allow");
   } else if (usable) {
     ++session.unanswered;
-    switch (serve(session, completion.message, completion.receive_buffer)) {
-      case Served::kDone:
-        break;
-      case Served::kLoading:
-      case Served::kFetching:
-        return;
-      case Served::kNoRoom:
-        counters_.add(WorkerCounters::kDeferred);
-        waiting_requests_.push_back({.session = &session,
-                                     .message = completion.message,
-                                     .receive_buffer = completion.receive_buffer});
-        return;
-    }
+    return take(session, completion.message, completion.receive_buffer);
   }
-  released_.push_back(completion.receive_buffer);
+  release(completion.receive_buffer);
+}
+
+void Worker::take(Session& session, Bytes message, std::uint32_t receive_buffer) {
+  switch (serve(session, message, receive_buffer)) {
+    case Served::kDone:
+      return release(receive_buffer);
+    case Served::kLoading:
+    case Served::kFetching:
+      return;
+    case Served::kNoRoom:
+      counters_.add(WorkerCounters::kDeferred);
+      waiting_requests_.push_back(
+          {.session = &session, .message = message, .receive_buffer = receive_buffer});
+      return;
+  }
+}
+
+void Worker::release(std::uint32_t receive_buffer) {
+  if (LongRequests::is_one(receive_buffer)) [[unlikely]]
+    return long_.give_back(receive_buffer);
+  released_.push_back(receive_buffer);
 }
 
 bool Worker::has_room_for_reply(const Session& session) const {
@@ -328,6 +319,10 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
     case RequestHandler::Next::kAwaitLoad:
       await_load(session, message, receive_buffer, answer.key, rounds);
       return Served::kLoading;
+    case RequestHandler::Next::kReadRequest:
+      // Counted when it is answered; the receive buffer is free again.
+      if (!begin_long(session, answer, receive_buffer)) drop(session, nullptr);
+      return Served::kDone;
     case RequestHandler::Next::kFetch:
       // Counted when it is answered. Where nothing could be posted the connection is dead already,
       // and the fetch goes with it.
@@ -373,6 +368,7 @@ void Worker::count(const Response& response, Durability level) {
     case Opcode::kScan:
       return counters_.add(WorkerCounters::kScanPages);
     case Opcode::kStats:
+    case Opcode::kLong:  // answers are to what was READ
       return;
   }
 }
@@ -407,15 +403,24 @@ void Worker::drop(Session& session, const char* why) {
   session.connection->abort();
 }
 
+// Once more when that has made a buffer free that an earlier one has waited for in vain: nothing
+// else might begin a turn in which it finds it.
 void Worker::retry_waiting() {
-  if (waiting_requests_.empty()) [[likely]]
-    return;
+  while (!waiting_requests_.empty()) [[unlikely]] {
+    const std::size_t free_before = long_.free();
+    long_wanted_ = false;
+    retry_waiting_once();
+    if (long_.free() <= free_before) return;
+  }
+}
+
+void Worker::retry_waiting_once() {
   std::size_t kept = 0;
   for (const Waiting& waiting : waiting_requests_) {
     const Served served = waiting.session->ending
                               ? Served::kDone
                               : serve(*waiting.session, waiting.message, waiting.receive_buffer);
-    if (served == Served::kDone) released_.push_back(waiting.receive_buffer);
+    if (served == Served::kDone) release(waiting.receive_buffer);
     if (served == Served::kNoRoom) waiting_requests_[kept++] = waiting;
   }
   waiting_requests_.resize(kept);
@@ -471,18 +476,19 @@ void Worker::on_disconnected(Session& session) {
   std::erase(dirty_, &session);
   std::erase_if(held_, [&](const Held& held) { return held.session == &session; });
   std::erase_if(waiting_requests_, [&](const Waiting& waiting) {
-    if (waiting.session == &session) released_.push_back(waiting.receive_buffer);
+    if (waiting.session == &session) release(waiting.receive_buffer);
     return waiting.session == &session;
   });
   std::erase_if(awaiting_, [&](const Awaiting& awaiting) {
-    if (awaiting.session == &session) released_.push_back(awaiting.receive_buffer);
+    if (awaiting.session == &session) release(awaiting.receive_buffer);
     return awaiting.session == &session;
   });
   std::erase_if(fetched_, [&](const Fetch* fetch) { return fetch->session == &session; });
   log_info("client {} \"{}\" has gone", session.connection->peer(), session.name);
   // Before the memory that it READs into and sends from serves others (F1).
   session.connection.reset();
-  fetches_.drop_all(&session, [&](std::uint32_t buffer) { released_.push_back(buffer); });
+  fetches_.drop_all(&session, [&](std::uint32_t buffer) { release(buffer); });
+  long_.drop_all(session);
   std::erase_if(sessions_, [&](const auto& owned) { return owned.get() == &session; });
   clients_.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -8,7 +8,8 @@
 //  K3  A request is executed only when a small send buffer and room among the client's replies in
 //      flight are there for its answer; else it waits in its receive buffer. Gets and statistics
 //      may find the large buffers gone after the fact and are then executed again later: they
-//      change nothing.
+//      change nothing. A long request needs a buffer to be READ into, too; one turn long, nobody is
+//      let in before those who wait for one.
 //  K4  A client's replies and READs in flight never exceed what its connection takes, so a post is
 //      never cut short.
 //  K5  A flush, and a write asked to be durable, is answered when its mark has reached it. The
@@ -45,6 +46,8 @@
 #include "rdma/transport.h"
 #include "server/fetches.h"
 #include "server/loads.h"
+#include "server/long_requests.h"
+#include "server/message_room.h"
 #include "server/metrics.h"
 #include "server/request_handler.h"
 #include "server/send_pool.h"
@@ -52,16 +55,12 @@
 
 namespace rkv::server {
 
-inline constexpr std::uint16_t kMaxCredits = 4;
 inline constexpr std::int64_t kSilentMs = 60'000;
 
 struct WorkerOptions {
   std::uint32_t clients = 64;
   rdma::PollMode poll = rdma::PollMode::kAdaptive;
 };
-
-// Receive buffers, send buffers: what one worker registers besides the store.
-std::size_t worker_pinned_bytes(std::uint32_t clients);
 
 struct NewClient {
   std::unique_ptr<rdma::Connection> connection;
@@ -108,6 +107,7 @@ class Worker {
   void cancel_client();
   rdma::Queue& queue() { return *queue_; }
   rdma::ConnectionOptions connection_options() const;
+  const MessageRoom& room() const { return room_; }
   void adopt(NewClient client);
   // Ends a session, if it is here: when this returns true, no request of it will begin any more.
   // Blocks until the worker's thread has seen to it; false when the deadline passed first.
@@ -161,8 +161,8 @@ class Worker {
     std::uint32_t rounds;  // how often it has been in vain
   };
 
-  Worker(const Parts& parts, const WorkerOptions& options, std::unique_ptr<rdma::Queue> queue,
-         SendPool pool);
+  Worker(const Parts& parts, const WorkerOptions& options, const MessageRoom& room,
+         std::unique_ptr<rdma::Queue> queue, SendPool pool, LongRequests long_requests);
   void run();
   void collect_mail();
   void admit(NewClient arrival);
@@ -170,6 +170,8 @@ class Worker {
   void drop_most_silent();
   void on_completion(const rdma::Completion& completion);
   void on_receive(const rdma::Completion& completion, Session& session);
+  void take(Session& session, Bytes message, std::uint32_t receive_buffer);
+  void release(std::uint32_t receive_buffer);
   void on_sent(const rdma::Completion& completion, Session& session);
   void on_disconnected(Session& session);
   enum class Served : std::uint8_t {
@@ -180,9 +182,14 @@ class Worker {
   };
   Served serve(Session& session, Bytes message, std::uint32_t receive_buffer, DiskLook look = {},
                std::uint32_t rounds = 0);
-  bool has_room_for(const Session& session, Bytes message) const;
+  bool has_room_for(const Session& session, Bytes message);
   bool has_room_for_reply(const Session& session) const;
+  bool has_room_for_long();
   void on_read(const rdma::Completion& completion, Session& session);
+  void on_long_read(const rdma::Completion& completion, Session& session);
+  void read_failed(const rdma::Completion& completion, Session& session);
+  bool begin_long(Session& session, const RequestHandler::Answer& answer,
+                  std::uint32_t receive_buffer);
   void end_fetch(Fetch& fetch);
   void finish_fetches();
   bool reply(Session& session, const Response& response);
@@ -191,6 +198,7 @@ class Worker {
   void count(const Response& response, Durability level = Durability::kMemory);
   void drop(Session& session, const char* why);
   void retry_waiting();
+  void retry_waiting_once();
   void answer_held();
   void go_on_after_sweep(Held& held);
   void await(Held& held, const RequestHandler::Answer& answer);
@@ -208,6 +216,7 @@ class Worker {
   template <class Condition>
   void turn_while(Condition condition, std::int64_t at_most_ms);
 
+  const MessageRoom room_;
   const WorkerOptions options_;
   const Clock& clock_;
   const CommitLog& log_;
@@ -220,6 +229,7 @@ class Worker {
 
   std::unique_ptr<rdma::Queue> queue_;  // outlives the sessions' connections
   SendPool pool_;
+  LongRequests long_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::array<rdma::Completion, 64> completions_;
   std::vector<rdma::Completion> early_;  // of clients that adopt() has not yet brought
@@ -236,6 +246,7 @@ class Worker {
   bool taking_ = true;           // requests: until finish()
   Nanos turn_started_ = 0;
   bool large_wanted_ = false;  // an older answer of this turn or the last needs a large buffer
+  bool long_wanted_ = false;   // an older long request needs one of long_'s
 
   std::atomic<std::uint32_t> clients_{0};
   std::atomic<bool> waiting_{false};  // K5

@@ -4,34 +4,44 @@
 
 namespace rkv::server {
 
-bool Worker::has_room_for(const Session& session, Bytes message) const {
-  const bool fetches = !message.empty() && load_le<std::uint8_t>(message.data()) ==
-                                               static_cast<std::uint8_t>(Opcode::kPutLarge);
-  return has_room_for_reply(session) && (!fetches || fetches_.has_room(session));
+bool Worker::has_room_for(const Session& session, Bytes message) {
+  if (!has_room_for_reply(session)) return false;
+  if (message.empty()) return true;
+  switch (static_cast<Opcode>(load_le<std::uint8_t>(message.data()))) {
+    case Opcode::kPutLarge:
+      return fetches_.has_room(session);
+    case Opcode::kLong:
+      return has_room_for_long();
+    default:
+      return true;
+  }
 }
 
 void Worker::on_read(const rdma::Completion& completion, Session& session) {
+  if (LongRequests::is_one(completion.context)) return on_long_read(completion, session);
   const bool arrived = completion.status == rdma::Completion::Status::kOk;
-  if (!arrived && !session.ending) {
-    if (completion.status == rdma::Completion::Status::kRemoteAccess) {
-      drop(session, "the value that it asked to have read is not memory that it lets be read");
-    } else {
-      log_debug("client {}: a value could not be read: {} (provider status {})",
-                session.connection->peer(), rdma::to_string(completion.status),
-                completion.provider_status);
-      session.ending = true;  // kDisconnected follows
-    }
-  }
+  if (!arrived) read_failed(completion, session);
   Fetch* const fetch = fetches_.on_read(completion.context, arrived);
   if (fetch == nullptr) return;
   if (!fetch->complete()) return end_fetch(*fetch);
   fetched_.push_back(fetch);
 }
 
+void Worker::read_failed(const rdma::Completion& completion, Session& session) {
+  if (session.ending) return;
+  if (completion.status == rdma::Completion::Status::kRemoteAccess) {
+    return drop(session, "what it asked to have read is not memory that it lets be read");
+  }
+  log_debug("client {}: its memory could not be read: {} (provider status {})",
+            session.connection->peer(), rdma::to_string(completion.status),
+            completion.provider_status);
+  session.ending = true;  // kDisconnected follows
+}
+
 // Gives block and receive buffer back.
 void Worker::end_fetch(Fetch& fetch) {
   drop(*fetch.session, nullptr);
-  released_.push_back(fetch.receive_buffer);
+  release(fetch.receive_buffer);
   fetches_.drop(fetch);
 }
 
@@ -57,7 +67,7 @@ void Worker::finish_fetches() {
       (void)reply(session, answer.response);  // has room: answers of this kind are small
       count(answer.response);
     }
-    released_.push_back(buffer);
+    release(buffer);
   }
   fetched_.resize(kept);
 }

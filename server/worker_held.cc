@@ -133,10 +133,10 @@ void Worker::finish() {
   collect_mail();
   taking_ = false;
   for (const Waiting& waiting : waiting_requests_)
-    released_.push_back(waiting.receive_buffer);
+    release(waiting.receive_buffer);
   waiting_requests_.clear();
   for (const Awaiting& awaiting : awaiting_)
-    released_.push_back(awaiting.receive_buffer);
+    release(awaiting.receive_buffer);
   awaiting_.clear();
   turn_while([this] { return has_held(); }, kAnswersMs);
   turn_while([this] { return has_unsent(); }, kArrivalMs);

@@ -33,12 +33,12 @@ bool Worker::try_loaded(const Awaiting& awaiting) {
     const Response response = RequestHandler::not_loaded(awaiting.message, *failure);
     (void)reply(session, response);  // small
     count(response);
-    released_.push_back(awaiting.receive_buffer);
+    release(awaiting.receive_buffer);
     return true;
   }
   const Served served = serve(session, awaiting.message, awaiting.receive_buffer,
                               awaiting.load->look(), awaiting.rounds);
-  if (served == Served::kDone) released_.push_back(awaiting.receive_buffer);
+  if (served == Served::kDone) release(awaiting.receive_buffer);
   return served != Served::kNoRoom;
 }
 
@@ -46,7 +46,7 @@ void Worker::answer_loaded() {
   loading_.swap(awaiting_);  // serve() may append to awaiting_
   for (Awaiting& awaiting : loading_) {
     if (awaiting.session->ending) {
-      released_.push_back(awaiting.receive_buffer);
+      release(awaiting.receive_buffer);
       continue;
     }
     if (!awaiting.load->done() || !try_loaded(awaiting)) awaiting_.push_back(std::move(awaiting));

@@ -1,7 +1,7 @@
 """Memory: bytes of index a key and of memory a record beyond key and value; memory of the server for
 each client; and GETs/s with many clients against the best number of clients."""
 
-from common import kvserver, program, progress
+from common import kvserver, program, progress, without_huge_pages
 
 FLAGS = {"--keys": (1_000_000, "before the doubling"),
          "--drawn-keys": (200_000, "before the doubling, values of 1 to 1,024 bytes"),
@@ -26,11 +26,13 @@ def measure_index(options, figures):
 
 
 def measure_connections(options, figures):
-    """Of a server made for many clients, which are there, less one made for a single client."""
+    """Of a server made for many clients, which are there, less one made for a single client. Huge
+    pages, which come or do not come by chance, would blur it by several MiB, 20 KiB a client."""
     for repetition in range(options.repetitions):
         resident = []
         for clients in (1, options.clients):
-            with kvserver(options, "64MiB", ["--max-clients", str(clients)]) as server:
+            with kvserver(options, "64MiB", ["--max-clients", str(clients)],
+                          prepare=without_huge_pages) as server:
                 one = program(options, "bench_get", "connected", threads=clients, pid=server.pid)
             figures.runs.append({"connected": one})
             resident.append(one["resident_kib"])

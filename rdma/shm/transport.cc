@@ -72,6 +72,8 @@ class ShmTransport final : public Transport {
                        client_directories(shared_->directory).front());
   }
 
+  bool pins_receive_buffers() const override { return false; }
+
   Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) override {
     if (access == Access::kLocal) {
       RKV_ASSIGN_OR_RETURN(Mapping memory, map_private(length));

@@ -152,6 +152,33 @@ TEST_F(ManyTest, PutsKeepWithinTheCredits) {
   EXPECT_LE(server_.most_unanswered, 2);
 }
 
+// Every third is longer than the server takes in a message, and stays for it to READ.
+TEST_F(ManyTest, PutsTooLongToSendAreLeftToBeRead) {
+  server_.max_sent_bytes = 256;
+  std::map<std::string, std::string> stored;
+  server_.answer = [&](const Request& request) {
+    stored[std::string(as_text(request.key))] = as_text(request.value);
+    return Response{};
+  };
+  std::vector<std::string> values;
+  for (std::size_t i = 0; i < 60; ++i)
+    values.push_back(std::string(i % 3 == 0 ? 300 + 2000 * i : i, static_cast<char>('a' + i % 26)));
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    keys.push_back("key" + std::to_string(i));
+  std::vector<KeyValue> items;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    items.push_back({.key = keys[i], .value = values[i]});
+  for (const auto& version : client().multi_put(items))
+    ASSERT_TRUE(version);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(stored[keys[i]], values[i]) << i;
+  EXPECT_EQ(server_.long_requests, 20);
+  ASSERT_TRUE(client().put("alone", values[57]));
+  EXPECT_EQ(stored["alone"], values[57]);
+  EXPECT_EQ(server_.long_requests, 21);
+}
+
 TEST_F(ManyTest, BusyPutsAreSentAgainAndOthersWait) {
   int calls = 0;
   server_.answer = [&](const Request&) { return ++calls % 3 == 0 ? busy() : Response{}; };

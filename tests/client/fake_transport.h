@@ -28,6 +28,7 @@ class FakeConnection;
 struct FakeServer {
   std::unique_ptr<ScriptedMemory> memory = std::make_unique<ScriptedMemory>();
   std::uint16_t credits = 8;
+  std::uint32_t max_sent_bytes = kMaxMessageBytes;
   // What to answer; nothing = never. The response's sequence and opcode are filled in.
   std::function<std::optional<Response>(const Request&)> answer = [](const Request&) {
     return Response{};
@@ -50,6 +51,7 @@ struct FakeServer {
   int unanswered = 0;  // requests held back at the moment
   int most_unanswered = 0;
   int reads = 0;
+  int long_requests = 0;         // of the requests, those that were READ
   int receives_held = 0;         // receive buffers given out and not released
   std::vector<std::string> log;  // opcode and key of each request
 };
@@ -63,7 +65,8 @@ class FakeRegion final : public rdma::Region {
     return {start + skip, length_};
   }
   std::uint32_t local_key() const override { return 77; }
-  std::uint32_t remote_key() const override { return 0; }
+  std::uint32_t remote_key() const override { return kKey; }
+  static constexpr std::uint32_t kKey = 78;
 
  private:
   std::vector<std::uint64_t> words_;
@@ -191,8 +194,10 @@ class FakeConnection final : public rdma::Connection {
   }
   void send(const rdma::Operation& operation) {
     std::uint64_t sequence = 0;
-    const auto request = decode_request(operation.local, &sequence);
+    RKV_CHECK(operation.local.size() <= server_->max_sent_bytes, "the client sent too much");
+    auto request = decode_request(operation.local, &sequence);
     RKV_CHECK(request, "the client sent a request that does not decode");
+    if (request->opcode == Opcode::kLong) request = read_long(*request);
     ++server_->requests;
     server_->log.push_back(std::string(to_string(request->opcode)) + " " +
                            std::string(as_text(request->key)));
@@ -211,6 +216,19 @@ class FakeConnection final : public rdma::Connection {
     encode(*response, message);
     if (server_->answer_garbage) message[8] ^= std::byte{0x55};
     queue_->deliver(this, std::move(message));
+  }
+  // At once: the bytes must be what they are when the client is answered.
+  Result<Request> read_long(const Request& sent) {
+    const auto source = decode_message_source(sent.value);
+    RKV_CHECK(source && source->remote_key == FakeRegion::kKey, "memory the server may READ");
+    RKV_CHECK(source->length > server_->max_sent_bytes, "it could have been sent");
+    ++server_->long_requests;
+    std::uint64_t sequence = 0;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    const auto* const bytes = reinterpret_cast<const std::byte*>(source->address);
+    auto request = decode_request({bytes, source->length}, &sequence);
+    RKV_CHECK(request && sequence == sent.sequence, "the request that was told of");
+    return request;
   }
   void end() {
     if (ended_ || server_->never_drains) return;
@@ -262,6 +280,7 @@ class FakeTransport final : public rdma::Transport {
                          .session = 1,
                          .credits = server_->credits,
                          .max_message_bytes = kMaxMessageBytes,
+                         .max_sent_bytes = server_->max_sent_bytes,
                          .root = server_->memory->window(),
                          .hints = {},
                          .counters = {}},

@@ -247,6 +247,14 @@ TEST_F(WirePage, PutResponse) {
   expect("put-response", bytes);
 }
 
+TEST_F(WirePage, LongRequest) {
+  std::vector<std::byte> source(kMessageSourceBytes);
+  encode(MessageSource{.address = 0x7F0000200000, .remote_key = 0x5E6F, .length = 20'045}, source);
+  std::vector<std::byte> bytes(kRequestHeaderBytes + kMessageSourceBytes);
+  encode(Request{.opcode = Opcode::kLong, .sequence = 9, .value = source}, bytes);
+  expect("long-request", bytes);
+}
+
 TEST_F(WirePage, ConnectionData) {
   std::vector<std::byte> bytes(kConnectRequestBytes);
   encode(ConnectRequest{.credits_wanted = 4, .client_nonce = 0xABCD, .name = "example"}, bytes);
@@ -256,6 +264,7 @@ TEST_F(WirePage, ConnectionData) {
                        .session = 9,
                        .credits = 4,
                        .max_message_bytes = kMaxMessageBytes,
+                       .max_sent_bytes = 8192,
                        .root = {.address = 0x7F0000000000, .remote_key = 0x99, .length = 0x21000}},
          bytes);
   expect("connect-accept", bytes);

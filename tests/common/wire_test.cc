@@ -82,7 +82,9 @@ TEST(Request, LimitsAreEnforcedWithTheirCode) {
   EXPECT_EQ(code_of(Opcode::kScan, 0, 15), Code::kInvalidArgument);
   EXPECT_EQ(code_of(Opcode::kScan, 0, 17), Code::kInvalidArgument);
   EXPECT_EQ(code_of(Opcode::kScan, 1, 16), Code::kInvalidArgument);
-  EXPECT_EQ(code_of(static_cast<Opcode>(13), 1, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kLong, 0, 15), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Opcode::kLong, 1, 16), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(static_cast<Opcode>(14), 1, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(9), 0, 0), Code::kInvalidArgument);
   EXPECT_EQ(code_of(static_cast<Opcode>(255), 0, 0), Code::kInvalidArgument);
 }
@@ -297,6 +299,7 @@ TEST(Reserved, BytesAreRefusedEverywhere) {
                        .session = 1,
                        .credits = 1,
                        .max_message_bytes = 4096,
+                       .max_sent_bytes = 1024,
                        .root = {.address = 8, .remote_key = 1, .length = kRootPageBytes}},
          accept);
   std::vector<std::byte> reject(kConnectRejectMaxBytes);
@@ -315,8 +318,6 @@ TEST(Reserved, BytesAreRefusedEverywhere) {
   };
   for (const std::size_t at : {10U, 15U})
     EXPECT_FALSE(decode_connect_request(with(request, at)));
-  for (const std::size_t at : {26U, 27U})
-    EXPECT_FALSE(decode_connect_accept(with(accept, at)));
   EXPECT_FALSE(decode_connect_reject(with(reject, 9)));
   for (const std::size_t at : {2U, 3U})
     EXPECT_FALSE(decode_response(with(response, at)));
@@ -335,6 +336,7 @@ TEST(ConnectData, AcceptRoundTripsThroughPadding) {
                        .session = 2,
                        .credits = 3,
                        .max_message_bytes = 4096,
+                       .max_sent_bytes = 1024,
                        .root = {.address = 4, .remote_key = 5, .length = kRootPageBytes}},
          bytes);
   const auto accept = decode_connect_accept(bytes);
@@ -344,6 +346,38 @@ TEST(ConnectData, AcceptRoundTripsThroughPadding) {
   EXPECT_EQ(accept->credits, 3);
   EXPECT_EQ(accept->root.remote_key, 5U);
   EXPECT_EQ(accept->hints.length, 0U);
+}
+
+TEST(ConnectData, WhatMayBeSentHoldsALongAndIsNoLongerThanAnyMessage) {
+  std::vector<std::byte> bytes(kConnectAcceptBytes);
+  const auto limit_of = [&](std::uint32_t max_sent_bytes) {
+    encode(ConnectAccept{.epoch = 1,
+                         .session = 2,
+                         .credits = 3,
+                         .max_message_bytes = kMaxMessageBytes,
+                         .max_sent_bytes = max_sent_bytes,
+                         .root = {.address = 4, .remote_key = 5, .length = kRootPageBytes}},
+           bytes);
+    const auto accept = decode_connect_accept(bytes);
+    return accept ? accept->max_sent_bytes : 0;
+  };
+  for (const std::uint32_t limit : {64U, 8192U, std::uint32_t{kMaxMessageBytes}})
+    EXPECT_EQ(limit_of(limit), limit);
+  EXPECT_EQ(limit_of(0), 0U);
+  EXPECT_EQ(limit_of(kMaxMessageBytes + 64), 0U);
+}
+
+TEST(Request, ALongNamesAMessageOfALengthThatIsOne) {
+  std::uint64_t sequence = 0;
+  for (const std::size_t length : {std::size_t{0}, kRequestHeaderBytes - 1, kRequestHeaderBytes,
+                                   kMaxMessageBytes, kMaxMessageBytes + 1}) {
+    std::vector<std::byte> source(kMessageSourceBytes);
+    encode(MessageSource{.length = static_cast<std::uint32_t>(length)}, source);
+    const auto bytes = encode_request({.opcode = Opcode::kLong, .value = source});
+    EXPECT_EQ(decode_request(bytes, &sequence).has_value(),
+              length >= kRequestHeaderBytes && length <= kMaxMessageBytes)
+        << length;
+  }
 }
 
 TEST(ConnectData, StrangersAndOtherVersionsAreToldApart) {

@@ -66,7 +66,7 @@ class FakeConnection final : public rdma::Connection {
   int posts = 0;
   int aborts = 0;
   std::function<void()> on_destroyed;
-  rdma::ConnectionLimits limits_{.reads_in_flight = 16, .sends_in_flight = 36, .inline_bytes = 128};
+  rdma::ConnectionLimits limits_{.reads_in_flight = 16, .sends_in_flight = 24, .inline_bytes = 128};
 
  private:
   std::string peer_ = "192.0.2.9:1";
@@ -161,6 +161,7 @@ class FakeQueue final : public rdma::Queue {
 class FakeTransport final : public rdma::Transport {
  public:
   std::string describe() const override { return "fake"; }
+  bool pins_receive_buffers() const override { return pins; }
   Result<std::unique_ptr<rdma::Region>> allocate(std::size_t length, rdma::Access) override {
     return rkv::testing::PlainRegion::make(length);
   }
@@ -178,6 +179,7 @@ class FakeTransport final : public rdma::Transport {
     return fail(Code::kUnsupported, "fake");
   }
   FakeQueue* queue = nullptr;
+  bool pins = true;
 };
 
 }  // namespace rkv::server::test

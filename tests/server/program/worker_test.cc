@@ -8,9 +8,17 @@ namespace {
 
 TEST_F(WorkerTest, TheReceiveQueueHoldsTheCreditsOfAllClients) {
   EXPECT_GE(queue().options.receive_buffers, kClients * kMaxCredits);
-  EXPECT_EQ(queue().options.receive_bytes, kMaxMessageBytes);
-  EXPECT_GE(worker_pinned_bytes(kClients),
-            std::size_t{queue().options.receive_buffers} * kMaxMessageBytes);
+  EXPECT_EQ(queue().options.receive_bytes, worker_->room().receive_bytes);
+  EXPECT_GE(worker_->room().bytes(),
+            std::size_t{queue().options.receive_buffers} * queue().options.receive_bytes);
+}
+
+// Of the 64 KiB that it may cost in all: its places in the device's queues come to it
+// (tests/system/client_memory_test.cc).
+TEST_F(WorkerTest, AClientsMessagesTakeLessThan24KiB) {
+  const std::size_t some = MessageRoom::of(transport_, 100).bytes();
+  EXPECT_LE(MessageRoom::of(transport_, 101).bytes() - some, std::size_t{24} << 10);
+  EXPECT_LE(some, (std::size_t{100 * 24} << 10) + (std::size_t{6} << 20));
 }
 
 // A client that comes back: what it sent over its old connection and was not begun never will be.
@@ -235,7 +243,7 @@ TEST_F(WorkerTest, PutsWaitWhileRepliesPileUpAndRunOnce) {
     put(*client, as_bytes("key-" + std::to_string(i)), as_bytes("v"));
     turn();
   }
-  EXPECT_EQ(client->posted.size(), 32U) << "what the connection takes";
+  EXPECT_EQ(client->posted.size(), std::size_t{kRepliesInFlight}) << "what the connection takes";
   EXPECT_EQ(client->aborts, 1) << "the rest was more than its credits";
 }
 

@@ -1,0 +1,51 @@
+#include "server/long_requests.h"
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+Result<LongRequests> LongRequests::create(rdma::Transport& transport, std::uint32_t buffers) {
+  LongRequests made;
+  if (buffers == 0) return made;
+  RKV_ASSIGN_OR_RETURN(made.region_, transport.allocate(std::size_t{buffers} * kMaxMessageBytes,
+                                                        rdma::Access::kLocal));
+  made.reads_.resize(buffers);
+  for (std::uint32_t i = buffers; i-- > 0;)
+    made.free_.push_back(i);
+  return made;
+}
+
+bool LongRequests::begin(Session& session, const MessageSource& source) {
+  RKV_CHECK(!free_.empty(), "a long request without a buffer");
+  const std::uint32_t index = free_.back();
+  const rdma::Operation read =
+      rdma::Operation::read(buffer(index).first(source.length), region_->local_key(),
+                            source.address, source.remote_key, kBit | index);
+  const auto taken = session.connection->post(std::span(&read, 1));
+  if (!taken || *taken == 0) return false;
+  free_.pop_back();
+  reads_[index] = {.session = &session, .length = source.length};
+  return true;
+}
+
+Bytes LongRequests::on_read(std::uint64_t context) {
+  const std::uint64_t index = context & ~std::uint64_t{kBit};
+  RKV_CHECK(index < reads_.size() && reads_[index].session != nullptr, "a READ nobody posted");
+  reads_[index].session = nullptr;
+  return buffer(index).first(reads_[index].length);
+}
+
+void LongRequests::give_back(std::uint32_t buffer) {
+  RKV_CHECK(reads_[buffer & ~kBit].session == nullptr, "N1");
+  free_.push_back(buffer & ~kBit);
+}
+
+void LongRequests::drop_all(const Session& session) {
+  for (std::uint32_t i = 0; i < reads_.size(); ++i) {
+    if (reads_[i].session != &session) continue;
+    reads_[i].session = nullptr;
+    free_.push_back(i);
+  }
+}
+
+}  // namespace rkv::server
