@@ -48,7 +48,7 @@ TEST_F(Simulation, ADiskThatOnlyClaimsToSyncIsNoticed) {
 // What does not happen is not tested.
 TEST_F(Simulation, EveryKindOfTroubleHappens) {
   Outcome sum;
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     const Outcome one = run_seed(seed);
     ASSERT_EQ(one.violation, std::nullopt) << "./run simulate --seeds 1 --first-seed " << seed;
     sum.restarts += one.restarts;
