@@ -26,6 +26,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "bench/program.h"
@@ -152,17 +153,23 @@ json threads(const Arguments& given) {
   std::barrier all_ready(static_cast<std::ptrdiff_t>(count));
   std::vector<std::future<Run>> running;
   running.reserve(count);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    running.push_back(std::async(std::launch::async, [&, i] {
-      Histogram nanoseconds;
-      Run run;
-      get_at_random(given, clients[i], set.keys, i + 1, nanoseconds, [&] {
-        all_ready.arrive_and_wait();
-        run.begin = Clock::now();
-      });
-      run.end = Clock::now();
-      return run;
-    }));
+  const auto run_one = [&](std::uint64_t i) {
+    Histogram nanoseconds;
+    Run run;
+    get_at_random(given, clients[i], set.keys, i + 1, nanoseconds, [&] {
+      all_ready.arrive_and_wait();
+      run.begin = Clock::now();
+    });
+    run.end = Clock::now();
+    return run;
+  };
+  try {
+    for (std::uint64_t i = 0; i < count; ++i)
+      running.push_back(std::async(std::launch::async, run_one, i));
+  } catch (const std::system_error&) {  // the others are not to wait for those without a thread
+    for (std::uint64_t i = running.size(); i < count; ++i)
+      all_ready.arrive_and_drop();
+    throw;
   }
   Run all{.begin = Clock::time_point::max(), .end = Clock::time_point::min()};
   for (auto& each : running) {

@@ -40,6 +40,7 @@ ValueView Engine::view(const LiveRecord& found) const {
   return {.value = as_text({found.value, found.value_bytes}),
           .version = found.version.bits,
           .expires_at_ms = found.expiry_ms,
+          .is_counter = found.counter,
           .durability = durability_of(found.version)};
 }
 

@@ -176,13 +176,15 @@ bool decode_live_record(Bytes bytes, std::uint64_t epoch, Location location, Byt
   if (bytes.size() < kRecordHeaderBytes + kExpiryBytes) return false;
   const auto lengths = load_le<std::uint64_t>(from + 16);
   const std::uint64_t expiry_flag = lengths & kRecordExpiryFlag;
+  const std::uint64_t counter_flag = lengths & kRecordCounterFlag;
   // Of the lower half, the key's length and no other flag.
-  if (static_cast<std::uint32_t>(lengths ^ expiry_flag) != key.size()) return false;
+  if (static_cast<std::uint32_t>(lengths ^ expiry_flag ^ counter_flag) != key.size()) return false;
   const std::size_t key_at = kRecordHeaderBytes + (expiry_flag != 0 ? kExpiryBytes : 0);
   const std::size_t value_at = key_at + key.size();
   const std::size_t value_bytes = lengths >> 32;
   const std::size_t total = value_at + value_bytes;
   if (total > bytes.size() || is_large(value_bytes)) return false;
+  if (counter_flag != 0 && value_bytes != kCounterBytes) return false;
   const std::uint64_t checksum = record_checksum({from + 8, total - 8}, epoch, location);
   static_assert(state_mask(RecordState::kLive) == 0);
   if (load_le<std::uint64_t>(from) != checksum) return false;
@@ -190,6 +192,7 @@ bool decode_live_record(Bytes bytes, std::uint64_t epoch, Location location, Byt
   record.version = {load_le<std::uint64_t>(from + 8)};
   record.expiry_ms = 0;
   if (expiry_flag != 0) record.expiry_ms = load_le<std::uint64_t>(from + kRecordHeaderBytes);
+  record.counter = counter_flag != 0;
   record.value = from + value_at;
   record.value_bytes = value_bytes;
   return true;

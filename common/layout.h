@@ -267,10 +267,11 @@ struct RecordView {
 // under each state. Nothing when it does not verify (torn, recycled, never written).
 std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Location location);
 // The same of the ordinary one alone, in fewer steps: live, of this key, its value neither large
-// nor a counter's. False for all others, whatever they are; `record` is then as it was.
+// nor in a cell. False for all others, whatever they are; `record` is then as it was.
 struct LiveRecord {
   Version version;
   std::uint64_t expiry_ms;  // 0 = never
+  bool counter;
   const std::byte* value;
   std::size_t value_bytes;
 };

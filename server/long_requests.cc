@@ -1,5 +1,7 @@
 #include "server/long_requests.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace rkv::server {
@@ -15,7 +17,8 @@ Result<LongRequests> LongRequests::create(rdma::Transport& transport, std::uint3
   return made;
 }
 
-bool LongRequests::begin(Session& session, const MessageSource& source) {
+bool LongRequests::begin(Session& session, const MessageSource& source, std::uint64_t sequence,
+                         Nanos now) {
   RKV_CHECK(!free_.empty(), "a long request without a buffer");
   const std::uint32_t index = free_.back();
   const rdma::Operation read =
@@ -24,19 +27,32 @@ bool LongRequests::begin(Session& session, const MessageSource& source) {
   const auto taken = session.connection->post(std::span(&read, 1));
   if (!taken || *taken == 0) return false;
   free_.pop_back();
-  reads_[index] = {.session = &session, .length = source.length};
+  reads_[index] = {
+      .session = &session, .length = source.length, .sequence = sequence, .since = now};
   return true;
 }
 
-Bytes LongRequests::on_read(std::uint64_t context) {
+LongRequests::Arrived LongRequests::on_read(std::uint64_t context) {
   const std::uint64_t index = context & ~std::uint64_t{kBit};
   RKV_CHECK(index < reads_.size() && reads_[index].session != nullptr, "a READ nobody posted");
+  const Read& read = reads_[index];
   reads_[index].session = nullptr;
-  return buffer(index).first(reads_[index].length);
+  const Bytes message = buffer(index).first(read.length);
+  const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
+  return {.message = message,
+          .as_announced = opcode != Opcode::kLong && opcode != Opcode::kPutLarge &&
+                          load_le<std::uint64_t>(message.data() + 8) == read.sequence};
+}
+
+Session* LongRequests::overdue(Nanos now) const {
+  const auto late = std::ranges::find_if(reads_, [&](const Read& read) {
+    return read.session != nullptr && !read.session->ending && now - read.since >= kLongestRead;
+  });
+  return late == reads_.end() ? nullptr : late->session;
 }
 
 void LongRequests::give_back(std::uint32_t buffer) {
-  RKV_CHECK(reads_[buffer & ~kBit].session == nullptr, "N1");
+  RKV_CHECK(reads_[buffer & ~kBit].session == nullptr, "O1");
   free_.push_back(buffer & ~kBit);
 }
 

@@ -5,11 +5,16 @@
 // of a worker share, and are READ into them when one is free: flow control is the server's.
 //
 // Invariants:
-//  N1  A buffer serves another request only when the READ into it has been reported or its
+//  O1  A buffer serves another request only when the READ into it has been reported or its
 //      connection destroyed, and the request that lay in it is over.
-//  N2  A request is READ once, and looked at only after that: what the client does to its memory
+//  O2  A request is READ once, and looked at only after that: what the client does to its memory
 //      afterwards changes nothing.
-//  N3  No more READs of a client are under way than it has credits.
+//  O3  No more READs of a client are under way than it has credits.
+//  O4  What was READ is the request that was announced, of the same sequence, and neither a long
+//  nor
+//      a put-large: a request that has a buffer never waits for another one.
+//  O5  Nobody keeps a buffer from others by memory that does not answer: a READ that has been under
+//      way for kLongestRead ends its client when somebody waits for a buffer.
 //
 // Thread safety: one owner, the worker.
 #pragma once
@@ -30,6 +35,9 @@ class LongRequests {
   // `buffers` of kMaxMessageBytes, perhaps none.
   static Result<LongRequests> create(rdma::Transport& transport, std::uint32_t buffers);
 
+  // Longer than a device tries again after losses.
+  static constexpr Nanos kLongestRead = 5000 * kNanosPerMs;
+
   // Buffers have numbers of their own kind beside the queue's receive buffers', and the READ into
   // one has its number as context.
   static bool is_one(std::uint64_t buffer) { return (buffer & kBit) != 0; }
@@ -38,19 +46,28 @@ class LongRequests {
   std::size_t free() const { return free_.size(); }
 
   // REQUIRES free(). False: the connection takes no READ; nothing has happened.
-  bool begin(Session& session, const MessageSource& source);
-  // A READ was completed, with this context. What it has brought, if it was a success; the buffer,
-  // whose number is the context, stays taken until it is given back.
-  Bytes on_read(std::uint64_t context);
+  bool begin(Session& session, const MessageSource& source, std::uint64_t sequence, Nanos now);
+  // A READ was completed, with this context. The buffer, whose number is the context, stays taken
+  // until it is given back. If it was a success: what it has brought, and whether that may be
+  // served (O4).
+  struct Arrived {
+    Bytes message;
+    bool as_announced = false;
+  };
+  Arrived on_read(std::uint64_t context);
+  // Whose READ has been under way for too long, or nullptr (O5).
+  Session* overdue(Nanos now) const;
   void give_back(std::uint32_t buffer);
-  // Of a session whose connection is gone: READs that were never reported (N1).
+  // Of a session whose connection is gone: READs that were never reported (O1).
   void drop_all(const Session& session);
 
  private:
   static constexpr std::uint32_t kBit = std::uint32_t{1} << 31;
   struct Read {
-    const Session* session = nullptr;  // while it is under way
+    Session* session = nullptr;  // while it is under way
     std::size_t length = 0;
+    std::uint64_t sequence = 0;
+    Nanos since = 0;
   };
 
   LongRequests() = default;

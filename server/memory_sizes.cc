@@ -75,8 +75,11 @@ MemoryOptions with_sizes(const MemoryOptions& given) {
     options.max_segments = std::max(options.max_segments, options.initial_segments);
   }
   if (options.index_extent_bytes == 0) {
-    const std::size_t bytes =
-        std::clamp<std::size_t>(std::bit_floor(limit / 256), segment, kMaxExtentBytes);
+    // A huge page is the least, in a store that is not small itself.
+    constexpr std::size_t kHugePage = std::size_t{2} << 20;
+    const std::size_t least = std::min(kHugePage, std::bit_floor(limit / 64));
+    const std::size_t bytes = std::clamp<std::size_t>(std::bit_floor(limit / 256),
+                                                      std::max(least, segment), kMaxExtentBytes);
     options.index_extent_bytes =
         std::min<std::size_t>(bytes, std::size_t{options.max_segments} * segment);
   }

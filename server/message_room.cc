@@ -12,9 +12,9 @@ namespace {
 // A client is to cost no more than 64 KiB. Its credits must never find the shared receive queue
 // empty, so that each takes a buffer of its own, registered and therefore in memory, used or not:
 // four of these, 20 KiB. Two small send buffers a credit make it 22. On SoftRoCE 20 KiB come to it
-// for the send queue and 3 for places in the completion and the receive queue; some 4 are the
-// session's and librdmacm's. A value of 4 KiB arrives with the longest key in one round trip; of
-// longer ones the second is little beside their bytes.
+// for the send queue and 3 for places in the completion and the receive queue; what is
+// measured in all is some 55, with the session's and librdmacm's own. A value of 4 KiB arrives with
+// the longest key in one round trip; of longer ones the second is little beside their bytes.
 constexpr std::uint32_t kSentBytes = round_up(kRequestHeaderBytes + kMaxKeyBytes + 4096, 64);
 // Where buffers cost nothing before they are used, requests of any length are SENT.
 constexpr std::uint32_t kAnyRequest = kMaxMessageBytes;

@@ -15,7 +15,7 @@ inline constexpr std::uint16_t kMaxCredits = 4;
 // times over whose acknowledgement by the peer's device is late. More would only tie up buffers:
 // K3 makes requests wait instead.
 inline constexpr std::uint32_t kRepliesInFlight = 4 * kMaxCredits;
-// Operations of one connection that its queue has room for (K4, N3). SoftRoCE takes half a KiB for
+// Operations of one connection that its queue has room for (K4, O3). SoftRoCE takes half a KiB for
 // each, and as many as make a power of two with the one that marks the end and an empty place.
 inline constexpr std::uint32_t kOperationsInFlight =
     kRepliesInFlight + Fetches::kReadsPerSession + kMaxCredits;

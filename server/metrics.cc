@@ -64,6 +64,7 @@ std::string stats_json(std::span<const WorkerCounters* const> workers, const Ser
       {"refused", sum(WorkerCounters::kRefused)},
       {"malformed", sum(WorkerCounters::kMalformed)},
       {"deferred", sum(WorkerCounters::kDeferred)},
+      {"long_requests", sum(WorkerCounters::kLongRequests)},
       {"records", facts.store.records},
       {"records_on_disk", facts.store.records_on_disk},
       {"loading", facts.store.loading},

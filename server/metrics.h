@@ -23,14 +23,15 @@ class alignas(64) WorkerCounters {
     kSyncWrites,  // or synced
     kGets,        // two-sided, found or not
     kPings,
-    kFlushes,    // acknowledged
-    kBackups,    // made
-    kScanPages,  // answered
-    kRefused,    // answered with an error other than "not found"
-    kMalformed,  // of those: bytes that are no request
-    kDeferred,   // had to wait for a send buffer
-    kAccepted,   // connections
-    kDropped,    // connections ended for breaking the protocol
+    kFlushes,       // acknowledged
+    kBackups,       // made
+    kScanPages,     // answered
+    kRefused,       // answered with an error other than "not found"
+    kMalformed,     // of those: bytes that are no request
+    kDeferred,      // had to wait for a buffer: to answer from, or to be READ into
+    kLongRequests,  // READ from the client's memory, not SENT
+    kAccepted,      // connections
+    kDropped,       // connections ended for breaking the protocol
     kCount
   };
   // Plain load and store: there is one writer, so nothing atomic has to be paid for.

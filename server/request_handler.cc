@@ -220,7 +220,8 @@ RequestHandler::Answer RequestHandler::put_large(const Request& request) {
 RequestHandler::Answer RequestHandler::read_request(const Request& request) {
   const auto source = decode_message_source(request.value);
   if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
-  return {.next = Next::kReadRequest, .message = *source};
+  return {
+      .next = Next::kReadRequest, .response = {.sequence = request.sequence}, .message = *source};
 }
 
 RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest) {

@@ -321,7 +321,7 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
       return Served::kLoading;
     case RequestHandler::Next::kReadRequest:
       // Counted when it is answered; the receive buffer is free again.
-      if (!begin_long(session, answer, receive_buffer)) drop(session, nullptr);
+      if (!begin_long(session, answer)) drop(session, nullptr);
       return Served::kDone;
     case RequestHandler::Next::kFetch:
       // Counted when it is answered. Where nothing could be posted the connection is dead already,

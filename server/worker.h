@@ -2,7 +2,8 @@
 //
 // Invariants:
 //  K1  Every received buffer is released exactly once: when its request has been answered or
-//      dropped, at the latest when its client has gone.
+//      dropped (one that says where the request lies: when that READ is posted), at the latest when
+//      its client has gone.
 //  K2  The shared receive queue never runs dry: it holds clients x credits buffers and some to
 //      spare, and a client that sends more than its credits is disconnected.
 //  K3  A request is executed only when a small send buffer and room among the client's replies in
@@ -20,7 +21,8 @@
 //  K6  A write that awaits a mark has been made, once: it is answered when the mark has passed it,
 //      or "may have happened" when the disk fails first, or its client goes; it is never made
 //      again. When the worker is stopped it is answered before its connection ends.
-//  K7  A request that awaits a load keeps its receive buffer, and changes nothing until it is
+//  K7  A request that awaits a load keeps its buffer (of a long one, one of long_'s), and changes
+//  nothing until it is
 //      handled again. Loads are done before waiting_ is taken down (K5).
 //
 // In steady state a turn allocates nothing, takes no lock but the store's and logs nothing, as long
@@ -188,8 +190,8 @@ class Worker {
   void on_read(const rdma::Completion& completion, Session& session);
   void on_long_read(const rdma::Completion& completion, Session& session);
   void read_failed(const rdma::Completion& completion, Session& session);
-  bool begin_long(Session& session, const RequestHandler::Answer& answer,
-                  std::uint32_t receive_buffer);
+  bool begin_long(Session& session, const RequestHandler::Answer& answer);
+  void drop_liar(Session& session);
   void end_fetch(Fetch& fetch);
   void finish_fetches();
   bool reply(Session& session, const Response& response);

@@ -99,7 +99,10 @@ void Worker::answer_waiters() {
   if (held_.empty() && awaiting_.empty()) [[likely]]
     return;
   waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are looked at (K5)
+  const std::size_t free_before = long_.free();
   answer_loaded();
+  // Nothing else might begin the turn in which those who wait for one find it.
+  if (long_.free() > free_before) retry_waiting();
   answer_held();
   if (held_.empty() && awaiting_.empty()) {
     waiting_.store(false, std::memory_order_relaxed);  // spares a wake-up

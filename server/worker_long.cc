@@ -8,27 +8,38 @@ namespace rkv::server {
 bool Worker::has_room_for_long() {
   if (long_.count() == 0) return true;
   if (!long_wanted_ && long_.free() != 0) return true;
+  if (Session* const late = long_.overdue(clock_.now())) {
+    drop(*late, "its memory answers no READ, and others wait for the buffer");  // O5
+  }
   long_wanted_ = true;
   return false;
 }
 
 // False: the client is to be dropped.
-bool Worker::begin_long(Session& session, const RequestHandler::Answer& answer,
-                        std::uint32_t receive_buffer) {
-  if (long_.count() == 0 || LongRequests::is_one(receive_buffer)) {
-    counters_.add(WorkerCounters::kMalformed);
-    drop(session, "it says where a request lies that it should have sent");
-    return true;
+bool Worker::begin_long(Session& session, const RequestHandler::Answer& answer) {
+  if (long_.count() != 0) {
+    counters_.add(WorkerCounters::kLongRequests);
+    return long_.begin(session, answer.message, answer.response.sequence, clock_.now());
   }
-  return long_.begin(session, answer.message);
+  drop_liar(session);
+  return true;
 }
 
 void Worker::on_long_read(const rdma::Completion& completion, Session& session) {
-  const Bytes message = long_.on_read(completion.context);
+  const LongRequests::Arrived arrived = long_.on_read(completion.context);
   const auto buffer = static_cast<std::uint32_t>(completion.context);
   if (completion.status != rdma::Completion::Status::kOk) read_failed(completion, session);
   if (session.ending || !taking_) return release(buffer);
-  take(session, message, buffer);
+  if (!arrived.as_announced) {
+    drop_liar(session);
+    return release(buffer);
+  }
+  take(session, arrived.message, buffer);
+}
+
+void Worker::drop_liar(Session& session) {
+  counters_.add(WorkerCounters::kMalformed);
+  drop(session, "where it says that a request lies there is none that may be there");
 }
 
 }  // namespace rkv::server

@@ -1,4 +1,4 @@
-// Requests too long to be sent: N1 to N3, with READs that are done by hand.
+// Requests too long to be sent: O1 to O5, with READs that are done by hand.
 #include "tests/server/program/worker_fixture.h"
 
 namespace rkv::server {
@@ -62,7 +62,7 @@ TEST_F(LongRequestsTest, AreReadOnceThenAnsweredLikeAnyOther) {
   EXPECT_TRUE(client->posted.empty());
   EXPECT_EQ(stored("key"), 0U);
   queue().complete_read(*client);
-  std::ranges::fill(memory_of_clients_.front(), std::byte{0});  // too late (N2)
+  std::ranges::fill(memory_of_clients_.front(), std::byte{0});  // too late (O2)
   turn();
   ASSERT_EQ(client->posted.size(), 1U);
   EXPECT_EQ(answer(*client, 0).opcode, Opcode::kPut);
@@ -163,7 +163,7 @@ TEST_F(LongRequestsTest, AClientThatDiesInTheMiddleLeavesNothing) {
   expect_all_buffers_free();
 }
 
-// N1, should a READ go unreported: the connection goes first, then what it may still write to.
+// O1, should a READ go unreported: the connection goes first, then what it may still write to.
 TEST_F(LongRequestsTest, AnUnreportedReadGivesItsBufferBackBehindItsConnection) {
   FakeConnection* const client = connect();
   put_long(*client, "key");
@@ -203,9 +203,78 @@ TEST_F(LongRequestsTest, ALongInsideALongEndsTheClient) {
   expect_all_buffers_free();
 }
 
+// All buffers hold requests that would want another one: nobody may wait for them (O4).
+TEST_F(LongRequestsTest, LongsInsideLongsInAllBuffersKeepNobodyWaiting) {
+  FakeConnection* const first = connect();
+  FakeConnection* const second = connect();
+  FakeConnection* const honest = connect();
+  for (std::size_t i = 0; i < kBuffers; ++i) {
+    ask_long(i % 2 == 0 ? *first : *second,
+             {.opcode = i < 4 ? Opcode::kLong : Opcode::kPutLarge,
+              .sequence = 1,
+              .key = as_bytes("key"),
+              .value = Bytes(value_).first(i < 4 ? kMessageSourceBytes : kValueSourceBytes)});
+  }
+  put_long(*honest, "honest");
+  turn();
+  EXPECT_TRUE(honest->reads.empty());
+  for (std::size_t i = 0; i < kBuffers; ++i)
+    queue().complete_read(i % 2 == 0 ? *first : *second);
+  turn();
+  EXPECT_EQ(first->aborts, 1);
+  EXPECT_EQ(second->aborts, 1);
+  ASSERT_EQ(honest->reads.size(), 1U);
+  queue().complete_read(*honest);
+  turn();
+  EXPECT_EQ(stored("honest"), value_.size());
+  queue().end(*first);
+  queue().end(*second);
+  queue().end(*honest);
+  turn();
+  expect_all_buffers_free();
+}
+
+TEST_F(LongRequestsTest, AnotherSequenceThanAnnouncedEndsTheClient) {
+  FakeConnection* const client = connect();
+  auto& message = memory_of_clients_.emplace_back(kRequestHeaderBytes + 3 + value_.size());
+  encode(Request{.opcode = Opcode::kPut, .sequence = 4, .key = as_bytes("key"), .value = value_},
+         message);
+  tell(*client, 5, message);
+  turn();
+  queue().complete_read(*client);
+  turn();
+  EXPECT_EQ(client->aborts, 1);
+  EXPECT_EQ(stored("key"), 0U);
+}
+
+// O5: as long as nobody waits for a buffer, nobody is ended.
+TEST_F(LongRequestsTest, MemoryThatDoesNotAnswerIsGivenUpWhenOthersWait) {
+  FakeConnection* const first = connect();
+  FakeConnection* const second = connect();
+  for (std::size_t i = 0; i < kBuffers; ++i)
+    put_long(i % 2 == 0 ? *first : *second, "silent");
+  turn();
+  clock_.advance(LongRequests::kLongestRead);
+  turn();
+  EXPECT_EQ(first->aborts + second->aborts, 0);
+  FakeConnection* const waiting = connect();
+  put_long(*waiting, "waiting");
+  turn();
+  turn();
+  EXPECT_EQ(first->aborts, 1);
+  queue().end(*first);
+  turn();
+  ASSERT_EQ(waiting->reads.size(), 1U);
+  queue().complete_read(*waiting);
+  turn();
+  EXPECT_EQ(stored("waiting"), value_.size());
+}
+
 TEST_F(LongRequestsTest, NonsenseThatWasReadIsAnsweredOrEndsTheClient) {
   FakeConnection* const client = connect();
   auto& nonsense = memory_of_clients_.emplace_back(patterned(5, 6000));
+  nonsense.front() = std::byte{99};  // no operation
+  store_le(nonsense.data() + 8, std::uint64_t{5});
   tell(*client, 5, nonsense);
   turn();
   queue().complete_read(*client);
