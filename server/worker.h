@@ -21,9 +21,8 @@
 //  K6  A write that awaits a mark has been made, once: it is answered when the mark has passed it,
 //      or "may have happened" when the disk fails first, or its client goes; it is never made
 //      again. When the worker is stopped it is answered before its connection ends.
-//  K7  A request that awaits a load keeps its buffer (of a long one, one of long_'s), and changes
-//  nothing until it is
-//      handled again. Loads are done before waiting_ is taken down (K5).
+//  K7  A request that awaits a load keeps its buffer (a long one's is one of long_'s), and changes
+//      nothing until it is handled again. Loads are done before waiting_ is taken down (K5).
 //
 // In steady state a turn allocates nothing, takes no lock but the store's and logs nothing, as long
 // as its requests are PUTs, DELETEs, GETs and counters of records in memory, with values of up to

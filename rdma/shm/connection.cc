@@ -160,8 +160,8 @@ Result<std::size_t> ShmConnection::post(std::span<const Operation> batch) {
   return batch.size();
 }
 
-// What fails is posted by the caller, and fails there again, with a completion that says why.
-// What is not known here is for post() to find out, or to refuse.
+// What fails is posted by the caller, and fails there again, with a completion that says why; a
+// region that is new is found there.
 bool ShmConnection::read_at_once(MutableBytes to, std::uint64_t remote_address,
                                  std::uint32_t remote_key) {
   if (link_.passive || !alive() || pending_first_ != pending_end_) return false;

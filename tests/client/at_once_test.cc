@@ -40,6 +40,25 @@ TEST_F(AtOnceTest, AWarmGetIsOneReadWithoutACompletionOrAnAllocation) {
   EXPECT_EQ(client().stats().cache_hits, 1U);
 }
 
+TEST_F(AtOnceTest, CountersAndKeysThatExpireAreToldAsSuch) {
+  const std::string number("\7\0\0\0\0\0\0\0", kCounterBytes);
+  const Slot slot = warm("key", number);
+  encode_record(server_.memory->record_bytes_at(slot),
+                {.version = Version::of(1, 99),
+                 .expiry_ms = 77,
+                 .counter = true,
+                 .key = as_bytes("key"),
+                 .value = as_bytes(number)},
+                RecordState::kLive, server_.memory->epoch, slot.location());
+  const auto got = client().get("key");
+  ASSERT_TRUE(got);
+  EXPECT_TRUE(got->is_counter);
+  EXPECT_EQ(got->expires_at_ms, 77U);
+  EXPECT_EQ(got->value, number);
+  EXPECT_EQ(got->version, Version::of(1, 99).bits);
+  EXPECT_EQ(reads(), 1U);
+}
+
 TEST_F(AtOnceTest, OneThatMovedIsFoundWhereItIsNow) {
   const Slot old = warm("key", "old");
   server_.memory->set_state(old, RecordState::kLive, RecordState::kSuperseded);
