@@ -1,9 +1,6 @@
 #include "client/group_cache.h"
 
 #include <algorithm>
-#include <bit>
-
-#include "common/random.h"
 
 namespace rkv::client {
 
@@ -14,18 +11,14 @@ constexpr std::size_t kSetBytes = GroupCache::kWays * (kGroupBytes + 8);
 GroupCache::GroupCache(std::size_t bytes) {
   if (bytes == 0) return;
   const std::size_t sets = std::max<std::size_t>(1, bytes / kSetBytes);
-  memory_ = LazyMemory(sets * kSetBytes);
-  if (memory_.data() == nullptr) return;
-  set_count_ = sets;
+  tags_memory_ = LazyMemory(sets * sizeof(Tags));
+  groups_memory_ = LazyMemory(sets * kWays * sizeof(Group));
+  if (tags_memory_.data() == nullptr || groups_memory_.data() == nullptr) return;
+  sets_ = GrowingSets(sets);
   // Zero pages are free tags and empty groups: nothing needs to be constructed.
-  tags_ = static_cast<Tags*>(memory_.data());
-  groups_ = reinterpret_cast<Group*>(tags_ + sets);
+  tags_ = static_cast<Tags*>(tags_memory_.data());
+  groups_ = static_cast<Group*>(groups_memory_.data());
   statistics_.capacity = sets * kWays;
-}
-
-std::size_t GroupCache::set_of(GroupPlace place) const {
-  // Multiply-shift maps 32 hash bits onto any number of sets below 2^32.
-  return static_cast<std::size_t>(((mix64(place.bits()) >> 32) * set_count_) >> 32);
 }
 
 std::size_t GroupCache::way_of(const Tags& tags, GroupPlace place) {
@@ -37,8 +30,8 @@ std::size_t GroupCache::way_of(const Tags& tags, GroupPlace place) {
 }
 
 const Group* GroupCache::find(GroupPlace place) {
-  if (set_count_ == 0) return nullptr;
-  const std::size_t set = set_of(place);
+  if (sets_.count() == 0) return nullptr;
+  const std::size_t set = set_of(place.bits());
   const std::size_t way = way_of(tags_[set], place);
   if (way == kWays) {
     ++statistics_.misses;
@@ -47,6 +40,23 @@ const Group* GroupCache::find(GroupPlace place) {
   ++statistics_.hits;
   tags_[set].way[way] |= kRecent;
   return &groups_[set * kWays + way];
+}
+
+bool GroupCache::full(const Tags& tags) {
+  return std::ranges::find(tags.way, 0U) == std::end(tags.way);
+}
+
+void GroupCache::grow(int sets) {
+  for (; sets > 0 && sets_.may_grow(); --sets) {
+    const auto [from, to] = sets_.grow();
+    for (std::size_t way = 0; way < kWays; ++way) {
+      const std::uint64_t tag = tags_[from].way[way];
+      if (tag == 0 || set_of(tag & ~(kHeld | kRecent)) == from) continue;
+      tags_[to].way[way] = tag;
+      tags_[from].way[way] = 0;
+      groups_[to * kWays + way] = groups_[from * kWays + way];
+    }
+  }
 }
 
 std::size_t GroupCache::victim(Tags& tags) {
@@ -67,17 +77,22 @@ std::size_t GroupCache::victim(Tags& tags) {
 }
 
 void GroupCache::put(GroupPlace place, const Group& group) {
-  if (set_count_ == 0) return;
-  const std::size_t set = set_of(place);
+  if (sets_.count() == 0) return;
+  std::size_t set = set_of(place.bits());
   std::size_t way = way_of(tags_[set], place);
-  if (way == kWays) way = victim(tags_[set]);
+  if (way == kWays) {
+    if (2 * statistics_.groups >= sets_.count() * kWays) grow(1);
+    if (full(tags_[set_of(place.bits())])) grow(kSplitsWhenFull);
+    set = set_of(place.bits());
+    way = victim(tags_[set]);
+  }
   tags_[set].way[way] = place.bits() | kHeld | kRecent;
   groups_[set * kWays + way] = group;
 }
 
 void GroupCache::invalidate(GroupPlace place) {
-  if (set_count_ == 0) return;
-  const std::size_t set = set_of(place);
+  if (sets_.count() == 0) return;
+  const std::size_t set = set_of(place.bits());
   const std::size_t way = way_of(tags_[set], place);
   if (way == kWays) return;
   tags_[set].way[way] = 0;
@@ -85,13 +100,15 @@ void GroupCache::invalidate(GroupPlace place) {
 }
 
 void GroupCache::clear() {
-  if (!memory_.give_back()) std::fill_n(tags_, set_count_, Tags{});
+  groups_memory_.give_back();
+  if (!tags_memory_.give_back()) std::fill_n(tags_, sets_.count(), Tags{});
+  sets_.reset();
   statistics_.groups = 0;
 }
 
 void GroupCache::patch(GroupPlace place, Slot slot) {
-  if (set_count_ == 0 || slot.empty()) return;
-  const std::size_t set = set_of(place);
+  if (sets_.count() == 0 || slot.empty()) return;
+  const std::size_t set = set_of(place.bits());
   const std::size_t way = way_of(tags_[set], place);
   if (way == kWays) return;
   Group& group = groups_[set * kWays + way];

@@ -2,8 +2,9 @@
 // gives candidates for a record READ and nothing else (get.h, G5).
 //
 // Set-associative, eight groups a set, second-chance replacement. The tags of a set share one cache
-// line, so that a lookup touches that line and the group. Memory is reserved whole and touched when
-// used.
+// line, so that a lookup touches that line and the group. Memory is reserved whole and touched as
+// the cache fills: it has twice the room that is used, or more where a set was full
+// (growing_sets.h).
 //
 //   GroupCache cache(64 << 20);
 //   cache.put(place, group);
@@ -14,8 +15,10 @@
 
 #include <cstdint>
 
+#include "client/growing_sets.h"
 #include "client/lazy_memory.h"
 #include "common/layout.h"
+#include "common/random.h"
 
 namespace rkv::client {
 
@@ -28,7 +31,7 @@ class GroupCache {
     std::uint64_t misses = 0;
     std::uint64_t evictions = 0;
     std::uint64_t groups = 0;    // held now
-    std::uint64_t capacity = 0;  // groups
+    std::uint64_t capacity = 0;  // groups, at most
   };
 
   // Room for about `bytes` of groups, at least one set. 0 turns the cache off. When the address
@@ -54,13 +57,16 @@ class GroupCache {
   static constexpr std::uint64_t kHeld = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kRecent = std::uint64_t{1} << 62;
 
-  std::size_t set_of(GroupPlace place) const;
+  std::size_t set_of(std::uint64_t place_bits) const { return sets_.of(mix64(place_bits)); }
   // Way of the place in its set, or kWays.
   static std::size_t way_of(const Tags& tags, GroupPlace place);
+  static bool full(const Tags& tags);
+  void grow(int sets);
   std::size_t victim(Tags& tags);
 
-  std::size_t set_count_ = 0;
-  LazyMemory memory_;
+  GrowingSets sets_;
+  LazyMemory tags_memory_;
+  LazyMemory groups_memory_;
   Tags* tags_ = nullptr;
   Group* groups_ = nullptr;
   std::size_t hand_ = 0;  // where the next search for a victim starts

@@ -2,7 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace rkv::client {
+
+namespace {
+constexpr std::size_t kSmallPagesBytes = std::size_t{2} << 20;
+}
 
 void LazyMemory::Unmap::operator()(void* memory) const {
   ::munmap(memory, length);
@@ -13,8 +19,13 @@ LazyMemory::LazyMemory(std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return;
-  // A look-up goes to a random page; where the system gives large ones, it spares a page walk.
-  (void)::madvise(memory, bytes, MADV_HUGEPAGE);
+  // A look-up goes to a random page; where the system gives large ones, it spares a page walk. The
+  // beginning is in small ones: a process may have hundreds of clients that cache little.
+  (void)::madvise(memory, std::min(bytes, kSmallPagesBytes), MADV_NOHUGEPAGE);
+  if (bytes > kSmallPagesBytes) {
+    (void)::madvise(static_cast<std::byte*>(memory) + kSmallPagesBytes, bytes - kSmallPagesBytes,
+                    MADV_HUGEPAGE);
+  }
   memory_ = {memory, Unmap{bytes}};
 }
 

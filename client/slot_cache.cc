@@ -1,7 +1,7 @@
 #include "client/slot_cache.h"
 
 #include <algorithm>
-#include <span>
+#include <iterator>
 
 namespace rkv::client {
 
@@ -10,29 +10,48 @@ SlotCache::SlotCache(std::size_t bytes) {
   const std::size_t sets = std::max<std::size_t>(1, bytes / sizeof(Set));
   memory_ = LazyMemory(sets * sizeof(Set));
   if (memory_.data() == nullptr) return;
-  set_count_ = sets;
+  growing_ = GrowingSets(sets);
   // Zero pages are free entries: nothing needs to be constructed.
   sets_ = static_cast<Set*>(memory_.data());
 }
 
-void SlotCache::put(KeyHash hash, Slot slot) {
-  if (set_count_ == 0) return;
-  Entry* const entries = set_of(hash).entries;
-  Entry* place = nullptr;  // the key's, else the first free one, else the last
-  for (Entry& entry : std::span(entries, kWays)) {
-    if (entry.hash == hash.bits()) {
-      entry.slot = slot.bits;
-      return;
+bool SlotCache::full(const Set& set) {
+  return std::ranges::all_of(set.entries, [](const Entry& entry) { return entry.slot != 0; });
+}
+
+void SlotCache::grow(int sets) {
+  for (; sets > 0 && growing_.may_grow(); --sets) {
+    const auto [from, to] = growing_.grow();
+    Entry* place = sets_[to].entries;
+    for (Entry& entry : sets_[from].entries) {
+      if (entry.slot == 0 || growing_.of(entry.hash) == from) continue;
+      *place++ = entry;
+      entry = {};
     }
-    if (place == nullptr && entry.slot == 0) place = &entry;
+  }
+}
+
+void SlotCache::put(KeyHash hash, Slot slot) {
+  if (growing_.count() == 0) return;
+  for (Entry& entry : set_of(hash.bits()).entries) {
+    if (entry.hash != hash.bits() || entry.slot == 0) continue;
+    if (slot.empty()) --held_;
+    entry = slot.empty() ? Entry{} : Entry{.hash = hash.bits(), .slot = slot.bits};
+    return;
   }
   if (slot.empty()) return;
-  if (place == nullptr) place = &entries[kWays - 1];
-  *place = {.hash = hash.bits(), .slot = slot.bits};
+  if (2 * held_ >= growing_.count() * kWays) grow(1);
+  if (full(set_of(hash.bits()))) grow(kSplitsWhenFull);
+  Set& set = set_of(hash.bits());
+  Entry* const free = std::ranges::find(set.entries, std::uint64_t{0}, &Entry::slot);
+  if (free != std::end(set.entries)) ++held_;
+  *(free != std::end(set.entries) ? free : free - 1) = {.hash = hash.bits(), .slot = slot.bits};
 }
 
 void SlotCache::clear() {
-  if (!memory_.give_back()) std::fill_n(sets_, set_count_, Set{});
+  if (!memory_.give_back()) std::fill_n(sets_, growing_.count(), Set{});
+  growing_.reset();
+  held_ = 0;
 }
 
 }  // namespace rkv::client

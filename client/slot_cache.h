@@ -9,7 +9,7 @@
 //
 // Four entries a set, one set a cache line. An entry that is found changes places with the one
 // before it, a new one takes a free place or else the last: what is read once drives out nothing
-// that is read often.
+// that is read often. It grows with what it holds (growing_sets.h), as the group cache does.
 //
 // Thread safety: none.
 #pragma once
@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "client/growing_sets.h"
 #include "client/lazy_memory.h"
 #include "common/layout.h"
 
@@ -30,8 +31,8 @@ class SlotCache {
 
   // Empty: not held.
   Slot find(KeyHash hash) {
-    if (set_count_ == 0) return {};
-    Entry* const entries = set_of(hash).entries;
+    if (growing_.count() == 0) return {};
+    Entry* const entries = set_of(hash.bits()).entries;
     for (std::size_t i = 0; i < kWays; ++i) {
       if (entries[i].hash != hash.bits()) continue;
       const Slot slot{entries[i].slot};
@@ -54,13 +55,12 @@ class SlotCache {
   struct alignas(64) Set {
     Entry entries[kWays];
   };
-  // The upper bits say in which segment a key is, the lower ones are its fingerprint: all vary
-  // alike over the keys of a store.
-  Set& set_of(KeyHash hash) const {
-    return sets_[static_cast<std::size_t>(((hash.bits() >> 32) * set_count_) >> 32)];
-  }
+  Set& set_of(std::uint64_t hash) const { return sets_[growing_.of(hash)]; }
+  static bool full(const Set& set);
+  void grow(int sets);
 
-  std::size_t set_count_ = 0;
+  GrowingSets growing_;
+  std::size_t held_ = 0;
   LazyMemory memory_;
   Set* sets_ = nullptr;
 };

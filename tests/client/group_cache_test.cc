@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "common/random.h"
 
@@ -105,6 +108,44 @@ TEST(GroupCache, RecentlyUsedGroupsOutliveOthers) {
   }
   EXPECT_LT(lost, 100);
   EXPECT_LE(cache.statistics().groups, cache.statistics().capacity);
+}
+
+TEST(GroupCache, GrowsUntilNearlyNothingIsDrivenOut) {
+  constexpr std::uint32_t kGroups = 3000;
+  GroupCache cache(16 << 20);
+  std::uint64_t evicted = 0;
+  for (int round = 0; round < 4; ++round) {
+    for (std::uint32_t i = 0; i < kGroups; ++i) {
+      if (cache.find({2, i}) == nullptr) cache.put({2, i}, group_of(i));
+      ASSERT_EQ(cache.find({2, i})->header, i);
+    }
+    const std::uint64_t now = cache.statistics().evictions;
+    if (round > 0) {
+      EXPECT_LT(now - evicted, kGroups / 100) << "in round " << round;
+    }
+    evicted = now;
+  }
+}
+
+TEST(GroupCache, FewGroupsTakeLittleMemory) {
+  const auto resident_kib = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;) {
+      std::uint64_t kib = 0;
+      if (word == "RssAnon:" && status >> kib) return kib;
+    }
+    return std::uint64_t{0};
+  };
+  const std::uint64_t before = resident_kib();
+  ASSERT_GT(before, 0U);
+  std::vector<GroupCache> caches;
+  for (int i = 0; i < 16; ++i) {
+    caches.emplace_back(std::size_t{64} << 20);
+    for (std::uint32_t group = 0; group < 100; ++group)
+      caches.back().put({0, group}, group_of(group));
+  }
+  const std::uint64_t groups_kib = 16 * 100 * kGroupBytes / 1024;
+  EXPECT_LT(resident_kib() - before, 4 * groups_kib);
 }
 
 TEST(GroupCacheProperty, NeverFindsWhatWasNotPutLast) {

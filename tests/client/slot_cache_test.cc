@@ -64,11 +64,30 @@ TEST(SlotCache, WhatIsReadOftenOutlivesWhatIsReadOnce) {
     EXPECT_EQ(cache.find(KeyHash(hash)), slot_of(hash));
 }
 
+TEST(SlotCache, GrowsUntilNearlyNothingIsDrivenOut) {
+  constexpr std::uint64_t kKeys = 10'000;
+  SlotCache cache(8 << 20);
+  for (int round = 0; round < 4; ++round) {
+    std::uint64_t lost = 0;
+    for (std::uint64_t key = 0; key < kKeys; ++key) {
+      const KeyHash hash(mix64(key));
+      if (cache.find(hash).empty()) {
+        ++lost;
+        cache.put(hash, slot_of(key));
+      }
+      ASSERT_EQ(cache.find(hash), slot_of(key));
+    }
+    if (round == 3) {
+      EXPECT_LT(lost, kKeys / 50);
+    }
+  }
+}
+
 TEST(SlotCache, AgreesWithAModel) {
   const std::uint64_t seed = random_from_kernel();
   SCOPED_TRACE(seed);
   Random random(seed);
-  SlotCache cache(16 << 10);
+  SlotCache cache(16 << 10);  // full soon, after many splits
   std::map<std::uint64_t, Slot> model;
   std::uint64_t found = 0;
   for (int step = 0; step < 200'000; ++step) {
