@@ -111,8 +111,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
                                                const Clock* clock, std::string* refusal) {
   static const SteadyClock steady;
   RKV_RETURN_IF_ERROR(check_options(options));
-  RKV_ASSIGN_OR_RETURN(
-      Arena arena, Arena::create(*transport, options.reads_in_flight, options.requests_in_flight));
+  // One GetMemory more than lanes: for GETs that are over at once while lanes are in use.
+  RKV_ASSIGN_OR_RETURN(Arena arena, Arena::create(*transport, options.reads_in_flight + 1,
+                                                  options.requests_in_flight));
   std::unique_ptr<Engine> engine(new Engine(options, std::move(transport),
                                             clock != nullptr ? clock : &steady, std::move(arena)));
   const Status connected = engine->attempt(engine->deadline({}));

@@ -68,6 +68,13 @@ class Engine {
   // and neither a deadline nor a state machine. Nothing where it is not as simple as that: get().
   // The bytes lie in the engine until its next operation.
   const LiveRecord* get_at_once(Bytes key, const GetOptions& options);
+  bool reads_at_once() const { return usable() && link_.reads_at_once(); }
+  // The same for up to kAtOnce of `keys` from `first` on, REQUIRES reads_at_once(). How many are
+  // left over, and in `left` which.
+  static constexpr std::size_t kAtOnce = 16;
+  std::size_t get_at_once(std::span<const std::string_view> keys, std::size_t first,
+                          Durability at_least, GetVisitor visit, void* target,
+                          std::span<std::size_t, kAtOnce> left);
   Result<ValueSize> copy_out(const LiveRecord& found, MutableBytes out);
   ValueView view(const LiveRecord& found) const;
   // Where it is not there already; kTooLarge as above.
@@ -179,6 +186,18 @@ class Engine {
   Status refresh_map(GetMachine::Next what, const Deadline& deadline);
 
   // ---- GET
+  // Where a cache says that a key's record is.
+  struct AtOnce {
+    KeyHash hash{0};
+    Slot slot;
+    bool from_group = false;  // the slot, which is to be cached by itself when it has proved right
+    RemoteRange from;
+    std::size_t length = 0;
+  };
+  Slot slot_in_cached_group(KeyHash hash);
+  bool find_at_once(KeyHash hash, AtOnce& found);
+  const LiveRecord* read_at_once(Bytes key, const AtOnce& at, Durability at_least,
+                                 MutableBytes room);
   // Waits until the marks say that the version is so safe: how safe it is. kDisconnected: start
   // again, for the server may be another one that does not have this version.
   Result<Durability> await_mark(Version version, Durability level, const Deadline& deadline);

@@ -1,31 +1,95 @@
-// GETs that are one copy: the slot is cached, and a READ is over when the call returns.
+// GETs that are one copy: it is cached where the record is, and a READ is over when the call
+// returns.
+#include <algorithm>
+#include <array>
+#include <bit>
+
 #include "client/engine.h"
+#include "client/fingerprints.h"
 
 namespace rkv::client {
 
-// G1: a live record that verified, of this key, read inside this GET. G7: the address comes from
-// the map. Whatever is not so ends here without an answer, and the state machine begins anew.
-const LiveRecord* Engine::get_at_once(Bytes key, const GetOptions& options) {
-  if (!link_.alive() || !link_.reads_at_once() || !map_.ready()) return nullptr;
-  if (key.empty() || key.size() > kMaxKeyBytes) return nullptr;
-  const KeyHash hash = map_.hash(key);
-  const Slot slot = slots_.find(hash);
-  const std::size_t length = slot.units() * kUnitBytes;
-  if (slot.is_long() || length == 0 || length > GetMemory::kRecordBytes) return nullptr;
-  const Lookup at = map_.record(slot.location(), length);
-  if (at.kind != Lookup::Kind::kOk) return nullptr;
+// The only slot of the key's fingerprint in its home group, if that is cached; else empty.
+Slot Engine::slot_in_cached_group(KeyHash hash) {
+  const auto home = map_.home(hash);
+  const Group* const group = home ? cache_.find(*home) : nullptr;
+  if (group == nullptr) return {};
+  const std::uint32_t found = slots_with(*group, hash.fingerprint());
+  if (!std::has_single_bit(found)) return {};
+  return Slot{group->slots[static_cast<std::size_t>(std::countr_zero(found))]};
+}
 
-  free_large(lanes_.front());  // of the GET before
-  const MutableBytes record = MutableBytes(arena_.get_memory(0).record).first(length);
-  if (!link_.read_at_once(record, at.range)) return nullptr;
+// G7: the address comes from the map.
+bool Engine::find_at_once(KeyHash hash, AtOnce& found) {
+  Slot slot = slots_.find(hash);
+  const bool from_group = slot.empty();
+  if (from_group) slot = slot_in_cached_group(hash);
+  const std::size_t length = slot.units() * kUnitBytes;
+  if (slot.is_long() || length == 0 || length > GetMemory::kRecordBytes) return false;
+  const Lookup at = map_.record(slot.location(), length);
+  if (at.kind != Lookup::Kind::kOk) return false;
+  found = {
+      .hash = hash, .slot = slot, .from_group = from_group, .from = at.range, .length = length};
+  return true;
+}
+
+// G1: a live record that verified, of this key, read inside this GET. Whatever is not so ends here
+// without an answer, and the state machine begins anew.
+const LiveRecord* Engine::read_at_once(Bytes key, const AtOnce& at, Durability at_least,
+                                       MutableBytes room) {
+  const MutableBytes record = room.first(at.length);
+  if (!link_.read_at_once(record, at.from)) return nullptr;
   ++stats_.rdma_reads;
-  if (!decode_live_record(record, map_.epoch(), slot.location(), key, at_once_)) return nullptr;
-  if (durability_of(at_once_.version) < options.at_least) return nullptr;
-  used_.note(hash);
+  if (!decode_live_record(record, map_.epoch(), at.slot.location(), key, at_once_)) return nullptr;
+  if (durability_of(at_once_.version) < at_least) return nullptr;
+  if (at.from_group) slots_.put(at.hash, at.slot);
+  used_.note(at.hash);
   ++stats_.gets;
   ++stats_.one_sided_gets;
   ++stats_.cache_hits;
   return &at_once_;
+}
+
+const LiveRecord* Engine::get_at_once(Bytes key, const GetOptions& options) {
+  if (!reads_at_once() || key.empty() || key.size() > kMaxKeyBytes) return nullptr;
+  AtOnce at;
+  if (!find_at_once(map_.hash(key), at)) return nullptr;
+  free_large(lanes_.front());  // of the GET before
+  return read_at_once(key, at, options.at_least, arena_.get_memory(0).record);
+}
+
+// Step by step for all of them, so that what one needs from memory comes while others are looked
+// at.
+std::size_t Engine::get_at_once(std::span<const std::string_view> keys, std::size_t first,
+                                Durability at_least, GetVisitor visit, void* target,
+                                std::span<std::size_t, kAtOnce> left) {
+  const std::size_t count = std::min(kAtOnce, keys.size() - first);
+  std::array<AtOnce, kAtOnce> at;
+  std::array<bool, kAtOnce> known{};
+  for (std::size_t i = 0; i < count; ++i) {
+    const Bytes key = as_bytes(keys[first + i]);
+    known[i] = !key.empty() && key.size() <= kMaxKeyBytes;
+    if (!known[i]) continue;
+    at[i].hash = map_.hash(key);
+    slots_.prefetch(at[i].hash);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    known[i] = known[i] && find_at_once(at[i].hash, at[i]);
+    if (known[i]) link_.prefetch(at[i].from, at[i].length);
+  }
+  // The lanes' memory may be in use.
+  const MutableBytes room = arena_.get_memory(options_.reads_in_flight).record;
+  std::size_t left_count = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const LiveRecord* const found =
+        known[i] ? read_at_once(as_bytes(keys[first + i]), at[i], at_least, room) : nullptr;
+    if (found != nullptr) {
+      visit(target, first + i, view(*found));
+    } else {
+      left[left_count++] = first + i;
+    }
+  }
+  return left_count;
 }
 
 Result<ValueSize> Engine::copy_out(const LiveRecord& found, MutableBytes out) {

@@ -119,6 +119,10 @@ class Link {
   bool read_at_once(MutableBytes to, const RemoteRange& from) {
     return connection_->read_at_once(to, from.address, from.remote_key);
   }
+  // read_at_once() comes soon.
+  void prefetch(const RemoteRange& from, std::size_t length) {
+    connection_->prefetch(from.address, from.remote_key, length);
+  }
   // All READs landed, or kDisconnected, or kTimeout (the link is closed then).
   Status read(std::span<const ReadRequest> reads, const Deadline& deadline);
   // Atomics on the server's memory, one after the other as given, all signaled. What landed is the

@@ -6,6 +6,7 @@
 // not known to be as safe as asked; others are started meanwhile, while there are lanes for them,
 // and one look serves all that wait.
 #include <algorithm>
+#include <array>
 
 #include "client/engine.h"
 #include "common/check.h"
@@ -32,8 +33,10 @@ class MultiGet {
 
   bool whole_link();
   bool may_start() const {
-    return next_key_ < keys_.size() && map_waiting_ == 0 && !engine_.free_lanes_.empty();
+    return (next_key_ < keys_.size() || next_left_ < left_count_) && map_waiting_ == 0 &&
+           !engine_.free_lanes_.empty();
   }
+  void get_at_once();
   void start_lanes();
   void restart(Lane& lane);
   std::size_t number_of(const Lane& lane) const {
@@ -67,6 +70,10 @@ class MultiGet {
   void* target_;
   std::size_t next_key_ = 0;
   std::size_t finished_ = 0;
+  // Keys before next_key_ that need a lane: left over by get_at_once().
+  std::array<std::size_t, Engine::kAtOnce> left_;
+  std::size_t left_count_ = 0;
+  std::size_t next_left_ = 0;
   std::size_t waiting_ = 0;       // lanes that need a buffer, the map, a request slot or a mark
   std::size_t map_waiting_ = 0;   // of these, the map
   std::size_t mark_waiting_ = 0;  // a mark
@@ -91,10 +98,11 @@ void MultiGet::run() {
   constexpr unsigned kRoundsPerLook = 64;
   for (unsigned round = 1; finished_ < keys_.size(); ++round) {
     if (!engine_.usable() && !whole_link()) return;
-    if (may_start()) start_lanes();
+    const bool starts = may_start();
+    if (starts) start_lanes();
     if (waiting_ != 0) serve_waiting();
     const bool posted = post();
-    const bool idle = poll() == 0 && !posted;
+    const bool idle = poll() == 0 && !posted && !starts;
     if (!idle && round % kRoundsPerLook != 0) continue;
     if (deadline_.passed()) return time_out();
     if (idle) wait();
@@ -119,9 +127,27 @@ bool MultiGet::whole_link() {
   return true;
 }
 
+// As many as are looked at together: the deadline and what is under way want to be seen to.
+void MultiGet::get_at_once() {
+  next_left_ = 0;
+  left_count_ = engine_.get_at_once(keys_, next_key_, at_least_, visit_, target_, std::span(left_));
+  const std::size_t tried = std::min(Engine::kAtOnce, keys_.size() - next_key_);
+  next_key_ += tried;
+  finished_ += tried - left_count_;
+}
+
 void MultiGet::start_lanes() {
-  while (next_key_ < keys_.size() && !engine_.free_lanes_.empty()) {
-    const std::size_t index = next_key_++;
+  const bool at_once = engine_.reads_at_once();
+  if (at_once && next_left_ == left_count_ && next_key_ < keys_.size()) get_at_once();
+  while (!engine_.free_lanes_.empty()) {
+    std::size_t index = 0;
+    if (next_left_ < left_count_) {
+      index = left_[next_left_++];
+    } else if (!at_once && next_key_ < keys_.size()) {
+      index = next_key_++;
+    } else {
+      return;
+    }
     ++engine_.stats_.gets;
     if (const Status valid = check_key(as_bytes(keys_[index])); !valid) {
       visit_(target_, index, std::unexpected(valid.error()));
@@ -428,11 +454,15 @@ void MultiGet::fail_all(const Error& error) {
     if (lane.state != State::kNeedsMark) engine_.account(lane.machine);
     finish(lane, std::unexpected(error));
   }
-  while (next_key_ < keys_.size()) {
+  const auto fail_one = [&](std::size_t index) {
     ++engine_.stats_.gets;
-    visit_(target_, next_key_++, std::unexpected(error));
+    visit_(target_, index, std::unexpected(error));
     ++finished_;
-  }
+  };
+  while (next_left_ < left_count_)
+    fail_one(left_[next_left_++]);
+  while (next_key_ < keys_.size())
+    fail_one(next_key_++);
 }
 
 void Engine::multi_get(std::span<const std::string_view> keys, Durability at_least,

@@ -41,6 +41,10 @@ class SlotCache {
     }
     return {};
   }
+  // find() comes soon.
+  void prefetch(KeyHash hash) const {
+    if (growing_.count() != 0) __builtin_prefetch(&set_of(hash.bits()));
+  }
   void put(KeyHash hash, Slot slot);
   void forget(KeyHash hash) { put(hash, {}); }
   void clear();

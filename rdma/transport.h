@@ -168,6 +168,9 @@ class Connection {
                             std::uint32_t /*remote_key*/) {
     return false;
   }
+  // read_at_once() of so many bytes comes soon: a hint, which may do nothing.
+  virtual void prefetch(std::uint64_t /*remote_address*/, std::uint32_t /*remote_key*/,
+                        std::size_t /*length*/) {}
 
   virtual ConnectionLimits limits() const = 0;
   virtual Bytes private_data() const = 0;  // what the peer sent in its request or accept, padded

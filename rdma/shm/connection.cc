@@ -175,6 +175,17 @@ bool ShmConnection::read_at_once(MutableBytes to, std::uint64_t remote_address,
   return link_.host.alive_after_copy() && !in_.closed();  // last, as below
 }
 
+void ShmConnection::prefetch(std::uint64_t remote_address, std::uint32_t remote_key,
+                             std::size_t length) {
+  constexpr std::size_t kLine = 64;
+  constexpr std::size_t kMostBytes = 4 * kLine;  // the processor itself fetches the rest ahead
+  const RegionTable::Entry* const region = link_.regions.find(remote_key);
+  const std::byte* const from = region == nullptr ? nullptr : region->at(remote_address, length);
+  if (from == nullptr) return;
+  for (std::size_t offset = 0; offset < std::min(length, kMostBytes); offset += kLine)
+    __builtin_prefetch(from + offset);
+}
+
 ShmConnection::Done ShmConnection::execute(const Operation& operation) {
   const Done done = operation.kind == Operation::Kind::kSend ? execute_send(operation)
                                                              : execute_remote(operation);

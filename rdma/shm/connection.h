@@ -72,6 +72,8 @@ class ShmConnection final : public Connection {
   Result<std::size_t> post(std::span<const Operation> batch) override;
   bool read_at_once(MutableBytes to, std::uint64_t remote_address,
                     std::uint32_t remote_key) override;
+  void prefetch(std::uint64_t remote_address, std::uint32_t remote_key,
+                std::size_t length) override;
   ConnectionLimits limits() const override { return limits_; }
   Bytes private_data() const override { return link_.peer_data; }
   const std::string& peer() const override { return link_.peer; }

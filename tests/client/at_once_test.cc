@@ -59,6 +59,35 @@ TEST_F(AtOnceTest, CountersAndKeysThatExpireAreToldAsSuch) {
   EXPECT_EQ(reads(), 1U);
 }
 
+// Another key of the same home group.
+std::string neighbour_of(std::string_view key) {
+  for (int i = 0;; ++i) {
+    std::string other = "key " + std::to_string(i);
+    if (other != key && ScriptedMemory::home(other) == ScriptedMemory::home(key)) return other;
+  }
+}
+
+TEST_F(AtOnceTest, AKeyNeverAskedForIsOneReadWhereItsGroupIsCached) {
+  const std::string other = neighbour_of("key");
+  store(other, "other");
+  warm("key", "value");
+  EXPECT_EQ(client().get(other)->value, "other");
+  EXPECT_EQ(reads(), 1U);
+  EXPECT_EQ(client().get(other)->value, "other");
+  EXPECT_EQ(reads(), 2U);
+}
+
+TEST_F(AtOnceTest, ASlotOfItsFingerprintInItsCachedGroupMayBeAnotherKeys) {
+  const std::string other = neighbour_of("key");
+  const Slot real = server_.memory->store("key", "value");
+  const std::uint16_t fingerprint = ScriptedMemory::hash(other).fingerprint();
+  server_.memory->add(other, Slot::of(fingerprint, real.units(), real.location()));
+  warm("key", "value");
+  EXPECT_EQ(client().get(other).error().code, Code::kNotFound);
+  EXPECT_GT(reads(), 1U) << "the record, and then the group";
+  EXPECT_EQ(client().get(other).error().code, Code::kNotFound);
+}
+
 TEST_F(AtOnceTest, OneThatMovedIsFoundWhereItIsNow) {
   const Slot old = warm("key", "old");
   server_.memory->set_state(old, RecordState::kLive, RecordState::kSuperseded);

@@ -11,8 +11,10 @@ namespace {
 
 // ----------------------------------------------------------------------------------- many keys
 
-class ManyTest : public ClientTest {
+// Parameter: whether READs are over at once, as over shared memory.
+class ManyTest : public ClientTest, public ::testing::WithParamInterface<bool> {
  protected:
+  ManyTest() { server_.reads_at_once = GetParam(); }
   // `count` keys; every third absent.
   void fill(std::size_t count) {
     texts_.clear();
@@ -44,7 +46,11 @@ class ManyTest : public ClientTest {
   std::vector<std::string_view> keys_;
 };
 
-TEST_F(ManyTest, ResultsAreInOrderForEveryWindow) {
+INSTANTIATE_TEST_SUITE_P(ReadsAtOnce, ManyTest, ::testing::Bool(), [](const auto& given) {
+  return given.param ? "AtOnce" : "ByCompletions";
+});
+
+TEST_P(ManyTest, ResultsAreInOrderForEveryWindow) {
   fill(300);
   for (const std::uint32_t window : {1U, 2U, 7U, 64U, 1024U}) {
     options_.reads_in_flight = window;
@@ -56,12 +62,12 @@ TEST_F(ManyTest, ResultsAreInOrderForEveryWindow) {
   }
 }
 
-TEST_F(ManyTest, NothingIsAResultToo) {
+TEST_P(ManyTest, NothingIsAResultToo) {
   EXPECT_TRUE(client().multi_get({}).empty());
   EXPECT_TRUE(client().multi_put({}).empty());
 }
 
-TEST_F(ManyTest, BadKeysHaveTheirOwnStatus) {
+TEST_P(ManyTest, BadKeysHaveTheirOwnStatus) {
   store("good", "value");
   const std::string too_long(kMaxKeyBytes + 1, 'k');
   const std::vector<std::string_view> keys = {"", "good", too_long, "good", ""};
@@ -73,7 +79,7 @@ TEST_F(ManyTest, BadKeysHaveTheirOwnStatus) {
   EXPECT_FALSE(values[4]);
 }
 
-TEST_F(ManyTest, MoreLongValuesThanLargeBuffers) {
+TEST_P(ManyTest, MoreLongValuesThanLargeBuffers) {
   std::vector<std::string> texts;
   for (int i = 0; i < 12; ++i) {
     texts.push_back("long " + std::to_string(i));
@@ -89,7 +95,7 @@ TEST_F(ManyTest, MoreLongValuesThanLargeBuffers) {
   }
 }
 
-TEST_F(ManyTest, SpilledKeysGoToTheServerWithinTheCredits) {
+TEST_P(ManyTest, SpilledKeysGoToTheServerWithinTheCredits) {
   fill(200);
   for (std::uint32_t i = 0; i < 16; ++i)
     server_.memory->set_flags({0, i}, false, true);
@@ -104,7 +110,7 @@ TEST_F(ManyTest, SpilledKeysGoToTheServerWithinTheCredits) {
   EXPECT_EQ(client().stats().two_sided_gets, 67U);
 }
 
-TEST_F(ManyTest, MapIsRefreshedInTheMiddle) {
+TEST_P(ManyTest, MapIsRefreshedInTheMiddle) {
   server_.memory->extent_count = 1;
   server_.memory->write_root();
   client();
@@ -114,7 +120,7 @@ TEST_F(ManyTest, MapIsRefreshedInTheMiddle) {
   expect_right(client().multi_get(keys_));
 }
 
-TEST_F(ManyTest, LostConnectionsInTheMiddleAreSurvived) {
+TEST_P(ManyTest, LostConnectionsInTheMiddleAreSurvived) {
   fill(300);
   client();
   for (const int at : {1, 5, 33, 100, 250}) {
@@ -124,7 +130,7 @@ TEST_F(ManyTest, LostConnectionsInTheMiddleAreSurvived) {
   EXPECT_EQ(client().stats().reconnects, 5U);
 }
 
-TEST_F(ManyTest, HangingReadsEndAtTheDeadline) {
+TEST_P(ManyTest, HangingReadsEndAtTheDeadline) {
   fill(100);
   client();
   server_.reads_hang = true;
@@ -137,7 +143,7 @@ TEST_F(ManyTest, HangingReadsEndAtTheDeadline) {
   expect_right(client().multi_get(keys_));
 }
 
-TEST_F(ManyTest, PutsKeepWithinTheCredits) {
+TEST_P(ManyTest, PutsKeepWithinTheCredits) {
   server_.credits = 2;
   std::uint64_t sequence = 0;
   server_.answer = [&](const Request&) { return Response{.version = Version::of(1, ++sequence)}; };
@@ -153,7 +159,7 @@ TEST_F(ManyTest, PutsKeepWithinTheCredits) {
 }
 
 // Every third is longer than the server takes in a message, and stays for it to READ.
-TEST_F(ManyTest, PutsTooLongToSendAreLeftToBeRead) {
+TEST_P(ManyTest, PutsTooLongToSendAreLeftToBeRead) {
   server_.max_sent_bytes = 256;
   std::map<std::string, std::string> stored;
   server_.answer = [&](const Request& request) {
@@ -179,7 +185,7 @@ TEST_F(ManyTest, PutsTooLongToSendAreLeftToBeRead) {
   EXPECT_EQ(server_.long_requests, 21);
 }
 
-TEST_F(ManyTest, BusyPutsAreSentAgainAndOthersWait) {
+TEST_P(ManyTest, BusyPutsAreSentAgainAndOthersWait) {
   int calls = 0;
   server_.answer = [&](const Request&) { return ++calls % 3 == 0 ? busy() : Response{}; };
   fill(50);
@@ -188,7 +194,7 @@ TEST_F(ManyTest, BusyPutsAreSentAgainAndOthersWait) {
     EXPECT_TRUE(version);
 }
 
-TEST_F(ManyTest, PutsInFlightWhenTheConnectionEndsMayHaveHappened) {
+TEST_P(ManyTest, PutsInFlightWhenTheConnectionEndsMayHaveHappened) {
   fill(50);
   const std::vector<KeyValue> items = puts();
   client();
@@ -208,7 +214,7 @@ TEST_F(ManyTest, PutsInFlightWhenTheConnectionEndsMayHaveHappened) {
   EXPECT_EQ(std::ranges::adjacent_find(log), log.end());
 }
 
-TEST_F(ManyTest, EachPutIsVisitedOnceWhateverComesOfIt) {
+TEST_P(ManyTest, EachPutIsVisitedOnceWhateverComesOfIt) {
   fill(50);
   std::vector<KeyValue> items = puts();
   items[7].key = "";
@@ -225,7 +231,7 @@ TEST_F(ManyTest, EachPutIsVisitedOnceWhateverComesOfIt) {
   EXPECT_GE(done, 50U - 1 - 8) << "no more than were in flight are unknown";
 }
 
-TEST_F(ManyTest, PutsThatNobodyAnswersEndAtTheDeadline) {
+TEST_P(ManyTest, PutsThatNobodyAnswersEndAtTheDeadline) {
   fill(30);
   const std::vector<KeyValue> items = puts();
   server_.answer = [](const Request&) { return std::nullopt; };
