@@ -29,7 +29,7 @@ Nanos nanos(std::chrono::milliseconds ms) {
 
 constexpr Nanos kIdle = 10 * kNanosPerMs;  // a link not looked at for longer may have gone
 // Of the cache: its part for single keys.
-constexpr std::size_t kSlotsPart = 8;
+constexpr std::size_t kSlotsPart = 4;
 constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
 constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
 // Between two looks at a mark. A write that nobody waits for reaches the write-ahead log within
