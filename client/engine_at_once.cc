@@ -20,7 +20,7 @@ Slot Engine::slot_in_cached_group(KeyHash hash) {
 }
 
 // G7: the address comes from the map.
-bool Engine::find_at_once(KeyHash hash, AtOnce& found) {
+[[gnu::always_inline]] inline bool Engine::find_at_once(KeyHash hash, AtOnce& found) {
   Slot slot = slots_.find(hash);
   const bool from_group = slot.empty();
   if (from_group) slot = slot_in_cached_group(hash);
@@ -35,8 +35,9 @@ bool Engine::find_at_once(KeyHash hash, AtOnce& found) {
 
 // G1: a live record that verified, of this key, read inside this GET. Whatever is not so ends here
 // without an answer, and the state machine begins anew.
-const LiveRecord* Engine::read_at_once(Bytes key, const AtOnce& at, Durability at_least,
-                                       MutableBytes room) {
+[[gnu::always_inline]] inline const LiveRecord* Engine::read_at_once(Bytes key, const AtOnce& at,
+                                                                     Durability at_least,
+                                                                     MutableBytes room) {
   const MutableBytes record = room.first(at.length);
   if (!link_.read_at_once(record, at.from)) return nullptr;
   ++stats_.rdma_reads;
