@@ -1,5 +1,5 @@
-// Bytes: spans, little-endian loads and stores, and copies that a remote READ or another thread
-// may race with.
+// Bytes: little-endian loads and stores, and copies that a remote READ or another thread may race
+// with. The spans themselves are in rkv/bytes.h.
 #pragma once
 
 #include <atomic>
@@ -7,24 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
-#include <string_view>
+
+#include "rkv/bytes.h"  // IWYU pragma: export
 
 namespace rkv {
 
 static_assert(
     std::endian::native == std::endian::little,
     "the memory layout is little-endian; a big-endian port needs swaps in layout and wire");
-
-using Bytes = std::span<const std::byte>;
-using MutableBytes = std::span<std::byte>;
-
-inline Bytes as_bytes(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-inline std::string_view as_text(Bytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 // Unaligned little-endian access to plain (unshared) memory.
 template <class T>

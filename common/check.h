@@ -1,14 +1,5 @@
-// RKV_CHECK: programming errors end the process with a message, in release builds too.
-// Never for bytes from a peer or from disk: those are validated and answered with an Error.
+// RKV_CHECK, under the name by which the layers of the project include it. It is public because
+// headers of the verbs library use it.
 #pragma once
 
-namespace rkv {
-[[noreturn]] void check_failed(const char* condition, const char* file, int line,
-                               const char* message);
-}  // namespace rkv
-
-#define RKV_CHECK(condition, message)                               \
-  do {                                                              \
-    if (!(condition)) [[unlikely]]                                  \
-      ::rkv::check_failed(#condition, __FILE__, __LINE__, message); \
-  } while (false)
+#include "rkv/check.h"  // IWYU pragma: export

@@ -1,30 +1,9 @@
-// Time as a parameter: cores take a Clock, so that a test moves time by hand.
+// rkv/clock.h, and the clock of tests.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
+#include "rkv/clock.h"  // IWYU pragma: export
 
 namespace rkv {
-
-// Monotonic nanoseconds; the zero point means nothing.
-using Nanos = std::int64_t;
-inline constexpr Nanos kNanosPerMs = 1'000'000;
-inline constexpr Nanos kNanosPerSecond = 1'000'000'000;
-
-class Clock {
- public:
-  virtual ~Clock() = default;
-  virtual Nanos now() const = 0;
-};
-
-class SteadyClock final : public Clock {
- public:
-  Nanos now() const override {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
-};
 
 class ManualClock final : public Clock {
  public:
@@ -33,26 +12,6 @@ class ManualClock final : public Clock {
 
  private:
   Nanos now_ = 1;
-};
-
-// A point in time by which an operation must have ended.
-class Deadline {
- public:
-  Deadline(const Clock& clock, Nanos at) : clock_(&clock), at_(at) {}
-  static Deadline after_ms(const Clock& clock, std::int64_t ms) {
-    return {clock, clock.now() + ms * kNanosPerMs};
-  }
-  bool passed() const { return clock_->now() >= at_; }
-  Nanos at() const { return at_; }
-  // Milliseconds left, rounded up; 0 when passed. For poll(2)-like calls.
-  int left_ms() const {
-    const Nanos left = at_ - clock_->now();
-    return left <= 0 ? 0 : static_cast<int>((left + kNanosPerMs - 1) / kNanosPerMs);
-  }
-
- private:
-  const Clock* clock_;
-  Nanos at_;
 };
 
 }  // namespace rkv

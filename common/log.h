@@ -1,24 +1,18 @@
-// Log lines: a level and one sentence, to a sink that the program chooses. Libraries log only what
-// nobody else could tell (an error in a destructor, a peer that was dropped); never per request.
+// What the layers of the project log with (rkv/log.h has the levels and the sink). Libraries log
+// only what nobody else could tell (an error in a destructor, a peer that was dropped); never per
+// request.
 //
-// Thread safety: all of it. The sink may be called from any thread.
+// Thread safety: all of it.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <functional>
 #include <string_view>
+
+#include "rkv/log.h"  // IWYU pragma: export
 
 namespace rkv {
 
-enum class LogLevel : unsigned char { kDebug, kInfo, kWarn, kError, kOff };
-
-using LogSink = std::function<void(LogLevel, std::string_view)>;
-
-void set_log_level(LogLevel least);
-// Replaces the default sink, which writes "level: text" lines to stderr. Set it before threads
-// start.
-void set_log_sink(LogSink sink);
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, std::string_view text);
 

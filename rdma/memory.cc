@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/bytes.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "common/clock.h"
+
 namespace rkv::rdma {
 namespace {
 

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "common/clock.h"
+
 namespace rkv::rdma::verbs {
 namespace {
 

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "common/bytes.h"
 #include "common/clock.h"
 #include "rkv/rdma/queue_pair.h"
 

@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "rkv/durability.h"
+#include "rkv/export.h"
 #include "rkv/limits.h"
 #include "rkv/options.h"
 #include "rkv/result.h"
@@ -157,7 +158,7 @@ struct WriteOptions {
 //
 // While an operation that was given it is running, nobody may write it. Moving it does not move
 // its bytes.
-class RegisteredBuffer {
+class RKV_EXPORT RegisteredBuffer {
  public:
   RegisteredBuffer(RegisteredBuffer&&) noexcept;
   RegisteredBuffer& operator=(RegisteredBuffer&&) noexcept;
@@ -179,7 +180,7 @@ struct KeyValue {
 };
 
 // Counted since connect(); they only rise, apart from `cached_groups`.
-struct ClientStats {
+struct RKV_EXPORT ClientStats {
   std::uint64_t gets = 0;            // keys asked for
   std::uint64_t one_sided_gets = 0;  // answered by READs alone, "not found" included
   std::uint64_t two_sided_gets = 0;  // answered by the server
@@ -202,7 +203,7 @@ struct ClientStats {
   ClientStats& operator+=(const ClientStats& other);
 };
 
-class Client {
+class RKV_EXPORT Client {
  public:
   // Waits for one operation at most this long; 0 = ClientOptions::timeout.
   using Timeout = std::chrono::milliseconds;

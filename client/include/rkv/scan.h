@@ -35,6 +35,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rkv/export.h"
 #include "rkv/result.h"
 
 namespace rkv {
@@ -95,7 +96,7 @@ class ScanPage {
 };
 
 // Steps through a range, a page at a time. Allocates a page's worth.
-class Scanner {
+class RKV_EXPORT Scanner {
  public:
   // Copies what `options` points to. The client must outlive the scanner and stay where it is;
   // between steps it may be used for anything.

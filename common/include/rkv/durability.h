@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "rkv/export.h"
+
 namespace rkv {
 
 enum class Durability : unsigned char {
@@ -16,8 +18,8 @@ enum class Durability : unsigned char {
 };
 inline constexpr Durability kLastDurability = Durability::kSync;
 
-const char* to_string(Durability level);  // "memory"; static
+RKV_EXPORT const char* to_string(Durability level);  // "memory"; static
 // "memory", "wal" or "sync".
-std::optional<Durability> parse_durability(std::string_view text);
+RKV_EXPORT std::optional<Durability> parse_durability(std::string_view text);
 
 }  // namespace rkv

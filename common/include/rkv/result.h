@@ -14,6 +14,8 @@
 #include <string>
 #include <type_traits>
 
+#include "rkv/export.h"
+
 namespace rkv {
 
 // Grouped by what the caller must do. The numbers are sent on the wire (common/WIRE.md): append
@@ -63,8 +65,8 @@ struct Error {
 static_assert(std::is_trivially_copyable_v<Error>);
 
 // "ibv_reg_mr: Cannot allocate memory (errno 12): raise the locked-memory limit (ulimit -l)".
-std::string to_string(const Error& error);
-const char* to_string(Code code);  // "not found", static
+RKV_EXPORT std::string to_string(const Error& error);
+RKV_EXPORT const char* to_string(Code code);  // "not found", static
 
 // std::expected of libstdc++ 12 is not [[nodiscard]]; this is, and otherwise the same.
 template <class T>

@@ -14,12 +14,13 @@
 #include <string_view>
 #include <vector>
 
-#include "common/clock.h"
+#include "rkv/clock.h"
+#include "rkv/export.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
 
-struct HostPort {
+struct RKV_EXPORT HostPort {
   std::string host;  // a name or a numeric address, without brackets; empty: every local address
   std::uint16_t port = 0;
   std::string to_string() const;  // brackets around IPv6
@@ -29,10 +30,10 @@ struct HostPort {
 // "example.org:7471", "192.0.2.1:0", "[::1]:7471", ":7471". The port is required, decimal, at most
 // 65535; an IPv6 address without brackets is refused because its end cannot be told from a port.
 // kInvalidArgument says which.
-Result<HostPort> parse_host_port(std::string_view text);
+RKV_EXPORT Result<HostPort> parse_host_port(std::string_view text);
 
 // An IPv4 or IPv6 socket address.
-class SocketAddress {
+class RKV_EXPORT SocketAddress {
  public:
   SocketAddress() = default;
   // Copies; other families become an empty address.
@@ -57,9 +58,10 @@ class SocketAddress {
 // listening. A numeric address is only parsed. A name blocks until the deadline at most: the
 // system's resolver, which knows no deadline, runs in a thread that may outlive the call.
 // kUnreachable: no such name; kTimeout; kInvalidArgument: not an address.
-Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline& deadline);
+RKV_EXPORT Result<std::vector<SocketAddress>> resolve(const HostPort& where,
+                                                      const Deadline& deadline);
 
 // Whether it is an address of this host: a wildcard, loopback, or one of an interface's.
-bool is_this_host(const SocketAddress& address);
+RKV_EXPORT bool is_this_host(const SocketAddress& address);
 
 }  // namespace rkv::rdma

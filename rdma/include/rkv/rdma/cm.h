@@ -19,8 +19,9 @@
 #include <memory>
 #include <optional>
 
-#include "common/bytes.h"
-#include "common/clock.h"
+#include "rkv/bytes.h"
+#include "rkv/clock.h"
+#include "rkv/export.h"
 #include "rkv/rdma/address.h"
 #include "rkv/rdma/device.h"
 #include "rkv/rdma/queue_pair.h"
@@ -35,7 +36,7 @@ inline constexpr std::size_t kConnectReplyBytes = 196;
 inline constexpr std::size_t kRejectBytes = 148;
 
 // A copy of the private data of an event.
-class PrivateData {
+class RKV_EXPORT PrivateData {
  public:
   PrivateData() = default;
   explicit PrivateData(Bytes bytes);
@@ -54,7 +55,7 @@ struct EventChannelState;
 class CmEvent;
 class CmId;
 
-class EventChannel {
+class RKV_EXPORT EventChannel {
  public:
   // rdma_create_event_channel(3); non-blocking, closed on exec. kNoDevice where the kernel has no
   // connection manager.
@@ -79,7 +80,7 @@ class EventChannel {
 
 // An event; acknowledged when this is destroyed. It keeps its id alive, since librdmacm cannot
 // destroy an id that has an unacknowledged event. A connect request nobody took is rejected.
-class CmEvent {
+class RKV_EXPORT CmEvent {
  public:
   CmEvent(CmEvent&& other) noexcept;
   CmEvent& operator=(CmEvent&&) = delete;
@@ -109,7 +110,7 @@ class CmEvent {
   std::shared_ptr<detail::CmIdState> id_;  // the id it is about, or the new id of a request
 };
 
-class CmId {
+class RKV_EXPORT CmId {
  public:
   static Result<CmId> create(const EventChannel& channel);  // RDMA_PS_TCP
   CmId(CmId&&) = default;

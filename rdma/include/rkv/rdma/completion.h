@@ -16,7 +16,8 @@
 #include <memory>
 #include <span>
 
-#include "common/clock.h"
+#include "rkv/clock.h"
+#include "rkv/export.h"
 #include "rkv/rdma/device.h"
 #include "rkv/result.h"
 
@@ -53,7 +54,7 @@ struct ChannelState;
 struct CompletionQueueState;
 }  // namespace detail
 
-class CompletionChannel {
+class RKV_EXPORT CompletionChannel {
  public:
   // ibv_create_comp_channel(3); the descriptor is non-blocking and closed on exec.
   static Result<CompletionChannel> create(const Device& device);
@@ -82,7 +83,7 @@ struct CompletionQueueOptions {
   std::uint32_t vector = 0;              // interrupt vector
 };
 
-class CompletionQueue {
+class RKV_EXPORT CompletionQueue {
  public:
   // An extended queue where the provider has them, else a plain one (ibv_create_cq_ex(3)).
   static Result<CompletionQueue> create(const Device& device,
@@ -113,6 +114,6 @@ class CompletionQueue {
 };
 
 // Waits until `fd` is readable; false when the deadline passed first. Blocks. poll(2).
-Result<bool> wait_readable(int fd, const Deadline& deadline);
+RKV_EXPORT Result<bool> wait_readable(int fd, const Deadline& deadline);
 
 }  // namespace rkv::rdma

@@ -18,13 +18,14 @@
 // rdma_accept(3).
 #pragma once
 
+#include "rkv/export.h"
 #include "rkv/rdma/cm.h"
 
 namespace rkv::rdma {
 
 // Both ends of a connection look the same. Destruction goes queue pair, id, channel; the peer is
 // told by the kernel.
-struct CmConnection {
+struct RKV_EXPORT CmConnection {
   EventChannel channel;
   CmId id;
   QueuePair qp;
@@ -47,7 +48,7 @@ struct ResolveOptions {
   const SocketAddress* source = nullptr;  // local address to start from, else the route's
 };
 
-class Connector {
+class RKV_EXPORT Connector {
  public:
   // Finds device and path. Blocks until the deadline at most. kUnreachable, kNoDevice, kTimeout.
   static Result<Connector> resolve(const SocketAddress& peer, const ResolveOptions& options,
@@ -75,7 +76,7 @@ class Connector {
 };
 
 // A peer that wants in. Dropped without an answer, it is rejected.
-class ConnectRequest {
+class RKV_EXPORT ConnectRequest {
  public:
   ConnectRequest(ConnectRequest&& other) noexcept;
   ConnectRequest& operator=(ConnectRequest&&) = delete;
@@ -107,7 +108,7 @@ class ConnectRequest {
   ReadDepths depths_;
 };
 
-class CmListener {
+class RKV_EXPORT CmListener {
  public:
   static constexpr int kDefaultBacklog = 128;
 

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rkv/export.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
@@ -65,9 +66,9 @@ struct DeviceAttributes {
 };
 
 enum class GidType : unsigned char { kInfiniBand, kRoceV1, kRoceV2 };
-const char* to_string(GidType type);
+RKV_EXPORT const char* to_string(GidType type);
 
-struct GidEntry {
+struct RKV_EXPORT GidEntry {
   std::array<std::uint8_t, 16> gid{};
   std::uint8_t port = 0;
   std::uint32_t index = 0;
@@ -86,7 +87,7 @@ struct DeviceInfo {
   std::optional<Error> open_error;    // why
 };
 // All devices of this machine, an empty list where there are none. Opens each for a moment.
-Result<std::vector<DeviceInfo>> list_devices();
+RKV_EXPORT Result<std::vector<DeviceInfo>> list_devices();
 
 struct AsyncEvent {
   ibv_event_type type = IBV_EVENT_DEVICE_FATAL;
@@ -96,7 +97,7 @@ struct AsyncEvent {
   std::uint8_t port = 0;
 };
 
-class Device {
+class RKV_EXPORT Device {
  public:
   // kNoDevice where there is none of that name; kPermission where it may not be opened.
   static Result<Device> open(std::string_view name);

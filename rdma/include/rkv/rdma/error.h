@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <string_view>
 
+#include "rkv/export.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
@@ -19,9 +20,9 @@ namespace rkv::rdma {
 // What a caller can do about an errno, and a sentence about it (static; nullptr where there is
 // nothing to add to the errno's own text). The verb decides what some numbers mean: ENOMEM of
 // ibv_reg_mr is nearly always the locked-memory limit.
-Code code_of_errno(int sys_errno);
-const char* advice_for(std::string_view verb, int sys_errno);
-std::unexpected<Error> verb_error(const char* verb, int sys_errno);
+RKV_EXPORT Code code_of_errno(int sys_errno);
+RKV_EXPORT const char* advice_for(std::string_view verb, int sys_errno);
+RKV_EXPORT std::unexpected<Error> verb_error(const char* verb, int sys_errno);
 
 // Way 1: 0, or the errno itself as a positive number. ibv_modify_qp, ibv_query_*, ibv_post_*,
 // ibv_wr_complete, ibv_req_notify_cq, ibv_dereg_mr, ibv_destroy_*. A provider that breaks the rule
@@ -83,16 +84,16 @@ struct WcExplanation {
   const char* text;  // static: what it means and what to look at
 };
 // Never fails: a status unknown to this library is a device error.
-const WcExplanation& explain(ibv_wc_status status);
+RKV_EXPORT const WcExplanation& explain(ibv_wc_status status);
 // The error of a failed completion; `operation` is a static name such as "RDMA READ".
 // REQUIRES: status != IBV_WC_SUCCESS.
-Error wc_error(const char* operation, ibv_wc_status status);
+RKV_EXPORT Error wc_error(const char* operation, ibv_wc_status status);
 
 // Destructors cannot return an error, so they report it here: an object that could not be
 // destroyed is a leak or a bug in ownership. The default writes one line to standard error. The
 // handler may be called from any thread and must not throw. Returns the one that was set before.
 using TeardownHandler = void (*)(const Error&) noexcept;
-TeardownHandler set_teardown_handler(TeardownHandler handler) noexcept;
-void report_teardown(const Status& status) noexcept;
+RKV_EXPORT TeardownHandler set_teardown_handler(TeardownHandler handler) noexcept;
+RKV_EXPORT void report_teardown(const Status& status) noexcept;
 
 }  // namespace rkv::rdma

@@ -18,15 +18,16 @@
 #include <memory>
 #include <optional>
 
-#include "common/bytes.h"
-#include "common/check.h"
+#include "rkv/bytes.h"
+#include "rkv/check.h"
+#include "rkv/export.h"
 #include "rkv/rdma/device.h"
 #include "rkv/rdma/flags.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
 
-class ProtectionDomain {
+class RKV_EXPORT ProtectionDomain {
  public:
   // ibv_alloc_pd(3).
   static Result<ProtectionDomain> allocate(const Device& device);
@@ -51,7 +52,7 @@ inline constexpr std::size_t kMaxSgeBytes = 0x8000'0000;
 
 // A piece of registered local memory. Comes from MemoryRegion::local(), which checks the bounds, or
 // from unchecked() where key and memory travelled through code that does not know regions.
-class RegisteredSpan {
+class RKV_EXPORT RegisteredSpan {
  public:
   RegisteredSpan() = default;
   // The caller answers for `bytes` lying inside the region that `lkey` names; if not, the device
@@ -86,7 +87,7 @@ class RegisteredSpan {
 // A piece of a peer's memory. Values that a peer sent are only a claim: take pieces with
 // subspan(), whose answer is empty when the piece reaches outside, and let the peer's device judge
 // the rest. The wire form is 20 bytes big-endian: address 8, length 8, rkey 4.
-struct RemoteSpan {
+struct RKV_EXPORT RemoteSpan {
   static constexpr std::size_t kWireBytes = 20;
 
   std::uint64_t address = 0;
@@ -104,7 +105,7 @@ struct RemoteSpan {
   friend constexpr bool operator==(const RemoteSpan&, const RemoteSpan&) = default;
 };
 
-class MemoryRegion {
+class RKV_EXPORT MemoryRegion {
  public:
   // How allocate() gets its pages. All are page-aligned, zeroed, and shared with no other
   // allocation, so that a fork() or a neighbour cannot disturb the device's view of them.

@@ -27,6 +27,7 @@
 #include <memory>
 #include <span>
 
+#include "rkv/export.h"
 #include "rkv/rdma/completion.h"
 #include "rkv/rdma/error.h"
 #include "rkv/rdma/flags.h"
@@ -71,7 +72,7 @@ struct ConnectionParameters {
 class QueuePair;
 
 // Work requests that start together. Open at most one per queue pair at a time.
-class Batch {
+class RKV_EXPORT Batch {
  public:
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
@@ -157,7 +158,7 @@ namespace detail {
 struct QueuePairState;
 }
 
-class QueuePair {
+class RKV_EXPORT QueuePair {
  public:
   // In state RESET. kUnsupported where the provider has no extended work requests.
   static Result<QueuePair> create(const ProtectionDomain& pd, const CompletionQueue& sends,
@@ -218,6 +219,7 @@ struct ReadDepths {
   std::uint8_t initiator;
   std::uint8_t responder;
 };
-ReadDepths read_depths(const ConnectionParameters& parameters, const DeviceAttributes& device);
+RKV_EXPORT ReadDepths read_depths(const ConnectionParameters& parameters,
+                                  const DeviceAttributes& device);
 
 }  // namespace rkv::rdma

@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 
+#include "rkv/export.h"
 #include "rkv/rdma/memory.h"
 #include "rkv/result.h"
 
@@ -30,7 +31,7 @@ struct SharedReceiveQueueOptions {
   std::uint32_t sge = 1;       // pieces of one receive
 };
 
-class SharedReceiveQueue {
+class RKV_EXPORT SharedReceiveQueue {
  public:
   // ibv_create_srq(3). kInvalidArgument above the device's limits.
   static Result<SharedReceiveQueue> create(const ProtectionDomain& pd,
