@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Programs of somebody else that use the library in every way it is offered, built here and run
+against a kvserver over shared memory.
+
+    tests/embedding/embedding_test.py BUILD [unittest's arguments]     BUILD: a build directory
+"""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(SOURCE, "tests", "support"))
+from programs import Server, run  # noqa: E402
+
+
+class Embedding(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.mkdtemp(prefix="rkv-embedding-")
+        cls.addClassCleanup(shutil.rmtree, cls.scratch)
+        # Moved after it was installed: it must find itself.
+        first = os.path.join(cls.scratch, "first")
+        cls.prefix = os.path.join(cls.scratch, "installed")
+        for component in "library", "dev":
+            run("cmake", "--install", BUILD, "--prefix", first, "--component", component)
+        os.rename(first, cls.prefix)
+        cls.library, = glob.glob(f"{cls.prefix}/lib*/**/librkv.so.0", recursive=True)
+        cls.server = Server(os.path.join(BUILD, "bin", "kvserver"), cls.scratch)
+        cls.addClassCleanup(cls.server.stop)
+        # Builds in neighbouring directories, without what tells them apart, share the compiler's
+        # cache.
+        cls.environment = dict(os.environ, CCACHE_BASEDIR=os.path.dirname(SOURCE),
+                               CCACHE_NOHASHDIR="1")
+        if shutil.which("ccache"):
+            cls.environment["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
+
+    def build(self, project, *settings):
+        """Builds a project of this directory; where its programs are."""
+        where = tempfile.mkdtemp(prefix=f"{project}-", dir=self.scratch)
+        run("cmake", "-G", "Ninja", "-S", os.path.join(HERE, project), "-B", where, *settings,
+            env=self.environment)
+        run("cmake", "--build", where, env=self.environment)
+        return where
+
+    def check(self, where, names=("store", "verbs")):
+        """Runs a foreign project's programs."""
+        told = run(os.path.join(where, names[0]), self.server.address)
+        self.assertEqual(told, "one-sided GETs: 1\n")
+        if "verbs" in names:
+            self.assertRegex(run(os.path.join(where, "verbs")), r"^\[::1\]:7471, ")
+
+    def needs(self, program):
+        """The rkv library that a program loads; empty where it is linked in."""
+        return re.findall(r"NEEDED.*\[(librkv.*)\]", run("readelf", "-d", program))
+
+    def find(self, *components):
+        return self.build("found", f"-DCMAKE_BUILD_TYPE={BUILD_TYPE}", f"-DCMAKE_PREFIX_PATH={self.prefix}",
+                          f"-DCOMPONENTS={';'.join(components)}")
+
+    def test_find_package_static(self):
+        where = self.find("client", "rdma", "static")
+        self.check(where)
+        self.assertEqual(self.needs(os.path.join(where, "store")), [])
+
+    def test_find_package_shared(self):
+        where = self.find()
+        self.check(where)
+        self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0"])
+
+    def test_the_shared_client_needs_no_rdma_core_to_build(self):
+        nothing = os.path.join(self.scratch, "no-packages")
+        os.makedirs(nothing, exist_ok=True)
+        saved, self.environment = self.environment, dict(
+            self.environment, PKG_CONFIG_LIBDIR=nothing)
+        try:
+            where = self.find("client", "shared")
+            self.check(where, ["store"])
+            self.assertFalse(os.path.exists(os.path.join(where, "verbs")))
+            with self.assertRaisesRegex(AssertionError, r"install\s+libibverbs-dev"):
+                self.find("client", "static")
+        finally:
+            self.environment = saved
+
+    def test_find_package_tells_what_it_has_not(self):
+        with self.assertRaisesRegex(AssertionError, "no component 'server'"):
+            self.find("server")
+        with self.assertRaisesRegex(AssertionError, r"static and\s+shared"):
+            self.find("static", "shared")
+
+    def pkg_config(self, *arguments):
+        where = os.path.join(os.path.dirname(self.library), "pkgconfig")
+        return run("pkg-config", *arguments, env=dict(os.environ, PKG_CONFIG_PATH=where)).split()
+
+    def compile(self, name, *flags):
+        program = os.path.join(tempfile.mkdtemp(dir=self.scratch), name)
+        run("g++", "-std=c++23", "-Wall", "-Wextra", "-Werror",
+            os.path.join(HERE, "program", f"{name}.cc"), "-o", program, *flags)
+        return program
+
+    def test_pkg_config_shared(self):
+        libraries = os.path.dirname(self.library)
+        flags = [*self.pkg_config("--cflags", "--libs", "rkv"), f"-Wl,-rpath,{libraries}"]
+        self.check(os.path.dirname(self.compile("store", *flags)), ["store"])
+        flags = [*self.pkg_config("--cflags", "--libs", "rkv-rdma"), f"-Wl,-rpath,{libraries}"]
+        self.assertRegex(run(self.compile("verbs", *flags)), r"^\[::1\]:7471, ")
+
+    def test_pkg_config_static(self):
+        flags = self.pkg_config("--static", "--cflags", "--libs", "rkv")
+        program = self.compile("store", *("-l:librkv.a" if f == "-lrkv" else f for f in flags))
+        self.check(os.path.dirname(program), ["store"])
+        self.assertEqual(self.needs(program), [])
+
+    def contain(self, how, shared):
+        """Without a build type, as a project that says nothing: this compiles the library."""
+        return self.build("contained", f"-DHOW={how}", f"-DRKV_SOURCE={SOURCE}",
+                          f"-DBUILD_SHARED_LIBS={shared}")
+
+    def test_add_subdirectory_and_fetch_content(self):
+        """In one test: the second takes what it compiles from the compiler's cache."""
+        where = self.contain("add_subdirectory", "OFF")
+        self.check(where)
+        self.assertEqual(self.needs(os.path.join(where, "store")), [])
+        self.assertFalse(glob.glob(f"{where}/**/librkv.so*", recursive=True), "not asked for")
+        where = self.contain("FetchContent", "ON")
+        self.check(where)
+        self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0"])
+        self.assertFalse(glob.glob(f"{where}/**/kv*", recursive=True), "programs were not asked for")
+
+    def test_the_shared_library_shows_rkv_alone(self):
+        shown = run("nm", "-D", "--defined-only", "--demangle", self.library).splitlines()
+        names = [line.split(" ", 2)[2].replace("@@RKV_0", "") for line in shown]
+        foreign = [n for n in names
+                   if n != "RKV_0" and not re.match(r"((typeinfo|typeinfo name|vtable) for )?rkv::", n)]
+        internal = [n for n in names if re.search(r"rkv::(client|shm|rdma::(shm|verbs))::[a-z]*", n)
+                    and not n.startswith("rkv::Client")]
+        self.assertEqual(foreign, [])
+        self.assertEqual(internal, [])
+        self.assertGreater(len(names), 100)
+
+    def test_installed_files_know_nothing_of_this_machine(self):
+        found = []
+        for folder, _, names in os.walk(self.prefix):
+            for name in names:
+                path = os.path.join(folder, name)
+                if os.path.islink(path):
+                    continue
+                if re.search(r"\.(a|so\.[\d.]+)$", name):  # debug information may name sources
+                    stripped = os.path.join(self.scratch, name)
+                    run("objcopy", "--strip-debug", path, stripped)
+                    path = stripped
+                with open(path, "rb") as file:
+                    if re.search(re.escape(SOURCE.encode()) + rb"/|" + self.scratch.encode(), file.read()):
+                        found.append(name)
+        self.assertEqual(found, [])
+
+    def test_public_headers_are_whole(self):
+        """Each compiles alone, with nothing but what is installed."""
+        headers = os.path.join(self.prefix, "include")
+        names = [os.path.relpath(h, headers)
+                 for h in sorted(glob.glob(f"{headers}/rkv/**/*.h", recursive=True))]
+        self.assertIn("rkv/client.h", names)
+        for name in names:
+            run("g++", "-std=c++23", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
+                "-I", headers, "-include", name, "-x", "c++", "/dev/null")
+
+
+if __name__ == "__main__":
+    BUILD = os.path.abspath(sys.argv.pop(1))
+    with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as cache:
+        BUILD_TYPE = re.search(r"^CMAKE_BUILD_TYPE:\w+=(.*)$", cache.read(), re.M).group(1)
+    unittest.main(verbosity=2)
