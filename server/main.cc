@@ -13,6 +13,7 @@
 #include "server/offline.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "server/service_manager.h"
 
 namespace {
 
@@ -59,11 +60,16 @@ int work_offline(const Options& options) {
 
 int serve(const Options& options) {
   const rkv::SteadyClock clock;
+  rkv::server::ServiceManager manager([](const char* name) { return std::getenv(name); }, clock);
   Server server(options, clock, open_transports);
   if (const auto failure = server.start()) return tell(*failure);
-  while (!stop_signal_within(kTickNanos))
+  manager.ready();
+  while (!stop_signal_within(kTickNanos)) {
     server.tick();
+    manager.tick();
+  }
   rkv::log_info("stopping");
+  manager.stopping();
   if (const auto failure = server.stop()) return tell(*failure);
   return rkv::server::kExitClean;
 }

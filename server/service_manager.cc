@@ -1,0 +1,84 @@
+#include "server/service_manager.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/log.h"
+#include "common/parse.h"
+
+namespace rkv::server {
+
+ServiceManager::ServiceManager(const Environment& environment, const Clock& clock) : clock_(clock) {
+  const char* name = environment("NOTIFY_SOCKET");
+  if (name == nullptr || *name == '\0') return;
+  if (!set_address(name)) {
+    log_warn("NOTIFY_SOCKET={} is no path and no abstract name: systemd is told nothing", name);
+    return;
+  }
+  socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket_ < 0) {
+    log_warn("socket: {}: systemd is told nothing", std::strerror(errno));
+    return;
+  }
+  set_watchdog(environment);
+}
+
+ServiceManager::~ServiceManager() {
+  if (socket_ >= 0) close(socket_);
+}
+
+// A path, or with '@' before it an abstract name, which has a zero in its place and none behind it.
+bool ServiceManager::set_address(std::string_view name) {
+  if ((name[0] != '/' && name[0] != '@') || name.size() >= sizeof address_.sun_path) return false;
+  address_.sun_family = AF_UNIX;
+  std::memcpy(address_.sun_path, name.data(), name.size());
+  if (name[0] == '@') address_.sun_path[0] = '\0';
+  address_length_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  if (name[0] == '/') ++address_length_;
+  return true;
+}
+
+// WATCHDOG_PID: whom it is meant for, where that is said.
+void ServiceManager::set_watchdog(const Environment& environment) {
+  const char* usec = environment("WATCHDOG_USEC");
+  const char* pid = environment("WATCHDOG_PID");
+  if (usec == nullptr) return;
+  if (pid != nullptr && parse_number<int>(pid) != getpid()) return;
+  constexpr std::int64_t kLongest = std::int64_t{366} * 24 * 3600 * 1'000'000;
+  const auto time = parse_number<std::int64_t>(usec, 1, kLongest);
+  if (!time) {
+    log_warn("WATCHDOG_USEC={} is no number of microseconds: there is no watchdog", usec);
+    return;
+  }
+  period_ = *time * 1000 / 2;
+}
+
+void ServiceManager::ready() {
+  send("READY=1");
+  next_ = clock_.now() + period_;
+}
+
+// The watchdog's time begins anew: saving everything may take as long.
+void ServiceManager::stopping() {
+  send(period_ == 0 ? "STOPPING=1" : "STOPPING=1\nWATCHDOG=1");
+}
+
+void ServiceManager::tick() {
+  if (period_ == 0 || clock_.now() < next_) return;
+  next_ = clock_.now() + period_;
+  send("WATCHDOG=1");
+}
+
+void ServiceManager::send(std::string_view text) {
+  if (socket_ < 0) return;
+  const auto* address = reinterpret_cast<const sockaddr*>(&address_);
+  if (sendto(socket_, text.data(), text.size(), MSG_NOSIGNAL, address, address_length_) < 0) {
+    log_warn("systemd is not told {}: {}", text, std::strerror(errno));
+  }
+}
+
+}  // namespace rkv::server
