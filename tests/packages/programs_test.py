@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""What is installed with the programs: manual pages that say what --help says, and the service.
+
+    tests/packages/programs_test.py BUILD [unittest's arguments]     BUILD: a build directory
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from programs import Server, run  # noqa: E402
+
+PAGES = {"kvserver": "kvserver.8", "kvclient": "kvclient.1", "kvbench": "kvbench.1"}
+OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+
+
+def page_of(program):
+    return os.path.join(BUILD, "server", "install", PAGES[program])
+
+
+def rendered(program):
+    """The page as text; long lines, so that no word is broken."""
+    return run("groff", "-mandoc", "-Tutf8", "-P-cbou", "-rLL=400n", page_of(program))
+
+
+def options_of(text):
+    # A page's minus may be a hyphen of another kind.
+    return set(OPTION.findall(text.replace("−", "-").replace("‐", "-")))
+
+
+def help_of(*command):
+    return run(os.path.join(BUILD, "bin", command[0]), *command[1:], "--help")
+
+
+class ManualPages(unittest.TestCase):
+    def compare(self, program, told):
+        written = options_of(rendered(program))
+        self.assertEqual(sorted(written - told), [], f"{program} knows no such option")
+        self.assertEqual(sorted(told - written), [], f"{PAGES[program]} lacks")
+
+    def test_kvserver(self):
+        self.compare("kvserver", options_of(help_of("kvserver")))
+
+    def test_kvbench(self):
+        self.compare("kvbench", options_of(help_of("kvbench")))
+
+    def test_kvclient_with_all_of_its_verbs(self):
+        overview = help_of("kvclient")
+        verbs = re.findall(r"^  ([a-z]+)\b", overview, re.M)
+        self.assertGreater(len(verbs), 10)
+        told = options_of(overview)
+        for verb in verbs:
+            told |= options_of(help_of("kvclient", verb))
+        self.compare("kvclient", told)
+        page = rendered("kvclient")
+        for verb in verbs:
+            self.assertRegex(page, rf"(?m)^ +{verb}\b")
+
+    def test_exit_statuses_are_those_of_help(self):
+        for program in PAGES:
+            text = re.search(r"(?s)Exit (?:status|codes): (.*)$", help_of(program)).group(1)
+            told = re.findall(r"(?<![\w.])\d\b", text)
+            section = re.search(r"(?s)\nEXIT STATUS\n(.*?)\n\S", rendered(program)).group(1)
+            self.assertEqual(re.findall(r"(?m)^ +(\d)\b", section), told, program)
+
+    def test_formatters_have_nothing_to_complain_about(self):
+        for program in PAGES:
+            self.assertEqual(run("groff", "-mandoc", "-ww", "-z", page_of(program)), "")
+            with open(os.devnull, "w", encoding="utf-8") as nowhere:
+                done = subprocess.run(["man", "--warnings", "-l", page_of(program)], check=True,
+                                      stdout=nowhere, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.stderr, "")
+
+
+class Service(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.mkdtemp(prefix="rkv-service-")
+        self.addCleanup(shutil.rmtree, self.scratch)
+        with open(os.path.join(BUILD, "server", "install", "kvserver.service"),
+                  encoding="utf-8") as unit:
+            self.unit = unit.read()
+
+    def verify(self, text):
+        """What systemd says of a unit, with this build's program and no manual page installed."""
+        text = re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={os.path.join(BUILD, 'bin', 'kvserver')}", text)
+        text = re.sub(r"(?m)^Documentation=.*\n", "", text)
+        path = os.path.join(self.scratch, "kvserver.service")
+        with open(path, "w", encoding="utf-8") as unit:
+            unit.write(text)
+        done = subprocess.run(["systemd-analyze", "verify", path], check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return done.returncode, "".join(line + "\n" for line in done.stdout.splitlines()
+                                        if "kvserver.service" in line)
+
+    def test_systemd_takes_the_unit(self):
+        self.assertEqual(self.verify(self.unit), (0, ""))
+
+    def test_a_mistake_would_be_seen(self):
+        self.assertIn("WatchdogSecs", self.verify(self.unit.replace("WatchdogSec=", "WatchdogSecs="))[1])
+
+    def test_what_it_must_say(self):
+        for line in ("Type=notify", "LimitMEMLOCK=infinity", "StateDirectory=rkv"):
+            self.assertRegex(self.unit, rf"(?m)^{line}$")
+        self.assertRegex(self.unit, r"(?m)^WatchdogSec=\d")
+        self.assertNotRegex(self.unit, r"(?m)^PrivateDevices=")
+
+    def test_the_server_tells_its_manager(self):
+        """READY=1 when clients are admitted, then that it lives, at the end that it stops."""
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(manager.close)
+        path = os.path.join(self.scratch, "notify")
+        manager.bind(path)
+        manager.settimeout(60)
+        os.environ.update(NOTIFY_SOCKET=path, WATCHDOG_USEC="200000")
+        try:
+            server = Server(os.path.join(BUILD, "bin", "kvserver"), self.scratch, "--data-dir",
+                            os.path.join(self.scratch, "data"))
+        finally:
+            del os.environ["NOTIFY_SOCKET"], os.environ["WATCHDOG_USEC"]
+        told = [manager.recv(100) for _ in range(3)]
+        self.assertEqual(server.stop(), 0)
+        self.assertEqual(told, [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"])
+        while (last := manager.recv(100)) == b"WATCHDOG=1":
+            pass
+        self.assertEqual(last, b"STOPPING=1\nWATCHDOG=1")
+
+
+if __name__ == "__main__":
+    BUILD = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
