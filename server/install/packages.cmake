@@ -1,0 +1,54 @@
+# Debian packages (CPack): rkv-server, rkv-tools, librkv0, librkv-dev. `./run package` makes them.
+set(RKV_MAINTAINER "The rkv authors <rkv@localhost>" CACHE STRING "Whom the Debian packages name as their maintainer")
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME rkv)
+set(CPACK_PACKAGE_VENDOR "The rkv authors")
+set(CPACK_PACKAGE_CONTACT "${RKV_MAINTAINER}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_SOURCE_DIR}/as_debian_has_it.cmake)
+set(CPACK_COMPONENTS_ALL server tools library dev)
+set(CPACK_COMPONENTS_GROUPING IGNORE)  # a package for each
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+
+# The description of a package: a line of its own, then what they share.
+set(shared "rkv keeps keys and values in memory that clients read by RDMA READ, or
+over shared memory on the same host, without waking the server.
+Everything is kept on disk as well.")
+configure_file(debian/changelog.in changelog @ONLY)
+function(rkv_package component name section summary)
+  string(TOUPPER ${component} upper)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${name} PARENT_SCOPE)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION ${section} PARENT_SCOPE)
+  set(CPACK_COMPONENT_${upper}_DESCRIPTION "${summary}\n${shared}" PARENT_SCOPE)
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name}
+    RENAME copyright COMPONENT ${component})
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/changelog DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name}
+    COMPONENT ${component})
+endfunction()
+set(soversion ${PROJECT_VERSION_MAJOR})
+rkv_package(server rkv-server database "key-value store with one-sided RDMA reads: server")
+rkv_package(tools rkv-tools database "key-value store with one-sided RDMA reads: client and benchmark")
+rkv_package(library librkv${soversion} libs "key-value store with one-sided RDMA reads: library")
+rkv_package(dev librkv-dev libdevel "key-value store with one-sided RDMA reads: development files")
+
+# Providers are loaded at run time: no library names them.
+foreach(component SERVER TOOLS LIBRARY)
+  set(CPACK_DEBIAN_${component}_PACKAGE_RECOMMENDS ibverbs-providers)
+endforeach()
+set(CPACK_DEBIAN_SERVER_PACKAGE_CONTROL_EXTRA
+  ${CMAKE_CURRENT_SOURCE_DIR}/debian/postinst ${CMAKE_CURRENT_SOURCE_DIR}/debian/prerm ${CMAKE_CURRENT_SOURCE_DIR}/debian/postrm)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/debian/triggers)
+# What the static library and the headers of rkv::rdma need; nothing in it is loaded.
+set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
+  "librkv${soversion} (= ${PROJECT_VERSION}), libibverbs-dev, librdmacm-dev, libxxhash-dev, libfmt-dev")
+
+include(CPack)

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""The packages that `./run package` makes, installed by apt in a Debian that has nothing else:
+kvserver and kvclient start there and speak over shared memory, a program builds against the
+library, and removal leaves nothing but data.
+
+    tests/packages/clean_root_test.py [unittest's arguments]
+
+Needs root (or sudo that asks nothing) and the network: the new root comes from the mirror that this
+machine's apt is configured with.
+"""
+
+import glob
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from programs import run  # noqa: E402
+
+AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
+
+USE = r"""
+set -eu
+export RKV_SHM_DIR=/tmp/rkv-shm
+kvserver --transport shm --memory 32MiB --data-dir /var/lib/rkv 2>/tmp/log &
+server=$!
+trap 'cat /tmp/log >&2' EXIT
+until grep -q "kvserver ready" /tmp/log; do kill -0 $server; sleep 0.01; done
+kvclient --transport shm put greeting hello
+kvclient --transport shm get greeting
+kvbench --version >&2
+kill $server
+wait $server
+trap - EXIT
+"""
+
+BUILD = r"""
+set -eu
+cat >/tmp/store.cc
+g++ -std=c++23 /tmp/store.cc -o /tmp/store $(pkg-config --cflags --libs rkv)
+ldd /tmp/store | awk '/librkv/ {print $1}'
+"""
+
+
+def mirror():
+    """(address, code name) of the Debian that apt has here."""
+    for line in run("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)",
+                    "Identifier: Packages").splitlines():
+        address, release, component, origin = line.split(" ", 3)
+        if component == "main" and origin == "Debian" and "-" not in release:
+            return address, release
+    raise AssertionError("apt has no Debian mirror configured here")
+
+
+class CleanRoot(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        run(os.path.join(SOURCE, "run"), "package")
+        cls.scratch = tempfile.mkdtemp(prefix="rkv-root-")
+        cls.root = os.path.join(cls.scratch, "root")
+        cls.addClassCleanup(os.rmdir, cls.scratch)
+        # In memory: dpkg syncs every file that it unpacks.
+        run(*AS_ROOT, "mount", "-t", "tmpfs", "-o", "size=3g,mode=755", "tmpfs", cls.scratch)
+        cls.addClassCleanup(run, *AS_ROOT, "umount", cls.scratch)
+        address, release = mirror()
+        run(*AS_ROOT, "debootstrap", "--variant=minbase", release, cls.root, address)
+        for path in "/etc/resolv.conf", "/etc/hosts":
+            if os.path.exists(path):
+                run(*AS_ROOT, "cp", "-L", path, cls.root + path)
+
+    def inside(self, script, text=None):
+        """What a shell script prints within the root, with a /proc and a /dev/shm of its own."""
+        mounted = ["mount -t proc proc {0}/proc", "mount -t tmpfs tmpfs {0}/dev/shm",
+                   "exec chroot {0} /bin/sh -c {1}"]
+        command = " && ".join(mounted).format(shlex.quote(self.root), shlex.quote(script))
+        done = subprocess.run(
+            [*AS_ROOT, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "unshare",
+             "--mount", "--pid", "--fork", "sh", "-c", command],
+            check=False, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise AssertionError(f"{script} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def install(self, *names):
+        for name in names:
+            path, = glob.glob(os.path.join(SOURCE, "build", "package", f"{name}_*.deb"))
+            run(*AS_ROOT, "cp", path, f"{self.root}/tmp/{name}.deb")
+        files = " ".join(f"/tmp/{name}.deb" for name in names)
+        self.inside(f"apt-get -q -y install --no-install-recommends {files}")
+
+    def test_installed_used_and_removed(self):
+        self.install("rkv-server", "rkv-tools")
+        self.assertEqual(self.inside(USE), "hello")
+        self.assertEqual(self.inside(USE), "hello")  # on the data of the first
+        self.install("librkv0", "librkv-dev")
+        with open(os.path.join(HERE, "..", "embedding", "program", "store.cc"),
+                  encoding="utf-8") as program:
+            self.inside("apt-get -q -y install --no-install-recommends g++ pkg-config")
+            self.assertEqual(self.inside(BUILD, program.read()), "librkv.so.0\n")
+        self.inside("apt-get -q -y purge rkv-server rkv-tools librkv0 librkv-dev")
+        left = self.inside("find /usr /etc /var/lib/rkv -name '*rkv*' -o -name 'kv[sc][el]*' -o -name 'kvb*'")
+        self.assertEqual(left, "/var/lib/rkv\n", "the data, and nothing else")
+
+
+if __name__ == "__main__":
+    if shutil.which("debootstrap") is None and not os.path.exists("/usr/sbin/debootstrap"):
+        sys.exit("debootstrap is missing: ./run install-deps")
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    unittest.main(verbosity=2)

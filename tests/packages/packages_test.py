@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""The Debian packages of a build: what is in them, what they depend on, and that their programs
+run from where they are unpacked.
+
+    tests/packages/packages_test.py BUILD [unittest's arguments]     BUILD: a build directory
+"""
+
+import glob
+import os
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from programs import Server, run  # noqa: E402
+
+# What each must have; one that has none of it elsewhere.
+CONTENTS = {
+    "rkv-server": ["usr/bin/kvserver", "usr/lib/systemd/system/kvserver.service",
+                   "usr/share/man/man8/kvserver.8.gz"],
+    "rkv-tools": ["usr/bin/kvbench", "usr/bin/kvclient", "usr/share/man/man1/kvbench.1.gz",
+                  "usr/share/man/man1/kvclient.1.gz"],
+    "librkv0": ["usr/LIB/librkv.so.0", "usr/LIB/librkv.so.0.1.0"],
+    "librkv-dev": ["usr/LIB/librkv.so", "usr/LIB/librkv.a", "usr/LIB/pkgconfig/rkv.pc",
+                   "usr/LIB/cmake/rkv/rkvConfig.cmake", "usr/include/rkv/client.h"],
+}
+DEPENDS = {
+    "rkv-server": ["libc6", "libibverbs1", "librdmacm1", "librocksdb7.8", "libstdc++6"],
+    "rkv-tools": ["libc6", "libedit2", "libibverbs1", "librdmacm1"],
+    "librkv0": ["libc6", "libfmt9", "libibverbs1", "librdmacm1"],
+    "librkv-dev": ["libfmt-dev", "libibverbs-dev", "librdmacm-dev", "librkv0", "libxxhash-dev"],
+}
+
+
+class Packages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.mkdtemp(prefix="rkv-packages-")
+        cls.addClassCleanup(shutil.rmtree, cls.scratch)
+        run("cpack", "-B", cls.scratch, "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", cwd=BUILD)
+        cls.packages = {os.path.basename(path).split("_")[0]: path
+                        for path in glob.glob(os.path.join(cls.scratch, "*.deb"))}
+
+    def field(self, package, name):
+        return run("dpkg-deb", "-f", self.packages[package], name).strip()
+
+    def unpack(self, package):
+        where = tempfile.mkdtemp(dir=self.scratch)
+        run("dpkg-deb", "-x", self.packages[package], where)
+        return where
+
+    def test_there_are_four_and_each_has_its_files(self):
+        self.assertEqual(sorted(self.packages), sorted(CONTENTS))
+        for package, wanted in CONTENTS.items():
+            where = self.unpack(package)
+            files = {os.path.relpath(os.path.join(folder, name), where)
+                     for folder, _, names in os.walk(where) for name in names}
+            files = {re.sub(r"^usr/lib(/[^/]+-linux-gnu)?/(?!systemd)", "usr/LIB/", f) for f in files}
+            wanted = [*wanted, f"usr/share/doc/{package}/copyright",
+                      f"usr/share/doc/{package}/changelog.gz"]
+            for path in wanted:
+                self.assertIn(path, files, package)
+            if package != "librkv-dev":
+                self.assertEqual(sorted(files), sorted(wanted))
+
+    def test_they_depend_on_what_they_load(self):
+        for package, wanted in DEPENDS.items():
+            depends = self.field(package, "Depends")
+            names = {re.match(r"[\w.+-]+", one).group() for one in depends.split(", ")}
+            self.assertLessEqual(set(wanted), names, package)
+            self.assertEqual([n for n in names if n.endswith("-dev")],
+                             [n for n in names if package == "librkv-dev" and n.endswith("-dev")])
+        self.assertRegex(self.field("librkv-dev", "Depends"),
+                         rf"librkv0 \(= {re.escape(self.field('librkv0', 'Version'))}\)")
+
+    def test_their_programs_run_where_they_are_unpacked(self):
+        server_root, tools_root = self.unpack("rkv-server"), self.unpack("rkv-tools")
+        server = Server(os.path.join(server_root, "usr/bin/kvserver"), self.scratch)
+        try:
+            client = [os.path.join(tools_root, "usr/bin/kvclient"), "--transport", "shm",
+                      "--server", server.address]
+            run(*client, "put", "greeting", "hello")
+            self.assertEqual(run(*client, "get", "greeting"), "hello")
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    BUILD = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
