@@ -12,7 +12,7 @@ Fetches::Fetches(RequestHandler& handler, std::size_t capacity)
     : handler_(handler), all_(capacity), free_(capacity) {}
 
 bool Fetches::begin(Session& session, Bytes message, std::uint32_t receive_buffer,
-                    RequestHandler::Answer answer) {
+                    RequestHandler::Answer answer, Nanos taken) {
   RKV_CHECK(has_room(session), "a fetch beyond the limits");
   const auto found = std::ranges::find(all_, nullptr, &Fetch::session);
   Fetch& fetch = *found;
@@ -21,6 +21,7 @@ bool Fetches::begin(Session& session, Bytes message, std::uint32_t receive_buffe
   fetch.receive_buffer = receive_buffer;
   fetch.source = answer.source;
   fetch.large = std::move(answer.large);
+  fetch.taken = taken;
   --free_;
   ++session.fetches;
   std::uint64_t sequence = 0;

@@ -38,6 +38,7 @@ struct Fetch {
   std::size_t landed = 0;  // that have arrived and are hashed
   std::uint32_t reads = 0;
   bool failed = false;
+  Nanos taken = 0;  // when the request was
 
   bool complete() const { return !failed && landed == source.length; }
 };
@@ -58,10 +59,11 @@ class Fetches {
   bool has_room(const Session& session) const {
     return session.fetches < kPerSession && free_ != 0;
   }
-  // REQUIRES has_room(). The receive buffer stays the request's until the fetch has ended. False:
-  // the connection takes no READ; the fetch has ended (see ended()).
+  // REQUIRES has_room(). `taken`: when the request was. The receive buffer stays the request's
+  // until the fetch has ended. False: the connection takes no READ; the fetch has ended (see
+  // ended()).
   bool begin(Session& session, Bytes message, std::uint32_t receive_buffer,
-             RequestHandler::Answer answer);
+             RequestHandler::Answer answer, Nanos taken);
   // A READ with this context was completed. The fetch, if nothing of it is under way any more:
   // finish() or drop() it.
   Fetch* on_read(std::uint64_t context, bool arrived);

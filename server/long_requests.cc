@@ -41,7 +41,8 @@ LongRequests::Arrived LongRequests::on_read(std::uint64_t context) {
   const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
   return {.message = message,
           .as_announced = opcode != Opcode::kLong && opcode != Opcode::kPutLarge &&
-                          load_le<std::uint64_t>(message.data() + 8) == read.sequence};
+                          load_le<std::uint64_t>(message.data() + 8) == read.sequence,
+          .since = read.since};
 }
 
 Session* LongRequests::overdue(Nanos now) const {

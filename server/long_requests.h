@@ -53,6 +53,7 @@ class LongRequests {
   struct Arrived {
     Bytes message;
     bool as_announced = false;
+    Nanos since = 0;  // when the READ was posted
   };
   Arrived on_read(std::uint64_t context);
   // Whose READ has been under way for too long, or nullptr (O5).

@@ -1,80 +1,77 @@
-// What the server counts, and the JSON object that a stats request answers with.
+// What a worker counts, and how long its requests took. Hot-path numbers belong to one worker each
+// and are summed when somebody asks.
 //
-// Hot-path counters belong to one worker each and are summed when somebody asks.
+// Thread safety: one writer, any readers.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
-#include <span>
-#include <string>
+#include <string_view>
 
-#include "server/store.h"
+#include "common/wire.h"
 
 namespace rkv::server {
 
-// One writer, any readers. On a line of its own: the neighbours' writes cost it nothing.
+// What a request was answered with, as a small number: 0 is "ok", the others stand for a Code.
+inline constexpr std::size_t kStatuses = 23;
+std::size_t status_index(std::uint8_t code);
+// "ok", "not_found", ...: a label, static.
+std::string_view status_name(std::size_t index);
+// Requests by their opcode, from 1 on.
+inline constexpr std::size_t kOperations = static_cast<std::size_t>(kLastOpcode) + 1;
+// "get", "put_large", ...: a label, static.
+std::string_view operation_name(Opcode opcode);
+
+// On a line of its own: the neighbours' writes cost it nothing.
 class alignas(64) WorkerCounters {
  public:
   enum Counter : std::uint8_t {
-    kPuts,        // acknowledged
-    kCounts,      // operations on counters, acknowledged
-    kRemoves,     // acknowledged
-    kWalWrites,   // of these three, answered when they were in the write-ahead log
-    kSyncWrites,  // or synced
-    kGets,        // two-sided, found or not
-    kPings,
-    kFlushes,       // acknowledged
-    kBackups,       // made
-    kScanPages,     // answered
-    kRefused,       // answered with an error other than "not found"
-    kMalformed,     // of those: bytes that are no request
+    kWalWrites,     // of puts, counts and removes, answered when they were in the write-ahead log
+    kSyncWrites,    // or synced
+    kMalformed,     // bytes that are no request
     kDeferred,      // had to wait for a buffer: to answer from, or to be READ into
     kLongRequests,  // READ from the client's memory, not SENT
     kAccepted,      // connections
     kDropped,       // connections ended for breaking the protocol
-    kCount
+    kEnded,         // connections, for whatever reason
+    kTurns,         // of the worker's loop
+    kReceived,      // requests taken from the receive queue
+    kAbandoned,     // of those, whose client went before they were answered
+    kGranted,       // credits, of all clients so far
+    kReturned,      // of those, of clients that have gone
+    kStored,
+    // Sums of answers().
+    kPuts = kStored,
+    kCounts,   // operations on counters
+    kRemoves,  // of keys that were there
+    kGets,     // two-sided, found or not
+    kPings,
+    kFlushes,
+    kBackups,
+    kScanPages,
+    kRefused,  // answered with an error other than "not found"
   };
   // Plain load and store: there is one writer, so nothing atomic has to be paid for.
-  void add(Counter counter) {
-    auto& value = values_[counter];
-    value.store(value.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  void add(Counter counter, std::uint64_t by = 1) { add_to(values_[counter], by); }
+  void answered(Opcode opcode, std::uint8_t code) {
+    add_to(answers_[static_cast<std::size_t>(opcode)][status_index(code)], 1);
   }
-  std::uint64_t get(Counter counter) const {
-    return values_[counter].load(std::memory_order_relaxed);
+  std::uint64_t get(Counter counter) const;
+  std::uint64_t answers(Opcode opcode, std::size_t status) const {
+    return answers_[static_cast<std::size_t>(opcode)][status].load(std::memory_order_relaxed);
   }
 
  private:
-  std::atomic<std::uint64_t> values_[kCount] = {};
-};
+  using Value = std::atomic<std::uint64_t>;
+  static void add_to(Value& value, std::uint64_t by) {
+    value.store(value.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+  }
+  std::uint64_t done(Opcode opcode) const { return answers(opcode, 0); }
+  std::uint64_t refused() const;
 
-// What the JSON says besides the counters.
-struct ServerFacts {
-  StoreStats store;
-  std::uint64_t memory_limit_bytes = 0;
-  std::uint64_t connections = 0;
-  std::uint64_t max_clients = 0;
-  std::uint64_t queue_bytes = 0;
-  std::uint64_t queue_capacity_bytes = 0;
-  std::uint64_t last_begun = 0;
-  std::uint64_t wal_mark = 0;
-  std::uint64_t sync_mark = 0;
-  std::uint64_t batches = 0;
-  std::uint64_t syncs = 0;
-  std::uint64_t coalesced = 0;
-  std::uint64_t queue_full = 0;
-  Durability durability = Durability::kMemory;
-  bool persistent = false;
-  DiskState disk = DiskState::kWell;
-  std::uint64_t disk_failures = 0;   // since the start
-  std::uint64_t damaged_reads = 0;   // of the disk, that met what makes no sense
-  std::uint64_t disk_failed_ms = 0;  // how long it has not been well
-  std::uint64_t epoch = 0;
-  std::uint16_t boot = 0;
-  std::uint64_t uptime_ms = 0;
-  std::string device;
+  std::array<Value, kStored> values_{};
+  std::array<std::array<Value, kStatuses>, kOperations> answers_{};
 };
-
-// Adds the CPU time of the process (getrusage). Allocates.
-std::string stats_json(std::span<const WorkerCounters* const> workers, const ServerFacts& facts);
 
 }  // namespace rkv::server

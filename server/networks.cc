@@ -9,9 +9,12 @@
 namespace rkv::server {
 
 Networks::Networks(rdma::ServerTransports transports) {
-  for (auto* transport : {&transports.verbs, &transports.shm}) {
-    if (*transport != nullptr) networks_.push_back({.transport = std::move(*transport)});
-  }
+  const auto add = [this](const char* name, std::unique_ptr<rdma::Transport>& transport) {
+    if (transport == nullptr) return;
+    networks_.push_back({.name = name, .transport = std::move(transport)});
+  };
+  add("verbs", transports.verbs);
+  add("shm", transports.shm);
 }
 
 Networks::~Networks() {
@@ -135,15 +138,6 @@ void Networks::marks_changed() {
   }
 }
 
-std::uint32_t Networks::clients() const {
-  std::uint32_t clients = 0;
-  for (const Network& network : networks_) {
-    for (const auto& worker : network.workers)
-      clients += worker->clients();
-  }
-  return clients;
-}
-
 std::size_t Networks::message_bytes() const {
   std::size_t bytes = 0;
   for (const Network& network : networks_) {
@@ -153,13 +147,21 @@ std::size_t Networks::message_bytes() const {
   return bytes;
 }
 
-std::vector<const WorkerCounters*> Networks::counters() const {
-  std::vector<const WorkerCounters*> counters;
+std::vector<WorkerFacts> Networks::workers() const {
+  std::vector<WorkerFacts> facts;
   for (const Network& network : networks_) {
-    for (const auto& worker : network.workers)
-      counters.push_back(&worker->counters());
+    for (std::uint32_t i = 0; i < network.workers.size(); ++i) {
+      const Worker& worker = *network.workers[i];
+      facts.push_back({.transport = network.name,
+                       .number = i,
+                       .counters = &worker.counters(),
+                       .timings = &worker.timings(),
+                       .room = &worker.room(),
+                       .clients = worker.clients(),
+                       .told_reads = worker.told_reads()});
+    }
   }
-  return counters;
+  return facts;
 }
 
 std::uint16_t Networks::port() const {

@@ -1,7 +1,7 @@
 // The ways in: verbs, shared memory, or both. Each has a transport, a listener, workers and an
 // acceptor of its own; all of them serve one store out of one memory.
 //
-// Thread safety: one owner; marks_changed, clients: any thread after create_workers().
+// Thread safety: one owner; marks_changed, workers: any thread after create_workers().
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 #include "rdma/choose.h"
 #include "server/acceptor.h"
 #include "server/cells.h"
-#include "server/metrics.h"
+#include "server/facts.h"
 #include "server/worker.h"
 
 namespace rkv::server {
@@ -45,9 +45,8 @@ class Networks {
   void stop();  // acceptors, then workers
 
   void marks_changed();
-  std::uint32_t clients() const;
   std::size_t message_bytes() const;  // of all workers' buffers
-  std::vector<const WorkerCounters*> counters() const;
+  std::vector<WorkerFacts> workers() const;
   std::size_t count() const { return networks_.size(); }
   std::uint16_t port() const;
   std::string describe() const;  // "verbs: ... and shm: ..."
@@ -55,6 +54,7 @@ class Networks {
  private:
   // Destroyed from the bottom.
   struct Network {
+    const char* name = "";
     std::unique_ptr<rdma::Transport> transport{};
     std::unique_ptr<rdma::Listener> listener{};
     std::unique_ptr<rdma::Region> hints{};

@@ -65,6 +65,24 @@ std::string set_listen(Options& options, const std::string& value) {
   return {};
 }
 
+// A port alone is one of this host's for itself: who wants others to look says so.
+std::string set_metrics(Options& options, const std::string& value) {
+  const std::size_t colon = value.rfind(':');
+  const bool port_alone = colon == std::string::npos || colon == 0;
+  const std::string port = value.substr(colon + 1);  // npos + 1 = 0
+  if (!parse_number<std::uint16_t>(port, 0, 65535)) {
+    return "must be PORT or HOST:PORT, such as 9471 (for this host alone) or 0.0.0.0:9471";
+  }
+  options.metrics = port_alone ? "127.0.0.1:" + port : value;
+  return {};
+}
+
+std::string set_log_format(Options& options, const std::string& value) {
+  if (value != "text" && value != "json") return "must be text or json";
+  options.log_json = value == "json";
+  return {};
+}
+
 std::string set_poll(Options& options, const std::string& value) {
   for (const auto mode :
        {rdma::PollMode::kAdaptive, rdma::PollMode::kBusy, rdma::PollMode::kEvent}) {
@@ -176,7 +194,15 @@ const std::vector<Setting>& settings() {
        [](Options& o, const std::string& v) {
          return set_size(o.queue_bytes, v, CommitLog::kMinServerCapacityBytes, kMostQueue);
        }},
-      {"log-level", "LEVEL", "debug, info, warn or error (default info)", set_log_level},
+      {"metrics", "[HOST:]PORT",
+       "serve /metrics, /status, /healthz, /readyz and a status page by HTTP; without HOST for "
+       "this "
+       "host alone (default: no)",
+       set_metrics},
+      {"log-level", "LEVEL",
+       "debug, info, warn or error (default info); SIGHUP reads it again from the file",
+       set_log_level},
+      {"log-format", "FORMAT", "text, or json: an object a line (default text)", set_log_format},
   };
   return all;
 }

@@ -38,7 +38,9 @@ struct Options {
   int gid_index = -1;        // -1: chosen by the connection manager
   std::uint32_t max_clients = 64;
   std::uint32_t counter_cells = 65536;  // one-sided counters that may ever be opened; 0 = none
+  std::string metrics;                  // HOST:PORT; empty: nobody can look from outside
   LogLevel log_level = LogLevel::kInfo;
+  bool log_json = false;
   std::uint32_t sync_interval_ms = 1000;                // longest time a write stays unsynced
   std::uint64_t load_rate_bytes = 0;                    // a second; 0 = no limit
   std::uint64_t queue_bytes = std::uint64_t{64} << 20;  // commit log

@@ -161,6 +161,7 @@ void RequestHandler::touch(Bytes told) {
   for (std::size_t i = 0; i < count; ++i)
     hashes[i] = load_le<std::uint64_t>(told.data() + i * sizeof(std::uint64_t));
   store_.touch(std::span(hashes).first(count));
+  told_reads_.store(told_reads() + count, std::memory_order_relaxed);
 }
 
 RequestHandler::Answer RequestHandler::get(const Request& request) {

@@ -4,6 +4,7 @@
 // Thread safety: one per worker.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -65,6 +66,8 @@ class RequestHandler {
   // One that did not come.
   void cancel(LargePut large) { store_.cancel_large(std::move(large)); }
   std::uint64_t epoch() const { return store_.epoch(); }
+  // Keys that clients have said they found by READ. Any thread.
+  std::uint64_t told_reads() const { return told_reads_.load(std::memory_order_relaxed); }
 
   // Whether an answer that awaits a mark may be given.
   bool is_reached(Durability level, std::uint64_t through) const {
@@ -117,6 +120,7 @@ class RequestHandler {
   DiskLook look_;                 // of the request that is being handled
   std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;
+  std::atomic<std::uint64_t> told_reads_{0};  // one writer
 };
 
 }  // namespace rkv::server

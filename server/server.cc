@@ -13,8 +13,8 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "server/files.h"
-#include "server/metrics.h"
 #include "server/offline.h"
+#include "server/reports.h"
 
 namespace rkv::server {
 
@@ -39,21 +39,34 @@ Server::Server(Options options, const Clock& clock, OpenTransports open_transpor
     : options_(std::move(options)),
       clock_(clock),
       open_transports_(std::move(open_transports)),
-      started_(clock.now()) {}
+      started_(clock.now()),
+      monitor_(clock) {}
 
 Server::~Server() {
   if (const auto failure = stop()) log_error("{}", failure->sentence);
 }
 
 std::optional<Failure> Server::start() {
+  if (auto failure = lock_data()) return failure;
+  if (auto failure = start_monitor()) return failure;
   if (auto failure = open_data()) return failure;
+  monitor_.doing("opening the network");
   if (auto failure = open_network()) return failure;
+  monitor_.doing("making the first memory");
   if (auto failure = create_store()) return failure;
   if (auto failure = create_workers()) return failure;
   return begin_serving();
 }
 
-std::optional<Failure> Server::open_data() {
+// Before what takes long, so that somebody can watch it.
+std::optional<Failure> Server::start_monitor() {
+  if (options_.metrics.empty()) return std::nullopt;
+  if (const Status listening = monitor_.listen(options_.metrics); !listening)
+    return environment_failure("cannot use --metrics " + options_.metrics, listening.error());
+  return std::nullopt;
+}
+
+std::optional<Failure> Server::lock_data() {
   const std::string& directory = options_.data_dir;
   if (directory.empty()) {
     log_warn("no --data-dir is given: all data is in memory only and is lost when the server ends");
@@ -70,13 +83,20 @@ std::optional<Failure> Server::open_data() {
   auto lock = LockFile::acquire(directory, &sentence);
   if (!lock) return Failure{kExitData, sentence};
   lock_.emplace(std::move(*lock));
+  return std::nullopt;
+}
 
+std::optional<Failure> Server::open_data() {
+  const std::string& directory = options_.data_dir;
+  if (directory.empty()) return std::nullopt;
+  std::error_code error;
   if (std::filesystem::exists(directory + kRestoring, error)) {
     return Failure{
         kExitData,
         fmt::format("{} was being restored and is not whole: remove it and restore again",
                     directory)};
   }
+  monitor_.doing("opening the database");
   auto engine = Engine::open(directory, {.accept_damaged_log = options_.accept_damaged_log});
   if (!engine) {
     return Failure{kExitData, fmt::format("cannot use the data directory {}: {}", directory,
@@ -194,7 +214,7 @@ std::optional<Failure> Server::create_workers() {
                            .log = *log_,
                            .clock = clock_,
                            .boot = boot_,
-                           .stats = [this] { return stats(); },
+                           .stats = [this] { return stats_json(facts()); },
                            .make_durable =
                                [this](Durability level, std::uint64_t sequence) {
                                  if (applier_) applier_->request(level, sequence);
@@ -248,12 +268,13 @@ void Server::create_loads() {
 void Server::start_loading() {
   if (engine_ == nullptr) return;
   loads_->start();
+  estimated_records_ = engine_->estimated_records();
   warm_up_ = std::make_unique<WarmUp>(WarmUp::Parts{
       .store = *store_,
       .disk = disk_reads(),
       .clock = clock_,
       .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
-      .estimated_records = engine_->estimated_records(),
+      .estimated_records = estimated_records_,
       .bytes_per_second = options_.load_rate_bytes});
   warm_up_->start();
 }
@@ -295,6 +316,9 @@ std::optional<Failure> Server::begin_serving() {
                              .length = static_cast<std::uint32_t>(root.bytes().size())},
                     .max_clients = options_.max_clients});
   ready_ = true;
+  monitor_.ready({.facts = [this] { return facts(); },
+                  .log = [this] { return log_facts(); },
+                  .workers = [this] { return networks_->workers(); }});
   log_info("kvserver ready: listening on {}:{} ({}){}", host_of(options_.listen), networks_->port(),
            networks_->describe(),
            engine_ ? fmt::format(", about {} records on disk", engine_->estimated_records()) : "");
@@ -356,11 +380,13 @@ void Server::publish_marks() {
 
 void Server::tick() {
   memory_->set_tick(static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs));
+  if (!options_.metrics.empty()) monitor_.tick();
 }
 
 std::optional<Failure> Server::stop() {
   if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
+  monitor_.stopping();
   if (networks_) networks_->stop();
   if (warm_up_) warm_up_->stop();
   if (loads_) loads_->stop();
@@ -387,40 +413,11 @@ std::optional<Failure> Server::stop() {
                                                 options_.data_dir, to_string(closed.error()))};
     }
   }
+  monitor_.close();
   if (std::exchange(ready_, false) && !failure) {
     log_info("stopped{}", engine_ ? ": everything is saved" : "");
   }
   return failure;
-}
-
-std::string Server::stats() const {
-  const Applier::Counts disk = applier_ ? applier_->counts() : Applier::Counts{};
-  const auto ms = [](Nanos time) { return static_cast<std::uint64_t>(time / kNanosPerMs); };
-  const ServerFacts facts{
-      .store = store_->stats(),
-      .memory_limit_bytes = options_.memory_bytes,
-      .connections = networks_->clients(),
-      .max_clients = options_.max_clients,
-      .queue_bytes = log_->bytes_queued(),
-      .queue_capacity_bytes = log_->capacity_bytes(),
-      .last_begun = log_->last_begun(),
-      .wal_mark = log_->wal_mark(),
-      .sync_mark = log_->sync_mark(),
-      .batches = disk.batches,
-      .syncs = disk.syncs,
-      .coalesced = disk.coalesced,
-      .queue_full = log_->refused(),
-      .durability = options_.durability,
-      .persistent = !log_->is_volatile(),
-      .disk = log_->disk_state(),
-      .disk_failures = disk.failures,
-      .damaged_reads = engine_ ? engine_->damaged_reads() : 0,
-      .disk_failed_ms = disk.failed_since == 0 ? 0 : ms(clock_.now() - disk.failed_since),
-      .epoch = memory_->epoch(),
-      .boot = boot_,
-      .uptime_ms = ms(clock_.now() - started_),
-      .device = networks_->describe()};
-  return stats_json(networks_->counters(), facts);
 }
 
 }  // namespace rkv::server

@@ -26,6 +26,7 @@
 #include "server/loads.h"
 #include "server/lock_file.h"
 #include "server/memory.h"
+#include "server/monitor.h"
 #include "server/networks.h"
 #include "server/options.h"
 #include "server/persistence/applier.h"
@@ -60,10 +61,12 @@ class Server {
   // Ends connections, saves everything, closes.
   std::optional<Failure> stop();
 
-  std::string stats() const;
+  ServerFacts facts() const;
   std::uint16_t port() const { return networks_ ? networks_->port() : std::uint16_t{0}; }
 
  private:
+  std::optional<Failure> lock_data();
+  std::optional<Failure> start_monitor();
   std::optional<Failure> open_data();
   std::optional<Failure> open_backups();
   void make_scans();
@@ -80,6 +83,8 @@ class Server {
   void start_expiring();
   Nanos grow();
   void publish_marks();
+  LogFacts log_facts() const;
+  MemoryFacts memory_facts() const;
 
   const Options options_;
   const Clock& clock_;
@@ -104,9 +109,11 @@ class Server {
   std::unique_ptr<Stepper> grower_;
   std::unique_ptr<Stepper> expirer_;
   std::unique_ptr<Stepper> evictor_;
+  std::uint64_t estimated_records_ = 0;    // on disk at the start
   bool told_that_it_cannot_grow_ = false;  // the grower's
   bool ready_ = false;
   bool stopped_ = false;
+  Monitor monitor_;  // last: nobody looks at what is being destroyed
 };
 
 }  // namespace rkv::server

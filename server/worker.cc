@@ -58,6 +58,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageRo
       handler_(parts.store, parts.log, parts.boot, parts.durability, parts.stats, parts.network,
                parts.backups, parts.sweeper, parts.scans),
       fetches_(handler_, kFetches),
+      timings_(parts.clock, std::size_t{room.small_replies} + room.large_replies),
       queue_(std::move(queue)),
       pool_(std::move(pool)),
       long_(std::move(long_requests)),
@@ -101,7 +102,10 @@ void Worker::run() {
   while (!stopping_.load(std::memory_order_acquire)) {
     // Waiting requests and held answers are ended by completions and wake-ups as well, so the
     // deadline is for nothing but safety.
-    if (poll_once() == 0) queue_->wait(Deadline::after_ms(clock_, 1000));
+    if (poll_once() != 0) continue;
+    const Nanos now = clock_.now();
+    timings_.at(now);
+    queue_->wait(Deadline(clock_, now + 1000 * kNanosPerMs));
   }
   finish();
 }
@@ -171,6 +175,7 @@ void Worker::collect_mail() {
     to_end.swap(to_end_);
     end_silent = std::exchange(end_silent_, false);
   }
+  turn_started_ = clock_.now();  // when early messages are taken
   for (NewClient& arrival : arrivals)
     admit(std::move(arrival));
   end_sessions(to_end);  // before what they sent is looked at
@@ -188,10 +193,11 @@ void Worker::admit(NewClient arrival) {
   session->id = arrival.session;
   session->credits = arrival.credits;
   session->name = std::move(arrival.name);
-  session->last_heard = clock_.now();
+  session->last_heard = turn_started_;
   session->replies.reserve(kRepliesInFlight);
   session->connection->owner = session.get();
   counters_.add(WorkerCounters::kAccepted);
+  counters_.add(WorkerCounters::kGranted, session->credits);
   log_info("client {} \"{}\" connected, session {:016x}", session->connection->peer(),
            session->name, session->id);
   sessions_.push_back(std::move(session));
@@ -220,9 +226,13 @@ void Worker::drop_most_silent() {
 }
 
 std::size_t Worker::poll_once() {
+  counters_.add(WorkerCounters::kTurns);
   collect_mail();
   const std::size_t count = queue_->poll(completions_);
-  if (count != 0) turn_started_ = clock_.now();
+  if (count != 0) {
+    turn_started_ = clock_.now();
+    timings_.at(turn_started_);  // of the turn before
+  }
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
   large_wanted_ = long_wanted_ = false;  // those who wait come first, from here on
@@ -272,6 +282,8 @@ void Worker::on_receive(const rdma::Completion& completion, Session& session) {
     drop(session, "it has sent more requests than its credits allow");
   } else if (usable) {
     ++session.unanswered;
+    counters_.add(WorkerCounters::kReceived);
+    taken_ = turn_started_;
     return take(session, completion.message, completion.receive_buffer);
   }
   release(completion.receive_buffer);
@@ -286,8 +298,10 @@ void Worker::take(Session& session, Bytes message, std::uint32_t receive_buffer)
       return;
     case Served::kNoRoom:
       counters_.add(WorkerCounters::kDeferred);
-      waiting_requests_.push_back(
-          {.session = &session, .message = message, .receive_buffer = receive_buffer});
+      waiting_requests_.push_back({.session = &session,
+                                   .message = message,
+                                   .receive_buffer = receive_buffer,
+                                   .taken = taken_});
       return;
   }
 }
@@ -326,7 +340,7 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
     case RequestHandler::Next::kFetch:
       // Counted when it is answered. Where nothing could be posted the connection is dead already,
       // and the fetch goes with it.
-      if (!fetches_.begin(session, message, receive_buffer, std::move(answer))) {
+      if (!fetches_.begin(session, message, receive_buffer, std::move(answer), taken_)) {
         drop(session, nullptr);
       }
       return Served::kFetching;
@@ -341,36 +355,12 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
 }
 
 void Worker::count(const Response& response, Durability level) {
-  const bool missing = response.code == static_cast<std::uint8_t>(Code::kNotFound);
-  if (response.code != 0 && !missing) return counters_.add(WorkerCounters::kRefused);
-  if (level != Durability::kMemory && response.opcode != Opcode::kFlush) {
-    counters_.add(level == Durability::kWal ? WorkerCounters::kWalWrites
-                                            : WorkerCounters::kSyncWrites);
-  }
-  switch (response.opcode) {
-    case Opcode::kGet:
-      return counters_.add(WorkerCounters::kGets);
-    case Opcode::kPut:
-    case Opcode::kPutLarge:
-      return counters_.add(WorkerCounters::kPuts);
-    case Opcode::kAdd:
-    case Opcode::kSwap:
-    case Opcode::kOpenCounter:
-      return counters_.add(WorkerCounters::kCounts);
-    case Opcode::kRemove:
-      return missing ? void() : counters_.add(WorkerCounters::kRemoves);
-    case Opcode::kPing:
-      return counters_.add(WorkerCounters::kPings);
-    case Opcode::kFlush:
-      return counters_.add(WorkerCounters::kFlushes);
-    case Opcode::kBackup:
-      return counters_.add(WorkerCounters::kBackups);
-    case Opcode::kScan:
-      return counters_.add(WorkerCounters::kScanPages);
-    case Opcode::kStats:
-    case Opcode::kLong:  // answers are to what was READ
-      return;
-  }
+  counters_.answered(response.opcode, response.code);
+  timings_.answered(response.opcode, taken_);
+  if (level == Durability::kMemory || response.code != 0 || response.opcode == Opcode::kFlush)
+    return;
+  counters_.add(level == Durability::kWal ? WorkerCounters::kWalWrites
+                                          : WorkerCounters::kSyncWrites);
 }
 
 // Encodes the reply and queues it for this turn's post. False: no buffer.
@@ -417,6 +407,7 @@ void Worker::retry_waiting() {
 void Worker::retry_waiting_once() {
   std::size_t kept = 0;
   for (const Waiting& waiting : waiting_requests_) {
+    taken_ = waiting.taken;
     const Served served = waiting.session->ending
                               ? Served::kDone
                               : serve(*waiting.session, waiting.message, waiting.receive_buffer);
@@ -484,6 +475,9 @@ void Worker::on_disconnected(Session& session) {
     return awaiting.session == &session;
   });
   std::erase_if(fetched_, [&](const Fetch* fetch) { return fetch->session == &session; });
+  counters_.add(WorkerCounters::kEnded);
+  counters_.add(WorkerCounters::kReturned, session.credits);
+  counters_.add(WorkerCounters::kAbandoned, session.unanswered);
   log_info("client {} \"{}\" has gone", session.connection->peer(), session.name);
   // Before the memory that it READs into and sends from serves others (F1).
   session.connection.reset();

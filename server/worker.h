@@ -32,8 +32,8 @@
 //
 // Thread safety: reserve_client, cancel_client, adopt, end_session, end_most_silent, queue (for
 // accept): the acceptor.
-// marks_changed, counters: any thread. start, begin_stop, stop: the owner. poll_once: the worker's
-// thread.
+// marks_changed, counters, timings: any thread. start, begin_stop, stop: the owner. poll_once: the
+// worker's thread.
 #pragma once
 
 #include <array>
@@ -53,6 +53,7 @@
 #include "server/request_handler.h"
 #include "server/send_pool.h"
 #include "server/session.h"
+#include "server/timings.h"
 
 namespace rkv::server {
 
@@ -120,6 +121,8 @@ class Worker {
 
   void marks_changed();
   const WorkerCounters& counters() const { return counters_; }
+  const Timings& timings() const { return timings_; }
+  std::uint64_t told_reads() const { return handler_.told_reads(); }
   // Whether something waits for the next turn besides completions.
   bool has_mail() const { return mail_.load(std::memory_order_acquire); }
   std::uint32_t clients() const { return clients_.load(std::memory_order_relaxed); }
@@ -137,6 +140,7 @@ class Worker {
     Session* session;
     Bytes message;
     std::uint32_t receive_buffer;
+    Nanos taken;
   };
   // An answer that awaits a mark (K6), a backup, or before either a sweep; or a page of a scan, and
   // a large buffer for it.
@@ -147,6 +151,7 @@ class Worker {
     std::uint64_t through = 0;
     bool sweeping = false;  // `through` is the number of a sweep; `name` the request's value
     bool ready = false;     // `response` is the answer
+    Nanos taken = 0;
     std::array<std::byte, kCounterBytes> number{};
     std::string name{};
     std::shared_ptr<const Backup> backup{};
@@ -160,6 +165,7 @@ class Worker {
     std::uint32_t receive_buffer;
     std::shared_ptr<const Load> load;
     std::uint32_t rounds;  // how often it has been in vain
+    Nanos taken;
   };
 
   Worker(const Parts& parts, const WorkerOptions& options, const MessageRoom& room,
@@ -227,6 +233,7 @@ class Worker {
   RequestHandler handler_;
   Fetches fetches_;
   WorkerCounters counters_;
+  Timings timings_;
 
   std::unique_ptr<rdma::Queue> queue_;  // outlives the sessions' connections
   SendPool pool_;
@@ -246,6 +253,7 @@ class Worker {
   std::vector<Session*> dirty_;  // with replies to post at the end of the turn
   bool taking_ = true;           // requests: until finish()
   Nanos turn_started_ = 0;
+  Nanos taken_ = 0;            // when the request that is being served was taken
   bool large_wanted_ = false;  // an older answer of this turn or the last needs a large buffer
   bool long_wanted_ = false;   // an older long request needs one of long_'s
 

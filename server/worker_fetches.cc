@@ -60,6 +60,7 @@ void Worker::finish_fetches() {
       fetched_[kept++] = fetch;
       continue;
     }
+    taken_ = fetch->taken;
     const RequestHandler::Answer answer = fetches_.finish(*fetch);
     if (answer.next == RequestHandler::Next::kAwaitMark) {
       hold(session, answer);

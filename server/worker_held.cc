@@ -19,6 +19,7 @@ constexpr std::int64_t kGoodbyeMs = 3000;
 void Worker::hold(Session& session, const RequestHandler::Answer& answer) {
   Held& held = held_.emplace_back();
   held.session = &session;
+  held.taken = taken_;
   await(held, answer);
 }
 
@@ -85,6 +86,7 @@ void Worker::answer_held() {
     const bool ready = is_over(held, failed) && has_room_for_reply(session);
     const Response response = ready ? answer_to(held) : Response{};
     if (ready && reply(session, response)) {  // a page may find no large buffer
+      taken_ = held.taken;
       count(response, held.level);
       continue;
     }

@@ -18,13 +18,15 @@ void Worker::await_load(Session& session, Bytes message, std::uint32_t receive_b
                        .message = message,
                        .receive_buffer = receive_buffer,
                        .load = loads_->ask(key),
-                       .rounds = rounds + 1});
+                       .rounds = rounds + 1,
+                       .taken = taken_});
 }
 
 // False: nothing has happened, later.
 bool Worker::try_loaded(const Awaiting& awaiting) {
   Session& session = *awaiting.session;
   if (!has_room_for_reply(session)) return false;
+  taken_ = awaiting.taken;
   std::optional<Error> failure = awaiting.load->failure();
   if (!failure && awaiting.rounds > kMaxRounds) {
     failure = Error{.code = Code::kBusy, .text = "the server's memory is too small: try again"};

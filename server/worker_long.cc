@@ -34,6 +34,7 @@ void Worker::on_long_read(const rdma::Completion& completion, Session& session) 
     drop_liar(session);
     return release(buffer);
   }
+  taken_ = arrived.since;
   take(session, arrived.message, buffer);
 }
 

@@ -132,6 +132,7 @@ bool Applier::take(std::uint64_t through) {
 // Makes the storage's batch of them.
 bool Applier::collect(std::uint64_t through) {
   const bool limited = take(through);
+  taken_.fetch_add(batch_.added(), std::memory_order_relaxed);
   batch_.for_each([&](const CommitLog::Entry& entry) {
     if (entry.kind == CommitLog::Kind::kPut) {
       storage_.add_put(entry.record);
@@ -177,9 +178,14 @@ void Applier::sync() {
   }
   syncs_.fetch_add(1, std::memory_order_relaxed);
   log_.set_sync_mark(covered);
+  all_saved();
+  changed_();
+}
+
+void Applier::all_saved() {
+  saved_.store(taken_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   unsynced_since_ = 0;
   log_.advance();
-  changed_();
 }
 
 void Applier::fail(const char* what, const Error& error) {
@@ -233,6 +239,7 @@ bool Applier::write_again() {
   if (const Status well = storage_.recover(); !well) return failed(well);
   const std::uint64_t through = log_.consumed();
   log_.rewind();
+  taken_.store(saved_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   (void)collect(through);
   RKV_CHECK(log_.consumed() == through, "entries consumed before cannot be consumed again");
   if (const Status written = storage_.write_batch(); !written) return failed(written);
@@ -241,8 +248,7 @@ bool Applier::write_again() {
   if (const Status synced = storage_.sync(); !synced) return failed(synced);
   syncs_.fetch_add(1, std::memory_order_relaxed);
   log_.set_sync_mark(through);
-  log_.advance();
-  unsynced_since_ = 0;
+  all_saved();
   return true;
 }
 

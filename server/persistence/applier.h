@@ -87,13 +87,17 @@ class Applier {
     std::uint64_t coalesced = 0;  // writes that a later one of the same batch made void
     std::uint64_t failures = 0;   // times that the disk has failed
     Nanos failed_since = 0;       // 0: it is well
+    std::uint64_t taken = 0;      // writes taken from the log
+    std::uint64_t saved = 0;      // of those, synced
   };
   Counts counts() const {
     return {.batches = batches_.load(std::memory_order_relaxed),
             .syncs = syncs_.load(std::memory_order_relaxed),
             .coalesced = coalesced_.load(std::memory_order_relaxed),
             .failures = failures_.load(std::memory_order_relaxed),
-            .failed_since = failed_since_.load(std::memory_order_relaxed)};
+            .failed_since = failed_since_.load(std::memory_order_relaxed),
+            .taken = taken_.load(std::memory_order_relaxed),
+            .saved = saved_.load(std::memory_order_relaxed)};
   }
   // Writes and syncs everything begun, ends the thread. No write may begin any more. kIo when the
   // disk did not take it within the time: the rest is lost, and the log line says how much.
@@ -112,6 +116,7 @@ class Applier {
   bool write();
   bool sync_due() const;
   void sync();
+  void all_saved();
   void retry();
   bool write_again();
   void save_the_rest();
@@ -134,6 +139,8 @@ class Applier {
   std::atomic<std::uint64_t> coalesced_{0};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<Nanos> failed_since_{0};
+  std::atomic<std::uint64_t> taken_{0};
+  std::atomic<std::uint64_t> saved_{0};
   // The rest belongs to the applier's thread.
   LastWrites batch_;
   std::uint64_t sync_target_ = 0;  // the request being served: the next sync waits for this

@@ -1,0 +1,87 @@
+// What is known of a running server at one moment: gathered when somebody asks, and made into
+// numbers for people and machines by reports.h.
+//
+// Thread safety: values. What WorkerFacts points to may be read while its worker runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/message_room.h"
+#include "server/metrics.h"
+#include "server/options.h"
+#include "server/persistence/applier.h"
+#include "server/store.h"
+#include "server/timings.h"
+
+namespace rkv::server {
+
+struct WorkerFacts {
+  std::string_view transport;  // "verbs", "shm"; static
+  std::uint32_t number = 0;    // among those of its transport
+  const WorkerCounters* counters = nullptr;
+  const Timings* timings = nullptr;
+  const MessageRoom* room = nullptr;
+  std::uint32_t clients = 0;
+  std::uint64_t told_reads = 0;
+};
+
+struct MemoryFacts {
+  std::uint64_t limit_bytes = 0;
+  std::uint64_t index_bytes = 0;  // of index extents
+  std::uint64_t index_extents = 0;
+  std::uint64_t data_extents = 0;
+  std::uint64_t segments = 0;         // in use
+  std::uint64_t unused_segments = 0;  // made, and waiting for a split
+  std::uint64_t message_bytes = 0;    // buffers for requests and answers
+};
+
+struct LogFacts {
+  bool persistent = false;
+  std::uint64_t queue_bytes = 0;
+  std::uint64_t queue_capacity_bytes = 0;
+  std::uint64_t last_begun = 0;
+  std::uint64_t wal_mark = 0;
+  std::uint64_t sync_mark = 0;
+  std::uint64_t queue_full = 0;
+  DiskState disk = DiskState::kWell;
+  Applier::Counts applier;
+  std::uint64_t damaged_reads = 0;   // of the disk, that met what makes no sense
+  std::uint64_t disk_failed_ms = 0;  // how long it has not been well
+};
+
+// After a start.
+struct LoadFacts {
+  std::uint64_t loaded = 0;  // records so far
+  std::uint64_t estimated = 0;
+};
+
+struct ServerFacts {
+  StoreStats store;
+  MemoryFacts memory;
+  LogFacts log;
+  LoadFacts load;
+  std::vector<WorkerFacts> workers;
+  std::uint64_t max_clients = 0;
+  Durability durability = Durability::kMemory;
+  std::uint64_t epoch = 0;
+  std::uint16_t boot = 0;
+  std::uint64_t uptime_ms = 0;
+  std::string device;
+
+  std::uint64_t sum(WorkerCounters::Counter counter) const {
+    std::uint64_t total = 0;
+    for (const WorkerFacts& worker : workers)
+      total += worker.counters->get(counter);
+    return total;
+  }
+  std::uint64_t connections() const {
+    std::uint64_t total = 0;
+    for (const WorkerFacts& worker : workers)
+      total += worker.clients;
+    return total;
+  }
+};
+
+}  // namespace rkv::server

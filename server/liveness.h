@@ -1,0 +1,47 @@
+// Whether threads that take turns still take them: each has a count of its turns, and one that has
+// stood still for too long is stuck. A worker that has nothing to do turns once a second
+// (Worker::run).
+//
+// Thread safety: one owner.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace rkv::server {
+
+class Liveness {
+ public:
+  // Ten of a worker's longest sleeps.
+  static constexpr Nanos kStuckAfter = 10 * kNanosPerSecond;
+
+  // The turns of all threads, always in one order.
+  void look(Nanos now, const std::vector<std::uint64_t>& turns) {
+    seen_.resize(turns.size(), {.turns = ~std::uint64_t{0}, .since = now});
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      if (seen_[i].turns != turns[i]) seen_[i] = {.turns = turns[i], .since = now};
+    }
+    looked_ = now;
+  }
+  // The first thread that is stuck. Nothing is, as long as nobody looks: see looked_at().
+  std::optional<std::size_t> stuck() const {
+    for (std::size_t i = 0; i < seen_.size(); ++i) {
+      if (looked_ - seen_[i].since >= kStuckAfter) return i;
+    }
+    return std::nullopt;
+  }
+  Nanos looked_at() const { return looked_; }
+
+ private:
+  struct Seen {
+    std::uint64_t turns;
+    Nanos since;
+  };
+  std::vector<Seen> seen_;
+  Nanos looked_ = 0;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,137 @@
+#include "server/monitor.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "common/log.h"
+#include "server/status_page.h"
+
+namespace rkv::server {
+
+namespace {
+
+double as_seconds(Nanos time) {
+  return static_cast<double>(time) / 1e9;
+}
+
+}  // namespace
+
+Monitor::Monitor(const Clock& clock) : clock_(clock) {
+  const auto wall = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  unix_ms_at_start_ = static_cast<std::uint64_t>(wall.count());
+}
+
+Status Monitor::listen(const std::string& address) {
+  RKV_ASSIGN_OR_RETURN(http_, HttpServer::start(address, clock_, [this](std::string_view path) {
+                         return answer(path);
+                       }));
+  log_info("metrics and status page on http://{}:{}/", address.substr(0, address.rfind(':')),
+           http_->port());
+  return {};
+}
+
+void Monitor::doing(std::string what) {
+  const std::lock_guard lock(mutex_);
+  doing_ = std::move(what);
+}
+
+void Monitor::ready(Parts parts) {
+  const std::lock_guard lock(mutex_);
+  parts_ = std::move(parts);
+  phase_ = ServerState::kReady;
+  doing_.clear();
+}
+
+void Monitor::tick() {
+  const std::lock_guard lock(mutex_);
+  if (!parts_) return;
+  const LogFacts log = parts_->log();
+  const Nanos now = clock_.now();
+  if (log.persistent) {
+    wal_lag_.note(now, log.last_begun, log.wal_mark);
+    sync_lag_.note(now, log.last_begun, log.sync_mark);
+  }
+  std::vector<std::uint64_t> turns;
+  names_.clear();
+  for (const WorkerFacts& worker : parts_->workers()) {
+    turns.push_back(worker.counters->get(WorkerCounters::kTurns));
+    names_.push_back(fmt::format("worker {} of {}", worker.number, worker.transport));
+  }
+  liveness_.look(now, turns);
+}
+
+void Monitor::stopping() {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == ServerState::kReady) phase_ = ServerState::kStopping;
+}
+
+void Monitor::close() {
+  http_.reset();  // without the lock: its thread may want it
+  const std::lock_guard lock(mutex_);
+  parts_.reset();
+}
+
+// While the server starts or stops, workers have not begun or are ending.
+std::string Monitor::stuck() const {
+  if (phase_ != ServerState::kReady || liveness_.looked_at() == 0) return {};
+  if (clock_.now() - liveness_.looked_at() >= Liveness::kStuckAfter) {
+    return "the main thread makes no turns";
+  }
+  const auto thread = liveness_.stuck();
+  return thread ? names_[*thread] + " makes no turns" : std::string();
+}
+
+ServerState Monitor::state() {
+  return {
+      .phase = phase_, .doing = doing_, .stuck = stuck(), .unix_ms_at_start = unix_ms_at_start_};
+}
+
+HttpAnswer Monitor::health() {
+  const std::string what = stuck();
+  if (!what.empty()) return {.status = 503, .body = what + "\n"};
+  return {.body = "ok\n"};
+}
+
+// Reads go on while the disk fails: the server is ready, and says so.
+HttpAnswer Monitor::readiness() {
+  if (phase_ == ServerState::kStarting)
+    return {.status = 503, .body = "starting: " + doing_ + "\n"};
+  if (phase_ == ServerState::kStopping) return {.status = 503, .body = "stopping\n"};
+  const ServerFacts facts = parts_->facts();
+  std::string text = "ready\n";
+  if (facts.log.persistent) {
+    text +=
+        fmt::format("disk: {}{}\n", to_string(facts.log.disk),
+                    facts.log.disk == DiskState::kWell ? "" : ": writes are refused, reads go on");
+  } else {
+    text += "disk: none\n";
+  }
+  if (facts.store.loading) {
+    text +=
+        fmt::format("loading: {} of about {} records\n", facts.load.loaded, facts.load.estimated);
+  }
+  return {.body = std::move(text)};
+}
+
+HttpAnswer Monitor::answer(std::string_view path) {
+  if (path == "/") return {.type = "text/html; charset=utf-8", .body = std::string(kStatusPage)};
+  const std::lock_guard lock(mutex_);
+  if (path == "/healthz") return health();
+  if (path == "/readyz") return readiness();
+  if (path != "/metrics" && path != "/status") return HttpAnswer::not_found();
+  ServerState now = state();
+  std::optional<ServerFacts> facts;
+  if (parts_) facts = parts_->facts();
+  if (facts && facts->log.persistent) {
+    now.wal_lag_s = as_seconds(wal_lag_.age(clock_.now(), facts->log.wal_mark));
+    now.sync_lag_s = as_seconds(sync_lag_.age(clock_.now(), facts->log.sync_mark));
+  }
+  const ServerFacts* const known = facts ? &*facts : nullptr;
+  if (path == "/status") return {.type = "application/json", .body = status_json(now, known)};
+  return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_text(now, known)};
+}
+
+}  // namespace rkv::server

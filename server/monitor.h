@@ -1,0 +1,83 @@
+// What a server shows of itself to who looks from outside (--metrics): /metrics, /status, /healthz,
+// /readyz and a page at /. It answers from the moment that the server starts, long before there is
+// data to serve, until it has stopped.
+//
+//   Monitor monitor(clock);
+//   monitor.listen("127.0.0.1:9471");        // optional
+//   monitor.doing("opening the database");
+//   ...
+//   monitor.ready({.facts = [this] { return facts(); }, ...});
+//   ... every 100 ms: monitor.tick();
+//   monitor.stopping();  ...  monitor.close();
+//
+// Values are gathered when somebody asks. What is looked at in between, ten times a second, is
+// whether workers make turns and how far the disk is behind.
+//
+// Invariants:
+//  S1  The parts are called only between ready() and the end of close().
+//
+// Thread safety: one owner; the HTTP server's thread sees what it needs under a lock.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "server/facts.h"
+#include "server/http_server.h"
+#include "server/lag_meter.h"
+#include "server/liveness.h"
+#include "server/reports.h"
+
+namespace rkv::server {
+
+class Monitor {
+ public:
+  struct Parts {
+    std::function<ServerFacts()> facts;
+    // Of those, what is looked at between two questions.
+    std::function<LogFacts()> log;
+    std::function<std::vector<WorkerFacts>()> workers;
+  };
+  explicit Monitor(const Clock& clock);
+  ~Monitor() { close(); }
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  // Errors as HttpServer::start. Logs where it listens.
+  Status listen(const std::string& address);
+  // What the start is doing, as a person reads it behind "starting: ".
+  void doing(std::string what);
+  void ready(Parts parts);
+  void tick();
+  void stopping();
+  // Nobody asks any more when this returns.
+  void close();
+
+  // What a path is answered with. For the HTTP server, and for tests without one.
+  HttpAnswer answer(std::string_view path);
+
+ private:
+  ServerState state();
+  HttpAnswer health();
+  HttpAnswer readiness();
+  std::string stuck() const;
+
+  const Clock& clock_;
+  std::mutex mutex_;  // guards all of the following but http_
+  ServerState::Phase phase_ = ServerState::kStarting;
+  std::string doing_ = "reading the options";
+  std::uint64_t unix_ms_at_start_ = 0;
+  std::optional<Parts> parts_;
+  LagMeter wal_lag_;
+  LagMeter sync_lag_;
+  Liveness liveness_;
+  std::vector<std::string> names_;  // of the workers that liveness_ looks at
+  std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,109 @@
+// The answer to a stats request.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "common/process_time.h"
+#include "server/reports.h"
+
+namespace rkv::server {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json requests_json(const ServerFacts& facts) {
+  return {
+      {"connections", facts.connections()},
+      {"max_clients", facts.max_clients},
+      {"connections_accepted", facts.sum(WorkerCounters::kAccepted)},
+      {"connections_dropped", facts.sum(WorkerCounters::kDropped)},
+      {"puts", facts.sum(WorkerCounters::kPuts)},
+      {"counter_operations", facts.sum(WorkerCounters::kCounts)},
+      {"removes", facts.sum(WorkerCounters::kRemoves)},
+      {"two_sided_gets", facts.sum(WorkerCounters::kGets)},
+      {"wal_writes", facts.sum(WorkerCounters::kWalWrites)},
+      {"sync_writes", facts.sum(WorkerCounters::kSyncWrites)},
+      {"pings", facts.sum(WorkerCounters::kPings)},
+      {"flushes", facts.sum(WorkerCounters::kFlushes)},
+      {"backups", facts.sum(WorkerCounters::kBackups)},
+      {"scan_pages", facts.sum(WorkerCounters::kScanPages)},
+      {"refused", facts.sum(WorkerCounters::kRefused)},
+      {"malformed", facts.sum(WorkerCounters::kMalformed)},
+      {"deferred", facts.sum(WorkerCounters::kDeferred)},
+      {"long_requests", facts.sum(WorkerCounters::kLongRequests)},
+  };
+}
+
+Json store_json(const ServerFacts& facts) {
+  const StoreStats& store = facts.store;
+  return {
+      {"records", store.records},
+      {"records_on_disk", store.records_on_disk},
+      {"loading", store.loading},
+      {"evicted_records", store.evicted},
+      {"promoted_records", store.promoted},
+      {"stashed_records", store.stashed_records},
+      {"puts_in_place", store.puts_in_place},
+      {"puts_moved", store.puts_moved},
+      {"expiring_records", store.expiring},
+      {"expired_records", store.expired},
+      {"one_sided_counters", store.one_sided_counters},
+      {"counter_cells", store.counter_cells},
+      {"counter_cells_taken", store.counter_cells_taken},
+      {"memory_limit_bytes", facts.memory.limit_bytes},
+      {"memory_bytes", store.memory_bytes},
+      {"index_splits", store.index_splits},
+      {"data_bytes", store.data_bytes},
+      {"data_bytes_used", store.data_bytes_used},
+      {"index_slots", store.index_slots},
+      {"index_slots_used", index_slots_used(store)},
+  };
+}
+
+Json disk_json(const ServerFacts& facts) {
+  const LogFacts& log = facts.log;
+  return {
+      {"persistent", log.persistent},
+      {"durability", to_string(facts.durability)},
+      {"batches", log.applier.batches},
+      {"syncs", log.applier.syncs},
+      {"coalesced_writes", log.applier.coalesced},
+      {"queue_full", log.queue_full},
+      {"disk_state", log.persistent ? to_string(log.disk) : "none"},
+      {"disk_failed", log.disk != DiskState::kWell},
+      {"disk_failures", log.applier.failures},
+      {"damaged_reads", log.damaged_reads},
+      {"disk_failed_ms", log.disk_failed_ms},
+      {"queue_bytes", log.queue_bytes},
+      {"queue_capacity_bytes", log.queue_capacity_bytes},
+      {"last_sequence", log.last_begun},
+      {"wal_mark", log.wal_mark},
+      {"sync_mark", log.sync_mark},
+  };
+}
+
+}  // namespace
+
+std::uint64_t index_slots_used(const StoreStats& store) {
+  // The two are not counted at one instant.
+  return store.records + store.records_on_disk - std::min(store.records, store.stashed_records);
+}
+
+std::string stats_json(const ServerFacts& facts) {
+  const ProcessTime used = ProcessTime::now();
+  Json json = {
+      {"version", kServerVersion}, {"uptime_ms", facts.uptime_ms}, {"epoch", facts.epoch},
+      {"boot", facts.boot},        {"device", facts.device},
+  };
+  json.update(requests_json(facts));
+  json.update(store_json(facts));
+  json.update(disk_json(facts));
+  json.update(Json{
+      {"user_cpu_us", used.user_us},
+      {"system_cpu_us", used.system_us},
+  });
+  // A device's name is not ours: bytes that are no UTF-8 are replaced instead of thrown at us.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace rkv::server
