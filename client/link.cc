@@ -124,7 +124,7 @@ void Link::close() {
 
 // A peer that breaks the protocol is left.
 void Link::break_off(const char* why) {
-  log_warn("server {}: {}; disconnecting", connection_->peer(), why);
+  log_warn(EventName("server_left"), "server {}: {}; disconnecting", connection_->peer(), why);
   alive_ = false;
   connection_->abort();
 }

@@ -21,15 +21,15 @@ const char* name_of(LogLevel level) {
   }
 }
 
-void write_to_stderr(LogLevel level, std::string_view text) {
-  const std::string line = fmt::format("{}: {}\n", name_of(level), text);
+void write_to_stderr(const LogEvent& event) {
+  const std::string line = fmt::format("{}: {}\n", name_of(event.level), event.text);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 struct State {
   std::atomic<LogLevel> least{LogLevel::kInfo};
   std::mutex mutex;
-  LogSink sink = write_to_stderr;
+  EventSink sink = write_to_stderr;
 };
 
 State& state() {
@@ -43,18 +43,27 @@ void set_log_level(LogLevel least) {
   state().least.store(least, std::memory_order_relaxed);
 }
 
-void set_log_sink(LogSink sink) {
+void set_event_sink(EventSink sink) {
   const std::lock_guard lock(state().mutex);
   state().sink = std::move(sink);
+}
+
+void set_log_sink(LogSink sink) {
+  set_event_sink(
+      [sink = std::move(sink)](const LogEvent& event) { sink(event.level, event.text); });
 }
 
 bool log_enabled(LogLevel level) {
   return level >= state().least.load(std::memory_order_relaxed);
 }
 
-void log_line(LogLevel level, std::string_view text) {
+void log_event(const LogEvent& event) {
   const std::lock_guard lock(state().mutex);
-  state().sink(level, text);
+  state().sink(event);
+}
+
+void log_line(LogLevel level, std::string_view text) {
+  log_event({.level = level, .name = "", .text = text});
 }
 
 }  // namespace rkv

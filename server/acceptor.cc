@@ -56,7 +56,7 @@ void Acceptor::stop() {
 void Acceptor::step(std::int64_t wait_ms) {
   auto incoming = listener_.next(Deadline::after_ms(clock_, wait_ms));
   if (!incoming) {
-    log_error("listening failed: {}", to_string(incoming.error()));
+    log_error(EventName("listening_failed"), "listening failed: {}", to_string(incoming.error()));
     std::this_thread::sleep_for(std::chrono::milliseconds(kTurnMs));  // an error may last
     return;
   }
@@ -87,7 +87,8 @@ void Acceptor::answer(rdma::Incoming& incoming) {
 }
 
 void Acceptor::refuse(rdma::Incoming& incoming, Code code, std::string_view text) {
-  log_info("client {} is refused: {}", incoming.peer(), text);
+  log_info(EventName("client_refused"), "client {} is refused: {}", field("peer", incoming.peer()),
+           field("why", text));
   std::array<std::byte, kConnectRejectMaxBytes> reason{};
   const std::size_t length = encode(ConnectReject{.code = code, .text = text}, reason);
   incoming.reject(Bytes(reason).first(length));

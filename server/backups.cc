@@ -119,7 +119,8 @@ Status Backups::make(const Backup& backup) const {
   std::filesystem::remove_all(partial, ignored);
   const auto failed = [&](const Error& error) {
     std::filesystem::remove_all(partial, ignored);
-    log_error("no backup {}: {}", target, to_string(error));
+    log_error(EventName("backup_failed"), "no backup {}: {}", field("backup", target),
+              field("why", to_string(error)));
     return std::unexpected(error);
   };
   if (mkdir(partial.c_str(), 0777) != 0) return failed(failure_of("mkdir", errno));
@@ -133,10 +134,12 @@ Status Backups::make(const Backup& backup) const {
     return failed(failure_of("renameat2", errno));
   }
   if (const int error = sync_directory(directory_); error != 0) {
-    log_error("backup {}: {}", target, to_string(failure_of("fsync", error)));
+    log_error(EventName("backup_not_synced"), "backup {}: {}", target,
+              to_string(failure_of("fsync", error)));
     return std::unexpected(failure_of("fsync", error));
   }
-  log_info("backup {} made, with everything up to sequence {}", target, backup.through());
+  log_info(EventName("backup_made"), "backup {} made, with everything up to sequence {}",
+           field("backup", target), field("sequence", backup.through()));
   return {};
 }
 

@@ -169,7 +169,8 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
 
   const Holder before = Holder::parse(read_holder(fd));
   if (before.pid != getpid() && is_running(before)) {
-    log_info("waiting for the previous server (process {}) to end", before.pid);
+    log_info(EventName("waiting_for_lock"), "waiting for the previous server (process {}) to end",
+             before.pid);
     if (!wait_until_gone(before, wait_ms)) {
       *sentence = fmt::format(
           "the previous server on {} (process {}) has given up its lock but is still there after "

@@ -1,9 +1,12 @@
 // kvserver: see README.md for its options, signals and exit codes.
+#include <fmt/format.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,18 +20,48 @@
 
 namespace {
 
+using rkv::EventName;
 using rkv::server::Failure;
 using rkv::server::Options;
+using rkv::server::ParsedOptions;
 using rkv::server::Server;
 
 constexpr long kTickNanos = 100'000'000;
 
-// Whether a signal to end has come, waiting for `nanos` at most. They are blocked in all threads
-// and fetched here.
-bool stop_signal_within(long nanos) {
-  const sigset_t signals = rkv::ending_signals();
+// Those that end the server, and SIGHUP.
+sigset_t awaited_signals() {
+  sigset_t signals = rkv::ending_signals();
+  sigaddset(&signals, SIGHUP);
+  return signals;
+}
+
+// The signal that has come, waiting for `nanos` at most; else nothing. They are blocked in all
+// threads and fetched here.
+std::optional<int> signal_within(long nanos) {
+  const sigset_t signals = awaited_signals();
   const timespec timeout{.tv_sec = 0, .tv_nsec = nanos};
-  return sigtimedwait(&signals, nullptr, &timeout) > 0;
+  const int signal = sigtimedwait(&signals, nullptr, &timeout);
+  return signal > 0 ? std::optional(signal) : std::nullopt;
+}
+
+ParsedOptions parse(const std::vector<std::string>& arguments) {
+  return rkv::server::parse_options(
+      arguments, [](const char* name) -> const char* { return std::getenv(name); });
+}
+
+// What SIGHUP asks for. Said whatever the level is.
+void read_log_level_again(const std::vector<std::string>& arguments) {
+  const ParsedOptions parsed = parse(arguments);
+  if (parsed.done) {
+    rkv::log_error(EventName("configuration_wrong"),
+                   "the configuration was read again and is wrong, nothing changes: {}",
+                   parsed.error);
+    return;
+  }
+  rkv::set_log_level(parsed.options.log_level);
+  const std::string text = fmt::format("the configuration was read again: the log level is {}",
+                                       rkv::server::to_string(parsed.options.log_level));
+  rkv::log_event({.level = rkv::LogLevel::kInfo, .name = "configuration_read", .text = text});
 }
 
 rkv::Result<rkv::rdma::ServerTransports> open_transports(const Options& options) {
@@ -40,7 +73,7 @@ rkv::Result<rkv::rdma::ServerTransports> open_transports(const Options& options)
 }
 
 int tell(const Failure& failure) {
-  rkv::log_error("{}", failure.sentence);
+  rkv::log_error(EventName("failed"), "{}", failure.sentence);
   return failure.exit_code;
 }
 
@@ -58,17 +91,21 @@ int work_offline(const Options& options) {
                    "not told"});
 }
 
-int serve(const Options& options) {
+int serve(const Options& options, const std::vector<std::string>& arguments) {
   const rkv::SteadyClock clock;
   rkv::server::ServiceManager manager([](const char* name) { return std::getenv(name); }, clock);
   Server server(options, clock, open_transports);
   if (const auto failure = server.start()) return tell(*failure);
   manager.ready();
-  while (!stop_signal_within(kTickNanos)) {
+  for (;;) {
+    const auto signal = signal_within(kTickNanos);
+    if (signal && *signal != SIGHUP) break;
+    if (signal) read_log_level_again(arguments);
     server.tick();
     manager.tick();
+    rkv::server::summarise_log();
   }
-  rkv::log_info("stopping");
+  rkv::log_info(EventName("stopping"), "stopping");
   manager.stopping();
   if (const auto failure = server.stop()) return tell(*failure);
   return rkv::server::kExitClean;
@@ -79,8 +116,7 @@ int serve(const Options& options) {
 int main(int argc, char** argv) {
   try {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
-    const auto parsed = rkv::server::parse_options(
-        arguments, [](const char* name) -> const char* { return std::getenv(name); });
+    const ParsedOptions parsed = parse(arguments);
     if (!parsed.out.empty()) std::fputs(parsed.out.c_str(), stdout);
     if (!parsed.error.empty()) std::fprintf(stderr, "kvserver: %s\n", parsed.error.c_str());
     if (parsed.done) return parsed.exit_code;
@@ -88,14 +124,12 @@ int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error like a full disk
     const bool serves = !parsed.options.verify && parsed.options.restore.empty();
-    if (!serves) {
-      rkv::server::install_log_sink(parsed.options.log_level);
-      return work_offline(parsed.options);
-    }
-    const sigset_t signals = rkv::ending_signals();
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    rkv::server::install_log_sink(parsed.options.log_level);
-    return serve(parsed.options);
+    const sigset_t signals = awaited_signals();
+    if (serves) pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    rkv::server::install_log_sink(parsed.options.log_level, parsed.options.log_format);
+    const int status = serves ? serve(parsed.options, arguments) : work_offline(parsed.options);
+    rkv::server::summarise_log(true);
+    return status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "kvserver: %s\n", error.what());
     return rkv::server::kExitOther;

@@ -28,8 +28,8 @@ Status Monitor::listen(const std::string& address) {
   RKV_ASSIGN_OR_RETURN(http_, HttpServer::start(address, clock_, [this](std::string_view path) {
                          return answer(path);
                        }));
-  log_info("metrics and status page on http://{}:{}/", address.substr(0, address.rfind(':')),
-           http_->port());
+  log_info(EventName("metrics_listening"), "metrics and status page on http://{}:{}/",
+           field("host", address.substr(0, address.rfind(':'))), field("port", http_->port()));
   return {};
 }
 

@@ -27,8 +27,8 @@ Status Networks::listen(const std::string& address, const Clock& clock) {
     Network& network = networks_[i];
     auto listener = network.transport->listen(where);
     if (!listener && i > 0) {
-      log_warn("not listening on {}: {}", network.transport->describe(),
-               to_string(listener.error()));
+      log_warn(EventName("transport_left_out"), "not listening on {}: {}",
+               network.transport->describe(), to_string(listener.error()));
       networks_.resize(i);
       break;
     }
@@ -60,8 +60,8 @@ Status Networks::create_cells(std::uint32_t each, Store& store) {
         network.transport->allocate(each * sizeof(std::uint64_t), rdma::Access::kRemoteReadAtomic));
     auto cells = Cells::create(*network.transport, *network.cell_memory, each);
     if (!cells && cells.error().code == Code::kUnsupported) {
-      log_info("no one-sided counters over {}: {}", network.transport->describe(),
-               to_string(cells.error()));
+      log_info(EventName("no_one_sided_counters"), "no one-sided counters over {}: {}",
+               network.transport->describe(), to_string(cells.error()));
       network.cell_memory.reset();
       continue;
     }

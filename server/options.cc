@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cxxopts.hpp>
 #include <map>
 #include <optional>
@@ -35,6 +34,12 @@ struct Setting {
     return text.substr(text.find(',') + 1);  // npos + 1 = 0
   }
 };
+
+template <std::string Options::* kMember>
+std::string set_text(Options& options, const std::string& value) {
+  options.*kMember = value;
+  return {};
+}
 
 template <class T>
 std::string set_number(T& target, const std::string& value, T least, T most) {
@@ -79,7 +84,7 @@ std::string set_metrics(Options& options, const std::string& value) {
 
 std::string set_log_format(Options& options, const std::string& value) {
   if (value != "text" && value != "json") return "must be text or json";
-  options.log_json = value == "json";
+  options.log_format = value == "json" ? LogFormat::kJson : LogFormat::kText;
   return {};
 }
 
@@ -94,13 +99,8 @@ std::string set_poll(Options& options, const std::string& value) {
 }
 
 std::string set_log_level(Options& options, const std::string& value) {
-  static constexpr std::array<std::pair<const char*, LogLevel>, 4> kLevels = {
-      {{"debug", LogLevel::kDebug},
-       {"info", LogLevel::kInfo},
-       {"warn", LogLevel::kWarn},
-       {"error", LogLevel::kError}}};
-  for (const auto& [name, level] : kLevels) {
-    if (value != name) continue;
+  for (const auto level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError}) {
+    if (value != to_string(level)) continue;
     options.log_level = level;
     return {};
   }
@@ -137,15 +137,9 @@ const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = {
       {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
       {"data-dir", "DIR", "keep the data here; without it everything is in memory only",
-       [](Options& o, const std::string& v) {
-         o.data_dir = v;
-         return std::string();
-       }},
+       set_text<&Options::data_dir>},
       {"backup-dir", "DIR", "where clients may have backups made; without it they are refused",
-       [](Options& o, const std::string& v) {
-         o.backup_dir = v;
-         return std::string();
-       }},
+       set_text<&Options::backup_dir>},
       {"memory", "SIZE", "memory for index and records, registered with the device (default 1GiB)",
        [](Options& o, const std::string& v) {
          return set_size(o.memory_bytes, v, kMinMemoryBytes, kMostMemory);
@@ -159,10 +153,7 @@ const std::vector<Setting>& settings() {
        "auto, verbs or shm: how clients reach the server (default auto: a device, and shm)",
        set_transport},
       {"d,device", "NAME", "RDMA device (default: the one that routes to the listen address)",
-       [](Options& o, const std::string& v) {
-         o.device = v;
-         return std::string();
-       }},
+       set_text<&Options::device>},
       {"i,ib-port", "N", "port of the device (default: any active one)",
        [](Options& o, const std::string& v) {
          return set_number<std::uint8_t>(o.ib_port, v, 1, 255);
@@ -195,7 +186,7 @@ const std::vector<Setting>& settings() {
          return set_size(o.queue_bytes, v, CommitLog::kMinServerCapacityBytes, kMostQueue);
        }},
       {"metrics", "[HOST:]PORT",
-       "serve /metrics, /status, /healthz, /readyz and a status page by HTTP; without HOST for "
+       "serve /metrics, /status, /healthz, /readyz and a status page by HTTP, without HOST for "
        "this "
        "host alone (default: no)",
        set_metrics},
@@ -366,6 +357,22 @@ const char* to_string(rdma::PollMode mode) {
       return "busy";
     case rdma::PollMode::kEvent:
       return "event";
+  }
+  return "unknown";
+}
+
+const char* to_string(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarn:
+      return "warn";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      return "off";
   }
   return "unknown";
 }

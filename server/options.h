@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "rdma/choose.h"
 #include "rkv/durability.h"
+#include "server/logging.h"
 
 namespace rkv::server {
 
@@ -40,7 +41,7 @@ struct Options {
   std::uint32_t counter_cells = 65536;  // one-sided counters that may ever be opened; 0 = none
   std::string metrics;                  // HOST:PORT; empty: nobody can look from outside
   LogLevel log_level = LogLevel::kInfo;
-  bool log_json = false;
+  LogFormat log_format = LogFormat::kText;
   std::uint32_t sync_interval_ms = 1000;                // longest time a write stays unsynced
   std::uint64_t load_rate_bytes = 0;                    // a second; 0 = no limit
   std::uint64_t queue_bytes = std::uint64_t{64} << 20;  // commit log
@@ -66,6 +67,8 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments,
 
 // "event"; for the log line at start.
 const char* to_string(rdma::PollMode mode);
+// As --log-level takes it.
+const char* to_string(LogLevel level);
 
 inline constexpr const char* kServerVersion = "0.1.0";
 

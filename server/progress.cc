@@ -39,7 +39,8 @@ void Progress::show(std::uint64_t done) {
   const std::string rate =
       fmt::format("{} records/s", done * 1000 / std::max<std::uint64_t>(ms, 1));
   const std::string of = expected_ > done ? fmt::format(" of about {}", expected_) : std::string();
-  if (!terminal_) return log_info("{}: {}{} records, {}", what_, done, of, rate);
+  if (!terminal_)
+    return log_info(EventName("progress"), "{}: {}{} records, {}", what_, done, of, rate);
   fmt::print(stderr, "\r{}: {}{} records, {}\033[K", what_, done, of, rate);
   std::fflush(stderr);
   open_line_ = true;

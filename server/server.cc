@@ -43,7 +43,7 @@ Server::Server(Options options, const Clock& clock, OpenTransports open_transpor
       monitor_(clock) {}
 
 Server::~Server() {
-  if (const auto failure = stop()) log_error("{}", failure->sentence);
+  if (const auto failure = stop()) log_error(EventName("stop_failed"), "{}", failure->sentence);
 }
 
 std::optional<Failure> Server::start() {
@@ -69,7 +69,8 @@ std::optional<Failure> Server::start_monitor() {
 std::optional<Failure> Server::lock_data() {
   const std::string& directory = options_.data_dir;
   if (directory.empty()) {
-    log_warn("no --data-dir is given: all data is in memory only and is lost when the server ends");
+    log_warn(EventName("memory_only"),
+             "no --data-dir is given: all data is in memory only and is lost when the server ends");
     log_ = CommitLog::create_volatile();
     return std::nullopt;
   }
@@ -160,7 +161,7 @@ std::optional<Failure> Server::open_network() {
                                 : "--device " + options_.device;
     return environment_failure("cannot open " + which, transports.error());
   }
-  log_info("transport {}", transports->reason);
+  log_info(EventName("transport"), "transport {}", transports->reason);
   networks_ = std::make_unique<Networks>(std::move(*transports));
   if (const Status listening = networks_->listen(options_.listen, clock_); !listening)
     return environment_failure("cannot use --listen " + options_.listen, listening.error());
@@ -171,7 +172,8 @@ std::optional<Failure> Server::create_store() {
   const auto physical = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (options_.memory_bytes > physical) {
-    log_warn("--memory {} is more than the machine has ({}): the store will be full before that",
+    log_warn(EventName("memory_beyond_machine"),
+             "--memory {} is more than the machine has ({}): the store will be full before that",
              mebibytes(options_.memory_bytes), mebibytes(physical));
   }
   const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
@@ -234,6 +236,7 @@ std::optional<Failure> Server::create_workers() {
         created.error());
   }
   log_info(
+      EventName("memory_pinned"),
       "pinned {} for the store, up to {} as it grows, and {} for messages ({} threads, {} clients, "
       "{} polling)",
       mebibytes(memory_->allocated_bytes()), mebibytes(options_.memory_bytes),
@@ -319,8 +322,9 @@ std::optional<Failure> Server::begin_serving() {
   monitor_.ready({.facts = [this] { return facts(); },
                   .log = [this] { return log_facts(); },
                   .workers = [this] { return networks_->workers(); }});
-  log_info("kvserver ready: listening on {}:{} ({}){}", host_of(options_.listen), networks_->port(),
-           networks_->describe(),
+  log_info(EventName("ready"), "kvserver ready: listening on {}:{} ({}){}",
+           field("host", host_of(options_.listen)), field("port", networks_->port()),
+           field("device", networks_->describe()),
            engine_ ? fmt::format(", about {} records on disk", engine_->estimated_records()) : "");
   return std::nullopt;
 }
@@ -339,7 +343,7 @@ Nanos Server::grow() {
   constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
   const auto grown = store_->grow();
   if (!grown && !told_that_it_cannot_grow_) {
-    log_warn("the store cannot grow: {}", to_string(grown.error()));
+    log_warn(EventName("cannot_grow"), "the store cannot grow: {}", to_string(grown.error()));
   }
   told_that_it_cannot_grow_ = !grown;
   return clock_.now() + (grown ? kUntilCalled : kRetry);
@@ -415,7 +419,7 @@ std::optional<Failure> Server::stop() {
   }
   monitor_.close();
   if (std::exchange(ready_, false) && !failure) {
-    log_info("stopped{}", engine_ ? ": everything is saved" : "");
+    log_info(EventName("stopped"), "stopped{}", engine_ ? ": everything is saved" : "");
   }
   return failure;
 }

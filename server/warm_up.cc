@@ -64,15 +64,16 @@ void WarmUp::run() {
   }
   progress.finish(records());
   if (end == End::kFailed) {
-    log_warn(
-        "loading has stopped after {} records: {}: keys that are not in memory are looked up "
-        "on disk, by requests, also those that do not exist",
-        records(), why_);
+    log_warn(EventName("loading_stopped"),
+             "loading has stopped after {} records: {}: keys that are not in memory are looked up "
+             "on disk, by requests, also those that do not exist",
+             records(), why_);
   }
   if (end != End::kWhole) return;
   parts_.store.end_loading();
-  log_info("loaded: {} records in {} ms, {} of them stay on disk", records(),
-           (parts_.clock.now() - started) / kNanosPerMs, kept_on_disk_);
+  log_info(EventName("loaded"), "loaded: {} records in {} ms, {} of them stay on disk",
+           field("records", records()), field("ms", (parts_.clock.now() - started) / kNanosPerMs),
+           field("kept_on_disk", kept_on_disk_));
 }
 
 // From next_ on, as much as fits a batch.
@@ -119,7 +120,8 @@ WarmUp::End WarmUp::read_batch(const DiskReads::AsOf& as_of) {
   }
   if (read.error().code == Code::kIo || read.error().code == Code::kOutOfMemory) {
     if (!std::exchange(told_, true)) {
-      log_warn("loading waits after {} records: {}", records(), to_string(read.error()));
+      log_warn(EventName("loading_waits"), "loading waits after {} records: {}", records(),
+               to_string(read.error()));
     }
     pause_ = kWhileItCannotBe;
     return End::kMore;

@@ -21,6 +21,10 @@ constexpr std::uint32_t kInlineBytes = 128;
 // Large values on their way to a worker at a time: it copies and hashes them itself.
 constexpr std::size_t kFetches = 16;
 
+std::string in_hex(std::uint64_t session) {
+  return fmt::format("{:016x}", session);
+}
+
 // An operation's context: how many replies its completion covers, and its buffer.
 constexpr std::uint32_t kNoBuffer = 0xFFFFFFFFU;
 std::uint64_t make_context(std::uint32_t covered, std::uint32_t buffer) {
@@ -198,8 +202,9 @@ void Worker::admit(NewClient arrival) {
   session->connection->owner = session.get();
   counters_.add(WorkerCounters::kAccepted);
   counters_.add(WorkerCounters::kGranted, session->credits);
-  log_info("client {} \"{}\" connected, session {:016x}", session->connection->peer(),
-           session->name, session->id);
+  log_info(EventName("client_connected"), "client {} \"{}\" connected, session {}",
+           field("peer", session->connection->peer()), field("name", session->name),
+           field("session", in_hex(session->id)));
   sessions_.push_back(std::move(session));
 }
 
@@ -388,7 +393,9 @@ void Worker::drop(Session& session, const char* why) {
   session.ending = true;
   if (why != nullptr) {
     counters_.add(WorkerCounters::kDropped);
-    log_warn("client {} \"{}\" is disconnected: {}", session.connection->peer(), session.name, why);
+    log_warn(EventName("client_dropped"), "client {} \"{}\" is disconnected: {}",
+             field("peer", session.connection->peer()), field("name", session.name),
+             field("why", why));
   }
   session.connection->abort();
 }
@@ -455,7 +462,7 @@ void Worker::on_sent(const rdma::Completion& completion, Session& session) {
   session.in_flight -= std::min(session.in_flight, covered);
   if (completion.status != rdma::Completion::Status::kOk && !session.ending) {
     session.ending = true;  // kDisconnected follows
-    log_debug("client {}: a reply did not arrive: {} (provider status {})",
+    log_debug(EventName("reply_lost"), "client {}: a reply did not arrive: {} (provider status {})",
               session.connection->peer(), rdma::to_string(completion.status),
               completion.provider_status);
   }
@@ -478,7 +485,9 @@ void Worker::on_disconnected(Session& session) {
   counters_.add(WorkerCounters::kEnded);
   counters_.add(WorkerCounters::kReturned, session.credits);
   counters_.add(WorkerCounters::kAbandoned, session.unanswered);
-  log_info("client {} \"{}\" has gone", session.connection->peer(), session.name);
+  log_info(EventName("client_gone"), "client {} \"{}\" has gone",
+           field("peer", session.connection->peer()), field("name", session.name),
+           field("session", in_hex(session.id)));
   // Before the memory that it READs into and sends from serves others (F1).
   session.connection.reset();
   fetches_.drop_all(&session, [&](std::uint32_t buffer) { release(buffer); });

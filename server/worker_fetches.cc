@@ -32,7 +32,8 @@ void Worker::read_failed(const rdma::Completion& completion, Session& session) {
   if (completion.status == rdma::Completion::Status::kRemoteAccess) {
     return drop(session, "what it asked to have read is not memory that it lets be read");
   }
-  log_debug("client {}: its memory could not be read: {} (provider status {})",
+  log_debug(EventName("client_memory_unreadable"),
+            "client {}: its memory could not be read: {} (provider status {})",
             session.connection->peer(), rdma::to_string(completion.status),
             completion.provider_status);
   session.ending = true;  // kDisconnected follows

@@ -203,7 +203,8 @@ ShmConnection::Done ShmConnection::execute_send(const Operation& operation) {
     case RingWriter::Outcome::kGarbage:
       break;
   }
-  log_warn("{} has written garbage into the memory of its connection, which ends", link_.peer);
+  log_warn(EventName("connection_garbage"),
+           "{} has written garbage into the memory of its connection, which ends", link_.peer);
   return Done::kFailed;
 }
 
@@ -314,7 +315,8 @@ std::size_t ShmConnection::receive(std::span<Completion> out) {
     const RingReader::Outcome outcome = in_.take(buffer.data(), &length);
     if (outcome == RingReader::Outcome::kEmpty) break;
     if (outcome == RingReader::Outcome::kGarbage) {
-      log_warn("{} has written garbage into the memory of its connection, which ends", link_.peer);
+      log_warn(EventName("connection_garbage"),
+               "{} has written garbage into the memory of its connection, which ends", link_.peer);
       end(Ending::kDead);
       break;
     }

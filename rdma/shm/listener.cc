@@ -159,7 +159,8 @@ void ShmListener::take_callers() {
     }
     const auto peer = trusted_peer(caller.get());
     if (!peer) {
-      log_warn("a connection over shared memory is refused: {}", to_string(peer.error()));
+      log_warn(EventName("shm_refused"), "a connection over shared memory is refused: {}",
+               to_string(peer.error()));
       continue;
     }
     Stranger stranger{.socket = std::move(caller), .since = clock.now(), .pid = peer->pid};
@@ -171,7 +172,8 @@ void ShmListener::take_callers() {
 
 // Left in the queue, the caller would keep the socket readable and this thread busy for nothing.
 void ShmListener::refuse_one_caller() {
-  log_warn("a connection over shared memory is refused: raise the limit of open files (ulimit -n)");
+  log_warn(EventName("shm_no_files"),
+           "a connection over shared memory is refused: raise the limit of open files (ulimit -n)");
   spare_.reset();
   Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
   spare_ = Fd(eventfd(0, EFD_CLOEXEC));
@@ -193,7 +195,8 @@ bool ShmListener::hear(Stranger& stranger) {
   const bool sound = packet.length == sizeof hello && decode(bytes, PacketKind::kHello, &hello) &&
                      hello.receive_bytes > 0 && hello.receive_bytes <= kMaxReceiveBytes;
   if (!sound) {
-    log_warn("process {} sent no greeting of ours to the shared-memory socket", stranger.pid);
+    log_warn(EventName("shm_no_greeting"),
+             "process {} sent no greeting of ours to the shared-memory socket", stranger.pid);
     return true;
   }
   introduced_.push_back(make_incoming(shared_, std::move(stranger.socket), hello,

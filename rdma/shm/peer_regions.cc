@@ -33,14 +33,15 @@ bool PeerRegions::take_in(Bytes packet, std::vector<Fd>& descriptors) {
   for (std::size_t i = 0; i < said->count; ++i) {
     const RegionEntry& entry = said->entries[i];
     if (!is_fixed_memory(descriptors[i].get(), entry.length)) {
-      log_warn("a client passed memory that is not what it said");
+      log_warn(EventName("peer_memory_wrong"), "a client passed memory that is not what it said");
       return false;
     }
     regions_.insert_or_assign(entry.key, Region{.address = entry.address,
                                                 .length = entry.length,
                                                 .memory = std::move(descriptors[i])});
     if (regions_.size() > kMaxPeerRegions) {  // (P3)
-      log_warn("a client shares more than {} regions", kMaxPeerRegions);
+      log_warn(EventName("peer_regions_too_many"), "a client shares more than {} regions",
+               kMaxPeerRegions);
       return false;
     }
   }

@@ -172,7 +172,8 @@ void RegionTable::add(const RegionEntry& said, const Fd& fd) {
   auto memory = map_received(fd.get(), said.length, atomics);
   if (!memory) {
     // READs of it will be refused here; the user hears why from this line.
-    log_warn("a region of the server cannot be mapped: {}", to_string(memory.error()));
+    log_warn(EventName("region_unmapped"), "a region of the server cannot be mapped: {}",
+             to_string(memory.error()));
     return;
   }
   last_ = nullptr;

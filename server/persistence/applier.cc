@@ -58,7 +58,8 @@ Status Applier::stop() {
     drain();
   }
   if (log_.sync_mark() >= log_.last_begun()) return {};
-  log_error("{} bytes of accepted writes could not be saved: the disk has failed",
+  log_error(EventName("writes_lost"),
+            "{} bytes of accepted writes could not be saved: the disk has failed",
             (log_.last_begun() - log_.sync_mark()) * 8);
   return rkv::fail(Code::kIo, "accepted writes could not be saved: the disk has failed");
 }
@@ -200,8 +201,9 @@ void Applier::fail(const char* what, const Error& error) {
   const DiskState state = disk_state_of(error);
   if (state == before || before == DiskState::kDamaged) return;
   log_.set_disk_state(state);
-  log_error("{} failed, the disk is {} ({}): writes are refused until it is well, reads go on",
-            what, to_string(state), to_string(error));
+  log_error(EventName("disk_failed"),
+            "{} failed, the disk is {} ({}): writes are refused until it is well, reads go on",
+            what, field("disk_state", to_string(state)), field("why", to_string(error)));
   changed_();
 }
 
@@ -262,6 +264,7 @@ bool Applier::is_well() {
   if (whole.error().code != Code::kCorrupt) return false;
   damage_is_certain_ = true;
   log_error(
+      EventName("database_damaged"),
       "the database is damaged: all that was accepted is saved, writes stay refused; what is in "
       "memory or in a sound table can be read until the server is stopped, so save what is needed "
       "by kvclient dump --keys, then look by kvserver --verify and restore a backup");
@@ -272,8 +275,9 @@ void Applier::recovered() {
   failed_ = false;
   const Nanos since = failed_since_.exchange(0, std::memory_order_relaxed);
   log_.set_disk_state(DiskState::kWell);
-  log_warn("the disk is well again after {} ms: nothing accepted was lost, writes are taken",
-           (clock_.now() - since) / kNanosPerMs);
+  log_warn(EventName("disk_well"),
+           "the disk is well again after {} ms: nothing accepted was lost, writes are taken",
+           field("ms", (clock_.now() - since) / kNanosPerMs));
 }
 
 }  // namespace rkv::server

@@ -161,7 +161,8 @@ Error ReadErrors::tell(const rocksdb::DB& db, const rocksdb::Status& status) {
   if (error.code == Code::kCorrupt) damaged_.fetch_add(1, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex_);
   if (told_.size() == kMostLines || !told_.insert(text).second) return error;
-  log_error("database {}: reading records: {}: {}{}", db.GetName(), text, error.text,
+  log_error(EventName("disk_read_failed"), "database {}: reading records: {}: {}{}", db.GetName(),
+            text, error.text,
             told_.size() == kMostLines ? " (others are not told from here on)" : "");
   return error;
 }
@@ -247,7 +248,8 @@ Status checkpoint(rocksdb::DB& db, const std::string& target) {
   const std::string text = made.ToString();
   if (made.IsAborted() && text.find(kCopiesStopped) != std::string::npos)
     return fail(Code::kIo, "the server is being stopped: there is no backup");
-  log_error("database {}: checkpoint {}: {}", db.GetName(), target, text);
+  log_error(EventName("checkpoint_failed"), "database {}: checkpoint {}: {}", db.GetName(), target,
+            text);
   const Error error = to_error(made, text);
   const bool full = error.code == Code::kIo && text.find("No space left") != std::string::npos;
   return fail(error.code == Code::kPermission ? Code::kPermission : Code::kIo,

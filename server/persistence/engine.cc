@@ -135,7 +135,8 @@ Status Engine::Impl::check(const char* what, const rocksdb::Status& status) {
   const std::string text = status.ToString();
   const Error error = to_error(status, text);
   const bool told = std::exchange(last_error_, error.text) == error.text;
-  log_to(told ? LogLevel::kDebug : LogLevel::kError, "database {}: {}: {}", path_, what, text);
+  log_to(told ? LogLevel::kDebug : LogLevel::kError, EventName("database_error"),
+         "database {}: {}: {}", path_, what, text);
   if (error.code == Code::kCorrupt) options_.disable_auto_compactions = true;
   return std::unexpected(error);
 }
@@ -150,15 +151,17 @@ Status Engine::Impl::check_log(bool accept_damage) {
   LogsFound found;
   RKV_RETURN_IF_ERROR(look_at_logs(&found));
   if (!found.damaged && found.torn_bytes != 0) {
-    log_warn(
-        "database {}: its write-ahead log ends with {} bytes that are no whole records, as a "
-        "crash leaves them: they are dropped",
-        path_, found.torn_bytes);
+    log_warn(EventName("torn_end"),
+             "database {}: its write-ahead log ends with {} bytes that are no whole records, as a "
+             "crash leaves them: they are dropped",
+             field("database", path_), field("bytes", found.torn_bytes));
   }
   if (!found.damaged) return {};
-  log_error("database {}: a write-ahead log is damaged before its end, where it was synced", path_);
+  log_error(EventName("log_damaged"),
+            "database {}: a write-ahead log is damaged before its end, where it was synced", path_);
   if (accept_damage) {
-    log_warn("database {}: opened without what is behind the damage (--accept-damaged-log)", path_);
+    log_warn(EventName("damage_accepted"),
+             "database {}: opened without what is behind the damage (--accept-damaged-log)", path_);
     return drop_behind(found.sound_end);
   }
   return fail(
@@ -188,7 +191,8 @@ Status Engine::Impl::check_log_again() {
   LogsFound found;
   RKV_RETURN_IF_ERROR(look_at_logs(&found));
   if (!found.damaged) return {};
-  if (std::exchange(last_error_, kLost) != kLost) log_error("database {}: {}", path_, kLost);
+  if (std::exchange(last_error_, kLost) != kLost)
+    log_error(EventName("synced_writes_lost"), "database {}: {}", path_, kLost);
   return fail(Code::kCorrupt, kLost);
 }
 

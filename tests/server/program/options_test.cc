@@ -41,16 +41,48 @@ TEST(Options, Defaults) {
   EXPECT_EQ(options.log_level, LogLevel::kInfo);
 }
 
+TEST(Options, MetricsAreForThisHostUnlessToldOtherwise) {
+  EXPECT_EQ(parse({}).options.metrics, "");
+  EXPECT_EQ(parse({"--metrics", "9471"}).options.metrics, "127.0.0.1:9471");
+  EXPECT_EQ(parse({"--metrics", ":9471"}).options.metrics, "127.0.0.1:9471");
+  EXPECT_EQ(parse({"--metrics", "[::]:9471"}).options.metrics, "[::]:9471");
+  EXPECT_EQ(parse({}, {{"KVSERVER_METRICS", "192.0.2.1:1"}}).options.metrics, "192.0.2.1:1");
+  for (const char* wrong : {"", ":", "x", "127.0.0.1", "1.2.3.4:70000", "1.2.3.4:", "-1"}) {
+    const auto parsed = parse({std::string("--metrics=") + wrong});
+    EXPECT_EQ(parsed.exit_code, kExitUsage) << wrong;
+    EXPECT_THAT(parsed.error, HasSubstr("must be PORT or HOST:PORT")) << wrong;
+  }
+}
+
 TEST(Options, EveryFlagArrives) {
-  const auto parsed = parse({"--listen",    "192.0.2.1:0", "--data-dir=/d",
-                             "--memory",    "512MiB",      "--threads",
-                             "3",           "--poll",      "event",
-                             "-d",          "rxe0",        "-i",
-                             "2",           "-x",          "1",
-                             "--transport", "verbs",       "--max-clients",
-                             "9",           "--queue",     "32MiB",
-                             "--log-level", "debug",       "--sync-interval",
-                             "250ms"});
+  const auto parsed = parse({"--listen",
+                             "192.0.2.1:0",
+                             "--data-dir=/d",
+                             "--memory",
+                             "512MiB",
+                             "--threads",
+                             "3",
+                             "--poll",
+                             "event",
+                             "-d",
+                             "rxe0",
+                             "-i",
+                             "2",
+                             "-x",
+                             "1",
+                             "--transport",
+                             "verbs",
+                             "--max-clients",
+                             "9",
+                             "--queue",
+                             "32MiB",
+                             "--log-level",
+                             "debug",
+                             "--sync-interval",
+                             "250ms",
+                             "--metrics",
+                             "0.0.0.0:9471",
+                             "--log-format=json"});
   ASSERT_EQ(parsed.error, "");
   const Options& options = parsed.options;
   EXPECT_EQ(options.listen, "192.0.2.1:0");
@@ -65,6 +97,8 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_EQ(options.queue_bytes, std::uint64_t{32} << 20);
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_EQ(options.sync_interval_ms, 250U);
+  EXPECT_EQ(options.metrics, "0.0.0.0:9471");
+  EXPECT_EQ(options.log_format, LogFormat::kJson);
 }
 
 TEST(Options, HelpAndVersionGoToStdoutAndSucceed) {

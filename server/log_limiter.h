@@ -1,0 +1,65 @@
+// Cuts floods of log lines short: of each event so many lines are let through in a while, the rest
+// is counted, and told when the while is over.
+//
+//   LogLimiter limiter;
+//   if (limiter.admit("client_connected", now)) write(line);
+//   for (const auto& flood : limiter.take_over(now)) tell(flood.name, flood.left_out);
+//
+// Thread safety: one owner.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace rkv::server {
+
+class LogLimiter {
+ public:
+  // Enough for every client to come and go at once, and for a person to see what happens.
+  static constexpr std::uint64_t kLines = 100;
+  static constexpr Nanos kWhile = 10 * kNanosPerSecond;
+
+  static constexpr Nanos kEnd = std::numeric_limits<Nanos>::max() / 2;
+
+  struct Flood {
+    std::string name;
+    std::uint64_t left_out = 0;
+  };
+
+  bool admit(std::string_view name, Nanos now) {
+    auto at = events_.find(name);
+    if (at == events_.end()) at = events_.emplace(name, Event{.since = now}).first;
+    Event& event = at->second;
+    if (now - event.since >= kWhile && event.left_out == 0) event = {.since = now};
+    if (++event.lines <= kLines) return true;
+    ++event.left_out;
+    return false;
+  }
+  // Floods whose while is over, all of them where `now` is kEnd; the next line of such an event
+  // begins a new one.
+  std::vector<Flood> take_over(Nanos now) {
+    std::vector<Flood> floods;
+    for (auto& [name, event] : events_) {
+      if (event.left_out == 0 || now - event.since < kWhile) continue;
+      floods.push_back({.name = name, .left_out = event.left_out});
+      event = {.since = now};
+    }
+    return floods;
+  }
+
+ private:
+  struct Event {
+    Nanos since = 0;
+    std::uint64_t lines = 0;
+    std::uint64_t left_out = 0;
+  };
+  std::map<std::string, Event, std::less<>> events_;  // as many as the sources name
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,175 @@
+// The HTTP server against clients that are slow, many or long-winded, by bare sockets.
+#include "server/http_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "server/files.h"
+
+namespace rkv::server {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// Time that a test moves while the server's thread reads it.
+class SharedClock final : public Clock {
+ public:
+  Nanos now() const override { return now_.load(); }
+  void advance(Nanos by) { now_.fetch_add(by); }
+
+ private:
+  std::atomic<Nanos> now_{1};
+};
+
+class Http : public testing::Test {
+ protected:
+  Http() {
+    auto server = HttpServer::start("127.0.0.1:0", clock_, [this](std::string_view path) {
+      ++asked_;
+      if (path == "/ok") return HttpAnswer{.body = "fine\n"};
+      if (path == "/long") return HttpAnswer{.body = std::string(kLong, 'x')};
+      return HttpAnswer::not_found();
+    });
+    EXPECT_TRUE(server) << to_string(server.error());
+    server_ = std::move(*server);
+  }
+  Descriptor connect() const {
+    Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(server_->port());
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    return fd;
+  }
+  static void send(const Descriptor& fd, const std::string& text) {
+    (void)!::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  // Everything until the server closes; "(open)" behind it when that does not come.
+  static std::string receive(const Descriptor& fd) {
+    std::string all;
+    for (;;) {
+      pollfd ready{.fd = fd.get(), .events = POLLIN, .revents = 0};
+      if (poll(&ready, 1, 20'000) <= 0) return all + "(open)";
+      char bytes[4096];
+      const ssize_t got = recv(fd.get(), bytes, sizeof bytes, 0);
+      if (got <= 0) return all;
+      all.append(bytes, static_cast<std::size_t>(got));
+    }
+  }
+  std::string ask(const std::string& request) const {
+    const Descriptor fd = connect();
+    send(fd, request);
+    return receive(fd);
+  }
+  void await_connections(std::size_t count) const {
+    while (server_->connections() != count)
+      usleep(1000);
+  }
+
+  SharedClock clock_;
+  static constexpr std::size_t kLong = std::size_t{32} << 20;
+  std::atomic<int> asked_{0};
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(Http, AnswersAndCloses) {
+  const std::string answer = ask("GET /ok?x=1 HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(answer, HasSubstr("\r\nConnection: close\r\n"));
+  EXPECT_TRUE(answer.ends_with("\r\n\r\nfine\n")) << answer;
+  EXPECT_THAT(ask("GET /other HTTP/1.0\r\n\r\n"), HasSubstr(" 404 "));
+}
+
+TEST_F(Http, HeadHasNoBody) {
+  const std::string answer = ask("HEAD /ok HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(answer, HasSubstr("Content-Length: 5\r\n"));
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n")) << answer;
+}
+
+TEST_F(Http, NothingCanBeChanged) {
+  for (const char* verb : {"POST", "PUT", "DELETE", "OPTIONS", "PATCH"}) {
+    const std::string answer =
+        ask(std::string(verb) + " /ok HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\nabc");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 405 ")) << verb;
+    EXPECT_THAT(answer, HasSubstr("Allow: GET, HEAD")) << verb;
+  }
+  EXPECT_EQ(asked_, 0);
+}
+
+TEST_F(Http, LongRequestsAreRefusedAndGarbageIsToo) {
+  const std::string path = "GET /" + std::string(1 << 20, 'a') + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  EXPECT_THAT(ask(path), testing::Not(HasSubstr(" 200 ")));
+  std::string headers = "GET /ok HTTP/1.1\r\n";
+  for (int i = 0; i < 10'000; ++i)
+    headers += "X-" + std::to_string(i) + ": y\r\n";
+  EXPECT_THAT(ask(headers + "\r\n"), testing::Not(HasSubstr(" 200 ")));
+  std::string garbage;
+  for (int i = 0; i < 5000; ++i)
+    garbage += static_cast<char>(i * 7919 >> 3);
+  (void)ask(garbage + "\r\n\r\n");
+  EXPECT_EQ(asked_, 0);
+  EXPECT_THAT(ask("GET /ok HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("fine"));
+}
+
+TEST_F(Http, AClientThatSendsByteAfterByteIsEnded) {
+  const Descriptor slow = connect();
+  send(slow, "GET /ok HTTP/1.1\r\nX: ");
+  await_connections(1);
+  for (int i = 0; i < 9; ++i) {  // never silent for long
+    clock_.advance(HttpServer::kLongestRequest / 10);
+    send(slow, "x");
+  }
+  EXPECT_EQ(server_->connections(), 1U);
+  clock_.advance(HttpServer::kLongestRequest / 10);
+  EXPECT_EQ(receive(slow), "");
+  await_connections(0);
+}
+
+TEST_F(Http, AClientThatReadsNothingIsEnded) {
+  const Descriptor slow = connect();
+  send(slow, "GET /long HTTP/1.1\r\nHost: x\r\n\r\n");
+  while (asked_ == 0)
+    usleep(1000);
+  clock_.advance(HttpServer::kLongestRequest);
+  await_connections(0);
+  EXPECT_LT(receive(slow).size(), std::size_t{kLong});
+}
+
+TEST_F(Http, WhoHoldsConnectionsOpenShutsNobodyOut) {
+  std::vector<Descriptor> silent;
+  for (std::size_t i = 0; i < 4 * HttpServer::kConnections; ++i) {
+    silent.push_back(connect());
+    send(silent.back(), "GET /ok HT");
+    if (i % HttpServer::kConnections != 0) continue;
+    EXPECT_THAT(ask("GET /ok HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("fine")) << i;
+  }
+  EXPECT_THAT(ask("GET /ok HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("fine"));
+  EXPECT_EQ(receive(silent.front()), "") << "the oldest had to go";
+}
+
+TEST_F(Http, ATakenPortAndAWrongAddressAreErrors) {
+  const auto nothing = [](std::string_view) { return HttpAnswer{}; };
+  const auto taken =
+      HttpServer::start("127.0.0.1:" + std::to_string(server_->port()), clock_, nothing);
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, Code::kConflict);
+  EXPECT_THAT(to_string(taken.error()), HasSubstr("the port is taken"));
+  const auto elsewhere = HttpServer::start("192.0.2.77:0", clock_, nothing);
+  ASSERT_FALSE(elsewhere);
+  EXPECT_EQ(elsewhere.error().code, Code::kUnreachable);
+  EXPECT_FALSE(HttpServer::start("no.such.host.invalid:0", clock_, nothing));
+}
+
+}  // namespace
+}  // namespace rkv::server
