@@ -154,6 +154,8 @@ class Page(unittest.TestCase):
             "return [...document.querySelectorAll('section, dd, th, td, h2, header, footer')].filter("
             "e => e.getBoundingClientRect().right > 360.5).map(e => e.id || e.textContent)")
         self.assertEqual(cut, [])
+        self.assertTrue(self.browser.run("const e = document.querySelector('.scroll');"
+                                         "return e.scrollWidth <= e.clientWidth"), "the table is cut")
         colours = []
         for scheme in ("light", "dark"):
             self.browser.scheme(scheme)

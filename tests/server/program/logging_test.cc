@@ -63,7 +63,7 @@ TEST_F(LogLines, WhateverBytesThereAreTheLineParses) {
     all += static_cast<char>(byte);
   log_info(EventName("bytes"), "{}", field("bytes", all));
   ASSERT_EQ(caught_.size(), 1U);
-  EXPECT_NO_THROW((void)json::parse(caught_[0].as_json));
+  EXPECT_TRUE(json::parse(caught_[0].as_json, nullptr, false).is_object());
   EXPECT_EQ(caught_[0].as_json.find('\n'), std::string::npos);
 }
 

@@ -29,6 +29,11 @@ class MonitorTest : public testing::Test {
              .room = &room_,
              .clients = 2}};
   }
+  static LogFacts log_of(bool persistent) {
+    LogFacts log;
+    log.persistent = persistent;
+    return log;
+  }
   ServerFacts facts() const {
     ServerFacts facts;
     facts.log = log_;
@@ -51,7 +56,7 @@ class MonitorTest : public testing::Test {
   WorkerCounters counters_;
   Timings timings_{clock_, 4};
   MessageRoom room_;
-  LogFacts log_{.persistent = true};
+  LogFacts log_ = log_of(true);
   bool loading_ = false;
   Monitor monitor_{clock_};
 };
@@ -76,7 +81,7 @@ TEST_F(MonitorTest, ReadyWithTheStateOfTheDisk) {
   EXPECT_EQ(body("/readyz"), "ready\ndisk: full: writes are refused, reads go on\n");
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"full\"} 1\n"));
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"well\"} 0\n"));
-  log_ = {.persistent = false};
+  log_ = log_of(false);
   loading_ = true;
   EXPECT_EQ(body("/readyz"), "ready\ndisk: none\nloading: 5 of about 70 records\n");
 }
