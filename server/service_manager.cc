@@ -16,12 +16,14 @@ ServiceManager::ServiceManager(const Environment& environment, const Clock& cloc
   const char* name = environment("NOTIFY_SOCKET");
   if (name == nullptr || *name == '\0') return;
   if (!set_address(name)) {
-    log_warn("NOTIFY_SOCKET={} is no path and no abstract name: systemd is told nothing", name);
+    log_warn(EventName("systemd_not_told"),
+             "NOTIFY_SOCKET={} is no path and no abstract name: systemd is told nothing", name);
     return;
   }
   socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket_ < 0) {
-    log_warn("socket: {}: systemd is told nothing", std::strerror(errno));
+    log_warn(EventName("systemd_not_told"), "socket: {}: systemd is told nothing",
+             std::strerror(errno));
     return;
   }
   set_watchdog(environment);
@@ -51,7 +53,8 @@ void ServiceManager::set_watchdog(const Environment& environment) {
   constexpr std::int64_t kLongest = std::int64_t{366} * 24 * 3600 * 1'000'000;
   const auto time = parse_number<std::int64_t>(usec, 1, kLongest);
   if (!time) {
-    log_warn("WATCHDOG_USEC={} is no number of microseconds: there is no watchdog", usec);
+    log_warn(EventName("no_watchdog"),
+             "WATCHDOG_USEC={} is no number of microseconds: there is no watchdog", usec);
     return;
   }
   period_ = *time * 1000 / 2;
@@ -77,7 +80,8 @@ void ServiceManager::send(std::string_view text) {
   if (socket_ < 0) return;
   const auto* address = reinterpret_cast<const sockaddr*>(&address_);
   if (sendto(socket_, text.data(), text.size(), MSG_NOSIGNAL, address, address_length_) < 0) {
-    log_warn("systemd is not told {}: {}", text, std::strerror(errno));
+    log_warn(EventName("systemd_not_told"), "systemd is not told {}: {}", text,
+             std::strerror(errno));
   }
 }
 
