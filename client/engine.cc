@@ -109,6 +109,17 @@ Engine::~Engine() {
 Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
                                                std::shared_ptr<rdma::Transport> transport,
                                                const Clock* clock, std::string* refusal) {
+  RKV_ASSIGN_OR_RETURN(auto engine,
+                       create_unconnected(options, std::move(transport), clock, nullptr));
+  const Status connected = engine->attempt(engine->deadline({}));
+  if (refusal != nullptr) *refusal = engine->refusal_;
+  if (!connected) return std::unexpected(connected.error());
+  return engine;
+}
+
+Result<std::unique_ptr<Engine>> Engine::create_unconnected(
+    const ClientOptions& options, std::shared_ptr<rdma::Transport> transport, const Clock* clock,
+    Gate* gate) {
   static const SteadyClock steady;
   RKV_RETURN_IF_ERROR(check_options(options));
   // One GetMemory more than lanes: for GETs that are over at once while lanes are in use.
@@ -116,9 +127,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
                                                   options.requests_in_flight));
   std::unique_ptr<Engine> engine(new Engine(options, std::move(transport),
                                             clock != nullptr ? clock : &steady, std::move(arena)));
-  const Status connected = engine->attempt(engine->deadline({}));
-  if (refusal != nullptr) *refusal = engine->refusal_;
-  if (!connected) return std::unexpected(connected.error());
+  engine->gate_ = gate;
   return engine;
 }
 
@@ -137,6 +146,12 @@ Status Engine::attempt(const Deadline& deadline) {
   if (!connected) return connected;
 
   const ConnectAccept& accept = link_.accept();
+  if (gate_ != nullptr) {
+    if (Status admitted = gate_->admit(*this, accept.epoch); !admitted) {
+      link_.close();
+      return admitted;
+    }
+  }
   if (!map_.ready() || map_.epoch() != accept.epoch) {  // E2
     forget_places();
     map_.begin(accept.epoch, accept.root, accept.hints, static_cast<std::uint32_t>(accept.session));
@@ -169,8 +184,7 @@ Status Engine::make_usable(const Deadline& deadline) {
   link_.close();
   Status last = fail(Code::kDisconnected, "the connection is lost; waiting before the next try");
   for (;;) {
-    if (reconnect_at_ == 0) reconnect_at_ = clock_->now() + reconnect_backoff_.next();
-    if (reconnect_at_ > clock_->now()) {
+    if (next_attempt() > clock_->now()) {
       if (reconnect_at_ >= deadline.at()) {
         // Not slept through: the next operation will have the rest of the wait.
         return last;
@@ -178,10 +192,19 @@ Status Engine::make_usable(const Deadline& deadline) {
       link_.sleep_until(reconnect_at_);
     }
     if (deadline.passed()) return last;
-    reconnect_at_ = 0;
-    last = attempt(deadline);
+    last = attempt_now(deadline);
     if (last || !worth_repeating(last.error())) return last;
   }
+}
+
+Nanos Engine::next_attempt() {
+  if (reconnect_at_ == 0) reconnect_at_ = clock_->now() + reconnect_backoff_.next();
+  return reconnect_at_;
+}
+
+Status Engine::attempt_now(const Deadline& deadline) {
+  reconnect_at_ = 0;
+  return attempt(deadline);
 }
 
 void Engine::look_at_link() {

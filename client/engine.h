@@ -30,6 +30,16 @@
 
 namespace rkv::client {
 
+class Engine;
+
+// Who may refuse a server that an engine has connected to.
+class Gate {
+ public:
+  virtual ~Gate() = default;
+  // `epoch`: of the server's present start, which no other server has.
+  virtual Status admit(const Engine& engine, std::uint64_t epoch) = 0;
+};
+
 class Engine {
  public:
   using GetVisitor = void (*)(void* target, std::size_t index, const Result<ValueView>& result);
@@ -39,6 +49,11 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(const ClientOptions& options,
                                                 std::shared_ptr<rdma::Transport> transport,
                                                 const Clock* clock, std::string* refusal);
+  // The same without connecting: the first operation does. `gate`, which may be null, must outlive
+  // the engine.
+  static Result<std::unique_ptr<Engine>> create_unconnected(
+      const ClientOptions& options, std::shared_ptr<rdma::Transport> transport, const Clock* clock,
+      Gate* gate);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -112,8 +127,28 @@ class Engine {
   void multi_get(std::span<const std::string_view> keys, Durability at_least,
                  const Deadline& deadline, GetVisitor visit, void* target);
   Result<ScanPage> scan(const ScanOptions& options);  // scan.cc
+  // The same without the values that are too long for a page: `left_out` gets their entries.
+  Result<ScanPage> scan_page(const ScanOptions& options, const Deadline& deadline,
+                             std::vector<std::size_t>& left_out);
   void multi_put(std::span<const KeyValue> items, Durability durability, const Deadline& deadline,
                  PutVisitor visit, void* target);
+
+  // ---- for who has several engines to look after: make_usable() in steps.
+
+  // Whether the connection is there, as far as known without a look at it.
+  bool usable() const { return link_.alive() && map_.ready(); }
+  // When the next attempt to connect is due.
+  Nanos next_attempt();
+  // Makes it: blocks for the connect_timeout, and until the deadline, at most.
+  Status attempt_now(const Deadline& deadline);
+  // Whether another attempt may do better.
+  bool worth_repeating(const Error& error) const;
+  const Link& link() const { return link_; }
+  Link& link() { return link_; }
+  const Clock& clock() const { return *clock_; }
+  // Of the server that it was last connected to; 0 = of none.
+  std::uint64_t epoch() const { return map_.epoch(); }
+  const ClientOptions& options() const { return options_; }
 
   ClientStats stats() const;
   const std::shared_ptr<rdma::Transport>& transport() const { return transport_; }
@@ -175,12 +210,10 @@ class Engine {
          const Clock* clock, Arena arena);
 
   // ---- connection
-  bool usable() const { return link_.alive() && map_.ready(); }
   // Reconnects with back-off until the deadline.
   Status make_usable(const Deadline& deadline);
   void forget_places();
   Status attempt(const Deadline& deadline);
-  bool worth_repeating(const Error& error) const;
   // Notices, without waiting, that the connection has gone: before a write leaves.
   void look_at_link();
   Status refresh_map(GetMachine::Next what, const Deadline& deadline);
@@ -278,6 +311,7 @@ class Engine {
   Backoff reconnect_backoff_;
   Backoff busy_backoff_;
   Backoff mark_backoff_;
+  Gate* gate_ = nullptr;
   Nanos reconnect_at_ = 0;  // not before
   Nanos looked_at_ = 0;     // by look_at_link()
   bool connected_once_ = false;

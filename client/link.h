@@ -103,6 +103,11 @@ class Link {
   void wait(const Deadline& deadline) {
     if (!std::exchange(made_room_, false)) queue_->wait(deadline);
   }
+  // What wait() waits on; null before the first connect().
+  rdma::Queue* queue() const { return queue_.get(); }
+  rdma::PollMode poll_mode() const { return options_.poll; }
+  // Whether wait() would return at once, without a look at the queue; says so once.
+  bool take_room() { return std::exchange(made_room_, false); }
   void release(std::uint32_t buffer) { queue_->release({&buffer, 1}); }
   // Which of the link's queues this is: a connection that cannot be drained takes its own with it.
   std::uint64_t queue_number() const { return queue_number_; }

@@ -1,89 +1,12 @@
-// Many GETs in flight on one connection: posted in batches with one doorbell, each a GetMachine on
-// a lane of its own.
-//
-// A refresh of the map is blocking and needs the link to itself: no new GET is started until those
-// under way have finished or wait for the same. So does a look at the marks, for values that are
-// not known to be as safe as asked; others are started meanwhile, while there are lanes for them,
-// and one look serves all that wait.
-#include <algorithm>
-#include <array>
+#include "client/multi_get.h"
 
-#include "client/engine.h"
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace rkv::client {
 
-using Next = GetMachine::Next;
-
-class MultiGet {
- public:
-  MultiGet(Engine& engine, std::span<const std::string_view> keys, Durability at_least,
-           const Deadline& deadline, Engine::GetVisitor visit, void* target)
-      : engine_(engine),
-        keys_(keys),
-        at_least_(at_least),
-        deadline_(deadline),
-        visit_(visit),
-        target_(target) {}
-  void run();
-
- private:
-  using Lane = Engine::Lane;
-  using State = Engine::Lane::State;
-
-  bool whole_link();
-  bool may_start() const {
-    return (next_key_ < keys_.size() || next_left_ < left_count_) && map_waiting_ == 0 &&
-           !engine_.free_lanes_.empty();
-  }
-  void get_at_once();
-  void start_lanes();
-  void restart(Lane& lane);
-  std::size_t number_of(const Lane& lane) const {
-    return static_cast<std::size_t>(&lane - engine_.lanes_.data());
-  }
-  void advance(Lane& lane, Next next);
-  void queue_reads(Lane& lane);
-  void serve_waiting();
-  void give_value_buffer(Lane& lane);
-  void refresh_if_quiet();
-  void found(Lane& lane, const ValueView& value);
-  void look_at_marks_if_quiet();
-  template <class Answer>
-  void finish_those_that_wait_for_marks(Answer answer);
-  void ask_server(Lane& lane);
-  bool post();
-  std::size_t poll();
-  bool on_reply(const Event& event);
-  void wait();
-  void time_out();
-  void finish(Lane& lane, const Result<ValueView>& result);
-  void fail_all(const Error& error);
-
-  std::span<rdma::Operation> batch() { return engine_.batch_; }
-
-  Engine& engine_;
-  std::span<const std::string_view> keys_;
-  const Durability at_least_;
-  const Deadline& deadline_;
-  Engine::GetVisitor visit_;
-  void* target_;
-  std::size_t next_key_ = 0;
-  std::size_t finished_ = 0;
-  // Keys before next_key_ that need a lane: left over by get_at_once().
-  std::array<std::size_t, Engine::kAtOnce> left_;
-  std::size_t left_count_ = 0;
-  std::size_t next_left_ = 0;
-  std::size_t waiting_ = 0;       // lanes that need a buffer, the map, a request slot or a mark
-  std::size_t map_waiting_ = 0;   // of these, the map
-  std::size_t mark_waiting_ = 0;  // a mark
-  std::size_t replies_kept_ = 0;  // whose value waits for a mark
-  std::size_t under_way_ = 0;     // READs and requests queued or posted, not completed
-  Nanos ask_at_ = 0;              // the server was busy: no request before
-  Nanos look_at_ = 0;             // the marks were behind: no look before
-};
-
-void MultiGet::run() {
+void MultiGet::begin() {
   engine_.batch_.clear();
   engine_.busy_backoff_.reset();
   engine_.mark_backoff_.reset();
@@ -94,27 +17,39 @@ void MultiGet::run() {
     lane.state = State::kFree;
     engine_.free_lanes_.push_back(&lane);
   }
+}
+
+void MultiGet::run() {
+  begin();
   // Progress does not excuse from the deadline, but the clock need not be read every round.
   constexpr unsigned kRoundsPerLook = 64;
   for (unsigned round = 1; finished_ < keys_.size(); ++round) {
-    if (!engine_.usable() && !whole_link()) return;
-    const bool starts = may_start();
-    if (starts) start_lanes();
-    if (waiting_ != 0) serve_waiting();
-    const bool posted = post();
-    const bool idle = poll() == 0 && !posted && !starts;
+    if (!engine_.usable()) {
+      if (const Status usable = engine_.make_usable(deadline_); !usable) {
+        return fail_rest(usable.error());
+      }
+      mended();
+    }
+    const bool idle = !advance();
     if (!idle && round % kRoundsPerLook != 0) continue;
     if (deadline_.passed()) return time_out();
-    if (idle) wait();
+    if (!idle || !engine_.link_.alive()) continue;
+    if (const Nanos until = sleep_until(); until != 0) {
+      engine_.link_.wait(Deadline(*engine_.clock_, until));
+    }
   }
 }
 
-// The connection is gone: made again, and everything under way started anew (E1).
-bool MultiGet::whole_link() {
-  if (const Status usable = engine_.make_usable(deadline_); !usable) {
-    fail_all(usable.error());
-    return false;
-  }
+bool MultiGet::advance() {
+  const bool starts = may_start();
+  if (starts) start_lanes();
+  if (waiting_ != 0) serve_waiting();
+  const bool posted = post();
+  return poll() != 0 || posted || starts;
+}
+
+// Everything under way is started anew (E1).
+void MultiGet::mended() {
   engine_.batch_.clear();
   under_way_ = waiting_ = map_waiting_ = mark_waiting_ = replies_kept_ = 0;
   look_at_ = 0;
@@ -124,7 +59,6 @@ bool MultiGet::whole_link() {
     lane.reply.reset();
     restart(lane);
   }
-  return true;
 }
 
 // As many as are looked at together: the deadline and what is under way want to be seen to.
@@ -281,7 +215,7 @@ void MultiGet::look_at_marks_if_quiet() {
   finish_those_that_wait_for_marks(safe);
   if (mark_waiting_ == 0 || under_way_ != 0 || map_waiting_ != 0 || may_start()) return;
   if (engine_.clock_->now() < look_at_) return;
-  const Status looked = engine_.loader_.refresh_marks(deadline_);
+  const Status looked = engine_.loader_.refresh_marks(blocking_deadline());
   if (!engine_.link_.alive()) return;  // run() sees to it
   finish_those_that_wait_for_marks(safe);
   if (looked && !engine_.map_.marks().none()) {
@@ -310,7 +244,7 @@ void MultiGet::refresh_if_quiet() {
   if (under_way_ != 0) return;
   for (Lane& lane : engine_.lanes_) {
     if (lane.state != State::kNeedsMap) continue;
-    const Status refreshed = engine_.refresh_map(lane.next, deadline_);
+    const Status refreshed = engine_.refresh_map(lane.next, blocking_deadline());
     if (!engine_.link_.alive()) return;  // run() sees to it
     --waiting_;
     --map_waiting_;
@@ -417,16 +351,14 @@ bool MultiGet::on_reply(const Event& event) {
   return true;
 }
 
-// Nothing came: sleeps until something does, until a busy server may be asked again, or the marks
-// looked at.
-void MultiGet::wait() {
+// Until a busy server may be asked again, or the marks looked at.
+Nanos MultiGet::sleep_until() const {
   const bool looks = mark_waiting_ != 0 && look_at_ != 0 && under_way_ == 0;
-  if (!engine_.link_.alive() || may_start()) return;
-  if (under_way_ == 0 && ask_at_ == 0 && !looks) return;
+  if (may_start() || (under_way_ == 0 && ask_at_ == 0 && !looks)) return 0;
   Nanos until = deadline_.at();
   if (ask_at_ != 0) until = std::min(until, ask_at_);
   if (looks) until = std::min(until, look_at_);
-  engine_.link_.wait(Deadline(*engine_.clock_, until));
+  return until;
 }
 
 void MultiGet::time_out() {
@@ -436,7 +368,7 @@ void MultiGet::time_out() {
     return Result<ValueView>(
         fail(Code::kTimeout, "the value is not as durable as asked within the time"));
   });
-  fail_all({.code = Code::kTimeout, .text = "the server did not answer in time"});
+  fail_rest({.code = Code::kTimeout, .text = "the server did not answer in time"});
 }
 
 void MultiGet::finish(Lane& lane, const Result<ValueView>& result) {
@@ -448,7 +380,7 @@ void MultiGet::finish(Lane& lane, const Result<ValueView>& result) {
   ++finished_;
 }
 
-void MultiGet::fail_all(const Error& error) {
+void MultiGet::fail_rest(const Error& error) {
   for (Lane& lane : engine_.lanes_) {
     if (lane.state == State::kFree) continue;
     if (lane.state != State::kNeedsMark) engine_.account(lane.machine);

@@ -1,88 +1,56 @@
-// Many PUTs in flight on one connection, as many as there are credits.
-//
-// A PUT that was posted and not answered when the connection ends, or the deadline passes, may have
-// happened and is reported so (E1); one that never left is sent over the next connection.
+#include "client/multi_put.h"
+
 #include <algorithm>
 #include <cstring>
 
-#include "client/engine.h"
-
 namespace rkv::client {
 
-class MultiPut {
- public:
-  MultiPut(Engine& engine, std::span<const KeyValue> items, Durability durability,
-           const Deadline& deadline, Engine::PutVisitor visit, void* target)
-      : engine_(engine),
-        items_(items),
-        durability_(durability),
-        deadline_(deadline),
-        visit_(visit),
-        target_(target) {}
-  void run();
-
- private:
-  using Slot = Engine::PutSlot;
-  using State = Engine::PutSlot::State;
-
-  bool whole_link();
-  void fill();
-  bool stage(Slot& slot);
-  bool begin(Slot& slot);
-  bool take_next_item(Slot& slot);
-  void post();
-  std::size_t poll();
-  void on_reply(const Event& event);
-  void wait();
-  void finish(Slot& slot, const Result<std::uint64_t>& version);
-  void fail_sent(Code code, const char* text);
-  void fail_rest(const Error& error);
-
-  Engine& engine_;
-  std::span<const KeyValue> items_;
-  const Durability durability_;
-  const Deadline& deadline_;
-  Engine::PutVisitor visit_;
-  void* target_;
-  std::size_t next_item_ = 0;
-  std::size_t finished_ = 0;
-  std::size_t again_ = 0;  // slots to be sent again; no new item is begun while there are any
-  Nanos send_at_ = 0;      // the server was busy: nothing is sent before
-};
-
-void MultiPut::run() {
+void MultiPut::begin() {
   engine_.batch_.clear();
   engine_.batch_slots_.clear();
   engine_.busy_backoff_.reset();
   std::ranges::fill(engine_.put_slots_, Slot{});
   engine_.free_large(engine_.lanes_.front());
   engine_.look_at_link();
+}
+
+void MultiPut::run() {
+  begin();
   // Progress does not excuse from the deadline, but the clock need not be read every round.
   constexpr unsigned kRoundsPerLook = 64;
-  for (unsigned round = 1; finished_ < items_.size(); ++round) {
-    if (!engine_.usable() && !whole_link()) return;
+  for (unsigned round = 1; !over(); ++round) {
+    if (!engine_.usable()) {
+      lost();
+      if (over()) return;
+      if (const Status usable = engine_.make_usable(deadline_); !usable) {
+        return fail_rest(usable.error());
+      }
+    }
     fill();
     post();
     const bool idle = poll() == 0;
-    if (finished_ == items_.size() || !engine_.link_.alive()) continue;
+    if (over() || !engine_.link_.alive()) continue;
     if (!idle && round % kRoundsPerLook != 0) continue;
-    if (deadline_.passed()) {
-      engine_.link_.close();
-      fail_sent(Code::kTimeout, "the server did not answer in time");
-      fail_rest({.code = Code::kTimeout, .text = "the deadline passed before this was sent"});
-      return;
-    }
-    if (idle) wait();
+    if (deadline_.passed()) return time_out();
+    if (idle) engine_.link_.wait(Deadline(*engine_.clock_, sleep_until()));
   }
 }
 
-bool MultiPut::whole_link() {
+bool MultiPut::advance() {
+  fill();
+  const bool posted = post();
+  return poll() != 0 || posted || !engine_.link_.alive();
+}
+
+void MultiPut::lost() {
+  engine_.link_.close();  // before buffers that the server READs serve anything else (K1)
   fail_sent(Code::kDisconnected, "the connection was lost before the answer came");
-  if (const Status usable = engine_.make_usable(deadline_); !usable) {
-    fail_rest(usable.error());
-    return false;
-  }
-  return true;
+}
+
+void MultiPut::time_out() {
+  engine_.link_.close();
+  fail_sent(Code::kTimeout, "the server did not answer in time");
+  fail_rest({.code = Code::kTimeout, .text = "the deadline passed before this was sent"});
 }
 
 // Encodes requests into the batch as long as there are credits.
@@ -169,11 +137,11 @@ bool MultiPut::begin(Slot& slot) {
   return true;
 }
 
-// Posts the batch; what was not taken is as if it had never begun.
-void MultiPut::post() {
+// Posts the batch; what was not taken is as if it had never begun. Whether anything was taken.
+bool MultiPut::post() {
   auto& batch = engine_.batch_;
   auto& slots = engine_.batch_slots_;
-  if (batch.empty()) return;
+  if (batch.empty()) return false;
   const auto posted = engine_.link_.post(batch);
   const std::size_t taken = posted ? *posted : 0;
   engine_.stats_.two_sided_requests += taken;
@@ -186,6 +154,7 @@ void MultiPut::post() {
   }
   batch.clear();
   slots.clear();
+  return taken != 0;
 }
 
 // How many answers came.
@@ -217,10 +186,8 @@ void MultiPut::on_reply(const Event& event) {
   ++again_;
 }
 
-void MultiPut::wait() {
-  const bool held_back = send_at_ != 0;
-  const Nanos until = held_back ? std::min(send_at_, deadline_.at()) : deadline_.at();
-  engine_.link_.wait(Deadline(*engine_.clock_, until));
+Nanos MultiPut::sleep_until() const {
+  return send_at_ != 0 ? std::min(send_at_, deadline_.at()) : deadline_.at();
 }
 
 void MultiPut::finish(Slot& slot, const Result<std::uint64_t>& version) {

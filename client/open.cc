@@ -1,8 +1,8 @@
-// Client::connect by options: the only place of the client that chooses a backend.
+// Client::connect by options, and the only place of the client that chooses a backend.
 #include <algorithm>
 #include <utility>
 
-#include "rdma/choose.h"
+#include "client/choose.h"
 #include "rkv/client.h"
 
 namespace rkv {
@@ -21,16 +21,23 @@ rdma::TransportKind kind_of(Transport transport) {
 }
 }  // namespace
 
-Result<Client> Client::connect(const ClientOptions& options, std::string* refusal) {
+namespace client {
+
+Result<rdma::ClientTransport> choose_transport(const ClientOptions& options) {
   const auto patience = std::min(options.connect_timeout, options.timeout);
-  RKV_ASSIGN_OR_RETURN(
-      auto chosen, rdma::choose_for_client(
-                       {.kind = kind_of(options.transport),
-                        .verbs = {.device = options.device,
-                                  .port = options.port,
-                                  .gid_index = options.gid_index,
-                                  .address = options.server,
-                                  .find_ms = static_cast<int>(std::max(patience.count(), 1L))}}));
+  return rdma::choose_for_client(
+      {.kind = kind_of(options.transport),
+       .verbs = {.device = options.device,
+                 .port = options.port,
+                 .gid_index = options.gid_index,
+                 .address = options.server,
+                 .find_ms = static_cast<int>(std::max(patience.count(), 1L))}});
+}
+
+}  // namespace client
+
+Result<Client> Client::connect(const ClientOptions& options, std::string* refusal) {
+  RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(options));
   auto client = connect(options, std::shared_ptr<rdma::Transport>(std::move(chosen.transport)),
                         nullptr, refusal);
   if (client) client->set_description(std::move(chosen.reason));

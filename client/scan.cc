@@ -5,13 +5,27 @@
 #include <limits>
 #include <utility>
 
-#include "client/engine.h"
+#include "client/long_values.h"
 #include "common/scan.h"
 #include "rkv/client.h"
+#include "rkv/cluster.h"
 
 namespace rkv {
 
 namespace {
+
+ScanEntry entry_of(const ScanItem& item) {
+  return {.key = as_text(item.key),
+          .value = as_text(item.value),
+          .value_bytes = item.value_length,
+          .version = item.version.bits,
+          .expires_at_ms = item.expiry_ms,
+          .is_counter = item.counter};
+}
+
+}  // namespace
+
+namespace client {
 
 Result<ScanQuery> query_of(const ScanOptions& options) {
   for (const std::string_view text : {options.prefix, options.start, options.end}) {
@@ -31,22 +45,17 @@ Result<ScanQuery> query_of(const ScanOptions& options) {
                    .token = as_bytes(options.token)};
 }
 
-ScanEntry entry_of(const ScanItem& item) {
-  return {.key = as_text(item.key),
-          .value = as_text(item.value),
-          .value_bytes = item.value_length,
-          .version = item.version.bits,
-          .expires_at_ms = item.expiry_ms,
-          .is_counter = item.counter};
-}
-
-}  // namespace
-
-namespace client {
-
-// The page is copied, so that its receive buffer serves the next answer.
 Result<ScanPage> Engine::scan(const ScanOptions& options) {
   const Deadline deadline = this->deadline(options.timeout);
+  std::vector<std::size_t> left_out;
+  RKV_ASSIGN_OR_RETURN(ScanPage page, scan_page(options, deadline, left_out));
+  if (!left_out.empty()) RKV_RETURN_IF_ERROR(fetch_values(page, left_out, deadline));
+  return page;
+}
+
+// The page is copied, so that its receive buffer serves the next answer.
+Result<ScanPage> Engine::scan_page(const ScanOptions& options, const Deadline& deadline,
+                                   std::vector<std::size_t>& left_out) {
   RKV_ASSIGN_OR_RETURN(ScanQuery query, query_of(options));
   std::array<std::byte, kMaxScanQueryBytes> bytes;
   Request request;
@@ -67,7 +76,6 @@ Result<ScanPage> Engine::scan(const ScanOptions& options) {
                        decode_scan_page({page.bytes_.get(), length}, query.reverse));
   query.token = {};  // opaque here
   const KeyRange range = range_of(query);
-  std::vector<std::size_t> left_out;
   for (const ScanItem& item : view.items) {
     if (!range.holds(as_text(item.key))) {
       return fail(Code::kCorrupt, "the server's page of a scan has a key that is not of the range");
@@ -76,53 +84,54 @@ Result<ScanPage> Engine::scan(const ScanOptions& options) {
     page.entries_.push_back(entry_of(item));
   }
   page.token_ = as_text(view.token);
-  if (!left_out.empty()) RKV_RETURN_IF_ERROR(fetch_values(page, left_out, deadline));
   return page;
 }
 
-// Long values, by GETs, which wait until what they find is in the write-ahead log, as the page is.
+LongValues::LongValues(ScanPage& page, std::span<const std::size_t> entries)
+    : page_(&page), entries_(entries), gone_(page.entries_.size()) {
+  keys_.reserve(entries.size());
+  for (const std::size_t index : entries)
+    keys_.push_back(page.entries_[index].key);
+}
+
 // What a GET finds is not older than the page; a key that is gone, or has become a one-sided
 // counter, was removed while the scan went on.
+void LongValues::take(std::size_t i, const Result<ValueView>& result) {
+  ScanEntry& entry = page_->entries_[entries_[i]];
+  if (result) {
+    entry.value = page_->long_values_.emplace_back(result->value);
+    entry.value_bytes = entry.value.size();
+    entry.version = result->version;
+    entry.expires_at_ms = result->expires_at_ms;
+    entry.is_counter = result->is_counter;
+  } else if (result.error().code == Code::kNotFound ||
+             result.error().code == Code::kUnsupported) {  // a number in a cell
+    gone_[entries_[i]] = true;
+  } else if (failed_) {
+    failed_ = std::unexpected(result.error());
+  }
+}
+
+Status LongValues::finish() {
+  if (!failed_) return failed_;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < page_->entries_.size(); ++i) {
+    if (!gone_[i]) page_->entries_[kept++] = page_->entries_[i];
+  }
+  page_->entries_.resize(kept);
+  return {};
+}
+
 Status Engine::fetch_values(ScanPage& page, std::span<const std::size_t> entries,
                             const Deadline& deadline) {
-  struct Fetched {
-    ScanPage& page;
-    std::span<const std::size_t> entries;
-    std::vector<bool> gone;
-    Status failed;
-  } fetched{.page = page,
-            .entries = entries,
-            .gone = std::vector<bool>(page.entries_.size()),
-            .failed = {}};
-  std::vector<std::string_view> keys;
-  for (const std::size_t index : entries)
-    keys.push_back(page.entries_[index].key);
+  LongValues values(page, entries);
   multi_get(
-      keys, Durability::kWal, deadline,
+      values.keys(), LongValues::kAtLeast, deadline,
       [](void* target, std::size_t i, const Result<ValueView>& result) {
-        auto& all = *static_cast<Fetched*>(target);
-        ScanEntry& entry = all.page.entries_[all.entries[i]];
-        if (result) {
-          entry.value = all.page.long_values_.emplace_back(result->value);
-          entry.value_bytes = entry.value.size();
-          entry.version = result->version;
-          entry.expires_at_ms = result->expires_at_ms;
-          entry.is_counter = result->is_counter;
-        } else if (result.error().code == Code::kNotFound ||
-                   result.error().code == Code::kUnsupported) {  // a number in a cell
-          all.gone[all.entries[i]] = true;
-        } else if (all.failed) {
-          all.failed = std::unexpected(result.error());
-        }
+        static_cast<LongValues*>(target)->take(i, result);
       },
-      &fetched);
-  if (!fetched.failed) return fetched.failed;
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < page.entries_.size(); ++i) {
-    if (!fetched.gone[i]) page.entries_[kept++] = page.entries_[i];
-  }
-  page.entries_.resize(kept);
-  return {};
+      &values);
+  return values.finish();
 }
 
 }  // namespace client
@@ -132,7 +141,24 @@ Result<ScanPage> Client::scan(const ScanOptions& options) {
 }
 
 Scanner::Scanner(Client& client, const ScanOptions& options)
-    : client_(&client),
+    : Scanner(
+          &client,
+          [](void* source, const ScanOptions& page) {
+            return static_cast<Client*>(source)->scan(page);
+          },
+          options) {}
+
+Scanner::Scanner(Cluster& cluster, const ScanOptions& options)
+    : Scanner(
+          &cluster,
+          [](void* source, const ScanOptions& page) {
+            return static_cast<Cluster*>(source)->scan(page);
+          },
+          options) {}
+
+Scanner::Scanner(void* source, PageOf page_of, const ScanOptions& options)
+    : source_(source),
+      page_of_(page_of),
       prefix_(options.prefix),
       start_(options.start),
       end_(options.end),
@@ -147,7 +173,7 @@ Status Scanner::next_page() {
   options_.token = token_;
   options_.limit =
       left_ <= std::numeric_limits<std::uint32_t>::max() ? static_cast<std::uint32_t>(left_) : 0;
-  RKV_ASSIGN_OR_RETURN(ScanPage page, client_->scan(options_));
+  RKV_ASSIGN_OR_RETURN(ScanPage page, page_of_(source_, options_));
   if (any_shown_ && !page.entries().empty()) {
     const std::string_view first = page.entries().front().key;
     if (options_.reverse ? first >= last_key_ : first <= last_key_) {

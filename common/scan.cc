@@ -139,6 +139,20 @@ KeyRange range_of(const ScanQuery& query) {
   return range;
 }
 
+std::string scan_token(const ScanQuery& query, std::string_view key) {
+  std::string token(kScanTokenHeaderBytes + key.size(), '\0');
+  make_token(identity_of(query), key, reinterpret_cast<std::byte*>(token.data()));
+  return token;
+}
+
+Result<std::string_view> key_of_token(const ScanQuery& query, Bytes token) {
+  ScanQuery one = query;
+  one.token = token;
+  RKV_RETURN_IF_ERROR(check_token(one));
+  if (token.empty()) return fail(Code::kInvalidArgument, "there is no continuation token");
+  return as_text(key_in_token(token));
+}
+
 // ------------------------------------------------------------------------------------- pages
 
 ScanPageWriter::ScanPageWriter(const ScanQuery& query)

@@ -60,6 +60,12 @@ struct KeyRange {
 // REQUIRES a query that was decoded, or one without a token.
 KeyRange range_of(const ScanQuery& query);
 
+// The token that continues `query` behind a key, as a page has it. The query's own is not looked
+// at.
+std::string scan_token(const ScanQuery& query, std::string_view key);
+// The key in a token of this scan. kInvalidArgument: it is not one.
+Result<std::string_view> key_of_token(const ScanQuery& query, Bytes token);
+
 // ------------------------------------------------------------------------------------- pages
 
 inline constexpr std::size_t kScanPageHeaderBytes = 8;

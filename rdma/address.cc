@@ -29,7 +29,7 @@ std::unexpected<Error> resolver_error(int code, int sys_errno) {
     case EAI_NONAME:
       return fail_call(Code::kUnreachable, "getaddrinfo", 0, "no host has this name");
     case EAI_AGAIN:
-      return fail_call(Code::kUnreachable, "getaddrinfo", 0,
+      return fail_call(Code::kUnreachable, "getaddrinfo", EAGAIN,
                        "the name server does not answer: try again, or use a numeric address");
     case EAI_MEMORY:
       return fail_call(Code::kOutOfMemory, "getaddrinfo", ENOMEM);

@@ -205,7 +205,23 @@ class Queue {
   virtual void wake() = 0;
   // Gives receive buffers back to the device; batch them. Must be called for every kReceive.
   virtual void release(std::span<const std::uint32_t> receive_buffers) = 0;
+
+  // ---- the parts of wait(), for wait_any().
+
+  // Whether wait() would return at once; as wait(), it says so once of what poll() does not give.
+  virtual bool is_ready() { return true; }
+  // A descriptor that is readable from now on when wait() would return, until end_sleep(); nothing
+  // when it would return at once, or the queue has no such thing.
+  virtual std::optional<int> begin_sleep() { return std::nullopt; }
+  // After each begin_sleep() that gave a descriptor.
+  virtual void end_sleep() {}
 };
+
+// As Queue::wait() for queues of one thread, of one transport or several: blocks until one of them
+// has a reason to return, or the deadline passes. Spins or sleeps as `mode` says; with queues that
+// have no parts to wait with it returns at once. At most kMostQueues.
+inline constexpr std::size_t kMostQueues = 64;
+void wait_any(std::span<Queue* const> queues, PollMode mode, const Deadline& deadline);
 
 struct QueueOptions {
   std::uint32_t completions = 4096;     // completions that may be outstanding in all

@@ -43,6 +43,8 @@ Runs YCSB's core workloads against a kvserver: first -load, then -t.
   --seed N            of everything random; with one thread a run repeats (0: another each time)
 
   --server HOST:PORT  the kvserver (127.0.0.1:7471)
+  --servers LIST      several as one store: [NAME=]HOST:PORT[*WEIGHT], with commas
+  --servers-file FILE the same from a file, one a line, # for comments
   --transport HOW     auto, verbs or shm (auto)
   --poll HOW          adaptive, busy or event (adaptive)
   --cache SIZE        of each thread's cache of index groups; 0: none (64MiB)
@@ -97,9 +99,9 @@ struct Words {
 constexpr std::pair<std::string_view, const char*> kPropertyFlags[] = {
     {"-threads", "threadcount"}, {"-target", "target"}, {"-l", "label"}, {"-db", "db"}};
 // Flags that are kvclient's.
-constexpr std::string_view kConnectionFlags[] = {"--server",  "--transport", "--poll", "--cache",
-                                                 "--timeout", "--device",    "-d",     "--ib-port",
-                                                 "-i",        "--gid-index"};
+constexpr std::string_view kConnectionFlags[] = {
+    "--server", "--servers", "--servers-file", "--transport", "--poll",     "--cache", "--timeout",
+    "--device", "-d",        "--ib-port",      "-i",          "--gid-index"};
 
 bool take_switch(Words& words, std::string_view flag) {
   if (flag == "-load") {
@@ -346,12 +348,12 @@ OrSentence<void> set_program(Options& options) {
 }
 
 // kvclient's flags by kvclient's own parser.
-OrSentence<ClientOptions> connection_options(std::vector<std::string> flags,
-                                             const Environment& environment) {
+OrSentence<cli::Globals> connection_options(std::vector<std::string> flags,
+                                            const Environment& environment) {
   flags.emplace_back("ping");
   auto parsed = cli::parse_arguments(flags, environment);
   if (parsed.kind != cli::Parsed::Kind::kCommand) return std::unexpected(parsed.text);
-  return parsed.command.globals.client;
+  return parsed.command.globals;
 }
 
 // Numbers that are not those of records yet are drawn again.
@@ -390,9 +392,10 @@ Parsed parse_arguments(const std::vector<std::string>& arguments, const Environm
   options.properties = std::move(words.files);
   for (auto& [name, value, flag] : words.set)
     options.properties.set(name, std::move(value), std::move(flag));
-  auto client = connection_options(std::move(words.connection), environment);
-  if (!client) return usage_error(client.error());
-  options.client = std::move(*client);
+  auto connection = connection_options(std::move(words.connection), environment);
+  if (!connection) return usage_error(connection.error());
+  options.client = std::move(connection->client);
+  options.servers = std::move(connection->servers);
   options.client.name = "kvbench";
   if (auto set = set_program(options); !set) return usage_error(set.error());
   auto workload = read_workload(options.properties, options.phase);

@@ -11,6 +11,7 @@
 #include "bench/kvbench/workload.h"
 #include "rkv/durability.h"
 #include "rkv/options.h"
+#include "rkv/shard_map.h"
 
 namespace rkv::kvbench {
 
@@ -20,6 +21,7 @@ enum class Form : std::uint8_t { kText, kJson, kCsv, kYcsbJson, kYcsbJsonArray }
 struct Options {
   Properties properties;  // files in their order, then -p
   ClientOptions client;
+  std::optional<ShardMap> servers;  // several as one store; else client.server is it
   Phase phase = Phase::kTransactions;
   WorkloadSettings workload;
   std::uint32_t threads = 1;

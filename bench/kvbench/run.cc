@@ -26,10 +26,11 @@ std::unexpected<Failure> failure(ExitCode exit_code, std::string sentence) {
   return std::unexpected(Failure{.exit_code = exit_code, .sentence = std::move(sentence)});
 }
 
-std::expected<Client, Failure> connect(const ClientOptions& options) {
-  auto client = cli::connect(options);
+std::expected<Cluster, Failure> connect(const Options& options, const ClientOptions& connection) {
+  auto client = cli::connect(options.servers, connection);
   if (client) return std::move(*client);
-  return failure(kNoServer, client.error().sentence);
+  return failure(client.error().exit_code == cli::kUsage ? kUsage : kNoServer,
+                 client.error().sentence);
 }
 
 void add(StoreCounters& sum, const StoreCounters& one) {
@@ -39,7 +40,7 @@ void add(StoreCounters& sum, const StoreCounters& one) {
   sum.update_conflicts += one.update_conflicts;
 }
 
-// Process time of server and client up to now.
+// Process time of servers and client up to now.
 struct CpuTimes {
   ProcessTime server;
   ProcessTime client;
@@ -48,23 +49,28 @@ struct CpuTimes {
 };
 
 // `control` null: the server is not asked, since it would be waited for in vain.
-CpuTimes cpu_times(Client* control) {
+CpuTimes cpu_times(Cluster* control) {
   CpuTimes times;
   times.client = ProcessTime::now();
   if (control == nullptr) return times;
-  const auto text = control->server_stats();
-  if (!text) return times;
-  const auto stats = nlohmann::json::parse(*text, nullptr, false);
-  if (!stats.is_object()) return times;
-  times.server_stats = *text;
-  times.server = {.user_us = stats.value("user_cpu_us", std::uint64_t{0}),
-                  .system_us = stats.value("system_cpu_us", std::uint64_t{0})};
+  const auto texts = control->server_stats();
+  auto all = nlohmann::json::array();
+  for (const auto& text : texts) {
+    if (!text) return times;
+    auto stats = nlohmann::json::parse(*text, nullptr, false);
+    if (!stats.is_object()) return times;
+    times.server.user_us += stats.value("user_cpu_us", std::uint64_t{0});
+    times.server.system_us += stats.value("system_cpu_us", std::uint64_t{0});
+    all.push_back(std::move(stats));
+  }
+  times.server_stats =
+      texts.size() == 1 ? *texts.front() : nlohmann::json{{"servers", std::move(all)}}.dump();
   times.server_known = true;
   return times;
 }
 
 // What would make every operation of a kind fail is told before the first.
-std::optional<Failure> probe(Client& control, const Options& options) {
+std::optional<Failure> probe(Cluster& control, const Options& options) {
   if (options.phase != Phase::kTransactions) return std::nullopt;
   const auto& proportions = options.workload.proportions;
   if (proportions[static_cast<std::size_t>(Operation::kScan)] > 0) {
@@ -90,7 +96,7 @@ class Run {
     ClientOptions control = options_.client;
     control.cache_bytes = 0;
     control.name = "kvbench control";
-    auto client = connect(control);
+    auto client = connect(options_, control);
     if (!client) return client.error();
     control_.emplace(std::move(*client));
     if (auto problem = probe(*control_, options_)) return problem;
@@ -102,7 +108,7 @@ class Run {
       fmt::print(stderr, "kvbench: {} threads, since there are no more operations\n", threads_);
     }
     for (std::uint32_t i = 0; i < threads_; ++i) {
-      auto connected = connect(options_.client);
+      auto connected = connect(options_, options_.client);
       if (!connected) return connected.error();
       const std::uint64_t share = total_ / threads_ + (i < total_ % threads_ ? 1 : 0);
       workers_.push_back(
@@ -248,7 +254,7 @@ class Run {
   std::optional<Watch> watch_;
   const SteadyClock clock_;
   Stop stop_;
-  std::optional<Client> control_;
+  std::optional<Cluster> control_;
   std::uint64_t total_ = 0;  // operations; 0 = until the time is over
   std::uint32_t threads_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -36,7 +36,7 @@ Outcome outcome_of(const Error& error) {
 
 }  // namespace
 
-Store::Store(Client client, const StoreSettings& settings)
+Store::Store(Cluster client, const StoreSettings& settings)
     : client_(std::move(client)), settings_(settings) {
   buffer_.resize(settings.value_bytes);
 }

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "bench/kvbench/measurements.h"
-#include "rkv/client.h"
+#include "rkv/cluster.h"
 
 namespace rkv::kvbench {
 
@@ -43,7 +43,7 @@ struct StoreCounters {
 
 class Store {
  public:
-  Store(Client client, const StoreSettings& settings);
+  Store(Cluster client, const StoreSettings& settings);
 
   // The record's fields, valid until the next call.
   Answer read(std::string_view key);
@@ -81,7 +81,7 @@ class Store {
                            {.durability = settings_.durability});
   }
 
-  Client& client() { return client_; }
+  Cluster& client() { return client_; }
   const StoreCounters& counters() const { return counters_; }
 
  private:
@@ -90,7 +90,7 @@ class Store {
   Answer change(std::string_view key, std::optional<std::size_t> field,
                 const std::vector<std::string_view>& fields, bool have_read);
 
-  Client client_;
+  Cluster client_;
   StoreSettings settings_;
   StoreCounters counters_;
   std::string buffer_;  // what was read: its first read_bytes_

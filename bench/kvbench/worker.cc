@@ -34,7 +34,7 @@ std::string Stop::why() const {
   return why_;
 }
 
-Worker::Worker(const Options& options, Workload& workload, Client client, Stop& stop,
+Worker::Worker(const Options& options, Workload& workload, Cluster client, Stop& stop,
                std::size_t number, std::uint64_t operations)
     : options_(options),
       settings_(workload.settings()),
@@ -185,11 +185,21 @@ bool Worker::choose_key(Draft& draft) {
 
 void Worker::look_after_server(const Answer& answer) {
   if (answer.outcome != Outcome::kServiceUnavailable || stop_.requested()) return;
-  // The operation has waited for the server as long as it may. Is it there again?
-  if (const Status alive = store_->client().ping(); !alive) {
-    stop_.server_lost(fmt::format("the server at {} is gone: {}", options_.client.server,
-                                  to_string(alive.error())));
+  // The operation has waited for the server as long as it may. Is it there again, or another one?
+  Cluster& cluster = store_->client();
+  const auto& servers = cluster.map().servers();
+  const auto lost = static_cast<std::size_t>(&cluster.last_server() - servers.data());
+  Error error{};
+  for (std::size_t i = 1; i <= servers.size(); ++i) {
+    const auto client = cluster.client_at((lost + i) % servers.size());
+    const Status alive = client ? (*client)->ping() : std::unexpected(client.error());
+    if (alive) return;
+    error = alive.error();
   }
+  stop_.server_lost(
+      servers.size() == 1
+          ? fmt::format("the server at {} is gone: {}", servers.front().address, to_string(error))
+          : fmt::format("all {} servers are gone: {}", servers.size(), to_string(error)));
 }
 
 void Worker::read() {

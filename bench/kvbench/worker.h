@@ -60,7 +60,7 @@ struct Slot {
 class Worker {
  public:
   // `operations` of this thread; 0 = until the stop.
-  Worker(const Options& options, Workload& workload, Client client, Stop& stop, std::size_t number,
+  Worker(const Options& options, Workload& workload, Cluster client, Stop& stop, std::size_t number,
          std::uint64_t operations);
 
   // Blocks until the operations are made or the stop is seen, which may take the longest time for

@@ -2,15 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdio>
 
 #include "client/cli/many.h"
 #include "client/cli/output.h"
 #include "client/cli/text.h"
 #include "common/bytes.h"
-#include "common/clock.h"
-#include "common/histogram.h"
 #include "common/parse.h"
 
 namespace rkv::cli {
@@ -118,11 +115,6 @@ OrFailure<void> prepare_range(Job& job) {
 
 // ------------------------------------------------------------------------------------- running
 
-ExitCode fail_with(const Error& error, const Client& client) {
-  complain(describe(error, client));
-  return exit_code_of(error);
-}
-
 Json found_json(std::string_view key, const Result<Value>& value, bool hex) {
   Json object;
   set_bytes(object, "key", key, hex);
@@ -142,7 +134,7 @@ Json found_json(std::string_view key, const Result<Value>& value, bool hex) {
   return object;
 }
 
-ExitCode run_get(Client& client, Job& job) {
+ExitCode run_get(Cluster& client, Job& job) {
   const Globals& globals = job.command.globals;
   const std::string& key = job.arguments.front();
   const auto value = client.get(key, job.command.get);
@@ -167,7 +159,7 @@ ExitCode run_get(Client& client, Job& job) {
   return kDone;
 }
 
-ExitCode run_mget(Client& client, Job& job) {
+ExitCode run_mget(Cluster& client, Job& job) {
   const Globals& globals = job.command.globals;
   const std::vector<std::string_view> keys(job.arguments.begin(), job.arguments.end());
   const auto values = client.multi_get(keys, job.command.get);
@@ -186,7 +178,10 @@ ExitCode run_mget(Client& client, Job& job) {
       print_raw(fmt::format("{}\t{}\n", show(keys[i]),
                             values[i]->is_counter ? shown(*values[i]) : show(values[i]->value)));
     } else {
-      complain(fmt::format("{}: {}", show(keys[i]), to_string(values[i].error())));
+      const Error& error = values[i].error();
+      const bool answered = error.code == Code::kNotFound;
+      complain(fmt::format("{}: {}{}", show(keys[i]),
+                           answered ? "" : server_prefix(client, keys[i]), to_string(error)));
     }
   }
   if (globals.json) print_json(array);
@@ -194,7 +189,7 @@ ExitCode run_mget(Client& client, Job& job) {
 }
 
 // PUT and DELETE: silent for programs, a word for a person, the version in JSON.
-ExitCode report_write(const Result<std::uint64_t>& version, Client& client, const Job& job,
+ExitCode report_write(const Result<std::uint64_t>& version, Cluster& client, const Job& job,
                       bool interactive) {
   const Globals& globals = job.command.globals;
   const bool missing = !version && version.error().code == Code::kNotFound;
@@ -211,12 +206,12 @@ ExitCode report_write(const Result<std::uint64_t>& version, Client& client, cons
   return missing ? kNotFoundExit : kDone;
 }
 
-ExitCode run_put(Client& client, Job& job, bool interactive) {
+ExitCode run_put(Cluster& client, Job& job, bool interactive) {
   return report_write(client.put_with(job.arguments[0], job.arguments[1], job.command.put), client,
                       job, interactive);
 }
 
-ExitCode run_del(Client& client, const Job& job, bool interactive) {
+ExitCode run_del(Cluster& client, const Job& job, bool interactive) {
   const std::string& key = job.arguments.front();
   const WriteOptions options{.durability = job.command.put.durability};
   return report_write(job.command.if_version
@@ -244,7 +239,7 @@ void report_counter(const Counted& counted, const Job& job) {
 
 // Calls `change` with the key, or with the counter opened for atomics.
 template <class Change>
-auto change_counter(Client& client, const Job& job, std::optional<bool>& one_sided, Change change)
+auto change_counter(Cluster& client, const Job& job, std::optional<bool>& one_sided, Change change)
     -> decltype(change(std::string_view())) {
   const std::string& key = job.arguments.front();
   if (!job.command.one_sided) return change(std::string_view(key));
@@ -255,7 +250,7 @@ auto change_counter(Client& client, const Job& job, std::optional<bool>& one_sid
   return changed;
 }
 
-ExitCode run_count(Client& client, const Job& job) {
+ExitCode run_count(Cluster& client, const Job& job) {
   const std::int64_t by = job.numbers.empty() ? 1 : job.numbers.front();
   const WriteOptions options{.durability = job.command.put.durability};
   std::optional<bool> one_sided;
@@ -274,7 +269,7 @@ ExitCode run_count(Client& client, const Job& job) {
 }
 
 // The number that it has afterwards is printed either way.
-ExitCode run_cas(Client& client, const Job& job) {
+ExitCode run_cas(Cluster& client, const Job& job) {
   const WriteOptions options{.durability = job.command.put.durability};
   std::optional<bool> one_sided;
   const auto swap = change_counter(client, job, one_sided, [&](auto&& target) {
@@ -283,109 +278,6 @@ ExitCode run_cas(Client& client, const Job& job) {
   if (!swap) return fail_with(swap.error(), client);
   report_counter({swap->number, swap->version, one_sided}, job);
   return swap->done ? kDone : kConditionExit;
-}
-
-ExitCode run_flush(Client& client, const Job& job, bool interactive) {
-  const auto version = client.flush();
-  if (!version) return fail_with(version.error(), client);
-  if (job.command.globals.json) {
-    print_json(Json{{"flushed_version", *version}});
-  } else if (interactive) {
-    print_raw("ok\n");
-  }
-  return kDone;
-}
-
-ExitCode run_backup(Client& client, const Job& job, bool interactive) {
-  const std::string& name = job.command.arguments.front();
-  const auto version = client.backup(name);
-  if (!version) return fail_with(version.error(), client);
-  if (job.command.globals.json) {
-    print_json(Json{{"backup", name}, {"version", *version}});
-  } else if (interactive) {
-    print_raw("ok\n");
-  }
-  return kDone;
-}
-
-Json client_json(const Client& client) {
-  const ClientStats stats = client.stats();
-  return Json{{"transport", client.describe()},
-              {"gets", stats.gets},
-              {"one_sided_gets", stats.one_sided_gets},
-              {"two_sided_gets", stats.two_sided_gets},
-              {"missing", stats.missing},
-              {"rdma_reads", stats.rdma_reads},
-              {"map_reads", stats.map_reads},
-              {"tears_detected", stats.tears_detected},
-              {"pins", stats.pins},
-              {"atomics", stats.atomics},
-              {"retries", stats.retries},
-              {"cache_hits", stats.cache_hits},
-              {"cache_misses", stats.cache_misses},
-              {"cached_groups", stats.cached_groups},
-              {"two_sided_requests", stats.two_sided_requests},
-              {"busy_answers", stats.busy_answers},
-              {"reconnects", stats.reconnects}};
-}
-
-ExitCode run_stats(Client& client, const Job& job) {
-  const auto text = client.server_stats();
-  if (!text) return fail_with(text.error(), client);
-  const Json server = Json::parse(*text, nullptr, false);
-  if (!server.is_object()) {
-    complain("the server's statistics are no JSON object");
-    return kFailed;
-  }
-  const Json all{{"client", client_json(client)}, {"server", server}};
-  if (job.command.globals.json) {
-    print_json(all);
-    return kDone;
-  }
-  const Json flat = all.flatten();
-  for (const auto& [path, value] : flat.items()) {
-    std::string name = path.substr(1);
-    std::ranges::replace(name, '/', '.');
-    print_raw(fmt::format("{:40} {}\n", name,
-                          value.is_string()
-                              ? value.get<std::string>()
-                              : value.dump(-1, ' ', false, Json::error_handler_t::replace)));
-  }
-  return kDone;
-}
-
-ExitCode run_ping(Client& client, const Job& job) {
-  const SteadyClock clock;
-  Histogram nanos;
-  Json samples = Json::array();
-  const bool json = job.command.globals.json;
-  if (!json) print_raw(fmt::format("transport {}\n", client.describe()));
-  for (std::uint64_t i = 1; i <= job.command.count; ++i) {
-    const Nanos before = clock.now();
-    const Status pong = client.ping();
-    const auto took = static_cast<std::uint64_t>(clock.now() - before);
-    if (!pong) return fail_with(pong.error(), client);
-    nanos.record(took);
-    const double us = static_cast<double>(took) / 1000;
-    if (json) {
-      samples.push_back(us);
-    } else {
-      print_raw(fmt::format("{}: {:.1f} us\n", i, us));
-      std::fflush(stdout);
-    }
-  }
-  const double p50 = static_cast<double>(nanos.percentile(50)) / 1000;
-  const double longest = static_cast<double>(nanos.max()) / 1000;
-  if (json) {
-    print_json(Json{{"server", job.command.globals.client.server},
-                    {"transport", client.describe()},
-                    {"round_trips_us", samples},
-                    {"p50_us", p50},
-                    {"max_us", longest}});
-  } else if (job.command.count > 1) {
-    print_raw(fmt::format("p50 {:.1f} us, longest {:.1f} us\n", p50, longest));
-  }
-  return kDone;
 }
 
 }  // namespace
@@ -420,7 +312,7 @@ OrFailure<Job> prepare(Command command) {
   return job;
 }
 
-ExitCode run(Client& client, Job& job, bool interactive) {
+ExitCode run(Cluster& client, Job& job, bool interactive) {
   switch (job.command.verb) {
     case Verb::kGet:
       return run_get(client, job);
@@ -457,6 +349,11 @@ ExitCode run(Client& client, Job& job, bool interactive) {
   return kUsage;
 }
 
+ExitCode fail_with(const Error& error, const Cluster& client) {
+  complain(describe(error, client));
+  return exit_code_of(error);
+}
+
 ExitCode exit_code_of(const Error& error) {
   switch (error.code) {
     case Code::kNotFound:
@@ -477,11 +374,18 @@ ExitCode exit_code_of(const Error& error) {
   }
 }
 
-std::string describe(const Error& error, const Client& client) {
+std::string describe(const Error& error, const Cluster& client, std::string_view key) {
   std::string sentence = to_string(error);
-  const bool said = error.code != Code::kNotFound && !client.last_refusal().empty();
-  if (said) sentence += fmt::format(" (the server says: {})", client.last_refusal());
-  return sentence;
+  if (error.code == Code::kNotFound) return sentence;
+  const std::string& said = key.empty() ? client.last_refusal() : client.last_refusal(key);
+  if (!said.empty()) sentence += fmt::format(" (the server says: {})", said);
+  return server_prefix(client, key) + sentence;
+}
+
+std::string server_prefix(const Cluster& client, std::string_view key) {
+  if (client.map().servers().size() == 1) return {};
+  const ShardServer& server = key.empty() ? client.last_server() : client.server_of(key);
+  return server.address + ": ";
 }
 
 std::string shown(const Value& value) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client/cli/options.h"
-#include "rkv/client.h"
+#include "rkv/cluster.h"
 
 namespace rkv::cli {
 
@@ -25,18 +25,27 @@ OrFailure<Job> prepare(Command command);
 
 // Runs a prepared command and prints its result on standard output. `interactive`: for a person at
 // a terminal, who wants to see that something was done.
-ExitCode run(Client& client, Job& job, bool interactive);
+ExitCode run(Cluster& client, Job& job, bool interactive);
 
 // A counter as its number, anything else as it is.
 std::string shown(const Value& value);
 // "kvclient: SENTENCE" on standard error.
 void complain(std::string_view sentence);
-// The sentence for an operation's error, with what the server said.
-std::string describe(const Error& error, const Client& client);
+// The sentence for an operation's error, with what the server said; of several servers, which one:
+// that of the key, or without one that of the last operation.
+std::string describe(const Error& error, const Cluster& client, std::string_view key = {});
+// "ADDRESS: " of that server; nothing where there is one only.
+std::string server_prefix(const Cluster& client, std::string_view key);
+// Says so; the exit code for it.
+ExitCode fail_with(const Error& error, const Cluster& client);
 
-ExitCode run_load(Client& client, Job& job);    // load.cc
-ExitCode run_verify(Client& client, Job& job);  // verify.cc
-ExitCode run_dump(Client& client, Job& job);    // scan.cc
-ExitCode run_scan(Client& client, Job& job);
+ExitCode run_load(Cluster& client, Job& job);    // load.cc
+ExitCode run_verify(Cluster& client, Job& job);  // verify.cc
+ExitCode run_dump(Cluster& client, Job& job);    // scan.cc
+ExitCode run_scan(Cluster& client, Job& job);
+ExitCode run_flush(Cluster& client, const Job& job, bool interactive);  // servers.cc
+ExitCode run_backup(Cluster& client, const Job& job, bool interactive);
+ExitCode run_stats(Cluster& client, const Job& job);
+ExitCode run_ping(Cluster& client, const Job& job);
 
 }  // namespace rkv::cli

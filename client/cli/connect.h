@@ -1,14 +1,18 @@
-// How kvclient and kvbench reach their server.
+// How kvclient and kvbench reach their servers.
 #pragma once
 
+#include <optional>
+
 #include "client/cli/exit_code.h"
-#include "rkv/client.h"
+#include "rkv/cluster.h"
 
 namespace rkv::cli {
 
-// As Client::connect, but a server that is loading, or has no place just now, is waited for, up to
-// options.timeout. Blocks up to twice that. Whatever the reason, a failure is kNoServer, and its
-// sentence has what the server says.
-OrFailure<Client> connect(const ClientOptions& options);
+// As Cluster::connect, but a server that is loading, or has no place just now, is waited for, up to
+// options.timeout, when it is the only one. Blocks up to twice that. A list that names one process
+// twice is kUsage, any other failure kNoServer; its sentence has what the server says.
+OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options);
+// The same to the servers given, or without them to options.server.
+OrFailure<Cluster> connect(const std::optional<ShardMap>& servers, const ClientOptions& options);
 
 }  // namespace rkv::cli

@@ -31,7 +31,7 @@ struct Refusal {
 
 // The counter's number becomes `record.number`, whatever it is now; what others count meanwhile is
 // overwritten as by a put.
-Status set_counter(Client& client, const Record& record, const WriteOptions& options) {
+Status set_counter(Cluster& client, const Record& record, const WriteOptions& options) {
   auto now = client.incr(record.key, 0, options);  // made if it is not there
   if (!now) return std::unexpected(now.error());
   std::int64_t number = now->number;
@@ -45,7 +45,7 @@ Status set_counter(Client& client, const Record& record, const WriteOptions& opt
 
 class Loader {
  public:
-  Loader(Client& client, const Command& command, const RecordReader* reader, std::size_t records)
+  Loader(Cluster& client, const Command& command, const RecordReader* reader, std::size_t records)
       : client_(client),
         options_{.durability = command.put.durability},
         reader_(reader),
@@ -102,7 +102,7 @@ class Loader {
     }
   }
 
-  Client& client_;
+  Cluster& client_;
   const WriteOptions options_;
   const RecordReader* const reader_;  // nullptr: all records are known
   const SteadyClock clock_;
@@ -140,7 +140,7 @@ std::string stopped(const Loaded& loaded, const std::string& why) {
 
 }  // namespace
 
-ExitCode run_load(Client& client, Job& job) {
+ExitCode run_load(Cluster& client, Job& job) {
   const Command& command = job.command;
   Loader loader(client, command, job.reader ? &*job.reader : nullptr, job.records.records.size());
   bool going = loader.store(job.records);
@@ -157,7 +157,7 @@ ExitCode run_load(Client& client, Job& job) {
   loader.clear_progress();
   if (const auto& refusal = loader.refusal()) {
     complain(stopped(loader.loaded(), fmt::format("key {}: {}", escape_tsv(refusal->key),
-                                                  describe(refusal->error, client))));
+                                                  describe(refusal->error, client, refusal->key))));
     // A file is well-formed here: what the server refuses is no mistake of usage.
     return exit_code_of(refusal->error) == kNoServer ? kNoServer : kFailed;
   }

@@ -15,8 +15,8 @@
 namespace rkv::cli {
 namespace {
 
-int connect_and_run(const ClientOptions& options, auto&& with_client) {
-  auto client = connect(options);
+int connect_and_run(const Globals& globals, auto&& with_client) {
+  auto client = connect(globals.servers, globals.client);
   if (client) return with_client(*client);
   complain(client.error().sentence);
   return client.error().exit_code;
@@ -35,15 +35,14 @@ int run_program(const std::vector<std::string>& arguments) {
   parsed.command.globals.client.name = "kvclient";
   const Globals globals = parsed.command.globals;
   if (parsed.command.verb == Verb::kShell) {
-    return connect_and_run(globals.client,
-                           [&](Client& client) { return run_shell(client, globals); });
+    return connect_and_run(globals, [&](Cluster& client) { return run_shell(client, globals); });
   }
   auto job = prepare(std::move(parsed.command));
   if (!job) {
     complain(job.error().sentence);
     return job.error().exit_code;
   }
-  return connect_and_run(globals.client, [&](Client& client) { return run(client, *job, false); });
+  return connect_and_run(globals, [&](Cluster& client) { return run(client, *job, false); });
 }
 
 // Output that did not arrive is a failure, too: a full disk, a closed pipe.

@@ -5,7 +5,7 @@
 #include "client/cli/output.h"
 #include "client/cli/records.h"
 #include "common/clock.h"
-#include "rkv/client.h"
+#include "rkv/cluster.h"
 #include "rkv/scan.h"
 
 namespace rkv::cli {
@@ -28,7 +28,7 @@ struct Verification {
   ExitCode exit_code = kDone;
 };
 // Reads every record back and compares; complains when one is missing or differs.
-Verification read_back(Client& client, const RecordSet& set, bool sequential, bool progress);
+Verification read_back(Cluster& client, const RecordSet& set, bool sequential, bool progress);
 void print_facts(const Json& result);
 
 }  // namespace rkv::cli

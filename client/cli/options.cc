@@ -6,6 +6,7 @@
 #include <cxxopts.hpp>
 #include <optional>
 
+#include "client/cli/server_list.h"
 #include "client/cli/verb_options.h"
 #include "common/parse.h"
 
@@ -27,6 +28,10 @@ struct GlobalFlag {
 constexpr GlobalFlag kGlobalFlags[] = {
     {"server", 0, true, "KVCLIENT_SERVER", "127.0.0.1:7471", "HOST:PORT",
      "the kvserver to talk to"},
+    {"servers", 0, true, "KVCLIENT_SERVERS", "", "LIST",
+     "several as one store: [NAME=]HOST:PORT[*WEIGHT], with commas"},
+    {"servers-file", 0, true, "KVCLIENT_SERVERS_FILE", "", "FILE",
+     "the same from a file, one a line, # for comments"},
     {"output", 0, true, "KVCLIENT_OUTPUT", "text", "text|json|tsv",
      "form of what is printed; tsv: records as load takes them"},
     {"hex", 0, false, "KVCLIENT_HEX", "false", "", "keys and values in hexadecimal, in and out"},
@@ -125,8 +130,11 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   ClientOptions& client = globals.client;
   if (name == "server") {
     client.server = text;
+    globals.servers.reset();
     return server_problem(text);
   }
+  if (name == "servers") return set_servers(text, globals.servers);
+  if (name == "servers-file") return set_servers_file(text, globals.servers);
   if (name == "output") {
     globals.json = text == "json";
     globals.tsv = text == "tsv";
@@ -234,6 +242,11 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
     return printed(info == nullptr ? overview(options) : options.help());
   }
   if (result->count("version") != 0) return printed(kVersionText);
+  if (result->count("server") + result->count("servers") + result->count("servers-file") > 1) {
+    return usage_error(
+        "--server, --servers and --servers-file each say where the store is: give one of them, "
+        "once");
+  }
   for (const GlobalFlag& flag : kGlobalFlags) {
     if (result->count(flag.name) == 0) continue;
     const std::string text = flag.takes_value
@@ -314,10 +327,17 @@ Parsed parse_arguments(const std::vector<std::string>& arguments, const Environm
   for (const GlobalFlag& flag : kGlobalFlags) {
     const char* set = environment(flag.variable);
     const std::string text = set != nullptr ? set : flag.fallback;
+    if (text.empty() && std::string_view(flag.name).starts_with("servers")) continue;  // none
     const std::string problem = set_global(defaults, flag.name, text);
     if (!problem.empty()) return usage_error(fmt::format("{}: {}", flag.variable, problem));
   }
   return parse_words(defaults, arguments);
+}
+
+std::string name_of_store(const Globals& globals) {
+  if (!globals.servers) return globals.client.server;
+  const auto& servers = globals.servers->servers();
+  return servers.size() == 1 ? servers.front().address : fmt::format("{} servers", servers.size());
 }
 
 Parsed parse_shell_line(const std::vector<std::string>& words, const Globals& shell) {
@@ -326,9 +346,10 @@ Parsed parse_shell_line(const std::vector<std::string>& words, const Globals& sh
     return usage_error("a line begins with a verb; try help");
   }
   if (parsed.kind == Parsed::Kind::kCommand &&
-      parsed.command.globals.client.server != shell.client.server) {
+      (parsed.command.globals.client.server != shell.client.server ||
+       parsed.command.globals.servers != shell.servers)) {
     return usage_error(fmt::format("this shell is connected to {}; leave it to use another server",
-                                   shell.client.server));
+                                   name_of_store(shell)));
   }
   return parsed;
 }

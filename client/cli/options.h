@@ -13,6 +13,7 @@
 #include "client/cli/records.h"
 #include "rkv/client.h"
 #include "rkv/options.h"
+#include "rkv/shard_map.h"
 
 namespace rkv::cli {
 
@@ -48,10 +49,14 @@ const std::vector<VerbInfo>& verbs();
 
 struct Globals {
   ClientOptions client;
+  std::optional<ShardMap> servers;  // several as one store; else client.server is it
   bool json = false;
   bool tsv = false;  // get, mget, scan, dump: lines that load takes; for others as text
   bool hex = false;
 };
+
+// For people: the address of the server, or how many there are.
+std::string name_of_store(const Globals& globals);
 
 struct Command {
   Globals globals;

@@ -128,7 +128,7 @@ class Target {
 };
 
 // Each ends with nothing, or with what went wrong.
-std::optional<Error> dump_all(Client& client, auto&& write, Progress& progress,
+std::optional<Error> dump_all(Cluster& client, auto&& write, Progress& progress,
                               const Target& target) {
   Scanner scanner(client);
   std::uint64_t written = 0;
@@ -141,8 +141,9 @@ std::optional<Error> dump_all(Client& client, auto&& write, Progress& progress,
   return scanner.status().error();
 }
 
-std::optional<Error> dump_keys(Client& client, const std::vector<std::string>& keys, auto&& write,
-                               Progress& progress, const Target& target, std::uint64_t& missing) {
+std::optional<Error> dump_keys(Cluster& client, const std::vector<std::string>& keys, auto&& write,
+                               Progress& progress, const Target& target, std::uint64_t& missing,
+                               std::string& failed_key) {
   for (std::size_t first = 0; first < keys.size() && !target.failed(); first += kBatchRecords) {
     const std::size_t end = std::min(first + kBatchRecords, keys.size());
     const std::vector<std::string_view> some(keys.begin() + static_cast<std::ptrdiff_t>(first),
@@ -154,6 +155,7 @@ std::optional<Error> dump_keys(Client& client, const std::vector<std::string>& k
       } else if (values[i].error().code == Code::kNotFound) {
         ++missing;
       } else {
+        failed_key = some[i];
         return values[i].error();
       }
     }
@@ -164,7 +166,7 @@ std::optional<Error> dump_keys(Client& client, const std::vector<std::string>& k
 
 }  // namespace
 
-ExitCode run_scan(Client& client, Job& job) {
+ExitCode run_scan(Cluster& client, Job& job) {
   const Command& command = job.command;
   Progress progress("scanned", 0, command.progress);
   Scanner scanner(client, {.prefix = command.range.prefix,
@@ -185,7 +187,7 @@ ExitCode run_scan(Client& client, Job& job) {
   return exit_code_of(scanner.status().error());
 }
 
-ExitCode run_dump(Client& client, Job& job) {
+ExitCode run_dump(Cluster& client, Job& job) {
   const Command& command = job.command;
   const Globals& globals = command.globals;
   const bool jsonl =
@@ -203,11 +205,14 @@ ExitCode run_dump(Client& client, Job& job) {
   const bool named = !command.keys_file.empty();
   Progress progress("dumped", named ? job.arguments.size() : 0, command.progress);
   std::uint64_t missing = 0;
-  const auto error = named ? dump_keys(client, job.arguments, write, progress, *target, missing)
-                           : dump_all(client, write, progress, *target);
+  std::string failed_key;
+  const auto error =
+      named ? dump_keys(client, job.arguments, write, progress, *target, missing, failed_key)
+            : dump_all(client, write, progress, *target);
   progress.clear();
   if (error) {
-    complain(fmt::format("stopped behind {} records: {}", written, describe(*error, client)));
+    complain(fmt::format("stopped behind {} records: {}", written,
+                         describe(*error, client, failed_key)));
     return exit_code_of(*error);
   }
   if (const auto finished = target->finish(); !finished) {

@@ -126,7 +126,7 @@ bool is_end(const std::vector<std::string>& words) {
   return words.size() == 1 && (words[0] == "exit" || words[0] == "quit");
 }
 
-ExitCode run_words(Client& client, const std::vector<std::string>& words, const Globals& globals,
+ExitCode run_words(Cluster& client, const std::vector<std::string>& words, const Globals& globals,
                    bool interactive) {
   if (words.front() == "help") {
     print_raw(shell_help());
@@ -161,10 +161,10 @@ ExitCode run_words(Client& client, const std::vector<std::string>& words, const 
 
 }  // namespace
 
-ExitCode run_shell(Client& client, const Globals& globals) {
+ExitCode run_shell(Cluster& client, const Globals& globals) {
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   std::optional<Editor> editor;
-  if (terminal) editor.emplace(globals.client.server + "> ");
+  if (terminal) editor.emplace(name_of_store(globals) + "> ");
   ExitCode worst = kDone;
   for (;;) {
     const auto line = terminal ? editor->next_line() : next_script_line();

@@ -19,6 +19,6 @@ std::expected<std::vector<std::string>, std::string> split_words(std::string_vie
 
 // Reads commands until the end of input, `exit` or `quit`. The exit code is that of the worst
 // command of a script, kDone for a terminal.
-ExitCode run_shell(Client& client, const Globals& globals);
+ExitCode run_shell(Cluster& client, const Globals& globals);
 
 }  // namespace rkv::cli

@@ -37,6 +37,7 @@ struct Comparison {
   Histogram nanos;  // of blocking GETs
   bool sequential = false;
   std::optional<Error> error;
+  std::string error_key;
 
   void judge(const Record& record, std::string_view value, std::optional<bool> is_counter) {
     const bool counter_expected = record.number.has_value();
@@ -50,15 +51,16 @@ struct Comparison {
 };
 
 // Not found counts; any other error ends the comparison.
-void note(Comparison& comparison, const Error& error) {
+void note(Comparison& comparison, const Error& error, std::string_view key) {
   if (error.code == Code::kNotFound) {
     ++comparison.missing;
   } else if (!comparison.error) {
     comparison.error = error;
+    comparison.error_key = key;
   }
 }
 
-void compare_sequentially(Client& client, const RecordSet& set, Comparison& comparison,
+void compare_sequentially(Cluster& client, const RecordSet& set, Comparison& comparison,
                           Progress& progress) {
   const SteadyClock clock;
   std::vector<std::byte> buffer(kMaxValueBytes);
@@ -70,13 +72,13 @@ void compare_sequentially(Client& client, const RecordSet& set, Comparison& comp
     if (got) {
       comparison.judge(record, as_text(Bytes(buffer).first(got->bytes)), std::nullopt);
     } else {
-      note(comparison, got.error());
+      note(comparison, got.error(), record.key);
     }
     progress.update(i + 1);
   }
 }
 
-void compare_pipelined(Client& client, const RecordSet& set, Comparison& comparison,
+void compare_pipelined(Cluster& client, const RecordSet& set, Comparison& comparison,
                        Progress& progress) {
   std::vector<std::string_view> keys;
   for (std::size_t first = 0; first < set.records.size() && !comparison.error;) {
@@ -88,7 +90,7 @@ void compare_pipelined(Client& client, const RecordSet& set, Comparison& compari
       if (result) {
         comparison.judge(set.records[first + i], result->value, result->is_counter);
       } else {
-        note(comparison, result.error());
+        note(comparison, result.error(), keys[i]);
       }
     });
     first = end;
@@ -96,7 +98,7 @@ void compare_pipelined(Client& client, const RecordSet& set, Comparison& compari
   }
 }
 
-Comparison compare(Client& client, const RecordSet& set, bool sequential, bool show_progress) {
+Comparison compare(Cluster& client, const RecordSet& set, bool sequential, bool show_progress) {
   const SteadyClock clock;
   Progress progress("reading back", set.records.size(), show_progress);
   Comparison comparison;
@@ -141,9 +143,9 @@ Json to_json(const Comparison& comparison, const RecordSet& set) {
               {"seconds", comparison.seconds}};
 }
 
-ExitCode verdict(const Comparison& comparison, const Client& client) {
+ExitCode verdict(const Comparison& comparison, const Cluster& client) {
   if (comparison.error) {
-    complain(describe(*comparison.error, client));
+    complain(describe(*comparison.error, client, comparison.error_key));
     return exit_code_of(*comparison.error) == kNoServer ? kNoServer : kFailed;
   }
   if (comparison.equal()) return kDone;
@@ -154,7 +156,7 @@ ExitCode verdict(const Comparison& comparison, const Client& client) {
 
 }  // namespace
 
-Verification read_back(Client& client, const RecordSet& set, bool sequential, bool progress) {
+Verification read_back(Cluster& client, const RecordSet& set, bool sequential, bool progress) {
   const Comparison comparison = compare(client, set, sequential, progress);
   return {.facts = to_json(comparison, set), .exit_code = verdict(comparison, client)};
 }
@@ -167,7 +169,7 @@ void print_facts(const Json& result) {
   }
 }
 
-ExitCode run_verify(Client& client, Job& job) {
+ExitCode run_verify(Cluster& client, Job& job) {
   const Command& command = job.command;
   const Verification verification =
       read_back(client, job.records, command.sequential, command.progress);

@@ -194,12 +194,16 @@ bool ShmQueue::anything() const {
                              [](ShmConnection* connection) { return connection->can_advance(); });
 }
 
-void ShmQueue::wait(const Deadline& deadline) {
-  if (ready_next_ != ready_end_ || attention_.load(std::memory_order_relaxed)) return;
+bool ShmQueue::is_ready() {
+  if (ready_next_ != ready_end_ || attention_.load(std::memory_order_relaxed)) return true;
   // Unsignaled work completed in the last poll(): who found a connection full can post again, and
   // might otherwise sleep with nothing outstanding that could wake it.
-  if (std::exchange(room_came_back_, false)) return;
-  if (waker_.consume() || anything()) return;
+  if (std::exchange(room_came_back_, false)) return true;
+  return waker_.consume() || anything();
+}
+
+void ShmQueue::wait(const Deadline& deadline) {
+  if (is_ready()) return;
   if (options_.poll != PollMode::kEvent && spin(deadline)) return;
   if (options_.poll != PollMode::kBusy) sleep(deadline);
 }
@@ -228,8 +232,22 @@ void ShmQueue::set_sleep_words(std::uint64_t value) {
 }
 
 void ShmQueue::sleep(const Deadline& deadline) {
+  if (!begin_sleep()) return;
+  read_sockets(deadline.left_ms());
+  set_sleep_words(++sleep_number_);
+  waker_.consume();
+}
+
+std::optional<int> ShmQueue::begin_sleep() {
   set_sleep_words(++sleep_number_);  // odd
-  if (!waker_.consume() && !anything()) read_sockets(deadline.left_ms());
+  if (!waker_.consume() && !anything()) return epoll_.get();
+  set_sleep_words(++sleep_number_);
+  waker_.consume();
+  return std::nullopt;
+}
+
+void ShmQueue::end_sleep() {
+  read_sockets(0);
   set_sleep_words(++sleep_number_);
   waker_.consume();
 }

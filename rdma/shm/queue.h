@@ -45,6 +45,9 @@ class ShmQueue final : public Queue {
   void wait(const Deadline& deadline) override;
   void wake() override;
   void release(std::span<const std::uint32_t> receive_buffers) override;
+  bool is_ready() override;
+  std::optional<int> begin_sleep() override;
+  void end_sleep() override;
 
   // Room in `ready_` for a connection; kBusy where there is none. Any thread.
   CompletionRoom& room() { return room_; }

@@ -280,14 +280,18 @@ void VerbsQueue::read_events() {
 
 // ---- waiting ----
 
-void VerbsQueue::wait(const Deadline& deadline) {
-  if (has_ready() || !ended_.empty() || broken_) return;
+bool VerbsQueue::is_ready() {
+  if (has_ready() || !ended_.empty() || broken_) return true;
   // Unsignaled work completed in the last poll(): who found a connection full can post again, and
   // might otherwise sleep with nothing outstanding that could wake it.
-  if (std::exchange(room_came_back_, false)) return;
-  if (waker_.consume() || refill() != 0) return;
+  if (std::exchange(room_came_back_, false)) return true;
+  return waker_.consume() || refill() != 0;
+}
+
+void VerbsQueue::wait(const Deadline& deadline) {
+  if (is_ready()) return;
   if (options_.poll != PollMode::kEvent && spin(deadline)) return;
-  if (options_.poll != PollMode::kBusy) sleep(deadline);
+  if (options_.poll != PollMode::kBusy && begin_sleep()) take_events(deadline.left_ms());
 }
 
 // True when there is a reason to return.
@@ -306,15 +310,21 @@ bool VerbsQueue::spin(const Deadline& deadline) {
   return deadline.passed();
 }
 
-void VerbsQueue::sleep(const Deadline& deadline) {
-  // Arm, look once more, then sleep: what comes after the look raises the event.
-  if (!armed_) {
-    if (const Status armed = completions_.arm(); !armed) return break_down(armed.error());
-    armed_ = true;
-    if (refill() != 0) return;
+// Arms, and looks once more: what comes after the look raises the event.
+std::optional<int> VerbsQueue::begin_sleep() {
+  if (armed_) return epoll_;
+  if (const Status armed = completions_.arm(); !armed) {
+    break_down(armed.error());
+    return std::nullopt;
   }
+  armed_ = true;
+  if (refill() != 0) return std::nullopt;
+  return epoll_;
+}
+
+void VerbsQueue::take_events(int timeout_ms) {
   std::array<epoll_event, 3> events;
-  const int count = epoll_wait(epoll_, events.data(), events.size(), deadline.left_ms());
+  const int count = epoll_wait(epoll_, events.data(), events.size(), timeout_ms);
   for (int i = 0; i < count; ++i) {
     if (events[i].data.fd == channel_.fd()) {
       armed_ = false;

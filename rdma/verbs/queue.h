@@ -39,6 +39,9 @@ class VerbsQueue final : public Queue {
   void wait(const Deadline& deadline) override;
   void wake() override;
   void release(std::span<const std::uint32_t> receive_buffers) override;
+  bool is_ready() override;
+  std::optional<int> begin_sleep() override;
+  void end_sleep() override { take_events(0); }
 
   // Room in the completion queue for a connection; kBusy where there is none. Any thread.
   CompletionRoom& room() { return room_; }
@@ -85,7 +88,7 @@ class VerbsQueue final : public Queue {
   VerbsConnection* find(std::uint32_t qp_num);
   void give_back(std::uint32_t buffer);
   bool spin(const Deadline& deadline);
-  void sleep(const Deadline& deadline);
+  void take_events(int timeout_ms);
   void break_down(const Error& error);
 
   // Declaration order is the order in which things must outlive each other.

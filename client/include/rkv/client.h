@@ -410,6 +410,7 @@ class RKV_EXPORT Client {
   const std::string& describe() const;
 
  private:
+  friend class Cluster;
   using RawVisitor = void (*)(void* target, std::size_t index, const Result<ValueView>& result);
   using RawPutVisitor = void (*)(void* target, std::size_t index,
                                  const Result<std::uint64_t>& version);

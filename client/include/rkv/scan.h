@@ -41,9 +41,11 @@
 namespace rkv {
 
 class Client;
+class Cluster;
 namespace client {
 class Engine;
-}
+class LongValues;
+}  // namespace client
 
 // Prefix, start and end together: a key is shown that satisfies all of them, in either direction.
 struct ScanOptions {
@@ -80,15 +82,18 @@ class ScanPage {
   // that has the data; empty: the scan is over. A page may be empty and have one: the server looks
   // at a bounded number of records for each.
   std::string_view token() const { return token_; }
-  // Every write up to it is seen.
+  // Every write up to it is seen. 0 of a page of several servers, whose versions do not compare.
   std::uint64_t version() const { return version_; }
 
  private:
   friend class Client;
+  friend class Cluster;
   friend class client::Engine;
+  friend class client::LongValues;
   friend class Scanner;
   ScanPage() = default;
   std::unique_ptr<std::byte[]> bytes_;  // as they came; the entries point into it
+  std::vector<ScanPage> parts_;         // of several servers: what the entries point into
   std::deque<std::string> long_values_;
   std::vector<ScanEntry> entries_;
   std::string_view token_;
@@ -101,6 +106,8 @@ class RKV_EXPORT Scanner {
   // Copies what `options` points to. The client must outlive the scanner and stay where it is;
   // between steps it may be used for anything.
   explicit Scanner(Client& client, const ScanOptions& options = {});
+  // Over all servers, in one order: cluster.h says what is promised.
+  explicit Scanner(Cluster& cluster, const ScanOptions& options = {});
 
   // The next entry, valid until the next step; nullptr at the end. Blocks for a round trip where a
   // new page is needed, and for GETs of values longer than 64 KiB. After an error (as of
@@ -134,10 +141,14 @@ class RKV_EXPORT Scanner {
   const Status& status() const { return status_; }
 
  private:
+  using PageOf = Result<ScanPage> (*)(void* source, const ScanOptions& options);
+
+  Scanner(void* source, PageOf page_of, const ScanOptions& options);
   const ScanEntry* step();
   Status next_page();
 
-  Client* client_;
+  void* source_;  // a Client or a Cluster
+  PageOf page_of_;
   std::string prefix_;
   std::string start_;
   std::string end_;

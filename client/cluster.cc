@@ -1,0 +1,343 @@
+// A Cluster's servers: finding ways to them, connecting, asking each of them.
+#include "rkv/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "client/choose.h"
+#include "client/doorkeeper.h"
+#include "client/sorted.h"
+
+namespace rkv {
+
+using client::Engine;
+
+namespace {
+
+// What may pass by itself: the server is down, or has no place just now.
+bool may_pass(const Error& error) {
+  const bool no_such_host = error.call != nullptr && std::strcmp(error.call, "getaddrinfo") == 0 &&
+                            error.code == Code::kUnreachable && error.sys_errno == 0;
+  switch (error.code) {
+    case Code::kUnreachable:
+      return !no_such_host;
+    case Code::kTimeout:
+    case Code::kDisconnected:
+    case Code::kBusy:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void tell(std::string* problem, std::string sentence) {
+  if (problem != nullptr) *problem = std::move(sentence);
+}
+
+std::string cannot_reach(const ShardServer& server, const Error& error, const Client* client) {
+  std::string sentence = fmt::format("cannot reach {}: {}", server.address, to_string(error));
+  if (client != nullptr && !client->last_refusal().empty()) {
+    sentence += fmt::format(": {}", client->last_refusal());
+  }
+  return sentence;
+}
+
+using Milliseconds = std::chrono::milliseconds;
+
+Milliseconds left(const Deadline& deadline) {
+  return Milliseconds(std::max(deadline.left_ms(), 1));
+}
+
+}  // namespace
+
+Cluster::Cluster(const ShardMap& map, const ClientOptions& options,
+                 std::shared_ptr<rdma::Transport> transport, const Clock* clock)
+    : map_(map),
+      options_(options),
+      transport_(std::move(transport)),
+      clock_(clock),
+      doorkeeper_(std::make_unique<client::Doorkeeper>()),
+      sorted_(std::make_unique<client::Sorted>()) {
+  options_.cache_bytes /= map.servers().size();
+}
+Cluster::Cluster(Cluster&&) noexcept = default;
+Cluster& Cluster::operator=(Cluster&& other) noexcept {
+  if (this == &other) return *this;
+  clients_.clear();  // before the doorkeeper that their engines know
+  map_ = std::move(other.map_);
+  options_ = std::move(other.options_);
+  transport_ = std::move(other.transport_);
+  clock_ = other.clock_;
+  doorkeeper_ = std::move(other.doorkeeper_);
+  clients_ = std::move(other.clients_);
+  sorted_ = std::move(other.sorted_);
+  last_ = other.last_;
+  no_way_ = other.no_way_;
+  description_ = std::move(other.description_);
+  return *this;
+}
+Cluster::~Cluster() = default;
+
+Result<Cluster> Cluster::connect(const ShardMap& map, const ClientOptions& options,
+                                 std::string* problem) {
+  return open(Cluster(map, options, nullptr, nullptr), problem);
+}
+
+Result<Cluster> Cluster::connect(const ShardMap& map, const ClientOptions& options,
+                                 std::shared_ptr<rdma::Transport> transport, const Clock* clock,
+                                 std::string* problem) {
+  if (transport == nullptr) return fail(Code::kInvalidArgument, "a cluster needs a transport");
+  return open(Cluster(map, options, std::move(transport), clock), problem);
+}
+
+Result<Cluster> Cluster::open(Cluster cluster, std::string* problem) {
+  cluster.clients_.resize(cluster.map_.servers().size());
+  RKV_RETURN_IF_ERROR(cluster.connect_all(cluster.map_, cluster.clients_, problem));
+  cluster.describe_clients();
+  return cluster;
+}
+
+// An unconnected one. Blocks for as long as choosing a transport takes.
+Result<std::unique_ptr<Client>> Cluster::make_client(const ShardServer& server) {
+  ClientOptions options = options_;
+  options.server = server.address;
+  std::shared_ptr<rdma::Transport> transport = transport_;
+  std::string reason;
+  if (transport == nullptr) {
+    RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(options));
+    transport = std::move(chosen.transport);
+    reason = std::move(chosen.reason);
+  }
+  RKV_ASSIGN_OR_RETURN(auto engine, Engine::create_unconnected(options, std::move(transport),
+                                                               clock_, doorkeeper_.get()));
+  if (!reason.empty()) engine->set_description(std::move(reason));
+  doorkeeper_->watch(*engine);
+  return std::unique_ptr<Client>(new Client(std::move(engine)));
+}
+
+Status Cluster::connect_one(const ShardServer& server, std::unique_ptr<Client>& client,
+                            Timeout patience) {
+  const SteadyClock steady;
+  const Clock& clock = clock_ != nullptr ? *clock_ : steady;
+  const Deadline deadline = Deadline::after_ms(clock, patience.count());
+  if (client == nullptr) {
+    RKV_ASSIGN_OR_RETURN(client, make_client(server));
+  }
+  Engine& engine = *client->engine_;
+  if (engine.usable()) return {};
+  return engine.attempt_now(deadline);
+}
+
+// Each has an equal part of the time that is left. Those that are down stay unconnected.
+Status Cluster::connect_all(const ShardMap& map, Clients& clients, std::string* problem) {
+  const SteadyClock steady;
+  const Clock& clock = clock_ != nullptr ? *clock_ : steady;
+  const Deadline deadline = Deadline::after_ms(clock, options_.timeout.count());
+  const auto& servers = map.servers();
+  std::size_t well = 0;
+  Error first{};
+  std::string sentence;
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    const Milliseconds patience = left(deadline) / static_cast<std::int64_t>(servers.size() - i);
+    const Status connected =
+        connect_one(servers[i], clients[i], std::max(patience, Milliseconds(1)));
+    if (connected) {
+      ++well;
+      continue;
+    }
+    const Error& error = connected.error();
+    if (may_pass(error)) {
+      if (sentence.empty()) {
+        first = error;
+        sentence = cannot_reach(servers[i], error, clients[i].get());
+      }
+      continue;
+    }
+    const bool is_twin = error.code == Code::kInvalidArgument && clients[i] != nullptr;
+    for (std::size_t j = 0; is_twin && j < servers.size(); ++j) {
+      if (clients[j] == nullptr || clients[j]->engine_.get() != doorkeeper_->twin()) continue;
+      tell(problem, fmt::format("{} and {} of the list are one and the same kvserver: name it once",
+                                servers[j].address, servers[i].address));
+      return std::unexpected(error);
+    }
+    tell(problem, cannot_reach(servers[i], error, clients[i].get()));
+    return std::unexpected(error);
+  }
+  if (well != 0) return {};
+  tell(problem, servers.size() == 1
+                    ? sentence
+                    : fmt::format("none of the {} servers answers; {}", servers.size(), sentence));
+  return std::unexpected(first);
+}
+
+Status Cluster::use(const ShardMap& map, std::string* problem) {
+  const auto& servers = map.servers();
+  Clients clients(servers.size());
+  std::vector<std::size_t> from(servers.size(), clients_.size());
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    const auto same = [&](const ShardServer& old) {
+      return old.address == servers[i].address && old.identity() == servers[i].identity();
+    };
+    const auto old = std::ranges::find_if(map_.servers(), same);
+    if (old == map_.servers().end()) continue;
+    from[i] = static_cast<std::size_t>(old - map_.servers().begin());
+    clients[i] = std::move(clients_[from[i]]);
+  }
+  // Those that leave are not among those that the newcomers must differ from.
+  for (const auto& leaving : clients_) {
+    if (leaving != nullptr) doorkeeper_->forget(*leaving->engine_);
+  }
+  const Status connected = connect_all(map, clients, problem);
+  if (!connected) {
+    for (const auto& leaving : clients_) {
+      if (leaving != nullptr) doorkeeper_->watch(*leaving->engine_);
+    }
+    for (std::size_t i = 0; i < servers.size(); ++i) {
+      if (from[i] < clients_.size()) {
+        clients_[from[i]] = std::move(clients[i]);
+      } else if (clients[i] != nullptr) {
+        doorkeeper_->forget(*clients[i]->engine_);
+      }
+    }
+    return connected;
+  }
+  map_ = map;
+  clients_ = std::move(clients);
+  last_ = 0;
+  describe_clients();
+  return {};
+}
+
+void Cluster::describe_clients() {
+  description_.clear();
+  std::string_view before;
+  for (const auto& client : clients_) {
+    if (client == nullptr || client->describe() == before) continue;
+    before = client->describe();
+    description_ += fmt::format("{}{}", description_.empty() ? "" : "; ", before);
+  }
+  if (clients_.size() > 1) description_ += fmt::format("; {} servers", clients_.size());
+}
+
+Client* Cluster::find_way(std::size_t index) {
+  auto made = make_client(map_.servers()[index]);
+  if (!made) {
+    no_way_ = made.error();
+    return nullptr;
+  }
+  clients_[index] = std::move(*made);
+  describe_clients();
+  return clients_[index].get();
+}
+
+Result<Client*> Cluster::client_at(std::size_t index) {
+  Client* const client = clients_[index] != nullptr ? clients_[index].get() : find_way(index);
+  if (client == nullptr) return std::unexpected(no_way_);
+  return client;
+}
+
+// ------------------------------------------------------------------------------- the servers
+
+std::vector<Status> Cluster::ask_each(Timeout timeout, bool to_the_end, const Ask& ask) {
+  const SteadyClock steady;
+  const Clock& clock = clock_ != nullptr ? *clock_ : steady;
+  const Deadline deadline =
+      Deadline::after_ms(clock, (timeout.count() > 0 ? timeout : options_.timeout).count());
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < clients_.size(); ++i)
+    order.push_back(i);
+  std::ranges::stable_partition(order, [&](std::size_t i) {
+    return clients_[i] != nullptr && clients_[i]->engine_->usable();
+  });
+  std::vector<Status> results(clients_.size());
+  for (std::size_t done = 0; done < order.size(); ++done) {
+    const std::size_t i = order[done];
+    Client* const client = clients_[i] != nullptr ? clients_[i].get() : find_way(i);
+    const auto part = left(deadline) / static_cast<std::int64_t>(order.size() - done);
+    results[i] = client != nullptr ? ask(*client, i, std::max(part, Milliseconds(1)))
+                                   : Status(std::unexpected(no_way_));
+    if (results[i]) continue;
+    last_ = i;
+    if (!to_the_end) break;
+  }
+  return results;
+}
+
+template <class T, class Call>
+std::vector<T> Cluster::on_each(Timeout timeout, Call call) {
+  std::vector<T> results(clients_.size(), fail(Code::kInternal, nullptr));
+  const auto asked =
+      ask_each(timeout, true, [&](Client& client, std::size_t i, Timeout part) -> Status {
+        results[i] = call(client, part);
+        if (!results[i]) return std::unexpected(results[i].error());
+        return {};
+      });
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (!asked[i]) results[i] = std::unexpected(asked[i].error());
+  }
+  return results;
+}
+
+std::vector<Status> Cluster::ping(Timeout timeout) {
+  return ask_each(timeout, true,
+                  [](Client& one, std::size_t, Timeout part) { return one.ping(part); });
+}
+
+std::vector<Result<std::uint64_t>> Cluster::flush(Timeout timeout) {
+  return on_each<Result<std::uint64_t>>(timeout,
+                                        [](Client& one, Timeout part) { return one.flush(part); });
+}
+
+std::vector<Result<std::uint64_t>> Cluster::backup(std::string_view name, Timeout timeout) {
+  return on_each<Result<std::uint64_t>>(
+      timeout, [&](Client& one, Timeout part) { return one.backup(name, part); });
+}
+
+std::vector<Result<std::string>> Cluster::server_stats(Timeout timeout) {
+  return on_each<Result<std::string>>(
+      timeout, [](Client& one, Timeout part) { return one.server_stats(part); });
+}
+
+std::vector<Result<Counter>> Cluster::multi_incr(std::span<const CounterAddition> additions,
+                                                 Timeout timeout) {
+  std::vector<std::vector<std::size_t>> where(clients_.size());
+  for (std::size_t i = 0; i < additions.size(); ++i)
+    where[map_.shard_of(additions[i].counter->key())].push_back(i);
+  std::vector<Result<Counter>> results(additions.size(), fail(Code::kInternal, nullptr));
+  const auto asked =
+      ask_each(timeout, true, [&](Client& one, std::size_t server, Timeout part) -> Status {
+        std::vector<CounterAddition> some;
+        for (const std::size_t i : where[server])
+          some.push_back(additions[i]);
+        const auto done = one.multi_incr(some, part);
+        for (std::size_t i = 0; i < done.size(); ++i)
+          results[where[server][i]] = done[i];
+        return {};
+      });
+  for (std::size_t server = 0; server < asked.size(); ++server) {
+    for (const std::size_t i : where[server]) {
+      if (!asked[server]) results[i] = std::unexpected(asked[server].error());
+    }
+  }
+  return results;
+}
+
+// ------------------------------------------------------------------------------ this cluster
+
+ClientStats Cluster::stats() const {
+  ClientStats sum;
+  for (const auto& client : clients_) {
+    if (client != nullptr) sum += client->stats();
+  }
+  return sum;
+}
+
+const std::string& Cluster::refusal_of(std::size_t index) const {
+  static const std::string kNone;
+  return clients_[index] != nullptr ? clients_[index]->last_refusal() : kNone;
+}
+
+}  // namespace rkv

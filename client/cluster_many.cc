@@ -1,0 +1,142 @@
+// A Cluster's operations on many keys: sorted by server, all servers at once.
+#include <array>
+
+#include "client/fan_out.h"
+#include "client/sorted.h"
+#include "rkv/cluster.h"
+
+namespace rkv {
+
+using client::Engine;
+using client::FanOut;
+using client::Flow;
+using client::MultiGet;
+using client::MultiPut;
+using client::Sorted;
+
+namespace {
+bool nothing_at(const Sorted& sorted, std::size_t server) {
+  return sorted.size_of(server) == 0;
+}
+}  // namespace
+
+// `add(server, deadline)` makes the flow of a server; `fail(server)` is for one without a way to
+// it. Ways are looked for behind the others, which takes what time is left, or a little more.
+template <class Add, class Fail>
+void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
+  const SteadyClock steady;
+  const Clock& clock = clock_ != nullptr ? *clock_ : steady;
+  const Deadline deadline =
+      Deadline::after_ms(clock, (timeout.count() > 0 ? timeout : options_.timeout).count());
+  Sorted& sorted = *sorted_;
+  std::array<bool, ShardMap::kMaxServers> no_way{};
+  bool all_done = true;
+  for (std::size_t i = 0; i < clients_.size(); ++i) {
+    if (nothing_at(sorted, i)) continue;
+    no_way[i] = clients_[i] == nullptr;
+    all_done = all_done && !no_way[i];
+    if (!no_way[i]) sorted.flows.push_back(add(i, deadline));
+  }
+  if (!sorted.flows.empty()) FanOut(sorted.flows, deadline).run();
+  sorted.flows.clear();
+  for (std::size_t i = 0; !all_done && i < clients_.size(); ++i) {
+    if (!no_way[i]) continue;
+    if (find_way(i) == nullptr) {
+      fail(i);
+      continue;
+    }
+    sorted.flows.push_back(add(i, deadline));
+    FanOut(sorted.flows, deadline).run();
+    sorted.flows.clear();
+  }
+}
+
+void Cluster::visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
+                        const GetOptions& options) {
+  if (clients_.size() == 1 && clients_.front() != nullptr) {
+    return clients_.front()->visit_all(keys, visit, target, options);
+  }
+  Sorted& sorted = *sorted_;
+  sorted.keys.resize(keys.size());
+  sorted.sort(
+      map_, keys.size(), [&](std::size_t i) { return keys[i]; },
+      [&](std::size_t from, std::size_t to) { sorted.keys[to] = keys[from]; });
+  sorted.gets.clear();
+  sorted.gets.reserve(clients_.size());
+  sorted.get_targets.assign(clients_.size(), {});
+  run_flows(
+      options.timeout,
+      [&](std::size_t i, const Deadline& deadline) -> Flow* {
+        auto& to = sorted.get_targets[i];
+        to = {.indices = &sorted.indices[sorted.begin_of(i)], .visit = visit, .target = target};
+        return &sorted.gets.emplace_back(
+            *clients_[i]->engine_,
+            std::span(sorted.keys).subspan(sorted.begin_of(i), sorted.size_of(i)), options.at_least,
+            deadline, to.take, &to);
+      },
+      [&](std::size_t i) {
+        for (std::uint32_t j = sorted.begin_of(i); j < sorted.ends[i]; ++j)
+          visit(target, sorted.indices[j], std::unexpected(no_way_));
+      });
+}
+
+void Cluster::put_all(std::span<const KeyValue> items, RawPutVisitor visit, void* target,
+                      const WriteOptions& options) {
+  if (clients_.size() == 1 && clients_.front() != nullptr) {
+    return clients_.front()->put_all(items, visit, target, options);
+  }
+  Sorted& sorted = *sorted_;
+  sorted.items.resize(items.size());
+  sorted.sort(
+      map_, items.size(), [&](std::size_t i) { return items[i].key; },
+      [&](std::size_t from, std::size_t to) { sorted.items[to] = items[from]; });
+  sorted.puts.clear();
+  sorted.puts.reserve(clients_.size());
+  sorted.put_targets.assign(clients_.size(), {});
+  run_flows(
+      options.timeout,
+      [&](std::size_t i, const Deadline& deadline) -> Flow* {
+        auto& to = sorted.put_targets[i];
+        to = {.indices = &sorted.indices[sorted.begin_of(i)], .visit = visit, .target = target};
+        return &sorted.puts.emplace_back(
+            *clients_[i]->engine_,
+            std::span(sorted.items).subspan(sorted.begin_of(i), sorted.size_of(i)),
+            options.durability, deadline, to.take, &to);
+      },
+      [&](std::size_t i) {
+        for (std::uint32_t j = sorted.begin_of(i); j < sorted.ends[i]; ++j)
+          visit(target, sorted.indices[j], std::unexpected(no_way_));
+      });
+}
+
+std::vector<Result<Value>> Cluster::multi_get(std::span<const std::string_view> keys,
+                                              const GetOptions& options) {
+  std::vector<Result<Value>> results(keys.size(), fail(Code::kInternal, nullptr));
+  multi_get_into(
+      keys,
+      [&](std::size_t index, const Result<ValueView>& result) {
+        if (result) {
+          results[index] = Value{.value = std::string(result->value),
+                                 .version = result->version,
+                                 .expires_at_ms = result->expires_at_ms,
+                                 .is_counter = result->is_counter,
+                                 .durability = result->durability};
+        } else {
+          results[index] = std::unexpected(result.error());
+        }
+      },
+      options);
+  return results;
+}
+
+std::vector<Result<std::uint64_t>> Cluster::multi_put(std::span<const KeyValue> items,
+                                                      const WriteOptions& options) {
+  std::vector<Result<std::uint64_t>> results(items.size(), fail(Code::kInternal, nullptr));
+  multi_put_each(
+      items,
+      [&](std::size_t index, const Result<std::uint64_t>& version) { results[index] = version; },
+      options);
+  return results;
+}
+
+}  // namespace rkv

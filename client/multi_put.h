@@ -1,0 +1,62 @@
+// Many PUTs in flight on one connection, as many as there are credits.
+//
+// A PUT that was posted and not answered when the connection ends, or the deadline passes, may have
+// happened and is reported so (E1); one that never left is sent over the next connection.
+//
+// Thread safety: as the engine, which no other operation uses meanwhile.
+#pragma once
+
+#include "client/flow.h"
+
+namespace rkv::client {
+
+class MultiPut final : public Flow {
+ public:
+  MultiPut(Engine& engine, std::span<const KeyValue> items, Durability durability,
+           const Deadline& deadline, Engine::PutVisitor visit, void* target)
+      : Flow(engine, deadline),
+        engine_(engine),
+        items_(items),
+        durability_(durability),
+        deadline_(deadline),
+        visit_(visit),
+        target_(target) {}
+  // All of it, alone on its thread.
+  void run();
+
+  void begin() override;
+  bool over() const override { return finished_ == items_.size(); }
+  bool advance() override;
+  Nanos sleep_until() const override;
+  void lost() override;
+  void mended() override {}
+  void fail_rest(const Error& error) override;
+  void time_out() override;
+
+ private:
+  using Slot = Engine::PutSlot;
+  using State = Engine::PutSlot::State;
+
+  void fill();
+  bool stage(Slot& slot);
+  bool begin(Slot& slot);
+  bool take_next_item(Slot& slot);
+  bool post();
+  std::size_t poll();
+  void on_reply(const Event& event);
+  void finish(Slot& slot, const Result<std::uint64_t>& version);
+  void fail_sent(Code code, const char* text);
+
+  Engine& engine_;
+  std::span<const KeyValue> items_;
+  const Durability durability_;
+  const Deadline& deadline_;
+  Engine::PutVisitor visit_;
+  void* target_;
+  std::size_t next_item_ = 0;
+  std::size_t finished_ = 0;
+  std::size_t again_ = 0;  // slots to be sent again; no new item is begun while there are any
+  Nanos send_at_ = 0;      // the server was busy: nothing is sent before
+};
+
+}  // namespace rkv::client

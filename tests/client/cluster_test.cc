@@ -1,0 +1,165 @@
+// Opening a Cluster, over the fake transport: which failures are a wrong list, and which a server
+// that is down. What several servers do is the system tests' business.
+#include "rkv/cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+
+#include "tests/client/fake_transport.h"
+
+namespace rkv {
+namespace {
+
+using testing::FakeServer;
+using testing::FakeTransport;
+using testing::ScriptedMemory;
+
+// Connects to the server of the address.
+class SeveralTransport final : public rdma::Transport {
+ public:
+  // A clock is moved by the queue of the server that is waited for: one for all.
+  explicit SeveralTransport(std::map<std::string, FakeServer*> servers)
+      : servers_(std::move(servers)), first_(*servers_.begin()->second) {}
+  std::string describe() const override { return "fake"; }
+  Result<std::unique_ptr<rdma::Region>> allocate(std::size_t length, rdma::Access access) override {
+    return first_.allocate(length, access);
+  }
+  Result<std::unique_ptr<rdma::Queue>> create_queue(const rdma::QueueOptions& options) override {
+    return first_.create_queue(options);
+  }
+  Result<std::unique_ptr<rdma::Listener>> listen(const std::string& address) override {
+    return first_.listen(address);
+  }
+  Result<std::unique_ptr<rdma::Connection>> connect(rdma::Queue& queue,
+                                                    const rdma::ConnectionOptions& options,
+                                                    const std::string& address, Bytes private_data,
+                                                    const Deadline& deadline,
+                                                    rdma::Rejection* rejection) override {
+    return FakeTransport(*servers_.at(address))
+        .connect(queue, options, address, private_data, deadline, rejection);
+  }
+
+ private:
+  std::map<std::string, FakeServer*> servers_;
+  FakeTransport first_;
+};
+
+class ClusterTest : public ::testing::Test {
+ protected:
+  // Addresses are given out by the order of the alphabet: a has the clock.
+  Result<Cluster> connect(const char* list = "a:1,b:1,c:1") {
+    return Cluster::connect(*ShardMap::parse(list), {.timeout = std::chrono::milliseconds(1000)},
+                            std::make_shared<SeveralTransport>(std::map<std::string, FakeServer*>{
+                                {"a:1", &a_}, {"b:1", &b_}, {"c:1", &c_}}),
+                            &a_.clock, &problem_);
+  }
+  static void down(FakeServer& server, Code code = Code::kUnreachable) {
+    for (int i = 0; i < 100; ++i)
+      server.connect_errors.push_back({.code = code, .text = "scripted"});
+  }
+  // The key of a server.
+  static std::string key_of(const Cluster& cluster, std::string_view address) {
+    for (int i = 0;; ++i) {
+      std::string key = "k" + std::to_string(i);
+      if (cluster.server_of(key).address == address) return key;
+    }
+  }
+  static void start_again(FakeServer& server, std::uint64_t number) {
+    server.memory = std::make_unique<ScriptedMemory>(ScriptedMemory::kEpoch + number);
+  }
+  void SetUp() override {
+    start_again(b_, 1);
+    start_again(c_, 2);
+  }
+
+  FakeServer a_;
+  FakeServer b_;
+  FakeServer c_;
+  std::string problem_;
+};
+
+TEST_F(ClusterTest, AServerThatIsDownIsNoErrorAndFailsItsOwnKeys) {
+  down(b_);
+  auto cluster = connect();
+  ASSERT_TRUE(cluster) << problem_;
+  EXPECT_TRUE(cluster->put(key_of(*cluster, "a:1"), "v"));
+  EXPECT_TRUE(cluster->put(key_of(*cluster, "c:1"), "v"));
+  const auto put = cluster->put(key_of(*cluster, "b:1"), "v");
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code, Code::kUnreachable);
+  EXPECT_EQ(put.error().write, WriteOutcome::kNotApplied);
+  EXPECT_EQ(cluster->last_server().address, "b:1");
+  b_.connect_errors.clear();
+  EXPECT_TRUE(cluster->put(key_of(*cluster, "b:1"), "v"));
+}
+
+TEST_F(ClusterTest, WhereNoneAnswersTheFirstOneIsNamed) {
+  for (FakeServer* const server : {&a_, &b_, &c_})
+    down(*server);
+  const auto cluster = connect();
+  ASSERT_FALSE(cluster);
+  EXPECT_EQ(cluster.error().code, Code::kUnreachable);
+  EXPECT_NE(problem_.find("none of the 3 servers answers"), std::string::npos) << problem_;
+  EXPECT_NE(problem_.find("a:1"), std::string::npos) << problem_;
+}
+
+TEST_F(ClusterTest, AServerOfAnotherVersionIsAnErrorThatNamesIt) {
+  c_.reject.resize(kConnectRejectMaxBytes);
+  encode(ConnectReject{.code = Code::kVersionMismatch, .text = "speaks 2"}, c_.reject);
+  down(c_, Code::kRejected);
+  const auto cluster = connect();
+  ASSERT_FALSE(cluster);
+  EXPECT_EQ(cluster.error().code, Code::kVersionMismatch);
+  EXPECT_NE(problem_.find("c:1"), std::string::npos) << problem_;
+  EXPECT_NE(problem_.find("version"), std::string::npos) << problem_;
+}
+
+TEST_F(ClusterTest, TwoAddressesOfOneProcessAreAnErrorThatNamesBoth) {
+  start_again(c_, 0);
+  const auto cluster = connect();
+  ASSERT_FALSE(cluster);
+  EXPECT_EQ(cluster.error().code, Code::kInvalidArgument);
+  EXPECT_NE(problem_.find("a:1 and c:1"), std::string::npos) << problem_;
+}
+
+// It was down when the cluster was opened, and turns out to be another one's address.
+TEST_F(ClusterTest, ATwinThatComesLaterFailsItsKeys) {
+  down(c_);
+  auto cluster = connect();
+  ASSERT_TRUE(cluster) << problem_;
+  c_.connect_errors.clear();
+  start_again(c_, 0);
+  EXPECT_EQ(cluster->put(key_of(*cluster, "c:1"), "v").error().code, Code::kInvalidArgument);
+  EXPECT_TRUE(cluster->put(key_of(*cluster, "a:1"), "v"));
+}
+
+TEST_F(ClusterTest, AnotherMapKeepsTheConnectionsThatStay) {
+  auto cluster = connect("a:1,b:1");
+  ASSERT_TRUE(cluster) << problem_;
+  ASSERT_TRUE(cluster->use(*ShardMap::parse("c:1,b:1"), &problem_)) << problem_;
+  EXPECT_EQ(a_.connects, 1);
+  EXPECT_EQ(b_.connects, 1);
+  EXPECT_EQ(c_.connects, 1);
+  EXPECT_TRUE(cluster->put(key_of(*cluster, "c:1"), "v"));
+  EXPECT_TRUE(cluster->put(key_of(*cluster, "b:1"), "v"));
+  EXPECT_EQ(b_.connects, 1);
+  EXPECT_EQ(a_.connection, nullptr);
+}
+
+TEST_F(ClusterTest, AMapThatIsRefusedChangesNothing) {
+  auto cluster = connect("a:1,b:1");
+  ASSERT_TRUE(cluster) << problem_;
+  start_again(c_, 1);
+  EXPECT_EQ(cluster->use(*ShardMap::parse("b:1,c:1"), &problem_).error().code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(cluster->map(), *ShardMap::parse("a:1,b:1"));
+  EXPECT_TRUE(cluster->put(key_of(*cluster, "a:1"), "v"));
+  EXPECT_TRUE(cluster->put(key_of(*cluster, "b:1"), "v"));
+  EXPECT_EQ(a_.connects, 1);
+  EXPECT_EQ(b_.connects, 1);
+}
+
+}  // namespace
+}  // namespace rkv
