@@ -75,6 +75,24 @@ TEST(Parse, AGetMayInsistOnADurableValue) {
             "--durable wants sync or wal, not 'memory'");
 }
 
+TEST(Parse, SeveralServersComeFromFlagsOrTheEnvironment) {
+  const Environment env = [](const char* name) -> const char* {
+    if (std::string_view(name) == "KVCLIENT_SERVER") return "one:1";
+    return std::string_view(name) == "KVCLIENT_SERVERS" ? "b:2,a:1" : nullptr;
+  };
+  EXPECT_EQ(command_of({"ping"}, env).globals.servers, *ShardMap::parse("b:2,a:1"));
+  EXPECT_EQ(command_of({"--servers", "c:3", "ping"}, env).globals.servers, *ShardMap::parse("c:3"));
+  EXPECT_FALSE(command_of({"--server", "d:4", "ping"}, env).globals.servers);
+  EXPECT_EQ(name_of_store(command_of({"ping"}, env).globals), "2 servers");
+  EXPECT_EQ(parse_arguments({"--servers", "a:1,a:1", "ping"}, empty_environment).text,
+            "--servers: two servers of the list have the address a:1: name it once");
+  const Globals shell = command_of({"ping"}, env).globals;
+  EXPECT_EQ(parse_shell_line({"get", "--servers", "b:2,a:1", "k"}, shell).kind,
+            Parsed::Kind::kCommand);
+  EXPECT_EQ(parse_shell_line({"get", "--servers", "a:1", "k"}, shell).kind,
+            Parsed::Kind::kUsageError);
+}
+
 TEST(Parse, EnvironmentIsOutrankedByFlags) {
   const std::map<std::string, std::string> set = {{"KVCLIENT_SERVER", "env:2"},
                                                   {"KVCLIENT_OUTPUT", "json"},

@@ -22,8 +22,9 @@
 // bytes under the seed kSeed; a slot belongs to the server with the greatest score, which is XXH3
 // of the slot (4 bytes, little-endian) under a seed that is itself XXH3 of the server's identity
 // under kSeed + j, for j from 0 to its weight - 1. Of equal scores the lesser identity's counts.
-// The slots are worked out once, when the map is made (7 ns each and unit of weight), so that to
-// find a key's server takes one hash and one byte of a table of 128 KiB, whatever their number.
+// The slots are worked out once, when the map is made (52 instructions each and unit of weight), so
+// that to find a key's server takes one hash and one byte of a table of 128 KiB, whatever their
+// number.
 //
 // Thread safety: a map is immutable; any threads.
 #pragma once
