@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "rkv/client.h"
+#include "rkv/export.h"
 #include "rkv/shard_map.h"
 
 namespace rkv {
@@ -45,7 +46,7 @@ class Doorkeeper;
 struct Sorted;
 }  // namespace client
 
-class Cluster {
+class RKV_EXPORT Cluster {
  public:
   using Timeout = Client::Timeout;
 

@@ -37,6 +37,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rkv/export.h"
 #include "rkv/result.h"
 
 namespace rkv {
@@ -54,7 +55,7 @@ struct ShardServer {
   bool operator==(const ShardServer&) const = default;
 };
 
-class ShardMap {
+class RKV_EXPORT ShardMap {
  public:
   static constexpr std::size_t kMaxServers = 64;
   static constexpr std::uint32_t kMaxWeight = 16;
