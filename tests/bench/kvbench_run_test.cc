@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 
 #include "bench/kvbench/keys.h"
 #include "bench/kvbench/store.h"
+#include "common/check.h"
 #include "tests/system/process.h"
 #include "tests/system/world.h"
 
@@ -83,6 +85,18 @@ class Kvbench : public testing::Test {
     directory_ = nullptr;
   }
   static Server& server() { return *server_; }
+  // A store of this one server, as kvbench sees it.
+  static Cluster store() {
+    const auto map = ShardMap::parse(server().address());
+    RKV_CHECK(map.has_value(), "the server's address is one");
+    std::string problem;
+    ClientOptions options;
+    options.transport = testing_support::test_transport();
+    options.timeout = std::chrono::seconds(60);
+    auto cluster = Cluster::connect(*map, options, &problem);
+    RKV_CHECK(cluster.has_value(), problem.c_str());
+    return std::move(*cluster);
+  }
 
   static std::vector<std::string> sized(char letter, std::vector<std::string> more) {
     std::vector<std::string> arguments = {"-P",       workload(letter),
@@ -247,8 +261,8 @@ TEST_F(Kvbench, RecordsThatAreNotThereAreNotFound) {
 TEST_F(Kvbench, AnAtomicUpdateLosesNoOtherFieldAndAPlainOneDoes) {
   for (const bool plain : {false, true}) {
     const StoreSettings settings{.plain_updates = plain, .value_bytes = 64};
-    Store first(server().client(), settings);
-    Store second(server().client(), settings);
+    Store first(store(), settings);
+    Store second(store(), settings);
     ASSERT_TRUE(first.insert("shared", {"a", "b"}).ok());
     ASSERT_TRUE(first.read("shared").ok());
     ASSERT_TRUE(second.update("shared", 1, {"changed"}).ok());
@@ -261,13 +275,13 @@ TEST_F(Kvbench, AnAtomicUpdateLosesNoOtherFieldAndAPlainOneDoes) {
 }
 
 TEST_F(Kvbench, AForeignValueIsAnUnexpectedState) {
-  Store store(server().client(), {.value_bytes = 8});
-  ASSERT_TRUE(store.client().put("foreign", "not a record"));
-  EXPECT_EQ(store.read("foreign").outcome, Outcome::kUnexpectedState);
-  EXPECT_EQ(store.update("foreign", 0, {"x"}).outcome, Outcome::kUnexpectedState);
-  ASSERT_TRUE(store.insert("long", {std::string(100'000, 'x')}).ok());
-  ASSERT_TRUE(store.read("long").ok()) << "longer than was expected";
-  EXPECT_EQ(store.fields()[0].size(), 100'000U);
+  Store kept(store(), {.value_bytes = 8});
+  ASSERT_TRUE(kept.client().put("foreign", "not a record"));
+  EXPECT_EQ(kept.read("foreign").outcome, Outcome::kUnexpectedState);
+  EXPECT_EQ(kept.update("foreign", 0, {"x"}).outcome, Outcome::kUnexpectedState);
+  ASSERT_TRUE(kept.insert("long", {std::string(100'000, 'x')}).ok());
+  ASSERT_TRUE(kept.read("long").ok()) << "longer than was expected";
+  EXPECT_EQ(kept.fields()[0].size(), 100'000U);
 }
 
 // -------------------------------------------------------------------------- when it goes wrong
