@@ -23,6 +23,8 @@ class Harness {
   virtual std::string listen_address() = 0;  // port 0
   virtual std::string connect_address(std::uint16_t port) = 0;
   virtual bool reads_at_once() { return false; }
+  // Whether its queues have the parts that wait_any() waits with.
+  virtual bool waits_for_several() { return true; }
   virtual const Clock& clock() {
     static const SteadyClock steady;
     return steady;

@@ -25,6 +25,7 @@ class SimHarness final : public Harness {
   std::string connect_address(std::uint16_t port) override {
     return "server:" + std::to_string(port);
   }
+  bool waits_for_several() override { return false; }
   const Clock& clock() override { return fabric_->scheduler(); }
   void run_both(const std::function<void()>& a, const std::function<void()>& b) override {
     sim::Scheduler& scheduler = fabric_->scheduler();

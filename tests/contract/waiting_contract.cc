@@ -1,4 +1,5 @@
 // Contract: waiting, waking, and other threads.
+#include <array>
 #include <atomic>
 
 #include "link.h"
@@ -68,6 +69,61 @@ TEST_P(TransportContract, NoMessageIsMissedInAnyMode) {
             link.post(link.send(0, 8, i));
             ASSERT_TRUE(link.client.until_seen(i));
           }
+        });
+  }
+}
+
+TEST_P(TransportContract, NoMessageIsMissedByWhoWaitsForSeveralQueues) {
+  if (!harness_->waits_for_several()) return;
+  for (const PollMode mode : kModes) {
+    LinkOptions options;
+    options.queue.poll = mode;
+    std::array<Link, 2> links = {Link(*harness_, options), Link(*harness_, options)};
+    const std::array<Queue*, 2> queues = {links[0].server.queue.get(), links[1].server.queue.get()};
+    constexpr std::size_t kMessages = 200;
+    harness_->run_both(
+        [&] {
+          const auto seen = [&] {
+            return links[0].server.seen.size() + links[1].server.seen.size();
+          };
+          const Deadline deadline = links[0].server.soon();
+          while (seen() < kMessages && !deadline.passed()) {
+            const std::size_t first = links[0].server.poll_once();
+            if (links[1].server.poll_once() + first == 0) wait_any(queues, mode, deadline);
+          }
+          EXPECT_EQ(seen(), kMessages);
+        },
+        [&] {
+          for (std::size_t i = 1; i <= kMessages; ++i) {
+            Link& link = links[i % 3 == 0 ? 1 : 0];
+            link.post(link.send(0, 8, i));
+            ASSERT_TRUE(link.client.until_seen(link.client.seen.size() + 1));
+          }
+        });
+  }
+}
+
+TEST_P(TransportContract, AWaitForSeveralQueuesEndsWithItsDeadlineAndByAnyWake) {
+  if (!harness_->waits_for_several()) return;
+  for (const PollMode mode : kModes) {
+    End first(*harness_, harness_->client(), {.poll = mode});
+    End second(*harness_, harness_->client(), {.poll = mode});
+    const std::array<Queue*, 2> queues = {first.queue.get(), second.queue.get()};
+    const Nanos start = harness_->clock().now();
+    wait_any(queues, mode, first.soon(20));
+    EXPECT_LT(harness_->clock().now() - start, 2'000 * kNanosPerMs);
+    wait_any({}, mode, first.soon());
+    std::atomic<bool> told = false;
+    harness_->run_both(
+        [&] {
+          const Deadline deadline = first.soon();
+          while (!told && !deadline.passed())
+            wait_any(queues, mode, deadline);
+          EXPECT_TRUE(told);
+        },
+        [&] {
+          told = true;
+          second.queue->wake();
         });
   }
 }
