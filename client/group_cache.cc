@@ -46,17 +46,22 @@ bool GroupCache::full(const Tags& tags) {
   return std::ranges::find(tags.way, 0U) == std::end(tags.way);
 }
 
-void GroupCache::grow(int sets) {
-  for (; sets > 0 && sets_.may_grow(); --sets) {
-    const auto [from, to] = sets_.grow();
-    for (std::size_t way = 0; way < kWays; ++way) {
-      const std::uint64_t tag = tags_[from].way[way];
-      if (tag == 0 || set_of(tag & ~(kHeld | kRecent)) == from) continue;
-      tags_[to].way[way] = tag;
-      tags_[from].way[way] = 0;
-      groups_[to * kWays + way] = groups_[from * kWays + way];
-    }
+void GroupCache::split() {
+  const auto [from, to] = sets_.grow();
+  for (std::size_t way = 0; way < kWays; ++way) {
+    const std::uint64_t tag = tags_[from].way[way];
+    if (tag == 0 || set_of(tag & ~(kHeld | kRecent)) == from) continue;
+    tags_[to].way[way] = tag;
+    tags_[from].way[way] = 0;
+    groups_[to * kWays + way] = groups_[from * kWays + way];
   }
+}
+
+// So that half is free, and the place's set has room.
+void GroupCache::make_room(GroupPlace place) {
+  if (sets_.may_grow() && 2 * statistics_.groups >= sets_.count() * kWays) split();
+  for (int i = 0; i < kMostSplits && sets_.may_grow() && full(tags_[set_of(place.bits())]); ++i)
+    split();
 }
 
 std::size_t GroupCache::victim(Tags& tags) {
@@ -81,8 +86,7 @@ void GroupCache::put(GroupPlace place, const Group& group) {
   std::size_t set = set_of(place.bits());
   std::size_t way = way_of(tags_[set], place);
   if (way == kWays) {
-    if (2 * statistics_.groups >= sets_.count() * kWays) grow(1);
-    if (full(tags_[set_of(place.bits())])) grow(kSplitsWhenFull);
+    make_room(place);
     set = set_of(place.bits());
     way = victim(tags_[set]);
   }

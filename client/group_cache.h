@@ -61,7 +61,8 @@ class GroupCache {
   // Way of the place in its set, or kWays.
   static std::size_t way_of(const Tags& tags, GroupPlace place);
   static bool full(const Tags& tags);
-  void grow(int sets);
+  void split();
+  void make_room(GroupPlace place);
   std::size_t victim(Tags& tags);
 
   GrowingSets sets_;

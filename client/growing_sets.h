@@ -14,10 +14,10 @@
 
 namespace rkv::client {
 
-// Sets to add when one is full, beside those for the share that is used. It is seldom that one
-// which is split next: by some steps the room comes sooner, and what is held is found with the next
-// look.
-inline constexpr int kSplitsWhenFull = 8;
+// A set that is full is seldom the one that is split next: this many are added at most until it has
+// room. Beyond that it loses what was used least lately, and is found full again. Each is a copy of
+// 2 KiB at most.
+inline constexpr int kMostSplits = 64;
 
 class GrowingSets {
  public:

@@ -19,16 +19,21 @@ bool SlotCache::full(const Set& set) {
   return std::ranges::all_of(set.entries, [](const Entry& entry) { return entry.slot != 0; });
 }
 
-void SlotCache::grow(int sets) {
-  for (; sets > 0 && growing_.may_grow(); --sets) {
-    const auto [from, to] = growing_.grow();
-    Entry* place = sets_[to].entries;
-    for (Entry& entry : sets_[from].entries) {
-      if (entry.slot == 0 || growing_.of(entry.hash) == from) continue;
-      *place++ = entry;
-      entry = {};
-    }
+void SlotCache::split() {
+  const auto [from, to] = growing_.grow();
+  Entry* place = sets_[to].entries;
+  for (Entry& entry : sets_[from].entries) {
+    if (entry.slot == 0 || growing_.of(entry.hash) == from) continue;
+    *place++ = entry;
+    entry = {};
   }
+}
+
+// So that half is free, and the hash's set has room.
+void SlotCache::make_room(KeyHash hash) {
+  if (growing_.may_grow() && 2 * held_ >= growing_.count() * kWays) split();
+  for (int i = 0; i < kMostSplits && growing_.may_grow() && full(set_of(hash.bits())); ++i)
+    split();
 }
 
 void SlotCache::put(KeyHash hash, Slot slot) {
@@ -40,8 +45,7 @@ void SlotCache::put(KeyHash hash, Slot slot) {
     return;
   }
   if (slot.empty()) return;
-  if (2 * held_ >= growing_.count() * kWays) grow(1);
-  if (full(set_of(hash.bits()))) grow(kSplitsWhenFull);
+  make_room(hash);
   Set& set = set_of(hash.bits());
   Entry* const free = std::ranges::find(set.entries, std::uint64_t{0}, &Entry::slot);
   if (free != std::end(set.entries)) ++held_;

@@ -61,7 +61,8 @@ class SlotCache {
   };
   Set& set_of(std::uint64_t hash) const { return sets_[growing_.of(hash)]; }
   static bool full(const Set& set);
-  void grow(int sets);
+  void split();
+  void make_room(KeyHash hash);
 
   GrowingSets growing_;
   std::size_t held_ = 0;

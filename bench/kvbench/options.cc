@@ -44,7 +44,7 @@ Runs YCSB's core workloads against a kvserver: first -load, then -t.
 
   --server HOST:PORT  the kvserver (127.0.0.1:7471)
   --servers LIST      several as one store: [NAME=]HOST:PORT[*WEIGHT], with commas
-  --servers-file FILE the same from a file, one a line, # for comments
+  --servers-file FILE  the same from a file, one a line, # for comments
   --transport HOW     auto, verbs or shm (auto)
   --poll HOW          adaptive, busy or event (adaptive)
   --cache SIZE        of each thread's cache of index groups; 0: none (64MiB)

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -81,7 +82,13 @@ bool Process::running() {
 }
 
 void Process::signal(int number) const {
-  if (!ended_) kill(pid_, number);
+  if (ended_) return;
+  kill(pid_, number);
+  if (number != SIGSTOP) return;
+  siginfo_t info;
+  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT) != 0 &&
+         errno == EINTR) {
+  }
 }
 
 Ended Process::wait(int limit_s) {

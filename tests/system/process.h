@@ -26,6 +26,7 @@ class Process {
 
   pid_t pid() const { return pid_; }
   bool running();
+  // SIGSTOP blocks until the process has stopped.
   void signal(int number) const;
   // Blocks until the process has ended or `limit_s` have passed; then kills it and reports -9.
   Ended wait(int limit_s = 120);
