@@ -47,20 +47,22 @@ bool GroupCache::full(const Tags& tags) {
 }
 
 void GroupCache::split() {
-  const auto [from, to] = sets_.grow();
+  const auto [from, low, high] = sets_.split();
+  const Tags tags = tags_[from];
   for (std::size_t way = 0; way < kWays; ++way) {
-    const std::uint64_t tag = tags_[from].way[way];
-    if (tag == 0 || set_of(tag & ~(kHeld | kRecent)) == from) continue;
-    tags_[to].way[way] = tag;
+    if (tags.way[way] == 0) continue;
+    const std::size_t to = set_of(tags.way[way] & ~(kHeld | kRecent));
+    if (to == from) continue;
+    tags_[to].way[way] = tags.way[way];
     tags_[from].way[way] = 0;
     groups_[to * kWays + way] = groups_[from * kWays + way];
   }
 }
 
-// So that half is free, and the place's set has room.
+// So that three quarters are free, and the place's set has room.
 void GroupCache::make_room(GroupPlace place) {
-  if (sets_.may_grow() && 2 * statistics_.groups >= sets_.count() * kWays) split();
-  for (int i = 0; i < kMostSplits && sets_.may_grow() && full(tags_[set_of(place.bits())]); ++i)
+  if (sets_.may_split() && 4 * statistics_.groups >= sets_.count() * kWays) split();
+  for (int i = 0; i < kMostSplits && sets_.may_split() && full(tags_[set_of(place.bits())]); ++i)
     split();
 }
 

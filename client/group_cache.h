@@ -3,7 +3,7 @@
 //
 // Set-associative, eight groups a set, second-chance replacement. The tags of a set share one cache
 // line, so that a lookup touches that line and the group. Memory is reserved whole and touched as
-// the cache fills: it has twice the room that is used, or more where a set was full
+// the cache fills: there is four times the room that is used, or more where a set was full
 // (growing_sets.h).
 //
 //   GroupCache cache(64 << 20);

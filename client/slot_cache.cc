@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace rkv::client {
 
@@ -20,19 +21,19 @@ bool SlotCache::full(const Set& set) {
 }
 
 void SlotCache::split() {
-  const auto [from, to] = growing_.grow();
-  Entry* place = sets_[to].entries;
-  for (Entry& entry : sets_[from].entries) {
-    if (entry.slot == 0 || growing_.of(entry.hash) == from) continue;
-    *place++ = entry;
-    entry = {};
+  const auto [from, low, high] = growing_.split();
+  const Set entries = std::exchange(sets_[from], Set{});
+  Entry* lower = sets_[low].entries;
+  Entry* upper = sets_[high].entries;
+  for (const Entry& entry : entries.entries) {
+    if (entry.slot != 0) *(growing_.of(entry.hash) == low ? lower : upper)++ = entry;
   }
 }
 
-// So that half is free, and the hash's set has room.
+// So that three quarters are free, and the hash's set has room.
 void SlotCache::make_room(KeyHash hash) {
-  if (growing_.may_grow() && 2 * held_ >= growing_.count() * kWays) split();
-  for (int i = 0; i < kMostSplits && growing_.may_grow() && full(set_of(hash.bits())); ++i)
+  if (growing_.may_split() && 4 * held_ >= growing_.count() * kWays) split();
+  for (int i = 0; i < kMostSplits && growing_.may_split() && full(set_of(hash.bits())); ++i)
     split();
 }
 

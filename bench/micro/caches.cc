@@ -17,7 +17,7 @@ using client::SlotCache;
 
 // As Engine divides it.
 std::size_t slot_bytes() {
-  return ClientOptions{}.cache_bytes / 8;
+  return ClientOptions{}.cache_bytes / 4;
 }
 std::size_t group_bytes() {
   return ClientOptions{}.cache_bytes - slot_bytes();
@@ -26,7 +26,7 @@ std::size_t group_bytes() {
 // Arguments: how many are held, and asked for in random order; whether those are that are held.
 // Few stay in the processor's own caches, many do not.
 constexpr std::int64_t kFew = 1 << 9;
-constexpr std::int64_t kMany = 1 << 17;
+constexpr std::int64_t kMany = 3 << 15;
 void held_and_asked(benchmark::internal::Benchmark* one) {
   one->ArgNames({"held", "hit"})->ArgsProduct({{kFew, kMany}, {1, 0}});
 }

@@ -35,7 +35,7 @@ struct ClientOptions {
   // Cache of where keys are, in bytes. A GET of a key whose place is cached costs one READ instead
   // of two. Three quarters hold index groups, about 9 bytes for each key of the store at 80 % load;
   // the rest single keys that were read, 16 bytes each. Address space is reserved at once, memory
-  // taken as it fills: some two to four times what it holds, up to this.
+  // taken as it fills: some four times what it holds, up to this.
   // 0 = off.
   std::size_t cache_bytes = std::size_t{64} << 20;
 
