@@ -110,12 +110,12 @@ std::optional<Status> Loads::try_once(Load& load, bool last) {
     load.see(record, as_of.sequence, taken.error());
     return {};
   });
-  if (read) return Status();
+  if (read) return std::optional<Status>(std::in_place);
   switch (read.error().code) {
     case Code::kNotFound:  // also: expired, and then it is not there the next time
       if (!parts_.disk.still_holds(as_of)) return std::nullopt;
       load.see_nothing(as_of.sequence);
-      return Status();
+      return std::optional<Status>(std::in_place);
     case Code::kStale:
       return std::nullopt;
     case Code::kBusy:
