@@ -6,6 +6,7 @@
 // Against a running kvserver. Prints one JSON object. Exit status as program.h says.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <future>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "bench/program.h"
+#include "common/bytes.h"
 
 namespace rkv::bench {
 namespace {
@@ -32,10 +34,22 @@ std::uint64_t word_of(std::uint64_t counter, std::size_t index) {
   return counter * 0x9E3779B97F4A7C15U + index * 0xD1B54A32D192ED03U;
 }
 
+// The last that a storm before this one, on the same server, has written.
+std::uint64_t last_counter(Client& client, std::uint64_t writer) {
+  std::uint64_t last = 0;
+  for (std::uint64_t key = 0; key < kKeys; ++key) {
+    const auto got = client.get(storm_key(writer * kKeys + key));
+    if (!got && got.error().code != Code::kNotFound) give_up("get", got.error());
+    if (got) last = std::max(last, load_le<std::uint64_t>(as_bytes(got->value).data()));
+  }
+  return last;
+}
+
 void write(Client& client, std::uint64_t writer, const std::atomic<bool>& over,
            std::atomic<std::uint64_t>& puts) {
   std::vector<std::uint64_t> words(kWords[writer]);
-  for (std::uint64_t counter = 1; !over.load(std::memory_order_relaxed); ++counter) {
+  for (std::uint64_t counter = last_counter(client, writer) + 1;
+       !over.load(std::memory_order_relaxed); ++counter) {
     words[0] = counter;
     for (std::size_t i = 1; i < words.size(); ++i)
       words[i] = word_of(counter, i);
