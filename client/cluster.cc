@@ -336,8 +336,8 @@ ClientStats Cluster::stats() const {
 }
 
 const std::string& Cluster::refusal_of(std::size_t index) const {
-  static const std::string kNone;
-  return clients_[index] != nullptr ? clients_[index]->last_refusal() : kNone;
+  static const std::string none;
+  return clients_[index] != nullptr ? clients_[index]->last_refusal() : none;
 }
 
 }  // namespace rkv

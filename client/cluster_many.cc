@@ -7,11 +7,8 @@
 
 namespace rkv {
 
-using client::Engine;
 using client::FanOut;
 using client::Flow;
-using client::MultiGet;
-using client::MultiPut;
 using client::Sorted;
 
 namespace {

@@ -38,11 +38,8 @@ void FanOut::run() {
     if (!idle) continue;
     const bool any_well = std::ranges::any_of(std::span(parts_).first(count_),
                                               [&](const Part& part) { return is_well(part); });
-    if (any_well && clock_.now() < half_time_) {
-      sleep();
-    } else if (!mend_one()) {
-      sleep();
-    }
+    const bool mend_later = any_well && clock_.now() < half_time_;  // O2
+    if (mend_later || !mend_one()) sleep();
   }
 }
 
