@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/engine.h"
+#include "client/gather.h"
 
 namespace rkv {
 
@@ -27,15 +28,9 @@ Result<Client> Client::connect(const ClientOptions& options,
 
 // ----------------------------------------------------------------------------------- one key
 
-namespace {
+using client::value_of;
 
-Value value_of(const ValueView& view) {
-  return {.value = std::string(view.value),
-          .version = view.version,
-          .expires_at_ms = view.expires_at_ms,
-          .is_counter = view.is_counter,
-          .durability = view.durability};
-}
+namespace {
 
 Request request_for(Opcode opcode, std::string_view key) {
   Request request;
@@ -191,28 +186,14 @@ void Client::visit_all(std::span<const std::string_view> keys, RawVisitor visit,
 
 std::vector<Result<Value>> Client::multi_get(std::span<const std::string_view> keys,
                                              const GetOptions& options) {
-  std::vector<Result<Value>> results(keys.size(), fail(Code::kInternal, nullptr));
-  multi_get_into(
-      keys,
-      [&](std::size_t index, const Result<ValueView>& result) {
-        if (result) {
-          results[index] = value_of(*result);
-        } else {
-          results[index] = std::unexpected(result.error());
-        }
-      },
-      options);
-  return results;
+  return client::gather_values(keys.size(),
+                               [&](auto visit) { multi_get_into(keys, visit, options); });
 }
 
 std::vector<Result<std::uint64_t>> Client::multi_put(std::span<const KeyValue> items,
                                                      const WriteOptions& options) {
-  std::vector<Result<std::uint64_t>> results(items.size(), fail(Code::kInternal, nullptr));
-  multi_put_each(
-      items,
-      [&](std::size_t index, const Result<std::uint64_t>& version) { results[index] = version; },
-      options);
-  return results;
+  return client::gather_versions(items.size(),
+                                 [&](auto visit) { multi_put_each(items, visit, options); });
 }
 
 void Client::put_all(std::span<const KeyValue> items, RawPutVisitor visit, void* target,

@@ -47,6 +47,8 @@ std::string cannot_reach(const ShardServer& server, const Error& error, const Cl
 
 using Milliseconds = std::chrono::milliseconds;
 
+const SteadyClock steady_clock;
+
 Milliseconds left(const Deadline& deadline) {
   return Milliseconds(std::max(deadline.left_ms(), 1));
 }
@@ -58,11 +60,9 @@ Cluster::Cluster(const ShardMap& map, const ClientOptions& options,
     : map_(map),
       options_(options),
       transport_(std::move(transport)),
-      clock_(clock),
+      clock_(clock != nullptr ? clock : &steady_clock),
       doorkeeper_(std::make_unique<client::Doorkeeper>()),
-      sorted_(std::make_unique<client::Sorted>()) {
-  options_.cache_bytes /= map.servers().size();
-}
+      sorted_(std::make_unique<client::Sorted>()) {}
 Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&& other) noexcept {
   if (this == &other) return *this;
@@ -93,6 +93,10 @@ Result<Cluster> Cluster::connect(const ShardMap& map, const ClientOptions& optio
   return open(Cluster(map, options, std::move(transport), clock), problem);
 }
 
+Deadline Cluster::deadline_of(Timeout timeout) const {
+  return Deadline::after_ms(*clock_, (timeout.count() > 0 ? timeout : options_.timeout).count());
+}
+
 Result<Cluster> Cluster::open(Cluster cluster, std::string* problem) {
   cluster.clients_.resize(cluster.map_.servers().size());
   RKV_RETURN_IF_ERROR(cluster.connect_all(cluster.map_, cluster.clients_, problem));
@@ -101,9 +105,10 @@ Result<Cluster> Cluster::open(Cluster cluster, std::string* problem) {
 }
 
 // An unconnected one. Blocks for as long as choosing a transport takes.
-Result<std::unique_ptr<Client>> Cluster::make_client(const ShardServer& server) {
+Result<std::unique_ptr<Client>> Cluster::make_client(const ShardMap& map, std::size_t index) {
   ClientOptions options = options_;
-  options.server = server.address;
+  options.server = map.servers()[index].address;
+  options.cache_bytes /= map.servers().size();
   std::shared_ptr<rdma::Transport> transport = transport_;
   std::string reason;
   if (transport == nullptr) {
@@ -118,13 +123,11 @@ Result<std::unique_ptr<Client>> Cluster::make_client(const ShardServer& server) 
   return std::unique_ptr<Client>(new Client(std::move(engine)));
 }
 
-Status Cluster::connect_one(const ShardServer& server, std::unique_ptr<Client>& client,
-                            Timeout patience) {
-  const SteadyClock steady;
-  const Clock& clock = clock_ != nullptr ? *clock_ : steady;
-  const Deadline deadline = Deadline::after_ms(clock, patience.count());
+Status Cluster::connect_one(const ShardMap& map, std::size_t index,
+                            std::unique_ptr<Client>& client, Timeout patience) {
+  const Deadline deadline = deadline_of(patience);
   if (client == nullptr) {
-    RKV_ASSIGN_OR_RETURN(client, make_client(server));
+    RKV_ASSIGN_OR_RETURN(client, make_client(map, index));
   }
   Engine& engine = *client->engine_;
   if (engine.usable()) return {};
@@ -133,9 +136,7 @@ Status Cluster::connect_one(const ShardServer& server, std::unique_ptr<Client>& 
 
 // Each has an equal part of the time that is left. Those that are down stay unconnected.
 Status Cluster::connect_all(const ShardMap& map, Clients& clients, std::string* problem) {
-  const SteadyClock steady;
-  const Clock& clock = clock_ != nullptr ? *clock_ : steady;
-  const Deadline deadline = Deadline::after_ms(clock, options_.timeout.count());
+  const Deadline deadline = deadline_of({});
   const auto& servers = map.servers();
   std::size_t well = 0;
   Error first{};
@@ -143,7 +144,7 @@ Status Cluster::connect_all(const ShardMap& map, Clients& clients, std::string* 
   for (std::size_t i = 0; i < servers.size(); ++i) {
     const Milliseconds patience = left(deadline) / static_cast<std::int64_t>(servers.size() - i);
     const Status connected =
-        connect_one(servers[i], clients[i], std::max(patience, Milliseconds(1)));
+        connect_one(map, i, clients[i], std::max(patience, Milliseconds(1)));
     if (connected) {
       ++well;
       continue;
@@ -223,7 +224,7 @@ void Cluster::describe_clients() {
 }
 
 Client* Cluster::find_way(std::size_t index) {
-  auto made = make_client(map_.servers()[index]);
+  auto made = make_client(map_, index);
   if (!made) {
     no_way_ = made.error();
     return nullptr;
@@ -242,10 +243,7 @@ Result<Client*> Cluster::client_at(std::size_t index) {
 // ------------------------------------------------------------------------------- the servers
 
 std::vector<Status> Cluster::ask_each(Timeout timeout, bool to_the_end, const Ask& ask) {
-  const SteadyClock steady;
-  const Clock& clock = clock_ != nullptr ? *clock_ : steady;
-  const Deadline deadline =
-      Deadline::after_ms(clock, (timeout.count() > 0 ? timeout : options_.timeout).count());
+  const Deadline deadline = deadline_of(timeout);
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < clients_.size(); ++i)
     order.push_back(i);

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "client/fan_out.h"
+#include "client/gather.h"
 #include "client/sorted.h"
 #include "rkv/cluster.h"
 
@@ -11,25 +12,16 @@ using client::FanOut;
 using client::Flow;
 using client::Sorted;
 
-namespace {
-bool nothing_at(const Sorted& sorted, std::size_t server) {
-  return sorted.size_of(server) == 0;
-}
-}  // namespace
-
 // `add(server, deadline)` makes the flow of a server; `fail(server)` is for one without a way to
 // it. Ways are looked for behind the others, which takes what time is left, or a little more.
 template <class Add, class Fail>
 void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
-  const SteadyClock steady;
-  const Clock& clock = clock_ != nullptr ? *clock_ : steady;
-  const Deadline deadline =
-      Deadline::after_ms(clock, (timeout.count() > 0 ? timeout : options_.timeout).count());
+  const Deadline deadline = deadline_of(timeout);
   Sorted& sorted = *sorted_;
   std::array<bool, ShardMap::kMaxServers> no_way{};
   bool all_done = true;
   for (std::size_t i = 0; i < clients_.size(); ++i) {
-    if (nothing_at(sorted, i)) continue;
+    if (sorted.size_of(i) == 0) continue;
     no_way[i] = clients_[i] == nullptr;
     all_done = all_done && !no_way[i];
     if (!no_way[i]) sorted.flows.push_back(add(i, deadline));
@@ -108,32 +100,14 @@ void Cluster::put_all(std::span<const KeyValue> items, RawPutVisitor visit, void
 
 std::vector<Result<Value>> Cluster::multi_get(std::span<const std::string_view> keys,
                                               const GetOptions& options) {
-  std::vector<Result<Value>> results(keys.size(), fail(Code::kInternal, nullptr));
-  multi_get_into(
-      keys,
-      [&](std::size_t index, const Result<ValueView>& result) {
-        if (result) {
-          results[index] = Value{.value = std::string(result->value),
-                                 .version = result->version,
-                                 .expires_at_ms = result->expires_at_ms,
-                                 .is_counter = result->is_counter,
-                                 .durability = result->durability};
-        } else {
-          results[index] = std::unexpected(result.error());
-        }
-      },
-      options);
-  return results;
+  return client::gather_values(keys.size(),
+                               [&](auto visit) { multi_get_into(keys, visit, options); });
 }
 
 std::vector<Result<std::uint64_t>> Cluster::multi_put(std::span<const KeyValue> items,
                                                       const WriteOptions& options) {
-  std::vector<Result<std::uint64_t>> results(items.size(), fail(Code::kInternal, nullptr));
-  multi_put_each(
-      items,
-      [&](std::size_t index, const Result<std::uint64_t>& version) { results[index] = version; },
-      options);
-  return results;
+  return client::gather_versions(items.size(),
+                                 [&](auto visit) { multi_put_each(items, visit, options); });
 }
 
 }  // namespace rkv

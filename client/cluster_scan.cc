@@ -62,18 +62,15 @@ struct Cluster::Merge {
 
 Result<ScanPage> Cluster::scan(const ScanOptions& options) {
   if (clients_.size() == 1 && clients_.front() != nullptr) return clients_.front()->scan(options);
-  const SteadyClock steady;
-  const Clock& clock = clock_ != nullptr ? *clock_ : steady;
-  const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
-  const Deadline deadline = Deadline::after_ms(clock, timeout.count());
+  const Deadline deadline = deadline_of(options.timeout);
   RKV_ASSIGN_OR_RETURN(const ScanQuery query, client::query_of(options));
   ScanPage page;
   Merge merge{.map = map_, .query = query};
   const auto asked =
       ask_each(timeout, false, [&](Client& one, std::size_t server, Timeout part) -> Status {
         std::vector<std::size_t> left_out;
-        const Deadline until = Deadline::after_ms(clock, part.count());
-        RKV_ASSIGN_OR_RETURN(ScanPage some, one.engine_->scan_page(options, until, left_out));
+        RKV_ASSIGN_OR_RETURN(ScanPage some,
+                             one.engine_->scan_page(options, deadline_of(part), left_out));
         RKV_RETURN_IF_ERROR(merge.take(some, server, left_out));
         page.parts_.push_back(std::move(some));
         return {};

@@ -16,10 +16,10 @@ namespace rkv::client {
 
 class Flow {
  public:
-  Flow(Engine& engine, const Deadline& deadline) : engine_(&engine), deadline_(&deadline) {}
+  Flow(Engine& engine, const Deadline& deadline) : engine_(engine), deadline_(deadline) {}
   virtual ~Flow() = default;
 
-  Engine& engine() const { return *engine_; }
+  Engine& engine() const { return engine_; }
   // Before the first round.
   virtual void begin() = 0;
   virtual bool over() const = 0;
@@ -43,15 +43,15 @@ class Flow {
  protected:
   // For what blocks in the middle of it.
   Deadline blocking_deadline() const {
-    if (!shares_thread_) return *deadline_;
-    const Nanos now = engine_->clock().now();
-    return {engine_->clock(), now + (deadline_->at() - now) / 2};
+    if (!shares_thread_) return deadline_;
+    const Nanos now = engine_.clock().now();
+    return {engine_.clock(), now + (deadline_.at() - now) / 2};
   }
-  const Deadline& deadline() const { return *deadline_; }
+
+  Engine& engine_;
+  const Deadline& deadline_;
 
  private:
-  Engine* engine_;
-  const Deadline* deadline_;
   bool shares_thread_ = false;
 };
 

@@ -281,7 +281,7 @@ void MultiGet::ask_server(Lane& lane) {
 // Whether anything was posted.
 bool MultiGet::post() {
   if (engine_.batch_.empty()) return false;
-  const auto taken = engine_.link_.post(batch());
+  const auto taken = engine_.link_.post(engine_.batch_);
   if (!taken) {
     engine_.batch_.clear();
     return true;  // run() sees that the link is dead

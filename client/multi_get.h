@@ -20,10 +20,8 @@ class MultiGet final : public Flow {
   MultiGet(Engine& engine, std::span<const std::string_view> keys, Durability at_least,
            const Deadline& deadline, Engine::GetVisitor visit, void* target)
       : Flow(engine, deadline),
-        engine_(engine),
         keys_(keys),
         at_least_(at_least),
-        deadline_(deadline),
         visit_(visit),
         target_(target) {}
   // All of it, alone on its thread.
@@ -68,12 +66,8 @@ class MultiGet final : public Flow {
   bool on_reply(const Event& event);
   void finish(Lane& lane, const Result<ValueView>& result);
 
-  std::span<rdma::Operation> batch() { return engine_.batch_; }
-
-  Engine& engine_;
   std::span<const std::string_view> keys_;
   const Durability at_least_;
-  const Deadline& deadline_;
   Engine::GetVisitor visit_;
   void* target_;
   std::size_t next_key_ = 0;

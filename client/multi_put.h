@@ -15,10 +15,8 @@ class MultiPut final : public Flow {
   MultiPut(Engine& engine, std::span<const KeyValue> items, Durability durability,
            const Deadline& deadline, Engine::PutVisitor visit, void* target)
       : Flow(engine, deadline),
-        engine_(engine),
         items_(items),
         durability_(durability),
-        deadline_(deadline),
         visit_(visit),
         target_(target) {}
   // All of it, alone on its thread.
@@ -47,10 +45,8 @@ class MultiPut final : public Flow {
   void finish(Slot& slot, const Result<std::uint64_t>& version);
   void fail_sent(Code code, const char* text);
 
-  Engine& engine_;
   std::span<const KeyValue> items_;
   const Durability durability_;
-  const Deadline& deadline_;
   Engine::PutVisitor visit_;
   void* target_;
   std::size_t next_item_ = 0;

@@ -6,8 +6,6 @@
 
 namespace rkv {
 
-namespace {
-
 const char* name_of(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
@@ -20,6 +18,8 @@ const char* name_of(LogLevel level) {
       return "error";
   }
 }
+
+namespace {
 
 void write_to_stderr(const LogEvent& event) {
   const std::string line = fmt::format("{}: {}\n", name_of(event.level), event.text);

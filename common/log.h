@@ -25,6 +25,9 @@
 
 namespace rkv {
 
+// "debug", "info", "warning", "error"; static.
+const char* name_of(LogLevel level);
+
 struct LogField {
   std::string_view name;
   std::string value;

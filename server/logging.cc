@@ -17,19 +17,6 @@ namespace rkv::server {
 
 namespace {
 
-const char* name_of(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return "debug";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarn:
-      return "warning";
-    default:
-      return "error";
-  }
-}
-
 spdlog::level::level_enum level_of(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:

@@ -23,6 +23,11 @@ inline constexpr std::size_t kOperations = static_cast<std::size_t>(kLastOpcode)
 // "get", "put_large", ...: a label, static.
 std::string_view operation_name(Opcode opcode);
 
+// For what one thread alone writes: a plain load and store, nothing atomic has to be paid for.
+inline void add_to(std::atomic<std::uint64_t>& value, std::uint64_t by) {
+  value.store(value.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
+
 // On a line of its own: the neighbours' writes cost it nothing.
 class alignas(64) WorkerCounters {
  public:
@@ -52,7 +57,6 @@ class alignas(64) WorkerCounters {
     kScanPages,
     kRefused,  // answered with an error other than "not found"
   };
-  // Plain load and store: there is one writer, so nothing atomic has to be paid for.
   void add(Counter counter, std::uint64_t by = 1) { add_to(values_[counter], by); }
   void answered(Opcode opcode, std::uint8_t code) {
     add_to(answers_[static_cast<std::size_t>(opcode)][status_index(code)], 1);
@@ -64,9 +68,6 @@ class alignas(64) WorkerCounters {
 
  private:
   using Value = std::atomic<std::uint64_t>;
-  static void add_to(Value& value, std::uint64_t by) {
-    value.store(value.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
-  }
   std::uint64_t done(Opcode opcode) const { return answers(opcode, 0); }
   std::uint64_t refused() const;
 

@@ -117,7 +117,7 @@ HttpAnswer Monitor::readiness() {
 }
 
 HttpAnswer Monitor::answer(std::string_view path) {
-  if (path == "/") return {.type = "text/html; charset=utf-8", .body = std::string(kStatusPage)};
+  if (path == "/") return {.type = "text/html; charset=utf-8", .body = std::string(status_page)};
   const std::lock_guard lock(mutex_);
   if (path == "/healthz") return health();
   if (path == "/readyz") return readiness();

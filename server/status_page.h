@@ -5,6 +5,6 @@
 
 namespace rkv::server {
 
-extern const std::string_view kStatusPage;
+extern const std::string_view status_page;
 
 }  // namespace rkv::server

@@ -14,11 +14,6 @@ std::size_t bucket_of(Nanos duration) {
   return TimingBuckets::index(std::min(ns, kMost));
 }
 
-// One writer: see WorkerCounters.
-void add_to_value(std::atomic<std::uint64_t>& value, std::uint64_t by) {
-  value.store(value.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
-}
-
 }  // namespace
 
 Timings::Timings(const Clock& clock, std::size_t answers)
@@ -30,8 +25,8 @@ void Timings::end(Nanos now) {
   for (const Pending& one : pending_) {
     Series& series = (*all_)[static_cast<std::size_t>(one.opcode)];
     const Nanos duration = std::max<Nanos>(now - one.taken, 0);
-    add_to_value(series.buckets[bucket_of(duration)], 1);
-    add_to_value(series.sum_ns, static_cast<std::uint64_t>(duration));
+    rkv::server::add_to(series.buckets[bucket_of(duration)], 1);
+    rkv::server::add_to(series.sum_ns, static_cast<std::uint64_t>(duration));
   }
   pending_.clear();
 }

@@ -237,6 +237,8 @@ TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
   Server accepting({"--memory", "64MiB", "--data-dir", data, "--accept-damaged-log"});
   EXPECT_THAT(accepting.process().output(), HasSubstr("without what is behind the damage"));
   Client client = accepting.client();
+  while (server_stat(client, "loading") != 0) {  // it serves already
+  }
   EXPECT_GT(server_stat(client, "records"), 0U) << "what was before it";
 }
 

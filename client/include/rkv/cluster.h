@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "rkv/client.h"
+#include "rkv/clock.h"
 #include "rkv/export.h"
 #include "rkv/shard_map.h"
 
@@ -74,7 +75,8 @@ class RKV_EXPORT Cluster {
 
   const ShardMap& map() const { return map_; }
   // From now on keys are where this map says. Connections to servers that are in both maps, with
-  // the same name and address, stay as they are with their caches; others are made and closed.
+  // the same name and address, stay as they are with their caches; others are closed, or made with
+  // an equal share of options.cache_bytes.
   // Blocks and fails as connect(); after an error everything is as before. Nothing is moved: a key
   // that belongs to another server now is not found there until somebody puts it there.
   Status use(const ShardMap& map, std::string* problem = nullptr);
@@ -291,10 +293,12 @@ class RKV_EXPORT Cluster {
   std::vector<T> on_each(Timeout timeout, Call call);
   Client* find_way(std::size_t index);
   const std::string& refusal_of(std::size_t index) const;
-  Result<std::unique_ptr<Client>> make_client(const ShardServer& server);
+  Deadline deadline_of(Timeout timeout) const;  // zero = that of the options
+  Result<std::unique_ptr<Client>> make_client(const ShardMap& map, std::size_t index);
   static Result<Cluster> open(Cluster cluster, std::string* problem);
   Status connect_all(const ShardMap& map, Clients& clients, std::string* problem);
-  Status connect_one(const ShardServer& server, std::unique_ptr<Client>& client, Timeout patience);
+  Status connect_one(const ShardMap& map, std::size_t index, std::unique_ptr<Client>& client,
+                     Timeout patience);
   void describe_clients();
   void visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
                  const GetOptions& options);
@@ -306,7 +310,7 @@ class RKV_EXPORT Cluster {
   ShardMap map_;
   ClientOptions options_;
   std::shared_ptr<rdma::Transport> transport_;  // for all servers; null = chosen for each
-  const Clock* clock_;
+  const Clock* clock_;  // never null
   std::unique_ptr<client::Doorkeeper> doorkeeper_;  // before the clients: destroyed after them
   Clients clients_;                                 // a server's is null until there is a way to it
   std::unique_ptr<client::Sorted> sorted_;          // of multi_get and multi_put
