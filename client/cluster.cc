@@ -123,8 +123,8 @@ Result<std::unique_ptr<Client>> Cluster::make_client(const ShardMap& map, std::s
   return std::unique_ptr<Client>(new Client(std::move(engine)));
 }
 
-Status Cluster::connect_one(const ShardMap& map, std::size_t index,
-                            std::unique_ptr<Client>& client, Timeout patience) {
+Status Cluster::connect_one(const ShardMap& map, std::size_t index, std::unique_ptr<Client>& client,
+                            Timeout patience) {
   const Deadline deadline = deadline_of(patience);
   if (client == nullptr) {
     RKV_ASSIGN_OR_RETURN(client, make_client(map, index));
@@ -143,8 +143,7 @@ Status Cluster::connect_all(const ShardMap& map, Clients& clients, std::string* 
   std::string sentence;
   for (std::size_t i = 0; i < servers.size(); ++i) {
     const Milliseconds patience = left(deadline) / static_cast<std::int64_t>(servers.size() - i);
-    const Status connected =
-        connect_one(map, i, clients[i], std::max(patience, Milliseconds(1)));
+    const Status connected = connect_one(map, i, clients[i], std::max(patience, Milliseconds(1)));
     if (connected) {
       ++well;
       continue;

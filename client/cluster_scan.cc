@@ -66,8 +66,8 @@ Result<ScanPage> Cluster::scan(const ScanOptions& options) {
   RKV_ASSIGN_OR_RETURN(const ScanQuery query, client::query_of(options));
   ScanPage page;
   Merge merge{.map = map_, .query = query};
-  const auto asked =
-      ask_each(timeout, false, [&](Client& one, std::size_t server, Timeout part) -> Status {
+  const auto asked = ask_each(
+      options.timeout, false, [&](Client& one, std::size_t server, Timeout part) -> Status {
         std::vector<std::size_t> left_out;
         RKV_ASSIGN_OR_RETURN(ScanPage some,
                              one.engine_->scan_page(options, deadline_of(part), left_out));

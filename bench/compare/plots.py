@@ -136,7 +136,7 @@ def gnuplot(path, title, plot, series):
     lines = ["set terminal svg size 900,560 dynamic background '#ffffff' font 'sans,13'",
              f"set output {quoted(path)}", f"set title {quoted(title)} noenhanced",
              f"set xlabel {quoted(plot.x)}", f"set ylabel {quoted(plot.y)}", "set grid",
-             "set key outside below", "set rmargin 6", "set logscale y" if plot.y_log else "set yrange [0:*]"]
+             "set key outside center top horizontal", "set rmargin 6", "set logscale y" if plot.y_log else "set yrange [0:*]"]
     if plot.x_scale == "percent":
         lines += ["set logscale x", f"set xtics ({PERCENT_TICS})", "set xrange [1:*]"]
     elif plot.x_scale:
