@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "client/choose.h"
 #include "client/doorkeeper.h"
 #include "client/sorted.h"
+#include "client/ways.h"
 
 namespace rkv {
 
@@ -62,6 +64,7 @@ Cluster::Cluster(const ShardMap& map, const ClientOptions& options,
       transport_(std::move(transport)),
       clock_(clock != nullptr ? clock : &steady_clock),
       doorkeeper_(std::make_unique<client::Doorkeeper>()),
+      ways_(std::make_unique<client::Ways>(map.servers().size(), options)),
       sorted_(std::make_unique<client::Sorted>()) {}
 Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&& other) noexcept {
@@ -73,6 +76,7 @@ Cluster& Cluster::operator=(Cluster&& other) noexcept {
   clock_ = other.clock_;
   doorkeeper_ = std::move(other.doorkeeper_);
   clients_ = std::move(other.clients_);
+  ways_ = std::move(other.ways_);
   sorted_ = std::move(other.sorted_);
   last_ = other.last_;
   no_way_ = other.no_way_;
@@ -104,15 +108,18 @@ Result<Cluster> Cluster::open(Cluster cluster, std::string* problem) {
   return cluster;
 }
 
-// An unconnected one. Blocks for as long as choosing a transport takes.
-Result<std::unique_ptr<Client>> Cluster::make_client(const ShardMap& map, std::size_t index) {
+// An unconnected one. Blocks for as long as choosing a transport takes, until the deadline at most.
+Result<std::unique_ptr<Client>> Cluster::make_client(const ShardMap& map, std::size_t index,
+                                                     const Deadline& deadline) {
   ClientOptions options = options_;
   options.server = map.servers()[index].address;
   options.cache_bytes /= map.servers().size();
   std::shared_ptr<rdma::Transport> transport = transport_;
   std::string reason;
   if (transport == nullptr) {
-    RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(options));
+    ClientOptions patient = options;
+    patient.connect_timeout = std::min(options.connect_timeout, left(deadline));
+    RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(patient));
     transport = std::move(chosen.transport);
     reason = std::move(chosen.reason);
   }
@@ -127,7 +134,7 @@ Status Cluster::connect_one(const ShardMap& map, std::size_t index, std::unique_
                             Timeout patience) {
   const Deadline deadline = deadline_of(patience);
   if (client == nullptr) {
-    RKV_ASSIGN_OR_RETURN(client, make_client(map, index));
+    RKV_ASSIGN_OR_RETURN(client, make_client(map, index, deadline));
   }
   Engine& engine = *client->engine_;
   if (engine.usable()) return {};
@@ -206,6 +213,7 @@ Status Cluster::use(const ShardMap& map, std::string* problem) {
   }
   map_ = map;
   clients_ = std::move(clients);
+  *ways_ = client::Ways(servers.size(), options_);
   last_ = 0;
   describe_clients();
   return {};
@@ -222,10 +230,15 @@ void Cluster::describe_clients() {
   if (clients_.size() > 1) description_ += fmt::format("; {} servers", clients_.size());
 }
 
-Client* Cluster::find_way(std::size_t index) {
-  auto made = make_client(map_, index);
+Client* Cluster::find_way(std::size_t index, const Deadline& deadline) {
+  if (!ways_->is_due(index, clock_->now())) {
+    no_way_ = ways_->last_error(index);
+    return nullptr;
+  }
+  auto made = make_client(map_, index, deadline);
   if (!made) {
     no_way_ = made.error();
+    ways_->not_found(index, clock_->now(), no_way_);
     return nullptr;
   }
   clients_[index] = std::move(*made);
@@ -233,29 +246,42 @@ Client* Cluster::find_way(std::size_t index) {
   return clients_[index].get();
 }
 
+void Cluster::hold_to(Client& client, Nanos at) {
+  client.engine_->hold_to(at);
+}
+void Cluster::let_go(Client& client) {
+  client.engine_->let_go();
+}
+
 Result<Client*> Cluster::client_at(std::size_t index) {
-  Client* const client = clients_[index] != nullptr ? clients_[index].get() : find_way(index);
+  Client* const client =
+      clients_[index] != nullptr ? clients_[index].get() : find_way(index, deadline_of({}));
   if (client == nullptr) return std::unexpected(no_way_);
   return client;
 }
 
 // ------------------------------------------------------------------------------- the servers
 
-std::vector<Status> Cluster::ask_each(Timeout timeout, bool to_the_end, const Ask& ask) {
+std::vector<std::size_t> Cluster::all_servers() const {
+  std::vector<std::size_t> all(clients_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
+
+std::vector<Status> Cluster::ask(std::vector<std::size_t> servers, Timeout timeout, bool to_the_end,
+                                 const Ask& ask) {
   const Deadline deadline = deadline_of(timeout);
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < clients_.size(); ++i)
-    order.push_back(i);
-  std::ranges::stable_partition(order, [&](std::size_t i) {
+  std::ranges::stable_partition(servers, [&](std::size_t i) {
     return clients_[i] != nullptr && clients_[i]->engine_->usable();
   });
   std::vector<Status> results(clients_.size());
-  for (std::size_t done = 0; done < order.size(); ++done) {
-    const std::size_t i = order[done];
-    Client* const client = clients_[i] != nullptr ? clients_[i].get() : find_way(i);
-    const auto part = left(deadline) / static_cast<std::int64_t>(order.size() - done);
-    results[i] = client != nullptr ? ask(*client, i, std::max(part, Milliseconds(1)))
-                                   : Status(std::unexpected(no_way_));
+  for (std::size_t done = 0; done < servers.size(); ++done) {
+    const std::size_t i = servers[done];
+    const auto part = left(deadline) / static_cast<std::int64_t>(servers.size() - done);
+    const Deadline until = deadline_of(std::max(part, Milliseconds(1)));
+    Client* const client = clients_[i] != nullptr ? clients_[i].get() : find_way(i, until);
+    results[i] =
+        client != nullptr ? ask(*client, i, left(until)) : Status(std::unexpected(no_way_));
     if (results[i]) continue;
     last_ = i;
     if (!to_the_end) break;
@@ -267,8 +293,8 @@ template <class T, class Call>
 std::vector<T> Cluster::on_each(Timeout timeout, Call call) {
   std::vector<T> results(clients_.size(), fail(Code::kInternal, nullptr));
   const auto asked =
-      ask_each(timeout, true, [&](Client& client, std::size_t i, Timeout part) -> Status {
-        results[i] = call(client, part);
+      ask(all_servers(), timeout, true, [&](Client& one, std::size_t i, Timeout part) -> Status {
+        results[i] = call(one, part);
         if (!results[i]) return std::unexpected(results[i].error());
         return {};
       });
@@ -279,8 +305,8 @@ std::vector<T> Cluster::on_each(Timeout timeout, Call call) {
 }
 
 std::vector<Status> Cluster::ping(Timeout timeout) {
-  return ask_each(timeout, true,
-                  [](Client& one, std::size_t, Timeout part) { return one.ping(part); });
+  return ask(all_servers(), timeout, true,
+             [](Client& one, std::size_t, Timeout part) { return one.ping(part); });
 }
 
 std::vector<Result<std::uint64_t>> Cluster::flush(Timeout timeout) {
@@ -303,17 +329,19 @@ std::vector<Result<Counter>> Cluster::multi_incr(std::span<const CounterAddition
   std::vector<std::vector<std::size_t>> where(clients_.size());
   for (std::size_t i = 0; i < additions.size(); ++i)
     where[map_.shard_of(additions[i].counter->key())].push_back(i);
+  std::vector<std::size_t> servers = all_servers();
+  std::erase_if(servers, [&](std::size_t server) { return where[server].empty(); });
   std::vector<Result<Counter>> results(additions.size(), fail(Code::kInternal, nullptr));
-  const auto asked =
-      ask_each(timeout, true, [&](Client& one, std::size_t server, Timeout part) -> Status {
-        std::vector<CounterAddition> some;
-        for (const std::size_t i : where[server])
-          some.push_back(additions[i]);
-        const auto done = one.multi_incr(some, part);
-        for (std::size_t i = 0; i < done.size(); ++i)
-          results[where[server][i]] = done[i];
-        return {};
-      });
+  const auto asked = ask(std::move(servers), timeout, true,
+                         [&](Client& one, std::size_t server, Timeout part) -> Status {
+                           std::vector<CounterAddition> some;
+                           for (const std::size_t i : where[server])
+                             some.push_back(additions[i]);
+                           const auto done = one.multi_incr(some, part);
+                           for (std::size_t i = 0; i < done.size(); ++i)
+                             results[where[server][i]] = done[i];
+                           return {};
+                         });
   for (std::size_t server = 0; server < asked.size(); ++server) {
     for (const std::size_t i : where[server]) {
       if (!asked[server]) results[i] = std::unexpected(asked[server].error());

@@ -13,31 +13,36 @@ using client::Flow;
 using client::Sorted;
 
 // `add(server, deadline)` makes the flow of a server; `fail(server)` is for one without a way to
-// it. Ways are looked for behind the others, which takes what time is left, or a little more.
+// it. Ways are looked for behind the others, in what time they have left.
 template <class Add, class Fail>
 void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
   const Deadline deadline = deadline_of(timeout);
   Sorted& sorted = *sorted_;
-  std::array<bool, ShardMap::kMaxServers> no_way{};
-  bool all_done = true;
+  const auto run = [&] {
+    if (!sorted.flows.empty()) FanOut(sorted.flows, deadline).run();
+    sorted.flows.clear();
+  };
+  std::array<std::size_t, ShardMap::kMaxServers> no_way;
+  std::size_t missing = 0;
   for (std::size_t i = 0; i < clients_.size(); ++i) {
     if (sorted.size_of(i) == 0) continue;
-    no_way[i] = clients_[i] == nullptr;
-    all_done = all_done && !no_way[i];
-    if (!no_way[i]) sorted.flows.push_back(add(i, deadline));
-  }
-  if (!sorted.flows.empty()) FanOut(sorted.flows, deadline).run();
-  sorted.flows.clear();
-  for (std::size_t i = 0; !all_done && i < clients_.size(); ++i) {
-    if (!no_way[i]) continue;
-    if (find_way(i) == nullptr) {
-      fail(i);
-      continue;
+    if (clients_[i] == nullptr) {
+      no_way[missing++] = i;
+    } else {
+      sorted.flows.push_back(add(i, deadline));
     }
-    sorted.flows.push_back(add(i, deadline));
-    FanOut(sorted.flows, deadline).run();
-    sorted.flows.clear();
   }
+  run();
+  for (std::size_t done = 0; done < missing; ++done) {
+    const Nanos now = clock_->now();
+    const Nanos part = (deadline.at() - now) / static_cast<Nanos>(missing - done);
+    if (find_way(no_way[done], {*clock_, now + part}) != nullptr) {
+      sorted.flows.push_back(add(no_way[done], deadline));
+    } else {
+      fail(no_way[done]);
+    }
+  }
+  run();
 }
 
 void Cluster::visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,

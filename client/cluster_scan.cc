@@ -66,15 +66,16 @@ Result<ScanPage> Cluster::scan(const ScanOptions& options) {
   RKV_ASSIGN_OR_RETURN(const ScanQuery query, client::query_of(options));
   ScanPage page;
   Merge merge{.map = map_, .query = query};
-  const auto asked = ask_each(
-      options.timeout, false, [&](Client& one, std::size_t server, Timeout part) -> Status {
-        std::vector<std::size_t> left_out;
-        RKV_ASSIGN_OR_RETURN(ScanPage some,
-                             one.engine_->scan_page(options, deadline_of(part), left_out));
-        RKV_RETURN_IF_ERROR(merge.take(some, server, left_out));
-        page.parts_.push_back(std::move(some));
-        return {};
-      });
+  const auto asked =
+      ask(all_servers(), options.timeout, false,
+          [&](Client& one, std::size_t server, Timeout part) -> Status {
+            std::vector<std::size_t> left_out;
+            RKV_ASSIGN_OR_RETURN(ScanPage some,
+                                 one.engine_->scan_page(options, deadline_of(part), left_out));
+            RKV_RETURN_IF_ERROR(merge.take(some, server, left_out));
+            page.parts_.push_back(std::move(some));
+            return {};
+          });
   for (const Status& one : asked)
     RKV_RETURN_IF_ERROR(one);
   merge.finish();

@@ -14,7 +14,9 @@
 // large values when they are first needed.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,8 +61,13 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Deadline deadline(std::chrono::milliseconds timeout) const {
-    return Deadline::after_ms(*clock_, (timeout.count() > 0 ? timeout : options_.timeout).count());
+    const Deadline own =
+        Deadline::after_ms(*clock_, (timeout.count() > 0 ? timeout : options_.timeout).count());
+    return {*clock_, std::min(own.at(), latest_)};
   }
+  // Until let_go() no operation goes on beyond this, whatever its own timeout.
+  void hold_to(Nanos at) { latest_ = at; }
+  void let_go() { latest_ = std::numeric_limits<Nanos>::max(); }
 
   // A value read by get(): the bytes lie in the engine until its next operation, or in the reply.
   struct Got {
@@ -313,7 +320,8 @@ class Engine {
   Backoff mark_backoff_;
   Gate* gate_ = nullptr;
   Nanos reconnect_at_ = 0;  // not before
-  Nanos looked_at_ = 0;     // by look_at_link()
+  Nanos latest_ = std::numeric_limits<Nanos>::max();
+  Nanos looked_at_ = 0;  // by look_at_link()
   bool connected_once_ = false;
   std::size_t needed_bytes_ = 0;
   std::string refusal_;

@@ -9,7 +9,7 @@ namespace rkv::client {
 FanOut::FanOut(std::span<Flow* const> flows, const Deadline& deadline)
     : deadline_(deadline),
       clock_(flows.front()->engine().clock()),
-      half_time_(clock_.now() + (deadline.at() - clock_.now()) / 2) {
+      mend_from_(clock_.now() + (deadline.at() - clock_.now()) / 2) {
   RKV_CHECK(flows.size() <= parts_.size(), "too many flows at once");
   for (Flow* const flow : flows) {
     flow->share_thread();
@@ -36,11 +36,13 @@ void FanOut::run() {
       return;
     }
     if (!idle) continue;
-    const bool any_well = std::ranges::any_of(std::span(parts_).first(count_),
-                                              [&](const Part& part) { return is_well(part); });
-    const bool mend_later = any_well && clock_.now() < half_time_;  // O2
+    const bool mend_later = any_well() && clock_.now() < mend_from_;  // O2
     if (mend_later || !mend_one()) sleep();
   }
+}
+
+bool FanOut::any_well() const {
+  return std::ranges::any_of(std::span(parts_).first(count_), is_well);
 }
 
 // Whether anything happened.
@@ -89,16 +91,19 @@ void FanOut::sleep() {
     for (Part& part : std::span(parts_).first(count_)) {
       if (part.mending) due = std::min(due, part.flow->engine().next_attempt());
     }
-    until = std::min(until, well ? std::max(due, half_time_) : due);
+    until = std::min(until, well ? std::max(due, mend_from_) : due);
   }
   if (count != 0) return rdma::wait_any(std::span(queues).first(count), mode, {clock_, until});
   parts_.front().flow->engine().link().sleep_until(until);
 }
 
-// The time of one attempt: a part for each flow that is not over.
+// The time of one attempt: a part for each flow that is not over; a small one beside those that are
+// well, so that there is time for more than one.
 Deadline FanOut::turn() const {
+  constexpr Nanos kBesideWell = 8;
   const Nanos now = clock_.now();
-  return {clock_, now + (deadline_.at() - now) / static_cast<Nanos>(count_)};
+  const Nanos part = (deadline_.at() - now) / static_cast<Nanos>(count_);
+  return {clock_, now + (any_well() ? part / kBesideWell : part)};
 }
 
 // One attempt at what has been due for longest. False: none is due.
@@ -118,7 +123,11 @@ bool FanOut::mend_one() {
   }
   if (next == nullptr || next->flow->engine().next_attempt() > clock_.now()) return false;
   Engine& engine = next->flow->engine();
-  if (const Status mended = engine.attempt_now(turn()); mended) {
+  const Nanos begin = clock_.now();
+  const Status mended = engine.attempt_now(turn());
+  constexpr Nanos kOthersPart = 3;  // for each unit that an attempt took
+  mend_from_ = clock_.now() + kOthersPart * (clock_.now() - begin);
+  if (mended) {
     next->mending = false;
     next->flow->mended();
   } else {

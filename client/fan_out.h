@@ -4,9 +4,10 @@
 //  O1  A round advances every flow whose engine is usable; the thread sleeps only when none of them
 //      had anything to do, and on the queues of all of them.
 //  O2  A flow whose connection has gone is mended behind the others: when all that are well have
-//      ended, or have had half of the time. Attempts of several take turns, each with its part of
-//      the time that is left, so that one whose host swallows packets does not keep one that only
-//      restarted from coming back.
+//      ended, or have had half of the time. An attempt blocks the thread: beside flows that are
+//      well attempts take at most a quarter of it from then on. Attempts of several take turns,
+//      each with its part of the time that is left, so that one whose host swallows packets does
+//      not keep one that only restarted from coming back.
 //  O3  All flows have ended by the deadline.
 //
 // Thread safety: none; one thread.
@@ -33,7 +34,8 @@ class FanOut {
     bool mending = false;
     Error last{};  // why it could not be mended
   };
-  bool is_well(const Part& part) const { return part.flow->engine().usable(); }
+  static bool is_well(const Part& part) { return part.flow->engine().usable(); }
+  bool any_well() const;
   bool advance();
   void look_after_lost();
   void sleep();
@@ -42,7 +44,7 @@ class FanOut {
 
   const Deadline& deadline_;
   const Clock& clock_;
-  const Nanos half_time_;
+  Nanos mend_from_;  // beside flows that are well
   std::array<Part, ShardMap::kMaxServers> parts_;
   std::size_t count_ = 0;  // of those that are not over
 };

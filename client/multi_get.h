@@ -19,11 +19,7 @@ class MultiGet final : public Flow {
  public:
   MultiGet(Engine& engine, std::span<const std::string_view> keys, Durability at_least,
            const Deadline& deadline, Engine::GetVisitor visit, void* target)
-      : Flow(engine, deadline),
-        keys_(keys),
-        at_least_(at_least),
-        visit_(visit),
-        target_(target) {}
+      : Flow(engine, deadline), keys_(keys), at_least_(at_least), visit_(visit), target_(target) {}
   // All of it, alone on its thread.
   void run();
 

@@ -186,15 +186,16 @@ bool Worker::choose_key(Draft& draft) {
 void Worker::look_after_server(const Answer& answer) {
   if (answer.outcome != Outcome::kServiceUnavailable || stop_.requested()) return;
   // The operation has waited for the server as long as it may. Is it there again, or another one?
+  // First the one that was there the last time: others take as long to say that they are not.
   Cluster& cluster = store_->client();
   const auto& servers = cluster.map().servers();
-  const auto lost = static_cast<std::size_t>(&cluster.last_server() - servers.data());
   Error error{};
-  for (std::size_t i = 1; i <= servers.size(); ++i) {
-    const auto client = cluster.client_at((lost + i) % servers.size());
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    const auto client = cluster.client_at(seen_alive_);
     const Status alive = client ? (*client)->ping() : std::unexpected(client.error());
     if (alive) return;
     error = alive.error();
+    seen_alive_ = (seen_alive_ + 1) % servers.size();
   }
   stop_.server_lost(
       servers.size() == 1

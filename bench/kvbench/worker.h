@@ -129,8 +129,9 @@ class Worker {
   ClientStats stats_;
   StoreCounters counters_;
 
-  Nanos tick_ = 0;  // between two operations; 0 = no throttle
-  Nanos due_ = 0;   // of the operation under way; 0 = when it begins
+  Nanos tick_ = 0;              // between two operations; 0 = no throttle
+  Nanos due_ = 0;               // of the operation under way; 0 = when it begins
+  std::size_t seen_alive_ = 0;  // a server of the map
   std::vector<std::string> field_names_;
   Draft draft_;              // with one operation at a time
   std::vector<Slot> slots_;  // with several

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "tests/client/fake_transport.h"
 
@@ -21,9 +24,12 @@ class SeveralTransport final : public rdma::Transport {
  public:
   // A clock is moved by the queue of the server that is waited for: one for all.
   explicit SeveralTransport(std::map<std::string, FakeServer*> servers)
-      : servers_(std::move(servers)), first_(*servers_.begin()->second) {}
+      : servers_(std::move(servers)),
+        first_(*servers_.begin()->second),
+        clock_(servers_.begin()->second->clock) {}
   std::string describe() const override { return "fake"; }
   Result<std::unique_ptr<rdma::Region>> allocate(std::size_t length, rdma::Access access) override {
+    if (before_allocate) RKV_RETURN_IF_ERROR(before_allocate());
     return first_.allocate(length, access);
   }
   Result<std::unique_ptr<rdma::Queue>> create_queue(const rdma::QueueOptions& options) override {
@@ -37,23 +43,40 @@ class SeveralTransport final : public rdma::Transport {
                                                     const std::string& address, Bytes private_data,
                                                     const Deadline& deadline,
                                                     rdma::Rejection* rejection) override {
+    if (address == silent) {
+      clock_.advance(std::max<Nanos>(deadline.at() - clock_.now(), 0));
+      return fail(Code::kTimeout, "no answer");
+    }
     return FakeTransport(*servers_.at(address))
         .connect(queue, options, address, private_data, deadline, rejection);
   }
 
+  std::function<Status()> before_allocate;  // the first thing done for a server: its way
+  std::string silent;                       // its host swallows what is sent to it
+
  private:
   std::map<std::string, FakeServer*> servers_;
   FakeTransport first_;
+  ManualClock& clock_;
 };
 
 class ClusterTest : public ::testing::Test {
  protected:
   // Addresses are given out by the order of the alphabet: a has the clock.
   Result<Cluster> connect(const char* list = "a:1,b:1,c:1") {
-    return Cluster::connect(*ShardMap::parse(list), {.timeout = std::chrono::milliseconds(1000)},
-                            std::make_shared<SeveralTransport>(std::map<std::string, FakeServer*>{
-                                {"a:1", &a_}, {"b:1", &b_}, {"c:1", &c_}}),
-                            &a_.clock, &problem_);
+    return Cluster::connect(*ShardMap::parse(list), options_, transport_, &a_.clock, &problem_);
+  }
+  static Status fail_way() { return fail(Code::kUnreachable, "no device leads there"); }
+  // As where no device leads to b's host: a is connected before it, c after it.
+  Result<Cluster> connect_without_way_to_b() {
+    bool once = true;
+    transport_->before_allocate = [&]() -> Status {
+      const bool is_b = a_.connects != 0 && std::exchange(once, false);
+      return is_b ? fail_way() : Status{};
+    };
+    auto cluster = connect();
+    transport_->before_allocate = nullptr;
+    return cluster;
   }
   static void down(FakeServer& server, Code code = Code::kUnreachable) {
     for (int i = 0; i < 100; ++i)
@@ -77,7 +100,10 @@ class ClusterTest : public ::testing::Test {
   FakeServer a_;
   FakeServer b_;
   FakeServer c_;
+  ClientOptions options_{.timeout = std::chrono::milliseconds(1000)};
   std::string problem_;
+  std::shared_ptr<SeveralTransport> transport_ = std::make_shared<SeveralTransport>(
+      std::map<std::string, FakeServer*>{{"a:1", &a_}, {"b:1", &b_}, {"c:1", &c_}});
 };
 
 TEST_F(ClusterTest, AServerThatIsDownIsNoErrorAndFailsItsOwnKeys) {
@@ -159,6 +185,76 @@ TEST_F(ClusterTest, AMapThatIsRefusedChangesNothing) {
   EXPECT_TRUE(cluster->put(key_of(*cluster, "b:1"), "v"));
   EXPECT_EQ(a_.connects, 1);
   EXPECT_EQ(b_.connects, 1);
+}
+
+// ---------------------------------------------------------------------------- ways and time
+
+TEST_F(ClusterTest, AWayThatIsNotThereIsLookedForAgainButNotByEveryOperation) {
+  auto cluster = connect_without_way_to_b();
+  ASSERT_TRUE(cluster) << problem_;
+  int looks = 0;
+  transport_->before_allocate = [&] {
+    ++looks;
+    return fail_way();
+  };
+  const std::string key = key_of(*cluster, "b:1");
+  for (int i = 0; i < 100; ++i) {
+    const auto put = cluster->put(key, "v");
+    ASSERT_EQ(put.error().code, Code::kUnreachable);
+    ASSERT_EQ(put.error().write, WriteOutcome::kNotApplied);
+  }
+  EXPECT_EQ(looks, 2);  // at once; once more; then not before the back-off is over
+  transport_->before_allocate = nullptr;
+  EXPECT_FALSE(cluster->put(key, "v"));
+  a_.clock.advance(std::chrono::nanoseconds(ClientOptions{}.longest_backoff).count());
+  EXPECT_TRUE(cluster->put(key, "v"));
+}
+
+TEST_F(ClusterTest, TheTimeSpentOnAWayIsPartOfTheCalls) {
+  b_.answer = [](const Request&) { return std::nullopt; };
+  auto cluster = connect_without_way_to_b();
+  ASSERT_TRUE(cluster) << problem_;
+  bool looked = false;
+  transport_->before_allocate = [&]() -> Status {
+    if (!std::exchange(looked, true)) a_.clock.advance(600 * kNanosPerMs);
+    return {};
+  };
+  const std::string key = key_of(*cluster, "b:1");
+  const Nanos begin = a_.clock.now();
+  EXPECT_EQ(cluster->put(key, "v").error().code, Code::kTimeout);
+  EXPECT_TRUE(looked);
+  EXPECT_LE(a_.clock.now() - begin, 1000 * kNanosPerMs);
+  // Later calls have all of their time.
+  const Nanos again = a_.clock.now();
+  EXPECT_EQ(cluster->put(key, "v").error().code, Code::kTimeout);
+  EXPECT_GT(a_.clock.now() - again, 900 * kNanosPerMs);
+}
+
+// One has work for four fifths of the time; the other's host swallows every attempt to connect.
+TEST_F(ClusterTest, AttemptsAtASilentServerLeaveTheOthersTheirTime) {
+  options_.first_backoff = options_.longest_backoff = std::chrono::milliseconds(1);
+  auto cluster = connect("a:1,b:1");
+  ASSERT_TRUE(cluster) << problem_;
+  std::vector<std::string> keys;
+  std::size_t of_a = 0;
+  for (int i = 0; of_a < 800; ++i) {
+    keys.push_back("k" + std::to_string(i));
+    of_a += cluster->server_of(keys.back()).address == "a:1" ? 1 : 0;
+  }
+  std::vector<KeyValue> items;
+  for (const std::string& key : keys)
+    items.push_back({.key = key, .value = "v"});
+  a_.latency = a_.credits * kNanosPerMs;
+  b_.die_at_send = 1;
+  transport_->silent = "b:1";
+  const Nanos begin = a_.clock.now();
+  const auto results = cluster->multi_put(items, std::chrono::milliseconds(1000));
+  EXPECT_LE(a_.clock.now() - begin, 1010 * kNanosPerMs);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const bool is_of_a = cluster->server_of(keys[i]).address == "a:1";
+    ASSERT_EQ(results[i].has_value(), is_of_a)
+        << keys[i] << (results[i] ? "" : to_string(results[i].error()));
+  }
 }
 
 }  // namespace

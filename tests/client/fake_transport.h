@@ -39,6 +39,7 @@ struct FakeServer {
   std::function<void()> before_read;             // what the server does in the meantime
   bool reads_hang = false;
   bool reads_at_once = false;
+  Nanos latency = 0;          // of its answers
   bool never_drains = false;  // a connection's end is not reported
   int die_at_read = 0;        // the connection ends instead of the n-th READ from now; 0 = not
   int die_at_send = 0;        // ... after the n-th message from now has been taken
@@ -77,21 +78,29 @@ class FakeQueue final : public rdma::Queue {
  public:
   explicit FakeQueue(FakeServer& server) : server_(&server) {}
   ~FakeQueue() override { server_->receives_held -= static_cast<int>(messages_.size()); }
-  void push(const rdma::Completion& completion) {
+  void push(const rdma::Completion& completion, Nanos latency = 0) {
     RKV_CHECK(end_ - next_ < ring_.size(), "the fake queue is full");
-    ring_[end_++ % ring_.size()] = completion;
+    ring_[end_++ % ring_.size()] = {.completion = completion,
+                                    .due = server_->clock.now() + latency};
   }
   // A ring, so that nothing allocates while the client is watched for that.
   std::size_t poll(std::span<rdma::Completion> out) override {
     std::size_t count = 0;
-    while (count < out.size() && next_ != end_)
-      out[count++] = ring_[next_++ % ring_.size()];
+    while (count < out.size() && is_due())
+      out[count++] = ring_[next_++ % ring_.size()].completion;
     return count;
   }
   void wait(const Deadline& deadline) override {
-    if (next_ != end_) return;
-    const Nanos left = deadline.at() - server_->clock.now();
+    if (is_due()) return;
+    const Nanos until =
+        next_ == end_ ? deadline.at() : std::min(deadline.at(), ring_[next_ % ring_.size()].due);
+    const Nanos left = until - server_->clock.now();
     if (left > 0) server_->clock.advance(left);
+  }
+  // In wait_any(): looking takes time, so that time passes there too.
+  bool is_ready() override {
+    if (!is_due()) server_->clock.advance(kLookTime);
+    return is_due();
   }
   void wake() override {}
   void release(std::span<const std::uint32_t> buffers) override {
@@ -100,18 +109,28 @@ class FakeQueue final : public rdma::Queue {
       --server_->receives_held;
     }
   }
-  void deliver(rdma::Connection* connection, std::vector<std::byte> message) {
+  void deliver(rdma::Connection* connection, std::vector<std::byte> message, Nanos latency) {
     auto& kept = messages_[++last_buffer_] = std::move(message);
     ++server_->receives_held;
     push({.kind = rdma::Completion::Kind::kReceive,
           .connection = connection,
           .message = kept,
-          .receive_buffer = last_buffer_});
+          .receive_buffer = last_buffer_},
+         latency);
   }
 
  private:
+  static constexpr Nanos kLookTime = 1000;
   FakeServer* server_;
-  std::array<rdma::Completion, 4096> ring_;
+  struct Entry {
+    rdma::Completion completion;
+    Nanos due = 0;
+  };
+  // In the order of their coming: what comes behind one that is not due waits as well.
+  bool is_due() const {
+    return next_ != end_ && ring_[next_ % ring_.size()].due <= server_->clock.now();
+  }
+  std::array<Entry, 4096> ring_;
   std::size_t next_ = 0;
   std::size_t end_ = 0;
   std::map<std::uint32_t, std::vector<std::byte>> messages_;
@@ -215,7 +234,7 @@ class FakeConnection final : public rdma::Connection {
     std::vector<std::byte> message(kResponseHeaderBytes + response->value.size());
     encode(*response, message);
     if (server_->answer_garbage) message[8] ^= std::byte{0x55};
-    queue_->deliver(this, std::move(message));
+    queue_->deliver(this, std::move(message), server_->latency);
   }
   // At once: the bytes must be what they are when the client is answered.
   Result<Request> read_long(const Request& sent) {

@@ -212,6 +212,35 @@ TEST_F(ClusterOfThree, ADeadServerFailsItsOwnKeysAndComesBack) {
 }
 
 // It takes connections and answers no request: READs go on, and the others' requests.
+// Over verbs, where nobody answers who has the address: not even the device is found that leads
+// there.
+TEST_F(ClusterOfThree, AHostThatIsNotThereFailsItsOwnKeys) {
+  const std::string good = servers_.front()->address();
+  const std::string network = good.substr(0, good.rfind('.'));
+  const std::string nobody = network + (good.find(".254:") == std::string::npos ? ".254" : ".253");
+  ClientOptions options = ClusterOfThree::options();
+  options.timeout = std::chrono::seconds(10);
+  std::string problem;
+  const auto before = steady_clock::now();
+  auto cluster = Cluster::connect(*ShardMap::parse(nobody + ":7471," + good), options, &problem);
+  ASSERT_TRUE(cluster) << problem;
+  EXPECT_LT(steady_clock::now() - before, options.timeout + kSlack);
+  const auto keys = names(100);
+  const std::size_t gone = cluster->map().servers()[0].address == good ? 1 : 0;
+  for (const std::string& key : keys) {
+    if (cluster->map().shard_of(key) == gone) continue;
+    ASSERT_TRUE(cluster->put(key, key));
+  }
+  expect_all(*cluster, keys, gone, kShort);
+  const auto lost = std::ranges::find(
+      keys, gone, [&](const std::string& key) { return cluster->map().shard_of(key); });
+  const auto begin = steady_clock::now();
+  const auto put = cluster->put(*lost, "v", kShort);
+  EXPECT_LT(steady_clock::now() - begin, kShort + kSlack);
+  ASSERT_FALSE(put);
+  EXPECT_TRUE(is_loss(put.error().code)) << to_string(put.error());
+}
+
 TEST_F(ClusterOfThree, AServerThatHangsDelaysNoOther) {
   Cluster cluster = connect();
   const auto keys = names(600);

@@ -13,10 +13,12 @@
 //    page of a scan - holds for the keys of one server.
 //  - A server that is down fails its own keys and no others: each of them by the deadline of its
 //    call, with kUnreachable, kDisconnected, kTimeout or whatever the last attempt said. It is
-//    connected again, with back-off, by the operations that need it.
+//    connected again, with back-off, by the operations that need it. A way to one that was never
+//    reached - the device that leads there - is looked for in the same manner.
 //  - multi_get and multi_put have requests to all servers in flight at once, a batch with one
 //    doorbell for each. A server that is slow or gone delays nobody's results but its own, though
-//    the call returns when all are there.
+//    the call returns when all are there. (To connect to one that is lost blocks: that begins when
+//    half of the time is gone, and takes a quarter of what is left from those that are well.)
 //  - Versions are those of the key's server; versions of two servers do not compare.
 //
 // Who reaches a server by a map with other names or weights looks for keys elsewhere: all clients
@@ -45,6 +47,7 @@ namespace rkv {
 namespace client {
 class Doorkeeper;
 struct Sorted;
+class Ways;
 }  // namespace client
 
 class RKV_EXPORT Cluster {
@@ -87,14 +90,15 @@ class RKV_EXPORT Cluster {
     return get(key, GetOptions{.timeout = timeout});
   }
   Result<Value> get(std::string_view key, const GetOptions& options) {
-    return on(key, [&](Client& client) { return client.get(key, options); });
+    return on(key, options.timeout, [&](Client& client) { return client.get(key, options); });
   }
   Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out, Timeout timeout = {}) {
     return get_into(key, out, GetOptions{.timeout = timeout});
   }
   Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out,
                              const GetOptions& options) {
-    return on(key, [&](Client& client) { return client.get_into(key, out, options); });
+    return on(key, options.timeout,
+              [&](Client& client) { return client.get_into(key, out, options); });
   }
   // Of the last get_into().
   std::size_t needed_bytes() const { return clients_[last_] ? clients_[last_]->needed_bytes() : 0; }
@@ -104,7 +108,8 @@ class RKV_EXPORT Cluster {
   }
   Result<std::uint64_t> put_with(std::string_view key, std::string_view value,
                                  const PutOptions& options) {
-    return on(key, [&](Client& client) { return client.put_with(key, value, options); });
+    return on(key, options.timeout,
+              [&](Client& client) { return client.put_with(key, value, options); });
   }
   Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
                                       Timeout timeout = {}) {
@@ -118,7 +123,7 @@ class RKV_EXPORT Cluster {
     return remove(key, WriteOptions{.timeout = timeout});
   }
   Result<std::uint64_t> remove(std::string_view key, const WriteOptions& options) {
-    return on(key, [&](Client& client) { return client.remove(key, options); });
+    return on(key, options.timeout, [&](Client& client) { return client.remove(key, options); });
   }
   Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
                                           Timeout timeout = {}) {
@@ -126,7 +131,8 @@ class RKV_EXPORT Cluster {
   }
   Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
                                           const WriteOptions& options) {
-    return on(key, [&](Client& client) { return client.remove_if_version(key, version, options); });
+    return on(key, options.timeout,
+              [&](Client& client) { return client.remove_if_version(key, version, options); });
   }
 
   // ---- counters: as Client.
@@ -135,13 +141,13 @@ class RKV_EXPORT Cluster {
     return incr(key, by, WriteOptions{.timeout = timeout});
   }
   Result<Counter> incr(std::string_view key, std::int64_t by, const WriteOptions& options) {
-    return on(key, [&](Client& client) { return client.incr(key, by, options); });
+    return on(key, options.timeout, [&](Client& client) { return client.incr(key, by, options); });
   }
   Result<Counter> decr(std::string_view key, std::int64_t by = 1, Timeout timeout = {}) {
     return decr(key, by, WriteOptions{.timeout = timeout});
   }
   Result<Counter> decr(std::string_view key, std::int64_t by, const WriteOptions& options) {
-    return on(key, [&](Client& client) { return client.decr(key, by, options); });
+    return on(key, options.timeout, [&](Client& client) { return client.decr(key, by, options); });
   }
   Result<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
                                   Timeout timeout = {}) {
@@ -149,32 +155,35 @@ class RKV_EXPORT Cluster {
   }
   Result<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
                                   const WriteOptions& options) {
-    return on(key,
+    return on(key, options.timeout,
               [&](Client& client) { return client.counter_cas(key, expected, desired, options); });
   }
   Result<Counter> get_counter(std::string_view key, Timeout timeout = {}) {
-    return on(key, [&](Client& client) { return client.get_counter(key, timeout); });
+    return on(key, timeout, [&](Client& client) { return client.get_counter(key, timeout); });
   }
   // A counter that was opened under another map is opened anew by its next operation.
   Result<OneSidedCounter> open_counter(std::string_view key, Timeout timeout = {}) {
-    return on(key, [&](Client& client) { return client.open_counter(key, timeout); });
+    return on(key, timeout, [&](Client& client) { return client.open_counter(key, timeout); });
   }
   Result<Counter> incr(OneSidedCounter& counter, std::int64_t by = 1,
                        const WriteOptions& options = {}) {
-    return on(counter.key(), [&](Client& client) { return client.incr(counter, by, options); });
+    return on(counter.key(), options.timeout,
+              [&](Client& client) { return client.incr(counter, by, options); });
   }
   Result<Counter> decr(OneSidedCounter& counter, std::int64_t by = 1,
                        const WriteOptions& options = {}) {
-    return on(counter.key(), [&](Client& client) { return client.decr(counter, by, options); });
+    return on(counter.key(), options.timeout,
+              [&](Client& client) { return client.decr(counter, by, options); });
   }
   Result<CounterSwap> counter_cas(OneSidedCounter& counter, std::int64_t expected,
                                   std::int64_t desired, const WriteOptions& options = {}) {
-    return on(counter.key(), [&](Client& client) {
+    return on(counter.key(), options.timeout, [&](Client& client) {
       return client.counter_cas(counter, expected, desired, options);
     });
   }
   Result<Counter> get_counter(OneSidedCounter& counter, Timeout timeout = {}) {
-    return on(counter.key(), [&](Client& client) { return client.get_counter(counter, timeout); });
+    return on(counter.key(), timeout,
+              [&](Client& client) { return client.get_counter(counter, timeout); });
   }
   // Pipelined on each server; the servers one after the other, each with its part of the time.
   std::vector<Result<Counter>> multi_incr(std::span<const CounterAddition> additions,
@@ -273,28 +282,35 @@ class RKV_EXPORT Cluster {
 
   Cluster(const ShardMap& map, const ClientOptions& options,
           std::shared_ptr<rdma::Transport> transport, const Clock* clock);
-  // The key's client; null: there is no way to it, and no_way_ says why.
-  Client* of(std::string_view key) {
-    last_ = map_.shard_of(key);
-    Client* const client = clients_[last_].get();
-    return client != nullptr ? client : find_way(last_);
-  }
   template <class Call>
-  auto on(std::string_view key, Call call) -> std::invoke_result_t<Call, Client&> {
-    Client* const client = of(key);
-    if (client == nullptr) [[unlikely]]
-      return std::unexpected(no_way_);
-    return call(*client);
+  auto on(std::string_view key, Timeout timeout, Call call) -> std::invoke_result_t<Call, Client&> {
+    last_ = map_.shard_of(key);
+    if (clients_[last_] != nullptr) [[likely]]
+      return call(*clients_[last_]);
+    const Deadline deadline = deadline_of(timeout);
+    Client* const client = find_way(last_, deadline);
+    if (client == nullptr) return std::unexpected(no_way_);
+    hold_to(*client, deadline.at());  // what was spent on the way counts
+    auto result = call(*client);
+    let_go(*client);
+    return result;
   }
-  // Asks all servers, or until the first error.
+  // Asks some servers, or until the first error.
   using Ask = std::function<Status(Client& client, std::size_t index, Timeout timeout)>;
-  std::vector<Status> ask_each(Timeout timeout, bool to_the_end, const Ask& ask);
+  std::vector<Status> ask(std::vector<std::size_t> servers, Timeout timeout, bool to_the_end,
+                          const Ask& ask);
+  std::vector<std::size_t> all_servers() const;
   template <class T, class Call>
   std::vector<T> on_each(Timeout timeout, Call call);
-  Client* find_way(std::size_t index);
+  // Null: there is none, or it is too early to look again; no_way_ says why. Blocks until the
+  // deadline at most.
+  Client* find_way(std::size_t index, const Deadline& deadline);
+  static void hold_to(Client& client, Nanos at);
+  static void let_go(Client& client);
   const std::string& refusal_of(std::size_t index) const;
   Deadline deadline_of(Timeout timeout) const;  // zero = that of the options
-  Result<std::unique_ptr<Client>> make_client(const ShardMap& map, std::size_t index);
+  Result<std::unique_ptr<Client>> make_client(const ShardMap& map, std::size_t index,
+                                              const Deadline& deadline);
   static Result<Cluster> open(Cluster cluster, std::string* problem);
   Status connect_all(const ShardMap& map, Clients& clients, std::string* problem);
   Status connect_one(const ShardMap& map, std::size_t index, std::unique_ptr<Client>& client,
@@ -309,10 +325,11 @@ class RKV_EXPORT Cluster {
 
   ShardMap map_;
   ClientOptions options_;
-  std::shared_ptr<rdma::Transport> transport_;  // for all servers; null = chosen for each
-  const Clock* clock_;  // never null
+  std::shared_ptr<rdma::Transport> transport_;      // for all servers; null = chosen for each
+  const Clock* clock_;                              // never null
   std::unique_ptr<client::Doorkeeper> doorkeeper_;  // before the clients: destroyed after them
   Clients clients_;                                 // a server's is null until there is a way to it
+  std::unique_ptr<client::Ways> ways_;              // to those
   std::unique_ptr<client::Sorted> sorted_;          // of multi_get and multi_put
   std::size_t last_ = 0;
   Error no_way_{};

@@ -1,0 +1,43 @@
+// Servers that a cluster has no way to yet: no device leads to them, or their names are not known.
+// Looking for one blocks, so it is not done at every operation.
+//
+// Thread safety: as the cluster.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "client/retry_policy.h"
+#include "rkv/options.h"
+
+namespace rkv::client {
+
+class Ways {
+ public:
+  Ways(std::size_t servers, const ClientOptions& options) {
+    for (std::size_t i = 0; i < servers; ++i)
+      all_.push_back({.backoff = Backoff(nanos(options.first_backoff),
+                                         nanos(options.longest_backoff), random_from_kernel())});
+  }
+  // Whether to look now. If not, last_error() is still the answer.
+  bool is_due(std::size_t server, Nanos now) const { return now >= all_[server].next_look; }
+  void found(std::size_t server) { all_[server].backoff.reset(); }
+  void not_found(std::size_t server, Nanos now, const Error& error) {
+    all_[server].next_look = now + all_[server].backoff.next();
+    all_[server].last = error;
+  }
+  const Error& last_error(std::size_t server) const { return all_[server].last; }
+
+ private:
+  static Nanos nanos(std::chrono::milliseconds time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  }
+  struct Way {
+    Backoff backoff;
+    Nanos next_look = 0;
+    Error last{};
+  };
+  std::vector<Way> all_;
+};
+
+}  // namespace rkv::client
