@@ -130,7 +130,7 @@ bool GetMachine::collect_cached(GroupPlace place) {
   source_ = Source::kCached;
   const Group* group = cache_->find(place);
   if (group == nullptr) return false;
-  header_ = GroupHeader::decode(group->header);  // G5: read for its overflow flag alone
+  if (place == home_) header_ = GroupHeader::decode(group->header);  // G5: for its overflow flag
   collect(*group, Source::kCached);
   return candidate_count_ != 0;
 }
@@ -292,7 +292,7 @@ Next GetMachine::candidates_done() {
       if (incomplete_) return again();
       if (on_disk_) return two_sided(Reason::kOnDisk);
       if (header_.spilled) return two_sided(Reason::kSpilled);
-      return recheck(true, other_in_neighbour_);  // G4
+      return recheck(as_pair_ || other_in_neighbour_);  // G4
     case Source::kServer:
       return two_sided(Reason::kContention);
   }
@@ -311,7 +311,8 @@ Next GetMachine::look_up_home() {
 
 Next GetMachine::read_home() {
   incomplete_ = other_in_home_ = other_in_neighbour_ = false;
-  const Lookup at = map_->group(home_);
+  as_pair_ = header_.overflow;  // as far as is known: a READ saved, or 256 bytes for nothing
+  const Lookup at = as_pair_ ? map_->group_pair(home_) : map_->group(home_);
   if (at.kind == Lookup::Kind::kUnknownExtent && refreshes_ < kMaxRefreshes) {
     ++refreshes_;
     state_ = State::kExtentsForGroup;
@@ -319,11 +320,12 @@ Next GetMachine::read_home() {
   }
   if (at.kind != Lookup::Kind::kOk) return again(true);
   compare_from_ = clock_->now();
-  return read_one(State::kHome, at, std::as_writable_bytes(std::span(&memory_->home, 1)));
+  GetMemory::Pair& groups = memory_->groups;
+  return read_one(State::kHome, at, as_pair_ ? room_for(groups) : room_for(groups, home_));
 }
 
 Next GetMachine::on_home() {
-  const Group& group = memory_->home;
+  const Group& group = group_of(memory_->groups, home_);
   if (!verify_group(group, map_->epoch(), home_)) {
     tear();
     collect(group, Source::kUnproved);
@@ -343,22 +345,23 @@ Next GetMachine::on_home() {
 Next GetMachine::home_done() {
   if (header_.forward) return two_sided(Reason::kMap);  // an unfinished split: not ours to follow
   if (on_disk_) return two_sided(Reason::kOnDisk);
-  if (header_.overflow) return read_neighbour();
+  if (header_.overflow) return as_pair_ ? on_neighbour() : read_neighbour();
   if (header_.spilled) return two_sided(Reason::kSpilled);
-  if (other_in_home_) return recheck(true, false);
+  if (other_in_home_) return recheck(false);
   return finish(Next::kMissing);  // G3: one look, nothing of the fingerprint
 }
 
 Next GetMachine::read_neighbour() {
   // The neighbour lies in the same extent, checked when home was read; the table cannot shrink.
-  const Lookup at = map_->group(home_.neighbour());
+  const GroupPlace place = home_.neighbour();
+  const Lookup at = map_->group(place);
   if (at.kind != Lookup::Kind::kOk) return again(true);
-  return read_one(State::kNeighbour, at, std::as_writable_bytes(std::span(&memory_->neighbour, 1)));
+  return read_one(State::kNeighbour, at, room_for(memory_->groups, place));
 }
 
 Next GetMachine::on_neighbour() {
-  const Group& group = memory_->neighbour;
   const GroupPlace place = home_.neighbour();
+  const Group& group = group_of(memory_->groups, place);
   if (!verify_group(group, map_->epoch(), place)) {
     tear();
     collect(group, Source::kUnproved);
@@ -374,34 +377,27 @@ Next GetMachine::on_neighbour() {
 
 // ----------------------------------------------------------------------------------- a miss
 
-Next GetMachine::recheck(bool home, bool neighbour) {
-  const Lookup at_home = map_->group(home_);
-  const Lookup at_neighbour = map_->group(home_.neighbour());
-  RKV_CHECK(home && at_home.kind == Lookup::Kind::kOk &&
-                (!neighbour || at_neighbour.kind == Lookup::Kind::kOk),
-            "a group read before is in the table");
-  recheck_neighbour_ = neighbour;
-  reads_[0] = {.from = at_home.range,
-               .to = std::as_writable_bytes(std::span(&memory_->home_again, 1))};
-  reads_[1] = {.from = at_neighbour.range,
-               .to = std::as_writable_bytes(std::span(&memory_->neighbour_again, 1))};
-  // The two need no order between them: both come after everything they are compared with.
-  return begin_reads(State::kRecheck, neighbour ? 2 : 1);
+// One READ of both needs no order between them: both come after everything they are compared with.
+Next GetMachine::recheck(bool with_neighbour) {
+  const Lookup at = with_neighbour ? map_->group_pair(home_) : map_->group(home_);
+  RKV_CHECK(at.kind == Lookup::Kind::kOk, "a group read before is in the table");
+  recheck_neighbour_ = with_neighbour;
+  GetMemory::Pair& groups = memory_->groups_again;
+  return read_one(State::kRecheck, at, with_neighbour ? room_for(groups) : room_for(groups, home_));
 }
 
 Next GetMachine::on_recheck() {
-  const auto unchanged = [&](const Group& now, const Group& before, GroupPlace place) {
+  const auto unchanged = [&](GroupPlace place) {
+    const Group& now = group_of(memory_->groups_again, place);
     if (!verify_group(now, map_->epoch(), place)) {
       tear();
       return false;
     }
-    return now.header == before.header;  // counter, depth, prefix, flags: so it still covers (L5)
+    // Counter, depth, prefix, flags: so it still covers (L5).
+    return now.header == group_of(memory_->groups, place).header;
   };
-  if (!unchanged(memory_->home_again, memory_->home, home_)) return again();
-  if (recheck_neighbour_ &&
-      !unchanged(memory_->neighbour_again, memory_->neighbour, home_.neighbour())) {
-    return again();
-  }
+  if (!unchanged(home_)) return again();
+  if (recheck_neighbour_ && !unchanged(home_.neighbour())) return again();
   if (clock_->now() - compare_from_ >= kCompareWindow) return again();  // G6
   return finish(Next::kMissing);
 }

@@ -18,6 +18,8 @@
 //      group that was relied on unchanged (the whole header word, in a group that verifies again).
 //  G4  With overflow set, one look is no snapshot: home, neighbour, home again. Every change of a
 //      key's whereabouts raises the home group's counter before the key leaves its old place.
+//      Or both groups in one READ, which may see either of them first, and both once more: where
+//      neither has changed, both were as they are between the two READs.
 //  G5  The caches, of groups and of slots, give candidates only. No miss is ever concluded from
 //      them.
 //  G6  Headers are compared only when their READs lie less than a second apart: the counter has
@@ -50,10 +52,11 @@ namespace rkv::client {
 struct alignas(64) GetMemory {
   static constexpr std::size_t kRecordBytes = 3008;
 
-  Group home;
-  Group neighbour;
-  Group home_again;
-  Group neighbour_again;
+  // A group and its neighbour as they lie in the server's memory, the one of even number first.
+  using Pair = std::array<Group, 2>;
+
+  Pair groups;
+  Pair groups_again;
   std::array<std::byte, kRootLineBytes> directory_line;
   std::uint64_t directory_word;
   std::array<std::uint64_t, 7> unused;
@@ -83,7 +86,7 @@ class GetMachine {
   static constexpr std::uint32_t kMaxTries = 8;
   // Failed tries after which the stripe of the key is pinned: three round trips, once a GET.
   static constexpr std::uint32_t kTriesBeforePin = 2;
-  // Hard limit of READs in one GET. A try needs at most 9 unless fingerprints collide: directory
+  // Hard limit of READs in one GET. A try needs at most 8 unless fingerprints collide: directory
   // line and entry, home, long record's header and body, neighbour, a record of it, both again. A
   // large value takes one more: two READs of up to 8 MiB.
   static constexpr std::uint32_t kMaxReads = 64;
@@ -190,6 +193,15 @@ class GetMachine {
   bool collect_cached(GroupPlace place);
   Next read_one(State state, const Lookup& at, MutableBytes to);
   Next begin_reads(State state, std::size_t count);
+  static MutableBytes room_for(GetMemory::Pair& groups, GroupPlace place) {
+    return std::as_writable_bytes(std::span(groups).subspan(place.number % 2, 1));
+  }
+  static MutableBytes room_for(GetMemory::Pair& groups) {
+    return std::as_writable_bytes(std::span(groups));
+  }
+  static const Group& group_of(const GetMemory::Pair& groups, GroupPlace place) {
+    return groups[place.number % 2];
+  }
 
   Next next_candidate();
   Next read_record();
@@ -209,7 +221,7 @@ class GetMachine {
   Next read_neighbour();
   Next on_neighbour();
   Next home_done();
-  Next recheck(bool home, bool neighbour);
+  Next recheck(bool with_neighbour);
   Next on_recheck();
   Next read_directory();
   Next on_directory();
@@ -245,11 +257,12 @@ class GetMachine {
   bool other_in_home_ = false;  // a fingerprint match was another key (G3)
   bool other_in_neighbour_ = false;
   bool on_disk_ = false;  // a slot of the group collected last says so of our key
+  bool as_pair_ = false;  // home and neighbour are READ as one piece (G4)
   bool recheck_neighbour_ = false;
   std::uint32_t tries_ = 0;
   std::uint32_t refreshes_ = 0;
   Nanos compare_from_ = 0;  // before the first READ of the headers compared (G6)
-  GroupHeader header_;      // of the home group
+  GroupHeader header_;      // of the home group; before it is READ a guess
 
   std::array<Slot, kSlotsPerGroup> candidates_;
   std::size_t candidate_count_ = 0;

@@ -98,6 +98,11 @@ class RemoteMap {
   Lookup group(GroupPlace place) const {
     return find(place.extent, ExtentEntry::kIndex, place.offset(), kGroupBytes);
   }
+  // With its neighbour, the one of even number first.
+  Lookup group_pair(GroupPlace place) const {
+    const GroupPlace even{place.extent, place.number & ~1U};
+    return find(place.extent, ExtentEntry::kIndex, even.offset(), 2 * kGroupBytes);
+  }
   Lookup record(Location location, std::size_t length) const {
     return find(location.extent(), ExtentEntry::kData, location.offset(), length);
   }

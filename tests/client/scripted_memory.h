@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/remote_map.h"
@@ -203,6 +205,14 @@ class ScriptedMemory {
     if (from < address(region) || offset > region.size() || to.size() > region.size() - offset) {
       return refuse();
     }
+    if (inside_pair && key == kIndexKey && to.size() == 2 * kGroupBytes) {
+      for (const std::size_t half : {std::size_t{upper_first}, std::size_t{!upper_first}}) {
+        std::memcpy(to.data() + half * kGroupBytes, region.data() + offset + half * kGroupBytes,
+                    kGroupBytes);
+        if (const auto step = std::exchange(inside_pair, nullptr)) step();
+      }
+      return true;
+    }
     std::memcpy(to.data(), region.data() + offset, to.size());
     return true;
   }
@@ -223,6 +233,9 @@ class ScriptedMemory {
   bool grants_hints = false;
   std::uint32_t next_unit = 1;
   std::uint64_t sequence = 0;
+  // Once, between the two groups of a READ that takes both.
+  std::function<void()> inside_pair;
+  bool upper_first = false;
   int bad_reads = 0;
 
  private:
