@@ -92,7 +92,8 @@ json loads(const Arguments& given) {
                       {"keys", keys},
                       {"cold", measure_reads(cold, given["gets"], hit, true)},
                       {"warm", measure_reads(warm, given["gets"], hit, true)},
-                      {"miss", measure_reads(cold, given["gets"], miss, false)}});
+                      {"miss", measure_reads(cold, given["gets"], miss, false)},
+                      {"warm_miss", measure_reads(warm, given["gets"], miss, false)}});
   }
   return result;
 }

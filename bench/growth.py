@@ -27,7 +27,8 @@ def measure_loads(options, figures):
             load = f"load {at['wanted']:.2f}"
             figures.add(f"READs a hit, warm, {load}", at["warm"]["reads"], 1.05)
             figures.add(f"READs a hit, cold, {load}", at["cold"]["reads"], 2.05)
-            figures.add(f"READs a miss, {load}", at["miss"]["reads"], 1.3)
+            figures.add(f"READs a miss, cold, {load}", at["miss"]["reads"], 1.3)
+            figures.add(f"READs a miss, warm, {load}", at["warm_miss"]["reads"], 1.3)
             figures.add(f"asked the server (%), cold, {load}", 100 * at["cold"]["asked"])
 
 

@@ -80,7 +80,8 @@ def percentiles(runs):
 
 
 def loads(runs):
-    kinds = {"warm": "hit, group cached", "cold": "hit, no cache", "miss": "miss, no cache"}
+    kinds = {"warm": "hit, group cached", "cold": "hit, no cache", "miss": "miss, no cache",
+             "warm_miss": "miss, group cached"}
     return {words: gathered([(run["load"], run[kind]["reads"]) for run in runs if "load" in run])
             for kind, words in kinds.items() if any("load" in run for run in runs)}
 
