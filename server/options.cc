@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/parse.h"
+#include "common/thread.h"
 #include "server/config_file.h"
 #include "server/memory.h"
 #include "server/persistence/commit_log.h"
@@ -82,6 +83,13 @@ std::string set_metrics(Options& options, const std::string& value) {
   return {};
 }
 
+std::string set_cpus(Options& options, const std::string& value) {
+  auto processors = parse_processors(value);
+  if (!processors) return processors.error();
+  options.cpus = std::move(*processors);
+  return {};
+}
+
 std::string set_log_format(Options& options, const std::string& value) {
   if (value != "text" && value != "json") return "must be text or json";
   options.log_format = value == "json" ? LogFormat::kJson : LogFormat::kText;
@@ -148,6 +156,8 @@ const std::vector<Setting>& settings() {
        [](Options& o, const std::string& v) {
          return set_number<std::uint32_t>(o.threads, v, 1, 256);
        }},
+      {"cpus", "LIST",
+       "processors, as 2-5,8: each worker stays on one, in turn (default: anywhere)", set_cpus},
       {"poll", "MODE", "adaptive, busy or event: how workers wait (default adaptive)", set_poll},
       {"transport", "KIND",
        "auto, verbs or shm: how clients reach the server (default auto: a device, and shm)",

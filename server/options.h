@@ -31,6 +31,7 @@ struct Options {
   std::string backup_dir;                               // empty: no backups
   Durability durability = Durability::kMemory;          // of writes that name none
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // everything that clients READ
+  std::vector<unsigned> cpus;                           // a worker stays on one; empty = anywhere
   std::uint32_t threads = 1;                            // workers; default: cores - 1, at least 1
   rdma::PollMode poll = rdma::PollMode::kAdaptive;
   rdma::TransportKind transport = rdma::TransportKind::kAuto;

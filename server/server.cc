@@ -208,9 +208,11 @@ std::optional<Failure> Server::create_workers() {
   }
   create_loads();
   const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
-  const WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
-                           .poll = options_.poll};
-  const auto make = [&](rdma::Transport& transport, std::uint32_t network) {
+  WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
+                     .poll = options_.poll};
+  const auto make = [&, made = 0U](rdma::Transport& transport, std::uint32_t network) mutable {
+    // Those of the other transport, which is idle as a rule, on the same ones again.
+    if (!options_.cpus.empty()) each.cpu = options_.cpus[made++ % threads % options_.cpus.size()];
     return Worker::create({.transport = transport,
                            .store = *store_,
                            .log = *log_,

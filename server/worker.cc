@@ -103,6 +103,7 @@ void Worker::stop() {
 
 void Worker::run() {
   name_thread("rkv-worker");
+  if (options_.cpu) (void)stay_on(*options_.cpu);  // it was there when it was named
   while (!stopping_.load(std::memory_order_acquire)) {
     // Waiting requests and held answers are ended by completions and wake-ups as well, so the
     // deadline is for nothing but safety.

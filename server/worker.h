@@ -62,6 +62,7 @@ inline constexpr std::int64_t kSilentMs = 60'000;
 struct WorkerOptions {
   std::uint32_t clients = 64;
   rdma::PollMode poll = rdma::PollMode::kAdaptive;
+  std::optional<unsigned> cpu{};  // to stay on
 };
 
 struct NewClient {

@@ -13,6 +13,7 @@
 #include "client/cli/options.h"
 #include "common/parse.h"
 #include "common/random.h"
+#include "common/thread.h"
 
 namespace rkv::kvbench {
 
@@ -37,6 +38,7 @@ Runs YCSB's core workloads against a kvserver: first -load, then -t.
 
   --output FORM       text (YCSB's lines), json or csv (text)
   --in-flight N       operations of each thread at once, pipelined (1)
+  --cpus LIST         processors, as 2-5,8: each thread stays on one, in turn (anywhere)
   --update HOW        an update of one field: atomic (a PUT if the version is as read, else again)
                       or plain (atomic; with several operations in flight plain)
   --durability HOW    of writes: default, memory, wal or sync (default: as the server was started)
@@ -89,6 +91,7 @@ struct Words {
   std::string output = "text";
   std::string update;  // "" = not said
   std::string in_flight = "1";
+  std::string cpus;  // "" = not said
   std::string durability = "default";
   std::string seed = "0";
   const char* text = nullptr;  // to be printed instead of a run
@@ -141,6 +144,8 @@ bool take_pair(Words& words, const std::string& flag, const std::string& value) 
     words.output = value;
   } else if (flag == "--in-flight") {
     words.in_flight = value;
+  } else if (flag == "--cpus") {
+    words.cpus = value;
   } else if (flag == "--update") {
     words.update = value;
   } else if (flag == "--durability") {
@@ -220,6 +225,16 @@ OrSentence<void> set_form(Options& options, const std::string& output) {
   return {};
 }
 
+OrSentence<void> set_cpus(Options& options, const Words& words) {
+  if (words.cpus.empty()) return {};
+  auto processors = parse_processors(words.cpus);
+  if (!processors) {
+    return std::unexpected(fmt::format("--cpus {}, not '{}'", processors.error(), words.cpus));
+  }
+  options.cpus = std::move(*processors);
+  return {};
+}
+
 OrSentence<void> set_in_flight(Options& options, const Words& words) {
   constexpr std::uint64_t kMost = 1024;  // of ClientOptions::reads_in_flight
   const auto in_flight = parse_number<std::uint64_t>(words.in_flight, 1, kMost);
@@ -245,6 +260,7 @@ OrSentence<void> set_in_flight(Options& options, const Words& words) {
 }
 
 OrSentence<void> set_how(Options& options, const Words& words) {
+  if (auto set = set_cpus(options, words); !set) return set;
   if (auto set = set_in_flight(options, words); !set) return set;
   constexpr std::pair<const char*, Durability> kKnown[] = {{"default", Durability::kDefault},
                                                            {"memory", Durability::kMemory},

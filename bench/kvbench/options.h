@@ -25,6 +25,7 @@ struct Options {
   Phase phase = Phase::kTransactions;
   WorkloadSettings workload;
   std::uint32_t threads = 1;
+  std::vector<unsigned> cpus;   // a thread stays on one; empty = anywhere
   std::uint32_t in_flight = 1;  // operations of a thread at once
   std::uint64_t target = 0;     // operations a second of all threads; 0 = as fast as they can
   bool spin_sleep = false;

@@ -17,6 +17,7 @@
 #include "bench/kvbench/watch.h"
 #include "bench/kvbench/worker.h"
 #include "client/cli/connect.h"
+#include "common/thread.h"
 
 namespace rkv::kvbench {
 
@@ -145,7 +146,9 @@ class Run {
     running_.reserve(threads_);
     try {
       for (auto& worker : workers_) {
-        running_.emplace_back([this, &worker] {
+        const std::size_t number = running_.size();
+        running_.emplace_back([this, &worker, number] {
+          stay(number);
           ready_->arrive_and_wait();
           worker->run();
           if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) watch_->done();
@@ -165,6 +168,13 @@ class Run {
     began_ = clock_.now();
     ready_->arrive_and_wait();
     return std::nullopt;
+  }
+
+  void stay(std::size_t thread) const {
+    if (options_.cpus.empty()) return;
+    const unsigned cpu = options_.cpus[thread % options_.cpus.size()];
+    if (stay_on(cpu)) return;
+    fmt::print(stderr, "kvbench: thread {} cannot stay on processor {}\n", thread, cpu);
   }
 
   void join() {

@@ -338,6 +338,7 @@ TEST(CommandLine, MistakesAreOneSentence) {
             "--in-flight wants a whole number from 1 to 1024, not '0'");
   EXPECT_EQ(wrong({"--in-flight", "2", "--update", "atomic"}),
             "--update atomic goes with one operation in flight, not with several");
+  EXPECT_EQ(wrong({"--cpus", "x"}), "--cpus must be processors by number, as 2-5,8, not 'x'");
   EXPECT_EQ(wrong({"--seed", "x"}), "--seed wants a number, not 'x'");
   EXPECT_EQ(wrong({"--durability", "forever"}),
             "--durability wants default, memory, wal or sync, not 'forever'");

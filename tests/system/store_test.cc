@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -80,6 +81,27 @@ TEST(Store, TheServersProcessTakesNoPartInAGet) {
   EXPECT_EQ(stats.one_sided_gets, 5001U);
   // The cache is warm after the first round: one READ a GET.
   EXPECT_LE(stats.rdma_reads, 5001U + 2 * 100U);
+}
+
+// As the kernel tells of its threads.
+TEST(Store, WorkersStayOnTheProcessorsNamed) {
+  Server server({"--memory", "32MiB", "--threads", "2", "--cpus", "0"});
+  std::size_t workers = 0;
+  const auto line_of = [](const std::filesystem::path& file, std::string_view start) {
+    std::ifstream lines(file);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with(start)) return line.substr(start.size());
+    }
+    return std::string();
+  };
+  const auto tasks = fmt::format("/proc/{}/task", server.process().pid());
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    if (line_of(task.path() / "comm", "") != "rkv-worker") continue;
+    ++workers;
+    while (line_of(task.path() / "status", "Cpus_allowed_list:\t") != "0") {  // once it has begun
+    }
+  }
+  EXPECT_GE(workers, 2U);
 }
 
 TEST(Store, FullMemoryIsAClearAnswerAndLosesNothing) {

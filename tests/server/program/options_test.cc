@@ -62,6 +62,8 @@ TEST(Options, EveryFlagArrives) {
                              "512MiB",
                              "--threads",
                              "3",
+                             "--cpus",
+                             "0",
                              "--poll",
                              "event",
                              "-d",
@@ -98,6 +100,7 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_EQ(options.sync_interval_ms, 250U);
   EXPECT_EQ(options.metrics, "0.0.0.0:9471");
+  EXPECT_EQ(options.cpus, std::vector<unsigned>{0});
   EXPECT_EQ(options.log_format, LogFormat::kJson);
 }
 
@@ -146,6 +149,7 @@ TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
       {{"--memory", "1MiB"},
        {},
        "--memory must be a size from 16MiB to 1024GiB, such as 512MiB or 2GiB, not \"1MiB\""},
+      {{"--cpus", "1-"}, {}, "--cpus must be processors by number, as 2-5,8, not \"1-\""},
       {{"--threads", "0"}, {}, "--threads must be a number from 1 to 256, not \"0\""},
       {{"--threads", "2x"}, {}, "--threads must be a number from 1 to 256, not \"2x\""},
       {{"--threads", "-1"}, {}, "--threads must be a number from 1 to 256, not \"-1\""},

@@ -1,0 +1,65 @@
+#include "common/thread.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <thread>
+
+namespace rkv {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The processors that this process may use, by the kernel's own account.
+std::vector<unsigned> usable() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  std::vector<unsigned> all;
+  for (unsigned i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) all.push_back(i);
+  }
+  return all;
+}
+
+TEST(Thread, AreTakenInTheOrderGiven) {
+  const auto all = usable();
+  const unsigned first = all.front();
+  const unsigned last = all.back();
+  EXPECT_THAT(*parse_processors(std::to_string(first)), ElementsAre(first));
+  EXPECT_THAT(*parse_processors(std::to_string(last) + "-" + std::to_string(last)),
+              ElementsAre(last));
+  if (first == last) return;
+  EXPECT_THAT(*parse_processors(std::to_string(last) + "," + std::to_string(first)),
+              ElementsAre(last, first));
+  if (last - first + 1 != all.size()) return;  // with gaps
+  EXPECT_EQ(*parse_processors(std::to_string(first) + "-" + std::to_string(last)), all);
+}
+
+TEST(Thread, WhatIsNoListIsToldSo) {
+  for (const char* list : {"", ",", "0,", "a", "1-", "-1", "3-2", "0 ", "0x1", "1024", "0-1-2"}) {
+    const auto parsed = parse_processors(list);
+    ASSERT_FALSE(parsed) << list;
+    EXPECT_EQ(parsed.error(), "must be processors by number, as 2-5,8") << list;
+  }
+  const std::string one = std::to_string(usable().front());
+  EXPECT_THAT(parse_processors(one + "," + one).error(), HasSubstr("each processor once"));
+  const std::string none = std::to_string(usable().back() + 1);
+  EXPECT_THAT(parse_processors(none).error(),
+              HasSubstr("must be of the processors that this process may use, "));
+}
+
+TEST(Thread, AThreadStaysOnItsOwn) {
+  for (const unsigned processor : usable()) {
+    std::thread([&] {
+      ASSERT_TRUE(stay_on(processor));
+      EXPECT_THAT(usable(), ElementsAre(processor));
+    }).join();
+  }
+  EXPECT_FALSE(stay_on(usable().back() + 1));
+}
+
+}  // namespace
+}  // namespace rkv
