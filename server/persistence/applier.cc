@@ -133,7 +133,8 @@ bool Applier::take(std::uint64_t through) {
 // Makes the storage's batch of them.
 bool Applier::collect(std::uint64_t through) {
   const bool limited = take(through);
-  taken_.fetch_add(batch_.added(), std::memory_order_relaxed);
+  // What is taken once more, after a failure, has been counted.
+  if (through == 0) taken_.fetch_add(batch_.added(), std::memory_order_relaxed);
   batch_.for_each([&](const CommitLog::Entry& entry) {
     if (entry.kind == CommitLog::Kind::kPut) {
       storage_.add_put(entry.record);
@@ -184,7 +185,8 @@ void Applier::sync() {
 }
 
 void Applier::all_saved() {
-  saved_.store(taken_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  // Released: who sees this count sees taken_ as it is now, or later.
+  saved_.store(taken_.load(std::memory_order_relaxed), std::memory_order_release);
   unsynced_since_ = 0;
   log_.advance();
 }
@@ -241,7 +243,6 @@ bool Applier::write_again() {
   if (const Status well = storage_.recover(); !well) return failed(well);
   const std::uint64_t through = log_.consumed();
   log_.rewind();
-  taken_.store(saved_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   (void)collect(through);
   RKV_CHECK(log_.consumed() == through, "entries consumed before cannot be consumed again");
   if (const Status written = storage_.write_batch(); !written) return failed(written);

@@ -89,15 +89,18 @@ class Applier {
     Nanos failed_since = 0;       // 0: it is well
     std::uint64_t taken = 0;      // writes taken from the log
     std::uint64_t saved = 0;      // of those, synced
+    std::uint64_t unsynced() const { return taken > saved ? taken - saved : 0; }
   };
   Counts counts() const {
+    // First, and acquired: whatever is read of `taken` afterwards counts all of these.
+    const std::uint64_t saved = saved_.load(std::memory_order_acquire);
     return {.batches = batches_.load(std::memory_order_relaxed),
             .syncs = syncs_.load(std::memory_order_relaxed),
             .coalesced = coalesced_.load(std::memory_order_relaxed),
             .failures = failures_.load(std::memory_order_relaxed),
             .failed_since = failed_since_.load(std::memory_order_relaxed),
             .taken = taken_.load(std::memory_order_relaxed),
-            .saved = saved_.load(std::memory_order_relaxed)};
+            .saved = saved};
   }
   // Writes and syncs everything begun, ends the thread. No write may begin any more. kIo when the
   // disk did not take it within the time: the rest is lost, and the log line says how much.
@@ -139,7 +142,7 @@ class Applier {
   std::atomic<std::uint64_t> coalesced_{0};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<Nanos> failed_since_{0};
-  std::atomic<std::uint64_t> taken_{0};
+  std::atomic<std::uint64_t> taken_{0};  // never goes back, and never is below saved_
   std::atomic<std::uint64_t> saved_{0};
   // The rest belongs to the applier's thread.
   LastWrites batch_;

@@ -109,6 +109,22 @@ TEST_F(BatchesTest, VersionsOfOneKeyInTheQueueAreWrittenOnce) {
   EXPECT_EQ(storage_.contents, (Contents{{"hot", "999"}, {"cold", "1"}, {"back", "again"}}));
 }
 
+TEST_F(BatchesTest, WhatIsWrittenAgainIsCountedOnce) {
+  for (int i = 0; i < 10; ++i)
+    write(std::to_string(i), "v");
+  applier_->step();
+  storage_.broken = true;
+  write("last", "v");
+  applier_->step();
+  EXPECT_EQ(applier_->counts().taken, 11U);
+  EXPECT_EQ(applier_->counts().unsynced(), 11U) << "as it is while the disk fails";
+  storage_.broken = false;
+  clock_.advance(options_.retry_ms_max * kNanosPerMs);
+  applier_->step();
+  EXPECT_EQ(applier_->counts().taken, 11U);
+  EXPECT_EQ(applier_->counts().saved, 11U);
+}
+
 TEST_F(BatchesTest, NothingIsLeftOutAcrossBatches) {
   options_.batch_records = 10;
   make();
