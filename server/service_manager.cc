@@ -1,5 +1,6 @@
 #include "server/service_manager.h"
 
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,12 +21,14 @@ ServiceManager::ServiceManager(const Environment& environment, const Clock& cloc
              "NOTIFY_SOCKET={} is no path and no abstract name: systemd is told nothing", name);
     return;
   }
-  socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket_ < 0) {
     log_warn(EventName("systemd_not_told"), "socket: {}: systemd is told nothing",
              std::strerror(errno));
     return;
   }
+  const timeval longest{.tv_sec = kStoppingMs / 1000, .tv_usec = kStoppingMs % 1000 * 1000};
+  setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
   set_watchdog(environment);
 }
 
@@ -61,28 +64,37 @@ void ServiceManager::set_watchdog(const Environment& environment) {
 }
 
 void ServiceManager::ready() {
-  send("READY=1");
   next_ = clock_.now() + period_;
+  ready_to_tell_ = !send("READY=1", MSG_DONTWAIT);
 }
 
 // The watchdog's time begins anew: saving everything may take as long.
 void ServiceManager::stopping() {
-  send(period_ == 0 ? "STOPPING=1" : "STOPPING=1\nWATCHDOG=1");
+  ready_to_tell_ = false;
+  send(period_ == 0 ? "STOPPING=1" : "STOPPING=1\nWATCHDOG=1", 0);
 }
 
 void ServiceManager::tick() {
+  if (ready_to_tell_) ready_to_tell_ = !send("READY=1", MSG_DONTWAIT);
   if (period_ == 0 || clock_.now() < next_) return;
-  next_ = clock_.now() + period_;
-  send("WATCHDOG=1");
+  if (send("WATCHDOG=1", MSG_DONTWAIT)) next_ = clock_.now() + period_;
 }
 
-void ServiceManager::send(std::string_view text) {
-  if (socket_ < 0) return;
+// True: it is told, or there is nobody to tell.
+bool ServiceManager::send(std::string_view text, int flags) {
+  if (socket_ < 0) return true;
   const auto* address = reinterpret_cast<const sockaddr*>(&address_);
-  if (sendto(socket_, text.data(), text.size(), MSG_NOSIGNAL, address, address_length_) < 0) {
+  ssize_t sent = 0;
+  do {
+    sent =
+        sendto(socket_, text.data(), text.size(), MSG_NOSIGNAL | flags, address, address_length_);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0 && !failing_) {
     log_warn(EventName("systemd_not_told"), "systemd is not told {}: {}", text,
              std::strerror(errno));
   }
+  failing_ = sent < 0;
+  return sent >= 0;
 }
 
 }  // namespace rkv::server

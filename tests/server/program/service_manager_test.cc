@@ -2,6 +2,7 @@
 #include "server/service_manager.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <thread>
 
 namespace rkv::server {
 namespace {
@@ -31,6 +33,24 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   const std::string& name() const { return name_; }
+  // Others' messages, until there is no room for one more.
+  int fill() const {
+    const int other = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    sockaddr_un address{};
+    socklen_t length = sizeof address;
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    int sent = 0;
+    while (sendto(other, "STATUS=1", 8, 0, reinterpret_cast<sockaddr*>(&address), length) == 8)
+      ++sent;
+    close(other);
+    return sent;
+  }
+  // The next message, as soon as there is one; "" when none comes.
+  std::string await() {
+    pollfd ready{.fd = socket_, .events = POLLIN, .revents = 0};
+    poll(&ready, 1, 20'000);
+    return next();
+  }
   // The next message; "" when there is none.
   std::string next() {
     std::array<char, 256> text{};
@@ -87,6 +107,46 @@ TEST_F(ServiceManagerTest, IsAliveAtHalfOfTheWatchdogsTime) {
   }
   manager.stopping();
   EXPECT_EQ(systemd_.next(), "STOPPING=1\nWATCHDOG=1");
+}
+
+TEST_F(ServiceManagerTest, WhatFindsNoRoomIsToldLater) {
+  environment_["WATCHDOG_USEC"] = "2000000";
+  ServiceManager manager = make();
+  const auto take_others = [&](int count) {
+    for (int i = 0; i < count; ++i)
+      EXPECT_EQ(systemd_.next(), "STATUS=1");
+  };
+  int others = systemd_.fill();
+  ASSERT_GT(others, 0);
+  manager.ready();
+  manager.tick();
+  take_others(others);
+  EXPECT_EQ(systemd_.next(), "");
+  manager.tick();
+  EXPECT_EQ(systemd_.next(), "READY=1");
+  manager.tick();
+  EXPECT_EQ(systemd_.next(), "") << "once";
+
+  others = systemd_.fill();
+  clock_.advance(kNanosPerSecond);
+  manager.tick();
+  take_others(others);
+  EXPECT_EQ(systemd_.next(), "");
+  clock_.advance(100 * kNanosPerMs);
+  manager.tick();
+  EXPECT_EQ(systemd_.next(), "WATCHDOG=1") << "at the next tick, not half of the time later";
+}
+
+TEST_F(ServiceManagerTest, StoppingWaitsForRoom) {
+  ServiceManager manager = make();
+  const int others = systemd_.fill();
+  std::thread systemd([&] {
+    for (int i = 0; i < others; ++i)
+      EXPECT_EQ(systemd_.await(), "STATUS=1");
+    EXPECT_EQ(systemd_.await(), "STOPPING=1");
+  });
+  manager.stopping();
+  systemd.join();
 }
 
 TEST_F(ServiceManagerTest, AWatchdogOfAnotherProcessIsNotOurs) {
