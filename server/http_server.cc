@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/log.h"
 #include "common/thread.h"
 #include "server/files.h"
 
@@ -119,6 +120,9 @@ class Server final : public HttpServer {
   static void on_log(void* /*self*/, const char* /*format*/, va_list /*arguments*/) {}
   MHD_Result give(MHD_Connection* connection, const HttpAnswer& answer, bool allow);
   void run();
+  void wait();
+  void take_connections();
+  bool refuse_one();
   void sweep();
   void end(Connection& connection);
 
@@ -127,6 +131,9 @@ class Server final : public HttpServer {
   MHD_Daemon* daemon_ = nullptr;
   int epoll_ = -1;
   std::uint16_t port_ = 0;
+  Descriptor listening_{-1};
+  Descriptor spare_{-1};  // to be given up for a connection that finds no other (H4)
+  bool listens_ = true;   // not while there is none either
   Descriptor wake_{-1};
   std::vector<Connection> all_;  // oldest first; the thread's
   std::atomic<std::size_t> open_{0};
@@ -139,23 +146,24 @@ Server::~Server() {
   const std::uint64_t one = 1;
   if (wake_.get() >= 0) (void)!write(wake_.get(), &one, sizeof one);
   if (thread_.joinable()) thread_.join();
-  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);  // closes the listening socket
+  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
 }
 
 Status Server::open(Descriptor listening) {
   port_ = port_of(listening.get());
   wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (wake_.get() < 0) return std::unexpected(socket_error("eventfd", errno));
+  spare_ = Descriptor(eventfd(0, EFD_CLOEXEC));
+  if (wake_.get() < 0 || spare_.get() < 0) return std::unexpected(socket_error("eventfd", errno));
   all_.reserve(kLibraryConnections);
   daemon_ =
-      MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, nullptr, nullptr, &Server::on_request,
-                       this, MHD_OPTION_EXTERNAL_LOGGER, &Server::on_log, nullptr,  //
-                       MHD_OPTION_LISTEN_SOCKET, listening.get(),                   //
-                       MHD_OPTION_CONNECTION_LIMIT, kLibraryConnections,            //
-                       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes,           //
+      MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, nullptr,
+                       nullptr, &Server::on_request, this,                    //
+                       MHD_OPTION_EXTERNAL_LOGGER, &Server::on_log, nullptr,  //
+                       MHD_OPTION_CONNECTION_LIMIT, kLibraryConnections,      //
+                       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes,     //
                        MHD_OPTION_NOTIFY_CONNECTION, &Server::on_connection, this, MHD_OPTION_END);
   if (daemon_ == nullptr) return std::unexpected(socket_error("MHD_start_daemon", errno));
-  (void)listening.release();
+  listening_ = std::move(listening);
   epoll_ = MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
   thread_ = std::thread([this] { run(); });
   return {};
@@ -164,17 +172,55 @@ Status Server::open(Descriptor listening) {
 void Server::run() {
   name_thread("rkv-http");
   while (!stopping_.load(std::memory_order_acquire)) {
-    unsigned long long wanted_ms = 0;  // NOLINT(google-runtime-int): the library's type
-    int wait_ms = all_.empty() ? -1 : kSweepMs;
-    if (MHD_get_timeout(daemon_, &wanted_ms) == MHD_YES && (wait_ms < 0 || wanted_ms < kSweepMs)) {
-      wait_ms = static_cast<int>(std::min<unsigned long long>(wanted_ms, kSweepMs));
-    }
-    std::array<pollfd, 2> fds = {{{.fd = epoll_, .events = POLLIN, .revents = 0},
-                                  {.fd = wake_.get(), .events = POLLIN, .revents = 0}}};
-    poll(fds.data(), fds.size(), wait_ms);
+    wait();
+    take_connections();
     MHD_run(daemon_);
     sweep();
   }
+}
+
+void Server::wait() {
+  unsigned long long wanted_ms = 0;  // NOLINT(google-runtime-int): the library's type
+  int wait_ms = all_.empty() && listens_ ? -1 : kSweepMs;
+  if (MHD_get_timeout(daemon_, &wanted_ms) == MHD_YES && (wait_ms < 0 || wanted_ms < kSweepMs)) {
+    wait_ms = static_cast<int>(std::min<unsigned long long>(wanted_ms, kSweepMs));
+  }
+  std::array<pollfd, 3> fds = {
+      {{.fd = epoll_, .events = POLLIN, .revents = 0},
+       {.fd = wake_.get(), .events = POLLIN, .revents = 0},
+       {.fd = listens_ ? listening_.get() : -1, .events = POLLIN, .revents = 0}}};
+  poll(fds.data(), fds.size(), wait_ms);
+}
+
+// As many as the library takes. Whom sweep() has ended counts until the library has seen it; the
+// others wait in the queue that long.
+void Server::take_connections() {
+  listens_ = all_.size() < kLibraryConnections;
+  while (listens_ && all_.size() < kLibraryConnections) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    auto* const from = reinterpret_cast<sockaddr*>(&address);
+    const int fd = accept4(listening_.get(), from, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      MHD_add_connection(daemon_, fd, from, length);  // closes it where it fails
+      continue;
+    }
+    if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) return;
+    // Anything else lasts: a pause, or this thread would do nothing but try.
+    listens_ = (errno == EMFILE || errno == ENFILE) && refuse_one();
+    return;
+  }
+}
+
+// H4. False: not even that, since others have taken what it freed.
+bool Server::refuse_one() {
+  log_warn(EventName("http_no_files"),
+           "a connection to --metrics is refused: raise the limit of open files (ulimit -n)");
+  spare_ = Descriptor(-1);
+  const int refused = accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC);
+  if (refused >= 0) close(refused);
+  spare_ = Descriptor(eventfd(0, EFD_CLOEXEC));
+  return refused >= 0;
 }
 
 // H1, H2. A connection that is shut down is found dead by the library, which closes it.

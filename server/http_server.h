@@ -15,6 +15,8 @@
 //      carries one request; its answer ends it.
 //  H3  A request's line and headers, and what is read at a time, fit kRequestBytes; a body is not
 //      read.
+//  H4  Where the process has no descriptor left for a connection, it is taken and closed by way of
+//      one kept in reserve, and the log says so: left in the queue it would keep the thread busy.
 //
 // Thread safety: one owner. `answer` is called by the server's thread, one request at a time; the
 // clock is read by it.

@@ -13,13 +13,13 @@ namespace rkv::server {
 
 namespace {
 
-std::uint64_t entries_of(const char* directory) {
+std::optional<std::uint64_t> entries_of(const char* directory) {
   std::uint64_t count = 0;
   std::error_code error;
   for (auto at = std::filesystem::directory_iterator(directory, error);
        !error && at != std::filesystem::directory_iterator(); at.increment(error))
     ++count;
-  return count;
+  return error ? std::nullopt : std::optional(count);
 }
 
 }  // namespace
@@ -33,8 +33,8 @@ ProcessFacts ProcessFacts::now() {
   if (std::ifstream statm("/proc/self/statm"); statm >> pages >> resident) {
     facts.resident_bytes = resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   }
-  const std::uint64_t open = entries_of("/proc/self/fd");
-  facts.open_files = open == 0 ? 0 : open - 1;  // not the one that counts them
+  if (const auto open = entries_of("/proc/self/fd"); open && *open > 0)
+    facts.open_files = *open - 1;  // not the one that counts them
   facts.threads = entries_of("/proc/self/task");
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.max_files = limit.rlim_cur;

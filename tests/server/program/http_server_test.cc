@@ -6,14 +6,19 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/log.h"
 #include "server/files.h"
+#include "server/process_facts.h"
 
 namespace rkv::server {
 namespace {
@@ -45,12 +50,15 @@ class Http : public testing::Test {
   }
   Descriptor connect() const {
     Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    connect(fd);
+    return fd;
+  }
+  void connect(const Descriptor& fd) const {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(server_->port());
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    return fd;
   }
   static void send(const Descriptor& fd, const std::string& text) {
     (void)!::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
@@ -156,6 +164,50 @@ TEST_F(Http, WhoHoldsConnectionsOpenShutsNobodyOut) {
   }
   EXPECT_THAT(ask("GET /ok HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("fine"));
   EXPECT_EQ(receive(silent.front()), "") << "the oldest had to go";
+}
+
+// No file can be opened any more while this lives.
+class NoFiles {
+ public:
+  NoFiles() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{.rlim_cur = 256, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (;;) {
+      Descriptor taken(dup(STDERR_FILENO));
+      if (taken.get() < 0) return;
+      taken_.push_back(std::move(taken));
+    }
+  }
+  ~NoFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoFiles(const NoFiles&) = delete;
+  NoFiles& operator=(const NoFiles&) = delete;
+
+ private:
+  rlimit before_{};
+  std::vector<Descriptor> taken_;
+};
+
+TEST_F(Http, WithoutADescriptorConnectionsAreClosedAndTheLogSaysWhy) {
+  std::atomic<int> told = 0;
+  set_event_sink([&](const LogEvent& event) {
+    if (event.name == "http_no_files") ++told;
+  });
+  std::vector<Descriptor> sockets;
+  for (int i = 0; i < 3; ++i)
+    sockets.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  {
+    const NoFiles none;
+    EXPECT_FALSE(ProcessFacts::now().open_files) << "nobody can count them";
+    for (const Descriptor& one : sockets) {
+      connect(one);
+      EXPECT_EQ(receive(one), "");
+    }
+  }
+  EXPECT_EQ(told, 3);
+  EXPECT_THAT(ask("GET /ok HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("fine"));
+  set_event_sink(
+      [](const LogEvent& event) { std::fprintf(stderr, "%s\n", std::string(event.text).c_str()); });
 }
 
 TEST_F(Http, ATakenPortAndAWrongAddressAreErrors) {
