@@ -31,7 +31,7 @@ class Embedding(unittest.TestCase):
         for component in "library", "dev":
             run("cmake", "--install", BUILD, "--prefix", first, "--component", component)
         os.rename(first, cls.prefix)
-        cls.library, = glob.glob(f"{cls.prefix}/lib*/**/librkv.so.0", recursive=True)
+        cls.library, = glob.glob(f"{cls.prefix}/lib*/**/librkv.so.0.1", recursive=True)
         cls.server = Server(os.path.join(BUILD, "bin", "kvserver"), cls.scratch)
         cls.addClassCleanup(cls.server.stop)
         # Builds in neighbouring directories, without what tells them apart, share the compiler's
@@ -72,7 +72,7 @@ class Embedding(unittest.TestCase):
     def test_find_package_shared(self):
         where = self.find()
         self.check(where)
-        self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0"])
+        self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0.1"])
 
     def test_the_shared_client_needs_no_rdma_core_to_build(self):
         nothing = os.path.join(self.scratch, "no-packages")
@@ -94,9 +94,10 @@ class Embedding(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, r"static and\s+shared"):
             self.find("static", "shared")
 
-    def pkg_config(self, *arguments):
+    def pkg_config(self, *arguments, **environment):
         where = os.path.join(os.path.dirname(self.library), "pkgconfig")
-        return run("pkg-config", *arguments, env=dict(os.environ, PKG_CONFIG_PATH=where)).split()
+        return run("pkg-config", *arguments,
+                   env=dict(os.environ, PKG_CONFIG_PATH=where, **environment)).split()
 
     def compile(self, name, *flags):
         program = os.path.join(tempfile.mkdtemp(dir=self.scratch), name)
@@ -117,6 +118,15 @@ class Embedding(unittest.TestCase):
         self.check(os.path.dirname(program), ["store"])
         self.assertEqual(self.needs(program), [])
 
+    def test_pkg_config_is_as_its_description_says(self):
+        """It wants the packages of the static library for the shared one too, and --static does not
+        choose the library."""
+        with self.assertRaisesRegex(AssertionError, "libibverbs"):
+            self.pkg_config("--cflags", "rkv", PKG_CONFIG_LIBDIR=os.path.join(self.scratch, "no-packages"))
+        flags = self.pkg_config("--static", "--libs", "rkv")
+        self.assertIn("-lrkv", flags)
+        self.assertIn("-libverbs", flags)
+
     def contain(self, how, shared):
         """Without a build type, as a project that says nothing: this compiles the library."""
         return self.build("contained", f"-DHOW={how}", f"-DRKV_SOURCE={SOURCE}",
@@ -130,14 +140,14 @@ class Embedding(unittest.TestCase):
         self.assertFalse(glob.glob(f"{where}/**/librkv.so*", recursive=True), "not asked for")
         where = self.contain("FetchContent", "ON")
         self.check(where)
-        self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0"])
+        self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0.1"])
         self.assertFalse(glob.glob(f"{where}/**/kv*", recursive=True), "programs were not asked for")
 
     def test_the_shared_library_shows_rkv_alone(self):
         shown = run("nm", "-D", "--defined-only", "--demangle", self.library).splitlines()
-        names = [line.split(" ", 2)[2].replace("@@RKV_0", "") for line in shown]
+        names = [line.split(" ", 2)[2].replace("@@RKV_0.1", "") for line in shown]
         foreign = [n for n in names
-                   if n != "RKV_0" and not re.match(r"((typeinfo|typeinfo name|vtable) for )?rkv::", n)]
+                   if n != "RKV_0.1" and not re.match(r"((typeinfo|typeinfo name|vtable) for )?rkv::", n)]
         internal = [n for n in names if re.search(r"rkv::(client|shm|rdma::(shm|verbs))::[a-z]*", n)
                     and not n.startswith("rkv::Client")]
         self.assertEqual(foreign, [])
