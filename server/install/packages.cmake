@@ -1,4 +1,4 @@
-# Debian packages (CPack): rkv-server, rkv-tools, librkv0, librkv-dev. `./run package` makes them.
+# Debian packages (CPack): rkv-server, rkv-tools, librkv0.1, librkv-dev. `./run package` makes them.
 set(RKV_MAINTAINER "The rkv authors <rkv@localhost>" CACHE STRING "Whom the Debian packages name as their maintainer")
 
 set(CPACK_GENERATOR DEB)
@@ -32,7 +32,7 @@ function(rkv_package component name section summary)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/changelog DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name}
     COMPONENT ${component})
 endfunction()
-set(soversion ${PROJECT_VERSION_MAJOR})
+set(soversion ${RKV_ABI_VERSION})
 rkv_package(server rkv-server database "key-value store with one-sided RDMA reads: server")
 rkv_package(tools rkv-tools database "key-value store with one-sided RDMA reads: client and benchmark")
 rkv_package(library librkv${soversion} libs "key-value store with one-sided RDMA reads: library")

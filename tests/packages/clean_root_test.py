@@ -34,7 +34,9 @@ trap 'cat /tmp/log >&2' EXIT
 until grep -q "kvserver ready" /tmp/log; do kill -0 $server; sleep 0.01; done
 kvclient --transport shm put greeting hello
 kvclient --transport shm get greeting
-kvbench --version >&2
+export KVCLIENT_TRANSPORT=shm
+kvbench -load -P /usr/share/rkv/workloads/workloada -p recordcount=1000 >&2
+kvbench -t -P /usr/share/rkv/workloads/workloada -p recordcount=1000 -p operationcount=1000 >&2
 kill $server
 wait $server
 trap - EXIT
@@ -98,12 +100,12 @@ class CleanRoot(unittest.TestCase):
         self.install("rkv-server", "rkv-tools")
         self.assertEqual(self.inside(USE), "hello")
         self.assertEqual(self.inside(USE), "hello")  # on the data of the first
-        self.install("librkv0", "librkv-dev")
+        self.install("librkv0.1", "librkv-dev")
         with open(os.path.join(HERE, "..", "embedding", "program", "store.cc"),
                   encoding="utf-8") as program:
             self.inside("apt-get -q -y install --no-install-recommends g++ pkg-config")
-            self.assertEqual(self.inside(BUILD, program.read()), "librkv.so.0\n")
-        self.inside("apt-get -q -y purge rkv-server rkv-tools librkv0 librkv-dev")
+            self.assertEqual(self.inside(BUILD, program.read()), "librkv.so.0.1\n")
+        self.inside("apt-get -q -y purge rkv-server rkv-tools librkv0.1 librkv-dev")
         left = self.inside("find /usr /etc /var/lib/rkv -name '*rkv*' -o -name 'kv[sc][el]*' -o -name 'kvb*'")
         self.assertEqual(left, "/var/lib/rkv\n", "the data, and nothing else")
 

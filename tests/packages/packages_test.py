@@ -6,6 +6,7 @@ run from where they are unpacked.
 """
 
 import glob
+import gzip
 import os
 import re
 import shutil
@@ -20,18 +21,19 @@ from programs import Server, run  # noqa: E402
 # What each must have; one that has none of it elsewhere.
 CONTENTS = {
     "rkv-server": ["usr/bin/kvserver", "usr/lib/systemd/system/kvserver.service",
-                   "usr/share/man/man8/kvserver.8.gz"],
+                   "usr/share/man/man8/kvserver.8.gz", "usr/share/rkv/dashboard/kvserver.json"],
     "rkv-tools": ["usr/bin/kvbench", "usr/bin/kvclient", "usr/share/man/man1/kvbench.1.gz",
-                  "usr/share/man/man1/kvclient.1.gz"],
-    "librkv0": ["usr/LIB/librkv.so.0", "usr/LIB/librkv.so.0.1.0"],
+                  "usr/share/man/man1/kvclient.1.gz",
+                  *(f"usr/share/rkv/workloads/workload{letter}" for letter in "abcdef")],
+    "librkv0.1": ["usr/LIB/librkv.so.0.1", "usr/LIB/librkv.so.0.1.0"],
     "librkv-dev": ["usr/LIB/librkv.so", "usr/LIB/librkv.a", "usr/LIB/pkgconfig/rkv.pc",
                    "usr/LIB/cmake/rkv/rkvConfig.cmake", "usr/include/rkv/client.h"],
 }
 DEPENDS = {
     "rkv-server": ["libc6", "libibverbs1", "librdmacm1", "librocksdb7.8", "libstdc++6"],
     "rkv-tools": ["libc6", "libedit2", "libibverbs1", "librdmacm1"],
-    "librkv0": ["libc6", "libfmt9", "libibverbs1", "librdmacm1"],
-    "librkv-dev": ["libfmt-dev", "libibverbs-dev", "librdmacm-dev", "librkv0", "libxxhash-dev"],
+    "librkv0.1": ["libc6", "libfmt9", "libibverbs1", "librdmacm1"],
+    "librkv-dev": ["libfmt-dev", "libibverbs-dev", "librdmacm-dev", "librkv0.1", "libxxhash-dev"],
 }
 
 
@@ -66,6 +68,15 @@ class Packages(unittest.TestCase):
             if package != "librkv-dev":
                 self.assertEqual(sorted(files), sorted(wanted))
 
+    def test_files_name_where_they_are_installed(self):
+        where = self.unpack("rkv-server")
+        with open(os.path.join(where, "usr/lib/systemd/system/kvserver.service"), encoding="utf-8") as unit:
+            self.assertEqual(re.findall(r"(?m)^ExecStart=(.*)$", unit.read()), ["/usr/bin/kvserver"])
+        with gzip.open(os.path.join(self.unpack("rkv-tools"), "usr/share/man/man1/kvbench.1.gz"), "rt") as page:
+            self.assertEqual(set(re.findall(r"\S*/rkv/workloads\b", page.read())), {"/usr/share/rkv/workloads"})
+        with gzip.open(os.path.join(where, "usr/share/man/man8/kvserver.8.gz"), "rt") as page:
+            self.assertEqual(re.findall(r"\S*/rkv/dashboard\b", page.read()), ["/usr/share/rkv/dashboard"])
+
     def test_they_depend_on_what_they_load(self):
         for package, wanted in DEPENDS.items():
             depends = self.field(package, "Depends")
@@ -74,7 +85,7 @@ class Packages(unittest.TestCase):
             self.assertEqual([n for n in names if n.endswith("-dev")],
                              [n for n in names if package == "librkv-dev" and n.endswith("-dev")])
         self.assertRegex(self.field("librkv-dev", "Depends"),
-                         rf"librkv0 \(= {re.escape(self.field('librkv0', 'Version'))}\)")
+                         rf"librkv0\.1 \(= {re.escape(self.field('librkv0.1', 'Version'))}\)")
 
     def test_their_programs_run_where_they_are_unpacked(self):
         server_root, tools_root = self.unpack("rkv-server"), self.unpack("rkv-tools")

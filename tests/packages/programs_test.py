@@ -21,8 +21,29 @@ PAGES = {"kvserver": "kvserver.8", "kvclient": "kvclient.1", "kvbench": "kvbench
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 
 
+def installed(prefix, **environment):
+    """Where programs, pages and service are when somebody installs them there."""
+    for component in "server", "tools":
+        run("cmake", "--install", BUILD, "--prefix", prefix, "--component", component,
+            env=dict(os.environ, **environment))
+    return prefix
+
+
+def setUpModule():
+    global PREFIX
+    scratch = tempfile.mkdtemp(prefix="rkv-installed-")
+    unittest.addModuleCleanup(shutil.rmtree, scratch)
+    PREFIX = installed(os.path.join(scratch, "prefix"))
+
+
 def page_of(program):
-    return os.path.join(BUILD, "server", "install", PAGES[program])
+    return os.path.join(PREFIX, "share", "man", f"man{PAGES[program][-1]}", PAGES[program])
+
+
+def unit_of(prefix):
+    with open(os.path.join(prefix, "lib", "systemd", "system", "kvserver.service"),
+              encoding="utf-8") as unit:
+        return unit.read()
 
 
 def rendered(program):
@@ -79,17 +100,31 @@ class ManualPages(unittest.TestCase):
             self.assertEqual(done.stderr, "")
 
 
+class Examples(unittest.TestCase):
+    def test_those_of_the_page_of_kvbench(self):
+        """As they stand there but for the counts, by the programs and with the files installed."""
+        with open(page_of("kvbench"), encoding="utf-8") as page:
+            examples = re.findall(r"(?m)^\.Dl (kvbench .*)$", page.read())
+        self.assertEqual(len(examples), 2)
+        scratch = tempfile.mkdtemp(prefix="rkv-examples-")
+        self.addCleanup(shutil.rmtree, scratch)
+        server = Server(os.path.join(PREFIX, "bin", "kvserver"), scratch)
+        self.addCleanup(server.stop)
+        environment = dict(os.environ, PATH=f"{PREFIX}/bin:{os.environ['PATH']}",
+                           KVCLIENT_TRANSPORT="shm", KVCLIENT_SERVER=server.address)
+        for example in examples:
+            told = run(*re.sub(r"count=\d+", "count=1000", example).split(), env=environment)
+            self.assertIn("[OVERALL], Throughput(ops/sec), ", told)
+
+
 class Service(unittest.TestCase):
     def setUp(self):
         self.scratch = tempfile.mkdtemp(prefix="rkv-service-")
         self.addCleanup(shutil.rmtree, self.scratch)
-        with open(os.path.join(BUILD, "server", "install", "kvserver.service"),
-                  encoding="utf-8") as unit:
-            self.unit = unit.read()
+        self.unit = unit_of(PREFIX)
 
     def verify(self, text):
-        """What systemd says of a unit, with this build's program and no manual page installed."""
-        text = re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={os.path.join(BUILD, 'bin', 'kvserver')}", text)
+        """What systemd says of a unit, with the program that is installed and no manual page that man(1) finds."""
         text = re.sub(r"(?m)^Documentation=.*\n", "", text)
         path = os.path.join(self.scratch, "kvserver.service")
         with open(path, "w", encoding="utf-8") as unit:
@@ -102,11 +137,25 @@ class Service(unittest.TestCase):
     def test_systemd_takes_the_unit(self):
         self.assertEqual(self.verify(self.unit), (0, ""))
 
+    def test_it_starts_the_program_that_was_installed_with_it(self):
+        """Wherever that is, which is said when it is installed."""
+        started = re.compile(r"(?m)^ExecStart=(.*)$")
+        self.assertEqual(started.findall(self.unit), [f"{PREFIX}/bin/kvserver"])
+        self.assertTrue(os.access(f"{PREFIX}/bin/kvserver", os.X_OK))
+        other = os.path.join(self.scratch, "other")
+        self.assertEqual(started.findall(unit_of(installed(other))), [f"{other}/bin/kvserver"])
+        staged = os.path.join(self.scratch, "staged")
+        installed("/usr", DESTDIR=staged)
+        self.assertEqual(started.findall(unit_of(f"{staged}/usr")), ["/usr/bin/kvserver"])
+
     def test_a_mistake_would_be_seen(self):
         self.assertIn("WatchdogSecs", self.verify(self.unit.replace("WatchdogSec=", "WatchdogSecs="))[1])
 
     def test_what_it_must_say(self):
-        for line in ("Type=notify", "LimitMEMLOCK=infinity", "StateDirectory=rkv"):
+        for line in ("Type=notify", "LimitMEMLOCK=infinity", "StateDirectory=rkv",
+                     # Without these it is given up after five failures within a second.
+                     "Restart=on-failure", "RestartSec=5s", "StartLimitIntervalSec=0",
+                     "After=network-online.target rdma-hw.target"):
             self.assertRegex(self.unit, rf"(?m)^{line}$")
         self.assertRegex(self.unit, r"(?m)^WatchdogSec=\d")
         self.assertNotRegex(self.unit, r"(?m)^PrivateDevices=")
