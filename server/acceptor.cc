@@ -65,20 +65,28 @@ void Acceptor::step(std::int64_t wait_ms) {
 
 void Acceptor::answer(rdma::Incoming& incoming) {
   const auto request = decode_connect_request(incoming.private_data());
-  if (!request) return refuse(incoming, request.error().code, request.error().text);
+  if (!request) {
+    const Error& error = request.error();
+    return refuse(
+        incoming,
+        error.code == Code::kVersionMismatch ? RefusalReason::kVersion : RefusalReason::kMalformed,
+        error.code, error.text);
+  }
   if (!open_.load(std::memory_order_acquire)) {
-    return refuse(incoming, Code::kBusy, "the server is loading its data: try again in a moment");
+    return refuse(incoming, RefusalReason::kStarting, Code::kBusy,
+                  "the server is loading its data: try again in a moment");
   }
   // A client that comes back has given up its old connection. What it sent there and was not begun
   // must not be carried out after what it will send here.
   if (!end_old_session(request->session_to_resume)) {
-    return refuse(incoming, Code::kBusy, "the client's last connection is still being ended");
+    return refuse(incoming, RefusalReason::kResuming, Code::kBusy,
+                  "the client's last connection is still being ended");
   }
   Worker* const worker = reserve_place();
   if (worker == nullptr) {
     for (Worker* each : admission_.all_workers)
       each->end_most_silent();
-    return refuse(incoming, Code::kBusy,
+    return refuse(incoming, RefusalReason::kFull, Code::kBusy,
                   fmt::format("the server has {} clients, its limit: try again later, or raise "
                               "--max-clients",
                               admission_.max_clients));
@@ -86,7 +94,9 @@ void Acceptor::answer(rdma::Incoming& incoming) {
   accept(incoming, *request, *worker);
 }
 
-void Acceptor::refuse(rdma::Incoming& incoming, Code code, std::string_view text) {
+void Acceptor::refuse(rdma::Incoming& incoming, RefusalReason why, Code code,
+                      std::string_view text) {
+  add_to(refused_[static_cast<std::size_t>(why)], 1);
   log_info(EventName("client_refused"), "client {} is refused: {}", field("peer", incoming.peer()),
            field("why", text));
   std::array<std::byte, kConnectRejectMaxBytes> reason{};
@@ -136,7 +146,8 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                       Deadline::after_ms(clock_, kAcceptMs));
   if (!connection) {
     worker.cancel_client();
-    return refuse(incoming, connection.error().code, to_string(connection.error()));
+    return refuse(incoming, RefusalReason::kFailed, connection.error().code,
+                  to_string(connection.error()));
   }
   client.connection = std::move(*connection);
   worker.adopt(std::move(client));

@@ -1,9 +1,10 @@
 // The acceptor: one thread that answers connection requests - checks them, picks a worker, tells
 // the client where to READ - or says in a sentence why not.
 //
-// Thread safety: start, stop: the owner. admit: any thread. step: the acceptor's thread.
+// Thread safety: start, stop: the owner. admit, refused: any thread. step: the acceptor's thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/clock.h"
 #include "common/wire.h"
 #include "rdma/transport.h"
+#include "server/metrics.h"
 #include "server/worker.h"
 
 namespace rkv::server {
@@ -40,10 +42,14 @@ class Acceptor {
 
   // Waits for one request, at most `wait_ms`, and answers it.
   void step(std::int64_t wait_ms);
+  // Clients that were not let in so far.
+  std::uint64_t refused(RefusalReason reason) const {
+    return refused_[static_cast<std::size_t>(reason)].load(std::memory_order_relaxed);
+  }
 
  private:
   void answer(rdma::Incoming& incoming);
-  void refuse(rdma::Incoming& incoming, Code code, std::string_view text);
+  void refuse(rdma::Incoming& incoming, RefusalReason why, Code code, std::string_view text);
   void accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker);
   bool end_old_session(std::uint64_t session);
   Worker* reserve_place();
@@ -52,7 +58,8 @@ class Acceptor {
   const Clock& clock_;
   Admission admission_;  // written before open_, then never again
   std::atomic<bool> open_{false};
-  std::size_t next_worker_ = 0;  // round robin
+  std::size_t next_worker_ = 0;                                        // round robin
+  std::array<std::atomic<std::uint64_t>, kRefusalReasons> refused_{};  // the thread counts
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

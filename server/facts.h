@@ -4,6 +4,7 @@
 // Thread safety: values. What WorkerFacts points to may be read while its worker runs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -57,12 +58,15 @@ struct LoadFacts {
   std::uint64_t estimated = 0;
 };
 
+using RefusalCounts = std::array<std::uint64_t, kRefusalReasons>;  // by RefusalReason
+
 struct ServerFacts {
   StoreStats store;
   MemoryFacts memory;
   LogFacts log;
   LoadFacts load;
   std::vector<WorkerFacts> workers;
+  RefusalCounts refusals{};  // of clients that wanted to connect
   std::uint64_t max_clients = 0;
   Durability durability = Durability::kMemory;
   std::uint64_t epoch = 0;
@@ -74,6 +78,12 @@ struct ServerFacts {
     std::uint64_t total = 0;
     for (const WorkerFacts& worker : workers)
       total += worker.counters->get(counter);
+    return total;
+  }
+  std::uint64_t drops(DropReason reason) const {
+    std::uint64_t total = 0;
+    for (const WorkerFacts& worker : workers)
+      total += worker.counters->drops(reason);
     return total;
   }
   std::uint64_t connections() const {

@@ -93,9 +93,10 @@ int work_offline(const Options& options) {
 
 int serve(const Options& options, const std::vector<std::string>& arguments) {
   const rkv::SteadyClock clock;
-  rkv::server::ServiceManager manager([](const char* name) { return std::getenv(name); }, clock);
   Server server(options, clock, open_transports);
   if (const auto failure = server.start()) return tell(*failure);
+  // Not earlier: its socket must not come before the lock (lock_file.h).
+  rkv::server::ServiceManager manager([](const char* name) { return std::getenv(name); }, clock);
   manager.ready();
   for (;;) {
     const auto signal = signal_within(kTickNanos);
@@ -109,6 +110,15 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
   manager.stopping();
   if (const auto failure = server.stop()) return tell(*failure);
   return rkv::server::kExitClean;
+}
+
+// The log is there: what goes wrong is a line of it.
+int run(const Options& options, const std::vector<std::string>& arguments, bool serves) {
+  try {
+    return serves ? serve(options, arguments) : work_offline(options);
+  } catch (const std::exception& error) {
+    return tell({.exit_code = rkv::server::kExitOther, .sentence = error.what()});
+  }
 }
 
 }  // namespace
@@ -127,7 +137,7 @@ int main(int argc, char** argv) {
     const sigset_t signals = awaited_signals();
     if (serves) pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     rkv::server::install_log_sink(parsed.options.log_level, parsed.options.log_format);
-    const int status = serves ? serve(parsed.options, arguments) : work_offline(parsed.options);
+    const int status = run(parsed.options, arguments, serves);
     rkv::server::summarise_log(true);
     return status;
   } catch (const std::exception& error) {

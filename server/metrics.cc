@@ -49,6 +49,22 @@ constexpr std::array<std::string_view, kOperations> kOperationNames = {
     "none", "get",  "put",       "remove",       "ping",   "flush", "stats",
     "add",  "swap", "put_large", "open_counter", "backup", "scan",  "long"};
 
+constexpr std::array<std::string_view, kRefusalReasons> kRefusals = {
+    "malformed", "version", "starting", "resuming", "full", "failed"};
+
+struct Drop {
+  std::string_view name;
+  const char* sentence;
+};
+constexpr std::array<Drop, kDropReasons> kDrops = {
+    {{"credits", "it has sent more requests than its credits allow"},
+     {"malformed", "its message is no request"},
+     {"long_request", "where it says that a request lies there is none that may be there"},
+     {"unreadable", "what it asked to have read is not memory that it lets be read"},
+     {"overdue", "its memory answers no READ, and others wait for the buffer"},
+     {"replies", "its replies pile up"},
+     {"silent", "all places are taken and it has been silent longest"}}};
+
 }  // namespace
 
 std::size_t status_index(std::uint8_t code) {
@@ -62,6 +78,52 @@ std::string_view status_name(std::size_t index) {
 
 std::string_view operation_name(Opcode opcode) {
   return kOperationNames[static_cast<std::size_t>(opcode)];
+}
+
+std::string_view name_of(DropReason reason) {
+  return kDrops[static_cast<std::size_t>(reason)].name;
+}
+
+const char* sentence_of(DropReason reason) {
+  return kDrops[static_cast<std::size_t>(reason)].sentence;
+}
+
+std::string_view name_of(RefusalReason reason) {
+  return kRefusals[static_cast<std::size_t>(reason)];
+}
+
+std::string_view name_of(rdma::Completion::Kind kind) {
+  switch (kind) {
+    case rdma::Completion::Kind::kSend:
+      return "send";
+    case rdma::Completion::Kind::kReceive:
+      return "receive";
+    case rdma::Completion::Kind::kRead:
+      return "read";
+    default:
+      return "other";
+  }
+}
+
+std::string_view name_of(rdma::Completion::Status status) {
+  switch (status) {
+    case rdma::Completion::Status::kOk:
+      return "ok";
+    case rdma::Completion::Status::kRemoteAccess:
+      return "remote_access";
+    case rdma::Completion::Status::kFlushed:
+      return "flushed";
+    case rdma::Completion::Status::kFailed:
+      return "failed";
+  }
+  return "other";
+}
+
+std::uint64_t WorkerCounters::all_drops() const {
+  std::uint64_t sum = 0;
+  for (const auto& count : drops_)
+    sum += count.load(std::memory_order_relaxed);
+  return sum;
 }
 
 std::uint64_t WorkerCounters::refused() const {
@@ -97,6 +159,8 @@ std::uint64_t WorkerCounters::get(Counter counter) const {
       return done(Opcode::kScan);
     case kRefused:
       return refused();
+    case kDropped:
+      return all_drops();
     default:
       return values_[counter].load(std::memory_order_relaxed);
   }

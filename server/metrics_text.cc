@@ -1,4 +1,6 @@
 // What /metrics answers. Names are kept: dashboards and alarms of others hang on them.
+#include <optional>
+
 #include "server/exposition.h"
 #include "server/process_facts.h"
 #include "server/reports.h"
@@ -19,6 +21,11 @@ void seconds(Exposition& out, std::string_view name, std::string_view help, doub
   out.one(name, "gauge", help, value);
 }
 
+void known(Exposition& out, std::string_view name, std::string_view help,
+           const std::optional<std::uint64_t>& value) {
+  if (value) gauge(out, name, help, *value);
+}
+
 // A sample for each worker.
 template <class Value>
 void by_worker(Exposition& out, const ServerFacts& facts, std::string_view name,
@@ -34,19 +41,19 @@ void add_process(Exposition& out, const ServerState& state) {
   const ProcessFacts process = ProcessFacts::now();
   out.family("kvserver_build_info", "gauge", "Always 1; the label says which version this is.");
   out.sample({{"version", kServerVersion}}, 1);
-  out.one("kvserver_start_time_seconds", "gauge", "When the process was started, as Unix time.",
-          static_cast<double>(state.unix_ms_at_start) / 1e3);
   out.one("kvserver_ready", "gauge", "1 while clients are served.",
           state.phase == ServerState::kReady ? 1 : 0);
-  out.one("kvserver_healthy", "gauge", "1 while all worker threads make turns.",
+  out.one("kvserver_healthy", "gauge", "1 while the main thread and all workers make turns.",
           state.stuck.empty() ? 1 : 0);
-  out.one("kvserver_process_cpu_seconds_total", "counter", "CPU time of the process.",
-          process.cpu_seconds);
-  gauge(out, "kvserver_process_resident_memory_bytes",
+  // Those of every process have the names that all programs give them.
+  out.one("process_start_time_seconds", "gauge", "When the process was started, as Unix time.",
+          static_cast<double>(state.unix_ms_at_start) / 1e3);
+  out.one("process_cpu_seconds_total", "counter", "CPU time of the process.", process.cpu_seconds);
+  known(out, "process_resident_memory_bytes",
         "Resident memory, with the part that is shared or registered.", process.resident_bytes);
-  gauge(out, "kvserver_process_open_fds", "Open file descriptors.", process.open_files);
-  gauge(out, "kvserver_process_max_fds", "Limit of open file descriptors.", process.max_files);
-  gauge(out, "kvserver_process_threads", "Threads of the process.", process.threads);
+  known(out, "process_open_fds", "Open file descriptors.", process.open_files);
+  known(out, "process_max_fds", "Limit of open file descriptors.", process.max_files);
+  known(out, "process_threads", "Threads of the process.", process.threads);
 }
 
 // "ok" and "not_found" are always there, so that rates work from the first one on; other statuses
@@ -77,8 +84,8 @@ void add_latencies(Exposition& out, const ServerFacts& facts) {
     for (const WorkerFacts& worker : facts.workers)
       worker.timings->add_to(sum, opcode);
     const std::string_view operation = operation_name(opcode);
-    // 256 ns to 34 s, two powers of two a step: 15 lines an operation.
-    for (unsigned power = 8; power <= 35; power += 2) {
+    // 256 ns to 17 s, two powers of two a step, and what took longer: 15 buckets an operation.
+    for (unsigned power = 8; power <= 34; power += 2) {
       const double bound = static_cast<double>(std::uint64_t{1} << power) * kNanosecond;
       out.part("_bucket", {{"operation", operation}, {"le", Exposition::number(bound)}},
                sum.at_most_power(power));
@@ -86,6 +93,31 @@ void add_latencies(Exposition& out, const ServerFacts& facts) {
     out.part("_bucket", {{"operation", operation}, {"le", "+Inf"}}, sum.count);
     out.part("_sum", {{"operation", operation}}, static_cast<double>(sum.sum_ns) * kNanosecond);
     out.part("_count", {{"operation", operation}}, sum.count);
+  }
+}
+
+// Who was not let in or had to go, and what the network said of operations.
+void add_endings(Exposition& out, const ServerFacts& facts) {
+  out.family("kvserver_connections_refused_total", "counter",
+             "Clients that were not let in, by reason.");
+  for (std::size_t i = 0; i < kRefusalReasons; ++i)
+    out.sample({{"reason", name_of(static_cast<RefusalReason>(i))}}, facts.refusals[i]);
+  out.family("kvserver_connections_dropped_total", "counter",
+             "Connections that the server has ended while the client lived, by reason.");
+  for (std::size_t i = 0; i < kDropReasons; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    out.sample({{"reason", name_of(reason)}}, facts.drops(reason));
+  }
+  out.family("kvserver_completion_errors_total", "counter",
+             "Operations on connections that came to nothing. flushed: the connection had ended "
+             "before, which is no fault.");
+  for (const auto kind : kCompletionKinds) {
+    for (const auto error : kCompletionErrors) {
+      std::uint64_t count = 0;
+      for (const WorkerFacts& worker : facts.workers)
+        count += worker.counters->failures(kind, error);
+      out.sample({{"operation", name_of(kind)}, {"error", name_of(error)}}, count);
+    }
   }
 }
 
@@ -98,9 +130,7 @@ void add_clients(Exposition& out, const ServerFacts& facts) {
           facts.sum(WorkerCounters::kAccepted));
   counter(out, "kvserver_connections_ended_total", "Connections that have ended, for any reason.",
           facts.sum(WorkerCounters::kEnded));
-  counter(out, "kvserver_connections_dropped_total",
-          "Connections that the server has ended because the client broke the protocol.",
-          facts.sum(WorkerCounters::kDropped));
+  add_endings(out, facts);
   by_worker(out, facts, "kvserver_turns_total", "counter", "Turns of a worker's loop.",
             [](const WorkerFacts& worker) { return worker.counters->get(WorkerCounters::kTurns); });
   by_worker(out, facts, "kvserver_requests_waiting", "gauge",
@@ -175,7 +205,7 @@ void add_queue(Exposition& out, const ServerState& state, const ServerFacts& fac
         log.queue_bytes);
   gauge(out, "kvserver_queue_capacity_bytes", "Room for them (--queue).", log.queue_capacity_bytes);
   gauge(out, "kvserver_queue_unsynced_writes", "Writes handed to the database and not synced.",
-        log.applier.taken - log.applier.saved);
+        log.applier.unsynced());
   counter(out, "kvserver_queue_full_total", "Writes refused because the queue was full.",
           log.queue_full);
   seconds(out, "kvserver_wal_lag_seconds",

@@ -35,12 +35,14 @@ Status Monitor::listen(const std::string& address) {
 
 void Monitor::doing(std::string what) {
   const std::lock_guard lock(mutex_);
+  ++change_;
   doing_ = std::move(what);
 }
 
 void Monitor::ready(Parts parts) {
   const std::lock_guard lock(mutex_);
-  parts_ = std::move(parts);
+  ++change_;
+  parts_ = std::make_shared<const Parts>(std::move(parts));
   phase_ = ServerState::kReady;
   doing_.clear();
 }
@@ -65,12 +67,15 @@ void Monitor::tick() {
 
 void Monitor::stopping() {
   const std::lock_guard lock(mutex_);
+  ++change_;
   if (phase_ == ServerState::kReady) phase_ = ServerState::kStopping;
 }
 
 void Monitor::close() {
   http_.reset();  // without the lock: its thread may want it
+  view_.reset();  // it refers to workers
   const std::lock_guard lock(mutex_);
+  ++change_;
   parts_.reset();
 }
 
@@ -84,12 +89,40 @@ std::string Monitor::stuck() const {
   return thread ? names_[*thread] + " makes no turns" : std::string();
 }
 
-ServerState Monitor::state() {
+ServerState Monitor::state() const {
   return {
       .phase = phase_, .doing = doing_, .stuck = stuck(), .unix_ms_at_start = unix_ms_at_start_};
 }
 
+Monitor::View& Monitor::view() {
+  std::shared_ptr<const Parts> parts;
+  {
+    const std::lock_guard lock(mutex_);
+    const Nanos now = clock_.now();
+    if (view_ && view_->change == change_ && now - view_->since < kKept) return *view_;
+    view_.emplace();
+    view_->change = change_;
+    view_->since = now;
+    view_->state = state();
+    parts = parts_;
+  }
+  if (parts != nullptr) {  // (S1, S2)
+    view_->facts = parts->facts();
+    add_lags(*view_);
+  }
+  return *view_;
+}
+
+void Monitor::add_lags(View& view) {
+  const LogFacts& log = view.facts->log;
+  if (!log.persistent) return;
+  const std::lock_guard lock(mutex_);
+  view.state.wal_lag_s = as_seconds(wal_lag_.age(clock_.now(), log.wal_mark));
+  view.state.sync_lag_s = as_seconds(sync_lag_.age(clock_.now(), log.sync_mark));
+}
+
 HttpAnswer Monitor::health() {
+  const std::lock_guard lock(mutex_);
   const std::string what = stuck();
   if (!what.empty()) return {.status = 503, .body = what + "\n"};
   return {.body = "ok\n"};
@@ -97,10 +130,12 @@ HttpAnswer Monitor::health() {
 
 // Reads go on while the disk fails: the server is ready, and says so.
 HttpAnswer Monitor::readiness() {
-  if (phase_ == ServerState::kStarting)
-    return {.status = 503, .body = "starting: " + doing_ + "\n"};
-  if (phase_ == ServerState::kStopping) return {.status = 503, .body = "stopping\n"};
-  const ServerFacts facts = parts_->facts();
+  const View& now = view();
+  if (now.state.phase == ServerState::kStarting)
+    return {.status = 503, .body = "starting: " + now.state.doing + "\n"};
+  if (now.state.phase == ServerState::kStopping || !now.facts)
+    return {.status = 503, .body = "stopping\n"};
+  const ServerFacts& facts = *now.facts;
   std::string text = "ready\n";
   if (facts.log.persistent) {
     text +=
@@ -118,20 +153,19 @@ HttpAnswer Monitor::readiness() {
 
 HttpAnswer Monitor::answer(std::string_view path) {
   if (path == "/") return {.type = "text/html; charset=utf-8", .body = std::string(status_page)};
-  const std::lock_guard lock(mutex_);
   if (path == "/healthz") return health();
   if (path == "/readyz") return readiness();
-  if (path != "/metrics" && path != "/status") return HttpAnswer::not_found();
-  ServerState now = state();
-  std::optional<ServerFacts> facts;
-  if (parts_) facts = parts_->facts();
-  if (facts && facts->log.persistent) {
-    now.wal_lag_s = as_seconds(wal_lag_.age(clock_.now(), facts->log.wal_mark));
-    now.sync_lag_s = as_seconds(sync_lag_.age(clock_.now(), facts->log.sync_mark));
+  if (path == "/status") {
+    View& now = view();
+    if (!now.status) now.status = status_json(now.state, now.known());
+    return {.type = "application/json", .body = *now.status};
   }
-  const ServerFacts* const known = facts ? &*facts : nullptr;
-  if (path == "/status") return {.type = "application/json", .body = status_json(now, known)};
-  return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_text(now, known)};
+  if (path == "/metrics") {
+    View& now = view();
+    if (!now.metrics) now.metrics = metrics_text(now.state, now.known());
+    return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = *now.metrics};
+  }
+  return HttpAnswer::not_found();
 }
 
 }  // namespace rkv::server

@@ -164,6 +164,15 @@ std::vector<WorkerFacts> Networks::workers() const {
   return facts;
 }
 
+RefusalCounts Networks::refusals() const {
+  RefusalCounts counts{};
+  for (const Network& network : networks_) {
+    for (std::size_t i = 0; network.acceptor != nullptr && i < counts.size(); ++i)
+      counts[i] += network.acceptor->refused(static_cast<RefusalReason>(i));
+  }
+  return counts;
+}
+
 std::uint16_t Networks::port() const {
   if (networks_.empty() || networks_.front().listener == nullptr) return 0;
   return networks_.front().listener->port();

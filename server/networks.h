@@ -1,7 +1,7 @@
 // The ways in: verbs, shared memory, or both. Each has a transport, a listener, workers and an
 // acceptor of its own; all of them serve one store out of one memory.
 //
-// Thread safety: one owner; marks_changed, workers: any thread after create_workers().
+// Thread safety: one owner; marks_changed, workers, refusals: any thread after create_workers().
 #pragma once
 
 #include <functional>
@@ -47,6 +47,7 @@ class Networks {
   void marks_changed();
   std::size_t message_bytes() const;  // of all workers' buffers
   std::vector<WorkerFacts> workers() const;
+  RefusalCounts refusals() const;
   std::size_t count() const { return networks_.size(); }
   std::uint16_t port() const;
   std::string describe() const;  // "verbs: ... and shm: ..."

@@ -6,9 +6,9 @@
 //   if (const auto failure = server.start()) { tell(failure->sentence); return failure->exit_code;
 //   } while (no signal within 100 ms) server.tick(); return server.stop();
 //
-// Order of the start: lock file (first descriptor of all) - database - device - listener (clients
-// are told "loading" from here on) - memory, workers' buffers - boot counter - applier, workers -
-// admit. Records come from the disk afterwards, while clients are served.
+// Order of the start: lock file (the first descriptor that the server opens) - database - device -
+// listener (clients are told "loading" from here on) - memory, workers' buffers - boot counter -
+// applier, workers - admit. Records come from the disk afterwards, while clients are served.
 //
 // Thread safety: one owner.
 #pragma once

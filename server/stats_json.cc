@@ -1,6 +1,7 @@
 // The answer to a stats request.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "common/process_time.h"
 #include "server/reports.h"
@@ -17,6 +18,8 @@ Json requests_json(const ServerFacts& facts) {
       {"max_clients", facts.max_clients},
       {"connections_accepted", facts.sum(WorkerCounters::kAccepted)},
       {"connections_dropped", facts.sum(WorkerCounters::kDropped)},
+      {"connections_refused",
+       std::accumulate(facts.refusals.begin(), facts.refusals.end(), std::uint64_t{0})},
       {"puts", facts.sum(WorkerCounters::kPuts)},
       {"counter_operations", facts.sum(WorkerCounters::kCounts)},
       {"removes", facts.sum(WorkerCounters::kRemoves)},

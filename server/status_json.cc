@@ -1,6 +1,7 @@
 // What /status answers: the statistics of kvclient stats, and beside them what only somebody who
 // asks again and again can use.
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "server/process_facts.h"
 #include "server/reports.h"
@@ -68,6 +69,23 @@ Json workers_json(const ServerFacts& facts) {
   return workers;
 }
 
+Json reasons_json(const ServerFacts& facts) {
+  Json dropped = Json::object();
+  for (std::size_t i = 0; i < kDropReasons; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    dropped[std::string(name_of(reason))] = facts.drops(reason);
+  }
+  Json refused = Json::object();
+  for (std::size_t i = 0; i < kRefusalReasons; ++i)
+    refused[std::string(name_of(static_cast<RefusalReason>(i)))] = facts.refusals[i];
+  return {{"connections_dropped_for", dropped}, {"connections_refused_for", refused}};
+}
+
+// null: not known.
+Json known(const std::optional<std::uint64_t>& value) {
+  return value ? Json(*value) : Json();
+}
+
 Json more_json(const ServerState& state, const ServerFacts& facts) {
   const ProcessFacts process = ProcessFacts::now();
   return {
@@ -84,10 +102,10 @@ Json more_json(const ServerState& state, const ServerFacts& facts) {
       {"index_segments", facts.memory.segments},
       {"unused_segments", facts.memory.unused_segments},
       {"reads_told_by_clients", told_reads(facts)},
-      {"resident_bytes", process.resident_bytes},
+      {"resident_bytes", known(process.resident_bytes)},
       {"cpu_seconds", process.cpu_seconds},
-      {"open_files", process.open_files},
-      {"max_files", process.max_files},
+      {"open_files", known(process.open_files)},
+      {"max_files", known(process.max_files)},
       {"workers", workers_json(facts)},
       {"operations", operations_json(facts)},
   };
@@ -140,6 +158,7 @@ std::string status_json(const ServerState& state, const ServerFacts* facts) {
   if (facts != nullptr) {
     json.update(Json::parse(stats_json(*facts)));
     json.update(more_json(state, *facts));
+    json.update(reasons_json(*facts));
   }
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

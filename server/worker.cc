@@ -213,7 +213,7 @@ void Worker::admit(NewClient arrival) {
 void Worker::end_sessions(const std::vector<std::uint64_t>& ids) {
   if (ids.empty()) return;
   for (const auto& session : sessions_) {
-    if (std::find(ids.begin(), ids.end(), session->id) != ids.end()) drop(*session, nullptr);
+    if (std::find(ids.begin(), ids.end(), session->id) != ids.end()) drop(*session, std::nullopt);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -228,7 +228,7 @@ void Worker::drop_most_silent() {
                        [](const auto& a, const auto& b) { return a->last_heard < b->last_heard; });
   if (silent == sessions_.end()) return;
   if (clock_.now() - (*silent)->last_heard < kSilentMs * kNanosPerMs) return;
-  drop(**silent, "all places are taken and it has been silent longest");
+  drop(**silent, DropReason::kSilent);
 }
 
 std::size_t Worker::poll_once() {
@@ -262,6 +262,8 @@ void Worker::on_completion(const rdma::Completion& completion) {
     early_.push_back(completion);
     return;
   }
+  if (completion.status != rdma::Completion::Status::kOk) [[unlikely]]
+    counters_.failed(completion.kind, completion.status);
   switch (completion.kind) {
     case rdma::Completion::Kind::kReceive:
       on_receive(completion, *session);
@@ -285,7 +287,7 @@ void Worker::on_receive(const rdma::Completion& completion, Session& session) {
   const bool usable =
       completion.status == rdma::Completion::Status::kOk && !session.ending && taking_;
   if (usable && session.unanswered >= session.credits) {
-    drop(session, "it has sent more requests than its credits allow");
+    drop(session, DropReason::kCredits);
   } else if (usable) {
     ++session.unanswered;
     counters_.add(WorkerCounters::kReceived);
@@ -341,18 +343,17 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
       return Served::kLoading;
     case RequestHandler::Next::kReadRequest:
       // Counted when it is answered; the receive buffer is free again.
-      if (!begin_long(session, answer)) drop(session, nullptr);
+      if (!begin_long(session, answer)) drop(session, std::nullopt);
       return Served::kDone;
     case RequestHandler::Next::kFetch:
       // Counted when it is answered. Where nothing could be posted the connection is dead already,
       // and the fetch goes with it.
-      if (!fetches_.begin(session, message, receive_buffer, std::move(answer), taken_)) {
-        drop(session, nullptr);
-      }
+      if (!fetches_.begin(session, message, receive_buffer, std::move(answer), taken_))
+        drop(session, std::nullopt);
       return Served::kFetching;
     case RequestHandler::Next::kDisconnect:
       counters_.add(WorkerCounters::kMalformed);
-      drop(session, "its message is no request");
+      drop(session, DropReason::kMalformed);
       return Served::kDone;
   }
   if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
@@ -389,14 +390,14 @@ bool Worker::reply(Session& session, const Response& response) {
   return true;
 }
 
-void Worker::drop(Session& session, const char* why) {
+void Worker::drop(Session& session, Why why) {
   if (session.ending) return;
   session.ending = true;
-  if (why != nullptr) {
-    counters_.add(WorkerCounters::kDropped);
+  if (why) {
+    counters_.dropped(*why);
     log_warn(EventName("client_dropped"), "client {} \"{}\" is disconnected: {}",
              field("peer", session.connection->peer()), field("name", session.name),
-             field("why", why));
+             field("why", sentence_of(*why)));
   }
   session.connection->abort();
 }
@@ -446,7 +447,7 @@ void Worker::post_replies(Session& session) {
   if (!session.ending) {
     const auto taken = session.connection->post(session.replies);
     if (taken) posted = *taken;
-    if (posted < session.replies.size()) drop(session, taken ? "its replies pile up" : nullptr);
+    if (posted < session.replies.size()) drop(session, taken ? Why(DropReason::kReplies) : Why());
   }
   session.in_flight += static_cast<std::uint32_t>(posted);
   for (const rdma::Operation& operation : std::span(session.replies).subspan(posted)) {

@@ -40,6 +40,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -204,7 +205,8 @@ class Worker {
   void hold(Session& session, const RequestHandler::Answer& answer);
   void ask_for_marks();
   void count(const Response& response, Durability level = Durability::kMemory);
-  void drop(Session& session, const char* why);
+  using Why = std::optional<DropReason>;  // nothing: it is no fault, and the log need not say it
+  void drop(Session& session, Why why);
   void retry_waiting();
   void retry_waiting_once();
   void answer_held();

@@ -30,7 +30,7 @@ void Worker::on_read(const rdma::Completion& completion, Session& session) {
 void Worker::read_failed(const rdma::Completion& completion, Session& session) {
   if (session.ending) return;
   if (completion.status == rdma::Completion::Status::kRemoteAccess) {
-    return drop(session, "what it asked to have read is not memory that it lets be read");
+    return drop(session, DropReason::kUnreadable);
   }
   log_debug(EventName("client_memory_unreadable"),
             "client {}: its memory could not be read: {} (provider status {})",
@@ -41,7 +41,7 @@ void Worker::read_failed(const rdma::Completion& completion, Session& session) {
 
 // Gives block and receive buffer back.
 void Worker::end_fetch(Fetch& fetch) {
-  drop(*fetch.session, nullptr);
+  drop(*fetch.session, std::nullopt);
   release(fetch.receive_buffer);
   fetches_.drop(fetch);
 }

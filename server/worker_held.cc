@@ -146,7 +146,7 @@ void Worker::finish() {
   turn_while([this] { return has_held(); }, kAnswersMs);
   turn_while([this] { return has_unsent(); }, kArrivalMs);
   for (const auto& session : sessions_)
-    drop(*session, nullptr);
+    drop(*session, std::nullopt);
   turn_while([this] { return !sessions_.empty(); }, kGoodbyeMs);
   for (const auto& session : sessions_)
     session->connection.reset();  // (F1)

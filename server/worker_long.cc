@@ -9,7 +9,7 @@ bool Worker::has_room_for_long() {
   if (long_.count() == 0) return true;
   if (!long_wanted_ && long_.free() != 0) return true;
   if (Session* const late = long_.overdue(clock_.now())) {
-    drop(*late, "its memory answers no READ, and others wait for the buffer");  // O5
+    drop(*late, DropReason::kOverdue);  // O5
   }
   long_wanted_ = true;
   return false;
@@ -40,7 +40,7 @@ void Worker::on_long_read(const rdma::Completion& completion, Session& session) 
 
 void Worker::drop_liar(Session& session) {
   counters_.add(WorkerCounters::kMalformed);
-  drop(session, "where it says that a request lies there is none that may be there");
+  drop(session, DropReason::kLong);
 }
 
 }  // namespace rkv::server

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 namespace rkv::server {
 namespace {
@@ -39,11 +42,14 @@ class MonitorTest : public testing::Test {
     facts.log = log_;
     facts.workers = workers();
     facts.store.loading = loading_;
+    facts.refusals = refusals_;
     facts.load = {.loaded = 5, .estimated = 70};
     facts.device = "a \"device\"\n\xff";
     return facts;
   }
   std::string body(const char* path) { return monitor_.answer(path).body; }
+  // The facts have changed: what is kept is too old by now.
+  void later() { clock_.advance(Monitor::kKept); }
   void pass(Nanos time, bool turning) {
     for (Nanos passed = 0; passed < time; passed += 100 * kNanosPerMs) {
       clock_.advance(100 * kNanosPerMs);
@@ -58,6 +64,7 @@ class MonitorTest : public testing::Test {
   MessageRoom room_;
   LogFacts log_ = log_of(true);
   bool loading_ = false;
+  RefusalCounts refusals_{};
   Monitor monitor_{clock_};
 };
 
@@ -77,12 +84,14 @@ TEST_F(MonitorTest, ReadyWithTheStateOfTheDisk) {
   EXPECT_EQ(monitor_.answer("/readyz").status, 200U);
   EXPECT_EQ(body("/readyz"), "ready\ndisk: well\n");
   log_.disk = DiskState::kFull;
+  later();
   EXPECT_EQ(monitor_.answer("/readyz").status, 200U) << "reads go on";
   EXPECT_EQ(body("/readyz"), "ready\ndisk: full: writes are refused, reads go on\n");
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"full\"} 1\n"));
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"well\"} 0\n"));
   log_ = log_of(false);
   loading_ = true;
+  later();
   EXPECT_EQ(body("/readyz"), "ready\ndisk: none\nloading: 5 of about 70 records\n");
 }
 
@@ -123,7 +132,103 @@ TEST_F(MonitorTest, LagIsTheAgeOfTheOldestWriteBehindAMark) {
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_wal_lag_seconds 0\n"));
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_sync_lag_seconds 2\n"));
   log_.sync_mark = 100;
+  later();
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_sync_lag_seconds 0\n"));
+}
+
+TEST_F(MonitorTest, HoweverManyAskItLooksTenTimesASecond) {
+  int gathered = 0;
+  monitor_.ready({.facts =
+                      [&] {
+                        ++gathered;
+                        return facts();
+                      },
+                  .log = [this] { return log_; },
+                  .workers = [this] { return workers(); }});
+  for (int i = 0; i < 10; ++i) {
+    for (const char* path : {"/metrics", "/status", "/readyz", "/healthz", "/"})
+      EXPECT_EQ(monitor_.answer(path).status, 200U);
+  }
+  EXPECT_EQ(gathered, 1);
+  clock_.advance(Monitor::kKept - 1);
+  (void)body("/status");
+  EXPECT_EQ(gathered, 1);
+  clock_.advance(1);
+  counters_.add(WorkerCounters::kTurns, 77);
+  EXPECT_THAT(body("/metrics"),
+              HasSubstr("kvserver_turns_total{transport=\"shm\",worker=\"3\"} 77\n"));
+  EXPECT_EQ(gathered, 2);
+  monitor_.stopping();
+  EXPECT_EQ(json::parse(body("/status")).at("state"), "stopping") << "a change is seen at once";
+}
+
+// Facts that take their time, for want of a lock of the store, keep the main thread from nothing.
+TEST_F(MonitorTest, WhoAsksHoldsUpNoTick) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool gathering = false;
+  bool ticked = false;
+  monitor_.ready(
+      {.facts =
+           [&] {
+             std::unique_lock lock(mutex);
+             gathering = true;
+             changed.notify_all();
+             EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return ticked; }));
+             return facts();
+           },
+       .log = [this] { return log_; },
+       .workers = [this] { return workers(); }});
+  std::thread asks([&] { EXPECT_EQ(monitor_.answer("/metrics").status, 200U); });
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return gathering; });
+  }
+  monitor_.tick();
+  {
+    const std::lock_guard lock(mutex);
+    ticked = true;
+  }
+  changed.notify_all();
+  asks.join();
+}
+
+TEST_F(MonitorTest, WritesOnTheirWayAreNeverLessThanNone) {
+  log_.applier = {.taken = 1, .saved = 3};  // as when the two were looked at apart
+  become_ready();
+  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_queue_unsynced_writes 0\n"));
+}
+
+TEST_F(MonitorTest, EndsOfConnectionsByReason) {
+  become_ready();
+  counters_.dropped(DropReason::kCredits);
+  counters_.dropped(DropReason::kSilent);
+  counters_.failed(rdma::Completion::Kind::kRead, rdma::Completion::Status::kRemoteAccess);
+  refusals_[static_cast<std::size_t>(RefusalReason::kFull)] = 5;
+  const std::string text = body("/metrics");
+  for (const char* line :
+       {"kvserver_connections_refused_total{reason=\"full\"} 5\n",
+        "kvserver_connections_refused_total{reason=\"version\"} 0\n",
+        "kvserver_connections_dropped_total{reason=\"credits\"} 1\n",
+        "kvserver_connections_dropped_total{reason=\"malformed\"} 0\n",
+        "kvserver_completion_errors_total{operation=\"read\",error=\"remote_access\"} 1\n",
+        "kvserver_completion_errors_total{operation=\"send\",error=\"failed\"} 0\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  const json status = json::parse(body("/status"));
+  EXPECT_EQ(status.at("connections_dropped"), 2);
+  EXPECT_EQ(status.at("connections_refused"), 5);
+  EXPECT_EQ(status.at("connections_dropped_for").at("silent"), 1);
+  EXPECT_EQ(status.at("connections_refused_for").at("full"), 5);
+}
+
+TEST_F(MonitorTest, NumbersOfTheProcessHaveTheNamesThatAllProgramsUse) {
+  const std::string text = body("/metrics");
+  for (const char* name :
+       {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds",
+        "process_max_fds", "process_start_time_seconds", "process_threads"}) {
+    EXPECT_THAT(text, HasSubstr("\n" + std::string(name) + " "));
+  }
 }
 
 TEST_F(MonitorTest, RequestsByOperationStatusAndTime) {

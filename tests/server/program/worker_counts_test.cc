@@ -54,6 +54,20 @@ TEST_F(WorkerCounts, EveryRequestIsAnsweredOrAbandoned) {
   EXPECT_EQ(counted(WorkerCounters::kReturned), std::uint64_t{kMaxCredits});
 }
 
+TEST_F(WorkerCounts, OperationsThatCameToNothing) {
+  FakeConnection* const client = connect();
+  ping(*client);
+  turn();
+  using rdma::Completion;
+  const WorkerCounters& counters = worker_->counters();
+  EXPECT_EQ(counters.failures(Completion::Kind::kSend, Completion::Status::kFlushed), 0U);
+  queue().end(*client);  // before the answer has arrived
+  turn();
+  EXPECT_EQ(counters.failures(Completion::Kind::kSend, Completion::Status::kFlushed), 1U);
+  EXPECT_EQ(counters.failures(Completion::Kind::kSend, Completion::Status::kFailed), 0U);
+  EXPECT_EQ(counted(WorkerCounters::kDropped), 0U) << "it went by itself";
+}
+
 TEST_F(WorkerCounts, ATurnsAnswersEndWhenTheClockIsReadNext) {
   FakeConnection* const client = connect();
   put(*client, as_bytes("key"), as_bytes("value"));

@@ -155,6 +155,7 @@ TEST_F(WorkerTest, MoreThanTheCreditsEndsTheClientAndNoOther) {
   EXPECT_EQ(greedy->aborts, 1);
   EXPECT_EQ(other->posted.size(), 2U);
   EXPECT_EQ(worker_->counters().get(WorkerCounters::kDropped), 1U);
+  EXPECT_EQ(worker_->counters().drops(DropReason::kCredits), 1U);
   queue().end(*greedy);
   turn();
   EXPECT_EQ(worker_->clients(), 1U);
