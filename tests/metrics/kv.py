@@ -87,11 +87,17 @@ class Server:
         finally:
             connection.close()
 
+    def fresh(self, path):
+        """An answer made after this was called: those of 0.1 s may be one. They differ at least in
+        the time that the server has used."""
+        before = self.get(path)
+        return wait_until(lambda: (now := self.get(path))[2] != before[2] and now, "a new answer")
+
     def status(self):
-        return json.loads(self.get("/status")[2])
+        return json.loads(self.fresh("/status")[2])
 
     def metrics(self):
-        return parse_metrics(self.get("/metrics")[2])
+        return parse_metrics(self.fresh("/metrics")[2])
 
     # ---- its clients
 

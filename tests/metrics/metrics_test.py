@@ -4,6 +4,7 @@ arguments]. Over shared memory, so anywhere."""
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -101,7 +102,7 @@ class Metrics(unittest.TestCase):
             self.assertGreater(metrics['kvserver_request_duration_seconds_sum{operation="put"}'], 0)
             wait_until(lambda: total(server.metrics(), "kvserver_connections") == 0, "clients to go")
             self.check_sums(server.metrics())
-            self.assertTrue(all(name.startswith("kvserver_") for name in metrics))
+            self.assertTrue(all(name.startswith(("kvserver_", "process_")) for name in metrics))
             self.assertLess(len(metrics), 1000, "labels are bounded")
             promtool = shutil.which("promtool")
             self.assertIsNotNone(promtool, "Debian's package prometheus has it")
@@ -120,7 +121,7 @@ class Metrics(unittest.TestCase):
                        for target in panel.get("targets", [])]
         self.assertGreater(len(expressions), 10)
         for expression in expressions:
-            used = re.findall(r"\bkvserver_\w+", expression)
+            used = re.findall(r"\b(?:kvserver|process)_\w+", expression)
             self.assertTrue(used, expression)
             names.update(used)
         for name in names:
@@ -170,6 +171,21 @@ class Metrics(unittest.TestCase):
             self.assertEqual(failed, [])
             self.assertEqual(load.wait(LIMIT_S), 0)
             self.assertEqual(requests(server.metrics(), "put"), 20000)
+
+    def test_clients_that_are_not_let_in_are_counted(self):
+        with Server(BIN, "--max-clients", "1") as server:
+            command = [os.path.join(BIN, "kvclient"), "--transport", "shm", "--server", server.address]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, text=True) as stays:
+                stays.stdin.write("ping\n")
+                stays.stdin.flush()
+                wait_until(lambda: total(server.metrics(), "kvserver_connections") == 1, "a client")
+                server.client("--timeout", "100ms", "ping", status=None)
+                refused = wait_until(lambda: server.metrics()[
+                    'kvserver_connections_refused_total{reason="full"}'], "a refusal")
+                self.assertGreaterEqual(server.status()["connections_refused"], refused)
+                stays.stdin.close()
+            self.assertEqual(total(server.metrics(), "kvserver_connections_dropped_total"), 0)
 
     def test_a_server_that_stops_says_so(self):
         with Server(BIN) as server:
@@ -274,17 +290,37 @@ class Logs(unittest.TestCase):
                 self.assertEqual(server.stop(), 0)
 
     def test_a_flood_is_counted_and_told(self):
-        with Server(BIN, disk=False) as server:
-            for _ in range(130):
-                server.client("ping")
-            wait_until(lambda: server.metrics()["kvserver_connections_ended_total"] == 130, "all to go")
+        """As many clients as it takes: a flood is so many in a while, and how many come in it depends
+        on the machine."""
+        shown = re.compile(r"info: client \S+ \"[^\"]+\" connected")
+        with Server(BIN, "--max-clients", "256", "--memory", "64MiB", disk=False) as server:
+            def clients_so_far():
+                load = server.bench("-load", "-p", "recordcount=120", "-threads", "120")
+                self.assertEqual(load.wait(LIMIT_S), 0)
+                metrics = wait_until(lambda: (now := server.metrics())[
+                    "kvserver_connections_ended_total"] == now["kvserver_connections_accepted_total"] and now,
+                    "all to go")
+                return int(metrics["kvserver_connections_accepted_total"])
+
+            clients = wait_until(lambda: (now := clients_so_far()) > len(shown.findall(server.log())) and now,
+                                 "a flood")
             self.assertEqual(server.stop(), 0)
             log = server.log()
-        shown = len(re.findall(r"info: client \S+ \"kvclient\" connected", log))
         left_out = sum(map(int, re.findall(r"warning: (\d+) more lines of client_connected were left out",
                                            log)))
-        self.assertEqual(shown + left_out, 130)
         self.assertGreater(left_out, 0)
+        self.assertEqual(len(shown.findall(log)) + left_out, clients)
+
+    def test_what_nobody_has_foreseen_is_an_event_too(self):
+        """A thread that cannot be made: its stack is to be larger than all addresses there are."""
+        def too_much():
+            resource.setrlimit(resource.RLIMIT_STACK, (1 << 47, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+        ended = subprocess.run([os.path.join(BIN, "kvserver"), "--transport", "shm", "--listen", "127.0.0.1:0",
+                                "--metrics", "0", "--log-format", "json"], capture_output=True, text=True, timeout=LIMIT_S,
+                               preexec_fn=too_much, check=False)
+        lines = [json.loads(line) for line in ended.stderr.splitlines()]
+        self.assertEqual((ended.returncode, lines[-1]["event"], lines[-1]["level"]), (5, "failed", "error"))
 
 
 def listening_sockets():
