@@ -212,9 +212,8 @@ void Worker::admit(NewClient arrival) {
 // From here on none of their requests begins: what is received is dropped, what waits is dropped.
 void Worker::end_sessions(const std::vector<std::uint64_t>& ids) {
   if (ids.empty()) return;
-  for (const auto& session : sessions_) {
+  for (const auto& session : sessions_)
     if (std::find(ids.begin(), ids.end(), session->id) != ids.end()) drop(*session, std::nullopt);
-  }
   {
     const std::lock_guard lock(mutex_);
     ends_done_.fetch_add(ids.size(), std::memory_order_release);
