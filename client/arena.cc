@@ -6,11 +6,21 @@
 
 namespace rkv::client {
 
+namespace {
+std::size_t bytes_of_gets(std::size_t gets) {
+  return round_up(gets * sizeof(GetMemory), 4096);
+}
+}  // namespace
+
+std::size_t Arena::region_bytes(std::size_t gets, std::size_t requests) {
+  return kStagingBytes + bytes_of_gets(gets) + requests * kRequestBytes +
+         kLargeBuffers * kLargeBytes;
+}
+
 Result<Arena> Arena::create(rdma::Transport& transport, std::size_t gets, std::size_t requests) {
-  const std::size_t gets_bytes = round_up(gets * sizeof(GetMemory), 4096);
+  const std::size_t gets_bytes = bytes_of_gets(gets);
   const std::size_t requests_bytes = requests * kRequestBytes;
-  const std::size_t total =
-      kStagingBytes + gets_bytes + requests_bytes + kLargeBuffers * kLargeBytes;
+  const std::size_t total = region_bytes(gets, requests);
 
   Arena arena;
   // Where the server's receive buffers are short, it READs longer requests from here. What else

@@ -27,6 +27,8 @@ class Arena {
       round_up(std::max(kMaxInlineRecordBytes, kMaxMessageBytes), 4096);
   static_assert(kLargeBytes >= GetMachine::kLargeBufferBytes);
 
+  // How long its region is.
+  static std::size_t region_bytes(std::size_t gets, std::size_t requests);
   static Result<Arena> create(rdma::Transport& transport, std::size_t gets, std::size_t requests);
 
   std::uint32_t local_key() const { return region_->local_key(); }

@@ -26,6 +26,12 @@ Result<Client> Client::connect(const ClientOptions& options,
   return Client(std::move(engine));
 }
 
+std::size_t Client::registered_bytes(const ClientOptions& options) {
+  const std::size_t answers =
+      client::Link::receive_buffers(options.requests_in_flight) * std::size_t{kMaxMessageBytes};
+  return answers + Engine::arena_bytes(options);
+}
+
 // ----------------------------------------------------------------------------------- one key
 
 using client::value_of;
@@ -215,6 +221,10 @@ Status Client::ping(Timeout timeout) {
   const auto reply = engine_->ask(bare(Opcode::kPing), engine_->deadline(timeout));
   if (!reply) return std::unexpected(reply.error());
   return {};
+}
+
+Status Client::ping_one_sided(Timeout timeout) {
+  return engine_->read_marks(engine_->deadline(timeout));
 }
 
 Result<std::uint64_t> Client::flush(Timeout timeout) {

@@ -122,9 +122,8 @@ Result<std::unique_ptr<Engine>> Engine::create_unconnected(
     Gate* gate) {
   static const SteadyClock steady;
   RKV_RETURN_IF_ERROR(check_options(options));
-  // One GetMemory more than lanes: for GETs that are over at once while lanes are in use.
-  RKV_ASSIGN_OR_RETURN(Arena arena, Arena::create(*transport, options.reads_in_flight + 1,
-                                                  options.requests_in_flight));
+  RKV_ASSIGN_OR_RETURN(Arena arena,
+                       Arena::create(*transport, gets_of(options), options.requests_in_flight));
   std::unique_ptr<Engine> engine(new Engine(options, std::move(transport),
                                             clock != nullptr ? clock : &steady, std::move(arena)));
   engine->gate_ = gate;
@@ -312,6 +311,15 @@ Result<Durability> Engine::await_mark(Version version, Durability level, const D
       return fail(Code::kTimeout, "the value is not as durable as asked within the time");
     }
     link_.sleep_until(again_at);
+  }
+}
+
+Status Engine::read_marks(const Deadline& deadline) {
+  for (;;) {
+    if (!usable()) RKV_RETURN_IF_ERROR(make_usable(deadline));
+    const Status read = loader_.refresh_marks(deadline);
+    if (read) reconnect_backoff_.reset();
+    if (read || read.error().code != Code::kDisconnected) return read;
   }
 }
 

@@ -57,6 +57,10 @@ class Engine {
       const ClientOptions& options, std::shared_ptr<rdma::Transport> transport, const Clock* clock,
       Gate* gate);
   ~Engine();
+  // Of the arena of an engine with these options.
+  static std::size_t arena_bytes(const ClientOptions& options) {
+    return Arena::region_bytes(gets_of(options), options.requests_in_flight);
+  }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -121,6 +125,8 @@ class Engine {
   Result<Counter> number(OneSidedCounter& counter, const Deadline& deadline);
   void multi_add(std::span<const CounterAddition> additions, const Deadline& deadline,
                  std::span<Result<Counter>> results);
+  // One READ of the mark lines: repeated when the connection is lost.
+  Status read_marks(const Deadline& deadline);
   // kPing, kFlush, kStats: repeated when the connection is lost.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
   // kBackup: when the connection is lost with it under way, nobody knows whether it was carried
@@ -213,6 +219,8 @@ class Engine {
   static constexpr const char* kNumberInCell =
       "nobody knows when a one-sided counter's number is on disk";
 
+  // One GetMemory more than lanes: for GETs that are over at once while lanes are in use.
+  static std::size_t gets_of(const ClientOptions& options) { return options.reads_in_flight + 1U; }
   Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
          const Clock* clock, Arena arena);
 

@@ -35,7 +35,7 @@ Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOpt
 Status Link::make_queue() {
   if (queue_ != nullptr) return {};
   const rdma::QueueOptions options{.completions = operations() + options_.requests_in_flight + 8,
-                                   .receive_buffers = options_.requests_in_flight + 4U,
+                                   .receive_buffers = receive_buffers(options_.requests_in_flight),
                                    .receive_bytes = kMaxMessageBytes,
                                    .poll = options_.poll};
   RKV_ASSIGN_OR_RETURN(queue_, transport_->create_queue(options));

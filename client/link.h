@@ -67,6 +67,10 @@ class Link {
   static constexpr std::size_t kEvents = 64;
   static constexpr std::uint32_t kInlineBytes = 256;
   static constexpr std::int64_t kDrainMs = 2000;
+  // For the answers to all requests in flight, and some that come late.
+  static constexpr std::uint32_t receive_buffers(std::uint16_t requests_in_flight) {
+    return requests_in_flight + 4U;
+  }
 
   // All must outlive the link.
   Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOptions options);

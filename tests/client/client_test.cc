@@ -265,6 +265,27 @@ TEST_F(ClientTest, PingOnALostConnectionIsRepeated) {
   EXPECT_EQ(server_.requests, 2);
 }
 
+TEST_F(ClientTest, AOneSidedPingIsOneReadAndNoRequest) {
+  client();
+  const int before = server_.reads;
+  EXPECT_TRUE(client().ping_one_sided());
+  EXPECT_EQ(server_.reads, before + 1);
+  EXPECT_EQ(server_.requests, 0);
+  server_.die_at_read = 1;
+  EXPECT_TRUE(client().ping_one_sided()) << "repeated over the next connection";
+  EXPECT_EQ(server_.connects, 2);
+  server_.reads_hang = true;
+  EXPECT_EQ(client().ping_one_sided(std::chrono::milliseconds(20)).error().code, Code::kTimeout);
+}
+
+TEST_F(ClientTest, WhatItRegistersIsKnownBefore) {
+  options_.reads_in_flight = 7;
+  options_.requests_in_flight = 3;
+  client();
+  EXPECT_EQ(server_.registered_bytes, Client::registered_bytes(options_));
+  EXPECT_LT(Client::registered_bytes(options_), Client::registered_bytes(ClientOptions{}));
+}
+
 TEST_F(ClientTest, HangingReadTimesOutAndTheClientRecovers) {
   store("key", "value");
   client();

@@ -52,9 +52,10 @@ struct FakeServer {
   int unanswered = 0;  // requests held back at the moment
   int most_unanswered = 0;
   int reads = 0;
-  int long_requests = 0;         // of the requests, those that were READ
-  int receives_held = 0;         // receive buffers given out and not released
-  std::vector<std::string> log;  // opcode and key of each request
+  int long_requests = 0;             // of the requests, those that were READ
+  std::size_t registered_bytes = 0;  // by regions and receive buffers, ever
+  int receives_held = 0;             // receive buffers given out and not released
+  std::vector<std::string> log;      // opcode and key of each request
 };
 
 class FakeRegion final : public rdma::Region {
@@ -272,9 +273,11 @@ class FakeTransport final : public rdma::Transport {
   explicit FakeTransport(FakeServer& server) : server_(&server) {}
   std::string describe() const override { return "fake"; }
   Result<std::unique_ptr<rdma::Region>> allocate(std::size_t length, rdma::Access) override {
+    server_->registered_bytes += length;
     return std::make_unique<FakeRegion>(length);
   }
-  Result<std::unique_ptr<rdma::Queue>> create_queue(const rdma::QueueOptions&) override {
+  Result<std::unique_ptr<rdma::Queue>> create_queue(const rdma::QueueOptions& options) override {
+    server_->registered_bytes += std::size_t{options.receive_buffers} * options.receive_bytes;
     return std::make_unique<FakeQueue>(*server_);
   }
   Result<std::unique_ptr<rdma::Listener>> listen(const std::string&) override {

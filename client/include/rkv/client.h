@@ -222,6 +222,11 @@ class RKV_EXPORT Client {
   Client& operator=(Client&&) noexcept;
   ~Client();
 
+  // Memory that a client with these options registers over verbs when it connects, which the limit
+  // of locked memory must allow; ClientOptions::large_bytes and buffers of the caller come to it
+  // when they are needed. What the device's own queues take is not in it.
+  static std::size_t registered_bytes(const ClientOptions& options);
+
   // ---- one key. All block until done or the deadline.
 
   // One READ when the key's place is cached, else two as a rule. kNotFound.
@@ -390,6 +395,10 @@ class RKV_EXPORT Client {
   // ---- the server
 
   Status ping(Timeout timeout = {});
+  // One READ of the server's memory, whose bytes are proved: what the one-sided path takes, without
+  // the server's processor. Repeated when the bytes were being written, and when the connection is
+  // lost.
+  Status ping_one_sided(Timeout timeout = {});
   // Returns when everything acknowledged before the call is on disk: up to which version.
   Result<std::uint64_t> flush(Timeout timeout = {});
   // Makes a backup on the server's host, below the directory that it was started with (kvserver

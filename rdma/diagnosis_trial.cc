@@ -1,0 +1,186 @@
+// The part of rdma/diagnosis.h that connects a device to itself. Written against the seam, so that
+// what is tried is what the store does.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "common/histogram.h"
+#include "common/random.h"
+#include "rdma/diagnosis.h"
+
+namespace rkv::rdma {
+namespace {
+
+// What InfiniBand and RoCE carry (transport.h).
+constexpr std::size_t kRequestBytes = 56;
+constexpr std::size_t kReplyBytes = 196;
+constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
+constexpr std::uint32_t kOperations = 16;  // of each end
+
+template <std::size_t kLength>
+std::array<std::byte, kLength> noise() {
+  std::array<std::byte, kLength> bytes;
+  for (std::byte& byte : bytes)
+    byte = static_cast<std::byte>(random_from_kernel());
+  return bytes;
+}
+
+bool begins_with(Bytes whole, Bytes part) {
+  return whole.size() >= part.size() && std::ranges::equal(whole.first(part.size()), part);
+}
+
+// Both ends. Destroyed from the bottom: connections before their queues.
+struct Ends {
+  std::unique_ptr<Queue> queue;
+  std::unique_ptr<Queue> peer_queue;
+  std::unique_ptr<Connection> connection;
+  std::unique_ptr<Connection> peer;
+};
+
+// Fails with the first error, and says what was being done.
+class Course {
+ public:
+  Course(const TrialOptions& options, Trial& trial)
+      : options_(options),
+        trial_(trial),
+        deadline_(Deadline::after_ms(clock_, options.connect_ms)) {}
+
+  Status run() {
+    trial_.step = "opening the device";
+    RKV_ASSIGN_OR_RETURN(const auto transport,
+                         open_verbs({.device = options_.device, .port = options_.port}));
+    trial_.step = "registering memory";
+    RKV_ASSIGN_OR_RETURN(const auto local, transport->allocate(kWordBytes, Access::kLocal));
+    RKV_ASSIGN_OR_RETURN(const auto shared, transport->allocate(kWordBytes, Access::kRemoteRead));
+    Ends ends;
+    trial_.step = "making queues";
+    const QueueOptions small{
+        .completions = 4 * kOperations, .receive_buffers = 8, .receive_bytes = 4096};
+    RKV_ASSIGN_OR_RETURN(ends.queue, transport->create_queue(small));
+    RKV_ASSIGN_OR_RETURN(ends.peer_queue, transport->create_queue(small));
+    trial_.step = "connecting to itself";
+    RKV_RETURN_IF_ERROR(connect(*transport, ends));
+    trial_.step = "reading its own memory";
+    RKV_RETURN_IF_ERROR(read(ends, *local, *shared));
+    trial_.step = "swapping words of its own memory";
+    return swap(*transport);
+  }
+
+ private:
+  // The peer's side, in a thread of its own.
+  Status accept(Listener& listener, Ends& ends, Bytes request, Bytes reply) {
+    RKV_ASSIGN_OR_RETURN(const auto incoming, listener.next(deadline_));
+    if (incoming == nullptr) return fail(Code::kTimeout, "no connection request came");
+    if (begins_with(incoming->private_data(), request)) trial_.request_bytes = request.size();
+    RKV_ASSIGN_OR_RETURN(
+        ends.peer, incoming->accept(*ends.peer_queue,
+                                    {.sends_in_flight = kOperations, .grant = Access::kRemoteRead},
+                                    reply, deadline_));
+    return {};
+  }
+
+  Status connect(Transport& transport, Ends& ends) {
+    RKV_ASSIGN_OR_RETURN(const auto listener, transport.listen(options_.address + ":0"));
+    const auto request = noise<kRequestBytes>();
+    const auto reply = noise<kReplyBytes>();
+    Status accepted;
+    std::jthread peer([&] { accepted = accept(*listener, ends, request, reply); });
+    const std::string address = options_.address + ":" + std::to_string(listener->port());
+    auto connection = transport.connect(*ends.queue, {.sends_in_flight = kOperations}, address,
+                                        request, deadline_, nullptr);
+    if (!connection) listener->wake();  // it waits for nothing more
+    peer.join();
+    if (!accepted && accepted.error().code != Code::kTimeout) return accepted;
+    if (!connection) return std::unexpected(connection.error());
+    RKV_RETURN_IF_ERROR(accepted);
+    ends.connection = std::move(*connection);
+    trial_.reads_in_flight = ends.connection->limits().reads_in_flight;
+    if (begins_with(ends.connection->private_data(), reply)) trial_.reply_bytes = reply.size();
+    return {};
+  }
+
+  Status read(Ends& ends, const Region& local, const Region& remote) {
+    Histogram nanos;
+    for (std::uint32_t i = 0; i < options_.reads; ++i) {
+      const Operation operation =
+          Operation::read(local.bytes().first(kWordBytes), local.local_key(), remote.address(),
+                          remote.remote_key(), i);
+      const Nanos before = clock_.now();
+      RKV_ASSIGN_OR_RETURN(const std::size_t taken, ends.connection->post({&operation, 1}));
+      if (taken != 1) return fail(Code::kInternal, "the send queue does not take a READ");
+      RKV_RETURN_IF_ERROR(await(*ends.queue));
+      nanos.record(static_cast<std::uint64_t>(clock_.now() - before));
+      ++trial_.reads;
+    }
+    trial_.p50_ns = nanos.percentile(50);
+    trial_.p99_ns = nanos.percentile(99);
+    return {};
+  }
+
+  Status await(Queue& queue) {
+    std::array<Completion, 4> done;
+    for (;;) {
+      const std::size_t count = queue.poll(done);
+      for (const Completion& completion : std::span(done).first(count)) {
+        if (completion.kind == Completion::Kind::kDisconnected) {
+          return fail(Code::kDisconnected, "the connection to itself has ended");
+        }
+        if (completion.kind != Completion::Kind::kRead) continue;
+        if (completion.status == Completion::Status::kOk) return {};
+        return fail(Code::kInternal, to_string(completion.status));
+      }
+      if (deadline_.passed())
+        return fail(Code::kTimeout, "a READ of its own memory is not answered");
+      if (count == 0) queue.wait(deadline_);
+    }
+  }
+
+  // The processor adds to a word while compare-and-swaps on it fail. One that stores the old value
+  // back undoes an addition between its load and its store: the next addition finds less than it
+  // left.
+  Status swap(Transport& transport) {
+    const auto region = transport.allocate(kWordBytes, Access::kRemoteReadAtomic);
+    if (!region) return {};  // memory of other kinds was registered: it is the atomics that lack
+    auto atomics = transport.create_atomics(**region);
+    if (!atomics && atomics.error().code == Code::kUnsupported) return {};
+    if (!atomics) return std::unexpected(atomics.error());
+    auto* const word = reinterpret_cast<std::uint64_t*>((*region)->bytes().data());
+    constexpr std::uint64_t kNever = ~std::uint64_t{0};  // what the word never is
+    std::atomic<bool> lost = false;
+    std::jthread processor([&](const std::stop_token& stop) {
+      std::uint64_t left = 0;
+      while (!stop.stop_requested() && !lost.load(std::memory_order_relaxed)) {
+        const std::uint64_t found = std::atomic_ref(*word).fetch_add(1, std::memory_order_relaxed);
+        if (found != left) lost.store(true, std::memory_order_relaxed);
+        left = found + 1;
+      }
+    });
+    const Deadline end = Deadline::after_ms(clock_, options_.swaps_ms);
+    while (!lost.load(std::memory_order_relaxed) && !end.passed()) {
+      const auto old = (*atomics)->compare_swap(word, kNever, 0);
+      if (!old) return std::unexpected(old.error());
+      ++trial_.swaps;
+    }
+    trial_.failed_swap = lost ? FailedSwap::kStoresBack : FailedSwap::kLeavesIt;
+    return {};
+  }
+
+  const TrialOptions& options_;
+  Trial& trial_;
+  const SteadyClock clock_;
+  const Deadline deadline_;
+};
+
+}  // namespace
+
+Trial try_connection(const TrialOptions& options) {
+  Trial trial;
+  const Status status = Course(options, trial).run();
+  if (!status) trial.error = status.error();
+  return trial;
+}
+
+}  // namespace rkv::rdma
