@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "client/cli/doctor.h"
 #include "client/cli/many.h"
 #include "client/cli/output.h"
 #include "client/cli/text.h"
@@ -343,6 +344,8 @@ ExitCode run(Cluster& client, Job& job, bool interactive) {
       return run_stats(client, job);
     case Verb::kPing:
       return run_ping(client, job);
+    case Verb::kDoctor:  // in the shell: with clients of its own
+      return run_doctor(job.command);
     case Verb::kShell:
       break;
   }

@@ -8,6 +8,7 @@
 
 #include "client/cli/commands.h"
 #include "client/cli/connect.h"
+#include "client/cli/doctor.h"
 #include "client/cli/options.h"
 #include "client/cli/output.h"
 #include "client/cli/shell.h"
@@ -37,6 +38,7 @@ int run_program(const std::vector<std::string>& arguments) {
   if (parsed.command.verb == Verb::kShell) {
     return connect_and_run(globals, [&](Cluster& client) { return run_shell(client, globals); });
   }
+  if (parsed.command.verb == Verb::kDoctor) return run_doctor(parsed.command);
   auto job = prepare(std::move(parsed.command));
   if (!job) {
     complain(job.error().sentence);

@@ -318,6 +318,7 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kBackup, "backup", "NAME", "have the server make a backup on its own host", 1, 1},
       {Verb::kStats, "stats", "", "counters of client and server", 0, 0},
       {Verb::kPing, "ping", "", "time round trips of a request", 0, 0},
+      {Verb::kDoctor, "doctor", "", "check RDMA and servers, and say what to do", 0, 0},
   };
   return list;
 }

@@ -34,6 +34,7 @@ enum class Verb : std::uint8_t {
   kBackup,
   kStats,
   kPing,
+  kDoctor,
 };
 
 struct VerbInfo {
@@ -82,7 +83,8 @@ struct Command {
   std::uint32_t limit = 0;  // scan; 0 = no limit
   bool reverse = false;
   bool keys_only = false;
-  bool progress = false;  // what moves many records
+  bool progress = false;      // what moves many records
+  bool names_server = false;  // doctor: somebody says that there is one
 };
 
 // What the arguments ask for: a command, or a text to print before ending with done or usage.

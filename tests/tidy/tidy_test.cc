@@ -85,13 +85,17 @@ TEST_F(Tidy, IncludesPointDown) {
   }
 }
 
-// The store is written against the seam, not against verbs.
+// The store is written against the seam, not against verbs. What explains a machine to people
+// looks below it, through facts that name no verbs.
 TEST_F(Tidy, ServerAndClientIncludeOnlyTheSeamOfRdma) {
   for (const File& file : cpp_files()) {
     if (file.folder() != "server" && file.folder() != "client") continue;
     for (const std::string& line : file.lines) {
       if (line.starts_with("#include \"rdma/") || line.starts_with("#include \"rkv/rdma/")) {
-        EXPECT_TRUE(line == "#include \"rdma/transport.h\"" || line == "#include \"rdma/choose.h\"")
+        const bool doctor = file.path.starts_with("client/cli/doctor");
+        EXPECT_TRUE(line == "#include \"rdma/transport.h\"" ||
+                    line == "#include \"rdma/choose.h\"" ||
+                    (doctor && line == "#include \"rdma/diagnosis.h\""))
             << file.path << ": " << line;
       }
     }

@@ -1,0 +1,157 @@
+#include "client/cli/doctor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+
+#include "client/cli/output.h"
+#include "rdma/choose.h"
+
+namespace rkv::cli {
+
+namespace {
+
+using Level = Finding::Level;
+
+rdma::VerbsOptions verbs_options(const ClientOptions& client) {
+  return {.device = client.device,
+          .port = client.port,
+          .gid_index = client.gid_index,
+          .address = client.server};
+}
+
+MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client) {
+  MachineFacts facts;
+  if (asked.transport != Transport::kVerbs) {
+    const auto shm = rdma::open_shm({});
+    if (shm) {
+      facts.shared_memory = (*shm)->describe();
+    } else {
+      facts.shared_memory_error = to_string(shm.error());
+    }
+  }
+  facts.system = rdma::look_at_system();
+  if (asked.transport == Transport::kShm) return facts;
+  facts.had_uverbs = facts.system.has_uverbs;
+  facts.had_cm = facts.system.has_cm;
+  facts.verbs = rdma::look_at_verbs(verbs_options(client));
+  // Again: the libraries have the kernel load modules where it may.
+  facts.system = rdma::look_at_system();
+  facts.timers = rdma::connection_timers();
+  const auto& chosen = facts.verbs.chosen;
+  if (chosen && !chosen->own_address.empty()) {
+    facts.trial = rdma::try_connection(
+        {.device = chosen->device, .port = chosen->port, .address = chosen->own_address});
+  }
+  return facts;
+}
+
+std::vector<std::string> addresses(const Globals& globals) {
+  if (!globals.servers) return {globals.client.server};
+  std::vector<std::string> all;
+  for (const ShardServer& server : globals.servers->servers())
+    all.push_back(server.address);
+  return all;
+}
+
+Json to_json(const Finding& finding) {
+  return Json{{"check", finding.check},
+              {"subject", finding.subject},
+              {"status", to_string(finding.level)},
+              {"found", finding.found},
+              {"advice", finding.advice}};
+}
+
+// Findings as they come: text at once, JSON when all are there.
+class Report {
+ public:
+  explicit Report(bool json) : json_(json) {}
+
+  void add(std::vector<Finding> findings) {
+    for (const Finding& finding : findings) {
+      if (!json_) print_raw(to_line(finding) + "\n");
+    }
+    std::fflush(stdout);
+    std::ranges::move(findings, std::back_inserter(all_));
+  }
+
+  ExitCode end() {
+    if (json_) {
+      Json array = Json::array();
+      for (const Finding& finding : all_)
+        array.push_back(to_json(finding));
+      print_json(array);
+    } else {
+      print_raw(fmt::format("{}, {}\n", counted(Level::kError, "error"),
+                            counted(Level::kWarning, "warning")));
+    }
+    return exit_code_of(all_);
+  }
+
+ private:
+  std::string counted(Level level, const char* name) const {
+    const auto count = std::ranges::count(all_, level, &Finding::level);
+    if (count == 0) return fmt::format("no {}", name);
+    return fmt::format("{} {}{}", count, name, count == 1 ? "" : "s");
+  }
+
+  bool json_;
+  std::vector<Finding> all_;
+};
+
+}  // namespace
+
+const char* to_string(Level level) {
+  switch (level) {
+    case Level::kOk:
+      return "ok";
+    case Level::kWarning:
+      return "warning";
+    case Level::kError:
+      return "error";
+  }
+  return "?";
+}
+
+std::string to_line(const Finding& finding) {
+  std::string line = fmt::format("{:8} {}", to_string(finding.level), finding.check);
+  if (!finding.subject.empty()) line += " " + finding.subject;
+  line += ": " + finding.found;
+  if (!finding.advice.empty()) line += " -> " + finding.advice;
+  return line;
+}
+
+ExitCode exit_code_of(const std::vector<Finding>& findings) {
+  const auto is_error = [](const Finding& finding) { return finding.level == Level::kError; };
+  if (std::ranges::none_of(findings, is_error)) return kDone;
+  const bool server = std::ranges::any_of(findings, [&](const Finding& finding) {
+    return is_error(finding) && finding.check == "server";
+  });
+  return server ? kNoServer : kFailed;
+}
+
+ExitCode run_doctor(const Command& command) {
+  const Globals& globals = command.globals;
+  const std::vector<std::string> servers = addresses(globals);
+  ClientOptions client = globals.client;
+  client.server = servers.front();
+  client.connect_timeout = client.timeout;  // there is no second attempt
+  const Asked asked{.transport = client.transport,
+                    .device = client.device,
+                    .client_bytes = Client::registered_bytes(client),
+                    .large_bytes = client.large_bytes};
+  Report report(globals.json);
+  report.add(judge_machine(look_at_machine(asked, client), asked));
+  std::vector<ServerFacts> all;
+  for (const std::string& server : servers) {
+    client.server = server;
+    all.push_back(ask_server(client));
+    report.add(judge_server(all.back(), command.names_server));
+  }
+  report.add(judge_list(all));
+  return report.end();
+}
+
+}  // namespace rkv::cli

@@ -1,0 +1,185 @@
+// kvclient doctor: limits, what the devices can do, what the trial has shown, pages.
+#include <fmt/format.h>
+
+#include "client/cli/doctor_judge.h"
+#include "common/wire.h"
+
+namespace rkv::cli {
+
+namespace {
+
+// What a server registers with its default --memory, without its buffers.
+constexpr std::uint64_t kServerBytes = std::uint64_t{1} << 30;
+
+std::string bytes_text(std::uint64_t bytes) {
+  constexpr std::uint64_t kKiB = 1024;
+  if (bytes >= kKiB * kKiB * kKiB) {
+    return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1024.0 * 1024 * 1024));
+  }
+  if (bytes >= kKiB * kKiB) {
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024));
+  }
+  return bytes >= kKiB ? fmt::format("{} KiB", bytes / kKiB) : fmt::format("{} bytes", bytes);
+}
+
+}  // namespace
+
+std::string Judge::raise_memlock() const {
+  const char* const good =
+      "for good: LimitMEMLOCK=infinity of a service, memlock in /etc/security/limits.d, "
+      "docker run --ulimit memlock=-1";
+  return facts_.system.memlock_most_bytes == rdma::SystemFacts::kUnlimited
+             ? fmt::format("in this shell: `ulimit -l unlimited`; {}", good)
+             : fmt::format("for this shell, as root: `prlimit --memlock=unlimited --pid $$`; {}",
+                           good);
+}
+
+void Judge::memlock() {
+  const std::uint64_t limit = facts_.system.memlock_bytes;
+  const std::uint64_t client = asked_.client_bytes;
+  const std::string takes = fmt::format(
+      "a client registers {}, and up to {} more for values above "
+      "128 KiB",
+      bytes_text(client), bytes_text(asked_.large_bytes));
+  if (facts_.system.locks_any || limit == rdma::SystemFacts::kUnlimited) {
+    const char* const why = facts_.system.locks_any ? " (CAP_IPC_LOCK)" : "";
+    return add(Level::kOk, "memlock", "", fmt::format("no limit{}: {}", why, takes));
+  }
+  const std::string found = fmt::format("{} may be locked; {}", bytes_text(limit), takes);
+  if (limit < client) return add(broken(), "memlock", "", found, raise_memlock());
+  if (limit < client + asked_.large_bytes) {
+    return add(Level::kWarning, "memlock", "", found, raise_memlock());
+  }
+  if (limit < kServerBytes) {
+    return add(Level::kWarning, "memlock", "",
+               found + "; a server registers its --memory, 1 GiB unless it is told otherwise",
+               raise_memlock());
+  }
+  add(Level::kOk, "memlock", "", found + "; a server its --memory and some MiB");
+}
+
+void Judge::abilities(const DeviceFacts& device) {
+  if (!device.open_error.empty()) return;
+  switch (device.atomics) {
+    case rdma::Atomicity::kNone:
+      add(Level::kWarning, "atomics", device.name,
+          "none: counters are changed by requests, and values under many writes are read by them",
+          "nothing needs to be done; for one-sided counters take a device that has them");
+      break;
+    case rdma::Atomicity::kDevice:
+      add(Level::kOk, "atomics", device.name,
+          "among the device's own operations, not with the processor: as the store assumes");
+      break;
+    case rdma::Atomicity::kMachine:
+      add(Level::kOk, "atomics", device.name, "with the processor too");
+      break;
+  }
+  const unsigned initiator = device.reads_as_initiator;
+  const unsigned responder = device.reads_as_responder;
+  const std::string found = fmt::format(
+      "{} READs of a connection at a time as client, {} as server", initiator, responder);
+  if (std::min(initiator, responder) > 1) return add(Level::kOk, "read_depth", device.name, found);
+  add(Level::kWarning, "read_depth", device.name, found + ": each waits for the one before",
+      "look for a newer firmware, or a setting of the driver for outstanding READs (`ibv_devinfo "
+      "-v` "
+      "shows max_qp_rd_atom)");
+}
+
+void Judge::timers() {
+  const rdma::ConnectionTimers& timers = facts_.timers;
+  const bool forever = timers.rnr_retries == rdma::ConnectionTimers::kForever;
+  const double ack_ms = static_cast<double>(timers.ack_timeout_ns) / 1e6;
+  add(Level::kOk, "timers", "",
+      fmt::format("set on every connection: sent again after {:.0f} ms, {} times, so a dead peer "
+                  "is noticed in some {:.1f} s; receiver not ready: after {:.2f} ms, {}",
+                  ack_ms, timers.retries, ack_ms * (timers.retries + 1) / 1000,
+                  timers.rnr_timer_us / 1000.0,
+                  forever ? "as often as it takes" : fmt::format("{} times", timers.rnr_retries)));
+}
+
+// ------------------------------------------------------------------------------------- trial
+
+void Judge::trial(const rdma::Trial& trial) {
+  const std::string& device = facts_.verbs.chosen ? facts_.verbs.chosen->device : asked_.device;
+  if (trial.request_bytes != 0 && trial.reply_bytes != 0) {
+    const bool enough =
+        trial.request_bytes >= kConnectRequestBytes && trial.reply_bytes >= kConnectAcceptBytes;
+    add(enough ? Level::kOk : Level::kError, "private_data", device,
+        fmt::format("{} bytes of a request to connect and {} of its answer arrive; rkv takes {} "
+                    "and {}",
+                    trial.request_bytes, trial.reply_bytes, kConnectRequestBytes,
+                    kConnectAcceptBytes),
+        enough ? "" : "update the adapter's firmware and driver; rkv cannot connect over it");
+  }
+  if (trial.error) {
+    const bool memory = trial.error->code == Code::kOutOfMemory;
+    const bool late = trial.error->code == Code::kTimeout;
+    add(Level::kError, "loopback", device,
+        fmt::format("{} failed: {}", trial.step, rkv::to_string(*trial.error)),
+        memory ? raise_memlock()
+        : late ? "let UDP port 4791 (RoCE v2) through: `nft list ruleset` shows what filters"
+               : "mend what is wrong above, then look at the kernel's log: `dmesg`");
+  } else {
+    add(Level::kOk, "loopback", device,
+        fmt::format("connected to itself; {} READs of 8 bytes: p50 {:.1f} us, p99 {:.1f} us; {} at "
+                    "a time",
+                    trial.reads, static_cast<double>(trial.p50_ns) / 1000,
+                    static_cast<double>(trial.p99_ns) / 1000, trial.reads_in_flight));
+  }
+  failed_swap(trial);
+}
+
+void Judge::failed_swap(const rdma::Trial& trial) {
+  const std::string& device = facts_.verbs.chosen ? facts_.verbs.chosen->device : asked_.device;
+  const bool soft_roce = std::ranges::any_of(
+      devices_, [&](const DeviceFacts* one) { return one->name == device && one->soft_roce; });
+  switch (trial.failed_swap) {
+    case rdma::FailedSwap::kNotTried:
+      break;
+    case rdma::FailedSwap::kLeavesIt:
+      add(Level::kOk, "failed_swap", device,
+          fmt::format("{} compare-and-swaps that failed undid no store of the processor{}",
+                      trial.swaps,
+                      soft_roce ? " (SoftRoCE up to Linux 6.10 may, which is rarely caught in "
+                                  "so short a time); the store does not depend on it"
+                                : ""));
+      break;
+    case rdma::FailedSwap::kStoresBack:
+      add(Level::kOk, "failed_swap", device,
+          fmt::format("one that fails stores the old value back (seen after {}): harmless here, "
+                      "for the server's processor stores to no word that clients swap",
+                      trial.swaps));
+      break;
+  }
+}
+
+// ---------------------------------------------------------------------------- without devices
+
+void Judge::huge_pages() {
+  const rdma::SystemFacts& system = facts_.system;
+  const auto or_none = [](const std::string& mode) {
+    return mode.empty() ? std::string("not known") : mode;
+  };
+  const std::string found = fmt::format(
+      "{} of {} free in the pool ({} each); transparent: {}, for shared memory: {}",
+      system.free_huge_pages, system.huge_pages, bytes_text(system.huge_page_bytes),
+      or_none(system.transparent_huge_pages), or_none(system.shared_transparent_huge_pages));
+  const bool transparent = system.transparent_huge_pages != "never";
+  if (transparent || system.free_huge_pages > 0) return add(Level::kOk, "huge_pages", "", found);
+  add(Level::kWarning, "huge_pages", "", found + ": a large store misses more in its page tables",
+      "for a server, as root: `echo madvise >/sys/kernel/mm/transparent_hugepage/enabled`, or "
+      "`sysctl vm.nr_hugepages=N` for a pool of N");
+}
+
+void Judge::shared_memory() {
+  if (asked_.transport == Transport::kVerbs) return;
+  if (facts_.shared_memory_error.empty()) {
+    return add(Level::kOk, "shared_memory", "",
+               fmt::format("{}, for servers of this host", facts_.shared_memory));
+  }
+  add(asked_.transport == Transport::kShm ? Level::kError : Level::kWarning, "shared_memory", "",
+      facts_.shared_memory_error,
+      "name a directory of your own in `RKV_SHM_DIR`, for the server too");
+}
+
+}  // namespace rkv::cli

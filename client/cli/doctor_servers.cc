@@ -1,0 +1,160 @@
+// kvclient doctor: servers.
+#include <fmt/format.h>
+
+#include "client/cli/doctor.h"
+#include "client/cli/output.h"
+#include "common/clock.h"
+#include "common/histogram.h"
+
+namespace rkv::cli {
+
+namespace {
+
+using Level = Finding::Level;
+
+constexpr std::uint64_t kRounds = 200;
+constexpr std::int64_t kLongestMs = 2000;  // of them all
+// What is sent again waits for an acknowledgement first, 67 ms (rkv/rdma/timers.h); nothing else on
+// the way of a READ takes so long on a machine that is not overloaded.
+constexpr double kSentAgainUs = 67'000;
+
+template <class Round>
+ServerFacts::Latency measure(Round round) {
+  const SteadyClock clock;
+  Histogram nanos;
+  ServerFacts::Latency latency;
+  const Deadline end = Deadline::after_ms(clock, kLongestMs);
+  while (latency.count < kRounds && !end.passed()) {
+    const Nanos before = clock.now();
+    const Status done = round();
+    if (!done) {
+      latency.error = to_string(done.error());
+      break;
+    }
+    nanos.record(static_cast<std::uint64_t>(clock.now() - before));
+    ++latency.count;
+  }
+  latency.p50_us = static_cast<double>(nanos.percentile(50)) / 1000;
+  latency.p99_us = static_cast<double>(nanos.percentile(99)) / 1000;
+  return latency;
+}
+
+std::string advice_for(const ServerFacts& facts) {
+  switch (facts.error->code) {
+    case Code::kUnreachable:
+      return fmt::format(
+          "is it running there, and on this port? `kvserver --listen {}` on its host starts one; "
+          "--server names another",
+          facts.address);
+    case Code::kVersionMismatch:
+      return "install the same version of rkv on both hosts: `kvclient --version`, `kvserver "
+             "--version`";
+    case Code::kTimeout:
+      return "nothing comes back: let UDP port 4791 (RoCE v2) through on both hosts, and look at "
+             "the server's own `kvclient doctor`";
+    case Code::kNoDevice:
+      return "mend what is wrong with the device above; over an address that no RDMA device leads "
+             "to (`rdma link`, `ip route`), only servers of this host are reached";
+    case Code::kPermission:
+      return "over shared memory, run it as the server's user or as root; over verbs, mend what is "
+             "wrong with the device files above";
+    case Code::kBusy:
+      return "try again later, or start the server with a greater --max-clients";
+    case Code::kOutOfMemory:
+      return "mend what is wrong with memlock above";
+    default:
+      return "look at the server's log, and at its own `kvclient doctor`";
+  }
+}
+
+void judge_latency(const ServerFacts::Latency& latency, const char* check, const char* what,
+                   const std::string& address, std::vector<Finding>& out) {
+  Finding finding{.check = check, .subject = address, .found = {}};
+  if (!latency.error.empty()) {
+    finding.level = Level::kError;
+    finding.found =
+        fmt::format("{} failed after {} of them: {}", what, latency.count, latency.error);
+    finding.advice = "look at the server's log, and at `dmesg` of both hosts";
+  } else {
+    finding.found = fmt::format("{} {}: p50 {:.1f} us, p99 {:.1f} us", latency.count, what,
+                                latency.p50_us, latency.p99_us);
+    if (latency.p99_us >= kSentAgainUs) {
+      finding.level = Level::kWarning;
+      finding.advice =
+          "packets get lost, or a machine is overloaded: `rdma statistic show` counts what is sent "
+          "again; look at flow control and at the MTU of every switch between";
+    }
+  }
+  out.push_back(std::move(finding));
+}
+
+}  // namespace
+
+ServerFacts ask_server(const ClientOptions& options) {
+  ServerFacts facts{.address = options.server};
+  auto client = Client::connect(options, &facts.refusal);
+  if (!client) {
+    facts.error = client.error();
+    return facts;
+  }
+  facts.transport = client->describe();
+  const auto text = client->server_stats();
+  if (!text) {
+    facts.error = text.error();
+    return facts;
+  }
+  const Json stats = Json::parse(*text, nullptr, false);
+  // A peer's words: of whatever type.
+  if (stats.contains("version") && stats["version"].is_string()) {
+    facts.version = stats["version"].get<std::string>();
+  }
+  if (stats.contains("epoch") && stats["epoch"].is_number_unsigned()) {
+    facts.epoch = stats["epoch"].get<std::uint64_t>();
+  }
+  facts.read = measure([&] { return client->ping_one_sided(); });
+  facts.ping = measure([&] { return client->ping(); });
+  return facts;
+}
+
+std::vector<Finding> judge_server(const ServerFacts& facts, bool named) {
+  std::vector<Finding> out;
+  if (facts.error) {
+    std::string found = fmt::format("cannot be reached: {}", to_string(*facts.error));
+    if (!facts.refusal.empty()) found += fmt::format(": {}", facts.refusal);
+    // Of the address that is meant when none is given, nobody says that there is a server: unless
+    // one has answered, only that it may be missed.
+    const Code code = facts.error->code;
+    const bool absent = code != Code::kBusy && code != Code::kRejected &&
+                        code != Code::kVersionMismatch && code != Code::kCorrupt;
+    out.push_back({.check = "server",
+                   .subject = facts.address,
+                   .level = !named && absent ? Level::kWarning : Level::kError,
+                   .found = std::move(found),
+                   .advice = advice_for(facts)});
+    return out;
+  }
+  out.push_back({.check = "server",
+                 .subject = facts.address,
+                 .found = fmt::format("kvserver {}, epoch {:016x}; {}", facts.version, facts.epoch,
+                                      facts.transport)});
+  judge_latency(facts.read, "read", "one-sided READs of 128 bytes", facts.address, out);
+  judge_latency(facts.ping, "ping", "requests", facts.address, out);
+  return out;
+}
+
+std::vector<Finding> judge_list(std::span<const ServerFacts> servers) {
+  std::vector<Finding> out;
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (servers[i].epoch == 0 || servers[i].epoch != servers[j].epoch) continue;
+      out.push_back({.check = "servers",
+                     .subject = servers[i].address,
+                     .level = Level::kError,
+                     .found = fmt::format("the same process as {}", servers[j].address),
+                     .advice = "take one of the two out of the list"});
+    }
+  }
+  return out;
+}
+
+}  // namespace rkv::cli
