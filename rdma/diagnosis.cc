@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "rdma/verbs/selection.h"
 #include "rkv/rdma/connect.h"
@@ -78,18 +79,33 @@ DeviceFacts facts_of(const DeviceInfo& info) {
   return facts;
 }
 
-// The local address that a connection to `address` starts from; "" where it has no route.
-std::string route_from(const std::string& address, int within_ms) {
+// Where a connection to an address starts.
+struct Route {
+  std::string device;
+  std::uint8_t port = 0;
+  std::string from;  // local address
+};
+// As a transport finds it, from its GID where one was asked for.
+std::optional<Route> route_to(const VerbsOptions& options, const GidFacts& gid) {
   const SteadyClock clock;
-  const Deadline deadline = Deadline::after_ms(clock, within_ms);
-  const auto where = parse_host_port(address);
-  if (!where) return {};
+  const Deadline deadline = Deadline::after_ms(clock, options.find_ms);
+  const auto where = parse_host_port(options.address);
+  if (!where) return std::nullopt;
   const auto all = resolve(*where, deadline);
-  if (!all || all->front().is_wildcard()) return {};
+  if (!all) return std::nullopt;
+  std::optional<SocketAddress> source;
+  if (options.gid_index >= 0) {
+    const auto own = resolve({.host = gid.address, .port = 0}, deadline);
+    if (own) source = own->front();
+  }
   SocketAddress peer = all->front();
   if (peer.port() == 0) peer.set_port(1);
-  const auto connector = Connector::resolve(peer, {}, deadline);
-  return connector ? connector->local_address().host() : std::string();
+  const auto connector =
+      Connector::resolve(peer, {.source = source ? &*source : nullptr}, deadline);
+  if (!connector) return std::nullopt;
+  return Route{.device = connector->device().name(),
+               .port = connector->port_number(),
+               .from = connector->local_address().host()};
 }
 
 // Where librdmacm puts a connection from this address: a GID that is the address, of type v2 where
@@ -118,27 +134,54 @@ std::string own_address(const GidFacts& gid, const std::string& netdev) {
   return {};
 }
 
-ChosenPath facts_of(const verbs::Selection& selected, const VerbsOptions& options,
-                    const std::vector<DeviceFacts>& devices) {
-  ChosenPath chosen{
-      .device = selected.device.name(),
-      .port = selected.port,
-      .gid = facts_of(selected.gid),
-      .why = options.gid_index >= 0 ? ChosenPath::Why::kAsked : ChosenPath::Why::kRank};
-  const auto device = std::ranges::find(devices, chosen.device, &DeviceFacts::name);
-  if (options.gid_index < 0 && !options.address.empty() && device != devices.end()) {
-    const std::string from = route_from(options.address, options.find_ms);
-    if (const GidFacts* gid = gid_of_address(*device, chosen.port, from)) {
-      chosen.gid = *gid;
-      chosen.why = ChosenPath::Why::kRoute;
-    }
+void take_route(const DeviceFacts& device, const VerbsOptions& options, ChosenPath& chosen) {
+  const auto route = route_to(options, chosen.gid);
+  chosen.leads = route && route->device == chosen.device;
+  if (!chosen.leads || chosen.why == ChosenPath::Why::kAsked) return;
+  const GidFacts* const gid = gid_of_address(device, route->port, route->from);
+  if (gid == nullptr) return;
+  chosen.port = route->port;
+  chosen.gid = *gid;
+  chosen.why = ChosenPath::Why::kRoute;
+}
+
+// Of an interface that the kernel knows, where the GID names none.
+std::string netdev_of(const ChosenPath& chosen) {
+  if (!chosen.gid.netdev.empty()) return chosen.gid.netdev;
+  for (const KernelDevice& device : look_at_system().devices) {
+    if (device.name == chosen.device) return device.netdev;
   }
+  return {};
+}
+
+Result<ChosenPath> path_to(const VerbsOptions& options, const std::vector<DeviceFacts>& devices) {
+  auto selected = verbs::select(options);
+  const bool leads = selected.has_value();
+  if (!selected && options.device.empty() && !options.address.empty()) {
+    // The address has no route over a device; what is here is still of interest.
+    VerbsOptions anywhere = options;
+    anywhere.address.clear();
+    selected = verbs::select(anywhere);
+  }
+  if (!selected) return std::unexpected(selected.error());
+  ChosenPath chosen{
+      .device = selected->device.name(),
+      .port = selected->port,
+      .gid = facts_of(selected->gid),
+      .why = options.gid_index >= 0 ? ChosenPath::Why::kAsked : ChosenPath::Why::kRank,
+      .to = options.address,
+      .leads = leads};
+  const auto device = std::ranges::find(devices, chosen.device, &DeviceFacts::name);
+  if (leads && !options.address.empty() && device != devices.end()) {
+    take_route(*device, options, chosen);
+  }
+  chosen.own_address = own_address(chosen.gid, netdev_of(chosen));
   return chosen;
 }
 
 }  // namespace
 
-VerbsFacts look_at_verbs(const VerbsOptions& options) {
+VerbsFacts look_at_verbs(const VerbsOptions& options, std::span<const std::string> more) {
   VerbsFacts facts;
   const auto listed = list_devices();
   if (!listed) {
@@ -148,25 +191,20 @@ VerbsFacts look_at_verbs(const VerbsOptions& options) {
   for (const DeviceInfo& info : *listed)
     facts.devices.push_back(facts_of(info));
   if (facts.devices.empty()) return facts;
-  VerbsOptions used = options;
-  auto selected = verbs::select(used);
-  if (!selected && used.device.empty() && !used.address.empty()) {
-    // The address has no route over a device; what is here is still of interest.
-    used.address.clear();
-    selected = verbs::select(used);
-  }
-  if (!selected) {
-    facts.choice_error = to_string(selected.error());
+  const auto first = path_to(options, facts.devices);
+  if (!first) {
+    facts.choice_error = to_string(first.error());
     return facts;
   }
-  facts.chosen = facts_of(*selected, used, facts.devices);
-  std::string netdev = facts.chosen->gid.netdev;
-  if (netdev.empty()) {
-    for (const KernelDevice& device : look_at_system().devices) {
-      if (device.name == facts.chosen->device) netdev = device.netdev;
-    }
+  facts.chosen = *first;
+  for (const std::string& address : more) {
+    VerbsOptions other = options;
+    other.address = address;
+    auto path = path_to(other, facts.devices);
+    if (!path) continue;  // it would say what the first did not
+    if (path->leads && !facts.chosen->leads) std::swap(*path, *facts.chosen);
+    facts.others.push_back(std::move(*path));
   }
-  facts.chosen->own_address = own_address(facts.chosen->gid, netdev);
   return facts;
 }
 

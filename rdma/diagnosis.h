@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ enum class FileState : std::uint8_t { kMissing, kForbidden, kUsable };
 struct DeviceFile {
   std::string path{};  // "/dev/infiniband/uverbs0"
   FileState state = FileState::kMissing;
+  std::string device{};  // whose; "" = the connection manager's, or not known
 };
 
 enum class NamespaceMode : std::uint8_t { kUnknown, kShared, kExclusive };
@@ -46,8 +48,9 @@ struct SystemFacts {
   bool has_uverbs = false;      // module ib_uverbs, or built in
   bool has_cm = false;          // rdma_ucm
   bool has_rxe = false;         // rdma_rxe is loaded
-  bool could_have_rxe = false;  // it is loaded, or modprobe would find it
+  bool could_have_rxe = false;  // it is loaded or built in, or modprobe would find it
   bool could_have_cm = false;
+  bool knows_modules = false;       // the list of this kernel's modules could be read
   std::vector<DeviceFile> files{};  // uverbs of each device, and the connection manager's
   NamespaceMode namespaces = NamespaceMode::kUnknown;
   std::vector<NetworkInterface> interfaces{};
@@ -57,6 +60,7 @@ struct SystemFacts {
   std::uint64_t memlock_bytes = kUnlimited;       // the limit that holds
   std::uint64_t memlock_most_bytes = kUnlimited;  // up to which this process may raise it itself
   bool locks_any = false;  // CAP_IPC_LOCK of the whole machine: the limit does not count
+  bool is_root = false;
 
   std::uint64_t huge_pages = 0;  // of the pool
   std::uint64_t free_huge_pages = 0;
@@ -118,18 +122,23 @@ struct ChosenPath {
   GidFacts gid{};
   Why why = Why::kRank;
   std::string own_address{};  // a numeric address of this port to listen on; "" = none
+  std::string to{};           // the address that was asked for; "" = none
+  // Whether a connection to it goes this way. If not, this is what is here nevertheless.
+  bool leads = true;
 };
 
 struct VerbsFacts {
   std::vector<DeviceFacts> devices{};
   std::string list_error{};
-  // By the device that leads to options.address; where none does, of all devices.
+  // By the device that leads to options.address; where none does, of all devices. Of several
+  // addresses: the first that a device leads to.
   std::optional<ChosenPath> chosen{};
-  std::string choice_error{};  // why nothing was chosen, when there are devices
+  std::vector<ChosenPath> others{};  // those to the other addresses, as far as there are any
+  std::string choice_error{};        // why nothing was chosen, when there are devices
 };
-// Opens each device for a moment. `options` as for open_verbs(): blocks for find_ms at most, for
-// the route to options.address.
-VerbsFacts look_at_verbs(const VerbsOptions& options);
+// Opens each device for a moment. `options` as for open_verbs(). `more`: addresses besides
+// options.address. Blocks for find_ms at most for the route to each.
+VerbsFacts look_at_verbs(const VerbsOptions& options, std::span<const std::string> more = {});
 
 // What our connections set, whatever the device.
 struct ConnectionTimers {
@@ -153,7 +162,8 @@ enum class FailedSwap : std::uint8_t {
 struct Trial {
   std::optional<Error> error{};  // why it ended early
   const char* step = "";         // what it did then: "registering memory", "connecting", ...
-  // Bytes of private data that arrived whole, of a request and of its answer; 0 = none did.
+  bool connected = false;
+  // Bytes of private data that arrived, of a request to connect and of its answer.
   std::size_t request_bytes = 0;
   std::size_t reply_bytes = 0;
   std::uint32_t reads_in_flight = 0;  // as negotiated
@@ -176,5 +186,8 @@ struct TrialOptions {
 // word. Takes 8 KiB of registered memory, 64 KiB of buffers, two threads. Blocks for the times
 // given; then the device is stuck, which is an error as others.
 Trial try_connection(const TrialOptions& options);
+
+// How many of the bytes sent are what `arrived` begins with.
+std::size_t arrived_bytes(Bytes sent, Bytes arrived);
 
 }  // namespace rkv::rdma

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "rdma/diagnosis.h"
 
@@ -81,8 +82,8 @@ std::string netdev_of(const fs::path& device) {
   return first_line(device / "ports/1/gid_attrs/ndevs/0");
 }
 
-DeviceFile device_file(const std::string& root, const std::string& path) {
-  DeviceFile file{.path = path};
+DeviceFile device_file(const std::string& root, const std::string& path, std::string device = {}) {
+  DeviceFile file{.path = path, .device = std::move(device)};
   const std::string full = root + path;
   if (::access(full.c_str(), R_OK | W_OK) == 0) {
     file.state = FileState::kUsable;
@@ -100,7 +101,10 @@ void look_at_modules(const fs::path& root, SystemFacts& facts) {
   facts.has_cm = is_there(modules / "rdma_ucm") || is_there(root / "sys/class/misc/rdma_cm");
   facts.has_rxe = is_there(modules / "rdma_rxe");
   const std::string release = first_line(root / "proc/sys/kernel/osrelease");
-  const std::string known = read_text(root / "lib/modules" / release / "modules.dep");
+  const fs::path folder = root / "lib/modules" / release;
+  const std::string loadable = read_text(folder / "modules.dep");
+  const std::string known = loadable + read_text(folder / "modules.builtin");
+  facts.knows_modules = !loadable.empty();
   facts.could_have_rxe = facts.has_rxe || known.find("/rdma_rxe.ko") != std::string::npos;
   facts.could_have_cm = facts.has_cm || known.find("/rdma_ucm.ko") != std::string::npos;
   const std::string mode = first_line(modules / "ib_core/parameters/netns_mode");
@@ -116,7 +120,8 @@ void look_at_devices(const std::string& root, SystemFacts& facts) {
   }
   for (const std::string& name : names_in(classes / "infiniband_verbs")) {
     if (name.starts_with("uverbs")) {
-      facts.files.push_back(device_file(root, "/dev/infiniband/" + name));
+      facts.files.push_back(device_file(root, "/dev/infiniband/" + name,
+                                        first_line(classes / "infiniband_verbs" / name / "ibdev")));
     }
   }
   if (facts.has_cm) facts.files.push_back(device_file(root, "/dev/infiniband/rdma_cm"));
@@ -157,7 +162,10 @@ void look_at_limits(const fs::path& root, SystemFacts& facts) {
     facts.memlock_most_bytes = number(limits[1], 10, SystemFacts::kUnlimited);
   }
   constexpr std::uint64_t kIpcLock = std::uint64_t{1} << 14;  // CAP_IPC_LOCK
-  const auto capable = words_after(read_text(root / "proc/self/status"), "CapEff:");
+  const std::string status = read_text(root / "proc/self/status");
+  const auto capable = words_after(status, "CapEff:");
+  const auto user = words_after(status, "Uid:");  // real, effective, ...
+  facts.is_root = user.size() >= 2 && user[1] == "0";
   // In a user namespace of its own a process has capabilities that do not count here.
   const auto users = words_after(read_text(root / "proc/self/uid_map"), "");
   const bool whole_machine =

@@ -23,13 +23,11 @@ constexpr std::uint32_t kOperations = 16;  // of each end
 template <std::size_t kLength>
 std::array<std::byte, kLength> noise() {
   std::array<std::byte, kLength> bytes;
-  for (std::byte& byte : bytes)
-    byte = static_cast<std::byte>(random_from_kernel());
+  for (std::byte& byte : bytes) {
+    // Never zero, which is what is put behind data that was cut off.
+    byte = static_cast<std::byte>(random_from_kernel()) | std::byte{1};
+  }
   return bytes;
-}
-
-bool begins_with(Bytes whole, Bytes part) {
-  return whole.size() >= part.size() && std::ranges::equal(whole.first(part.size()), part);
 }
 
 // Both ends. Destroyed from the bottom: connections before their queues.
@@ -74,7 +72,7 @@ class Course {
   Status accept(Listener& listener, Ends& ends, Bytes request, Bytes reply) {
     RKV_ASSIGN_OR_RETURN(const auto incoming, listener.next(deadline_));
     if (incoming == nullptr) return fail(Code::kTimeout, "no connection request came");
-    if (begins_with(incoming->private_data(), request)) trial_.request_bytes = request.size();
+    trial_.request_bytes = arrived_bytes(request, incoming->private_data());
     RKV_ASSIGN_OR_RETURN(
         ends.peer, incoming->accept(*ends.peer_queue,
                                     {.sends_in_flight = kOperations, .grant = Access::kRemoteRead},
@@ -97,8 +95,9 @@ class Course {
     if (!connection) return std::unexpected(connection.error());
     RKV_RETURN_IF_ERROR(accepted);
     ends.connection = std::move(*connection);
+    trial_.connected = true;
     trial_.reads_in_flight = ends.connection->limits().reads_in_flight;
-    if (begins_with(ends.connection->private_data(), reply)) trial_.reply_bytes = reply.size();
+    trial_.reply_bytes = arrived_bytes(reply, ends.connection->private_data());
     return {};
   }
 
@@ -175,6 +174,10 @@ class Course {
 };
 
 }  // namespace
+
+std::size_t arrived_bytes(Bytes sent, Bytes arrived) {
+  return static_cast<std::size_t>(std::ranges::mismatch(sent, arrived).in1 - sent.begin());
+}
 
 Trial try_connection(const TrialOptions& options) {
   Trial trial;

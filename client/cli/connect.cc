@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -11,6 +12,13 @@ namespace rkv::cli {
 
 namespace {
 constexpr std::chrono::milliseconds kPause{100};  // between attempts at a busy server
+}
+
+ExitCode exit_code_of_connect(const Error& error, std::size_t servers) {
+  // Of a name without an address the resolver says the same.
+  const bool of_resolver = error.call != nullptr && std::string_view(error.call) == "getaddrinfo";
+  const bool twice = servers > 1 && error.code == Code::kInvalidArgument && !of_resolver;
+  return twice ? kUsage : kNoServer;
 }
 
 OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options) {
@@ -23,8 +31,7 @@ OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options) {
     cluster = Cluster::connect(map, options, &problem);
   }
   if (cluster) return std::move(*cluster);
-  const bool twice = map.servers().size() > 1 && cluster.error().code == Code::kInvalidArgument;
-  return failure(twice ? kUsage : kNoServer, std::move(problem));
+  return failure(exit_code_of_connect(cluster.error(), map.servers().size()), std::move(problem));
 }
 
 OrFailure<Cluster> connect(const std::optional<ShardMap>& servers, const ClientOptions& options) {

@@ -1,6 +1,7 @@
 // How kvclient and kvbench reach their servers.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 
 #include "client/cli/exit_code.h"
@@ -14,5 +15,8 @@ namespace rkv::cli {
 OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options);
 // The same to the servers given, or without them to options.server.
 OrFailure<Cluster> connect(const std::optional<ShardMap>& servers, const ClientOptions& options);
+
+// What a failure to connect to so many servers comes to.
+ExitCode exit_code_of_connect(const Error& error, std::size_t servers);
 
 }  // namespace rkv::cli

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <span>
 
 #include "client/cli/output.h"
 #include "rdma/choose.h"
@@ -22,7 +23,9 @@ rdma::VerbsOptions verbs_options(const ClientOptions& client) {
           .address = client.server};
 }
 
-MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client) {
+// `others`: addresses besides client.server.
+MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client,
+                             std::span<const std::string> others) {
   MachineFacts facts;
   if (asked.transport != Transport::kVerbs) {
     const auto shm = rdma::open_shm({});
@@ -36,7 +39,7 @@ MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client) {
   if (asked.transport == Transport::kShm) return facts;
   facts.had_uverbs = facts.system.has_uverbs;
   facts.had_cm = facts.system.has_cm;
-  facts.verbs = rdma::look_at_verbs(verbs_options(client));
+  facts.verbs = rdma::look_at_verbs(verbs_options(client), others);
   // Again: the libraries have the kernel load modules where it may.
   facts.system = rdma::look_at_system();
   facts.timers = rdma::connection_timers();
@@ -46,6 +49,14 @@ MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client) {
         {.device = chosen->device, .port = chosen->port, .address = chosen->own_address});
   }
   return facts;
+}
+
+// Whether a client would reach the address over a device.
+bool goes_over_verbs(const MachineFacts& facts, const Asked& asked, const std::string& address) {
+  if (asked.transport != Transport::kAuto) return asked.transport == Transport::kVerbs;
+  const auto leads = [&](const rdma::ChosenPath& path) { return path.leads && path.to == address; };
+  const rdma::VerbsFacts& verbs = facts.verbs;
+  return (verbs.chosen && leads(*verbs.chosen)) || std::ranges::any_of(verbs.others, leads);
 }
 
 std::vector<std::string> addresses(const Globals& globals) {
@@ -140,15 +151,20 @@ ExitCode run_doctor(const Command& command) {
   client.connect_timeout = client.timeout;  // there is no second attempt
   const Asked asked{.transport = client.transport,
                     .device = client.device,
+                    .port = client.port,
+                    .gid_index = client.gid_index,
                     .client_bytes = Client::registered_bytes(client),
-                    .large_bytes = client.large_bytes};
+                    .large_bytes = client.large_bytes,
+                    .servers = servers.size()};
   Report report(globals.json);
-  report.add(judge_machine(look_at_machine(asked, client), asked));
+  const MachineFacts machine = look_at_machine(asked, client, std::span(servers).subspan(1));
+  report.add(judge_machine(machine, asked));
   std::vector<ServerFacts> all;
   for (const std::string& server : servers) {
     client.server = server;
     all.push_back(ask_server(client));
-    report.add(judge_server(all.back(), command.names_server));
+    all.back().over_verbs = goes_over_verbs(machine, asked, server);
+    report.add(judge_server(all.back(), globals.names_server));
   }
   report.add(judge_list(all));
   return report.end();

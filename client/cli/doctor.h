@@ -34,8 +34,11 @@ struct Finding {
 struct Asked {
   Transport transport = Transport::kAuto;
   std::string device{};          // "" = any
-  std::size_t client_bytes = 0;  // registered by a client: Client::registered_bytes()
-  std::size_t large_bytes = 0;   // by its large values besides
+  std::uint8_t port = 0;         // of the device; 0 = any that is active
+  int gid_index = -1;            // -1 = chosen by routing
+  std::size_t client_bytes = 0;  // registered for one server: Client::registered_bytes()
+  std::size_t large_bytes = 0;   // for its large values besides
+  std::size_t servers = 1;       // of one store: a client registers so much for each
 };
 struct MachineFacts {
   bool had_uverbs = true;  // before libibverbs and librdmacm were used, which may load modules
@@ -59,17 +62,21 @@ struct ServerFacts {
     std::string error{};  // why it ended early
   };
   std::string address{};
-  std::optional<Error> error{};  // why it was not reached
-  std::string refusal{};         // what it said then
+  bool connected = false;
+  std::optional<Error> error{};  // why it was not reached or, connected, gave no statistics
+  std::string refusal{};         // what it said when it was not reached
+  bool over_verbs = false;       // or would be, had it been reached
   std::string transport{};       // what was taken and why
   std::string version{};
   std::uint64_t epoch = 0;
   Latency read{};  // one-sided
   Latency ping{};  // a request
 };
-// Connects, asks for the statistics, READs and pings 200 times each or for two seconds. Blocks for
+// Connects, READs and pings 200 times each or for two seconds, asks for the statistics. Blocks for
 // options.timeout at most for each operation.
 ServerFacts ask_server(const ClientOptions& options);
+// All but connecting.
+void ask_client(Client& client, ServerFacts& facts);
 // `named`: somebody said that there is a server.
 std::vector<Finding> judge_server(const ServerFacts& facts, bool named);
 

@@ -33,7 +33,8 @@ class Judge {
       namespaces();
       for (const DeviceFacts* device : devices_)
         ports(*device);
-      gid();
+      missing_port();
+      gids();
       memlock();
       for (const DeviceFacts* device : devices_)
         abilities(*device);
@@ -61,9 +62,15 @@ class Judge {
     const bool wants_verbs = asked_.transport == Transport::kVerbs || !asked_.device.empty();
     return wants_verbs || has_kernel_devices() ? Level::kError : Level::kWarning;
   }
+  bool has_devices() const { return has_kernel_devices() || !facts_.verbs.devices.empty(); }
+  // Of the ports: one may have been asked for.
+  bool is_meant(const PortFacts& port) const {
+    return asked_.port == 0 || port.number == asked_.port;
+  }
   bool any_active() const {
-    return std::ranges::any_of(devices_, [](const DeviceFacts* device) {
-      return std::ranges::any_of(device->ports, &PortFacts::active);
+    return std::ranges::any_of(devices_, [&](const DeviceFacts* device) {
+      return std::ranges::any_of(
+          device->ports, [&](const PortFacts& port) { return port.active && is_meant(port); });
     });
   }
   const rdma::NetworkInterface* interface(const std::string& name) const {
@@ -92,12 +99,18 @@ class Judge {
   void devices();
   void no_device();
   void modules();
+  void unseen_devices();
   void files();
+  void unusable_files(rdma::FileState state, bool spare);
   void namespaces();
   void ports(const DeviceFacts& device);
   void down(const DeviceFacts& device, const PortFacts& port);
   void mtu(const DeviceFacts& device, const PortFacts& port);
-  void gid();
+  void missing_port();
+  void gids();
+  void no_gid();
+  void gid(const DeviceFacts& device, const PortFacts& port);
+  std::string use_of(const rdma::ChosenPath& path, const std::string& to) const;
   void memlock();
   std::string raise_memlock() const;
   void abilities(const DeviceFacts& device);

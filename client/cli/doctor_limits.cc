@@ -28,26 +28,32 @@ std::string Judge::raise_memlock() const {
   const char* const good =
       "for good: LimitMEMLOCK=infinity of a service, memlock in /etc/security/limits.d, "
       "docker run --ulimit memlock=-1";
-  return facts_.system.memlock_most_bytes == rdma::SystemFacts::kUnlimited
-             ? fmt::format("in this shell: `ulimit -l unlimited`; {}", good)
-             : fmt::format("for this shell, as root: `prlimit --memlock=unlimited --pid $$`; {}",
-                           good);
+  // Above the hard limit only root gets; whose shell it is, the shell itself says.
+  const char* const now = facts_.system.memlock_most_bytes == rdma::SystemFacts::kUnlimited
+                              ? "ulimit -l unlimited"
+                          : facts_.system.is_root ? "prlimit --memlock=unlimited --pid $$"
+                                                  : "sudo prlimit --memlock=unlimited --pid $$";
+  return fmt::format("in this shell: `{}`; {}", now, good);
 }
 
 void Judge::memlock() {
   const std::uint64_t limit = facts_.system.memlock_bytes;
-  const std::uint64_t client = asked_.client_bytes;
-  const std::string takes = fmt::format(
-      "a client registers {}, and up to {} more for values above "
-      "128 KiB",
-      bytes_text(client), bytes_text(asked_.large_bytes));
+  const std::uint64_t client = asked_.client_bytes * asked_.servers;
+  const std::uint64_t large = asked_.large_bytes * asked_.servers;
+  const std::string takes =
+      fmt::format("a client{} registers {}, and up to {} more for values above 128 KiB",
+                  asked_.servers == 1 ? "" : fmt::format(" of {} servers", asked_.servers),
+                  bytes_text(client), bytes_text(large));
   if (facts_.system.locks_any || limit == rdma::SystemFacts::kUnlimited) {
     const char* const why = facts_.system.locks_any ? " (CAP_IPC_LOCK)" : "";
     return add(Level::kOk, "memlock", "", fmt::format("no limit{}: {}", why, takes));
   }
   const std::string found = fmt::format("{} may be locked; {}", bytes_text(limit), takes);
+  if (!has_devices()) {
+    return add(Level::kOk, "memlock", "", found + "; without a device nothing is registered");
+  }
   if (limit < client) return add(broken(), "memlock", "", found, raise_memlock());
-  if (limit < client + asked_.large_bytes) {
+  if (limit < client + large) {
     return add(Level::kWarning, "memlock", "", found, raise_memlock());
   }
   if (limit < kServerBytes) {
@@ -101,7 +107,7 @@ void Judge::timers() {
 
 void Judge::trial(const rdma::Trial& trial) {
   const std::string& device = facts_.verbs.chosen ? facts_.verbs.chosen->device : asked_.device;
-  if (trial.request_bytes != 0 && trial.reply_bytes != 0) {
+  if (trial.connected) {
     const bool enough =
         trial.request_bytes >= kConnectRequestBytes && trial.reply_bytes >= kConnectAcceptBytes;
     add(enough ? Level::kOk : Level::kError, "private_data", device,
@@ -140,7 +146,7 @@ void Judge::failed_swap(const rdma::Trial& trial) {
       add(Level::kOk, "failed_swap", device,
           fmt::format("{} compare-and-swaps that failed undid no store of the processor{}",
                       trial.swaps,
-                      soft_roce ? " (SoftRoCE up to Linux 6.10 may, which is rarely caught in "
+                      soft_roce ? " (SoftRoCE up to Linux 6.2 may, which is rarely caught in "
                                   "so short a time); the store does not depend on it"
                                 : ""));
       break;
@@ -165,7 +171,8 @@ void Judge::huge_pages() {
       system.free_huge_pages, system.huge_pages, bytes_text(system.huge_page_bytes),
       or_none(system.transparent_huge_pages), or_none(system.shared_transparent_huge_pages));
   const bool transparent = system.transparent_huge_pages != "never";
-  if (transparent || system.free_huge_pages > 0) return add(Level::kOk, "huge_pages", "", found);
+  // Pages that are taken are of use to whoever took them, such as a server.
+  if (transparent || system.huge_pages > 0) return add(Level::kOk, "huge_pages", "", found);
   add(Level::kWarning, "huge_pages", "", found + ": a large store misses more in its page tables",
       "for a server, as root: `echo madvise >/sys/kernel/mm/transparent_hugepage/enabled`, or "
       "`sysctl vm.nr_hugepages=N` for a pool of N");

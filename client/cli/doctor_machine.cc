@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "client/cli/doctor_judge.h"
 
 namespace rkv::cli {
@@ -10,12 +12,18 @@ void Judge::no_device() {
   const char* const instead = asked_.transport == Transport::kVerbs
                                   ? ""
                                   : ": only servers of this host are reached, over shared memory";
+  const std::string make = fmt::format(
+      "`modprobe rdma_rxe && rdma link add rxe0 type rxe netdev {}` makes one of an ordinary "
+      "interface (SoftRoCE)",
+      facts_.system.could_have_rxe ? likely_interface() : "INTERFACE");
   const std::string advice =
-      facts_.system.could_have_rxe
+      facts_.system.could_have_rxe ? "as root: " + make
+      : !facts_.system.knows_modules
           ? fmt::format(
-                "as root: `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev {}` "
-                "makes one of an ordinary interface (SoftRoCE)",
-                likely_interface())
+                "what this kernel has is not known from here (a container?): on the host, "
+                "as root, {}; then start the container with `--network host --device "
+                "/dev/infiniband`",
+                make)
           : "this kernel has no rdma_rxe: Debian's `linux-image-amd64` has (its cloud flavour has "
             "not); with an adapter, install its driver; in a container, give it "
             "`--device /dev/infiniband`";
@@ -23,35 +31,60 @@ void Judge::no_device() {
 }
 
 void Judge::devices() {
-  if (!has_kernel_devices() && facts_.verbs.devices.empty()) return no_device();
+  if (!has_devices()) return no_device();
   std::vector<std::string> names;
-  std::vector<std::string> unseen;
   for (const DeviceFacts& device : facts_.verbs.devices) {
     names.push_back(device.soft_roce ? device.name + " (SoftRoCE)" : device.name);
   }
-  for (const rdma::KernelDevice& device : facts_.system.devices) {
-    const bool seen = std::ranges::find(facts_.verbs.devices, device.name, &DeviceFacts::name) !=
-                      facts_.verbs.devices.end();
-    if (!seen) unseen.push_back(device.name);
-  }
-  if (!asked_.device.empty() && devices_.empty()) {
-    const std::string& other = names.empty() ? "NAME" : facts_.verbs.devices.front().name;
+  const bool in_kernel =
+      std::ranges::find(facts_.system.devices, asked_.device, &rdma::KernelDevice::name) !=
+      facts_.system.devices.end();
+  if (!asked_.device.empty() && devices_.empty() && !in_kernel) {
+    std::vector<std::string> all;
+    for (const rdma::KernelDevice& device : facts_.system.devices)
+      all.push_back(device.name);
+    const std::string& other = names.empty() ? all.front() : facts_.verbs.devices.front().name;
     add(Level::kError, "devices", asked_.device,
-        fmt::format("no RDMA device has this name; there are: {}", fmt::join(names, ", ")),
+        fmt::format("no RDMA device has this name; there are: {}",
+                    fmt::join(names.empty() ? all : names, ", ")),
         fmt::format("`--device {}`, or none: the one that routes to the server is taken", other));
   }
   if (!names.empty()) add(Level::kOk, "devices", "", fmt::format("{}", fmt::join(names, ", ")));
-  if (!unseen.empty() && facts_.system.has_uverbs) {
-    add(names.empty() ? Level::kError : Level::kWarning, "devices", "",
-        fmt::format("the kernel has {}, libibverbs does not see it{}", fmt::join(unseen, ", "),
-                    facts_.verbs.list_error.empty() ? "" : ": " + facts_.verbs.list_error),
-        "install its provider, as root: `apt-get install ibverbs-providers`");
-  }
+  unseen_devices();
   for (const DeviceFacts* device : devices_) {
     if (device->open_error.empty()) continue;
     add(Level::kError, "devices", device->name,
         fmt::format("cannot be used: {}", device->open_error),
         "mend what is wrong with modules and device files below");
+  }
+}
+
+// libibverbs leaves out devices without a provider, and those whose file it cannot find.
+void Judge::unseen_devices() {
+  if (!facts_.system.has_uverbs) return;  // then it sees none, and that is said
+  std::vector<std::string> no_provider;
+  std::vector<std::string> no_file;
+  for (const rdma::KernelDevice& device : facts_.system.devices) {
+    const auto& seen = facts_.verbs.devices;
+    if (std::ranges::find(seen, device.name, &DeviceFacts::name) != seen.end()) continue;
+    if (!asked_.device.empty() && device.name != asked_.device) continue;
+    const auto& files = facts_.system.files;
+    const auto file = std::ranges::find(files, device.name, &rdma::DeviceFile::device);
+    const bool usable = file == files.end() || file->state == rdma::FileState::kUsable;
+    (usable ? no_provider : no_file).push_back(device.name);
+  }
+  const bool none_left = devices_.empty();
+  if (!no_provider.empty()) {
+    add(none_left ? Level::kError : Level::kWarning, "devices", "",
+        fmt::format("the kernel has {}, libibverbs does not see it{}", fmt::join(no_provider, ", "),
+                    facts_.verbs.list_error.empty() ? "" : ": " + facts_.verbs.list_error),
+        "install its provider, as root: `apt-get install ibverbs-providers`");
+  }
+  // Of others the files alone are told of, below.
+  if (!no_file.empty() && none_left) {
+    add(Level::kError, "devices", "",
+        fmt::format("the kernel has {}, no program here can use it", fmt::join(no_file, ", ")),
+        "mend what is wrong with its device file below");
   }
 }
 
@@ -77,30 +110,54 @@ void Judge::modules() {
   if (soft && facts_.system.has_rxe) add(Level::kOk, "modules", "rdma_rxe", "loaded");
 }
 
+// Of the devices that are meant. A container may well have been given one of several.
 void Judge::files() {
   using rdma::FileState;
-  if (!has_kernel_devices() || facts_.system.files.empty()) return;
+  if (!has_kernel_devices()) return;
+  unusable_files(FileState::kForbidden, false);
+  unusable_files(FileState::kMissing, false);
+  unusable_files(FileState::kForbidden, true);
+  unusable_files(FileState::kMissing, true);
   std::vector<std::string> usable;
   for (const rdma::DeviceFile& file : facts_.system.files) {
-    switch (file.state) {
-      case FileState::kUsable:
-        usable.push_back(file.path);
-        break;
-      case FileState::kForbidden:
-        add(Level::kError, "device_files", file.path, "this user may not read and write it",
-            fmt::format("as root: `chmod a+rw {}` (a rule of udev, such as rdma-core's, keeps it "
-                        "so)",
-                        file.path));
-        break;
-      case FileState::kMissing:
-        add(Level::kError, "device_files", file.path, "it is not there, though the kernel has it",
-            "a container: start it with `--device /dev/infiniband`; else, as root: "
-            "`udevadm trigger --action=add`");
-        break;
-    }
+    if (file.state == FileState::kUsable) usable.push_back(file.path);
   }
   if (!usable.empty()) {
     add(Level::kOk, "device_files", "", fmt::format("{}: usable", fmt::join(usable, ", ")));
+  }
+}
+
+// `spare`: those of devices that nobody named while another one's can be used; else all others.
+void Judge::unusable_files(rdma::FileState state, bool spare) {
+  using rdma::FileState;
+  const auto& files = facts_.system.files;
+  const bool another = asked_.device.empty() && std::ranges::any_of(files, [](const auto& file) {
+                         return !file.device.empty() && file.state == FileState::kUsable;
+                       });
+  std::vector<std::string> paths;
+  std::vector<std::string> names;
+  for (const rdma::DeviceFile& file : files) {
+    const bool of_device = !file.device.empty();
+    if (of_device && !asked_.device.empty() && file.device != asked_.device) continue;
+    if (file.state != state || (of_device && another) != spare) continue;
+    paths.push_back(file.path);
+    if (of_device) names.push_back(file.device);
+  }
+  if (paths.empty()) return;
+  const std::string subject = fmt::format("{}", fmt::join(paths, ", "));
+  const std::string whose = names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", "));
+  const std::string unless =
+      spare ? "nothing needs to be done, unless one of these is to be used: " : "";
+  const Level level = spare ? Level::kWarning : Level::kError;
+  if (state == FileState::kForbidden) {
+    add(level, "device_files", subject, "this user may not read and write it" + whose,
+        fmt::format("{}as root: `chmod a+rw {}` (a rule of udev, such as rdma-core's, keeps it so)",
+                    unless, fmt::join(paths, " ")));
+  } else {
+    add(level, "device_files", subject, "not there, though the kernel has it" + whose,
+        fmt::format("{}a container: start it with `--device {}`; else, as root: `udevadm trigger "
+                    "--action=add`",
+                    unless, spare ? paths.front() : "/dev/infiniband"));
   }
 }
 
@@ -113,8 +170,9 @@ void Judge::namespaces() {
     add(Level::kOk, "namespace", "", "exclusive: these devices belong to this network namespace");
   } else if (mode == NamespaceMode::kExclusive) {
     add(broken(), "namespace", "", "exclusive: devices of other network namespaces are not in view",
-        "as root, in the namespace that has the device: `rdma system set netns shared`, or "
-        "`rdma dev set DEVICE netns NAME`");
+        "use the host's network (docker: `--network host`); or give this namespace an adapter (not "
+        "SoftRoCE of Linux 6.1), as root where the adapter is: `rdma dev set DEVICE netns NAME`; "
+        "shared mode is for the boot: `options ib_core netns_mode=1` in /etc/modprobe.d");
   }
 }
 

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "client/cli/doctor_judge.h"
 
 namespace rkv::cli {
@@ -30,7 +33,7 @@ void Judge::down(const DeviceFacts& device, const PortFacts& port) {
     advice = fmt::format("look at the cable and at the switch: `ip link show dev {}`", netdev);
   }
   // One of two ports of an adapter is often unused.
-  add(any_active() ? Level::kWarning : Level::kError, "port",
+  add(any_active() || !is_meant(port) ? Level::kWarning : Level::kError, "port",
       fmt::format("{}/{}", device.name, port.number), std::move(found), std::move(advice));
 }
 
@@ -67,7 +70,10 @@ void Judge::mtu(const DeviceFacts& device, const PortFacts& port) {
   if (port.active_mtu_bytes < allowed) {
     add(Level::kWarning, "mtu", subject,
         found + fmt::format(", though the {} of {} allow {}", link->mtu_bytes, netdev, allowed),
-        fmt::format("as root: `ip link set dev {} down && ip link set dev {} up`", netdev, netdev));
+        // A device looks at the interface's when that changes. Down and up would lose routes and
+        // IPv6 addresses.
+        fmt::format("as root: `ip link set dev {} mtu {} && ip link set dev {} mtu {}`", netdev,
+                    link->mtu_bytes - 1, netdev, link->mtu_bytes));
     return;
   }
   if (port.active_mtu_bytes < port.max_mtu_bytes) {
@@ -78,52 +84,157 @@ void Judge::mtu(const DeviceFacts& device, const PortFacts& port) {
   add(Level::kOk, "mtu", subject, std::move(found));
 }
 
-void Judge::gid() {
-  using Why = rdma::ChosenPath::Why;
-  if (!any_active()) return;
-  if (!facts_.verbs.chosen) {
-    if (facts_.verbs.choice_error.empty()) return;
-    add(Level::kError, "gid", "", facts_.verbs.choice_error,
-        "give the port's interface an address, as root: `ip addr add 192.0.2.1/24 dev INTERFACE`; "
-        "with modules and device files as below and above");
-    return;
-  }
-  const rdma::ChosenPath& chosen = *facts_.verbs.chosen;
-  const GidFacts& gid = chosen.gid;
-  const std::string subject = fmt::format("{}/{}", chosen.device, chosen.port);
-  const auto text = [](const GidFacts& one) {
-    return fmt::format("{} {} {}{}{}", one.index, one.type, one.address,
-                       one.netdev.empty() ? "" : " ", one.netdev);
+void Judge::missing_port() {
+  const auto has_it = [&](const DeviceFacts* device) {
+    return std::ranges::any_of(device->ports,
+                               [&](const PortFacts& port) { return is_meant(port); });
   };
-  const bool roce = gid.type.starts_with("RoCE");
-  const char* const why = chosen.why == Why::kAsked   ? "as asked"
-                          : chosen.why == Why::kRoute ? "from where the route to the server starts"
-                          : roce ? "RoCE v2 before v1, IPv4 before IPv6, link-local last"
-                                 : "the port's first";
+  const auto opened = [](const DeviceFacts* device) { return !device->ports.empty(); };
+  if (std::ranges::none_of(devices_, opened) || std::ranges::any_of(devices_, has_it)) return;
+  add(Level::kError, "port", asked_.device,
+      fmt::format("{} has no port {}", asked_.device.empty() ? "no device" : asked_.device,
+                  asked_.port),
+      "`--ib-port 0` takes any that is active");
+}
+
+// ------------------------------------------------------------------------------------- GIDs
+
+namespace {
+
+using rdma::ChosenPath;
+using rdma::GidFacts;
+
+std::string text_of(const GidFacts& gid) {
+  return fmt::format("{} {} {}{}{}", gid.index, gid.type, gid.address,
+                     gid.netdev.empty() ? "" : " ", gid.netdev);
+}
+
+bool is_roce(const GidFacts& gid) {
+  return gid.type.starts_with("RoCE");
+}
+
+const char* reason_for(const ChosenPath& path) {
+  switch (path.why) {
+    case ChosenPath::Why::kAsked:
+      return "as asked";
+    case ChosenPath::Why::kRoute:
+      return "from where the route to the server starts";
+    case ChosenPath::Why::kRank:
+      break;
+  }
+  return is_roce(path.gid) ? "RoCE v2 before v1, IPv4 before IPv6, link-local last"
+                           : "the port's first";
+}
+
+bool same_way(const ChosenPath& a, const ChosenPath& b) {
+  return a.device == b.device && a.port == b.port && a.gid.index == b.gid.index && a.why == b.why &&
+         a.leads == b.leads;
+}
+
+std::vector<const GidFacts*> gids_of(const rdma::DeviceFacts& device, std::uint8_t port) {
+  std::vector<const GidFacts*> found;
+  for (const GidFacts& gid : device.gids) {
+    if (gid.port == port) found.push_back(&gid);
+  }
+  return found;
+}
+
+std::string list_of(const rdma::DeviceFacts& device, std::uint8_t port) {
   constexpr std::size_t kMostShown = 8;
   std::vector<std::string> all;
+  for (const GidFacts* gid : gids_of(device, port))
+    all.push_back(text_of(*gid));
+  const std::size_t count = all.size();
+  if (count == 0) return "none";
+  if (count > kMostShown) all.resize(kMostShown);
+  return fmt::format("of {}: {}{}", count, fmt::join(all, "; "), count > kMostShown ? "; ..." : "");
+}
+
+}  // namespace
+
+// Those of every active port; which are used, and why.
+void Judge::gids() {
+  if (!any_active()) return;
+  if (!facts_.verbs.chosen && !facts_.verbs.choice_error.empty()) no_gid();
   for (const DeviceFacts* device : devices_) {
-    if (device->name != chosen.device) continue;
-    for (const GidFacts& one : device->gids) {
-      if (one.port == chosen.port) all.push_back(text(one));
+    for (const PortFacts& port : device->ports) {
+      if (port.active) gid(*device, port);
     }
   }
-  const std::size_t count = all.size();
-  if (count > kMostShown) all.resize(kMostShown);
-  std::string found = fmt::format("{} is used: {}; of {}: {}{}", text(gid), why, count,
-                                  fmt::join(all, "; "), count > kMostShown ? "; ..." : "");
-  if (roce && gid.netdev.empty()) {
-    add(Level::kError, "gid", subject, found + "; its interface is not in this network namespace",
-        "use the host's network (docker: `--network host`)");
-  } else if (roce && gid.link_local) {
-    add(Level::kWarning, "gid", subject, found + "; connections by address need a routable one",
-        fmt::format("as root: `ip addr add 192.0.2.1/24 dev {}`, with an address of your network",
-                    gid.netdev));
-  } else if (roce && !gid.roce_v2) {
-    add(Level::kWarning, "gid", subject, found + "; RoCE v1 is not routed, nor mixed with v2",
-        "choose one of type v2 by `--gid-index N`, if there is one; else have the adapter use v2");
-  } else {
-    add(Level::kOk, "gid", subject, std::move(found));
+}
+
+void Judge::no_gid() {
+  bool any = false;
+  bool all_have_it = true;
+  std::string netdev = "INTERFACE";
+  for (const DeviceFacts* device : devices_) {
+    for (const PortFacts& port : device->ports) {
+      if (!port.active || !is_meant(port)) continue;
+      const auto gids = gids_of(*device, port.number);
+      any = any || !gids.empty();
+      all_have_it = all_have_it && std::ranges::any_of(gids, [&](const GidFacts* gid) {
+                      return std::cmp_equal(gid->index, asked_.gid_index);
+                    });
+      const std::string name = netdev_of(*device, port.number);
+      if (!name.empty()) netdev = name;
+    }
+  }
+  const bool wrong_index = asked_.gid_index >= 0 && any && !all_have_it;
+  add(Level::kError, "gid", "", facts_.verbs.choice_error,
+      wrong_index ? "`--gid-index N` with one of those below, or none: routing chooses"
+      : any       ? "mend what is wrong above, then look at the kernel's log: `dmesg`"
+            : fmt::format("give the port's interface an address of your network, as root: `ip addr "
+                          "add 192.0.2.1/24 dev {}`",
+                          netdev));
+}
+
+// "1 RoCE v2 192.0.2.1 eth0 is used: from where the route to the server starts".
+std::string Judge::use_of(const ChosenPath& path, const std::string& to) const {
+  if (path.leads) {
+    return fmt::format("{} is used{}: {}", text_of(path.gid),
+                       facts_.verbs.others.empty() ? "" : " to " + to, reason_for(path));
+  }
+  return fmt::format("{} would be used ({}), but {} leads to {}", text_of(path.gid),
+                     reason_for(path),
+                     asked_.device.empty() ? "no device" : "no way from " + asked_.device, to);
+}
+
+void Judge::gid(const DeviceFacts& device, const PortFacts& port) {
+  std::vector<ChosenPath> ways;  // `to` of each: all that are reached so
+  const auto take = [&](const ChosenPath& path) {
+    if (path.device != device.name || path.port != port.number) return;
+    const auto same =
+        std::ranges::find_if(ways, [&](const ChosenPath& way) { return same_way(way, path); });
+    if (same != ways.end()) {
+      same->to += ", " + path.to;
+    } else {
+      ways.push_back(path);
+    }
+  };
+  if (facts_.verbs.chosen) take(*facts_.verbs.chosen);
+  std::ranges::for_each(facts_.verbs.others, take);
+  const std::string subject = fmt::format("{}/{}", device.name, port.number);
+  std::string list = list_of(device, port.number);
+  if (ways.empty()) return add(Level::kOk, "gid", subject, "not used; " + list);
+  for (const ChosenPath& way : ways) {
+    const GidFacts& gid = way.gid;
+    std::string found = use_of(way, way.to);
+    if (!list.empty()) found += "; " + list;
+    list.clear();  // once
+    if (is_roce(gid) && gid.netdev.empty()) {
+      add(Level::kError, "gid", subject, found + "; its interface is not in this network namespace",
+          "use the host's network (docker: `--network host`)");
+    } else if (is_roce(gid) && gid.link_local) {
+      add(Level::kWarning, "gid", subject, found + "; connections by address need a routable one",
+          fmt::format("as root: `ip addr add 192.0.2.1/24 dev {}`, with an address of your network",
+                      gid.netdev));
+    } else if (is_roce(gid) && !gid.roce_v2) {
+      add(Level::kWarning, "gid", subject, found + "; RoCE v1 is not routed, nor mixed with v2",
+          "choose one of type v2 by `--gid-index N`, if there is one; else have the adapter use "
+          "v2");
+    } else {
+      add(Level::kOk, "gid", subject, std::move(found));
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 // kvclient doctor: servers.
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "client/cli/doctor.h"
 #include "client/cli/output.h"
 #include "common/clock.h"
@@ -39,7 +41,18 @@ ServerFacts::Latency measure(Round round) {
   return latency;
 }
 
+bool is_of_resolver(const Error& error) {
+  return error.call != nullptr && std::string_view(error.call) == "getaddrinfo";
+}
+
 std::string advice_for(const ServerFacts& facts) {
+  if (facts.connected) {
+    return "it is there, but too busy or stopped: look at its log, and at `ps` on its host";
+  }
+  if (is_of_resolver(*facts.error)) {
+    const std::string host = facts.address.substr(0, facts.address.rfind(':'));
+    return fmt::format("check the spelling, /etc/hosts and DNS: `getent hosts {}`", host);
+  }
   switch (facts.error->code) {
     case Code::kUnreachable:
       return fmt::format(
@@ -50,8 +63,12 @@ std::string advice_for(const ServerFacts& facts) {
       return "install the same version of rkv on both hosts: `kvclient --version`, `kvserver "
              "--version`";
     case Code::kTimeout:
-      return "nothing comes back: let UDP port 4791 (RoCE v2) through on both hosts, and look at "
-             "the server's own `kvclient doctor`";
+      return facts.over_verbs
+                 ? "nothing comes back: let UDP port 4791 (RoCE v2) through on both hosts, and "
+                   "look "
+                   "at the server's own `kvclient doctor`"
+                 : "it is there, but does not answer: look at its log, and whether its process is "
+                   "stopped: `ps`";
     case Code::kNoDevice:
       return "mend what is wrong with the device above; over an address that no RDMA device leads "
              "to (`rdma link`, `ip route`), only servers of this host are reached";
@@ -97,11 +114,19 @@ ServerFacts ask_server(const ClientOptions& options) {
     facts.error = client.error();
     return facts;
   }
-  facts.transport = client->describe();
-  const auto text = client->server_stats();
+  ask_client(*client, facts);
+  return facts;
+}
+
+void ask_client(Client& client, ServerFacts& facts) {
+  facts.connected = true;
+  facts.transport = client.describe();
+  // First: a request that is not answered may cost the connection.
+  facts.read = measure([&] { return client.ping_one_sided(); });
+  const auto text = client.server_stats();
   if (!text) {
     facts.error = text.error();
-    return facts;
+    return;
   }
   const Json stats = Json::parse(*text, nullptr, false);
   // A peer's words: of whatever type.
@@ -111,14 +136,12 @@ ServerFacts ask_server(const ClientOptions& options) {
   if (stats.contains("epoch") && stats["epoch"].is_number_unsigned()) {
     facts.epoch = stats["epoch"].get<std::uint64_t>();
   }
-  facts.read = measure([&] { return client->ping_one_sided(); });
-  facts.ping = measure([&] { return client->ping(); });
-  return facts;
+  facts.ping = measure([&] { return client.ping(); });
 }
 
 std::vector<Finding> judge_server(const ServerFacts& facts, bool named) {
   std::vector<Finding> out;
-  if (facts.error) {
+  if (facts.error && !facts.connected) {
     std::string found = fmt::format("cannot be reached: {}", to_string(*facts.error));
     if (!facts.refusal.empty()) found += fmt::format(": {}", facts.refusal);
     // Of the address that is meant when none is given, nobody says that there is a server: unless
@@ -131,6 +154,16 @@ std::vector<Finding> judge_server(const ServerFacts& facts, bool named) {
                    .level = !named && absent ? Level::kWarning : Level::kError,
                    .found = std::move(found),
                    .advice = advice_for(facts)});
+    return out;
+  }
+  if (facts.error) {
+    out.push_back({.check = "server",
+                   .subject = facts.address,
+                   .level = Level::kError,
+                   .found = fmt::format("connected, but answers no request: {}; {}",
+                                        to_string(*facts.error), facts.transport),
+                   .advice = advice_for(facts)});
+    judge_latency(facts.read, "read", "one-sided READs of 128 bytes", facts.address, out);
     return out;
   }
   out.push_back({.check = "server",

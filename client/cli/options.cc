@@ -53,6 +53,11 @@ const GlobalFlag* find_flag(std::string_view argument) {
   return nullptr;
 }
 
+// Where the store is.
+bool says_where(const GlobalFlag& flag) {
+  return std::string_view(flag.name).starts_with("server");
+}
+
 // ---------------------------------------------------------------------------------- option sets
 
 const VerbInfo* find_verb(std::string_view name) {
@@ -249,6 +254,7 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   }
   for (const GlobalFlag& flag : kGlobalFlags) {
     if (result->count(flag.name) == 0) continue;
+    if (says_where(flag)) command.globals.names_server = true;
     const std::string text = flag.takes_value
                                  ? (*result)[flag.name].as<std::string>()
                                  : ((*result)[flag.name].as<bool>() ? "true" : "false");
@@ -329,6 +335,7 @@ Parsed parse_arguments(const std::vector<std::string>& arguments, const Environm
     const char* set = environment(flag.variable);
     const std::string text = set != nullptr ? set : flag.fallback;
     if (text.empty() && std::string_view(flag.name).starts_with("servers")) continue;  // none
+    if (set != nullptr && says_where(flag)) defaults.names_server = true;
     const std::string problem = set_global(defaults, flag.name, text);
     if (!problem.empty()) return usage_error(fmt::format("{}: {}", flag.variable, problem));
   }

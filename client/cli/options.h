@@ -51,6 +51,7 @@ const std::vector<VerbInfo>& verbs();
 struct Globals {
   ClientOptions client;
   std::optional<ShardMap> servers;  // several as one store; else client.server is it
+  bool names_server = false;        // somebody said where: a flag or the environment
   bool json = false;
   bool tsv = false;  // get, mget, scan, dump: lines that load takes; for others as text
   bool hex = false;
@@ -83,8 +84,7 @@ struct Command {
   std::uint32_t limit = 0;  // scan; 0 = no limit
   bool reverse = false;
   bool keys_only = false;
-  bool progress = false;      // what moves many records
-  bool names_server = false;  // doctor: somebody says that there is one
+  bool progress = false;  // what moves many records
 };
 
 // What the arguments ask for: a command, or a text to print before ending with done or usage.

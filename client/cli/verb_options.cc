@@ -214,10 +214,6 @@ std::string set_verb_options(Command& command, const cxxopts::ParseResult& resul
     case Verb::kPing:
       if (has("count")) problem = set_count(command, text("count"));
       break;
-    case Verb::kDoctor:
-      command.names_server = has("server") || command.globals.servers.has_value() ||
-                             command.globals.client.server != ClientOptions{}.server;
-      break;
     default:
       break;
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/connect.h"
 #include "client/cli/options.h"
 
 namespace rkv::cli {
@@ -22,6 +23,15 @@ Command command_of(const std::vector<std::string>& arguments,
   Parsed parsed = parse_arguments(arguments, env);
   EXPECT_EQ(parsed.kind, Parsed::Kind::kCommand) << parsed.text;
   return std::move(parsed.command);
+}
+
+TEST(Connect, OnlyAServerNamedTwiceIsWrongUse) {
+  const Error twice{.code = Code::kInvalidArgument, .text = "the same kvserver"};
+  EXPECT_EQ(exit_code_of_connect(twice, 2), kUsage);
+  EXPECT_EQ(exit_code_of_connect(twice, 1), kNoServer);
+  const Error no_address{.code = Code::kInvalidArgument, .call = "getaddrinfo"};
+  EXPECT_EQ(exit_code_of_connect(no_address, 2), kNoServer);
+  EXPECT_EQ(exit_code_of_connect(Error{.code = Code::kUnreachable}, 2), kNoServer);
 }
 
 // ------------------------------------------------------------------------------------- parsing
@@ -114,6 +124,20 @@ TEST(Parse, EnvironmentIsOutrankedByFlags) {
   EXPECT_EQ(
       parse_arguments({"ping"}, bad).text,
       "KVCLIENT_TIMEOUT: --timeout wants a time above zero such as 250ms, 5s or 2h, not 'soon'");
+}
+
+TEST(Parse, WhetherSomebodyNamedAServer) {
+  EXPECT_FALSE(command_of({"doctor"}).globals.names_server);
+  EXPECT_TRUE(command_of({"doctor", "--server", "127.0.0.1:7471"}).globals.names_server);
+  EXPECT_TRUE(command_of({"doctor", "--servers", "a:1,b:1"}).globals.names_server);
+  // The default address as well, when it was given.
+  const Environment env = [](const char* name) {
+    return std::string_view(name) == "KVCLIENT_SERVER" ? "127.0.0.1:7471" : nullptr;
+  };
+  const Command command = command_of({"doctor"}, env);
+  EXPECT_TRUE(command.globals.names_server);
+  // A line of a shell that was told.
+  EXPECT_TRUE(parse_shell_line({"doctor"}, command.globals).command.globals.names_server);
 }
 
 TEST(Parse, Defaults) {

@@ -60,6 +60,9 @@ TEST_F(Diagnosis, DevicesAndTheirFiles) {
   ASSERT_EQ(facts.files.size(), 3U);
   EXPECT_EQ(facts.files[0].path, "/dev/infiniband/uverbs0");
   EXPECT_EQ(facts.files[0].state, FileState::kUsable);
+  EXPECT_EQ(facts.files[0].device, "rxe0");
+  EXPECT_EQ(facts.files[1].device, "mlx5_0");
+  EXPECT_EQ(facts.files[2].device, "");
   EXPECT_EQ(facts.files[1].state, FileState::kMissing);
   EXPECT_EQ(facts.files[2].path, "/dev/infiniband/rdma_cm");
   EXPECT_EQ(facts.files[2].state, FileState::kMissing);
@@ -76,6 +79,18 @@ TEST_F(Diagnosis, AFileThatThisUserMayNotUse) {
   ASSERT_TRUE(!root || setresuid(0, 0, 0) == 0);
   ASSERT_EQ(facts.files.size(), 1U);
   EXPECT_EQ(facts.files[0].state, FileState::kForbidden);
+}
+
+TEST_F(Diagnosis, ModulesOfAKernelWhoseListIsNotHere) {
+  write("/proc/sys/kernel/osrelease", "6.1.0-9-amd64\n");
+  EXPECT_FALSE(look().knows_modules) << "a container";
+  write("/lib/modules/6.1.0-9-amd64/modules.dep", "kernel/a.ko:\n");
+  EXPECT_TRUE(look().knows_modules);
+  EXPECT_FALSE(look().could_have_rxe);
+  write("/lib/modules/6.1.0-9-amd64/modules.builtin",
+        "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko\n");
+  EXPECT_TRUE(look().could_have_rxe) << "built in";
+  EXPECT_FALSE(look().could_have_cm);
 }
 
 TEST_F(Diagnosis, ModulesLoadedAndKnown) {
@@ -139,6 +154,13 @@ TEST_F(Diagnosis, TheCapabilityCountsInTheWholeMachineOnly) {
   EXPECT_FALSE(look().locks_any) << "all capabilities but this one";
 }
 
+TEST_F(Diagnosis, WhoAsks) {
+  write("/proc/self/status", "Name:\tx\nUid:\t1000\t0\t0\t0\n");
+  EXPECT_TRUE(look().is_root) << "the effective one";
+  write("/proc/self/status", "Name:\tx\nUid:\t0\t1000\t0\t0\n");
+  EXPECT_FALSE(look().is_root);
+}
+
 TEST_F(Diagnosis, HugePages) {
   write("/proc/meminfo",
         "MemTotal: 4 kB\nHugePages_Total:      16\nHugePages_Free:        9\n"
@@ -166,6 +188,19 @@ TEST_F(Diagnosis, FilesFullOfNonsenseAreNotBelieved) {
   EXPECT_FALSE(facts.locks_any);
   EXPECT_EQ(facts.memlock_bytes, SystemFacts::kUnlimited);
   EXPECT_EQ(facts.huge_pages, 0U);
+}
+
+TEST(PrivateDataBytes, AreCountedUntilTheFirstThatDiffers) {
+  const std::string sent = "some private data";
+  const auto arrived = [&](const std::string& what) {
+    return arrived_bytes(as_bytes(sent), as_bytes(what));
+  };
+  EXPECT_EQ(arrived(sent), sent.size());
+  EXPECT_EQ(arrived(sent + std::string(39, '\0')), sent.size()) << "padded";
+  EXPECT_EQ(arrived(sent.substr(0, 7) + std::string(49, '\0')), 7U) << "cut off";
+  EXPECT_EQ(arrived("some"), 4U);
+  EXPECT_EQ(arrived("Some private data"), 0U);
+  EXPECT_EQ(arrived(""), 0U);
 }
 
 TEST(ThisMachine, IsLookedAtWithoutFailing) {
