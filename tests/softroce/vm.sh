@@ -20,6 +20,7 @@ usage: ./run softroce [options] -- COMMAND...
   --timeout SEC   stop the command after SEC seconds, status 124
   --memory 4G     memory of each machine
   --cpus 2        processors of each machine
+  --no-device     its modules and rxe0 are left to the command, as on a machine never set up
   --internet      a way out to the network, by address translation
   --console       show kernel messages on stderr
 usage: ./run softroce --native [-- COMMAND...]
@@ -27,7 +28,7 @@ usage: ./run softroce --native [-- COMMAND...]
 USAGE
 }
 
-memory=4G cpus=2 nodes=1 timeout='' internet='' console='' kernel_dir=''
+memory=4G cpus=2 nodes=1 timeout='' internet='' console='' device=yes kernel_dir=''
 shares=() command=()
 
 parse_options() {
@@ -41,6 +42,7 @@ parse_options() {
       --memory) memory=$2; shift ;;
       --cpus) cpus=$2; shift ;;
       --internet) internet=yes ;;
+      --no-device) device='' ;;
       --console) console=yes ;;
       --help | -h) usage; exit 0 ;;
       --) shift; command=("$@"); break ;;
@@ -50,6 +52,7 @@ parse_options() {
     shift
   done
   [[ $nodes == [12] ]] || misuse "--nodes is 1 or 2"
+  [[ $nodes == 1 || -n $device ]] || misuse "--no-device is for one machine"
   [[ -z $timeout || $timeout =~ ^[0-9]+(\.[0-9]+)?$ ]] || misuse "--timeout wants seconds"
   ((${#command[@]})) || misuse "which command? (./run softroce --help)"
 }
@@ -74,6 +77,7 @@ write_initrd() {
   echo "$1" >"$tree/config/node"
   echo "$nodes" >"$tree/config/nodes"
   [[ -z $internet ]] || : >"$tree/config/internet"
+  [[ -n $device ]] || : >"$tree/config/no-device"
   for i in "${!shares[@]}"; do printf '%s' "${shares[i]}" >"$tree/config/share$i"; done
   cp "$kernel_dir/base.cpio" "$run_dir/initrd$1"
   (cd "$tree" && find . | cpio --quiet -o -H newc -R 0:0) >>"$run_dir/initrd$1"
@@ -161,7 +165,7 @@ kvm_works() {
 }
 
 kvm_boots() {
-  local shares=() nodes=1 internet='' console=''
+  local shares=() nodes=1 internet='' console='' device=yes
   write_initrd probe
   machine_arguments probe
   timeout -k 1 20 "${qemu[@]}" </dev/null >/dev/null 2>&1
