@@ -110,7 +110,7 @@ class Judge {
   void gids();
   void no_gid();
   void gid(const DeviceFacts& device, const PortFacts& port);
-  std::string use_of(const rdma::ChosenPath& path, const std::string& to) const;
+  std::string use_of(const rdma::ChosenPath& path) const;
   void memlock();
   std::string raise_memlock() const;
   void abilities(const DeviceFacts& device);

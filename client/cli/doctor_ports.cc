@@ -92,7 +92,7 @@ void Judge::missing_port() {
   const auto opened = [](const DeviceFacts* device) { return !device->ports.empty(); };
   if (std::ranges::none_of(devices_, opened) || std::ranges::any_of(devices_, has_it)) return;
   add(Level::kError, "port", asked_.device,
-      fmt::format("{} has no port {}", asked_.device.empty() ? "no device" : asked_.device,
+      fmt::format("{} port {}", asked_.device.empty() ? "no device has a" : "there is no",
                   asked_.port),
       "`--ib-port 0` takes any that is active");
 }
@@ -189,14 +189,14 @@ void Judge::no_gid() {
 }
 
 // "1 RoCE v2 192.0.2.1 eth0 is used: from where the route to the server starts".
-std::string Judge::use_of(const ChosenPath& path, const std::string& to) const {
+std::string Judge::use_of(const ChosenPath& path) const {
   if (path.leads) {
     return fmt::format("{} is used{}: {}", text_of(path.gid),
-                       facts_.verbs.others.empty() ? "" : " to " + to, reason_for(path));
+                       facts_.verbs.others.empty() ? "" : " to " + path.to, reason_for(path));
   }
   return fmt::format("{} would be used ({}), but {} leads to {}", text_of(path.gid),
                      reason_for(path),
-                     asked_.device.empty() ? "no device" : "no way from " + asked_.device, to);
+                     asked_.device.empty() ? "no device" : "no way from " + asked_.device, path.to);
 }
 
 void Judge::gid(const DeviceFacts& device, const PortFacts& port) {
@@ -218,7 +218,7 @@ void Judge::gid(const DeviceFacts& device, const PortFacts& port) {
   if (ways.empty()) return add(Level::kOk, "gid", subject, "not used; " + list);
   for (const ChosenPath& way : ways) {
     const GidFacts& gid = way.gid;
-    std::string found = use_of(way, way.to);
+    std::string found = use_of(way);
     if (!list.empty()) found += "; " + list;
     list.clear();  // once
     if (is_roce(gid) && gid.netdev.empty()) {

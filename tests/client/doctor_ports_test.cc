@@ -60,7 +60,9 @@ TEST(Doctor, APortThatIsAskedFor) {
   expect(judge(healthy(), what), Level::kOk, "mtu", "4096", "");
   const Finding missing = one(judge(healthy(), what), "port", "");
   EXPECT_EQ(missing.level, Level::kError);
-  EXPECT_TRUE(says(missing.found, "no port 3")) << missing.found;
+  EXPECT_EQ(missing.found, "no device has a port 3");
+  what.device = "rxe0";
+  EXPECT_EQ(one(judge(healthy(), what), "port", "rxe0").found, "there is no port 3");
 }
 
 TEST(Doctor, MtuAgainstTheInterfaces) {
