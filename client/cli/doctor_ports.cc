@@ -192,7 +192,7 @@ void Judge::no_gid() {
 std::string Judge::use_of(const ChosenPath& path) const {
   if (path.leads) {
     return fmt::format("{} is used{}: {}", text_of(path.gid),
-                       facts_.verbs.others.empty() ? "" : " to " + path.to, reason_for(path));
+                       facts_.verbs.others.empty() ? "" : " for " + path.to, reason_for(path));
   }
   return fmt::format("{} would be used ({}), but {} leads to {}", text_of(path.gid),
                      reason_for(path),

@@ -164,10 +164,10 @@ TEST(Doctor, WaysToSeveralServers) {
     if (finding.check == "gid" && finding.subject == "rxe0/1") first.push_back(finding.found);
   }
   ASSERT_EQ(first.size(), 2U);
-  EXPECT_TRUE(says(first[0], "is used to 192.0.2.9:7471, 192.0.2.10:7471:")) << first[0];
+  EXPECT_TRUE(says(first[0], "is used for 192.0.2.9:7471, 192.0.2.10:7471:")) << first[0];
   EXPECT_TRUE(says(first[1], "no device leads to 203.0.113.1:7471")) << first[1];
   EXPECT_FALSE(says(first[1], "of 2:")) << "listed once";
-  EXPECT_TRUE(says(one(findings, "gid", "rxe0/2").found, "is used to 198.51.100.9:7471:"));
+  EXPECT_TRUE(says(one(findings, "gid", "rxe0/2").found, "is used for 198.51.100.9:7471:"));
 }
 
 TEST(Doctor, TheReasonForAGidIsTold) {

@@ -210,7 +210,7 @@ TEST(DoctorVerbs, TheWayToEachServer) {
   const auto gids = both.of("gid");
   ASSERT_GE(gids.size(), 2U) << both.output;
   const auto found = gids[0].at("found").get<std::string>();
-  EXPECT_NE(found.find("is used to " + server.address()), std::string::npos) << found;
+  EXPECT_NE(found.find("is used for " + server.address()), std::string::npos) << found;
   EXPECT_NE(gids[1].at("found").get<std::string>().find("would be used"), std::string::npos);
   EXPECT_TRUE(both.ok("loopback")) << both.output;
 }
