@@ -64,9 +64,8 @@ std::string advice_for(const ServerFacts& facts) {
              "--version`";
     case Code::kTimeout:
       return facts.over_verbs
-                 ? "nothing comes back: let UDP port 4791 (RoCE v2) through on both hosts, and "
-                   "look "
-                   "at the server's own `kvclient doctor`"
+                 ? "nothing comes back: look whether its process is stopped, let UDP port 4791 "
+                   "(RoCE v2) through on both hosts, and see the server's own `kvclient doctor`"
                  : "it is there, but does not answer: look at its log, and whether its process is "
                    "stopped: `ps`";
     case Code::kNoDevice:
