@@ -13,13 +13,14 @@ namespace {
 namespace fs = std::filesystem;
 
 class Diagnosis : public testing::Test {
- protected:
+ public:
   Diagnosis() {
     char name[] = "/tmp/rkv-diagnosis-XXXXXX";
     root_ = mkdtemp(name);
   }
   ~Diagnosis() override { fs::remove_all(root_); }
 
+ protected:
   void write(const std::string& path, const std::string& text) {
     const fs::path file = root_ + path;
     fs::create_directories(file.parent_path());
