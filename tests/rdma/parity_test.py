@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""rdma/PARITY.md is true as far as a machine can tell: the headers and tests that it names exist, no
+cell is empty, and what is missing names neither."""
+
+import os
+import re
+import sys
+import unittest
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HEADERS = os.path.join(SOURCE, "rdma", "include", "rkv", "rdma")
+LEDGER = os.path.join(SOURCE, "rdma", "PARITY.md")
+STATES = {"SoftRoCE", "native", "hardware", "missing"}
+COLUMNS = ["capability", "header", "test", "seeds", "state"]
+NONE = "-"
+
+
+def rows(text):
+    """(line number, {column: text}) of each row of the ledger's tables."""
+    columns = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.startswith("|"):
+            columns = None
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if columns is None:
+            columns = cells
+        elif columns == COLUMNS and not set(cells[0]) <= set("-:"):
+            yield number, dict(zip(columns, cells, strict=False)) | {"cells": len(cells)}
+
+
+def tests_there_are():
+    """The names of all C++ tests of the project."""
+    names = set()
+    for folder, _, files in os.walk(os.path.join(SOURCE, "tests")):
+        for name in files:
+            if name.endswith(".cc"):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    names.update(".".join(found) for found in
+                                 re.findall(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", file.read(), re.M))
+    return names
+
+
+def problems(text, tests, headers=HEADERS):
+    found = []
+    for number, row in rows(text):
+        def say(what, number=number):
+            found.append(f"line {number}: {what}")
+        if row["cells"] != len(COLUMNS) or not all(row.get(column) for column in COLUMNS):
+            say("a cell is empty or missing")
+            continue
+        if row["state"] not in STATES:
+            say(f"no such state: {row['state']}")
+        missing = row["state"] == "missing"
+        for column in "header", "test":
+            if missing != (row[column] == NONE):
+                say(f"{row['state']}, and {column} is {row[column]}")
+        if missing:
+            continue
+        for header in re.findall(r"`([^`]+)`", row["header"]) or [row["header"]]:
+            places = os.path.join(headers, header), os.path.join(SOURCE, header)
+            if not any(map(os.path.isfile, places)):
+                say(f"no such header: {header}")
+        for test in re.findall(r"`([^`]+)`", row["test"]) or [row["test"]]:
+            if test not in tests:
+                say(f"no such test: {test}")
+    return found
+
+
+class Parity(unittest.TestCase):
+    def test_the_ledger_is_true(self):
+        with open(LEDGER, encoding="utf-8") as file:
+            text = file.read()
+        self.assertGreater(len(list(rows(text))), 50)
+        self.assertEqual(problems(text, tests_there_are()), [])
+
+    def test_what_is_wrong_is_noticed(self):
+        head = "| capability | header | test | seeds | state |\n|---|---|---|---|---|\n"
+        tests = {"Devices.Are"}
+        for row, problem in (
+                ("| a | `device.h` | `Devices.Are` | A | SoftRoCE |", None),
+                ("| a | - | - | A | missing |", None),
+                ("| a | `device.h` | `Devices.Are` | | SoftRoCE |", "empty"),
+                ("| a | `device.h` | `Devices.Are` | A |", "empty"),
+                ("| a | `nowhere.h` | `Devices.Are` | A | native |", "no such header: nowhere.h"),
+                ("| a | `device.h` | `Devices.Were` | A | native |", "no such test: Devices.Were"),
+                ("| a | `device.h` | - | A | hardware |", "test is -"),
+                ("| a | `device.h` | - | A | missing |", "header is `device.h`"),
+                ("| a | `device.h` | `Devices.Are` | A | done |", "no such state")):
+            found = problems(head + row, tests)
+            if problem is None:
+                self.assertEqual(found, [], row)
+            else:
+                self.assertIn(problem, " ".join(found), row)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
