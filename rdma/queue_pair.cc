@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/random.h"
+#include "rkv/rdma/transitions.h"
 
 namespace rkv::rdma {
 namespace detail {
@@ -199,7 +200,28 @@ Status QueuePair::post_send(std::uint64_t wr_id, OpFlags flags,
 }
 
 Status QueuePair::modify(ibv_qp_attr attributes, int mask) {
-  return from_errno("ibv_modify_qp", ibv_modify_qp(raw(), &attributes, mask));
+  const int answer = ibv_modify_qp(raw(), &attributes, mask);
+  Status changed = from_errno("ibv_modify_qp", answer);
+  if (answer != EINVAL) return changed;
+  const auto now = state();
+  if (!now) return changed;
+  Error error = changed.error();
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : *now;
+  const TransitionVerdict verdict = judge_transition(raw()->qp_type, *now, to, mask);
+  if (verdict.ok()) {
+    error.text = "a value is wrong: state and mask are as they should be";
+  } else if (verdict.exists) {
+    error.text = "the mask is wrong for this change of state: explain_modify() names the bits";
+  } else {
+    error.text = "there is no such change of state: explain_modify() names the two";
+  }
+  return std::unexpected(error);
+}
+
+Result<std::string> QueuePair::explain_modify(const ibv_qp_attr& attributes, int mask) const {
+  RKV_ASSIGN_OR_RETURN(const ibv_qp_state now, state());
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : now;
+  return describe_transition(raw()->qp_type, now, to, mask);
 }
 
 Status QueuePair::set_remote_access(AccessFlags access) {

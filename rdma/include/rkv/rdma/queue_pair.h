@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "rkv/export.h"
 #include "rkv/rdma/completion.h"
@@ -180,7 +181,12 @@ class RKV_EXPORT QueuePair {
   Status post_send(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message);
 
   // Any set of attributes, for what the functions below do not cover (ibv_modify_qp(3)).
+  // kInvalidArgument: the error says whether the transition, its mask or a value is to blame, and
+  // explain_modify() which attributes.
   Status modify(ibv_qp_attr attributes, int mask);
+  // What modify() would say of these in the state that the queue pair has now: a sentence
+  // (transitions.h). A query, no change.
+  Result<std::string> explain_modify(const ibv_qp_attr& attributes, int mask) const;
   // What the peer may do from now on. In state RTS this is a gate: 0 refuses READs and atomics
   // (which kill the connection), messages still pass.
   Status set_remote_access(AccessFlags access);
