@@ -1,0 +1,213 @@
+"""What cluster.py needs of docker, docker-compose and the RDMA device; each complaint is one sentence."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.dirname(HERE)
+PROJECT = "rkv-cluster"
+LABEL = f"label=com.docker.compose.project={PROJECT}"
+
+UNEQUAL, USAGE, UNFIT, FAILED = 1, 2, 3, 4
+
+
+class Failed(Exception):
+    """It cannot go on; the text is one sentence for the user."""
+
+    exit_status = FAILED
+
+
+class Unfit(Failed):
+    """This machine has not what it takes, or not now."""
+
+    exit_status = UNFIT
+
+
+def last_line(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+def captured(*command, **settings):
+    return subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, **settings)
+
+
+def docker(*arguments):
+    """What a docker command prints."""
+    done = captured("docker", *arguments)
+    if done.returncode != 0:
+        raise Failed(f"`docker {' '.join(arguments)}` failed: {last_line(done.stderr)}")
+    return done.stdout
+
+
+# ---- the RDMA device ----
+
+def native(function):
+    """A function of the tests' shell scripts that know RDMA devices."""
+    scripts = os.path.join(SOURCE, "tests", "softroce")
+    return captured("bash", "-c", f'source "$0/common.sh" && source "$0/native.sh" && {function}', scripts)
+
+
+def device_and_address():
+    done = native("native_device")
+    return done.stdout.split() if done.returncode == 0 else None
+
+
+class Device:
+    """An RDMA device of this machine, one made for the occasion if there is none."""
+
+    def __init__(self):
+        self.made = False
+        self.name = self.address = None
+
+    def find_or_make(self):
+        found = device_and_address()
+        if found is None:
+            self.make()
+            found = device_and_address()
+            if found is None:
+                raise Unfit("rxe0 is there, but has no active port with an IPv4 address")
+        self.name, self.address = found
+
+    def make(self):
+        if native("native_rxe_possible").returncode != 0:
+            raise Unfit("no RDMA device with an active port and an IPv4 address is here, and this kernel "
+                        "has no rdma_rxe: `./run cluster --vm` does all of it in a small VM")
+        if captured("bash", "-c", "PATH=$PATH:/usr/sbin:/sbin; command -v rdma").returncode != 0:
+            raise Unfit("the program rdma, which makes RDMA devices, is missing: apt-get install iproute2")
+        self.made = True  # even if it is interrupted
+        done = native("create_native_rxe")
+        if done.returncode != 0:
+            raise Unfit("no RDMA device is here and none can be made "
+                        f"({last_line(done.stderr)}): as root, `./run softroce --native` makes one")
+
+    def remove(self):
+        if self.made:
+            native("as_root rdma link delete rxe0")  # of no effect if it is not there
+            self.made = False
+
+
+# ---- docker and compose ----
+
+def check_docker():
+    if shutil.which("docker") is None:
+        raise Unfit("docker is missing: apt-get install docker.io docker-compose")
+    done = captured("docker", "info", "--format", "{{.ServerVersion}}")
+    complaint = done.stderr.strip()
+    if "permission denied" in complaint:
+        raise Unfit("docker's daemon does not take commands of this user: use sudo, or join the group docker")
+    if done.returncode != 0 or not done.stdout.strip():
+        raise Unfit(f"docker's daemon does not answer ({last_line(complaint)}): start it, "
+                    "as with `systemctl start docker`")
+
+
+def find_compose():
+    """`docker compose` where there is one, else docker-compose."""
+    if captured("docker", "compose", "version").returncode == 0:
+        return ["docker", "compose"]
+    if shutil.which("docker-compose") is not None:
+        return ["docker-compose"]
+    raise Unfit("neither `docker compose` nor docker-compose is here: apt-get install docker-compose")
+
+
+class Compose:
+    """The services of compose.yml, as a project of our own."""
+
+    def __init__(self, environment):
+        self.base = find_compose() + ["-p", PROJECT, "-f", os.path.join(HERE, "compose.yml")]
+        self.environment = {**os.environ, **environment}
+
+    def run(self, *arguments):
+        """A command that says itself what it does, on standard error."""
+        done = subprocess.run([*self.base, *arguments], check=False, stdin=subprocess.DEVNULL,
+                              stdout=2, env=self.environment)
+        if done.returncode != 0:
+            raise Failed(f"`{' '.join(self.base[:-4] + list(arguments))}` ended with {done.returncode}")
+
+    def tool(self, service, *arguments, feed=b"", may_fail=False):
+        """What the loader or the benchmark prints, with `feed` on its standard input."""
+        command = [*self.base, "run", "--rm", "-T", "--no-deps", service, *arguments]
+        with tempfile.TemporaryFile() as file:
+            file.write(feed)
+            file.seek(0)
+            done = captured(*command, stdin=file, env=self.environment)
+        if done.returncode != 0 and not may_fail:
+            raise Failed(f"{service}: `{' '.join(arguments)}` ended with {done.returncode}: "
+                         f"{last_line(done.stderr)}")
+        return done.stdout
+
+    def container(self, service):
+        found = docker("ps", "-aq", "--filter", LABEL,
+                       "--filter", f"label=com.docker.compose.service={service}").split()
+        if len(found) != 1:
+            raise Failed(f"there are {len(found)} containers of {service}, not one")
+        return found[0]
+
+
+def state(container):
+    """('running', 'healthy', exit status)"""
+    status, health, code = docker("inspect", "--format",
+                                  "{{.State.Status}} {{.State.Health.Status}} {{.State.ExitCode}}",
+                                  container).split()
+    return status, health, int(code)
+
+
+def log_of(container):
+    done = captured("docker", "logs", container)
+    return done.stdout + done.stderr
+
+
+def await_healthy(servers, limit_s):
+    """servers: {name: container}. Until docker's health check calls all of them healthy."""
+    end = time.monotonic() + limit_s
+    waiting = dict(servers)
+    while waiting:
+        for name, container in list(waiting.items()):
+            status, health, code = state(container)
+            if status == "exited":
+                kind = Unfit if code == 3 else Failed  # kvserver's own exit status
+                raise kind(f"{name} did not start: {last_line(log_of(container))}")
+            if health == "healthy":
+                del waiting[name]
+        if waiting and time.monotonic() > end:
+            raise Failed(f"{', '.join(waiting)} not healthy within {limit_s} s: "
+                         f"{last_line(log_of(next(iter(waiting.values()))))}")
+        time.sleep(0.2)
+
+
+def leftovers():
+    return docker("ps", "-aq", "--filter", LABEL).split()
+
+
+def take_down():
+    """Containers, those of interrupted tools too, and volumes. Images stay."""
+    own = {"start_new_session": True}  # a second Ctrl-C is not for these
+    for what, listing, removal in (
+            ("containers", ("ps", "-aq"), ("rm", "-f", "-v")),
+            ("volumes", ("volume", "ls", "-q"), ("volume", "rm", "-f"))):
+        found = captured("docker", *listing, "--filter", LABEL, **own).stdout.split()
+        if found and captured("docker", *removal, *found, **own).returncode != 0:
+            raise Failed(f"not all {what} could be removed: docker {' '.join(removal)} {' '.join(found)}")
+
+
+def import_programs(directory, image):
+    """An image that has nothing but programs that were built already, for the Dockerfile's PROGRAMS."""
+    names = ["kvserver", "kvclient", "kvbench"]
+    missing = [name for name in names if not os.access(os.path.join(directory, name), os.X_OK)]
+    if missing:
+        raise Unfit(f"no {missing[0]} in {directory}: ./run build release")
+    with tempfile.TemporaryDirectory(prefix="rkv-cluster-") as scratch:
+        folder = os.path.join(scratch, "programs")
+        os.mkdir(folder)
+        for name in names:
+            shutil.copy(os.path.join(directory, name), folder)
+            captured("strip", os.path.join(folder, name))  # smaller, where there is a strip
+        archive = os.path.join(scratch, "programs.tar")
+        tar = captured("tar", "-C", scratch, "--owner=0", "--group=0", "-cf", archive, "programs")
+        if tar.returncode != 0:
+            raise Failed(f"tar: {last_line(tar.stderr)}")
+        docker("import", archive, image)

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""What docker/cluster.py says, and how it ends, on machines where something is missing or goes wrong:
+docker, docker-compose and the machine's RDMA device are scripts of this test. The real ones are in
+cluster_test.sh."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLUSTER = os.path.join(HERE, "..", "..", "docker", "cluster.py")
+
+# A machine on which the servers come up, and nothing further works. bash stands for native.sh.
+DOCKER = """
+case "$1 $2" in
+  "info "*) echo 20.10 ;;
+  "compose "*) exit 1 ;;
+  "ps "*) if [ $# -gt 4 ] || [ -e up ]; then echo c-id; fi; cat left 2>/dev/null ;;
+  "volume ls") echo v-id ;;
+  "inspect "*) cat state ;;
+  "logs "*) cat log ;;
+esac
+exit 0
+"""
+COMPOSE = """
+echo >up
+case "$*" in *" run "*) exit 4 ;; esac
+"""
+DEVICE = """
+case "$2" in
+  *native_device) cat device 2>/dev/null ;;
+  *native_rxe_possible) [ ! -e impossible ] ;;
+  *create_native_rxe) [ -e cannot ] && { echo "softroce: cannot load rdma_rxe" >&2; exit 125; }; echo rxe0 192.0.2.1 >device ;;
+  *"command -v rdma") exit 0 ;;
+esac
+"""
+
+
+class Complaints(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="rkv-complaints-")
+        self.addCleanup(scratch.cleanup)
+        self.scratch = scratch.name
+        os.mkdir(self.path("bin"))
+        self.tool("docker", DOCKER)
+        self.tool("docker-compose", COMPOSE)
+        self.tool("bash", DEVICE)
+        self.write("device", "rxe0 192.0.2.1\n")
+        self.write("state", "running healthy 0\n")
+        self.write("log", "")
+        self.write("records.tsv", "key\tvalue\n")
+
+    def path(self, name):
+        return os.path.join(self.scratch, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def tool(self, name, script):
+        path = os.path.join("bin", name)
+        self.write(path, f'#!/bin/sh\necho "{name} $*" >>calls\n{script}')
+        os.chmod(self.path(path), stat.S_IRWXU)
+
+    def remove(self, name):
+        os.remove(self.path(name))
+
+    def start(self, *arguments):
+        os.makedirs(self.path("system"), exist_ok=True)
+        for name in "sh", "cat", "sleep":  # and no docker of this machine
+            if not os.path.exists(self.path(f"system/{name}")):
+                os.symlink(f"/bin/{name}", self.path(f"system/{name}"))
+        return subprocess.Popen(
+            [sys.executable, CLUSTER, *arguments], cwd=self.scratch, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, env={"PATH": f"{self.path('bin')}:{self.path('system')}"})
+
+    def calls(self):
+        try:
+            with open(self.path("calls"), encoding="utf-8") as calls:
+                return calls.read()
+        except FileNotFoundError:
+            return ""
+
+    def expect(self, status, sentence, *arguments):
+        run = self.start(*(arguments or ["records.tsv"]))
+        _, said = run.communicate(timeout=60)
+        self.assertEqual(run.returncode, status, said)
+        self.assertIn(sentence, said)
+        self.assertEqual(said.count("\n"), 1, f"one sentence: {said}")
+
+    def expect_taken_down(self):
+        self.assertIn("docker rm -f -v c-id", self.calls())
+        self.assertIn("docker volume rm -f v-id", self.calls())
+
+    def test_usage(self):
+        self.expect(2, "cluster: which records?", "--keep")
+        self.expect(2, "nowhere.tsv cannot be read: No such file", "nowhere.tsv")
+        self.expect(2, "--port wants 1 to 65533", "records.tsv", "--port", "65534")
+        self.expect(2, "--operations wants 1 or more", "records.tsv", "--operations", "0")
+        self.expect(2, "unrecognized arguments: --prot", "records.tsv", "--prot", "1")
+        self.assertEqual(self.calls().count("docker run"), 0)
+
+    def test_no_docker(self):
+        self.remove("bin/docker")
+        self.expect(3, "cluster: docker is missing: apt-get install docker.io docker-compose")
+
+    def test_no_daemon(self):
+        self.tool("docker", 'echo "Cannot connect to the Docker daemon at unix:///x" >&2; exit 1')
+        self.expect(3, "docker's daemon does not answer (Cannot connect to the Docker daemon at unix:///x): start")
+
+    def test_daemon_of_others(self):
+        self.tool("docker", 'echo "dial unix /x: connect: permission denied" >&2; exit 1')
+        self.expect(3, "does not take commands of this user: use sudo")
+
+    def test_no_compose(self):
+        self.remove("bin/docker-compose")
+        self.expect(3, "neither `docker compose` nor docker-compose is here")
+
+    def test_no_device_and_no_way_to_make_one(self):
+        self.remove("device")
+        self.write("impossible", "")
+        self.expect(3, "this kernel has no rdma_rxe: `./run cluster --vm`")
+
+    def test_a_device_that_this_user_may_not_make(self):
+        self.remove("device")
+        self.write("cannot", "")
+        self.expect(3, "none can be made (softroce: cannot load rdma_rxe): as root, `./run softroce --native`")
+
+    def test_a_device_that_was_made_goes_again_one_that_was_there_stays(self):
+        self.expect(4, "loader")
+        self.assertNotIn("rdma link delete", self.calls())
+        self.remove("device")
+        self.expect(4, "loader")
+        self.assertIn("rdma link delete rxe0", self.calls())
+
+    def test_a_cluster_is_there_already(self):
+        self.write("left", "old-id\n")
+        self.expect(3, "`./run cluster --down` takes them down")
+        self.assertNotIn("rm -f", self.calls())
+
+    def test_taken_port(self):
+        self.write("state", "exited unhealthy 3\n")
+        self.write("log", "ready soon\nkvserver: 192.0.2.1:7471: something else listens on this address and port\n")
+        self.expect(3, "server1 did not start: kvserver: 192.0.2.1:7471: something else listens")
+        self.expect_taken_down()
+
+    def test_a_server_that_dies_at_its_start(self):
+        self.write("state", "exited unhealthy 4\n")
+        self.write("log", "kvserver: the data directory is damaged\n")
+        self.expect(4, "server1 did not start: kvserver: the data directory is damaged")
+        self.expect_taken_down()
+
+    def test_a_step_that_fails(self):
+        self.expect(4, "cluster: loader: `load -` ended with 4")
+        self.expect_taken_down()
+
+    def test_no_programs(self):
+        self.expect(3, "no kvserver in empty: ./run build release", "records.tsv", "--programs", "empty")
+
+    def test_signals(self):
+        self.tool("docker-compose", "echo >up; echo >reached; sleep 60")
+        for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+            for name in "calls", "reached", "up":
+                if os.path.exists(self.path(name)):
+                    self.remove(name)
+            run = self.start("records.tsv")
+            while not os.path.exists(self.path("reached")) and run.poll() is None:
+                time.sleep(0.01)
+            run.send_signal(number)
+            _, said = run.communicate(timeout=60)
+            self.assertEqual(run.returncode, 128 + number, said)
+            self.expect_taken_down()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
