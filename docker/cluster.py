@@ -37,6 +37,10 @@ def json_values(text):
         yield value
 
 
+def value_of(record):
+    return record["counter"] if "counter" in record else record.get("value_hex")
+
+
 class Cluster:
     def __init__(self, options, device):
         self.options = options
@@ -84,7 +88,7 @@ class Cluster:
         for name in SERVERS:
             printed = self.compose.tool("loader", "--server", self.addresses[name], "--hex", "dump",
                                         "--format", "jsonl", "-")
-            records[name] = {record["key_hex"]: record["value_hex"] for record in json_values(printed)}
+            records[name] = {record["key_hex"]: value_of(record) for record in json_values(printed)}
         return records
 
     def ask_for_all(self, records):
@@ -98,8 +102,7 @@ class Cluster:
         outcome = {}
         for name in SERVERS:
             failed = sum("error" in answers.get(key, ()) for key in records[name])
-            equal = sum(answers.get(key, {}).get("value_hex") == value
-                        for key, value in records[name].items())
+            equal = sum(value_of(answers.get(key, {})) == value for key, value in records[name].items())
             outcome[name] = [equal, failed, len(records[name]) - equal - failed]
         return outcome
 

@@ -17,12 +17,13 @@ shift
 # Debian's docker comes first, whatever else this machine has.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 export DOCKER_HOST=unix:///run/docker.sock
+export RKV_BUILD_NETWORK=host  # there is no bridge
 log=/run/dockerd.log
 
 # What the machine has installed already stays.
 lay_out() {
   local folder
-  for folder in usr lib; do
+  for folder in usr/bin usr/sbin usr/lib lib sbin; do
     [[ ! -d $parts/tree/$folder ]] || cp -asn "$parts/tree/$folder/." "/$folder/"
   done
 }
