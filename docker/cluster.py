@@ -17,6 +17,7 @@ from machinery import (FAILED, PROJECT, UNEQUAL, USAGE, Compose, Device, Failed,
 SERVERS = ("server1", "server2", "server3")
 VICTIM = "server2"
 KEYS_AT_ONCE = 10_000  # of one multi_get, which waits for its deadline where a server is gone
+METRICS_OFFSET = 2000  # of the ports for HTTP from those of the servers
 HEALTHY_WITHIN_S = 180
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -43,10 +44,12 @@ def value_of(record):
 
 class Cluster:
     def __init__(self, options, device):
-        self.options = options
+        self.options, self.address = options, device.address
         self.addresses = {name: f"{device.address}:{options.port + i}" for i, name in enumerate(SERVERS)}
         environment = {"RKV_ADDRESS": device.address, "RKV_MEMORY": options.memory}
-        environment.update({f"RKV_PORT{i + 1}": str(options.port + i) for i in range(len(SERVERS))})
+        for i in range(len(SERVERS)):
+            environment[f"RKV_PORT{i + 1}"] = str(options.port + i)
+            environment[f"RKV_METRICS_PORT{i + 1}"] = str(options.port + METRICS_OFFSET + i)
         if options.base_image:
             environment["RKV_BASE_IMAGE"] = options.base_image
         if options.programs:
@@ -211,7 +214,7 @@ def parse_options():
                         help="records: a Debian package index, TSV or JSON lines; else what apt keeps here")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
     parser.add_argument("--down", action="store_true", help="take down what --keep has left, nothing else")
-    parser.add_argument("--port", type=int, default=7471, help="of the first server; the others have the next two")
+    parser.add_argument("--port", type=int, default=7471, help="of the first server; the others have the next two, metrics and status page are 2000 higher")
     parser.add_argument("--memory", default="512MiB", help="of each server")
     parser.add_argument("--recordcount", type=int, default=10_000, help="records of the benchmark")
     parser.add_argument("--operations", type=int, default=50_000, help="operations of the benchmark")
@@ -221,8 +224,9 @@ def parse_options():
                         help="kvserver, kvclient and kvbench built already, as build/release/bin; else they are "
                              "compiled in a container")
     options = parser.parse_args()
-    if not 1 <= options.port <= 65533:
-        parser.error("--port wants 1 to 65533")
+    port_max = 65535 - METRICS_OFFSET - len(SERVERS) + 1
+    if not 1 <= options.port <= port_max:
+        parser.error(f"--port wants 1 to {port_max}")
     if options.file is None and not options.down:
         parser.error("which records? FILE")
     for name in "recordcount", "operations", "threads":
@@ -249,10 +253,12 @@ def end_by_signal(number, _frame):
 
 
 def keep(cluster):
-    base = " ".join(cluster.compose.base)
-    print(f"\nthe cluster is left up:\n  export RKV_ADDRESS={cluster.addresses[SERVERS[0]].split(':')[0]} "
-          + " ".join(f"RKV_PORT{i + 1}={a.split(':')[1]}" for i, a in enumerate(cluster.addresses.values()))
-          + f"\n  {base} run --rm loader scan --limit 3\n  ./run cluster --down")
+    ports = range(cluster.options.port, cluster.options.port + len(SERVERS))
+    settings = " ".join(f"RKV_PORT{i + 1}={port}" for i, port in enumerate(ports))
+    say(f"\nthe cluster is left up; its state: http://127.0.0.1:{ports[0] + METRICS_OFFSET}/ and the next two"
+        f"\n  export RKV_ADDRESS={cluster.address} {settings}"
+        f"\n  {' '.join(cluster.compose.base)} run --rm loader scan --limit 3"
+        "\n  ./run cluster --down")
 
 
 def run(options):

@@ -100,7 +100,7 @@ class Complaints(unittest.TestCase):
     def test_usage(self):
         self.expect(2, "cluster: which records?", "--keep")
         self.expect(2, "nowhere.tsv cannot be read: No such file", "nowhere.tsv")
-        self.expect(2, "--port wants 1 to 65533", "records.tsv", "--port", "65534")
+        self.expect(2, "--port wants 1 to 63533", "records.tsv", "--port", "63534")
         self.expect(2, "--operations wants 1 or more", "records.tsv", "--operations", "0")
         self.expect(2, "unrecognized arguments: --prot", "records.tsv", "--prot", "1")
         self.assertEqual(self.calls().count("docker run"), 0)

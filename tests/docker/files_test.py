@@ -23,7 +23,7 @@ TARGETS = {"server": ["kvserver", "kvclient"], "client": ["kvclient"], "bench": 
 # Of every Debian that has a C++ program.
 EVERYWHERE = {"libc6", "libstdc++6", "libgcc-s1"}
 # Of `./run`'s list for building: what tests, speed and the revision's name take.
-NOT_FOR_IMAGES = {"ccache", "git", "python3", "libgtest-dev", "libgmock-dev", "librapidcheck-dev"}
+NOT_FOR_IMAGES = {"ccache", "git", "libgtest-dev", "libgmock-dev", "librapidcheck-dev"}
 
 
 def read(path):
@@ -205,6 +205,8 @@ class ComposeFile(unittest.TestCase):
         servers = [services[f"server{i}"] for i in (1, 2, 3)]
         listening = [server["environment"]["KVSERVER_LISTEN"] for server in servers]
         self.assertEqual(listening, ["192.0.2.1:7471", "192.0.2.1:7472", "192.0.2.1:7473"])
+        pages = {server["environment"]["KVSERVER_METRICS"] for server in servers}
+        self.assertEqual(pages, {"127.0.0.1:9471", "127.0.0.1:9472", "127.0.0.1:9473"})
         for tool in "loader", "bench":
             self.assertEqual(services[tool]["environment"]["KVCLIENT_SERVERS"], ",".join(listening))
         self.assertEqual(len({server["volumes"][0].split(":")[0] for server in servers}), 3)
