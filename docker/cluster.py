@@ -46,7 +46,8 @@ class Cluster:
     def __init__(self, options, device):
         self.options, self.address = options, device.address
         self.addresses = {name: f"{device.address}:{options.port + i}" for i, name in enumerate(SERVERS)}
-        environment = {"RKV_ADDRESS": device.address, "RKV_MEMORY": options.memory}
+        environment = {"RKV_ADDRESS": device.address, "RKV_MEMORY": options.memory,
+                       "RKV_TIMEOUT": options.timeout}
         for i in range(len(SERVERS)):
             environment[f"RKV_PORT{i + 1}"] = str(options.port + i)
             environment[f"RKV_METRICS_PORT{i + 1}"] = str(options.port + METRICS_OFFSET + i)
@@ -216,6 +217,7 @@ def parse_options():
     parser.add_argument("--down", action="store_true", help="take down what --keep has left, nothing else")
     parser.add_argument("--port", type=int, default=7471, help="of the first server; the others have the next two, metrics and status page are 2000 higher")
     parser.add_argument("--memory", default="512MiB", help="of each server")
+    parser.add_argument("--timeout", default="5s", help="of an operation of the clients")
     parser.add_argument("--recordcount", type=int, default=10_000, help="records of the benchmark")
     parser.add_argument("--operations", type=int, default=50_000, help="operations of the benchmark")
     parser.add_argument("--threads", type=int, default=2, help="threads of the benchmark")

@@ -31,6 +31,12 @@ def last_line(text):
     return lines[-1] if lines else "it said nothing"
 
 
+def sentence_of(text):
+    """What a program of ours said last, among what compose says around it."""
+    own = [line for line in text.splitlines() if line.startswith(("kvclient: ", "kvbench: "))]
+    return own[-1] if own else last_line(text)
+
+
 def captured(*command, **settings):
     return subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, **settings)
@@ -137,7 +143,7 @@ class Compose:
             done = captured(*command, stdin=file, env=self.environment)
         if done.returncode != 0 and not may_fail:
             raise Failed(f"{service}: `{' '.join(arguments)}` ended with {done.returncode}: "
-                         f"{last_line(done.stderr)}")
+                         f"{sentence_of(done.stderr)}")
         return done.stdout
 
     def container(self, service):

@@ -56,7 +56,9 @@ cluster() {
   echo "$status"
 }
 
-small=(--base-image rkv-base --programs "$bin" --memory 48MiB --recordcount 300 --operations 600)
+# Little of everything, and patience: the processors are emulated, and others may use the real ones.
+small=(--base-image rkv-base --programs "$bin" --memory 48MiB --recordcount 300 --operations 600 --timeout 30s)
+export RKV_HEALTH_INTERVAL=15s
 
 nothing_is_left() {
   same "$1: no container is left" "" "$(docker ps -aq)"
