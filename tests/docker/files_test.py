@@ -39,7 +39,7 @@ def lineage(all_stages, name):
 
 
 def problems_of_run(command):
-    installs = re.search(r"apt-get\b[^&]*\binstall\b([^&]*)", command)
+    installs = re.search(r"apt-get install\b([^&]*)", command)
     if not installs:
         return
     if "--no-install-recommends" not in installs[1] or "-y" not in installs[1].split():
@@ -95,7 +95,7 @@ def problems(text):
 def package_of(library):
     """The Debian package that has a shared library here."""
     done = subprocess.run(["dpkg-query", "-S", f"*/{library}"], check=True, capture_output=True, text=True)
-    return done.stdout.splitlines()[0].split(":")[0]
+    return next(line.split(":")[0] for line in done.stdout.splitlines() if "-linux-gnu/" in line)
 
 
 def needed(program):
@@ -159,7 +159,7 @@ class Dockerfile(unittest.TestCase):
 class ComposeFile(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        parts = subprocess.run([os.path.join(HERE, "parts.sh")], check=True, stdout=subprocess.PIPE,
+        parts = subprocess.run([os.path.join(HERE, "parts.sh"), "tree"], check=True, stdout=subprocess.PIPE,
                                text=True).stdout.strip()
         cls.tree = os.path.join(parts, "tree", "usr")
         sys.path.append(os.path.join(cls.tree, "lib", "python3", "dist-packages"))

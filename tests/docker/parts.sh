@@ -1,5 +1,6 @@
 #!/bin/bash
-# parts.sh: prepares, once, what docker in the SoftRoCE VM takes, and prints the folder that has it:
+# parts.sh [tree]: prepares, once, what docker in the SoftRoCE VM takes, and prints the folder that
+# has it; with `tree` the first of the two alone:
 #
 #   tree/      Debian's docker.io and docker-compose, unpacked
 #   base.tar   a Debian of this machine's release with the packages of docker/Dockerfile's last stages
@@ -55,22 +56,31 @@ make_base() {
     "$(awk '{print $3; exit}' <<<"$sources")" "$1/base.tar" - <<<"$sources" >&2
 }
 
+# part NAME FUNCTION: makes PARTS/NAME, whole or not at all.
+part() {
+  [[ ! -e $parts/$1 ]] || return 0
+  rm -rf "$parts/new"
+  mkdir -p "$parts/new"
+  "$2" "$parts/new" || return
+  mv "$parts/new/$1" "$parts/$1"
+  rm -r "$parts/new"
+}
+
 prepare() {
   local cache parts lock
-  command -v mmdebstrap >/dev/null || die "mmdebstrap is missing (./run install-deps)"
   cache=$(cache_root) || exit
   parts=$cache/docker-$(cat "${BASH_SOURCE[0]}" <(image_packages) | sha256sum | cut -c1-12)
+  mkdir -p "$parts"
   exec {lock}>"$cache/docker-lock"
   flock "$lock"
-  if [[ ! -d $parts ]]; then
-    say "fetching Debian's docker and a base image (about 150 MB, once) into $parts"
-    rm -rf "$cache"/docker-*.new
-    mkdir "$parts.new"
-    make_tree "$parts.new" || die "cannot get Debian's docker"
-    make_base "$parts.new" || die "cannot make a base image"
-    mv "$parts.new" "$parts"
+  [[ -e $parts/tree ]] || say "fetching Debian's docker (about 70 MB, once) into $parts"
+  part tree make_tree || die "cannot get Debian's docker"
+  if [[ ${1-} != tree ]]; then
+    [[ -e $parts/base.tar ]] || say "making a base image (about 70 MB to fetch, once) in $parts"
+    command -v mmdebstrap >/dev/null || die "mmdebstrap is missing (./run install-deps)"
+    part base.tar make_base || die "cannot make a base image"
   fi
   echo "$parts"
 }
 
-prepare
+prepare "$@"

@@ -33,8 +33,15 @@ start_dockerd() {
   # that the containers use.
   mkdir -p /var/lib/docker /var/lib/containerd
   mount -t tmpfs -o size=90% docker /var/lib/docker
-  dockerd --iptables=false --ip6tables=false --bridge=none --storage-driver overlay2 -H "$DOCKER_HOST" \
-    >"$log" 2>&1 &
+  # Of its own, dockerd gives it 15 s to start, which are few on an emulated processor.
+  containerd >/run/containerd.log 2>&1 &
+  containerd=$!
+  until [[ -S /run/containerd/containerd.sock ]]; do
+    kill -0 "$containerd" 2>/dev/null || { cat /run/containerd.log >&2; die "containerd does not start"; }
+    sleep 0.2
+  done
+  dockerd --containerd /run/containerd/containerd.sock --iptables=false --ip6tables=false --bridge=none \
+    --storage-driver overlay2 -H "$DOCKER_HOST" >"$log" 2>&1 &
   daemon=$!
   until docker version >/dev/null 2>&1; do
     kill -0 "$daemon" 2>/dev/null || { cat "$log" >&2; die "dockerd does not start"; }
@@ -45,6 +52,7 @@ start_dockerd() {
 stop_dockerd() {
   kill "$daemon" 2>/dev/null || return 0
   wait "$daemon" || true
+  kill "$containerd" 2>/dev/null && wait "$containerd" || true
   umount /var/lib/docker || true
 }
 
