@@ -16,6 +16,7 @@ if [[ ${RKV_IN_VM-} != 1 ]]; then  # a machine with a device of its own keeps it
   exec "$root/tests/softroce/vm.sh" --timeout 1500 -- "$self" "$@"
 fi
 parts=${RKV_DOCKER_PARTS:-$("$here/parts.sh")} || exit
+export RKV_DOCKER_PARTS=$parts
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 

@@ -134,6 +134,7 @@ class Complaints(unittest.TestCase):
     def test_a_device_that_was_made_goes_again_one_that_was_there_stays(self):
         self.expect(4, "loader")
         self.assertNotIn("rdma link delete", self.calls())
+        self.remove("up")
         self.remove("device")
         self.expect(4, "loader")
         self.assertIn("rdma link delete rxe0", self.calls())
@@ -163,7 +164,7 @@ class Complaints(unittest.TestCase):
         self.expect(3, "no kvserver in empty: ./run build release", "records.tsv", "--programs", "empty")
 
     def test_signals(self):
-        self.tool("docker-compose", "echo >up; echo >reached; sleep 60")
+        self.tool("docker-compose", "echo >up; echo >reached; exec sleep 60")
         for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
             for name in "calls", "reached", "up":
                 if os.path.exists(self.path(name)):
