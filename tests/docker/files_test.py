@@ -196,9 +196,32 @@ class ComposeFile(unittest.TestCase):
                 self.assertEqual(service["cap_add"], ["IPC_LOCK"])
                 self.assertEqual(service["cap_drop"], ["ALL"])
                 self.assertEqual(service["ulimits"], {"memlock": -1})
-                self.assertIn(service["build"]["target"], TARGETS)
-                self.assertIn(service["build"]["target"], service["image"])
                 self.assertEqual(service["environment"]["KVCLIENT_TRANSPORT"], "verbs")
+
+    def test_each_image_is_built_once(self):
+        services = self.services()
+        built = {name: service["build"]["target"] for name, service in services.items() if "build" in service}
+        self.assertEqual(built, {"server1": "server", "loader": "client", "bench": "bench"})
+        for name, service in services.items():
+            target = built.get(name, "server")
+            self.assertEqual(service["image"], f"rkv-{target}")
+
+    def test_servers_have_time_to_end_and_logs_have_an_end(self):
+        services = self.services()
+        for name in "server1", "server2", "server3":
+            self.assertIn(services[name]["stop_grace_period"], ("5m", "5m0s"))
+            self.assertEqual(services[name]["logging"],
+                             {"driver": "json-file", "options": {"max-file": "3", "max-size": "10m"}})
+        by_hand = re.search(r"^    docker run (?:.*\\\n)*.*rkv-server$", read("docker/README.md"), re.MULTILINE)[0]
+        self.assertIn("--stop-timeout 300", by_hand)
+        self.assertIn("--log-opt max-size=10m", by_hand)
+
+    def test_commands_by_hand_name_their_project(self):
+        for path in "docker/README.md", "docker/compose.yml":
+            commands = re.findall(r"docker-compose .*-f docker/compose\.yml.*", read(path))
+            self.assertTrue(commands, path)
+            for command in commands:
+                self.assertTrue(command.startswith("docker-compose -p rkv -f "), f"{path}: {command}")
 
     def test_servers_have_ports_and_volumes_of_their_own(self):
         services = self.services()
