@@ -4,6 +4,7 @@ and read back, YCSB's workload b, one server killed - only its keys fail - and s
 record compared. All is taken down at the end, whatever that is."""
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
@@ -11,15 +12,15 @@ import time
 
 sys.dont_write_bytecode = True  # the sources stay as they are
 
-from machinery import (FAILED, PROJECT, UNEQUAL, USAGE, Compose, Device, Failed, Unfit, await_healthy,
-                       check_docker, docker, import_programs, leftovers, state, take_down)
+from machinery import (FAILED, PROJECT, SIGNALS, UNEQUAL, USAGE, Compose, Device, Ended, Failed, Unfit,
+                       await_healthy, check_docker, docker, end_by_signal, ignore_signals, import_programs,
+                       leftovers, state, take_down)
 
 SERVERS = ("server1", "server2", "server3")
 VICTIM = "server2"
 KEYS_AT_ONCE = 10_000  # of one multi_get, which waits for its deadline where a server is gone
 METRICS_OFFSET = 2000  # of the ports for HTTP from those of the servers
 HEALTHY_WITHIN_S = 180
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def say(text):
@@ -246,14 +247,6 @@ def read_records(path):
         sys.exit(USAGE)
 
 
-class Ended(BaseException):
-    """By a signal; no error, and nothing must take it for one."""
-
-
-def end_by_signal(number, _frame):
-    raise Ended(number)
-
-
 def keep(cluster):
     ports = range(cluster.options.port, cluster.options.port + len(SERVERS))
     settings = " ".join(f"RKV_PORT{i + 1}={port}" for i, port in enumerate(ports))
@@ -272,22 +265,27 @@ def run(options):
     check_docker()
     if leftovers():
         raise Unfit(f"containers of {PROJECT} are there already: `./run cluster --down` takes them down")
-    device, keeps = Device(), False
-    try:
+    device = Device()
+    with contextlib.ExitStack() as at_end:  # from the last to the first, each whatever became of the others
+        at_end.callback(device.remove)
+        at_end.callback(take_down)
+        at_end.callback(ignore_signals)
         device.find_or_make()
         say(f"RDMA device {device.name}, address {device.address}" + (", made for this" if device.made else ""))
         cluster = Cluster(options, device)
         status = demonstrate(cluster, records)
-        keeps = options.keep
-        if keeps:
+        if options.keep:
             keep(cluster)
-        return status
-    finally:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the taking down is not left half done
-        if not keeps:
-            take_down()
-            device.remove()
+            at_end.pop_all()
+    return status
+
+
+def complain(problem):
+    """In the order in which things went wrong: the taking down comes last."""
+    if isinstance(problem.__context__, (Failed, Ended)):
+        complain(problem.__context__)
+    text = "ended by a signal" if isinstance(problem, Ended) else problem
+    print(f"cluster: {text}", file=sys.stderr)
 
 
 def main():
@@ -297,13 +295,13 @@ def main():
     try:
         return run(options)
     except Failed as problem:
-        print(f"cluster: {problem}", file=sys.stderr)
+        complain(problem)
         return problem.exit_status
     except (OSError, ValueError, KeyError) as problem:
         print(f"cluster: {type(problem).__name__}: {problem}", file=sys.stderr)
         return FAILED
     except Ended as ended:
-        print("cluster: ended by a signal", file=sys.stderr)
+        complain(ended)
         return 128 + ended.args[0]
 
 

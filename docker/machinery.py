@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -12,6 +13,8 @@ PROJECT = "rkv-cluster"
 LABEL = f"label=com.docker.compose.project={PROJECT}"
 
 UNEQUAL, USAGE, UNFIT, FAILED = 1, 2, 3, 4
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+END_WITHIN_S = 20  # of a program that is told to end
 
 
 class Failed(Exception):
@@ -24,6 +27,21 @@ class Unfit(Failed):
     """This machine has not what it takes, or not now."""
 
     exit_status = UNFIT
+
+
+class Ended(BaseException):
+    """By a signal; no error, and nothing must take it for one."""
+
+
+def ignore_signals():
+    """The taking down is not left half done."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def end_by_signal(number, _frame):
+    ignore_signals()
+    raise Ended(number)
 
 
 def last_line(text):
@@ -40,6 +58,41 @@ def sentence_of(text):
 def captured(*command, **settings):
     return subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, **settings)
+
+
+def run_as_group(command, **settings):
+    """As subprocess.run, but in a process group of its own, which has ended when a signal has ended
+    us: what compose starts would else go on making containers."""
+    # A signal waits until the program is known here, or it would be lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    process = None
+    try:
+        process = subprocess.Popen(
+            command, start_new_session=True, text=True,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS), **settings)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        printed, said = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode, printed, said)
+    except BaseException:
+        if process is not None:
+            end_group(process)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def end_group(process):
+    """The program first, which ends what it has started; then whatever is left of its group."""
+    process.terminate()
+    try:
+        process.communicate(timeout=END_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
 
 
 def docker(*arguments):
@@ -103,12 +156,12 @@ def check_docker():
     if shutil.which("docker") is None:
         raise Unfit("docker is missing: apt-get install docker.io docker-compose")
     done = captured("docker", "info", "--format", "{{.ServerVersion}}")
-    complaint = done.stderr.strip()
-    if "permission denied" in complaint:
+    if done.returncode == 0 and done.stdout.strip():
+        return  # whatever it warns of
+    if "permission denied" in done.stderr:
         raise Unfit("docker's daemon does not take commands of this user: use sudo, or join the group docker")
-    if done.returncode != 0 or not done.stdout.strip():
-        raise Unfit(f"docker's daemon does not answer ({last_line(complaint)}): start it, "
-                    "as with `systemctl start docker`")
+    raise Unfit(f"docker's daemon does not answer ({last_line(done.stderr)}): start it, "
+                "as with `systemctl start docker`")
 
 
 def find_compose():
@@ -129,8 +182,7 @@ class Compose:
 
     def run(self, *arguments):
         """A command that says itself what it does, on standard error."""
-        done = subprocess.run([*self.base, *arguments], check=False, stdin=subprocess.DEVNULL,
-                              stdout=2, env=self.environment)
+        done = run_as_group([*self.base, *arguments], stdin=subprocess.DEVNULL, stdout=2, env=self.environment)
         if done.returncode != 0:
             raise Failed(f"`{' '.join(self.base[:-4] + list(arguments))}` ended with {done.returncode}")
 
@@ -140,7 +192,8 @@ class Compose:
         with tempfile.TemporaryFile() as file:
             file.write(feed)
             file.seek(0)
-            done = captured(*command, stdin=file, env=self.environment)
+            done = run_as_group(command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=self.environment)
         if done.returncode != 0 and not may_fail:
             raise Failed(f"{service}: `{' '.join(arguments)}` ended with {done.returncode}: "
                          f"{sentence_of(done.stderr)}")
@@ -195,7 +248,11 @@ def take_down():
     for what, listing, removal in (
             ("containers", ("ps", "-aq"), ("rm", "-f", "-v")),
             ("volumes", ("volume", "ls", "-q"), ("volume", "rm", "-f"))):
-        found = captured("docker", *listing, "--filter", LABEL, **own).stdout.split()
+        listed = captured("docker", *listing, "--filter", LABEL, **own)
+        if listed.returncode != 0:
+            raise Failed(f"what {what} are left is not known, since docker does not say "
+                         f"({last_line(listed.stderr)}): `./run cluster --down` takes them down later")
+        found = listed.stdout.split()
         if found and captured("docker", *removal, *found, **own).returncode != 0:
             raise Failed(f"not all {what} could be removed: docker {' '.join(removal)} {' '.join(found)}")
 

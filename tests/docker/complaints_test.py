@@ -17,6 +17,7 @@ CLUSTER = os.path.join(HERE, "..", "..", "docker", "cluster.py")
 
 # A machine on which the servers come up, and nothing further works. bash stands for native.sh.
 DOCKER = """
+[ -e up ] && [ -e "fails_$1_$2" ] && [ $# = 4 ] && { echo "the daemon is gone" >&2; exit 1; }
 case "$1 $2" in
   "info "*) echo 20.10 ;;
   "compose "*) exit 1 ;;
@@ -30,6 +31,13 @@ exit 0
 COMPOSE = """
 echo >up
 case "$*" in *" run "*) exit 4 ;; esac
+"""
+# Told to end, it has yet made another container when it does; what it has started does not care.
+BUSY_COMPOSE = """
+echo >up
+trap 'echo late-id >left; exit 1' TERM
+sh -c 'trap "" TERM; echo $$ >started; echo >reached; exec sleep 60' &
+wait
 """
 DEVICE = """
 case "$2" in
@@ -97,6 +105,14 @@ class Complaints(unittest.TestCase):
         self.assertIn("docker rm -f -v c-id", self.calls())
         self.assertIn("docker volume rm -f v-id", self.calls())
 
+    def expect_ended(self, pid):
+        """Killed; it may not have been waited for yet."""
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+                self.assertEqual(file.read().rpartition(")")[2].split()[0], "Z")
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+
     def test_usage(self):
         self.expect(2, "cluster: which records?", "--keep")
         self.expect(2, "nowhere.tsv cannot be read: No such file", "nowhere.tsv")
@@ -116,6 +132,11 @@ class Complaints(unittest.TestCase):
     def test_daemon_of_others(self):
         self.tool("docker", 'echo "dial unix /x: connect: permission denied" >&2; exit 1')
         self.expect(3, "does not take commands of this user: use sudo")
+
+    def test_a_daemon_that_warns_of_something_denied(self):
+        warns = 'case $1 in info) echo "WARNING: /x/config.json: permission denied" >&2 ;; esac\n'
+        self.tool("docker", warns + DOCKER)
+        self.expect(4, "cluster: loader: `load -` ended with 4")
 
     def test_no_compose(self):
         self.remove("bin/docker-compose")
@@ -163,19 +184,41 @@ class Complaints(unittest.TestCase):
     def test_no_programs(self):
         self.expect(3, "no kvserver in empty: ./run build release", "records.tsv", "--programs", "empty")
 
-    def test_signals(self):
-        self.tool("docker-compose", "echo >up; echo >reached; exec sleep 60")
+    def test_a_taking_down_that_fails_is_told_too_and_the_device_goes(self):
+        for failing, sentence in (("fails_ps_-aq", "what containers are left is not known"),
+                                  ("fails_rm_-f", "not all containers could be removed: docker rm -f -v c-id")):
+            with self.subTest(failing):
+                for name in "device", "up", "calls":
+                    if os.path.exists(self.path(name)):
+                        self.remove(name)
+                self.write(failing, "")
+                run = self.start("records.tsv")
+                _, said = run.communicate(timeout=60)
+                self.remove(failing)
+                self.assertEqual(run.returncode, 4, said)
+                first, second = said.splitlines()
+                self.assertIn("cluster: loader: `load -` ended with 4", first)
+                self.assertIn(f"cluster: {sentence}", second)
+                self.assertIn("rdma link delete rxe0", self.calls())
+
+    def test_signals_to_the_program_alone(self):
+        self.tool("docker-compose", BUSY_COMPOSE)
         for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
-            for name in "calls", "reached", "up":
-                if os.path.exists(self.path(name)):
-                    self.remove(name)
-            run = self.start("records.tsv")
-            while not os.path.exists(self.path("reached")) and run.poll() is None:
-                time.sleep(0.01)
-            run.send_signal(number)
-            _, said = run.communicate(timeout=60)
-            self.assertEqual(run.returncode, 128 + number, said)
-            self.expect_taken_down()
+            with self.subTest(number):
+                for name in "calls", "reached", "up", "left":
+                    if os.path.exists(self.path(name)):
+                        self.remove(name)
+                run = self.start("records.tsv")
+                while not os.path.exists(self.path("reached")) and run.poll() is None:
+                    time.sleep(0.01)
+                run.send_signal(number)
+                _, said = run.communicate(timeout=60)
+                self.assertEqual(run.returncode, 128 + number, said)
+                self.assertEqual(said, "cluster: ended by a signal\n")
+                self.assertIn("docker rm -f -v c-id late-id", self.calls())
+                self.assertIn("docker volume rm -f v-id", self.calls())
+                with open(self.path("started"), encoding="utf-8") as started:
+                    self.expect_ended(int(started.read()))
 
 
 if __name__ == "__main__":
