@@ -42,12 +42,12 @@ says() {
 
 # A few hundred records; keys and values that a shell, a line or UTF-8 would spoil among them.
 write_records() {
-  python3 -c '
+  python3 - >"$scratch/records.tsv" <<'PYTHON'
 for i in range(600):
-    print(f"package-{i}\tvalue {i} " + "x" * (i % 90))
-print(r"a \"quoted\" key\t" + r"its value")
-print(r"\x00\xff\t" + r"\xfe\n\r")
-' >"$scratch/records.tsv"
+    print(f"package-{i}", f"value {i} " + "x" * (i % 90), sep="\t")
+print('a "quoted" $(key)', "its `value`", sep="\t")
+print(r"\x00\xff", r"\xfe\n\r", sep="\t")
+PYTHON
 }
 
 # cluster ARGUMENTS...: its exit status; what it says is in $scratch/out.
