@@ -1,5 +1,6 @@
 """What cluster.py needs of docker, docker-compose and the RDMA device; each complaint is one sentence."""
 
+import json
 import os
 import shutil
 import signal
@@ -220,6 +221,13 @@ def log_of(container):
     return done.stdout + done.stderr
 
 
+def last_check(container):
+    """What the last health check said."""
+    said = docker("inspect", "--format", "{{range .State.Health.Log}}{{json .Output}}\n{{end}}", container)
+    checks = [json.loads(line) for line in said.splitlines() if line]
+    return sentence_of(checks[-1]) if checks else "no check has ended yet"
+
+
 def await_healthy(servers, limit_s):
     """servers: {name: container}. Until docker's health check calls all of them healthy."""
     end = time.monotonic() + limit_s
@@ -233,8 +241,8 @@ def await_healthy(servers, limit_s):
             if health == "healthy":
                 del waiting[name]
         if waiting and time.monotonic() > end:
-            raise Failed(f"{', '.join(waiting)} not healthy within {limit_s} s: "
-                         f"{last_line(log_of(next(iter(waiting.values()))))}")
+            raise Failed(f"{', '.join(waiting)} not healthy within {limit_s} s; the last check of the first: "
+                         f"{last_check(next(iter(waiting.values())))}")
         time.sleep(0.2)
 
 

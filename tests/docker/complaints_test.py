@@ -23,7 +23,7 @@ case "$1 $2" in
   "compose "*) exit 1 ;;
   "ps "*) if [ $# -gt 4 ] || [ -e up ]; then echo c-id; fi; cat left 2>/dev/null ;;
   "volume ls") echo v-id ;;
-  "inspect "*) cat state ;;
+  "inspect "*) case "$*" in *Health.Log*) cat checks ;; *) cat state ;; esac ;;
   "logs "*) cat log ;;
 esac
 exit 0
@@ -78,13 +78,13 @@ class Complaints(unittest.TestCase):
     def remove(self, name):
         os.remove(self.path(name))
 
-    def start(self, *arguments):
+    def start(self, *arguments, program=(CLUSTER,)):
         os.makedirs(self.path("system"), exist_ok=True)
         for name in "sh", "cat", "sleep":  # and no docker of this machine
             if not os.path.exists(self.path(f"system/{name}")):
                 os.symlink(f"/bin/{name}", self.path(f"system/{name}"))
         return subprocess.Popen(
-            [sys.executable, CLUSTER, *arguments], cwd=self.scratch, stdout=subprocess.PIPE,
+            [sys.executable, *program, *arguments], cwd=self.scratch, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, env={"PATH": f"{self.path('bin')}:{self.path('system')}"})
 
     def calls(self):
@@ -94,8 +94,8 @@ class Complaints(unittest.TestCase):
         except FileNotFoundError:
             return ""
 
-    def expect(self, status, sentence, *arguments):
-        run = self.start(*(arguments or ["records.tsv"]))
+    def expect(self, status, sentence, *arguments, **settings):
+        run = self.start(*(arguments or ["records.tsv"]), **settings)
         _, said = run.communicate(timeout=60)
         self.assertEqual(run.returncode, status, said)
         self.assertIn(sentence, said)
@@ -176,6 +176,17 @@ class Complaints(unittest.TestCase):
         self.write("log", "kvserver: the data directory is damaged\n")
         self.expect(4, "server1 did not start: kvserver: the data directory is damaged")
         self.expect_taken_down()
+
+    def test_a_server_that_does_not_get_healthy(self):
+        at_once = ("-c", "import sys; sys.path.insert(0, sys.argv.pop(1)); import cluster; "
+                         "cluster.HEALTHY_WITHIN_S = 0; sys.exit(cluster.main())", os.path.dirname(CLUSTER))
+        self.write("state", "running starting 0\n")
+        self.write("checks", "")
+        self.expect(4, "server1, server2, server3 not healthy within 0 s; the last check of the first: no check has",
+                    program=at_once)
+        self.remove("up")
+        self.write("checks", '"first"\n"transport verbs\\nkvclient: nobody answers\\n"\n')
+        self.expect(4, "the last check of the first: kvclient: nobody answers", program=at_once)
 
     def test_a_step_that_fails(self):
         self.expect(4, "cluster: loader: `load -` ended with 4")
