@@ -179,7 +179,8 @@ class Compose:
 
     def __init__(self, environment):
         self.base = find_compose() + ["-p", PROJECT, "-f", os.path.join(HERE, "compose.yml")]
-        self.environment = {**os.environ, **environment}
+        # Of docker-compose 1.29: an answer of the daemon may take more than its 60 s on a busy machine.
+        self.environment = {"COMPOSE_HTTP_TIMEOUT": "600", **os.environ, **environment}
 
     def run(self, *arguments):
         """A command that says itself what it does, on standard error."""
@@ -208,12 +209,12 @@ class Compose:
         return found[0]
 
 
-def state(container):
-    """('running', 'healthy', exit status)"""
-    status, health, code = docker("inspect", "--format",
-                                  "{{.State.Status}} {{.State.Health.Status}} {{.State.ExitCode}}",
-                                  container).split()
-    return status, health, int(code)
+def states(containers):
+    """('running', 'healthy', exit status) of each."""
+    printed = docker("inspect", "--format", "{{.State.Status}} {{.State.Health.Status}} {{.State.ExitCode}}",
+                     *containers)
+    words = (line.split() for line in printed.splitlines())
+    return [(status, health, int(code)) for status, health, code in words]
 
 
 def log_of(container):
@@ -233,17 +234,18 @@ def await_healthy(servers, limit_s):
     end = time.monotonic() + limit_s
     waiting = dict(servers)
     while waiting:
-        for name, container in list(waiting.items()):
-            status, health, code = state(container)
+        names = list(waiting)
+        for name, (status, health, code) in zip(names, states(waiting.values()), strict=True):
             if status == "exited":
                 kind = Unfit if code == 3 else Failed  # kvserver's own exit status
-                raise kind(f"{name} did not start: {last_line(log_of(container))}")
+                raise kind(f"{name} did not start: {last_line(log_of(waiting[name]))}")
             if health == "healthy":
                 del waiting[name]
         if waiting and time.monotonic() > end:
             raise Failed(f"{', '.join(waiting)} not healthy within {limit_s} s; the last check of the first: "
                          f"{last_check(next(iter(waiting.values())))}")
-        time.sleep(0.2)
+        if waiting:
+            time.sleep(1)  # docker's command itself takes an emulated processor a while
 
 
 def leftovers():

@@ -23,7 +23,7 @@ case "$1 $2" in
   "compose "*) exit 1 ;;
   "ps "*) if [ $# -gt 4 ] || [ -e up ]; then echo c-id; fi; cat left 2>/dev/null ;;
   "volume ls") echo v-id ;;
-  "inspect "*) case "$*" in *Health.Log*) cat checks ;; *) cat state ;; esac ;;
+  "inspect "*) case "$*" in *Health.Log*) cat checks ;; *) shift 3; for _; do cat state; done ;; esac ;;
   "logs "*) cat log ;;
 esac
 exit 0
