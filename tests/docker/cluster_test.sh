@@ -13,7 +13,7 @@ long=${2-}
 failures=0
 
 if [[ ${RKV_IN_VM-} != 1 ]]; then  # a machine with a device of its own keeps its own docker
-  exec "$root/tests/softroce/vm.sh" --timeout 1500 -- "$self" "$@"
+  exec "$root/tests/softroce/vm.sh" --timeout 3600 -- "$self" "$@"
 fi
 parts=${RKV_DOCKER_PARTS:-$("$here/parts.sh")} || exit
 export RKV_DOCKER_PARTS=$parts
@@ -49,11 +49,12 @@ print(r"\x00\xff", r"\xfe\n\r", sep="\t")
 PYTHON
 }
 
-# cluster ARGUMENTS...: its exit status; what it says is in $scratch/out.
+# cluster ARGUMENTS...: its exit status; what it says is in $scratch/out, and shown with the seconds.
 cluster() {
-  local status=0
-  "$root/docker/cluster.py" "$@" >"$scratch/out" 2>&1 || status=$?
-  echo "$status"
+  local line
+  "$root/docker/cluster.py" "$@" 2>&1 | tee "$scratch/out" |
+    while IFS= read -r line; do printf '# %4d s  %s\n' "$SECONDS" "$line"; done >&2
+  echo "${PIPESTATUS[0]}"
 }
 
 # Little of everything, and patience: the processors are emulated, and others may use the real ones.
@@ -67,7 +68,6 @@ nothing_is_left() {
 
 test_whole() {
   same "exit status" 0 "$(cluster "$scratch/records.tsv" "${small[@]}")"
-  cat "$scratch/out"
   says "records of all servers" '^records +[0-9]+ +[0-9]+ +[0-9]+ +602$'
   says "keys of the dead server failed, all of them, and only they" \
     '^only keys of server2 failed while it was dead; every record compared equal'
@@ -87,7 +87,6 @@ test_taken_port() {
   local other=$!
   until grep -q "kvserver ready" "$scratch/other"; do kill -0 "$other" || break; done
   same "taken port: exit status" 3 "$(cluster "$scratch/records.tsv" "${small[@]}")"
-  cat "$scratch/out"
   says "taken port: sentence" '^cluster: server2 did not start: .*7472'
   nothing_is_left "taken port"
   kill "$other"
