@@ -85,7 +85,8 @@ class Complaints(unittest.TestCase):
                 os.symlink(f"/bin/{name}", self.path(f"system/{name}"))
         return subprocess.Popen(
             [sys.executable, *program, *arguments], cwd=self.scratch, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, env={"PATH": f"{self.path('bin')}:{self.path('system')}"})
+            stderr=subprocess.PIPE, text=True, env={"PATH": f"{self.path('bin')}:{self.path('system')}",
+                                                          "PYTHONDONTWRITEBYTECODE": "1"})
 
     def calls(self):
         try:
