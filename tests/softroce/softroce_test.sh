@@ -119,7 +119,24 @@ test_tally() {
 <testsuite>
   <testcase name="plain" status="run"/>
   <testcase name="gtest" status="run"/>
-  <testcase name="crashed" status="fail"/>
+  <testcase name="crashed" status="fail"><system-out>[ RUN      ] S.A
+[       OK ] S.A (0 ms)
+</system-out></testcase>
+  <testcase name="mistyped" status="run"><system-out>[==========] Running 0 tests from 0 test suites.
+[  PASSED  ] 0 tests.
+</system-out></testcase>
+  <testcase name="shared" status="fail"><system-out>[  SKIPPED ] S.Skips (0 ms)
+[----------] Global test environment tear-down
+[==========] 5 tests from 1 test suite ran. (1 ms total)
+[  PASSED  ] 2 tests.
+[  SKIPPED ] 1 test, listed below:
+[  SKIPPED ] S.Skips
+[  FAILED  ] 2 tests, listed below:
+[  FAILED  ] S.Fails
+[  FAILED  ] P/S.Fails/0, where GetParam() = 1
+
+ 2 FAILED TESTS
+</system-out></testcase>
   <testcase name="absent" status="notrun"><skipped message="Unable to find executable"/></testcase>
   <testcase name="wish" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/></testcase>
 </testsuite>
@@ -133,8 +150,8 @@ XML
 </testsuite></testsuites>
 XML
   local tally=("$here/tally.py" "$scratch/junit.xml" "$scratch/reports")
-  same "tally" "2 3 2" "$("${tally[@]}" 2>/dev/null)"
-  same "tally where skipping is failing" "2 5 2" \
+  same "tally" "4 6 3" "$("${tally[@]}" 2>/dev/null)"
+  same "tally where skipping is failing" "4 9 3" \
     "$("$here/tally.py" --skip-is-failure "${tally[@]:1}" 2>/dev/null)"
   same "tally without a report" "0 1 0" "$("$here/tally.py" /nowhere /nowhere 2>/dev/null)"
 }
