@@ -246,11 +246,11 @@ Client* Cluster::find_way(std::size_t index, const Deadline& deadline) {
   return clients_[index].get();
 }
 
-void Cluster::hold_to(Client& client, Nanos at) {
-  client.engine_->hold_to(at);
+Cluster::Hold::Hold(Client& client, Nanos at) : client_(client) {
+  client_.engine_->hold_to(at);
 }
-void Cluster::let_go(Client& client) {
-  client.engine_->let_go();
+Cluster::Hold::~Hold() {
+  client_.engine_->let_go();
 }
 
 Result<Client*> Cluster::client_at(std::size_t index) {

@@ -36,7 +36,10 @@ void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
   for (std::size_t done = 0; done < missing; ++done) {
     const Nanos now = clock_->now();
     const Nanos part = (deadline.at() - now) / static_cast<Nanos>(missing - done);
-    if (find_way(no_way[done], {*clock_, now + part}) != nullptr) {
+    if (part <= 0) {  // the others had all of it: no look, and none that failed
+      no_way_ = {.code = Code::kTimeout, .text = "no time was left to look for a way to it"};
+      fail(no_way[done]);
+    } else if (find_way(no_way[done], {*clock_, now + part}) != nullptr) {
       sorted.flows.push_back(add(no_way[done], deadline));
     } else {
       fail(no_way[done]);

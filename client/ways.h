@@ -21,7 +21,6 @@ class Ways {
   }
   // Whether to look now. If not, last_error() is still the answer.
   bool is_due(std::size_t server, Nanos now) const { return now >= all_[server].next_look; }
-  void found(std::size_t server) { all_[server].backoff.reset(); }
   void not_found(std::size_t server, Nanos now, const Error& error) {
     all_[server].next_look = now + all_[server].backoff.next();
     all_[server].last = error;

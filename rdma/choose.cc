@@ -17,11 +17,10 @@ bool may_fall_back(const TransportOptions& options) {
 }
 
 // Of the name or address in HOST:PORT.
-bool is_on_this_host(const std::string& address, int find_ms) {
+bool is_on_this_host(const std::string& address, const Deadline& deadline) {
   const auto where = parse_host_port(address);
   if (!where) return false;
-  const SteadyClock clock;
-  const auto all = resolve(*where, Deadline::after_ms(clock, find_ms));
+  const auto all = resolve(*where, deadline);
   return all && std::ranges::any_of(*all, is_this_host);
 }
 
@@ -56,6 +55,8 @@ Result<ClientTransport> choose_for_client(const TransportOptions& options) {
     std::string reason = as_asked(*shm);
     return ClientTransport{.transport = std::move(shm), .reason = std::move(reason)};
   }
+  const SteadyClock clock;
+  const Deadline deadline = Deadline::after_ms(clock, options.verbs.find_ms);
   auto verbs = open_verbs(options.verbs);
   if (verbs) {
     std::string reason =
@@ -65,7 +66,7 @@ Result<ClientTransport> choose_for_client(const TransportOptions& options) {
     return ClientTransport{.transport = std::move(*verbs), .reason = std::move(reason)};
   }
   // A server elsewhere is out of reach of shared memory: then the device is what is missing.
-  if (!may_fall_back(options) || !is_on_this_host(options.verbs.address, options.verbs.find_ms)) {
+  if (!may_fall_back(options) || !is_on_this_host(options.verbs.address, deadline)) {
     return std::unexpected(verbs.error());
   }
   RKV_ASSIGN_OR_RETURN(auto shm, open_shm(options.shm));

@@ -86,26 +86,23 @@ struct Route {
   std::string from;  // local address
 };
 // As a transport finds it, from its GID where one was asked for.
-std::optional<Route> route_to(const VerbsOptions& options, const GidFacts& gid) {
+Result<Route> route_to(const VerbsOptions& options, const GidFacts& gid) {
   const SteadyClock clock;
   const Deadline deadline = Deadline::after_ms(clock, options.find_ms);
-  const auto where = parse_host_port(options.address);
-  if (!where) return std::nullopt;
-  const auto all = resolve(*where, deadline);
-  if (!all) return std::nullopt;
+  RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(options.address));
+  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, deadline));
   std::optional<SocketAddress> source;
   if (options.gid_index >= 0) {
     const auto own = resolve({.host = gid.address, .port = 0}, deadline);
     if (own) source = own->front();
   }
-  SocketAddress peer = all->front();
+  SocketAddress peer = all.front();
   if (peer.port() == 0) peer.set_port(1);
-  const auto connector =
-      Connector::resolve(peer, {.source = source ? &*source : nullptr}, deadline);
-  if (!connector) return std::nullopt;
-  return Route{.device = connector->device().name(),
-               .port = connector->port_number(),
-               .from = connector->local_address().host()};
+  RKV_ASSIGN_OR_RETURN(const Connector connector,
+                       Connector::resolve(peer, {.source = source ? &*source : nullptr}, deadline));
+  return Route{.device = connector.device().name(),
+               .port = connector.port_number(),
+               .from = connector.local_address().host()};
 }
 
 // Where librdmacm puts a connection from this address: a GID that is the address, of type v2 where
@@ -137,6 +134,9 @@ std::string own_address(const GidFacts& gid, const std::string& netdev) {
 void take_route(const DeviceFacts& device, const VerbsOptions& options, ChosenPath& chosen) {
   const auto route = route_to(options, chosen.gid);
   chosen.leads = route && route->device == chosen.device;
+  if (!chosen.leads) {
+    chosen.why_not = route ? Error{.code = Code::kNoDevice} : route.error();
+  }
   if (!chosen.leads || chosen.why == ChosenPath::Why::kAsked) return;
   const GidFacts* const gid = gid_of_address(device, route->port, route->from);
   if (gid == nullptr) return;
@@ -157,6 +157,7 @@ std::string netdev_of(const ChosenPath& chosen) {
 Result<ChosenPath> path_to(const VerbsOptions& options, const std::vector<DeviceFacts>& devices) {
   auto selected = verbs::select(options);
   const bool leads = selected.has_value();
+  const std::optional<Error> why_not = leads ? std::nullopt : std::optional(selected.error());
   if (!selected && options.device.empty() && !options.address.empty()) {
     // The address has no route over a device; what is here is still of interest.
     VerbsOptions anywhere = options;
@@ -170,7 +171,8 @@ Result<ChosenPath> path_to(const VerbsOptions& options, const std::vector<Device
       .gid = facts_of(selected->gid),
       .why = options.gid_index >= 0 ? ChosenPath::Why::kAsked : ChosenPath::Why::kRank,
       .to = options.address,
-      .leads = leads};
+      .leads = leads,
+      .why_not = why_not};
   const auto device = std::ranges::find(devices, chosen.device, &DeviceFacts::name);
   if (leads && !options.address.empty() && device != devices.end()) {
     take_route(*device, options, chosen);

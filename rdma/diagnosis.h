@@ -123,8 +123,10 @@ struct ChosenPath {
   Why why = Why::kRank;
   std::string own_address{};  // a numeric address of this port to listen on; "" = none
   std::string to{};           // the address that was asked for; "" = none
-  // Whether a connection to it goes this way. If not, this is what is here nevertheless.
+  // Whether a connection to it goes this way. If not, this is what is here nevertheless, and why:
+  // kNoDevice where it is known that no device leads there, another error where it is not known.
   bool leads = true;
+  std::optional<Error> why_not{};
 };
 
 struct VerbsFacts {
@@ -137,7 +139,7 @@ struct VerbsFacts {
   std::string choice_error{};        // why nothing was chosen, when there are devices
 };
 // Opens each device for a moment. `options` as for open_verbs(). `more`: addresses besides
-// options.address. Blocks for find_ms at most for the route to each.
+// options.address. Blocks for twice find_ms at most for the route to each.
 VerbsFacts look_at_verbs(const VerbsOptions& options, std::span<const std::string> more = {});
 
 // What our connections set, whatever the device.

@@ -209,7 +209,7 @@ Status QueuePair::modify(ibv_qp_attr attributes, int mask) {
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : *now;
   const TransitionVerdict verdict = judge_transition(raw()->qp_type, *now, to, mask);
   if (verdict.ok()) {
-    error.text = "a value is wrong: state and mask are as they should be";
+    error.text = "a value is wrong, or the device does not take one of these attributes";
   } else if (verdict.exists) {
     error.text = "the mask is wrong for this change of state: explain_modify() names the bits";
   } else {

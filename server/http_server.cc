@@ -122,6 +122,7 @@ class Server final : public HttpServer {
   void run();
   void wait();
   void take_connections();
+  bool somebody_waits() const;
   bool refuse_one();
   void sweep();
   void end(Connection& connection);
@@ -196,7 +197,8 @@ void Server::wait() {
 // others wait in the queue that long.
 void Server::take_connections() {
   listens_ = all_.size() < kLibraryConnections;
-  while (listens_ && all_.size() < kLibraryConnections) {
+  // Asked first: accept4() takes a descriptor before it looks whether anybody is there.
+  while (listens_ && all_.size() < kLibraryConnections && somebody_waits()) {
     sockaddr_storage address{};
     socklen_t length = sizeof address;
     auto* const from = reinterpret_cast<sockaddr*>(&address);
@@ -212,15 +214,23 @@ void Server::take_connections() {
   }
 }
 
+bool Server::somebody_waits() const {
+  pollfd one{.fd = listening_.get(), .events = POLLIN, .revents = 0};
+  return poll(&one, 1, 0) == 1;
+}
+
 // H4. False: not even that, since others have taken what it freed.
 bool Server::refuse_one() {
-  log_warn(EventName("http_no_files"),
-           "a connection to --metrics is refused: raise the limit of open files (ulimit -n)");
   spare_ = Descriptor(-1);
   const int refused = accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC);
-  if (refused >= 0) close(refused);
+  const bool has_left = refused < 0 && errno == EAGAIN;
+  if (refused >= 0) {
+    close(refused);
+    log_warn(EventName("http_no_files"),
+             "a connection to --metrics is refused: raise the limit of open files (ulimit -n)");
+  }
   spare_ = Descriptor(eventfd(0, EFD_CLOEXEC));
-  return refused >= 0;
+  return refused >= 0 || has_left;
 }
 
 // H1, H2. A connection that is shut down is found dead by the library, which closes it.

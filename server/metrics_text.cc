@@ -1,4 +1,5 @@
-// What /metrics answers. Names are kept: dashboards and alarms of others hang on them.
+// What /metrics answers. From version 1.0 on names are kept: dashboards and alarms of others hang
+// on them.
 #include <optional>
 
 #include "server/exposition.h"

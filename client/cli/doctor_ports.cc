@@ -128,7 +128,7 @@ const char* reason_for(const ChosenPath& path) {
 
 bool same_way(const ChosenPath& a, const ChosenPath& b) {
   return a.device == b.device && a.port == b.port && a.gid.index == b.gid.index && a.why == b.why &&
-         a.leads == b.leads;
+         a.leads == b.leads && (a.leads || a.to == b.to);
 }
 
 std::vector<const GidFacts*> gids_of(const rdma::DeviceFacts& device, std::uint8_t port) {
@@ -194,9 +194,14 @@ std::string Judge::use_of(const ChosenPath& path) const {
     return fmt::format("{} is used{}: {}", text_of(path.gid),
                        facts_.verbs.others.empty() ? "" : " for " + path.to, reason_for(path));
   }
-  return fmt::format("{} would be used ({}), but {} leads to {}", text_of(path.gid),
-                     reason_for(path),
-                     asked_.device.empty() ? "no device" : "no way from " + asked_.device, path.to);
+  const std::string would =
+      fmt::format("{} would be used ({}), but ", text_of(path.gid), reason_for(path));
+  if (!path.why_not || path.why_not->code == Code::kNoDevice) {
+    return fmt::format("{}{} leads to {}", would,
+                       asked_.device.empty() ? "no device" : "no way from " + asked_.device,
+                       path.to);
+  }
+  return fmt::format("{}no way to {} was found: {}", would, path.to, rkv::to_string(*path.why_not));
 }
 
 void Judge::gid(const DeviceFacts& device, const PortFacts& port) {

@@ -66,8 +66,8 @@ std::string advice_for(const ServerFacts& facts) {
       return facts.over_verbs
                  ? "nothing comes back: look whether its process is stopped, let UDP port 4791 "
                    "(RoCE v2) through on both hosts, and see the server's own `kvclient doctor`"
-                 : "it is there, but does not answer: look at its log, and whether its process is "
-                   "stopped: `ps`";
+                 : "nothing comes back: see whether its host is on and reached (`ping`), and its "
+                   "process not stopped (`ps`)";
     case Code::kNoDevice:
       return "mend what is wrong with the device above; over an address that no RDMA device leads "
              "to (`rdma link`, `ip route`), only servers of this host are reached";

@@ -58,7 +58,7 @@ TEST(Thread, AThreadStaysOnItsOwn) {
       EXPECT_THAT(usable(), ElementsAre(processor));
     }).join();
   }
-  EXPECT_FALSE(stay_on(usable().back() + 1));
+  EXPECT_FALSE(stay_on(CPU_SETSIZE - 1)) << "a machine with so many";
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ import unittest
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HEADERS = os.path.join(SOURCE, "rdma", "include", "rkv", "rdma")
 LEDGER = os.path.join(SOURCE, "rdma", "PARITY.md")
-STATES = {"SoftRoCE", "native", "hardware", "missing"}
+STATES = {"SoftRoCE", "native", "hardware", "untested", "missing"}
+WITHOUT = {"header": {"missing"}, "test": {"untested", "missing"}}  # of each column, who has none
 COLUMNS = ["capability", "header", "test", "seeds", "state"]
 NONE = "-"
 
@@ -41,6 +42,10 @@ def tests_there_are():
     return names
 
 
+def named(cell):
+    return [] if cell == NONE else re.findall(r"`([^`]+)`", cell) or [cell]
+
+
 def problems(text, tests, headers=HEADERS):
     found = []
     for number, row in rows(text):
@@ -51,17 +56,14 @@ def problems(text, tests, headers=HEADERS):
             continue
         if row["state"] not in STATES:
             say(f"no such state: {row['state']}")
-        missing = row["state"] == "missing"
-        for column in "header", "test":
-            if missing != (row[column] == NONE):
+        for column in WITHOUT:
+            if (row["state"] in WITHOUT[column]) != (row[column] == NONE):
                 say(f"{row['state']}, and {column} is {row[column]}")
-        if missing:
-            continue
-        for header in re.findall(r"`([^`]+)`", row["header"]) or [row["header"]]:
+        for header in named(row["header"]):
             places = os.path.join(headers, header), os.path.join(SOURCE, header)
             if not any(map(os.path.isfile, places)):
                 say(f"no such header: {header}")
-        for test in re.findall(r"`([^`]+)`", row["test"]) or [row["test"]]:
+        for test in named(row["test"]):
             if test not in tests:
                 say(f"no such test: {test}")
     return found
@@ -80,6 +82,8 @@ class Parity(unittest.TestCase):
         for row, problem in (
                 ("| a | `device.h` | `Devices.Are` | A | SoftRoCE |", None),
                 ("| a | - | - | A | missing |", None),
+                ("| a | `device.h` | - | A | untested |", None),
+                ("| a | - | - | A | untested |", "header is -"),
                 ("| a | `device.h` | `Devices.Are` | | SoftRoCE |", "empty"),
                 ("| a | `device.h` | `Devices.Are` | A |", "empty"),
                 ("| a | `nowhere.h` | `Devices.Are` | A | native |", "no such header: nowhere.h"),

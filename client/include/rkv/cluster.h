@@ -279,6 +279,17 @@ class RKV_EXPORT Cluster {
   using RawPutVisitor = Client::RawPutVisitor;
   using Clients = std::vector<std::unique_ptr<Client>>;
   struct Merge;  // of a scan
+  // While it lives no operation of the client goes on beyond `at`.
+  class RKV_EXPORT Hold {
+   public:
+    Hold(Client& client, Nanos at);
+    ~Hold();
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    Client& client_;
+  };
 
   Cluster(const ShardMap& map, const ClientOptions& options,
           std::shared_ptr<rdma::Transport> transport, const Clock* clock);
@@ -290,10 +301,8 @@ class RKV_EXPORT Cluster {
     const Deadline deadline = deadline_of(timeout);
     Client* const client = find_way(last_, deadline);
     if (client == nullptr) return std::unexpected(no_way_);
-    hold_to(*client, deadline.at());  // what was spent on the way counts
-    auto result = call(*client);
-    let_go(*client);
-    return result;
+    const Hold hold(*client, deadline.at());  // what was spent on the way counts
+    return call(*client);
   }
   // Asks some servers, or until the first error.
   using Ask = std::function<Status(Client& client, std::size_t index, Timeout timeout)>;
@@ -305,8 +314,6 @@ class RKV_EXPORT Cluster {
   // Null: there is none, or it is too early to look again; no_way_ says why. Blocks until the
   // deadline at most.
   Client* find_way(std::size_t index, const Deadline& deadline);
-  static void hold_to(Client& client, Nanos at);
-  static void let_go(Client& client);
   const std::string& refusal_of(std::size_t index) const;
   Deadline deadline_of(Timeout timeout) const;  // zero = that of the options
   Result<std::unique_ptr<Client>> make_client(const ShardMap& map, std::size_t index,

@@ -11,7 +11,8 @@
 // Linux refuses IBV_QP_ALT_PATH wherever the link is Ethernet.
 //
 // Thread safety: values and free functions. Source: InfiniBand specification 10.3.1 and 11.2.5.2;
-// compared with the kernel's answers by tests/rdma/transitions_test.cc.
+// of RC, UC and UD compared with the kernel's answers (tests/rdma/transitions_device_test.cc), but
+// for what starts in SQE.
 #pragma once
 
 #include <infiniband/verbs.h>
