@@ -40,6 +40,18 @@
 
 namespace rkv::server {
 
+// All that is shown of one moment; what is made of it when it is asked for.
+struct MonitorView {
+  std::uint64_t change = 0;
+  Nanos since = 0;
+  ServerState state{};
+  std::optional<ServerFacts> facts{};
+  std::optional<std::string> metrics{};
+  std::optional<std::string> status{};
+
+  const ServerFacts* known() const { return facts ? &*facts : nullptr; }
+};
+
 class Monitor {
  public:
   struct Parts {
@@ -70,17 +82,7 @@ class Monitor {
   HttpAnswer answer(std::string_view path);
 
  private:
-  // All that is shown of one moment; what is made of it when it is asked for.
-  struct View {
-    std::uint64_t change = 0;
-    Nanos since = 0;
-    ServerState state{};
-    std::optional<ServerFacts> facts{};
-    std::optional<std::string> metrics{};
-    std::optional<std::string> status{};
-
-    const ServerFacts* known() const { return facts ? &*facts : nullptr; }
-  };
+  using View = MonitorView;
   View& view();
   void add_lags(View& view);
   ServerState state() const;

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 namespace rkv::testing {
 
@@ -27,14 +29,18 @@ inline std::string flipped(std::string bytes, std::size_t at, int mask = 1) {
 }
 
 // The longest file of a directory whose name holds `part`: of a database's, the one with the data.
+// Others may be deleted meanwhile, as databases do in the background.
 inline std::filesystem::path longest_file(const std::filesystem::path& directory,
                                           const std::string& part) {
   std::filesystem::path longest;
+  std::uintmax_t most = 0;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     if (entry.path().filename().string().find(part) == std::string::npos) continue;
-    if (longest.empty() || entry.file_size() > std::filesystem::file_size(longest)) {
-      longest = entry.path();
-    }
+    std::error_code gone;
+    const std::uintmax_t bytes = entry.file_size(gone);
+    if (gone || (!longest.empty() && bytes <= most)) continue;
+    longest = entry.path();
+    most = bytes;
   }
   EXPECT_FALSE(longest.empty()) << part << " in " << directory;
   return longest;

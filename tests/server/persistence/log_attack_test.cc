@@ -27,7 +27,10 @@ LogPosition end_of_logs(const std::string& directory) {
   LogPosition end;
   for (const auto& entry : fs::directory_iterator(directory + "/db")) {
     const std::uint64_t number = log_number(entry.path());
-    if (number >= end.log && number != 0) end = {.log = number, .bytes = entry.file_size()};
+    if (number < end.log || number == 0) continue;
+    std::error_code gone;  // an old one, deleted in the background
+    const std::uint64_t bytes = entry.file_size(gone);
+    if (!gone) end = {.log = number, .bytes = bytes};
   }
   return end;
 }
