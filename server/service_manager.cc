@@ -27,7 +27,8 @@ ServiceManager::ServiceManager(const Environment& environment, const Clock& cloc
              std::strerror(errno));
     return;
   }
-  const timeval longest{.tv_sec = kStoppingMs / 1000, .tv_usec = kStoppingMs % 1000 * 1000};
+  const timeval longest{.tv_sec = kStoppingMs / 1000,
+                        .tv_usec = suseconds_t{kStoppingMs % 1000} * 1000};
   setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
   set_watchdog(environment);
 }

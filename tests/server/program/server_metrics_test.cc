@@ -23,7 +23,7 @@ std::atomic<std::uint16_t> metrics_port = 0;
 
 class ServerMetrics : public ::testing::Test {
  protected:
-  ServerMetrics() {
+  void SetUp() override {
     set_event_sink([](const LogEvent& event) {
       if (event.name != "metrics_listening") return;
       for (const LogField& field : event.fields) {
@@ -34,7 +34,7 @@ class ServerMetrics : public ::testing::Test {
       }
     });
   }
-  ~ServerMetrics() override {
+  void TearDown() override {
     set_event_sink([](const LogEvent& event) {
       std::fprintf(stderr, "%s\n", std::string(event.text).c_str());
     });
