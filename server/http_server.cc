@@ -225,9 +225,9 @@ bool Server::refuse_one() {
   const int refused = accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC);
   const bool has_left = refused < 0 && errno == EAGAIN;
   if (refused >= 0) {
-    close(refused);
     log_warn(EventName("http_no_files"),
              "a connection to --metrics is refused: raise the limit of open files (ulimit -n)");
+    close(refused);  // whoever sees that finds it in the log
   }
   spare_ = Descriptor(eventfd(0, EFD_CLOEXEC));
   return refused >= 0 || has_left;
