@@ -37,6 +37,12 @@ void await_disk(Client& client, const std::string& state) {
   }
 }
 
+std::string disk_state(Client& client) {
+  const auto stats = client.server_stats();
+  if (!stats) return to_string(stats.error());
+  return nlohmann::json::parse(*stats).at("disk_state");
+}
+
 int count_of(const std::string& part, const std::string& text) {
   int count = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
@@ -112,9 +118,9 @@ TEST(Disk, FullRefusesWritesServesReadsAndGoesOn) {
   EXPECT_EQ(load.refused(), 0);
   for (int round = 0; round < 2; ++round) {
     disk.fill();
-    while (load.refused() < 10 * (round + 1))
+    // It may find a little room once more, in files that the database has done with.
+    while (load.refused() < 10 * (round + 1) || disk_state(client) != "full")
       ASSERT_NO_FATAL_FAILURE(load.run(client, 20, 20'000));
-    ASSERT_NO_FATAL_FAILURE(await_disk(client, "full"));
     EXPECT_EQ(client.put("refused", "x").error().code, Code::kIo);
     EXPECT_THAT(client.last_refusal(), HasSubstr("the server's disk is full"));
     EXPECT_EQ(client.put("refused", "x").error().write, WriteOutcome::kNotApplied);
