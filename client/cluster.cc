@@ -117,9 +117,7 @@ Result<std::unique_ptr<Client>> Cluster::make_client(const ShardMap& map, std::s
   std::shared_ptr<rdma::Transport> transport = transport_;
   std::string reason;
   if (transport == nullptr) {
-    ClientOptions patient = options;
-    patient.connect_timeout = std::min(options.connect_timeout, left(deadline));
-    RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(patient));
+    RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(options, left(deadline)));
     transport = std::move(chosen.transport);
     reason = std::move(chosen.reason);
   }

@@ -327,9 +327,9 @@ class Engine {
   Backoff busy_backoff_;
   Backoff mark_backoff_;
   Gate* gate_ = nullptr;
-  Nanos reconnect_at_ = 0;  // not before
-  Nanos latest_ = std::numeric_limits<Nanos>::max();
-  Nanos looked_at_ = 0;  // by look_at_link()
+  Nanos reconnect_at_ = 0;                            // not before
+  Nanos latest_ = std::numeric_limits<Nanos>::max();  // of hold_to()
+  Nanos looked_at_ = 0;                               // by look_at_link()
   bool connected_once_ = false;
   std::size_t needed_bytes_ = 0;
   std::string refusal_;

@@ -23,8 +23,9 @@ rdma::TransportKind kind_of(Transport transport) {
 
 namespace client {
 
-Result<rdma::ClientTransport> choose_transport(const ClientOptions& options) {
-  const auto patience = std::min(options.connect_timeout, options.timeout);
+Result<rdma::ClientTransport> choose_transport(const ClientOptions& options,
+                                               std::chrono::milliseconds patience) {
+  patience = std::min({patience, options.connect_timeout, options.timeout});
   return rdma::choose_for_client(
       {.kind = kind_of(options.transport),
        .verbs = {.device = options.device,
@@ -37,7 +38,7 @@ Result<rdma::ClientTransport> choose_transport(const ClientOptions& options) {
 }  // namespace client
 
 Result<Client> Client::connect(const ClientOptions& options, std::string* refusal) {
-  RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(options));
+  RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(options, options.timeout));
   auto client = connect(options, std::shared_ptr<rdma::Transport>(std::move(chosen.transport)),
                         nullptr, refusal);
   if (client) client->set_description(std::move(chosen.reason));

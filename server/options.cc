@@ -197,8 +197,7 @@ const std::vector<Setting>& settings() {
        }},
       {"metrics", "[HOST:]PORT",
        "serve /metrics, /status, /healthz, /readyz and a status page by HTTP, without HOST for "
-       "this "
-       "host alone (default: no)",
+       "this host alone (default: no)",
        set_metrics},
       {"log-level", "LEVEL",
        "debug, info, warn or error (default info); SIGHUP reads it again from the file",

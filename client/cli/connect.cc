@@ -14,10 +14,13 @@ namespace {
 constexpr std::chrono::milliseconds kPause{100};  // between attempts at a busy server
 }
 
+bool is_of_resolver(const Error& error) {
+  return error.call != nullptr && std::string_view(error.call) == "getaddrinfo";
+}
+
 ExitCode exit_code_of_connect(const Error& error, std::size_t servers) {
-  // Of a name without an address the resolver says the same.
-  const bool of_resolver = error.call != nullptr && std::string_view(error.call) == "getaddrinfo";
-  const bool twice = servers > 1 && error.code == Code::kInvalidArgument && !of_resolver;
+  // Of a name without an address the resolver says kInvalidArgument too.
+  const bool twice = servers > 1 && error.code == Code::kInvalidArgument && !is_of_resolver(error);
   return twice ? kUsage : kNoServer;
 }
 

@@ -16,6 +16,8 @@ OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options);
 // The same to the servers given, or without them to options.server.
 OrFailure<Cluster> connect(const std::optional<ShardMap>& servers, const ClientOptions& options);
 
+// The error is about a name, not about a server.
+bool is_of_resolver(const Error& error);
 // What a failure to connect to so many servers comes to.
 ExitCode exit_code_of_connect(const Error& error, std::size_t servers);
 

@@ -86,9 +86,8 @@ void Judge::abilities(const DeviceFacts& device) {
       "{} READs of a connection at a time as client, {} as server", initiator, responder);
   if (std::min(initiator, responder) > 1) return add(Level::kOk, "read_depth", device.name, found);
   add(Level::kWarning, "read_depth", device.name, found + ": each waits for the one before",
-      "look for a newer firmware, or a setting of the driver for outstanding READs (`ibv_devinfo "
-      "-v` "
-      "shows max_qp_rd_atom)");
+      "look for a newer firmware, or a setting of the driver for outstanding READs "
+      "(`ibv_devinfo -v` shows max_qp_rd_atom)");
 }
 
 void Judge::timers() {
@@ -163,13 +162,13 @@ void Judge::failed_swap(const rdma::Trial& trial) {
 
 void Judge::huge_pages() {
   const rdma::SystemFacts& system = facts_.system;
-  const auto or_none = [](const std::string& mode) {
+  const auto or_unknown = [](const std::string& mode) {
     return mode.empty() ? std::string("not known") : mode;
   };
   const std::string found = fmt::format(
       "{} of {} free in the pool ({} each); transparent: {}, for shared memory: {}",
       system.free_huge_pages, system.huge_pages, bytes_text(system.huge_page_bytes),
-      or_none(system.transparent_huge_pages), or_none(system.shared_transparent_huge_pages));
+      or_unknown(system.transparent_huge_pages), or_unknown(system.shared_transparent_huge_pages));
   const bool transparent = system.transparent_huge_pages != "never";
   // Pages that are taken are of use to whoever took them, such as a server.
   if (transparent || system.huge_pages > 0) return add(Level::kOk, "huge_pages", "", found);

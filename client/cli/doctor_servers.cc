@@ -1,8 +1,7 @@
 // kvclient doctor: servers.
 #include <fmt/format.h>
 
-#include <string_view>
-
+#include "client/cli/connect.h"
 #include "client/cli/doctor.h"
 #include "client/cli/output.h"
 #include "common/clock.h"
@@ -39,10 +38,6 @@ ServerFacts::Latency measure(Round round) {
   latency.p50_us = static_cast<double>(nanos.percentile(50)) / 1000;
   latency.p99_us = static_cast<double>(nanos.percentile(99)) / 1000;
   return latency;
-}
-
-bool is_of_resolver(const Error& error) {
-  return error.call != nullptr && std::string_view(error.call) == "getaddrinfo";
 }
 
 std::string advice_for(const ServerFacts& facts) {

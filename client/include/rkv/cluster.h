@@ -18,7 +18,7 @@
 //  - multi_get and multi_put have requests to all servers in flight at once, a batch with one
 //    doorbell for each. A server that is slow or gone delays nobody's results but its own, though
 //    the call returns when all are there. (To connect to one that is lost blocks: that begins when
-//    half of the time is gone, and takes a quarter of what is left from those that are well.)
+//    half of the time is gone, and takes about a quarter of the rest from those that are well.)
 //  - Versions are those of the key's server; versions of two servers do not compare.
 //
 // Who reaches a server by a map with other names or weights looks for keys elsewhere: all clients
