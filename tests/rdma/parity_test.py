@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""rdma/PARITY.md is true as far as a machine can tell: the headers and tests that it names exist, no
-cell is empty, and what is missing names neither."""
+"""rdma/PARITY.md is true as far as a machine can tell: the headers, tests and examples that it names
+exist, no cell is empty, and what is missing names none of them."""
 
 import os
 import re
@@ -8,11 +8,12 @@ import sys
 import unittest
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EXAMPLES = os.path.join(SOURCE, "rdma", "examples")
 HEADERS = os.path.join(SOURCE, "rdma", "include", "rkv", "rdma")
 LEDGER = os.path.join(SOURCE, "rdma", "PARITY.md")
 STATES = {"SoftRoCE", "native", "hardware", "untested", "missing"}
 WITHOUT = {"header": {"missing"}, "test": {"untested", "missing"}}  # of each column, who has none
-COLUMNS = ["capability", "header", "test", "seeds", "state"]
+COLUMNS = ["capability", "header", "test", "example", "seeds", "state"]
 NONE = "-"
 
 
@@ -66,6 +67,11 @@ def problems(text, tests, headers=HEADERS):
         for test in named(row["test"]):
             if test not in tests:
                 say(f"no such test: {test}")
+        for example in named(row["example"]):
+            if row["state"] == "missing":
+                say(f"missing, and example is {example}")
+            elif not os.path.isfile(os.path.join(EXAMPLES, example)):
+                say(f"no such example: {example}")
     return found
 
 
@@ -77,20 +83,22 @@ class Parity(unittest.TestCase):
         self.assertEqual(problems(text, tests_there_are()), [])
 
     def test_what_is_wrong_is_noticed(self):
-        head = "| capability | header | test | seeds | state |\n|---|---|---|---|---|\n"
+        head = "| " + " | ".join(COLUMNS) + " |\n|---|---|---|---|---|---|\n"
         tests = {"Devices.Are"}
         for row, problem in (
-                ("| a | `device.h` | `Devices.Are` | A | SoftRoCE |", None),
-                ("| a | - | - | A | missing |", None),
-                ("| a | `device.h` | - | A | untested |", None),
-                ("| a | - | - | A | untested |", "header is -"),
-                ("| a | `device.h` | `Devices.Are` | | SoftRoCE |", "empty"),
-                ("| a | `device.h` | `Devices.Are` | A |", "empty"),
-                ("| a | `nowhere.h` | `Devices.Are` | A | native |", "no such header: nowhere.h"),
-                ("| a | `device.h` | `Devices.Were` | A | native |", "no such test: Devices.Were"),
-                ("| a | `device.h` | - | A | hardware |", "test is -"),
-                ("| a | `device.h` | - | A | missing |", "header is `device.h`"),
-                ("| a | `device.h` | `Devices.Are` | A | done |", "no such state")):
+                ("| a | `device.h` | `Devices.Are` | - | A | SoftRoCE |", None),
+                ("| a | - | - | - | A | missing |", None),
+                ("| a | `device.h` | - | - | A | untested |", None),
+                ("| a | - | - | - | A | untested |", "header is -"),
+                ("| a | `device.h` | `Devices.Are` | - | | SoftRoCE |", "empty"),
+                ("| a | `device.h` | `Devices.Are` | - | A |", "empty"),
+                ("| a | `nowhere.h` | `Devices.Are` | - | A | native |", "no such header: nowhere.h"),
+                ("| a | `device.h` | `Devices.Were` | - | A | native |", "no such test: Devices.Were"),
+                ("| a | `device.h` | - | - | A | hardware |", "test is -"),
+                ("| a | `device.h` | - | - | A | missing |", "header is `device.h`"),
+                ("| a | `device.h` | `Devices.Are` | - | A | done |", "no such state"),
+                ("| a | `device.h` | `Devices.Are` | `none.cc` | A | native |", "no such example"),
+                ("| a | - | - | `none.cc` | A | missing |", "example is none.cc")):
             found = problems(head + row, tests)
             if problem is None:
                 self.assertEqual(found, [], row)
