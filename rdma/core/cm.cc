@@ -237,7 +237,7 @@ Status CmId::resolve_route(int timeout_ms) {
   return from_minus_one("rdma_resolve_route", rdma_resolve_route(raw(), timeout_ms));
 }
 
-Status CmId::to_init(QueuePair& qp, const ConnectionParameters& parameters) {
+Status CmId::to_init(QueuePairBase& qp, const ConnectionParameters& parameters) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   int mask = 0;
@@ -248,7 +248,8 @@ Status CmId::to_init(QueuePair& qp, const ConnectionParameters& parameters) {
   return qp.modify(attributes, mask | IBV_QP_ACCESS_FLAGS);
 }
 
-Status CmId::to_ready(QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths) {
+Status CmId::to_ready(QueuePairBase& qp, const ConnectionParameters& parameters,
+                      ReadDepths depths) {
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
   int mask = 0;
@@ -269,8 +270,9 @@ Status CmId::to_ready(QueuePair& qp, const ConnectionParameters& parameters, Rea
 }
 
 namespace {
-rdma_conn_param connection_parameters(const QueuePair& qp, const ConnectionParameters& parameters,
-                                      ReadDepths depths, Bytes private_data) {
+rdma_conn_param connection_parameters(const QueuePairBase& qp,
+                                      const ConnectionParameters& parameters, ReadDepths depths,
+                                      Bytes private_data) {
   rdma_conn_param out{};
   out.private_data = private_data.data();
   out.private_data_len = static_cast<std::uint8_t>(private_data.size());
@@ -284,8 +286,8 @@ rdma_conn_param connection_parameters(const QueuePair& qp, const ConnectionParam
 }
 }  // namespace
 
-Status CmId::connect(const QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths,
-                     Bytes private_data) {
+Status CmId::connect(const QueuePairBase& qp, const ConnectionParameters& parameters,
+                     ReadDepths depths, Bytes private_data) {
   if (private_data.size() > kConnectRequestBytes) return verb_error("rdma_connect", EINVAL);
   rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);
   return from_minus_one("rdma_connect", rdma_connect(raw(), &out));
@@ -295,8 +297,8 @@ Status CmId::establish() {
   return from_minus_one("rdma_establish", rdma_establish(raw()));
 }
 
-Status CmId::accept(const QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths,
-                    Bytes private_data) {
+Status CmId::accept(const QueuePairBase& qp, const ConnectionParameters& parameters,
+                    ReadDepths depths, Bytes private_data) {
   if (private_data.size() > kConnectReplyBytes) return verb_error("rdma_accept", EINVAL);
   rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);
   return from_minus_one("rdma_accept", rdma_accept(raw(), &out));

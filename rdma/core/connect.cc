@@ -14,12 +14,12 @@ ReadDepths smaller(ReadDepths a, ReadDepths b) {
           .responder = std::min(a.responder, b.responder)};
 }
 
-Result<ReadDepths> own_depths(const QueuePair& qp, const ConnectionParameters& parameters) {
+Result<ReadDepths> own_depths(const QueuePairBase& qp, const ConnectionParameters& parameters) {
   RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, qp.device().attributes());
   return read_depths(parameters, limits);
 }
 
-Status ensure_init(CmId& id, QueuePair& qp, const ConnectionParameters& parameters) {
+Status ensure_init(CmId& id, QueuePairBase& qp, const ConnectionParameters& parameters) {
   RKV_ASSIGN_OR_RETURN(const ibv_qp_state state, qp.state());
   return state == IBV_QPS_INIT ? Status{} : id.to_init(qp, parameters);
 }
@@ -74,13 +74,13 @@ Result<Connector> Connector::resolve(const SocketAddress& peer, const ResolveOpt
   return Connector(std::move(channel), std::move(id));
 }
 
-Status Connector::prepare(QueuePair& qp, const ConnectionParameters& parameters) {
+Status Connector::prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters) {
   return id_.to_init(qp, parameters);
 }
 
-Result<CmConnection> Connector::connect(QueuePair qp, const ConnectionParameters& parameters,
-                                        Bytes private_data, const Deadline& deadline,
-                                        PrivateData* rejection) && {
+Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
+                                        const ConnectionParameters& parameters, Bytes private_data,
+                                        const Deadline& deadline, PrivateData* rejection) && {
   RKV_ASSIGN_OR_RETURN(ReadDepths depths, own_depths(qp, parameters));
   RKV_RETURN_IF_ERROR(ensure_init(id_, qp, parameters));
   RKV_RETURN_IF_ERROR(id_.connect(qp, parameters, depths, private_data));
@@ -92,10 +92,11 @@ Result<CmConnection> Connector::connect(QueuePair qp, const ConnectionParameters
     depths = smaller(depths, event.peer_depths());
   }
   RKV_RETURN_IF_ERROR(id_.to_ready(qp, parameters, depths));
+  RKV_ASSIGN_OR_RETURN(QueuePair ready, std::move(qp).into_queue_pair());
   RKV_RETURN_IF_ERROR(id_.establish());
   return CmConnection{.channel = std::move(channel_),
                       .id = std::move(id_),
-                      .qp = std::move(qp),
+                      .qp = std::move(ready),
                       .peer_data = reply,
                       .depths = depths};
 }
@@ -109,11 +110,12 @@ ConnectRequest::~ConnectRequest() {
   if (id_) std::ignore = id_->reject({});
 }
 
-Status ConnectRequest::prepare(QueuePair& qp, const ConnectionParameters& parameters) {
+Status ConnectRequest::prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters) {
   return id_->to_init(qp, parameters);
 }
 
-Result<CmConnection> ConnectRequest::accept(QueuePair qp, const ConnectionParameters& parameters,
+Result<CmConnection> ConnectRequest::accept(PreparedQueuePair<> qp,
+                                            const ConnectionParameters& parameters,
                                             Bytes private_data, const EventChannel* channel) && {
   RKV_ASSIGN_OR_RETURN(const ReadDepths own, own_depths(qp, parameters));
   const ReadDepths depths = smaller(own, depths_);
@@ -123,12 +125,13 @@ Result<CmConnection> ConnectRequest::accept(QueuePair qp, const ConnectionParame
   RKV_RETURN_IF_ERROR(id_->migrate(events));
   RKV_RETURN_IF_ERROR(ensure_init(*id_, qp, parameters));
   RKV_RETURN_IF_ERROR(id_->to_ready(qp, parameters, depths));
-  RKV_RETURN_IF_ERROR(id_->accept(qp, parameters, depths, private_data));
+  RKV_ASSIGN_OR_RETURN(QueuePair ready, std::move(qp).into_queue_pair());
+  RKV_RETURN_IF_ERROR(id_->accept(ready, parameters, depths, private_data));
   CmId id = std::move(*id_);
   id_.reset();
   return CmConnection{.channel = std::move(events),
                       .id = std::move(id),
-                      .qp = std::move(qp),
+                      .qp = std::move(ready),
                       .peer_data = data_,
                       .depths = depths};
 }

@@ -48,7 +48,8 @@ Result<std::unique_ptr<VerbsConnection>> VerbsConnection::create(VerbsQueue& que
   return std::unique_ptr<VerbsConnection>(new VerbsConnection(queue, std::move(*qp), options));
 }
 
-VerbsConnection::VerbsConnection(VerbsQueue& queue, QueuePair qp, const ConnectionOptions& options)
+VerbsConnection::VerbsConnection(VerbsQueue& queue, PreparedQueuePair<> qp,
+                                 const ConnectionOptions& options)
     : queue_(&queue),
       grant_(options.grant),
       unconnected_(std::move(qp)),
@@ -64,8 +65,8 @@ VerbsConnection::VerbsConnection(VerbsQueue& queue, QueuePair qp, const Connecti
   handle_->number = number_;
 }
 
-QueuePair VerbsConnection::take_queue_pair() {
-  QueuePair qp = std::move(*unconnected_);
+PreparedQueuePair<> VerbsConnection::take_queue_pair() {
+  PreparedQueuePair<> qp = std::move(*unconnected_);
   unconnected_.reset();
   return qp;
 }

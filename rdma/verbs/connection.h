@@ -34,7 +34,7 @@ class VerbsConnection final : public Connection {
   void abort() override;
 
   // Setting up. take_queue_pair() gives the queue pair to be connected, once.
-  QueuePair take_queue_pair();
+  PreparedQueuePair<> take_queue_pair();
   ConnectionParameters parameters() const { return {.remote_access = grant_flags(grant_)}; }
   // What events about this connection may touch, on any thread: it outlives the connection for as
   // long as somebody looks at it, since an accept that fails destroys the connection while the
@@ -66,12 +66,12 @@ class VerbsConnection final : public Connection {
     bool report = true;  // on success too
   };
 
-  VerbsConnection(VerbsQueue& queue, QueuePair qp, const ConnectionOptions& options);
+  VerbsConnection(VerbsQueue& queue, PreparedQueuePair<> qp, const ConnectionOptions& options);
   void append(Batch& batch, const Operation& operation, std::uint64_t number);
 
   VerbsQueue* queue_;
   Access grant_;
-  std::optional<QueuePair> unconnected_;
+  std::optional<PreparedQueuePair<>> unconnected_;
   std::optional<CmConnection> link_;
   std::string peer_;
   std::uint32_t number_;  // of the queue pair

@@ -25,13 +25,12 @@ class Loopback {
         CompletionQueue queue,
         CompletionQueue::create(shared.device, {.entries = 8, .channel = &channel}));
     RKV_ASSIGN_OR_RETURN(
-        QueuePair pair,
+        PreparedQueuePair prepared,
         QueuePair::create(shared.pd, queue, queue, {.send_length = 4, .receive_length = 1}));
-    RKV_ASSIGN_OR_RETURN(const Endpoint self, pair.endpoint(shared.port, shared.gid));
-    RKV_RETURN_IF_ERROR(pair.connect_directly(shared.port, shared.gid, self, self,
-                                              {.remote_access = AccessFlags::kRemoteAtomic,
-                                               .reads_as_initiator = 1,
-                                               .reads_as_responder = 1}));
+    RKV_ASSIGN_OR_RETURN(const Endpoint self, prepared.endpoint(shared.port, shared.gid,
+                                                                {.initiator = 1, .responder = 1}));
+    RKV_ASSIGN_OR_RETURN(QueuePair pair, std::move(prepared).handshake(
+                                             self, {.remote_access = AccessFlags::kRemoteAtomic}));
     return Loopback(std::move(channel), std::move(queue), std::move(pair));
   }
 

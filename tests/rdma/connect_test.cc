@@ -36,7 +36,9 @@ struct End {
             pd, 65536,
             AccessFlags::kLocalWrite | AccessFlags::kRemoteRead | AccessFlags::kRemoteAtomic))) {}
 
-  QueuePair qp() { return need(QueuePair::create(pd, queue, queue, {.inline_bytes = 64})); }
+  PreparedQueuePair<> qp() {
+    return need(QueuePair::create(pd, queue, queue, {.inline_bytes = 64}));
+  }
   WorkCompletion completion() {
     std::array<WorkCompletion, 1> one;
     if (need(queue.wait(one, soon())) == 0) one[0].status = IBV_WC_GENERAL_ERR;
@@ -122,7 +124,7 @@ TEST(Connecting, ReadsAndMessagesFlow) {
   ConnectRequest request = need(listener.wait(soon()));
   End end(request.device());
   store_le<std::uint64_t>(end.memory.bytes().data(), 0xABCDEF);
-  QueuePair qp = end.qp();
+  PreparedQueuePair qp = end.qp();
   const std::array<ReceiveRequest, 1> receive = {
       {{.wr_id = 5, .buffer = end.memory.local(64, 64)}}};
   constexpr ConnectionParameters kReadable = {.remote_access = AccessFlags::kRemoteRead};

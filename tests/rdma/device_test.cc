@@ -88,7 +88,7 @@ TEST(Memory, UnmappedMemoryIsRefusedWithTheVerbsName) {
 
 TEST(Ownership, ParentsOutliveTheirHandles) {
   std::optional<MemoryRegion> region;
-  std::optional<QueuePair> qp;
+  std::optional<PreparedQueuePair<>> qp;
   {
     const Device device = need(Device::open_first_active());
     const auto pd = need(ProtectionDomain::allocate(device));
@@ -150,13 +150,11 @@ TEST(SharedReceiveQueues, TheLimitFiresOnceAndCanBeArmedAgain) {
   options.qp.shared = &srq;
   const std::uint8_t port = need(device.first_active_port());
   const GidEntry gid = need(device.routable_gid(port));
-  for (Side* side : {&client, &server}) {
-    side->qp = need(QueuePair::create(pd, side->queue, side->queue, options.qp));
-  }
-  const Endpoint a = need(client.qp->endpoint(port, gid));
-  const Endpoint b = need(server.qp->endpoint(port, gid));
-  need(client.qp->connect_directly(port, gid, a, b, {}));
-  need(server.qp->connect_directly(port, gid, b, a, {}));
+  auto a = need(QueuePair::create(pd, client.queue, client.queue, options.qp));
+  auto b = need(QueuePair::create(pd, server.queue, server.queue, options.qp));
+  const Endpoint of_a = need(a.endpoint(port, gid));
+  client.qp = need(std::move(a).handshake(need(b.endpoint(port, gid))));
+  server.qp = need(std::move(b).handshake(of_a));
 
   const auto refill = [&](std::size_t count) {
     std::vector<ReceiveRequest> requests;

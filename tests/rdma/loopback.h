@@ -105,14 +105,15 @@ struct Loopback {
   void connect(LoopbackOptions& options) {
     const std::uint8_t port = need(device.first_active_port());
     const GidEntry gid = need(device.routable_gid(port));
-    for (Side* side : {&client, &server}) {
-      side->qp = need(QueuePair::create(pd, side->queue, side->queue, options.qp));
-    }
-    const Endpoint a = need(client.qp->endpoint(port, gid));
-    const Endpoint b = need(server.qp->endpoint(port, gid));
-    need(client.qp->connect_directly(port, gid, a, b, options.link));
+    const ReadDepths depths{.initiator = options.link.reads_as_initiator,
+                            .responder = options.link.reads_as_responder};
+    auto a = need(QueuePair::create(pd, client.queue, client.queue, options.qp));
+    auto b = need(QueuePair::create(pd, server.queue, server.queue, options.qp));
+    const Endpoint of_a = need(a.endpoint(port, gid, depths));
+    const Endpoint of_b = need(b.endpoint(port, gid, depths));
+    client.qp = need(std::move(a).handshake(of_b, options.link));
     options.link.remote_access = options.server_grants;
-    need(server.qp->connect_directly(port, gid, b, a, options.link));
+    server.qp = need(std::move(b).handshake(of_a, options.link));
   }
 };
 

@@ -7,7 +7,8 @@
 //   RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));   // ADDR_RESOLVED
 //
 // Queue pairs are made by the program (queue_pair.h) and never by librdmacm, so that the program
-// chooses what the peer may do: librdmacm would grant remote WRITE.
+// chooses what the peer may do: librdmacm would grant remote WRITE. They are PreparedQueuePairs
+// until to_ready() has succeeded.
 //
 // Thread safety: an EventChannel is read by one thread; calls on a CmId come from one thread at a
 // time, which need not be the reader. Source: rdma_cm(7).
@@ -131,16 +132,16 @@ class RKV_EXPORT CmId {
 
   // The queue pair's states, with what the connection manager knows about the path and with our
   // own access flags, timers and depths. To INIT before connect() or accept(); to_ready() after
-  // CONNECT_RESPONSE or before accept().
-  Status to_init(QueuePair& qp, const ConnectionParameters& parameters);
-  Status to_ready(QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths);
+  // CONNECT_RESPONSE or before accept(). Then the prepared queue pair's into_queue_pair().
+  Status to_init(QueuePairBase& qp, const ConnectionParameters& parameters);
+  Status to_ready(QueuePairBase& qp, const ConnectionParameters& parameters, ReadDepths depths);
   // CONNECT_RESPONSE, REJECTED, UNREACHABLE or CONNECT_ERROR follows. At most 56 bytes.
-  Status connect(const QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths,
+  Status connect(const QueuePairBase& qp, const ConnectionParameters& parameters, ReadDepths depths,
                  Bytes private_data);
   // Ends the active side's handshake after CONNECT_RESPONSE.
   Status establish();
   // Passive side. ESTABLISHED follows. At most 196 bytes.
-  Status accept(const QueuePair& qp, const ConnectionParameters& parameters, ReadDepths depths,
+  Status accept(const QueuePairBase& qp, const ConnectionParameters& parameters, ReadDepths depths,
                 Bytes private_data);
   Status reject(Bytes reason);  // at most 148 bytes
   // The peer gets DISCONNECTED. Calling it on a connection that is already down is no error.

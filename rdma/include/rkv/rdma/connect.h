@@ -60,12 +60,12 @@ class RKV_EXPORT Connector {
 
   // Moves the queue pair to INIT, where receives of its own can be posted; connect() does it
   // otherwise. A shared receive queue needs no such step.
-  Status prepare(QueuePair& qp, const ConnectionParameters& parameters);
+  Status prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters);
   // `qp` made on device(), in state RESET or prepared. Blocks until the deadline at most; on
   // success the queue pair can be used. `private_data` at most 56 bytes. kUnreachable: nobody
   // listens or answers; kRejected: the peer refused, its bytes go to `rejection` when that is not
   // null; kTimeout.
-  Result<CmConnection> connect(QueuePair qp, const ConnectionParameters& parameters,
+  Result<CmConnection> connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                                Bytes private_data, const Deadline& deadline,
                                PrivateData* rejection = nullptr) &&;
 
@@ -90,11 +90,11 @@ class RKV_EXPORT ConnectRequest {
   // CmId::set_owner() of the connection to be, before the first event about it can come.
   void set_owner(std::weak_ptr<void> owner) { id_->set_owner(std::move(owner)); }
   // As Connector::prepare().
-  Status prepare(QueuePair& qp, const ConnectionParameters& parameters);
+  Status prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters);
   // `qp` made on device(), in state RESET or prepared. Does not wait for the peer: what becomes of
   // the handshake arrives on the connection's channel. `channel` is where its events shall go;
   // nullptr makes a new one. At most 196 bytes of private data.
-  Result<CmConnection> accept(QueuePair qp, const ConnectionParameters& parameters,
+  Result<CmConnection> accept(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                               Bytes private_data, const EventChannel* channel = nullptr) &&;
   // At most 148 bytes, which the peer finds in `rejection`.
   Status reject(Bytes reason) &&;

@@ -1,0 +1,36 @@
+// What a queue pair holds on to, and what its bring-up remembers. Not public.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "rkv/rdma/queue_pair.h"
+
+namespace rkv::rdma::detail {
+
+struct QueuePairState {
+  // Whom endpoint() has told the peer that we are.
+  struct Local {
+    std::uint8_t port = 0;
+    GidEntry gid;
+    Endpoint told;
+  };
+
+  Device device;
+  std::shared_ptr<ibv_pd> domain;
+  std::shared_ptr<CompletionQueueState> sends;
+  std::shared_ptr<CompletionQueueState> receives;
+  std::shared_ptr<ibv_srq> shared_receives;
+  std::uint32_t send_length = 0;
+  ibv_qp* queue = nullptr;
+  std::optional<Local> local;
+
+  explicit QueuePairState(const Device& from) : device(from.share()) {}
+  QueuePairState(const QueuePairState&) = delete;
+  QueuePairState& operator=(const QueuePairState&) = delete;
+  ~QueuePairState() {
+    if (queue != nullptr) report_teardown(from_errno("ibv_destroy_qp", ibv_destroy_qp(queue)));
+  }
+};
+
+}  // namespace rkv::rdma::detail

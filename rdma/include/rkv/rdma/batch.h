@@ -1,0 +1,215 @@
+// Work requests that start together, with one doorbell.
+//
+//   Batch batch = qp.batch();
+//   batch.read(1, OpFlags::kNone, local_a, remote_a);
+//   batch.read(2, OpFlags::kSignaled, local_b, remote_b);
+//   RKV_RETURN_IF_ERROR(std::move(batch).submit());   // dropped without: nothing is posted
+//
+// Who counts: the caller. Never have more than the queue pair's send_length requests posted whose
+// completion (or that of a later signaled one) has not been polled, nor more on a completion queue
+// than it holds. A request that is not signaled frees its slot only when a later signaled one
+// completes: signal at least one in send_length.
+//
+// Buffers named in a request belong to the device until its completion, or that of a later signaled
+// request, has been polled, or the queue pair is destroyed. Inline data is copied at once. The
+// types cannot watch this: a region freed too early makes the device write to, or send, what the
+// memory is used for next.
+//
+// Thread safety: one thread at a time, the queue pair's. Source: ibv_wr_post(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "rkv/bytes.h"
+#include "rkv/check.h"
+#include "rkv/export.h"
+#include "rkv/rdma/flags.h"
+#include "rkv/rdma/memory.h"
+#include "rkv/rdma/transport_types.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+template <TransportType T>
+class BasicQueuePair;
+
+namespace detail {
+
+// What batches of all transports are made of.
+class RKV_EXPORT BatchCore {
+ public:
+  BatchCore(const BatchCore&) = delete;
+  BatchCore& operator=(const BatchCore&) = delete;
+
+  std::uint32_t count() const { return count_; }
+
+ protected:
+  BatchCore(ibv_qp_ex* queue, std::uint32_t inline_bytes)
+      : queue_(queue), inline_bytes_(inline_bytes) {
+    ibv_wr_start(queue_);
+  }
+  ~BatchCore() {
+    if (queue_ != nullptr) ibv_wr_abort(queue_);
+  }
+
+  void begin(std::uint64_t wr_id, OpFlags flags) {
+    RKV_CHECK(queue_ != nullptr, "an operation on a batch that has been submitted");
+    queue_->wr_id = wr_id;
+    queue_->wr_flags = std::to_underlying(flags);
+    ++count_;
+  }
+  void begin(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& remote, std::size_t length) {
+    RKV_CHECK(length <= remote.length, "a request reaches past its remote span");
+    begin(wr_id, flags);
+  }
+  // The inline flag must be in wr_flags before the operation is chosen: SoftRoCE decides by it
+  // where it puts the bytes, and without it the queue pair dies.
+  void begin_inline(std::uint64_t wr_id, OpFlags flags, std::size_t length) {
+    RKV_CHECK(length <= inline_bytes_, "an inline message is longer than inline_bytes()");
+    begin(wr_id, flags);
+    queue_->wr_flags |= IBV_SEND_INLINE;
+  }
+  void set(const RegisteredSpan& local) {
+    const ibv_sge piece = local.sge();
+    ibv_wr_set_sge(queue_, piece.lkey, piece.addr, piece.length);
+  }
+  void set_inline(Bytes bytes) {
+    ibv_wr_set_inline_data(queue_, const_cast<std::byte*>(bytes.data()), bytes.size());
+  }
+  // Not ibv_wr_set_inline_data_list: SoftRoCE's delivers an empty message and reports success. So
+  // the pieces are gathered here; `begun` chooses the operation in between.
+  template <class Begun>
+  void gather_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces,
+                     Begun begun) {
+    Gathered gathered;
+    const Bytes message = gather(gathered, pieces);
+    begin_inline(wr_id, flags, message.size());
+    begun();
+    set_inline(message);
+  }
+  Status complete();
+
+  ibv_qp_ex* queue_;
+  std::uint32_t inline_bytes_;
+  std::uint32_t count_ = 0;
+
+ private:
+  struct Gathered {
+    std::byte bytes[1024];
+  };
+  Bytes gather(Gathered& to, std::span<const Bytes> pieces) const;
+};
+
+constexpr std::uint32_t to_network(std::uint32_t immediate) {
+  if constexpr (std::endian::native == std::endian::big) return immediate;
+  return __builtin_bswap32(immediate);
+}
+
+}  // namespace detail
+
+// Open at most one per queue pair at a time. It is used where it was opened: it can be neither
+// copied nor moved, and its end is an explicit std::move(batch).submit().
+template <TransportType T>
+class BasicBatch : public detail::BatchCore {
+ public:
+  // The local span is the destination; as many bytes are read as it is long.
+  void read(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& to, const RemoteSpan& from)
+    requires(HasRead<T> && Connected<T>)
+  {
+    begin(wr_id, flags, from, to.size());
+    ibv_wr_rdma_read(queue_, from.rkey, from.address);
+    set(to);
+  }
+  void write(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& from, const RemoteSpan& to)
+    requires(HasWrite<T> && Connected<T>)
+  {
+    begin(wr_id, flags, to, from.size());
+    ibv_wr_rdma_write(queue_, to.rkey, to.address);
+    set(from);
+  }
+  // Consumes a receive of the peer's, which completes with `immediate`.
+  void write_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& from,
+                       const RemoteSpan& to, std::uint32_t immediate)
+    requires(HasWrite<T> && Connected<T>)
+  {
+    begin(wr_id, flags, to, from.size());
+    ibv_wr_rdma_write_imm(queue_, to.rkey, to.address, detail::to_network(immediate));
+    set(from);
+  }
+  // The 8-byte old value goes to `old_value`. The remote word is 8-byte aligned, or the peer's
+  // device refuses.
+  void compare_swap(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& old_value,
+                    const RemoteSpan& word, std::uint64_t expected, std::uint64_t desired)
+    requires(HasAtomics<T> && Connected<T>)
+  {
+    RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
+    begin(wr_id, flags, word, 8);
+    ibv_wr_atomic_cmp_swp(queue_, word.rkey, word.address, expected, desired);
+    set(old_value);
+  }
+  void fetch_add(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& old_value,
+                 const RemoteSpan& word, std::uint64_t addend)
+    requires(HasAtomics<T> && Connected<T>)
+  {
+    RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
+    begin(wr_id, flags, word, 8);
+    ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
+    set(old_value);
+  }
+  void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message)
+    requires Connected<T>
+  {
+    begin(wr_id, flags);
+    ibv_wr_send(queue_);
+    set(message);
+  }
+  void send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
+                      std::uint32_t immediate)
+    requires Connected<T>
+  {
+    begin(wr_id, flags);
+    ibv_wr_send_imm(queue_, detail::to_network(immediate));
+    set(message);
+  }
+
+  // Inline: the bytes are copied now, so they need no registration and may be reused at once. At
+  // most the queue pair's inline_bytes() in all. Pieces are gathered here, into one buffer.
+  void send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message)
+    requires Connected<T>
+  {
+    begin_inline(wr_id, flags, message.size());
+    ibv_wr_send(queue_);
+    set_inline(message);
+  }
+  void send_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces)
+    requires Connected<T>
+  {
+    gather_inline(wr_id, flags, pieces, [&] { ibv_wr_send(queue_); });
+  }
+  void write_inline(std::uint64_t wr_id, OpFlags flags, Bytes from, const RemoteSpan& to)
+    requires(HasWrite<T> && Connected<T>)
+  {
+    RKV_CHECK(from.size() <= to.length, "a request reaches past its remote span");
+    begin_inline(wr_id, flags, from.size());
+    ibv_wr_rdma_write(queue_, to.rkey, to.address);
+    set_inline(from);
+  }
+
+  // Rings the doorbell once: every request starts, or on an error none. kOutOfMemory: the send
+  // queue is full. An empty batch is nothing. Does not block. Submitting needs an rvalue, and a
+  // second submit() aborts.
+  Status submit() && { return complete(); }
+
+ private:
+  friend class BasicQueuePair<T>;
+  using BatchCore::BatchCore;
+};
+
+using Batch = BasicBatch<Rc>;
+
+}  // namespace rkv::rdma
