@@ -156,7 +156,41 @@ XML
   same "tally without a report" "0 1 0" "$("$here/tally.py" /nowhere /nowhere 2>/dev/null)"
 }
 
+test_only_failures() {
+  local shown
+  shown=$("$here/only_failures.py" <<'TEXT'
+      Start 7: b
+ 1/3 Test #6: a ......   Passed    2.64 sec
+ 2/3 Test #7: b ......***Failed   75.60 sec
+[----------] 4 tests from S
+[ RUN      ] S.Passes
+what it prints
+[       OK ] S.Passes (1 ms)
+[ RUN      ] S.Fails
+file.cc:3: Failure
+[  FAILED  ] S.Fails (1 ms)
+between cases
+[ RUN      ] S.Crashes
+how far it came
+ 3/3 Test #8: c ......***Failed   75.60 sec
+[ RUN      ] S.Hangs
+TEXT
+)
+  same "only failures" "      Start 7: b
+ 1/3 Test #6: a ......   Passed    2.64 sec
+ 2/3 Test #7: b ......***Failed   75.60 sec
+[ RUN      ] S.Fails
+file.cc:3: Failure
+[  FAILED  ] S.Fails (1 ms)
+between cases
+[ RUN      ] S.Crashes
+how far it came
+ 3/3 Test #8: c ......***Failed   75.60 sec
+[ RUN      ] S.Hangs" "$shown"
+}
+
 test_tally
+test_only_failures
 test_misuse
 check "altered kernel is refused" test_verification
 test_inside
