@@ -67,7 +67,18 @@ class TransitionsOnDevice : public ::testing::TestWithParam<ibv_qp_type> {
       now = next;
       if (now == wanted) break;
     }
+    if (wanted == IBV_QPS_SQD) wait_until_drained(*qp);
     return qp;
+  }
+  // While it drains, any change but to ERR is refused, whatever its mask.
+  static void wait_until_drained(ibv_qp& qp) {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr created{};
+    const Deadline deadline = testing::soon();
+    do {
+      ASSERT_FALSE(deadline.passed());
+      ASSERT_EQ(ibv_query_qp(&qp, &attributes, IBV_QP_STATE, &created), 0);
+    } while (attributes.sq_draining != 0);
   }
   // Whether kernel and table agree about it.
   void compare(ibv_qp_state from, ibv_qp_state to, int mask) const {
