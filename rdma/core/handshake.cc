@@ -1,6 +1,6 @@
 // From RESET to RTS without a connection manager: what endpoint(), handshake() and activate() do.
 #include <algorithm>
-#include <cstring>
+#include <cerrno>
 
 #include "common/random.h"
 #include "rdma/core/queue_pair_state.h"
@@ -10,8 +10,6 @@ namespace {
 
 constexpr std::uint8_t kMaxRetry = 7;  // 3 bits
 constexpr std::uint32_t kMaxGidIndex = 255;
-constexpr std::uint32_t kMaxQueuePairNumber = 0xFF'FFFF;
-constexpr std::uint8_t kHopLimit = 64;
 
 ibv_mtu code_of(Mtu mtu) {
   switch (mtu) {
@@ -28,58 +26,44 @@ ibv_mtu code_of(Mtu mtu) {
   }
 }
 
-// 0 stands for "did not say": one at a time is what every device answers.
-std::uint8_t agreed(std::uint8_t own, std::uint8_t of_peer) {
-  return std::min(own, of_peer == 0 ? std::uint8_t{1} : of_peer);
-}
-
-// The address of the peer, as a queue pair or an address handle wants it.
-ibv_ah_attr address_of(const detail::QueuePairState::Local& local, const Endpoint& peer) {
-  ibv_ah_attr out{};
-  out.port_num = local.port;
-  const bool ethernet = local.told.link_layer == LinkLayer::kEthernet;
-  // Some RoCE adapters show a LID too: the link layer decides, not whether there is one.
-  out.dlid = ethernet ? std::uint16_t{0} : peer.lid;
-  out.is_global = ethernet || peer.lid == 0 ? 1 : 0;
-  out.grh.hop_limit = kHopLimit;
-  out.grh.sgid_index = static_cast<std::uint8_t>(local.gid.index);
-  std::memcpy(out.grh.dgid.raw, peer.gid.data(), peer.gid.size());
-  return out;
-}
-
-Status check_peer(const Endpoint& self, const Endpoint& peer) {
-  if (peer.qp_num > kMaxQueuePairNumber) {
-    return fail(Code::kInvalidArgument, "the peer's qp_num is 0 to 16777215");
-  }
-  if (peer.link_layer != self.link_layer) {
-    return fail(Code::kInvalidArgument,
-                "link_layer: one side is on InfiniBand, the other on Ethernet");
-  }
-  if (self.link_layer == LinkLayer::kEthernet && !peer.has_gid()) {
-    return fail(Code::kInvalidArgument, "the peer's endpoint has no gid, which RoCE needs");
-  }
-  return {};
-}
-
-ibv_qp_attr to_receive(const detail::QueuePairState::Local& local, const Endpoint& peer,
-                       AccessFlags remote_access) {
+Result<ibv_qp_attr> to_receive(const Route& route, const Endpoint& peer,
+                               AccessFlags remote_access) {
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
-  receive.path_mtu = code_of(std::min(local.told.mtu, peer.mtu));
+  receive.path_mtu = code_of(route.mtu);
   receive.dest_qp_num = peer.qp_num;
   receive.rq_psn = peer.packet_sequence.number();
   receive.qp_access_flags = std::to_underlying(remote_access);
-  receive.ah_attr = address_of(local, peer);
+  RKV_ASSIGN_OR_RETURN(receive.ah_attr, route.address.to_verbs());
   return receive;
 }
 constexpr int kConnectedReceive = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                   IBV_QP_RQ_PSN | IBV_QP_ACCESS_FLAGS;
 
-}  // namespace
-
-PacketSequence PacketSequence::random() {
-  return PacketSequence(static_cast<std::uint32_t>(random_from_kernel()) & kMax);
+// To RTR, where the kernel looks for a way to the peer. What it says when there is none is an errno
+// of its own choice, with nothing about addresses.
+Status find_way(QueuePairBase& qp, const ibv_qp_attr& receive, int mask) {
+  const Status done = qp.modify(receive, mask);
+  if (done || receive.ah_attr.is_global == 0) return done;
+  Error error = done.error();
+  switch (error.sys_errno) {
+    case EINVAL:
+    case ENODEV:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ETIMEDOUT:
+    case ENOENT:
+    case EADDRNOTAVAIL:
+      error.code = Code::kUnreachable;
+      error.text = "no way to the peer's GID: explain_route() says what to look at";
+      break;
+    default:
+      break;
+  }
+  return std::unexpected(error);
 }
+
+}  // namespace
 
 Status QueuePairBase::open_port(std::uint8_t port) {
   RKV_ASSIGN_OR_RETURN(const ibv_qp_state now, state());
@@ -128,10 +112,8 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters&
     return fail(Code::kInvalidArgument, "rnr_retry is 0 to 7");
   }
   const auto& local = *state_->local;
-  RKV_RETURN_IF_ERROR(check_peer(local.told, peer));
-  const ReadDepths own = local.told.depths;
-  ReadDepths depths{.initiator = agreed(own.initiator, peer.depths.responder),
-                    .responder = agreed(own.responder, peer.depths.initiator)};
+  RKV_ASSIGN_OR_RETURN(const Route route, local.route_to(peer));
+  ReadDepths depths = route.depths;
   if (parameters.reads_as_responder != 0 && parameters.reads_as_responder < depths.responder) {
     return fail(Code::kInvalidArgument,
                 "reads_as_responder is less than endpoint() told the peer: give it there");
@@ -140,11 +122,11 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters&
     depths.initiator = std::min(depths.initiator, parameters.reads_as_initiator);
   }
 
-  ibv_qp_attr receive = to_receive(local, peer, parameters.remote_access);
+  RKV_ASSIGN_OR_RETURN(ibv_qp_attr receive, to_receive(route, peer, parameters.remote_access));
   receive.max_dest_rd_atomic = depths.responder;
   receive.min_rnr_timer = parameters.rnr_timer.code();
-  RKV_RETURN_IF_ERROR(
-      modify(receive, kConnectedReceive | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+  RKV_RETURN_IF_ERROR(find_way(
+      *this, receive, kConnectedReceive | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
   send.timeout = parameters.ack_timeout.code();
@@ -159,12 +141,22 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters&
 Status QueuePairBase::bring_up(const Endpoint& peer, const UnreliableParameters& parameters) {
   RKV_CHECK(state_->local.has_value(), "handshake() before endpoint()");
   const auto& local = *state_->local;
-  RKV_RETURN_IF_ERROR(check_peer(local.told, peer));
-  RKV_RETURN_IF_ERROR(modify(to_receive(local, peer, parameters.remote_access), kConnectedReceive));
+  RKV_ASSIGN_OR_RETURN(const Route route, local.route_to(peer));
+  RKV_ASSIGN_OR_RETURN(const ibv_qp_attr receive,
+                       to_receive(route, peer, parameters.remote_access));
+  RKV_RETURN_IF_ERROR(find_way(*this, receive, kConnectedReceive));
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
   send.sq_psn = local.told.packet_sequence.number();
   return modify(send, IBV_QP_STATE | IBV_QP_SQ_PSN);
+}
+
+Result<RouteReport> QueuePairBase::report_route(const Endpoint& peer) const {
+  RKV_CHECK(state_->local.has_value(), "explain_route() before endpoint()");
+  const auto& local = *state_->local;
+  RKV_ASSIGN_OR_RETURN(const PortAttributes port, device().port(local.port));
+  RKV_ASSIGN_OR_RETURN(const std::vector<GidEntry> gids, device().gid_table());
+  return explain_route(port, local.gid, gids, local.told, peer);
 }
 
 Status QueuePairBase::bring_up(std::uint32_t qkey) {
@@ -174,14 +166,25 @@ Status QueuePairBase::bring_up(std::uint32_t qkey) {
   RKV_RETURN_IF_ERROR(modify(receive, IBV_QP_STATE | IBV_QP_QKEY));
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
-  return modify(send, IBV_QP_STATE | IBV_QP_SQ_PSN);
+  RKV_RETURN_IF_ERROR(modify(send, IBV_QP_STATE | IBV_QP_SQ_PSN));
+  return learn_longest_datagram();
 }
 
-Status QueuePairBase::must_be_connected() const {
+// A datagram that is longer is dropped, and completes with success: somebody must know the limit.
+Status QueuePairBase::learn_longest_datagram() {
+  RKV_ASSIGN_OR_RETURN(const Queried found, query(IBV_QP_PORT));
+  RKV_ASSIGN_OR_RETURN(const PortAttributes port, device().port(found.attributes.port_num));
+  max_datagram_bytes_ = port.active_mtu_bytes;
+  return {};
+}
+
+Status QueuePairBase::must_be_connected() {
   RKV_ASSIGN_OR_RETURN(const ibv_qp_state now, state());
-  if (now == IBV_QPS_RTR || now == IBV_QPS_RTS) return {};
-  return fail(Code::kInvalidArgument,
-              "into_queue_pair() needs the state RTR or RTS: the queue pair is not connected");
+  if (now != IBV_QPS_RTR && now != IBV_QPS_RTS) {
+    return fail(Code::kInvalidArgument,
+                "into_queue_pair() needs the state RTR or RTS: the queue pair is not connected");
+  }
+  return raw()->qp_type == IBV_QPT_UD ? learn_longest_datagram() : Status{};
 }
 
 ReadDepths read_depths(const ConnectionParameters& parameters, const DeviceAttributes& device) {

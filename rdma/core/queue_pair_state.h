@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "rkv/rdma/queue_pair.h"
+#include "rkv/rdma/route.h"
 
 namespace rkv::rdma::detail {
 
@@ -14,6 +15,9 @@ struct QueuePairState {
     std::uint8_t port = 0;
     GidEntry gid;
     Endpoint told;
+    Result<Route> route_to(const Endpoint& peer) const {
+      return choose_route(port, gid, told, peer);
+    }
   };
 
   Device device;

@@ -28,6 +28,7 @@
 #include "rkv/bytes.h"
 #include "rkv/check.h"
 #include "rkv/export.h"
+#include "rkv/rdma/address_handle.h"
 #include "rkv/rdma/flags.h"
 #include "rkv/rdma/memory.h"
 #include "rkv/rdma/transport_types.h"
@@ -110,6 +111,47 @@ constexpr std::uint32_t to_network(std::uint32_t immediate) {
   return __builtin_bswap32(immediate);
 }
 
+}  // namespace detail
+
+template <TransportType T>
+class BasicBatch;
+
+// A receiver, chosen for one request. Comes from BasicBatch<Ud>::to() and ends with that request.
+class [[nodiscard]] Addressed {
+ public:
+  Addressed(const Addressed&) = delete;
+  Addressed& operator=(const Addressed&) = delete;
+
+  // At most max_datagram_bytes() of the queue pair: a device drops longer ones and reports success.
+  inline void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) &&;
+  inline void send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
+                             std::uint32_t immediate) &&;
+  inline void send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message) &&;
+  inline void send_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces) &&;
+
+ private:
+  friend class BasicBatch<Ud>;
+  Addressed(BasicBatch<Ud>& batch, ibv_ah* handle, std::uint32_t qp_num, std::uint32_t qkey)
+      : batch_(batch), handle_(handle), qp_num_(qp_num), qkey_(qkey) {}
+  inline void address();
+  inline void check(std::size_t length) const;
+
+  BasicBatch<Ud>& batch_;
+  ibv_ah* handle_;
+  std::uint32_t qp_num_;
+  std::uint32_t qkey_;
+};
+
+namespace detail {
+struct NoLimit {};
+template <class T>
+struct DatagramLimit {
+  using Type = NoLimit;
+};
+template <>
+struct DatagramLimit<Ud> {
+  using Type = std::uint32_t;
+};
 }  // namespace detail
 
 // Open at most one per queue pair at a time. It is used where it was opened: it can be neither
@@ -200,6 +242,18 @@ class BasicBatch : public detail::BatchCore {
     set_inline(from);
   }
 
+  // The receiver of the next request: a datagram has no other way to be sent. `qkey` is what the
+  // receiver was activated with. The handle must live until the request has completed, and a
+  // temporary would not.
+  Addressed to(const AddressHandle& receiver, std::uint32_t qp_num, std::uint32_t qkey)
+    requires std::same_as<T, Ud>
+  {
+    return {*this, receiver.raw(), qp_num, qkey};
+  }
+  Addressed to(const AddressHandle&& receiver, std::uint32_t qp_num, std::uint32_t qkey)
+    requires std::same_as<T, Ud>
+  = delete;
+
   // Rings the doorbell once: every request starts, or on an error none. kOutOfMemory: the send
   // queue is full. An empty batch is nothing. Does not block. Submitting needs an rvalue, and a
   // second submit() aborts.
@@ -207,8 +261,53 @@ class BasicBatch : public detail::BatchCore {
 
  private:
   friend class BasicQueuePair<T>;
+  friend class Addressed;
   using BatchCore::BatchCore;
+  BasicBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes, std::uint32_t max_datagram_bytes)
+    requires std::same_as<T, Ud>
+      : BatchCore(queue, inline_bytes), max_datagram_bytes_(max_datagram_bytes) {}
+
+  [[no_unique_address]] typename detail::DatagramLimit<T>::Type max_datagram_bytes_;
 };
+
+void Addressed::check(std::size_t length) const {
+  RKV_CHECK(length <= batch_.max_datagram_bytes_, "a datagram is longer than max_datagram_bytes()");
+}
+void Addressed::address() {
+  ibv_wr_set_ud_addr(batch_.queue_, handle_, qp_num_, qkey_);
+}
+void Addressed::send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) && {
+  check(message.size());
+  batch_.begin(wr_id, flags);
+  ibv_wr_send(batch_.queue_);
+  address();
+  batch_.set(message);
+}
+void Addressed::send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
+                               std::uint32_t immediate) && {
+  check(message.size());
+  batch_.begin(wr_id, flags);
+  ibv_wr_send_imm(batch_.queue_, detail::to_network(immediate));
+  address();
+  batch_.set(message);
+}
+void Addressed::send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message) && {
+  check(message.size());
+  batch_.begin_inline(wr_id, flags, message.size());
+  ibv_wr_send(batch_.queue_);
+  address();
+  batch_.set_inline(message);
+}
+void Addressed::send_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces) && {
+  std::size_t length = 0;
+  for (const Bytes piece : pieces)
+    length += piece.size();
+  check(length);
+  batch_.gather_inline(wr_id, flags, pieces, [&] {
+    ibv_wr_send(batch_.queue_);
+    address();
+  });
+}
 
 using Batch = BasicBatch<Rc>;
 

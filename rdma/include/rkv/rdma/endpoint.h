@@ -4,13 +4,37 @@
 //   ... give `self` to the peer, and get the peer's, by any means ...
 //   RKV_ASSIGN_OR_RETURN(QueuePair qp, std::move(prepared).handshake(peer));
 //
+// On the wire an endpoint is a record of at most 56 bytes, which is what the connection manager
+// carries in a request (cm.h). Numbers are big-endian:
+//
+//   2  magic, "eP"      1  major version (high 4 bits), minor      1  length of the whole record
+//   n  fields in ascending order of type: 1 type, 1 length, value
+//   4  CRC-32C of all before it
+//
+//   type  length  value                              when
+//      1       3  number of the queue pair           always
+//      2       3  number of the first packet         always
+//      3       1  link layer: 1 InfiniBand, 2 RoCE   always
+//      4       2  LID                                unless 0
+//      5      16  GID                                unless all zero
+//      6       1  MTU: 1 to 5 for 256 to 4096 bytes  always
+//      7       2  READs asked, READs answered        unless both 0
+//      8       4  Q_Key                              unless 0
+//
+// A record of an endpoint has one form only. A later minor version may add types above 8, which
+// are skipped; another major version is refused. All fields together are just 56 bytes. The
+// checksum finds accidents, not attacks.
+//
 // Thread safety: values. Source: ibv_modify_qp(3), ibv_query_port(3).
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "rkv/bytes.h"
 #include "rkv/export.h"
 #include "rkv/result.h"
 
@@ -58,7 +82,11 @@ struct ReadDepths {
   friend bool operator==(const ReadDepths&, const ReadDepths&) = default;
 };
 
-struct Endpoint {
+struct RKV_EXPORT Endpoint {
+  static constexpr std::size_t kMaxWireBytes = 56;
+  static constexpr std::size_t kShortWireBytes = 27;
+  static constexpr std::uint32_t kMaxQueuePairNumber = 0xFF'FFFF;
+
   std::uint32_t qp_num = 0;  // 24 bits
   PacketSequence packet_sequence{};
   LinkLayer link_layer = LinkLayer::kEthernet;
@@ -70,6 +98,26 @@ struct Endpoint {
   std::uint32_t qkey = 0;  // UD: what a datagram to it must carry
 
   bool has_gid() const { return gid != std::array<std::uint8_t, 16>{}; }
+
+  // The record; `length` bytes of it say something, the rest is zero and may be sent or not.
+  struct Wire {
+    std::array<std::byte, kMaxWireBytes> data{};
+    std::size_t length = 0;
+    Bytes bytes() const { return Bytes(data).first(length); }
+  };
+  // kInvalidArgument: qp_num above 24 bits.
+  Result<Wire> to_bytes() const;
+  // Bytes of a peer: each is looked at. After the record there may be zeros, as the connection
+  // manager pads. kVersionMismatch: another major version; kCorrupt: anything else.
+  static Result<Endpoint> from_bytes(Bytes bytes);
+
+  // The 27 bytes of other libraries, big-endian: flags 1 (bit 0: there is a GID), queue pair 4,
+  // LID 2, GID 16, first packet 4. What they do not tell is taken from `self`, which is on the same
+  // network: link layer and MTU; READ depths stay untold. kCorrupt.
+  Result<std::array<std::byte, kShortWireBytes>> to_short_bytes() const;
+  static Result<Endpoint> from_short_bytes(std::span<const std::byte, kShortWireBytes> bytes,
+                                           const Endpoint& self);
+
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 

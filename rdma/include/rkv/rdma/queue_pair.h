@@ -34,6 +34,7 @@
 #include "rkv/rdma/error.h"
 #include "rkv/rdma/flags.h"
 #include "rkv/rdma/memory.h"
+#include "rkv/rdma/route.h"
 #include "rkv/rdma/srq.h"
 #include "rkv/rdma/timers.h"
 #include "rkv/rdma/transport_types.h"
@@ -139,7 +140,9 @@ class RKV_EXPORT QueuePairBase {
   Status bring_up(const Endpoint& peer, const ConnectionParameters& parameters);
   Status bring_up(const Endpoint& peer, const UnreliableParameters& parameters);
   Status bring_up(std::uint32_t qkey);
-  Status must_be_connected() const;
+  Status must_be_connected();
+  Status learn_longest_datagram();
+  Result<RouteReport> report_route(const Endpoint& peer) const;
   Status change_remote_access(AccessFlags access);
   Status read_pieces(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> to,
                      const RemoteSpan& from);
@@ -148,6 +151,7 @@ class RKV_EXPORT QueuePairBase {
   std::unique_ptr<detail::QueuePairState> state_;
   ibv_qp_ex* extended_ = nullptr;
   std::uint32_t inline_bytes_ = 0;
+  std::uint32_t max_datagram_bytes_ = 0;  // UD, active
 };
 
 template <TransportType T = Rc>
@@ -166,7 +170,19 @@ class BasicQueuePair : public QueuePairBase {
   BasicQueuePair(BasicQueuePair&&) noexcept = default;
   BasicQueuePair& operator=(BasicQueuePair&&) noexcept = default;
 
-  [[nodiscard]] BasicBatch<T> batch() RKV_LIFETIMEBOUND { return {extended_, inline_bytes_}; }
+  [[nodiscard]] BasicBatch<T> batch() RKV_LIFETIMEBOUND {
+    if constexpr (std::same_as<T, Ud>) {
+      return {extended_, inline_bytes_, max_datagram_bytes_};
+    } else {
+      return {extended_, inline_bytes_};
+    }
+  }
+  // Longest message: the port's active MTU when the queue pair became active.
+  std::uint32_t max_datagram_bytes() const
+    requires std::same_as<T, Ud>
+  {
+    return max_datagram_bytes_;
+  }
 
   // One request with several local pieces, at most the options' send_sge; a doorbell of its own,
   // not with a batch open. Through the older ibv_post_send(3): rdma-core's SoftRoCE provider takes
@@ -227,6 +243,8 @@ class PreparedQueuePair : public QueuePairBase {
     RKV_RETURN_IF_ERROR(bring_up(peer, parameters));
     return BasicQueuePair<T>(std::move(*this));
   }
+  // Which route a handshake takes, or took in vain, and why. REQUIRES: endpoint() was called.
+  Result<RouteReport> explain_route(const Endpoint& peer) const { return report_route(peer); }
   // From here on datagrams that carry `qkey` are received, and others dropped.
   // REQUIRES: endpoint() or open() was called.
   Result<BasicQueuePair<T>> activate(std::uint32_t qkey) &&

@@ -1,0 +1,93 @@
+// What transports can and cannot do, as types: each of these is a call that has no overload, beside
+// one that has (the compiler's words about them: compile_fail/).
+#include "rkv/rdma/transport_types.h"
+
+#include <gtest/gtest.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "rkv/rdma/connect.h"
+#include "rkv/rdma/queue_pair.h"
+
+namespace rkv::rdma {
+namespace {
+
+using UcPair = BasicQueuePair<Uc>;
+using UdPair = BasicQueuePair<Ud>;
+
+static_assert(Connected<Rc> && Connected<Uc> && !Connected<Ud>);
+static_assert(Reliable<Rc> && !Reliable<Uc> && !Reliable<Ud> && Reliable<Srd> && Reliable<Dci>);
+static_assert(HasRead<Rc> && !HasRead<Uc> && !HasRead<Ud>);
+static_assert(HasAtomics<Rc> && !HasAtomics<Uc> && !HasAtomics<Srd>);
+static_assert(HasWrite<Uc> && !HasWrite<Ud> && Datagram<Ud> && Datagram<Srd> && !Datagram<Rc>);
+static_assert(!TransportType<int> && !Creatable<Srd>);
+
+template <class B>
+concept Reads = requires(B& b, RegisteredSpan l, RemoteSpan r) { b.read(1, OpFlags::kNone, l, r); };
+template <class B>
+concept Writes =
+    requires(B& b, RegisteredSpan l, RemoteSpan r) { b.write(1, OpFlags::kNone, l, r); };
+template <class B>
+concept Adds =
+    requires(B& b, RegisteredSpan l, RemoteSpan r) { b.fetch_add(1, OpFlags::kNone, l, r, 1); };
+template <class B>
+concept SendsToItsPeer = requires(B& b, RegisteredSpan l) { b.send(1, OpFlags::kNone, l); } ||
+                         requires(B& b, Bytes l) { b.send_inline(1, OpFlags::kNone, l); };
+template <class B>
+concept Addresses = requires(B& b, const AddressHandle& a) { b.to(a, 1, 2); };
+template <class B>
+concept AddressesTemporaries = requires(B& b, AddressHandle&& a) { b.to(std::move(a), 1, 2); };
+static_assert(Reads<Batch> && !Reads<BasicBatch<Uc>> && !Reads<BasicBatch<Ud>>);
+static_assert(Writes<Batch> && Writes<BasicBatch<Uc>> && !Writes<BasicBatch<Ud>>);
+static_assert(Adds<Batch> && !Adds<BasicBatch<Uc>> && !Adds<BasicBatch<Ud>>);
+static_assert(SendsToItsPeer<Batch> && SendsToItsPeer<BasicBatch<Uc>>);
+static_assert(!SendsToItsPeer<BasicBatch<Ud>>, "a datagram without address");
+static_assert(Addresses<BasicBatch<Ud>> && !Addresses<Batch>);
+static_assert(!AddressesTemporaries<BasicBatch<Ud>>);
+
+template <class Q>
+concept Posts = requires(Q& q) { q.batch(); };
+template <class Q>
+concept ReadsPieces = requires(Q& q, RemoteSpan r) { q.post_read(1, OpFlags::kNone, {}, r); };
+template <class Q>
+concept Gates = requires(Q& q) { q.set_remote_access(AccessFlags::kNone); };
+static_assert(Posts<QueuePair> && Posts<UcPair> && Posts<UdPair>);
+static_assert(!Posts<PreparedQueuePair<Rc>> && !Posts<PreparedQueuePair<Ud>>, "use before connect");
+static_assert(ReadsPieces<QueuePair> && !ReadsPieces<UcPair> && !ReadsPieces<UdPair>);
+static_assert(Gates<QueuePair> && Gates<UcPair> && !Gates<UdPair>);
+
+template <class P>
+concept ShakesHands = requires(P p, Endpoint e) { std::move(p).handshake(e); };
+template <class P>
+concept ShakesHandsWithTimeout =
+    requires(P p, Endpoint e) { std::move(p).handshake(e, {.ack_timeout = kDefaultAckTimeout}); };
+template <class P>
+concept ShakesHandsTwice = requires(P& p, Endpoint e) { p.handshake(e); };
+template <class P>
+concept Activates = requires(P p) { std::move(p).activate(1); };
+static_assert(ShakesHands<PreparedQueuePair<Rc>> && ShakesHands<PreparedQueuePair<Uc>>);
+static_assert(!ShakesHands<PreparedQueuePair<Ud>>);
+static_assert(ShakesHandsWithTimeout<PreparedQueuePair<Rc>>);
+static_assert(!ShakesHandsWithTimeout<PreparedQueuePair<Uc>>);
+static_assert(!ShakesHandsTwice<PreparedQueuePair<Rc>>, "it needs an rvalue");
+static_assert(Activates<PreparedQueuePair<Ud>> && !Activates<PreparedQueuePair<Rc>>);
+
+// The stages do not turn into each other silently, and a transport into no other.
+static_assert(!std::is_convertible_v<PreparedQueuePair<Rc>, QueuePair>);
+static_assert(!std::is_convertible_v<QueuePair, PreparedQueuePair<Rc>>);
+static_assert(!std::is_convertible_v<UcPair, QueuePair>);
+static_assert(!std::is_constructible_v<CmConnection, EventChannel, CmId, PreparedQueuePair<Rc>>);
+static_assert(!std::is_copy_constructible_v<PreparedQueuePair<Rc>>);
+static_assert(!std::is_move_constructible_v<Addressed>);
+
+TEST(TransportTypes, OperationsThatATransportLacksAreLeftOut) {
+  EXPECT_EQ(operations_of<Rc>(kAllSendOps), kAllSendOps);
+  EXPECT_FALSE(has(operations_of<Uc>(kAllSendOps), SendOps::kRead));
+  EXPECT_TRUE(has(operations_of<Uc>(kAllSendOps), SendOps::kWriteImm));
+  EXPECT_EQ(operations_of<Ud>(kAllSendOps), SendOps::kSend | SendOps::kSendImm);
+  EXPECT_EQ(operations_of<Ud>(SendOps::kSend), SendOps::kSend);
+}
+
+}  // namespace
+}  // namespace rkv::rdma
