@@ -28,6 +28,7 @@
 #include "rkv/bytes.h"
 #include "rkv/check.h"
 #include "rkv/export.h"
+#include "rkv/lifetime.h"
 #include "rkv/rdma/address_handle.h"
 #include "rkv/rdma/flags.h"
 #include "rkv/rdma/memory.h"
@@ -157,7 +158,7 @@ struct DatagramLimit<Ud> {
 // Open at most one per queue pair at a time. It is used where it was opened: it can be neither
 // copied nor moved, and its end is an explicit std::move(batch).submit().
 template <TransportType T>
-class BasicBatch : public detail::BatchCore {
+class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
  public:
   // The local span is the destination; as many bytes are read as it is long.
   void read(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& to, const RemoteSpan& from)
@@ -256,8 +257,9 @@ class BasicBatch : public detail::BatchCore {
 
   // Rings the doorbell once: every request starts, or on an error none. kOutOfMemory: the send
   // queue is full. An empty batch is nothing. Does not block. Submitting needs an rvalue, and a
-  // second submit() aborts.
-  Status submit() && { return complete(); }
+  // second submit() aborts; Clang's
+  // -Wconsumed finds it before.
+  Status submit() && RKV_CONSUMES { return complete(); }
 
  private:
   friend class BasicQueuePair<T>;

@@ -21,6 +21,7 @@
 #include "rkv/bytes.h"
 #include "rkv/check.h"
 #include "rkv/export.h"
+#include "rkv/lifetime.h"
 #include "rkv/rdma/device.h"
 #include "rkv/rdma/flags.h"
 #include "rkv/result.h"
@@ -133,11 +134,16 @@ class RKV_EXPORT MemoryRegion {
   std::uint32_t lkey() const { return region_->lkey; }
   std::uint32_t rkey() const { return region_->rkey; }
 
-  RegisteredSpan local() const { return RegisteredSpan::unchecked(bytes_, lkey()); }
+  RegisteredSpan local() const& RKV_LIFETIMEBOUND {
+    return RegisteredSpan::unchecked(bytes_, lkey());
+  }
   // REQUIRES: the piece lies inside the region.
-  RegisteredSpan local(std::size_t offset, std::size_t length) const {
+  RegisteredSpan local(std::size_t offset, std::size_t length) const& RKV_LIFETIMEBOUND {
     return local().subspan(offset, length);
   }
+  // Of a region that ends with the statement: its memory would be gone before the work is done.
+  RegisteredSpan local() const&& = delete;
+  RegisteredSpan local(std::size_t offset, std::size_t length) const&& = delete;
   RemoteSpan remote() const {
     return {.address = reinterpret_cast<std::uint64_t>(bytes_.data()),
             .length = bytes_.size(),

@@ -1,0 +1,12 @@
+// expect: ack_timeout
+using namespace rkv::rdma;
+
+#ifndef RKV_WRONG
+using Parameters = HandshakeParameters<Rc>;
+#else
+using Parameters = HandshakeParameters<Ud>;
+#endif
+
+Parameters patient() {
+  return {.ack_timeout = AckTimeout::at_least_ns(1'000'000)};
+}
