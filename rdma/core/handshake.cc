@@ -81,6 +81,12 @@ Result<Endpoint> QueuePairBase::make_endpoint(std::uint8_t port, const GidEntry&
     return fail(Code::kUnsupported, "the queue pair's address holds GID indexes up to 255");
   }
   RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, device().attributes());
+  if (port == 0 || port > limits.port_count) {
+    return fail(Code::kInvalidArgument, "port is 1 to the device's port_count");
+  }
+  if (gid.port != port) {
+    return fail(Code::kInvalidArgument, "gid is an entry of another port's table");
+  }
   RKV_ASSIGN_OR_RETURN(const PortAttributes link, device().port(port));
   const auto mtu = mtu_of_bytes(link.active_mtu_bytes);
   if (!mtu) return fail(Code::kUnsupported, "the port has an active MTU that verbs do not know");
@@ -140,6 +146,9 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters&
 
 Status QueuePairBase::bring_up(const Endpoint& peer, const UnreliableParameters& parameters) {
   RKV_CHECK(state_->local.has_value(), "handshake() before endpoint()");
+  if (!has(AccessFlags::kRemoteWrite, parameters.remote_access)) {
+    return fail(Code::kInvalidArgument, "remote_access of UC is kRemoteWrite or nothing");
+  }
   const auto& local = *state_->local;
   RKV_ASSIGN_OR_RETURN(const Route route, local.route_to(peer));
   RKV_ASSIGN_OR_RETURN(const ibv_qp_attr receive,

@@ -38,7 +38,7 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
                              const CompletionQueue& sends, const CompletionQueue& receives,
                              const QueuePairOptions& options) {
   if (options.inline_bytes > kMaxInlineBytes) {
-    return fail(Code::kInvalidArgument, "inline messages are at most 1024 bytes long");
+    return fail(Code::kInvalidArgument, "inline_bytes is 0 to 1024");
   }
   auto state = std::make_unique<detail::QueuePairState>(pd.device());
   state->domain = pd.shared();

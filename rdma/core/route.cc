@@ -45,11 +45,11 @@ void judge_gids(RouteReport& out, const GidEntry& gid, const std::vector<GidEntr
         gid.to_string(), gid.is_ipv4() ? 4 : 6, text_of(peer.gid), peer_ipv4 ? 4 : 6));
   }
   if (gid.type == GidType::kRoceV1) {
-    out.problems.push_back(
+    out.problems.emplace_back(
         "our GID is of RoCE v1, which no router passes on and a peer that uses v2 does not hear");
   }
   if (is_link_local(gid.gid) || is_link_local(peer.gid)) {
-    out.problems.push_back("a link-local GID reaches no further than one network segment");
+    out.problems.emplace_back("a link-local GID reaches no further than one network segment");
   }
   for (const GidEntry& other : gids) {
     const bool better = other.port == gid.port && other.type == GidType::kRoceV2 &&

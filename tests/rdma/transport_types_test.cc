@@ -89,5 +89,36 @@ TEST(TransportTypes, OperationsThatATransportLacksAreLeftOut) {
   EXPECT_EQ(operations_of<Ud>(SendOps::kSend), SendOps::kSend);
 }
 
+// What a provider is given, by one that only notes it.
+struct Noted : Batch {
+  explicit Noted(ibv_qp_ex* provider) : Batch(provider, 64) {}
+};
+ibv_qp_ex noting_provider() {
+  ibv_qp_ex out{};
+  out.wr_start = [](ibv_qp_ex*) {};
+  out.wr_abort = [](ibv_qp_ex*) {};
+  out.wr_send = [](ibv_qp_ex*) {};
+  out.wr_rdma_read = [](ibv_qp_ex*, std::uint32_t, std::uint64_t) {};
+  out.wr_set_sge = [](ibv_qp_ex*, std::uint32_t, std::uint64_t, std::uint32_t) {};
+  out.wr_set_inline_data = [](ibv_qp_ex*, void*, std::size_t) {};
+  return out;
+}
+
+TEST(Flags, ReachTheProviderWithEachRequest) {
+  ibv_qp_ex provider = noting_provider();
+  Noted batch(&provider);
+  batch.send(1, OpFlags::kFenced | OpFlags::kSignaled, {});
+  EXPECT_EQ(provider.wr_flags, static_cast<unsigned>(IBV_SEND_FENCE | IBV_SEND_SIGNALED));
+  EXPECT_EQ(provider.wr_id, 1U);
+  batch.read(2, OpFlags::kSolicited, {}, {});
+  EXPECT_EQ(provider.wr_flags, static_cast<unsigned>(IBV_SEND_SOLICITED));
+  batch.send_inline(3, OpFlags::kFenced, as_bytes("x"));
+  EXPECT_EQ(provider.wr_flags, static_cast<unsigned>(IBV_SEND_FENCE | IBV_SEND_INLINE));
+  batch.send(4, OpFlags::kNone, {});
+  EXPECT_EQ(provider.wr_flags, 0U) << "nothing stays from the request before";
+  EXPECT_EQ(provider.wr_id, 4U);
+  EXPECT_EQ(batch.count(), 4U);
+}
+
 }  // namespace
 }  // namespace rkv::rdma

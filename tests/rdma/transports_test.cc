@@ -80,6 +80,11 @@ TEST(PreparedQueuePairs, AreStillThereAfterAHandshakeThatFailed) {
   EXPECT_EQ(text({.retry_count = 8}), "retry_count is 0 to 7");
   EXPECT_EQ(text({.rnr_retry = 8}), "rnr_retry is 0 to 7");
   EXPECT_NE(text({.reads_as_responder = 1}).find("reads_as_responder"), std::string::npos);
+  EXPECT_EQ(two.a.endpoint(0, two.gid).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(two.a.endpoint(200, two.gid).error().code, Code::kInvalidArgument);
+  GidEntry foreign = two.gid;
+  foreign.port = 2;
+  EXPECT_EQ(two.a.endpoint(two.port, foreign).error().code, Code::kInvalidArgument);
   const QueuePair a = need(std::move(two.a).handshake(two.of_b, {.retry_count = 3}));
   EXPECT_EQ(need(a.query(IBV_QP_RETRY_CNT)).attributes.retry_cnt, 3);
 }
@@ -160,6 +165,11 @@ TEST(UnreliableConnections, CarryMessagesOfManyPackets) {
 TEST(UnreliableConnections, WriteAndTellThePeer) {
   Two<Uc> two;
   post_receive(two.b, two.server, 1);
+  EXPECT_EQ(std::move(two.b)
+                .handshake(two.of_a, {.remote_access = AccessFlags::kRemoteRead})
+                .error()
+                .code,
+            Code::kInvalidArgument);
   auto b = need(std::move(two.b).handshake(two.of_a, {.remote_access = AccessFlags::kRemoteWrite}));
   auto a = need(std::move(two.a).handshake(two.of_b));
   write_at(two.client, 0, "written");
@@ -301,7 +311,7 @@ TEST(AddressHandles, WithoutAGlobalRouteAreForInfiniBandOnly) {
 // What a fenced request sends may come from the READ before it: here, the last word that was read.
 // It cannot be shown here that the fence is why: SoftRoCE was never seen to gather too early.
 TEST(Flags, AFencedSendWaitsForTheReadBeforeIt) {
-  constexpr std::size_t kLength = 256 * 1024;
+  constexpr std::size_t kLength = std::size_t{256} * 1024;
   constexpr std::uint64_t kRounds = 50;
   Loopback loop;
   for (std::uint64_t round = 1; round <= kRounds; ++round) {
