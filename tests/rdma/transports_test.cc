@@ -293,6 +293,33 @@ TEST(Datagrams, LongerThanTheMtuAreRefused) {
   EXPECT_DEATH(send(longest + 1), "longer than max_datagram_bytes");
 }
 
+// Brought up by hand, a queue pair knows its longest message too.
+TEST(Datagrams, OfAQueuePairBroughtUpByHandHaveTheSameLimit) {
+  Two<Ud> two;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  need(two.a.modify(attributes, IBV_QP_STATE));
+  attributes.qp_state = IBV_QPS_RTS;
+  need(two.a.modify(attributes, IBV_QP_STATE | IBV_QP_SQ_PSN));
+  const auto qp = need(std::move(two.a).into_queue_pair());
+  EXPECT_EQ(qp.max_datagram_bytes(), need(two.device.port(two.port)).active_mtu_bytes);
+}
+
+// An endpoint fits into the private data of a connect request, padding included: here it takes the
+// way through bytes that any two programs would take.
+TEST(Datagrams, ReachAnEndpointThatCameAsBytes) {
+  ActiveTwo two;
+  post_receive(two.receiver, two.server, 1);
+  std::array<std::byte, Endpoint::kMaxWireBytes> sent = need(two.of_b.to_bytes()).data;
+  const Endpoint peer = need(Endpoint::from_bytes(sent));
+  const Route route = need(choose_route(two.port, two.gid, two.of_a, peer));
+  const AddressHandle to = need(AddressHandle::create(two.pd, route.address));
+  need(post(two.sender, [&](BasicBatch<Ud>& batch) {
+    batch.to(to, peer.qp_num, peer.qkey).send_inline(1, OpFlags::kSignaled, as_bytes("there"));
+  }));
+  EXPECT_EQ(datagram_completion(two.server).byte_len, Grh::kBytes + 5);
+}
+
 TEST(AddressHandles, WithoutAGlobalRouteAreForInfiniBandOnly) {
   ActiveTwo two;
   const auto handle = AddressHandle::create(two.pd, {.port = two.port, .lid = 1});
