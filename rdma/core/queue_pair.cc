@@ -115,6 +115,21 @@ Status QueuePairBase::send_pieces(std::uint64_t wr_id, OpFlags flags,
   return post_list(raw(), request, message);
 }
 
+Status QueuePairBase::send_pieces_to(std::uint64_t wr_id, OpFlags flags,
+                                     std::span<const RegisteredSpan> message, ibv_ah* receiver,
+                                     std::uint32_t qp_num, std::uint32_t qkey) {
+  std::size_t length = 0;
+  for (const RegisteredSpan& piece : message)
+    length += piece.size();
+  RKV_CHECK(length <= max_datagram_bytes_, "a datagram is longer than max_datagram_bytes()");
+  ibv_send_wr request{};
+  request.wr_id = wr_id;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = std::to_underlying(flags);
+  request.wr.ud = {.ah = receiver, .remote_qpn = qp_num, .remote_qkey = qkey};
+  return post_list(raw(), request, message);
+}
+
 Status QueuePairBase::modify(ibv_qp_attr attributes, int mask) {
   const int answer = ibv_modify_qp(raw(), &attributes, mask);
   Status changed = from_errno("ibv_modify_qp", answer);

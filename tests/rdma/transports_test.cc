@@ -14,7 +14,8 @@ namespace {
 
 using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
 
-constexpr QueuePairOptions kOptions = {.send_length = 64, .receive_length = 64, .inline_bytes = 64};
+constexpr QueuePairOptions kOptions = {
+    .send_length = 64, .receive_length = 64, .send_sge = 4, .inline_bytes = 64};
 
 // Two queue pairs of one transport, in the stage before they are connected, with receives posted.
 template <TransportType T>
@@ -291,6 +292,29 @@ TEST(Datagrams, LongerThanTheMtuAreRefused) {
   send(longest);
   EXPECT_EQ(datagram_completion(two.server).byte_len, longest + Grh::kBytes);
   EXPECT_DEATH(send(longest + 1), "longer than max_datagram_bytes");
+}
+
+TEST(Datagrams, AreGatheredFromPieces) {
+  ActiveTwo two;
+  post_receive(two.receiver, two.server, 1);
+  write_at(two.client, 0, "three");
+  write_at(two.client, 100, "pieces");
+  const std::array<RegisteredSpan, 3> pieces = {two.client.memory.local(0, 5),
+                                                two.client.memory.local(50, 1),
+                                                two.client.memory.local(100, 6)};
+  write_at(two.client, 50, " ");
+  need(two.sender.post_send(1, OpFlags::kSignaled, pieces, two.to_b, two.of_b.qp_num,
+                            two.of_b.qkey));
+  const ibv_wc got = datagram_completion(two.server);
+  EXPECT_EQ(
+      as_text(need(ReceivedDatagram::from(two.server.memory.local(kSlot, kSlot), got.byte_len))
+                  .payload()),
+      "three pieces");
+  const std::array<RegisteredSpan, 2> long_ones = {two.client.memory.local(0, 4096),
+                                                   two.client.memory.local(0, 4096)};
+  EXPECT_DEATH(std::ignore = two.sender.post_send(2, OpFlags::kSignaled, long_ones, two.to_b,
+                                                  two.of_b.qp_num, two.of_b.qkey),
+               "longer than max_datagram_bytes");
 }
 
 // Brought up by hand, a queue pair knows its longest message too.

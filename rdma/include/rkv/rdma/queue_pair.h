@@ -147,6 +147,8 @@ class RKV_EXPORT QueuePairBase {
   Status read_pieces(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> to,
                      const RemoteSpan& from);
   Status send_pieces(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message);
+  Status send_pieces_to(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message,
+                        ibv_ah* receiver, std::uint32_t qp_num, std::uint32_t qkey);
 
   std::unique_ptr<detail::QueuePairState> state_;
   ibv_qp_ex* extended_ = nullptr;
@@ -197,6 +199,13 @@ class BasicQueuePair : public QueuePairBase {
     requires Connected<T>
   {
     return send_pieces(wr_id, flags, message);
+  }
+  // A datagram of several pieces, at most max_datagram_bytes() in all.
+  Status post_send(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message,
+                   const AddressHandle& receiver, std::uint32_t qp_num, std::uint32_t qkey)
+    requires std::same_as<T, Ud>
+  {
+    return send_pieces_to(wr_id, flags, message, receiver.raw(), qp_num, qkey);
   }
 
   // What the peer may do from now on. In state RTS this is a gate: 0 refuses READs and atomics
