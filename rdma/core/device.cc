@@ -175,6 +175,11 @@ Device Device::borrow(ibv_context* context) {
   return Device(std::shared_ptr<ibv_context>(context, [](ibv_context*) {}));
 }
 
+Device Device::adopt(std::shared_ptr<ibv_context> context) {
+  make_nonblocking(context->async_fd);
+  return Device(std::move(context));
+}
+
 std::string Device::name() const {
   return ibv_get_device_name(context_->device);
 }

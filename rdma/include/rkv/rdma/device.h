@@ -109,6 +109,8 @@ class RKV_EXPORT Device {
   static Result<Device> of_connection_manager(std::string_view name = {});
   // Somebody else's context, which must outlive everything made from it.
   static Device borrow(ibv_context* context);
+  // A context whose last handle does what `context`'s deleter says (import.h).
+  static Device adopt(std::shared_ptr<ibv_context> context);
 
   Device(Device&&) = default;
   Device& operator=(Device&&) = default;

@@ -1,0 +1,172 @@
+// Pieces of registered memory: ours (RegisteredSpan) and a peer's (RemoteSpan), cut in the same
+// words.
+//
+//   RegisteredSpan header = region.first(64);             // aborts where it reaches outside
+//   if (auto room = region.try_subspan(offset, length))   // empty where it reaches outside
+//     batch.read(1, OpFlags::kSignaled, *room, *offered.subspan(offset, length));
+//
+// The rule. What names our own memory (RegisteredSpan, MemoryRegion, OwnedRegion, DeviceMemory) has
+// subspan, first, last, element and piece, which abort: a wrong offset there is a mistake in this
+// program. Where the numbers came from elsewhere, their try_ forms give an empty optional instead.
+// What names a peer's memory (RemoteSpan, RemoteArray, RemoteObject) rests on what the peer sent,
+// so there every form gives an optional, and no arithmetic on it wraps.
+//
+// Neither kind keeps its region alive. Thread safety: values.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "rkv/bytes.h"
+#include "rkv/check.h"
+#include "rkv/export.h"
+
+namespace rkv::rdma {
+
+// Longest message of any verbs device: lengths in a work request are 32 bits wide.
+inline constexpr std::size_t kMaxSgeBytes = 0x8000'0000;
+
+// Whether [offset, offset + length) lies in [0, whole). Never wraps.
+constexpr bool lies_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t whole) {
+  return offset <= whole && length <= whole - offset;
+}
+
+// The words for cutting, for a type with size() and cut(offset, length), which does not check.
+template <class Self, class Piece>
+class LocalSlices {
+ public:
+  // REQUIRES (each without try_): the piece lies inside.
+  Piece subspan(std::size_t offset, std::size_t length) const {
+    RKV_CHECK(lies_inside(offset, length, self().size()),
+              "a slice of registered memory reaches past its end");
+    return self().cut(offset, length);
+  }
+  Piece first(std::size_t length) const { return subspan(0, length); }
+  Piece last(std::size_t length) const {
+    RKV_CHECK(length <= self().size(), "a slice of registered memory reaches past its end");
+    return self().cut(self().size() - length, length);
+  }
+  // The index-th T of an array that begins where this does.
+  template <class T>
+  Piece element(std::size_t index) const {
+    const auto found = try_element<T>(index);
+    RKV_CHECK(found.has_value(), "an element of registered memory lies past its end");
+    return *found;
+  }
+  // The bytes that `inside` names by pointer.
+  Piece piece(Bytes inside) const {
+    const auto found = try_piece(inside);
+    RKV_CHECK(found.has_value(), "a pointer leads outside the registered memory");
+    return *found;
+  }
+
+  std::optional<Piece> try_subspan(std::size_t offset, std::size_t length) const {
+    if (!lies_inside(offset, length, self().size())) return std::nullopt;
+    return self().cut(offset, length);
+  }
+  std::optional<Piece> try_first(std::size_t length) const { return try_subspan(0, length); }
+  std::optional<Piece> try_last(std::size_t length) const {
+    if (length > self().size()) return std::nullopt;
+    return self().cut(self().size() - length, length);
+  }
+  template <class T>
+  std::optional<Piece> try_element(std::size_t index) const {
+    if (index >= self().size() / sizeof(T)) return std::nullopt;
+    return self().cut(index * sizeof(T), sizeof(T));
+  }
+  // Empty too for memory that the CPU cannot address.
+  std::optional<Piece> try_piece(Bytes inside) const {
+    const Bytes whole = self().bytes_if_addressable();
+    const auto begin = reinterpret_cast<std::uintptr_t>(whole.data());
+    const auto wanted = reinterpret_cast<std::uintptr_t>(inside.data());
+    if (whole.data() == nullptr || wanted < begin) return std::nullopt;
+    return try_subspan(wanted - begin, inside.size());
+  }
+
+ private:
+  const Self& self() const { return static_cast<const Self&>(*this); }
+};
+
+// A piece of registered local memory. Comes from a region, which checks the bounds, or from
+// unchecked() where key and memory travelled through code that does not know regions.
+class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredSpan> {
+ public:
+  RegisteredSpan() = default;
+  // The caller answers for `bytes` lying inside the region that `lkey` names; if not, the device
+  // refuses with a local protection error and the queue pair dies.
+  static RegisteredSpan unchecked(MutableBytes bytes, std::uint32_t lkey) {
+    return {bytes, lkey, true};
+  }
+  // Memory that the device knows by another address than the CPU, or the CPU not at all: device
+  // memory, dma-buf, regions counted from zero. As unchecked() otherwise.
+  static RegisteredSpan device_only(std::uint64_t address, std::size_t length, std::uint32_t lkey) {
+    return {{reinterpret_cast<std::byte*>(address), length}, lkey, false};
+  }
+
+  // REQUIRES: addressable(), that is, not of device_only().
+  MutableBytes bytes() const {
+    RKV_CHECK(addressable_, "memory that only the device can address has no bytes here");
+    return bytes_;
+  }
+  bool addressable() const { return addressable_; }
+  std::size_t size() const { return bytes_.size(); }
+  std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(bytes_.data()); }
+  std::uint32_t lkey() const { return lkey_; }
+  // REQUIRES: size() <= kMaxSgeBytes.
+  ibv_sge sge() const {
+    RKV_CHECK(size() <= kMaxSgeBytes, "a scatter/gather entry is at most 2 GiB long");
+    return {.addr = address(), .length = static_cast<std::uint32_t>(size()), .lkey = lkey_};
+  }
+
+ private:
+  friend class LocalSlices<RegisteredSpan, RegisteredSpan>;
+  RegisteredSpan(MutableBytes bytes, std::uint32_t lkey, bool addressable)
+      : bytes_(bytes), lkey_(lkey), addressable_(addressable) {}
+  RegisteredSpan cut(std::size_t offset, std::size_t length) const {
+    return {{bytes_.data() + offset, length}, lkey_, addressable_};
+  }
+  Bytes bytes_if_addressable() const { return addressable_ ? Bytes(bytes_) : Bytes(); }
+  MutableBytes bytes_;
+  std::uint32_t lkey_ = 0;
+  bool addressable_ = true;
+};
+static_assert(sizeof(RegisteredSpan) == 24, "passed around for every request");
+
+// A piece of a peer's memory. Values that a peer sent are only a claim: take pieces with
+// subspan() and its like, whose answer is empty when the piece reaches outside or wraps around the
+// end of the address space, and let the peer's device judge the rest. The wire form is 20 bytes
+// big-endian: address 8, length 8, rkey 4.
+struct RKV_EXPORT RemoteSpan {
+  static constexpr std::size_t kWireBytes = 20;
+
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;
+  std::uint32_t rkey = 0;
+
+  constexpr std::optional<RemoteSpan> subspan(std::uint64_t offset, std::uint64_t bytes) const {
+    if (!lies_inside(offset, bytes, length)) return std::nullopt;
+    if (address > ~std::uint64_t{0} - offset - bytes) return std::nullopt;
+    return RemoteSpan{.address = address + offset, .length = bytes, .rkey = rkey};
+  }
+  constexpr std::optional<RemoteSpan> first(std::uint64_t bytes) const { return subspan(0, bytes); }
+  constexpr std::optional<RemoteSpan> last(std::uint64_t bytes) const {
+    if (bytes > length) return std::nullopt;
+    return subspan(length - bytes, bytes);
+  }
+  // The index-th T of an array that begins where this does. remote_object.h has typed ones.
+  template <class T>
+  constexpr std::optional<RemoteSpan> element(std::uint64_t index) const {
+    if (index >= length / sizeof(T)) return std::nullopt;
+    return subspan(index * sizeof(T), sizeof(T));
+  }
+  std::array<std::byte, kWireBytes> to_bytes() const;
+  static RemoteSpan from_bytes(std::span<const std::byte, kWireBytes> bytes);
+  friend constexpr bool operator==(const RemoteSpan&, const RemoteSpan&) = default;
+};
+
+}  // namespace rkv::rdma
