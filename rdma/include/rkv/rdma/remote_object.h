@@ -1,0 +1,179 @@
+// A peer's memory with a type: objects, their fields, and arrays of them, by index and by member
+// pointer. What is read and written is only named here; queue pairs take the spans.
+//
+//   struct Slot { std::uint64_t version; std::array<char, 56> text; };
+//   const auto slots = RemoteArray<Slot>::over(RemoteSpan::from_bytes(wire));
+//   if (const auto slot = slots.at(index))                    // empty: the peer's array is shorter
+//     batch.read(1, OpFlags::kSignaled, local, slot->field(&Slot::version).span());
+//
+// The peer's numbers are a claim: over() and at() check bounds without wrapping, and what they give
+// lies inside the span that was claimed. A field of an object that lies inside lies inside too.
+// Types are trivially copyable and of standard layout, or it does not compile; both sides must lay
+// them out alike, down to the byte order. Wire form: RemoteSpan's 20 bytes.
+//
+// Thread safety: values.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+
+#include "rkv/check.h"
+#include "rkv/rdma/span.h"
+
+namespace rkv::rdma {
+
+template <class T>
+concept RemoteValue = std::is_trivially_copyable_v<T> && std::is_standard_layout_v<T> &&
+                      std::is_object_v<T> && !std::is_const_v<T> && !std::is_volatile_v<T>;
+
+namespace detail {
+
+// Room for a T that is never made: only the distance of its members is asked for.
+template <class T>
+union Unmade {
+  char none = 0;
+  T value;
+};
+template <class T>
+inline constinit Unmade<T> unmade{};
+
+template <class T, class Member, class Base>
+std::size_t offset_of(Member Base::* member) {
+  const T& whole = unmade<T>.value;
+  return static_cast<std::size_t>(reinterpret_cast<const char*>(std::addressof(whole.*member)) -
+                                  reinterpret_cast<const char*>(std::addressof(whole)));
+}
+
+template <class T>
+struct ArrayTraits {
+  static constexpr std::size_t kCount = 0;
+};
+template <class T, std::size_t Count>
+struct ArrayTraits<T[Count]> {
+  using Element = T;
+  static constexpr std::size_t kCount = Count;
+};
+template <class T, std::size_t Count>
+struct ArrayTraits<std::array<T, Count>> {
+  using Element = T;
+  static constexpr std::size_t kCount = Count;
+};
+
+}  // namespace detail
+
+// A C array or a std::array.
+template <class T>
+concept RemoteArrayValue = (detail::ArrayTraits<T>::kCount > 0);
+
+template <RemoteValue T>
+class RemoteArray;
+
+template <RemoteValue T>
+class RemoteObject {
+ public:
+  static constexpr std::size_t kWireBytes = RemoteSpan::kWireBytes;
+
+  // The T that begins `offset` bytes into `memory`; empty where it reaches outside.
+  static constexpr std::optional<RemoteObject> within(const RemoteSpan& memory,
+                                                      std::uint64_t offset = 0) {
+    const auto found = memory.subspan(offset, sizeof(T));
+    if (!found) return std::nullopt;
+    return RemoteObject(*found);
+  }
+
+  // A member, or a member of a base class.
+  template <class Member, class Base>
+    requires std::derived_from<T, Base> && RemoteValue<Member>
+  RemoteObject<Member> field(Member Base::* member) const {
+    // Within bounds because the object is, and checked all the same: one comparison.
+    const auto found =
+        RemoteObject<Member>::within(span_, detail::offset_of<T, Member, Base>(member));
+    RKV_CHECK(found.has_value(), "a member lies outside its object");
+    return *found;
+  }
+  // The elements of an object that is an array.
+  auto elements() const
+    requires RemoteArrayValue<T>
+  {
+    return RemoteArray<typename detail::ArrayTraits<T>::Element>::over(span_);
+  }
+
+  // Exactly sizeof(T) long.
+  constexpr const RemoteSpan& span() const { return span_; }
+  // Whether it begins where such an object may; atomics are refused elsewhere.
+  constexpr bool aligned() const { return span_.address % alignof(T) == 0; }
+
+  std::array<std::byte, kWireBytes> to_bytes() const { return span_.to_bytes(); }
+  // Empty where the claim is shorter than a T or wraps around. Longer ones are cut.
+  static std::optional<RemoteObject> from_bytes(std::span<const std::byte, kWireBytes> bytes) {
+    return within(RemoteSpan::from_bytes(bytes));
+  }
+  friend constexpr bool operator==(const RemoteObject&, const RemoteObject&) = default;
+
+ private:
+  constexpr explicit RemoteObject(const RemoteSpan& span) : span_(span) {}
+  RemoteSpan span_;
+};
+
+template <RemoteValue T>
+class RemoteArray {
+ public:
+  static constexpr std::size_t kWireBytes = RemoteSpan::kWireBytes;
+
+  RemoteArray() = default;
+  // As many whole T as `memory` has room for; bytes left over are ignored. None where the claim
+  // wraps around.
+  static constexpr RemoteArray over(const RemoteSpan& memory) {
+    const auto whole = memory.first(memory.length - memory.length % sizeof(T));
+    return whole ? RemoteArray(*whole) : RemoteArray();
+  }
+
+  constexpr std::uint64_t size() const { return span_.length / sizeof(T); }
+  constexpr bool empty() const { return size() == 0; }
+  // Empty where there is no such element.
+  constexpr std::optional<RemoteObject<T>> at(std::uint64_t index) const {
+    if (index >= size()) return std::nullopt;
+    return RemoteObject<T>::within(span_, index * sizeof(T));
+  }
+  // `count` elements from the index-th on; empty where it reaches outside.
+  constexpr std::optional<RemoteArray> subspan(std::uint64_t index, std::uint64_t count) const {
+    if (!lies_inside(index, count, size())) return std::nullopt;
+    const auto found = span_.subspan(index * sizeof(T), count * sizeof(T));
+    if (!found) return std::nullopt;
+    return RemoteArray(*found);
+  }
+  constexpr std::optional<RemoteArray> first(std::uint64_t count) const {
+    return subspan(0, count);
+  }
+  constexpr std::optional<RemoteArray> last(std::uint64_t count) const {
+    if (count > size()) return std::nullopt;
+    return subspan(size() - count, count);
+  }
+  // A field of an element in one step.
+  template <class Member, class Base>
+    requires std::derived_from<T, Base> && RemoteValue<Member>
+  std::optional<RemoteObject<Member>> field(std::uint64_t index, Member Base::* member) const {
+    const auto element = at(index);
+    if (!element) return std::nullopt;
+    return element->field(member);
+  }
+
+  constexpr const RemoteSpan& span() const { return span_; }
+  std::array<std::byte, kWireBytes> to_bytes() const { return span_.to_bytes(); }
+  static RemoteArray from_bytes(std::span<const std::byte, kWireBytes> bytes) {
+    return over(RemoteSpan::from_bytes(bytes));
+  }
+  friend constexpr bool operator==(const RemoteArray&, const RemoteArray&) = default;
+
+ private:
+  constexpr explicit RemoteArray(const RemoteSpan& span) : span_(span) {}
+  RemoteSpan span_;
+};
+
+}  // namespace rkv::rdma
