@@ -34,8 +34,8 @@ namespace rkv::rdma {
 
 // What reregister() changes; what is left empty stays.
 struct Reregistration {
-  std::optional<AccessFlags> access;
-  std::optional<MutableBytes> memory;  // must stay mapped until the region is gone
+  std::optional<AccessFlags> access = std::nullopt;
+  std::optional<MutableBytes> memory = std::nullopt;  // must stay mapped until the region is gone
   const ProtectionDomain* domain = nullptr;
 };
 

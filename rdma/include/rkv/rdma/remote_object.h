@@ -131,7 +131,8 @@ class RemoteArray {
   // wraps around.
   static constexpr RemoteArray over(const RemoteSpan& memory) {
     const auto whole = memory.first(memory.length - memory.length % sizeof(T));
-    return whole ? RemoteArray(*whole) : RemoteArray();
+    return RemoteArray(
+        whole.value_or(RemoteSpan{.address = memory.address, .length = 0, .rkey = memory.rkey}));
   }
 
   constexpr std::uint64_t size() const { return span_.length / sizeof(T); }
