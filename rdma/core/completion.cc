@@ -79,7 +79,13 @@ WorkKind kind_of(ibv_wc_opcode opcode) {
   }
 }
 
-void fill(WorkCompletion& out, ibv_cq_ex* queue) {
+// SoftRoCE's kernel side gives its own number for "with invalidate", which to users means something
+// that it never does.
+unsigned invalidate_flag(bool soft_roce) {
+  return soft_roce ? IBV_WC_IP_CSUM_OK : IBV_WC_WITH_INV;
+}
+
+void fill(WorkCompletion& out, ibv_cq_ex* queue, bool soft_roce) {
   out = {.wr_id = queue->wr_id, .qp_num = ibv_wc_read_qp_num(queue), .status = queue->status};
   if (!out.ok()) {
     out.vendor_error = ibv_wc_read_vendor_err(queue);
@@ -87,13 +93,17 @@ void fill(WorkCompletion& out, ibv_cq_ex* queue) {
   }
   out.kind = kind_of(ibv_wc_read_opcode(queue));
   out.byte_length = ibv_wc_read_byte_len(queue);
-  if ((ibv_wc_read_wc_flags(queue) & IBV_WC_WITH_IMM) != 0) {
+  const unsigned flags = ibv_wc_read_wc_flags(queue);
+  if ((flags & IBV_WC_WITH_IMM) != 0) {
     out.has_immediate = true;
     out.immediate = ntohl(ibv_wc_read_imm_data(queue));
+  } else if ((flags & invalidate_flag(soft_roce)) != 0) {
+    out.has_invalidated = true;
+    out.immediate = ibv_wc_read_invalidated_rkey(queue);
   }
 }
 
-void fill(WorkCompletion& out, const ibv_wc& from) {
+void fill(WorkCompletion& out, const ibv_wc& from, bool soft_roce) {
   out = {.wr_id = from.wr_id, .qp_num = from.qp_num, .status = from.status};
   if (!out.ok()) {
     out.vendor_error = from.vendor_err;
@@ -104,6 +114,9 @@ void fill(WorkCompletion& out, const ibv_wc& from) {
   if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) {
     out.has_immediate = true;
     out.immediate = ntohl(from.imm_data);
+  } else if ((from.wc_flags & invalidate_flag(soft_roce)) != 0) {
+    out.has_invalidated = true;
+    out.immediate = from.invalidated_rkey;
   }
 }
 
@@ -200,9 +213,9 @@ Result<std::size_t> CompletionQueue::poll(std::span<WorkCompletion> out) {
       return std::unexpected(found.error());
     }
     if (!*found) return count;  // ibv_end_poll must not be called then
-    fill(out[count++], extended_);
+    fill(out[count++], extended_, one_by_one_);
     while (!one_by_one_ && count < out.size() && ibv_next_poll(extended_) == 0) {
-      fill(out[count++], extended_);
+      fill(out[count++], extended_, one_by_one_);
     }
     ibv_end_poll(extended_);
     again = one_by_one_;
@@ -219,7 +232,7 @@ Result<std::size_t> CompletionQueue::poll_plain(std::span<WorkCompletion> out) {
         const std::size_t found,
         from_count("ibv_poll_cq", ibv_poll_cq(state_->queue, static_cast<int>(room), raw.data())));
     for (std::size_t i = 0; i < found; ++i)
-      fill(out[count++], raw[i]);
+      fill(out[count++], raw[i], one_by_one_);
     if (found < room) break;
   }
   return count;

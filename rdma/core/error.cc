@@ -21,6 +21,11 @@ constexpr Advice kAdvice[] = {
      "docker --ulimit memlock=-1)"},
     {"ibv_reg_mr", EINVAL, "the access flags are not allowed together, or the range is not mapped"},
     {"ibv_reg_mr", EFAULT, "the range is not mapped writable"},
+    {"ibv_dereg_mr", EBUSY, "a memory window is still bound to the region"},
+    {"ibv_dereg_mr", EINVAL, "a memory window is still bound to the region"},
+    {"ibv_rereg_mr", ENOMEM,
+     "the locked-memory limit is too low: raise it (ulimit -l unlimited, LimitMEMLOCK=infinity, "
+     "docker --ulimit memlock=-1)"},
     {"ibv_open_device", EMFILE, "raise the limit of open files (ulimit -n)"},
     {"rdma_bind_addr", ENODEV,
      "no RDMA device has this local address: compare `rdma link` with `ip addr`"},

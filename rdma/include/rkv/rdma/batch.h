@@ -33,6 +33,7 @@
 #include "rkv/rdma/flags.h"
 #include "rkv/rdma/memory.h"
 #include "rkv/rdma/transport_types.h"
+#include "rkv/rdma/window.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
@@ -94,6 +95,9 @@ class RKV_EXPORT BatchCore {
     begun();
     set_inline(message);
   }
+  void begin_bind(std::uint64_t wr_id, OpFlags flags, Window& window, const WindowRange& range,
+                  RemoteSpan& offered);
+  void begin_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window);
   Status complete();
 
   ibv_qp_ex* queue_;
@@ -254,6 +258,36 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   Addressed to(const AddressHandle&& receiver, std::uint32_t qp_num, std::uint32_t qkey)
     requires std::same_as<T, Ud>
   = delete;
+
+  // Windows of type two (window.h). Gives what the peer will use once the binding has completed; a
+  // message sent later on this queue pair may carry it already. REQUIRES: kWindowOps when the queue
+  // pair was made, an unbound window of its domain, a range that Window::check() approves.
+  RemoteSpan bind_window(std::uint64_t wr_id, OpFlags flags, Window& window,
+                         const WindowRange& range)
+    requires HasWindows<T>
+  {
+    RemoteSpan offered;
+    begin_bind(wr_id, flags, window, range, offered);
+    return offered;
+  }
+  // Takes the window's rights back: after the completion its key is refused. REQUIRES: bound.
+  void local_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window)
+    requires HasWindows<T>
+  {
+    begin_invalidate(wr_id, flags, window);
+  }
+  // A message that ends a window of the peer's: its receive completes with the key. The peer's
+  // device refuses a key that is not bound to this connection, which ends it.
+  void send_invalidate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
+                       std::uint32_t peers_rkey)
+    requires HasWindows<T>
+  {
+    RKV_CHECK(queue_ == nullptr || queue_->wr_send_inv != nullptr,
+              "a queue pair made without kWindowOps, to invalidate a window");
+    begin(wr_id, flags);
+    ibv_wr_send_inv(queue_, peers_rkey);
+    set(message);
+  }
 
   // Rings the doorbell once: every request starts, or on an error none. kOutOfMemory: the send
   // queue is full. An empty batch is nothing. Does not block. Submitting needs an rvalue, and a

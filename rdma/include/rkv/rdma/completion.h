@@ -45,6 +45,7 @@ struct WorkCompletion {
   ibv_wc_status status = IBV_WC_SUCCESS;
   WorkKind kind = WorkKind::kOther;
   bool has_immediate = false;
+  bool has_invalidated = false;  // the peer sent with invalidate: `immediate` is the window's key
   bool ok() const { return status == IBV_WC_SUCCESS; }
 };
 static_assert(sizeof(WorkCompletion) == 32, "half a cache line");

@@ -79,11 +79,17 @@ enum class SendOps : unsigned {
   kRead = IBV_QP_EX_WITH_RDMA_READ,
   kCompareSwap = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
   kFetchAdd = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+  kBindWindow = IBV_QP_EX_WITH_BIND_MW,
+  kLocalInvalidate = IBV_QP_EX_WITH_LOCAL_INV,
+  kSendInvalidate = IBV_QP_EX_WITH_SEND_WITH_INV,
 };
 template <>
 inline constexpr bool kIsFlagEnum<SendOps> = true;
 inline constexpr SendOps kAllSendOps = SendOps::kWrite | SendOps::kWriteImm | SendOps::kSend |
                                        SendOps::kSendImm | SendOps::kRead | SendOps::kCompareSwap |
                                        SendOps::kFetchAdd;
+// Not part of the above: a device without memory windows refuses a queue pair that names them.
+inline constexpr SendOps kWindowOps =
+    SendOps::kBindWindow | SendOps::kLocalInvalidate | SendOps::kSendInvalidate;
 
 }  // namespace rkv::rdma

@@ -92,9 +92,9 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
   Status reregister(const Reregistration& change);
   bool usable() const { return usable_; }
 
-  // Ends the registration while the handle lives, for who wants to see an error: kBusy where a
-  // window is still bound to it, and then nothing has changed. Afterwards the region is empty; its
-  // memory is freed with the handle.
+  // Ends the registration while the handle lives, for who wants to see an error: devices refuse
+  // while a window is still bound to it (EBUSY, SoftRoCE EINVAL), and then nothing has changed.
+  // Afterwards the region is empty; its memory is freed with the handle.
   Status deregister();
 
   // For regions with AccessFlags::kOnDemand: bring pages of it in before work names them. A wish:

@@ -75,8 +75,8 @@ class OwnedRegion : public LocalSlices<OwnedRegion<Buffer>, RegisteredSpan> {
     return *this;
   }
 
-  // Ends the registration and gives the buffer back. On an error (kBusy: a window is still bound to
-  // it) nothing has changed, and the region goes on.
+  // Ends the registration and gives the buffer back. On an error (a window is still bound to it)
+  // nothing has changed, and the region goes on.
   Result<Buffer> release() && {
     RKV_RETURN_IF_ERROR(region_.deregister());
     return std::move(buffer_);

@@ -70,6 +70,9 @@ template <class T>
 concept HasRead = OneOf<T, Rc, Srd, Dci>;
 template <class T>
 concept HasAtomics = OneOf<T, Rc, Dci>;
+// Memory windows and invalidation. UC has windows too, for WRITEs; they are not offered here.
+template <class T>
+concept HasWindows = OneOf<T, Rc>;
 // Made by this library. The others need calls of their adapters' libraries.
 template <class T>
 concept Creatable = OneOf<T, Rc, Uc, Ud>;
