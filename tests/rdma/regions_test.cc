@@ -15,6 +15,7 @@
 #include "rkv/rdma/region_pool.h"
 #include "rkv/rdma/remote_object.h"
 #include "rkv/rdma/special_regions.h"
+#include "tests/client/count_allocations.h"
 
 namespace rkv::rdma {
 namespace {
@@ -297,6 +298,24 @@ TEST(RegionPools, GivePiecesOfOneRegistration) {
   ASSERT_TRUE(reads(loop, *c->remote().first(8)));
   EXPECT_EQ(loop.client.word(0), 99U);
   EXPECT_EQ(seen.in_use_most, 3U);
+}
+
+TEST(RegionPools, AllocateNothingOnceTheyAreThere) {
+  const auto pd = some_domain();
+  auto pool = need(RegionPool::create(pd, {.classes = kClasses}));
+  const std::size_t before = rkv::testing::allocation_count();
+  for (int i = 0; i < 1000; ++i) {
+    auto a = pool.take(100);
+    auto b = pool.take(100);
+    auto c = pool.take(100);
+    ASSERT_TRUE(a && b && c && !pool.take(1));
+    *a = std::move(*b);
+  }
+  EXPECT_EQ(rkv::testing::allocation_count(), before);
+  EXPECT_EQ(pool.statistics().in_use, 0U);
+  // The counter counts.
+  delete new int(1);
+  EXPECT_GT(rkv::testing::allocation_count(), before);
 }
 
 TEST(RegionPools, PiecesKeepTheRegistrationWithoutThePool) {

@@ -7,9 +7,12 @@
 #include <string>
 
 #include "rkv/rdma/device_memory.h"
+#include "rkv/rdma/import.h"
+#include "rkv/rdma/lease.h"
 #include "rkv/rdma/owned_region.h"
 #include "rkv/rdma/region_pool.h"
 #include "rkv/rdma/remote_object.h"
+#include "rkv/rdma/special_regions.h"
 
 namespace rkv::rdma {
 namespace {
@@ -33,6 +36,15 @@ concept CutsLikeTheOthers = requires(const T& memory, Bytes inside) {
 static_assert(CutsLikeTheOthers<RegisteredSpan> && CutsLikeTheOthers<MemoryRegion>);
 static_assert(CutsLikeTheOthers<OwnedRegion<Pages>>);
 static_assert(CutsLikeTheOthers<OwnedRegion<std::vector<int>>>);
+
+// Handles move, and are never copied.
+template <class T>
+constexpr bool kMoveOnly = std::is_move_constructible_v<T> && !std::is_copy_constructible_v<T> &&
+                           !std::is_copy_assignable_v<T>;
+static_assert(kMoveOnly<ThreadDomain> && kMoveOnly<DeviceMemory> && kMoveOnly<Pages>);
+static_assert(kMoveOnly<NullRegion> && kMoveOnly<ImplicitRegion> && kMoveOnly<ImportedRegion>);
+static_assert(kMoveOnly<OwnedRegion<Pages>> && kMoveOnly<RegionPool> && kMoveOnly<RegionPiece>);
+static_assert(kMoveOnly<Window> && kMoveOnly<Lease> && kMoveOnly<Lessor>);
 
 // Buffers that would move their bytes, or free them at a resize, cannot be lent.
 static_assert(LendableBuffer<std::vector<std::byte>> && LendableBuffer<HeapArray<double>>);

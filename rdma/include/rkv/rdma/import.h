@@ -37,6 +37,8 @@ RKV_EXPORT Result<ProtectionDomain> import_domain(const Device& device, std::uin
 // Its keys, for who knows the addresses: an imported region does not know its own.
 class RKV_EXPORT ImportedRegion {
  public:
+  ImportedRegion(ImportedRegion&&) = default;
+  ImportedRegion& operator=(ImportedRegion&&) = default;
   std::uint32_t lkey() const { return region_->lkey; }
   std::uint32_t rkey() const { return region_->rkey; }
   ibv_mr* raw() const { return region_.get(); }

@@ -5,11 +5,12 @@
 //   if (auto room = region.try_subspan(offset, length))   // empty where it reaches outside
 //     batch.read(1, OpFlags::kSignaled, *room, *offered.subspan(offset, length));
 //
-// The rule. What names our own memory (RegisteredSpan, MemoryRegion, OwnedRegion, DeviceMemory) has
-// subspan, first, last, element and piece, which abort: a wrong offset there is a mistake in this
-// program. Where the numbers came from elsewhere, their try_ forms give an empty optional instead.
-// What names a peer's memory (RemoteSpan, RemoteArray, RemoteObject) rests on what the peer sent,
-// so there every form gives an optional, and no arithmetic on it wraps.
+// The rule. What names our own memory (RegisteredSpan, OwnedRegion, MemoryRegion, which is also
+// what device memory and dma-bufs are registered as) has subspan, first, last, element and piece,
+// which abort: a wrong offset there is a mistake in this program. Where the numbers came from
+// elsewhere, their try_ forms give an empty optional instead. What names a peer's memory
+// (RemoteSpan, RemoteArray, RemoteObject) rests on what the peer sent, so there every form gives an
+// optional, and no arithmetic on it wraps.
 //
 // Neither kind keeps its region alive. Thread safety: values.
 #pragma once
@@ -89,6 +90,8 @@ class LocalSlices {
   }
 
  private:
+  friend Self;
+  LocalSlices() = default;
   const Self& self() const { return static_cast<const Self&>(*this); }
 };
 

@@ -27,6 +27,8 @@ namespace rkv::rdma {
 class RKV_EXPORT NullRegion {
  public:
   static Result<NullRegion> allocate(const ProtectionDomain& pd);
+  NullRegion(NullRegion&&) = default;
+  NullRegion& operator=(NullRegion&&) = default;
   // As long as wanted, up to kMaxSgeBytes in one request. It has no remote form.
   RegisteredSpan local(std::size_t length) const {
     return RegisteredSpan::device_only(0, length, region_->lkey);
@@ -44,6 +46,8 @@ class RKV_EXPORT ImplicitRegion {
  public:
   static Result<ImplicitRegion> create(const ProtectionDomain& pd, AccessFlags access,
                                        bool everything_to_peers = false);
+  ImplicitRegion(ImplicitRegion&&) = default;
+  ImplicitRegion& operator=(ImplicitRegion&&) = default;
   // Any mapped bytes of this process.
   RegisteredSpan local(MutableBytes bytes) const {
     return RegisteredSpan::unchecked(bytes, region_->lkey);
