@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 #include "loopback.h"
@@ -144,21 +145,63 @@ TEST(Regions, CountedFromZeroAreNamedByOffset) {
   EXPECT_EQ(loop.client.word(0), 4711U);
 }
 
+// Asks the system for free pages of 2 MiB, for as long as it lives. It may have none to give.
+class SomeHugePages {
+ public:
+  explicit SomeHugePages(unsigned count) : before_(set(count)) {}
+  SomeHugePages(const SomeHugePages&) = delete;
+  SomeHugePages& operator=(const SomeHugePages&) = delete;
+  ~SomeHugePages() { set_to(before_); }
+
+ private:
+  static constexpr const char* kPlace = "/proc/sys/vm/nr_hugepages";
+  static unsigned set(unsigned more) {
+    unsigned now = 0;
+    std::ifstream(kPlace) >> now;
+    set_to(now + more);
+    return now;
+  }
+  static void set_to(unsigned count) { std::ofstream(kPlace) << count; }
+  unsigned before_;
+};
+
+TEST(Regions, OfHugePagesAreReadLikeOthers) {
+  Loopback loop;
+  const SomeHugePages some(4);
+  for (const bool shareable : {false, true}) {
+    auto pages = Pages::map(3 << 20, {.size = PageSize::k2MiB, .shareable = shareable});
+    ASSERT_TRUE(pages);
+    if (is_soft_roce(loop.pd)) {
+      EXPECT_EQ(pages->page_bytes(), std::size_t{2} << 20);  // a fresh machine has some
+    }
+    auto region = OwnedRegion<Pages>::enroll(loop.pd, std::move(*pages), AccessFlags::kRemoteRead);
+    ASSERT_TRUE(region);
+    store_le<std::uint64_t>(region->last(8).bytes().data(), 4711);
+    ASSERT_TRUE(reads(loop, *region->remote().last(8)));
+    EXPECT_EQ(loop.client.word(0), 4711U);
+  }
+}
+
 // Lengths are 64 bits wide from end to end: were one cut to 32, the last mapping would be outside
-// the region, or its first bytes would come instead. Few pages, mapped many times.
+// the region, or its first bytes would come instead. Few pages, mapped many times; huge ones where
+// there are some, since a device registers them much faster.
 TEST(Regions, OfMoreThanFourGibibytesAreReadAtTheirEnd) {
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
   constexpr std::size_t kPart = std::size_t{64} << 20;
   constexpr std::size_t kParts = 65;
   constexpr std::size_t kLength = kPart * kParts;
   static_assert(kLength > std::size_t{1} << 32);
   Loopback loop;
-  const Pages repeated = need(Pages::map(kPart, {.shareable = true}));
-  const Pages last = need(Pages::map(kPart, {.shareable = true}));
+  const SomeHugePages some(2 * kPart / kHuge);
+  const PageOptions options{.size = PageSize::k2MiB, .shareable = true};
+  const Pages repeated = need(Pages::map(kPart, options));
+  const Pages last = need(Pages::map(kPart, options));
   store_le<std::uint64_t>(repeated.bytes().data(), 1);
   store_le<std::uint64_t>(last.bytes().data(), 2);
-  void* const room = mmap(nullptr, kLength, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const room = mmap(nullptr, kLength + kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(room, MAP_FAILED);
-  const MutableBytes whole(static_cast<std::byte*>(room), kLength);
+  const std::size_t skipped = kHuge - reinterpret_cast<std::uintptr_t>(room) % kHuge;
+  const MutableBytes whole(static_cast<std::byte*>(room) + skipped, kLength);
   for (std::size_t part = 0; part < kParts; ++part) {
     ASSERT_NE(mmap(whole.data() + part * kPart, kPart, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_FIXED, part + 1 == kParts ? last.fd() : repeated.fd(), 0),
@@ -175,7 +218,7 @@ TEST(Regions, OfMoreThanFourGibibytesAreReadAtTheirEnd) {
     EXPECT_EQ(region.last(8).size(), 8U);
     EXPECT_DEATH(std::ignore = region.local().sge(), "2 GiB");
   }
-  munmap(room, kLength);
+  munmap(room, kLength + kHuge);
 }
 
 TEST(OwnedRegions, LendABufferAndGiveItBack) {
@@ -314,7 +357,7 @@ TEST(RegionPools, AllocateNothingOnceTheyAreThere) {
   EXPECT_EQ(rkv::testing::allocation_count(), before);
   EXPECT_EQ(pool.statistics().in_use, 0U);
   // The counter counts.
-  delete new int(1);
+  ::operator delete(::operator new(1));  // unlike `new int`, not to be left out by a compiler
   EXPECT_GT(rkv::testing::allocation_count(), before);
 }
 
