@@ -31,6 +31,7 @@ struct CompletionQueueState {
   static constexpr unsigned kAckBatch = 16;
 
   std::shared_ptr<ibv_context> context;
+  std::shared_ptr<ibv_pd> domain;  // where the queue belongs to a parent domain
   std::shared_ptr<ChannelState> channel;
   ibv_cq* queue = nullptr;
   ibv_cq_ex* extended = nullptr;
@@ -181,6 +182,11 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
   wanted.cq_context = state.get();
   wanted.channel = channel;
   wanted.comp_vector = options.vector;
+  if (options.domain != nullptr) {
+    state->domain = options.domain->shared();
+    wanted.parent_domain = options.domain->raw();
+    wanted.comp_mask |= IBV_CQ_INIT_ATTR_MASK_PD;
+  }
   wanted.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM;
   errno = 0;
   state->extended = ibv_create_cq_ex(device.raw(), &wanted);
@@ -188,7 +194,7 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
     state->queue = ibv_cq_ex_to_cq(state->extended);
     return CompletionQueue(std::move(state));
   }
-  if (errno != EOPNOTSUPP && errno != ENOSYS) {
+  if ((errno != EOPNOTSUPP && errno != ENOSYS) || options.domain != nullptr) {
     return verb_error("ibv_create_cq_ex", errno != 0 ? errno : EIO);
   }
   RKV_ASSIGN_OR_RETURN(

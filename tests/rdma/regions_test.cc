@@ -55,8 +55,10 @@ TEST(Domains, OfThreadsAndParentsWorkOrAreRefusedByName) {
   EXPECT_EQ(lacks(thread, "ibv_alloc_td"), is_soft_roce(pd));
   const auto parent = ProtectionDomain::allocate_parent(pd, thread ? &*thread : nullptr);
   EXPECT_EQ(lacks(parent, "ibv_alloc_parent_domain"), is_soft_roce(pd));
+  // A domain that is no parent: SoftRoCE does not look at it.
+  EXPECT_TRUE(CompletionQueue::create(pd.device(), {.domain = &pd}) || !is_soft_roce(pd));
   if (!parent) return;
-  const auto queue = need(CompletionQueue::create(pd.device(), {}));
+  const auto queue = need(CompletionQueue::create(pd.device(), {.domain = &*parent}));
   need(QueuePair::create(*parent, queue, queue, {}));
   need(MemoryRegion::allocate(*parent, 4096, AccessFlags::kLocalWrite));
 }

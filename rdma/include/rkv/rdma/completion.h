@@ -19,6 +19,7 @@
 #include "rkv/clock.h"
 #include "rkv/export.h"
 #include "rkv/rdma/device.h"
+#include "rkv/rdma/domain.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
@@ -82,6 +83,9 @@ struct CompletionQueueOptions {
   std::uint32_t entries = 256;
   CompletionChannel* channel = nullptr;  // needed for arm() and wait()
   std::uint32_t vector = 0;              // interrupt vector
+  // A parent domain, whose thread domain then spares the queue its locks too. A provider that has
+  // none may ignore it (SoftRoCE) or refuse.
+  const ProtectionDomain* domain = nullptr;
 };
 
 class RKV_EXPORT CompletionQueue {
