@@ -1,0 +1,296 @@
+#include "rkv/rdma/read_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma {
+namespace {
+
+constexpr std::uint32_t kMostSge = 32;  // QueuePair::post_read's
+
+struct Interval {
+  const std::byte* begin;
+  const std::byte* end;
+};
+
+bool overlap_somewhere(std::vector<Interval>& all) {
+  std::ranges::sort(all, {}, &Interval::begin);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].begin < all[i - 1].end) return true;
+  }
+  return false;
+}
+
+Status check(std::span<const ReadRange> ranges, const ReadPlanLimits& limits) {
+  if (limits.max_sge == 0 || limits.max_message_bytes == 0 || limits.read_depth == 0 ||
+      limits.send_slots == 0 || limits.completion_slots == 0) {
+    return fail(Code::kInvalidArgument, "a limit of 0: nothing could ever be read");
+  }
+  if (limits.gap_bytes > limits.scratch.size()) {
+    return fail(Code::kInvalidArgument, "ReadPlanLimits::scratch is shorter than gap_bytes");
+  }
+  std::vector<Interval> places;
+  places.reserve(ranges.size() + 1);
+  const auto add = [&](MutableBytes bytes) {
+    if (!bytes.empty()) places.push_back({bytes.data(), bytes.data() + bytes.size()});
+  };
+  if (limits.gap_bytes != 0) add(limits.scratch.bytes());
+  for (const ReadRange& range : ranges) {
+    if (range.from.length != range.to.size()) {
+      return fail(Code::kInvalidArgument, "a range and its destination differ in length");
+    }
+    if (range.from.address > ~std::uint64_t{0} - range.from.length) {
+      return fail(Code::kInvalidArgument, "a range wraps around the end of the address space");
+    }
+    add(range.to.bytes());
+  }
+  if (overlap_somewhere(places)) {
+    return fail(Code::kInvalidArgument, "two destinations, or one and the scratch, overlap");
+  }
+  return {};
+}
+
+}  // namespace
+
+// Goes through the ranges by key and address. `end_` is how far the peer's memory is covered; what
+// of a range lies before it was delivered already and is copied.
+class ReadPlanner {
+ public:
+  ReadPlanner(const ReadPlanLimits& limits, ReadPlan& plan) : limits_(limits), plan_(plan) {
+    max_sge_ = std::min(limits.max_sge, kMostSge);
+    max_bytes_ = std::min<std::uint64_t>(limits.max_message_bytes, kMaxSgeBytes);
+  }
+
+  void add(const ReadRange& range) {
+    const std::uint64_t begin = range.from.address;
+    const std::uint64_t end = begin + range.from.length;
+    plan_.requested_bytes_ += range.from.length;
+    if (rkey_ != range.from.rkey || places_.empty() || begin > end_) {
+      if (!bridge(range)) start(range);
+    }
+    std::size_t known = 0;
+    if (begin < end_) known = std::min(end, end_) - begin;
+    copy_known(begin, range.to.first(known));
+    if (known == range.from.length) return;
+    const RegisteredSpan fresh = range.to.subspan(known, range.to.size() - known);
+    places_.push_back({.address = begin + known, .local = fresh});
+    deliver(fresh);
+    end_ = end;
+  }
+
+ private:
+  struct Place {
+    std::uint64_t address;
+    RegisteredSpan local;
+  };
+
+  void start(const ReadRange& range) {
+    places_.clear();
+    rkey_ = range.from.rkey;
+    end_ = range.from.address;
+    open_ = false;
+  }
+
+  // Reads the bytes between into the scratch, if that is allowed and the READ has room for them and
+  // for something behind them.
+  bool bridge(const ReadRange& range) {
+    if (!open_ || places_.empty() || rkey_ != range.from.rkey) return false;
+    const std::uint64_t gap = range.from.address - end_;
+    ReadPlan::Planned& read = plan_.reads_.back();
+    if (gap > limits_.gap_bytes || read.piece_count + 2 > max_sge_) return false;
+    if (read.from.length >= max_bytes_ || gap >= max_bytes_ - read.from.length) return false;
+    append(limits_.scratch.first(gap));
+    end_ = range.from.address;
+    return true;
+  }
+
+  // Cuts into READs.
+  void deliver(RegisteredSpan piece) {
+    std::uint64_t address = end_;
+    while (piece.size() != 0) {
+      if (!open_ || full(piece)) {
+        plan_.reads_.push_back({.from = {.address = address, .length = 0, .rkey = rkey_},
+                                .first_piece = plan_.pieces_.size(),
+                                .piece_count = 0});
+        open_ = true;
+      }
+      const std::uint64_t room = max_bytes_ - plan_.reads_.back().from.length;
+      const std::size_t now = std::min<std::uint64_t>(room, piece.size());
+      append(piece.first(now));
+      piece = piece.subspan(now, piece.size() - now);
+      address += now;
+    }
+  }
+
+  bool full(const RegisteredSpan& piece) const {
+    const ReadPlan::Planned& read = plan_.reads_.back();
+    if (read.from.length == max_bytes_) return true;
+    return read.piece_count == max_sge_ && !extends_last(piece);
+  }
+  bool extends_last(const RegisteredSpan& piece) const {
+    if (plan_.reads_.back().piece_count == 0) return false;
+    const RegisteredSpan& last = plan_.pieces_.back();
+    return last.lkey() == piece.lkey() && last.bytes().data() + last.size() == piece.bytes().data();
+  }
+
+  void append(const RegisteredSpan& piece) {
+    ReadPlan::Planned& read = plan_.reads_.back();
+    if (extends_last(piece)) {
+      RegisteredSpan& last = plan_.pieces_.back();
+      last =
+          RegisteredSpan::unchecked({last.bytes().data(), last.size() + piece.size()}, last.lkey());
+    } else {
+      plan_.pieces_.push_back(piece);
+      ++read.piece_count;
+    }
+    read.from.length += piece.size();
+    plan_.read_bytes_ += piece.size();
+  }
+
+  // `to` wants the bytes from `address` on, all of which were delivered to places.
+  void copy_known(std::uint64_t address, RegisteredSpan to) {
+    if (to.size() == 0) return;
+    auto place = std::ranges::upper_bound(places_, address, {}, &Place::address);
+    --place;
+    while (to.size() != 0) {
+      const std::size_t offset = address - place->address;
+      const std::size_t now = std::min(place->local.size() - offset, to.size());
+      plan_.copies_.push_back(
+          {.from = place->local.bytes().subspan(offset, now), .to = to.bytes().first(now)});
+      address += now;
+      to = to.subspan(now, to.size() - now);
+      ++place;
+    }
+  }
+
+  const ReadPlanLimits& limits_;
+  ReadPlan& plan_;
+  std::vector<Place> places_;  // of the ranges joined so far, by address, without overlap
+  std::uint64_t max_bytes_;
+  std::uint64_t end_ = 0;
+  std::uint32_t max_sge_;
+  std::uint32_t rkey_ = 0;
+  bool open_ = false;  // the last READ may be made longer
+};
+
+Result<ReadPlan> ReadPlan::make(std::span<const ReadRange> ranges, const ReadPlanLimits& limits) {
+  RKV_RETURN_IF_ERROR(check(ranges, limits));
+  std::vector<const ReadRange*> sorted;
+  sorted.reserve(ranges.size());
+  for (const ReadRange& range : ranges) {
+    if (range.to.size() != 0) sorted.push_back(&range);
+  }
+  std::ranges::sort(sorted, [](const ReadRange* a, const ReadRange* b) {
+    if (a->from.rkey != b->from.rkey) return a->from.rkey < b->from.rkey;
+    return a->from.address < b->from.address;
+  });
+  ReadPlan plan;
+  ReadPlanner planner(limits, plan);
+  for (const ReadRange* range : sorted)
+    planner.add(*range);
+  // A failure completes everything that is outstanding, signaled or not: hence the completion slots
+  // bound the window, not the signaled READs alone. Half a window from one signal to the next, so
+  // that there is something in flight while the other half is posted again.
+  plan.window_ = std::min({limits.read_depth, limits.send_slots, limits.completion_slots});
+  plan.signal_every_ = std::max(1U, plan.window_ / 2);
+  return plan;
+}
+
+ReadPlan::Read ReadPlan::operator[](std::size_t index) const {
+  const Planned& read = reads_[index];
+  return {.from = read.from,
+          .to = std::span(pieces_).subspan(read.first_piece, read.piece_count),
+          .signaled = (index + 1) % signal_every_ == 0 || index + 1 == reads_.size()};
+}
+
+void ReadPlan::copy() const {
+  for (const Copy& one : copies_)
+    std::memcpy(one.to.data(), one.from.data(), one.from.size());
+}
+
+std::size_t ReadFlow::may_post() const {
+  return std::min<std::size_t>(plan_->window() - outstanding(), plan_->size() - posted_);
+}
+
+void ReadFlow::posted(std::size_t count) {
+  RKV_CHECK(count <= may_post(), "more READs posted than the queues hold");
+  posted_ += count;
+}
+
+Status ReadFlow::post(QueuePair& qp) {
+  std::size_t left = may_post();
+  while (left != 0) {
+    // READs with several destinations cannot be in a batch (queue_pair.h): doorbells of their own.
+    const auto single = [&](std::size_t ahead) { return (*plan_)[posted_ + ahead].to.size() == 1; };
+    const auto flags = [](const ReadPlan::Read& read) {
+      return read.signaled ? OpFlags::kSignaled : OpFlags::kNone;
+    };
+    if (!single(0)) {
+      const ReadPlan::Read read = (*plan_)[posted_];
+      RKV_RETURN_IF_ERROR(qp.post_read(first_wr_id_ + posted_, flags(read), read.to, read.from));
+      posted(1);
+      --left;
+      continue;
+    }
+    std::size_t count = 0;
+    Batch batch = qp.batch();
+    for (; count < left && single(count); ++count) {
+      const ReadPlan::Read read = (*plan_)[posted_ + count];
+      batch.read(first_wr_id_ + posted_ + count, flags(read), read.to[0], read.from);
+    }
+    RKV_RETURN_IF_ERROR(std::move(batch).submit());
+    posted(count);
+    left -= count;
+  }
+  return {};
+}
+
+Result<bool> ReadFlow::completed(const WorkCompletion& completion) {
+  const std::uint64_t index = completion.wr_id - first_wr_id_;
+  if (completion.wr_id < first_wr_id_ || index >= plan_->size()) return false;
+  if (!completion.ok()) return std::unexpected(wc_error("RDMA READ", completion.status));
+  RKV_CHECK(index >= finished_ && index < posted_, "a READ completes that is not outstanding");
+  finished_ = index + 1;  // a send queue completes in order
+  return true;
+}
+
+Status run_reads(const ReadPlan& plan, QueuePair& qp, CompletionQueue& queue,
+                 const Deadline& deadline) {
+  ReadFlow flow(plan);
+  std::array<WorkCompletion, 32> some;
+  while (!flow.done()) {
+    RKV_RETURN_IF_ERROR(flow.post(qp));
+    RKV_ASSIGN_OR_RETURN(const std::size_t count, queue.wait(some, deadline));
+    if (count == 0) {
+      return fail_call(Code::kTimeout, "RDMA READ", 0, "the deadline passed: READs are missing");
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      RKV_ASSIGN_OR_RETURN(const bool ours, flow.completed(some[i]));
+      RKV_CHECK(ours, "a completion of other work in the queue of a plan");
+    }
+  }
+  plan.copy();
+  return {};
+}
+
+Result<ReadPlanLimits> ReadPlanLimits::of(const QueuePair& qp, const CompletionQueue& queue) {
+  ibv_device_attr device{};
+  RKV_RETURN_IF_ERROR(from_errno("ibv_query_device", ibv_query_device(qp.device().raw(), &device)));
+  RKV_ASSIGN_OR_RETURN(const QueuePair::Queried now,
+                       qp.query(IBV_QP_CAP | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_PORT));
+  RKV_ASSIGN_OR_RETURN(const PortAttributes port, qp.device().port(now.attributes.port_num));
+  // Some devices leave max_sge_rd 0 and mean max_sge.
+  const auto most =
+      static_cast<std::uint32_t>(device.max_sge_rd > 0 ? device.max_sge_rd : device.max_sge);
+  return ReadPlanLimits{.max_sge = std::max(1U, std::min(most, now.created.cap.max_send_sge)),
+                        .max_message_bytes = port.max_message_bytes,
+                        .read_depth = std::max<std::uint32_t>(1, now.attributes.max_rd_atomic),
+                        .send_slots = now.created.cap.max_send_wr,
+                        .completion_slots = queue.entries(),
+                        .scratch = {}};
+}
+
+}  // namespace rkv::rdma
