@@ -1,5 +1,7 @@
 // Channels on real verbs: the blocking operations, every way out of a scope, and that after each of
 // them no buffer is touched any more - with the cut left out, to see that the check would notice.
+#include <time.h>
+
 #include <stdexcept>
 
 #include "pair.h"
@@ -299,6 +301,23 @@ TEST(Scopes, PostMoreThanTheQueueHoldsInTurns) {
   need(out.value);
   for (std::size_t i = 0; i < kWords; ++i)
     ASSERT_EQ(load_le<std::uint64_t>(pair.theirs(i * 8, 8).bytes().data()), i * i);
+}
+
+// Waiting costs no processor: of half a second of it, most is slept.
+TEST(Scopes, SleepWhileTheyWait) {
+  const auto processor_ms = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+  };
+  ChannelPair pair;
+  const auto out = pair.client->scope(soon(kShortMs), [&](Scope& s) {
+    Pending never = s.receive(pair.mine(0, 64));
+    const auto before = processor_ms();
+    EXPECT_EQ(never.wait(soon(10 * kShortMs)).error().code, Code::kTimeout);
+    EXPECT_LT(processor_ms() - before, 5 * kShortMs);
+  });
+  EXPECT_EQ(out.cut_off_count, 1U);
 }
 
 TEST(Scopes, CanFollowEachOtherForEver) {

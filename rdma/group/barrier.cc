@@ -1,0 +1,154 @@
+#include "rkv/rdma/group/barrier.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "common/bytes.h"
+#include "rdma/group/barrier_state.h"
+
+namespace rkv::rdma {
+namespace detail {
+namespace {
+
+constexpr std::int64_t kFirstNapNs = 20'000;
+constexpr std::int64_t kLongestNapNs = 1'000'000;
+
+// Looks, yields, and then sleeps longer and longer.
+class Patience {
+ public:
+  void wait() {
+    if (++rounds_ < kSpinRounds) {
+      sched_yield();
+      return;
+    }
+    const timespec nap = {.tv_sec = 0, .tv_nsec = nap_ns_};
+    ::nanosleep(&nap, nullptr);
+    nap_ns_ = std::min(2 * nap_ns_, kLongestNapNs);
+  }
+
+ private:
+  unsigned rounds_ = 0;
+  std::int64_t nap_ns_ = kFirstNapNs;
+};
+
+}  // namespace
+
+// The remote region of a rank is laid out like ours: `in` by rank, then `out` by rank.
+Status BarrierState::send(std::uint32_t to) {
+  const std::size_t out = (remote.size() + to) * kSlotBytes;
+  auto* const words = reinterpret_cast<std::uint64_t*>(region.bytes().data() + out);
+  words[0] = ++sent[to];
+  words[1] = ~sent[to];
+  const auto slot = remote[to].subspan(rank * kSlotBytes, kSlotBytes);
+  if (!slot) return fail(Code::kCorrupt, "a rank's barrier has room for fewer ranks");
+  const Work work = Work::write(region.local(out, kSlotBytes), *slot);
+  ChannelState::NodeRef node;
+  RKV_RETURN_IF_ERROR(channel(to).post({&work, 1}, {&node, 1}));
+  flying.push_back({.channel = &channel(to), .node = node});
+  return {};
+}
+
+Status BarrierState::await(std::uint32_t from, const Deadline& deadline) {
+  ++awaited[from];
+  if (skip_awaits) return {};
+  const auto* const words =
+      reinterpret_cast<const std::uint64_t*>(region.bytes().data() + from * kSlotBytes);
+  Patience patience;
+  for (;;) {
+    // Acquire: what the device wrote before the counter is seen after it.
+    const std::uint64_t counter = load_word(words, std::memory_order_acquire);
+    const std::uint64_t complement = load_word(words + 1, std::memory_order_acquire);
+    if (counter == ~complement && counter >= awaited[from]) return {};
+    channel(from).reap();
+    if (channel(from).broken()) return std::unexpected(channel(from).cause());
+    if (deadline.passed()) {
+      return fail(Code::kTimeout, "the deadline passed before all members had entered the barrier");
+    }
+    patience.wait();
+  }
+}
+
+Status BarrierState::land(const Deadline& deadline) {
+  Status out;
+  for (const Flying& one : flying) {
+    if (!wait_until(*one.channel, deadline, [&] { return one.channel->is_done(one.node); })) {
+      static constexpr Error kLate = {
+          .code = Code::kTimeout,
+          .write = WriteOutcome::kMayHaveHappened,
+          .call = "RDMA WRITE",
+          .text = "the deadline passed before a member's device had answered"};
+      cut_off(*one.channel, kLate);
+      if (out) out = std::unexpected(kLate);
+    }
+    if (const Result<Done> done = one.channel->take(one.node); !done && out) {
+      out = std::unexpected(done.error());
+    }
+  }
+  flying.clear();
+  return out;
+}
+
+Status BarrierState::round(std::span<const std::uint32_t> members, const Deadline& deadline) {
+  const auto count = static_cast<std::uint32_t>(members.size());
+  const auto self =
+      static_cast<std::uint32_t>(std::ranges::lower_bound(members, rank) - members.begin());
+  Status went;
+  const std::uint32_t steps = barrier_step_count(kind, count, self);
+  for (std::uint32_t i = 0; i < steps && went; ++i) {
+    const BarrierStep step = barrier_step(kind, count, self, i);
+    const std::uint32_t peer = members[step.peer];
+    went = step.action == BarrierStep::Action::kSend ? send(peer) : await(peer, deadline);
+  }
+  // Also after an error: no device may name the slots any more.
+  const Status landed = land(deadline);
+  return went ? landed : went;
+}
+
+}  // namespace detail
+
+Barrier::Barrier(std::unique_ptr<detail::BarrierState> state) : state_(std::move(state)) {}
+Barrier::Barrier(Barrier&&) noexcept = default;
+Barrier& Barrier::operator=(Barrier&&) noexcept = default;
+Barrier::~Barrier() = default;
+
+Result<Barrier> Barrier::create(Node& node, BarrierKind kind, const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(
+      MemoryRegion region,
+      MemoryRegion::allocate(node.domain(), std::size_t{2} * node.size() * detail::kSlotBytes,
+                             AccessFlags::kLocalWrite | AccessFlags::kRemoteWrite));
+  // A slot that nobody has written holds counter 0, whose complement is all ones.
+  for (std::uint32_t rank = 0; rank < node.size(); ++rank) {
+    store_le<std::uint64_t>(region.bytes().data() + rank * detail::kSlotBytes + 8,
+                            ~std::uint64_t{0});
+  }
+  RKV_ASSIGN_OR_RETURN(std::vector<RemoteSpan> slots, node.share(region.remote(), deadline));
+  return Barrier(std::make_unique<detail::BarrierState>(node.peers(), kind, node.rank(),
+                                                        std::move(region), std::move(slots)));
+}
+
+Status Barrier::wait(const Deadline& deadline) {
+  return wait_unchecked(state_->everyone, deadline);
+}
+
+Status Barrier::wait(std::span<const std::uint32_t> members, const Deadline& deadline) {
+  RKV_RETURN_IF_ERROR(
+      check_members(members, state_->rank, static_cast<std::uint32_t>(state_->remote.size())));
+  return wait_unchecked(members, deadline);
+}
+
+Status Barrier::wait_unchecked(std::span<const std::uint32_t> members, const Deadline& deadline) {
+  if (state_->poisoned) {
+    return fail(Code::kDisconnected, "the barrier is poisoned by an earlier error: make another");
+  }
+  const Status went = state_->round(members, deadline);
+  state_->poisoned = !went;
+  return went;
+}
+
+bool Barrier::poisoned() const {
+  return state_->poisoned;
+}
+
+}  // namespace rkv::rdma

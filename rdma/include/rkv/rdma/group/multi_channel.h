@@ -1,0 +1,186 @@
+// Channels to several peers, worked with together: one doorbell for each peer, and one wait for
+// all.
+//
+//   MultiChannel peers(std::move(channels));
+//   GroupOutcome sent = peers.multicast_send(message, deadline);
+//   GroupOutcome got = peers.gather_read(places, tables, deadline);    // one READ from each
+//   for (const PeerOutcome& one : got.each())
+//     if (!one.status) ...                                             // that peer alone failed
+//
+// A peer that fails, or has not answered at the deadline, breaks its own channel and no other. Each
+// outcome stands at the index of its work. As with a single channel, no buffer is named by any
+// device after a call has returned.
+//
+// Thread safety: one thread at a time, the channels included. Memory for the bookkeeping is taken
+// when there is more work than ever before.
+#pragma once
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rkv/export.h"
+#include "rkv/rdma/channel.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+// A piece of one peer's memory, and whose it is.
+struct PeerMemory {
+  std::uint32_t peer = 0;
+  RemoteSpan span;
+  // Empty when the piece reaches outside.
+  std::optional<PeerMemory> subspan(std::uint64_t offset, std::uint64_t bytes) const {
+    const auto piece = span.subspan(offset, bytes);
+    if (!piece) return std::nullopt;
+    return PeerMemory{.peer = peer, .span = *piece};
+  }
+};
+
+struct PeerWork {
+  std::uint32_t peer = 0;
+  Work work;
+};
+inline PeerWork write_to(const RegisteredSpan& from, const PeerMemory& to) {
+  return {.peer = to.peer, .work = Work::write(from, to.span)};
+}
+inline PeerWork read_from(const RegisteredSpan& to, const PeerMemory& from) {
+  return {.peer = from.peer, .work = Work::read(to, from.span)};
+}
+
+struct PeerOutcome {
+  std::uint32_t peer = 0;
+  Status status;
+  Done done;  // where status is good
+};
+
+// Valid until the next call on the group that gave it.
+class [[nodiscard]] GroupOutcome {
+ public:
+  explicit GroupOutcome(std::span<const PeerOutcome> each = {}) : each_(each) {}
+  std::span<const PeerOutcome> each() const { return each_; }
+  const PeerOutcome& operator[](std::size_t index) const { return each_[index]; }
+  bool ok() const { return failed_count() == 0; }
+  std::size_t failed_count() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(each_, [](const PeerOutcome& one) { return !one.status; }));
+  }
+  // Of the first that failed.
+  Status status() const {
+    const auto found = std::ranges::find_if(each_, [](const auto& one) { return !one.status; });
+    return found == each_.end() ? Status{} : found->status;
+  }
+
+ private:
+  std::span<const PeerOutcome> each_;
+};
+
+class MultiChannel;
+
+// The work of one closure with several peers. Made by MultiChannel::scope() alone.
+class RKV_EXPORT GroupScope {
+ public:
+  GroupScope(const GroupScope&) = delete;
+  GroupScope& operator=(const GroupScope&) = delete;
+  ~GroupScope();
+
+  // REQUIRES: peer < the group's size.
+  Pending start(std::uint32_t peer, const Work& work) { return {state(peer), deadline_, work}; }
+  Pending send(std::uint32_t peer, const RegisteredSpan& message) {
+    return start(peer, Work::send(message));
+  }
+  Pending receive(std::uint32_t peer, const RegisteredSpan& buffer) {
+    return start(peer, Work::receive(buffer));
+  }
+  Pending write(const RegisteredSpan& from, const PeerMemory& to) {
+    return start(to.peer, Work::write(from, to.span));
+  }
+  Pending read(const RegisteredSpan& to, const PeerMemory& from) {
+    return start(from.peer, Work::read(to, from.span));
+  }
+  // As Scope::post().
+  Status post(std::uint32_t peer, std::span<const Work> work);
+
+ private:
+  friend class MultiChannel;
+  GroupScope(MultiChannel& group, const Deadline& deadline);
+  detail::ChannelState& state(std::uint32_t peer) const;
+  void leave();
+
+  MultiChannel* group_;
+  Deadline deadline_;
+  bool left_ = false;
+};
+
+template <class T>
+struct [[nodiscard]] GroupScoped {
+  // One for each peer: the first error of operations that the closure did not look at; kTimeout
+  // where some were cut off.
+  GroupOutcome operations;
+  T value{};
+};
+template <>
+struct [[nodiscard]] GroupScoped<void> {
+  GroupOutcome operations;
+};
+
+class RKV_EXPORT MultiChannel {
+ public:
+  explicit MultiChannel(std::vector<Channel> peers);
+  MultiChannel(const MultiChannel&) = delete;
+  MultiChannel& operator=(const MultiChannel&) = delete;
+  ~MultiChannel();
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(peers_.size()); }
+  Channel& operator[](std::uint32_t peer);
+
+  // Any work. What one peer has to do stands together, then it starts with one doorbell.
+  GroupOutcome run(std::span<const PeerWork> work, const Deadline& deadline);
+
+  // One operation with every peer: piece i is for, or from, peer i. REQUIRES: as many as peers.
+  GroupOutcome scatter_send(std::span<const RegisteredSpan> messages, const Deadline& deadline);
+  GroupOutcome scatter_write(std::span<const RegisteredSpan> from, std::span<const RemoteSpan> to,
+                             const Deadline& deadline);
+  GroupOutcome gather_receive(std::span<const RegisteredSpan> buffers, const Deadline& deadline);
+  GroupOutcome gather_read(std::span<const RegisteredSpan> to, std::span<const RemoteSpan> from,
+                           const Deadline& deadline);
+  GroupOutcome multicast_send(const RegisteredSpan& message, const Deadline& deadline);
+
+  // As Channel::scope(), over all peers.
+  template <class F>
+    requires detail::ScopeBody<F, GroupScope>
+  auto scope(const Deadline& deadline, F&& body) {
+    using T = std::invoke_result_t<F&, GroupScope&>;
+    GroupScope scope(*this, deadline);
+    GroupScoped<std::remove_cvref_t<T>> out;
+    if constexpr (std::is_void_v<T>) {
+      std::forward<F>(body)(scope);
+    } else {
+      out.value = std::forward<F>(body)(scope);
+    }
+    scope.leave();
+    out.operations = GroupOutcome(outcomes_);
+    return out;
+  }
+
+ private:
+  friend class GroupScope;
+  friend struct detail::ChannelAccess;
+  struct Bookkeeping;
+  GroupOutcome run_prepared(const Deadline& deadline);
+  void post_run(std::size_t first, std::size_t count);
+  template <class Make>
+  GroupOutcome with_each(const Deadline& deadline, Make make);
+
+  std::vector<Channel> peers_;
+  std::vector<detail::ChannelState*> states_;
+  std::vector<pollfd> descriptors_;
+  std::vector<PeerWork> work_;
+  std::vector<PeerOutcome> outcomes_;
+  std::unique_ptr<Bookkeeping> books_;
+};
+
+}  // namespace rkv::rdma
