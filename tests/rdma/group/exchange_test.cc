@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "code_of.h"
 #include "common/clock.h"
 #include "common/random.h"
 #include "rdma/group/exchange_frame.h"
@@ -15,10 +16,12 @@
 namespace rkv::rdma {
 namespace {
 
+using rkv::rdma::testing::code_of;
+
 using detail::FrameHeader;
 using detail::FrameKind;
 using detail::Socket;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int kPatienceMs = 10'000;
 constexpr int kShortMs = 100;  // for what must end by its deadline
@@ -163,23 +166,21 @@ TEST(Exchanges, NameTheRanksThatAreMissing) {
   std::string problem;
   const Result<Exchange> exchange = doors.connect(1, kShortMs, &problem);
   ASSERT_FALSE(exchange);
-  EXPECT_EQ(exchange.error().code, Code::kTimeout);
+  EXPECT_EQ(code_of(exchange), Code::kTimeout);
   EXPECT_THAT(problem, HasSubstr("rank 0 (127.0.0.1:"));
   EXPECT_THAT(problem, HasSubstr("rank 2 (127.0.0.1:"));
 }
 
 TEST(Exchanges, OwnMistakesAreRefused) {
   Doors doors(2);
-  EXPECT_EQ(
-      Exchange::connect(*doors.cluster, 2, std::move(doors.listeners[0]), soon()).error().code,
-      Code::kInvalidArgument);
-  EXPECT_EQ(doors.connect(1, kShortMs, nullptr, {.max_payload_bytes = 1U << 30}).error().code,
+  EXPECT_EQ(code_of(Exchange::connect(*doors.cluster, 2, std::move(doors.listeners[0]), soon())),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code_of(doors.connect(1, kShortMs, nullptr, {.max_payload_bytes = 1U << 30})),
             Code::kInvalidArgument);
   const ExchangeListener taken =
       std::move(*ExchangeListener::open({.host = "127.0.0.1", .port = 0}, soon()));
-  EXPECT_EQ(
-      ExchangeListener::open({.host = "127.0.0.1", .port = taken.port()}, soon()).error().code,
-      Code::kConflict);
+  EXPECT_EQ(code_of(ExchangeListener::open({.host = "127.0.0.1", .port = taken.port()}, soon())),
+            Code::kConflict);
 }
 
 // Each of these calls rank 1 before rank 0 does, is turned away, and does no harm.
@@ -380,7 +381,7 @@ TEST(Exchanges, PeersThatLeaveOrStallEndARound) {
   EXPECT_EQ(slow.round(kShortMs), Code::kTimeout);
   Half own;
   const std::vector<std::byte> much(101);
-  EXPECT_EQ(own.exchange->all_gather(much, soon()).error().code, Code::kTooLarge);
+  EXPECT_EQ(code_of(own.exchange->all_gather(much, soon())), Code::kTooLarge);
 }
 
 TEST(ExchangeFrames, ComeBackAsTheyWere) {

@@ -47,11 +47,31 @@ TEST(Nodes, SayWhoIsMissing) {
   const Result<Node> node =
       Node::join(pd, world.cluster(), 0, std::move(world.door(0)), soon(100), {}, &problem);
   ASSERT_FALSE(node);
-  EXPECT_EQ(node.error().code, Code::kTimeout);
+  EXPECT_EQ(code_of(node), Code::kTimeout);
   EXPECT_NE(problem.find("rank 1"), std::string::npos) << problem;
-  EXPECT_EQ(Node::join(pd, world.cluster(), 3, soon()).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(code_of(Node::join(pd, world.cluster(), 3, soon())), Code::kInvalidArgument);
   // The address of rank 1 is taken: its port is open here.
-  EXPECT_EQ(Node::join(pd, world.cluster(), 1, soon()).error().code, Code::kConflict);
+  EXPECT_EQ(code_of(Node::join(pd, world.cluster(), 1, soon())), Code::kConflict);
+}
+
+// Rank 1 is an exchange that sends what is no endpoint.
+TEST(Nodes, AnEndpointThatCannotBeIsTheErrorOfItsRank) {
+  for (const std::size_t length : {0U, 7U, 35U, 1000U}) {
+    World world(2);
+    std::thread other([&] {
+      Exchange exchange =
+          need(Exchange::connect(world.cluster(), 1, std::move(world.door(1)), World::late()));
+      std::ignore = exchange.all_gather(std::vector(length, std::byte{0xFF}), World::late());
+    });
+    const ProtectionDomain pd = need(ProtectionDomain::allocate(world.device()));
+    std::string problem;
+    const Result<Node> node =
+        Node::join(pd, world.cluster(), 0, std::move(world.door(0)), World::late(), {}, &problem);
+    other.join();
+    ASSERT_FALSE(node);
+    EXPECT_EQ(code_of(node), Code::kCorrupt) << length;
+    EXPECT_EQ(problem, "rank 1");
+  }
 }
 
 TEST(NumaOnDevice, ADeviceInSoftwareHasNoNodeAndAPlacedRegionWorks) {
@@ -60,7 +80,7 @@ TEST(NumaOnDevice, ADeviceInSoftwareHasNoNodeAndAPlacedRegionWorks) {
   if (need(world.device().attributes()).soft_roce) {
     const Result<unsigned> node = numa_node_of(world.device());
     ASSERT_FALSE(node);
-    EXPECT_EQ(node.error().code, Code::kUnsupported);
+    EXPECT_EQ(code_of(node), Code::kUnsupported);
     EXPECT_STREQ(node.error().call, "numa_node");
   }
   // Kernels that run SoftRoCE know NUMA nodes, if only one.

@@ -10,8 +10,12 @@
 
 #include <thread>
 
+#include "code_of.h"
+
 namespace rkv::rdma {
 namespace {
+
+using rkv::rdma::testing::code_of;
 
 bool is_unsupported(const Error& error) {
   return error.code == Code::kUnsupported && error.call != nullptr;
@@ -24,18 +28,17 @@ TEST(ProcessorLists, AreReadAsTheKernelWritesThem) {
   EXPECT_EQ(parse_processor_list("8191").value(), std::vector<unsigned>{8191});
   for (const char* wrong : {"a", "1-", "-1", "3-1", "1,,2", "1,", ",1", "8192", "0-99999999", "2,1",
                             "1-3,3", "1 2", "0x1"}) {
-    EXPECT_EQ(parse_processor_list(wrong).error().code, Code::kCorrupt) << wrong;
+    EXPECT_EQ(code_of(parse_processor_list(wrong)), Code::kCorrupt) << wrong;
   }
 }
 
 TEST(NumaNodes, ThatAreNotThereAreTold) {
-  EXPECT_EQ(processors_of_node(kMaxNumaNodes).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(code_of(processors_of_node(kMaxNumaNodes)), Code::kInvalidArgument);
   const auto missing = processors_of_node(kMaxNumaNodes - 1);
   EXPECT_TRUE(missing.error().code == Code::kNotFound || is_unsupported(missing.error()));
   EXPECT_FALSE(bind_thread(kMaxNumaNodes - 1, NumaPolicy::kStrict));
-  EXPECT_EQ(NumaMemory::allocate(0, 0, NumaPolicy::kStrict).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(place_memory({}, kMaxNumaNodes, NumaPolicy::kStrict).error().code,
-            Code::kInvalidArgument);
+  EXPECT_EQ(code_of(NumaMemory::allocate(0, 0, NumaPolicy::kStrict)), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(place_memory({}, kMaxNumaNodes, NumaPolicy::kStrict)), Code::kInvalidArgument);
 }
 
 // What the kernel says about this thread: policy, and whether it is node 0's.

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "code_of.h"
 #include "rkv/rdma/channel.h"
 #include "tests/rdma/loopback.h"
 

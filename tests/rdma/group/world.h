@@ -4,6 +4,7 @@
 #include <exception>
 #include <thread>
 
+#include "code_of.h"
 #include "rkv/rdma/group/node.h"
 #include "tests/rdma/loopback.h"
 

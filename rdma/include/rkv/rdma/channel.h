@@ -198,7 +198,7 @@ template <class T>
 struct [[nodiscard]] Scoped {
   Status operations;                // the first error among them; kTimeout where some were cut off
   std::uint32_t cut_off_count = 0;  // outstanding at the deadline: they may have happened or not
-  T value{};
+  T value;
 };
 template <>
 struct [[nodiscard]] Scoped<void> {
@@ -299,16 +299,19 @@ class RKV_EXPORT Channel {
   auto enter(const Deadline& deadline, F&& body) {
     using T = std::invoke_result_t<F&, Scope&>;
     Scope scope(*state_, deadline);
-    Scoped<std::remove_cvref_t<T>> out;
     if constexpr (std::is_void_v<T>) {
       std::forward<F>(body)(scope);
       if constexpr (strict) check_seen(scope.unseen() == 0);
+      Scoped<void> out;
+      out.operations = scope.leave(out.cut_off_count);
+      return out;
     } else {
-      out.value = std::forward<F>(body)(scope);
+      Scoped<std::remove_cvref_t<T>> out{
+          .operations = {}, .cut_off_count = 0, .value = std::forward<F>(body)(scope)};
       if constexpr (strict) check_seen(scope.unseen() == 0 || !detail::succeeded(out.value));
+      out.operations = scope.leave(out.cut_off_count);
+      return out;
     }
-    out.operations = scope.leave(out.cut_off_count);
-    return out;
   }
 
   std::unique_ptr<detail::ChannelState> state_;

@@ -19,6 +19,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -120,7 +122,7 @@ struct [[nodiscard]] GroupScoped {
   // One for each peer: the first error of operations that the closure did not look at; kTimeout
   // where some were cut off.
   GroupOutcome operations;
-  T value{};
+  T value;
 };
 template <>
 struct [[nodiscard]] GroupScoped<void> {
@@ -155,15 +157,17 @@ class RKV_EXPORT MultiChannel {
   auto scope(const Deadline& deadline, F&& body) {
     using T = std::invoke_result_t<F&, GroupScope&>;
     GroupScope scope(*this, deadline);
-    GroupScoped<std::remove_cvref_t<T>> out;
     if constexpr (std::is_void_v<T>) {
       std::forward<F>(body)(scope);
+      scope.leave();
+      return GroupScoped<void>{.operations = GroupOutcome(outcomes_)};
     } else {
-      out.value = std::forward<F>(body)(scope);
+      GroupScoped<std::remove_cvref_t<T>> out{.operations = GroupOutcome(),
+                                              .value = std::forward<F>(body)(scope)};
+      scope.leave();
+      out.operations = GroupOutcome(outcomes_);
+      return out;
     }
-    scope.leave();
-    out.operations = GroupOutcome(outcomes_);
-    return out;
   }
 
  private:
