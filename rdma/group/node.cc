@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cstring>
-
 namespace rkv::rdma {
 namespace {
 
@@ -12,91 +9,25 @@ void name_rank(std::string* problem, std::uint32_t rank) {
   if (problem != nullptr) *problem = fmt::format("rank {}", rank);
 }
 
-// The endpoint as it travels between ranks of one version of this library: numbers big-endian.
-constexpr std::size_t kEndpointBytes = 4 + 4 + 1 + 2 + 16 + 4 + 1 + 1 + 2;
-
-class Writer {
- public:
-  explicit Writer(std::byte* to) : at_(to) {}
-  template <class T>
-  void number(T value) {
-    for (int shift = 8 * (static_cast<int>(sizeof value) - 1); shift >= 0; shift -= 8)
-      *at_++ = static_cast<std::byte>(value >> shift);
-  }
-
- private:
-  std::byte* at_;
-};
-
-class Reader {
- public:
-  explicit Reader(const std::byte* from) : at_(from) {}
-  template <class T>
-  T number() {
-    T value = 0;
-    for (std::size_t i = 0; i < sizeof value; ++i)
-      value = static_cast<T>(value << 7 << 1 | std::to_integer<T>(*at_++));
-    return value;
-  }
-
- private:
-  const std::byte* at_;
-};
-
-std::array<std::byte, kEndpointBytes> to_bytes(const Endpoint& endpoint) {
-  std::array<std::byte, kEndpointBytes> out;
-  Writer to(out.data());
-  to.number(endpoint.qp_num);
-  to.number(endpoint.packet_sequence.number());
-  to.number(static_cast<std::uint8_t>(endpoint.link_layer));
-  to.number(endpoint.lid);
-  for (const std::uint8_t byte : endpoint.gid)
-    to.number(byte);
-  to.number(static_cast<std::uint32_t>(bytes_of(endpoint.mtu)));
-  to.number(endpoint.depths.initiator);
-  to.number(endpoint.depths.responder);
-  to.number(std::uint16_t{0});
-  return out;
-}
-
-Result<Endpoint> from_bytes(Bytes bytes) {
-  if (bytes.size() != kEndpointBytes) return fail(Code::kCorrupt, "an endpoint of another length");
-  Reader from(bytes.data());
-  Endpoint out;
-  out.qp_num = from.number<std::uint32_t>();
-  const auto sequence = PacketSequence::make(from.number<std::uint32_t>());
-  const auto layer = from.number<std::uint8_t>();
-  out.lid = from.number<std::uint16_t>();
-  for (std::uint8_t& byte : out.gid)
-    byte = from.number<std::uint8_t>();
-  const auto mtu = mtu_of_bytes(from.number<std::uint32_t>());
-  out.depths.initiator = from.number<std::uint8_t>();
-  out.depths.responder = from.number<std::uint8_t>();
-  if (!sequence || !mtu || layer < 1 || layer > 2 || from.number<std::uint16_t>() != 0) {
-    return fail(Code::kCorrupt, "an endpoint that cannot be");
-  }
-  out.packet_sequence = *sequence;
-  out.mtu = *mtu;
-  out.link_layer = static_cast<LinkLayer>(layer);
-  return out;
-}
-
 Result<std::vector<Endpoint>> exchange_endpoints(Exchange& exchange,
                                                  const std::vector<PreparedChannel>& mine,
                                                  const Deadline& deadline, std::string* problem) {
-  std::vector<std::array<std::byte, kEndpointBytes>> encoded;
-  for (const PreparedChannel& channel : mine)
-    encoded.push_back(to_bytes(channel.endpoint()));
+  std::vector<Endpoint::Wire> encoded;
+  for (const PreparedChannel& channel : mine) {
+    RKV_ASSIGN_OR_RETURN(const Endpoint::Wire wire, channel.endpoint().to_bytes());
+    encoded.push_back(wire);
+  }
   std::vector<Bytes> to_each(exchange.size());
   for (std::uint32_t rank = 0; rank < exchange.size(); ++rank) {
-    if (rank != exchange.rank()) to_each[rank] = encoded[rank < exchange.rank() ? rank : rank - 1];
+    if (rank == exchange.rank()) continue;
+    to_each[rank] = encoded[rank < exchange.rank() ? rank : rank - 1].bytes();
   }
   RKV_ASSIGN_OR_RETURN(const std::vector<Payload> got,
                        exchange.all_to_all(to_each, deadline, problem));
   std::vector<Endpoint> out;
   for (std::uint32_t rank = 0; rank < exchange.size(); ++rank) {
     if (rank == exchange.rank()) continue;
-    const Result<Endpoint> one = from_bytes(got[rank]);
+    const Result<Endpoint> one = Endpoint::from_bytes(got[rank]);
     if (!one) {
       name_rank(problem, rank);
       return std::unexpected(one.error());
