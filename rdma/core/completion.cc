@@ -6,16 +6,27 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
 
 #include "common/check.h"
 #include "rkv/rdma/error.h"
+#include "rkv/rdma/extended_completion.h"
 
 namespace rkv::rdma {
 namespace detail {
 
+// Several threads may sleep on one channel. One of them, the leader, sleeps in poll(2) on its
+// descriptor and takes the events for all; the others sleep on the condition variable. Without that
+// a thread could take the event of another's queue, and the other would sleep on.
 struct ChannelState {
   std::shared_ptr<ibv_context> context;
   ibv_comp_channel* channel;
+  std::mutex mutex;  // guards what is below, and the counts of the queues' events
+  std::condition_variable taken;
+  bool has_leader = false;
 
   ChannelState(std::shared_ptr<ibv_context> owner, ibv_comp_channel* raw)
       : context(std::move(owner)), channel(raw) {}
@@ -35,7 +46,11 @@ struct CompletionQueueState {
   std::shared_ptr<ChannelState> channel;
   ibv_cq* queue = nullptr;
   ibv_cq_ex* extended = nullptr;
-  unsigned unacknowledged = 0;
+  void* user_context = nullptr;
+  WcField fields = kBasicFields;
+  std::uint64_t events = 0;     // guarded by the channel's mutex, as the next two
+  unsigned unacknowledged = 0;  // never below kAckBatch when closing
+  bool closing = false;
   // rdma-core's SoftRoCE provider ends the poll itself when ibv_next_poll finds nothing; the
   // ibv_end_poll that must follow then steps past a completion that has not come yet, and old ones
   // are delivered again. There, each completion is a poll of its own.
@@ -46,39 +61,24 @@ struct CompletionQueueState {
   CompletionQueueState& operator=(const CompletionQueueState&) = delete;
   ~CompletionQueueState() {
     if (queue == nullptr) return;
-    acknowledge();  // ibv_destroy_cq waits for ever for an event that nobody acknowledged
+    if (channel != nullptr) {
+      // ibv_destroy_cq waits for ever for an event that nobody acknowledged. A thread that takes
+      // one from here on acknowledges it at once, and touches this object no more after that.
+      const std::lock_guard lock(channel->mutex);
+      closing = true;
+      acknowledge();
+    }
     report_teardown(from_errno("ibv_destroy_cq", ibv_destroy_cq(queue)));
   }
+  // REQUIRES: the channel's mutex is held.
   void acknowledge() {
-    if (unacknowledged != 0) ibv_ack_cq_events(queue, unacknowledged);
-    unacknowledged = 0;
+    if (unacknowledged != 0) ibv_ack_cq_events(queue, std::exchange(unacknowledged, 0));
   }
 };
 
 }  // namespace detail
 
 namespace {
-
-WorkKind kind_of(ibv_wc_opcode opcode) {
-  switch (opcode) {
-    case IBV_WC_SEND:
-      return WorkKind::kSend;
-    case IBV_WC_RDMA_WRITE:
-      return WorkKind::kWrite;
-    case IBV_WC_RDMA_READ:
-      return WorkKind::kRead;
-    case IBV_WC_COMP_SWAP:
-      return WorkKind::kCompareSwap;
-    case IBV_WC_FETCH_ADD:
-      return WorkKind::kFetchAdd;
-    case IBV_WC_RECV:
-      return WorkKind::kReceive;
-    case IBV_WC_RECV_RDMA_WITH_IMM:
-      return WorkKind::kReceiveOfWrite;
-    default:
-      return WorkKind::kOther;
-  }
-}
 
 // SoftRoCE's kernel side gives its own number for "with invalidate", which to users means something
 // that it never does.
@@ -92,7 +92,7 @@ void fill(WorkCompletion& out, ibv_cq_ex* queue, bool soft_roce) {
     out.vendor_error = ibv_wc_read_vendor_err(queue);
     return;
   }
-  out.kind = kind_of(ibv_wc_read_opcode(queue));
+  out.kind = detail::work_kind(ibv_wc_read_opcode(queue));
   out.byte_length = ibv_wc_read_byte_len(queue);
   const unsigned flags = ibv_wc_read_wc_flags(queue);
   if ((flags & IBV_WC_WITH_IMM) != 0) {
@@ -110,7 +110,7 @@ void fill(WorkCompletion& out, const ibv_wc& from, bool soft_roce) {
     out.vendor_error = from.vendor_err;
     return;
   }
-  out.kind = kind_of(from.opcode);
+  out.kind = detail::work_kind(from.opcode);
   out.byte_length = from.byte_len;
   if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) {
     out.has_immediate = true;
@@ -152,29 +152,140 @@ ibv_comp_channel* CompletionChannel::raw() const {
   return state_->channel;
 }
 
-Result<std::size_t> CompletionChannel::drain() {
-  for (std::size_t taken = 0;; ++taken) {
+bool CompletionEvent::is_of(const CompletionQueue& other) const {
+  return queue == other.raw();
+}
+
+Result<std::optional<CompletionEvent>> CompletionChannel::next_event() {
+  for (;;) {
+    // Taken and counted under one lock, so that a queue being destroyed sees either.
+    const std::lock_guard lock(state_->mutex);
     ibv_cq* queue = nullptr;
     void* context = nullptr;
     if (ibv_get_cq_event(state_->channel, &queue, &context) != 0) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return taken;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<CompletionEvent>{};
       if (errno == EINTR) continue;
       return verb_error("ibv_get_cq_event", errno);
     }
     auto* state = static_cast<detail::CompletionQueueState*>(context);
-    if (++state->unacknowledged >= detail::CompletionQueueState::kAckBatch) state->acknowledge();
+    const CompletionEvent event{.context = state->user_context, .queue = queue};
+    ++state->events;
+    ++state->unacknowledged;
+    if (state->closing || state->unacknowledged >= detail::CompletionQueueState::kAckBatch) {
+      state->acknowledge();
+    }
+    return std::optional(event);
   }
 }
 
+Result<std::size_t> CompletionChannel::drain() {
+  for (std::size_t taken = 0;; ++taken) {
+    RKV_ASSIGN_OR_RETURN(const auto event, next_event());
+    if (!event) return taken;
+  }
+}
+
+const char* to_string(WcField one) {
+  switch (one) {
+    case WcField::kByteLength:
+      return "byte length";
+    case WcField::kImmediate:
+      return "immediate data";
+    case WcField::kQueuePair:
+      return "queue pair number";
+    case WcField::kSourceQueuePair:
+      return "source queue pair";
+    case WcField::kSlid:
+      return "source LID";
+    case WcField::kServiceLevel:
+      return "service level";
+    case WcField::kPathBits:
+      return "path bits";
+    case WcField::kTimestamp:
+      return "completion time stamp";
+    case WcField::kVlan:
+      return "VLAN tag";
+    case WcField::kFlowTag:
+      return "flow tag";
+    case WcField::kTag:
+      return "matched tag";
+    case WcField::kWallclock:
+      return "completion wall clock";
+    case WcField::kNone:
+      break;
+  }
+  return "?";
+}
+
+// Only a queue that reads all of them can fill a WorkCompletion by the extended calls; a provider
+// need not have a function for a field that was not asked for.
 CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state)
-    : state_(std::move(state)), extended_(state_->extended), one_by_one_(state_->one_by_one) {}
+    : state_(std::move(state)),
+      extended_(has(state_->fields, kBasicFields) ? state_->extended : nullptr),
+      one_by_one_(state_->one_by_one) {}
+
+namespace {
+
+struct OptionalField {
+  WcField field;
+  const char* lacks;
+};
+constexpr std::array kOptionalFields = {
+    OptionalField{WcField::kTimestamp, "the device has no completion time stamps (kTimestamp)"},
+    OptionalField{WcField::kWallclock,
+                  "the device has no wall-clock time in completions (kWallclock)"},
+    OptionalField{WcField::kVlan, "the device has no VLAN tags in completions (kVlan)"},
+    OptionalField{WcField::kFlowTag, "the device has no flow tags in completions (kFlowTag)"},
+    OptionalField{WcField::kTag, "the device has no tag matching in completions (kTag)"},
+};
+
+// Which field the device refuses, found by asking for each alone; nullptr where each alone is fine.
+const char* lacking_field(ibv_context* context, WcField fields) {
+  for (const OptionalField& candidate : kOptionalFields) {
+    if (!has(fields, candidate.field)) continue;
+    ibv_cq_init_attr_ex wanted{};
+    wanted.cqe = 1;
+    wanted.wc_flags = std::to_underlying(candidate.field);
+    ibv_cq_ex* trial = ibv_create_cq_ex(context, &wanted);
+    if (trial == nullptr) return candidate.lacks;
+    report_teardown(from_errno("ibv_destroy_cq", ibv_destroy_cq(ibv_cq_ex_to_cq(trial))));
+  }
+  return nullptr;
+}
+
+Status check_options(const Device& device, const CompletionQueueOptions& options,
+                     const DeviceAttributes& limits) {
+  if (options.entries == 0 || options.entries > limits.max_completions) {
+    return fail_call(Code::kInvalidArgument, "ibv_create_cq_ex", 0,
+                     "CompletionQueueOptions::entries is not from 1 to the device's "
+                     "max_completions (DeviceAttributes)");
+  }
+  const int vectors = device.raw()->num_comp_vectors;
+  if (options.vector != 0 && (vectors <= 0 || options.vector >= static_cast<unsigned>(vectors))) {
+    return fail_call(Code::kInvalidArgument, "ibv_create_cq_ex", 0,
+                     "CompletionQueueOptions::vector is not below the device's count of interrupt "
+                     "vectors (ibv_context::num_comp_vectors)");
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<CompletionQueue> CompletionQueue::create(const Device& device,
                                                 const CompletionQueueOptions& options) {
+  return create(device, options, kBasicFields, false);
+}
+
+Result<CompletionQueue> CompletionQueue::create(const Device& device,
+                                                const CompletionQueueOptions& options,
+                                                WcField fields, bool classic) {
   auto state = std::make_shared<detail::CompletionQueueState>();
   state->context = device.shared();
   RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, device.attributes());
+  RKV_RETURN_IF_ERROR(check_options(device, options, limits));
   state->one_by_one = limits.soft_roce;
+  state->user_context = options.context;
+  state->fields = fields;
   if (options.channel != nullptr) state->channel = options.channel->state_;
   ibv_comp_channel* channel = state->channel != nullptr ? state->channel->channel : nullptr;
   ibv_cq_init_attr_ex wanted{};
@@ -182,20 +293,30 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
   wanted.cq_context = state.get();
   wanted.channel = channel;
   wanted.comp_vector = options.vector;
+  wanted.wc_flags = std::to_underlying(fields);
   if (options.domain != nullptr) {
     state->domain = options.domain->shared();
     wanted.parent_domain = options.domain->raw();
     wanted.comp_mask |= IBV_CQ_INIT_ATTR_MASK_PD;
   }
-  wanted.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM;
-  errno = 0;
-  state->extended = ibv_create_cq_ex(device.raw(), &wanted);
-  if (state->extended != nullptr) {
-    state->queue = ibv_cq_ex_to_cq(state->extended);
-    return CompletionQueue(std::move(state));
-  }
-  if ((errno != EOPNOTSUPP && errno != ENOSYS) || options.domain != nullptr) {
-    return verb_error("ibv_create_cq_ex", errno != 0 ? errno : EIO);
+  const bool standard = has(kStandardFields, fields);
+  if (!classic) {
+    errno = 0;
+    state->extended = ibv_create_cq_ex(device.raw(), &wanted);
+    if (state->extended != nullptr) {
+      state->queue = ibv_cq_ex_to_cq(state->extended);
+      return CompletionQueue(std::move(state));
+    }
+    const int refused = errno != 0 ? errno : EIO;
+    if (!standard) {
+      if (const char* lacks = lacking_field(device.raw(), fields)) {
+        return fail_call(Code::kUnsupported, "ibv_create_cq_ex", refused, lacks);
+      }
+    }
+    const bool replaceable = standard && options.domain == nullptr;
+    if (!replaceable || (refused != EOPNOTSUPP && refused != ENOSYS)) {
+      return verb_error("ibv_create_cq_ex", refused);
+    }
   }
   RKV_ASSIGN_OR_RETURN(
       state->queue,
@@ -248,32 +369,89 @@ Status CompletionQueue::arm(bool solicited_only) {
   return from_errno("ibv_req_notify_cq", ibv_req_notify_cq(state_->queue, solicited_only ? 1 : 0));
 }
 
+std::uint64_t CompletionQueue::events() const {
+  if (state_->channel == nullptr) return 0;
+  const std::lock_guard lock(state_->channel->mutex);
+  return state_->events;
+}
+
+Result<bool> CompletionQueue::wait_event(std::uint64_t seen, const Deadline& deadline) {
+  RKV_CHECK(state_->channel != nullptr, "waiting on a completion queue without a channel");
+  detail::ChannelState& shared = *state_->channel;
+  std::unique_lock lock(shared.mutex);
+  while (state_->events == seen) {
+    if (deadline.passed()) return false;
+    if (shared.has_leader) {
+      shared.taken.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()));
+      continue;
+    }
+    shared.has_leader = true;
+    lock.unlock();
+    const Result<bool> readable = wait_readable(shared.channel->fd, deadline);
+    const Result<std::size_t> taken =
+        readable && *readable ? CompletionChannel(state_->channel).drain() : 0U;
+    lock.lock();
+    // Whoever's events these were, and whoever leads from now on: all look again.
+    shared.has_leader = false;
+    shared.taken.notify_all();
+    if (!readable) return std::unexpected(readable.error());
+    if (!taken) return std::unexpected(taken.error());
+  }
+  return true;
+}
+
 Result<std::size_t> CompletionQueue::wait(std::span<WorkCompletion> out, const Deadline& deadline) {
   RKV_CHECK(state_->channel != nullptr, "wait() on a completion queue without a channel");
   RKV_CHECK(!out.empty(), "wait() without room for a completion");
   const Result<std::size_t> present = poll(out);
   if (!present || *present != 0) return present;
   for (;;) {
+    const std::uint64_t seen = events();
     // Arm before the poll that decides to sleep: a completion between poll and arm would raise no
     // event and nobody would wake up.
     RKV_RETURN_IF_ERROR(arm());
     const Result<std::size_t> found = poll(out);
     if (!found || *found != 0) return found;
-    RKV_ASSIGN_OR_RETURN(const bool readable,
-                         wait_readable(state_->channel->channel->fd, deadline));
-    if (!readable) return poll(out);
-    CompletionChannel channel(state_->channel);
-    // All events at once: one left behind in the descriptor only costs an empty round, but one
-    // taken and not counted would make destruction hang.
-    RKV_RETURN_IF_ERROR(channel.drain());
+    RKV_ASSIGN_OR_RETURN(const bool woken, wait_event(seen, deadline));
+    if (!woken) return poll(out);
   }
+}
+
+Status CompletionQueue::moderate(const CompletionModeration& moderation) {
+  constexpr std::uint32_t kMost = 0xFFFF;
+  if (moderation.count > kMost || moderation.period_us > kMost) {
+    return fail_call(Code::kInvalidArgument, "ibv_modify_cq", 0,
+                     "CompletionModeration::count and period_us are from 0 to 65535");
+  }
+  ibv_modify_cq_attr attributes{};
+  attributes.attr_mask = IBV_CQ_ATTR_MODERATE;
+  attributes.moderate = {.cq_count = static_cast<std::uint16_t>(moderation.count),
+                         .cq_period = static_cast<std::uint16_t>(moderation.period_us)};
+  return from_errno("ibv_modify_cq", ibv_modify_cq(state_->queue, &attributes));
+}
+
+Status CompletionQueue::resize(std::uint32_t entries) {
+  if (entries == 0 || entries > 0x7FFF'FFFF) {
+    return fail_call(Code::kInvalidArgument, "ibv_resize_cq", 0,
+                     "entries is not from 1 to the device's max_completions (DeviceAttributes)");
+  }
+  return from_errno("ibv_resize_cq", ibv_resize_cq(state_->queue, static_cast<int>(entries)));
 }
 
 std::uint32_t CompletionQueue::entries() const {
   return static_cast<std::uint32_t>(state_->queue->cqe);
 }
+bool CompletionQueue::extended() const {
+  return state_->extended != nullptr;
+}
+WcField CompletionQueue::fields() const {
+  return state_->fields;
+}
 ibv_cq* CompletionQueue::raw() const {
   return state_->queue;
+}
+ibv_cq_ex* CompletionQueue::raw_extended() const {
+  return state_->extended;
 }
 
 }  // namespace rkv::rdma

@@ -7,10 +7,12 @@
 #include <rdma/rdma_cma.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <span>
 
 #include "rkv/rdma/error.h"
+#include "rkv/rdma/gid_choice.h"
 
 namespace rkv::rdma {
 namespace {
@@ -45,29 +47,18 @@ std::uint32_t mtu_bytes(ibv_mtu mtu) {
   return 128U << static_cast<unsigned>(mtu);
 }
 
-double lane_gbps(std::uint8_t speed) {
-  switch (speed) {
-    case 1:
-      return 2.5;
-    case 2:
-      return 5;
-    case 4:
-    case 8:
-      return 10;
-    case 16:
-      return 14;
-    case 32:
-      return 25;
-    case 64:
-      return 50;
-    case 128:
-      return 100;
-    default:
-      return 0;
-  }
-}
+struct LaneRate {
+  std::uint32_t code;
+  double gbps;
+  const char* name;
+};
+constexpr std::array kLaneRates = {
+    LaneRate{1, 2.5, "SDR"},  LaneRate{2, 5, "DDR"},     LaneRate{4, 10, "QDR"},
+    LaneRate{8, 10, "FDR10"}, LaneRate{16, 14, "FDR"},   LaneRate{32, 25, "EDR"},
+    LaneRate{64, 50, "HDR"},  LaneRate{128, 100, "NDR"}, LaneRate{256, 200, "XDR"},
+};
 
-int lanes(std::uint8_t width) {
+std::uint32_t lanes(std::uint8_t width) {
   switch (width) {
     case 1:
       return 1;
@@ -82,6 +73,28 @@ int lanes(std::uint8_t width) {
     default:
       return 0;
   }
+}
+
+// XDR's code does not fit into the 8 bits of active_speed; newer rdma-core has a wider field.
+template <class Attributes>
+std::uint32_t speed_code(const Attributes& from) {
+  if constexpr (requires { from.active_speed_ex; }) {
+    if (from.active_speed_ex != 0) return from.active_speed_ex;
+  }
+  return from.active_speed;
+}
+
+DeviceInfo identity_of(ibv_device* raw) {
+  DeviceInfo out;
+  out.name = ibv_get_device_name(raw);
+  out.guid = Guid(be64toh(ibv_get_device_guid(raw)));
+  out.node_type = ibv_node_type_str(raw->node_type);
+  out.node = static_cast<NodeType>(raw->node_type);
+  out.transport = static_cast<DeviceTransport>(raw->transport_type);
+  out.iwarp = raw->transport_type == IBV_TRANSPORT_IWARP;
+  const int index = ibv_get_device_index(raw);
+  if (index >= 0) out.kernel_index = index;
+  return out;
 }
 
 bool has_active_port(const Device& device) {
@@ -108,21 +121,9 @@ Result<std::vector<DeviceInfo>> list_devices() {
   std::vector<DeviceInfo> out;
   for (int i = 0; i < count; ++i) {
     ibv_device* raw = list.get()[i];
-    DeviceInfo& info = out.emplace_back();
-    info.name = ibv_get_device_name(raw);
-    info.guid = be64toh(ibv_get_device_guid(raw));
-    info.node_type = ibv_node_type_str(raw->node_type);
-    info.iwarp = raw->transport_type == IBV_TRANSPORT_IWARP;
-    const Result<Device> device = Device::open(info.name);
-    if (!device) {
-      info.open_error = device.error();
-      continue;
-    }
-    const Result<DeviceAttributes> attributes = device->attributes();
-    for (unsigned port = 1; attributes && port <= attributes->port_count; ++port) {
-      const auto found = device->port(static_cast<std::uint8_t>(port));
-      if (found) info.ports.push_back(*found);
-    }
+    const Result<Device> device = Device::open(ibv_get_device_name(raw));
+    out.push_back(device ? device->info() : identity_of(raw));
+    if (!device) out.back().open_error = device.error();
   }
   return out;
 }
@@ -184,6 +185,16 @@ std::string Device::name() const {
   return ibv_get_device_name(context_->device);
 }
 
+DeviceInfo Device::info() const {
+  DeviceInfo out = identity_of(context_->device);
+  const Result<DeviceAttributes> limits = attributes();
+  for (unsigned number = 1; limits && number <= limits->port_count; ++number) {
+    const auto found = port(static_cast<std::uint8_t>(number));
+    if (found) out.ports.push_back(*found);
+  }
+  return out;
+}
+
 Result<DeviceAttributes> Device::attributes() const {
   ibv_device_attr_ex raw{};
   RKV_RETURN_IF_ERROR(
@@ -216,6 +227,7 @@ Result<DeviceAttributes> Device::attributes() const {
 Result<PortAttributes> Device::port(std::uint8_t number) const {
   ibv_port_attr from{};
   RKV_RETURN_IF_ERROR(from_errno("ibv_query_port", ibv_query_port(raw(), number, &from)));
+  const LinkSpeed link = link_speed(speed_code(from), from.active_width);
   return PortAttributes{.number = number,
                         .state = from.state,
                         .ethernet = from.link_layer == IBV_LINK_LAYER_ETHERNET,
@@ -224,7 +236,10 @@ Result<PortAttributes> Device::port(std::uint8_t number) const {
                         .max_message_bytes = from.max_msg_sz,
                         .lid = from.lid,
                         .gid_count = unsigned_of(from.gid_tbl_len),
-                        .speed_gbps = lane_gbps(from.active_speed) * lanes(from.active_width)};
+                        .speed_gbps = link.gbps,
+                        .lanes = link.lanes,
+                        .speed_name = link.name,
+                        .physical_state = from.phys_state};
 }
 
 Result<std::uint8_t> Device::first_active_port() const {
@@ -265,17 +280,8 @@ Result<std::vector<GidEntry>> Device::gid_table() const {
 }
 
 Result<GidEntry> Device::routable_gid(std::uint8_t port_number) const {
-  RKV_ASSIGN_OR_RETURN(std::vector<GidEntry> gids, gid_table());
-  std::erase_if(gids, [&](const GidEntry& gid) { return gid.port != port_number; });
-  if (gids.empty()) {
-    return fail_call(Code::kNoDevice, "ibv_query_gid_table", 0,
-                     "the port has no GID: give its network interface an address");
-  }
-  const auto rank = [](const GidEntry& gid) {
-    const bool link_local = gid.gid[0] == 0xFE && (gid.gid[1] & 0xC0) == 0x80;
-    return (gid.type == GidType::kRoceV2 ? 0 : 4) + (gid.is_ipv4() ? 0 : 1) + (link_local ? 2 : 0);
-  };
-  return *std::ranges::min_element(gids, {}, rank);
+  RKV_ASSIGN_OR_RETURN(GidChoice choice, choose_gid(*this, port_number));
+  return std::move(choice.chosen);
 }
 
 Result<std::optional<AsyncEvent>> Device::next_async_event() const {
@@ -324,6 +330,80 @@ const char* to_string(GidType type) {
       return "RoCE v2";
   }
   return "?";
+}
+
+const char* to_string(ibv_port_state state) {
+  switch (state) {
+    case IBV_PORT_NOP:
+      return "NOP";
+    case IBV_PORT_DOWN:
+      return "DOWN";
+    case IBV_PORT_INIT:
+      return "INIT";
+    case IBV_PORT_ARMED:
+      return "ARMED";
+    case IBV_PORT_ACTIVE:
+      return "ACTIVE";
+    case IBV_PORT_ACTIVE_DEFER:
+      return "ACTIVE_DEFER";
+  }
+  return "?";
+}
+
+const char* to_string(DeviceTransport transport) {
+  switch (transport) {
+    case DeviceTransport::kInfiniBand:
+      return "InfiniBand or RoCE";
+    case DeviceTransport::kIwarp:
+      return "iWARP";
+    case DeviceTransport::kUsnic:
+      return "usNIC";
+    case DeviceTransport::kUsnicUdp:
+      return "usNIC UDP";
+    case DeviceTransport::kUnspecified:
+      return "of its own kind";
+    case DeviceTransport::kUnknown:
+      break;
+  }
+  return "?";
+}
+
+LinkSpeed link_speed(std::uint32_t speed, std::uint8_t width) {
+  const auto rate = std::ranges::find(kLaneRates, speed, &LaneRate::code);
+  LinkSpeed out{.lanes = lanes(width)};
+  if (rate == kLaneRates.end()) return out;
+  out.lane_gbps = rate->gbps;
+  out.gbps = rate->gbps * out.lanes;
+  out.name = rate->name;
+  return out;
+}
+
+std::optional<Guid> Guid::parse(std::string_view text) {
+  std::uint64_t value = 0;
+  std::size_t digits = 0;
+  const bool colons = text.size() == 19;
+  if (!colons && text.size() != 16) return std::nullopt;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (colons && i % 5 == 4) {
+      if (text[i] != ':') return std::nullopt;
+      continue;
+    }
+    constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
+    const std::size_t at = kDigits.find(text[i]);
+    if (at == std::string_view::npos) return std::nullopt;
+    value = value << 4 | (at < 16 ? at : at - 6);
+    ++digits;
+  }
+  return digits == 16 ? std::optional(Guid(value)) : std::nullopt;
+}
+
+std::string Guid::to_string() const {
+  std::array<char, 20> text;
+  std::snprintf(text.data(), text.size(), "%04x:%04x:%04x:%04x",
+                static_cast<unsigned>(value_ >> 48), static_cast<unsigned>(value_ >> 32 & 0xFFFF),
+                static_cast<unsigned>(value_ >> 16 & 0xFFFF),
+                static_cast<unsigned>(value_ & 0xFFFF));
+  return text.data();
 }
 
 bool GidEntry::is_ipv4() const {

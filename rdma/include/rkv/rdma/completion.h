@@ -6,20 +6,34 @@
 //   std::array<WorkCompletion, 32> done;
 //   RKV_ASSIGN_OR_RETURN(std::size_t count, queue.wait(done, deadline));
 //
-// Thread safety: one thread at a time for a channel and all queues on it. Several queues may share
-// a channel when one thread waits for all of them.
+// Many queues on one descriptor: next_event() says which of them it was.
+//
+//   while (true) {
+//     RKV_ASSIGN_OR_RETURN(const auto event, channel.next_event());   // until nothing is there:
+//     if (!event) break;                                              // good for EPOLLET, too
+//     auto& mine = *static_cast<Mine*>(event->context);
+//     RKV_RETURN_IF_ERROR(mine.queue.arm());                          // arm, then poll dry
+//     ...
+//   }
+//
+// Thread safety: several threads may wait() at a time, on queues that share a channel or on one
+// queue; no wake-up is lost among them. Beside wait() of a channel's queues nobody else takes its
+// events (next_event(), drain()). Polling one queue: by one thread at a time. A queue may be
+// destroyed while another thread takes events of its channel.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "rkv/clock.h"
 #include "rkv/export.h"
 #include "rkv/rdma/device.h"
 #include "rkv/rdma/domain.h"
+#include "rkv/rdma/flags.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
@@ -56,6 +70,16 @@ struct ChannelState;
 struct CompletionQueueState;
 }  // namespace detail
 
+class CompletionQueue;
+
+// Of which queue an event was. The queue may be gone when it is looked at, if another thread
+// destroys queues: compare, and follow `context` only where its owner is known to live.
+struct RKV_EXPORT CompletionEvent {
+  void* context = nullptr;        // CompletionQueueOptions::context
+  const ibv_cq* queue = nullptr;  // raw() of the queue
+  bool is_of(const CompletionQueue& other) const;
+};
+
 class RKV_EXPORT CompletionChannel {
  public:
   // ibv_create_comp_channel(3); the descriptor is non-blocking and closed on exec.
@@ -65,8 +89,12 @@ class RKV_EXPORT CompletionChannel {
 
   // Readable when an armed queue got a completion. For poll(2), epoll(7).
   int fd() const;
-  // Takes all pending events, of every queue on the channel; returns how many. Does not block.
+  // The next event, or nothing; does not block. The queue is disarmed with it: arm it again, then
+  // poll it dry. With an edge-triggered epoll take events until nothing is there, since a
+  // descriptor that stays readable makes no edge. ibv_get_cq_event(3).
   // Events are acknowledged in batches, the rest before the queue is destroyed.
+  Result<std::optional<CompletionEvent>> next_event();
+  // Takes all pending events, of every queue on the channel; returns how many. Does not block.
   Result<std::size_t> drain();
   ibv_comp_channel* raw() const;
 
@@ -82,10 +110,44 @@ struct CompletionQueueOptions {
   // outstanding on all queue pairs, receives included, because an overrun kills the queue.
   std::uint32_t entries = 256;
   CompletionChannel* channel = nullptr;  // needed for arm() and wait()
-  std::uint32_t vector = 0;              // interrupt vector
+  std::uint32_t vector = 0;              // interrupt vector, below the device's count of them
+  void* context = nullptr;               // the caller's own, given back by next_event()
   // A parent domain, whose thread domain then spares the queue its locks too. A provider that has
   // none may ignore it (SoftRoCE) or refuse.
   const ProtectionDomain* domain = nullptr;
+};
+
+// How a completion is read. The first four and kSlid to kPathBits every extended queue has; what a
+// device lacks of the others is told when the queue is created.
+enum class WcField : std::uint64_t {
+  kNone = 0,
+  kByteLength = IBV_WC_EX_WITH_BYTE_LEN,
+  kImmediate = IBV_WC_EX_WITH_IMM,
+  kQueuePair = IBV_WC_EX_WITH_QP_NUM,
+  kSourceQueuePair = IBV_WC_EX_WITH_SRC_QP,  // datagrams: who sent it
+  kSlid = IBV_WC_EX_WITH_SLID,
+  kServiceLevel = IBV_WC_EX_WITH_SL,
+  kPathBits = IBV_WC_EX_WITH_DLID_PATH_BITS,
+  kTimestamp = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,            // in ticks of the device's clock
+  kVlan = IBV_WC_EX_WITH_CVLAN,                                // raw packets
+  kFlowTag = IBV_WC_EX_WITH_FLOW_TAG,                          // of the flow rule that it met
+  kTag = IBV_WC_EX_WITH_TM_INFO,                               // of tag matching
+  kWallclock = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,  // in ns of the real-time clock
+};
+template <>
+inline constexpr bool kIsFlagEnum<WcField> = true;
+// What ibv_poll_cq(3) gives as well.
+inline constexpr WcField kStandardFields = static_cast<WcField>(IBV_WC_STANDARD_FLAGS);
+// What WorkCompletion has.
+inline constexpr WcField kBasicFields =
+    WcField::kByteLength | WcField::kImmediate | WcField::kQueuePair;
+RKV_EXPORT const char* to_string(WcField one);  // "completion time stamp"; "?" unless it is one
+
+// Fewer, later events: one after `count` completions or `period_us` microseconds, whichever is
+// first. Both 0: an event for each, as at the beginning.
+struct CompletionModeration {
+  std::uint32_t count = 0;      // at most 65,535
+  std::uint32_t period_us = 0;  // at most 65,535
 };
 
 class RKV_EXPORT CompletionQueue {
@@ -105,13 +167,31 @@ class RKV_EXPORT CompletionQueue {
   // Waits in that order until there is something or the deadline has passed (then 0). Blocks.
   Result<std::size_t> wait(std::span<WorkCompletion> out, const Deadline& deadline);
 
+  // For programs with a loop of their own around arm() and poll(): how many events of this queue
+  // have been taken from the channel, and a wait until there are more. false: the deadline passed.
+  // What wait() does: seen = events(); arm(); poll(); when that found nothing, wait_event(seen).
+  std::uint64_t events() const;
+  Result<bool> wait_event(std::uint64_t seen, const Deadline& deadline);
+
+  // ibv_modify_cq(3). kUnsupported where the device cannot, as SoftRoCE.
+  Status moderate(const CompletionModeration& moderation);
+  // At least so many entries from now on; what is in the queue stays. kInvalidArgument when that is
+  // more than `entries`, or above the device's limit. Not while it is polled. ibv_resize_cq(3).
+  Status resize(std::uint32_t entries);
+
   std::uint32_t entries() const;
-  bool extended() const { return extended_ != nullptr; }
+  bool extended() const;
+  WcField fields() const;  // that were asked for
   ibv_cq* raw() const;
   const std::shared_ptr<detail::CompletionQueueState>& shared() const { return state_; }
 
  private:
+  template <WcField>
+  friend class ExtendedCompletionQueue;
   explicit CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state);
+  static Result<CompletionQueue> create(const Device& device, const CompletionQueueOptions& options,
+                                        WcField fields, bool classic);
+  ibv_cq_ex* raw_extended() const;
   Result<std::size_t> poll_plain(std::span<WorkCompletion> out);
   std::shared_ptr<detail::CompletionQueueState> state_;
   ibv_cq_ex* extended_ = nullptr;

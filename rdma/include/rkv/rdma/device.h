@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "rkv/export.h"
+#include "rkv/rdma/guid.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
@@ -34,8 +35,23 @@ struct PortAttributes {
   std::uint16_t lid = 0;
   std::uint32_t gid_count = 0;
   double speed_gbps = 0;  // lanes times lane rate; 0 where unknown
+  std::uint32_t lanes = 0;
+  const char* speed_name = "?";  // "HDR"; static
+  std::uint32_t physical_state = 0;
   bool active() const { return state == IBV_PORT_ACTIVE; }
 };
+RKV_EXPORT const char* to_string(ibv_port_state state);  // "ACTIVE"
+
+// What the codes of a port's speed and width mean. 0, 0 and "?" where they are not known.
+struct LinkSpeed {
+  double gbps = 0;  // all lanes
+  double lane_gbps = 0;
+  std::uint32_t lanes = 0;
+  const char* name = "?";  // "EDR"; static
+};
+// `speed` is ibv_port_attr's active_speed, or active_speed_ex where there is one; `width` its
+// active_width. Source: InfiniBand specification 14.2.5.6, PortInfo.
+RKV_EXPORT LinkSpeed link_speed(std::uint32_t speed, std::uint8_t width);
 
 enum class AtomicScope : unsigned char {
   kNone,    // no remote atomics
@@ -78,11 +94,34 @@ struct RKV_EXPORT GidEntry {
   std::string to_string() const;  // "192.0.2.1" for IPv4, else as IPv6
 };
 
+enum class NodeType : signed char {
+  kUnknown = IBV_NODE_UNKNOWN,
+  kChannelAdapter = IBV_NODE_CA,
+  kSwitch = IBV_NODE_SWITCH,
+  kRouter = IBV_NODE_ROUTER,
+  kRnic = IBV_NODE_RNIC,  // iWARP
+  kUsnic = IBV_NODE_USNIC,
+  kUsnicUdp = IBV_NODE_USNIC_UDP,
+  kUnspecified = IBV_NODE_UNSPECIFIED,  // EFA among others
+};
+enum class DeviceTransport : signed char {
+  kUnknown = IBV_TRANSPORT_UNKNOWN,
+  kInfiniBand = IBV_TRANSPORT_IB,  // RoCE, too
+  kIwarp = IBV_TRANSPORT_IWARP,
+  kUsnic = IBV_TRANSPORT_USNIC,
+  kUsnicUdp = IBV_TRANSPORT_USNIC_UDP,
+  kUnspecified = IBV_TRANSPORT_UNSPECIFIED,
+};
+RKV_EXPORT const char* to_string(DeviceTransport transport);  // "InfiniBand or RoCE"
+
 struct DeviceInfo {
-  std::string name;        // "mlx5_0", "rxe0"
-  std::uint64_t guid = 0;  // host byte order
-  std::string node_type;   // "InfiniBand channel adapter"
+  std::string name;  // "mlx5_0", "rxe0"
+  Guid guid;
+  std::string node_type;  // "InfiniBand channel adapter"
+  NodeType node = NodeType::kUnknown;
+  DeviceTransport transport = DeviceTransport::kUnknown;
   bool iwarp = false;
+  std::optional<int> kernel_index;    // that `rdma dev` shows; none on old kernels
   std::vector<PortAttributes> ports;  // empty where the device could not be opened
   std::optional<Error> open_error;    // why
 };
@@ -117,13 +156,15 @@ class RKV_EXPORT Device {
   Device share() const { return Device(context_); }
 
   std::string name() const;
+  DeviceInfo info() const;
   Result<DeviceAttributes> attributes() const;
   Result<PortAttributes> port(std::uint8_t number) const;
   // The number of the first ACTIVE port; kNoDevice where there is none.
   Result<std::uint8_t> first_active_port() const;
   Result<std::vector<GidEntry>> gid_table() const;
   // The entry a RoCE connection by address uses: of type v2, IPv4 before IPv6, never link-local
-  // where there is a choice. kNoDevice where the port has none.
+  // where there is a choice. kNoDevice where the port has none. choose_gid() (gid_choice.h) says
+  // why, and takes the peer's address into account.
   Result<GidEntry> routable_gid(std::uint8_t port) const;
 
   // Events about ports, queue pairs, shared receive queues (ibv_get_async_event(3)). Does not wait:

@@ -1,0 +1,109 @@
+#include "rkv/rdma/drain.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+
+namespace rkv::rdma::detail {
+namespace {
+
+Status to_error_state(ibv_qp* queue_pair) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  return from_errno("ibv_modify_qp", ibv_modify_qp(queue_pair, &attributes, IBV_QP_STATE));
+}
+
+// Requests that were not signaled and have succeeded tell nothing. A signaled one behind them does:
+// in the error state it is flushed, after all before it.
+Status post_marker(ibv_qp* queue_pair, QueuePairWork& work) {
+  if (queue_pair->qp_type != IBV_QPT_RC && queue_pair->qp_type != IBV_QPT_UC) {
+    return fail_call(Code::kUnsupported, "ibv_post_send", 0,
+                     "a queue pair of this type is drained only when its last request was "
+                     "signaled");
+  }
+  const QueuePairWork::Ticket ticket = work.take_last_send(true);
+  ibv_send_wr request{};
+  request.wr_id = ticket.wr_id;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* refused = nullptr;
+  const Status posted = from_errno("ibv_post_send", ibv_post_send(queue_pair, &request, &refused));
+  if (!posted) work.give_back_sends(1);
+  return posted;
+}
+
+// Waits a little longer each time nothing came: flushing takes the device microseconds, an
+// overtaxed machine milliseconds.
+class Pause {
+ public:
+  void found() { misses_ = 0; }
+  void missed() {
+    constexpr unsigned kPolls = 64;
+    constexpr unsigned kYields = 16;
+    constexpr long kMostNanos = 1'000'000;
+    ++misses_;
+    if (misses_ < kPolls) return;
+    if (misses_ < kPolls + kYields) {
+      sched_yield();
+      return;
+    }
+    const unsigned doubled = std::min(misses_ - kPolls - kYields, 6U);
+    const timespec pause{.tv_sec = 0, .tv_nsec = std::min(20'000L << doubled, kMostNanos)};
+    nanosleep(&pause, nullptr);
+  }
+
+ private:
+  unsigned misses_ = 0;
+};
+
+}  // namespace
+
+Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
+                          std::span<CompletionQueue* const> queues, const Deadline& deadline,
+                          CompletionSink own, CompletionSink others) {
+  RKV_RETURN_IF_ERROR(to_error_state(queue_pair));
+  DrainReport report;
+  Pause pause;
+  bool marked = !work.has_silent_end();
+  while (!work.idle()) {
+    // A full queue has no slot for the marker until something has been taken out.
+    if (!marked && work.sends().free() != 0) {
+      const Status posted = post_marker(queue_pair, work);
+      if (!posted && posted.error().sys_errno != ENOMEM) return std::unexpected(posted.error());
+      marked = posted.has_value();
+    }
+    std::size_t found = 0;
+    for (CompletionQueue* queue : queues) {
+      std::array<WorkCompletion, 32> some;
+      RKV_ASSIGN_OR_RETURN(const std::size_t count, queue->poll(some));
+      found += count;
+      for (const WorkCompletion& completion : std::span(some).first(count)) {
+        if (completion.qp_num == queue_pair->qp_num && work.complete(completion)) {
+          ++report.own;
+          if (completion.status == IBV_WC_WR_FLUSH_ERR) ++report.flushed;
+          own(completion);
+        } else {
+          ++report.others;
+          others(completion);
+        }
+      }
+    }
+    if (work.idle()) break;
+    // Also when others' completions keep coming: they must not hold us up for ever.
+    if (deadline.passed()) {
+      return fail_call(Code::kTimeout, "drain", 0,
+                       "the device has not completed all work of a queue pair in the error state");
+    }
+    if (found != 0) {
+      pause.found();
+    } else {
+      pause.missed();
+    }
+  }
+  return report;
+}
+
+}  // namespace rkv::rdma::detail

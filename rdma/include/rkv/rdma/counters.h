@@ -1,0 +1,159 @@
+// Counters: the kernel's, of a port; and the program's own, of a queue pair and a completion queue.
+//
+//   RKV_ASSIGN_OR_RETURN(PortCounters before, port_counters("mlx5_0", 1));
+//   ... RKV_ASSIGN_OR_RETURN(PortCounters after, port_counters("mlx5_0", 1));
+//   after.since(before).get(counter::kOutOfSequence)       // std::optional: not every device has
+//   it
+//
+//   CountedQueue counted(queue);                 // the same poll() and wait(), and counts
+//   counted.counts().empty_polls
+//   PostCounts posts;
+//   posts.submit(std::move(batch), 1);           // posts 1 signaled request among batch.count()
+//
+// The second half is for those who use it: queues and batches count nothing by themselves.
+//
+// Thread safety: one thread at a time for CountedQueue and PostCounts; the rest are values.
+// Source: Documentation/ABI/stable/sysfs-class-infiniband of Linux.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rkv/clock.h"
+#include "rkv/export.h"
+#include "rkv/rdma/completion.h"
+#include "rkv/rdma/error.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+// Names of counters that many devices have; PortCounters::get() takes any other name as well.
+namespace counter {
+inline constexpr std::string_view kSentWords = "port_xmit_data";     // 4 bytes each
+inline constexpr std::string_view kReceivedWords = "port_rcv_data";  // 4 bytes each
+inline constexpr std::string_view kSentPackets = "port_xmit_packets";
+inline constexpr std::string_view kReceivedPackets = "port_rcv_packets";
+inline constexpr std::string_view kReceiveErrors = "port_rcv_errors";
+inline constexpr std::string_view kSendDiscards = "port_xmit_discards";
+inline constexpr std::string_view kSendWait = "port_xmit_wait";  // ticks in which credits lacked
+inline constexpr std::string_view kLinkDowned = "link_downed";
+inline constexpr std::string_view kOutOfSequence = "out_of_sequence";           // mlx5
+inline constexpr std::string_view kOutOfBuffer = "out_of_buffer";               // no receive posted
+inline constexpr std::string_view kCongestionMarks = "rp_cnp_handled";          // told to slow down
+inline constexpr std::string_view kAckTimeouts = "local_ack_timeout_err";       // mlx5
+inline constexpr std::string_view kSoftSentPackets = "sent_pkts";               // SoftRoCE
+inline constexpr std::string_view kSoftReceivedPackets = "rcvd_pkts";           // SoftRoCE
+inline constexpr std::string_view kSoftSends = "rdma_sends";                    // SoftRoCE
+inline constexpr std::string_view kSoftReceiverNotReady = "rcvd_rnr_err";       // SoftRoCE
+inline constexpr std::string_view kSoftRetriesExceeded = "retry_exceeded_err";  // SoftRoCE
+}  // namespace counter
+
+// From which directory a counter is.
+enum class CounterSource : unsigned char {
+  kPort,      // counters/: what the InfiniBand specification defines
+  kHardware,  // hw_counters/: the driver's own
+};
+struct PortCounter {
+  std::string name;
+  CounterSource source = CounterSource::kPort;
+  std::uint64_t value = 0;
+};
+
+// The counters of one port at one time, sorted by name.
+class RKV_EXPORT PortCounters {
+ public:
+  explicit PortCounters(std::vector<PortCounter> counters);
+  std::optional<std::uint64_t> get(std::string_view name) const;
+  std::optional<std::uint64_t> get(std::string_view name, CounterSource source) const;
+  std::span<const PortCounter> all() const { return counters_; }
+  bool empty() const { return counters_.empty(); }
+  // What was added since; counters that `earlier` lacks are left out. One that is smaller than it
+  // was has been reset, and counts from 0.
+  PortCounters since(const PortCounters& earlier) const;
+
+ private:
+  std::vector<PortCounter> counters_;
+};
+// Reads counters/ and hw_counters/ below ROOT/DEVICE/ports/PORT. Files that hold no number ("N/A",
+// unreadable) are left out; no such directory at all: kNotFound. System calls, some per counter.
+RKV_EXPORT Result<PortCounters> port_counters(std::string_view device, std::uint8_t port,
+                                              std::string_view root = "/sys/class/infiniband");
+
+// What a completion queue has given.
+struct RKV_EXPORT CompletionCounts {
+  std::uint64_t polls = 0;
+  std::uint64_t empty_polls = 0;
+  std::uint64_t waits = 0;                  // that slept or would have
+  std::uint64_t completions = 0;            // all of them
+  std::uint64_t bytes = 0;                  // of receives and READs that succeeded
+  std::array<std::uint64_t, 7> by_class{};  // index: WcClass
+
+  std::uint64_t of(WcClass kind) const { return by_class[static_cast<std::size_t>(kind)]; }
+  std::uint64_t flushed() const { return of(WcClass::kFlushed); }
+  std::uint64_t receiver_not_ready() const { return of(WcClass::kReceiverNotReady); }
+  // Failed, but not as a mere consequence of an earlier failure.
+  std::uint64_t errors() const { return completions - of(WcClass::kSuccess) - flushed(); }
+  void add(const WorkCompletion& completion);
+};
+
+// A completion queue that is counted. Polling past it, through the queue itself, is not seen.
+class CountedQueue {
+ public:
+  explicit CountedQueue(CompletionQueue& queue) : queue_(queue) {}
+
+  Result<std::size_t> poll(std::span<WorkCompletion> out) {
+    ++counts_.polls;
+    return count(out, queue_.poll(out), 1);
+  }
+  Result<std::size_t> wait(std::span<WorkCompletion> out, const Deadline& deadline) {
+    ++counts_.waits;
+    return count(out, queue_.wait(out, deadline), 0);
+  }
+  const CompletionCounts& counts() const { return counts_; }
+  CompletionQueue& queue() { return queue_; }
+
+ private:
+  Result<std::size_t> count(std::span<const WorkCompletion> out, Result<std::size_t> found,
+                            unsigned empty) {
+    if (!found) return found;
+    if (*found == 0) counts_.empty_polls += empty;
+    for (const WorkCompletion& one : out.first(*found))
+      counts_.add(one);
+    return found;
+  }
+  CompletionQueue& queue_;
+  CompletionCounts counts_;
+};
+
+// What was posted on a queue pair, and what has become of it.
+struct PostCounts {
+  std::uint64_t posted = 0;
+  std::uint64_t signaled = 0;
+  std::uint64_t doorbells = 0;  // batches that were accepted
+  std::uint64_t refused = 0;    // batches that were not
+  std::uint64_t receives = 0;
+  CompletionCounts completed;  // feed it: completed.add() with this queue pair's completions
+
+  // Submits and counts. `Batch` is any of the library's: count(), and submit() of an rvalue.
+  template <class Batch>
+  Status submit(Batch&& batch, std::uint32_t signaled_requests) {
+    const std::uint32_t requests = batch.count();
+    const Status status = std::forward<Batch>(batch).submit();
+    if (!status) {
+      ++refused;
+    } else if (requests != 0) {
+      ++doorbells;
+      posted += requests;
+      signaled += signaled_requests;
+    }
+    return status;
+  }
+};
+
+}  // namespace rkv::rdma

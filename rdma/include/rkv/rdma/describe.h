@@ -1,0 +1,69 @@
+// Everything about an object as text for a person: devices with all their limits, ports and GIDs,
+// and each object that is made on them.
+//
+//   puts(describe(device).c_str());        // many lines, what ibv_devinfo -v tells and more
+//   log(describe(queue_pair));             // state, peer, limits: some lines
+//   log(describe(completion));             // "wr 7 on queue pair 17: RECV, 64 bytes"
+//
+// One line without a line break for small things; several, each ended, for a device or a queue
+// pair. The wording may change: not to be parsed. What cannot be asked is said, as an error's text.
+// Thread safety: as the object's. Queries of devices and queue pairs are system calls.
+#pragma once
+
+#include <concepts>
+#include <string>
+
+#include "rkv/export.h"
+#include "rkv/rdma/accounting.h"
+#include "rkv/rdma/completion.h"
+#include "rkv/rdma/counters.h"
+#include "rkv/rdma/device.h"
+#include "rkv/rdma/drain.h"
+#include "rkv/rdma/extended_device.h"
+#include "rkv/rdma/flags.h"
+#include "rkv/rdma/memory.h"
+#include "rkv/rdma/queue_pair.h"
+#include "rkv/rdma/srq.h"
+
+namespace rkv::rdma {
+
+// Devices. A Device: identity, limits, what is beyond, each port with its GIDs and the one to use.
+RKV_EXPORT std::string describe(const Device& device);
+RKV_EXPORT std::string describe(const DeviceInfo& info);
+RKV_EXPORT std::string describe(const DeviceAttributes& limits);
+RKV_EXPORT std::string describe(const ExtendedAttributes& attributes);
+RKV_EXPORT std::string describe(const PortAttributes& port);
+RKV_EXPORT std::string describe(const GidEntry& gid);
+RKV_EXPORT std::string describe(const PortCounters& counters);
+RKV_EXPORT std::string describe(const AsyncEvent& event);
+
+// Memory.
+RKV_EXPORT std::string describe(AccessFlags access);  // "local write, remote read"; "read only"
+RKV_EXPORT std::string describe(const ProtectionDomain& domain);
+RKV_EXPORT std::string describe(const MemoryRegion& region);
+RKV_EXPORT std::string describe(const RegisteredSpan& span);
+RKV_EXPORT std::string describe(const RemoteSpan& span);
+
+// Queues.
+RKV_EXPORT std::string describe(WcField fields);  // "byte length, queue pair number"
+RKV_EXPORT std::string describe(const CompletionChannel& channel);
+RKV_EXPORT std::string describe(const CompletionQueue& queue);
+RKV_EXPORT std::string describe(const WorkCompletion& completion);
+RKV_EXPORT std::string describe(const CompletionCounts& counts);
+RKV_EXPORT std::string describe(const PostCounts& counts);
+RKV_EXPORT std::string describe(const SharedReceiveQueue& queue);
+RKV_EXPORT std::string describe(const SendSlots& slots);
+RKV_EXPORT std::string describe(const QueuePairWork& work);
+
+// Queue pairs of any transport.
+RKV_EXPORT std::string describe(const Endpoint& endpoint);
+RKV_EXPORT std::string describe_queue_pair(const ibv_qp* queue_pair);
+template <class Qp>
+  requires requires(const Qp& qp) {
+    { qp.raw() } -> std::convertible_to<const ibv_qp*>;
+  }
+std::string describe(const Qp& queue_pair) {
+  return describe_queue_pair(queue_pair.raw());
+}
+
+}  // namespace rkv::rdma

@@ -1,0 +1,183 @@
+// The end of a queue pair: into the error state, until everything posted on it has completed. Only
+// then may its buffers be used again and the queue pair be destroyed without leaving completions.
+//
+//   QueuePairWork work({.generation = 1, .send_slots = qp.send_length(), .receive_slots = 64});
+//   const auto ticket = work.take_send();                  // wr_id and whether to signal
+//   batch.send(ticket.wr_id, ticket.flags(), message);
+//   ... work.complete(completion) for each ...
+//   RKV_RETURN_IF_ERROR(drain(qp, work, sends, receives, deadline,
+//                             [](const WorkCompletion& own) { ... },
+//                             [&](const WorkCompletion& others) { keep(others); }));
+//
+// The completion queues may be shared: what belongs to others comes out with the rest and is handed
+// to a callback; nothing is lost. What a predecessor with the same number left in the queue is told
+// apart by the generation and goes there, too.
+//
+// Not covered: receives of a shared receive queue. Those that the queue pair had taken from it may
+// still complete; count them by what the peer sent, or destroy the queue pair and look once more.
+//
+// Nobody else polls these queues meanwhile. Arms nothing and takes no events, so that a channel
+// with its other queues is not disturbed: it polls, with growing pauses of up to a millisecond.
+//
+// Thread safety: one thread. Source: InfiniBand specification 10.3.1.7 and 11.4.2.1 (requests
+// complete in order, all are flushed in the error state).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "rkv/clock.h"
+#include "rkv/export.h"
+#include "rkv/rdma/accounting.h"
+#include "rkv/rdma/completion.h"
+#include "rkv/rdma/completion_router.h"
+#include "rkv/rdma/error.h"
+#include "rkv/rdma/flags.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+struct QueuePairWorkOptions {
+  std::uint16_t generation = 1;     // of CompletionRouter::add(), or any that differs in time
+  std::uint32_t send_slots = 128;   // QueuePair::send_length()
+  std::uint32_t receive_slots = 1;  // at least 1; not used with a shared receive queue
+  std::uint32_t signal_every = 1;   // above 1 one send slot is kept for the end: send_free()
+};
+
+// What is outstanding on one queue pair. Makes the wr_ids, which say whose work it is and which.
+class QueuePairWork {
+ public:
+  explicit QueuePairWork(const QueuePairWorkOptions& options)
+      : sends_({.slots = options.send_slots, .signal_every = options.signal_every}),
+        receives_({.slots = options.receive_slots}),
+        generation_(options.generation),
+        kept_(options.signal_every > 1 ? 1 : 0) {
+    RKV_CHECK(options.send_slots > kept_, "a send queue of one slot signals every request");
+  }
+
+  struct Ticket {
+    std::uint64_t wr_id;
+    bool signaled;
+    OpFlags flags() const { return signaled ? OpFlags::kSignaled : OpFlags::kNone; }
+  };
+  // REQUIRES: send_free() > 0.
+  Ticket take_send(bool signal = false) {
+    RKV_CHECK(send_free() != 0, "more requests than the send queue has slots");
+    return take_last_send(signal);
+  }
+  // REQUIRES: receive_free() > 0.
+  std::uint64_t take_receive() {
+    return WorkId{.generation = generation_, .receive = true, .number = receives_.take().number}
+        .wr_id();
+  }
+  // The last ones were not posted: dropped, or refused with an error.
+  void give_back_sends(std::uint32_t count) { sends_.give_back(count); }
+  void give_back_receives(std::uint32_t count) { receives_.give_back(count); }
+
+  // Counts a completion. False: it is not of this queue pair, or of a predecessor of its number.
+  bool complete(const WorkCompletion& completion) {
+    const WorkId id = WorkId::from(completion.wr_id);
+    if (id.generation != generation_) return false;
+    return (id.receive ? receives_ : sends_).complete(id.number) != 0;
+  }
+
+  // 32 bits are enough: at most as many are outstanding as there are slots.
+  std::uint32_t send_free() const { return sends_.free() > kept_ ? sends_.free() - kept_ : 0; }
+  std::uint32_t receive_free() const { return receives_.free(); }
+  bool idle() const { return sends_.outstanding() == 0 && receives_.outstanding() == 0; }
+  // A request that nothing will ever tell of: not signaled, and no later one is.
+  bool has_silent_end() const { return sends_.outstanding() != 0 && sends_.unsignaled() != 0; }
+  const SendSlots& sends() const { return sends_; }
+  const SendSlots& receives() const { return receives_; }
+  std::uint16_t generation() const { return generation_; }
+  // For drain(): may use the slot that is kept. REQUIRES: sends().free() > 0.
+  Ticket take_last_send(bool signal) {
+    const SendSlots::Slot slot = sends_.take(signal);
+    return {.wr_id = WorkId{.generation = generation_, .number = slot.number}.wr_id(),
+            .signaled = slot.signaled};
+  }
+
+ private:
+  SendSlots sends_;
+  SendSlots receives_;
+  std::uint16_t generation_;
+  std::uint32_t kept_;
+};
+
+struct DrainReport {
+  std::uint32_t own = 0;      // completions of this queue pair that were taken out
+  std::uint32_t flushed = 0;  // of them, flushed
+  std::uint32_t others = 0;   // handed to the other callback
+};
+
+namespace detail {
+// A callback by reference: whoever gives it keeps it alive for the call.
+struct CompletionSink {
+  void* object;
+  void (*call)(void*, const WorkCompletion&);
+  void operator()(const WorkCompletion& completion) const { call(object, completion); }
+};
+template <class F>
+CompletionSink sink_of(F& function) {
+  return {&function, [](void* object, const WorkCompletion& completion) {
+            (*static_cast<F*>(object))(completion);
+          }};
+}
+RKV_EXPORT Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
+                                     std::span<CompletionQueue* const> queues,
+                                     const Deadline& deadline, CompletionSink own,
+                                     CompletionSink others);
+}  // namespace detail
+
+// Blocks until work.idle() or the deadline has passed: kTimeout, and `work` tells what is missing.
+// A queue pair that is in the error state already, or was never connected, is as welcome.
+// `own` is called after `work` has counted. kUnsupported where a datagram queue pair ends with an
+// unsignaled request: nothing can tell whether it was done, so signal the last one.
+// REQUIRES: no batch is open; all of the queue pair's work was taken from `work`.
+template <class Qp, class Own, class Others>
+Result<DrainReport> drain(Qp& qp, QueuePairWork& work, CompletionQueue& sends,
+                          CompletionQueue& receives, const Deadline& deadline, Own&& own,
+                          Others&& others) {
+  CompletionQueue* const both[] = {&sends, &receives};
+  const std::size_t count = sends.raw() == receives.raw() ? 1 : 2;
+  return detail::drain(qp.raw(), work, std::span(both, count), deadline, detail::sink_of(own),
+                       detail::sink_of(others));
+}
+
+// Drains when it is destroyed, before what was declared before it: the queue pair, its buffers, its
+// queues. An error goes to the handler of set_teardown_handler(). Own completions are only counted.
+template <class Qp, class Others>
+class [[nodiscard]] DrainOnExit {
+ public:
+  // All are held by reference. `limit_ms` counts from the destruction.
+  DrainOnExit(Qp& qp, QueuePairWork& work, CompletionQueue& sends, CompletionQueue& receives,
+              std::int64_t limit_ms, Others others)
+      : qp_(qp),
+        work_(work),
+        sends_(sends),
+        receives_(receives),
+        limit_ms_(limit_ms),
+        others_(std::move(others)) {}
+  DrainOnExit(const DrainOnExit&) = delete;
+  DrainOnExit& operator=(const DrainOnExit&) = delete;
+  ~DrainOnExit() {
+    const SteadyClock clock;
+    const auto drained = drain(
+        qp_, work_, sends_, receives_, Deadline::after_ms(clock, limit_ms_),
+        [](const WorkCompletion&) {}, others_);
+    if (!drained) report_teardown(std::unexpected(drained.error()));
+  }
+
+ private:
+  Qp& qp_;
+  QueuePairWork& work_;
+  CompletionQueue& sends_;
+  CompletionQueue& receives_;
+  std::int64_t limit_ms_;
+  Others others_;
+};
+
+}  // namespace rkv::rdma

@@ -1,0 +1,336 @@
+// Completions read field by field, in place: of each only what the program looks at is read, and a
+// field that the queue was not made for does not compile.
+//
+//   using Queue = ExtendedCompletionQueue<WcField::kByteLength | WcField::kTimestamp>;
+//   RKV_ASSIGN_OR_RETURN(Queue queue, Queue::create(device, {.entries = 256}));
+//   for (auto& c : queue.poll())                     // at most 64; poll(n) for another limit
+//     if (c.ok()) use(c.wr_id(), c.byte_length(), c.timestamp());
+//   c.immediate();                                   // does not compile: was not asked for
+//
+// A queue is also a CompletionQueue (conversion): queue pairs are made with it, and wait_event(),
+// arm(), resize() are there. Its own poll() then goes through ibv_poll_cq(3).
+//
+// What poll() gives is a guard: the poll ends when it is destroyed. While it lives do not poll,
+// resize or destroy the queue, nor destroy a queue pair on it (drivers lock the queue meanwhile);
+// posting is fine. The device gets back the room of what was read when the guard ends: where work
+// is posted inside the loop, give the queue `limit` entries more than work can be outstanding.
+//
+// An error of the poll itself ends the loop; it is in the guard's status(), and for_each() returns
+// it. Thread safety: one thread at a time.
+// Source: ibv_create_cq_ex(3); ibv_poll_cq(3) for devices without, and for what is valid when.
+#pragma once
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "rkv/check.h"
+#include "rkv/export.h"
+#include "rkv/rdma/completion.h"
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma {
+
+// How a queue is read.
+enum class CompletionReading : unsigned char {
+  kBest,     // by the extended calls; by ibv_poll_cq(3) where the provider lacks them
+  kClassic,  // by ibv_poll_cq(3): standard fields only
+};
+
+namespace detail {
+
+RKV_EXPORT WorkKind work_kind(ibv_wc_opcode opcode);
+
+// The poll that is going on: which completion is the present one, and how it ends.
+class RKV_EXPORT PollState {
+ public:
+  PollState(ibv_cq_ex* extended, ibv_cq* queue, bool one_by_one, std::size_t limit)
+      : extended_(extended), queue_(queue), left_(limit), one_by_one_(one_by_one) {}
+  PollState(const PollState&) = delete;
+  PollState& operator=(const PollState&) = delete;
+  ~PollState() { end(); }
+
+  // Goes to the next completion, the first one at first; false when there is none or enough.
+  bool advance() {
+    if (left_ == 0) {
+      end();
+      return false;
+    }
+    --left_;
+    if (extended_ == nullptr) return advance_classic();
+    if (open_ && !one_by_one_) {
+      const int next = ibv_next_poll(extended_);
+      if (next == 0) [[likely]]
+        return true;
+      return stop("ibv_next_poll", next);
+    }
+    // The first; or one more where each is a poll of its own, because the provider ends the poll
+    // itself when it finds nothing and ibv_end_poll would step past what has not come yet.
+    end();
+    ibv_poll_cq_attr none{};
+    const int started = ibv_start_poll(extended_, &none);
+    open_ = started == 0;
+    return open_ || stop("ibv_start_poll", started);
+  }
+  void end() {
+    if (!open_) return;
+    open_ = false;
+    ibv_end_poll(extended_);
+  }
+  Status status() const {
+    if (error_) return std::unexpected(*error_);
+    return {};
+  }
+  ibv_cq_ex* extended() const { return extended_; }
+  const ibv_wc& classic() const { return batch_[at_]; }
+
+ private:
+  bool advance_classic();
+  bool stop(const char* verb, int answer);
+
+  ibv_cq_ex* extended_;  // nullptr: ibv_poll_cq
+  ibv_cq* queue_;
+  std::size_t left_;
+  bool one_by_one_;
+  bool open_ = false;
+  std::uint32_t at_ = 0;
+  std::uint32_t count_ = 0;
+  std::optional<Error> error_;
+  std::array<ibv_wc, 16> batch_;  // written by ibv_poll_cq only
+};
+
+}  // namespace detail
+
+// A name of a field that the set has.
+template <WcField set, WcField wanted>
+concept HasField = has(set, wanted);
+
+// The completion at which a poll is. What it says is gone when the poll goes on: copy what is
+// needed. REQUIRES for all but wr_id(), status(), ok(), queue_pair(), vendor_error(): ok(), because
+// of a failed request nothing else is valid.
+template <WcField fields>
+class CompletionCursor {
+ public:
+  explicit CompletionCursor(detail::PollState& poll) : poll_(poll) {}
+  CompletionCursor(const CompletionCursor&) = delete;
+  CompletionCursor& operator=(const CompletionCursor&) = delete;
+
+  std::uint64_t wr_id() const { return ex() != nullptr ? ex()->wr_id : wc().wr_id; }
+  ibv_wc_status status() const { return ex() != nullptr ? ex()->status : wc().status; }
+  bool ok() const { return status() == IBV_WC_SUCCESS; }
+  std::uint32_t vendor_error() const {
+    return ex() != nullptr ? ibv_wc_read_vendor_err(ex()) : wc().vendor_err;
+  }
+  WorkKind kind() const {
+    need_ok();
+    return detail::work_kind(ex() != nullptr ? ibv_wc_read_opcode(ex()) : wc().opcode);
+  }
+  bool has_immediate() const { return has_flag(IBV_WC_WITH_IMM); }
+  bool has_grh() const { return has_flag(IBV_WC_GRH); }  // datagrams: 40 bytes before the message
+
+  std::uint32_t queue_pair() const
+    requires HasField<fields, WcField::kQueuePair>
+  {
+    return ex() != nullptr ? ibv_wc_read_qp_num(ex()) : wc().qp_num;
+  }
+  std::uint32_t byte_length() const
+    requires HasField<fields, WcField::kByteLength>
+  {
+    need_ok();
+    return ex() != nullptr ? ibv_wc_read_byte_len(ex()) : wc().byte_len;
+  }
+  // In host byte order. Means something only when has_immediate().
+  std::uint32_t immediate() const
+    requires HasField<fields, WcField::kImmediate>
+  {
+    need_ok();
+    return ntohl(ex() != nullptr ? ibv_wc_read_imm_data(ex()) : wc().imm_data);
+  }
+  std::uint32_t source_queue_pair() const
+    requires HasField<fields, WcField::kSourceQueuePair>
+  {
+    need_ok();
+    return ex() != nullptr ? ibv_wc_read_src_qp(ex()) : wc().src_qp;
+  }
+  std::uint32_t slid() const
+    requires HasField<fields, WcField::kSlid>
+  {
+    need_ok();
+    return ex() != nullptr ? ibv_wc_read_slid(ex()) : wc().slid;
+  }
+  std::uint8_t service_level() const
+    requires HasField<fields, WcField::kServiceLevel>
+  {
+    need_ok();
+    return ex() != nullptr ? ibv_wc_read_sl(ex()) : wc().sl;
+  }
+  std::uint8_t path_bits() const
+    requires HasField<fields, WcField::kPathBits>
+  {
+    need_ok();
+    return ex() != nullptr ? ibv_wc_read_dlid_path_bits(ex()) : wc().dlid_path_bits;
+  }
+  // Ticks of the device's clock: device_clock.h makes times of them.
+  std::uint64_t timestamp() const
+    requires HasField<fields, WcField::kTimestamp>
+  {
+    need_ok();
+    return ibv_wc_read_completion_ts(ex());
+  }
+  std::uint64_t wallclock_ns() const
+    requires HasField<fields, WcField::kWallclock>
+  {
+    need_ok();
+    return ibv_wc_read_completion_wallclock_ns(ex());
+  }
+  std::uint16_t vlan() const
+    requires HasField<fields, WcField::kVlan>
+  {
+    need_ok();
+    return ibv_wc_read_cvlan(ex());
+  }
+  std::uint32_t flow_tag() const
+    requires HasField<fields, WcField::kFlowTag>
+  {
+    need_ok();
+    return ibv_wc_read_flow_tag(ex());
+  }
+  ibv_wc_tm_info tag() const
+    requires HasField<fields, WcField::kTag>
+  {
+    need_ok();
+    ibv_wc_tm_info out{};
+    ibv_wc_read_tm_info(ex(), &out);
+    return out;
+  }
+
+ private:
+  ibv_cq_ex* ex() const { return poll_.extended(); }
+  const ibv_wc& wc() const { return poll_.classic(); }
+  void need_ok() const { RKV_CHECK(ok(), "a field of a completion that failed"); }
+  bool has_flag(unsigned flag) const {
+    need_ok();
+    return ((ex() != nullptr ? ibv_wc_read_wc_flags(ex()) : wc().wc_flags) & flag) != 0;
+  }
+  detail::PollState& poll_;
+};
+
+// One pass over what is in the queue, once; ends the poll when destroyed. Not movable.
+template <WcField fields>
+class [[nodiscard]] CompletionPoll {
+ public:
+  class Iterator {
+   public:
+    using value_type = CompletionCursor<fields>;
+    using difference_type = std::ptrdiff_t;
+    const CompletionCursor<fields>& operator*() const { return poll_->cursor_; }
+    Iterator& operator++() {
+      poll_->more_ = poll_->state_.advance();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& at, std::default_sentinel_t) { return !at.poll_->more_; }
+
+   private:
+    friend class CompletionPoll;
+    explicit Iterator(CompletionPoll* poll) : poll_(poll) {}
+    CompletionPoll* poll_;
+  };
+
+  // Once per poll.
+  Iterator begin() {
+    RKV_CHECK(!begun_, "a poll of completions is gone through twice");
+    begun_ = true;
+    more_ = state_.advance();
+    return Iterator(this);
+  }
+  std::default_sentinel_t end() const { return {}; }
+  // What went wrong with the queue itself: overrun, device gone.
+  Status status() const { return state_.status(); }
+
+ private:
+  template <WcField>
+  friend class ExtendedCompletionQueue;
+  CompletionPoll(ibv_cq_ex* extended, ibv_cq* queue, bool one_by_one, std::size_t limit)
+      : state_(extended, queue, one_by_one, limit), cursor_(state_) {}
+  detail::PollState state_;
+  CompletionCursor<fields> cursor_;
+  bool more_ = false;
+  bool begun_ = false;
+};
+
+template <WcField fields>
+class ExtendedCompletionQueue {
+ public:
+  static constexpr WcField kFields = fields;
+  static constexpr std::size_t kDefaultLimit = 64;
+  using Cursor = CompletionCursor<fields>;
+
+  // kUnsupported where the device lacks a field; the text names it.
+  static Result<ExtendedCompletionQueue> create(
+      const Device& device, const CompletionQueueOptions& options,
+      CompletionReading reading = CompletionReading::kBest) {
+    const bool classic = reading == CompletionReading::kClassic;
+    if (classic && !has(kStandardFields, fields)) {
+      return fail_call(Code::kInvalidArgument, "ibv_poll_cq", 0,
+                       "CompletionReading::kClassic has the standard fields only: no time stamps, "
+                       "VLAN tags, flow tags or matched tags");
+    }
+    RKV_ASSIGN_OR_RETURN(CompletionQueue queue,
+                         CompletionQueue::create(device, options, fields, classic));
+    return ExtendedCompletionQueue(std::move(queue));
+  }
+
+  // Starts at begin(): `for (auto& c : queue.poll())`. No system call, does not block.
+  CompletionPoll<fields> poll(std::size_t limit = kDefaultLimit) {
+    return {extended_, queue_.raw(), queue_.one_by_one_, limit};
+  }
+  // Calls `take` with the cursor for at most `limit` completions; how many there were.
+  template <class Take>
+  Result<std::size_t> for_each(Take&& take, std::size_t limit = kDefaultLimit) {
+    std::size_t count = 0;
+    CompletionPoll<fields> now = poll(limit);
+    for (auto& completion : now) {
+      ++count;
+      take(completion);
+    }
+    if (Status status = now.status(); !status && count == 0) {
+      return std::unexpected(status.error());
+    }
+    return count;
+  }
+  // The same, but waits until there is something or the deadline has passed (then 0). Blocks.
+  template <class Take>
+  Result<std::size_t> wait_each(Take&& take, const Deadline& deadline,
+                                std::size_t limit = kDefaultLimit) {
+    RKV_CHECK(limit != 0, "waiting for completions of which none may be read");
+    for (;;) {
+      const Result<std::size_t> present = for_each(take, limit);
+      if (!present || *present != 0) return present;
+      const std::uint64_t seen = queue_.events();
+      RKV_RETURN_IF_ERROR(queue_.arm());
+      const Result<std::size_t> found = for_each(take, limit);
+      if (!found || *found != 0) return found;
+      RKV_ASSIGN_OR_RETURN(const bool woken, queue_.wait_event(seen, deadline));
+      if (!woken) return for_each(take, limit);
+    }
+  }
+
+  CompletionQueue& queue() { return queue_; }
+  const CompletionQueue& queue() const { return queue_; }
+  operator const CompletionQueue&() const { return queue_; }  // NOLINT(*-explicit-*)
+
+ private:
+  explicit ExtendedCompletionQueue(CompletionQueue queue)
+      : queue_(std::move(queue)), extended_(queue_.raw_extended()) {}
+  CompletionQueue queue_;
+  ibv_cq_ex* extended_;
+};
+
+}  // namespace rkv::rdma

@@ -1,0 +1,90 @@
+// Keeps a shared receive queue from running dry: counts what is in it, refills it when it falls
+// below a mark, and arms the device's limit event as a second warning.
+//
+//   SrqRefill keeper(srq, {.low = 64, .full = 256});
+//   RKV_RETURN_IF_ERROR(keeper.refill(supply));            // at the beginning
+//   keeper.consumed(receives_polled);                      // in the poll loop
+//   if (keeper.is_low()) RKV_RETURN_IF_ERROR(keeper.refill(supply));
+//   if (keeper.is_mine(event)) RKV_RETURN_IF_ERROR(keeper.refill(supply));   // asynchronous event
+//
+// Two warnings because neither is enough: a loop that is busy elsewhere does not count, and the
+// event fires once and is late under load. `supply` gets a span of ReceiveRequest to fill from its
+// front, and returns how many it filled: fewer when buffers are short.
+//
+// Thread safety: one thread. Source: ibv_modify_srq(3).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "rkv/check.h"
+#include "rkv/rdma/device.h"
+#include "rkv/rdma/srq.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+struct SrqRefillOptions {
+  std::uint32_t low = 0;   // refill below this many; 0: a quarter of `full`
+  std::uint32_t full = 0;  // refill up to this many; 0: the queue's length
+};
+
+class SrqRefill {
+ public:
+  // `queue` must outlive this.
+  SrqRefill(SharedReceiveQueue& queue, const SrqRefillOptions& options)
+      : queue_(queue),
+        full_(options.full == 0 ? queue.length() : std::min(options.full, queue.length())),
+        low_(options.low == 0 ? full_ / 4 : std::min(options.low, full_)) {}
+
+  // Receives have completed: so many are no longer in the queue.
+  void consumed(std::uint32_t count) {
+    RKV_CHECK(count <= posted_, "more receives have completed than were posted");
+    posted_ -= count;
+  }
+  bool is_low() const { return posted_ < low_; }
+  bool is_mine(const AsyncEvent& event) {
+    const bool mine = event.type == IBV_EVENT_SRQ_LIMIT_REACHED && event.object == queue_.raw();
+    if (mine) armed_ = false;
+    return mine;
+  }
+  // Posts until it is full or `supply` has no more; then arms the limit, in this order because a
+  // limit armed while the queue is below it fires at once or at the next receive. While buffers
+  // are short it stays unarmed: call again when some have come back. Returns how many were posted.
+  template <class Supply>
+  Result<std::uint32_t> refill(Supply&& supply) {
+    std::uint32_t added = 0;
+    while (posted_ < full_) {
+      std::array<ReceiveRequest, 32> requests;
+      const std::size_t room = std::min<std::size_t>(requests.size(), full_ - posted_);
+      const std::size_t filled = supply(std::span(requests).first(room));
+      RKV_CHECK(filled <= room, "a supply of receives filled more than it was given");
+      std::size_t done = 0;
+      const Status posted = queue_.post(std::span(requests).first(filled), &done);
+      posted_ += static_cast<std::uint32_t>(done);
+      added += static_cast<std::uint32_t>(done);
+      RKV_RETURN_IF_ERROR(posted);
+      if (filled < room) break;
+    }
+    if (!armed_ && low_ != 0 && posted_ >= low_) {
+      RKV_RETURN_IF_ERROR(queue_.arm_limit(low_));
+      armed_ = true;
+    }
+    return added;
+  }
+
+  std::uint32_t posted() const { return posted_; }
+  std::uint32_t low() const { return low_; }
+  bool armed() const { return armed_; }  // as far as is known: until is_mine() saw the event
+
+ private:
+  SharedReceiveQueue& queue_;
+  std::uint32_t full_;
+  std::uint32_t low_;
+  std::uint32_t posted_ = 0;
+  bool armed_ = false;
+};
+
+}  // namespace rkv::rdma

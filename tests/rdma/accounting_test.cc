@@ -1,0 +1,342 @@
+// Slots of a send queue and room in a completion queue, against a model of the device; the routes
+// of completions, and the policy that decides between polling and sleep.
+#include "rkv/rdma/accounting.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <deque>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rkv/rdma/adaptive_wait.h"
+#include "rkv/rdma/completion_router.h"
+#include "rkv/rdma/drain.h"
+
+namespace rkv::rdma {
+namespace {
+
+// A send queue as the specification has it: requests are executed in order; a signaled one gives a
+// completion; after a failure each request gives one, signaled or not. Taking a completion out
+// frees the slots up to its request.
+class ModelQueue {
+ public:
+  explicit ModelQueue(std::uint32_t slots) : slots_(slots) {}
+  bool post(std::uint32_t number, bool signaled) {
+    if (held_ == slots_) return false;  // ENOMEM
+    waiting_.push_back({number, signaled});
+    ++held_;
+    return true;
+  }
+  void execute(std::size_t count) {
+    for (; count != 0 && !waiting_.empty(); --count) {
+      ++silent_;
+      if (waiting_.front().signaled || failed_) {
+        done_.push_back({waiting_.front().number, silent_});
+        silent_ = 0;
+      }
+      waiting_.pop_front();
+    }
+  }
+  void fail() { failed_ = true; }
+  std::optional<std::uint32_t> poll() {
+    if (done_.empty()) return std::nullopt;
+    const auto [number, frees] = done_.front();
+    done_.pop_front();
+    held_ -= frees;
+    return number;
+  }
+  std::uint32_t held() const { return held_; }
+
+ private:
+  struct Request {
+    std::uint32_t number;
+    bool signaled;
+  };
+  struct Done {
+    std::uint32_t number;
+    std::uint32_t frees;
+  };
+  std::uint32_t slots_;
+  std::uint32_t held_ = 0;
+  std::uint32_t silent_ = 0;  // executed since the last completion
+  bool failed_ = false;
+  std::deque<Request> waiting_;
+  std::deque<Done> done_;
+};
+
+// What goes wrong when slots are used against the model; nullptr when nothing does. `honest`: the
+// signaled flag is obeyed; else it is ignored, to show that this check notices.
+const char* run(std::uint32_t slots_count, std::uint32_t every, const std::vector<int>& steps,
+                bool honest) {
+  SendSlots slots({.slots = slots_count, .signal_every = every});
+  ModelQueue device(slots_count);
+  const auto take_out = [&] {
+    const auto number = device.poll();
+    if (!number) return false;
+    slots.complete(*number);
+    return true;
+  };
+  for (const int step : steps) {
+    if (step % 4 != 0) {
+      if (slots.free() != 0) {
+        const auto slot = slots.take(step % 64 == 1);
+        if (!device.post(slot.number, slot.signaled && honest)) return "the send queue overran";
+      } else {
+        // Full: whatever the device has executed, something must come back.
+        device.execute(slots_count);
+        if (!take_out()) return "all slots are taken and none will ever come back";
+      }
+    } else if (step % 16 == 0) {
+      device.execute(static_cast<std::size_t>(step) % 7);
+    } else {
+      take_out();
+    }
+    if (slots.outstanding() != device.held()) return "slots and device disagree";
+  }
+  device.fail();
+  // Of the silent ones at the very end nothing can be known; one more request tells.
+  if (slots.free() == 0) {
+    device.execute(slots_count);
+    if (!take_out()) return "all slots are taken and none will ever come back";
+  }
+  const auto last = slots.take(true);
+  if (!device.post(last.number, true)) return "the send queue overran";
+  device.execute(slots_count);
+  while (take_out()) {
+  }
+  return slots.outstanding() == 0 ? nullptr : "slots were lost";
+}
+
+RC_GTEST_PROP(SendSlots, AgreeWithADevice, ()) {
+  const auto count = *rc::gen::inRange<std::uint32_t>(1, 40);
+  const auto every = *rc::gen::inRange<std::uint32_t>(0, 60);
+  const auto steps = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 1000));
+  const char* wrong = run(count, every, steps, true);
+  if (wrong != nullptr) RC_FAIL(wrong);
+}
+
+TEST(SendSlots, TheModelNoticesWhenNobodySignals) {
+  EXPECT_STREQ(run(4, 2, std::vector<int>(6, 3), false),
+               "all slots are taken and none will ever come back");
+}
+
+TEST(SendSlots, SignalEveryFew) {
+  SendSlots slots({.slots = 16, .signal_every = 4});
+  std::string pattern;
+  for (int i = 0; i < 12; ++i)
+    pattern += slots.take().signaled ? 'S' : '.';
+  EXPECT_EQ(pattern, "...S...S...S");
+  EXPECT_EQ(slots.signaled(), 3U);
+  EXPECT_EQ(slots.complete(7), 8U);
+  EXPECT_EQ(slots.free(), 12U);
+  EXPECT_EQ(slots.complete(7), 0U) << "a completion counts once";
+  EXPECT_EQ(slots.complete(500), 0U) << "of a request that was never made";
+}
+
+TEST(SendSlots, AnIntervalAboveTheSlotsIsCutToThem) {
+  SendSlots slots({.slots = 3, .signal_every = 100});
+  EXPECT_FALSE(slots.take().signaled);
+  EXPECT_FALSE(slots.take().signaled);
+  EXPECT_TRUE(slots.will_signal());
+  EXPECT_TRUE(slots.take().signaled);
+  EXPECT_EQ(slots.free(), 0U);
+  EXPECT_DEATH(slots.take(), "more requests than the send queue has slots");
+}
+
+TEST(SendSlots, WhatIsGivenBackWasNeverTaken) {
+  SendSlots slots({.slots = 8, .signal_every = 4});
+  for (int i = 0; i < 4; ++i)
+    slots.take();
+  slots.give_back(2);  // the signaled one is among them
+  EXPECT_EQ(slots.outstanding(), 2U);
+  const auto next = slots.take();
+  EXPECT_EQ(next.number, 2U);
+  EXPECT_TRUE(next.signaled) << "or the two that are left might never come back";
+  EXPECT_DEATH(slots.give_back(9), "given back");
+}
+
+TEST(SendSlots, NumbersWrapAround) {
+  SendSlots slots({.slots = 4, .first_number = std::numeric_limits<std::uint32_t>::max() - 1});
+  for (const std::uint32_t number : {0xFFFF'FFFEU, 0xFFFF'FFFFU, 0U, 1U})
+    EXPECT_EQ(slots.take().number, number);
+  EXPECT_EQ(slots.complete(2), 0U);
+  EXPECT_EQ(slots.complete(0), 3U) << "and those before the wrap";
+  EXPECT_EQ(slots.complete(0xFFFF'FFFF), 0U);
+  EXPECT_EQ(slots.complete(1), 1U);
+  EXPECT_EQ(slots.posted(), 4U);
+}
+
+TEST(CompletionBudget, RefusesWhatDoesNotFitAndGetsRoomBack) {
+  CompletionBudget budget(100);
+  auto first = budget.reserve(60);
+  ASSERT_TRUE(first);
+  const auto refused = budget.reserve(41);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kBusy);
+  EXPECT_TRUE(budget.reserve(40));  // and goes at once
+  EXPECT_EQ(budget.reserved(), 60U);
+  {
+    const CompletionBudget::Reservation moved = std::move(*first);
+    EXPECT_EQ(moved.entries(), 60U);
+  }
+  EXPECT_EQ(budget.reserved(), 0U);
+}
+
+TEST(CompletionBudget, MayNotEndBeforeItsReservations) {
+  EXPECT_DEATH(
+      {
+        auto budget = std::make_unique<CompletionBudget>(8);
+        const auto kept = budget->reserve(1);
+        budget.reset();
+      },
+      "before its reservations");
+}
+
+TEST(WorkIds, SayWhoseWorkItIs) {
+  const WorkId id{.generation = 0xFFFE, .receive = true, .number = 0xFFFF'FFFF};
+  EXPECT_EQ(WorkId::from(id.wr_id()), id);
+  EXPECT_EQ(id.wr_id(), 0xFFFE'8000'FFFF'FFFFU);
+}
+
+WorkCompletion completion_of(std::uint64_t wr_id) {
+  return {.wr_id = wr_id, .qp_num = 5};
+}
+
+TEST(QueuePairWork, CountsBothSidesAndNoOtherGeneration) {
+  QueuePairWork work({.generation = 3, .send_slots = 4, .receive_slots = 2, .signal_every = 2});
+  EXPECT_EQ(work.send_free(), 3U) << "one is kept for the end";
+  const auto silent = work.take_send();
+  EXPECT_EQ(silent.flags(), OpFlags::kNone);
+  EXPECT_TRUE(work.has_silent_end());
+  const auto told = work.take_send();
+  EXPECT_EQ(told.flags(), OpFlags::kSignaled);
+  EXPECT_FALSE(work.has_silent_end());
+  const auto receive = work.take_receive();
+  EXPECT_FALSE(work.complete(completion_of(told.wr_id ^ std::uint64_t{1} << 48)));
+  EXPECT_TRUE(work.complete(completion_of(told.wr_id)));
+  EXPECT_FALSE(work.complete(completion_of(told.wr_id))) << "twice";
+  EXPECT_FALSE(work.idle());
+  EXPECT_TRUE(work.complete(completion_of(receive)));
+  EXPECT_TRUE(work.idle());
+}
+
+// Routes against a map, with numbers that collide in the table.
+RC_GTEST_PROP(CompletionRouter, AgreesWithAMap, ()) {
+  constexpr std::size_t kMost = 12;
+  CompletionRouter<int> router(kMost);
+  std::map<std::uint32_t, std::pair<std::uint16_t, int*>> model;
+  std::array<int, 8> targets{};
+  const auto steps = *rc::gen::container<std::vector<std::pair<int, std::uint32_t>>>(
+      rc::gen::pair(rc::gen::inRange(0, 3), rc::gen::inRange<std::uint32_t>(0, 24)));
+  for (const auto& [what, number] : steps) {
+    int* target = &targets[number % targets.size()];
+    if (what != 0) {
+      const auto added = router.add(number, target);
+      const bool known = model.contains(number);
+      const bool fits = !known && model.size() < kMost;
+      RC_ASSERT(added.has_value() == fits);
+      if (added) {
+        RC_ASSERT(*added != 0);
+        model[number] = {*added, target};
+      } else {
+        RC_ASSERT(added.error().code == (known ? Code::kConflict : Code::kBusy));
+      }
+    } else {
+      RC_ASSERT(router.remove(number) == (model.erase(number) != 0));
+    }
+    RC_ASSERT(router.size() == model.size());
+    for (std::uint32_t n = 0; n < 24; ++n) {
+      const auto at = model.find(n);
+      int* any = router.find_any_generation(n);
+      RC_ASSERT(any == (at == model.end() ? nullptr : at->second.second));
+      if (at == model.end()) continue;
+      const auto generation = at->second.first;
+      RC_ASSERT(router.find(n, WorkId{.generation = generation}.wr_id()) == any);
+      const auto other = static_cast<std::uint16_t>(generation - 1);
+      RC_ASSERT(router.find(n, WorkId{.generation = other}.wr_id()) == nullptr);
+    }
+  }
+}
+
+TEST(CompletionRouter, APredecessorsCompletionsAreStrays) {
+  CompletionRouter<int> router(4);
+  int old_owner = 0;
+  int new_owner = 0;
+  const auto before = router.add(17, &old_owner);
+  ASSERT_TRUE(before && router.remove(17));
+  const auto after = router.add(17, &new_owner);  // the device gave the number again
+  ASSERT_TRUE(after);
+  EXPECT_NE(*before, *after);
+  const std::array<WorkCompletion, 3> done = {
+      WorkCompletion{.wr_id = WorkId{.generation = *before}.wr_id(), .qp_num = 17},
+      WorkCompletion{.wr_id = WorkId{.generation = *after}.wr_id(), .qp_num = 17},
+      WorkCompletion{.wr_id = WorkId{.generation = *after}.wr_id(), .qp_num = 18}};
+  int strays = 0;
+  EXPECT_EQ(router.dispatch(
+                done, [](int& owner, const WorkCompletion&) { ++owner; },
+                [&](const WorkCompletion&) { ++strays; }),
+            1U);
+  EXPECT_EQ(old_owner, 0);
+  EXPECT_EQ(new_owner, 1);
+  EXPECT_EQ(strays, 2);
+}
+
+TEST(CompletionRouter, GenerationsGoRoundWithoutZero) {
+  CompletionRouter<int> router(1);
+  int target = 0;
+  for (int i = 0; i < 70'000; ++i) {
+    const auto generation = router.add(1, &target);
+    ASSERT_TRUE(generation);
+    ASSERT_NE(*generation, 0);
+    ASSERT_TRUE(router.remove(1));
+  }
+}
+
+std::string steps_until_sleep(AdaptiveWait& policy) {
+  std::string out;
+  for (;;) {
+    switch (policy.miss()) {
+      case AdaptiveWait::Step::kPoll:
+        out += 'p';
+        break;
+      case AdaptiveWait::Step::kYield:
+        out += 'y';
+        break;
+      case AdaptiveWait::Step::kSleep:
+        return out + 's';
+    }
+  }
+}
+
+TEST(AdaptiveWaits, PollThenYieldThenSleep) {
+  AdaptiveWait policy({.min_polls = 2, .max_polls = 16, .yields = 3});
+  EXPECT_EQ(steps_until_sleep(policy), "ppppyyys");  // begins with a quarter of the most
+  EXPECT_EQ(steps_until_sleep(policy), "ppyyys");    // which was for nothing: half
+  EXPECT_EQ(steps_until_sleep(policy), "ppyyys");    // never below the least
+}
+
+TEST(AdaptiveWaits, PollLongerWherePollingPays) {
+  AdaptiveWait policy({.min_polls = 1, .max_polls = 10, .yields = 0});
+  EXPECT_EQ(policy.polls(), 2U);
+  policy.hit();
+  EXPECT_EQ(policy.polls(), 2U) << "found at once: nothing was learnt";
+  for (const std::uint32_t expected : {4U, 8U, 10U, 10U}) {
+    EXPECT_EQ(policy.miss(), AdaptiveWait::Step::kPoll);
+    policy.hit();
+    EXPECT_EQ(policy.polls(), expected);
+  }
+}
+
+TEST(AdaptiveWaits, NoBudgetMeansSleepAtOnceAndStaysSo) {
+  AdaptiveWait policy({.min_polls = 0, .max_polls = 0, .yields = 0});
+  EXPECT_EQ(policy.miss(), AdaptiveWait::Step::kSleep);
+  policy.hit();
+  EXPECT_EQ(policy.miss(), AdaptiveWait::Step::kSleep);
+}
+
+}  // namespace
+}  // namespace rkv::rdma

@@ -1,0 +1,120 @@
+// The guard of a poll against a provider that a test plays: which calls it makes in which order,
+// for a provider that keeps to the manual and for one that ends the poll by itself.
+#include "rkv/rdma/extended_completion.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+namespace rkv::rdma {
+namespace {
+
+// A completion queue of a provider, with a log of the calls: s start, n next, e end, l byte length.
+struct Provider {
+  ibv_cq_ex queue{};
+  std::vector<std::uint64_t> wr_ids;
+  std::size_t at = 0;  // next to give
+  int answer_at_end = ENOENT;
+  ibv_wc_status status = IBV_WC_SUCCESS;
+  std::string calls;
+
+  explicit Provider(std::size_t completions) {
+    for (std::size_t i = 0; i < completions; ++i)
+      wr_ids.push_back(100 + i);
+    queue.cq_context = this;
+    queue.start_poll = [](ibv_cq_ex* q, ibv_poll_cq_attr*) { return self(q).give('s'); };
+    queue.next_poll = [](ibv_cq_ex* q) { return self(q).give('n'); };
+    queue.end_poll = [](ibv_cq_ex* q) { self(q).calls += 'e'; };
+    queue.read_byte_len = [](ibv_cq_ex* q) {
+      self(q).calls += 'l';
+      return 7U;
+    };
+  }
+  static Provider& self(ibv_cq_ex* q) { return *static_cast<Provider*>(q->cq_context); }
+  int give(char call) {
+    calls += call;
+    if (at == wr_ids.size()) return answer_at_end;
+    queue.wr_id = wr_ids[at++];
+    queue.status = status;
+    return 0;
+  }
+};
+
+// As much of a poll as `limit` allows; the wr_ids seen, in the log too.
+Status go_through(Provider& provider, bool one_by_one, std::size_t limit, std::size_t stop_after) {
+  detail::PollState poll(&provider.queue, nullptr, one_by_one, limit);
+  const CompletionCursor<WcField::kByteLength> cursor(poll);
+  for (std::size_t seen = 0; poll.advance(); ++seen) {
+    if (seen == stop_after) break;
+    EXPECT_EQ(cursor.wr_id(), 100 + seen);
+    EXPECT_EQ(cursor.byte_length(), 7U);
+  }
+  return poll.status();
+}
+constexpr std::size_t kAll = 1000;
+
+TEST(PollGuards, EndThePollAsTheManualWantsIt) {
+  Provider provider(2);
+  EXPECT_TRUE(go_through(provider, false, 10, kAll));
+  EXPECT_EQ(provider.calls, "slnlne");
+}
+
+TEST(PollGuards, DoNotEndWhatDidNotStart) {
+  Provider provider(0);
+  EXPECT_TRUE(go_through(provider, false, 10, kAll));
+  EXPECT_EQ(provider.calls, "s");
+}
+
+// SoftRoCE: after a next that found nothing the provider has ended the poll, and an end would step
+// past what has not come yet. So there is never a next.
+TEST(PollGuards, AreAPollForEachWhereNextEndsThePoll) {
+  Provider provider(2);
+  EXPECT_TRUE(go_through(provider, true, 10, kAll));
+  EXPECT_EQ(provider.calls, "slesles");
+}
+
+TEST(PollGuards, TakeNoMoreThanTheirLimit) {
+  Provider manual(5);
+  EXPECT_TRUE(go_through(manual, false, 2, kAll));
+  EXPECT_EQ(manual.calls, "slnle");
+  EXPECT_EQ(manual.at, 2U);
+  Provider single(5);
+  EXPECT_TRUE(go_through(single, true, 2, kAll));
+  EXPECT_EQ(single.calls, "slesle");
+  EXPECT_EQ(single.at, 2U);
+}
+
+TEST(PollGuards, EndWhereALoopIsLeftEarly) {
+  Provider provider(5);
+  EXPECT_TRUE(go_through(provider, false, 10, 1));
+  EXPECT_EQ(provider.calls, "slne");
+}
+
+TEST(PollGuards, TellABrokenQueue) {
+  for (const bool one_by_one : {false, true}) {
+    Provider provider(1);
+    provider.answer_at_end = EIO;
+    const Status status = go_through(provider, one_by_one, 10, kAll);
+    ASSERT_FALSE(status);
+    EXPECT_STREQ(status.error().call, one_by_one ? "ibv_start_poll" : "ibv_next_poll");
+    EXPECT_EQ(status.error().sys_errno, EIO);
+    EXPECT_EQ(provider.calls, one_by_one ? "sles" : "slne");
+  }
+}
+
+TEST(PollGuards, AFieldOfAFailedRequestIsAMistake) {
+  Provider provider(1);
+  provider.status = IBV_WC_WR_FLUSH_ERR;
+  detail::PollState poll(&provider.queue, nullptr, false, 1);
+  const CompletionCursor<WcField::kByteLength> cursor(poll);
+  ASSERT_TRUE(poll.advance());
+  EXPECT_FALSE(cursor.ok());
+  EXPECT_EQ(cursor.status(), IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(cursor.wr_id(), 100U);
+  EXPECT_DEATH(cursor.byte_length(), "a field of a completion that failed");
+}
+
+}  // namespace
+}  // namespace rkv::rdma
