@@ -1,6 +1,5 @@
 #include "rkv/rdma/extended_completion.h"
 
-#include <algorithm>
 #include <cerrno>
 
 namespace rkv::rdma::detail {
@@ -27,15 +26,10 @@ WorkKind work_kind(ibv_wc_opcode opcode) {
 }
 
 bool PollState::advance_classic() {
-  if (++at_ < count_) return true;
-  at_ = 0;
-  // Never more than the caller will look at: what is taken out is gone from the queue.
-  const std::size_t room = std::min(batch_.size(), left_ + 1);
-  const Result<std::size_t> found =
-      from_count("ibv_poll_cq", ibv_poll_cq(queue_, static_cast<int>(room), batch_.data()));
-  count_ = found ? static_cast<std::uint32_t>(*found) : 0;
+  // One at a time: what is taken out is gone from the queue, and the loop may be left at any time.
+  const Result<std::size_t> found = from_count("ibv_poll_cq", ibv_poll_cq(queue_, 1, &classic_));
   if (!found) error_ = found.error();
-  return count_ != 0;
+  return found && *found != 0;
 }
 
 bool PollState::stop(const char* verb, int answer) {

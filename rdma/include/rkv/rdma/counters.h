@@ -82,6 +82,8 @@ class RKV_EXPORT PortCounters {
 };
 // Reads counters/ and hw_counters/ below ROOT/DEVICE/ports/PORT. Files that hold no number ("N/A",
 // unreadable) are left out; no such directory at all: kNotFound. System calls, some per counter.
+// The kernel reads a driver's own counters at most every 10 ms or so (hw_counters/lifespan): what
+// has just happened may be missing.
 RKV_EXPORT Result<PortCounters> port_counters(std::string_view device, std::uint8_t port,
                                               std::string_view root = "/sys/class/infiniband");
 

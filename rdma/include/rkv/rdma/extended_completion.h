@@ -23,7 +23,6 @@
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -88,7 +87,7 @@ class RKV_EXPORT PollState {
     return {};
   }
   ibv_cq_ex* extended() const { return extended_; }
-  const ibv_wc& classic() const { return batch_[at_]; }
+  const ibv_wc& classic() const { return classic_; }
 
  private:
   bool advance_classic();
@@ -99,10 +98,8 @@ class RKV_EXPORT PollState {
   std::size_t left_;
   bool one_by_one_;
   bool open_ = false;
-  std::uint32_t at_ = 0;
-  std::uint32_t count_ = 0;
   std::optional<Error> error_;
-  std::array<ibv_wc, 16> batch_;  // written by ibv_poll_cq only
+  ibv_wc classic_;  // written by ibv_poll_cq only
 };
 
 }  // namespace detail
@@ -132,7 +129,8 @@ class CompletionCursor {
     return detail::work_kind(ex() != nullptr ? ibv_wc_read_opcode(ex()) : wc().opcode);
   }
   bool has_immediate() const { return has_flag(IBV_WC_WITH_IMM); }
-  bool has_grh() const { return has_flag(IBV_WC_GRH); }  // datagrams: 40 bytes before the message
+  // Of a datagram: 40 bytes precede the message. RoCE devices may say so of connections, too.
+  bool has_grh() const { return has_flag(IBV_WC_GRH); }
 
   std::uint32_t queue_pair() const
     requires HasField<fields, WcField::kQueuePair>
@@ -235,10 +233,11 @@ class [[nodiscard]] CompletionPoll {
       return *this;
     }
     void operator++(int) { ++*this; }
-    friend bool operator==(const Iterator& at, std::default_sentinel_t) { return !at.poll_->more_; }
+    friend bool operator==(const Iterator& at, std::default_sentinel_t) { return at.at_end(); }
 
    private:
     friend class CompletionPoll;
+    bool at_end() const { return !poll_->more_; }
     explicit Iterator(CompletionPoll* poll) : poll_(poll) {}
     CompletionPoll* poll_;
   };
