@@ -34,6 +34,7 @@ std::string joined(std::initializer_list<std::pair<bool, std::string_view>> part
 }
 
 std::string bytes_text(std::uint64_t bytes) {
+  if (~bytes == 0) return "any size";
   static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   std::size_t unit = 0;
   while (bytes >= 1024 && bytes % 1024 == 0 && unit + 1 < kUnits.size()) {
@@ -167,7 +168,7 @@ std::string describe(const DeviceInfo& info) {
 std::string describe(const DeviceAttributes& limits) {
   std::string out;
   add(out, "firmware: {}{}\n", limits.firmware, limits.soft_roce ? " (SoftRoCE)" : "");
-  add(out, "regions: {}, of at most {}\n", limits.max_regions, bytes_text(limits.max_region_bytes));
+  add(out, "regions: {}, at most: {}\n", limits.max_regions, bytes_text(limits.max_region_bytes));
   add(out, "queue pairs: {}, with {} requests of {} pieces\n", limits.max_queue_pairs,
       limits.max_work_requests, limits.max_sge);
   add(out, "completion queues: {}, of {} entries\n", limits.max_completion_queues,
@@ -366,7 +367,8 @@ std::string describe(const Endpoint& endpoint) {
   GidEntry gid;
   gid.gid = endpoint.gid;
   return fmt::format("queue pair {}, PSN {}, LID {}, GID {}, MTU {}", endpoint.qp_num,
-                     endpoint.packet_sequence, endpoint.lid, gid.to_string(), endpoint.mtu_bytes);
+                     endpoint.packet_sequence.number(), endpoint.lid, gid.to_string(),
+                     bytes_of(endpoint.mtu));
 }
 
 std::string describe_queue_pair(const ibv_qp* queue_pair) {
@@ -392,7 +394,9 @@ std::string describe_queue_pair(const ibv_qp* queue_pair) {
   } else {
     add(out, "{} receives of {} pieces\n", made.cap.max_recv_wr, made.cap.max_recv_sge);
   }
-  add(out, "  peers may: {}\n", describe(static_cast<AccessFlags>(now.qp_access_flags)));
+  const auto access = static_cast<AccessFlags>(now.qp_access_flags);
+  add(out, "  peers may: {}\n",
+      access == AccessFlags::kNone ? "send messages only" : describe(access));
   if (now.dest_qp_num != 0) {
     GidEntry peer;
     std::ranges::copy(now.ah_attr.grh.dgid.raw, peer.gid.begin());

@@ -256,6 +256,47 @@ TEST(WakeUps, ReachEachThreadOfAChannel) {
   EXPECT_EQ(lost, 0) << "a thread slept over its completions";
 }
 
+// Waits as one would who knows of no other thread on the channel.
+Result<bool> wait_alone(Member& member, CompletionChannel& channel, int patience_ms) {
+  for (const Deadline end = soon(patience_ms); !end.passed();) {
+    need(member.queue.arm());
+    if (take_all(member) != 0) return true;
+    if (need(wait_readable(channel.fd(), end))) need(channel.drain());
+  }
+  return false;
+}
+
+// The check above with such waiters: a thread that never gets a message takes the event of another,
+// which sleeps on. That this happens, and is noticed, is what the leader of a channel is for.
+TEST(WakeUps, AreLostToAnotherThreadOfAChannelWithoutALeader) {
+  SharedChannel shared(2);
+  Member& busy = *shared.members[0];
+  Member& idle = *shared.members[1];
+  std::atomic<bool> stop{false};
+  std::thread thief([&] {
+    while (!stop)
+      need(wait_alone(idle, shared.channel, 20));
+  });
+  int lost = 0;
+  for (int i = 0; i < 2000 && lost == 0; ++i) {
+    std::thread peer([&] {
+      for (int spin = 0; spin < i * 7 % 5000; ++spin)
+        asm volatile("" ::: "memory");
+      shared.send_to(busy);
+    });
+    if (!need(wait_alone(busy, shared.channel, 200))) {
+      peer.join();
+      EXPECT_EQ(take_all(busy), 1U) << "the message itself did not come";
+      ++lost;
+      break;
+    }
+    peer.join();
+  }
+  stop = true;
+  thief.join();
+  EXPECT_EQ(lost, 1);
+}
+
 TEST(WakeUps, TwoThreadsMayWaitOnOneQueue) {
   constexpr std::uint64_t kMessages = 300;
   SharedChannel shared(1);

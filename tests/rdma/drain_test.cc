@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <vector>
 
 #include "pair.h"
@@ -123,10 +124,7 @@ TEST(Draining, OfAQueuePairThatIsBrokenAlready) {
 TEST(Draining, OfAQueuePairThatWasNeverConnected) {
   Stuck stuck;
   auto qp = need(QueuePair::create(stuck.pd, stuck.shared, stuck.shared, {}));
-  ibv_qp_attr init{};
-  init.qp_state = IBV_QPS_INIT;
-  init.port_num = need(stuck.device.first_active_port());
-  need(qp.modify(init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+  need(qp.open(need(stuck.device.first_active_port())));
   QueuePairWork work({.receive_slots = 8});
   for (int i = 0; i < 8; ++i)
     post_receive(qp, stuck.memory.local(0, 64), work.take_receive());
@@ -177,7 +175,8 @@ TEST(Draining, HappensInADestructorToo) {
   EXPECT_EQ(others, 0U);
 
   // What a destructor cannot return goes to the handler.
-  static std::atomic<int> reported{0};
+  static std::atomic<int> reported;
+  reported = 0;
   const auto before = set_teardown_handler([](const Error& error) noexcept {
     if (error.code == Code::kTimeout) ++reported;
   });
