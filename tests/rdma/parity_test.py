@@ -39,7 +39,8 @@ def tests_there_are():
             if name.endswith(".cc"):
                 with open(os.path.join(folder, name), encoding="utf-8") as file:
                     names.update(".".join(found) for found in
-                                 re.findall(r"^(?:TEST(?:_F|_P)?|RC_GTEST_PROP)\(\s*(\w+),\s*(\w+)\)", file.read(), re.M))
+                                 re.findall(r"^(?:TEST(?:_F|_P)?|RC_GTEST_PROP)\(\s*(\w+),\s*(\w+)\b",
+                                            file.read(), re.M))
     return names
 
 
