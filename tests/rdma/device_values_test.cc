@@ -210,18 +210,24 @@ TEST(GidChoices, WarnWhereOnlyTheOldTypeIsThere) {
 
 // A directory as the kernel's, gone with the test.
 class CounterFiles : public ::testing::Test {
- protected:
+ public:
   CounterFiles() {
     std::string pattern = (std::filesystem::temp_directory_path() / "rkv_counters_XXXXXX").string();
     root_ = mkdtemp(pattern.data());
   }
   ~CounterFiles() override { std::filesystem::remove_all(root_); }
+
+ protected:
   void put(const char* directory, const char* name, const char* text) {
     const auto at = root_ / "rxe0/ports/1" / directory;
     std::filesystem::create_directories(at);
     std::ofstream(at / name) << text;
   }
-  Result<PortCounters> read() { return port_counters("rxe0", 1, root_.string()); }
+  Result<PortCounters> read(std::uint8_t port = 1) {
+    return port_counters("rxe0", port, root_.string());
+  }
+
+ private:
   std::filesystem::path root_;
 };
 
@@ -239,7 +245,7 @@ TEST_F(CounterFiles, AreReadWhereTheyHoldNumbers) {
   EXPECT_EQ(found->get(counter::kLinkDowned, CounterSource::kPort), 3U);
   EXPECT_EQ(found->get(counter::kLinkDowned, CounterSource::kHardware), 4U);
   EXPECT_EQ(describe(*found), "link_downed=3 link_downed=4 port_xmit_data=18446744073709551615");
-  EXPECT_EQ(port_counters("rxe0", 2, root_.string()).error().code, Code::kNotFound);
+  EXPECT_EQ(read(2).error().code, Code::kNotFound);
   EXPECT_EQ(port_counters("../rxe0", 1).error().code, Code::kInvalidArgument);
 }
 

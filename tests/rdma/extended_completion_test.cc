@@ -44,8 +44,8 @@ struct Provider {
 
 // As much of a poll as `limit` allows; the wr_ids seen, in the log too.
 Status go_through(Provider& provider, bool one_by_one, std::size_t limit, std::size_t stop_after) {
-  detail::PollState poll(&provider.queue, nullptr, one_by_one, limit);
-  const CompletionCursor<WcField::kByteLength> cursor(poll);
+  detail::PollState poll(&provider.queue, one_by_one, limit);
+  const CompletionCursor<WcField::kByteLength> cursor(poll.queue());
   for (std::size_t seen = 0; poll.advance(); ++seen) {
     if (seen == stop_after) break;
     EXPECT_EQ(cursor.wr_id(), 100 + seen);
@@ -107,8 +107,8 @@ TEST(PollGuards, TellABrokenQueue) {
 TEST(PollGuards, AFieldOfAFailedRequestIsAMistake) {
   Provider provider(1);
   provider.status = IBV_WC_WR_FLUSH_ERR;
-  detail::PollState poll(&provider.queue, nullptr, false, 1);
-  const CompletionCursor<WcField::kByteLength> cursor(poll);
+  detail::PollState poll(&provider.queue, false, 1);
+  const CompletionCursor<WcField::kByteLength> cursor(poll.queue());
   ASSERT_TRUE(poll.advance());
   EXPECT_FALSE(cursor.ok());
   EXPECT_EQ(cursor.status(), IBV_WC_WR_FLUSH_ERR);

@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -46,60 +47,59 @@ namespace detail {
 
 RKV_EXPORT WorkKind work_kind(ibv_wc_opcode opcode);
 
+// A queue that is read by ibv_poll_cq(3), behind the functions of an extended one. One completion
+// at a time: what is taken out is gone from the queue, and a loop may be left at any time.
+class RKV_EXPORT ClassicReader : public ibv_cq_ex {
+ public:
+  explicit ClassicReader(ibv_cq* from);
+  ClassicReader(const ClassicReader&) = delete;
+  ClassicReader& operator=(const ClassicReader&) = delete;
+
+ private:
+  static int fetch(ibv_cq_ex* self);
+  static const ibv_wc& now(ibv_cq_ex* self);
+  ibv_cq* from_;
+  ibv_wc now_{};
+};
+
 // The poll that is going on: which completion is the present one, and how it ends.
 class RKV_EXPORT PollState {
  public:
-  PollState(ibv_cq_ex* extended, ibv_cq* queue, bool one_by_one, std::size_t limit)
-      : extended_(extended), queue_(queue), left_(limit), one_by_one_(one_by_one) {}
+  PollState(ibv_cq_ex* queue, bool one_by_one, std::size_t limit)
+      : queue_(queue), left_(limit), one_by_one_(one_by_one) {}
   PollState(const PollState&) = delete;
   PollState& operator=(const PollState&) = delete;
   ~PollState() { end(); }
 
   // Goes to the next completion, the first one at first; false when there is none or enough.
   bool advance() {
-    if (left_ == 0) {
-      end();
-      return false;
+    if (left_ != 0 && chained_) [[likely]] {
+      --left_;
+      const int next = ibv_next_poll(queue_);
+      return next == 0 || stop("ibv_next_poll", next);
     }
-    --left_;
-    if (extended_ == nullptr) return advance_classic();
-    if (open_ && !one_by_one_) {
-      const int next = ibv_next_poll(extended_);
-      if (next == 0) [[likely]]
-        return true;
-      return stop("ibv_next_poll", next);
-    }
-    // The first; or one more where each is a poll of its own, because the provider ends the poll
-    // itself when it finds nothing and ibv_end_poll would step past what has not come yet.
-    end();
-    ibv_poll_cq_attr none{};
-    const int started = ibv_start_poll(extended_, &none);
-    open_ = started == 0;
-    return open_ || stop("ibv_start_poll", started);
+    return start();
   }
   void end() {
-    if (!open_) return;
-    open_ = false;
-    ibv_end_poll(extended_);
+    if (open_) ibv_end_poll(queue_);
+    open_ = chained_ = false;
   }
   Status status() const {
     if (error_) return std::unexpected(*error_);
     return {};
   }
-  ibv_cq_ex* extended() const { return extended_; }
-  const ibv_wc& classic() const { return classic_; }
+  ibv_cq_ex* queue() const { return queue_; }
 
  private:
-  bool advance_classic();
+  bool start();
   bool stop(const char* verb, int answer);
 
-  ibv_cq_ex* extended_;  // nullptr: ibv_poll_cq
-  ibv_cq* queue_;
+  ibv_cq_ex* queue_;
   std::size_t left_;
   bool one_by_one_;
-  bool open_ = false;
+  bool open_ = false;     // ibv_end_poll is due
+  bool chained_ = false;  // open, and more can be asked for by ibv_next_poll
   std::optional<Error> error_;
-  ibv_wc classic_;  // written by ibv_poll_cq only
 };
 
 }  // namespace detail
@@ -114,19 +114,17 @@ concept HasField = has(set, wanted);
 template <WcField fields>
 class CompletionCursor {
  public:
-  explicit CompletionCursor(detail::PollState& poll) : poll_(poll) {}
+  explicit CompletionCursor(ibv_cq_ex* queue) : queue_(queue) {}
   CompletionCursor(const CompletionCursor&) = delete;
   CompletionCursor& operator=(const CompletionCursor&) = delete;
 
-  std::uint64_t wr_id() const { return ex() != nullptr ? ex()->wr_id : wc().wr_id; }
-  ibv_wc_status status() const { return ex() != nullptr ? ex()->status : wc().status; }
+  std::uint64_t wr_id() const { return queue_->wr_id; }
+  ibv_wc_status status() const { return queue_->status; }
   bool ok() const { return status() == IBV_WC_SUCCESS; }
-  std::uint32_t vendor_error() const {
-    return ex() != nullptr ? ibv_wc_read_vendor_err(ex()) : wc().vendor_err;
-  }
+  std::uint32_t vendor_error() const { return ibv_wc_read_vendor_err(queue_); }
   WorkKind kind() const {
     need_ok();
-    return detail::work_kind(ex() != nullptr ? ibv_wc_read_opcode(ex()) : wc().opcode);
+    return detail::work_kind(ibv_wc_read_opcode(queue_));
   }
   bool has_immediate() const { return has_flag(IBV_WC_WITH_IMM); }
   // Of a datagram: 40 bytes precede the message. RoCE devices may say so of connections, too.
@@ -135,88 +133,86 @@ class CompletionCursor {
   std::uint32_t queue_pair() const
     requires HasField<fields, WcField::kQueuePair>
   {
-    return ex() != nullptr ? ibv_wc_read_qp_num(ex()) : wc().qp_num;
+    return ibv_wc_read_qp_num(queue_);
   }
   std::uint32_t byte_length() const
     requires HasField<fields, WcField::kByteLength>
   {
     need_ok();
-    return ex() != nullptr ? ibv_wc_read_byte_len(ex()) : wc().byte_len;
+    return ibv_wc_read_byte_len(queue_);
   }
   // In host byte order. Means something only when has_immediate().
   std::uint32_t immediate() const
     requires HasField<fields, WcField::kImmediate>
   {
     need_ok();
-    return ntohl(ex() != nullptr ? ibv_wc_read_imm_data(ex()) : wc().imm_data);
+    return ntohl(ibv_wc_read_imm_data(queue_));
   }
   std::uint32_t source_queue_pair() const
     requires HasField<fields, WcField::kSourceQueuePair>
   {
     need_ok();
-    return ex() != nullptr ? ibv_wc_read_src_qp(ex()) : wc().src_qp;
+    return ibv_wc_read_src_qp(queue_);
   }
   std::uint32_t slid() const
     requires HasField<fields, WcField::kSlid>
   {
     need_ok();
-    return ex() != nullptr ? ibv_wc_read_slid(ex()) : wc().slid;
+    return ibv_wc_read_slid(queue_);
   }
   std::uint8_t service_level() const
     requires HasField<fields, WcField::kServiceLevel>
   {
     need_ok();
-    return ex() != nullptr ? ibv_wc_read_sl(ex()) : wc().sl;
+    return ibv_wc_read_sl(queue_);
   }
   std::uint8_t path_bits() const
     requires HasField<fields, WcField::kPathBits>
   {
     need_ok();
-    return ex() != nullptr ? ibv_wc_read_dlid_path_bits(ex()) : wc().dlid_path_bits;
+    return ibv_wc_read_dlid_path_bits(queue_);
   }
   // Ticks of the device's clock: device_clock.h makes times of them.
   std::uint64_t timestamp() const
     requires HasField<fields, WcField::kTimestamp>
   {
     need_ok();
-    return ibv_wc_read_completion_ts(ex());
+    return ibv_wc_read_completion_ts(queue_);
   }
   std::uint64_t wallclock_ns() const
     requires HasField<fields, WcField::kWallclock>
   {
     need_ok();
-    return ibv_wc_read_completion_wallclock_ns(ex());
+    return ibv_wc_read_completion_wallclock_ns(queue_);
   }
   std::uint16_t vlan() const
     requires HasField<fields, WcField::kVlan>
   {
     need_ok();
-    return ibv_wc_read_cvlan(ex());
+    return ibv_wc_read_cvlan(queue_);
   }
   std::uint32_t flow_tag() const
     requires HasField<fields, WcField::kFlowTag>
   {
     need_ok();
-    return ibv_wc_read_flow_tag(ex());
+    return ibv_wc_read_flow_tag(queue_);
   }
   ibv_wc_tm_info tag() const
     requires HasField<fields, WcField::kTag>
   {
     need_ok();
     ibv_wc_tm_info out{};
-    ibv_wc_read_tm_info(ex(), &out);
+    ibv_wc_read_tm_info(queue_, &out);
     return out;
   }
 
  private:
-  ibv_cq_ex* ex() const { return poll_.extended(); }
-  const ibv_wc& wc() const { return poll_.classic(); }
   void need_ok() const { RKV_CHECK(ok(), "a field of a completion that failed"); }
   bool has_flag(unsigned flag) const {
     need_ok();
-    return ((ex() != nullptr ? ibv_wc_read_wc_flags(ex()) : wc().wc_flags) & flag) != 0;
+    return (ibv_wc_read_wc_flags(queue_) & flag) != 0;
   }
-  detail::PollState& poll_;
+  ibv_cq_ex* queue_;
 };
 
 // One pass over what is in the queue, once; ends the poll when destroyed. Not movable.
@@ -256,8 +252,8 @@ class [[nodiscard]] CompletionPoll {
  private:
   template <WcField>
   friend class ExtendedCompletionQueue;
-  CompletionPoll(ibv_cq_ex* extended, ibv_cq* queue, bool one_by_one, std::size_t limit)
-      : state_(extended, queue, one_by_one, limit), cursor_(state_) {}
+  CompletionPoll(ibv_cq_ex* queue, bool one_by_one, std::size_t limit)
+      : state_(queue, one_by_one, limit), cursor_(queue) {}
   detail::PollState state_;
   CompletionCursor<fields> cursor_;
   bool more_ = false;
@@ -288,7 +284,7 @@ class ExtendedCompletionQueue {
 
   // Starts at begin(): `for (auto& c : queue.poll())`. No system call, does not block.
   CompletionPoll<fields> poll(std::size_t limit = kDefaultLimit) {
-    return {extended_, queue_.raw(), queue_.one_by_one_, limit};
+    return {reader_, queue_.one_by_one_, limit};
   }
   // Calls `take` with the cursor for at most `limit` completions; how many there were.
   template <class Take>
@@ -327,9 +323,14 @@ class ExtendedCompletionQueue {
 
  private:
   explicit ExtendedCompletionQueue(CompletionQueue queue)
-      : queue_(std::move(queue)), extended_(queue_.raw_extended()) {}
+      : queue_(std::move(queue)), reader_(queue_.raw_extended()) {
+    if (reader_ != nullptr) return;
+    classic_ = std::make_unique<detail::ClassicReader>(queue_.raw());
+    reader_ = classic_.get();
+  }
   CompletionQueue queue_;
-  ibv_cq_ex* extended_;
+  std::unique_ptr<detail::ClassicReader> classic_;  // where the provider has no extended queue
+  ibv_cq_ex* reader_;
 };
 
 }  // namespace rkv::rdma
