@@ -222,7 +222,12 @@ const char* to_string(WcField one) {
 CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state)
     : state_(std::move(state)),
       extended_(has(state_->fields, kBasicFields) ? state_->extended : nullptr),
-      one_by_one_(state_->one_by_one) {}
+      one_by_one_(state_->one_by_one) {
+  // A thread that takes an event of this queue gets the state from the kernel's hands, of which
+  // C++ knows nothing. Through the lock it sees the state as it was made.
+  if (state_->channel == nullptr) return;
+  const std::lock_guard published(state_->channel->mutex);
+}
 
 namespace {
 

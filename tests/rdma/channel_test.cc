@@ -64,7 +64,7 @@ std::size_t take_all(Member& member) {
   while (const std::size_t found = need(member.queue.poll(some))) {
     for (std::size_t i = 0; i < found; ++i) {
       EXPECT_TRUE(some[i].ok());
-      EXPECT_EQ(some[i].wr_id, member.got++);
+      EXPECT_EQ(some[i].wr_id, std::atomic_ref(member.got).fetch_add(1));
     }
     count += found;
   }
