@@ -1,0 +1,91 @@
+// One type for transports of any kind, for programs that choose while they run. Each call goes
+// through a virtual function; bytes are copied no more often.
+//
+//   AnyMessageTransport transport = use_rings ? AnyMessageTransport(std::move(ring))
+//                                             : AnyMessageTransport(std::move(plain));
+//   Stream<AnyMessageTransport> stream(std::move(transport));
+//
+// Thread safety and buffers: as the transport inside.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "rkv/rdma/message/transport.h"
+
+namespace rkv::rdma {
+
+class AnyMessageTransport {
+ public:
+  template <class T>
+    requires(!std::same_as<T, AnyMessageTransport> && MessageTransport<T>)
+  explicit AnyMessageTransport(T inner) : inner_(std::make_unique<Held<T>>(std::move(inner))) {}
+
+  Result<std::size_t> send_copy(Bytes message) { return inner_->send_copy(message); }
+  Result<std::size_t> send_gather(std::span<const Bytes> pieces) {
+    return inner_->send_gather(pieces);
+  }
+  Result<std::size_t> poll_sends() { return inner_->poll_sends(); }
+  Result<std::size_t> poll_receives(std::span<Received> out) { return inner_->poll_receives(out); }
+  Bytes view(std::uint32_t index) const { return inner_->view(index); }
+  Status release(std::uint32_t index) { return inner_->release(index); }
+  bool poll_disconnect() { return inner_->poll_disconnect(); }
+  Status disconnect() { return inner_->disconnect(); }
+  SocketAddress local_address() const { return inner_->local_address(); }
+  SocketAddress peer_address() const { return inner_->peer_address(); }
+  std::size_t max_message() const { return inner_->max_message(); }
+  std::size_t sends_in_flight() const { return inner_->sends_in_flight(); }
+  std::size_t receive_window() const { return inner_->receive_window(); }
+  int fd() const { return inner_->fd(); }
+  Result<bool> arm(Interest interest) { return inner_->arm(interest); }
+
+ private:
+  struct Interface {
+    virtual ~Interface() = default;
+    virtual Result<std::size_t> send_copy(Bytes message) = 0;
+    virtual Result<std::size_t> send_gather(std::span<const Bytes> pieces) = 0;
+    virtual Result<std::size_t> poll_sends() = 0;
+    virtual Result<std::size_t> poll_receives(std::span<Received> out) = 0;
+    virtual Bytes view(std::uint32_t index) const = 0;
+    virtual Status release(std::uint32_t index) = 0;
+    virtual bool poll_disconnect() = 0;
+    virtual Status disconnect() = 0;
+    virtual SocketAddress local_address() const = 0;
+    virtual SocketAddress peer_address() const = 0;
+    virtual std::size_t max_message() const = 0;
+    virtual std::size_t sends_in_flight() const = 0;
+    virtual std::size_t receive_window() const = 0;
+    virtual int fd() const = 0;
+    virtual Result<bool> arm(Interest interest) = 0;
+  };
+
+  template <class T>
+  struct Held final : Interface {
+    T inner;
+    explicit Held(T from) : inner(std::move(from)) {}
+    Result<std::size_t> send_copy(Bytes message) override { return inner.send_copy(message); }
+    Result<std::size_t> send_gather(std::span<const Bytes> pieces) override {
+      return inner.send_gather(pieces);
+    }
+    Result<std::size_t> poll_sends() override { return inner.poll_sends(); }
+    Result<std::size_t> poll_receives(std::span<Received> out) override {
+      return inner.poll_receives(out);
+    }
+    Bytes view(std::uint32_t index) const override { return inner.view(index); }
+    Status release(std::uint32_t index) override { return inner.release(index); }
+    bool poll_disconnect() override { return inner.poll_disconnect(); }
+    Status disconnect() override { return inner.disconnect(); }
+    SocketAddress local_address() const override { return inner.local_address(); }
+    SocketAddress peer_address() const override { return inner.peer_address(); }
+    std::size_t max_message() const override { return inner.max_message(); }
+    std::size_t sends_in_flight() const override { return inner.sends_in_flight(); }
+    std::size_t receive_window() const override { return inner.receive_window(); }
+    int fd() const override { return inner.fd(); }
+    Result<bool> arm(Interest interest) override { return inner.arm(interest); }
+  };
+
+  std::unique_ptr<Interface> inner_;
+};
+static_assert(MessageTransport<AnyMessageTransport>);
+
+}  // namespace rkv::rdma

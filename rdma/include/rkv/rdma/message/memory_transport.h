@@ -1,0 +1,101 @@
+// A message transport between two objects of one process, for tests of code that is written for
+// MessageTransport: no device, no system call but for waking a sleeper. It keeps all of T1 to T7,
+// and shows back-pressure sooner than a network would when its options are small.
+//
+//   auto [here, there] = MemoryTransport::pair({.receive_buffers = 4});
+//   RKV_ASSIGN_OR_RETURN(std::size_t accepted, here.send_copy(bytes));   // fifth in a row: 0
+//   // or by address, as the others, within what copies of one builder can reach
+//   MemoryBuilder builder;
+//   RKV_ASSIGN_OR_RETURN(MemoryListener listener, builder.listen({}));
+//
+// Thread safety: one thread at a time for an end; the two ends may be used by two threads.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "rkv/export.h"
+#include "rkv/rdma/message/transport.h"
+
+namespace rkv::rdma {
+
+struct MemoryOptions {
+  std::uint32_t message_bytes = 65536;  // longest message, of either side the smaller; 1 to 16 Mi
+  std::uint32_t send_buffers = 4;       // sends that poll_sends() has not reaped; 1 to 8192
+  std::uint32_t receive_buffers = 16;   // messages that the peer has not released; 1 to 8192
+};
+
+namespace detail {
+struct MemoryLink;
+struct MemoryNetwork;
+struct MemoryPort;
+}  // namespace detail
+
+class RKV_EXPORT MemoryTransport {
+ public:
+  // Two ends of a connection. REQUIRES: options in their ranges.
+  static std::pair<MemoryTransport, MemoryTransport> pair(const MemoryOptions& options = {});
+
+  // See MessageTransport.
+  Result<std::size_t> send_copy(Bytes message);
+  Result<std::size_t> send_gather(std::span<const Bytes> pieces);
+  Result<std::size_t> poll_sends();
+  Result<std::size_t> poll_receives(std::span<Received> out);
+  Bytes view(std::uint32_t index) const;
+  Status release(std::uint32_t index);
+  bool poll_disconnect();
+  Status disconnect();
+  SocketAddress local_address() const;
+  SocketAddress peer_address() const;
+  std::size_t max_message() const;
+  std::size_t sends_in_flight() const;
+  std::size_t receive_window() const;
+  int fd() const;
+  Result<bool> arm(Interest interest);
+
+  MemoryTransport(MemoryTransport&&) noexcept = default;
+  MemoryTransport& operator=(MemoryTransport&& other) noexcept;
+  ~MemoryTransport();
+
+ private:
+  friend struct MemoryBuilder;
+  MemoryTransport(std::shared_ptr<detail::MemoryLink> link, unsigned side)
+      : link_(std::move(link)), side_(side) {}
+  std::shared_ptr<detail::MemoryLink> link_;
+  unsigned side_ = 0;
+};
+static_assert(MessageTransport<MemoryTransport>);
+
+class RKV_EXPORT MemoryListener {
+ public:
+  SocketAddress address() const;
+  MemoryListener(MemoryListener&&) noexcept = default;
+  MemoryListener& operator=(MemoryListener&&) = delete;
+  ~MemoryListener();  // peers that wait are told that nobody listens
+
+ private:
+  friend struct MemoryBuilder;
+  explicit MemoryListener(std::shared_ptr<detail::MemoryPort> port) : port_(std::move(port)) {}
+  std::shared_ptr<detail::MemoryPort> port_;
+};
+
+// Copies of a builder reach each other; builders made apart do not. Any thread.
+struct RKV_EXPORT MemoryBuilder {
+  using Transport = MemoryTransport;
+  using Listener = MemoryListener;
+
+  MemoryOptions options;
+
+  MemoryBuilder();
+  explicit MemoryBuilder(const MemoryOptions& with);
+  // The address's host means nothing. kConflict: the port is taken.
+  Result<MemoryListener> listen(const SocketAddress& local) const;
+  Result<MemoryTransport> connect(const SocketAddress& peer, const Deadline& deadline) const;
+  Result<MemoryTransport> accept(MemoryListener& listener, const Deadline& deadline) const;
+
+ private:
+  std::shared_ptr<detail::MemoryNetwork> network_;
+};
+static_assert(TransportBuilder<MemoryBuilder>);
+
+}  // namespace rkv::rdma

@@ -1,0 +1,94 @@
+// A message is a SEND into a receive buffer of the peer's: one work request each. The simplest
+// message transport, and one that needs no remote access at all.
+//
+//   SendReceiveBuilder builder{SendReceiveOptions::stream()};
+//   RKV_ASSIGN_OR_RETURN(CmListener listener, builder.listen(address));
+//   RKV_ASSIGN_OR_RETURN(SendReceiveTransport server, builder.accept(listener, deadline));
+//   // elsewhere
+//   RKV_ASSIGN_OR_RETURN(SendReceiveTransport client, builder.connect(address, deadline));
+//
+// Invariants, besides those of transport.h:
+//   S1. At most send_buffers SENDs are posted and not reaped: the send queue and its completion
+//       queue are made for that many and cannot overflow.
+//   S2. A send buffer is used again only after its completion was reaped; completions of a queue
+//       pair come in order, so the oldest is always the next.
+//   S3. A receive buffer is posted, or holds a message that waits, or is lent to the caller; never
+//       two of them, and it is posted again by release() alone.
+// A peer that does not release its messages stops us by "receiver not ready": its device answers
+// so until a buffer is posted, and our sends stay in flight. Only a deadline of the caller's ends
+// that wait; keep more receive buffers than the peer has send buffers and it does not come to it.
+//
+// Thread safety: one thread at a time. Source: ibv_post_send(3), ibv_post_recv(3).
+#pragma once
+
+#include <memory>
+
+#include "rkv/export.h"
+#include "rkv/rdma/connect.h"
+#include "rkv/rdma/message/transport.h"
+
+namespace rkv::rdma {
+
+struct RKV_EXPORT SendReceiveOptions {
+  std::uint32_t message_bytes = 65536;  // longest message, of either side the smaller; 1 to 16 Mi
+  std::uint32_t send_buffers = 4;       // sends in flight; 1 to 8192
+  std::uint32_t receive_buffers = 16;   // messages that may come before one is released; 1 to 8192
+  std::uint32_t inline_bytes = 0;       // up to this long without a buffer; 0 to 512
+
+  // Few large buffers, for a byte stream; `depth` sends in flight and eight times that received.
+  static SendReceiveOptions stream(std::uint32_t depth = 1);
+  // Many small buffers, for messages below an Ethernet packet.
+  static SendReceiveOptions datagram();
+};
+
+namespace detail {
+class SendReceiveState;
+}
+
+class RKV_EXPORT SendReceiveTransport {
+ public:
+  // See MessageTransport.
+  Result<std::size_t> send_copy(Bytes message);
+  Result<std::size_t> send_gather(std::span<const Bytes> pieces);
+  Result<std::size_t> poll_sends();
+  Result<std::size_t> poll_receives(std::span<Received> out);
+  Bytes view(std::uint32_t index) const;
+  Status release(std::uint32_t index);
+  bool poll_disconnect();
+  Status disconnect();
+  SocketAddress local_address() const;
+  SocketAddress peer_address() const;
+  std::size_t max_message() const;
+  std::size_t sends_in_flight() const;
+  std::size_t receive_window() const;
+  int fd() const;
+  Result<bool> arm(Interest interest);
+
+  // The queue pair below, for what this class has no call for.
+  const QueuePair& queue_pair() const;
+
+  SendReceiveTransport(SendReceiveTransport&&) noexcept;
+  SendReceiveTransport& operator=(SendReceiveTransport&&) noexcept;
+  ~SendReceiveTransport();
+
+ private:
+  friend struct SendReceiveBuilder;
+  explicit SendReceiveTransport(std::unique_ptr<detail::SendReceiveState> state);
+  std::unique_ptr<detail::SendReceiveState> state_;
+};
+static_assert(MessageTransport<SendReceiveTransport>);
+
+struct RKV_EXPORT SendReceiveBuilder {
+  using Transport = SendReceiveTransport;
+  using Listener = CmListener;
+
+  SendReceiveOptions options;
+
+  Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
+  // kInvalidArgument names the option and its range.
+  Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
+  Result<Transport> accept(CmListener& listener, const Deadline& deadline) const;
+};
+static_assert(TransportBuilder<SendReceiveBuilder>);
+
+}  // namespace rkv::rdma

@@ -1,0 +1,389 @@
+// A byte stream over any message transport, as TCP has it: by polling, or with coroutines.
+//
+//   Stream stream(std::move(transport), executor);
+//   auto written = co_await stream.write(bytes);            // all of them
+//   auto got = co_await stream.read(buffer, stop_token);    // 1 or more; 0: the peer has closed
+//   co_await stream.shutdown();
+//
+//   // By polling: nothing back means "not now"; arm() and wait for fd().
+//   RKV_ASSIGN_OR_RETURN(std::optional<std::size_t> count, stream.try_read(buffer));
+//
+// A write copies; its bytes may be reused when it returns. Writes are not framed: the peer reads
+// the same bytes in portions of its own.
+//
+// Invariants:
+//   B1. Bytes are read in the order in which they were written, each once: what waits in the stash
+//       is older than what the transport holds.
+//   B2. Who is blocked in a write or a shutdown receives meanwhile, into the stash, until that is
+//       full. So two peers that both write before they read do not wait for each other, as long as
+//       neither writes more than the other's stash_bytes_max ahead of the reading.
+//   B3. shutdown() ends the connection when every write is in the peer's memory, and waits for no
+//       answer of the peer's. close() ends it at once. Either may come twice, and in any order.
+//   B4. After the peer has gone, what it wrote is read first; then comes 0, or the error when the
+//       connection failed.
+//   B5. A coroutine that is destroyed, stopped or timed out while it waits leaves nothing behind: no
+//       device ever writes into a buffer that was given to read().
+//
+// One reader and one writer may wait at the same time. Thread safety: one thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <utility>
+
+#include "rkv/check.h"
+#include "rkv/rdma/message/byte_queue.h"
+#include "rkv/rdma/message/executor.h"
+#include "rkv/rdma/message/task.h"
+#include "rkv/rdma/message/transport.h"
+
+namespace rkv::rdma {
+
+struct StreamOptions {
+  // What is received while a write is blocked. More lets peers write further ahead before one of
+  // them must read; it is allocated as it is needed and kept. 0: two peers that write before they
+  // read may wait for each other for ever.
+  std::size_t stash_bytes_max = std::size_t{64} << 20;
+};
+
+template <MessageTransport T>
+class Stream {
+ public:
+  explicit Stream(T transport, const StreamOptions& options = {})
+      : transport_(std::move(transport)), stash_(options.stash_bytes_max) {}
+  // For coroutines. The executor lives longer than the stream's coroutines.
+  Stream(T transport, Executor& executor, const StreamOptions& options = {})
+      : Stream(std::move(transport), options) {
+    executor_ = &executor;
+  }
+  // REQUIRES: no coroutine waits for it.
+  Stream(Stream&&) noexcept = default;
+  Stream& operator=(Stream&&) = delete;
+  ~Stream() {
+    if (!open_.moved) std::ignore = close();
+  }
+
+  // Some bytes; 0 is the end of the stream; nothing: none now. REQUIRES: room for one byte.
+  Result<std::optional<std::size_t>> try_read(MutableBytes into) {
+    return try_read_vectored({&into, 1});
+  }
+  Result<std::optional<std::size_t>> try_read_vectored(std::span<const MutableBytes> into);
+  // How many of the bytes were taken; nothing: no room now. kDisconnected: either side has closed.
+  Result<std::optional<std::size_t>> try_write(Bytes bytes) {
+    return try_write_vectored({&bytes, 1});
+  }
+  Result<std::optional<std::size_t>> try_write_vectored(std::span<const Bytes> pieces);
+  // True when the stream has ended: all writes are at the peer, or it has gone.
+  Result<bool> try_shutdown();
+  // Ends the stream now; writes under way are lost.
+  Status close() {
+    open_.open = false;
+    return transport_.disconnect();
+  }
+
+  // kMessages: wait for something to read; kRoom: to go on writing; kSent: to go on shutting down.
+  // True when there is nothing now and fd() tells when there may be.
+  Result<bool> arm(Interest interest);
+  int fd() const { return transport_.fd(); }
+
+  // Coroutines; REQUIRES: made with an executor. What the spans name lives until the answer.
+  auto read(MutableBytes into, std::stop_token stop = {}) {
+    return Awaiter(*this, ReadOp{.into = into}, std::move(stop));
+  }
+  // Everything, in as many messages as it takes. After an error some of it may have arrived.
+  auto write(Bytes bytes, std::stop_token stop = {}) {
+    return Awaiter(*this, WriteOp{.bytes = bytes}, std::move(stop));
+  }
+  // Some of it, at least one byte.
+  auto write_vectored(std::span<const Bytes> pieces, std::stop_token stop = {}) {
+    return Awaiter(*this, GatherOp{.pieces = pieces}, std::move(stop));
+  }
+  auto read_vectored(std::span<const MutableBytes> into, std::stop_token stop = {}) {
+    return Awaiter(*this, ScatterOp{.into = into}, std::move(stop));
+  }
+  auto shutdown(std::stop_token stop = {}) {
+    return Awaiter(*this, ShutdownOp{}, std::move(stop));
+  }
+
+  T& transport() { return transport_; }
+  std::size_t stashed() const { return stash_.size(); }
+
+ private:
+  // An operation for Awaiter: attempt() gives an answer when it has one.
+  struct ReadOp {
+    static constexpr Interest kInterest = Interest::kMessages;
+    MutableBytes into;
+    Result<std::optional<std::size_t>> attempt(Stream& stream) { return stream.try_read(into); }
+  };
+  struct ScatterOp {
+    static constexpr Interest kInterest = Interest::kMessages;
+    std::span<const MutableBytes> into;
+    Result<std::optional<std::size_t>> attempt(Stream& stream) {
+      return stream.try_read_vectored(into);
+    }
+  };
+  struct WriteOp {
+    static constexpr Interest kInterest = Interest::kRoom;
+    Bytes bytes;
+    std::size_t written = 0;
+    Result<std::optional<std::size_t>> attempt(Stream& stream) {
+      while (written != bytes.size()) {
+        RKV_ASSIGN_OR_RETURN(const auto count, stream.try_write(bytes.subspan(written)));
+        if (!count) return std::optional<std::size_t>();
+        written += *count;
+      }
+      return std::optional(written);
+    }
+  };
+  struct GatherOp {
+    static constexpr Interest kInterest = Interest::kRoom;
+    std::span<const Bytes> pieces;
+    Result<std::optional<std::size_t>> attempt(Stream& stream) {
+      return stream.try_write_vectored(pieces);
+    }
+  };
+  struct ShutdownOp {
+    static constexpr Interest kInterest = Interest::kSent;
+    Result<std::optional<std::size_t>> attempt(Stream& stream) {
+      RKV_ASSIGN_OR_RETURN(const bool done, stream.try_shutdown());
+      return done ? std::optional<std::size_t>(0) : std::nullopt;
+    }
+  };
+
+  template <class Op>
+  class Awaiter final : public Waiter {
+   public:
+    Awaiter(Stream& stream, Op op, std::stop_token stop)
+        : stream_(stream), op_(op), stop_(std::move(stop)) {}
+    ~Awaiter() override { stream_.count(Op::kInterest, suspended_ ? -1 : 0); }
+
+    bool await_ready() { return attempt(); }
+    void await_suspend(std::coroutine_handle<> continuation) {
+      RKV_CHECK(stream_.executor_ != nullptr, "a coroutine on a stream without an executor");
+      suspended_ = true;
+      stream_.count(Op::kInterest, 1);
+      enlist(*stream_.executor_, continuation);
+      watch_.start(stop_, *stream_.executor_);
+    }
+    // How many bytes.
+    Result<std::size_t> await_resume() const { return result_; }
+
+    int fd() const override { return stream_.fd(); }
+    Result<bool> arm() override { return stream_.arm(Op::kInterest); }
+    bool attempt() override {
+      if (watch_.stopped() || stop_.stop_requested()) {
+        result_ = std::unexpected(rdma::stopped());
+        return true;
+      }
+      const Result<std::optional<std::size_t>> answer = op_.attempt(stream_);
+      if (answer && !*answer) return false;
+      if (answer) {
+        result_ = **answer;
+      } else {
+        result_ = std::unexpected(answer.error());
+      }
+      return true;
+    }
+
+   private:
+    Stream& stream_;
+    Op op_;
+    std::stop_token stop_;
+    Result<std::size_t> result_ = std::size_t{0};
+    bool suspended_ = false;
+    StopWatch watch_;  // the first to go: no request reaches what is half destroyed
+  };
+
+  // Says in a destructor whether there is anything to close, and catches a move under waiters.
+  struct Open {
+    bool open = true;
+    bool moved = false;
+    std::array<int, 3> waiters{};  // for messages, for room, for sends
+    Open() = default;
+    Open(Open&& other) noexcept : open(other.open), moved(std::exchange(other.moved, true)) {
+      RKV_CHECK(other.waiters == (std::array<int, 3>{}), "a stream is moved while one waits for it");
+    }
+  };
+
+  void count(Interest interest, int by) {
+    const int which = interest == Interest::kMessages ? 0 : interest == Interest::kRoom ? 1 : 2;
+    open_.waiters[static_cast<std::size_t>(which)] += by;
+  }
+  // Whether the transport holds a message for us; asks it when we know of none.
+  Result<bool> refill();
+  // Asking takes a system call: not at each of many polls that find nothing.
+  bool peer_has_left() {
+    if (!look_ && ++quiet_polls_ % 16 != 0) return false;
+    look_ = false;
+    return transport_.poll_disconnect();
+  }
+  Bytes front() const { return transport_.view(held_[held_next_].index).subspan(offset_); }
+  Status consume(std::size_t bytes) {
+    offset_ += bytes;
+    if (offset_ != held_[held_next_].length) return {};
+    offset_ = 0;
+    return transport_.release(held_[held_next_++].index);
+  }
+  Result<std::size_t> read_some(MutableBytes into);
+  Status drain();
+
+  T transport_;
+  Executor* executor_ = nullptr;
+  ByteQueue stash_;
+  std::array<Received, 32> held_{};  // messages that the transport has given us
+  std::size_t held_next_ = 0;
+  std::size_t held_count_ = 0;
+  std::size_t offset_ = 0;  // read of the next of them
+  unsigned quiet_polls_ = 0;
+  bool look_ = true;         // the end may have come
+  bool at_end_ = false;      // and everything before it is read
+  bool stash_full_ = false;  // a blocked write receives no more until something is read
+  Open open_;
+};
+
+template <MessageTransport T>
+Result<std::size_t> Stream<T>::read_some(MutableBytes into) {
+  if (!stash_.empty()) {
+    stash_full_ = false;
+    return stash_.pop(into);
+  }
+  RKV_ASSIGN_OR_RETURN(const bool some, refill());
+  if (!some) return 0U;
+  const Bytes from = front();
+  const std::size_t count = std::min(from.size(), into.size());
+  if (count != 0) std::memcpy(into.data(), from.data(), count);
+  RKV_RETURN_IF_ERROR(consume(count));
+  return count;
+}
+
+template <MessageTransport T>
+Result<bool> Stream<T>::refill() {
+  if (held_next_ != held_count_) return true;
+  held_next_ = held_count_ = offset_ = 0;
+  RKV_ASSIGN_OR_RETURN(held_count_, transport_.poll_receives(held_));
+  if (held_count_ == 0 && !at_end_ && peer_has_left()) {
+    // Once more: what came just before the end.
+    RKV_ASSIGN_OR_RETURN(held_count_, transport_.poll_receives(held_));
+    at_end_ = held_count_ == 0;
+  }
+  return held_count_ != 0;
+}
+
+template <MessageTransport T>
+Result<std::optional<std::size_t>> Stream<T>::try_read_vectored(
+    std::span<const MutableBytes> into) {
+  std::size_t total = 0;
+  std::size_t room = 0;
+  for (const MutableBytes piece : into) {
+    room += piece.size();
+    for (std::size_t done = 0; done != piece.size();) {
+      const Result<std::size_t> count = read_some(piece.subspan(done));
+      if (!count && total == 0) return std::unexpected(count.error());
+      if (!count || *count == 0) {
+        if (total != 0) return std::optional(total);
+        return at_end_ ? std::optional<std::size_t>(0) : std::nullopt;
+      }
+      done += *count;
+      total += *count;
+    }
+  }
+  RKV_CHECK(room != 0, "a read into no room: its 0 would mean the end of the stream");
+  return std::optional(total);
+}
+
+template <MessageTransport T>
+Result<std::optional<std::size_t>> Stream<T>::try_write_vectored(std::span<const Bytes> pieces) {
+  if (!open_.open) return fail(Code::kDisconnected, "the stream was closed");
+  std::array<Bytes, 16> rest;
+  std::size_t total = 0;
+  std::size_t skip = 0;  // of the first piece
+  bool reaped = false;
+  for (;;) {
+    while (!pieces.empty() && skip >= pieces.front().size()) {
+      skip -= pieces.front().size();
+      pieces = pieces.subspan(1);
+    }
+    if (pieces.empty()) return std::optional(total);
+    const std::size_t count = std::min(rest.size(), pieces.size());
+    std::ranges::copy(pieces.first(count), rest.begin());
+    rest[0] = rest[0].subspan(skip);
+    const Result<std::size_t> taken =
+        transport_.send_gather(std::span<const Bytes>(rest).first(count));
+    if (!taken && total == 0) return std::unexpected(taken.error());
+    if (!taken) return std::optional(total);
+    total += *taken;
+    skip += *taken;
+    if (*taken != 0) {
+      reaped = false;
+    } else if (std::exchange(reaped, true)) {
+      break;
+    } else if (const Result<std::size_t> done = transport_.poll_sends(); !done) {
+      if (total == 0) return std::unexpected(done.error());
+      break;
+    }
+  }
+  if (total != 0) return std::optional(total);
+  RKV_RETURN_IF_ERROR(drain());
+  if (peer_has_left()) return fail(Code::kDisconnected, "the peer has closed the stream");
+  return std::optional<std::size_t>();
+}
+
+// B2: frees the peer's sends, whose completion may be what the peer waits for before it reads.
+template <MessageTransport T>
+Status Stream<T>::drain() {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(const bool some, refill());
+    if (!some) return {};
+    const Bytes message = front();
+    stash_full_ = message.size() > stash_.room();
+    if (stash_full_) return {};
+    stash_.push(message);
+    RKV_RETURN_IF_ERROR(consume(message.size()));
+  }
+}
+
+template <MessageTransport T>
+Result<bool> Stream<T>::try_shutdown() {
+  if (!open_.open) return true;
+  // A failure means that the peer has gone or cannot be reached: nothing to wait for.
+  const Result<std::size_t> done = transport_.poll_sends();
+  if (done && transport_.sends_in_flight() != 0 && !peer_has_left()) {
+    if (drain()) return false;
+  }
+  RKV_RETURN_IF_ERROR(close());
+  return true;
+}
+
+template <MessageTransport T>
+Result<bool> Stream<T>::arm(Interest interest) {
+  for (std::size_t i = 0; i < open_.waiters.size(); ++i)
+    if (open_.waiters[i] != 0) interest = interest | static_cast<Interest>(1U << i);
+  const bool receives = interest != Interest::kMessages && !stash_full_;
+  if (has(interest, Interest::kMessages) && (!stash_.empty() || held_next_ != held_count_)) {
+    return false;
+  }
+  if (receives) interest = interest | Interest::kMessages;
+  RKV_ASSIGN_OR_RETURN(const bool quiet, transport_.arm(interest));
+  look_ = look_ || !quiet;
+  return quiet;
+}
+
+// Everything of `from` to `to`, until `from` ends; how many bytes.
+template <MessageTransport A, MessageTransport B>
+Task<Result<std::uint64_t>> copy(Stream<A>& from, Stream<B>& to, MutableBytes buffer) {
+  std::uint64_t total = 0;
+  for (;;) {
+    const Result<std::size_t> count = co_await from.read(buffer);
+    if (!count) co_return std::unexpected(count.error());
+    if (*count == 0) co_return total;
+    const Result<std::size_t> written = co_await to.write(Bytes(buffer).first(*count));
+    if (!written) co_return std::unexpected(written.error());
+    total += *count;
+  }
+}
+
+}  // namespace rkv::rdma

@@ -1,0 +1,161 @@
+// A coroutine that gives a value: starts when it is awaited or run, resumes who awaits it.
+//
+//   Task<Result<std::size_t>> read_all(Stream<T>& stream, MutableBytes into) {
+//     std::size_t length = 0;
+//     while (length < into.size()) {
+//       auto got = co_await stream.read(into.subspan(length));
+//       if (!got || *got == 0) co_return got ? Result<std::size_t>(length) : got;
+//       length += *got;
+//     }
+//     co_return length;
+//   }
+//   auto length = run_one(executor, deadline, read_all(stream, buffer));
+//
+// A Task that is destroyed destroys its coroutine where it stands, and with it those it awaits:
+// their waiters leave their executor (executor.h, E1). One allocation a coroutine, none an await.
+// Exceptions end the process: this library throws none.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "rkv/check.h"
+#include "rkv/rdma/message/executor.h"
+
+namespace rkv::rdma {
+
+template <class T>
+class Task;
+
+namespace detail {
+
+class TaskPromiseBase {
+ public:
+  std::suspend_always initial_suspend() const noexcept { return {}; }
+  struct Final {
+    bool await_ready() const noexcept { return false; }
+    template <class P>
+    std::coroutine_handle<> await_suspend(std::coroutine_handle<P> self) const noexcept {
+      const std::coroutine_handle<> next = self.promise().continuation_;
+      return next ? next : std::noop_coroutine();
+    }
+    void await_resume() const noexcept {}
+  };
+  Final final_suspend() const noexcept { return {}; }
+  [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
+  void continue_with(std::coroutine_handle<> continuation) { continuation_ = continuation; }
+
+ private:
+  std::coroutine_handle<> continuation_;
+};
+
+template <class T>
+class TaskPromise : public TaskPromiseBase {
+ public:
+  Task<T> get_return_object();
+  template <class U>
+    requires std::constructible_from<T, U>
+  void return_value(U&& value) {
+    value_.emplace(std::forward<U>(value));
+  }
+  T take() { return std::move(*value_); }
+
+ private:
+  std::optional<T> value_;
+};
+
+template <>
+class TaskPromise<void> : public TaskPromiseBase {
+ public:
+  Task<void> get_return_object();
+  void return_void() const noexcept {}
+  void take() const {}
+};
+
+}  // namespace detail
+
+template <class T = void>
+class [[nodiscard]] Task {
+ public:
+  using promise_type = detail::TaskPromise<T>;
+  using Handle = std::coroutine_handle<promise_type>;
+
+  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Task& operator=(Task&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Task() {
+    if (handle_) handle_.destroy();
+  }
+
+  // Starts it, or does nothing when it has been started.
+  void start() {
+    if (!std::exchange(started_, true)) handle_.resume();
+  }
+  bool done() const { return handle_.done(); }
+  // REQUIRES: done(). Once.
+  T take() {
+    RKV_CHECK(done(), "the result of a task that is not done");
+    return handle_.promise().take();
+  }
+
+  // co_await std::move(task)
+  auto operator co_await() && {
+    struct Awaiter {
+      Handle handle;
+      bool await_ready() const noexcept { return handle.done(); }
+      std::coroutine_handle<> await_suspend(std::coroutine_handle<> continuation) const noexcept {
+        handle.promise().continue_with(continuation);
+        return handle;
+      }
+      T await_resume() const { return handle.promise().take(); }
+    };
+    RKV_CHECK(!std::exchange(started_, true), "a task that was started is awaited");
+    return Awaiter{handle_};
+  }
+
+ private:
+  friend promise_type;
+  explicit Task(Handle handle) : handle_(handle) {}
+  Handle handle_;
+  bool started_ = false;
+};
+
+namespace detail {
+template <class T>
+Task<T> TaskPromise<T>::get_return_object() {
+  return Task<T>(std::coroutine_handle<TaskPromise<T>>::from_promise(*this));
+}
+inline Task<void> TaskPromise<void>::get_return_object() {
+  return Task<void>(std::coroutine_handle<TaskPromise<void>>::from_promise(*this));
+}
+}  // namespace detail
+
+// Runs the tasks side by side until all are done. kTimeout: the deadline passed first; the tasks
+// stay as they are, to be run again or destroyed. Blocks.
+template <PollableExecutor E, class... T>
+Status run(E& executor, const Deadline& deadline, Task<T>&... tasks) {
+  (tasks.start(), ...);
+  while (!(tasks.done() && ...)) {
+    if (executor.poll() != 0) continue;
+    if (deadline.passed()) return fail(Code::kTimeout, "the deadline passed before the tasks ended");
+    RKV_RETURN_IF_ERROR(executor.sleep(deadline));
+  }
+  return {};
+}
+
+// One task, whose result is of kind Result<U>.
+template <PollableExecutor E, class T>
+T run_one(E& executor, const Deadline& deadline, Task<T> task) {
+  RKV_RETURN_IF_ERROR(run(executor, deadline, task));
+  return task.take();
+}
+
+}  // namespace rkv::rdma

@@ -1,0 +1,124 @@
+#include "rkv/rdma/message/executor.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma {
+
+Waiter::~Waiter() {
+  if (executor_ != nullptr) executor_->remove(*this);
+}
+
+void Waiter::enlist(Executor& executor, std::coroutine_handle<> continuation) {
+  RKV_CHECK(executor_ == nullptr, "a waiter waits twice");
+  continuation_ = continuation;
+  executor.add(*this);
+}
+
+Executor::~Executor() {
+  RKV_CHECK(count_ == 0, "an executor is destroyed while coroutines wait in it");
+}
+
+void Executor::add(Waiter& waiter) {
+  waiter.executor_ = this;
+  waiter.previous_ = last_;
+  waiter.next_ = nullptr;
+  (last_ == nullptr ? first_ : last_->next_) = &waiter;
+  last_ = &waiter;
+  ++count_;
+}
+
+void Executor::remove(Waiter& waiter) {
+  if (cursor_ == &waiter) cursor_ = waiter.next_;
+  (waiter.previous_ == nullptr ? first_ : waiter.previous_->next_) = waiter.next_;
+  (waiter.next_ == nullptr ? last_ : waiter.next_->previous_) = waiter.previous_;
+  waiter.executor_ = nullptr;
+  --count_;
+}
+
+std::size_t Executor::poll() {
+  std::size_t resumed = 0;
+  cursor_ = first_;
+  // Those that are added meanwhile have their turn at the next call: two coroutines that feed each
+  // other must not keep the caller here.
+  for (std::size_t left = count_; left != 0 && cursor_ != nullptr; --left) {
+    Waiter& waiter = *cursor_;
+    cursor_ = waiter.next_;
+    if (!waiter.attempt()) continue;
+    const std::coroutine_handle<> continuation = waiter.continuation_;
+    remove(waiter);
+    ++resumed;
+    continuation.resume();  // the waiter may be gone afterwards
+  }
+  cursor_ = nullptr;
+  return resumed;
+}
+
+Status InlineExecutor::sleep(const Deadline& /*deadline*/) {
+  std::this_thread::yield();
+  return {};
+}
+
+Result<std::unique_ptr<EpollExecutor>> EpollExecutor::create() {
+  const int poller = epoll_create1(EPOLL_CLOEXEC);
+  RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", poller));
+  const int waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  // Owns both from here on, also when the second is missing.
+  std::unique_ptr<EpollExecutor> out(new EpollExecutor(poller, waker));
+  RKV_RETURN_IF_ERROR(from_minus_one("eventfd", waker));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  RKV_RETURN_IF_ERROR(
+      from_minus_one("epoll_ctl", epoll_ctl(poller, EPOLL_CTL_ADD, waker, &event)));
+  return out;
+}
+
+EpollExecutor::~EpollExecutor() {
+  ::close(poller_);
+  if (waker_ >= 0) ::close(waker_);
+}
+
+// For one wake-up only: a descriptor that nobody waits for any more must not wake for ever. One
+// that was closed has left by itself, and its number may be another's now.
+Status EpollExecutor::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLONESHOT;
+  if (epoll_ctl(poller_, EPOLL_CTL_MOD, fd, &event) == 0) return {};
+  if (errno != ENOENT) return verb_error("epoll_ctl", errno);
+  return from_minus_one("epoll_ctl", epoll_ctl(poller_, EPOLL_CTL_ADD, fd, &event));
+}
+
+Result<bool> EpollExecutor::arm() {
+  std::uint64_t old = 0;
+  // Before the waiters are asked: a wake() after this line is seen in the descriptor.
+  if (::read(waker_, &old, sizeof old) > 0) return false;
+  for (Waiter* waiter = first(); waiter != nullptr; waiter = next(*waiter)) {
+    RKV_ASSIGN_OR_RETURN(const bool quiet, waiter->arm());
+    if (!quiet) return false;
+    if (waiter->fd() >= 0) RKV_RETURN_IF_ERROR(watch(waiter->fd()));
+  }
+  return true;
+}
+
+void EpollExecutor::wake() {
+  const std::uint64_t one = 1;
+  std::ignore = ::write(waker_, &one, sizeof one);  // fails only when it is readable anyway
+}
+
+Status EpollExecutor::sleep(const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(const bool quiet, arm());
+  if (!quiet) return {};
+  epoll_event event{};
+  if (epoll_wait(poller_, &event, 1, deadline.left_ms()) < 0 && errno != EINTR) {
+    return verb_error("epoll_wait", errno);
+  }
+  return {};
+}
+
+}  // namespace rkv::rdma

@@ -1,0 +1,99 @@
+#include "rdma/message/link.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace rkv::rdma::detail {
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Result<Link> Link::create(const Device& device, const LinkOptions& options) {
+  RKV_ASSIGN_OR_RETURN(ProtectionDomain domain, ProtectionDomain::allocate(device));
+  RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
+  RKV_ASSIGN_OR_RETURN(
+      CompletionQueue sends,
+      CompletionQueue::create(device, {.entries = options.send_length, .channel = &channel}));
+  RKV_ASSIGN_OR_RETURN(
+      CompletionQueue receives,
+      CompletionQueue::create(device, {.entries = options.receive_length, .channel = &channel}));
+  Link out(std::move(domain), std::move(channel), std::move(sends), std::move(receives));
+  RKV_ASSIGN_OR_RETURN(out.fresh_,
+                       QueuePair::create(out.domain_, out.sends_, out.receives_,
+                                         {.send_length = options.send_length,
+                                          .receive_length = options.receive_length,
+                                          .inline_bytes = options.inline_bytes,
+                                          .operations = options.operations}));
+  out.parameters_.remote_access = options.remote_access;
+  return out;
+}
+
+Status Link::adopt(CmConnection connection) {
+  fresh_.reset();
+  connection_.emplace(std::move(connection));
+  const int poller = epoll_create1(EPOLL_CLOEXEC);
+  RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", poller));
+  poller_ = Descriptor(poller);
+  RKV_RETURN_IF_ERROR(watch(channel_.fd()));
+  return watch(connection_->channel.fd());
+}
+
+Status Link::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  return from_minus_one("epoll_ctl", epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &event));
+}
+
+Status Link::arm() {
+  // Old events first, all of them: one left behind would only wake for nothing, but one taken
+  // after the queues are armed would be the wake-up itself.
+  RKV_RETURN_IF_ERROR(channel_.drain());
+  RKV_RETURN_IF_ERROR(sends_.arm());
+  return receives_.arm();
+}
+
+bool Link::ended() {
+  if (connection_ && !gone_) {
+    const Status alive = connection_->check();
+    if (!alive) {
+      gone_ = true;
+      // Answers the peer, which waits for it before it gives up its own end. The queue pair stays
+      // as it is: what it has received is still to be delivered.
+      std::ignore = connection_->id.disconnect();
+    }
+  }
+  return !usable();
+}
+
+void Link::fail(const Error& error) {
+  if (failure_) return;
+  failure_ = error;
+  // An error here means that the queue pair is in that state already.
+  std::ignore = queue_pair().to_error();
+}
+
+void Link::note(const char* operation, ibv_wc_status status) {
+  if (closed_ || failure_) return;  // flushed by what we know already
+  if (status == IBV_WC_WR_FLUSH_ERR) {
+    fail({.code = Code::kDisconnected, .call = operation, .text = "the connection broke"});
+  } else {
+    fail(wc_error(operation, status));
+  }
+}
+
+Error Link::error() const {
+  if (closed_) return {.code = Code::kDisconnected, .text = "the transport was disconnected"};
+  if (gone_) return {.code = Code::kDisconnected, .text = "the peer has disconnected"};
+  return *failure_;
+}
+
+Status Link::disconnect() {
+  if (closed_) return {};
+  closed_ = true;
+  return connection_->disconnect();
+}
+
+}  // namespace rkv::rdma::detail

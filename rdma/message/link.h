@@ -1,0 +1,156 @@
+// What every message transport on verbs stands on: a connection with a completion queue for each
+// direction, one descriptor to wait on, and the memory of how the connection ended.
+//
+// Fields are destroyed from the last to the first: the queue pair goes before its queues, and a
+// transport declares its registered memory before its Link, so that nothing is deregistered while
+// the device may still touch it.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "rdma/message/token.h"
+#include "rkv/rdma/completion.h"
+#include "rkv/rdma/connect.h"
+#include "rkv/rdma/error.h"
+#include "rkv/rdma/memory.h"
+#include "rkv/rdma/queue_pair.h"
+
+namespace rkv::rdma::detail {
+
+// A descriptor of ours, closed at the end.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor();
+  int get() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct LinkOptions {
+  std::uint32_t send_length = 0;     // requests posted and not reaped, at most
+  std::uint32_t receive_length = 0;  // likewise
+  std::uint32_t inline_bytes = 0;
+  AccessFlags remote_access = AccessFlags::kNone;
+  SendOps operations = SendOps::kSend;
+};
+
+class Link {
+ public:
+  // Queues and a queue pair that is not connected.
+  static Result<Link> create(const Device& device, const LinkOptions& options);
+
+  const ProtectionDomain& domain() const { return domain_; }
+  const ConnectionParameters& parameters() const { return parameters_; }
+  QueuePair& queue_pair() { return connection_ ? connection_->qp : *fresh_; }
+  const QueuePair& queue_pair() const { return connection_ ? connection_->qp : *fresh_; }
+  // For Connector::connect() and ConnectRequest::accept(), which give it back in a connection.
+  QueuePair take() { return std::move(*fresh_); }
+  Status adopt(CmConnection connection);
+  CmConnection& connection() { return *connection_; }
+  const CmConnection& connection() const { return *connection_; }
+  // Another descriptor that fd() shall wake for.
+  Status watch(int fd);
+
+  Result<std::size_t> poll_sends(std::span<WorkCompletion> out) { return sends_.poll(out); }
+  Result<std::size_t> poll_receives(std::span<WorkCompletion> out) { return receives_.poll(out); }
+  // The next completion of either queue makes fd() readable. The caller polls both afterwards:
+  // what came before raises no event.
+  Status arm();
+  int fd() const { return poller_.get(); }
+
+  // Reads what the connection manager has to say. True when the connection has ended in any way.
+  bool ended();
+  bool usable() const { return !closed_ && !gone_ && !failure_; }
+  // Ended without a failure: by us, or by the peer's own will.
+  bool ended_cleanly() const { return closed_ || gone_; }
+  // Keeps the first one, and moves the queue pair to the error state: all work is flushed.
+  void fail(const Error& error);
+  // A completion that failed.
+  void note(const char* operation, ibv_wc_status status);
+  // Why the connection cannot be used. REQUIRES: !usable().
+  Error error() const;
+  Status disconnect();
+
+ private:
+  Link(ProtectionDomain domain, CompletionChannel channel, CompletionQueue sends,
+       CompletionQueue receives)
+      : domain_(std::move(domain)),
+        channel_(std::move(channel)),
+        sends_(std::move(sends)),
+        receives_(std::move(receives)) {}
+
+  ProtectionDomain domain_;
+  CompletionChannel channel_;
+  CompletionQueue sends_;
+  CompletionQueue receives_;
+  Descriptor poller_;
+  ConnectionParameters parameters_;
+  std::optional<Error> failure_;
+  bool gone_ = false;    // the peer has left
+  bool closed_ = false;  // we have
+  std::optional<QueuePair> fresh_;
+  std::optional<CmConnection> connection_;
+};
+
+// The two ways to a connected State, which must offer kKind, make(device, options), link(),
+// token(), meet(peer's token) and post_receives(); nothing but these differs among transports.
+template <class State, class Options>
+Result<std::unique_ptr<State>> dial(const Options& options, const SocketAddress& peer,
+                                    const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {}, deadline));
+  RKV_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::make(connector.device(), options));
+  Link& link = state->link();
+  RKV_RETURN_IF_ERROR(connector.prepare(link.queue_pair(), link.parameters()));
+  RKV_RETURN_IF_ERROR(state->post_receives());
+  PrivateData rejection;
+  Result<CmConnection> connection =
+      std::move(connector).connect(link.take(), link.parameters(), encode(state->token()), deadline,
+                                   &rejection);
+  if (!connection) {
+    return std::unexpected(understand_refusal(connection.error(), rejection.bytes()));
+  }
+  const PrivateData reply = connection->peer_data;
+  RKV_RETURN_IF_ERROR(link.adopt(std::move(*connection)));
+  // From here on an error destroys the connection, which tells the peer.
+  RKV_ASSIGN_OR_RETURN(const Token token, decode(reply.bytes(), State::kKind));
+  RKV_RETURN_IF_ERROR(state->meet(token));
+  return state;
+}
+
+template <class State, class Options>
+Result<std::unique_ptr<State>> answer(const Options& options, CmListener& listener,
+                                      const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
+  const Result<Token> token = decode(request.private_data(), State::kKind);
+  if (!token) {
+    // An error means that the peer has given up meanwhile; ours is the one to tell.
+    std::ignore = std::move(request).reject(refusal(token.error()));
+    return std::unexpected(token.error());
+  }
+  // A request that is dropped on the way out is rejected.
+  RKV_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::make(request.device(), options));
+  Link& link = state->link();
+  RKV_RETURN_IF_ERROR(state->meet(*token));
+  RKV_RETURN_IF_ERROR(request.prepare(link.queue_pair(), link.parameters()));
+  RKV_RETURN_IF_ERROR(state->post_receives());
+  RKV_ASSIGN_OR_RETURN(CmConnection connection,
+                       std::move(request).accept(link.take(), link.parameters(),
+                                                 encode(state->token())));
+  RKV_RETURN_IF_ERROR(link.adopt(std::move(connection)));
+  RKV_RETURN_IF_ERROR(link.connection().wait_established(deadline));
+  return state;
+}
+
+}  // namespace rkv::rdma::detail

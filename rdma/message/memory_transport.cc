@@ -1,0 +1,342 @@
+#include "rkv/rdma/message/memory_transport.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "common/check.h"
+#include "rdma/message/link.h"
+
+namespace rkv::rdma {
+namespace detail {
+
+// One end, as both sides see it, under the link's mutex.
+struct MemoryEnd {
+  enum class Place : unsigned char { kFree, kWaiting, kLent };
+  struct Slot {
+    std::vector<std::byte> bytes;
+    std::size_t length = 0;
+    Place place = Place::kFree;
+  };
+  MemoryOptions options;
+  SocketAddress address;
+  Descriptor wake;
+  bool asleep = false;
+  bool closed = false;
+  bool refused = false;
+  std::size_t in_flight = 0;  // sends of this end that it has not reaped
+  std::vector<Slot> slots;    // messages to this end
+  std::deque<std::uint32_t> waiting;
+
+  void rouse() {
+    if (!std::exchange(asleep, false)) return;
+    const std::uint64_t one = 1;
+    std::ignore = ::write(wake.get(), &one, sizeof one);  // fails only when it is readable anyway
+  }
+  std::uint32_t free_slot() const {
+    const auto found = std::ranges::find(slots, Place::kFree, &Slot::place);
+    return static_cast<std::uint32_t>(found - slots.begin());
+  }
+};
+
+struct MemoryLink {
+  std::mutex mutex;
+  std::array<MemoryEnd, 2> ends;
+
+  bool dead() const { return ends[0].closed || ends[1].closed; }
+  std::size_t max_message() const {
+    return std::min(ends[0].options.message_bytes, ends[1].options.message_bytes);
+  }
+  bool room(unsigned side) const {
+    const MemoryEnd& to = ends[1 - side];
+    return ends[side].in_flight < ends[side].options.send_buffers &&
+           to.free_slot() < to.slots.size();
+  }
+};
+
+// A connect() that waits for its accept().
+struct MemoryCall {
+  MemoryOptions options;
+  std::shared_ptr<MemoryLink> answered;
+  bool refused = false;
+};
+
+struct MemoryPort {
+  std::shared_ptr<MemoryNetwork> network;
+  SocketAddress address;
+  std::deque<std::shared_ptr<MemoryCall>> calls;
+};
+
+struct MemoryNetwork {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::uint16_t, std::weak_ptr<MemoryPort>> ports;
+  std::uint16_t next_port = 40000;
+
+  // False when the deadline passed first. The clock may be any: short waits, and a look at it.
+  template <class Condition>
+  bool wait(std::unique_lock<std::mutex>& lock, const Deadline& deadline, Condition condition) {
+    while (!condition()) {
+      if (deadline.passed()) return false;
+      changed.wait_for(lock, std::chrono::milliseconds(std::clamp(deadline.left_ms(), 1, 10)));
+    }
+    return true;
+  }
+};
+
+namespace {
+
+Status validate(const MemoryOptions& options) {
+  if (options.message_bytes == 0 || options.message_bytes > (1U << 24)) {
+    return fail(Code::kInvalidArgument, "message_bytes is from 1 to 16777216");
+  }
+  if (options.send_buffers == 0 || options.send_buffers > 8192) {
+    return fail(Code::kInvalidArgument, "send_buffers is from 1 to 8192");
+  }
+  if (options.receive_buffers == 0 || options.receive_buffers > 8192) {
+    return fail(Code::kInvalidArgument, "receive_buffers is from 1 to 8192");
+  }
+  return {};
+}
+
+SocketAddress address_of(std::uint16_t port) {
+  sockaddr_in raw{};
+  raw.sin_family = AF_INET;
+  raw.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  raw.sin_port = htons(port);
+  return SocketAddress::from(reinterpret_cast<const sockaddr*>(&raw));
+}
+
+Result<std::shared_ptr<MemoryLink>> make_link(const MemoryOptions& a, const MemoryOptions& b) {
+  auto link = std::make_shared<MemoryLink>();
+  for (unsigned side = 0; side < 2; ++side) {
+    MemoryEnd& end = link->ends[side];
+    end.options = side == 0 ? a : b;
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    RKV_RETURN_IF_ERROR(from_minus_one("eventfd", fd));
+    end.wake = Descriptor(fd);
+    end.slots.resize(end.options.receive_buffers);
+    end.address = address_of(static_cast<std::uint16_t>(side + 1));
+  }
+  return link;
+}
+
+}  // namespace
+}  // namespace detail
+
+using detail::MemoryEnd;
+using detail::MemoryLink;
+
+std::pair<MemoryTransport, MemoryTransport> MemoryTransport::pair(const MemoryOptions& options) {
+  const Status valid = detail::validate(options);
+  RKV_CHECK(valid, "an option of MemoryTransport::pair() is out of its range");
+  auto link = detail::make_link(options, options);
+  RKV_CHECK(link, "no descriptor for a pair of transports");
+  return {MemoryTransport(*link, 0), MemoryTransport(*link, 1)};
+}
+
+MemoryTransport& MemoryTransport::operator=(MemoryTransport&& other) noexcept {
+  if (this != &other) {
+    if (link_) std::ignore = disconnect();
+    link_ = std::move(other.link_);
+    side_ = other.side_;
+  }
+  return *this;
+}
+
+MemoryTransport::~MemoryTransport() {
+  if (link_) std::ignore = disconnect();
+}
+
+Result<std::size_t> MemoryTransport::send_copy(Bytes message) {
+  return send_gather({&message, 1});
+}
+
+Result<std::size_t> MemoryTransport::send_gather(std::span<const Bytes> pieces) {
+  const std::lock_guard lock(link_->mutex);
+  MemoryEnd& self = link_->ends[side_];
+  MemoryEnd& peer = link_->ends[1 - side_];
+  if (self.closed) return fail(Code::kDisconnected, "the transport was disconnected");
+  if (peer.closed) return fail(Code::kDisconnected, "the peer has disconnected");
+  self.refused = !link_->room(side_);
+  if (self.refused) return 0U;
+  const std::uint32_t index = peer.free_slot();
+  MemoryEnd::Slot& slot = peer.slots[index];
+  slot.bytes.clear();
+  for (const Bytes piece : pieces) {
+    const Bytes part = piece.first(std::min(piece.size(), link_->max_message() - slot.bytes.size()));
+    slot.bytes.insert(slot.bytes.end(), part.begin(), part.end());
+  }
+  if (slot.bytes.empty()) return fail(Code::kInvalidArgument, "a message has at least one byte");
+  slot.length = slot.bytes.size();
+  slot.place = MemoryEnd::Place::kWaiting;
+  peer.waiting.push_back(index);
+  ++self.in_flight;
+  peer.rouse();
+  return slot.length;
+}
+
+Result<std::size_t> MemoryTransport::poll_sends() {
+  const std::lock_guard lock(link_->mutex);
+  return std::exchange(link_->ends[side_].in_flight, 0U);
+}
+
+Result<std::size_t> MemoryTransport::poll_receives(std::span<Received> out) {
+  const std::lock_guard lock(link_->mutex);
+  MemoryEnd& self = link_->ends[side_];
+  std::size_t count = 0;
+  for (; count < out.size() && !self.waiting.empty(); ++count) {
+    const std::uint32_t index = self.waiting.front();
+    self.waiting.pop_front();
+    self.slots[index].place = MemoryEnd::Place::kLent;
+    out[count] = {.index = index, .length = static_cast<std::uint32_t>(self.slots[index].length)};
+  }
+  return count;
+}
+
+Bytes MemoryTransport::view(std::uint32_t index) const {
+  const std::lock_guard lock(link_->mutex);
+  const MemoryEnd& self = link_->ends[side_];
+  RKV_CHECK(index < self.slots.size() && self.slots[index].place == MemoryEnd::Place::kLent,
+            "view() of a message that is not held");
+  return self.slots[index].bytes;
+}
+
+Status MemoryTransport::release(std::uint32_t index) {
+  const std::lock_guard lock(link_->mutex);
+  MemoryEnd& self = link_->ends[side_];
+  RKV_CHECK(index < self.slots.size() && self.slots[index].place == MemoryEnd::Place::kLent,
+            "release() of a message that is not held");
+  self.slots[index].place = MemoryEnd::Place::kFree;
+  link_->ends[1 - side_].rouse();
+  return {};
+}
+
+bool MemoryTransport::poll_disconnect() {
+  const std::lock_guard lock(link_->mutex);
+  return link_->dead();
+}
+
+Status MemoryTransport::disconnect() {
+  const std::lock_guard lock(link_->mutex);
+  link_->ends[side_].closed = true;
+  link_->ends[1 - side_].rouse();
+  return {};
+}
+
+SocketAddress MemoryTransport::local_address() const {
+  const std::lock_guard lock(link_->mutex);
+  return link_->ends[side_].address;
+}
+SocketAddress MemoryTransport::peer_address() const {
+  const std::lock_guard lock(link_->mutex);
+  return link_->ends[1 - side_].address;
+}
+std::size_t MemoryTransport::max_message() const {
+  return link_->max_message();
+}
+std::size_t MemoryTransport::sends_in_flight() const {
+  const std::lock_guard lock(link_->mutex);
+  return link_->ends[side_].in_flight;
+}
+std::size_t MemoryTransport::receive_window() const {
+  return link_->ends[side_].options.receive_buffers;
+}
+int MemoryTransport::fd() const {
+  return link_->ends[side_].wake.get();
+}
+
+Result<bool> MemoryTransport::arm(Interest interest) {
+  const std::lock_guard lock(link_->mutex);
+  MemoryEnd& self = link_->ends[side_];
+  std::uint64_t old = 0;
+  std::ignore = ::read(self.wake.get(), &old, sizeof old);  // fails when there is nothing to clear
+  if (link_->dead()) return false;
+  if (has(interest, Interest::kMessages) && !self.waiting.empty()) return false;
+  if (has(interest, Interest::kRoom) && self.refused && link_->room(side_)) return false;
+  // Sends complete at once here: whoever waits for room must reap them.
+  if (self.in_flight != 0 && (interest & (Interest::kRoom | Interest::kSent)) != Interest::kNone) {
+    return false;
+  }
+  self.asleep = true;
+  return true;
+}
+
+SocketAddress MemoryListener::address() const {
+  return port_->address;
+}
+
+MemoryListener::~MemoryListener() {
+  if (!port_) return;
+  detail::MemoryNetwork& network = *port_->network;
+  {
+    const std::lock_guard lock(network.mutex);
+    network.ports.erase(port_->address.port());
+    for (const auto& call : port_->calls)
+      call->refused = true;
+  }
+  network.changed.notify_all();
+}
+
+MemoryBuilder::MemoryBuilder() : MemoryBuilder(MemoryOptions{}) {}
+MemoryBuilder::MemoryBuilder(const MemoryOptions& with)
+    : options(with), network_(std::make_shared<detail::MemoryNetwork>()) {}
+
+Result<MemoryListener> MemoryBuilder::listen(const SocketAddress& local) const {
+  const std::lock_guard lock(network_->mutex);
+  std::uint16_t port = local.port();
+  while (port == 0 || (local.port() == 0 && network_->ports.contains(port)))
+    port = network_->next_port++;
+  if (network_->ports.contains(port)) return fail(Code::kConflict, "the port is taken");
+  auto made = std::make_shared<detail::MemoryPort>();
+  made->network = network_;
+  made->address = detail::address_of(port);
+  network_->ports[port] = made;
+  return MemoryListener(std::move(made));
+}
+
+Result<MemoryTransport> MemoryBuilder::connect(const SocketAddress& peer,
+                                               const Deadline& deadline) const {
+  RKV_RETURN_IF_ERROR(detail::validate(options));
+  auto call = std::make_shared<detail::MemoryCall>();
+  call->options = options;
+  std::unique_lock lock(network_->mutex);
+  const auto found = network_->ports.find(peer.port());
+  const auto port = found == network_->ports.end() ? nullptr : found->second.lock();
+  if (!port) return fail(Code::kUnreachable, "nobody listens on this address and port");
+  port->calls.push_back(call);
+  network_->changed.notify_all();
+  const bool done =
+      network_->wait(lock, deadline, [&] { return call->answered || call->refused; });
+  if (call->answered) return MemoryTransport(call->answered, 0);
+  std::erase(port->calls, call);
+  if (!done) return fail(Code::kTimeout, "the peer did not answer before the deadline");
+  return fail(Code::kUnreachable, "nobody listens any more");
+}
+
+Result<MemoryTransport> MemoryBuilder::accept(MemoryListener& listener,
+                                              const Deadline& deadline) const {
+  RKV_RETURN_IF_ERROR(detail::validate(options));
+  std::unique_lock lock(network_->mutex);
+  auto& calls = listener.port_->calls;
+  if (!network_->wait(lock, deadline, [&] { return !calls.empty(); })) {
+    return fail(Code::kTimeout, "no connection request before the deadline");
+  }
+  const auto call = calls.front();
+  calls.pop_front();
+  RKV_ASSIGN_OR_RETURN(auto link, detail::make_link(call->options, options));
+  link->ends[1].address = listener.port_->address;
+  call->answered = link;
+  network_->changed.notify_all();
+  return MemoryTransport(std::move(link), 1);
+}
+
+}  // namespace rkv::rdma

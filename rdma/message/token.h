@@ -1,0 +1,54 @@
+// What both ends of a message transport tell each other in the private data of the connection
+// manager's messages: 56 bytes, all that a request carries.
+//
+//   bytes  0- 3  magic "RKVM"
+//          4- 5  version, 1: another one ends the connection with kVersionMismatch
+//          6     kind of transport
+//          7     flags: bit 0, doorbells carry a sequence number (rings); the others are 0
+//          8-11  longest message
+//         12-15  messages that may be held
+//         16-35  the ring that the peer writes into: address, length, key (RemoteSpan)
+//         36-47  address and key of the 64-byte line with the ring's head
+//         48-55  checksum over bytes 0 to 47
+// Integers are little-endian, but for the RemoteSpan, which has its own form. Downside: 56 bytes
+// leave no room; version 2 will have to shorten something.
+//
+// Thread safety: values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "rkv/rdma/cm.h"
+#include "rkv/rdma/memory.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma::detail {
+
+enum class TransportKind : std::uint8_t { kSendReceive = 1, kCreditRing = 2, kReadRing = 3 };
+
+struct Token {
+  static constexpr std::size_t kBytes = 56;
+  static constexpr std::uint16_t kVersion = 1;
+  static constexpr std::uint32_t kHeadLineBytes = 64;
+
+  TransportKind kind = TransportKind::kSendReceive;
+  bool sequenced = false;
+  std::uint32_t max_message = 0;
+  std::uint32_t slots = 0;
+  RemoteSpan ring = {};
+  RemoteSpan head = {};
+  friend bool operator==(const Token&, const Token&) = default;
+};
+static_assert(Token::kBytes <= kConnectRequestBytes && Token::kBytes <= kConnectReplyBytes);
+
+std::array<std::byte, Token::kBytes> encode(const Token& token);
+// Of bytes that a peer sent, padded or not. kCorrupt: too short, no magic, wrong checksum, sizes
+// out of range; kVersionMismatch: another version or kind.
+Result<Token> decode(Bytes bytes, TransportKind expected);
+
+// The reason of a rejection, and the error that it means to the one who was rejected.
+std::array<std::byte, 8> refusal(const Error& why);
+Error understand_refusal(const Error& rejected, Bytes reason);
+
+}  // namespace rkv::rdma::detail
