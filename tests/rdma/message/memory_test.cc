@@ -2,6 +2,7 @@
 #include "rkv/rdma/message/memory_transport.h"
 
 #include "rkv/rdma/message/faulty_transport.h"
+#include "tests/rdma/message/stream_scenarios.h"
 #include "tests/rdma/message/transport_scenarios.h"
 
 namespace rkv::rdma {
@@ -26,6 +27,7 @@ struct InMemory {
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Memory, TransportScenarios, InMemory);
+INSTANTIATE_TYPED_TEST_SUITE_P(Memory, StreamScenarios, InMemory);
 
 // Gives one message at a time; the other faults break what the scenarios count on.
 struct Moody {
@@ -37,6 +39,78 @@ struct Moody {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Faulty, TransportScenarios, Moody);
 static_assert(TransportBuilder<Moody::Builder>);
+
+// A stream bears more: sends that are refused for no reason, and messages that are cut.
+struct Hostile {
+  using Builder = FaultyBuilder<MemoryBuilder>;
+  static constexpr Faults kFaults = {
+      .refuse_one_in = 3, .short_accept_bytes = 100, .receive_at_a_time = 1};
+  static Builder usual() { return {InMemory::usual(), kFaults}; }
+  static Builder tiny() { return {InMemory::tiny(), kFaults}; }
+  static SocketAddress address() { return {}; }
+};
+INSTANTIATE_TYPED_TEST_SUITE_P(Faulty, StreamScenarios, Hostile);
+
+// Which connection is cut, after how many messages: the stream tells the reader, and nothing hangs.
+TEST(Faults, AConnectionThatIsCutIsTheEndOfBothStreams) {
+  for (std::uint64_t after = 0; after < 12; ++after) {
+    for (const bool sending : {true, false}) {
+      auto [here, there] = MemoryTransport::pair(kTiny);
+      Faults faults;
+      (sending ? faults.disconnect_after_sends : faults.disconnect_after_receives) = after;
+      const auto executor = need(EpollExecutor::create());
+      Stream client(FaultyTransport(std::move(here), sending ? faults : Faults{}), *executor);
+      Stream server(FaultyTransport(std::move(there), sending ? Faults{} : faults), *executor);
+      const auto bytes = pattern(1, 50000);
+      std::size_t received = 0;
+      const auto write = [&]() -> Task<> {
+        const auto count = co_await client.write(bytes);
+        EXPECT_FALSE(count);
+      };
+      const auto read = [&]() -> Task<> {
+        std::vector<std::byte> into(50000);
+        for (Result<std::size_t> count = 1U; count && *count != 0;) {
+          count = co_await server.read(MutableBytes(into).subspan(received));
+          received += count.value_or(0);
+        }
+        EXPECT_TRUE(is_pattern(Bytes(into).first(received), 1));
+      };
+      auto writing = write();
+      auto reading = read();
+      need(run(*executor, soon(), writing, reading));
+      EXPECT_LT(received, bytes.size());
+      EXPECT_TRUE(!sending || received == after * kTiny.message_bytes) << received;
+    }
+  }
+}
+
+TEST(Faults, RefusalsAreAsManyAsAsked) {
+  auto [here, there] = MemoryTransport::pair({.send_buffers = 8192, .receive_buffers = 8192});
+  FaultyTransport client(std::move(here), {.refuse_one_in = 4});
+  std::size_t taken = 0;
+  for (int i = 0; i < 4000; ++i)
+    taken += need(client.send_copy(pattern(1, 1)));
+  EXPECT_EQ(taken + client.refusals(), 4000U);
+  EXPECT_NEAR(static_cast<double>(client.refusals()), 1000, 150);
+}
+
+TEST(MessagesDeathTest, AMessageIsReleasedOnce) {
+  auto [here, there] = MemoryTransport::pair();
+  EXPECT_EQ(need(here.send_copy(pattern(1, 10))), 10U);
+  const auto got = receive(there);
+  ASSERT_EQ(got.size(), 1U);
+  need(there.release(got[0].index));
+  EXPECT_DEATH(std::ignore = there.release(got[0].index), "not held");
+  EXPECT_DEATH(std::ignore = there.view(got[0].index), "not held");
+}
+
+TEST(MemoryTransports, OptionsOutOfRangeAreNamed) {
+  const MemoryBuilder builder({.message_bytes = 0});
+  const auto made = builder.connect({}, soon());
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, Code::kInvalidArgument);
+  EXPECT_NE(to_string(made.error()).find("message_bytes"), std::string::npos);
+}
 
 }  // namespace
 }  // namespace rkv::rdma

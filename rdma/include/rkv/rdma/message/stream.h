@@ -92,21 +92,21 @@ class Stream {
 
   // Coroutines; REQUIRES: made with an executor. What the spans name lives until the answer.
   auto read(MutableBytes into, std::stop_token stop = {}) {
-    return Awaiter(*this, ReadOp{.into = into}, std::move(stop));
+    return Awaiter<ReadOp>(*this, ReadOp{.into = into}, std::move(stop));
   }
   // Everything, in as many messages as it takes. After an error some of it may have arrived.
   auto write(Bytes bytes, std::stop_token stop = {}) {
-    return Awaiter(*this, WriteOp{.bytes = bytes}, std::move(stop));
+    return Awaiter<WriteOp>(*this, WriteOp{.bytes = bytes}, std::move(stop));
   }
   // Some of it, at least one byte.
   auto write_vectored(std::span<const Bytes> pieces, std::stop_token stop = {}) {
-    return Awaiter(*this, GatherOp{.pieces = pieces}, std::move(stop));
+    return Awaiter<GatherOp>(*this, GatherOp{.pieces = pieces}, std::move(stop));
   }
   auto read_vectored(std::span<const MutableBytes> into, std::stop_token stop = {}) {
-    return Awaiter(*this, ScatterOp{.into = into}, std::move(stop));
+    return Awaiter<ScatterOp>(*this, ScatterOp{.into = into}, std::move(stop));
   }
   auto shutdown(std::stop_token stop = {}) {
-    return Awaiter(*this, ShutdownOp{}, std::move(stop));
+    return Awaiter<ShutdownOp>(*this, ShutdownOp{}, std::move(stop));
   }
 
   T& transport() { return transport_; }
@@ -247,10 +247,8 @@ class Stream {
 
 template <MessageTransport T>
 Result<std::size_t> Stream<T>::read_some(MutableBytes into) {
-  if (!stash_.empty()) {
-    stash_full_ = false;
-    return stash_.pop(into);
-  }
+  stash_full_ = false;  // there will be room: in the stash, or because it is not needed
+  if (!stash_.empty()) return stash_.pop(into);
   RKV_ASSIGN_OR_RETURN(const bool some, refill());
   if (!some) return 0U;
   const Bytes from = front();
@@ -374,7 +372,7 @@ Result<bool> Stream<T>::arm(Interest interest) {
 
 // Everything of `from` to `to`, until `from` ends; how many bytes.
 template <MessageTransport A, MessageTransport B>
-Task<Result<std::uint64_t>> copy(Stream<A>& from, Stream<B>& to, MutableBytes buffer) {
+Task<Result<std::uint64_t>> copy_stream(Stream<A>& from, Stream<B>& to, MutableBytes buffer) {
   std::uint64_t total = 0;
   for (;;) {
     const Result<std::size_t> count = co_await from.read(buffer);

@@ -14,8 +14,8 @@
 //   if (may_sleep) RKV_ASSIGN_OR_RETURN(bool woken, wait_readable(transport.fd(), deadline));
 //
 // What every transport keeps; tests/rdma/message/ attacks each:
-//   T1. Sending never polls a completion queue. Only poll_sends() and arm() look at completions of
-//       sends, so that nobody who waits for one finds it taken.
+//   T1. Sending never polls a completion queue, only the polls and arm() do; and sends count as in
+//       flight until poll_sends() has told of them. So nobody who waits for one finds it taken.
 //   T2. What was taken out of a completion queue is delivered or kept. A failure in the middle of a
 //       batch ends the connection, but what came before it is delivered first.
 //   T3. Messages arrive once, whole and in order. Their bytes stay as they are until release(),

@@ -1,0 +1,38 @@
+// A ring whose reader tells what it has freed: on every message of its own for nothing, and by a
+// message of 8 bytes when a quarter of the ring or of the slots is free and nothing else goes back.
+// For traffic both ways; the writer never asks.
+//
+//   CreditRingBuilder builder{{.ring_bytes = 1 << 20}};
+//   RKV_ASSIGN_OR_RETURN(CmListener listener, builder.listen(address));
+//   RKV_ASSIGN_OR_RETURN(CreditRingTransport server, builder.accept(listener, deadline));
+//   // elsewhere
+//   RKV_ASSIGN_OR_RETURN(CreditRingTransport client, builder.connect(address, deadline));
+//
+// Invariants and thread safety: ring_transport.h.
+#pragma once
+
+#include "rkv/rdma/message/ring_transport.h"
+
+namespace rkv::rdma {
+
+class RKV_EXPORT CreditRingTransport : public RingTransport {
+ private:
+  friend struct CreditRingBuilder;
+  using RingTransport::RingTransport;
+};
+static_assert(MessageTransport<CreditRingTransport>);
+
+struct RKV_EXPORT CreditRingBuilder {
+  using Transport = CreditRingTransport;
+  using Listener = CmListener;
+
+  RingOptions options;
+
+  Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
+  // kInvalidArgument names the option and its range.
+  Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
+  Result<Transport> accept(CmListener& listener, const Deadline& deadline) const;
+};
+static_assert(TransportBuilder<CreditRingBuilder>);
+
+}  // namespace rkv::rdma
