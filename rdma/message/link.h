@@ -53,10 +53,15 @@ class Link {
 
   const ProtectionDomain& domain() const { return domain_; }
   const ConnectionParameters& parameters() const { return parameters_; }
-  QueuePair& queue_pair() { return connection_ ? connection_->qp : *fresh_; }
-  const QueuePair& queue_pair() const { return connection_ ? connection_->qp : *fresh_; }
-  // For Connector::connect() and ConnectRequest::accept(), which give it back in a connection.
-  QueuePair take() { return std::move(*fresh_); }
+  // Before the connection: for Connector::connect() and ConnectRequest::accept(), which give it
+  // back in a connection.
+  PreparedQueuePair<>& fresh() { return *fresh_; }
+  // REQUIRES: adopt().
+  QueuePair& queue_pair() { return connection_->qp; }
+  const QueuePair& queue_pair() const { return connection_->qp; }
+  Status post_receives(std::span<const ReceiveRequest> requests) {
+    return connection_ ? connection_->qp.post_receives(requests) : fresh_->post_receives(requests);
+  }
   Status adopt(CmConnection connection);
   CmConnection& connection() { return *connection_; }
   const CmConnection& connection() const { return *connection_; }
@@ -100,23 +105,23 @@ class Link {
   std::optional<Error> failure_;
   bool gone_ = false;    // the peer has left
   bool closed_ = false;  // we have
-  std::optional<QueuePair> fresh_;
+  std::optional<PreparedQueuePair<>> fresh_;
   std::optional<CmConnection> connection_;
 };
 
 // The two ways to a connected State, which must offer kKind, make(device, options), link(),
 // token(), meet(peer's token) and post_receives(); nothing but these differs among transports.
 template <class State, class Options>
-Result<std::unique_ptr<State>> dial(const Options& options, const SocketAddress& peer,
-                                    const Deadline& deadline) {
+auto dial(const Options& options, const SocketAddress& peer,
+          const Deadline& deadline) -> decltype(State::make(std::declval<Device&>(), options)) {
   RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {}, deadline));
-  RKV_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::make(connector.device(), options));
+  RKV_ASSIGN_OR_RETURN(auto state, State::make(connector.device(), options));
   Link& link = state->link();
-  RKV_RETURN_IF_ERROR(connector.prepare(link.queue_pair(), link.parameters()));
+  RKV_RETURN_IF_ERROR(connector.prepare(link.fresh(), link.parameters()));
   RKV_RETURN_IF_ERROR(state->post_receives());
   PrivateData rejection;
   Result<CmConnection> connection =
-      std::move(connector).connect(link.take(), link.parameters(), encode(state->token()), deadline,
+      std::move(connector).connect(std::move(link.fresh()), link.parameters(), encode(state->token()), deadline,
                                    &rejection);
   if (!connection) {
     return std::unexpected(understand_refusal(connection.error(), rejection.bytes()));
@@ -130,8 +135,8 @@ Result<std::unique_ptr<State>> dial(const Options& options, const SocketAddress&
 }
 
 template <class State, class Options>
-Result<std::unique_ptr<State>> answer(const Options& options, CmListener& listener,
-                                      const Deadline& deadline) {
+auto answer(const Options& options, CmListener& listener, const Deadline& deadline)
+    -> decltype(State::make(std::declval<Device&>(), options)) {
   RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
   const Result<Token> token = decode(request.private_data(), State::kKind);
   if (!token) {
@@ -140,13 +145,13 @@ Result<std::unique_ptr<State>> answer(const Options& options, CmListener& listen
     return std::unexpected(token.error());
   }
   // A request that is dropped on the way out is rejected.
-  RKV_ASSIGN_OR_RETURN(std::unique_ptr<State> state, State::make(request.device(), options));
+  RKV_ASSIGN_OR_RETURN(auto state, State::make(request.device(), options));
   Link& link = state->link();
   RKV_RETURN_IF_ERROR(state->meet(*token));
-  RKV_RETURN_IF_ERROR(request.prepare(link.queue_pair(), link.parameters()));
+  RKV_RETURN_IF_ERROR(request.prepare(link.fresh(), link.parameters()));
   RKV_RETURN_IF_ERROR(state->post_receives());
   RKV_ASSIGN_OR_RETURN(CmConnection connection,
-                       std::move(request).accept(link.take(), link.parameters(),
+                       std::move(request).accept(std::move(link.fresh()), link.parameters(),
                                                  encode(state->token())));
   RKV_RETURN_IF_ERROR(link.adopt(std::move(connection)));
   RKV_RETURN_IF_ERROR(link.connection().wait_established(deadline));

@@ -87,7 +87,7 @@ class SendReceiveState {
   Bytes view(std::uint32_t index) const;
   Status release(std::uint32_t index);
   Result<bool> arm(Interest interest);
-  std::size_t in_flight() const { return sent_ - done_; }
+  std::size_t in_flight() const { return sent_ - told_; }
   std::size_t max_message() const { return max_message_; }
   std::size_t window() const { return options_.receive_buffers; }
 
@@ -117,7 +117,7 @@ class SendReceiveState {
   Status post(std::uint32_t index) {
     const std::array<ReceiveRequest, 1> one = {
         {{.wr_id = index, .buffer = receive_buffer(index)}}};
-    return link_.queue_pair().post_receives(one);
+    return link_.post_receives(one);
   }
   Status start(std::uint64_t number, std::size_t length);
   Status reap_sends();

@@ -1,0 +1,112 @@
+// What is behind both transports with a ring: invariants in rkv/rdma/message/ring_transport.h, the
+// arithmetic in ring.h.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "rdma/message/link.h"
+#include "rdma/message/ring.h"
+#include "rkv/rdma/message/ring_transport.h"
+
+namespace rkv::rdma::detail {
+
+// Credits that the peer has not reaped: each tells of a quarter of the ring or of the slots, and
+// the peer cannot have sent more than one ring and all slots without having heard (R5). Four and
+// four.
+inline constexpr std::uint32_t kCreditReceives = 8;
+// Credits whose completion we have not reaped; more of them wait.
+inline constexpr std::uint32_t kMostCredits = 8;
+
+Status validate(const RingOptions& options);
+
+class RingState {
+ public:
+  static Result<std::unique_ptr<RingState>> make(TransportKind kind, const Device& device,
+                                                 const RingOptions& options);
+
+  Link& link() { return link_; }
+  const Link& link() const { return link_; }
+  Token token() const;
+  Status meet(const Token& peer);
+  Status post_receives();
+
+  Result<std::size_t> send(std::span<const Bytes> pieces);
+  Result<std::size_t> poll_sends();
+  Result<std::size_t> poll_receives(std::span<Received> out);
+  Bytes view(std::uint32_t index) const;
+  Status release(std::uint32_t index);
+  Result<bool> arm(Interest interest);
+  // Until poll_sends() has told of them.
+  std::size_t in_flight() const { return sender_->in_flight() + untold_; }
+  std::size_t max_message() const { return sender_->shape().max_record - kRecordHeader; }
+  std::size_t window() const { return sender_->shape().slots; }
+  const RingTransport::Counters& counters() const { return counters_; }
+
+ private:
+  struct Memory {
+    MemoryRegion ring;     // the peer writes into it
+    MemoryRegion staging;  // what we write, at the same place as in the peer's ring
+    MemoryRegion small;
+    MemoryRegion head;
+  };
+
+  RingState(TransportKind kind, const RingOptions& options, Memory memory, Link link);
+  std::uint32_t longest() const;
+  Status post_receive(std::uint32_t index);
+  Status checked(const Status& posted);
+  void lied(const Error& error);
+  Status ask_for_head();
+  Status tell();
+  void publish(const Freed& freed);
+  void take_head();
+  void take_freed(std::uint64_t word);
+  Status take_receive(const WorkCompletion& one);
+  Status reap_sends();
+  Status reap_receives();
+  Status reap();
+  Status set_timer(long pause_ns);
+  RegisteredSpan credit_buffer(std::uint64_t number) const;
+  RegisteredSpan head_answer() const;
+  bool failed() { return !link_.usable() && link_.ended() && !link_.ended_cleanly(); }
+
+  TransportKind kind_;
+  RingOptions options_;
+  Memory memory_;
+  Descriptor timer_;
+  Link link_;
+  RemoteSpan peer_ring_;
+  RemoteSpan peer_head_;
+  std::optional<RingSender> sender_;  // both since meet()
+  std::optional<RingReceiver> receiver_;
+  std::uint32_t waiting_ = 0;  // records that have come and were not asked for
+  std::uint32_t next_ = 0;     // the index of the first of them
+  std::size_t untold_ = 0;     // sends that are reaped, for poll_sends()
+  std::uint32_t refused_ = 0;  // length of the record that was refused last, 0: none
+  std::uint64_t credits_sent_ = 0;
+  std::uint64_t credits_done_ = 0;
+  bool lied_ = false;  // what comes from the peer is not looked at any more
+  bool reading_head_ = false;
+  bool timer_set_ = false;
+  unsigned torn_in_a_row_ = 0;
+  long pause_ns_ = 0;
+  RingTransport::Counters counters_;
+};
+
+// The two kinds, as dial() and answer() take them.
+struct CreditRing : RingState {
+  static constexpr TransportKind kKind = TransportKind::kCreditRing;
+  static auto make(const Device& device, const RingOptions& options) {
+    return RingState::make(kKind, device, options);
+  }
+};
+struct ReadRing : RingState {
+  static constexpr TransportKind kKind = TransportKind::kReadRing;
+  static auto make(const Device& device, const RingOptions& options) {
+    return RingState::make(kKind, device, options);
+  }
+};
+
+}  // namespace rkv::rdma::detail
