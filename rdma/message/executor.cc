@@ -74,8 +74,7 @@ Result<std::unique_ptr<EpollExecutor>> EpollExecutor::create() {
   RKV_RETURN_IF_ERROR(from_minus_one("eventfd", waker));
   epoll_event event{};
   event.events = EPOLLIN;
-  RKV_RETURN_IF_ERROR(
-      from_minus_one("epoll_ctl", epoll_ctl(poller, EPOLL_CTL_ADD, waker, &event)));
+  RKV_RETURN_IF_ERROR(from_minus_one("epoll_ctl", epoll_ctl(poller, EPOLL_CTL_ADD, waker, &event)));
   return out;
 }
 

@@ -21,12 +21,11 @@ Result<Link> Link::create(const Device& device, const LinkOptions& options) {
       CompletionQueue receives,
       CompletionQueue::create(device, {.entries = options.receive_length, .channel = &channel}));
   Link out(std::move(domain), std::move(channel), std::move(sends), std::move(receives));
-  RKV_ASSIGN_OR_RETURN(out.fresh_,
-                       QueuePair::create(out.domain_, out.sends_, out.receives_,
-                                         {.send_length = options.send_length,
-                                          .receive_length = options.receive_length,
-                                          .inline_bytes = options.inline_bytes,
-                                          .operations = options.operations}));
+  RKV_ASSIGN_OR_RETURN(out.fresh_, QueuePair::create(out.domain_, out.sends_, out.receives_,
+                                                     {.send_length = options.send_length,
+                                                      .receive_length = options.receive_length,
+                                                      .inline_bytes = options.inline_bytes,
+                                                      .operations = options.operations}));
   out.parameters_.remote_access = options.remote_access;
   return out;
 }

@@ -110,19 +110,19 @@ class Link {
 };
 
 // The two ways to a connected State, which must offer kKind, make(device, options), link(),
-// token(), meet(peer's token) and post_receives(); nothing but these differs among transports.
+// token(), meet(peer's token), post_receives() and begin(), when all is done; nothing but these
+// differs among transports.
 template <class State, class Options>
-auto dial(const Options& options, const SocketAddress& peer,
-          const Deadline& deadline) -> decltype(State::make(std::declval<Device&>(), options)) {
+auto dial(const Options& options, const SocketAddress& peer, const Deadline& deadline)
+    -> decltype(State::make(std::declval<Device&>(), options)) {
   RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {}, deadline));
   RKV_ASSIGN_OR_RETURN(auto state, State::make(connector.device(), options));
   Link& link = state->link();
   RKV_RETURN_IF_ERROR(connector.prepare(link.fresh(), link.parameters()));
   RKV_RETURN_IF_ERROR(state->post_receives());
   PrivateData rejection;
-  Result<CmConnection> connection =
-      std::move(connector).connect(std::move(link.fresh()), link.parameters(), encode(state->token()), deadline,
-                                   &rejection);
+  Result<CmConnection> connection = std::move(connector).connect(
+      std::move(link.fresh()), link.parameters(), encode(state->token()), deadline, &rejection);
   if (!connection) {
     return std::unexpected(understand_refusal(connection.error(), rejection.bytes()));
   }
@@ -131,6 +131,7 @@ auto dial(const Options& options, const SocketAddress& peer,
   // From here on an error destroys the connection, which tells the peer.
   RKV_ASSIGN_OR_RETURN(const Token token, decode(reply.bytes(), State::kKind));
   RKV_RETURN_IF_ERROR(state->meet(token));
+  RKV_RETURN_IF_ERROR(state->begin());
   return state;
 }
 
@@ -155,6 +156,7 @@ auto answer(const Options& options, CmListener& listener, const Deadline& deadli
                                                  encode(state->token())));
   RKV_RETURN_IF_ERROR(link.adopt(std::move(connection)));
   RKV_RETURN_IF_ERROR(link.connection().wait_established(deadline));
+  RKV_RETURN_IF_ERROR(state->begin());
   return state;
 }
 

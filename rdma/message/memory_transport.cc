@@ -172,7 +172,8 @@ Result<std::size_t> MemoryTransport::send_gather(std::span<const Bytes> pieces) 
   MemoryEnd::Slot& slot = peer.slots[index];
   slot.bytes.clear();
   for (const Bytes piece : pieces) {
-    const Bytes part = piece.first(std::min(piece.size(), link_->max_message() - slot.bytes.size()));
+    const Bytes part =
+        piece.first(std::min(piece.size(), link_->max_message() - slot.bytes.size()));
     slot.bytes.insert(slot.bytes.end(), part.begin(), part.end());
   }
   if (slot.bytes.empty()) return fail(Code::kInvalidArgument, "a message has at least one byte");
@@ -314,8 +315,7 @@ Result<MemoryTransport> MemoryBuilder::connect(const SocketAddress& peer,
   if (!port) return fail(Code::kUnreachable, "nobody listens on this address and port");
   port->calls.push_back(call);
   network_->changed.notify_all();
-  const bool done =
-      network_->wait(lock, deadline, [&] { return call->answered || call->refused; });
+  const bool done = network_->wait(lock, deadline, [&] { return call->answered || call->refused; });
   if (call->answered) return MemoryTransport(call->answered, 0);
   std::erase(port->calls, call);
   if (!done) return fail(Code::kTimeout, "the peer did not answer before the deadline");

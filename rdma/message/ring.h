@@ -8,7 +8,8 @@
 // most 2^30 long, so a difference of positions is never ambiguous.
 //
 // Invariants:
-//   R1. A place is used again only when the peer has freed it and the completion of the WRITE into it has been reaped. The first protects the
+//   R1. A place is used again only when the peer has freed it and the completion of the WRITE into
+//   it has been reaped. The first protects the
 //       peer's reader, the second our own bytes, which the device may send once more.
 //   R2. At most `slots` records are sent and not freed, and at most `slots` WRITEs not reaped.
 //   R3. What the receiver frees is a position, the end of the last record of an unbroken run of

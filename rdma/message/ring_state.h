@@ -32,6 +32,7 @@ class RingState {
   Token token() const;
   Status meet(const Token& peer);
   Status post_receives();
+  Status begin();
 
   Result<std::size_t> send(std::span<const Bytes> pieces);
   Result<std::size_t> poll_sends();

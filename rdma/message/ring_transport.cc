@@ -56,10 +56,7 @@ Status validate(const RingOptions& options) {
 }
 
 RingState::RingState(TransportKind kind, const RingOptions& options, Memory memory, Link link)
-    : kind_(kind),
-      options_(options),
-      memory_(std::move(memory)),
-      link_(std::move(link)) {}
+    : kind_(kind), options_(options), memory_(std::move(memory)), link_(std::move(link)) {}
 
 Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Device& device,
                                                    const RingOptions& options) {
@@ -67,17 +64,16 @@ Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Dev
   const std::uint32_t receives = options.slots + kCreditReceives;
   RKV_ASSIGN_OR_RETURN(
       Link link,
-      Link::create(device, {.send_length = options.slots + kMostCredits + 1,
-                            .receive_length = receives,
-                            .remote_access = reads
-                                                 ? AccessFlags::kRemoteWrite | AccessFlags::kRemoteRead
-                                                 : AccessFlags::kRemoteWrite,
-                            .operations = SendOps::kWriteImm |
-                                          (reads ? SendOps::kRead : SendOps::kSend)}));
+      Link::create(device,
+                   {.send_length = options.slots + kMostCredits + 1,
+                    .receive_length = receives,
+                    .remote_access = reads ? AccessFlags::kRemoteWrite | AccessFlags::kRemoteRead
+                                           : AccessFlags::kRemoteWrite,
+                    .operations = SendOps::kWriteImm | (reads ? SendOps::kRead : SendOps::kSend)}));
   const ProtectionDomain& domain = link.domain();
-  RKV_ASSIGN_OR_RETURN(MemoryRegion ring,
-                       MemoryRegion::allocate(domain, options.ring_bytes,
-                                              AccessFlags::kLocalWrite | AccessFlags::kRemoteWrite));
+  RKV_ASSIGN_OR_RETURN(MemoryRegion ring, MemoryRegion::allocate(domain, options.ring_bytes,
+                                                                 AccessFlags::kLocalWrite |
+                                                                     AccessFlags::kRemoteWrite));
   // Of the ring of the peer's, as much as ours: no peer can make us allocate more.
   RKV_ASSIGN_OR_RETURN(MemoryRegion staging, MemoryRegion::allocate(domain, options.ring_bytes,
                                                                     AccessFlags::kLocalWrite));
@@ -86,13 +82,14 @@ Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Dev
       MemoryRegion::allocate(domain, kCreditBytes * (receives + kMostCredits) + kHeadBytes,
                              AccessFlags::kLocalWrite));
   // A page of its own: the peer may read all of it.
-  RKV_ASSIGN_OR_RETURN(MemoryRegion head,
-                       MemoryRegion::allocate(domain, Token::kHeadLineBytes,
-                                              reads ? AccessFlags::kLocalWrite | AccessFlags::kRemoteRead
-                                                    : AccessFlags::kLocalWrite));
+  RKV_ASSIGN_OR_RETURN(
+      MemoryRegion head,
+      MemoryRegion::allocate(
+          domain, Token::kHeadLineBytes,
+          reads ? AccessFlags::kLocalWrite | AccessFlags::kRemoteRead : AccessFlags::kLocalWrite));
   std::unique_ptr<RingState> out(new RingState(
-      kind, options,
-      {std::move(ring), std::move(staging), std::move(small), std::move(head)}, std::move(link)));
+      kind, options, {std::move(ring), std::move(staging), std::move(small), std::move(head)},
+      std::move(link)));
   out->publish({});
   if (reads) {
     const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -122,12 +119,12 @@ std::uint32_t RingState::longest() const {
 }
 
 Status RingState::meet(const Token& peer) {
-  RingShape shape{.capacity = std::min(options_.ring_bytes,
-                                       static_cast<std::uint32_t>(peer.ring.length)),
-                  .slots = std::min(options_.slots, peer.slots)};
+  RingShape shape{
+      .capacity = std::min(options_.ring_bytes, static_cast<std::uint32_t>(peer.ring.length)),
+      .slots = std::min(options_.slots, peer.slots)};
   // Each side has cut its own to its ring, but not to that of the other.
-  shape.max_record = std::min({longest(), peer.max_message, shape.capacity / 4 - kRecordHeader}) +
-                     kRecordHeader;
+  shape.max_record =
+      std::min({longest(), peer.max_message, shape.capacity / 4 - kRecordHeader}) + kRecordHeader;
   shape.sequenced = options_.sequenced || peer.sequenced ||
                     RingShape::needs_sequence(shape.capacity, shape.max_record);
   peer_ring_ = peer.ring;
@@ -147,6 +144,10 @@ Status RingState::post_receives() {
   for (std::uint32_t i = 0; i < options_.slots + kCreditReceives; ++i)
     RKV_RETURN_IF_ERROR(post_receive(i));
   return {};
+}
+
+Status RingState::begin() {
+  return timer_.get() < 0 ? Status{} : link_.watch(timer_.get());
 }
 
 Status RingState::checked(const Status& posted) {
@@ -287,7 +288,8 @@ Status RingState::take_receive(const WorkCompletion& one) {
   if (one.kind == WorkKind::kReceiveOfWrite && one.has_immediate) {
     const std::optional<std::uint32_t> record = receiver_->arrived(one.immediate);
     if (!record) return fail(Code::kCorrupt, "the peer rang for a record that cannot be");
-    take_freed(load_le<std::uint64_t>(memory_.ring.bytes().data() + receiver_->record(*record).offset));
+    take_freed(
+        load_le<std::uint64_t>(memory_.ring.bytes().data() + receiver_->record(*record).offset));
     ++waiting_;
   } else if (one.kind == WorkKind::kReceive && one.byte_length == kCreditBytes &&
              !one.has_immediate && kind_ == TransportKind::kCreditRing) {

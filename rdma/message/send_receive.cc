@@ -67,14 +67,14 @@ class SendReceiveState {
   Link& link() { return link_; }
   const Link& link() const { return link_; }
   Token token() const {
-    return {.kind = kKind,
-            .max_message = options_.message_bytes,
-            .slots = options_.receive_buffers};
+    return {
+        .kind = kKind, .max_message = options_.message_bytes, .slots = options_.receive_buffers};
   }
   Status meet(const Token& peer) {
     max_message_ = std::min(options_.message_bytes, peer.max_message);
     return {};
   }
+  Status begin() { return {}; }
   Status post_receives() {
     for (std::uint32_t i = 0; i < options_.receive_buffers; ++i)
       RKV_RETURN_IF_ERROR(post(i));
@@ -115,8 +115,7 @@ class SendReceiveState {
     return memory_.local((options_.send_buffers + index) * stride_, options_.message_bytes);
   }
   Status post(std::uint32_t index) {
-    const std::array<ReceiveRequest, 1> one = {
-        {{.wr_id = index, .buffer = receive_buffer(index)}}};
+    const std::array<ReceiveRequest, 1> one = {{{.wr_id = index, .buffer = receive_buffer(index)}}};
     return link_.post_receives(one);
   }
   Status start(std::uint64_t number, std::size_t length);

@@ -36,11 +36,11 @@ def tests_there_are():
     names = set()
     for folder, _, files in os.walk(os.path.join(SOURCE, "tests")):
         for name in files:
-            if name.endswith(".cc"):
+            if name.endswith((".cc", ".h")):
                 with open(os.path.join(folder, name), encoding="utf-8") as file:
                     names.update(".".join(found) for found in
-                                 re.findall(r"^(?:TEST(?:_F|_P)?|RC_GTEST_PROP)\(\s*(\w+),\s*(\w+)\b",
-                                            file.read(), re.M))
+                                 re.findall(r"^(?:(?:TYPED_)?TEST(?:_F|_P)?|RC_GTEST_PROP)"
+                                            r"\(\s*(\w+),\s*(\w+)\b", file.read(), re.M))
     return names
 
 

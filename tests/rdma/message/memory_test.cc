@@ -1,7 +1,6 @@
 // The transport in memory, the one with faults, and what every transport must do on both.
-#include "rkv/rdma/message/memory_transport.h"
-
 #include "rkv/rdma/message/faulty_transport.h"
+#include "rkv/rdma/message/memory_transport.h"
 #include "tests/rdma/message/stream_scenarios.h"
 #include "tests/rdma/message/transport_scenarios.h"
 

@@ -259,7 +259,8 @@ TYPED_TEST_P(StreamScenarios, AStopTokenEndsAWaitFromAnotherThread) {
   need(run(*pipes.executor, soon(), waiting));
   EXPECT_EQ(pipes.executor->waiters(), 0U);
   // The stream goes on, and the buffer that was given up stays untouched.
-  pipes.run_all(this->send_pattern(*pipes.client, 1, 16), this->expect_pattern(*pipes.server, 1, 16));
+  pipes.run_all(this->send_pattern(*pipes.client, 1, 16),
+                this->expect_pattern(*pipes.server, 1, 16));
   EXPECT_EQ(buffer, (std::array<std::byte, 16>{}));
 }
 
@@ -291,7 +292,8 @@ TYPED_TEST_P(StreamScenarios, ByPolling) {
   bool shut = false;
   bool ended = false;
   until(moved, server, [&] {
-    if (written < whole.size()) written += need(moved.try_write(Bytes(whole).subspan(written))).value_or(0);
+    if (written < whole.size())
+      written += need(moved.try_write(Bytes(whole).subspan(written))).value_or(0);
     if (written == whole.size() && !shut) shut = need(moved.try_shutdown());
     for (bool more = true; more && !ended;) {
       const auto count = need(server.try_read(MutableBytes(got).subspan(read)));
@@ -319,8 +321,8 @@ TYPED_TEST_P(StreamScenarios, OnAnExecutorThatOnlyPolls) {
 REGISTER_TYPED_TEST_SUITE_P(StreamScenarios, AnEchoThenTheEnd, ManyWritesAreOneStream,
                             ALargeWriteIsDeliveredWhole, RequestsArePipelined,
                             TwoThatWriteBeforeTheyReadDoNotWaitForEachOther,
-                            AFullStashHoldsThePeerBackAndLosesNothing, PiecesAreScatteredAndGathered,
-                            ShutdownDeliversWhatWasWrittenThenTheEnd,
+                            AFullStashHoldsThePeerBackAndLosesNothing,
+                            PiecesAreScatteredAndGathered, ShutdownDeliversWhatWasWrittenThenTheEnd,
                             ShutdownWithoutAReaderOnTheOtherSide, AfterThePeerIsGone,
                             ClosingMayComeTwiceAndInAnyOrder, AStopTokenEndsAWaitFromAnotherThread,
                             ACoroutineThatIsDestroyedLeavesNothing, ByPolling,

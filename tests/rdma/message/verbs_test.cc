@@ -1,4 +1,5 @@
-// The message transports on verbs: what every transport must do, on the address in RKV_RDMA_ADDRESS.
+// The message transports on verbs: what every transport must do, on the address in
+// RKV_RDMA_ADDRESS.
 #include <cstdlib>
 
 #include "rkv/rdma/message/credit_ring.h"

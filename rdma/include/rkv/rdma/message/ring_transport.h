@@ -59,10 +59,10 @@ class RKV_EXPORT RingTransport {
   Result<bool> arm(Interest interest);
 
   struct Counters {
-    std::uint64_t credits_sent = 0;    // messages that told nothing but what is free
-    std::uint64_t heads_read = 0;      // READs of the peer's head
-    std::uint64_t heads_torn = 0;      // that met a store, and were done again
-    std::uint64_t times_refused = 0;   // sends without room
+    std::uint64_t credits_sent = 0;   // messages that told nothing but what is free
+    std::uint64_t heads_read = 0;     // READs of the peer's head
+    std::uint64_t heads_torn = 0;     // that met a store, and were done again
+    std::uint64_t times_refused = 0;  // sends without room
   };
   const Counters& counters() const;
   const QueuePair& queue_pair() const;

@@ -21,7 +21,8 @@
 //       answer of the peer's. close() ends it at once. Either may come twice, and in any order.
 //   B4. After the peer has gone, what it wrote is read first; then comes 0, or the error when the
 //       connection failed.
-//   B5. A coroutine that is destroyed, stopped or timed out while it waits leaves nothing behind: no
+//   B5. A coroutine that is destroyed, stopped or timed out while it waits leaves nothing behind:
+//   no
 //       device ever writes into a buffer that was given to read().
 //
 // One reader and one writer may wait at the same time. Thread safety: one thread at a time.
@@ -205,7 +206,8 @@ class Stream {
     std::array<int, 3> waiters{};  // for messages, for room, for sends
     Open() = default;
     Open(Open&& other) noexcept : open(other.open), moved(std::exchange(other.moved, true)) {
-      RKV_CHECK(other.waiters == (std::array<int, 3>{}), "a stream is moved while one waits for it");
+      RKV_CHECK(other.waiters == (std::array<int, 3>{}),
+                "a stream is moved while one waits for it");
     }
   };
 

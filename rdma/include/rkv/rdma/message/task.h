@@ -145,7 +145,8 @@ Status run(E& executor, const Deadline& deadline, Task<T>&... tasks) {
   (tasks.start(), ...);
   while (!(tasks.done() && ...)) {
     if (executor.poll() != 0) continue;
-    if (deadline.passed()) return fail(Code::kTimeout, "the deadline passed before the tasks ended");
+    if (deadline.passed())
+      return fail(Code::kTimeout, "the deadline passed before the tasks ended");
     RKV_RETURN_IF_ERROR(executor.sleep(deadline));
   }
   return {};

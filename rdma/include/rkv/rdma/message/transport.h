@@ -95,17 +95,21 @@ concept MessageTransport =
 
 // Makes connected transports of one kind: a value that holds the configuration.
 template <class B>
-concept TransportBuilder =
-    std::copyable<B> && MessageTransport<typename B::Transport> &&
-    requires(const B b, typename B::Listener& listener, const SocketAddress& address,
-             const Deadline& deadline) {
-      // Port 0 takes a free one, which the listener's address() tells.
-      { b.listen(address) } -> std::same_as<Result<typename B::Listener>>;
-      // Both block until the deadline at most. kTimeout, kUnreachable; kRejected, kVersionMismatch,
-      // kCorrupt: the peer is of another kind or version, or sent nonsense.
-      { b.connect(address, deadline) } -> std::same_as<Result<typename B::Transport>>;
-      { b.accept(listener, deadline) } -> std::same_as<Result<typename B::Transport>>;
-      { listener.address() } -> std::same_as<SocketAddress>;
-    };
+concept TransportBuilder = std::copyable<B> && MessageTransport<typename B::Transport> &&
+                           requires(const B b, typename B::Listener& listener,
+                                    const SocketAddress& address, const Deadline& deadline) {
+                             // Port 0 takes a free one, which the listener's address() tells.
+                             { b.listen(address) } -> std::same_as<Result<typename B::Listener>>;
+                             // Both block until the deadline at most. kTimeout, kUnreachable;
+                             // kRejected, kVersionMismatch, kCorrupt: the peer is of another kind
+                             // or version, or sent nonsense.
+                             {
+                               b.connect(address, deadline)
+                             } -> std::same_as<Result<typename B::Transport>>;
+                             {
+                               b.accept(listener, deadline)
+                             } -> std::same_as<Result<typename B::Transport>>;
+                             { listener.address() } -> std::same_as<SocketAddress>;
+                           };
 
 }  // namespace rkv::rdma

@@ -1,0 +1,190 @@
+// Single verbs as coroutines: SEND, READ, WRITE, compare-and-swap and fetch-and-add on any queue
+// pairs that share a completion queue.
+//
+//   RKV_ASSIGN_OR_RETURN(Operations operations, Operations::create(device, executor));
+//   ... QueuePair::create(pd, operations.queue(), receives, {.send_length = 64}) ...
+//   Status read = co_await operations.read(qp, local, remote);
+//   Result<std::uint64_t> before = co_await operations.fetch_add(qp, old_value, word, 1);
+//
+// Invariants:
+//   O1. A request's wr_id names a slot of the queue and the slot's generation, never a coroutine.
+//       The slot belongs to the device from the post until the completion; what waits for it is in
+//       the coroutine's frame and may go before, when it leaves the slot behind.
+//   O2. No more than `outstanding` requests are posted, so that neither the completion queue nor a
+//       send queue of that length overflows. Who comes when all slots are taken waits.
+//   O3. Every completion that is polled goes to its slot; one coroutine's polling loses nothing of
+//       another's.
+// A coroutine that was stopped or destroyed while it waited has left its request to the device:
+// its buffers must stay until outstanding() is 0, which drained() waits for. Verbs cannot take a
+// request back; QueuePair::to_error() makes the device give it up.
+//
+// Thread safety: one thread at a time, the executor's. Lives longer than the coroutines that wait.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "rkv/export.h"
+#include "rkv/rdma/completion.h"
+#include "rkv/rdma/message/executor.h"
+#include "rkv/rdma/queue_pair.h"
+
+namespace rkv::rdma {
+
+namespace detail {
+
+class OperationSlots;
+
+// One request and who waits for it. The order of fields matters: the watch goes first.
+class RKV_EXPORT Operation : public Waiter {
+ public:
+  Operation(OperationSlots& slots, const char* name, std::stop_token stop)
+      : slots_(slots), name_(name), stop_(std::move(stop)) {}
+  ~Operation() override;
+
+  bool await_ready() { return attempt(); }
+  void await_suspend(std::coroutine_handle<> continuation);
+  int fd() const override;
+  Result<bool> arm() override;
+  bool attempt() override;
+
+ protected:
+  virtual Status post(std::uint64_t wr_id) = 0;
+  const Status& outcome() const { return outcome_; }
+
+ private:
+  friend class OperationSlots;
+  void abandon();
+  OperationSlots& slots_;
+  const char* name_;  // "RDMA READ"
+  std::stop_token stop_;
+  std::optional<std::uint32_t> slot_;  // while posted and not completed
+  bool done_ = false;
+  Status outcome_;
+  StopWatch watch_;
+};
+
+// `Post` posts under a wr_id; `Answer` makes the result of a success.
+template <class Post, class Answer>
+class OperationOf final : public Operation {
+ public:
+  OperationOf(OperationSlots& slots, const char* name, std::stop_token stop, Post post,
+              Answer answer)
+      : Operation(slots, name, std::move(stop)), post_(post), answer_(answer) {}
+  Result<std::invoke_result_t<Answer>> await_resume() const {
+    RKV_RETURN_IF_ERROR(outcome());
+    if constexpr (std::is_void_v<std::invoke_result_t<Answer>>) {
+      return {};
+    } else {
+      return answer_();
+    }
+  }
+
+ private:
+  Status post(std::uint64_t wr_id) override { return post_(wr_id); }
+  Post post_;
+  Answer answer_;
+};
+
+}  // namespace detail
+
+struct OperationsOptions {
+  std::uint32_t outstanding = 64;  // requests of all queue pairs together; 1 to 16384
+};
+
+class RKV_EXPORT Operations {
+ public:
+  static Result<Operations> create(const Device& device, Executor& executor,
+                                   const OperationsOptions& options = {});
+  Operations(Operations&&) noexcept;
+  Operations& operator=(Operations&&) = delete;
+  ~Operations();
+
+  // For the sends of queue pairs, whose send_length is `outstanding` at least. Receives go
+  // elsewhere.
+  const CompletionQueue& queue() const;
+  // Posted and not completed, whether anybody waits or not.
+  std::size_t outstanding() const;
+
+  // Each is awaited at once; spans, buffers and the queue pair live until the completion. Errors
+  // are those of posting and of the completion (error.h); is_stopped() tells a stop.
+  auto send(QueuePair& qp, const RegisteredSpan& message, std::stop_token stop = {}) {
+    return start("SEND", std::move(stop), qp, [=](Batch& batch, std::uint64_t id) {
+      batch.send(id, OpFlags::kSignaled, message);
+    });
+  }
+  auto read(QueuePair& qp, const RegisteredSpan& to, const RemoteSpan& from,
+            std::stop_token stop = {}) {
+    return start("RDMA READ", std::move(stop), qp, [=](Batch& batch, std::uint64_t id) {
+      batch.read(id, OpFlags::kSignaled, to, from);
+    });
+  }
+  auto write(QueuePair& qp, const RegisteredSpan& from, const RemoteSpan& to,
+             std::stop_token stop = {}) {
+    return start("RDMA WRITE", std::move(stop), qp, [=](Batch& batch, std::uint64_t id) {
+      batch.write(id, OpFlags::kSignaled, from, to);
+    });
+  }
+  // Both give the word's old value, which the device stores into the 8 bytes of `old_value` too.
+  auto compare_swap(QueuePair& qp, const RegisteredSpan& old_value, const RemoteSpan& word,
+                    std::uint64_t expected, std::uint64_t desired, std::stop_token stop = {}) {
+    return start(
+        "compare and swap", std::move(stop), qp,
+        [=](Batch& batch, std::uint64_t id) {
+          batch.compare_swap(id, OpFlags::kSignaled, old_value, word, expected, desired);
+        },
+        [=] { return word_in(old_value); });
+  }
+  auto fetch_add(QueuePair& qp, const RegisteredSpan& old_value, const RemoteSpan& word,
+                 std::uint64_t addend, std::stop_token stop = {}) {
+    return start(
+        "fetch and add", std::move(stop), qp,
+        [=](Batch& batch, std::uint64_t id) {
+          batch.fetch_add(id, OpFlags::kSignaled, old_value, word, addend);
+        },
+        [=] { return word_in(old_value); });
+  }
+  // When nothing is outstanding any more.
+  auto drained(std::stop_token stop = {}) { return Drained(*slots_, std::move(stop)); }
+
+ private:
+  class RKV_EXPORT Drained final : public Waiter {
+   public:
+    Drained(detail::OperationSlots& slots, std::stop_token stop)
+        : slots_(slots), stop_(std::move(stop)) {}
+    bool await_ready() { return attempt(); }
+    void await_suspend(std::coroutine_handle<> continuation);
+    Status await_resume() const { return outcome_; }
+    int fd() const override;
+    Result<bool> arm() override;
+    bool attempt() override;
+
+   private:
+    detail::OperationSlots& slots_;
+    std::stop_token stop_;
+    Status outcome_;
+    StopWatch watch_;
+  };
+
+  static std::uint64_t word_in(const RegisteredSpan& old_value);
+  static void check(const detail::OperationSlots& slots, const QueuePair& qp);
+  template <class Fill, class Answer = void (*)()>
+  auto start(const char* name, std::stop_token stop, QueuePair& qp, Fill fill,
+             Answer answer = nullptr) {
+    check(*slots_, qp);
+    const auto post = [&qp, fill](std::uint64_t id) -> Status {
+      Batch batch = qp.batch();
+      fill(batch, id);
+      return std::move(batch).submit();
+    };
+    return detail::OperationOf<decltype(post), Answer>(*slots_, name, std::move(stop), post,
+                                                       answer);
+  }
+
+  explicit Operations(std::unique_ptr<detail::OperationSlots> slots);
+  std::unique_ptr<detail::OperationSlots> slots_;
+};
+
+}  // namespace rkv::rdma

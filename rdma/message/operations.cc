@@ -1,0 +1,192 @@
+#include "rkv/rdma/message/operations.h"
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma {
+namespace detail {
+
+class OperationSlots {
+ public:
+  OperationSlots(CompletionChannel channel, CompletionQueue queue, Executor& executor,
+                 std::uint32_t count)
+      : executor_(executor), channel_(std::move(channel)), queue_(std::move(queue)), slots_(count) {
+    for (std::uint32_t i = count; i != 0; --i)
+      free_.push_back(i - 1);
+  }
+
+  Executor& executor() { return executor_; }
+  const CompletionQueue& queue() const { return queue_; }
+  int fd() const { return channel_.fd(); }
+  std::size_t outstanding() const { return slots_.size() - free_.size(); }
+  std::size_t size() const { return slots_.size(); }
+
+  std::optional<std::uint32_t> take(Operation& operation) {
+    if (free_.empty()) return std::nullopt;
+    const std::uint32_t index = free_.back();
+    free_.pop_back();
+    slots_[index].waiting = &operation;
+    return index;
+  }
+  std::uint64_t id_of(std::uint32_t index) const {
+    return std::uint64_t{slots_[index].generation} << 32 | index;
+  }
+  void leave(std::uint32_t index) { slots_[index].waiting = nullptr; }
+  void give_back(std::uint32_t index) {
+    ++slots_[index].generation;
+    slots_[index].waiting = nullptr;
+    free_.push_back(index);
+  }
+
+  // Takes what has completed to where it belongs; how many.
+  Result<std::size_t> pump() {
+    std::array<WorkCompletion, 16> done;
+    std::size_t all = 0;
+    for (std::size_t count = done.size(); count == done.size();) {
+      RKV_ASSIGN_OR_RETURN(count, queue_.poll(done));
+      for (const WorkCompletion& one : std::span(done).first(count))
+        deliver(one);
+      all += count;
+    }
+    return all;
+  }
+  // True when nothing came meanwhile, for anyone: another waiter may have been armed before.
+  Result<bool> arm() {
+    RKV_RETURN_IF_ERROR(channel_.drain());
+    RKV_RETURN_IF_ERROR(queue_.arm());
+    RKV_ASSIGN_OR_RETURN(const std::size_t count, pump());
+    return count == 0;
+  }
+
+ private:
+  struct Slot {
+    Operation* waiting = nullptr;
+    std::uint32_t generation = 0;
+  };
+  void deliver(const WorkCompletion& one) {
+    const auto index = static_cast<std::uint32_t>(one.wr_id);
+    RKV_CHECK(index < slots_.size() && slots_[index].generation == one.wr_id >> 32,
+              "a completion of a request that was not posted by these operations");
+    if (Operation* const waiting = slots_[index].waiting; waiting != nullptr) {
+      waiting->slot_.reset();
+      waiting->done_ = true;
+      if (!one.ok()) waiting->outcome_ = std::unexpected(wc_error(waiting->name_, one.status));
+    }
+    give_back(index);
+  }
+
+  Executor& executor_;
+  CompletionChannel channel_;
+  CompletionQueue queue_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_;
+};
+
+Operation::~Operation() {
+  abandon();
+}
+
+void Operation::abandon() {
+  if (slot_) slots_.leave(*slot_);
+  slot_.reset();
+}
+
+void Operation::await_suspend(std::coroutine_handle<> continuation) {
+  enlist(slots_.executor(), continuation);
+  watch_.start(stop_, slots_.executor());
+}
+
+int Operation::fd() const {
+  return slots_.fd();
+}
+Result<bool> Operation::arm() {
+  return slots_.arm();
+}
+
+bool Operation::attempt() {
+  if (done_) return true;
+  if (watch_.stopped() || stop_.stop_requested()) {
+    Error error = stopped();
+    if (slot_) error.write = WriteOutcome::kMayHaveHappened;
+    outcome_ = std::unexpected(error);
+    abandon();
+    return true;
+  }
+  const Result<std::size_t> pumped = slots_.pump();
+  if (!pumped) {
+    outcome_ = std::unexpected(pumped.error());
+    abandon();
+    return true;
+  }
+  if (done_) return true;
+  if (slot_) return false;
+  slot_ = slots_.take(*this);
+  if (!slot_) return false;
+  outcome_ = post(slots_.id_of(*slot_));
+  if (outcome_) return false;
+  slots_.give_back(*slot_);
+  slot_.reset();
+  return true;
+}
+
+}  // namespace detail
+
+Operations::Operations(std::unique_ptr<detail::OperationSlots> slots) : slots_(std::move(slots)) {}
+Operations::Operations(Operations&&) noexcept = default;
+Operations::~Operations() = default;
+
+Result<Operations> Operations::create(const Device& device, Executor& executor,
+                                      const OperationsOptions& options) {
+  if (options.outstanding == 0 || options.outstanding > 16384) {
+    return fail(Code::kInvalidArgument, "outstanding is from 1 to 16384");
+  }
+  RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
+  RKV_ASSIGN_OR_RETURN(
+      CompletionQueue queue,
+      CompletionQueue::create(device, {.entries = options.outstanding, .channel = &channel}));
+  return Operations(std::make_unique<detail::OperationSlots>(std::move(channel), std::move(queue),
+                                                             executor, options.outstanding));
+}
+
+const CompletionQueue& Operations::queue() const {
+  return slots_->queue();
+}
+std::size_t Operations::outstanding() const {
+  return slots_->outstanding();
+}
+
+std::uint64_t Operations::word_in(const RegisteredSpan& old_value) {
+  std::uint64_t out = 0;
+  std::memcpy(&out, old_value.bytes().data(), sizeof out);
+  return out;
+}
+
+void Operations::check(const detail::OperationSlots& slots, const QueuePair& qp) {
+  RKV_CHECK(qp.send_length() >= slots.size(),
+            "a queue pair for coroutines has a send_length of `outstanding` at least");
+}
+
+void Operations::Drained::await_suspend(std::coroutine_handle<> continuation) {
+  enlist(slots_.executor(), continuation);
+  watch_.start(stop_, slots_.executor());
+}
+int Operations::Drained::fd() const {
+  return slots_.fd();
+}
+Result<bool> Operations::Drained::arm() {
+  return slots_.arm();
+}
+bool Operations::Drained::attempt() {
+  if (watch_.stopped() || stop_.stop_requested()) {
+    outcome_ = std::unexpected(stopped());
+    return true;
+  }
+  const Result<std::size_t> pumped = slots_.pump();
+  if (!pumped) outcome_ = std::unexpected(pumped.error());
+  return !pumped || slots_.outstanding() == 0;
+}
+
+}  // namespace rkv::rdma

@@ -1,0 +1,152 @@
+// Single operations as coroutines, on real verbs.
+#include "rkv/rdma/message/operations.h"
+
+#include <set>
+#include <thread>
+
+#include "rkv/rdma/message/task.h"
+#include "tests/rdma/loopback.h"
+
+namespace rkv::rdma {
+namespace {
+
+using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
+
+// Two queue pairs of one device; the first one's sends complete for coroutines.
+struct Bench {
+  Device device = need(Device::open_first_active());
+  ProtectionDomain pd = need(ProtectionDomain::allocate(device));
+  std::unique_ptr<EpollExecutor> executor = need(EpollExecutor::create());
+  Operations operations;
+  Side here{pd, kEverything};
+  Side there{pd, kEverything};
+
+  explicit Bench(std::uint32_t outstanding = 8)
+      : operations(need(Operations::create(device, *executor, {.outstanding = outstanding}))) {
+    const std::uint8_t port = need(device.first_active_port());
+    const GidEntry gid = need(device.routable_gid(port));
+    auto a = need(QueuePair::create(pd, operations.queue(), here.queue,
+                                    {.send_length = outstanding, .receive_length = 4}));
+    auto b = need(QueuePair::create(pd, there.queue, there.queue, {}));
+    const Endpoint of_a = need(a.endpoint(port, gid));
+    const Endpoint of_b = need(b.endpoint(port, gid));
+    here.qp = need(std::move(a).handshake(of_b));
+    there.qp = need(std::move(b).handshake(of_a, {.remote_access = kEverything}));
+  }
+  QueuePair& qp() { return *here.qp; }
+  RemoteSpan word(std::size_t offset) { return *there.memory.remote().subspan(offset, 8); }
+  template <class... T>
+  void run_all(T... tasks) {
+    need(run(*executor, soon(), tasks...));
+  }
+};
+
+TEST(Operations, EachDoesWhatItSays) {
+  Bench bench;
+  const std::array<ReceiveRequest, 1> receive = {
+      {{.wr_id = 9, .buffer = bench.there.memory.local(4096, 64)}}};
+  need(bench.there.qp->post_receives(receive));
+  const auto talk = [&]() -> Task<> {
+    store_le<std::uint64_t>(bench.here.at(0), 41);
+    need(co_await bench.operations.write(bench.qp(), bench.here.memory.local(0, 8), bench.word(0)));
+    EXPECT_EQ(bench.there.word(0), 41U);
+    const RegisteredSpan old = bench.here.memory.local(64, 8);
+    EXPECT_EQ(need(co_await bench.operations.fetch_add(bench.qp(), old, bench.word(0), 1)), 41U);
+    EXPECT_EQ(need(co_await bench.operations.compare_swap(bench.qp(), old, bench.word(0), 42, 50)),
+              42U);
+    EXPECT_EQ(need(co_await bench.operations.compare_swap(bench.qp(), old, bench.word(0), 42, 60)),
+              50U);
+    need(
+        co_await bench.operations.read(bench.qp(), bench.here.memory.local(128, 8), bench.word(0)));
+    EXPECT_EQ(bench.here.word(128), 50U);
+    need(co_await bench.operations.send(bench.qp(), bench.here.memory.local(128, 8)));
+  };
+  bench.run_all(talk());
+  EXPECT_EQ(bench.there.completion().byte_length, 8U);
+  EXPECT_EQ(bench.there.word(4096), 50U);
+  EXPECT_EQ(bench.operations.outstanding(), 0U);
+}
+
+TEST(Operations, MoreCoroutinesThanSlotsTakeTurns) {
+  Bench bench(4);
+  constexpr std::size_t kTasks = 12;
+  constexpr std::size_t kTimes = 10;
+  std::set<std::uint64_t> seen;
+  const auto count = [&](std::size_t which) -> Task<> {
+    for (std::size_t i = 0; i < kTimes; ++i) {
+      seen.insert(need(co_await bench.operations.fetch_add(
+          bench.qp(), bench.here.memory.local(64 * which, 8), bench.word(0), 1)));
+      EXPECT_LE(bench.operations.outstanding(), 4U);
+    }
+  };
+  std::vector<Task<>> tasks;
+  for (std::size_t i = 0; i < kTasks; ++i)
+    tasks.push_back(count(i));
+  for (Task<>& task : tasks)
+    task.start();
+  for (Task<>& task : tasks)
+    need(run(*bench.executor, soon(), task));
+  EXPECT_EQ(seen.size(), kTasks * kTimes);  // every addition saw another old value
+  EXPECT_EQ(bench.there.word(0), kTasks * kTimes);
+}
+
+TEST(Operations, AFailureNamesTheOperationAndFlushesTheOthers) {
+  Bench bench;
+  RemoteSpan wrong = bench.word(0);
+  wrong.rkey ^= 0x5500;
+  const auto bad = [&]() -> Task<> {
+    const auto done =
+        co_await bench.operations.read(bench.qp(), bench.here.memory.local(0, 8), wrong);
+    EXPECT_FALSE(done);
+    if (!done) {
+      EXPECT_STREQ(done.error().call, "RDMA READ");
+    }
+  };
+  const auto later = [&]() -> Task<> {
+    EXPECT_FALSE(
+        co_await bench.operations.read(bench.qp(), bench.here.memory.local(64, 8), bench.word(0)));
+  };
+  bench.run_all(bad(), later());
+  EXPECT_EQ(bench.operations.outstanding(), 0U);
+}
+
+// Nobody has posted a receive, so the SEND stays with the device until the queue pair is given up.
+TEST(Operations, WhatIsStoppedOrDestroyedStaysWithTheDeviceUntilItCompletes) {
+  Bench bench;
+  std::stop_source source;
+  const auto stopped = [&]() -> Task<> {
+    const auto done = co_await bench.operations.send(bench.qp(), bench.here.memory.local(0, 8),
+                                                     source.get_token());
+    EXPECT_FALSE(done);
+    if (!done) {
+      EXPECT_TRUE(is_stopped(done.error()));
+      EXPECT_EQ(done.error().write, WriteOutcome::kMayHaveHappened);
+    }
+  };
+  const auto destroyed = [&]() -> Task<> {
+    need(co_await bench.operations.send(bench.qp(), bench.here.memory.local(64, 8)));
+  };
+  {
+    auto task = destroyed();
+    task.start();
+    std::jthread stopper([&] { source.request_stop(); });
+    bench.run_all(stopped());
+  }
+  EXPECT_EQ(bench.executor->waiters(), 0U);
+  EXPECT_GE(bench.operations.outstanding(), 1U);
+  need(bench.qp().to_error());
+  const auto drain = [&]() -> Task<> { need(co_await bench.operations.drained()); };
+  bench.run_all(drain());
+  EXPECT_EQ(bench.operations.outstanding(), 0U);
+}
+
+TEST(Operations, OptionsOutOfRangeAreNamed) {
+  const Device device = need(Device::open_first_active());
+  InlineExecutor executor;
+  const auto made = Operations::create(device, executor, {.outstanding = 0});
+  ASSERT_FALSE(made);
+  EXPECT_NE(to_string(made.error()).find("16384"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rkv::rdma

@@ -1,0 +1,363 @@
+// Peers that do not keep to the protocol, on real verbs: what they send ends their own connection
+// with a typed error, after what came before it was delivered. And what the rings do when they are
+// short of room.
+#include "rdma/message/ring.h"
+#include "rdma/message/token.h"
+#include "rkv/rdma/connect.h"
+#include "rkv/rdma/message/credit_ring.h"
+#include "rkv/rdma/message/read_ring.h"
+#include "rkv/rdma/message/send_receive.h"
+#include "tests/rdma/message/ends.h"
+
+namespace rkv::rdma {
+namespace {
+
+using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
+using detail::Token;
+using detail::TransportKind;
+
+constexpr RingOptions kRing = {.ring_bytes = 4096, .slots = 4};
+
+// The program's side of a connection, without any of the library's message code.
+struct Stranger {
+  ProtectionDomain pd;
+  CompletionChannel channel;
+  CompletionQueue queue;
+  MemoryRegion memory;
+  std::optional<CmConnection> link;
+  Result<Token> server = fail(Code::kInternal, "not connected");
+
+  explicit Stranger(const Device& device)
+      : pd(need(ProtectionDomain::allocate(device))),
+        channel(need(CompletionChannel::create(device))),
+        queue(need(CompletionQueue::create(device, {.entries = 64, .channel = &channel}))),
+        memory(need(MemoryRegion::allocate(pd, 65536, kEverything))) {}
+
+  Token token(TransportKind kind) const {
+    Token out{.kind = kind, .max_message = 1000, .slots = 4};
+    if (kind != TransportKind::kSendReceive) out.ring = *memory.remote().subspan(0, 4096);
+    if (kind == TransportKind::kReadRing) out.head = *memory.remote().subspan(8192, 64);
+    return out;
+  }
+  PreparedQueuePair<> make() { return need(QueuePair::create(pd, queue, queue, {})); }
+
+  // One record with this immediate data, told as `freed`.
+  void ring(std::uint32_t offset, std::uint32_t length, std::uint32_t immediate,
+            std::uint64_t freed = 0) {
+    store_le(memory.bytes().data() + 16384, freed);
+    Batch batch = link->qp.batch();
+    batch.write_immediate(1, OpFlags::kSignaled, memory.local(16384, length),
+                          *server->ring.subspan(offset, length), immediate);
+    need(std::move(batch).submit());
+    await();
+  }
+  void say(Bytes message) {
+    std::ranges::copy(message, memory.bytes().begin() + 16384);
+    Batch batch = link->qp.batch();
+    batch.send(2, OpFlags::kSignaled, memory.local(16384, message.size()));
+    need(std::move(batch).submit());
+    await();
+  }
+  void await() {
+    std::array<WorkCompletion, 1> one;
+    need(queue.wait(one, soon()));
+  }
+};
+
+// A stranger who dials, and the transport that took it for one of its kind.
+template <class Builder>
+struct Visit {
+  std::optional<typename Builder::Transport> server;
+  std::unique_ptr<Stranger> stranger;
+
+  explicit Visit(TransportKind kind, const Builder& builder) {
+    CmListener listener = need(builder.listen(device_address()));
+    auto dialled = std::async(std::launch::async, [&] { dial(listener.address(), kind); });
+    auto accepted = builder.accept(listener, soon());
+    dialled.get();
+    server.emplace(need(std::move(accepted)));
+    stranger->server = detail::decode(stranger->link->peer_data.bytes(), kind);
+    need(stranger->server);
+  }
+
+ private:
+  void dial(const SocketAddress& to, TransportKind kind) {
+    Connector connector = need(Connector::resolve(to, {}, soon()));
+    stranger = std::make_unique<Stranger>(connector.device());
+    stranger->link.emplace(
+        need(std::move(connector).connect(stranger->make(), {.remote_access = kEverything},
+                                          detail::encode(stranger->token(kind)), soon())));
+  }
+};
+
+// Polls until the transport gives an error.
+template <class T>
+Error failure_of(T& transport, std::size_t* delivered = nullptr) {
+  const Deadline deadline = soon();
+  std::array<Received, 8> got;
+  while (!deadline.passed()) {
+    const auto count = transport.poll_receives(got);
+    if (!count) return count.error();
+    if (delivered != nullptr) *delivered += *count;
+  }
+  return {.code = Code::kInternal, .text = "no failure"};
+}
+
+template <class T>
+void expect_corrupt(T& transport, std::string_view what) {
+  const Error error = failure_of(transport);
+  EXPECT_EQ(error.code, Code::kCorrupt) << to_string(error);
+  EXPECT_NE(to_string(error).find(what), std::string::npos) << to_string(error);
+  EXPECT_TRUE(transport.poll_disconnect());
+  const auto sent = transport.send_copy(pattern(0, 8));
+  ASSERT_FALSE(sent);
+  EXPECT_EQ(sent.error().code, Code::kCorrupt);
+}
+
+TEST(Strangers, ABadTokenIsRefusedAndBothSidesSayWhy) {
+  const CreditRingBuilder builder{.options = kRing};
+  CmListener listener = need(builder.listen(device_address()));
+  const auto good = detail::encode({.kind = TransportKind::kCreditRing,
+                                    .max_message = 100,
+                                    .slots = 4,
+                                    .ring = {.address = 4096, .length = 4096, .rkey = 1}});
+  for (const std::size_t changed : {std::size_t{0}, std::size_t{4}, std::size_t{20}}) {
+    auto bad = good;
+    bad[changed] ^= std::byte{0xFF};
+    PrivateData reason;
+    auto dialled = std::async(std::launch::async, [&] {
+      Connector connector = need(Connector::resolve(listener.address(), {}, soon()));
+      Stranger stranger(connector.device());
+      return std::move(connector).connect(stranger.make(), {}, bad, soon(), &reason).error();
+    });
+    const auto accepted = builder.accept(listener, soon());
+    const Code wanted = changed == 4 ? Code::kVersionMismatch : Code::kCorrupt;
+    ASSERT_FALSE(accepted);
+    EXPECT_EQ(accepted.error().code, wanted);
+    const Error rejected = dialled.get();  // and with it the reason
+    EXPECT_EQ(detail::understand_refusal(rejected, reason.bytes()).code, wanted);
+  }
+}
+
+TEST(Strangers, AnotherKindOfTransportIsRefused) {
+  const CreditRingBuilder ring{.options = kRing};
+  const SendReceiveBuilder plain;
+  CmListener listener = need(ring.listen(device_address()));
+  auto dialled = std::async(std::launch::async,
+                            [&] { return plain.connect(listener.address(), soon()).error(); });
+  const auto accepted = ring.accept(listener, soon());
+  ASSERT_FALSE(accepted);
+  EXPECT_EQ(accepted.error().code, Code::kVersionMismatch);
+  EXPECT_EQ(dialled.get().code, Code::kVersionMismatch);
+}
+
+TEST(Strangers, AServerThatAnswersWithNonsenseIsLeft) {
+  CmListener listener = need(CmListener::listen(device_address()));
+  auto dialled = std::async(std::launch::async, [&] {
+    return ReadRingBuilder{.options = kRing}.connect(listener.address(), soon()).error();
+  });
+  ConnectRequest request = need(listener.wait(soon()));
+  Stranger stranger(request.device());
+  auto link = need(std::move(request).accept(stranger.make(), {}, as_bytes("welcome")));
+  EXPECT_EQ(dialled.get().code, Code::kCorrupt);
+}
+
+TEST(Strangers, ADoorbellThatCannotBeEndsTheConnectionAfterWhatCameBefore) {
+  Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
+  visit.stranger->ring(0, 108, 108);
+  visit.stranger->ring(112, 16, 16);  // says offset 0, and its place is 112
+  std::size_t delivered = 0;
+  const Error error = failure_of(*visit.server, &delivered);
+  EXPECT_EQ(delivered, 1U);
+  EXPECT_EQ(error.code, Code::kCorrupt) << to_string(error);
+  EXPECT_NE(to_string(error).find("record"), std::string::npos);
+}
+
+TEST(Strangers, ImmediatesOutOfRangeEndTheConnection) {
+  for (const std::uint32_t immediate : {0U, 8U, 1025U, 0xFFFFU, 0xFFFF'FFFFU, 0x0001'0010U}) {
+    Visit<ReadRingBuilder> visit(TransportKind::kReadRing, {.options = kRing});
+    visit.stranger->ring(0, 16, immediate);
+    expect_corrupt(*visit.server, "record");
+  }
+}
+
+TEST(Strangers, CreditsAndRecordsAreNeverTakenForEachOther) {
+  const std::array<std::byte, 8> nothing{};
+  {
+    // A ring whose head is read has no credits.
+    Visit<ReadRingBuilder> visit(TransportKind::kReadRing, {.options = kRing});
+    visit.stranger->say(nothing);
+    expect_corrupt(*visit.server, "neither");
+  }
+  {
+    Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
+    visit.stranger->say(nothing);  // nothing is free: true
+    visit.stranger->say(Bytes(nothing).first(4));
+    expect_corrupt(*visit.server, "neither");
+  }
+}
+
+TEST(Strangers, WhoFreesWhatWasNeverSentIsLeft) {
+  {
+    Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
+    std::array<std::byte, 8> credit{};
+    store_le<std::uint32_t>(credit.data(), 64);
+    visit.stranger->say(credit);
+    expect_corrupt(*visit.server, "frees");
+  }
+  {
+    Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
+    visit.stranger->ring(0, 16, 16, std::uint64_t{1} << 32 | 64);  // on a record
+    expect_corrupt(*visit.server, "frees");
+  }
+}
+
+TEST(Strangers, AHeadThatIsNoneIsNotReadForEver) {
+  Visit<ReadRingBuilder> visit(TransportKind::kReadRing, {.options = kRing});
+  store_le<std::uint64_t>(visit.stranger->memory.bytes().data() + 8192, 77);
+  const Deadline deadline = soon(kLongPatienceMs);
+  const auto bytes = pattern(0, 900);
+  Result<std::size_t> sent = 0U;
+  // Nobody receives: the ring fills, or the peer has no receive for a doorbell.
+  std::vector<ReceiveRequest> receives;
+  for (std::uint64_t i = 0; i < 8; ++i)
+    receives.push_back({.wr_id = i, .buffer = visit.stranger->memory.local(32768, 64)});
+  need(visit.stranger->link->qp.post_receives(receives));
+  while (sent && !deadline.passed()) {
+    sent = visit.server->send_copy(bytes);
+    std::ignore = visit.server->poll_sends();
+  }
+  ASSERT_FALSE(sent);
+  EXPECT_EQ(sent.error().code, Code::kCorrupt) << to_string(sent.error());
+  EXPECT_GE(visit.server->counters().heads_torn, 1000U);
+}
+
+TEST(Strangers, AMessageLongerThanTheBufferEndsTheConnection) {
+  Visit<SendReceiveBuilder> visit(TransportKind::kSendReceive,
+                                  {.options = {.message_bytes = 100, .receive_buffers = 2}});
+  visit.stranger->say(pattern(1, 100));
+  visit.stranger->say(pattern(2, 101));
+  std::size_t delivered = 0;
+  const Error error = failure_of(*visit.server, &delivered);
+  EXPECT_EQ(delivered, 1U);
+  EXPECT_STREQ(error.call, "receive") << to_string(error);
+}
+
+TEST(MessageOptions, OutOfRangeAreNamedBeforeAnythingIsDone) {
+  const auto text = [](const auto& made) { return made ? "" : to_string(made.error()); };
+  const SocketAddress nowhere = device_address();
+  const auto plain = [&](const SendReceiveOptions& options) {
+    return text(SendReceiveBuilder{options}.connect(nowhere, soon()));
+  };
+  EXPECT_NE(plain({.message_bytes = 0}).find("message_bytes"), std::string::npos);
+  EXPECT_NE(plain({.send_buffers = 0}).find("send_buffers"), std::string::npos);
+  EXPECT_NE(plain({.receive_buffers = 8193}).find("8192"), std::string::npos);
+  EXPECT_NE(plain({.inline_bytes = 513}).find("512"), std::string::npos);
+  const auto ring = [&](const RingOptions& options) {
+    return text(CreditRingBuilder{options}.connect(nowhere, soon()));
+  };
+  EXPECT_NE(ring({.ring_bytes = 5000}).find("ring_bytes"), std::string::npos);
+  EXPECT_NE(ring({.ring_bytes = 2048}).find("4096"), std::string::npos);
+  EXPECT_NE(ring({.slots = 3}).find("slots"), std::string::npos);
+}
+
+TEST(MessageOptions, TheSmallerOfBothSidesIsUsed) {
+  const auto ends = connect_ends(
+      CreditRingBuilder{.options = {.ring_bytes = 8192, .slots = 64, .message_bytes = 900}},
+      CreditRingBuilder{.options = {.ring_bytes = 65536, .slots = 16, .message_bytes = 0}},
+      device_address());
+  EXPECT_EQ(ends.client.max_message(), 900U);
+  EXPECT_EQ(ends.server.max_message(), 900U);
+  EXPECT_EQ(ends.client.receive_window(), 16U);
+  const auto small =
+      connect_ends(CreditRingBuilder{.options = {.ring_bytes = 4096}},
+                   CreditRingBuilder{.options = {.ring_bytes = 65536}}, device_address());
+  EXPECT_EQ(small.server.max_message(), 1016U);
+}
+
+TEST(SendReceivePresets, AreWhatTheyAreCalled) {
+  for (const auto& options : {SendReceiveOptions::stream(), SendReceiveOptions::stream(4),
+                              SendReceiveOptions::datagram()}) {
+    const SendReceiveBuilder builder{options};
+    auto ends = connect_ends(builder, builder, device_address());
+    for (std::uint64_t i = 0; i < 10; ++i) {
+      const std::size_t length = 1 + 150 * i;  // inline and not
+      send(ends.client, ends.server, pattern(i, length));
+      expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), i);
+    }
+    EXPECT_EQ(ends.server.receive_window(), options.receive_buffers);
+  }
+}
+
+// More than 64 KiB in one message, and a ring that no offset of 16 bits reaches.
+TEST(LargeRings, CarryLargeMessages) {
+  const CreditRingBuilder builder{.options = {.ring_bytes = 1U << 21, .slots = 8}};
+  auto ends = connect_ends(builder, builder, device_address());
+  const std::size_t length = ends.client.max_message();
+  EXPECT_EQ(length, (1U << 19) - 8);
+  for (std::uint64_t i = 0; i < 9; ++i) {
+    send(ends.client, ends.server, pattern(i, length - i));
+    expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), i);
+  }
+}
+
+TEST(CreditRings, CreditsAreBatchedAndRideOnRecordsOfTheOtherWay) {
+  const CreditRingBuilder builder{.options = {.ring_bytes = 65536, .slots = 64}};
+  auto ends = connect_ends(builder, builder, device_address());
+  for (std::uint64_t i = 0; i < 640; ++i) {
+    send(ends.client, ends.server, pattern(i, 100));
+    expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), i);
+  }
+  // One for every quarter of the slots, not one for every message.
+  EXPECT_EQ(ends.server.counters().credits_sent, 40U);
+  const std::uint64_t before = ends.server.counters().credits_sent;
+  for (std::uint64_t i = 0; i < 320; ++i) {
+    send(ends.client, ends.server, pattern(i, 100));
+    expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), i);
+    send(ends.server, ends.client, pattern(i, 100));
+    expect_and_release(ends.client, receive_exactly(ends.client, ends.server, 1), i);
+  }
+  EXPECT_EQ(ends.server.counters().credits_sent, before);
+  EXPECT_EQ(ends.client.counters().credits_sent, 0U);
+}
+
+// The writer is blocked, the reader frees and says nothing: the writer's own READs find out, also
+// while it sleeps, and they leave pauses.
+TEST(ReadRings, AWriterThatIsBlockedAsksByItself) {
+  const ReadRingBuilder builder{.options = {.ring_bytes = 4096, .slots = 4}};
+  auto ends = connect_ends(builder, builder, device_address());
+  const std::size_t sent = fill(ends.client, 0, 16);
+  EXPECT_EQ(sent, 4U);
+  EXPECT_EQ(ends.client.counters().heads_read, 1U);  // none before the room was short
+  const auto held = receive_alone(ends.server, sent);
+  const auto blocked = [&](const Deadline& deadline) {
+    while (!deadline.passed()) {
+      need(ends.client.poll_sends());
+      if (need(ends.client.send_copy(pattern(sent, 16))) != 0) return false;
+      if (need(ends.client.arm(Interest::kRoom))) need(wait_readable(ends.client.fd(), deadline));
+    }
+    return true;
+  };
+  EXPECT_TRUE(blocked(soon(300)));
+  const std::uint64_t asked = ends.client.counters().heads_read;
+  EXPECT_GT(asked, 10U);
+  EXPECT_LT(asked, 1000U);
+  expect_and_release(ends.server, held, 0);
+  EXPECT_FALSE(blocked(soon()));
+}
+
+TEST(ReadRings, TheReaderPostsNothing) {
+  const ReadRingBuilder builder{.options = {.ring_bytes = 4096, .slots = 4}};
+  auto ends = connect_ends(builder, builder, device_address());
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    send(ends.client, ends.server, pattern(i, 500));
+    expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), i);
+  }
+  EXPECT_EQ(ends.server.counters().heads_read, 0U);
+  EXPECT_EQ(ends.server.counters().credits_sent, 0U);
+  EXPECT_GT(ends.client.counters().heads_read, 10U);
+  EXPECT_LE(ends.client.counters().heads_read, ends.client.counters().times_refused);
+}
+
+}  // namespace
+}  // namespace rkv::rdma
