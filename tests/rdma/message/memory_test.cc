@@ -1,4 +1,6 @@
 // The transport in memory, the one with faults, and what every transport must do on both.
+#include <functional>
+
 #include "rkv/rdma/message/faulty_transport.h"
 #include "rkv/rdma/message/memory_transport.h"
 #include "tests/rdma/message/stream_scenarios.h"
@@ -80,6 +82,61 @@ TEST(Faults, AConnectionThatIsCutIsTheEndOfBothStreams) {
       EXPECT_LT(received, bytes.size());
       EXPECT_TRUE(!sending || received == after * kTiny.message_bytes) << received;
     }
+  }
+}
+
+// A peer that writes and leaves between two of our looks.
+struct LateTransport : MemoryTransport {
+  std::function<void()> before_look;
+  explicit LateTransport(MemoryTransport inner) : MemoryTransport(std::move(inner)) {}
+  bool poll_disconnect() {
+    if (before_look) std::exchange(before_look, nullptr)();
+    return MemoryTransport::poll_disconnect();
+  }
+};
+
+TEST(Streams, WhatComesJustBeforeTheEndIsRead) {
+  auto [here, there] = MemoryTransport::pair(kTiny);
+  LateTransport late(std::move(here));
+  late.before_look = [&peer = there] {
+    EXPECT_EQ(need(peer.send_copy(pattern(1, 20))), 20U);
+    need(peer.disconnect());
+  };
+  Stream stream(std::move(late));
+  std::array<std::byte, 64> buffer;
+  EXPECT_EQ(need(stream.try_read(buffer)), 20U);
+  EXPECT_EQ(need(stream.try_read(buffer)), std::nullopt);  // it has not looked since
+  EXPECT_FALSE(need(stream.arm(Interest::kMessages)));
+  EXPECT_EQ(need(stream.try_read(buffer)), 0U);
+}
+
+// Sleepers of both kinds on one descriptor: what wakes the one must not be lost to the other.
+TEST(Streams, AReaderAndAWriterSleepTogether) {
+  for (int round = 0; round < 20; ++round) {
+    auto [here, there] = MemoryTransport::pair(kTiny);
+    const auto executor = need(EpollExecutor::create());
+    Stream client(std::move(here), *executor);
+    Stream server(std::move(there), *executor);
+    const auto bytes = pattern(7, 40000);
+    const auto write = [&](auto& to) -> Task<> {
+      const auto count = co_await to.write(bytes);
+      EXPECT_EQ(count.value_or(0), bytes.size());
+    };
+    const auto read = [&](auto& from) -> Task<> {
+      std::vector<std::byte> into(bytes.size());
+      for (std::size_t done = 0; done < into.size();) {
+        const auto most = std::min<std::size_t>(1 + done % 977, into.size() - done);
+        const auto count = co_await from.read(MutableBytes(into).subspan(done, most));
+        if (count.value_or(0) == 0) co_return;
+        done += *count;
+      }
+      EXPECT_EQ(into, bytes);
+    };
+    auto a = write(client);
+    auto b = read(client);
+    auto c = write(server);
+    auto d = read(server);
+    need(run(*executor, soon(), a, b, c, d));
   }
 }
 

@@ -95,6 +95,40 @@ struct OperationsOptions {
 };
 
 class RKV_EXPORT Operations {
+  // Before their users, whose type follows from them.
+  class RKV_EXPORT Drained final : public Waiter {
+   public:
+    Drained(detail::OperationSlots& slots, std::stop_token stop)
+        : slots_(slots), stop_(std::move(stop)) {}
+    bool await_ready() { return attempt(); }
+    void await_suspend(std::coroutine_handle<> continuation);
+    Status await_resume() const { return outcome_; }
+    int fd() const override;
+    Result<bool> arm() override;
+    bool attempt() override;
+
+   private:
+    detail::OperationSlots& slots_;
+    std::stop_token stop_;
+    Status outcome_;
+    StopWatch watch_;
+  };
+
+  static std::uint64_t word_in(const RegisteredSpan& old_value);
+  static void check(const detail::OperationSlots& slots, const QueuePair& qp);
+  template <class Fill, class Answer = void (*)()>
+  auto start(const char* name, std::stop_token stop, QueuePair& qp, Fill fill,
+             Answer answer = nullptr) {
+    check(*slots_, qp);
+    const auto post = [&qp, fill](std::uint64_t id) -> Status {
+      Batch batch = qp.batch();
+      fill(batch, id);
+      return std::move(batch).submit();
+    };
+    return detail::OperationOf<decltype(post), Answer>(*slots_, name, std::move(stop), post,
+                                                       answer);
+  }
+
  public:
   static Result<Operations> create(const Device& device, Executor& executor,
                                    const OperationsOptions& options = {});
@@ -150,39 +184,6 @@ class RKV_EXPORT Operations {
   auto drained(std::stop_token stop = {}) { return Drained(*slots_, std::move(stop)); }
 
  private:
-  class RKV_EXPORT Drained final : public Waiter {
-   public:
-    Drained(detail::OperationSlots& slots, std::stop_token stop)
-        : slots_(slots), stop_(std::move(stop)) {}
-    bool await_ready() { return attempt(); }
-    void await_suspend(std::coroutine_handle<> continuation);
-    Status await_resume() const { return outcome_; }
-    int fd() const override;
-    Result<bool> arm() override;
-    bool attempt() override;
-
-   private:
-    detail::OperationSlots& slots_;
-    std::stop_token stop_;
-    Status outcome_;
-    StopWatch watch_;
-  };
-
-  static std::uint64_t word_in(const RegisteredSpan& old_value);
-  static void check(const detail::OperationSlots& slots, const QueuePair& qp);
-  template <class Fill, class Answer = void (*)()>
-  auto start(const char* name, std::stop_token stop, QueuePair& qp, Fill fill,
-             Answer answer = nullptr) {
-    check(*slots_, qp);
-    const auto post = [&qp, fill](std::uint64_t id) -> Status {
-      Batch batch = qp.batch();
-      fill(batch, id);
-      return std::move(batch).submit();
-    };
-    return detail::OperationOf<decltype(post), Answer>(*slots_, name, std::move(stop), post,
-                                                       answer);
-  }
-
   explicit Operations(std::unique_ptr<detail::OperationSlots> slots);
   std::unique_ptr<detail::OperationSlots> slots_;
 };
