@@ -133,7 +133,6 @@ Result<std::shared_ptr<MemoryLink>> make_link(const MemoryOptions& a, const Memo
 }  // namespace detail
 
 using detail::MemoryEnd;
-using detail::MemoryLink;
 
 std::pair<MemoryTransport, MemoryTransport> MemoryTransport::pair(const MemoryOptions& options) {
   const Status valid = detail::validate(options);

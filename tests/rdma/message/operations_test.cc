@@ -90,6 +90,25 @@ TEST(Operations, MoreCoroutinesThanSlotsTakeTurns) {
   EXPECT_EQ(bench.there.word(0), kTasks * kTimes);
 }
 
+// The peer has no receives, so nothing completes before the queue pair is given up.
+TEST(Operations, NoMoreAreOutstandingThanThereAreSlots) {
+  Bench bench(4);
+  const auto send = [&]() -> Task<> {
+    EXPECT_FALSE(co_await bench.operations.send(bench.qp(), bench.here.memory.local(0, 8)));
+  };
+  std::vector<Task<>> tasks;
+  for (int i = 0; i < 6; ++i) {
+    tasks.push_back(send());
+    tasks.back().start();
+  }
+  EXPECT_EQ(bench.operations.outstanding(), 4U);
+  EXPECT_EQ(bench.executor->waiters(), 6U);
+  need(bench.qp().to_error());
+  for (Task<>& task : tasks)
+    need(run(*bench.executor, soon(), task));
+  EXPECT_EQ(bench.operations.outstanding(), 0U);
+}
+
 TEST(Operations, AFailureNamesTheOperationAndFlushesTheOthers) {
   Bench bench;
   RemoteSpan wrong = bench.word(0);

@@ -41,6 +41,7 @@ class RKV_EXPORT Waiter {
  public:
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
+  virtual ~Waiter();
 
   // Waits for `fd` when arm() gave true. -1: the executor's own wake() tells.
   virtual int fd() const = 0;
@@ -51,7 +52,6 @@ class RKV_EXPORT Waiter {
 
  protected:
   Waiter() = default;
-  virtual ~Waiter();
   // Suspends: `continuation` is resumed by executor.poll() after attempt() gave true.
   void enlist(Executor& executor, std::coroutine_handle<> continuation);
 
