@@ -168,6 +168,30 @@ TEST(Streams, AStopFromAnotherThreadWakesASleeper) {
   EXPECT_TRUE(reading.done());
 }
 
+TEST(Tasks, MayBeMovedWhileTheyWait) {
+  auto [here, there] = MemoryTransport::pair();
+  InlineExecutor executor;
+  Stream stream(std::move(here), executor);
+  std::array<std::byte, 8> buffer;
+  bool resumed = false;
+  const auto read = [&]() -> Task<> {
+    const auto count = co_await stream.read(buffer);
+    resumed = true;
+    EXPECT_EQ(count.value_or(0), 8U);
+  };
+  auto first = read();
+  first.start();
+  Task<> second = std::move(first);
+  second.start();  // has begun already: a second start would resume it before its time
+  EXPECT_FALSE(resumed);
+  Task<> third = read();
+  third = std::move(second);
+  third.start();
+  EXPECT_FALSE(resumed);
+  EXPECT_EQ(need(there.send_copy(pattern(1, 8))), 8U);
+  need(run(executor, soon(), third));
+}
+
 TEST(Faults, RefusalsAreAsManyAsAsked) {
   auto [here, there] = MemoryTransport::pair({.send_buffers = 8192, .receive_buffers = 8192});
   FaultyTransport client(std::move(here), {.refuse_one_in = 4});

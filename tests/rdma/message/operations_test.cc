@@ -148,8 +148,10 @@ TEST(Operations, WhatIsStoppedOrDestroyedStaysWithTheDeviceUntilItCompletes) {
   {
     auto task = destroyed();
     task.start();
-    std::jthread stopper([&] { source.request_stop(); });
-    bench.run_all(stopped());
+    auto stopping = stopped();
+    stopping.start();
+    const std::jthread stopper([&] { source.request_stop(); });
+    need(run(*bench.executor, soon(), stopping));
   }
   EXPECT_EQ(bench.executor->waiters(), 0U);
   EXPECT_GE(bench.operations.outstanding(), 1U);

@@ -86,9 +86,11 @@ class [[nodiscard]] Task {
   using promise_type = detail::TaskPromise<T>;
   using Handle = std::coroutine_handle<promise_type>;
 
-  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Task(Task&& other) noexcept
+      : handle_(std::exchange(other.handle_, nullptr)), started_(other.started_) {}
   Task& operator=(Task&& other) noexcept {
     std::swap(handle_, other.handle_);
+    std::swap(started_, other.started_);
     return *this;
   }
   ~Task() {
