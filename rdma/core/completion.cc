@@ -86,22 +86,32 @@ unsigned invalidate_flag(bool soft_roce) {
   return soft_roce ? IBV_WC_IP_CSUM_OK : IBV_WC_WITH_INV;
 }
 
-void fill(WorkCompletion& out, ibv_cq_ex* queue, bool soft_roce) {
-  out = {.wr_id = queue->wr_id, .qp_num = ibv_wc_read_qp_num(queue), .status = queue->status};
-  if (!out.ok()) {
-    out.vendor_error = ibv_wc_read_vendor_err(queue);
+// Every field is written once, in the order of memory.
+[[gnu::always_inline]] inline void fill(WorkCompletion& out, ibv_cq_ex* queue, bool soft_roce) {
+  const ibv_wc_status status = queue->status;
+  out.wr_id = queue->wr_id;
+  out.status = status;
+  out.qp_num = ibv_wc_read_qp_num(queue);
+  if (status != IBV_WC_SUCCESS) [[unlikely]] {
+    out = {.wr_id = out.wr_id,
+           .qp_num = out.qp_num,
+           .vendor_error = ibv_wc_read_vendor_err(queue),
+           .status = status};
     return;
   }
+  out.vendor_error = 0;
   out.kind = detail::work_kind(ibv_wc_read_opcode(queue));
   out.byte_length = ibv_wc_read_byte_len(queue);
+  out.immediate = 0;
+  out.has_immediate = false;
+  out.has_invalidated = false;
   const unsigned flags = ibv_wc_read_wc_flags(queue);
-  if ((flags & IBV_WC_WITH_IMM) != 0) {
-    out.has_immediate = true;
-    out.immediate = ntohl(ibv_wc_read_imm_data(queue));
-  } else if ((flags & invalidate_flag(soft_roce)) != 0) {
-    out.has_invalidated = true;
-    out.immediate = ibv_wc_read_invalidated_rkey(queue);
-  }
+  if ((flags & (IBV_WC_WITH_IMM | invalidate_flag(soft_roce))) == 0) [[likely]]
+    return;
+  out.has_immediate = (flags & IBV_WC_WITH_IMM) != 0;
+  out.has_invalidated = !out.has_immediate;
+  out.immediate =
+      out.has_immediate ? ntohl(ibv_wc_read_imm_data(queue)) : ibv_wc_read_invalidated_rkey(queue);
 }
 
 void fill(WorkCompletion& out, const ibv_wc& from, bool soft_roce) {
@@ -333,24 +343,34 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
 
 Result<std::size_t> CompletionQueue::poll(std::span<WorkCompletion> out) {
   if (out.empty()) return 0U;
-  if (extended_ == nullptr) return poll_plain(out);
+  ibv_cq_ex* const queue = extended_;
+  if (queue == nullptr) return poll_plain(out);
+  if (one_by_one_) return poll_one_by_one(out);
+  WorkCompletion* next = out.data();
+  WorkCompletion* const end = next + out.size();
+  ibv_poll_cq_attr none{};
+  const int started = ibv_start_poll(queue, &none);
+  if (started == ENOENT) return 0U;  // ibv_end_poll must not be called then
+  if (started != 0) [[unlikely]]
+    return verb_error("ibv_start_poll", started);
+  do {
+    fill(*next++, queue, false);
+  } while (next != end && ibv_next_poll(queue) == 0);
+  ibv_end_poll(queue);
+  return static_cast<std::size_t>(next - out.data());
+}
+
+Result<std::size_t> CompletionQueue::poll_one_by_one(std::span<WorkCompletion> out) {
   std::size_t count = 0;
-  bool again = true;
-  while (again && count < out.size()) {
+  for (WorkCompletion& one : out) {
     ibv_poll_cq_attr none{};
     const Result<bool> found = from_poll("ibv_start_poll", ibv_start_poll(extended_, &none));
-    if (!found) {
-      // What was read is good; a broken queue shows again at the next call.
-      if (count != 0) return count;
-      return std::unexpected(found.error());
-    }
-    if (!*found) return count;  // ibv_end_poll must not be called then
-    fill(out[count++], extended_, one_by_one_);
-    while (!one_by_one_ && count < out.size() && ibv_next_poll(extended_) == 0) {
-      fill(out[count++], extended_, one_by_one_);
-    }
+    // What was read is good; a broken queue shows again at the next call.
+    if (!found && count == 0) return std::unexpected(found.error());
+    if (!found || !*found) break;
+    fill(one, extended_, true);
+    ++count;
     ibv_end_poll(extended_);
-    again = one_by_one_;
   }
   return count;
 }

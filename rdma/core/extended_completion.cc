@@ -4,27 +4,6 @@
 
 namespace rkv::rdma::detail {
 
-WorkKind work_kind(ibv_wc_opcode opcode) {
-  switch (opcode) {
-    case IBV_WC_SEND:
-      return WorkKind::kSend;
-    case IBV_WC_RDMA_WRITE:
-      return WorkKind::kWrite;
-    case IBV_WC_RDMA_READ:
-      return WorkKind::kRead;
-    case IBV_WC_COMP_SWAP:
-      return WorkKind::kCompareSwap;
-    case IBV_WC_FETCH_ADD:
-      return WorkKind::kFetchAdd;
-    case IBV_WC_RECV:
-      return WorkKind::kReceive;
-    case IBV_WC_RECV_RDMA_WITH_IMM:
-      return WorkKind::kReceiveOfWrite;
-    default:
-      return WorkKind::kOther;
-  }
-}
-
 int ClassicReader::fetch(ibv_cq_ex* self) {
   auto* reader = static_cast<ClassicReader*>(self);
   const int found = ibv_poll_cq(reader->from_, 1, &reader->now_);

@@ -24,6 +24,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,6 +49,28 @@ enum class WorkKind : unsigned char {
   kReceiveOfWrite,  // a WRITE with immediate data consumed a receive
   kOther,
 };
+
+namespace detail {
+
+// Looked up, not switched upon: this is done for each completion.
+inline constexpr auto kWorkKinds = [] {
+  std::array<WorkKind, IBV_WC_RECV_RDMA_WITH_IMM + 1> kinds{};
+  kinds.fill(WorkKind::kOther);
+  kinds[IBV_WC_SEND] = WorkKind::kSend;
+  kinds[IBV_WC_RDMA_WRITE] = WorkKind::kWrite;
+  kinds[IBV_WC_RDMA_READ] = WorkKind::kRead;
+  kinds[IBV_WC_COMP_SWAP] = WorkKind::kCompareSwap;
+  kinds[IBV_WC_FETCH_ADD] = WorkKind::kFetchAdd;
+  kinds[IBV_WC_RECV] = WorkKind::kReceive;
+  kinds[IBV_WC_RECV_RDMA_WITH_IMM] = WorkKind::kReceiveOfWrite;
+  return kinds;
+}();
+constexpr WorkKind work_kind(ibv_wc_opcode opcode) {
+  const auto code = static_cast<unsigned>(opcode);
+  return code < kWorkKinds.size() ? kWorkKinds[code] : WorkKind::kOther;
+}
+
+}  // namespace detail
 
 // One completion. When status is not IBV_WC_SUCCESS only wr_id, qp_num, status and vendor_error say
 // anything (ibv_poll_cq(3)); the rest is zero then.
@@ -193,6 +216,7 @@ class RKV_EXPORT CompletionQueue {
                                         WcField fields, bool classic);
   ibv_cq_ex* raw_extended() const;
   Result<std::size_t> poll_plain(std::span<WorkCompletion> out);
+  Result<std::size_t> poll_one_by_one(std::span<WorkCompletion> out);
   std::shared_ptr<detail::CompletionQueueState> state_;
   ibv_cq_ex* extended_ = nullptr;
   bool one_by_one_ = false;

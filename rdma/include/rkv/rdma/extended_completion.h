@@ -45,8 +45,6 @@ enum class CompletionReading : unsigned char {
 
 namespace detail {
 
-RKV_EXPORT WorkKind work_kind(ibv_wc_opcode opcode);
-
 // A queue that is read by ibv_poll_cq(3), behind the functions of an extended one. One completion
 // at a time: what is taken out is gone from the queue, and a loop may be left at any time.
 class RKV_EXPORT ClassicReader : public ibv_cq_ex {
