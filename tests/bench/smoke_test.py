@@ -116,6 +116,21 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(mix["mix"]["hit_rate"], 1)  # all of it is in memory
         self.assertEqual(restart["restart"]["records"] + restart["restart"]["records_on_disk"], 2000)
 
+    def test_verbs(self):
+        """Instructions alone: latency wants a device."""
+        told = bench("verbs", "--rounds", "20")
+        done = told["runs"][0]["counted"]
+        requests = 40 * (1 + done["many"])
+        for how in "plain", "wrapped":
+            self.assertEqual(done[how], {
+                "requests": requests, "pieces": requests, "doorbells": 80, "completions": requests,
+                "sum_of_ids": requests * (requests - 1) // 2}, how)
+        for what in "post", "poll":
+            kind = f"instructions a {what}, {done['many']} a {'doorbell' if what == 'post' else 'poll'}"
+            self.assertEqual(told["figure"][f"{kind}: more"],
+                             told["figure"][f"{kind}: library"] - told["figure"][f"{kind}: C"])
+            self.assertGreater(told["figure"][f"{kind}: C"], 10)
+
     def test_durability(self):
         told = bench("durability", "--records", "2000", "--slices", "1", "--slice-ms", "20",
                      "--writers", "4", "--most-keys", "10000", "--anywhere", "1")

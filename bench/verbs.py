@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""`./run bench verbs`: what the verbs library costs over plain verbs. Instructions of a posted and of
+a polled request, against a C program's loop on a device that only counts (natively, by callgrind);
+and, where verbs are, how long a message, a READ and a WRITE take, against perftest's programs in
+turn on the same device."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from common import Failed, program, progress, run_benchmark
+from perftest import perftest
+
+FLAGS = {"--iterations": (2000, "of each measurement of latency"),
+         "--bytes": (64, "of each message, READ and WRITE"),
+         "--rounds": (200, "of each loop whose instructions are counted")}
+MORE_INSTRUCTIONS = 10
+LATENCY_RATIO = 1.05
+# The column of perftest's result line that has the median, and what of it is compared.
+TOOLS = {"send": ("ib_send_lat", 18521), "read": ("ib_read_lat", 18522),
+         "write": ("ib_write_lat", 18523)}
+MEDIAN = 4
+LOOPS = [f"{how}_{what}_{many}" for how in ("plain", "wrapped") for what in ("post", "poll")
+         for many in ("one", "many")]
+
+
+def counted(options, rounds):
+    """{loop: instructions of it and all that it calls}, and what the program says of itself."""
+    with tempfile.TemporaryDirectory(prefix="rkv-callgrind-") as scratch:
+        out = os.path.join(scratch, "out")
+        told = program(options, "bench_verbs_overhead", "loops",
+                       ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}"],
+                       rounds=rounds)
+        shown = subprocess.run(["callgrind_annotate", "--inclusive=yes", "--threshold=100", out],
+                               check=True, capture_output=True, text=True).stdout
+    counts = {}
+    for line in shown.splitlines():
+        found = re.match(r"\s*([\d,]+) .*?:(\w+)(?:\s|$)", line)
+        if found and found.group(2) in LOOPS:
+            counts[found.group(2)] = int(found.group(1).replace(",", ""))
+    if set(counts) != set(LOOPS):
+        raise Failed(f"callgrind saw no {', '.join(sorted(set(LOOPS) - set(counts)))}: have the"
+                     " programs their symbols?")
+    return counts, told
+
+
+def measure_instructions(options, figures):
+    """Two runs, one with more rounds: what happens once is in neither's difference."""
+    fewer, _ = counted(options, options.rounds)
+    more, told = counted(options, 2 * options.rounds)
+    if told["plain"] != told["wrapped"]:
+        raise Failed(f"the two ways have not done the same work: {told}")
+    figures.runs.append({"counted": told})
+    requests = {"one": 1, "many": told["many"]}
+    for what in "post", "poll":
+        for many, count in requests.items():
+            def each(how, name=f"{what}_{many}", count=count):
+                loop = f"{how}_{name}"
+                return (more[loop] - fewer[loop]) / (options.rounds * count)
+            plain, wrapped = each("plain"), each("wrapped")
+            size = f"{count} a {'doorbell' if what == 'post' else 'poll'}"
+            figures.add(f"instructions a {what}, {size}: C", plain)
+            figures.add(f"instructions a {what}, {size}: library", wrapped)
+            figures.add(f"instructions a {what}, {size}: more", wrapped - plain, MORE_INSTRUCTIONS)
+
+
+def measure_latency(options, figures):
+    settings = {"bytes": options.bytes, "iterations": options.iterations}
+    for repetition in range(options.repetitions):
+        for phase, (tool, port) in TOOLS.items():
+            ours = program(options, "bench_verbs", phase, **settings)
+            raw = perftest(tool, options.address, port, options.bytes,
+                           ["-n", str(options.iterations)])[MEDIAN]
+            figures.runs.append({phase: ours, tool: raw})
+            figures.add(f"{phase} p50 (us)", ours["p50_us"])
+            figures.add(f"{tool} (us)", raw)
+            figures.add(f"{phase} p50 / {tool}", ours["p50_us"] / raw, LATENCY_RATIO)
+        progress(f"repetition {repetition + 1} of {options.repetitions}")
+
+
+def measure(options, figures):
+    measure_instructions(options, figures)
+    if options.transport == "verbs":
+        measure_latency(options, figures)
+
+
+def describe(options):
+    return f"{options.bytes} bytes, {options.iterations} of each, {options.rounds} counted rounds"
+
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark("verbs", measure, describe, FLAGS, transport="verbs", poll="busy"))

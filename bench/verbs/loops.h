@@ -1,0 +1,44 @@
+// The same work twice: through the library, and as a C program would do it. Each function is one
+// that callgrind can find by its name, and works `rounds` times over; what a poll has to find is
+// put there by CountedDevice::complete() in each round, in both ways alike.
+#pragma once
+
+#include <cstdint>
+
+#include "bench/verbs/counted_device.h"
+#include "rkv/rdma/completion.h"
+#include "rkv/rdma/queue_pair.h"
+
+namespace rkv::bench {
+
+// Requests of one doorbell, completions of one poll.
+inline constexpr std::uint32_t kMany = 32;
+
+// What the READs name, none of it known to the compiler: both ways must carry it and the library
+// must check it.
+struct Places {
+  std::uint64_t local = 0;
+  std::uint64_t remote = 0;
+  std::uint32_t local_key = 0;
+  std::uint32_t remote_key = 0;
+  std::uint32_t bytes = 0;  // of each READ
+};
+
+extern "C" {
+// One READ a doorbell, and kMany.
+void plain_post_one(ibv_qp_ex* queue, const Places& places, std::uint64_t rounds);
+void plain_post_many(ibv_qp_ex* queue, const Places& places, std::uint64_t rounds);
+void wrapped_post_one(rdma::QueuePair& queue, const Places& places, std::uint64_t rounds);
+void wrapped_post_many(rdma::QueuePair& queue, const Places& places, std::uint64_t rounds);
+// One completion a poll, and kMany. They return the sum of the wr_ids.
+std::uint64_t plain_poll_one(CountedDevice& device, std::uint64_t rounds);
+std::uint64_t plain_poll_many(CountedDevice& device, std::uint64_t rounds);
+std::uint64_t wrapped_poll_one(CountedDevice& device, rdma::CompletionQueue& queue,
+                               std::uint64_t rounds);
+std::uint64_t wrapped_poll_many(CountedDevice& device, rdma::CompletionQueue& queue,
+                                std::uint64_t rounds);
+}
+
+[[noreturn]] void failed();  // of a device that cannot fail
+
+}  // namespace rkv::bench
