@@ -192,7 +192,13 @@ VerbsFacts look_at_verbs(const VerbsOptions& options, std::span<const std::strin
   }
   for (const DeviceInfo& info : *listed)
     facts.devices.push_back(facts_of(info));
-  if (facts.devices.empty()) return facts;
+  if (facts.devices.empty()) {
+    // No device is no error, no rdma-core is one that a person can mend.
+    const auto none = Device::open_first_active();
+    if (!none && none.error().code == Code::kUnsupported)
+      facts.list_error = to_string(none.error());
+    return facts;
+  }
   const auto first = path_to(options, facts.devices);
   if (!first) {
     facts.choice_error = to_string(first.error());

@@ -17,7 +17,8 @@ void Judge::no_device() {
       "interface (SoftRoCE)",
       facts_.system.could_have_rxe ? likely_interface() : "INTERFACE");
   const std::string advice =
-      facts_.system.could_have_rxe ? "as root: " + make
+      !facts_.verbs.list_error.empty() ? facts_.verbs.list_error
+      : facts_.system.could_have_rxe   ? "as root: " + make
       : !facts_.system.knows_modules
           ? fmt::format(
                 "what this kernel has is not known from here (a container?): on the host, "

@@ -10,7 +10,8 @@ install(TARGETS rkv_static EXPORT rkvStaticTargets
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(layer common rdma client)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer}/include/rkv DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-    COMPONENT dev FILES_MATCHING PATTERN "*.h")
+    COMPONENT dev FILES_MATCHING PATTERN "*.h"
+    REGEX "/rdma/(efa|mlx5)[.]h$" EXCLUDE)  # installed with their libraries: rdma/vendor
 endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rkv)

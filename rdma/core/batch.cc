@@ -17,14 +17,13 @@ Bytes BatchCore::gather(Gathered& to, std::span<const Bytes> pieces) const {
   return Bytes(to.bytes).first(length);
 }
 
-Status BatchCore::complete() {
-  RKV_CHECK(queue_ != nullptr, "a batch submitted twice");
-  ibv_qp_ex* queue = std::exchange(queue_, nullptr);
-  if (count_ == 0) {
-    ibv_wr_abort(queue);
-    return {};
-  }
-  return from_errno("ibv_wr_complete", ibv_wr_complete(queue));
+int BatchCore::abandon(ibv_qp_ex* queue) {
+  ibv_wr_abort(queue);
+  return 0;
+}
+
+Status BatchCore::refused(int answer) {
+  return from_errno("ibv_wr_complete", answer);
 }
 
 }  // namespace rkv::rdma::detail

@@ -27,6 +27,12 @@ std::shared_ptr<ibv_device*> device_list(int* count) {
           }};
 }
 
+// Of a list that is null: a program that finds rdma-core at run time (rdma/linkage) has not found
+// it, which is no lack of devices.
+bool is_without_rdma_core(const void* list) {
+  return list == nullptr && errno == ELIBACC;
+}
+
 // Event reads must not block: the descriptor is shared by everything made on the context.
 void make_nonblocking(int fd) {
   const int flags = fcntl(fd, F_GETFL);
@@ -115,8 +121,8 @@ AtomicScope scope_of(ibv_atomic_cap cap) {
 Result<std::vector<DeviceInfo>> list_devices() {
   int count = 0;
   const auto list = device_list(&count);
-  // ENOSYS: the kernel has no RDMA at all, which is a machine with no device.
-  if (list == nullptr && errno == ENOSYS) return std::vector<DeviceInfo>{};
+  // The kernel has no RDMA at all, or the system no rdma-core: a machine with no device.
+  if (list == nullptr && (errno == ENOSYS || errno == ELIBACC)) return std::vector<DeviceInfo>{};
   RKV_RETURN_IF_ERROR(from_null("ibv_get_device_list", list.get()));
   std::vector<DeviceInfo> out;
   for (int i = 0; i < count; ++i) {
@@ -131,6 +137,7 @@ Result<std::vector<DeviceInfo>> list_devices() {
 Result<Device> Device::open(std::string_view name) {
   int count = 0;
   const auto list = device_list(&count);
+  if (is_without_rdma_core(list.get())) return verb_error("ibv_get_device_list", ELIBACC);
   for (int i = 0; i < count; ++i) {
     if (name != ibv_get_device_name(list.get()[i])) continue;
     RKV_ASSIGN_OR_RETURN(auto context, open_context(list.get()[i]));
@@ -143,6 +150,7 @@ Result<Device> Device::open(std::string_view name) {
 Result<Device> Device::open_first_active() {
   int count = 0;
   const auto list = device_list(&count);
+  if (is_without_rdma_core(list.get())) return verb_error("ibv_get_device_list", ELIBACC);
   std::optional<Error> refused;
   for (int i = 0; i < count; ++i) {
     auto context = open_context(list.get()[i]);
@@ -162,6 +170,7 @@ Result<Device> Device::of_connection_manager(std::string_view name) {
   const std::shared_ptr<ibv_context*> list(rdma_get_devices(&count), [](ibv_context** contexts) {
     if (contexts != nullptr) rdma_free_devices(contexts);
   });
+  if (is_without_rdma_core(list.get())) return verb_error("rdma_get_devices", ELIBACC);
   for (int i = 0; i < count; ++i) {
     Device device = borrow(list.get()[i]);
     if (name.empty() ? has_active_port(device) : device.name() == name) return device;

@@ -63,6 +63,10 @@ constexpr Advice kAdvice[] = {
     {"", EOPNOTSUPP, "this device, kernel or provider does not offer the verb"},
     {"", ENOSYS, "this device, kernel or provider does not offer the verb"},
     {"", EPROTONOSUPPORT, "this device, kernel or provider does not offer the verb"},
+    // Set by linkage/forward.cc alone.
+    {"", ELIBACC,
+     "libibverbs.so.1 and librdmacm.so.1 of rdma-core are not there: install the packages "
+     "libibverbs1, librdmacm1 and ibverbs-providers"},
     {"", ENETUNREACH, "no route to this address"},
     {"", EHOSTUNREACH, "no route to this address"},
     {"", ENODEV, "no RDMA device: see `rdma link`"},
@@ -133,6 +137,7 @@ Code code_of_errno(int sys_errno) {
     case EOPNOTSUPP:
     case ENOSYS:
     case EPROTONOSUPPORT:
+    case ELIBACC:
       return Code::kUnsupported;
     case ENODEV:
     case ENXIO:

@@ -27,6 +27,27 @@ Status post_list(ibv_qp* queue, ibv_send_wr request, std::span<const RegisteredS
   return from_errno("ibv_post_send", ibv_post_send(queue, &request, &refused));
 }
 
+// Operations that a device must be asked for before: one that lacks them may well give a queue pair
+// that names them, whose requests then fail. The bits are the kernel's, which older headers lack.
+Status has_newer_operations(const Device& device, SendOps wanted) {
+  constexpr std::uint64_t kFlushes = 3ULL << 38;
+  constexpr std::uint64_t kAtomicWrites = 1ULL << 40;
+  if ((wanted & (SendOps::kFlush | SendOps::kAtomicWrite)) == SendOps::kNone) return {};
+  ibv_device_attr_ex limits{};
+  RKV_RETURN_IF_ERROR(
+      from_errno("ibv_query_device_ex", ibv_query_device_ex(device.raw(), nullptr, &limits)));
+  const auto lacks = [&](SendOps one, std::uint64_t bits, bool known) {
+    return has(wanted, one) && (!known || (limits.device_cap_flags_ex & bits) == 0);
+  };
+  if (lacks(SendOps::kAtomicWrite, kAtomicWrites, detail::KnowsAtomicWrite<ibv_qp_ex>)) {
+    return verb_error("ibv_wr_atomic_write", EOPNOTSUPP);
+  }
+  if (lacks(SendOps::kFlush, kFlushes, detail::KnowsFlush<ibv_qp_ex>)) {
+    return verb_error("ibv_wr_flush", EOPNOTSUPP);
+  }
+  return {};
+}
+
 }  // namespace
 
 QueuePairBase::QueuePairBase() noexcept = default;
@@ -40,6 +61,7 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   if (options.inline_bytes > kMaxInlineBytes) {
     return fail(Code::kInvalidArgument, "inline_bytes is 0 to 1024");
   }
+  RKV_RETURN_IF_ERROR(has_newer_operations(pd.device(), operations));
   auto state = std::make_unique<detail::QueuePairState>(pd.device());
   state->domain = pd.shared();
   state->sends = sends.shared();

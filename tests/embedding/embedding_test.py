@@ -74,6 +74,16 @@ class Embedding(unittest.TestCase):
         self.check(where)
         self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0.1"])
 
+    def test_optional_components(self):
+        if not glob.glob(f"{self.prefix}/lib*/**/rkv_rdma_efa.cmake", recursive=True):
+            with self.assertRaisesRegex(AssertionError, "built without 'rdma_efa'"):
+                self.find("rdma_efa")
+            return
+        for kind in "static", "shared":
+            where = self.find("rdma_efa", "rdma_mlx5", kind)
+            self.assertIn(run(os.path.join(where, "vendor")),
+                          ("no device\n", "no EFA, no mlx5\n", "EFA, no mlx5\n", "no EFA, mlx5\n"))
+
     def test_the_shared_client_needs_no_rdma_core_to_build(self):
         nothing = os.path.join(self.scratch, "no-packages")
         os.makedirs(nothing, exist_ok=True)

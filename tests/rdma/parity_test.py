@@ -32,7 +32,7 @@ def rows(text):
 
 
 def tests_there_are():
-    """The names of all C++ tests of the project."""
+    """The names of all tests of the project, in C++ and in Python."""
     names = set()
     for folder, _, files in os.walk(os.path.join(SOURCE, "tests")):
         for name in files:
@@ -41,6 +41,12 @@ def tests_there_are():
                     names.update(".".join(found) for found in
                                  re.findall(r"^(?:(?:TYPED_)?TEST(?:_F|_P)?|RC_GTEST_PROP)"
                                             r"\(\s*(\w+),\s*(\w+)\b", file.read(), re.M))
+            elif name.endswith(".py"):
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    case = ""
+                    for kind, found in re.findall(r"^(class|    def) (\w+)\(", file.read(), re.M):
+                        case = found if kind == "class" else case
+                        names.add(f"{case}.{found}")
     return names
 
 

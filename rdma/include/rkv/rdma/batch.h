@@ -32,6 +32,7 @@
 #include "rkv/rdma/address_handle.h"
 #include "rkv/rdma/flags.h"
 #include "rkv/rdma/memory.h"
+#include "rkv/rdma/newer_operations.h"
 #include "rkv/rdma/transport_types.h"
 #include "rkv/rdma/window.h"
 #include "rkv/result.h"
@@ -98,7 +99,15 @@ class RKV_EXPORT BatchCore {
   void begin_bind(std::uint64_t wr_id, OpFlags flags, Window& window, const WindowRange& range,
                   RemoteSpan& offered);
   void begin_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window);
-  Status complete();
+  // Inline as far as all goes well: a batch of one request pays for it alone.
+  Status complete() {
+    RKV_CHECK(queue_ != nullptr, "a batch submitted twice");
+    ibv_qp_ex* const queue = std::exchange(queue_, nullptr);
+    const int answer = count_ != 0 ? ibv_wr_complete(queue) : abandon(queue);
+    if (answer != 0) [[unlikely]]
+      return refused(answer);
+    return {};
+  }
 
   ibv_qp_ex* queue_;
   std::uint32_t inline_bytes_;
@@ -108,6 +117,8 @@ class RKV_EXPORT BatchCore {
   struct Gathered {
     std::byte bytes[1024];
   };
+  static int abandon(ibv_qp_ex* queue);
+  static Status refused(int answer);
   Bytes gather(Gathered& to, std::span<const Bytes> pieces) const;
 };
 
@@ -207,6 +218,22 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     begin(wr_id, flags, word, 8);
     ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
     set(old_value);
+  }
+  // Stores 8 bytes that nobody sees in part. The word is 8-byte aligned.
+  // REQUIRES: the queue pair was made with SendOps::kAtomicWrite.
+  void atomic_write(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& word, std::uint64_t value)
+    requires std::same_as<T, Rc>
+  {
+    begin(wr_id, flags, word, 8);
+    detail::atomic_write(queue_, word, value);
+  }
+  // Completes when what was written there before is where `placement` says; the peer's region must
+  // allow it. REQUIRES: the queue pair was made with SendOps::kFlush.
+  void flush(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& range, FlushTo placement)
+    requires std::same_as<T, Rc>
+  {
+    begin(wr_id, flags, range, range.length);
+    detail::flush(queue_, range, placement);
   }
   void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message)
     requires Connected<T>

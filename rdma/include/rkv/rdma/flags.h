@@ -44,6 +44,9 @@ enum class AccessFlags : unsigned {
   kRemoteAtomic = IBV_ACCESS_REMOTE_ATOMIC,  // needs kLocalWrite
   kBindWindow = IBV_ACCESS_MW_BIND,
   kZeroBased = IBV_ACCESS_ZERO_BASED,
+  // What a peer's FLUSH may ask for; by number, as of SendOps::kFlush.
+  kFlushVisible = 1U << 8,
+  kFlushPersistent = 1U << 9,
   kOnDemand = IBV_ACCESS_ON_DEMAND,  // no pinning; not on SoftRoCE of Linux 6.1
   kHugePages = IBV_ACCESS_HUGETLB,
 };
@@ -72,6 +75,10 @@ inline constexpr bool kIsFlagEnum<OpFlags> = true;
 // atomics still give a queue pair.
 enum class SendOps : unsigned {
   kNone = 0,
+  // By number: headers of older rdma-core lack the names. Not of kAllSendOps, since few devices
+  // have them; where one has not, a queue pair that names them is refused with kUnsupported.
+  kFlush = 1U << 11,
+  kAtomicWrite = 1U << 12,
   kWrite = IBV_QP_EX_WITH_RDMA_WRITE,
   kWriteImm = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
   kSend = IBV_QP_EX_WITH_SEND,

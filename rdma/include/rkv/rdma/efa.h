@@ -1,0 +1,123 @@
+// Amazon's EFA: queue pairs of its transport SRD (scalable reliable datagram), which is reliable
+// and unordered: each message names its receiver, is delivered once, and may overtake others.
+// Component rkv::rdma_efa.
+//
+//   RKV_ASSIGN_OR_RETURN(SrdQueuePair qp,
+//       SrdQueuePair::create(pd, cq, cq, {.port = 1, .qkey = 0x1234}));
+//   SrdBatch batch = qp.batch();
+//   batch.send(1, OpFlags::kSignaled, {.handle = peer_address, .qp_num = n, .qkey = k}, message);
+//   RKV_RETURN_IF_ERROR(std::move(batch).submit());
+//
+// On every other device each call answers kUnsupported and names its verb. What these do on an EFA
+// has not been seen: there was none to run on.
+//
+// Buffers, and who counts what is outstanding: as in batch.h; completions come in any order, so
+// each request that anybody waits for is signaled. An address handle must live until the requests
+// that name it have completed. Thread safety: one thread at a time.
+// Source: efadv_create_qp_ex(3), efadv_query_device(3), ibv_wr_post(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include "rkv/export.h"
+#include "rkv/rdma/batch.h"
+#include "rkv/rdma/queue_pair.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+struct EfaAttributes {
+  std::uint32_t max_send_requests = 0;
+  std::uint32_t max_receive_requests = 0;
+  std::uint32_t max_send_sge = 0;
+  std::uint32_t max_receive_sge = 0;
+  std::uint32_t max_inline_bytes = 0;
+  std::uint32_t max_read_bytes = 0;
+  bool reads = false;        // RDMA READ
+  bool rnr_retries = false;  // a receiver without a posted receive may be waited for
+};
+// efadv_query_device(3).
+RKV_EXPORT Result<EfaAttributes> efa_attributes(const Device& device);
+
+// A receiver: an address handle of the sender's domain (ibv_create_ah(3)), and what the receiver
+// tells of itself.
+struct SrdDestination {
+  ibv_ah* handle = nullptr;
+  std::uint32_t qp_num = 0;
+  std::uint32_t qkey = 0;
+};
+
+// As BasicBatch, each operation with a receiver. Messages are at most one MTU long.
+class RKV_EXPORT SrdBatch : public detail::BatchCore {
+ public:
+  void send(std::uint64_t wr_id, OpFlags flags, const SrdDestination& to,
+            const RegisteredSpan& message) {
+    begin(wr_id, flags);
+    ibv_wr_send(queue_);
+    address(to);
+    set(message);
+  }
+  void send_immediate(std::uint64_t wr_id, OpFlags flags, const SrdDestination& to,
+                      const RegisteredSpan& message, std::uint32_t immediate) {
+    begin(wr_id, flags);
+    ibv_wr_send_imm(queue_, detail::to_network(immediate));
+    address(to);
+    set(message);
+  }
+  void send_inline(std::uint64_t wr_id, OpFlags flags, const SrdDestination& to, Bytes message) {
+    begin_inline(wr_id, flags, message.size());
+    ibv_wr_send(queue_);
+    address(to);
+    set_inline(message);
+  }
+  // REQUIRES: SrdQueuePair::has_reads(). At most EfaAttributes::max_read_bytes.
+  void read(std::uint64_t wr_id, OpFlags flags, const SrdDestination& from,
+            const RegisteredSpan& to, const RemoteSpan& remote) {
+    RKV_CHECK(has_reads_, "a READ on an EFA that has none: SrdQueuePair::has_reads()");
+    begin(wr_id, flags, remote, to.size());
+    ibv_wr_rdma_read(queue_, remote.rkey, remote.address);
+    address(from);
+    set(to);
+  }
+  Status submit() && { return complete(); }
+
+ private:
+  friend class SrdQueuePair;
+  SrdBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes, bool has_reads)
+      : BatchCore(queue, inline_bytes), has_reads_(has_reads) {}
+  void address(const SrdDestination& to) {
+    ibv_wr_set_ud_addr(queue_, to.handle, to.qp_num, to.qkey);
+  }
+  bool has_reads_;
+};
+
+struct SrdOptions {
+  std::uint8_t port = 1;
+  std::uint32_t qkey = 0;  // a message that carries another is dropped
+  std::uint32_t send_length = 128;
+  std::uint32_t receive_length = 128;
+  std::uint32_t inline_bytes = 0;
+};
+
+class RKV_EXPORT SrdQueuePair : public QueuePairBase {
+ public:
+  // Ready to send and receive: SRD has no connection. kUnsupported on other devices.
+  static Result<SrdQueuePair> create(const ProtectionDomain& pd, const CompletionQueue& sends,
+                                     const CompletionQueue& receives, const SrdOptions& options);
+  SrdQueuePair(SrdQueuePair&&) noexcept = default;
+  SrdQueuePair& operator=(SrdQueuePair&&) noexcept = default;
+
+  [[nodiscard]] SrdBatch batch() RKV_LIFETIMEBOUND {
+    return {extended_, inline_bytes_, has_reads_};
+  }
+  bool has_reads() const { return has_reads_; }
+
+ private:
+  SrdQueuePair() noexcept = default;
+  Status activate(const SrdOptions& options);
+  bool has_reads_ = false;
+};
+
+}  // namespace rkv::rdma

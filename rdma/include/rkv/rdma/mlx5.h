@@ -1,0 +1,149 @@
+// Mellanox's (NVIDIA's) dynamic connections: one initiator (DCI) reaches any number of targets
+// (DCT) without a queue pair for each; the adapter connects as messages go out.
+// Component rkv::rdma_mlx5.
+//
+//   RKV_ASSIGN_OR_RETURN(DcTarget target, DcTarget::create(pd, cq, srq, {.gid_index = gid.index,
+//       .access_key = key, .remote_access = AccessFlags::kRemoteRead}));   // tell number() and key
+//   RKV_ASSIGN_OR_RETURN(DcInitiator qp, DcInitiator::create(pd, cq, {.gid_index = gid.index}));
+//   DcBatch batch = qp.batch();
+//   batch.read(1, OpFlags::kSignaled, {.handle = ah, .target = n, .access_key = key}, local,
+//   remote); RKV_RETURN_IF_ERROR(std::move(batch).submit());
+//
+// On every other device each call answers kUnsupported and names its verb. What these do on such an
+// adapter has not been seen: there was none to run on.
+//
+// Buffers, and who counts what is outstanding: as in batch.h. An address handle must live until the
+// requests that name it have completed. Thread safety: one thread at a time.
+// Source: mlx5dv_create_qp(3), mlx5dv_wr_post(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include "rkv/export.h"
+#include "rkv/rdma/batch.h"
+#include "rkv/rdma/queue_pair.h"
+#include "rkv/rdma/srq.h"
+#include "rkv/result.h"
+
+namespace rkv::rdma {
+
+// Whether the device is one of mlx5's, where alone the rest has a chance (mlx5dv_is_supported).
+RKV_EXPORT bool is_mlx5(const Device& device);
+
+// A target: an address handle of the initiator's domain (ibv_create_ah(3)), and what the target
+// tells of itself.
+struct DcDestination {
+  ibv_ah* handle = nullptr;
+  std::uint32_t target = 0;  // DcTarget::number()
+  std::uint64_t access_key = 0;
+};
+
+// As BasicBatch, each operation with a target.
+class RKV_EXPORT DcBatch : public detail::BatchCore {
+ public:
+  void send(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
+            const RegisteredSpan& message) {
+    begin(wr_id, flags);
+    ibv_wr_send(queue_);
+    address(to);
+    set(message);
+  }
+  void send_immediate(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
+                      const RegisteredSpan& message, std::uint32_t immediate) {
+    begin(wr_id, flags);
+    ibv_wr_send_imm(queue_, detail::to_network(immediate));
+    address(to);
+    set(message);
+  }
+  void read(std::uint64_t wr_id, OpFlags flags, const DcDestination& from, const RegisteredSpan& to,
+            const RemoteSpan& remote) {
+    begin(wr_id, flags, remote, to.size());
+    ibv_wr_rdma_read(queue_, remote.rkey, remote.address);
+    address(from);
+    set(to);
+  }
+  void write(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
+             const RegisteredSpan& from, const RemoteSpan& remote) {
+    begin(wr_id, flags, remote, from.size());
+    ibv_wr_rdma_write(queue_, remote.rkey, remote.address);
+    address(to);
+    set(from);
+  }
+  // The 8-byte old value goes to `old_value`.
+  void compare_swap(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
+                    const RegisteredSpan& old_value, const RemoteSpan& word, std::uint64_t expected,
+                    std::uint64_t desired) {
+    RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
+    begin(wr_id, flags, word, 8);
+    ibv_wr_atomic_cmp_swp(queue_, word.rkey, word.address, expected, desired);
+    address(to);
+    set(old_value);
+  }
+  void fetch_add(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
+                 const RegisteredSpan& old_value, const RemoteSpan& word, std::uint64_t addend) {
+    RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
+    begin(wr_id, flags, word, 8);
+    ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
+    address(to);
+    set(old_value);
+  }
+  Status submit() && { return complete(); }
+
+ private:
+  friend class DcInitiator;
+  using BatchCore::BatchCore;
+  void address(const DcDestination& to);
+};
+
+struct DcInitiatorOptions {
+  std::uint8_t port = 1;
+  std::uint32_t gid_index = 0;  // RoCE
+  std::uint32_t send_length = 128;
+  Mtu mtu = Mtu::k1024;
+  AckTimeout ack_timeout = kDefaultAckTimeout;
+  std::uint8_t retry_count = kMaxRetryCount;
+  std::uint8_t rnr_retry = kRnrRetryForever;
+  std::uint8_t reads = 16;  // outstanding READs and atomics
+  SendOps operations = kAllSendOps;
+};
+
+class RKV_EXPORT DcInitiator : public QueuePairBase {
+ public:
+  // Ready to send; it receives nothing.
+  static Result<DcInitiator> create(const ProtectionDomain& pd, const CompletionQueue& sends,
+                                    const DcInitiatorOptions& options);
+  DcInitiator(DcInitiator&&) noexcept = default;
+  DcInitiator& operator=(DcInitiator&&) noexcept = default;
+
+  [[nodiscard]] DcBatch batch() RKV_LIFETIMEBOUND { return {extended_, inline_bytes_}; }
+
+ private:
+  DcInitiator() noexcept = default;
+  Status activate(const DcInitiatorOptions& options);
+};
+
+struct DcTargetOptions {
+  std::uint8_t port = 1;
+  std::uint32_t gid_index = 0;   // RoCE
+  std::uint64_t access_key = 0;  // requests that carry another are refused
+  AccessFlags remote_access = AccessFlags::kNone;
+  Mtu mtu = Mtu::k1024;
+  RnrTimer rnr_timer = kDefaultRnrTimer;
+};
+
+class RKV_EXPORT DcTarget : public QueuePairBase {
+ public:
+  // Ready to be reached by any number of initiators; their messages go to `shared`.
+  static Result<DcTarget> create(const ProtectionDomain& pd, const CompletionQueue& receives,
+                                 const SharedReceiveQueue& shared, const DcTargetOptions& options);
+  DcTarget(DcTarget&&) noexcept = default;
+  DcTarget& operator=(DcTarget&&) noexcept = default;
+
+ private:
+  DcTarget() noexcept = default;
+  Status activate(const DcTargetOptions& options);
+};
+
+}  // namespace rkv::rdma

@@ -1,0 +1,17 @@
+// Somebody else's program over adapters' own transports: that it starts shows that it was built and
+// linked.
+#include <rkv/rdma/efa.h>
+#include <rkv/rdma/mlx5.h>
+
+#include <cstdio>
+
+int main() {
+  const auto device = rkv::rdma::Device::open_first_active();
+  if (!device) {
+    std::printf("no device\n");
+    return 0;
+  }
+  const auto limits = rkv::rdma::efa_attributes(*device);
+  std::printf("%s, %s\n", limits ? "EFA" : "no EFA",
+              rkv::rdma::is_mlx5(*device) ? "mlx5" : "no mlx5");
+}
