@@ -76,10 +76,12 @@ void Judge::unseen_devices() {
   }
   const bool none_left = devices_.empty();
   if (!no_provider.empty()) {
+    const bool listed = facts_.verbs.list_error.empty();  // else the library itself may be missing
     add(none_left ? Level::kError : Level::kWarning, "devices", "",
         fmt::format("the kernel has {}, libibverbs does not see it{}", fmt::join(no_provider, ", "),
-                    facts_.verbs.list_error.empty() ? "" : ": " + facts_.verbs.list_error),
-        "install its provider, as root: `apt-get install ibverbs-providers`");
+                    listed ? "" : ": " + facts_.verbs.list_error),
+        fmt::format("install its provider, as root: `apt-get install {}ibverbs-providers`",
+                    listed ? "" : "libibverbs1 librdmacm1 "));
   }
   // Of others the files alone are told of, below.
   if (!no_file.empty() && none_left) {

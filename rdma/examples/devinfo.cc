@@ -55,8 +55,8 @@ rkv::Status run() {
   RKV_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, list_devices());
   std::printf("%zu device%s\n", devices.size(), devices.size() == 1 ? "" : "s");
   for (const DeviceInfo& info : devices) {
-    std::printf("%s: %s%s, GUID %016" PRIx64 "\n", info.name.c_str(), info.node_type.c_str(),
-                info.iwarp ? ", iWARP" : "", info.guid);
+    std::printf("%s: %s%s, GUID %s\n", info.name.c_str(), info.node_type.c_str(),
+                info.iwarp ? ", iWARP" : "", info.guid.to_string().c_str());
     if (info.open_error) {  // one that may not be opened hides no other
       std::printf("  cannot be opened: %s\n", rkv::to_string(*info.open_error).c_str());
       continue;

@@ -45,7 +45,7 @@ PRINTED = {
 }
 DEVINFO = [
     r"[1-9]\d* devices?",
-    r"\w+: InfiniBand channel adapter.*, GUID [0-9a-f]{16}",
+    r"\w+: InfiniBand channel adapter.*, GUID [0-9a-f]{4}(:[0-9a-f]{4}){3}",
     r"  port 1: active, Ethernet, MTU \d+ of \d+, \S+ Gb/s",
     r"  READs outstanding: \d+ out, \d+ in; atomics: .+",
     r"  GID \d+ of port 1: \S+, RoCE v2, \w+  <- taken by default",

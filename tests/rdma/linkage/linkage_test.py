@@ -55,7 +55,7 @@ class Linkage(unittest.TestCase):
         self.assertEqual(run(*client, "get", "greeting"), "hello")
         told = subprocess.run([client[0], "doctor", *client[1:]], check=False, capture_output=True,
                               text=True).stdout
-        self.assertRegex(told, r"devices: no RDMA device.*install the packages libibverbs1")
+        self.assertRegex(told, r"devices: .*install the packages libibverbs1")
         refused = subprocess.run([*client, "--transport", "verbs", "get", "greeting"], check=False,
                                  capture_output=True, text=True)
         self.assertNotEqual(refused.returncode, 0)
