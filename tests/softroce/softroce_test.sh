@@ -165,6 +165,7 @@ test_only_failures() {
 [----------] 4 tests from S
 [ RUN      ] S.Passes
 what it prints
+repeat with SEED=1
 [       OK ] S.Passes (1 ms)
 [ RUN      ] S.Fails
 file.cc:3: Failure
@@ -179,6 +180,7 @@ TEXT
   same "only failures" "      Start 7: b
  1/3 Test #6: a ......   Passed    2.64 sec
  2/3 Test #7: b ......***Failed   75.60 sec
+repeat with SEED=1
 [ RUN      ] S.Fails
 file.cc:3: Failure
 [  FAILED  ] S.Fails (1 ms)
