@@ -61,6 +61,7 @@ class Engine::Impl {
 
   Status check_log(bool accept_damage);
   Status check_log_again();
+  Status drop_behind(const LogPosition& end);
   Status open();
   Status sync_name();
   Status close();
@@ -112,7 +113,6 @@ class Engine::Impl {
   Status initialise();
   Status close_locked();
   Status look_at_logs(LogsFound* found);
-  Status drop_behind(const LogPosition& end);
   Result<std::uint64_t> read_or_draw(const char* key);
   Result<std::uint64_t> draw(const char* key);
   Status put_meta(const char* what, const char* key, Bytes value);
@@ -122,11 +122,6 @@ class Engine::Impl {
 namespace {
 Status disk_has_failed() {
   return fail(Code::kIo, "the disk of the data directory has failed");
-}
-Status no_starts_left() {
-  return fail(Code::kUnsupported,
-              "the data directory has seen 65535 starts, which is its limit: copy the data to a "
-              "new one");
 }
 }  // namespace
 
@@ -159,11 +154,7 @@ Status Engine::Impl::check_log(bool accept_damage) {
   if (!found.damaged) return {};
   log_error(EventName("log_damaged"),
             "database {}: a write-ahead log is damaged before its end, where it was synced", path_);
-  if (accept_damage) {
-    log_warn(EventName("damage_accepted"),
-             "database {}: opened without what is behind the damage (--accept-damaged-log)", path_);
-    return drop_behind(found.sound_end);
-  }
+  if (accept_damage) return drop_behind(found.sound_end);
   return fail(
       Code::kCorrupt,
       "the write-ahead log is damaged, and synced writes are lost with it: restore a backup "
@@ -173,6 +164,8 @@ Status Engine::Impl::check_log(bool accept_damage) {
 
 // The logs end there from now on.
 Status Engine::Impl::drop_behind(const LogPosition& end) {
+  log_warn(EventName("damage_accepted"),
+           "database {}: opened without what is behind the damage (--accept-damaged-log)", path_);
   EnvWithFiles cut(env_, std::make_shared<CutLogs>(files_, end));
   options_.env = &cut;
   Status dropped = open();
@@ -312,7 +305,9 @@ Status Engine::Impl::read_meta() {
   RKV_RETURN_IF_ERROR(check("read the boot counter", counter));
   if (boot.size() != 2) return fail(Code::kCorrupt, "the boot counter makes no sense");
   claimed_boot_ = load_le<std::uint16_t>(as_bytes(boot).data());
-  return claimed_boot_ < std::numeric_limits<std::uint16_t>::max() ? Status() : no_starts_left();
+  if (claimed_boot_ < std::numeric_limits<std::uint16_t>::max()) return {};
+  return fail(Code::kUnsupported,
+              "the data directory has seen 65535 starts, its limit: copy the data to a new one");
 }
 
 Status Engine::Impl::claim_boot() {
@@ -401,7 +396,13 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory,
   auto impl = std::make_unique<Impl>(directory + kDatabaseDirectory, options);
   RKV_RETURN_IF_ERROR(database::check_families(impl->options_, impl->path_));  // E3
   RKV_RETURN_IF_ERROR(impl->check_log(options.accept_damaged_log));
-  RKV_RETURN_IF_ERROR(impl->open());
+  Status opened = impl->open();
+  if (!opened && opened.error().code == Code::kCorrupt && options.accept_damaged_log) {
+    // A log is shorter than RocksDB has noted, of which no stamp tells: as far as the logs go (N1).
+    RKV_RETURN_IF_ERROR(impl->drop_behind({.log = std::numeric_limits<std::uint64_t>::max()}));
+    opened = impl->open();
+  }
+  RKV_RETURN_IF_ERROR(opened);
   RKV_RETURN_IF_ERROR(impl->sync_name());
   RKV_RETURN_IF_ERROR(impl->read_meta());
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));

@@ -198,6 +198,43 @@ TEST_F(LogDamage, IsAcceptedWhenAskedFor) {
   EXPECT_LT(*records, kBatches * 2 / 3U);
 }
 
+// RocksDB has noted how long a log was that it synced and closed. No stamp tells of one that is cut
+// where a record ends, since nothing was synced by the engine.
+TEST(LogOfNotedLength, ThatIsShorterIsAcceptedWhenAskedFor) {
+  set_log_level(LogLevel::kOff);
+  const TempDir dir;
+  int records = 0;
+  int before = 0;  // what the first log has to spare
+  std::uint64_t bytes = 0;
+  std::uint64_t first = 0;
+  {
+    auto engine = *Engine::open(dir.path(), {.memtable_bytes = 64 << 10});
+    ASSERT_TRUE(engine->claim_boot());  // keeps the first log alive
+    first = newest_log(dir.path());
+    const fs::path log = fmt::format("{}/db/{:06}.log", dir.path(), first);
+    while (newest_log(dir.path()) == first || records < before + 3) {
+      if (records == 5) {
+        bytes = fs::file_size(log);
+        before = records;
+      }
+      put(*engine, records++);
+      ASSERT_TRUE(engine->write_batch());
+    }
+    ASSERT_TRUE(engine->close());
+    ASSERT_GT(fs::file_size(log), bytes);
+    fs::resize_file(log, bytes);
+  }
+  const auto refused = Engine::open(dir.path());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kCorrupt);
+  for (const bool accept : {true, false}) {  // once is enough
+    const auto engine = Engine::open(dir.path(), {.accept_damaged_log = accept});
+    ASSERT_TRUE(engine) << to_string(engine.error());
+    EXPECT_EQ(records_of(**engine), static_cast<std::size_t>(before));
+  }
+  set_log_level(LogLevel::kInfo);
+}
+
 // Of the logs that are needed no more one came back with the crash, and a later one did not.
 TEST(LogChain, BeginsWithTheFirstLogThatIsNeeded) {
   set_log_level(LogLevel::kOff);
