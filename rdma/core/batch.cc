@@ -26,4 +26,11 @@ Status BatchCore::refused(int answer) {
   return from_errno("ibv_wr_complete", answer);
 }
 
+Status BatchCore::drop_too_long() {
+  RKV_CHECK(queue_ != nullptr, "a batch submitted twice");
+  ibv_wr_abort(std::exchange(queue_, nullptr));
+  return fail(Code::kTooLarge,
+              "a datagram is longer than max_datagram_bytes(): nothing of this batch was posted");
+}
+
 }  // namespace rkv::rdma::detail

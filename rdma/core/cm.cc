@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rdma/core/queue_pair_state.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -238,6 +239,7 @@ Status CmId::resolve_route(int timeout_ms) {
 }
 
 Status CmId::to_init(QueuePairBase& qp, const ConnectionParameters& parameters) {
+  RKV_RETURN_IF_ERROR(detail::check(parameters));
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   int mask = 0;
@@ -250,6 +252,7 @@ Status CmId::to_init(QueuePairBase& qp, const ConnectionParameters& parameters) 
 
 Status CmId::to_ready(QueuePairBase& qp, const ConnectionParameters& parameters,
                       ReadDepths depths) {
+  RKV_RETURN_IF_ERROR(detail::check(parameters));
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
   int mask = 0;
@@ -288,6 +291,7 @@ rdma_conn_param connection_parameters(const QueuePairBase& qp,
 
 Status CmId::connect(const QueuePairBase& qp, const ConnectionParameters& parameters,
                      ReadDepths depths, Bytes private_data) {
+  RKV_RETURN_IF_ERROR(detail::check(parameters));
   if (private_data.size() > kConnectRequestBytes) return verb_error("rdma_connect", EINVAL);
   rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);
   return from_minus_one("rdma_connect", rdma_connect(raw(), &out));
@@ -299,6 +303,7 @@ Status CmId::establish() {
 
 Status CmId::accept(const QueuePairBase& qp, const ConnectionParameters& parameters,
                     ReadDepths depths, Bytes private_data) {
+  RKV_RETURN_IF_ERROR(detail::check(parameters));
   if (private_data.size() > kConnectReplyBytes) return verb_error("rdma_accept", EINVAL);
   rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);
   return from_minus_one("rdma_accept", rdma_accept(raw(), &out));

@@ -48,6 +48,9 @@ Status find_way(QueuePairBase& qp, const ibv_qp_attr& receive, int mask) {
   Error error = done.error();
   switch (error.sys_errno) {
     case EINVAL:
+      // From another state than INIT there is no such change, wherever the peer is.
+      if (const auto now = qp.state(); !now || *now != IBV_QPS_INIT) break;
+      [[fallthrough]];
     case ENODEV:
     case ENETUNREACH:
     case EHOSTUNREACH:
@@ -64,6 +67,16 @@ Status find_way(QueuePairBase& qp, const ibv_qp_attr& receive, int mask) {
 }
 
 }  // namespace
+
+Status detail::check(const ConnectionParameters& parameters) {
+  if (parameters.retry_count > kMaxRetry) {
+    return fail(Code::kInvalidArgument, "retry_count is 0 to 7");
+  }
+  if (parameters.rnr_retry > kMaxRetry) {
+    return fail(Code::kInvalidArgument, "rnr_retry is 0 to 7");
+  }
+  return {};
+}
 
 Status QueuePairBase::open_port(std::uint8_t port) {
   RKV_ASSIGN_OR_RETURN(const ibv_qp_state now, state());
@@ -111,12 +124,7 @@ Result<Endpoint> QueuePairBase::make_endpoint(std::uint8_t port, const GidEntry&
 
 Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters& parameters) {
   RKV_CHECK(state_->local.has_value(), "handshake() before endpoint()");
-  if (parameters.retry_count > kMaxRetry) {
-    return fail(Code::kInvalidArgument, "retry_count is 0 to 7");
-  }
-  if (parameters.rnr_retry > kMaxRetry) {
-    return fail(Code::kInvalidArgument, "rnr_retry is 0 to 7");
-  }
+  RKV_RETURN_IF_ERROR(detail::check(parameters));
   const auto& local = *state_->local;
   RKV_ASSIGN_OR_RETURN(const Route route, local.route_to(peer));
   ReadDepths depths = route.depths;

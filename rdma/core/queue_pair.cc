@@ -51,8 +51,20 @@ Status has_newer_operations(const Device& device, SendOps wanted) {
 }  // namespace
 
 QueuePairBase::QueuePairBase() noexcept = default;
-QueuePairBase::QueuePairBase(QueuePairBase&&) noexcept = default;
-QueuePairBase& QueuePairBase::operator=(QueuePairBase&&) noexcept = default;
+// What was moved away must not post to a queue pair that may have ended since.
+QueuePairBase::QueuePairBase(QueuePairBase&& other) noexcept
+    : state_(std::move(other.state_)),
+      extended_(std::exchange(other.extended_, nullptr)),
+      inline_bytes_(other.inline_bytes_),
+      max_datagram_bytes_(other.max_datagram_bytes_) {}
+QueuePairBase& QueuePairBase::operator=(QueuePairBase&& other) noexcept {
+  if (this == &other) return *this;
+  state_ = std::move(other.state_);
+  extended_ = std::exchange(other.extended_, nullptr);
+  inline_bytes_ = other.inline_bytes_;
+  max_datagram_bytes_ = other.max_datagram_bytes_;
+  return *this;
+}
 QueuePairBase::~QueuePairBase() = default;
 
 Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const ProtectionDomain& pd,
@@ -62,6 +74,14 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
     return fail(Code::kInvalidArgument, "inline_bytes is 0 to 1024");
   }
   RKV_RETURN_IF_ERROR(has_newer_operations(pd.device(), operations));
+  // The kernel knows queues by numbers that each opened device counts anew: a queue of another one
+  // would be taken for whichever has the same number here.
+  const ibv_context* const opened = pd.raw()->context;
+  if (sends.raw()->context != opened || receives.raw()->context != opened ||
+      (options.shared != nullptr && options.shared->raw()->context != opened)) {
+    return fail(Code::kInvalidArgument,
+                "domain, completion queues and shared receive queue are of one opened device");
+  }
   auto state = std::make_unique<detail::QueuePairState>(pd.device());
   state->domain = pd.shared();
   state->sends = sends.shared();
@@ -143,7 +163,9 @@ Status QueuePairBase::send_pieces_to(std::uint64_t wr_id, OpFlags flags,
   std::size_t length = 0;
   for (const RegisteredSpan& piece : message)
     length += piece.size();
-  RKV_CHECK(length <= max_datagram_bytes_, "a datagram is longer than max_datagram_bytes()");
+  if (length > max_datagram_bytes_) {
+    return fail(Code::kTooLarge, "a datagram is longer than max_datagram_bytes()");
+  }
   ibv_send_wr request{};
   request.wr_id = wr_id;
   request.opcode = IBV_WR_SEND;

@@ -9,6 +9,10 @@
 
 namespace rkv::rdma::detail {
 
+// kInvalidArgument with the field and its range. Of three bits, the rest would be cut off somewhere
+// on the way: 8 retries would become none.
+Status check(const ConnectionParameters& parameters);
+
 struct QueuePairState {
   // Whom endpoint() has told the peer that we are.
   struct Local {

@@ -15,6 +15,10 @@
 // types cannot watch this: a region freed too early makes the device write to, or send, what the
 // memory is used for next.
 //
+// REQUIRES of every operation on a peer's memory: the local piece is no longer than the remote
+// span. What a peer has told may be shorter than it should be: cut such a span with subspan() or
+// first(), whose empty answer is the check.
+//
 // Thread safety: one thread at a time, the queue pair's. Source: ibv_wr_post(3).
 #pragma once
 
@@ -55,6 +59,7 @@ class RKV_EXPORT BatchCore {
  protected:
   BatchCore(ibv_qp_ex* queue, std::uint32_t inline_bytes)
       : queue_(queue), inline_bytes_(inline_bytes) {
+    RKV_CHECK(queue_ != nullptr, "a batch of a queue pair that was moved away");
     ibv_wr_start(queue_);
   }
   ~BatchCore() {
@@ -66,6 +71,10 @@ class RKV_EXPORT BatchCore {
     queue_->wr_id = wr_id;
     queue_->wr_flags = std::to_underlying(flags);
     ++count_;
+  }
+  // Providers leave out what QueuePairOptions::operations did not name: a call of null otherwise.
+  static void must_offer(bool offered) {
+    RKV_CHECK(offered, "an operation that the queue pair was made without");
   }
   void begin(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& remote, std::size_t length) {
     RKV_CHECK(length <= remote.length, "a request reaches past its remote span");
@@ -108,6 +117,7 @@ class RKV_EXPORT BatchCore {
       return refused(answer);
     return {};
   }
+  Status drop_too_long();
 
   ibv_qp_ex* queue_;
   std::uint32_t inline_bytes_;
@@ -139,6 +149,8 @@ class [[nodiscard]] Addressed {
   Addressed& operator=(const Addressed&) = delete;
 
   // At most max_datagram_bytes() of the queue pair: a device drops longer ones and reports success.
+  // How much that is depends on the network the program runs on, so a longer one is no mistake of
+  // the program: submit() answers kTooLarge, and nothing of the batch is posted.
   inline void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) &&;
   inline void send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
                              std::uint32_t immediate) &&;
@@ -150,7 +162,7 @@ class [[nodiscard]] Addressed {
   Addressed(BasicBatch<Ud>& batch, ibv_ah* handle, std::uint32_t qp_num, std::uint32_t qkey)
       : batch_(batch), handle_(handle), qp_num_(qp_num), qkey_(qkey) {}
   inline void address();
-  inline void check(std::size_t length) const;
+  inline bool fits(std::size_t length);
 
   BasicBatch<Ud>& batch_;
   ibv_ah* handle_;
@@ -164,9 +176,13 @@ template <class T>
 struct DatagramLimit {
   using Type = NoLimit;
 };
+struct LongestDatagram {
+  std::uint32_t bytes;
+  bool exceeded = false;
+};
 template <>
 struct DatagramLimit<Ud> {
-  using Type = std::uint32_t;
+  using Type = LongestDatagram;
 };
 }  // namespace detail
 
@@ -180,6 +196,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     requires(HasRead<T> && Connected<T>)
   {
     begin(wr_id, flags, from, to.size());
+    must_offer(queue_->wr_rdma_read != nullptr);
     ibv_wr_rdma_read(queue_, from.rkey, from.address);
     set(to);
   }
@@ -187,6 +204,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     requires(HasWrite<T> && Connected<T>)
   {
     begin(wr_id, flags, to, from.size());
+    must_offer(queue_->wr_rdma_write != nullptr);
     ibv_wr_rdma_write(queue_, to.rkey, to.address);
     set(from);
   }
@@ -196,6 +214,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     requires(HasWrite<T> && Connected<T>)
   {
     begin(wr_id, flags, to, from.size());
+    must_offer(queue_->wr_rdma_write_imm != nullptr);
     ibv_wr_rdma_write_imm(queue_, to.rkey, to.address, detail::to_network(immediate));
     set(from);
   }
@@ -207,6 +226,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   {
     RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
     begin(wr_id, flags, word, 8);
+    must_offer(queue_->wr_atomic_cmp_swp != nullptr);
     ibv_wr_atomic_cmp_swp(queue_, word.rkey, word.address, expected, desired);
     set(old_value);
   }
@@ -216,6 +236,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   {
     RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
     begin(wr_id, flags, word, 8);
+    must_offer(queue_->wr_atomic_fetch_add != nullptr);
     ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
     set(old_value);
   }
@@ -239,6 +260,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     requires Connected<T>
   {
     begin(wr_id, flags);
+    must_offer(queue_->wr_send != nullptr);
     ibv_wr_send(queue_);
     set(message);
   }
@@ -247,6 +269,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     requires Connected<T>
   {
     begin(wr_id, flags);
+    must_offer(queue_->wr_send_imm != nullptr);
     ibv_wr_send_imm(queue_, detail::to_network(immediate));
     set(message);
   }
@@ -257,19 +280,24 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     requires Connected<T>
   {
     begin_inline(wr_id, flags, message.size());
+    must_offer(queue_->wr_send != nullptr);
     ibv_wr_send(queue_);
     set_inline(message);
   }
   void send_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces)
     requires Connected<T>
   {
-    gather_inline(wr_id, flags, pieces, [&] { ibv_wr_send(queue_); });
+    gather_inline(wr_id, flags, pieces, [&] {
+      must_offer(queue_->wr_send != nullptr);
+      ibv_wr_send(queue_);
+    });
   }
   void write_inline(std::uint64_t wr_id, OpFlags flags, Bytes from, const RemoteSpan& to)
     requires(HasWrite<T> && Connected<T>)
   {
     RKV_CHECK(from.size() <= to.length, "a request reaches past its remote span");
     begin_inline(wr_id, flags, from.size());
+    must_offer(queue_->wr_rdma_write != nullptr);
     ibv_wr_rdma_write(queue_, to.rkey, to.address);
     set_inline(from);
   }
@@ -318,9 +346,14 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
 
   // Rings the doorbell once: every request starts, or on an error none. kOutOfMemory: the send
   // queue is full. An empty batch is nothing. Does not block. Submitting needs an rvalue, and a
-  // second submit() aborts; Clang's
-  // -Wconsumed finds it before.
-  Status submit() && RKV_CONSUMES { return complete(); }
+  // second submit() aborts; Clang's -Wconsumed finds it before.
+  Status submit() && RKV_CONSUMES {
+    if constexpr (std::same_as<T, Ud>) {
+      if (longest_.exceeded) [[unlikely]]
+        return drop_too_long();
+    }
+    return complete();
+  }
 
  private:
   friend class BasicQueuePair<T>;
@@ -328,35 +361,41 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   using BatchCore::BatchCore;
   BasicBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes, std::uint32_t max_datagram_bytes)
     requires std::same_as<T, Ud>
-      : BatchCore(queue, inline_bytes), max_datagram_bytes_(max_datagram_bytes) {}
+      : BatchCore(queue, inline_bytes), longest_{.bytes = max_datagram_bytes} {}
 
-  [[no_unique_address]] typename detail::DatagramLimit<T>::Type max_datagram_bytes_;
+  [[no_unique_address]] typename detail::DatagramLimit<T>::Type longest_;
 };
 
-void Addressed::check(std::size_t length) const {
-  RKV_CHECK(length <= batch_.max_datagram_bytes_, "a datagram is longer than max_datagram_bytes()");
+bool Addressed::fits(std::size_t length) {
+  if (length <= batch_.longest_.bytes) [[likely]]
+    return true;
+  batch_.longest_.exceeded = true;
+  return false;
 }
 void Addressed::address() {
   ibv_wr_set_ud_addr(batch_.queue_, handle_, qp_num_, qkey_);
 }
 void Addressed::send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) && {
-  check(message.size());
+  if (!fits(message.size())) return;
   batch_.begin(wr_id, flags);
+  batch_.must_offer(batch_.queue_->wr_send != nullptr);
   ibv_wr_send(batch_.queue_);
   address();
   batch_.set(message);
 }
 void Addressed::send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
                                std::uint32_t immediate) && {
-  check(message.size());
+  if (!fits(message.size())) return;
   batch_.begin(wr_id, flags);
+  batch_.must_offer(batch_.queue_->wr_send_imm != nullptr);
   ibv_wr_send_imm(batch_.queue_, detail::to_network(immediate));
   address();
   batch_.set(message);
 }
 void Addressed::send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message) && {
-  check(message.size());
+  if (!fits(message.size())) return;
   batch_.begin_inline(wr_id, flags, message.size());
+  batch_.must_offer(batch_.queue_->wr_send != nullptr);
   ibv_wr_send(batch_.queue_);
   address();
   batch_.set_inline(message);
@@ -365,8 +404,9 @@ void Addressed::send_inline(std::uint64_t wr_id, OpFlags flags, std::span<const 
   std::size_t length = 0;
   for (const Bytes piece : pieces)
     length += piece.size();
-  check(length);
+  if (!fits(length)) return;
   batch_.gather_inline(wr_id, flags, pieces, [&] {
+    batch_.must_offer(batch_.queue_->wr_send != nullptr);
     ibv_wr_send(batch_.queue_);
     address();
   });

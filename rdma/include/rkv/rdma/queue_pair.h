@@ -200,7 +200,7 @@ class BasicQueuePair : public QueuePairBase {
   {
     return send_pieces(wr_id, flags, message);
   }
-  // A datagram of several pieces, at most max_datagram_bytes() in all.
+  // A datagram of several pieces, at most max_datagram_bytes() in all; kTooLarge.
   Status post_send(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message,
                    const AddressHandle& receiver, std::uint32_t qp_num, std::uint32_t qkey)
     requires std::same_as<T, Ud>
