@@ -36,15 +36,27 @@ Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const D
 }  // namespace
 
 Status CmConnection::wait_established(const Deadline& deadline) {
-  RKV_ASSIGN_OR_RETURN(const CmEvent event, expect(channel, RDMA_CM_EVENT_ESTABLISHED, deadline));
-  return {};
+  while (!established && !ended) {
+    RKV_ASSIGN_OR_RETURN(const CmEvent event, channel.wait(deadline));
+    take(event);
+  }
+  return ended ? Status(std::unexpected(*ended)) : Status{};
 }
 
 Status CmConnection::check() {
-  for (;;) {
+  while (!ended) {
     RKV_ASSIGN_OR_RETURN(const std::optional<CmEvent> event, channel.next());
     if (!event) return {};
-    if (event->type() != RDMA_CM_EVENT_ESTABLISHED) return std::unexpected(event->error());
+    take(*event);
+  }
+  return std::unexpected(*ended);
+}
+
+void CmConnection::take(const CmEvent& event) {
+  if (event.type() == RDMA_CM_EVENT_ESTABLISHED && event.status() == 0) {
+    established = true;
+  } else {
+    ended = event.error();
   }
 }
 
@@ -98,7 +110,8 @@ Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
                       .id = std::move(id_),
                       .qp = std::move(ready),
                       .peer_data = reply,
-                      .depths = depths};
+                      .depths = depths,
+                      .established = true};
 }
 
 // Not defaulted: a moved-from optional stays engaged, and its destructor would reject nothing.

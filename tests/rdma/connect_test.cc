@@ -221,6 +221,23 @@ TEST(Connecting, TooMuchPrivateDataIsRefusedBeforeItIsSent) {
   EXPECT_NE(to_string(refused.link.error()).find("56"), std::string::npos);
 }
 
+TEST(Connecting, RetriesOfMoreThanThreeBitsAreRefusedBeforeAnythingIsSent) {
+  CmListener listener = need(CmListener::listen(device_address(0)));
+  const Connecting never = connect_now(listener.port(), {}, {.rnr_retry = 8});
+  ASSERT_FALSE(never.link);
+  EXPECT_STREQ(never.link.error().text, "rnr_retry is 0 to 7");
+  EXPECT_FALSE(need(listener.next()));
+  auto client = connect_later(listener.port(), "");
+  ConnectRequest request = need(listener.wait(soon()));
+  End end(request.device());
+  const auto server = std::move(request).accept(end.qp(), {.retry_count = 8}, {});
+  ASSERT_FALSE(server);
+  EXPECT_EQ(server.error().code, Code::kInvalidArgument);
+  EXPECT_STREQ(server.error().text, "retry_count is 0 to 7");
+  need(std::move(request).reject({}));
+  EXPECT_FALSE(client.get().link);
+}
+
 TEST(Listening, ATakenPortIsAConflictAndAForeignAddressHasNoDevice) {
   const CmListener listener = need(CmListener::listen(device_address(0)));
   EXPECT_NE(listener.port(), 0);
@@ -239,11 +256,13 @@ TEST(Leaving, ThePeerIsToldAndItsWorkIsFlushed) {
   ConnectRequest request = need(listener.wait(soon()));
   End end(request.device());
   CmConnection server = need(std::move(request).accept(end.qp(), {}, {}));
-  need(server.wait_established(soon()));
   {
     Connecting connected = client.get();
     ASSERT_TRUE(connected.link);
+    // check() may be who reads that it stands; wait_established() knows it then.
+    ASSERT_TRUE(need(wait_readable(server.channel.fd(), soon())));
     need(server.check());
+    need(server.wait_established(soon()));
     need(connected.link->disconnect());
     need(connected.link->disconnect());  // twice is no error
   }
@@ -251,6 +270,8 @@ TEST(Leaving, ThePeerIsToldAndItsWorkIsFlushed) {
   const Status gone = server.check();
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().code, Code::kDisconnected);
+  EXPECT_EQ(server.check().error().code, Code::kDisconnected) << "told once, true ever after";
+  EXPECT_EQ(server.wait_established(soon()).error().code, Code::kDisconnected);
 }
 
 TEST(Leaving, AnEventKeepsItsIdAliveUntilItIsAcknowledged) {

@@ -31,16 +31,23 @@ struct RKV_EXPORT CmConnection {
   QueuePair qp;
   PrivateData peer_data;  // what the peer sent, padded with zeros
   ReadDepths depths;      // what was agreed: our READs outstanding, the peer's
+  // What the event channel has told so far; check() and wait_established() keep it.
+  bool established = false;
+  std::optional<Error> ended = std::nullopt;
 
   // Passive side: blocks until the active side has finished the handshake. The connection may be
   // used before: data that arrives proves that it stands. kTimeout, kDisconnected.
   Status wait_established(const Deadline& deadline);
-  // Whether the peer has left meanwhile: reads the event channel, does not block. kDisconnected.
-  // A host that dies says nothing: only deadlines, or work that fails, tell.
+  // Whether the peer has left meanwhile: reads the event channel, does not block. kDisconnected,
+  // and the same again on every later call. A host that dies says nothing: only deadlines, or work
+  // that fails, tell.
   Status check();
   // Tells the peer and moves the queue pair to the error state, so that outstanding work completes
   // as flushed. Does not wait for either.
   Status disconnect();
+
+ private:
+  void take(const CmEvent& event);
 };
 
 struct ResolveOptions {
@@ -61,10 +68,10 @@ class RKV_EXPORT Connector {
   // Moves the queue pair to INIT, where receives of its own can be posted; connect() does it
   // otherwise. A shared receive queue needs no such step.
   Status prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters);
-  // `qp` made on device(), in state RESET or prepared. Blocks until the deadline at most; on
-  // success the queue pair can be used. `private_data` at most 56 bytes. kUnreachable: nobody
-  // listens or answers; kRejected: the peer refused, its bytes go to `rejection` when that is not
-  // null; kTimeout.
+  // `qp` made on device(), in state RESET or prepared; on an error it is destroyed. Blocks until
+  // the deadline at most; on success the queue pair can be used. `private_data` at most 56 bytes.
+  // kUnreachable: nobody listens or answers; kRejected: the peer refused, its bytes go to
+  // `rejection` when that is not null; kTimeout.
   Result<CmConnection> connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                                Bytes private_data, const Deadline& deadline,
                                PrivateData* rejection = nullptr) &&;
