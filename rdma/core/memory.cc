@@ -131,7 +131,7 @@ AfterReregistration after_reregistration(int answer, int sys_errno) {
 }
 
 Status MemoryRegion::reregister(const Reregistration& change) {
-  RKV_CHECK(region_ != nullptr && usable_, "a registration that has ended, to be made again");
+  RKV_CHECK(usable(), "a registration that has ended, to be made again");
   const AccessFlags access = change.access.value_or(access_);
   const MutableBytes memory = change.memory.value_or(bytes_);
   if (!change.access && !change.memory && change.domain == nullptr) {

@@ -88,7 +88,7 @@ RemoteSpan Window::begin_bind(const WindowRange& range) {
   RKV_CHECK(check(range).has_value(), "a window's range is wrong: Window::check() says how");
   RKV_CHECK(state_ == State::kUnbound || (type() == WindowType::kOne && state_ == State::kBound),
             "a window that is bound or has a request under way, to be bound");
-  old_key_ = window_->rkey;
+  before_ = {.state = state_, .span = span_, .region = region_, .key = window_->rkey};
   region_ = range.region->raw();
   ++bindings_;
   const RemoteSpan whole = range.region->remote();
@@ -99,10 +99,18 @@ RemoteSpan Window::begin_bind(const WindowRange& range) {
   return span_;
 }
 
+void Window::go_back() {
+  state_ = before_.state;
+  span_ = before_.span;
+  region_ = before_.region;
+  window_->rkey = before_.key;
+}
+
 void Window::bind_ended(bool ok) {
   RKV_CHECK(state_ == State::kBinding, "no binding of this window is under way");
-  state_ = ok ? State::kBound : State::kUnbound;
-  window_->rkey = ok ? span_.rkey : old_key_;
+  if (!ok) return go_back();
+  state_ = State::kBound;
+  window_->rkey = span_.rkey;
 }
 
 void Window::begin_invalidate() {
@@ -127,8 +135,6 @@ Result<RemoteSpan> Window::bind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags 
                                 const WindowRange& range) {
   RKV_CHECK(type() == WindowType::kOne, "windows of type two are bound in a batch");
   RKV_RETURN_IF_ERROR(check(range));
-  const State before = state_;
-  const RemoteSpan old = span_;
   const RemoteSpan offered = begin_bind(range);
   ibv_mw_bind request{
       .wr_id = wr_id, .send_flags = std::to_underlying(flags), .bind_info = bind_info(range)};
@@ -137,8 +143,7 @@ Result<RemoteSpan> Window::bind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags 
     span_.rkey = window_->rkey;  // the provider chose it
     return RemoteSpan{.address = offered.address, .length = offered.length, .rkey = span_.rkey};
   }
-  state_ = before;
-  span_ = old;
+  go_back();
   return std::unexpected(posted.error());
 }
 

@@ -16,6 +16,7 @@
 #include "rkv/rdma/region_pool.h"
 #include "rkv/rdma/remote_object.h"
 #include "rkv/rdma/special_regions.h"
+#include "rkv/rdma/window.h"
 #include "tests/client/count_allocations.h"
 
 namespace rkv::rdma {
@@ -120,6 +121,17 @@ TEST(Regions, StayAsTheyWereWhereRegisteringAgainIsNotOffered) {
   EXPECT_TRUE(region.usable());
   EXPECT_EQ(region.access(), kEverything);
   EXPECT_TRUE(reads(loop, *region.remote().first(8)));
+}
+
+TEST(Regions, ThatWereMovedAwayAreNotUsable) {
+  Loopback loop;
+  MemoryRegion now = std::move(loop.server.memory);
+  EXPECT_TRUE(now.usable());
+  // NOLINTNEXTLINE(bugprone-use-after-move): what this is about
+  EXPECT_FALSE(loop.server.memory.usable());
+  const auto window = need(Window::allocate(loop.pd, WindowType::kTwo));
+  EXPECT_EQ(window.check({.region = &loop.server.memory, .length = 8}).error().code,
+            Code::kInvalidArgument);
 }
 
 TEST(Regions, EndBeforeTheirHandleDoes) {

@@ -174,6 +174,27 @@ TEST(Windows, OfTypeOneAreBoundByACall) {
   expect_refused(loop, *moved.first(8));
 }
 
+// A binding that fails leaves the one before in force, and told so.
+TEST(Windows, OfTypeOneAreAsBeforeAfterABindingThatFailed) {
+  Loopback loop(with_windows());
+  auto window = need(Window::allocate(loop.pd, WindowType::kOne));
+  const auto range = range_of(loop.server, 128, 64);
+  const RemoteSpan first = need(window.bind(*loop.server.qp, 6, OpFlags::kSignaled, range));
+  ASSERT_TRUE(loop.server.completion().ok());
+  window.bind_ended(true);
+  need(loop.client.qp->to_error());
+  std::ignore =
+      need(window.bind(*loop.client.qp, 7, OpFlags::kSignaled, range_of(loop.server, 0, 64)));
+  const WorkCompletion flushed = loop.client.completion();
+  ASSERT_FALSE(flushed.ok());
+  window.bind_ended(false);
+  EXPECT_EQ(window.state(), Window::State::kBound);
+  EXPECT_EQ(window.remote(), first);
+  need(window.unbind(*loop.server.qp, 8, OpFlags::kSignaled));
+  EXPECT_TRUE(loop.server.completion().ok());
+  window.invalidate_ended(true);
+}
+
 TEST(Windows, KeepTheirRegionRegistered) {
   Loopback loop(with_windows());
   auto window = need(Window::allocate(loop.pd, WindowType::kTwo));

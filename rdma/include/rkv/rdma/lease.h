@@ -41,8 +41,9 @@ namespace rkv::rdma {
 
 enum class LeasePolicy : unsigned char {
   kAuto,  // windows where the device keeps peers inside them, else registrations
-  // kUnsupported where there are none. On SoftRoCE they open the whole region, and one packet that
-  // is being copied while its key ends is still sent.
+  // kUnsupported where there are none. On SoftRoCE they open the whole region, one packet that is
+  // being copied while its key ends is still sent, and a peer that invalidates the key of a lease
+  // that has ended stops this machine (window.h): for tests, and peers that are trusted.
   kRequireWindows,
   kDisableWindows,
 };

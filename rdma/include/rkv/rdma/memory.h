@@ -90,7 +90,7 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
   // A region that owned its memory gives that up when other memory takes its place.
   // Source: ibv_rereg_mr(3), whose error codes sort into these two.
   Status reregister(const Reregistration& change);
-  bool usable() const { return usable_; }
+  bool usable() const { return usable_ && region_ != nullptr; }
 
   // Ends the registration while the handle lives, for who wants to see an error: devices refuse
   // while a window is still bound to it (EBUSY, SoftRoCE EINVAL), and then nothing has changed.

@@ -39,7 +39,8 @@ class RKV_EXPORT Pages {
   // that size. Small pages are taken from the system at their first use, large ones at once.
   static Result<Pages> map(std::size_t length, const PageOptions& options = {});
   // The memory behind a descriptor that another process got by fd(). The descriptor stays the
-  // caller's. kInvalidArgument where the file is shorter than `length`.
+  // caller's. kInvalidArgument where the file is shorter than `length`. That process must be
+  // trusted: were it to shorten the file later, touching the memory would end this one (SIGBUS).
   static Result<Pages> of_descriptor(int fd, std::size_t length);
   Pages(Pages&& other) noexcept;
   Pages& operator=(Pages&& other) noexcept;

@@ -131,7 +131,9 @@ class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredS
   RegisteredSpan(MutableBytes bytes, std::uint32_t lkey, bool addressable)
       : bytes_(bytes), lkey_(lkey), addressable_(addressable) {}
   RegisteredSpan cut(std::size_t offset, std::size_t length) const {
-    return {{bytes_.data() + offset, length}, lkey_, addressable_};
+    // By numbers: an address that only the device knows may be 0, which pointers must not count
+    // from.
+    return {{reinterpret_cast<std::byte*>(address() + offset), length}, lkey_, addressable_};
   }
   Bytes bytes_if_addressable() const { return addressable_ ? Bytes(bytes_) : Bytes(); }
   MutableBytes bytes_;

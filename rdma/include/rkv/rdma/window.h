@@ -24,8 +24,9 @@
 // Thread safety: that of the queue pair.
 //
 // On SoftRoCE of Linux 6.1 a window does not bound: its key opens the whole region to the peer.
-// Destroying a queue pair that has a bound window takes 50 s there. And it does not check whether a
-// window that is to be invalidated was bound, which a peer can ask for too: see WindowSupport.
+// Destroying a queue pair that has a bound window takes 50 s there. And any peer of the device, of
+// whatever process, that invalidates a window of type two that is not bound stops the machine: the
+// kernel follows a null pointer. Have none there where peers are not trusted: see WindowSupport.
 // Source: ibv_alloc_mw(3), ibv_bind_mw(3), ibv_wr_post(3).
 #pragma once
 
@@ -129,7 +130,15 @@ class RKV_EXPORT Window {
   RemoteSpan span_;
   ibv_mr* region_ = nullptr;  // of the last binding
   std::uint32_t bindings_ = 0;
-  std::uint32_t old_key_ = 0;  // to go back to where a binding failed
+  // To go back to where a binding fails. One of type one may have been bound, and still is.
+  struct Before {
+    State state = State::kUnbound;
+    RemoteSpan span;
+    ibv_mr* region = nullptr;
+    std::uint32_t key = 0;
+  };
+  Before before_;
+  void go_back();
 };
 
 }  // namespace rkv::rdma
