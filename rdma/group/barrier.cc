@@ -36,7 +36,7 @@ class Patience {
 }  // namespace
 
 // The remote region of a rank is laid out like ours: `in` by rank, then `out` by rank.
-Status BarrierState::send(std::uint32_t to) {
+Status BarrierState::send(std::uint32_t to, const Deadline& deadline) {
   const std::size_t out = (remote.size() + to) * kSlotBytes;
   auto* const words = reinterpret_cast<std::uint64_t*>(region.bytes().data() + out);
   words[0] = ++sent[to];
@@ -44,9 +44,19 @@ Status BarrierState::send(std::uint32_t to) {
   const auto slot = remote[to].subspan(rank * kSlotBytes, kSlotBytes);
   if (!slot) return fail(Code::kCorrupt, "a rank's barrier has room for fewer ranks");
   const Work work = Work::write(region.local(out, kSlotBytes), *slot);
+  ChannelState& toward = channel(to);
   ChannelState::NodeRef node;
-  RKV_RETURN_IF_ERROR(channel(to).post({&work, 1}, {&node, 1}));
-  flying.push_back({.channel = &channel(to), .node = node});
+  Status posted = toward.post({&work, 1}, {&node, 1});
+  // A scope around the barrier may have filled the queue: its work makes room when it completes.
+  while (!posted && posted.error().code == Code::kBusy && toward.pending() != 0) {
+    const std::uint32_t before = toward.pending();
+    if (!wait_until(toward, deadline, [&] { return toward.pending() < before; })) {
+      return fail(Code::kTimeout, "the deadline passed before a member's channel had room");
+    }
+    posted = toward.post({&work, 1}, {&node, 1});
+  }
+  RKV_RETURN_IF_ERROR(posted);
+  flying.push_back({.channel = &toward, .node = node});
   return {};
 }
 
@@ -74,13 +84,9 @@ Status BarrierState::land(const Deadline& deadline) {
   Status out;
   for (const Flying& one : flying) {
     if (!wait_until(*one.channel, deadline, [&] { return one.channel->is_done(one.node); })) {
-      static constexpr Error kLate = {
-          .code = Code::kTimeout,
-          .write = WriteOutcome::kMayHaveHappened,
-          .call = "RDMA WRITE",
-          .text = "the deadline passed before a member's device had answered"};
-      cut_off(*one.channel, kLate);
-      if (out) out = std::unexpected(kLate);
+      const Error late = timed_out(WorkOp::kWrite);
+      cut_off(*one.channel, late);
+      if (out) out = std::unexpected(late);
     }
     if (const Result<Done> done = one.channel->take(one.node); !done && out) {
       out = std::unexpected(done.error());
@@ -99,7 +105,7 @@ Status BarrierState::round(std::span<const std::uint32_t> members, const Deadlin
   for (std::uint32_t i = 0; i < steps && went; ++i) {
     const BarrierStep step = barrier_step(kind, count, self, i);
     const std::uint32_t peer = members[step.peer];
-    went = step.action == BarrierStep::Action::kSend ? send(peer) : await(peer, deadline);
+    went = step.action == BarrierStep::Action::kSend ? send(peer, deadline) : await(peer, deadline);
   }
   // Also after an error: no device may name the slots any more.
   const Status landed = land(deadline);

@@ -45,7 +45,7 @@ struct BarrierState {
     return ChannelAccess::state((*peers)[of_rank < rank ? of_rank : of_rank - 1]);
   }
   Status round(std::span<const std::uint32_t> members, const Deadline& deadline);
-  Status send(std::uint32_t to);
+  Status send(std::uint32_t to, const Deadline& deadline);
   Status await(std::uint32_t from, const Deadline& deadline);
   // All writes of the round have completed, or are cut off.
   Status land(const Deadline& deadline);

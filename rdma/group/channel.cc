@@ -32,14 +32,6 @@ Status check(const ChannelOptions& options) {
   return {};
 }
 
-Error timed_out(const Work& work) {
-  const bool changes = work.op != WorkOp::kReceive && work.op != WorkOp::kRead;
-  return {.code = Code::kTimeout,
-          .write = changes ? WriteOutcome::kMayHaveHappened : WriteOutcome::kNotApplied,
-          .call = to_string(work.op),
-          .text = "the deadline passed, and the channel was cut off to have the buffer back"};
-}
-
 }  // namespace
 
 const char* to_string(WorkOp op) {
@@ -148,6 +140,16 @@ Channel::~Channel() = default;
 Result<Channel> Channel::adopt(CompletionChannel events, CompletionQueue queue, QueuePair qp,
                                const ChannelOptions& options) {
   RKV_RETURN_IF_ERROR(check(options));
+  // Waits would all end at their deadlines.
+  if (qp.raw()->send_cq != queue.raw() || qp.raw()->recv_cq != queue.raw()) {
+    return fail(Code::kInvalidArgument, "the queue pair completes into another queue than this");
+  }
+  if (queue.raw()->channel != events.raw()) {
+    return fail(Code::kInvalidArgument, "the completion queue was not made on this channel");
+  }
+  if (qp.raw()->srq != nullptr) {
+    return fail(Code::kInvalidArgument, "the queue pair has a shared receive queue");
+  }
   if (queue.entries() < options.sends + options.receives) {
     return fail(Code::kInvalidArgument, "the completion queue is shorter than sends and receives");
   }
@@ -164,7 +166,7 @@ Result<Done> Channel::run(const Work& work, const Deadline& deadline) {
   detail::ChannelState::NodeRef node;
   RKV_RETURN_IF_ERROR(state_->post({&work, 1}, {&node, 1}));
   if (!detail::wait_until(*state_, deadline, [&] { return state_->is_done(node); })) {
-    const Error error = timed_out(work);
+    const Error error = detail::timed_out(work.op);
     detail::cut_off(*state_, error);
     std::ignore = state_->take(node);
     return std::unexpected(error);

@@ -4,17 +4,24 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "common/clock.h"
+#include "rkv/rdma/error.h"
 
 namespace rkv::rdma::detail {
 namespace {
 
-constexpr std::uint32_t kNone = ~std::uint32_t{0};
+constexpr std::uint32_t kNone = ChannelState::NodeRef::kNone;
 
 bool has_remote(WorkOp op) {
   return op != WorkOp::kSend && op != WorkOp::kSendImmediate && op != WorkOp::kReceive;
+}
+
+// Whether it does something to the peer.
+bool changes(WorkOp op) {
+  return op != WorkOp::kReceive && op != WorkOp::kRead;
 }
 
 bool is_atomic(WorkOp op) {
@@ -60,6 +67,13 @@ void add(Batch& batch, std::uint64_t id, const Work& work, bool in_line) {
 }
 
 }  // namespace
+
+Error timed_out(WorkOp op) {
+  return {.code = Code::kTimeout,
+          .write = changes(op) ? WriteOutcome::kMayHaveHappened : WriteOutcome::kNotApplied,
+          .call = to_string(op),
+          .text = "the deadline passed, and the channel was cut off to have the buffer back"};
+}
 
 ChannelState::ChannelState(CompletionChannel events, CompletionQueue queue,
                            std::optional<QueuePair> qp, const ChannelOptions& options)
@@ -145,6 +159,7 @@ Status ChannelState::post_receive(const Work& work, NodeRef node) {
 
 Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) {
   RKV_CHECK(nodes.empty() || nodes.size() == work.size(), "one node per operation, or none");
+  std::ranges::fill(nodes, NodeRef{});
   RKV_RETURN_IF_ERROR(check_room(work));
   const bool abandoned = nodes.empty();
   // Receives first: an answer to a message of the same list finds its buffer.
@@ -167,10 +182,16 @@ Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) 
         work[i].local.size() <= std::min(options_.inline_bytes, qp_->inline_bytes()));
     if (!abandoned) nodes[i] = node;
   }
-  const Status sent = std::move(batch).submit();
-  while (!sent && first != kNone) {
+  const bool refused = faults.refuse_sends && batch.count() != 0;
+  const Status sent = refused ? Status(fail_call(Code::kBusy, "ibv_wr_complete", ENOMEM))
+                              : std::move(batch).submit();
+  if (sent) return sent;
+  while (first != kNone) {
     const std::uint32_t index = std::exchange(first, nodes_[first].next);
     unacquire({.index = index, .generation = nodes_[index].generation});
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (work[i].op != WorkOp::kReceive) nodes[i] = NodeRef{};
   }
   return sent;
 }
@@ -212,10 +233,9 @@ void ChannelState::complete(const WorkCompletion& completion) {
 
 Error ChannelState::error_of(const Node& node) const {
   Error error = wc_error(to_string(node.op), node.completion.status);
-  const bool changes = node.op != WorkOp::kReceive && node.op != WorkOp::kRead;
   const WcClass kind = explain(node.completion.status).kind;
   // Refused here or there, it was not carried out; else nobody knows.
-  if (changes && kind != WcClass::kLocalError && kind != WcClass::kRemoteRefused) {
+  if (changes(node.op) && kind != WcClass::kLocalError && kind != WcClass::kRemoteRefused) {
     error.write = WriteOutcome::kMayHaveHappened;
   }
   return error;

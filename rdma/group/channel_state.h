@@ -28,13 +28,16 @@ namespace rkv::rdma::detail {
 class ChannelState {
  public:
   struct NodeRef {
-    std::uint32_t index = 0;
+    static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+    std::uint32_t index = kNone;
     std::uint32_t generation = 0;
+    bool is_set() const { return index != kNone; }
   };
   // What a test may break, to see that its checks notice.
   struct Faults {
     bool skip_cut = false;          // cut_off() only says that it has been done
     bool lose_completions = false;  // none is seen
+    bool refuse_sends = false;      // as a device that has no memory for them
   };
 
   ChannelState(CompletionChannel events, CompletionQueue queue, std::optional<QueuePair> qp,
@@ -44,7 +47,8 @@ class ChannelState {
   ~ChannelState();
 
   // Posts with one doorbell. `nodes` is empty, then nobody will ask for the operations one by one,
-  // or as long as `work` and filled.
+  // or as long as `work` and filled. On an error none of the sends was posted; of the receives some
+  // may have been, and those have a node that is_set(): they are outstanding as any other.
   Status post(std::span<const Work> work, std::span<NodeRef> nodes);
   // Takes completions out; how many. A queue that does not work any more ends the channel.
   std::size_t reap();
@@ -123,6 +127,9 @@ class ChannelState {
   std::optional<Error> cause_;
 };
 
+// Of an operation that its channel was cut off for.
+Error timed_out(WorkOp op);
+
 // Waits until `ready` holds or the deadline has passed: polls some rounds, then arms every queue
 // with work outstanding, polls once more, and sleeps until one has something. `descriptors` is room
 // for one entry per channel. Templates cost nothing here: three callers.
@@ -160,7 +167,10 @@ std::uint32_t cut_off(std::span<ChannelState* const> channels, std::span<pollfd>
 std::uint32_t cut_off(ChannelState& channel, const Error& why);
 
 struct ChannelAccess {
-  static ChannelState& state(Channel& channel) { return *channel.state_; }
+  static ChannelState& state(Channel& channel) {
+    RKV_CHECK(channel.state_ != nullptr, "a channel that has been moved from");
+    return *channel.state_;
+  }
 };
 
 }  // namespace rkv::rdma::detail

@@ -17,14 +17,20 @@ MultiChannel::MultiChannel(std::vector<Channel> peers)
     : peers_(std::move(peers)),
       descriptors_(peers_.size()),
       books_(std::make_unique<Bookkeeping>()) {
-  for (Channel& peer : peers_)
-    states_.push_back(&detail::ChannelAccess::state(peer));
+  find_states();
 }
 MultiChannel::~MultiChannel() = default;
 
 Channel& MultiChannel::operator[](std::uint32_t peer) {
   RKV_CHECK(peer < peers_.size(), "no such peer in the group");
   return peers_[peer];
+}
+
+// At the beginning of each call: a channel that broke may have been replaced by a new one.
+void MultiChannel::find_states() {
+  states_.clear();
+  for (Channel& peer : peers_)
+    states_.push_back(&detail::ChannelAccess::state(peer));
 }
 
 void MultiChannel::post_run(std::size_t first, std::size_t count) {
@@ -34,8 +40,10 @@ void MultiChannel::post_run(std::size_t first, std::size_t count) {
   const Status posted =
       states_[work_[first].peer]->post(books_->run, std::span(books_->nodes).subspan(first, count));
   for (std::size_t i = first; i < first + count; ++i) {
-    books_->posted[i] = posted.has_value();
-    outcomes_[i] = {.peer = work_[i].peer, .status = posted, .done = {}};
+    // Of work that was refused, receives may be outstanding all the same: they are waited for.
+    books_->posted[i] = books_->nodes[i].is_set();
+    outcomes_[i] = {.peer = work_[i].peer, .status = {}, .done = {}};
+    if (!books_->posted[i]) outcomes_[i].status = posted;
   }
 }
 
@@ -45,6 +53,7 @@ GroupOutcome MultiChannel::run(std::span<const PeerWork> work, const Deadline& d
 }
 
 GroupOutcome MultiChannel::run_prepared(const Deadline& deadline) {
+  find_states();
   outcomes_.resize(work_.size());
   books_->nodes.resize(work_.size());
   books_->posted.assign(work_.size(), false);
@@ -67,22 +76,20 @@ GroupOutcome MultiChannel::run_prepared(const Deadline& deadline) {
   });
   if (!in_time) {
     // Only those that are late: the others keep what else they have outstanding, and their channel.
-    static constexpr Error kLate = {
-        .code = Code::kTimeout,
-        .write = WriteOutcome::kMayHaveHappened,
-        .text = "the deadline passed, and the channel was cut off to have the buffers back"};
     books_->late.assign(size(), false);
+    std::optional<Error> why;
     for (std::size_t i = 0; i < work_.size(); ++i) {
-      if (is_late(i)) books_->late[work_[i].peer] = true;
-    }
-    for (std::size_t i = 0; i < work_.size(); ++i) {
-      if (is_late(i)) outcomes_[i].status = std::unexpected(kLate);
+      if (!is_late(i)) continue;
+      const Error late = detail::timed_out(work_[i].work.op);
+      if (!why) why = late;
+      books_->late[work_[i].peer] = true;
+      outcomes_[i].status = std::unexpected(late);
     }
     std::vector<detail::ChannelState*> cut;
     for (std::uint32_t peer = 0; peer < size(); ++peer) {
       if (books_->late[peer]) cut.push_back(states_[peer]);
     }
-    detail::cut_off(cut, descriptors_, kLate);
+    if (why) detail::cut_off(cut, descriptors_, *why);
   }
   for (std::size_t i = 0; i < work_.size(); ++i) {
     if (!books_->posted[i]) continue;
@@ -133,6 +140,7 @@ GroupOutcome MultiChannel::multicast_send(const RegisteredSpan& message, const D
 
 GroupScope::GroupScope(MultiChannel& group, const Deadline& deadline)
     : group_(&group), deadline_(deadline) {
+  group.find_states();
   for (detail::ChannelState* state : group.states_)
     state->open_scope();
 }

@@ -200,5 +200,33 @@ TEST(Barriers, MayBeEnteredWithinAScope) {
   });
 }
 
+// The scope has taken all the room that the channel has for sends: the barrier waits for some.
+TEST(Barriers, WaitForRoomThatAScopeHasTaken) {
+  World world(2);
+  std::atomic<bool> full = false;
+  const auto body = [&](Node& node) {
+    MemoryRegion region = need(MemoryRegion::allocate(node.domain(), 4096, kEverything));
+    Barrier barrier = need(Barrier::create(node, BarrierKind::kCentralized, World::late()));
+    Channel& channel = node.channel(1 - node.rank());
+    if (node.rank() == 1) {
+      // Outstanding until rank 0 has posted a receive.
+      const auto out = channel.scope(World::late(), [&](Scope& s) {
+        Pending sent = s.send(region.local(0, 8));
+        full = true;
+        full.notify_all();
+        need(barrier.wait(World::late()));
+        need(sent.wait());
+      });
+      need(out.operations);
+    } else {
+      full.wait(false);
+      EXPECT_EQ(need(channel.receive(region.local(0, 64), World::late())).bytes, 8U);
+      need(barrier.wait(World::late()));
+    }
+    need(node.exchange().meet(World::late()));
+  };
+  world.run(body, {.channel = {.sends = 1, .receives = 1}});
+}
+
 }  // namespace
 }  // namespace rkv::rdma

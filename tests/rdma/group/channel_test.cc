@@ -136,6 +136,21 @@ TEST(Channels, AdoptAQueuePairThatIsLongEnough) {
   EXPECT_EQ(code_of(adopt({.sends = 600, .receives = 1})), Code::kInvalidArgument);
 }
 
+TEST(Channels, AdoptOnlyWhatBelongsTogether) {
+  Loopback loop;
+  Loopback other;
+  CompletionChannel events = need(CompletionChannel::create(loop.device));
+  CompletionQueue strange =
+      need(CompletionQueue::create(loop.device, {.entries = 256, .channel = &events}));
+  EXPECT_EQ(code_of(Channel::adopt(std::move(events), std::move(strange),
+                                   std::move(*loop.client.qp), {.sends = 8, .receives = 8})),
+            Code::kInvalidArgument);
+  CompletionChannel silent = need(CompletionChannel::create(other.device));
+  EXPECT_EQ(code_of(Channel::adopt(std::move(silent), std::move(other.client.queue),
+                                   std::move(*other.client.qp), {.sends = 8, .receives = 8})),
+            Code::kInvalidArgument);
+}
+
 // ---- ways out of a scope ----
 
 // Whether the peer's next message is still delivered into the buffer that a scope left behind.
@@ -235,7 +250,8 @@ TEST(Scopes, CutOffWhenTheClosureThrows) {
                                                 }),
                std::runtime_error);
   EXPECT_EQ(pair.client->outstanding(), 0U);
-  EXPECT_TRUE(pair.client->broken());
+  ASSERT_TRUE(pair.client->broken());
+  EXPECT_EQ(pair.client->why_broken().code, Code::kTimeout);
   EXPECT_FALSE(is_written_after(pair, pair.mine(0, 64)));
 }
 

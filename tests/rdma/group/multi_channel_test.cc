@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "pair.h"
+#include "rdma/group/channel_state.h"
 
 namespace rkv::rdma {
 namespace {
@@ -171,6 +172,38 @@ TEST(MultiChannels, PeersThatDoNotAnswerAreCutOffTogether) {
   put(star.local(1, 64), "untouched");
   EXPECT_FALSE(star.peers[1].send(star.of(1, 5), soon()));
   EXPECT_EQ(text_of(star.local(1, 9)), "untouched");
+}
+
+// Receives go first, so they are outstanding when the sends behind them are refused.
+TEST(MultiChannels, WorkRefusedHalfwayLeavesNoBufferBehind) {
+  Star star;
+  detail::ChannelAccess::state((*star.hub)[1]).faults.refuse_sends = true;
+  const std::array work = {PeerWork{.peer = 1, .work = Work::receive(star.local(1, 64))},
+                           PeerWork{.peer = 1, .work = Work::send(star.local(1, 8))}};
+  const GroupOutcome out = star.hub->run(work, soon(kShortMs));
+  EXPECT_EQ(code_of(out[0].status), Code::kTimeout);
+  EXPECT_EQ(code_of(out[1].status), Code::kBusy);
+  EXPECT_EQ((*star.hub)[1].outstanding(), 0U);
+  put(star.local(1, 64), "untouched");
+  EXPECT_FALSE(star.peers[1].send(star.of(1, 5), soon()));
+  EXPECT_EQ(text_of(star.local(1, 9)), "untouched");
+}
+
+TEST(MultiChannels, AChannelThatBrokeMayBeReplaced) {
+  Star star;
+  std::vector<RemoteSpan> to = star.remotes(8);
+  to[1].rkey ^= 0x5555;
+  EXPECT_EQ(star.hub->scatter_write(star.locals(8), to, soon()).failed_count(), 1U);
+  Star fresh;
+  (*star.hub)[1] = std::move((*fresh.hub)[1]);
+  const std::array work = {write_to(fresh.local(1, 8), {.peer = 1, .span = fresh.remote(1, 8)}),
+                           write_to(star.local(2, 8), {.peer = 2, .span = star.remote(2, 8)})};
+  need(star.hub->run(work, soon()).status());
+  const auto out = star.hub->scope(soon(), [&](GroupScope& s) {
+    need(s.write(fresh.local(1, 8), {.peer = 1, .span = fresh.remote(1, 8)}).wait());
+  });
+  need(out.operations.status());
+  EXPECT_DEATH(std::ignore = fresh.hub->multicast_send(fresh.local(0, 8), soon()), "moved from");
 }
 
 TEST(GroupScopes, WaitForAllAndTellEachPeersError) {

@@ -235,7 +235,8 @@ class RKV_EXPORT Channel {
  public:
   // A queue pair that was connected otherwise (connect.h). `queue` was made on `events` and serves
   // nothing else, with room for all sends and receives; nothing is outstanding. kInvalidArgument
-  // where the queue pair or the queue is shorter than `options` says.
+  // where the queue pair or the queue is shorter than `options` says, where they do not belong
+  // together, and for a queue pair with a shared receive queue.
   static Result<Channel> adopt(CompletionChannel events, CompletionQueue queue, QueuePair qp,
                                const ChannelOptions& options);
   Channel(Channel&&) noexcept;
@@ -267,7 +268,8 @@ class RKV_EXPORT Channel {
   Result<ReadPlanLimits> read_limits();
 
   // Calls body(Scope&), then waits until the deadline for everything that is outstanding, then cuts
-  // off. An exception of the body goes on to the caller after that. Scopes do not nest.
+  // off. An exception of the body goes on to the caller after that; what became of the operations
+  // is then told by broken() and why_broken() alone. Scopes do not nest.
   template <class F>
     requires detail::ScopeBody<F, Scope>
   auto scope(const Deadline& deadline, F&& body) {

@@ -20,7 +20,11 @@
 //
 // After an error - a time-out is one - a barrier is poisoned: who has entered what is no longer
 // known, so every later call fails at once with kDisconnected. The others find out by their own
-// deadlines. Make a new one.
+// deadlines. Make a new one, and keep the old one until all have left it (Exchange::meet()): what a
+// late member writes to memory that is gone breaks its channel to us.
+//
+// To leave says that all have entered, not that all have left: before a node or a barrier ends,
+// meet().
 //
 // Waiting looks at memory, for which there is no event: some rounds of looking, then sleeps that
 // grow up to a millisecond, until the deadline. Cost: see BarrierKind; n is the number of members.

@@ -137,6 +137,8 @@ class RKV_EXPORT MultiChannel {
   ~MultiChannel();
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(peers_.size()); }
+  // REQUIRES: peer < size(). A broken channel may be replaced by assigning a new one, not within a
+  // scope.
   Channel& operator[](std::uint32_t peer);
 
   // Any work. What one peer has to do stands together, then it starts with one doorbell.
@@ -174,6 +176,7 @@ class RKV_EXPORT MultiChannel {
   friend class GroupScope;
   friend struct detail::ChannelAccess;
   struct Bookkeeping;
+  void find_states();
   GroupOutcome run_prepared(const Deadline& deadline);
   void post_run(std::size_t first, std::size_t count);
   template <class Make>

@@ -24,12 +24,12 @@
 namespace rkv::rdma {
 
 struct NodeOptions {
-  ChannelOptions channel;
+  ChannelOptions channel = {};
   // What the other ranks may do is for the regions to say that are shared with them.
   ConnectionParameters link = {.remote_access = AccessFlags::kRemoteRead |
                                                 AccessFlags::kRemoteWrite |
                                                 AccessFlags::kRemoteAtomic};
-  ExchangeOptions exchange;
+  ExchangeOptions exchange = {};
 };
 
 class RKV_EXPORT Node {
