@@ -1,8 +1,10 @@
 // Time as a parameter: what waits takes a Clock, so that a test moves time by hand.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
 #include "rkv/export.h"
 
@@ -32,15 +34,24 @@ class SteadyClock final : public Clock {
 class Deadline {
  public:
   Deadline(const Clock& clock, Nanos at) : clock_(&clock), at_(at) {}
+  // Any number of milliseconds: what is too far for Nanos, such as the largest of them, is never.
   static Deadline after_ms(const Clock& clock, std::int64_t ms) {
-    return {clock, clock.now() + ms * kNanosPerMs};
+    Nanos at = 0;
+    if (__builtin_mul_overflow(ms, kNanosPerMs, &at) ||
+        __builtin_add_overflow(at, clock.now(), &at)) {
+      at = ms < 0 ? std::numeric_limits<Nanos>::min() : std::numeric_limits<Nanos>::max();
+    }
+    return {clock, at};
   }
   bool passed() const { return clock_->now() >= at_; }
   Nanos at() const { return at_; }
-  // Milliseconds left, rounded up; 0 when passed. For poll(2)-like calls.
+  // Milliseconds left, rounded up; 0 when passed. For poll(2)-like calls: of more than fits, what
+  // fits, so whoever wakes up looks again at passed().
   int left_ms() const {
-    const Nanos left = at_ - clock_->now();
-    return left <= 0 ? 0 : static_cast<int>((left + kNanosPerMs - 1) / kNanosPerMs);
+    const Nanos now = clock_->now();
+    if (at_ <= now) return 0;
+    return static_cast<int>(
+        std::min<Nanos>((at_ - now - 1) / kNanosPerMs + 1, std::numeric_limits<int>::max()));
   }
 
  private:
