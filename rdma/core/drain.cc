@@ -18,12 +18,10 @@ Status to_error_state(ibv_qp* queue_pair) {
 
 // Requests that were not signaled and have succeeded tell nothing. A signaled one behind them does:
 // in the error state it is flushed, after all before it.
+bool takes_marker(const ibv_qp* queue_pair) {
+  return queue_pair->qp_type == IBV_QPT_RC || queue_pair->qp_type == IBV_QPT_UC;
+}
 Status post_marker(ibv_qp* queue_pair, QueuePairWork& work) {
-  if (queue_pair->qp_type != IBV_QPT_RC && queue_pair->qp_type != IBV_QPT_UC) {
-    return fail_call(Code::kUnsupported, "ibv_post_send", 0,
-                     "a queue pair of this type is drained only when its last request was "
-                     "signaled");
-  }
   const QueuePairWork::Ticket ticket = work.take_last_send(true);
   ibv_send_wr request{};
   request.wr_id = ticket.wr_id;
@@ -64,10 +62,15 @@ class Pause {
 Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
                           std::span<CompletionQueue* const> queues, const Deadline& deadline,
                           CompletionSink own, CompletionSink others) {
+  bool marked = !work.has_silent_end();
+  if (!marked && !takes_marker(queue_pair)) {
+    return fail_call(Code::kUnsupported, "ibv_post_send", 0,
+                     "a queue pair of this type is drained only when its last request was "
+                     "signaled");
+  }
   RKV_RETURN_IF_ERROR(to_error_state(queue_pair));
   DrainReport report;
   Pause pause;
-  bool marked = !work.has_silent_end();
   while (!work.idle()) {
     // A full queue has no slot for the marker until something has been taken out.
     if (!marked && work.sends().free() != 0) {

@@ -106,6 +106,41 @@ TEST(Draining, KnowsTheEndOfRequestsThatDoNotTell) {
   }
 }
 
+// A datagram needs an address, so there is no marker; the queue pair is left as it was.
+TEST(Draining, OfDatagramsNeedsASignaledEnd) {
+  Loopback loop;
+  const std::uint8_t port = need(loop.device.first_active_port());
+  const GidEntry gid = need(loop.device.routable_gid(port));
+  CompletionQueue& queue = loop.client.queue;
+  auto prepared = need(BasicQueuePair<Ud>::create(loop.pd, queue, queue, {.send_length = 8}));
+  const Endpoint self = need(prepared.endpoint(port, gid));
+  auto qp = need(std::move(prepared).activate(self.qkey));
+  const AddressHandle to =
+      need(AddressHandle::create(loop.pd, need(choose_route(port, gid, self, self)).address));
+  QueuePairWork work({.send_slots = 8, .signal_every = 8});
+  const auto send = [&](bool signal) {
+    const auto ticket = work.take_send(signal);
+    BasicBatch<Ud> batch = qp.batch();
+    batch.to(to, self.qp_num, self.qkey)
+        .send(ticket.wr_id, ticket.flags(), loop.client.memory.local(0, 8));
+    need(std::move(batch).submit());
+  };
+  const auto drain_now = [&] {
+    return drain(
+        qp, work, queue, queue, soon(), [](const WorkCompletion&) {}, [](const WorkCompletion&) {});
+  };
+  send(false);
+  const auto refused = drain_now();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_STREQ(refused.error().call, "ibv_post_send");
+  EXPECT_EQ(need(qp.state()), IBV_QPS_RTS);
+  send(true);
+  need(drain_now());
+  EXPECT_TRUE(work.idle());
+  EXPECT_EQ(need(qp.state()), IBV_QPS_ERR);
+}
+
 TEST(Draining, OfAQueuePairThatIsBrokenAlready) {
   Stuck stuck;
   stuck.send(stuck.mine, stuck.my_work, 4);

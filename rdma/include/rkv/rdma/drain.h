@@ -14,7 +14,8 @@
 // apart by the generation and goes there, too.
 //
 // Not covered: receives of a shared receive queue. Those that the queue pair had taken from it may
-// still complete; count them by what the peer sent, or destroy the queue pair and look once more.
+// still complete. Devices tell IBV_EVENT_QP_LAST_WQE_REACHED when no more will (supervisor.h), but
+// not SoftRoCE; else destroy the queue pair and look once more. Until then keep the buffers.
 //
 // Nobody else polls these queues meanwhile. Arms nothing and takes no events, so that a channel
 // with its other queues is not disturbed: it polls, with growing pauses of up to a millisecond.
@@ -135,7 +136,8 @@ RKV_EXPORT Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
 // Blocks until work.idle() or the deadline has passed: kTimeout, and `work` tells what is missing.
 // A queue pair that is in the error state already, or was never connected, is as welcome.
 // `own` is called after `work` has counted. kUnsupported where a datagram queue pair ends with an
-// unsignaled request: nothing can tell whether it was done, so signal the last one.
+// unsignaled request: nothing can tell whether it was done, so signal the last one. The queue pair
+// works as before then: post one that is signaled, and drain again.
 // REQUIRES: no batch is open; all of the queue pair's work was taken from `work`.
 template <class Qp, class Own, class Others>
 Result<DrainReport> drain(Qp& qp, QueuePairWork& work, CompletionQueue& sends,
@@ -149,6 +151,8 @@ Result<DrainReport> drain(Qp& qp, QueuePairWork& work, CompletionQueue& sends,
 
 // Drains when it is destroyed, before what was declared before it: the queue pair, its buffers, its
 // queues. An error goes to the handler of set_teardown_handler(). Own completions are only counted.
+// After a time-out the device may still use the buffers until the queue pair is destroyed: declare
+// them before it.
 template <class Qp, class Others>
 class [[nodiscard]] DrainOnExit {
  public:
