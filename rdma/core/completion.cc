@@ -80,11 +80,7 @@ struct CompletionQueueState {
 
 namespace {
 
-// SoftRoCE's kernel side gives its own number for "with invalidate", which to users means something
-// that it never does.
-unsigned invalidate_flag(bool soft_roce) {
-  return soft_roce ? IBV_WC_IP_CSUM_OK : IBV_WC_WITH_INV;
-}
+using detail::invalidate_flag;
 
 // Every field is written once, in the order of memory.
 [[gnu::always_inline]] inline void fill(WorkCompletion& out, ibv_cq_ex* queue, bool soft_roce) {

@@ -167,6 +167,16 @@ TEST(CompletionFields, AFieldThatTheDeviceLacksIsNamed) {
   EXPECT_EQ(classic.error().code, Code::kInvalidArgument);
 }
 
+TEST(CompletionFields, AClassicQueueHasNoDomain) {
+  const Device device = need(Device::open_first_active());
+  const ProtectionDomain pd = need(ProtectionDomain::allocate(device));
+  const auto queue =
+      StandardQueue::create(device, {.entries = 8, .domain = &pd}, CompletionReading::kClassic);
+  ASSERT_FALSE(queue);
+  EXPECT_EQ(queue.error().code, Code::kInvalidArgument);
+  EXPECT_NE(std::string(queue.error().text).find("domain"), std::string::npos);
+}
+
 TEST(DeviceClocks, TellTicksOrSayThatTheDeviceHasNone) {
   const Device device = need(Device::open_first_active());
   const auto clock = DeviceClock::open(device);

@@ -116,5 +116,26 @@ TEST(PollGuards, AFieldOfAFailedRequestIsAMistake) {
   EXPECT_DEATH(cursor.byte_length(), "a field of a completion that failed");
 }
 
+// The kernel's side of SoftRoCE has another number for the flag, which stands for a good checksum
+// everywhere else.
+TEST(CompletionCursors, TellTheInvalidatedKeyByTheDevicesOwnFlag) {
+  static unsigned flags;
+  ibv_cq_ex queue{};
+  queue.read_wc_flags = [](ibv_cq_ex*) { return flags; };
+  queue.read_imm_data = [](ibv_cq_ex*) { return __be32{0x1234'5678}; };
+  using Cursor = CompletionCursor<WcField::kImmediate>;
+  const Cursor hardware(&queue);
+  const Cursor soft(&queue, true);
+  flags = IBV_WC_WITH_INV;
+  EXPECT_TRUE(hardware.has_invalidated());
+  EXPECT_FALSE(soft.has_invalidated());
+  EXPECT_EQ(hardware.invalidated_rkey(), 0x1234'5678U);  // a key is in host byte order
+  flags = IBV_WC_IP_CSUM_OK;
+  EXPECT_FALSE(hardware.has_invalidated());
+  EXPECT_TRUE(soft.has_invalidated());
+  flags = IBV_WC_WITH_IMM | IBV_WC_IP_CSUM_OK;
+  EXPECT_FALSE(soft.has_invalidated());
+}
+
 }  // namespace
 }  // namespace rkv::rdma

@@ -16,10 +16,11 @@
 //     ...
 //   }
 //
-// Thread safety: several threads may wait() at a time, on queues that share a channel or on one
-// queue; no wake-up is lost among them. Beside wait() of a channel's queues nobody else takes its
-// events (next_event(), drain()). Polling one queue: by one thread at a time. A queue may be
-// destroyed while another thread takes events of its channel.
+// Thread safety: several threads may wait() at a time on queues that share a channel; no wake-up is
+// lost among them. Beside wait() of a channel's queues nobody else takes its events (next_event(),
+// drain()). Polling one queue, which wait() does too: by one thread at a time; only wait_event()
+// may be called by several for one queue. A queue may be destroyed while another thread takes
+// events of its channel.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -136,7 +137,7 @@ struct CompletionQueueOptions {
   std::uint32_t vector = 0;              // interrupt vector, below the device's count of them
   void* context = nullptr;               // the caller's own, given back by next_event()
   // A parent domain, whose thread domain then spares the queue its locks too. A provider that has
-  // none may ignore it (SoftRoCE) or refuse.
+  // none may ignore it (SoftRoCE) or refuse. kInvalidArgument with CompletionReading::kClassic.
   const ProtectionDomain* domain = nullptr;
 };
 

@@ -45,6 +45,12 @@ enum class CompletionReading : unsigned char {
 
 namespace detail {
 
+// The flag of a completion that says "with invalidate". SoftRoCE's kernel side gives its own number
+// for it, which to users means something that it never does.
+constexpr unsigned invalidate_flag(bool soft_roce) {
+  return soft_roce ? IBV_WC_IP_CSUM_OK : IBV_WC_WITH_INV;
+}
+
 // A queue that is read by ibv_poll_cq(3), behind the functions of an extended one. One completion
 // at a time: what is taken out is gone from the queue, and a loop may be left at any time.
 class RKV_EXPORT ClassicReader : public ibv_cq_ex {
@@ -112,7 +118,8 @@ concept HasField = has(set, wanted);
 template <WcField fields>
 class CompletionCursor {
  public:
-  explicit CompletionCursor(ibv_cq_ex* queue) : queue_(queue) {}
+  explicit CompletionCursor(ibv_cq_ex* queue, bool soft_roce = false)
+      : queue_(queue), invalidate_flag_(detail::invalidate_flag(soft_roce)) {}
   CompletionCursor(const CompletionCursor&) = delete;
   CompletionCursor& operator=(const CompletionCursor&) = delete;
 
@@ -125,6 +132,8 @@ class CompletionCursor {
     return detail::work_kind(ibv_wc_read_opcode(queue_));
   }
   bool has_immediate() const { return has_flag(IBV_WC_WITH_IMM); }
+  // The peer sent with invalidate: invalidated_rkey() is the window's or region's.
+  bool has_invalidated() const { return !has_immediate() && has_flag(invalidate_flag_); }
   // Of a datagram: 40 bytes precede the message. RoCE devices may say so of connections, too.
   bool has_grh() const { return has_flag(IBV_WC_GRH); }
 
@@ -145,6 +154,13 @@ class CompletionCursor {
   {
     need_ok();
     return ntohl(ibv_wc_read_imm_data(queue_));
+  }
+  // Means something only when has_invalidated(). It stands where the immediate data would.
+  std::uint32_t invalidated_rkey() const
+    requires HasField<fields, WcField::kImmediate>
+  {
+    need_ok();
+    return ibv_wc_read_invalidated_rkey(queue_);
   }
   std::uint32_t source_queue_pair() const
     requires HasField<fields, WcField::kSourceQueuePair>
@@ -211,6 +227,7 @@ class CompletionCursor {
     return (ibv_wc_read_wc_flags(queue_) & flag) != 0;
   }
   ibv_cq_ex* queue_;
+  unsigned invalidate_flag_;
 };
 
 // One pass over what is in the queue, once; ends the poll when destroyed. Not movable.
@@ -251,7 +268,7 @@ class [[nodiscard]] CompletionPoll {
   template <WcField>
   friend class ExtendedCompletionQueue;
   CompletionPoll(ibv_cq_ex* queue, bool one_by_one, std::size_t limit)
-      : state_(queue, one_by_one, limit), cursor_(queue) {}
+      : state_(queue, one_by_one, limit), cursor_(queue, one_by_one) {}
   detail::PollState state_;
   CompletionCursor<fields> cursor_;
   bool more_ = false;
@@ -270,6 +287,11 @@ class ExtendedCompletionQueue {
       const Device& device, const CompletionQueueOptions& options,
       CompletionReading reading = CompletionReading::kBest) {
     const bool classic = reading == CompletionReading::kClassic;
+    if (classic && options.domain != nullptr) {
+      return fail_call(Code::kInvalidArgument, "ibv_create_cq", 0,
+                       "CompletionReading::kClassic makes a queue without a domain: leave "
+                       "CompletionQueueOptions::domain empty");
+    }
     if (classic && !has(kStandardFields, fields)) {
       return fail_call(Code::kInvalidArgument, "ibv_poll_cq", 0,
                        "CompletionReading::kClassic has the standard fields only: no time stamps, "
