@@ -16,13 +16,19 @@ namespace {
 
 constexpr std::uint32_t kMostPayload = 16 * 1024 * 1024;
 constexpr int kBacklog = 1024;
+constexpr std::int64_t kMostMs = 3'600'000;
 
 Status check(const ExchangeOptions& options) {
   if (options.max_payload_bytes == 0 || options.max_payload_bytes > kMostPayload) {
     return fail(Code::kInvalidArgument, "ExchangeOptions::max_payload_bytes is 1 to 16 MiB");
   }
-  if (options.retry_ms < 1 || options.hello_ms < 1 || options.max_strangers < 1) {
-    return fail(Code::kInvalidArgument, "times and numbers of ExchangeOptions are at least 1");
+  if (options.retry_ms < 1 || options.retry_ms > kMostMs || options.hello_ms < 1 ||
+      options.hello_ms > kMostMs) {
+    return fail(Code::kInvalidArgument,
+                "ExchangeOptions::retry_ms and hello_ms are 1 to 3600000, an hour");
+  }
+  if (options.max_strangers < 1) {
+    return fail(Code::kInvalidArgument, "ExchangeOptions::max_strangers is at least 1");
   }
   return {};
 }

@@ -171,9 +171,21 @@ Status ExchangeMesh::go_on(Dial& dial) {
   }
   if (!whole) return std::unexpected(whole.error());
   if (!*whole) return {};
+  if (is_own_greeting(dial)) {
+    retry_later(dial);
+    return {};
+  }
   RKV_RETURN_IF_ERROR(check_answer(dial));
   state_.links[dial.rank] = std::move(dial.socket);
   return {};
+}
+
+// TCP connects a socket with itself where nobody listens on this host and the kernel picks the port
+// that is dialed as the one that is dialed from: the peer is not up.
+bool ExchangeMesh::is_own_greeting(const Dial& dial) const {
+  const Result<FrameHeader> header = decode(dial.reader.frame());
+  return header && header->kind == FrameKind::kHello && header->from == state_.rank &&
+         header->to == dial.rank && header->digest == state_.digest;
 }
 
 Status ExchangeMesh::check_answer(const Dial& dial) const {

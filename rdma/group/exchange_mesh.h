@@ -57,6 +57,7 @@ class ExchangeMesh {
   void start(Dial& dial);
   void retry_later(Dial& dial);
   Status go_on(Dial& dial);
+  bool is_own_greeting(const Dial& dial) const;
   Status check_answer(const Dial& dial) const;
   Status accept_callers();
   bool hear(Stranger& stranger);  // false: it is done with, one way or the other

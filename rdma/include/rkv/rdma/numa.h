@@ -3,9 +3,9 @@
 //
 //   RKV_ASSIGN_OR_RETURN(unsigned node, numa_node_of(device));
 //   RKV_RETURN_IF_ERROR(bind_thread(node, NumaPolicy::kPreferred));
-//   RKV_ASSIGN_OR_RETURN(NumaMemory pages, NumaMemory::allocate(1 << 20, node,
-//   NumaPolicy::kStrict)); RKV_ASSIGN_OR_RETURN(MemoryRegion region, MemoryRegion::attach(pd,
-//   pages.bytes(), access));
+//   RKV_ASSIGN_OR_RETURN(NumaMemory pages,
+//                        NumaMemory::allocate(1 << 20, node, NumaPolicy::kStrict));
+//   RKV_ASSIGN_OR_RETURN(MemoryRegion region, MemoryRegion::attach(pd, pages.bytes(), access));
 //
 // By system calls, without libnuma. Where the kernel knows no NUMA nodes, or the device none (as
 // those in software), the answer is kUnsupported naming the call: go on without.

@@ -41,7 +41,8 @@ using Payload = std::vector<std::byte>;
 struct ExchangeOptions {
   std::uint32_t max_payload_bytes = 64 * 1024;  // to one peer in one round; at most 16 MiB
   std::int64_t retry_ms = 50;                   // from one try to reach a peer to the next
-  std::int64_t hello_ms = 2000;                 // how long who dials us may take to say who it is
+  std::int64_t hello_ms = 2000;                 // how long who dials us may take to say who it is;
+                                                // each of the two at most an hour
   std::uint32_t max_strangers = 64;             // such callers at a time; more wait
 };
 
