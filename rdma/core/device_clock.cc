@@ -64,9 +64,17 @@ Nanos ClockCorrelation::host_ns(std::uint64_t ticks) const {
 
 void ClockCorrelation::follow(const ClockSample& newer) {
   const Nanos host = newer.middle() - anchor_.middle();
-  const Nanos device = scale_.ns(scale_.ticks_between(anchor_.ticks, newer.ticks));
+  const std::uint64_t ticks = scale_.ticks_between(anchor_.ticks, newer.ticks);
+  const Nanos device = scale_.ns(ticks);
   if (host <= 0 || device <= 0) return;
-  rate_ = static_cast<double>(host) / static_cast<double>(device);
+  // Where in its sample each reading was, nobody knows: the rate is known to blur / host.
+  constexpr Nanos kHostPerBlur = 100'000;
+  const Nanos blur = anchor_.width() / 2 + newer.width() / 2;
+  if (blur <= host / kHostPerBlur) {
+    rate_ = static_cast<double>(host) / static_cast<double>(device);
+  } else if (ticks < scale_.mask() / 8) {
+    return;  // the older anchor measures better next time, and is not too old yet
+  }
   anchor_ = newer;
 }
 

@@ -12,14 +12,16 @@ namespace {
 
 using Gid = std::array<std::uint8_t, 16>;
 
-bool is_link_local(const Gid& gid) {
-  return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80;
-}
-
 bool is_mapped(const Gid& gid) {
   GidEntry entry;
   entry.gid = gid;
   return entry.is_ipv4();
+}
+
+// fe80::/10; 169.254.0.0/16, which an interface without DHCP gives itself (RFC 3927).
+bool is_link_local(const Gid& gid) {
+  if (is_mapped(gid)) return gid[12] == 169 && gid[13] == 254;
+  return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80;
 }
 
 unsigned common_bits(const Gid& a, const Gid& b) {

@@ -102,6 +102,28 @@ RC_GTEST_PROP(ClockCorrelations, FindTheHostsTimeAcrossWraps, ()) {
   RC_ASSERT(found.drift_ppb() > -ppm * 1000 - 100 && found.drift_ppb() < -ppm * 1000 + 100);
 }
 
+// Two wide samples close to each other say nothing about the rate: half a microsecond of error in
+// ten would be 50,000 ppm.
+TEST(ClockCorrelations, DoNotMeasureTheRateFromSamplesThatAreTooNear) {
+  const TickScale ghz = scale(1'000'000, 0xFFFF'FFFF);
+  const std::array first = {ClockSample{0, 500, 1000}};
+  auto found = *ClockCorrelation::from(ghz, first);
+  found.follow({10'000, 11'000, 11'000});  // read at the end of its sample
+  EXPECT_DOUBLE_EQ(found.drift_ppb(), 0);
+  EXPECT_EQ(found.host_ns(1'000'000'500), 1'000'000'500);
+  // Far enough away for a tenth of a second to tell.
+  found.follow({200'000'000, 200'000'500, 200'001'000});
+  EXPECT_NEAR(found.drift_ppb(), 0, 10'000);
+  // Never near enough: the anchor goes along all the same before it is a quarter of a round old.
+  const std::array wide = {ClockSample{0, 50'000'000, 100'000'000}};
+  auto vague = *ClockCorrelation::from(ghz, wide);
+  for (Nanos now = 0; now < 20 * kNanosPerSecond; now += kNanosPerSecond / 2) {
+    const auto ticks = static_cast<std::uint64_t>(now + 50'000'000) & ghz.mask();
+    vague.follow({now, ticks, now + 100'000'000});
+    EXPECT_EQ(vague.host_ns(ticks), now + 50'000'000);
+  }
+}
+
 TEST(ClockCorrelations, TheNarrowestSampleCounts) {
   const TickScale ghz = scale(1'000'000, ~std::uint64_t{0});
   const std::array samples = {ClockSample{0, 100, 1000}, ClockSample{2000, 2150, 2100},
@@ -188,7 +210,7 @@ TEST(GidChoices, FollowThePeerAndTheInterface) {
   const auto index_for = [&](const GidPreferences& preferences) {
     return choose_gid(table, 1, preferences).value().chosen.index;
   };
-  EXPECT_EQ(index_for({.netdev = "eth1", .peer = {}}), 5U);
+  EXPECT_EQ(index_for({.netdev = "eth1"}), 5U);
   const auto peer = [](const char* text) { return gid(0, text, GidType::kRoceV2, "").gid; };
   EXPECT_EQ(index_for({.netdev = "", .peer = peer("198.51.100.9")}), 5U) << "the nearer subnet";
   EXPECT_EQ(index_for({.netdev = "", .peer = peer("192.0.2.9")}), 3U);
@@ -199,6 +221,17 @@ TEST(GidChoices, FollowThePeerAndTheInterface) {
   EXPECT_EQ(nowhere.error().code, Code::kNoDevice);
   EXPECT_FALSE(choose_gid(table, 2));
   EXPECT_FALSE(choose_gid({}, 1));
+}
+
+TEST(GidChoices, KnowThatIPv4HasLinkLocalAddressesToo) {
+  const std::array table = {gid(0, "169.254.7.1", GidType::kRoceV2, "eth0"),
+                            gid(1, "2001:db8::1", GidType::kRoceV2, "eth0")};
+  const auto choice = choose_gid(table, 1);
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->chosen.index, 1U);
+  EXPECT_NE(choice->others[0].reason.find("link-local"), std::string::npos);
+  const auto near = gid(0, "169.254.7.9", GidType::kRoceV2, "").gid;
+  EXPECT_EQ(choose_gid(table, 1, {.peer = near}).value().chosen.index, 0U);
 }
 
 TEST(GidChoices, WarnWhereOnlyTheOldTypeIsThere) {

@@ -1,13 +1,14 @@
 // The device's clock: ticks of completion time stamps as nanoseconds, and as times of this host.
 //
-//   RKV_ASSIGN_OR_RETURN(DeviceClock clock, DeviceClock::open(device));   // kUnsupported on
-//   SoftRoCE RKV_ASSIGN_OR_RETURN(ClockCorrelation at, clock.correlate());
+//   RKV_ASSIGN_OR_RETURN(DeviceClock clock, DeviceClock::open(device));
+//   RKV_ASSIGN_OR_RETURN(ClockCorrelation at, clock.correlate());
 //   ... for (auto& c : queue.poll()) ...
 //   const Nanos when = at.host_ns(c.timestamp());    // as SteadyClock tells it
 //   const Nanos took = clock.scale().ns(clock.scale().ticks_between(first, second));
 //
 // Time stamps are as wide as the device's mask and wrap: two of them can be compared when less than
-// half a round lies between them, and TickScale::round_ns() says how long a round is.
+// half a round lies between them, and TickScale::round_ns() says how long a round is. SoftRoCE has
+// no clock: kUnsupported.
 //
 // Thread safety: values; DeviceClock may be read by several threads.
 // Source: ibv_query_rt_values_ex(3), ibv_query_device_ex(3).
@@ -79,7 +80,9 @@ class RKV_EXPORT ClockCorrelation {
   // How far off a stamp taken near the sample may be: half of the sample's width.
   Nanos uncertainty_ns() const { return (anchor_.width() + 1) / 2; }
   // Goes on from a newer sample, and measures with it how fast the device's clock really runs.
-  // REQUIRES: less than half a round has passed. A sample not newer than the last is ignored.
+  // REQUIRES: less than half a round has passed. A sample not newer than the last is ignored; from
+  // one so near to it, for the width of the two, that the rate would be off by more than 10 ppm,
+  // the rate is not measured.
   void follow(const ClockSample& newer);
   // Nanoseconds of the host in a second of the device's nominal clock, less 10^9: 0 until follow().
   double drift_ppb() const { return (rate_ - 1) * 1e9; }

@@ -4,7 +4,7 @@
 //   RKV_ASSIGN_OR_RETURN(GidChoice choice, choose_gid(device, 1, {.netdev = "eth2"}));
 //   use(choice.chosen);
 //   puts(choice.explain().c_str());
-//   // GID 3 (192.0.2.7, RoCE v2, eth2) of port 1: RoCE v2, IPv4, nearest to the peer
+//   // GID 3 (192.0.2.7, RoCE v2, eth2) of port 1: RoCE v2, IPv4, on the interface asked for
 //   //   not 0 (fe80::1, RoCE v2, eth2): link-local, which no router forwards
 //
 // Thread safety: values and free functions.
@@ -24,8 +24,8 @@
 namespace rkv::rdma {
 
 struct GidPreferences {
-  std::string netdev;                                // empty: any interface
-  std::optional<std::array<std::uint8_t, 16>> peer;  // the peer's GID, if it is known
+  std::string netdev = {};                                // empty: any interface
+  std::optional<std::array<std::uint8_t, 16>> peer = {};  // the peer's GID, if it is known
 };
 
 struct RKV_EXPORT GidChoice {
