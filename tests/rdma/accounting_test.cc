@@ -186,6 +186,16 @@ TEST(CompletionBudget, RefusesWhatDoesNotFitAndGetsRoomBack) {
   EXPECT_EQ(budget.reserved(), 0U);
 }
 
+TEST(CompletionBudget, AReservationThatIsAssignedToGivesItsRoomBackAtOnce) {
+  CompletionBudget budget(100);
+  auto kept = budget.reserve(60);
+  auto other = budget.reserve(10);
+  ASSERT_TRUE(kept && other);
+  *kept = std::move(*other);
+  EXPECT_EQ(budget.reserved(), 10U);
+  EXPECT_EQ(kept->entries(), 10U);
+}
+
 TEST(CompletionBudget, MayNotEndBeforeItsReservations) {
   EXPECT_DEATH(
       {

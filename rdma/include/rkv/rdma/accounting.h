@@ -112,8 +112,9 @@ class CompletionBudget {
     Reservation(Reservation&& other) noexcept
         : budget_(std::exchange(other.budget_, nullptr)), entries_(other.entries_) {}
     Reservation& operator=(Reservation&& other) noexcept {
-      std::swap(budget_, other.budget_);
-      std::swap(entries_, other.entries_);
+      Reservation taken(std::move(other));  // what this one held is given back here, not later
+      std::swap(budget_, taken.budget_);
+      std::swap(entries_, taken.entries_);
       return *this;
     }
     ~Reservation() {

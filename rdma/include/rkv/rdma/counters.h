@@ -2,8 +2,7 @@
 //
 //   RKV_ASSIGN_OR_RETURN(PortCounters before, port_counters("mlx5_0", 1));
 //   ... RKV_ASSIGN_OR_RETURN(PortCounters after, port_counters("mlx5_0", 1));
-//   after.since(before).get(counter::kOutOfSequence)       // std::optional: not every device has
-//   it
+//   after.since(before).get(counter::kOutOfSequence)   // optional: not every device has it
 //
 //   CountedQueue counted(queue);                 // the same poll() and wait(), and counts
 //   counted.counts().empty_polls
@@ -91,7 +90,7 @@ RKV_EXPORT Result<PortCounters> port_counters(std::string_view device, std::uint
 struct RKV_EXPORT CompletionCounts {
   std::uint64_t polls = 0;
   std::uint64_t empty_polls = 0;
-  std::uint64_t waits = 0;                  // that slept or would have
+  std::uint64_t waits = 0;                  // calls of wait(), whether they slept or not
   std::uint64_t completions = 0;            // all of them
   std::uint64_t bytes = 0;                  // of receives and READs that succeeded
   std::array<std::uint64_t, 7> by_class{};  // index: WcClass
