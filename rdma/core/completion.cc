@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/error.h"
 #include "rkv/rdma/extended_completion.h"
 
@@ -61,6 +62,7 @@ struct CompletionQueueState {
   CompletionQueueState& operator=(const CompletionQueueState&) = delete;
   ~CompletionQueueState() {
     if (queue == nullptr) return;
+    checked::queue_ends(queue);
     if (channel != nullptr) {
       // ibv_destroy_cq waits for ever for an event that nobody acknowledged. A thread that takes
       // one from here on acknowledges it at once, and touches this object no more after that.
@@ -304,7 +306,7 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
   wanted.cq_context = state.get();
   wanted.channel = channel;
   wanted.comp_vector = options.vector;
-  wanted.wc_flags = std::to_underlying(fields);
+  wanted.wc_flags = std::to_underlying(fields) | checked::fields_needed();
   if (options.domain != nullptr) {
     state->domain = options.domain->shared();
     wanted.parent_domain = options.domain->raw();
@@ -316,6 +318,7 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
     state->extended = ibv_create_cq_ex(device.raw(), &wanted);
     if (state->extended != nullptr) {
       state->queue = ibv_cq_ex_to_cq(state->extended);
+      checked::queue_begins(state->queue, state->extended);
       return CompletionQueue(std::move(state));
     }
     const int refused = errno != 0 ? errno : EIO;
@@ -334,6 +337,7 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
       from_null("ibv_create_cq",
                 ibv_create_cq(device.raw(), static_cast<int>(options.entries), state.get(), channel,
                               static_cast<int>(options.vector))));
+  checked::queue_begins(state->queue, nullptr);
   return CompletionQueue(std::move(state));
 }
 

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -53,6 +54,7 @@ Result<MemoryRegion> DeviceMemory::enroll(const ProtectionDomain& pd, std::size_
   RKV_ASSIGN_OR_RETURN(ibv_mr * region,
                        from_null("ibv_reg_dm_mr", ibv_reg_dm_mr(pd.raw(), raw(), offset, length,
                                                                 std::to_underlying(access))));
+  checked::region_begins(region, 0, length, {});
   return MemoryRegion({}, 0, length, access,
                       MemoryRegion::Handle(region, {.domain = pd.shared(), .storage = memory_}));
 }

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -31,7 +32,9 @@ Result<ImportedRegion> import_region(const ProtectionDomain& pd, std::uint32_t h
                                      Ending ending) {
   errno = 0;
   RKV_ASSIGN_OR_RETURN(ibv_mr * raw, from_null("ibv_import_mr", ibv_import_mr(pd.raw(), handle)));
+  checked::region_begins_anywhere(raw);
   return ImportedRegion(std::shared_ptr<ibv_mr>(raw, [domain = pd.shared(), ending](ibv_mr* old) {
+    checked::region_ends(old);
     if (ending == Ending::kForget) return ibv_unimport_mr(old);
     report_teardown(from_errno("ibv_dereg_mr", ibv_dereg_mr(old)));
   }));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/bytes.h"
+#include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -57,6 +58,7 @@ bool is_unsupported(int sys_errno) {
 }  // namespace
 
 void MemoryRegion::Deregister::operator()(ibv_mr* region) const {
+  checked::region_ends(region);
   report_teardown(from_errno("ibv_dereg_mr", ibv_dereg_mr(region)));
 }
 
@@ -70,6 +72,7 @@ Result<MemoryRegion> MemoryRegion::enroll(const ProtectionDomain& pd, MutableByt
   RKV_ASSIGN_OR_RETURN(
       ibv_mr * raw, from_null("ibv_reg_mr", ibv_reg_mr_iova(pd.raw(), memory.data(), memory.size(),
                                                             address, std::to_underlying(access))));
+  checked::region_begins(raw, address, memory.size(), memory);
   return MemoryRegion(memory, address, memory.size(), access,
                       Handle(raw, {.domain = pd.shared(), .storage = std::move(storage)}));
 }
@@ -111,6 +114,7 @@ Result<MemoryRegion> MemoryRegion::attach_dmabuf(const ProtectionDomain& pd, con
       from_null("ibv_reg_dmabuf_mr",
                 ibv_reg_dmabuf_mr(pd.raw(), buffer.offset, buffer.length, buffer.address, buffer.fd,
                                   static_cast<int>(std::to_underlying(access)))));
+  checked::region_begins(raw, buffer.address, buffer.length, {});
   return MemoryRegion({}, buffer.address, buffer.length, access,
                       Handle(raw, {.domain = pd.shared(), .storage = nullptr}));
 }
@@ -151,6 +155,7 @@ Status MemoryRegion::reregister(const Reregistration& change) {
   const int flags = (change.access ? IBV_REREG_MR_CHANGE_ACCESS : 0) |
                     (change.memory ? IBV_REREG_MR_CHANGE_TRANSLATION : 0) |
                     (change.domain != nullptr ? IBV_REREG_MR_CHANGE_PD : 0);
+  checked::region_ends(region_.get());
   errno = 0;
   const int answer =
       ibv_rereg_mr(region_.get(), flags, change.domain != nullptr ? change.domain->raw() : nullptr,
@@ -159,7 +164,10 @@ Status MemoryRegion::reregister(const Reregistration& change) {
   const int why = errno;
   const AfterReregistration after = after_reregistration(answer, why);
   if (after != AfterReregistration::kNew) {
-    if (after == AfterReregistration::kOld) return verb_error("ibv_rereg_mr", why);
+    if (after == AfterReregistration::kOld) {
+      checked::region_begins(region_.get(), address_, length_, bytes_);
+      return verb_error("ibv_rereg_mr", why);
+    }
     forget();
     return fail_call(code_of_errno(why), "ibv_rereg_mr", why,
                      "the region is lost: destroy it, and make another one");
@@ -173,12 +181,18 @@ Status MemoryRegion::reregister(const Reregistration& change) {
     address_ = reinterpret_cast<std::uint64_t>(memory.data());
     length_ = memory.size();
   }
+  checked::region_begins(region_.get(), address_, length_, bytes_);
   return {};
 }
 
 Status MemoryRegion::deregister() {
   RKV_CHECK(region_ != nullptr, "a registration that has ended, to be ended again");
-  RKV_RETURN_IF_ERROR(from_errno("ibv_dereg_mr", ibv_dereg_mr(region_.get())));
+  checked::region_ends(region_.get());
+  const Status ended = from_errno("ibv_dereg_mr", ibv_dereg_mr(region_.get()));
+  if (!ended) {
+    checked::region_begins(region_.get(), address_, length_, bytes_);
+    return ended;
+  }
   std::ignore = region_.release();
   forget();
   return {};

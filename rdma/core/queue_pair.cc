@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma/core/checked_hooks.h"
 #include "rdma/core/queue_pair_state.h"
 #include "rkv/rdma/transitions.h"
 
@@ -111,6 +112,7 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   inline_bytes_ = std::min<std::uint32_t>(wanted.cap.max_inline_data, kMaxInlineBytes);
   extended_ = ibv_qp_to_qp_ex(raw());
   if (extended_ == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
+  checked::pair_begins(raw(), extended_, wanted.srq, state_->send_length);
   return {};
 }
 
@@ -177,6 +179,9 @@ Status QueuePairBase::send_pieces_to(std::uint64_t wr_id, OpFlags flags,
 Status QueuePairBase::modify(ibv_qp_attr attributes, int mask) {
   const int answer = ibv_modify_qp(raw(), &attributes, mask);
   Status changed = from_errno("ibv_modify_qp", answer);
+  if (changed && (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET) {
+    checked::pair_resets(raw());
+  }
   if (answer != EINVAL) return changed;
   const auto now = state();
   if (!now) return changed;

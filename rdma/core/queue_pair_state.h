@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/queue_pair.h"
 #include "rkv/rdma/route.h"
 
@@ -37,7 +38,9 @@ struct QueuePairState {
   QueuePairState(const QueuePairState&) = delete;
   QueuePairState& operator=(const QueuePairState&) = delete;
   ~QueuePairState() {
-    if (queue != nullptr) report_teardown(from_errno("ibv_destroy_qp", ibv_destroy_qp(queue)));
+    if (queue == nullptr) return;
+    checked::pair_ends(queue);
+    report_teardown(from_errno("ibv_destroy_qp", ibv_destroy_qp(queue)));
   }
 };
 

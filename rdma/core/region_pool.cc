@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/owned_region.h"
 
 namespace rkv::rdma {
@@ -160,6 +161,7 @@ RemoteSpan RegionPiece::remote() const {
 
 void RegionPiece::give_back() noexcept {
   if (state_ == nullptr) return;
+  checked::piece_ends(whole_.bytes());
   for (State::Class& one : state_->classes) {
     if (index_ >= one.first + one.count) continue;
     one.free.push_back(index_ - one.first);

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <utility>
 
+#include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
 namespace {
 
 std::shared_ptr<ibv_mr> keep(ibv_mr* raw, const ProtectionDomain& pd) {
+  checked::region_begins_anywhere(raw);
   return {raw, [domain = pd.shared()](ibv_mr* old) {
+            checked::region_ends(old);
             report_teardown(from_errno("ibv_dereg_mr", ibv_dereg_mr(old)));
           }};
 }

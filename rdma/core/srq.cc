@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 
+#include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -16,7 +17,9 @@ Result<SharedReceiveQueue> SharedReceiveQueue::create(const ProtectionDomain& pd
   errno = 0;
   RKV_ASSIGN_OR_RETURN(ibv_srq * raw,
                        from_null("ibv_create_srq", ibv_create_srq(pd.raw(), &wanted)));
+  checked::shared_receives_begin(raw);
   std::shared_ptr<ibv_srq> queue(raw, [domain = pd.shared()](ibv_srq* old) {
+    checked::shared_receives_end(old);
     report_teardown(from_errno("ibv_destroy_srq", ibv_destroy_srq(old)));
   });
   return SharedReceiveQueue(std::move(queue), wanted.attr.max_wr);

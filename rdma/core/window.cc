@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/error.h"
 #include "rkv/rdma/queue_pair.h"
 
@@ -38,6 +39,7 @@ Result<WindowSupport> window_support(const Device& device) {
 }
 
 void Window::Deallocate::operator()(ibv_mw* window) const {
+  checked::window_ends(window);
   report_teardown(from_errno("ibv_dealloc_mw", ibv_dealloc_mw(window)));
 }
 
@@ -50,6 +52,7 @@ Result<Window> Window::allocate(const ProtectionDomain& pd, WindowType type) {
 }
 
 Status Window::deallocate() {
+  checked::window_ends(window_.get());
   RKV_RETURN_IF_ERROR(from_errno("ibv_dealloc_mw", ibv_dealloc_mw(window_.get())));
   std::ignore = window_.release();
   state_ = State::kUnbound;
