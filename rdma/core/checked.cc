@@ -10,21 +10,22 @@
 #include "common/check.h"
 #include "rdma/core/checked_book.h"
 #include "rdma/core/checked_hooks.h"
-#include "rkv/rdma/queue_pair.h"
 
 namespace rkv::rdma::checked {
 namespace {
 
-Mode asked_for() {
-  const char* const value = secure_getenv("RKV_RDMA_CHECKED");
-  const std::string_view text = value != nullptr ? value : "";
-  if (text == "poison") return Mode::kPoison;
-  return text.empty() || text == "0" ? Mode::kOff : Mode::kOn;
-}
-
 struct Switch {
-  std::atomic<Mode> mode{asked_for()};
+  bool on = false;
+  Options options;
   std::atomic<bool> used{false};  // something was made, with or without the book
+
+  Switch() {
+    const char* const value = secure_getenv("RKV_RDMA_CHECKED");
+    const std::string_view text = value != nullptr ? value : "";
+    on = !text.empty() && text != "0";
+    options.poison = text.find("poison") != text.npos;
+    options.overlaps = text.find("overlaps") != text.npos;
+  }
 };
 Switch& its_switch() {
   static Switch one;
@@ -34,10 +35,7 @@ Switch& its_switch() {
 bool on_for_new() {
   Switch& the = its_switch();
   the.used.store(true, std::memory_order_relaxed);
-  return the.mode.load(std::memory_order_relaxed) != Mode::kOff;
-}
-bool on() {
-  return mode() != Mode::kOff;
+  return the.on;
 }
 
 // Locked, and with what the switch says.
@@ -45,7 +43,7 @@ struct Open {
   Book& in = book();
   std::lock_guard<std::mutex> locked{in.lock};
   Book* operator->() const { return &in; }
-  Open() { in.poison_on = mode() == Mode::kPoison; }
+  Open() { in.options = its_switch().options; }
 };
 
 void enter_region(const ibv_mr* raw, Region region) {
@@ -57,20 +55,28 @@ void enter_region(const ibv_mr* raw, Region region) {
 
 }  // namespace
 
-Mode mode() {
-  return its_switch().mode.load(std::memory_order_relaxed);
+bool on() {
+  return its_switch().on;
 }
 
-void enable(Mode mode) {
-  RKV_CHECK(!its_switch().used.load(std::memory_order_relaxed) || mode == checked::mode(),
-            "checked mode is switched before the first region or queue is made");
-  its_switch().mode.store(mode, std::memory_order_relaxed);
+void enable(const Options& options) {
+  RKV_CHECK(!its_switch().used.load(std::memory_order_relaxed),
+            "checked mode is switched on before the first region or queue is made");
+  its_switch().on = true;
+  its_switch().options = options;
 }
 
-void forbid_wr_id_reuse(const QueuePairBase& qp) {
+void allow_overlaps(const ibv_mr& region) {
   if (!on()) return;
   const Open open;
-  const auto found = open->pairs.find(qp.raw());
+  const auto found = open->regions.find({region.context, region.lkey});
+  if (found != open->regions.end()) found->second.overlaps = true;
+}
+
+void forbid_wr_id_reuse(const ibv_qp& qp) {
+  if (!on()) return;
+  const Open open;
+  const auto found = open->pairs.find(&qp);
   if (found != open->pairs.end()) found->second->unique_ids = true;
 }
 
@@ -177,7 +183,10 @@ void pair_begins(ibv_qp* pair, ibv_qp_ex* extended, ibv_srq* shared, std::uint32
   fresh->raw = pair;
   fresh->send_length = send_length;
   const auto receives = open->shared.find(shared);
-  if (receives != open->shared.end()) fresh->shared = receives->second.get();
+  if (receives != open->shared.end()) {
+    fresh->shared = receives->second.get();
+    ++fresh->shared->pairs;
+  }
   if (extended != nullptr) wrap_pair(*fresh, extended);
   open->pairs_by_number[{pair->context, pair->qp_num}] = fresh.get();
   open->pairs[pair] = std::move(fresh);
@@ -203,8 +212,10 @@ void pair_ends(ibv_qp* pair) {
   }
   pair_resets(pair);
   const Open open;
+  const auto found = open->pairs.find(pair);
+  if (found->second->shared != nullptr) --found->second->shared->pairs;
   open->pairs_by_number.erase({pair->context, pair->qp_num});
-  open->pairs.erase(pair);
+  open->pairs.erase(found);
 }
 
 }  // namespace rkv::rdma::checked

@@ -10,10 +10,12 @@
 #include "rkv/rdma/span.h"
 
 // There in a program that was built with AddressSanitizer, null in others.
+// NOLINTBEGIN(*-reserved-identifier,*-identifier-naming): names of the sanitizer's
 extern "C" {
 __attribute__((weak)) void __asan_poison_memory_region(const volatile void*, std::size_t);
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, std::size_t);
 }
+// NOLINTEND(*-reserved-identifier,*-identifier-naming)
 
 namespace rkv::rdma::checked {
 namespace {
@@ -56,8 +58,10 @@ void violated(const std::string& sentence) {
 }
 
 std::string describe(const Request& request) {
-  std::string out =
-      fmt::format("wr_id {} ({}, {})", request.wr_id, request.operation.name, request.where);
+  const std::string where = request.pair != nullptr
+                                ? fmt::format("queue pair {:#x}", request.pair->raw->qp_num)
+                                : "a shared receive queue";
+  std::string out = fmt::format("wr_id {} ({}, {})", request.wr_id, request.operation.name, where);
   const char* between = " at ";
   for (const Piece& piece : request.pieces) {
     out += between + range(piece.address, piece.length);
@@ -73,7 +77,6 @@ std::uint64_t Book::enter(Pair& pair, Requests& fresh, bool receives) {
     Request& request = fresh.front();
     request.context = pair.raw->context;
     request.pair = &pair;
-    request.where = fmt::format("queue pair {:#x}", pair.raw->qp_num);
     request.unsignaled_before = pair.unsignaled;
     if (pair.unique_ids) check_unique(into, request);
     if (receives) {
@@ -93,7 +96,6 @@ std::uint64_t Book::enter(SharedReceives& shared_queue, Requests& fresh) {
   while (!fresh.empty()) {
     Request& request = fresh.front();
     request.context = shared_queue.raw->context;
-    request.where = "a shared receive queue";
     admit(request, shared_queue.raw->pd);
     shared_queue.receives.splice(shared_queue.receives.end(), fresh, fresh.begin());
   }
@@ -160,6 +162,7 @@ const Region& Book::region_of(const Request& request, const Piece& piece,
 
 void Book::claim(Request& request, const Region& region, const Piece& piece) {
   if (region.anywhere || !request.operation.touches) return;
+  if (region.overlaps || options.overlaps) return;
   const Place begin = region.cpu != 0
                           ? Place{0, region.cpu + (piece.address - region.address)}
                           : Place{reinterpret_cast<std::uint64_t>(region.raw), piece.address};
@@ -183,12 +186,12 @@ void Book::claim(Request& request, const Region& region, const Piece& piece) {
   const auto entry =
       (writes ? written_ : read_).emplace(begin, Claim{.end = end, .owner = &request});
   (writes ? request.written : request.read).push_back(entry);
-  if (poison_on && writes) poison(*entry, true);
+  if (options.poison && writes) poison(*entry, true);
 }
 
 Requests::iterator Book::end(Requests& requests, Requests::iterator one) {
   for (const auto& claim : one->written) {
-    if (poison_on) poison(*claim, false);
+    if (options.poison) poison(*claim, false);
     written_.erase(claim);
   }
   for (const auto& claim : one->read)
@@ -265,7 +268,9 @@ const Request* Book::first_of_all(Wanted wanted) const {
     if (const Request* found = look(pair->sends)) return found;
     if (const Request* found = look(pair->receives)) return found;
   }
+  // Without a queue pair nothing can come.
   for (const auto& [raw, queue] : shared) {
+    if (queue->pairs == 0) continue;
     if (const Request* found = look(queue->receives)) return found;
   }
   return nullptr;

@@ -62,8 +62,7 @@ struct Request {
   std::uint64_t serial = 0;
   std::uint64_t unsignaled_before = 0;
   const ibv_context* context = nullptr;
-  std::string where;  // "queue pair 0x11"
-  const Pair* pair = nullptr;
+  const Pair* pair = nullptr;      // nullptr: of a shared receive queue
   ibv_cq* completes_on = nullptr;  // nullptr: not counted there
   std::vector<Claims::iterator> written, read;
 };
@@ -76,10 +75,12 @@ struct Region {
   std::uint64_t length = 0;
   std::uint64_t cpu = 0;  // 0: the CPU cannot address it
   bool anywhere = false;
+  bool overlaps = false;
 };
 
 struct SharedReceives {
   ibv_srq* raw = nullptr;
+  std::size_t pairs = 0;  // queue pairs that live
   Requests receives;
 };
 
@@ -112,7 +113,7 @@ class Book {
   std::unordered_map<const ibv_srq*, std::unique_ptr<SharedReceives>> shared;
   std::unordered_map<const ibv_cq*, std::unique_ptr<Queue>> queues;
   std::unordered_map<const ibv_context*, ibv_context_ops> originals;
-  bool poison_on = false;
+  Options options;
 
   // Checks them and takes them in, at the end of the pair's sends or receives, or of the shared
   // receives. Aborts on a violation. Returns the serial of the first, for take_back().

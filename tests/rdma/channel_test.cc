@@ -44,10 +44,15 @@ struct SharedChannel {
     return {.queue = need(CompletionQueue::create(device, {.entries = 64, .channel = &channel})),
             .pair = {}};
   }
-  // A message arrives in the member's queue. Not from several threads for one member.
+  // A message arrives in the member's queue. Not from several threads.
   void send_to(Member& member) {
     post_receive(member.pair->a, memory.local(0, 64), member.sent);
-    send(member.pair->b, memory.local(64, 8), member.sent++, OpFlags::kNone);
+    // Some are signaled, because most devices free the slots before a signaled one only with it.
+    send(member.pair->b, memory.local(64, 8), member.sent,
+         member.sent % 32 == 31 ? OpFlags::kSignaled : OpFlags::kNone);
+    ++member.sent;
+    std::array<WorkCompletion, 4> done;
+    need(senders.poll(done));
   }
   Member* member_of(const CompletionEvent& event) {
     for (const auto& member : members) {

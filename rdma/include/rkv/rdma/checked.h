@@ -3,7 +3,7 @@
 //
 //   RKV_RDMA_CHECKED=1 ./program          # nothing is built anew
 //   checked::enable();                    // the same, first thing in main() or in a test
-//   checked::forbid_wr_id_reuse(qp);      // where each request should have a number of its own
+//   checked::forbid_wr_id_reuse(*qp.raw());   // where each request should have a number of its own
 //
 // What it finds, each with wr_id, operation, queue pair and addresses:
 //   - a region, window or piece of a pool that ends while a posted request names it (a request is
@@ -39,23 +39,26 @@
 
 #include "rkv/export.h"
 
-namespace rkv::rdma {
+namespace rkv::rdma::checked {
 
-class QueuePairBase;
+struct Options {
+  bool poison = false;    // tell AddressSanitizer, where the program has it
+  bool overlaps = false;  // requests in flight may write the same bytes, in every region
+};
 
-namespace checked {
-
-enum class Mode : unsigned char { kOff, kOn, kPoison };
-
-// What RKV_RDMA_CHECKED says ("1", "poison"; unset, empty or "0" is off, and so is every value in a
-// program with raised privileges), unless enable() said more.
-RKV_EXPORT Mode mode();
+// What RKV_RDMA_CHECKED says: "1", or words of Options with commas ("poison,overlaps"). Unset,
+// empty or "0" is off, and so is every value in a program with raised privileges.
+RKV_EXPORT bool on();
 // REQUIRES: no region, window or queue has been made yet.
-RKV_EXPORT void enable(Mode mode = Mode::kOn);
+RKV_EXPORT void enable(const Options& options = {});
+
+// Memory whose contents nobody looks at, like a sink for messages without bytes: requests in flight
+// may write the same bytes of this region. REQUIRES: none names it yet. Nothing while off.
+RKV_EXPORT void allow_overlaps(const ibv_mr& region);
 
 // From now on a request of this queue pair whose wr_id is in flight on it aborts: sends and
 // receives each for themselves. Nothing while off.
-RKV_EXPORT void forbid_wr_id_reuse(const QueuePairBase& qp);
+RKV_EXPORT void forbid_wr_id_reuse(const ibv_qp& qp);
 
 // A region that was registered by other means than this library's, for its key to be known; end()
 // before its registration ends. Nothing while off.
@@ -65,5 +68,4 @@ RKV_EXPORT void end(const ibv_mr& region);
 // Requests that are posted and not over, of all queue pairs. 0 while off.
 RKV_EXPORT std::size_t in_flight();
 
-}  // namespace checked
-}  // namespace rkv::rdma
+}  // namespace rkv::rdma::checked
