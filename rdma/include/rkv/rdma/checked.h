@@ -28,7 +28,8 @@
 // then sees an order between threads that the program alone would not have.
 //
 // Not seen: regions, queue pairs and queues made by raw calls of their own (for regions see
-// begin()), ibv_modify_qp(raw()) to RESET, direct verbs of a provider (mlx5dv).
+// begin()), ibv_modify_qp(raw()) to RESET, direct verbs of a provider (mlx5dv), queue
+// pairs of adapters' own transports (SRD, DC).
 //
 // Thread safety: any thread; enable() before there are others.
 #pragma once
