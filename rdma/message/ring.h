@@ -36,9 +36,17 @@ namespace rkv::rdma::detail {
 inline constexpr std::uint32_t kRecordHeader = 8;
 inline constexpr std::uint32_t kRecordAlign = 8;
 inline constexpr std::uint32_t kMaxRingBytes = 1U << 30;
+inline constexpr std::uint32_t kMaxRecord = (1U << 24) - 1;  // what a doorbell can tell
 
 constexpr std::uint32_t record_span(std::uint32_t length) {
   return (length + kRecordAlign - 1) / kRecordAlign * kRecordAlign;
+}
+
+// The longest message that goes into a ring. `wanted` 0: as long as may be.
+constexpr std::uint32_t longest_message(std::uint32_t ring_bytes, std::uint32_t wanted) {
+  const std::uint32_t quarter = ring_bytes / 4;
+  const std::uint32_t most = (quarter < kMaxRecord ? quarter : kMaxRecord) - kRecordHeader;
+  return wanted == 0 || wanted > most ? most : wanted;
 }
 
 // What is free, as it is told: where the run of released records ends, and how many they were.
@@ -52,7 +60,7 @@ struct Freed {
 struct RingShape {
   std::uint32_t capacity = 0;    // bytes, a power of two
   std::uint32_t slots = 0;       // records, a power of two
-  std::uint32_t max_record = 0;  // bytes with header, at most a quarter of the capacity
+  std::uint32_t max_record = 0;  // bytes with header; a quarter of the capacity, kMaxRecord at most
   bool sequenced = false;        // the form of a doorbell, below
 
   // Offsets in units of 8 bytes and lengths fit 16 bits each: nothing needs a sequence number.
@@ -92,7 +100,8 @@ class RingSender {
         freed_{.position = first_position},
         ends_(shape.slots) {
     RKV_CHECK(std::has_single_bit(shape.capacity) && shape.capacity <= kMaxRingBytes &&
-                  std::has_single_bit(shape.slots) && shape.max_record <= shape.capacity / 4,
+                  std::has_single_bit(shape.slots) && shape.max_record <= shape.capacity / 4 &&
+                  shape.max_record <= kMaxRecord,
               "a ring that is no power of two, or too small for its records");
   }
 

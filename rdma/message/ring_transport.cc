@@ -114,8 +114,7 @@ Token RingState::token() const {
 }
 
 std::uint32_t RingState::longest() const {
-  const std::uint32_t most = options_.ring_bytes / 4 - kRecordHeader;
-  return options_.message_bytes == 0 ? most : std::min(options_.message_bytes, most);
+  return longest_message(options_.ring_bytes, options_.message_bytes);
 }
 
 Status RingState::meet(const Token& peer) {

@@ -275,6 +275,32 @@ TEST(Rings, LargeOnesUseTheFormWithANumber) {
   }
 }
 
+TEST(Rings, TheLongestMessageFitsItsDoorbellAndItsToken) {
+  for (std::uint32_t bytes = 4096; bytes <= kMaxRingBytes; bytes *= 2) {
+    const std::uint32_t longest = longest_message(bytes, 0);
+    const RingShape shape{
+        .capacity = bytes, .slots = 4, .max_record = longest + kRecordHeader, .sequenced = true};
+    EXPECT_LE(shape.max_record, bytes / 4);
+    RingSender sender(shape);
+    RingReceiver receiver(shape);
+    for (int i = 0; i < 3; ++i) {
+      const auto placing = sender.place(shape.max_record);
+      ASSERT_TRUE(placing);
+      const auto index = receiver.arrived(sender.doorbell_of(*placing, shape.max_record));
+      ASSERT_TRUE(index) << bytes << " bytes, record " << i;
+      EXPECT_EQ(receiver.record(*index).length, shape.max_record);
+      sender.sent(*placing);
+    }
+    const Token token{.kind = TransportKind::kCreditRing,
+                      .max_message = longest,
+                      .slots = 4,
+                      .ring = {.address = 4096, .length = bytes, .rkey = 1}};
+    EXPECT_TRUE(decode(encode(token), TransportKind::kCreditRing)) << bytes;
+    EXPECT_EQ(longest_message(bytes, 100), 100U);
+    EXPECT_EQ(longest_message(bytes, 0xFFFF'FFFF), longest);
+  }
+}
+
 TEST(Rings, DoorbellsAndCreditsThatCannotBeAreRefused) {
   for (const bool sequenced : {false, true}) {
     const RingShape shape = shape_of(4096, 4, sequenced);

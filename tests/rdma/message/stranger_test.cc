@@ -301,6 +301,18 @@ TEST(LargeRings, CarryLargeMessages) {
   }
 }
 
+// A quarter of it is more than the 24 bits of a doorbell's length can tell.
+TEST(LargeRings, StopWhereADoorbellCannotTellTheLength) {
+  const CreditRingBuilder builder{.options = {.ring_bytes = 1U << 26, .slots = 2}};
+  auto ends = connect_ends(builder, builder, device_address());
+  const std::size_t length = ends.client.max_message();
+  EXPECT_EQ(length, (1U << 24) - 9);
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    send(ends.client, ends.server, pattern(i, length));
+    expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), i);
+  }
+}
+
 TEST(CreditRings, CreditsAreBatchedAndRideOnRecordsOfTheOtherWay) {
   const CreditRingBuilder builder{.options = {.ring_bytes = 65536, .slots = 64}};
   auto ends = connect_ends(builder, builder, device_address());

@@ -31,7 +31,8 @@ namespace rkv::rdma {
 struct RingOptions {
   std::uint32_t ring_bytes = 1U << 18;  // for messages to us; a power of two, 4 Ki to 1 Gi
   std::uint32_t slots = 128;            // messages that may be held; a power of two, 1 to 8192
-  std::uint32_t message_bytes = 0;      // longest message; 0, or above it: ring_bytes / 4 - 8
+  // Longest message; 0, or above it: ring_bytes / 4 - 8, and 16777207 at most.
+  std::uint32_t message_bytes = 0;
   bool sequenced = false;  // doorbells of the form for large rings, which is chosen where needed
 };
 
