@@ -23,6 +23,7 @@ class OperationSlots {
   int fd() const { return channel_.fd(); }
   std::size_t outstanding() const { return slots_.size() - free_.size(); }
   std::size_t size() const { return slots_.size(); }
+  bool full() const { return free_.empty(); }
 
   std::optional<std::uint32_t> take(Operation& operation) {
     if (free_.empty()) return std::nullopt;
@@ -102,8 +103,10 @@ void Operation::await_suspend(std::coroutine_handle<> continuation) {
 int Operation::fd() const {
   return slots_.fd();
 }
+// What another waiter's polling has brought raises no event any more.
 Result<bool> Operation::arm() {
-  return slots_.arm();
+  RKV_ASSIGN_OR_RETURN(const bool quiet, slots_.arm());
+  return quiet && !done_ && (slot_ || slots_.full());
 }
 
 bool Operation::attempt() {
@@ -177,7 +180,8 @@ int Operations::Drained::fd() const {
   return slots_.fd();
 }
 Result<bool> Operations::Drained::arm() {
-  return slots_.arm();
+  RKV_ASSIGN_OR_RETURN(const bool quiet, slots_.arm());
+  return quiet && slots_.outstanding() != 0;
 }
 bool Operations::Drained::attempt() {
   if (watch_.stopped() || stop_.stop_requested()) {

@@ -161,6 +161,46 @@ TEST(Operations, WhatIsStoppedOrDestroyedStaysWithTheDeviceUntilItCompletes) {
   EXPECT_EQ(bench.operations.outstanding(), 0U);
 }
 
+// The completion is taken out by one who does not wait for it: no event will tell of it again.
+TEST(Operations, WhatAnothersPollingFindsIsNotSleptOver) {
+  Bench bench;
+  const auto write = [&]() -> Task<> {
+    need(co_await bench.operations.write(bench.qp(), bench.here.memory.local(0, 8), bench.word(0)));
+  };
+  const auto drain = [&]() -> Task<> { need(co_await bench.operations.drained()); };
+  auto writing = write();
+  auto draining = drain();
+  writing.start();
+  draining.start();
+  const Deadline deadline = soon();
+  while (need(bench.executor->arm()))
+    ASSERT_TRUE(need(wait_readable(bench.executor->fd(), deadline)));
+  EXPECT_EQ(bench.operations.outstanding(), 0U);  // arm() has polled
+  EXPECT_FALSE(need(bench.executor->arm()));      // and says so until they have gone on
+  EXPECT_EQ(bench.executor->poll(), 2U);
+  EXPECT_TRUE(writing.done() && draining.done());
+}
+
+// The one before in the list finds no slot, the one after it sets one free.
+TEST(Operations, AFreeSlotIsNotSleptOver) {
+  Bench bench(1);
+  const auto write = [&](std::size_t at) -> Task<> {
+    need(
+        co_await bench.operations.write(bench.qp(), bench.here.memory.local(at, 8), bench.word(0)));
+  };
+  std::optional first(write(0));
+  auto second = write(64);
+  first->start();
+  second.start();
+  first.reset();  // its slot is the device's still
+  const Deadline deadline = soon();
+  while (need(bench.executor->arm()))
+    ASSERT_TRUE(need(wait_readable(bench.executor->fd(), deadline)));
+  EXPECT_EQ(bench.operations.outstanding(), 0U);
+  EXPECT_FALSE(need(bench.executor->arm()));
+  need(run(*bench.executor, soon(), second));
+}
+
 TEST(Operations, OptionsOutOfRangeAreNamed) {
   const Device device = need(Device::open_first_active());
   InlineExecutor executor;
