@@ -192,6 +192,73 @@ TEST(Tasks, MayBeMovedWhileTheyWait) {
   need(run(executor, soon(), third));
 }
 
+// Can go on whenever it is asked.
+struct Turn final : Waiter {
+  Executor& executor;
+  explicit Turn(Executor& from) : executor(from) {}
+  bool await_ready() const { return false; }
+  void await_suspend(std::coroutine_handle<> continuation) { enlist(executor, continuation); }
+  void await_resume() const {}
+  int fd() const override { return -1; }
+  Result<bool> arm() override { return false; }
+  bool attempt() override { return true; }
+};
+
+TEST(Tasks, TheDeadlineCountsForTheBusyToo) {
+  InlineExecutor executor;
+  std::uint64_t turns = 0;
+  const auto spin = [&]() -> Task<> {
+    for (; turns < 50'000'000; ++turns)
+      co_await Turn(executor);
+  };
+  auto spinning = spin();
+  const auto late = run(executor, soon(20), spinning);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::kTimeout);
+  EXPECT_GT(turns, 0U);
+}
+
+// E2: what is resumed destroys others in the list, before and behind itself, polls once more, and
+// adds new ones.
+TEST(Executors, WhatIsResumedMayChangeTheListAtWill) {
+  for (std::size_t killer = 0; killer < 5; ++killer) {
+    SCOPED_TRACE(killer);
+    InlineExecutor executor;
+    std::vector<std::optional<Task<>>> tasks(5);
+    std::optional<Task<>> added;
+    std::size_t resumed = 0;
+    const auto plain = [&]() -> Task<> {
+      co_await Turn(executor);
+      ++resumed;
+    };
+    const auto kill = [&]() -> Task<> {
+      co_await Turn(executor);
+      for (std::size_t i = 0; i < tasks.size(); ++i)
+        if (i != killer && (i + 1 == killer || i > killer)) tasks[i].reset();
+      added.emplace(plain());
+      added->start();
+      executor.poll();  // inside of poll()
+      EXPECT_TRUE(added->done());
+    };
+    for (std::size_t i = 0; i < tasks.size(); ++i)
+      tasks[i].emplace(i == killer ? kill() : plain());
+    for (auto& task : tasks)
+      task->start();
+    EXPECT_GE(executor.poll(), 1U);
+    EXPECT_EQ(executor.waiters(), 0U);
+    EXPECT_EQ(resumed, killer + 1);  // those before, and the one that was added
+  }
+}
+
+TEST(MessagesDeathTest, ATaskThatWasMovedFromSaysSo) {
+  InlineExecutor executor;
+  const auto turn = [&]() -> Task<> { co_await Turn(executor); };
+  auto first = turn();
+  const auto second = std::move(first);
+  EXPECT_DEATH(first.start(), "moved from");               // NOLINT(bugprone-use-after-move)
+  EXPECT_DEATH(std::ignore = first.done(), "moved from");  // NOLINT(bugprone-use-after-move)
+}
+
 TEST(Faults, RefusalsAreAsManyAsAsked) {
   auto [here, there] = MemoryTransport::pair({.send_buffers = 8192, .receive_buffers = 8192});
   FaultyTransport client(std::move(here), {.refuse_one_in = 4});

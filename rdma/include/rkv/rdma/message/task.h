@@ -99,9 +99,13 @@ class [[nodiscard]] Task {
 
   // Starts it, or does nothing when it has been started.
   void start() {
+    RKV_CHECK(handle_ != nullptr, "a task that was moved from");
     if (!std::exchange(started_, true)) handle_.resume();
   }
-  bool done() const { return handle_.done(); }
+  bool done() const {
+    RKV_CHECK(handle_ != nullptr, "a task that was moved from");
+    return handle_.done();
+  }
   // REQUIRES: done(). Once.
   T take() {
     RKV_CHECK(done(), "the result of a task that is not done");
@@ -119,6 +123,7 @@ class [[nodiscard]] Task {
       }
       T await_resume() const { return handle.promise().take(); }
     };
+    RKV_CHECK(handle_ != nullptr, "a task that was moved from");
     RKV_CHECK(!std::exchange(started_, true), "a task that was started is awaited");
     return Awaiter{handle_};
   }
@@ -146,10 +151,12 @@ template <PollableExecutor E, class... T>
 Status run(E& executor, const Deadline& deadline, Task<T>&... tasks) {
   (tasks.start(), ...);
   while (!(tasks.done() && ...)) {
-    if (executor.poll() != 0) continue;
+    const bool moved = executor.poll() != 0;
+    if (moved && (tasks.done() && ...)) break;
+    // Looked at after every round: tasks may feed each other for ever.
     if (deadline.passed())
       return fail(Code::kTimeout, "the deadline passed before the tasks ended");
-    RKV_RETURN_IF_ERROR(executor.sleep(deadline));
+    if (!moved) RKV_RETURN_IF_ERROR(executor.sleep(deadline));
   }
   return {};
 }
