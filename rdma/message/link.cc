@@ -85,7 +85,7 @@ void Link::note(const char* operation, ibv_wc_status status) {
 
 Error Link::error() const {
   if (closed_) return {.code = Code::kDisconnected, .text = "the transport was disconnected"};
-  if (gone_) return {.code = Code::kDisconnected, .text = "the peer has disconnected"};
+  if (gone_ && !lied()) return {.code = Code::kDisconnected, .text = "the peer has disconnected"};
   return *failure_;
 }
 

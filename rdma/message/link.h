@@ -78,8 +78,9 @@ class Link {
   // Reads what the connection manager has to say. True when the connection has ended in any way.
   bool ended();
   bool usable() const { return !closed_ && !gone_ && !failure_; }
-  // Ended without a failure: by us, or by the peer's own will.
-  bool ended_cleanly() const { return closed_ || gone_; }
+  // Ended without a failure: by us, or by the peer's own will. A peer that lies and leaves has
+  // failed: what it left out must not look like the end of what it had to say.
+  bool ended_cleanly() const { return closed_ || (gone_ && !lied()); }
   // Keeps the first one, and moves the queue pair to the error state: all work is flushed.
   void fail(const Error& error);
   // A completion that failed.
@@ -89,6 +90,7 @@ class Link {
   Status disconnect();
 
  private:
+  bool lied() const { return failure_ && failure_->code == Code::kCorrupt; }
   Link(ProtectionDomain domain, CompletionChannel channel, CompletionQueue sends,
        CompletionQueue receives)
       : domain_(std::move(domain)),

@@ -173,6 +173,30 @@ TEST(Strangers, ADoorbellThatCannotBeEndsTheConnectionAfterWhatCameBefore) {
   EXPECT_NE(to_string(error).find("record"), std::string::npos);
 }
 
+TEST(Strangers, ALieBeforeTheEndIsNoCleanEnd) {
+  Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
+  visit.stranger->ring(0, 108, 108);
+  visit.stranger->ring(112, 16, 16);
+  need(visit.stranger->link->disconnect());
+  const Deadline deadline = soon();
+  while (!visit.server->poll_disconnect())
+    ASSERT_FALSE(deadline.passed());
+  EXPECT_EQ(receive(*visit.server).size(), 1U);
+  expect_corrupt(*visit.server, "record");
+}
+
+// With and without a lie: a peer that only leaves has ended cleanly.
+TEST(Strangers, WhoOnlyLeavesHasEndedCleanly) {
+  Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
+  visit.stranger->ring(0, 108, 108);
+  need(visit.stranger->link->disconnect());
+  const Deadline deadline = soon();
+  while (!visit.server->poll_disconnect())
+    ASSERT_FALSE(deadline.passed());
+  EXPECT_EQ(receive(*visit.server).size(), 1U);
+  EXPECT_EQ(receive(*visit.server).size(), 0U);  // no error
+}
+
 TEST(Strangers, ImmediatesOutOfRangeEndTheConnection) {
   for (const std::uint32_t immediate : {0U, 8U, 1025U, 0xFFFFU, 0xFFFF'FFFFU, 0x0001'0010U}) {
     Visit<ReadRingBuilder> visit(TransportKind::kReadRing, {.options = kRing});
