@@ -119,6 +119,65 @@ TEST(Streams, WhatComesJustBeforeTheEndIsRead) {
   EXPECT_EQ(need(stream.try_read(buffer)), 0U);
 }
 
+// A transport that takes messages back with an error, as one does whose connection breaks.
+struct BrittleTransport : MemoryTransport {
+  explicit BrittleTransport(MemoryTransport inner) : MemoryTransport(std::move(inner)) {}
+  Status release(std::uint32_t index) {
+    std::ignore = MemoryTransport::release(index);
+    return fail(Code::kDisconnected, "broken");
+  }
+};
+
+TEST(Streams, WhatWasReadIsDeliveredThoughItsReleaseFails) {
+  auto [here, there] = MemoryTransport::pair(kTiny);
+  EXPECT_EQ(need(there.send_copy(pattern(1, 20))), 20U);
+  Stream stream(BrittleTransport(std::move(here)));
+  std::array<std::byte, 64> buffer;
+  EXPECT_EQ(need(stream.try_read(buffer)), 20U);
+  EXPECT_TRUE(is_pattern(Bytes(buffer).first(20), 1));
+}
+
+// B3: the end comes only when the last write is at the peer.
+struct SlowTransport : MemoryTransport {
+  std::size_t held_back = 0;  // sends that count as under way
+  explicit SlowTransport(MemoryTransport inner) : MemoryTransport(std::move(inner)) {}
+  Result<std::size_t> poll_sends() {
+    held_back += MemoryTransport::sends_in_flight();
+    RKV_ASSIGN_OR_RETURN(const std::size_t reaped, MemoryTransport::poll_sends());
+    return reaped - reaped;
+  }
+  std::size_t sends_in_flight() const { return held_back + MemoryTransport::sends_in_flight(); }
+};
+
+TEST(Streams, AShutdownWaitsForItsWritesAndForNothingElse) {
+  auto [here, there] = MemoryTransport::pair(kTiny);
+  Stream stream(SlowTransport(std::move(here)));
+  EXPECT_EQ(need(stream.try_write(pattern(1, 20))), 20U);
+  for (int i = 0; i < 100; ++i)
+    ASSERT_FALSE(need(stream.try_shutdown()));
+  EXPECT_FALSE(there.poll_disconnect());
+  // What comes meanwhile is received, so that the peer gets on (B2), and may be read afterwards.
+  EXPECT_EQ(need(there.send_copy(pattern(2, 30))), 30U);
+  EXPECT_FALSE(need(stream.try_shutdown()));
+  EXPECT_EQ(stream.stashed(), 30U);
+  stream.transport().held_back = 0;
+  EXPECT_TRUE(need(stream.try_shutdown()));
+  EXPECT_TRUE(there.poll_disconnect());
+  std::array<std::byte, 64> buffer;
+  EXPECT_EQ(need(stream.try_read(buffer)), 30U);
+}
+
+TEST(MessagesDeathTest, AStreamOutlivesWhoWaitsForIt) {
+  auto [here, there] = MemoryTransport::pair(kTiny);
+  InlineExecutor executor;
+  std::optional<Stream<MemoryTransport>> stream(std::in_place, std::move(here), executor);
+  std::array<std::byte, 8> buffer;
+  const auto read = [&]() -> Task<> { std::ignore = co_await stream->read(buffer); };
+  auto reading = read();
+  reading.start();
+  EXPECT_DEATH(stream.reset(), "while one waits");
+}
+
 // Sleepers of both kinds on one descriptor: what wakes the one must not be lost to the other.
 TEST(Streams, AReaderAndAWriterSleepTogether) {
   for (int round = 0; round < 20; ++round) {

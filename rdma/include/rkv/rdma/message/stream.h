@@ -22,8 +22,7 @@
 //   B4. After the peer has gone, what it wrote is read first; then comes 0, or the error when the
 //       connection failed.
 //   B5. A coroutine that is destroyed, stopped or timed out while it waits leaves nothing behind:
-//   no
-//       device ever writes into a buffer that was given to read().
+//       no device ever writes into a buffer that was given to read().
 //
 // One reader and one writer may wait at the same time. Thread safety: one thread at a time.
 #pragma once
@@ -64,7 +63,10 @@ class Stream {
   // REQUIRES: no coroutine waits for it.
   Stream(Stream&&) noexcept = default;
   Stream& operator=(Stream&&) = delete;
+  // REQUIRES: no coroutine waits for it.
   ~Stream() {
+    RKV_CHECK(open_.waiters == (std::array<int, 3>{}),
+              "a stream is destroyed while one waits for it");
     if (!open_.moved) std::ignore = close();
   }
 
@@ -256,7 +258,8 @@ Result<std::size_t> Stream<T>::read_some(MutableBytes into) {
   const Bytes from = front();
   const std::size_t count = std::min(from.size(), into.size());
   if (count != 0) std::memcpy(into.data(), from.data(), count);
-  RKV_RETURN_IF_ERROR(consume(count));
+  // A release that fails has ended the connection, and the transport tells of it when all is read.
+  std::ignore = consume(count);
   return count;
 }
 
@@ -366,6 +369,8 @@ Result<bool> Stream<T>::arm(Interest interest) {
   if (has(interest, Interest::kMessages) && (!stash_.empty() || held_next_ != held_count_)) {
     return false;
   }
+  // The writer may have been told of the sends that a shutdown waits for.
+  if (open_.waiters[2] != 0 && transport_.sends_in_flight() == 0) return false;
   if (receives) interest = interest | Interest::kMessages;
   RKV_ASSIGN_OR_RETURN(const bool quiet, transport_.arm(interest));
   look_ = look_ || !quiet;
