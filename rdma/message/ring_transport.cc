@@ -271,7 +271,7 @@ Status RingState::reap_sends() {
       if (!one.ok()) link_.note(one.wr_id == kHead ? "RDMA READ" : "RDMA WRITE", one.status);
       if (one.wr_id == kData) {
         sender_->reaped();
-        ++untold_;
+        if (one.ok()) ++untold_;  // else nobody knows whether the peer has it
       } else if (one.wr_id == kCredit) {
         ++credits_done_;
       } else if (one.ok()) {

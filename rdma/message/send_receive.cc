@@ -131,6 +131,7 @@ class SendReceiveState {
   std::uint64_t sent_ = 0;
   std::uint64_t done_ = 0;
   std::uint64_t told_ = 0;
+  std::uint64_t arrived_ = 0;  // of those that are reaped and not told: the peer has them
   bool refused_ = false;
   // Receives: what has come and was not asked for yet, as a ring of indexes.
   std::vector<Slot> slots_;
@@ -178,7 +179,11 @@ Status SendReceiveState::reap_sends() {
     RKV_ASSIGN_OR_RETURN(count, link_.poll_sends(done));
     for (const WorkCompletion& one : std::span(done).first(count)) {
       ++done_;
-      if (!one.ok()) link_.note("SEND", one.status);
+      if (one.ok()) {
+        ++arrived_;
+      } else {
+        link_.note("SEND", one.status);
+      }
     }
   }
   return {};
@@ -204,7 +209,8 @@ Status SendReceiveState::reap_receives() {
 
 Result<std::size_t> SendReceiveState::poll_sends() {
   RKV_RETURN_IF_ERROR(reap_sends());
-  const std::uint64_t fresh = done_ - std::exchange(told_, done_);
+  told_ = done_;
+  const std::uint64_t fresh = std::exchange(arrived_, 0U);
   if (fresh == 0 && link_.ended() && !link_.ended_cleanly()) return std::unexpected(link_.error());
   return fresh;
 }

@@ -185,7 +185,6 @@ TEST(Strangers, ALieBeforeTheEndIsNoCleanEnd) {
   expect_corrupt(*visit.server, "record");
 }
 
-// With and without a lie: a peer that only leaves has ended cleanly.
 TEST(Strangers, WhoOnlyLeavesHasEndedCleanly) {
   Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
   visit.stranger->ring(0, 108, 108);
@@ -254,6 +253,25 @@ TEST(Strangers, AHeadThatIsNoneIsNotReadForEver) {
   ASSERT_FALSE(sent);
   EXPECT_EQ(sent.error().code, Code::kCorrupt) << to_string(sent.error());
   EXPECT_GE(visit.server->counters().heads_torn, 1000U);
+}
+
+// The peer has no receives, so none of these can have arrived.
+TEST(Strangers, SendsThatWereLostAreNotTold) {
+  const auto lose = [](auto& transport) {
+    EXPECT_EQ(fill(transport, 0, 16, 2), 2U);
+    need(transport.disconnect());
+    std::size_t told = 0;
+    const Deadline deadline = soon();
+    while (transport.sends_in_flight() != 0) {
+      told += need(transport.poll_sends());
+      ASSERT_FALSE(deadline.passed());
+    }
+    EXPECT_EQ(told, 0U);
+  };
+  Visit<CreditRingBuilder> ring(TransportKind::kCreditRing, {.options = kRing});
+  lose(*ring.server);
+  Visit<SendReceiveBuilder> plain(TransportKind::kSendReceive, {});
+  lose(*plain.server);
 }
 
 TEST(Strangers, AMessageLongerThanTheBufferEndsTheConnection) {

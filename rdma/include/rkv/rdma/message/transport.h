@@ -68,7 +68,8 @@ concept MessageTransport =
       // empty message; kDisconnected: the connection has ended. The second form gathers pieces.
       { t.send_copy(message) } -> std::same_as<Result<std::size_t>>;
       { t.send_gather(pieces) } -> std::same_as<Result<std::size_t>>;
-      // How many sends have completed since the last call: the peer's memory has them.
+      // How many sends have completed since the last call: the peer's memory has them. Those that
+      // an end of the connection overtook are not counted, and are in flight no longer.
       { t.poll_sends() } -> std::same_as<Result<std::size_t>>;
       // Messages that have come; those that do not fit into `out` are kept for the next call. 0 is
       // "none now". An error comes when the connection failed and everything before is delivered.
