@@ -133,6 +133,7 @@ class SendReceiveState {
   std::uint64_t told_ = 0;
   std::uint64_t arrived_ = 0;  // of those that are reaped and not told: the peer has them
   bool refused_ = false;
+  bool lied_ = false;  // what comes from the peer is not looked at any more
   // Receives: what has come and was not asked for yet, as a ring of indexes.
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> waiting_;
@@ -197,6 +198,12 @@ Status SendReceiveState::reap_receives() {
     for (const WorkCompletion& one : std::span(come).first(count)) {
       if (!one.ok()) {
         link_.note("receive", one.status);
+        continue;
+      }
+      if (lied_) continue;
+      if (one.kind != WorkKind::kReceive || one.has_immediate || one.byte_length == 0) {
+        lied_ = true;
+        link_.fail({.code = Code::kCorrupt, .text = "the peer sent what is no message"});
         continue;
       }
       const auto index = static_cast<std::uint32_t>(one.wr_id);

@@ -255,6 +255,16 @@ TEST(Strangers, AHeadThatIsNoneIsNotReadForEver) {
   EXPECT_GE(visit.server->counters().heads_torn, 1000U);
 }
 
+TEST(Strangers, AMessageOfNoBytesIsNone) {
+  Visit<SendReceiveBuilder> visit(TransportKind::kSendReceive, {});
+  visit.stranger->say(pattern(1, 10));
+  visit.stranger->say({});
+  std::size_t delivered = 0;
+  const Error error = failure_of(*visit.server, &delivered);
+  EXPECT_EQ(delivered, 1U);
+  EXPECT_EQ(error.code, Code::kCorrupt) << to_string(error);
+}
+
 // The peer has no receives, so none of these can have arrived.
 TEST(Strangers, SendsThatWereLostAreNotTold) {
   const auto lose = [](auto& transport) {
