@@ -68,7 +68,7 @@ class RingState {
   Status reap_sends();
   Status reap_receives();
   Status reap();
-  Status set_timer(long pause_ns);
+  Status set_timer(Nanos pause_ns);
   RegisteredSpan credit_buffer(std::uint64_t number) const;
   RegisteredSpan head_answer() const;
   bool failed() { return !link_.usable() && link_.ended() && !link_.ended_cleanly(); }
@@ -92,7 +92,8 @@ class RingState {
   bool reading_head_ = false;
   bool timer_set_ = false;
   unsigned torn_in_a_row_ = 0;
-  long pause_ns_ = 0;
+  Nanos pause_ns_ = 0;
+  Nanos ask_at_ = 0;  // before that the head is not read again
   RingTransport::Counters counters_;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/bytes.h"
+#include "common/clock.h"
 #include "common/random.h"
 #include "rdma/message/ring_state.h"
 #include "rkv/rdma/message/credit_ring.h"
@@ -29,8 +30,9 @@ constexpr std::uint64_t kHeadSeed = 0x68656164;
 
 // The first READ that brought no room is followed by a pause of this length, the next by twice as
 // long and so on: about a round trip of a fast network, and what nobody minds who waits anyway.
-constexpr long kShortestPauseNs = 20'000;
-constexpr long kLongestPauseNs = 1'000'000;
+constexpr Nanos kShortestPauseNs = 20'000;
+constexpr Nanos kLongestPauseNs = 1'000'000;
+const SteadyClock kClock;
 // A peer whose head never has its hash is not in the middle of a store.
 constexpr unsigned kTornInARow = 1000;
 
@@ -197,7 +199,7 @@ Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
 
 // Also the heartbeat of a writer that is blocked: nobody tells it, so it asks.
 Status RingState::ask_for_head() {
-  if (kind_ != TransportKind::kReadRing || reading_head_) return {};
+  if (kind_ != TransportKind::kReadRing || reading_head_ || kClock.now() < ask_at_) return {};
   Batch batch = link_.queue_pair().batch();
   batch.read(kHead, OpFlags::kSignaled, head_answer(), *peer_head_.subspan(0, kHeadBytes));
   RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
@@ -236,9 +238,9 @@ void RingState::take_head() {
   torn_in_a_row_ = 0;
   const Freed before = sender_->known();
   take_freed(word);
-  pause_ns_ = before == sender_->known() && pause_ns_ != 0
-                  ? std::min(2 * pause_ns_, kLongestPauseNs)
-                  : kShortestPauseNs;
+  const bool news = before != sender_->known();
+  pause_ns_ = news ? 0 : std::clamp(2 * pause_ns_, kShortestPauseNs, kLongestPauseNs);
+  ask_at_ = news ? 0 : kClock.now() + pause_ns_;
 }
 
 void RingState::take_freed(std::uint64_t word) {
@@ -357,7 +359,7 @@ Status RingState::release(std::uint32_t index) {
 }
 
 // A pause of 0 stops the timer; setting it makes it forget that it has rung.
-Status RingState::set_timer(long pause_ns) {
+Status RingState::set_timer(Nanos pause_ns) {
   if (timer_.get() < 0 || (pause_ns == 0 && !timer_set_)) return {};
   timer_set_ = pause_ns != 0;
   itimerspec when{};
@@ -376,7 +378,7 @@ Result<bool> RingState::arm(Interest interest) {
   if (sender_->place(refused_)) return false;
   // The READ has come back without enough: the next refusal asks again, after a while.
   if (kind_ == TransportKind::kReadRing && !reading_head_) {
-    RKV_RETURN_IF_ERROR(set_timer(std::max(pause_ns_, kShortestPauseNs)));
+    RKV_RETURN_IF_ERROR(set_timer(std::max<Nanos>(ask_at_ - kClock.now(), 1)));
   }
   return true;
 }
