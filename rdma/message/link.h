@@ -68,6 +68,7 @@ class Link {
   // Another descriptor that fd() shall wake for.
   Status watch(int fd);
 
+  CompletionQueue& sends() { return sends_; }
   Result<std::size_t> poll_sends(std::span<WorkCompletion> out) { return sends_.poll(out); }
   Result<std::size_t> poll_receives(std::span<WorkCompletion> out) { return receives_.poll(out); }
   // The next completion of either queue makes fd() readable. The caller polls both afterwards:
@@ -112,8 +113,8 @@ class Link {
 };
 
 // The two ways to a connected State, which must offer kKind, make(device, options), link(),
-// token(), meet(peer's token), post_receives() and begin(), when all is done; nothing but these
-// differs among transports.
+// token(), meet(peer's token), post_receives() and begin(deadline), when all is done; nothing but
+// these differs among transports.
 template <class State, class Options>
 auto dial(const Options& options, const SocketAddress& peer, const Deadline& deadline)
     -> decltype(State::make(std::declval<Device&>(), options)) {
@@ -133,7 +134,7 @@ auto dial(const Options& options, const SocketAddress& peer, const Deadline& dea
   // From here on an error destroys the connection, which tells the peer.
   RKV_ASSIGN_OR_RETURN(const Token token, decode(reply.bytes(), State::kKind));
   RKV_RETURN_IF_ERROR(state->meet(token));
-  RKV_RETURN_IF_ERROR(state->begin());
+  RKV_RETURN_IF_ERROR(state->begin(deadline));
   return state;
 }
 
@@ -158,7 +159,7 @@ auto answer(const Options& options, CmListener& listener, const Deadline& deadli
                                                  encode(state->token())));
   RKV_RETURN_IF_ERROR(link.adopt(std::move(connection)));
   RKV_RETURN_IF_ERROR(link.connection().wait_established(deadline));
-  RKV_RETURN_IF_ERROR(state->begin());
+  RKV_RETURN_IF_ERROR(state->begin(deadline));
   return state;
 }
 

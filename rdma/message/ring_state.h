@@ -9,6 +9,7 @@
 
 #include "rdma/message/link.h"
 #include "rdma/message/ring.h"
+#include "rkv/rdma/lease.h"
 #include "rkv/rdma/message/ring_transport.h"
 
 namespace rkv::rdma::detail {
@@ -32,7 +33,10 @@ class RingState {
   Token token() const;
   Status meet(const Token& peer);
   Status post_receives();
-  Status begin();
+  // Opens the ring by a window, when it is one, and waits for the key of the peer's.
+  Status begin(const Deadline& deadline);
+  // And no WRITE lands any more.
+  Status disconnect();
 
   Result<std::size_t> send(std::span<const Bytes> pieces);
   Result<std::size_t> poll_sends();
@@ -44,17 +48,18 @@ class RingState {
   std::size_t in_flight() const { return sender_->in_flight() + untold_; }
   std::size_t max_message() const { return sender_->shape().max_record - kRecordHeader; }
   std::size_t window() const { return sender_->shape().slots; }
+  bool uses_window() const { return windows_; }
   const RingTransport::Counters& counters() const { return counters_; }
 
  private:
   struct Memory {
-    MemoryRegion ring;     // the peer writes into it
+    MemoryRegion ring;     // the peer writes into it, by its key or that of a window
     MemoryRegion staging;  // what we write, at the same place as in the peer's ring
     MemoryRegion small;
     MemoryRegion head;
   };
 
-  RingState(TransportKind kind, const RingOptions& options, Memory memory, Link link);
+  RingState(TransportKind kind, bool windows, const RingOptions& options, Memory memory, Link link);
   std::uint32_t longest() const;
   Status post_receive(std::uint32_t index);
   Status checked(const Status& posted);
@@ -64,6 +69,9 @@ class RingState {
   void publish(const Freed& freed);
   void take_head();
   void take_freed(std::uint64_t word);
+  Status open_window(const Deadline& deadline);
+  Status take_key(const WorkCompletion& one);
+  void take_send(const WorkCompletion& one);
   Status take_receive(const WorkCompletion& one);
   Status reap_sends();
   Status reap_receives();
@@ -74,10 +82,16 @@ class RingState {
   bool failed() { return !link_.usable() && link_.ended() && !link_.ended_cleanly(); }
 
   TransportKind kind_;
+  bool windows_;
   RingOptions options_;
   Memory memory_;
+  Bytes ring_;  // its bytes, which outlive its registration
   Descriptor timer_;
   Link link_;
+  // Windows end before their queue pair does.
+  std::optional<Lessor> lessor_;
+  std::optional<Lease> lease_;
+  bool key_due_ = false;  // the peer's ring has a window, whose key is its first message
   RemoteSpan peer_ring_;
   RemoteSpan peer_head_;
   std::optional<RingSender> sender_;  // both since meet()

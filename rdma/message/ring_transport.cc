@@ -57,25 +57,46 @@ Status validate(const RingOptions& options) {
   return {};
 }
 
-RingState::RingState(TransportKind kind, const RingOptions& options, Memory memory, Link link)
-    : kind_(kind), options_(options), memory_(std::move(memory)), link_(std::move(link)) {}
+namespace {
+Result<bool> choose_windows(const Device& device, LeasePolicy policy) {
+  if (policy == LeasePolicy::kDisableWindows) return false;
+  RKV_ASSIGN_OR_RETURN(const WindowSupport support, window_support(device));
+  if (policy == LeasePolicy::kAuto) return support.type_two && support.trustworthy;
+  if (support.type_two) return true;
+  return fail_call(Code::kUnsupported, "ibv_alloc_mw", 0,
+                   "this device has no memory windows of type two");
+}
+}  // namespace
+
+RingState::RingState(TransportKind kind, bool windows, const RingOptions& options, Memory memory,
+                     Link link)
+    : kind_(kind),
+      windows_(windows),
+      options_(options),
+      memory_(std::move(memory)),
+      ring_(memory_.ring.bytes()),
+      link_(std::move(link)) {}
 
 Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Device& device,
                                                    const RingOptions& options) {
   const bool reads = kind == TransportKind::kReadRing;
+  RKV_ASSIGN_OR_RETURN(const bool windows, choose_windows(device, options.access));
   const std::uint32_t receives = options.slots + kCreditReceives;
   RKV_ASSIGN_OR_RETURN(
-      Link link,
-      Link::create(device,
-                   {.send_length = options.slots + kMostCredits + 1,
-                    .receive_length = receives,
-                    .remote_access = reads ? AccessFlags::kRemoteWrite | AccessFlags::kRemoteRead
-                                           : AccessFlags::kRemoteWrite,
-                    .operations = SendOps::kWriteImm | (reads ? SendOps::kRead : SendOps::kSend)}));
+      Link link, Link::create(device, {.send_length = options.slots + kMostCredits + 2,
+                                       .receive_length = receives,
+                                       .remote_access = reads ? AccessFlags::kRemoteWrite |
+                                                                    AccessFlags::kRemoteRead
+                                                              : AccessFlags::kRemoteWrite,
+                                       .operations = SendOps::kWriteImm | SendOps::kSend |
+                                                     (reads ? SendOps::kRead : SendOps::kNone) |
+                                                     (windows ? kWindowOps : SendOps::kNone)}));
   const ProtectionDomain& domain = link.domain();
-  RKV_ASSIGN_OR_RETURN(MemoryRegion ring, MemoryRegion::allocate(domain, options.ring_bytes,
-                                                                 AccessFlags::kLocalWrite |
-                                                                     AccessFlags::kRemoteWrite));
+  RKV_ASSIGN_OR_RETURN(
+      MemoryRegion ring,
+      MemoryRegion::allocate(domain, options.ring_bytes,
+                             AccessFlags::kLocalWrite |
+                                 (windows ? AccessFlags::kBindWindow : AccessFlags::kRemoteWrite)));
   // Of the ring of the peer's, as much as ours: no peer can make us allocate more.
   RKV_ASSIGN_OR_RETURN(MemoryRegion staging, MemoryRegion::allocate(domain, options.ring_bytes,
                                                                     AccessFlags::kLocalWrite));
@@ -90,8 +111,8 @@ Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Dev
           domain, Token::kHeadLineBytes,
           reads ? AccessFlags::kLocalWrite | AccessFlags::kRemoteRead : AccessFlags::kLocalWrite));
   std::unique_ptr<RingState> out(new RingState(
-      kind, options, {std::move(ring), std::move(staging), std::move(small), std::move(head)},
-      std::move(link)));
+      kind, windows, options,
+      {std::move(ring), std::move(staging), std::move(small), std::move(head)}, std::move(link)));
   out->publish({});
   if (reads) {
     const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -104,9 +125,12 @@ Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Dev
 Token RingState::token() const {
   Token out{.kind = kind_,
             .sequenced = options_.sequenced,
+            .key_follows = windows_,
             .max_message = longest(),
             .slots = options_.slots,
-            .ring = memory_.ring.remote()};
+            .ring = {.address = memory_.ring.remote().address,
+                     .length = options_.ring_bytes,
+                     .rkey = windows_ ? 0 : memory_.ring.rkey()}};
   if (kind_ == TransportKind::kReadRing) {
     out.head = {.address = memory_.head.remote().address,
                 .length = Token::kHeadLineBytes,
@@ -129,6 +153,7 @@ Status RingState::meet(const Token& peer) {
   shape.sequenced = options_.sequenced || peer.sequenced ||
                     RingShape::needs_sequence(shape.capacity, shape.max_record);
   peer_ring_ = peer.ring;
+  key_due_ = peer.key_follows;
   peer_head_ = peer.head;
   sender_.emplace(shape);
   receiver_.emplace(shape);
@@ -147,8 +172,59 @@ Status RingState::post_receives() {
   return {};
 }
 
-Status RingState::begin() {
-  return timer_.get() < 0 ? Status{} : link_.watch(timer_.get());
+Status RingState::begin(const Deadline& deadline) {
+  if (timer_.get() >= 0) RKV_RETURN_IF_ERROR(link_.watch(timer_.get()));
+  if (windows_) RKV_RETURN_IF_ERROR(open_window(deadline));
+  while (key_due_) {
+    RKV_RETURN_IF_ERROR(link_.arm());
+    RKV_RETURN_IF_ERROR(reap());
+    if (!key_due_) break;
+    if (link_.ended()) return std::unexpected(link_.error());
+    RKV_ASSIGN_OR_RETURN(const bool woken, wait_readable(link_.fd(), deadline));
+    if (!woken) return fail(Code::kTimeout, "the peer did not tell the key of its ring");
+  }
+  return {};
+}
+
+// The key is told as a credit would be: it takes a credit's place in the send queue.
+Status RingState::open_window(const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(
+      lessor_, Lessor::create(link_.domain(), link_.queue_pair(), link_.sends(), memory_.ring,
+                              {.policy = LeasePolicy::kRequireWindows,
+                               .others = [this](const WorkCompletion& one) { take_send(one); }}));
+  RKV_ASSIGN_OR_RETURN(
+      lease_, lessor_->grant(
+                  {.offset = 0, .length = options_.ring_bytes, .access = AccessFlags::kRemoteWrite},
+                  deadline));
+  const RegisteredSpan key = credit_buffer(credits_sent_);
+  store_le(key.bytes().data(), std::uint64_t{lease_->remote().rkey});
+  Batch batch = link_.queue_pair().batch();
+  batch.send(kCredit, OpFlags::kSignaled, key);
+  RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
+  ++credits_sent_;
+  return {};
+}
+
+Status RingState::take_key(const WorkCompletion& one) {
+  const auto index = static_cast<std::uint32_t>(one.wr_id);
+  const auto word =
+      load_le<std::uint64_t>(memory_.small.bytes().data() + std::size_t{index} * kCreditBytes);
+  if (one.kind != WorkKind::kReceive || one.byte_length != kCreditBytes || one.has_immediate ||
+      word > 0xFFFF'FFFF) {
+    return fail(Code::kCorrupt, "the peer's first message is not the key of its ring");
+  }
+  key_due_ = false;
+  peer_ring_.rkey = static_cast<std::uint32_t>(word);
+  return checked(post_receive(index));
+}
+
+// The queue pair first: a peer that still writes sees the end of the connection, not a refusal.
+Status RingState::disconnect() {
+  const Status told = link_.disconnect();
+  lease_.reset();
+  // The bytes stay: messages that are held may be read.
+  if (memory_.ring.raw() != nullptr) RKV_RETURN_IF_ERROR(memory_.ring.deregister());
+  return told;
 }
 
 Status RingState::checked(const Status& posted) {
@@ -269,28 +345,31 @@ Status RingState::reap_sends() {
   std::size_t count = done.size();
   while (count == done.size()) {
     RKV_ASSIGN_OR_RETURN(count, link_.poll_sends(done));
-    for (const WorkCompletion& one : std::span(done).first(count)) {
-      if (!one.ok()) link_.note(one.wr_id == kHead ? "RDMA READ" : "RDMA WRITE", one.status);
-      if (one.wr_id == kData) {
-        sender_->reaped();
-        if (one.ok()) ++untold_;  // else nobody knows whether the peer has it
-      } else if (one.wr_id == kCredit) {
-        ++credits_done_;
-      } else if (one.ok()) {
-        take_head();
-      }
-    }
+    for (const WorkCompletion& one : std::span(done).first(count))
+      take_send(one);
   }
   return {};
 }
 
+void RingState::take_send(const WorkCompletion& one) {
+  if (!one.ok()) link_.note(one.wr_id == kHead ? "RDMA READ" : "RDMA WRITE", one.status);
+  if (one.wr_id == kData) {
+    sender_->reaped();
+    if (one.ok()) ++untold_;  // else nobody knows whether the peer has it
+  } else if (one.wr_id == kCredit) {
+    ++credits_done_;
+  } else if (one.wr_id == kHead && one.ok()) {
+    take_head();
+  }
+}
+
 Status RingState::take_receive(const WorkCompletion& one) {
+  if (key_due_) return take_key(one);
   const auto index = static_cast<std::uint32_t>(one.wr_id);
   if (one.kind == WorkKind::kReceiveOfWrite && one.has_immediate) {
     const std::optional<std::uint32_t> record = receiver_->arrived(one.immediate);
     if (!record) return fail(Code::kCorrupt, "the peer rang for a record that cannot be");
-    take_freed(
-        load_le<std::uint64_t>(memory_.ring.bytes().data() + receiver_->record(*record).offset));
+    take_freed(load_le<std::uint64_t>(ring_.data() + receiver_->record(*record).offset));
     ++waiting_;
   } else if (one.kind == WorkKind::kReceive && one.byte_length == kCreditBytes &&
              !one.has_immediate && kind_ == TransportKind::kCreditRing) {
@@ -353,8 +432,7 @@ Result<std::size_t> RingState::poll_receives(std::span<Received> out) {
 Bytes RingState::view(std::uint32_t index) const {
   RKV_CHECK(receiver_->is_lent(index), "view() of a message that is not held");
   const RingReceiver::Record& record = receiver_->record(index);
-  return Bytes(memory_.ring.bytes())
-      .subspan(record.offset + kRecordHeader, record.length - kRecordHeader);
+  return ring_.subspan(record.offset + kRecordHeader, record.length - kRecordHeader);
 }
 
 Status RingState::release(std::uint32_t index) {
@@ -418,7 +496,7 @@ bool RingTransport::poll_disconnect() {
   return state_->link().ended();
 }
 Status RingTransport::disconnect() {
-  return state_->link().disconnect();
+  return state_->disconnect();
 }
 SocketAddress RingTransport::local_address() const {
   return state_->link().connection().id.local_address();
@@ -443,6 +521,9 @@ Result<bool> RingTransport::arm(Interest interest) {
 }
 const RingTransport::Counters& RingTransport::counters() const {
   return state_->counters();
+}
+bool RingTransport::uses_window() const {
+  return state_->uses_window();
 }
 const QueuePair& RingTransport::queue_pair() const {
   return state_->link().queue_pair();

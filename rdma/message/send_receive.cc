@@ -74,7 +74,7 @@ class SendReceiveState {
     max_message_ = std::min(options_.message_bytes, peer.max_message);
     return {};
   }
-  Status begin() { return {}; }
+  static Status begin(const Deadline& /*deadline*/) { return {}; }
   Status post_receives() {
     for (std::uint32_t i = 0; i < options_.receive_buffers; ++i)
       RKV_RETURN_IF_ERROR(post(i));

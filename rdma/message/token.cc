@@ -50,7 +50,7 @@ std::array<std::byte, Token::kBytes> encode(const Token& token) {
   store_le(out.data(), kMagic);
   store_le(out.data() + 4, Token::kVersion);
   out[6] = static_cast<std::byte>(token.kind);
-  out[7] = static_cast<std::byte>(token.sequenced ? 1 : 0);
+  out[7] = static_cast<std::byte>((token.sequenced ? 1 : 0) | (token.key_follows ? 2 : 0));
   store_le(out.data() + 8, token.max_message);
   store_le(out.data() + 12, token.slots);
   std::ranges::copy(token.ring.to_bytes(), out.begin() + 16);
@@ -76,14 +76,15 @@ Result<Token> decode(Bytes bytes, TransportKind expected) {
   }
   const auto flags = static_cast<std::uint8_t>(bytes[7]);
   Token token{.kind = expected,
-              .sequenced = flags == 1,
+              .sequenced = (flags & 1) != 0,
+              .key_follows = (flags & 2) != 0,
               .max_message = load_le<std::uint32_t>(bytes.data() + 8),
               .slots = load_le<std::uint32_t>(bytes.data() + 12),
               .ring = RemoteSpan::from_bytes(bytes.subspan<16, RemoteSpan::kWireBytes>()),
               .head = {.address = load_le<std::uint64_t>(bytes.data() + 36),
                        .length = expected == TransportKind::kReadRing ? Token::kHeadLineBytes : 0,
                        .rkey = load_le<std::uint32_t>(bytes.data() + 44)}};
-  if (flags > 1) return fail(Code::kCorrupt, "the peer's token has flags that do not exist");
+  if (flags > 3) return fail(Code::kCorrupt, "the peer's token has flags that do not exist");
   if (token.max_message == 0 || token.max_message > kMaxMessage || token.slots == 0 ||
       token.slots > kMaxSlots) {
     return fail(Code::kCorrupt, "the peer's token has sizes out of range");

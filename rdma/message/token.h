@@ -4,7 +4,8 @@
 //   bytes  0- 3  magic "RKVM"
 //          4- 5  version, 1: another one ends the connection with kVersionMismatch
 //          6     kind of transport
-//          7     flags: bit 0, doorbells carry a sequence number (rings); the others are 0
+//          7     flags (rings): bit 0, doorbells carry a sequence number; bit 1, the ring's key
+//                comes later, in the first message; the others are 0
 //          8-11  longest message
 //         12-15  messages that may be held
 //         16-35  the ring that the peer writes into: address, length, key (RemoteSpan)
@@ -34,6 +35,7 @@ struct Token {
 
   TransportKind kind = TransportKind::kSendReceive;
   bool sequenced = false;
+  bool key_follows = false;
   std::uint32_t max_message = 0;
   std::uint32_t slots = 0;
   RemoteSpan ring = {};

@@ -367,6 +367,10 @@ TEST(Tokens, ComeBackAsTheyWere) {
     const auto back = decode(encode(sample(kind)), kind);
     ASSERT_TRUE(back) << to_string(back.error());
     EXPECT_EQ(*back, sample(kind));
+    Token later = sample(kind);
+    later.sequenced = false;
+    later.key_follows = true;
+    EXPECT_EQ(decode(encode(later), kind), later);
   }
   const Token plain{.kind = TransportKind::kSendReceive, .max_message = 1500, .slots = 100};
   const auto back = decode(encode(plain), TransportKind::kSendReceive);

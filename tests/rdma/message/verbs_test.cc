@@ -45,6 +45,18 @@ struct OverCreditRing {
   static SocketAddress address() { return device_address(); }
 };
 
+// The peer's key is that of a memory window, wherever there are some.
+struct OverWindow {
+  using Builder = CreditRingBuilder;
+  static RingOptions with_window(RingOptions options) {
+    options.access = LeasePolicy::kRequireWindows;
+    return options;
+  }
+  static Builder usual() { return {.options = with_window({})}; }
+  static Builder tiny() { return {.options = with_window(kTinyRing)}; }
+  static SocketAddress address() { return device_address(); }
+};
+
 struct OverReadRing {
   using Builder = ReadRingBuilder;
   static Builder usual() { return {}; }
@@ -56,6 +68,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(SendReceive, TransportScenarios, OverSendReceive)
 INSTANTIATE_TYPED_TEST_SUITE_P(SendReceive, StreamScenarios, OverSendReceive);
 INSTANTIATE_TYPED_TEST_SUITE_P(CreditRing, TransportScenarios, OverCreditRing);
 INSTANTIATE_TYPED_TEST_SUITE_P(CreditRing, StreamScenarios, OverCreditRing);
+INSTANTIATE_TYPED_TEST_SUITE_P(Window, TransportScenarios, OverWindow);
 INSTANTIATE_TYPED_TEST_SUITE_P(ReadRing, TransportScenarios, OverReadRing);
 INSTANTIATE_TYPED_TEST_SUITE_P(ReadRing, StreamScenarios, OverReadRing);
 

@@ -12,8 +12,10 @@
 //       and nothing else. Neither is ever taken for the other, whatever their contents.
 //   G4. Nothing that the peer says is an index or an address: it is compared with what we know
 //       must be. A record's place follows from its length, which is checked (R4).
-//   G5. The peer may write into the ring alone, at any time. So it can change a message that we
-//       hold, its own; nobody else's memory.
+//   G5. The peer may write into the ring alone, until the transport is disconnected or destroyed.
+//       So it can change a message that we hold, its own; nobody else's memory. Its key is that of
+//       a memory window, good for this connection only; or of a registration in a protection domain
+//       that has this connection only. Either ends with disconnect(), by a call of the kernel.
 //
 // Thread safety: one thread at a time. Source: ibv_post_send(3), InfiniBand specification 9.5 (the
 // order of requests on one queue pair).
@@ -23,6 +25,7 @@
 
 #include "rkv/export.h"
 #include "rkv/rdma/connect.h"
+#include "rkv/rdma/lease.h"
 #include "rkv/rdma/message/transport.h"
 
 namespace rkv::rdma {
@@ -34,6 +37,11 @@ struct RingOptions {
   // Longest message; 0, or above it: ring_bytes / 4 - 8, and 16777207 at most.
   std::uint32_t message_bytes = 0;
   bool sequenced = false;  // doorbells of the form for large rings, which is chosen where needed
+  // What the peer's key to our ring is: kAuto takes a window where the device keeps peers inside
+  // them (not so SoftRoCE), else a registration. A window's key is told by a message of its own
+  // after the handshake, which the peer waits for. kRequireWindows: kUnsupported where there are
+  // none; SoftRoCE has them, and a packet that is being copied while its window ends still lands.
+  LeasePolicy access = LeasePolicy::kAuto;
 };
 
 namespace detail {
@@ -66,6 +74,7 @@ class RKV_EXPORT RingTransport {
     std::uint64_t times_refused = 0;  // sends without room
   };
   const Counters& counters() const;
+  bool uses_window() const;  // for our ring; the peer may do otherwise
   const QueuePair& queue_pair() const;
 
   RingTransport(RingTransport&&) noexcept;
