@@ -21,6 +21,15 @@ inline constexpr std::uint32_t kCreditReceives = 8;
 // Credits whose completion we have not reaped; more of them wait.
 inline constexpr std::uint32_t kMostCredits = 8;
 
+// What a request in the send queue is, in the upper half of its wr_id.
+inline constexpr std::uint64_t kData = std::uint64_t{1} << 32;
+inline constexpr std::uint64_t kCredit = std::uint64_t{2} << 32;
+inline constexpr std::uint64_t kHead = std::uint64_t{3} << 32;
+
+// The small region: what is received besides records, what is sent besides them, what is read.
+inline constexpr std::size_t kCreditBytes = 8;
+inline constexpr std::size_t kHeadBytes = 16;
+
 Status validate(const RingOptions& options);
 
 class RingState {

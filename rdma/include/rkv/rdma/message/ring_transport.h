@@ -40,7 +40,7 @@ struct RingOptions {
   // What the peer's key to our ring is: kAuto takes a window where the device keeps peers inside
   // them (not so SoftRoCE), else a registration. A window's key is told by a message of its own
   // after the handshake, which the peer waits for. kRequireWindows: kUnsupported where there are
-  // none; SoftRoCE has them, and a packet that is being copied while its window ends still lands.
+  // none; SoftRoCE has them for peers that are trusted: see rdma/README.md.
   LeasePolicy access = LeasePolicy::kAuto;
 };
 
