@@ -154,7 +154,9 @@ Result<AddressHandle> AddressHandle::create(const ProtectionDomain& pd,
   ibv_ah* raw = ibv_create_ah(pd.raw(), &wanted);
   if (raw == nullptr) {
     Error error = verb_error("ibv_create_ah", errno != 0 ? errno : EIO).error();
-    if (error.sys_errno == EINVAL && !attributes.global) {
+    if (error.sys_errno == EINVAL && !pd.device().port(attributes.port)) {
+      error.text = "port is 1 to the device's port_count (DeviceAttributes)";
+    } else if (error.sys_errno == EINVAL && !attributes.global) {
       error.text = "on RoCE an address needs `global`";
     } else if (error.sys_errno == EINVAL || error.sys_errno == ETIMEDOUT ||
                error.sys_errno == ENETUNREACH || error.sys_errno == EHOSTUNREACH) {

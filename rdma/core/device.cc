@@ -222,6 +222,7 @@ Result<DeviceAttributes> Device::attributes() const {
   out.max_reads_as_responder = unsigned_of(from.max_qp_rd_atom);
   out.max_srq = unsigned_of(from.max_srq);
   out.max_srq_work_requests = unsigned_of(from.max_srq_wr);
+  out.max_srq_sge = unsigned_of(from.max_srq_sge);
   out.max_windows = unsigned_of(from.max_mw);
   out.port_count = from.phys_port_cnt;
   out.atomics = scope_of(from.atomic_cap);
@@ -286,6 +287,16 @@ Result<std::vector<GidEntry>> Device::gid_table() const {
     }
   }
   return out;
+}
+
+Result<GidEntry> Device::gid(std::uint8_t port_number, std::uint32_t index) const {
+  RKV_ASSIGN_OR_RETURN(const PortAttributes found, port(port_number));
+  RKV_ASSIGN_OR_RETURN(std::vector<GidEntry> table, gid_table());
+  const auto entry = std::ranges::find_if(
+      table, [&](const GidEntry& one) { return one.port == found.number && one.index == index; });
+  if (entry != table.end()) return std::move(*entry);
+  return fail_call(Code::kNotFound, "ibv_query_gid_table", 0,
+                   "index: the port's GID table has no entry there (PortAttributes::gid_count)");
 }
 
 Result<GidEntry> Device::routable_gid(std::uint8_t port_number) const {

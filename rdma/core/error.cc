@@ -26,6 +26,7 @@ constexpr Advice kAdvice[] = {
     {"ibv_rereg_mr", ENOMEM,
      "the locked-memory limit is too low: raise it (ulimit -l unlimited, LimitMEMLOCK=infinity, "
      "docker --ulimit memlock=-1)"},
+    {"ibv_query_port", EINVAL, "port is 1 to the device's port_count (DeviceAttributes)"},
     {"ibv_open_device", EMFILE, "raise the limit of open files (ulimit -n)"},
     {"rdma_bind_addr", ENODEV,
      "no RDMA device has this local address: compare `rdma link` with `ip addr`"},

@@ -66,6 +66,17 @@ Status find_way(QueuePairBase& qp, const ibv_qp_attr& receive, int mask) {
   return std::unexpected(error);
 }
 
+// A connection with an index that holds another address, or none, fails at the peer, long after and
+// without a word about GIDs.
+Status is_in_table(const Device& device, const GidEntry& gid) {
+  if (gid.gid == decltype(gid.gid){}) return {};  // InfiniBand within a subnet
+  const Result<GidEntry> there = device.gid(gid.port, gid.index);
+  if (!there && there.error().code != Code::kNotFound) return std::unexpected(there.error());
+  if (there && there->gid == gid.gid) return {};
+  return fail_call(Code::kInvalidArgument, "ibv_query_gid_table", 0,
+                   "gid.index: the port's table has another GID at that index, or none");
+}
+
 }  // namespace
 
 Status detail::check(const ConnectionParameters& parameters) {
@@ -101,6 +112,12 @@ Result<Endpoint> QueuePairBase::make_endpoint(std::uint8_t port, const GidEntry&
     return fail(Code::kInvalidArgument, "gid is an entry of another port's table");
   }
   RKV_ASSIGN_OR_RETURN(const PortAttributes link, device().port(port));
+  if (!link.active()) {
+    return fail_call(Code::kNoDevice, "ibv_query_port", 0,
+                     "the port is not ACTIVE: look at `rdma link`, and whether its network "
+                     "interface is up");
+  }
+  RKV_RETURN_IF_ERROR(is_in_table(device(), gid));
   const auto mtu = mtu_of_bytes(link.active_mtu_bytes);
   if (!mtu) return fail(Code::kUnsupported, "the port has an active MTU that verbs do not know");
   RKV_RETURN_IF_ERROR(open_port(port));

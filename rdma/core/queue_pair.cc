@@ -49,6 +49,34 @@ Status has_newer_operations(const Device& device, SendOps wanted) {
   return {};
 }
 
+std::unexpected<Error> out_of_range(const char* text) {
+  return fail_call(Code::kInvalidArgument, "ibv_create_qp_ex", 0, text);
+}
+
+// Asked first because the kernel would say no more than EINVAL.
+Status check_options(const DeviceAttributes& limits, const QueuePairOptions& options) {
+  if (options.send_length > limits.max_work_requests) {
+    return out_of_range(
+        "QueuePairOptions::send_length is above the device's max_work_requests (DeviceAttributes)");
+  }
+  const std::uint32_t most = std::min<std::uint32_t>(limits.max_sge, kMaxSge);
+  if (options.send_sge > most) {
+    return out_of_range(
+        "QueuePairOptions::send_sge is above 32 or the device's max_sge (DeviceAttributes)");
+  }
+  if (options.shared != nullptr) return {};
+  if (options.receive_length > limits.max_work_requests) {
+    return out_of_range(
+        "QueuePairOptions::receive_length is above the device's max_work_requests "
+        "(DeviceAttributes)");
+  }
+  if (options.receive_sge > most) {
+    return out_of_range(
+        "QueuePairOptions::receive_sge is above 32 or the device's max_sge (DeviceAttributes)");
+  }
+  return {};
+}
+
 }  // namespace
 
 QueuePairBase::QueuePairBase() noexcept = default;
@@ -71,6 +99,8 @@ QueuePairBase::~QueuePairBase() = default;
 Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const ProtectionDomain& pd,
                              const CompletionQueue& sends, const CompletionQueue& receives,
                              const QueuePairOptions& options) {
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, pd.device().attributes());
+  RKV_RETURN_IF_ERROR(check_options(limits, options));
   if (options.inline_bytes > kMaxInlineBytes) {
     return fail(Code::kInvalidArgument, "inline_bytes is 0 to 1024");
   }

@@ -9,8 +9,30 @@
 
 namespace rkv::rdma {
 
+namespace {
+
+// Asked first because the kernel would say no more than EINVAL, and some devices take 0 for 1.
+Status check_options(const DeviceAttributes& limits, const SharedReceiveQueueOptions& options) {
+  if (limits.max_srq == 0) return verb_error("ibv_create_srq", EOPNOTSUPP);
+  if (options.length == 0 || options.length > limits.max_srq_work_requests) {
+    return fail_call(Code::kInvalidArgument, "ibv_create_srq", 0,
+                     "SharedReceiveQueueOptions::length is not from 1 to the device's "
+                     "max_srq_work_requests (DeviceAttributes)");
+  }
+  if (options.sge == 0 || options.sge > limits.max_srq_sge) {
+    return fail_call(Code::kInvalidArgument, "ibv_create_srq", 0,
+                     "SharedReceiveQueueOptions::sge is not from 1 to the device's max_srq_sge "
+                     "(DeviceAttributes)");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<SharedReceiveQueue> SharedReceiveQueue::create(const ProtectionDomain& pd,
                                                       const SharedReceiveQueueOptions& options) {
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, pd.device().attributes());
+  RKV_RETURN_IF_ERROR(check_options(limits, options));
   ibv_srq_init_attr wanted{};
   wanted.attr.max_wr = options.length;
   wanted.attr.max_sge = options.sge;

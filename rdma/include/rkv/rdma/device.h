@@ -73,6 +73,7 @@ struct DeviceAttributes {
   std::uint32_t max_reads_as_responder = 0;
   std::uint32_t max_srq = 0;
   std::uint32_t max_srq_work_requests = 0;
+  std::uint32_t max_srq_sge = 0;
   std::uint32_t max_windows = 0;
   std::uint8_t port_count = 0;
   AtomicScope atomics = AtomicScope::kNone;
@@ -162,6 +163,9 @@ class RKV_EXPORT Device {
   // The number of the first ACTIVE port; kNoDevice where there is none.
   Result<std::uint8_t> first_active_port() const;
   Result<std::vector<GidEntry>> gid_table() const;
+  // One entry of it. kNotFound where the table has none at that index, kInvalidArgument where there
+  // is no such port.
+  Result<GidEntry> gid(std::uint8_t port, std::uint32_t index) const;
   // The entry a RoCE connection by address uses: of type v2, IPv4 before IPv6, never link-local
   // where there is a choice. kNoDevice where the port has none. choose_gid() (gid_choice.h) says
   // why, and takes the peer's address into account.

@@ -163,7 +163,8 @@ class PreparedQueuePair;
 template <TransportType T>
 class BasicQueuePair : public QueuePairBase {
  public:
-  // kUnsupported where the provider has no extended work requests.
+  // kUnsupported where the provider has no extended work requests; kInvalidArgument names the field
+  // that is outside the device's limits.
   static Result<PreparedQueuePair<T>> create(const ProtectionDomain& pd,
                                              const CompletionQueue& sends,
                                              const CompletionQueue& receives,
@@ -236,7 +237,8 @@ class PreparedQueuePair : public QueuePairBase {
   Status open(std::uint8_t port) { return open_port(port); }
   // What to tell the peer; on RoCE `gid` comes from Device::routable_gid(). `depths`: what this
   // side will ask and answer at most; 0 is the device's maximum. One of UD proposes a random
-  // Q_Key for activate().
+  // Q_Key for activate(). kNoDevice: the port is not ACTIVE; kInvalidArgument: there is no such
+  // port, or its table does not have `gid` at its index.
   Result<Endpoint> endpoint(std::uint8_t port, const GidEntry& gid, ReadDepths depths = {}) {
     return make_endpoint(port, gid, depths);
   }

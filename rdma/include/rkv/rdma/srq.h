@@ -33,7 +33,8 @@ struct SharedReceiveQueueOptions {
 
 class RKV_EXPORT SharedReceiveQueue {
  public:
-  // ibv_create_srq(3). kInvalidArgument above the device's limits.
+  // ibv_create_srq(3). kInvalidArgument names the field that is outside the device's limits;
+  // kUnsupported where the device has none.
   static Result<SharedReceiveQueue> create(const ProtectionDomain& pd,
                                            const SharedReceiveQueueOptions& options);
   SharedReceiveQueue(SharedReceiveQueue&&) = default;
