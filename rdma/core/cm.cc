@@ -213,7 +213,11 @@ rdma_cm_id* CmId::raw() const {
 }
 
 Status CmId::bind(const SocketAddress& local) {
-  return from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
+  const Status bound = from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
+  // The kernel's word, too, for a port that is taken on every address, or asked for on every one.
+  if (bound || bound.error().sys_errno != EADDRNOTAVAIL || !is_this_host(local)) return bound;
+  return fail_call(Code::kConflict, "rdma_bind_addr", EADDRNOTAVAIL,
+                   "something else has this port on every address, or on one of those asked for");
 }
 
 Status CmId::listen(int backlog) {
@@ -232,6 +236,25 @@ Status CmId::set_ack_timeout(AckTimeout timeout) {
   return from_minus_one(
       "rdma_set_option",
       rdma_set_option(raw(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &code, sizeof code));
+}
+
+namespace {
+// Options are taken as the C type that rdma_set_option(3) names: one byte, or an int.
+template <class T>
+Status set_option(rdma_cm_id* id, int name, T value) {
+  return from_minus_one("rdma_set_option",
+                        rdma_set_option(id, RDMA_OPTION_ID, name, &value, sizeof value));
+}
+}  // namespace
+
+Status CmId::set_type_of_service(std::uint8_t value) {
+  return set_option(raw(), RDMA_OPTION_ID_TOS, value);
+}
+Status CmId::set_reuse_address(bool allowed) {
+  return set_option(raw(), RDMA_OPTION_ID_REUSEADDR, allowed ? 1 : 0);
+}
+Status CmId::set_ipv6_only(bool only) {
+  return set_option(raw(), RDMA_OPTION_ID_AFONLY, only ? 1 : 0);
 }
 
 Status CmId::resolve_route(int timeout_ms) {
@@ -313,6 +336,10 @@ Status CmId::reject(Bytes reason) {
   if (reason.size() > kRejectBytes) return verb_error("rdma_reject", EINVAL);
   return from_minus_one(
       "rdma_reject", rdma_reject(raw(), reason.data(), static_cast<std::uint8_t>(reason.size())));
+}
+
+Status CmId::notify(ibv_event_type event) {
+  return from_minus_one("rdma_notify", rdma_notify(raw(), event));
 }
 
 Status CmId::disconnect() {

@@ -1,6 +1,9 @@
 #include "rkv/rdma/connect.h"
 
+#include <poll.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
@@ -78,6 +81,9 @@ Result<Connector> Connector::resolve(const SocketAddress& peer, const ResolveOpt
   // option (before 5.1) keeps its own, slower to notice a dead peer, which is no reason to fail.
   const Status timeout = id.set_ack_timeout(options.ack_timeout);
   if (!timeout && timeout.error().sys_errno != ENOSYS) return std::unexpected(timeout.error());
+  if (options.type_of_service) {
+    RKV_RETURN_IF_ERROR(id.set_type_of_service(*options.type_of_service));
+  }
   RKV_RETURN_IF_ERROR(id.resolve_route(std::max(1, deadline.left_ms())));
   {
     RKV_ASSIGN_OR_RETURN(const CmEvent event,
@@ -155,11 +161,37 @@ Status ConnectRequest::reject(Bytes reason) && {
   return status;
 }
 
+namespace {
+
+// The kernel does not say when a device takes an address.
+Status bind(CmId& id, const SocketAddress& local, const std::optional<Deadline>& until) {
+  constexpr int kPauseMs = 10;
+  for (;;) {
+    const Status bound = id.bind(local);
+    if (bound || !until || until->passed()) return bound;
+    const Error& why = bound.error();
+    if (why.sys_errno != ENODEV && why.sys_errno != EADDRNOTAVAIL) return bound;
+    if (why.code == Code::kConflict) return bound;
+    ::poll(nullptr, 0, std::min(kPauseMs, until->left_ms()));
+  }
+}
+
+}  // namespace
+
 Result<CmListener> CmListener::listen(const SocketAddress& local, int backlog) {
+  return listen(local, ListenOptions{.backlog = backlog});
+}
+
+Result<CmListener> CmListener::listen(const SocketAddress& local, const ListenOptions& options) {
   RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
   RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
-  RKV_RETURN_IF_ERROR(id.bind(local));
-  RKV_RETURN_IF_ERROR(id.listen(backlog));
+  if (options.type_of_service) {
+    RKV_RETURN_IF_ERROR(id.set_type_of_service(*options.type_of_service));
+  }
+  if (options.reuse_address) RKV_RETURN_IF_ERROR(id.set_reuse_address(true));
+  if (options.ipv6_only) RKV_RETURN_IF_ERROR(id.set_ipv6_only(*options.ipv6_only));
+  RKV_RETURN_IF_ERROR(bind(id, local, options.until));
+  RKV_RETURN_IF_ERROR(id.listen(options.backlog));
   return CmListener(std::move(channel), std::move(id));
 }
 

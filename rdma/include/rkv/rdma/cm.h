@@ -127,6 +127,13 @@ class RKV_EXPORT CmId {
   Status resolve_address(const SocketAddress& peer, const SocketAddress* source, int timeout_ms);
   // Must come before resolve_route. kUnsupported on old kernels.
   Status set_ack_timeout(AckTimeout timeout);
+  // Of the packets of the connection: the byte of IP's header that has DSCP in its upper six bits.
+  // Must come before resolve_route; of a listening id, its connections take it.
+  Status set_type_of_service(std::uint8_t value);
+  // Both before bind(): an address that another id is bound to, as long as neither listens; and
+  // whether `::` means IPv6 alone or IPv4 too, which else is the system's choice.
+  Status set_reuse_address(bool allowed);
+  Status set_ipv6_only(bool only);
   // ROUTE_RESOLVED or ROUTE_ERROR follows.
   Status resolve_route(int timeout_ms);
 
@@ -144,6 +151,9 @@ class RKV_EXPORT CmId {
   Status accept(const QueuePairBase& qp, const ConnectionParameters& parameters, ReadDepths depths,
                 Bytes private_data);
   Status reject(Bytes reason);  // at most 148 bytes
+  // Hands on IBV_EVENT_COMM_EST of an accepted id's queue pair: data has come before the peer's
+  // last word of the handshake, which may be lost. ESTABLISHED follows. Source: rdma_notify(3).
+  Status notify(ibv_event_type event);
   // The peer gets DISCONNECTED. Calling it on a connection that is already down is no error.
   Status disconnect();
   // Events go to `channel` from now on. Waits until every event of the old one is acknowledged:

@@ -18,6 +18,9 @@
 // rdma_accept(3).
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "rkv/export.h"
 #include "rkv/rdma/cm.h"
 
@@ -53,6 +56,7 @@ struct RKV_EXPORT CmConnection {
 struct ResolveOptions {
   AckTimeout ack_timeout = kDefaultAckTimeout;
   const SocketAddress* source = nullptr;  // local address to start from, else the route's
+  std::optional<std::uint8_t> type_of_service = std::nullopt;  // CmId::set_type_of_service()
 };
 
 class RKV_EXPORT Connector {
@@ -115,12 +119,24 @@ class RKV_EXPORT ConnectRequest {
   ReadDepths depths_;
 };
 
+struct ListenOptions {
+  int backlog = 128;
+  // CmId's set_type_of_service(), set_reuse_address(), set_ipv6_only().
+  std::optional<std::uint8_t> type_of_service = std::nullopt;
+  bool reuse_address = false;
+  std::optional<bool> ipv6_only = std::nullopt;
+  // Until when an address may turn up: right after an interface or a device was set up, the kernel
+  // knows for a moment of no RDMA device that has it. None: it is there now or never.
+  std::optional<Deadline> until = std::nullopt;
+};
+
 class RKV_EXPORT CmListener {
  public:
-  static constexpr int kDefaultBacklog = 128;
+  static constexpr int kDefaultBacklog = ListenOptions{}.backlog;
 
   // Port 0 takes a free one. kConflict: taken; kNoDevice: no RDMA device has the address.
   static Result<CmListener> listen(const SocketAddress& local, int backlog = kDefaultBacklog);
+  static Result<CmListener> listen(const SocketAddress& local, const ListenOptions& options);
 
   // The next request or nothing; does not block. wait() blocks; kTimeout.
   Result<std::optional<ConnectRequest>> next();
