@@ -88,17 +88,11 @@ Status ask(const SocketAddress& server) {
 
 Result<SocketAddress> parse(const char* text) {
   RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(text));
-  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, soon()));
-  return all.front();
+  return resolve_one(where);
 }
 
-// The address of this machine's first active device, with a port that is free.
 Status both() {
-  RKV_ASSIGN_OR_RETURN(const Device device, Device::open_first_active());
-  RKV_ASSIGN_OR_RETURN(const std::uint8_t port, device.first_active_port());
-  RKV_ASSIGN_OR_RETURN(const GidEntry gid, device.routable_gid(port));
-  const HostPort here{.host = gid.to_string(), .port = 0};
-  RKV_ASSIGN_OR_RETURN(const SocketAddress address, parse(here.to_string().c_str()));
+  RKV_ASSIGN_OR_RETURN(const SocketAddress address, address_of_first_active());
   RKV_ASSIGN_OR_RETURN(CmListener listener, CmListener::listen(address));
   Status asked;
   std::thread client([&] { asked = ask(listener.address()); });

@@ -6,9 +6,11 @@
 //   Batch batch = pair.client.qp.batch();
 #pragma once
 
+#include <rkv/rdma/connect.h>
 #include <rkv/rdma/queue_pair.h>
 
 #include <cstdio>
+#include <vector>
 
 namespace example {
 
@@ -19,7 +21,7 @@ using rkv::Status;
 
 inline Deadline soon() {
   static const rkv::SteadyClock clock;
-  return Deadline::after_ms(clock, 5000);
+  return Deadline::after_ms(clock, 20'000);
 }
 
 // The exit code of a program that has done `status`.
@@ -27,6 +29,18 @@ inline int report(const Status& status) {
   if (status) return 0;
   std::fprintf(stderr, "%s\n", rkv::to_string(status.error()).c_str());
   return 1;
+}
+
+inline Result<SocketAddress> resolve_one(const HostPort& where) {
+  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, soon()));
+  return all.front();
+}
+// Of this machine's first active device, with port 0: whoever listens there gets a free one.
+inline Result<SocketAddress> address_of_first_active() {
+  RKV_ASSIGN_OR_RETURN(const Device device, Device::open_first_active());
+  RKV_ASSIGN_OR_RETURN(const std::uint8_t port, device.first_active_port());
+  RKV_ASSIGN_OR_RETURN(const GidEntry gid, device.routable_gid(port));
+  return resolve_one({.host = gid.to_string(), .port = 0});
 }
 
 // Waits for one completion, and takes a failed one for an error.

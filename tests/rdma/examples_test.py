@@ -25,6 +25,12 @@ PRINTED = {
         "a dropped batch: 0 completions",
         'the message "at 8192" found "a record"',
     ],
+    "channel_scope": [
+        "read back: written",
+        "16 READs at a time, 0 after the scope",
+        "a message of 8 bytes",
+        "timed out, 1 cut off, 0 outstanding, the channel is broken",
+    ],
     "connection_manager": [
         "server: a client is there",
         'client: read "read me without asking", 16 READs may be outstanding',
@@ -37,6 +43,8 @@ PRINTED = {
         "limit reached: fewer than 8 buffers left",
         "refilled with 9",
     ],
+    "stream_echo": [f"{name}: 262144 bytes written, 262144 echoed, 262144 read: the same"
+                    for name in ("send_receive", "credit_ring", "read_ring")],
     "ud": [
         r"a datagram is at most \d+ bytes long",
         'server got "question"',
@@ -52,14 +60,14 @@ DEVINFO = [
 ]
 
 
-def run(program):
-    done = subprocess.run([program], check=False, capture_output=True, text=True, timeout=60)
+def run(program, *arguments):
+    done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
 class Examples(unittest.TestCase):
-    def check(self, program, expected):
-        status, lines, errors = run(program)
+    def check(self, program, expected, *arguments):
+        status, lines, errors = run(program, *arguments)
         self.assertEqual((status, errors), (0, ""), lines)
         self.assertEqual(len(lines), len(expected), lines)
         # connection_manager: two threads print.
@@ -76,6 +84,15 @@ class Examples(unittest.TestCase):
         self.assertEqual((status, errors), (0, ""), lines)
         for pattern in DEVINFO:
             self.assertTrue(any(re.fullmatch(pattern, line) for line in lines), (pattern, lines))
+
+    def test_stream_echo_over_one_transport(self):
+        for name, line in zip(("send_receive", "credit_ring", "read_ring"), PRINTED["stream_echo"],
+                              strict=True):
+            with self.subTest(name):
+                self.check(example("stream_echo"), [line], name)
+        status, lines, errors = run(example("stream_echo"), "carrier_pigeon")
+        self.assertEqual((status, lines), (1, []))
+        self.assertIn("send_receive, credit_ring or read_ring", errors)
 
     def test_efa_says_what_is_missing(self):
         if not os.path.exists(example("efa")):  # built where libefa's files are

@@ -1,0 +1,101 @@
+// Work that cannot outlive its scope: a channel looks after completions and buffers. Single
+// operations that block, many of them in a scope, and a scope that comes to its deadline.
+//
+//   channel_scope
+#include <rkv/rdma/channel.h>
+
+#include <array>
+#include <cstring>
+
+#include "pair.h"
+
+namespace {
+
+using namespace example;
+
+constexpr std::size_t kPieces = 16;
+constexpr std::size_t kBytes = 1024;
+
+struct Side {
+  MemoryRegion memory;
+  Channel channel;
+};
+
+Result<Side> join(const ProtectionDomain& pd, PreparedChannel mine, const Endpoint& peer) {
+  RKV_ASSIGN_OR_RETURN(MemoryRegion memory, MemoryRegion::allocate(pd, kPieces * kBytes, kAll));
+  RKV_ASSIGN_OR_RETURN(Channel channel, std::move(mine).connect(peer, {.remote_access = kAll}));
+  return Side{std::move(memory), std::move(channel)};
+}
+
+// Each call returns when its operation has finished, and the buffer is the caller's again.
+Status one_by_one(Side& client, const RemoteSpan& remote) {
+  std::memcpy(client.memory.bytes().data(), "written", 8);
+  RKV_RETURN_IF_ERROR(client.channel.write(client.memory.local(0, 8), remote, soon()));
+  RKV_RETURN_IF_ERROR(client.channel.read(client.memory.local(8, 8), remote, soon()));
+  std::printf("read back: %s\n", reinterpret_cast<const char*>(client.memory.bytes().data() + 8));
+  return {};
+}
+
+// Many at a time. What the closure returns and how the operations ended are told apart.
+Status many(Side& client, const RemoteSpan& remote) {
+  const auto out = client.channel.scope(soon(), [&](Scope& scope) -> Result<std::uint32_t> {
+    std::array<Work, kPieces> reads;
+    for (std::size_t i = 0; i < kPieces; ++i)
+      reads[i] =
+          Work::read(client.memory.local(i * kBytes, kBytes), *remote.subspan(i * kBytes, kBytes));
+    RKV_RETURN_IF_ERROR(scope.post(reads));  // one doorbell
+    return client.channel.outstanding();
+  });  // here nothing is outstanding, whatever the closure did
+  RKV_RETURN_IF_ERROR(out.operations);
+  RKV_ASSIGN_OR_RETURN(const std::uint32_t under_way, out.value);
+  std::printf("%u READs at a time, %u after the scope\n", under_way, client.channel.outstanding());
+  return {};
+}
+
+// A handle waits for its own operation. It can neither be copied nor leave the closure.
+Status question_and_answer(Side& client, Side& server) {
+  const auto out = server.channel.scope(soon(), [&](Scope& scope) -> Result<Done> {
+    Pending question = scope.receive(server.memory.local(0, kBytes));
+    RKV_RETURN_IF_ERROR(client.channel.send(client.memory.local(0, 8), soon()));
+    return question.wait();
+  });
+  RKV_ASSIGN_OR_RETURN(const Done done, out.value);
+  std::printf("a message of %u bytes\n", done.bytes);
+  return out.operations;
+}
+
+// Nobody sends. At the deadline the receive is cut off, so that the device will not write into a
+// buffer that we use for something else. That costs the connection.
+Status too_late(Side& server) {
+  const rkv::SteadyClock clock;
+  const auto out = server.channel.scope(Deadline::after_ms(clock, 50), [&](Scope& scope) {
+    scope.receive(server.memory.local(0, kBytes));
+  });
+  if (out.operations) return rkv::fail(rkv::Code::kCorrupt, "a message out of nowhere");
+  std::printf("%s, %u cut off, %u outstanding, the channel is %s\n",
+              out.operations.error().code == rkv::Code::kTimeout ? "timed out" : "failed",
+              out.cut_off_count, server.channel.outstanding(),
+              server.channel.broken() ? "broken" : "whole");
+  return {};
+}
+
+Status run() {
+  RKV_ASSIGN_OR_RETURN(const Device device, Device::open_first_active());
+  RKV_ASSIGN_OR_RETURN(const ProtectionDomain pd, ProtectionDomain::allocate(device));
+  RKV_ASSIGN_OR_RETURN(PreparedChannel a, PreparedChannel::create(pd, {}));
+  RKV_ASSIGN_OR_RETURN(PreparedChannel b, PreparedChannel::create(pd, {}));
+  const Endpoint of_a = a.endpoint();  // two programs would send each other theirs
+  const Endpoint of_b = b.endpoint();
+  RKV_ASSIGN_OR_RETURN(Side client, join(pd, std::move(a), of_b));
+  RKV_ASSIGN_OR_RETURN(Side server, join(pd, std::move(b), of_a));
+  RKV_RETURN_IF_ERROR(one_by_one(client, server.memory.remote()));
+  RKV_RETURN_IF_ERROR(many(client, server.memory.remote()));
+  RKV_RETURN_IF_ERROR(question_and_answer(client, server));
+  return too_late(server);
+}
+
+}  // namespace
+
+int main() {
+  return example::report(run());
+}
