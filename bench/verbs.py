@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """`./run bench verbs`: what the verbs library costs over plain verbs. Instructions of a posted and of
 a polled request, against a C program's loop on a device that only counts (natively, by callgrind);
-and, where verbs are, how long a message, a READ and a WRITE take, against perftest's programs in
-turn on the same device."""
+bytes a second of a stream, against TCP over loopback and, where verbs are, against SENDs of a C
+program; and there how long a message, a READ and a WRITE take, against perftest's programs. What is
+compared runs in turn."""
 
 import os
 import re
@@ -10,12 +11,15 @@ import subprocess
 import sys
 import tempfile
 
-from common import Failed, program, progress, run_benchmark
+from common import Failed, Misuse, program, progress, run_benchmark
 from perftest import perftest
 
 FLAGS = {"--iterations": (2000, "of each measurement of latency"),
          "--bytes": (64, "of each message, READ and WRITE"),
-         "--rounds": (200, "of each loop whose instructions are counted")}
+         "--rounds": (200, "of each loop whose instructions are counted"),
+         "--stream-bytes": ("1024,16384,65536", "of each write of a stream, one after the other"),
+         "--stream-mib": (64, "that each stream moves"),
+         "--stream-depth": (8, "messages of a stream that are under way")}
 MORE_INSTRUCTIONS = 10
 LATENCY_RATIO = 1.05
 # The column of perftest's result line that has the median, and what of it is compared.
@@ -24,6 +28,10 @@ TOOLS = {"send": ("ib_send_lat", 18521), "read": ("ib_read_lat", 18522),
 MEDIAN = 4
 LOOPS = [f"{how}_{what}_{many}" for how in ("plain", "wrapped") for what in ("post", "poll")
          for many in ("one", "many")]
+
+# The streams of bench_verbs_streams, by transport; and what each of them is compared with.
+STREAMS = {"verbs": ["send_receive", "credit_ring", "read_ring"], "shm": ["memory"]}
+BESIDE = {"verbs": {"raw": "SENDs by verbs alone", "tcp": "TCP"}, "shm": {"tcp": "TCP"}}
 
 
 def counted(options, rounds):
@@ -80,14 +88,55 @@ def measure_latency(options, figures):
         progress(f"repetition {repetition + 1} of {options.repetitions}")
 
 
+def moved(options, phase, size, total):
+    """What one stream says of itself, with MB/s of 10^6 bytes."""
+    told = program(options, "bench_verbs_streams", phase, bytes=size, total=total,
+                   depth=options.stream_depth)
+    if not told["bytes_sent"] == told["bytes_received"] == total:
+        raise Failed(f"{phase} has not moved {total} bytes: {told}")
+    return {**told, "bytes": size, "mb_per_s": total / told["seconds"] / 1e6}
+
+
+def measure_streams(options, figures):
+    """All ways of one size are next to each other in time, and so is what a ratio is made of."""
+    streams, beside = STREAMS[options.transport], BESIDE[options.transport]
+    for repetition in range(options.repetitions):
+        for size in sizes(options):
+            total = options.stream_mib * 2**20 // size * size
+            told = {phase: moved(options, phase, size, total) for phase in [*beside, *streams]}
+            figures.runs.append({"streams": told})
+            for phase, name in {**beside, **{s: f"stream, {s}" for s in streams}}.items():
+                figures.add(f"{name}, {size} bytes (MB/s)", told[phase]["mb_per_s"])
+            for stream in streams:
+                for other, name in beside.items():
+                    figures.add(f"stream, {stream}, {size} bytes / {name}",
+                                told[stream]["mb_per_s"] / told[other]["mb_per_s"])
+        progress(f"streams, repetition {repetition + 1} of {options.repetitions}")
+
+
+def sizes(options):
+    """--stream-bytes as numbers."""
+    try:
+        found = [int(size) for size in options.stream_bytes.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 < size <= options.stream_mib * 2**20 for size in found):
+        raise Misuse(f"--stream-bytes is numbers, each at most --stream-mib, not"
+                     f" '{options.stream_bytes}'")
+    return found
+
+
 def measure(options, figures):
+    sizes(options)  # what is wrong is told before anything is measured
     measure_instructions(options, figures)
+    measure_streams(options, figures)
     if options.transport == "verbs":
         measure_latency(options, figures)
 
 
 def describe(options):
-    return f"{options.bytes} bytes, {options.iterations} of each, {options.rounds} counted rounds"
+    return (f"{options.bytes} bytes, {options.iterations} of each, {options.rounds} counted rounds,"
+            f" streams of {options.stream_mib} MiB, depth {options.stream_depth}")
 
 
 if __name__ == "__main__":

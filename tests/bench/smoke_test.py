@@ -40,6 +40,14 @@ def bench(name, *arguments):
     return told
 
 
+def check_stream(test, told, total, size):
+    """What bench_verbs_streams says of `total` bytes, written `size` at a time."""
+    test.assertEqual((told["bytes_sent"], told["bytes_received"]), (total, total))
+    test.assertGreaterEqual(told["writes"], total // size)
+    test.assertGreaterEqual(told["reads"], total // size)  # at most `size` each
+    test.assertGreater(told["seconds"], 0)
+
+
 def compare(*arguments, status=0, **settings):
     """Measures and reports as `./run bench compare --quick --transport shm` does; the list that
     --json has, and all that was printed."""
@@ -117,8 +125,8 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(restart["restart"]["records"] + restart["restart"]["records_on_disk"], 2000)
 
     def test_verbs(self):
-        """Instructions alone: latency wants a device."""
-        told = bench("verbs", "--rounds", "20")
+        """Instructions, and streams over memory: the rest wants a device."""
+        told = bench("verbs", "--rounds", "20", "--stream-mib", "1", "--stream-bytes", "1000,65536")
         done = told["runs"][0]["counted"]
         requests = 40 * (1 + done["many"])
         for how in "plain", "wrapped":
@@ -130,6 +138,16 @@ class Benchmarks(unittest.TestCase):
             self.assertEqual(told["figure"][f"{kind}: more"],
                              told["figure"][f"{kind}: library"] - told["figure"][f"{kind}: C"])
             self.assertGreater(told["figure"][f"{kind}: C"], 10)
+        for size, run in zip((1000, 65536), told["runs"][1:], strict=True):
+            total = 2**20 // size * size
+            for phase in "memory", "tcp":
+                check_stream(self, run["streams"][phase], total, size)
+            self.assertGreater(told["figure"][f"stream, memory, {size} bytes / TCP"], 0)
+
+    def test_verbs_wants_sizes_that_fit(self):
+        for wrong in "", "1024,many", "0", "2097152":
+            with self.assertRaisesRegex(AssertionError, "ended with 2:\n.*--stream-bytes is numbers"):
+                bench("verbs", "--stream-mib", "1", "--stream-bytes", wrong)
 
     def test_durability(self):
         told = bench("durability", "--records", "2000", "--slices", "1", "--slice-ms", "20",
