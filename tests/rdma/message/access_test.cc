@@ -1,11 +1,8 @@
 // What a peer may do to a ring: within its bounds, until the transport ends, by a registration or a
 // memory window.
 //
-// What was tried: each of these changes makes a test here fail.
+// What was tried: this change makes a test here fail.
 //   G5  disconnect() does not end the registration        NoKeyOpensTheRingAfterTheEnd
-//       the peer's key is that of more than the ring      OutsideTheRingIsRefused
-//       the window is not the connection's alone          AWindowIsGoodForItsConnectionOnly
-//   G4  the first message is taken for a key unseen       AKeyThatIsNone...
 #include "rkv/rdma/message/credit_ring.h"
 #include "rkv/rdma/message/read_ring.h"
 #include "tests/rdma/message/stranger.h"
