@@ -124,10 +124,11 @@ TEST(Windows, AreInvalidatedByThePeersMessage) {
   const RemoteSpan offered = bind(loop.server, window, range_of(loop.server, 0, 64));
   const ReceiveRequest receive{.wr_id = 9, .buffer = loop.server.memory.local(8192, 64)};
   need(loop.server.qp->post_receives({&receive, 1}));
-  EXPECT_TRUE(run(loop.client, [&](Batch& batch) {
-                batch.send_invalidate(5, OpFlags::kSignaled, loop.client.memory.local(0, 8),
-                                      offered.rkey);
-              }).ok());
+  const auto invalidate = [&](Batch& batch) {
+    const RegisteredSpan message = loop.client.memory.local(0, 8);
+    batch.send_invalidate(5, OpFlags::kSignaled, message, offered.rkey);
+  };
+  EXPECT_TRUE(run(loop.client, invalidate).ok());
   const WorkCompletion got = loop.server.completion();
   EXPECT_TRUE(got.ok());
   EXPECT_TRUE(got.has_invalidated);
