@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string_view>
 #include <utility>
 
 #include "rkv/check.h"
@@ -139,7 +140,9 @@ inline Error stopped() {
   return {.code = Code::kTimeout, .call = kStopCall, .text = "the operation was stopped"};
 }
 inline bool is_stopped(const Error& error) {
-  return error.call == kStopCall;
+  // By its text: the library and the program may each have the literal at a place of their own.
+  return error.code == Code::kTimeout && error.call != nullptr &&
+         std::string_view(error.call) == kStopCall;
 }
 
 // Tells a waiter, from whatever thread, that it is to be stopped. In the coroutine's frame too; the
