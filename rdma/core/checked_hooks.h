@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "rkv/bytes.h"
+#include "rkv/export.h"
 
 namespace rkv::rdma::checked {
 
@@ -31,7 +32,8 @@ void shared_receives_end(ibv_srq* queue);
 // `extended` null: it has only the older way to post.
 void pair_begins(ibv_qp* pair, ibv_qp_ex* extended, ibv_srq* shared, std::uint32_t send_length);
 // Its requests are over: by the end of the queue pair, or by the state RESET.
-void pair_ends(ibv_qp* pair);
+// Exported for the libraries of rdma/vendor, whose queue pairs end in the same way.
+RKV_EXPORT void pair_ends(ibv_qp* pair);
 void pair_resets(ibv_qp* pair);
 
 }  // namespace rkv::rdma::checked
