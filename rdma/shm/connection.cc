@@ -50,13 +50,9 @@ Result<ShmConnection::Reservation> ShmConnection::Reservation::make(
   if (options.sends_in_flight == 0) {
     return rkv::fail(Code::kInvalidArgument, "a connection needs sends_in_flight of at least 1");
   }
-  const std::uint32_t completions = options.sends_in_flight + 1;  // one for kDisconnected
-  RKV_RETURN_IF_ERROR(queue.room().reserve(completions));
-  return Reservation(queue, completions);
-}
-
-ShmConnection::Reservation::~Reservation() {
-  if (queue_ != nullptr) queue_->room().unreserve(completions_);
+  // One more for kDisconnected.
+  RKV_ASSIGN_OR_RETURN(auto room, queue.room().reserve(options.sends_in_flight + 1));
+  return Reservation(queue, std::move(room));
 }
 
 ShmConnection::ShmConnection(Reservation reservation, const ConnectionOptions& options, Link link)

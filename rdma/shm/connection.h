@@ -48,19 +48,13 @@ class ShmConnection final : public Connection {
   class Reservation {
    public:
     static Result<Reservation> make(ShmQueue& queue, const ConnectionOptions& options);
-    Reservation(Reservation&& other) noexcept
-        : queue_(std::exchange(other.queue_, nullptr)), completions_(other.completions_) {}
-    Reservation& operator=(Reservation&&) = delete;
-    Reservation(const Reservation&) = delete;
-    Reservation& operator=(const Reservation&) = delete;
-    ~Reservation();
     ShmQueue& queue() const { return *queue_; }
 
    private:
-    Reservation(ShmQueue& queue, std::uint32_t completions)
-        : queue_(&queue), completions_(completions) {}
+    Reservation(ShmQueue& queue, CompletionRoom::Reservation room)
+        : queue_(&queue), room_(std::move(room)) {}
     ShmQueue* queue_;
-    std::uint32_t completions_;
+    CompletionRoom::Reservation room_;
   };
 
   ShmConnection(Reservation reservation, const ConnectionOptions& options, Link link);

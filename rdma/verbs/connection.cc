@@ -37,20 +37,20 @@ Result<std::unique_ptr<VerbsConnection>> VerbsConnection::create(VerbsQueue& que
     return fail(Code::kInvalidArgument, "a connection needs sends_in_flight of at least 1");
   }
   const std::uint32_t slots = options.sends_in_flight + 1;  // one for the marker
-  RKV_RETURN_IF_ERROR(queue.room().reserve(slots));
-  auto qp = QueuePair::create(
-      queue.shared().pd, queue.completions(), queue.completions(),
-      {.send_length = slots, .inline_bytes = options.inline_bytes, .shared = &queue.receives()});
-  if (!qp) {
-    queue.room().unreserve(slots);
-    return std::unexpected(qp.error());
-  }
-  return std::unique_ptr<VerbsConnection>(new VerbsConnection(queue, std::move(*qp), options));
+  RKV_ASSIGN_OR_RETURN(auto room, queue.room().reserve(slots));
+  RKV_ASSIGN_OR_RETURN(
+      auto qp, QueuePair::create(queue.shared().pd, queue.completions(), queue.completions(),
+                                 {.send_length = slots,
+                                  .inline_bytes = options.inline_bytes,
+                                  .shared = &queue.receives()}));
+  return std::unique_ptr<VerbsConnection>(
+      new VerbsConnection(queue, std::move(room), std::move(qp), options));
 }
 
-VerbsConnection::VerbsConnection(VerbsQueue& queue, PreparedQueuePair<> qp,
-                                 const ConnectionOptions& options)
+VerbsConnection::VerbsConnection(VerbsQueue& queue, CompletionRoom::Reservation room,
+                                 PreparedQueuePair<> qp, const ConnectionOptions& options)
     : queue_(&queue),
+      room_(std::move(room)),
       grant_(options.grant),
       unconnected_(std::move(qp)),
       number_(unconnected_->number()),
@@ -58,10 +58,9 @@ VerbsConnection::VerbsConnection(VerbsQueue& queue, PreparedQueuePair<> qp,
       limits_{.reads_in_flight = 1,
               .sends_in_flight = options.sends_in_flight,
               .inline_bytes = unconnected_->inline_bytes()},
-      reserved_(options.sends_in_flight + 1),
       // A quarter of the queue at most stays unknown while everything is posted unsignaled.
       signal_every_(std::max(1U, options.sends_in_flight / 4)),
-      ring_(std::bit_ceil(reserved_)) {
+      ring_(std::bit_ceil(room_.entries())) {
   handle_->number = number_;
 }
 
@@ -83,7 +82,6 @@ VerbsConnection::~VerbsConnection() {
   if (!link_) {  // never connected: only the device's own strays may know the number
     unconnected_.reset();
     queue_->forget(number_);
-    queue_->room().unreserve(reserved_);
     return;
   }
   queue_->look_around();
@@ -98,7 +96,6 @@ VerbsConnection::~VerbsConnection() {
   }
   link_.reset();  // destroys the queue pair: from here on the device touches no buffer
   queue_->detach(number_);
-  queue_->room().unreserve(reserved_);
 }
 
 void VerbsConnection::append(Batch& batch, const Operation& operation, std::uint64_t number) {

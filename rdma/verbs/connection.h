@@ -66,10 +66,12 @@ class VerbsConnection final : public Connection {
     bool report = true;  // on success too
   };
 
-  VerbsConnection(VerbsQueue& queue, PreparedQueuePair<> qp, const ConnectionOptions& options);
+  VerbsConnection(VerbsQueue& queue, CompletionRoom::Reservation room, PreparedQueuePair<> qp,
+                  const ConnectionOptions& options);
   void append(Batch& batch, const Operation& operation, std::uint64_t number);
 
   VerbsQueue* queue_;
+  CompletionRoom::Reservation room_;  // given back when the queue has forgotten the connection
   Access grant_;
   std::optional<PreparedQueuePair<>> unconnected_;
   std::optional<CmConnection> link_;
@@ -77,7 +79,6 @@ class VerbsConnection final : public Connection {
   std::uint32_t number_;  // of the queue pair
   std::shared_ptr<Handle> handle_;
   ConnectionLimits limits_;
-  std::uint32_t reserved_;
   std::uint32_t signal_every_;
   std::uint32_t unsignaled_ = 0;  // posted since the last signaled one
   std::vector<InFlight> ring_;    // a power of two long

@@ -101,7 +101,13 @@ class SendSlots {
 // its length once.
 class CompletionBudget {
  public:
-  explicit CompletionBudget(std::uint32_t entries) : entries_(entries) {}
+  // `full`: what reserve() says where there is no room; static, a sentence without a full stop.
+  explicit CompletionBudget(
+      std::uint32_t entries,
+      const char* full =
+          "the completion queue has no room for what this queue pair may have "
+          "outstanding: raise its entries or lower send_length and receive_length")
+      : entries_(entries), full_(full) {}
   CompletionBudget(const CompletionBudget&) = delete;
   CompletionBudget& operator=(const CompletionBudget&) = delete;
   ~CompletionBudget() { RKV_CHECK(reserved() == 0, "a budget ends before its reservations"); }
@@ -134,11 +140,7 @@ class CompletionBudget {
   Result<Reservation> reserve(std::uint32_t entries) {
     std::uint32_t taken = taken_.load(std::memory_order_relaxed);
     do {
-      if (entries > entries_ - taken) {
-        return fail(Code::kBusy,
-                    "the completion queue has no room for what this queue pair may have "
-                    "outstanding: raise its entries or lower send_length and receive_length");
-      }
+      if (entries > entries_ - taken) return fail(Code::kBusy, full_);
     } while (!taken_.compare_exchange_weak(taken, taken + entries, std::memory_order_relaxed));
     return Reservation(this, entries);
   }
@@ -147,6 +149,7 @@ class CompletionBudget {
 
  private:
   const std::uint32_t entries_;
+  const char* const full_;
   std::atomic<std::uint32_t> taken_{0};
 };
 
