@@ -26,7 +26,10 @@ LATENCY_RATIO = 1.05
 TOOLS = {"send": ("ib_send_lat", 18521), "read": ("ib_read_lat", 18522),
          "write": ("ib_write_lat", 18523)}
 MEDIAN = 4
-LOOPS = [f"{how}_{what}_{many}" for how in ("plain", "wrapped") for what in ("post", "poll")
+# What the counted loops do, and of how many at a time.
+COUNTED = {"post": ("a post", "a doorbell"), "poll": ("a poll", "a poll"),
+           "poll_in_place": ("a poll in place", "a poll")}
+LOOPS = [f"{how}_{what}_{many}" for how in ("plain", "wrapped") for what in COUNTED
          for many in ("one", "many")]
 
 # The streams of bench_verbs_streams, by transport; and what each of them is compared with.
@@ -62,16 +65,16 @@ def measure_instructions(options, figures):
         raise Failed(f"the two ways have not done the same work: {told}")
     figures.runs.append({"counted": told})
     requests = {"one": 1, "many": told["many"]}
-    for what in "post", "poll":
+    for what, (name, at_a_time) in COUNTED.items():
         for many, count in requests.items():
-            def each(how, name=f"{what}_{many}", count=count):
-                loop = f"{how}_{name}"
+            def each(how, loop=f"{what}_{many}", count=count):
+                loop = f"{how}_{loop}"
                 return (more[loop] - fewer[loop]) / (options.rounds * count)
             plain, wrapped = each("plain"), each("wrapped")
-            size = f"{count} a {'doorbell' if what == 'post' else 'poll'}"
-            figures.add(f"instructions a {what}, {size}: C", plain)
-            figures.add(f"instructions a {what}, {size}: library", wrapped)
-            figures.add(f"instructions a {what}, {size}: more", wrapped - plain, MORE_INSTRUCTIONS)
+            row = f"instructions {name}, {count} {at_a_time}"
+            figures.add(f"{row}: C", plain)
+            figures.add(f"{row}: library", wrapped)
+            figures.add(f"{row}: more", wrapped - plain, MORE_INSTRUCTIONS)
 
 
 def measure_latency(options, figures):

@@ -29,9 +29,11 @@ json plain(const Places& where, std::uint64_t rounds) {
   CountedDevice device;
   plain_post_one(device.queue(), where, rounds);
   plain_post_many(device.queue(), where, rounds);
-  const std::uint64_t sum = plain_poll_one(device, rounds) + plain_poll_many(device, rounds);
+  const std::uint64_t sum = plain_poll_one(device, rounds) + plain_poll_many(device, rounds) +
+                            plain_poll_in_place_one(device, rounds) +
+                            plain_poll_in_place_many(device, rounds);
   json out = to_json(device.counts());
-  out["sum_of_ids"] = sum;
+  out["sum"] = sum;
   return out;
 }
 
@@ -41,13 +43,16 @@ json wrapped(const Places& where, std::uint64_t rounds) {
   const auto pd = value_or_give_up("allocate", rdma::ProtectionDomain::allocate(borrowed));
   auto queue = value_or_give_up("create", rdma::CompletionQueue::create(borrowed, {}));
   auto prepared = value_or_give_up("create", rdma::QueuePair::create(pd, queue, queue, {}));
+  auto in_place = value_or_give_up("create", InPlaceQueue::create(borrowed, {}));
   auto qp = value_or_give_up("into_queue_pair", std::move(prepared).into_queue_pair());
   wrapped_post_one(qp, where, rounds);
   wrapped_post_many(qp, where, rounds);
-  const std::uint64_t sum =
-      wrapped_poll_one(device, queue, rounds) + wrapped_poll_many(device, queue, rounds);
+  const std::uint64_t sum = wrapped_poll_one(device, queue, rounds) +
+                            wrapped_poll_many(device, queue, rounds) +
+                            wrapped_poll_in_place_one(device, in_place, rounds) +
+                            wrapped_poll_in_place_many(device, in_place, rounds);
   json out = to_json(device.counts());
-  out["sum_of_ids"] = sum;
+  out["sum"] = sum;
   return out;
 }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "bench/verbs/counted_device.h"
-#include "rkv/rdma/completion.h"
+#include "rkv/rdma/extended_completion.h"
 #include "rkv/rdma/queue_pair.h"
 
 namespace rkv::bench {
@@ -24,6 +24,8 @@ struct Places {
   std::uint32_t bytes = 0;  // of each READ
 };
 
+using InPlaceQueue = rdma::ExtendedCompletionQueue<rdma::WcField::kByteLength>;
+
 extern "C" {
 // One READ a doorbell, and kMany.
 void plain_post_one(ibv_qp_ex* queue, const Places& places, std::uint64_t rounds);
@@ -37,6 +39,14 @@ std::uint64_t wrapped_poll_one(CountedDevice& device, rdma::CompletionQueue& que
                                std::uint64_t rounds);
 std::uint64_t wrapped_poll_many(CountedDevice& device, rdma::CompletionQueue& queue,
                                 std::uint64_t rounds);
+// The same, each completion looked at where it is: status, wr_id and length. They return the sum of
+// the wr_ids and lengths.
+std::uint64_t plain_poll_in_place_one(CountedDevice& device, std::uint64_t rounds);
+std::uint64_t plain_poll_in_place_many(CountedDevice& device, std::uint64_t rounds);
+std::uint64_t wrapped_poll_in_place_one(CountedDevice& device, InPlaceQueue& queue,
+                                        std::uint64_t rounds);
+std::uint64_t wrapped_poll_in_place_many(CountedDevice& device, InPlaceQueue& queue,
+                                         std::uint64_t rounds);
 }
 
 [[noreturn]] void failed();  // of a device that cannot fail

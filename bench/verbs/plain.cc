@@ -63,6 +63,27 @@ namespace {
   return sum;
 }
 
+[[gnu::always_inline]] inline std::uint64_t poll_in_place(CountedDevice& device,
+                                                          std::uint64_t rounds,
+                                                          std::uint32_t count) {
+  std::uint64_t sum = 0;
+  ibv_cq_ex* const queue = device.completions();
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    device.complete(count);
+    ibv_poll_cq_attr none{};
+    const int found = ibv_start_poll(queue, &none);
+    if (found == ENOENT) continue;
+    if (found != 0) failed();
+    std::uint32_t left = count;
+    do {
+      if (queue->status != IBV_WC_SUCCESS) failed();
+      sum += queue->wr_id + ibv_wc_read_byte_len(queue);
+    } while (--left != 0 && ibv_next_poll(queue) == 0);
+    ibv_end_poll(queue);
+  }
+  return sum;
+}
+
 }  // namespace
 
 void failed() {
@@ -80,6 +101,12 @@ std::uint64_t plain_poll_one(CountedDevice& device, std::uint64_t rounds) {
 }
 std::uint64_t plain_poll_many(CountedDevice& device, std::uint64_t rounds) {
   return poll(device, rounds, kMany);
+}
+std::uint64_t plain_poll_in_place_one(CountedDevice& device, std::uint64_t rounds) {
+  return poll_in_place(device, rounds, 1);
+}
+std::uint64_t plain_poll_in_place_many(CountedDevice& device, std::uint64_t rounds) {
+  return poll_in_place(device, rounds, kMany);
 }
 
 }  // namespace rkv::bench

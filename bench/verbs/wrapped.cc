@@ -45,6 +45,20 @@ using rdma::RemoteSpan;
   return sum;
 }
 
+[[gnu::always_inline]] inline std::uint64_t poll_in_place(CountedDevice& device,
+                                                          InPlaceQueue& queue, std::uint64_t rounds,
+                                                          std::uint32_t count) {
+  std::uint64_t sum = 0;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    device.complete(count);
+    for (auto& one : queue.poll(count)) {
+      if (!one.ok()) failed();
+      sum += one.wr_id() + one.byte_length();
+    }
+  }
+  return sum;
+}
+
 }  // namespace
 
 void wrapped_post_one(rdma::QueuePair& queue, const Places& places, std::uint64_t rounds) {
@@ -60,6 +74,14 @@ std::uint64_t wrapped_poll_one(CountedDevice& device, rdma::CompletionQueue& que
 std::uint64_t wrapped_poll_many(CountedDevice& device, rdma::CompletionQueue& queue,
                                 std::uint64_t rounds) {
   return poll(device, queue, rounds, kMany);
+}
+std::uint64_t wrapped_poll_in_place_one(CountedDevice& device, InPlaceQueue& queue,
+                                        std::uint64_t rounds) {
+  return poll_in_place(device, queue, rounds, 1);
+}
+std::uint64_t wrapped_poll_in_place_many(CountedDevice& device, InPlaceQueue& queue,
+                                         std::uint64_t rounds) {
+  return poll_in_place(device, queue, rounds, kMany);
 }
 
 }  // namespace rkv::bench

@@ -6,7 +6,7 @@
 
 namespace rkv::rdma::detail {
 
-Bytes BatchCore::gather(Gathered& to, std::span<const Bytes> pieces) const {
+Bytes BatchCore::gather(Gathered& to, std::span<const Bytes> pieces) const noexcept {
   std::size_t length = 0;
   for (const Bytes piece : pieces) {
     RKV_CHECK(piece.size() <= inline_bytes_ - length,
@@ -17,16 +17,16 @@ Bytes BatchCore::gather(Gathered& to, std::span<const Bytes> pieces) const {
   return Bytes(to.bytes).first(length);
 }
 
-int BatchCore::abandon(ibv_qp_ex* queue) {
+int BatchCore::abandon(ibv_qp_ex* queue) noexcept {
   ibv_wr_abort(queue);
   return 0;
 }
 
-Status BatchCore::refused(int answer) {
+Status BatchCore::refused(int answer) noexcept {
   return from_errno("ibv_wr_complete", answer);
 }
 
-Status BatchCore::drop_too_long() {
+Status BatchCore::drop_too_long() noexcept {
   RKV_CHECK(queue_ != nullptr, "a batch submitted twice");
   ibv_wr_abort(std::exchange(queue_, nullptr));
   return fail(Code::kTooLarge,

@@ -82,37 +82,7 @@ struct CompletionQueueState {
 
 namespace {
 
-using detail::invalidate_flag;
-
-// Every field is written once, in the order of memory.
-[[gnu::always_inline]] inline void fill(WorkCompletion& out, ibv_cq_ex* queue, bool soft_roce) {
-  const ibv_wc_status status = queue->status;
-  out.wr_id = queue->wr_id;
-  out.status = status;
-  out.qp_num = ibv_wc_read_qp_num(queue);
-  if (status != IBV_WC_SUCCESS) [[unlikely]] {
-    out = {.wr_id = out.wr_id,
-           .qp_num = out.qp_num,
-           .vendor_error = ibv_wc_read_vendor_err(queue),
-           .status = status};
-    return;
-  }
-  out.vendor_error = 0;
-  out.kind = detail::work_kind(ibv_wc_read_opcode(queue));
-  out.byte_length = ibv_wc_read_byte_len(queue);
-  out.immediate = 0;
-  out.has_immediate = false;
-  out.has_invalidated = false;
-  const unsigned flags = ibv_wc_read_wc_flags(queue);
-  if ((flags & (IBV_WC_WITH_IMM | invalidate_flag(soft_roce))) == 0) [[likely]]
-    return;
-  out.has_immediate = (flags & IBV_WC_WITH_IMM) != 0;
-  out.has_invalidated = !out.has_immediate;
-  out.immediate =
-      out.has_immediate ? ntohl(ibv_wc_read_imm_data(queue)) : ibv_wc_read_invalidated_rkey(queue);
-}
-
-void fill(WorkCompletion& out, const ibv_wc& from, bool soft_roce) {
+void fill_plain(WorkCompletion& out, const ibv_wc& from, bool soft_roce) {
   out = {.wr_id = from.wr_id, .qp_num = from.qp_num, .status = from.status};
   if (!out.ok()) {
     out.vendor_error = from.vendor_err;
@@ -123,7 +93,7 @@ void fill(WorkCompletion& out, const ibv_wc& from, bool soft_roce) {
   if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) {
     out.has_immediate = true;
     out.immediate = ntohl(from.imm_data);
-  } else if ((from.wc_flags & invalidate_flag(soft_roce)) != 0) {
+  } else if ((from.wc_flags & detail::invalidate_flag(soft_roce)) != 0) {
     out.has_invalidated = true;
     out.immediate = from.invalidated_rkey;
   }
@@ -230,6 +200,7 @@ const char* to_string(WcField one) {
 CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state)
     : state_(std::move(state)),
       extended_(has(state_->fields, kBasicFields) ? state_->extended : nullptr),
+      chained_(state_->one_by_one ? nullptr : extended_),
       one_by_one_(state_->one_by_one) {
   // A thread that takes an event of this queue gets the state from the kernel's hands, of which
   // C++ knows nothing. Through the lock it sees the state as it was made.
@@ -341,23 +312,13 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
   return CompletionQueue(std::move(state));
 }
 
-Result<std::size_t> CompletionQueue::poll(std::span<WorkCompletion> out) {
+Result<std::size_t> CompletionQueue::poll_otherwise(std::span<WorkCompletion> out) noexcept {
   if (out.empty()) return 0U;
-  ibv_cq_ex* const queue = extended_;
-  if (queue == nullptr) return poll_plain(out);
-  if (one_by_one_) return poll_one_by_one(out);
-  WorkCompletion* next = out.data();
-  WorkCompletion* const end = next + out.size();
-  ibv_poll_cq_attr none{};
-  const int started = ibv_start_poll(queue, &none);
-  if (started == ENOENT) return 0U;  // ibv_end_poll must not be called then
-  if (started != 0) [[unlikely]]
-    return verb_error("ibv_start_poll", started);
-  do {
-    fill(*next++, queue, false);
-  } while (next != end && ibv_next_poll(queue) == 0);
-  ibv_end_poll(queue);
-  return static_cast<std::size_t>(next - out.data());
+  return extended_ == nullptr ? poll_plain(out) : poll_one_by_one(out);
+}
+
+Result<std::size_t> CompletionQueue::poll_failed(int answer) noexcept {
+  return verb_error("ibv_start_poll", answer);
 }
 
 Result<std::size_t> CompletionQueue::poll_one_by_one(std::span<WorkCompletion> out) {
@@ -368,7 +329,7 @@ Result<std::size_t> CompletionQueue::poll_one_by_one(std::span<WorkCompletion> o
     // What was read is good; a broken queue shows again at the next call.
     if (!found && count == 0) return std::unexpected(found.error());
     if (!found || !*found) break;
-    fill(one, extended_, true);
+    detail::fill(one, extended_, true);
     ++count;
     ibv_end_poll(extended_);
   }
@@ -384,7 +345,7 @@ Result<std::size_t> CompletionQueue::poll_plain(std::span<WorkCompletion> out) {
         const std::size_t found,
         from_count("ibv_poll_cq", ibv_poll_cq(state_->queue, static_cast<int>(room), raw.data())));
     for (std::size_t i = 0; i < found; ++i)
-      fill(out[count++], raw[i], one_by_one_);
+      fill_plain(out[count++], raw[i], one_by_one_);
     if (found < room) break;
   }
   return count;

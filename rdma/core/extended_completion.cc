@@ -34,24 +34,10 @@ ClassicReader::ClassicReader(ibv_cq* from) : ibv_cq_ex{}, from_(from) {
   read_dlid_path_bits = [](ibv_cq_ex* self) { return now(self).dlid_path_bits; };
 }
 
-bool PollState::start() {
-  // The first; or one more where each is a poll of its own, because the provider ends the poll
-  // itself when it finds nothing and ibv_end_poll would step past what has not come yet.
-  end();
-  if (left_ == 0) return false;
-  --left_;
+int PollState::start_again(ibv_cq_ex* queue) noexcept {
+  ibv_end_poll(queue);
   ibv_poll_cq_attr none{};
-  const int started = ibv_start_poll(queue_, &none);
-  open_ = started == 0;
-  chained_ = open_ && !one_by_one_;
-  return open_ || stop("ibv_start_poll", started);
-}
-
-bool PollState::stop(const char* verb, int answer) {
-  end();
-  const Result<bool> found = from_poll(verb, answer);
-  if (!found) error_ = found.error();
-  return false;
+  return ibv_start_poll(queue, &none);
 }
 
 }  // namespace rkv::rdma::detail

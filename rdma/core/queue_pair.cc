@@ -49,6 +49,28 @@ Status has_newer_operations(const Device& device, SendOps wanted) {
   return {};
 }
 
+// Stands where the provider has no function.
+template <class... Arguments>
+void not_offered(ibv_qp_ex* /*queue*/, Arguments...) {
+  RKV_CHECK(false, "an operation that the queue pair was made without");
+}
+
+// Providers leave out what QueuePairOptions::operations did not name. Filled once, so that no
+// request has to look. Not those of windows, whose null says that there are none (lease.h).
+void refuse_the_rest(ibv_qp_ex& queue) {
+  const auto fill = []<class... Arguments>(void (*&function)(ibv_qp_ex*, Arguments...)) {
+    if (function == nullptr) function = not_offered<Arguments...>;
+  };
+  fill(queue.wr_send);
+  fill(queue.wr_send_imm);
+  fill(queue.wr_send_inv);
+  fill(queue.wr_rdma_read);
+  fill(queue.wr_rdma_write);
+  fill(queue.wr_rdma_write_imm);
+  fill(queue.wr_atomic_cmp_swp);
+  fill(queue.wr_atomic_fetch_add);
+}
+
 std::unexpected<Error> out_of_range(const char* text) {
   return fail_call(Code::kInvalidArgument, "ibv_create_qp_ex", 0, text);
 }
@@ -143,6 +165,7 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   extended_ = ibv_qp_to_qp_ex(raw());
   if (extended_ == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
   checked::pair_begins(raw(), extended_, wanted.srq, state_->send_length);
+  refuse_the_rest(*extended_);
   return {};
 }
 

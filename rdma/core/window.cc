@@ -163,7 +163,7 @@ Status Window::unbind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags flags) {
 }
 
 void detail::BatchCore::begin_bind(std::uint64_t wr_id, OpFlags flags, Window& window,
-                                   const WindowRange& range, RemoteSpan& offered) {
+                                   const WindowRange& range, RemoteSpan& offered) noexcept {
   RKV_CHECK(window.type() == WindowType::kTwo, "windows of type one are bound by Window::bind()");
   RKV_CHECK(queue_ == nullptr || queue_->wr_bind_mw != nullptr,
             "a queue pair made without kWindowOps, to bind a window");
@@ -173,7 +173,8 @@ void detail::BatchCore::begin_bind(std::uint64_t wr_id, OpFlags flags, Window& w
   ibv_wr_bind_mw(queue_, window.raw(), offered.rkey, &info);
 }
 
-void detail::BatchCore::begin_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window) {
+void detail::BatchCore::begin_invalidate(std::uint64_t wr_id, OpFlags flags,
+                                         Window& window) noexcept {
   RKV_CHECK(window.type() == WindowType::kTwo, "windows of type one end by Window::unbind()");
   RKV_CHECK(queue_ == nullptr || queue_->wr_local_inv != nullptr,
             "a queue pair made without kWindowOps, to invalidate a window");

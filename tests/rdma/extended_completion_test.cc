@@ -46,9 +46,9 @@ struct Provider {
 Status go_through(Provider& provider, bool one_by_one, std::size_t limit, std::size_t stop_after) {
   detail::PollState poll(&provider.queue, one_by_one, limit);
   const CompletionCursor<WcField::kByteLength> cursor(poll.queue());
-  for (std::size_t seen = 0; poll.advance(); ++seen) {
-    if (seen == stop_after) break;
-    EXPECT_EQ(cursor.wr_id(), 100 + seen);
+  std::size_t seen = 0;
+  for (bool more = poll.start(); more && seen != stop_after; more = poll.advance()) {
+    EXPECT_EQ(cursor.wr_id(), 100 + seen++);
     EXPECT_EQ(cursor.byte_length(), 7U);
   }
   return poll.status();
@@ -92,6 +92,18 @@ TEST(PollGuards, EndWhereALoopIsLeftEarly) {
   EXPECT_EQ(provider.calls, "slne");
 }
 
+TEST(PollGuards, DoNotGoOnPastTheirEnd) {
+  for (const bool one_by_one : {false, true}) {
+    Provider provider(1);
+    detail::PollState poll(&provider.queue, one_by_one, 10);
+    ASSERT_TRUE(poll.start());
+    EXPECT_FALSE(poll.advance());
+    const std::string calls = provider.calls;
+    EXPECT_FALSE(poll.advance());
+    EXPECT_EQ(provider.calls, calls);
+  }
+}
+
 TEST(PollGuards, TellABrokenQueue) {
   for (const bool one_by_one : {false, true}) {
     Provider provider(1);
@@ -109,7 +121,7 @@ TEST(PollGuards, AFieldOfAFailedRequestIsAMistake) {
   provider.status = IBV_WC_WR_FLUSH_ERR;
   detail::PollState poll(&provider.queue, false, 1);
   const CompletionCursor<WcField::kByteLength> cursor(poll.queue());
-  ASSERT_TRUE(poll.advance());
+  ASSERT_TRUE(poll.start());
   EXPECT_FALSE(cursor.ok());
   EXPECT_EQ(cursor.status(), IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(cursor.wr_id(), 100U);

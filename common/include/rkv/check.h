@@ -6,7 +6,7 @@
 
 namespace rkv {
 [[noreturn]] RKV_EXPORT void check_failed(const char* condition, const char* file, int line,
-                                          const char* message);
+                                          const char* message) noexcept;
 }  // namespace rkv
 
 #define RKV_CHECK(condition, message)                               \

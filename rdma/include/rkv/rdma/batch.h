@@ -20,6 +20,9 @@
 // first(), whose empty answer is the check.
 //
 // Thread safety: one thread at a time, the queue pair's. Source: ibv_wr_post(3).
+//
+// Everything here is noexcept, because a provider's functions are C and throw nothing: the compiler
+// then keeps a batch in registers, since no unwinding has to find it in memory.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -54,51 +57,49 @@ class RKV_EXPORT BatchCore {
   BatchCore(const BatchCore&) = delete;
   BatchCore& operator=(const BatchCore&) = delete;
 
-  std::uint32_t count() const { return count_; }
+  std::uint32_t count() const noexcept { return count_; }
 
  protected:
-  BatchCore(ibv_qp_ex* queue, std::uint32_t inline_bytes)
+  BatchCore(ibv_qp_ex* queue, std::uint32_t inline_bytes) noexcept
       : queue_(queue), inline_bytes_(inline_bytes) {
     RKV_CHECK(queue_ != nullptr, "a batch of a queue pair that was moved away");
     ibv_wr_start(queue_);
   }
-  ~BatchCore() {
+  // Inlined also where it is cold: a call would need the batch in memory (below).
+  [[gnu::always_inline]] ~BatchCore() {
     if (queue_ != nullptr) ibv_wr_abort(queue_);
   }
 
-  void begin(std::uint64_t wr_id, OpFlags flags) {
+  void begin(std::uint64_t wr_id, OpFlags flags) noexcept {
     RKV_CHECK(queue_ != nullptr, "an operation on a batch that has been submitted");
     queue_->wr_id = wr_id;
     queue_->wr_flags = std::to_underlying(flags);
     ++count_;
   }
-  // Providers leave out what QueuePairOptions::operations did not name: a call of null otherwise.
-  static void must_offer(bool offered) {
-    RKV_CHECK(offered, "an operation that the queue pair was made without");
-  }
-  void begin(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& remote, std::size_t length) {
+  void begin(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& remote,
+             std::size_t length) noexcept {
     RKV_CHECK(length <= remote.length, "a request reaches past its remote span");
     begin(wr_id, flags);
   }
   // The inline flag must be in wr_flags before the operation is chosen: SoftRoCE decides by it
   // where it puts the bytes, and without it the queue pair dies.
-  void begin_inline(std::uint64_t wr_id, OpFlags flags, std::size_t length) {
+  void begin_inline(std::uint64_t wr_id, OpFlags flags, std::size_t length) noexcept {
     RKV_CHECK(length <= inline_bytes_, "an inline message is longer than inline_bytes()");
     begin(wr_id, flags);
     queue_->wr_flags |= IBV_SEND_INLINE;
   }
-  void set(const RegisteredSpan& local) {
+  void set(const RegisteredSpan& local) noexcept {
     const ibv_sge piece = local.sge();
     ibv_wr_set_sge(queue_, piece.lkey, piece.addr, piece.length);
   }
-  void set_inline(Bytes bytes) {
+  void set_inline(Bytes bytes) noexcept {
     ibv_wr_set_inline_data(queue_, const_cast<std::byte*>(bytes.data()), bytes.size());
   }
   // Not ibv_wr_set_inline_data_list: SoftRoCE's delivers an empty message and reports success. So
   // the pieces are gathered here; `begun` chooses the operation in between.
   template <class Begun>
   void gather_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces,
-                     Begun begun) {
+                     Begun begun) noexcept {
     Gathered gathered;
     const Bytes message = gather(gathered, pieces);
     begin_inline(wr_id, flags, message.size());
@@ -106,10 +107,10 @@ class RKV_EXPORT BatchCore {
     set_inline(message);
   }
   void begin_bind(std::uint64_t wr_id, OpFlags flags, Window& window, const WindowRange& range,
-                  RemoteSpan& offered);
-  void begin_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window);
+                  RemoteSpan& offered) noexcept;
+  void begin_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window) noexcept;
   // Inline as far as all goes well: a batch of one request pays for it alone.
-  Status complete() {
+  Status complete() noexcept {
     RKV_CHECK(queue_ != nullptr, "a batch submitted twice");
     ibv_qp_ex* const queue = std::exchange(queue_, nullptr);
     const int answer = count_ != 0 ? ibv_wr_complete(queue) : abandon(queue);
@@ -117,7 +118,7 @@ class RKV_EXPORT BatchCore {
       return refused(answer);
     return {};
   }
-  Status drop_too_long();
+  Status drop_too_long() noexcept;
 
   ibv_qp_ex* queue_;
   std::uint32_t inline_bytes_;
@@ -127,9 +128,9 @@ class RKV_EXPORT BatchCore {
   struct Gathered {
     std::byte bytes[1024];
   };
-  static int abandon(ibv_qp_ex* queue);
-  static Status refused(int answer);
-  Bytes gather(Gathered& to, std::span<const Bytes> pieces) const;
+  static int abandon(ibv_qp_ex* queue) noexcept;
+  static Status refused(int answer) noexcept;
+  Bytes gather(Gathered& to, std::span<const Bytes> pieces) const noexcept;
 };
 
 constexpr std::uint32_t to_network(std::uint32_t immediate) {
@@ -151,18 +152,19 @@ class [[nodiscard]] Addressed {
   // At most max_datagram_bytes() of the queue pair: a device drops longer ones and reports success.
   // How much that is depends on the network the program runs on, so a longer one is no mistake of
   // the program: submit() answers kTooLarge, and nothing of the batch is posted.
-  inline void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) &&;
+  inline void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) && noexcept;
   inline void send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
-                             std::uint32_t immediate) &&;
-  inline void send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message) &&;
-  inline void send_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces) &&;
+                             std::uint32_t immediate) && noexcept;
+  inline void send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message) && noexcept;
+  inline void send_inline(std::uint64_t wr_id, OpFlags flags,
+                          std::span<const Bytes> pieces) && noexcept;
 
  private:
   friend class BasicBatch<Ud>;
   Addressed(BasicBatch<Ud>& batch, ibv_ah* handle, std::uint32_t qp_num, std::uint32_t qkey)
       : batch_(batch), handle_(handle), qp_num_(qp_num), qkey_(qkey) {}
-  inline void address();
-  inline bool fits(std::size_t length);
+  inline void address() noexcept;
+  inline bool fits(std::size_t length) noexcept;
 
   BasicBatch<Ud>& batch_;
   ibv_ah* handle_;
@@ -191,58 +193,58 @@ struct DatagramLimit<Ud> {
 template <TransportType T>
 class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
  public:
+  [[gnu::always_inline]] ~BasicBatch() = default;
+
   // The local span is the destination; as many bytes are read as it is long.
-  void read(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& to, const RemoteSpan& from)
+  void read(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& to,
+            const RemoteSpan& from) noexcept
     requires(HasRead<T> && Connected<T>)
   {
     begin(wr_id, flags, from, to.size());
-    must_offer(queue_->wr_rdma_read != nullptr);
     ibv_wr_rdma_read(queue_, from.rkey, from.address);
     set(to);
   }
-  void write(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& from, const RemoteSpan& to)
+  void write(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& from,
+             const RemoteSpan& to) noexcept
     requires(HasWrite<T> && Connected<T>)
   {
     begin(wr_id, flags, to, from.size());
-    must_offer(queue_->wr_rdma_write != nullptr);
     ibv_wr_rdma_write(queue_, to.rkey, to.address);
     set(from);
   }
   // Consumes a receive of the peer's, which completes with `immediate`.
   void write_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& from,
-                       const RemoteSpan& to, std::uint32_t immediate)
+                       const RemoteSpan& to, std::uint32_t immediate) noexcept
     requires(HasWrite<T> && Connected<T>)
   {
     begin(wr_id, flags, to, from.size());
-    must_offer(queue_->wr_rdma_write_imm != nullptr);
     ibv_wr_rdma_write_imm(queue_, to.rkey, to.address, detail::to_network(immediate));
     set(from);
   }
   // The 8-byte old value goes to `old_value`. The remote word is 8-byte aligned, or the peer's
   // device refuses.
   void compare_swap(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& old_value,
-                    const RemoteSpan& word, std::uint64_t expected, std::uint64_t desired)
+                    const RemoteSpan& word, std::uint64_t expected, std::uint64_t desired) noexcept
     requires(HasAtomics<T> && Connected<T>)
   {
     RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
     begin(wr_id, flags, word, 8);
-    must_offer(queue_->wr_atomic_cmp_swp != nullptr);
     ibv_wr_atomic_cmp_swp(queue_, word.rkey, word.address, expected, desired);
     set(old_value);
   }
   void fetch_add(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& old_value,
-                 const RemoteSpan& word, std::uint64_t addend)
+                 const RemoteSpan& word, std::uint64_t addend) noexcept
     requires(HasAtomics<T> && Connected<T>)
   {
     RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
     begin(wr_id, flags, word, 8);
-    must_offer(queue_->wr_atomic_fetch_add != nullptr);
     ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
     set(old_value);
   }
   // Stores 8 bytes that nobody sees in part. The word is 8-byte aligned.
   // REQUIRES: the queue pair was made with SendOps::kAtomicWrite.
-  void atomic_write(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& word, std::uint64_t value)
+  void atomic_write(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& word,
+                    std::uint64_t value) noexcept
     requires std::same_as<T, Rc>
   {
     begin(wr_id, flags, word, 8);
@@ -250,54 +252,48 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   }
   // Completes when what was written there before is where `placement` says; the peer's region must
   // allow it. REQUIRES: the queue pair was made with SendOps::kFlush.
-  void flush(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& range, FlushTo placement)
+  void flush(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& range,
+             FlushTo placement) noexcept
     requires std::same_as<T, Rc>
   {
     begin(wr_id, flags, range, range.length);
     detail::flush(queue_, range, placement);
   }
-  void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message)
+  void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) noexcept
     requires Connected<T>
   {
     begin(wr_id, flags);
-    must_offer(queue_->wr_send != nullptr);
     ibv_wr_send(queue_);
     set(message);
   }
   void send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
-                      std::uint32_t immediate)
+                      std::uint32_t immediate) noexcept
     requires Connected<T>
   {
     begin(wr_id, flags);
-    must_offer(queue_->wr_send_imm != nullptr);
     ibv_wr_send_imm(queue_, detail::to_network(immediate));
     set(message);
   }
 
   // Inline: the bytes are copied now, so they need no registration and may be reused at once. At
   // most the queue pair's inline_bytes() in all. Pieces are gathered here, into one buffer.
-  void send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message)
+  void send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message) noexcept
     requires Connected<T>
   {
     begin_inline(wr_id, flags, message.size());
-    must_offer(queue_->wr_send != nullptr);
     ibv_wr_send(queue_);
     set_inline(message);
   }
-  void send_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces)
+  void send_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces) noexcept
     requires Connected<T>
   {
-    gather_inline(wr_id, flags, pieces, [&] {
-      must_offer(queue_->wr_send != nullptr);
-      ibv_wr_send(queue_);
-    });
+    gather_inline(wr_id, flags, pieces, [&] { ibv_wr_send(queue_); });
   }
-  void write_inline(std::uint64_t wr_id, OpFlags flags, Bytes from, const RemoteSpan& to)
+  void write_inline(std::uint64_t wr_id, OpFlags flags, Bytes from, const RemoteSpan& to) noexcept
     requires(HasWrite<T> && Connected<T>)
   {
     RKV_CHECK(from.size() <= to.length, "a request reaches past its remote span");
     begin_inline(wr_id, flags, from.size());
-    must_offer(queue_->wr_rdma_write != nullptr);
     ibv_wr_rdma_write(queue_, to.rkey, to.address);
     set_inline(from);
   }
@@ -305,12 +301,12 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   // The receiver of the next request: a datagram has no other way to be sent. `qkey` is what the
   // receiver was activated with. The handle must live until the request has completed, and a
   // temporary would not.
-  Addressed to(const AddressHandle& receiver, std::uint32_t qp_num, std::uint32_t qkey)
+  Addressed to(const AddressHandle& receiver, std::uint32_t qp_num, std::uint32_t qkey) noexcept
     requires std::same_as<T, Ud>
   {
     return {*this, receiver.raw(), qp_num, qkey};
   }
-  Addressed to(const AddressHandle&& receiver, std::uint32_t qp_num, std::uint32_t qkey)
+  Addressed to(const AddressHandle&& receiver, std::uint32_t qp_num, std::uint32_t qkey) noexcept
     requires std::same_as<T, Ud>
   = delete;
 
@@ -318,7 +314,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   // message sent later on this queue pair may carry it already. REQUIRES: kWindowOps when the queue
   // pair was made, an unbound window of its domain, a range that Window::check() approves.
   RemoteSpan bind_window(std::uint64_t wr_id, OpFlags flags, Window& window,
-                         const WindowRange& range)
+                         const WindowRange& range) noexcept
     requires HasWindows<T>
   {
     RemoteSpan offered;
@@ -326,7 +322,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     return offered;
   }
   // Takes the window's rights back: after the completion its key is refused. REQUIRES: bound.
-  void local_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window)
+  void local_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window) noexcept
     requires HasWindows<T>
   {
     begin_invalidate(wr_id, flags, window);
@@ -334,11 +330,9 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   // A message that ends a window of the peer's: its receive completes with the key. The peer's
   // device refuses a key that is not bound to this connection, which ends it.
   void send_invalidate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
-                       std::uint32_t peers_rkey)
+                       std::uint32_t peers_rkey) noexcept
     requires HasWindows<T>
   {
-    RKV_CHECK(queue_ == nullptr || queue_->wr_send_inv != nullptr,
-              "a queue pair made without kWindowOps, to invalidate a window");
     begin(wr_id, flags);
     ibv_wr_send_inv(queue_, peers_rkey);
     set(message);
@@ -347,7 +341,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   // Rings the doorbell once: every request starts, or on an error none. kOutOfMemory: the send
   // queue is full. An empty batch is nothing. Does not block. Submitting needs an rvalue, and a
   // second submit() aborts; Clang's -Wconsumed finds it before.
-  Status submit() && RKV_CONSUMES {
+  Status submit() && noexcept RKV_CONSUMES {
     if constexpr (std::same_as<T, Ud>) {
       if (longest_.exceeded) [[unlikely]]
         return drop_too_long();
@@ -359,54 +353,53 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   friend class BasicQueuePair<T>;
   friend class Addressed;
   using BatchCore::BatchCore;
-  BasicBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes, std::uint32_t max_datagram_bytes)
+  BasicBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes,
+             std::uint32_t max_datagram_bytes) noexcept
     requires std::same_as<T, Ud>
       : BatchCore(queue, inline_bytes), longest_{.bytes = max_datagram_bytes} {}
 
   [[no_unique_address]] typename detail::DatagramLimit<T>::Type longest_;
 };
 
-bool Addressed::fits(std::size_t length) {
+bool Addressed::fits(std::size_t length) noexcept {
   if (length <= batch_.longest_.bytes) [[likely]]
     return true;
   batch_.longest_.exceeded = true;
   return false;
 }
-void Addressed::address() {
+void Addressed::address() noexcept {
   ibv_wr_set_ud_addr(batch_.queue_, handle_, qp_num_, qkey_);
 }
-void Addressed::send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) && {
+void Addressed::send(std::uint64_t wr_id, OpFlags flags,
+                     const RegisteredSpan& message) && noexcept {
   if (!fits(message.size())) return;
   batch_.begin(wr_id, flags);
-  batch_.must_offer(batch_.queue_->wr_send != nullptr);
   ibv_wr_send(batch_.queue_);
   address();
   batch_.set(message);
 }
 void Addressed::send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
-                               std::uint32_t immediate) && {
+                               std::uint32_t immediate) && noexcept {
   if (!fits(message.size())) return;
   batch_.begin(wr_id, flags);
-  batch_.must_offer(batch_.queue_->wr_send_imm != nullptr);
   ibv_wr_send_imm(batch_.queue_, detail::to_network(immediate));
   address();
   batch_.set(message);
 }
-void Addressed::send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message) && {
+void Addressed::send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message) && noexcept {
   if (!fits(message.size())) return;
   batch_.begin_inline(wr_id, flags, message.size());
-  batch_.must_offer(batch_.queue_->wr_send != nullptr);
   ibv_wr_send(batch_.queue_);
   address();
   batch_.set_inline(message);
 }
-void Addressed::send_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces) && {
+void Addressed::send_inline(std::uint64_t wr_id, OpFlags flags,
+                            std::span<const Bytes> pieces) && noexcept {
   std::size_t length = 0;
   for (const Bytes piece : pieces)
     length += piece.size();
   if (!fits(length)) return;
-  batch_.gather_inline(wr_id, flags, pieces, [&] {
-    batch_.must_offer(batch_.queue_->wr_send != nullptr);
+  batch_.gather_inline(wr_id, flags, pieces, [&]() noexcept {
     ibv_wr_send(batch_.queue_);
     address();
   });

@@ -45,12 +45,6 @@ enum class CompletionReading : unsigned char {
 
 namespace detail {
 
-// The flag of a completion that says "with invalidate". SoftRoCE's kernel side gives its own number
-// for it, which to users means something that it never does.
-constexpr unsigned invalidate_flag(bool soft_roce) {
-  return soft_roce ? IBV_WC_IP_CSUM_OK : IBV_WC_WITH_INV;
-}
-
 // A queue that is read by ibv_poll_cq(3), behind the functions of an extended one. One completion
 // at a time: what is taken out is gone from the queue, and a loop may be left at any time.
 class RKV_EXPORT ClassicReader : public ibv_cq_ex {
@@ -66,44 +60,68 @@ class RKV_EXPORT ClassicReader : public ibv_cq_ex {
   ibv_wc now_{};
 };
 
-// The poll that is going on: which completion is the present one, and how it ends.
+// The poll that is going on. Inline and noexcept, so that the compiler keeps it in registers; what
+// is called from here gets no pointer to it.
 class RKV_EXPORT PollState {
  public:
-  PollState(ibv_cq_ex* queue, bool one_by_one, std::size_t limit)
+  PollState(ibv_cq_ex* queue, bool one_by_one, std::size_t limit) noexcept
       : queue_(queue), left_(limit), one_by_one_(one_by_one) {}
   PollState(const PollState&) = delete;
   PollState& operator=(const PollState&) = delete;
-  ~PollState() { end(); }
+  [[gnu::always_inline]] ~PollState() { end(); }
 
-  // Goes to the next completion, the first one at first; false when there is none or enough.
-  bool advance() {
-    if (left_ != 0 && chained_) [[likely]] {
-      --left_;
-      const int next = ibv_next_poll(queue_);
-      return next == 0 || stop("ibv_next_poll", next);
-    }
-    return start();
+  // Goes to the first completion; false when there is none. Once.
+  [[gnu::always_inline]] bool start() noexcept {
+    if (left_ == 0) return false;
+    --left_;
+    ibv_poll_cq_attr none{};
+    const int answer = ibv_start_poll(queue_, &none);
+    open_ = answer == 0;
+    if (!open_) stopped_by("ibv_start_poll", answer);
+    return open_;
   }
-  void end() {
-    if (open_) ibv_end_poll(queue_);
-    open_ = chained_ = false;
+  // To the next; false when there is none or enough.
+  [[gnu::always_inline]] bool advance() noexcept {
+    if (left_ == 0 || !open_) {
+      end();
+      return false;
+    }
+    --left_;
+    const int answer = one_by_one_ ? start_again(queue_) : ibv_next_poll(queue_);
+    if (answer == 0) [[likely]]
+      return true;
+    if (one_by_one_) open_ = false;
+    end();
+    stopped_by(one_by_one_ ? "ibv_start_poll" : "ibv_next_poll", answer);
+    return false;
   }
   Status status() const {
-    if (error_) return std::unexpected(*error_);
+    if (const Result<bool> found = from_poll(verb_, answer_); !found) {
+      return std::unexpected(found.error());
+    }
     return {};
   }
-  ibv_cq_ex* queue() const { return queue_; }
+  ibv_cq_ex* queue() const noexcept { return queue_; }
 
  private:
-  bool start();
-  bool stop(const char* verb, int answer);
+  // Where each completion is a poll of its own, because the provider ends the poll itself when it
+  // finds nothing and ibv_end_poll would step past what has not come yet.
+  static int start_again(ibv_cq_ex* queue) noexcept;
+  [[gnu::always_inline]] void end() noexcept {
+    if (open_) ibv_end_poll(queue_);
+    open_ = false;
+  }
+  void stopped_by(const char* verb, int answer) noexcept {
+    verb_ = verb;
+    answer_ = answer;
+  }
 
   ibv_cq_ex* queue_;
   std::size_t left_;
   bool one_by_one_;
-  bool open_ = false;     // ibv_end_poll is due
-  bool chained_ = false;  // open, and more can be asked for by ibv_next_poll
-  std::optional<Error> error_;
+  bool open_ = false;      // ibv_end_poll is due
+  const char* verb_ = "";  // that found no more, and what it answered
+  int answer_ = 0;
 };
 
 }  // namespace detail
@@ -118,100 +136,100 @@ concept HasField = has(set, wanted);
 template <WcField fields>
 class CompletionCursor {
  public:
-  explicit CompletionCursor(ibv_cq_ex* queue, bool soft_roce = false)
+  explicit CompletionCursor(ibv_cq_ex* queue, bool soft_roce = false) noexcept
       : queue_(queue), invalidate_flag_(detail::invalidate_flag(soft_roce)) {}
   CompletionCursor(const CompletionCursor&) = delete;
   CompletionCursor& operator=(const CompletionCursor&) = delete;
 
-  std::uint64_t wr_id() const { return queue_->wr_id; }
-  ibv_wc_status status() const { return queue_->status; }
-  bool ok() const { return status() == IBV_WC_SUCCESS; }
-  std::uint32_t vendor_error() const { return ibv_wc_read_vendor_err(queue_); }
-  WorkKind kind() const {
+  std::uint64_t wr_id() const noexcept { return queue_->wr_id; }
+  ibv_wc_status status() const noexcept { return queue_->status; }
+  bool ok() const noexcept { return status() == IBV_WC_SUCCESS; }
+  std::uint32_t vendor_error() const noexcept { return ibv_wc_read_vendor_err(queue_); }
+  WorkKind kind() const noexcept {
     need_ok();
     return detail::work_kind(ibv_wc_read_opcode(queue_));
   }
-  bool has_immediate() const { return has_flag(IBV_WC_WITH_IMM); }
+  bool has_immediate() const noexcept { return has_flag(IBV_WC_WITH_IMM); }
   // The peer sent with invalidate: invalidated_rkey() is the window's or region's.
-  bool has_invalidated() const { return !has_immediate() && has_flag(invalidate_flag_); }
+  bool has_invalidated() const noexcept { return !has_immediate() && has_flag(invalidate_flag_); }
   // Of a datagram: 40 bytes precede the message. RoCE devices may say so of connections, too.
-  bool has_grh() const { return has_flag(IBV_WC_GRH); }
+  bool has_grh() const noexcept { return has_flag(IBV_WC_GRH); }
 
-  std::uint32_t queue_pair() const
+  std::uint32_t queue_pair() const noexcept
     requires HasField<fields, WcField::kQueuePair>
   {
     return ibv_wc_read_qp_num(queue_);
   }
-  std::uint32_t byte_length() const
+  std::uint32_t byte_length() const noexcept
     requires HasField<fields, WcField::kByteLength>
   {
     need_ok();
     return ibv_wc_read_byte_len(queue_);
   }
   // In host byte order. Means something only when has_immediate().
-  std::uint32_t immediate() const
+  std::uint32_t immediate() const noexcept
     requires HasField<fields, WcField::kImmediate>
   {
     need_ok();
     return ntohl(ibv_wc_read_imm_data(queue_));
   }
   // Means something only when has_invalidated(). It stands where the immediate data would.
-  std::uint32_t invalidated_rkey() const
+  std::uint32_t invalidated_rkey() const noexcept
     requires HasField<fields, WcField::kImmediate>
   {
     need_ok();
     return ibv_wc_read_invalidated_rkey(queue_);
   }
-  std::uint32_t source_queue_pair() const
+  std::uint32_t source_queue_pair() const noexcept
     requires HasField<fields, WcField::kSourceQueuePair>
   {
     need_ok();
     return ibv_wc_read_src_qp(queue_);
   }
-  std::uint32_t slid() const
+  std::uint32_t slid() const noexcept
     requires HasField<fields, WcField::kSlid>
   {
     need_ok();
     return ibv_wc_read_slid(queue_);
   }
-  std::uint8_t service_level() const
+  std::uint8_t service_level() const noexcept
     requires HasField<fields, WcField::kServiceLevel>
   {
     need_ok();
     return ibv_wc_read_sl(queue_);
   }
-  std::uint8_t path_bits() const
+  std::uint8_t path_bits() const noexcept
     requires HasField<fields, WcField::kPathBits>
   {
     need_ok();
     return ibv_wc_read_dlid_path_bits(queue_);
   }
   // Ticks of the device's clock: device_clock.h makes times of them.
-  std::uint64_t timestamp() const
+  std::uint64_t timestamp() const noexcept
     requires HasField<fields, WcField::kTimestamp>
   {
     need_ok();
     return ibv_wc_read_completion_ts(queue_);
   }
-  std::uint64_t wallclock_ns() const
+  std::uint64_t wallclock_ns() const noexcept
     requires HasField<fields, WcField::kWallclock>
   {
     need_ok();
     return ibv_wc_read_completion_wallclock_ns(queue_);
   }
-  std::uint16_t vlan() const
+  std::uint16_t vlan() const noexcept
     requires HasField<fields, WcField::kVlan>
   {
     need_ok();
     return ibv_wc_read_cvlan(queue_);
   }
-  std::uint32_t flow_tag() const
+  std::uint32_t flow_tag() const noexcept
     requires HasField<fields, WcField::kFlowTag>
   {
     need_ok();
     return ibv_wc_read_flow_tag(queue_);
   }
-  ibv_wc_tm_info tag() const
+  ibv_wc_tm_info tag() const noexcept
     requires HasField<fields, WcField::kTag>
   {
     need_ok();
@@ -221,8 +239,8 @@ class CompletionCursor {
   }
 
  private:
-  void need_ok() const { RKV_CHECK(ok(), "a field of a completion that failed"); }
-  bool has_flag(unsigned flag) const {
+  void need_ok() const noexcept { RKV_CHECK(ok(), "a field of a completion that failed"); }
+  bool has_flag(unsigned flag) const noexcept {
     need_ok();
     return (ibv_wc_read_wc_flags(queue_) & flag) != 0;
   }
@@ -238,36 +256,40 @@ class [[nodiscard]] CompletionPoll {
    public:
     using value_type = CompletionCursor<fields>;
     using difference_type = std::ptrdiff_t;
-    const CompletionCursor<fields>& operator*() const { return poll_->cursor_; }
-    Iterator& operator++() {
+    const CompletionCursor<fields>& operator*() const noexcept { return poll_->cursor_; }
+    [[gnu::always_inline]] Iterator& operator++() noexcept {
       poll_->more_ = poll_->state_.advance();
       return *this;
     }
-    void operator++(int) { ++*this; }
-    friend bool operator==(const Iterator& at, std::default_sentinel_t) { return at.at_end(); }
+    void operator++(int) noexcept { ++*this; }
+    friend bool operator==(const Iterator& at, std::default_sentinel_t) noexcept {
+      return at.at_end();
+    }
 
    private:
     friend class CompletionPoll;
-    bool at_end() const { return !poll_->more_; }
-    explicit Iterator(CompletionPoll* poll) : poll_(poll) {}
+    bool at_end() const noexcept { return !poll_->more_; }
+    explicit Iterator(CompletionPoll* poll) noexcept : poll_(poll) {}
     CompletionPoll* poll_;
   };
 
+  [[gnu::always_inline]] ~CompletionPoll() = default;
+
   // Once per poll.
-  Iterator begin() {
+  [[gnu::always_inline]] Iterator begin() noexcept {
     RKV_CHECK(!begun_, "a poll of completions is gone through twice");
     begun_ = true;
-    more_ = state_.advance();
+    more_ = state_.start();
     return Iterator(this);
   }
-  std::default_sentinel_t end() const { return {}; }
+  std::default_sentinel_t end() const noexcept { return {}; }
   // What went wrong with the queue itself: overrun, device gone.
   Status status() const { return state_.status(); }
 
  private:
   template <WcField>
   friend class ExtendedCompletionQueue;
-  CompletionPoll(ibv_cq_ex* queue, bool one_by_one, std::size_t limit)
+  CompletionPoll(ibv_cq_ex* queue, bool one_by_one, std::size_t limit) noexcept
       : state_(queue, one_by_one, limit), cursor_(queue, one_by_one) {}
   detail::PollState state_;
   CompletionCursor<fields> cursor_;
@@ -303,7 +325,7 @@ class ExtendedCompletionQueue {
   }
 
   // Starts at begin(): `for (auto& c : queue.poll())`. No system call, does not block.
-  CompletionPoll<fields> poll(std::size_t limit = kDefaultLimit) {
+  CompletionPoll<fields> poll(std::size_t limit = kDefaultLimit) noexcept {
     return {reader_, queue_.one_by_one_, limit};
   }
   // Calls `take` with the cursor for at most `limit` completions; how many there were.

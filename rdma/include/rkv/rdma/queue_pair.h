@@ -173,7 +173,7 @@ class BasicQueuePair : public QueuePairBase {
   BasicQueuePair(BasicQueuePair&&) noexcept = default;
   BasicQueuePair& operator=(BasicQueuePair&&) noexcept = default;
 
-  [[nodiscard]] BasicBatch<T> batch() & RKV_LIFETIMEBOUND {
+  [[nodiscard]] BasicBatch<T> batch() & noexcept RKV_LIFETIMEBOUND {
     if constexpr (std::same_as<T, Ud>) {
       return {extended_, inline_bytes_, max_datagram_bytes_};
     } else {
