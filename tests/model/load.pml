@@ -27,6 +27,7 @@
  * reject WAL_MARK_WHILE_FAILING: while the disk fails the sync mark counts
  * reject EVICTED_WITHOUT_SLOT: an evicted record leaves a slot that says so
  * reject LOADING_ENDS_EARLY: the loading is over when everything has been given to the store
+ * reject TWO_STREAMS FAULTS=0: one stream applies the writes of a key, in their order
  */
 
 #ifndef OPERATIONS
@@ -53,6 +54,12 @@ byte mark, synced;
 byte reopened;
 bool failing;
 byte visits; /* reads under way: the database stays open */
+#ifdef TWO_STREAMS
+bool overtaken; /* the last two writes went by streams of their own, the later one first */
+#define ONE_STREAM !overtaken
+#else
+#define ONE_STREAM true
+#endif
 
 #ifdef EVICT_UNSYNCED
 #define EVICTABLE (memory <= mark)
@@ -123,7 +130,14 @@ proctype applier() {
   byte had;
 end:
   do
-  :: engine < queued ->
+#ifdef TWO_STREAMS
+  :: OPERATIONS == 2 && !overtaken && engine == 0 && queued == 2 ->
+     overtaken = true;
+     engine = 2;
+     engine = 1;
+     mark = 2 /* both are written */
+#endif
+  :: ONE_STREAM && engine < queued ->
 #ifdef MARK_BEFORE_APPLIED
      mark = engine + 1;
      engine++
