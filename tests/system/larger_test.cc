@@ -101,6 +101,35 @@ TEST(Larger, MoreDataThanMemory) {
   expect_all(other, expected);
 }
 
+// The server sees no READ. What keeps a record that is read one-sidedly is what its readers tell
+// along with the GETs that they must ask for.
+TEST(Larger, WhatIsReadOneSidedlyStaysInMemory) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "16MiB", "--data-dir", scratch.path("data")});
+  Client client = server.client();
+  constexpr std::uint64_t kRecords = 3'000;
+  constexpr std::uint64_t kHot = 20;
+  for (std::uint64_t i = 0; i < kRecords; ++i)
+    ASSERT_TRUE(client.put(name_of(i), value_of(i, 0)));
+  ASSERT_TRUE(client.flush());
+  const auto asked_for_hot_ones = [&] {
+    const std::uint64_t before = client.stats().two_sided_gets;
+    for (std::uint64_t i = 0; i < kHot; ++i)
+      EXPECT_TRUE(client.get(name_of(i)));
+    return client.stats().two_sided_gets - before;
+  };
+  asked_for_hot_ones();
+  const std::uint64_t evicted = server_stat(client, "evicted_records");
+  std::uint64_t asked = 0;
+  for (std::uint64_t n = 0; n < 2 * kRecords; ++n) {
+    EXPECT_TRUE(client.get(name_of(n % kRecords)));
+    if (n % 10 == 0) asked += asked_for_hot_ones();
+  }
+  fmt::print("asked for {} keys {} times\n", kHot, asked);
+  EXPECT_GT(server_stat(client, "evicted_records") - evicted, kRecords);
+  EXPECT_LE(asked, kHot) << "they have left memory again and again";
+}
+
 // What is known when the loading is over: misses are one-sided again.
 TEST(Larger, MissesAreReadWhenTheLoadingIsOver) {
   ScratchDirectory scratch;
