@@ -146,7 +146,7 @@ void queue_begins(ibv_cq* queue, ibv_cq_ex* extended) {
   if (!on_for_new()) return;
   const Open open;
   auto fresh = std::make_unique<Queue>();
-  wrap_context(*open.operator->(), queue->context);
+  wrap_context(open.in, queue->context);
   if (extended != nullptr) wrap_queue(*fresh, extended);
   open->queues[queue] = std::move(fresh);
 }
@@ -160,7 +160,7 @@ void queue_ends(ibv_cq* queue) {
 void shared_receives_begin(ibv_srq* queue) {
   if (!on_for_new()) return;
   const Open open;
-  wrap_context(*open.operator->(), queue->context);
+  wrap_context(open.in, queue->context);
   auto fresh = std::make_unique<SharedReceives>();
   fresh->raw = queue;
   open->shared[queue] = std::move(fresh);
@@ -178,7 +178,7 @@ void shared_receives_end(ibv_srq* queue) {
 void pair_begins(ibv_qp* pair, ibv_qp_ex* extended, ibv_srq* shared, std::uint32_t send_length) {
   if (!on_for_new()) return;
   const Open open;
-  wrap_context(*open.operator->(), pair->context);
+  wrap_context(open.in, pair->context);
   auto fresh = std::make_unique<Pair>();
   fresh->raw = pair;
   fresh->send_length = send_length;

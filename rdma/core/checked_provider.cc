@@ -96,17 +96,30 @@ void drop(ibv_qp_ex* raw) {
   original_of(raw).wr_abort(raw);
 }
 
+Request& add(Requests& to, const Operation& operation, std::uint64_t wr_id, unsigned flags) {
+  Request& request = to.emplace_back();
+  request.operation = operation;
+  request.wr_id = wr_id;
+  request.signaled = (flags & IBV_SEND_SIGNALED) != 0;
+  request.fenced = (flags & IBV_SEND_FENCE) != 0;
+  request.copied = (flags & IBV_SEND_INLINE) != 0;
+  return request;
+}
+void add_piece(Request& to, const ibv_sge& piece) {
+  to.pieces.push_back({.address = piece.addr, .length = piece.length, .lkey = piece.lkey});
+}
+// Without a region it is unbound.
+void set_window(Request& of, const ibv_mw* window, const ibv_mw_bind_info& info) {
+  of.window = window;
+  if (info.mr == nullptr) return;
+  of.pieces.push_back({.address = info.addr, .length = info.length, .lkey = info.mr->lkey});
+}
+
 // The request that the batch now makes: wr_id and flags are in the queue pair already.
 template <class Change>
 void note(const ibv_qp_ex* raw, const Operation& operation, Change change) {
   const std::lock_guard locked(book().lock);
-  Request& request = pair_of(&raw->qp_base).batch.emplace_back();
-  request.operation = operation;
-  request.wr_id = raw->wr_id;
-  request.signaled = (raw->wr_flags & IBV_SEND_SIGNALED) != 0;
-  request.fenced = (raw->wr_flags & IBV_SEND_FENCE) != 0;
-  request.copied = (raw->wr_flags & IBV_SEND_INLINE) != 0;
-  change(request);
+  change(add(pair_of(&raw->qp_base).batch, operation, raw->wr_id, raw->wr_flags));
 }
 
 // An operation of which no argument matters here.
@@ -132,12 +145,7 @@ void wrap_newer(Queue& raw) {
 }
 
 void bind(ibv_qp_ex* raw, ibv_mw* window, std::uint32_t rkey, const ibv_mw_bind_info* info) {
-  note(raw, kBind, [&](Request& request) {
-    request.window = window;
-    if (info->mr == nullptr) return;
-    request.pieces.push_back(
-        {.address = info->addr, .length = info->length, .lkey = info->mr->lkey});
-  });
+  note(raw, kBind, [&](Request& request) { set_window(request, window, *info); });
   original_of(raw).wr_bind_mw(raw, window, rkey, info);
 }
 
@@ -146,22 +154,21 @@ void invalidate(ibv_qp_ex* raw, std::uint32_t rkey) {
   original_of(raw).wr_local_inv(raw, rkey);
 }
 
-void add_piece(const ibv_qp_ex* raw, const ibv_sge& piece) {
+void note_piece(const ibv_qp_ex* raw, const ibv_sge& piece) {
   const std::lock_guard locked(book().lock);
   Requests& batch = pair_of(&raw->qp_base).batch;
   RKV_CHECK(!batch.empty(), "a piece of no request");
-  batch.back().pieces.push_back(
-      {.address = piece.addr, .length = piece.length, .lkey = piece.lkey});
+  add_piece(batch.back(), piece);
 }
 
 void set_piece(ibv_qp_ex* raw, std::uint32_t lkey, std::uint64_t address, std::uint32_t length) {
-  add_piece(raw, {.addr = address, .length = length, .lkey = lkey});
+  note_piece(raw, {.addr = address, .length = length, .lkey = lkey});
   original_of(raw).wr_set_sge(raw, lkey, address, length);
 }
 
 void set_pieces(ibv_qp_ex* raw, std::size_t count, const ibv_sge* pieces) {
   for (std::size_t i = 0; i < count; ++i)
-    add_piece(raw, pieces[i]);
+    note_piece(raw, pieces[i]);
   original_of(raw).wr_set_sge_list(raw, count, pieces);
 }
 
@@ -178,75 +185,61 @@ std::uint64_t taken(const Chain* first, const Chain* refused) {
 
 template <class Chain>
 void take_pieces(Request& request, const Chain& from) {
-  for (int i = 0; i < from.num_sge; ++i) {
-    const ibv_sge& piece = from.sg_list[i];
-    request.pieces.push_back({.address = piece.addr, .length = piece.length, .lkey = piece.lkey});
-  }
+  for (int i = 0; i < from.num_sge; ++i)
+    add_piece(request, from.sg_list[i]);
 }
 
-int post_send(ibv_qp* raw, ibv_send_wr* chain, ibv_send_wr** refused) {
-  const auto own = original_of(raw->context).post_send;
+// Enters what fill(pair, requests) adds, posts by `post`, and takes back what was refused: after an
+// error, all but the first accepted() of them. Of a queue pair that is not in the book, only posts.
+template <class Fill, class Post, class Accepted>
+int enter_and_post(ibv_qp* raw, bool receives, Fill fill, Post post, Accepted accepted) {
   std::uint64_t first = 0;
   bool known = false;
   {
     const std::lock_guard locked(book().lock);
     known = book().pairs.contains(raw);
     if (known) {
-      Requests fresh;
-      for (const ibv_send_wr* at = chain; at != nullptr; at = at->next) {
-        Request& request = fresh.emplace_back();
-        request.operation = operation_of(at->opcode);
-        request.wr_id = at->wr_id;
-        request.signaled = (at->send_flags & IBV_SEND_SIGNALED) != 0;
-        request.fenced = (at->send_flags & IBV_SEND_FENCE) != 0;
-        request.copied = (at->send_flags & IBV_SEND_INLINE) != 0;
-        take_pieces(request, *at);
-        if (at->opcode == IBV_WR_LOCAL_INV) request.window_key = at->invalidate_rkey;
-        if (at->opcode == IBV_WR_BIND_MW) request.window = at->bind_mw.mw;
-      }
       Pair& pair = pair_of(raw);
-      book().no_batch_open(pair, "a request is posted");
-      first = book().enter(pair, fresh, false);
+      Requests fresh;
+      fill(pair, fresh);
+      first = book().enter(pair, fresh, receives);
     }
   }
-  const int answer = own(raw, chain, refused);
+  const int answer = post();
   if (answer != 0 && known) {
     const std::lock_guard locked(book().lock);
     Pair& pair = pair_of(raw);
-    book().take_back(pair, pair.sends, first + taken(chain, *refused));
+    book().take_back(pair, receives ? pair.receives : pair.sends, first + accepted());
   }
   return answer;
 }
 
-Requests receives_of(const ibv_recv_wr* chain) {
-  Requests out;
-  for (; chain != nullptr; chain = chain->next) {
-    Request& request = out.emplace_back();
-    request.operation = kReceive;
-    request.wr_id = chain->wr_id;
-    request.signaled = true;
-    take_pieces(request, *chain);
-  }
-  return out;
+int post_send(ibv_qp* raw, ibv_send_wr* chain, ibv_send_wr** refused) {
+  const auto fill = [chain](const Pair& pair, Requests& out) {
+    book().no_batch_open(pair, "a request is posted");
+    for (const ibv_send_wr* at = chain; at != nullptr; at = at->next) {
+      Request& request = add(out, operation_of(at->opcode), at->wr_id, at->send_flags);
+      take_pieces(request, *at);
+      if (at->opcode == IBV_WR_LOCAL_INV) request.window_key = at->invalidate_rkey;
+      if (at->opcode == IBV_WR_BIND_MW) request.window = at->bind_mw.mw;
+    }
+  };
+  const auto own = original_of(raw->context).post_send;
+  return enter_and_post(
+      raw, false, fill, [&] { return own(raw, chain, refused); },
+      [&] { return taken(chain, *refused); });
+}
+
+void add_receives(Requests& out, const ibv_recv_wr* chain) {
+  for (; chain != nullptr; chain = chain->next)
+    take_pieces(add(out, kReceive, chain->wr_id, IBV_SEND_SIGNALED), *chain);
 }
 
 int post_recv(ibv_qp* raw, ibv_recv_wr* chain, ibv_recv_wr** refused) {
   const auto own = original_of(raw->context).post_recv;
-  std::uint64_t first = 0;
-  bool known = false;
-  {
-    const std::lock_guard locked(book().lock);
-    known = book().pairs.contains(raw);
-    Requests fresh = receives_of(chain);
-    if (known) first = book().enter(pair_of(raw), fresh, true);
-  }
-  const int answer = own(raw, chain, refused);
-  if (answer != 0 && known) {
-    const std::lock_guard locked(book().lock);
-    Pair& pair = pair_of(raw);
-    book().take_back(pair, pair.receives, first + taken(chain, *refused));
-  }
-  return answer;
+  return enter_and_post(
+      raw, true, [chain](const Pair&, Requests& out) { add_receives(out, chain); },
+      [&] { return own(raw, chain, refused); }, [&] { return taken(chain, *refused); });
 }
 
 int post_srq_recv(ibv_srq* raw, ibv_recv_wr* chain, ibv_recv_wr** refused) {
@@ -256,9 +249,12 @@ int post_srq_recv(ibv_srq* raw, ibv_recv_wr* chain, ibv_recv_wr** refused) {
   {
     const std::lock_guard locked(book().lock);
     const auto found = book().shared.find(raw);
-    if (found != book().shared.end()) shared = found->second.get();
-    Requests fresh = receives_of(chain);
-    if (shared != nullptr) first = book().enter(*shared, fresh);
+    if (found != book().shared.end()) {
+      shared = found->second.get();
+      Requests fresh;
+      add_receives(fresh, chain);
+      first = book().enter(*shared, fresh);
+    }
   }
   const int answer = own(raw, chain, refused);
   if (answer != 0 && shared != nullptr) {
@@ -269,34 +265,12 @@ int post_srq_recv(ibv_srq* raw, ibv_recv_wr* chain, ibv_recv_wr** refused) {
 }
 
 int bind_mw(ibv_qp* raw, ibv_mw* window, ibv_mw_bind* bind) {
+  const auto fill = [&](const Pair&, Requests& out) {
+    set_window(add(out, kBind, bind->wr_id, bind->send_flags), window, bind->bind_info);
+  };
   const auto own = original_of(raw->context).bind_mw;
-  std::uint64_t first = 0;
-  bool known = false;
-  {
-    const std::lock_guard locked(book().lock);
-    known = book().pairs.contains(raw);
-    if (known) {
-      Requests fresh;
-      Request& request = fresh.emplace_back();
-      request.operation = kBind;
-      request.wr_id = bind->wr_id;
-      request.signaled = (bind->send_flags & IBV_SEND_SIGNALED) != 0;
-      request.window = window;
-      const ibv_mw_bind_info& info = bind->bind_info;
-      if (info.mr != nullptr) {
-        request.pieces.push_back(
-            {.address = info.addr, .length = info.length, .lkey = info.mr->lkey});
-      }
-      first = book().enter(pair_of(raw), fresh, false);
-    }
-  }
-  const int answer = own(raw, window, bind);
-  if (answer != 0 && known) {
-    const std::lock_guard locked(book().lock);
-    Pair& pair = pair_of(raw);
-    book().take_back(pair, pair.sends, first);
-  }
-  return answer;
+  return enter_and_post(
+      raw, false, fill, [&] { return own(raw, window, bind); }, [] { return std::uint64_t{0}; });
 }
 
 // Completions.
