@@ -88,6 +88,10 @@ class Writer {
   std::size_t length_ = 0;
 };
 
+bool is_zero(Bytes bytes) {
+  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
+}
+
 std::unexpected<Error> corrupt(const char* text) {
   return fail(Code::kCorrupt, text);
 }
@@ -121,9 +125,7 @@ Status take_field(Endpoint& out, unsigned type, Bytes value) {
       break;
   }
   // Those left out when they are zero: a record has one form only.
-  if (std::ranges::all_of(value, [](std::byte b) { return b == std::byte{0}; })) {
-    return corrupt("a field of the endpoint says nothing");
-  }
+  if (is_zero(value)) return corrupt("a field of the endpoint says nothing");
   if (type == kLid) out.lid = static_cast<std::uint16_t>(number);
   if (type == kGid) out.gid = load_gid(value);
   if (type == kDepths) {
@@ -158,10 +160,6 @@ Result<Endpoint> take_fields(Bytes fields, bool later) {
       1U << kQueuePair | 1U << kPacketSequence | 1U << kLinkLayer | 1U << kMtu;
   if ((seen & kNeeded) != kNeeded) return corrupt("the endpoint lacks a field");
   return out;
-}
-
-bool is_zero(Bytes bytes) {
-  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
 }  // namespace

@@ -25,7 +25,8 @@
 
 namespace rkv::rdma {
 
-// What a wr_id says here: generation 16 bits, one for receives, 15 unused, number 32 bits.
+// What a wr_id says here: generation 16 bits, one for receives, 15 unused, number 32 bits, which
+// are enough: at most as many requests are outstanding as there are slots.
 struct WorkId {
   std::uint16_t generation = 0;
   bool receive = false;

@@ -85,7 +85,6 @@ class QueuePairWork {
     return (id.receive ? receives_ : sends_).complete(id.number) != 0;
   }
 
-  // 32 bits are enough: at most as many are outstanding as there are slots.
   std::uint32_t send_free() const { return sends_.free() > kept_ ? sends_.free() - kept_ : 0; }
   std::uint32_t receive_free() const { return receives_.free(); }
   bool idle() const { return sends_.outstanding() == 0 && receives_.outstanding() == 0; }
