@@ -1,20 +1,17 @@
 #include "rkv/rdma/pages.h"
 
 #include <fcntl.h>
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <limits>
 #include <utility>
 
 #include "common/bytes.h"
 #include "rkv/rdma/error.h"
+#include "rkv/rdma/numa.h"
 
 namespace rkv::rdma {
 namespace {
@@ -23,7 +20,6 @@ constexpr std::size_t k2MiBPage = std::size_t{1} << 21;
 constexpr std::size_t k1GiBPage = std::size_t{1} << 30;
 // mmap(2) and memfd_create(2) take the page size as its logarithm in the same bits.
 constexpr unsigned kSizeShift = 26;
-constexpr unsigned kMaxNodes = 1024;  // as many as Linux can be built for
 
 std::size_t small_page() {
   static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -63,23 +59,11 @@ int make_file(std::size_t whole, std::size_t page_bytes) {
   return -1;
 }
 
-// Without libnuma, which would be a dependency for one call. Before any page has been touched, so
-// that nothing has to be moved.
-Status bind_to_node(MutableBytes memory, std::size_t whole, int node) {
-  constexpr unsigned kBits = sizeof(unsigned long) * CHAR_BIT;
-  if (node < 0 || static_cast<unsigned>(node) >= kMaxNodes) {
-    return fail(Code::kInvalidArgument, "numa_node is -1, or a node's number from 0 to 1023");
-  }
-  std::array<unsigned long, kMaxNodes / kBits> mask{};
-  mask[static_cast<unsigned>(node) / kBits] = 1UL << (static_cast<unsigned>(node) % kBits);
-  // The kernel reads one bit less than it is told.
-  const long answer =
-      syscall(SYS_mbind, memory.data(), whole, MPOL_BIND, mask.data(), kMaxNodes + 1UL, 0U);
-  if (answer == 0) return {};
-  if (errno == EINVAL) {
-    return fail_call(Code::kInvalidArgument, "mbind", errno, "there is no such NUMA node");
-  }
-  return verb_error("mbind", errno);
+// Before any page has been touched, so that nothing has to be moved.
+Status bind_to_node(MutableBytes memory, int node) {
+  Status placed = place_memory(memory, static_cast<unsigned>(node), NumaPolicy::kStrict);
+  if (placed || placed.error().code != Code::kNotFound) return placed;
+  return fail_call(Code::kInvalidArgument, "mbind", EINVAL, "there is no such NUMA node");
 }
 
 }  // namespace
@@ -122,7 +106,8 @@ Result<Pages> Pages::map(std::size_t length, const PageOptions& options) {
   if (options.size != PageSize::kSmall && page_bytes == small_page())
     madvise(got->bytes_.data(), length, MADV_HUGEPAGE);
   if (options.numa_node != -1) {
-    RKV_RETURN_IF_ERROR(bind_to_node(got->bytes_, round_up(length, page_bytes), options.numa_node));
+    RKV_RETURN_IF_ERROR(
+        bind_to_node({got->bytes_.data(), round_up(length, page_bytes)}, options.numa_node));
   }
   return got;
 }

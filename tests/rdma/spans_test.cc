@@ -1,5 +1,8 @@
 // Pieces of memory, ours and a peer's: bounds, the words shared by all kinds, typed projections.
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -298,7 +301,13 @@ TEST(Pages, AreBoundToANode) {
   auto pages = Pages::map(1 << 20, {.numa_node = 0});
   if (!pages && pages.error().code == Code::kUnsupported) return;  // a kernel without NUMA
   ASSERT_TRUE(pages) << to_string(pages.error());
-  pages->bytes()[0] = std::byte{1};
+  int policy = -1;
+  std::array<unsigned long, 16> nodes{};
+  ASSERT_EQ(syscall(SYS_get_mempolicy, &policy, nodes.data(), 1025UL, &pages->bytes().back(),
+                    MPOL_F_ADDR),
+            0);
+  EXPECT_EQ(policy, MPOL_BIND);
+  EXPECT_EQ(nodes[0], 1UL) << "node 0 alone";
   EXPECT_EQ(Pages::map(4096, {.numa_node = 1023}).error().code, Code::kInvalidArgument);
   EXPECT_EQ(Pages::map(4096, {.numa_node = 1024}).error().code, Code::kInvalidArgument);
   EXPECT_EQ(Pages::map(4096, {.numa_node = -2}).error().code, Code::kInvalidArgument);
