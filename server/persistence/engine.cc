@@ -164,14 +164,15 @@ Status Engine::Impl::check_log(bool accept_damage) {
 
 // The logs end there from now on.
 Status Engine::Impl::drop_behind(const LogPosition& end) {
-  log_warn(EventName("damage_accepted"),
-           "database {}: opened without what is behind the damage (--accept-damaged-log)", path_);
   EnvWithFiles cut(env_, std::make_shared<CutLogs>(files_, end));
   options_.env = &cut;
   Status dropped = open();
   if (dropped) dropped = close();
   options_.env = &env_;
-  return dropped;
+  RKV_RETURN_IF_ERROR(dropped);
+  log_warn(EventName("damage_accepted"),
+           "database {}: opened without what is behind the damage (--accept-damaged-log)", path_);
+  return {};
 }
 
 // The same while the server runs. What is not synced may be torn, and is written again; damage is

@@ -203,20 +203,17 @@ TEST_F(LogDamage, IsAcceptedWhenAskedFor) {
 TEST(LogOfNotedLength, ThatIsShorterIsAcceptedWhenAskedFor) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;
+  constexpr int kKept = 5;  // the first records of the first log
   int records = 0;
-  int before = 0;  // what the first log has to spare
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // of that log when it had no more
   std::uint64_t first = 0;
   {
     auto engine = *Engine::open(dir.path(), {.memtable_bytes = 64 << 10});
     ASSERT_TRUE(engine->claim_boot());  // keeps the first log alive
     first = newest_log(dir.path());
     const fs::path log = fmt::format("{}/db/{:06}.log", dir.path(), first);
-    while (newest_log(dir.path()) == first || records < before + 3) {
-      if (records == 5) {
-        bytes = fs::file_size(log);
-        before = records;
-      }
+    while (newest_log(dir.path()) == first || records < kKept + 3) {
+      if (records == kKept) bytes = fs::file_size(log);
       put(*engine, records++);
       ASSERT_TRUE(engine->write_batch());
     }
@@ -230,7 +227,7 @@ TEST(LogOfNotedLength, ThatIsShorterIsAcceptedWhenAskedFor) {
   for (const bool accept : {true, false}) {  // once is enough
     const auto engine = Engine::open(dir.path(), {.accept_damaged_log = accept});
     ASSERT_TRUE(engine) << to_string(engine.error());
-    EXPECT_EQ(records_of(**engine), static_cast<std::size_t>(before));
+    EXPECT_EQ(records_of(**engine), static_cast<std::size_t>(kKept));
   }
   set_log_level(LogLevel::kInfo);
 }
