@@ -106,6 +106,21 @@ TEST(OneSided, ReadsSpanManyPackets) {
   EXPECT_EQ(std::memcmp(loop.client.at(0), loop.server.at(0), kBytes), 0);
 }
 
+TEST(OneSided, WritesSpanManyPackets) {
+  Loopback loop;
+  constexpr std::size_t kBytes = 300'000;
+  for (std::size_t i = 0; i < kBytes; ++i)
+    *loop.client.at(i) = static_cast<std::byte>(i * 7);
+  const WorkCompletion done = run(loop.client, [&](Batch& batch) {
+    batch.write(9, OpFlags::kSignaled, loop.client.memory.local(0, kBytes),
+                *loop.server.memory.remote().subspan(64, kBytes));
+  });
+  EXPECT_TRUE(done.ok());
+  EXPECT_EQ(done.kind, WorkKind::kWrite);
+  EXPECT_EQ(std::memcmp(loop.server.at(64), loop.client.at(0), kBytes), 0);
+  EXPECT_EQ(*loop.server.at(64 + kBytes), std::byte{}) << "and no byte more";
+}
+
 TEST(OneSided, PiecesOfDifferentLengthAreScatteredAndGathered) {
   Loopback loop;
   post_receives(loop.server, 1);

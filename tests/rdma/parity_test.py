@@ -32,8 +32,10 @@ def rows(text):
 
 
 def tests_there_are():
-    """The names of all tests of the project, in C++ and in Python."""
-    names = set()
+    """The names of all tests of the project, in C++ and in Python, and of what must not compile."""
+    cases = os.path.join(SOURCE, "tests", "rdma", "compile_fail", "CMakeLists.txt")
+    with open(cases, encoding="utf-8") as file:
+        names = {f"compile_fail/{case}" for case in re.findall(r"\w+\.cc", file.read())}
     for folder, _, files in os.walk(os.path.join(SOURCE, "tests")):
         for name in files:
             if name.endswith((".cc", ".h")):

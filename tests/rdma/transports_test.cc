@@ -373,7 +373,7 @@ TEST(AddressHandles, WithoutAGlobalRouteAreForInfiniBandOnly) {
 // What a fenced request sends may come from the READ before it: here, the last word that was read.
 // That the fence is why cannot be shown here: within one host SoftRoCE carries out a READ before it
 // looks at the next request. That the flag reaches the provider: transport_types_test.cc.
-TEST(Flags, AFencedSendWaitsForTheReadBeforeIt) {
+TEST(Flags, AFencedSendCarriesWhatTheReadBeforeItBrought) {
   constexpr std::size_t kLength = std::size_t{256} * 1024;
   constexpr std::uint64_t kRounds = 50;
   Loopback loop;
