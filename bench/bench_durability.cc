@@ -262,7 +262,7 @@ json sync(const Arguments& given) {
 // As many as the server grants a client.
 json sync_pipelined(const Arguments& given) {
   constexpr std::uint64_t kCredits = 4;
-  if (given["writers"] % kCredits != 0) throw std::runtime_error("--writers: a multiple of 4");
+  if (given["writers"] % kCredits != 0) throw Misuse("--writers is a multiple of 4");
   Writers writers(given, kCredits);
   return groups_against_fdatasync(given, writers);
 }

@@ -23,6 +23,28 @@ class Misuse(Exception):
     """An option makes no sense; the text is one sentence for the user."""
 
 
+class Parser(argparse.ArgumentParser):
+    """Tells what is wrong in one sentence; how it is used, --help tells."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog.removeprefix('./run ')}: {message}\n")
+
+
+def at_least(least):
+    """The type of a flag that is such a number."""
+    def number(text):
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"is at least {least}, not {text}")
+        return int(text)
+    return number
+
+
+def new_file(path):
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise argparse.ArgumentTypeError(f"no such folder: {os.path.dirname(path)}")
+    return path
+
+
 def run_benchmark(name, measure, describe, flags, **defaults):
     """The whole of `./run bench NAME`: parses the command line, calls measure(options, figures),
     prints the table under the line that describe(options) gives, and writes --json.
@@ -30,17 +52,17 @@ def run_benchmark(name, measure, describe, flags, **defaults):
     flags: {"--gets": (5000, "what it means")}; defaults: of the flags that all benchmarks have.
     Returns the exit status: 0, or 2 (an option makes no sense) or 4 after one sentence that says
     what went wrong."""
-    parser = argparse.ArgumentParser(prog=f"./run bench {name}",
-                                     description=sys.modules["__main__"].__doc__)
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser = Parser(prog=f"./run bench {name}", description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--json", metavar="FILE", type=new_file, help="write the figures there too")
     parser.add_argument("--transport", choices=["verbs", "shm"])
-    parser.add_argument("--repetitions", type=int)
+    parser.add_argument("--repetitions", type=at_least(1))
     parser.add_argument("--poll", choices=["adaptive", "busy", "event"],
                         help="how the client waits (perftest always spins)")
     parser.add_argument("--bin", help="where the programs are")
     parser.add_argument("--address", help="HOST:PORT of the server to start")
     for flag, (value, text) in flags.items():
-        parser.add_argument(flag, type=type(value), default=value, help=f"{text} ({value})")
+        parser.add_argument(flag, type=at_least(min(value, 1)) if isinstance(value, int) else str,
+                            default=value, help=f"{text} ({value})")
     parser.set_defaults(**{
         "transport": "shm", "repetitions": 5, "poll": "adaptive", "bin": "build/release/bin",
         "address": default_address(), **defaults})

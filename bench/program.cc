@@ -101,6 +101,7 @@ int run_program(int argc, char** argv, const Program& program) {
     return 0;
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "%s: %s\n", program.name, problem.what());
+    if (dynamic_cast<const Misuse*>(&problem) != nullptr) return 2;
     return dynamic_cast<const NoServer*>(&problem) != nullptr ? 3 : 4;
   }
 }

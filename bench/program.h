@@ -14,8 +14,8 @@
 //   }
 //
 // Every program also takes --server, --phase, --transport and --poll. A phase that cannot go on
-// throws (give_up). Exit status: 0 done, 2 wrong arguments, 3 no server to connect to, 4 anything
-// else; with one sentence on standard error.
+// throws (give_up, or Misuse where flags are to blame). Exit status: 0 done, 2 wrong arguments, 3
+// no server to connect to, 4 anything else; with one sentence on standard error.
 #pragma once
 
 #include <chrono>
@@ -35,6 +35,10 @@ namespace rkv::bench {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
+// A flag has a value that makes no sense here.
+struct Misuse : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 // There is no server to connect to.
 struct NoServer : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -20,6 +20,10 @@ FLAGS = {"--iterations": (2000, "of each measurement of latency"),
          "--stream-bytes": ("1024,16384,65536", "of each write of a stream, one after the other"),
          "--stream-mib": (64, "that each stream moves"),
          "--stream-depth": (8, "messages of a stream that are under way")}
+# What the programs take, theirs and perftest's; the smallest is 1 where it is not said.
+LEAST_ITERATIONS = 5
+MOST = {"--iterations": 10**8, "--bytes": 2**30, "--stream-depth": 128}
+MOST_STREAM_BYTES = 2**20
 MORE_INSTRUCTIONS = 10
 LATENCY_RATIO = 1.05
 # The column of perftest's result line that has the median, and what of it is compared.
@@ -123,14 +127,25 @@ def sizes(options):
         found = [int(size) for size in options.stream_bytes.split(",")]
     except ValueError:
         found = []
-    if not found or not all(0 < size <= options.stream_mib * 2**20 for size in found):
-        raise Misuse(f"--stream-bytes is numbers, each at most --stream-mib, not"
-                     f" '{options.stream_bytes}'")
+    if not found or not all(0 < size <= min(options.stream_mib * 2**20, MOST_STREAM_BYTES)
+                            for size in found):
+        raise Misuse(f"--stream-bytes is numbers, each at most --stream-mib and {MOST_STREAM_BYTES},"
+                     f" not '{options.stream_bytes}'")
     return found
 
 
+def check(options):
+    """What is wrong is told before anything is measured."""
+    if options.iterations < LEAST_ITERATIONS:
+        raise Misuse(f"--iterations is at least {LEAST_ITERATIONS}")
+    for flag, most in MOST.items():
+        if getattr(options, flag.strip("-").replace("-", "_")) > most:
+            raise Misuse(f"{flag} is at most {most}")
+    sizes(options)
+
+
 def measure(options, figures):
-    sizes(options)  # what is wrong is told before anything is measured
+    check(options)
     measure_instructions(options, figures)
     measure_streams(options, figures)
     if options.transport == "verbs":

@@ -54,7 +54,7 @@ class Connection {
     if (colon == std::string::npos ||
         std::from_chars(server.data() + colon + 1, end, port).ptr != end ||
         inet_pton(AF_INET, server.substr(0, colon).c_str(), &address.sin_addr) != 1) {
-      throw std::runtime_error("--server wants an IPv4 address and a port, as 127.0.0.1:6379");
+      throw Misuse("--server wants an IPv4 address and a port, as 127.0.0.1:6379");
     }
     address.sin_port = htons(port);
     socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -214,7 +214,7 @@ std::unique_ptr<Protocol> protocol(const Arguments& given) {
   const std::string& name = given.text("protocol");
   if (name == "redis") return std::make_unique<Redis>(given["value-bytes"]);
   if (name == "memcached") return std::make_unique<Memcached>(given["value-bytes"]);
-  throw std::runtime_error("--protocol is one of redis, memcached");
+  throw Misuse("--protocol is one of redis, memcached");
 }
 
 json load(const Arguments& given) {

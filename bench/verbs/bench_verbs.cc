@@ -23,6 +23,7 @@ using namespace rkv::rdma;  // NOLINT(google-build-using-namespace): it is about
 
 constexpr std::uint32_t kInlineBytes = 220;  // perftest's
 constexpr std::uint32_t kDepth = 64;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // a message has less than 2 GiB
 constexpr AccessFlags kAccess =
     AccessFlags::kLocalWrite | AccessFlags::kRemoteRead | AccessFlags::kRemoteWrite;
 
@@ -99,6 +100,7 @@ struct Both {
 };
 
 Both connect(std::size_t bytes) {
+  if (bytes > kMostBytes) throw Misuse("--bytes is at most 1073741824");
   const Device device = value_or_give_up("open", Device::open_first_active());
   const auto pd = value_or_give_up("allocate", ProtectionDomain::allocate(device));
   const std::uint8_t port = value_or_give_up("port", device.first_active_port());

@@ -9,6 +9,8 @@
 namespace rkv::bench {
 namespace {
 
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // a piece has less than 2 GiB
+
 json to_json(const Counts& counts) {
   return {{"requests", counts.requests},
           {"pieces", counts.pieces},
@@ -18,6 +20,7 @@ json to_json(const Counts& counts) {
 
 // Never touched.
 Places places(const Arguments& given) {
+  if (given["bytes"] > kMostBytes) throw Misuse("--bytes is at most 1073741824");
   return {.local = 0x10000,
           .remote = 0x20000,
           .local_key = 1,

@@ -26,19 +26,17 @@ namespace {
 
 using namespace rkv::rdma;  // NOLINT(google-build-using-namespace): it is about nothing else
 
-// The peer has room for so many times what one side has under way.
-constexpr std::uint32_t kReceivesPerSend = 8;
 // With these a ring is as large as rings can be.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostDepth = 128;
 
 Flow flow_of(const Arguments& given) {
   if (given["bytes"] > kMostBytes || given["depth"] > kMostDepth)
-    throw std::runtime_error("--bytes is at most 1048576, --depth at most 128");
+    throw Misuse("--bytes is at most 1048576, --depth at most 128");
   const Flow flow{.bytes = given["bytes"],
                   .total = given["total"],
                   .depth = static_cast<std::uint32_t>(given["depth"])};
-  if (flow.total % flow.bytes != 0) throw std::runtime_error("--total is a multiple of --bytes");
+  if (flow.total % flow.bytes != 0) throw Misuse("--total is a multiple of --bytes");
   return flow;
 }
 

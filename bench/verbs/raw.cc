@@ -1,5 +1,5 @@
 // A stream as a C program would write it over verbs: SENDs of one size, `depth` of them under way,
-// into eight times as many receive buffers, which are posted again as soon as they are seen. No
+// into kReceivesPerSend times as many receive buffers, which are posted again as soon as they are seen. No
 // byte is copied, and nobody looks at what arrives.
 #include <array>
 #include <cerrno>
@@ -14,8 +14,6 @@ namespace rkv::bench {
 namespace {
 
 using namespace rkv::rdma;  // NOLINT(google-build-using-namespace): it is about nothing else
-
-constexpr std::uint32_t kReceivesPerSend = 8;
 
 // The library connects; then only verbs' own functions are called.
 struct End {

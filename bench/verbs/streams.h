@@ -12,6 +12,9 @@
 
 namespace rkv::bench {
 
+// The peer has room for so many times what one side has under way.
+inline constexpr std::uint32_t kReceivesPerSend = 8;
+
 struct Flow {
   std::uint64_t bytes = 0;  // of each write, and the longest read
   std::uint64_t total = 0;  // a multiple of it

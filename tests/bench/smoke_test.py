@@ -145,6 +145,32 @@ class Benchmarks(unittest.TestCase):
                 check_stream(self, run["streams"][phase], total, size)
             self.assertGreater(told["figure"][f"stream, memory, {size} bytes / TCP"], 0)
 
+    def test_what_makes_no_sense_is_told_before_anything_is_measured(self):
+        """In one sentence, by the script and by the programs."""
+        for wrong in (["--rounds", "0"], ["--rounds", "x"], ["--iterations", "4"], ["--bytes", "0"],
+                      ["--bytes", "1073741825"], ["--repetitions", "0"], ["--stream-depth", "129"],
+                      ["--stream-depth", "-1"], ["--stream-mib", "0"], ["--json", "/none/there.json"],
+                      ["--poll", "lazy"], ["--transport", "tin"], ["stray"], ["--bytes"]):
+            with self.subTest(wrong):
+                self.expect_misuse(sys.executable, os.path.join(BENCH, "verbs.py"), "--bin", BIN,
+                                   "--transport", "shm", *wrong)
+        for name, *wrong in (
+                ("bench_verbs", "--phase", "send", "--bytes", "1073741825"),
+                ("bench_verbs", "--phase", "sent"), ("bench_verbs", "--phase", "send", "--bytes", "-1"),
+                ("bench_verbs_overhead", "--phase", "loops", "--bytes", "4294967297"),
+                ("bench_verbs_overhead", "--phase", "loops", "--rounds", "0"),
+                ("bench_verbs_streams", "--phase", "tcp", "--depth", "129"),
+                ("bench_verbs_streams", "--phase", "memory", "--bytes", "1048577"),
+                ("bench_verbs_streams", "--phase", "raw", "--bytes", "1000", "--total", "1001"),
+                ("bench_verbs_streams", "--phase", "tcp", "stray")):
+            with self.subTest(name, wrong=wrong):
+                self.expect_misuse(os.path.join(BIN, name), *wrong)
+
+    def expect_misuse(self, *command):
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertRegex(done.stderr, r"\A[^\n]+\n\Z")
+
     def test_verbs_wants_sizes_that_fit(self):
         for wrong in "", "1024,many", "0", "2097152":
             with self.assertRaisesRegex(AssertionError, "ended with 2:\n.*--stream-bytes is numbers"):
