@@ -24,9 +24,6 @@ void wr_nothing(ibv_qp_ex*) {}
 void wr_read(ibv_qp_ex*, std::uint32_t, std::uint64_t) {
   ++state.counts.requests;
 }
-void wr_send(ibv_qp_ex*) {
-  ++state.counts.requests;
-}
 void wr_piece(ibv_qp_ex*, std::uint32_t, std::uint64_t, std::uint32_t) {
   ++state.counts.pieces;
 }
@@ -94,7 +91,6 @@ CountedDevice::CountedDevice() {
   queue.wr_abort = wr_nothing;
   queue.wr_complete = wr_complete;
   queue.wr_rdma_read = wr_read;
-  queue.wr_send = wr_send;
   queue.wr_set_sge = wr_piece;
 
   ibv_cq_ex& completions = state.completions;
