@@ -1,6 +1,6 @@
 // A stream as a C program would write it over verbs: SENDs of one size, `depth` of them under way,
-// into kReceivesPerSend times as many receive buffers, which are posted again as soon as they are seen. No
-// byte is copied, and nobody looks at what arrives.
+// into kReceivesPerSend times as many receive buffers, which are posted again as soon as they are
+// seen. No byte is copied, and nobody looks at what arrives.
 #include <array>
 #include <cerrno>
 #include <vector>
