@@ -431,6 +431,11 @@ bool GidEntry::is_ipv4() const {
   return std::equal(kPrefix.begin(), kPrefix.end(), gid.begin());
 }
 
+bool GidEntry::is_link_local() const {
+  if (is_ipv4()) return gid[12] == 169 && gid[13] == 254;
+  return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80;
+}
+
 std::string GidEntry::to_string() const {
   char text[INET6_ADDRSTRLEN] = {};
   if (is_ipv4()) {

@@ -12,16 +12,10 @@ namespace {
 
 using Gid = std::array<std::uint8_t, 16>;
 
-bool is_mapped(const Gid& gid) {
+GidEntry entry_of(const Gid& gid) {
   GidEntry entry;
   entry.gid = gid;
-  return entry.is_ipv4();
-}
-
-// fe80::/10; 169.254.0.0/16, which an interface without DHCP gives itself (RFC 3927).
-bool is_link_local(const Gid& gid) {
-  if (is_mapped(gid)) return gid[12] == 169 && gid[13] == 254;
-  return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80;
+  return entry;
 }
 
 unsigned common_bits(const Gid& a, const Gid& b) {
@@ -44,12 +38,13 @@ struct Judged {
 };
 
 Judged judge(const GidEntry& gid, const GidPreferences& preferences) {
-  const bool peer_local = preferences.peer && is_link_local(*preferences.peer);
+  const bool peer_local = preferences.peer && entry_of(*preferences.peer).is_link_local();
   Judged out;
   out.scores[0] = preferences.netdev.empty() || gid.netdev == preferences.netdev ? 1 : 0;
   out.scores[1] = gid.type == GidType::kRoceV1 ? 0 : 1;
-  out.scores[2] = !preferences.peer || is_mapped(*preferences.peer) == gid.is_ipv4() ? 1 : 0;
-  out.scores[3] = is_link_local(gid.gid) == peer_local ? 1 : 0;
+  out.scores[2] =
+      !preferences.peer || entry_of(*preferences.peer).is_ipv4() == gid.is_ipv4() ? 1 : 0;
+  out.scores[3] = gid.is_link_local() == peer_local ? 1 : 0;
   out.scores[4] = gid.is_ipv4() ? 1 : 0;
   out.scores[5] = preferences.peer ? common_bits(gid.gid, *preferences.peer) : 0;
   return out;
@@ -67,7 +62,7 @@ std::string why_not(const Judged& chosen, const Judged& other, const GidPreferen
     case 2:
       return "not of the peer's address family";
     case 3:
-      return is_link_local(preferences.peer.value_or(Gid{}))
+      return preferences.peer && entry_of(*preferences.peer).is_link_local()
                  ? "routed, while the peer is link-local"
                  : "link-local, which no router forwards";
     case 4:
@@ -83,7 +78,7 @@ std::string why_not(const Judged& chosen, const Judged& other, const GidPreferen
 std::string why(const GidEntry& gid, const Judged& judged, const GidPreferences& preferences) {
   std::string out = to_string(gid.type);
   if (gid.type != GidType::kInfiniBand) out += gid.is_ipv4() ? ", IPv4" : ", IPv6";
-  if (is_link_local(gid.gid)) out += ", link-local";
+  if (gid.is_link_local()) out += ", link-local";
   if (!preferences.netdev.empty()) out += ", on the interface asked for";
   if (preferences.peer) {
     out += judged.scores[2] != 0 ? ", of the peer's family" : ", NOT of the peer's family";

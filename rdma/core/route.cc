@@ -17,9 +17,6 @@ GidEntry entry_of(const Gid& gid) {
 std::string text_of(const Gid& gid) {
   return entry_of(gid).to_string();
 }
-bool is_link_local(const Gid& gid) {
-  return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80;
-}
 // The upper half of a GID of InfiniBand names the subnet.
 bool same_subnet(const Gid& a, const Gid& b) {
   return std::equal(a.begin(), a.begin() + 8, b.begin());
@@ -48,12 +45,12 @@ void judge_gids(RouteReport& out, const GidEntry& gid, const std::vector<GidEntr
     out.problems.emplace_back(
         "our GID is of RoCE v1, which no router passes on and a peer that uses v2 does not hear");
   }
-  if (is_link_local(gid.gid) || is_link_local(peer.gid)) {
+  if (gid.is_link_local() || entry_of(peer.gid).is_link_local()) {
     out.problems.emplace_back("a link-local GID reaches no further than one network segment");
   }
   for (const GidEntry& other : gids) {
     const bool better = other.port == gid.port && other.type == GidType::kRoceV2 &&
-                        other.is_ipv4() == peer_ipv4 && !is_link_local(other.gid);
+                        other.is_ipv4() == peer_ipv4 && !other.is_link_local();
     if (!better || other.index == gid.index || out.problems.empty()) continue;
     out.advice.push_back(fmt::format("use GID index {} ({}, {}{}{})", other.index,
                                      other.to_string(), to_string(other.type),

@@ -130,6 +130,10 @@ TEST(RouteReports, AWrongGidIsNamedWithABetterOne) {
   EXPECT_NE(report.to_string().find("problem: our GID fe80::1 is an IPv6"), std::string::npos);
   EXPECT_NE(report.to_string().find("use GID index 5"), std::string::npos);
   EXPECT_EQ(report.to_string().find("use GID index 3"), std::string::npos) << "which is of v1";
+  GidEntry given_by_nobody = entry(0, 0);
+  given_by_nobody.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 169, 254, 7, 1};
+  report = explain_route(active_port(), given_by_nobody, gids, full(), peer);
+  EXPECT_NE(report.to_string().find("problem: a link-local GID"), std::string::npos);
   report = explain_route(active_port(), gids[1], gids, full(), peer);
   EXPECT_NE(report.to_string().find("RoCE v1"), std::string::npos);
   PortAttributes down = active_port();

@@ -92,6 +92,7 @@ struct RKV_EXPORT GidEntry {
   GidType type = GidType::kInfiniBand;
   std::string netdev;             // "eth0"; empty where there is none
   bool is_ipv4() const;           // ::ffff:a.b.c.d
+  bool is_link_local() const;     // fe80::/10; 169.254.0.0/16 (RFC 3927)
   std::string to_string() const;  // "192.0.2.1" for IPv4, else as IPv6
 };
 
