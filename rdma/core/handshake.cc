@@ -11,26 +11,11 @@ namespace {
 constexpr std::uint8_t kMaxRetry = 7;  // 3 bits
 constexpr std::uint32_t kMaxGidIndex = 255;
 
-ibv_mtu code_of(Mtu mtu) {
-  switch (mtu) {
-    case Mtu::k256:
-      return IBV_MTU_256;
-    case Mtu::k512:
-      return IBV_MTU_512;
-    case Mtu::k1024:
-      return IBV_MTU_1024;
-    case Mtu::k2048:
-      return IBV_MTU_2048;
-    default:
-      return IBV_MTU_4096;
-  }
-}
-
 Result<ibv_qp_attr> to_receive(const Route& route, const Endpoint& peer,
                                AccessFlags remote_access) {
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
-  receive.path_mtu = code_of(route.mtu);
+  receive.path_mtu = detail::to_verbs(route.mtu);
   receive.dest_qp_num = peer.qp_num;
   receive.rq_psn = peer.packet_sequence.number();
   receive.qp_access_flags = std::to_underlying(remote_access);

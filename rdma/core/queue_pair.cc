@@ -55,9 +55,11 @@ void not_offered(ibv_qp_ex* /*queue*/, Arguments...) {
   RKV_CHECK(false, "an operation that the queue pair was made without");
 }
 
+}  // namespace
+
 // Providers leave out what QueuePairOptions::operations did not name. Filled once, so that no
 // request has to look. Not those of windows, whose null says that there are none (lease.h).
-void refuse_the_rest(ibv_qp_ex& queue) {
+void detail::refuse_the_rest(ibv_qp_ex& queue) {
   const auto fill = []<class... Arguments>(void (*&function)(ibv_qp_ex*, Arguments...)) {
     if (function == nullptr) function = not_offered<Arguments...>;
   };
@@ -70,6 +72,8 @@ void refuse_the_rest(ibv_qp_ex& queue) {
   fill(queue.wr_atomic_cmp_swp);
   fill(queue.wr_atomic_fetch_add);
 }
+
+namespace {
 
 std::unexpected<Error> out_of_range(const char* text) {
   return fail_call(Code::kInvalidArgument, "ibv_create_qp_ex", 0, text);
@@ -165,7 +169,7 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   extended_ = ibv_qp_to_qp_ex(raw());
   if (extended_ == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
   checked::pair_begins(raw(), extended_, wanted.srq, state_->send_length);
-  refuse_the_rest(*extended_);
+  detail::refuse_the_rest(*extended_);
   return {};
 }
 

@@ -1,6 +1,7 @@
 // What a queue pair holds on to, and what its bring-up remembers. Not public.
 #pragma once
 
+#include <bit>
 #include <memory>
 #include <optional>
 
@@ -13,6 +14,16 @@ namespace rkv::rdma::detail {
 // kInvalidArgument with the field and its range. Of three bits, the rest would be cut off somewhere
 // on the way: 8 retries would become none.
 Status check(const ConnectionParameters& parameters);
+
+// For each operation of which the provider has no function, one that aborts and says so. Exported
+// for the libraries of rdma/vendor.
+RKV_EXPORT void refuse_the_rest(ibv_qp_ex& queue);
+
+// Verbs number them from 1, for 256 bytes, on.
+inline ibv_mtu to_verbs(Mtu mtu) {
+  static_assert(IBV_MTU_256 == 1 && IBV_MTU_4096 == 5);
+  return static_cast<ibv_mtu>(std::bit_width(bytes_of(mtu)) - 8);
+}
 
 struct QueuePairState {
   // Whom endpoint() has told the peer that we are.

@@ -59,6 +59,7 @@ Result<SrdQueuePair> SrdQueuePair::create(const ProtectionDomain& pd, const Comp
   out.has_reads_ = limits.reads;
   out.extended_ = ibv_qp_to_qp_ex(out.raw());
   if (out.extended_ == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
+  detail::refuse_the_rest(*out.extended_);
   RKV_RETURN_IF_ERROR(out.activate(options));
   return out;
 }

@@ -2,7 +2,6 @@
 
 #include <infiniband/mlx5dv.h>
 
-#include <bit>
 #include <cerrno>
 #include <utility>
 
@@ -13,12 +12,6 @@ namespace rkv::rdma {
 namespace {
 
 constexpr std::uint32_t kMaxGidIndex = 255;
-
-// Verbs number them from 1, for 256 bytes, on.
-ibv_mtu to_verbs(Mtu mtu) {
-  return static_cast<ibv_mtu>(std::bit_width(bytes_of(mtu)) - 8);
-}
-static_assert(IBV_MTU_256 == 1 && IBV_MTU_4096 == 5);
 
 using State = std::unique_ptr<detail::QueuePairState>;
 
@@ -83,6 +76,7 @@ Result<DcInitiator> DcInitiator::create(const ProtectionDomain& pd, const Comple
   out.inline_bytes_ = wanted.cap.max_inline_data;
   out.extended_ = ibv_qp_to_qp_ex(out.raw());
   if (out.extended_ == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
+  detail::refuse_the_rest(*out.extended_);
   RKV_RETURN_IF_ERROR(out.activate(options));
   return out;
 }
@@ -94,7 +88,7 @@ Status DcInitiator::activate(const DcInitiatorOptions& options) {
   RKV_RETURN_IF_ERROR(modify(init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT));
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
-  receive.path_mtu = to_verbs(options.mtu);
+  receive.path_mtu = detail::to_verbs(options.mtu);
   RKV_ASSIGN_OR_RETURN(receive.ah_attr, path(device(), options.port, options.gid_index));
   RKV_RETURN_IF_ERROR(modify(receive, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU));
   ibv_qp_attr send{};
@@ -136,7 +130,7 @@ Status DcTarget::activate(const DcTargetOptions& options) {
       modify(init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
-  receive.path_mtu = to_verbs(options.mtu);
+  receive.path_mtu = detail::to_verbs(options.mtu);
   receive.min_rnr_timer = options.rnr_timer.code();
   RKV_ASSIGN_OR_RETURN(receive.ah_attr, path(device(), options.port, options.gid_index));
   return modify(receive, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER);

@@ -243,7 +243,8 @@ class SecondAddress {
   }
   void set(const SocketAddress& address) {
     std::memcpy(&request_.ifr_addr, address.raw(), sizeof(sockaddr_in));
-    ASSERT_EQ(ioctl(socket_, SIOCSIFADDR, &request_), 0) << std::strerror(errno);
+    ASSERT_EQ(ioctl(socket_, SIOCSIFADDR, &request_), 0)
+        << "this test sets an address, which takes CAP_NET_ADMIN: " << std::strerror(errno);
   }
 
  private:
@@ -260,7 +261,7 @@ TEST(Listening, AnAddressMayTurnUpUntilTheDeadline) {
   EXPECT_FALSE(CmListener::listen(late, ListenOptions{.until = soon(50)}));
   auto listening = std::async(
       std::launch::async, [&] { return CmListener::listen(late, ListenOptions{.until = soon()}); });
-  second.set(late);
+  ASSERT_NO_FATAL_FAILURE(second.set(late));
   const auto listener = listening.get();
   ASSERT_TRUE(listener) << to_string(listener.error());
   EXPECT_EQ(listener->address().host(), "198.51.100.77");

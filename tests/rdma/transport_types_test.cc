@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "rdma/core/queue_pair_state.h"
 #include "rkv/rdma/connect.h"
 #include "rkv/rdma/queue_pair.h"
 
@@ -102,6 +103,31 @@ ibv_qp_ex noting_provider() {
   out.wr_set_sge = [](ibv_qp_ex*, std::uint32_t, std::uint64_t, std::uint32_t) {};
   out.wr_set_inline_data = [](ibv_qp_ex*, void*, std::size_t) {};
   return out;
+}
+
+struct Peer {
+  int number;
+};
+class Directed : public detail::DirectedBatch<Directed, Peer> {
+ public:
+  explicit Directed(ibv_qp_ex* provider) : DirectedBatch(provider, 64) {}
+  void address(const Peer& to) { addressed = to.number; }
+  int addressed = 0;
+};
+
+TEST(DirectedBatches, NameAReceiverWithEachRequest) {
+  ibv_qp_ex provider = noting_provider();
+  provider.wr_complete = [](ibv_qp_ex*) { return 0; };
+  detail::refuse_the_rest(provider);
+  Directed batch(&provider);
+  batch.send(1, OpFlags::kSignaled, {.number = 7}, {});
+  EXPECT_EQ(batch.addressed, 7);
+  EXPECT_EQ(provider.wr_id, 1U);
+  batch.read(2, OpFlags::kNone, {.number = 8}, {}, {});
+  EXPECT_EQ(batch.addressed, 8);
+  EXPECT_EQ(batch.count(), 2U);
+  EXPECT_DEATH(batch.send_immediate(3, OpFlags::kNone, {.number = 9}, {}, 5), "made without");
+  EXPECT_TRUE(std::move(batch).submit());
 }
 
 TEST(Flags, ReachTheProviderWithEachRequest) {

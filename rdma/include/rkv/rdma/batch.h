@@ -138,6 +138,43 @@ constexpr std::uint32_t to_network(std::uint32_t immediate) {
   return __builtin_bswap32(immediate);
 }
 
+// Of a transport of which each request names its receiver. `Derived` has address(to), which puts
+// it into the request.
+template <class Derived, class Destination>
+class DirectedBatch : public BatchCore {
+ public:
+  void send(std::uint64_t wr_id, OpFlags flags, const Destination& to,
+            const RegisteredSpan& message) noexcept {
+    begin(wr_id, flags);
+    ibv_wr_send(queue_);
+    address_and_set(to, message);
+  }
+  void send_immediate(std::uint64_t wr_id, OpFlags flags, const Destination& to,
+                      const RegisteredSpan& message, std::uint32_t immediate) noexcept {
+    begin(wr_id, flags);
+    ibv_wr_send_imm(queue_, to_network(immediate));
+    address_and_set(to, message);
+  }
+  void read(std::uint64_t wr_id, OpFlags flags, const Destination& from, const RegisteredSpan& to,
+            const RemoteSpan& remote) noexcept {
+    begin(wr_id, flags, remote, to.size());
+    ibv_wr_rdma_read(queue_, remote.rkey, remote.address);
+    address_and_set(from, to);
+  }
+  Status submit() && noexcept { return complete(); }
+
+ protected:
+  void address_and_set(const Destination& peer, const RegisteredSpan& local) noexcept {
+    static_cast<Derived*>(this)->address(peer);
+    set(local);
+  }
+
+ private:
+  friend Derived;
+  DirectedBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes) noexcept
+      : BatchCore(queue, inline_bytes) {}
+};
+
 }  // namespace detail
 
 template <TransportType T>

@@ -50,47 +50,23 @@ struct SrdDestination {
 };
 
 // As BasicBatch, each operation with a receiver. Messages are at most one MTU long.
-class RKV_EXPORT SrdBatch : public detail::BatchCore {
+// read() REQUIRES: SrdQueuePair::has_reads(). At most EfaAttributes::max_read_bytes.
+class RKV_EXPORT SrdBatch : public detail::DirectedBatch<SrdBatch, SrdDestination> {
  public:
-  void send(std::uint64_t wr_id, OpFlags flags, const SrdDestination& to,
-            const RegisteredSpan& message) {
-    begin(wr_id, flags);
-    ibv_wr_send(queue_);
-    address(to);
-    set(message);
-  }
-  void send_immediate(std::uint64_t wr_id, OpFlags flags, const SrdDestination& to,
-                      const RegisteredSpan& message, std::uint32_t immediate) {
-    begin(wr_id, flags);
-    ibv_wr_send_imm(queue_, detail::to_network(immediate));
-    address(to);
-    set(message);
-  }
   void send_inline(std::uint64_t wr_id, OpFlags flags, const SrdDestination& to, Bytes message) {
     begin_inline(wr_id, flags, message.size());
     ibv_wr_send(queue_);
     address(to);
     set_inline(message);
   }
-  // REQUIRES: SrdQueuePair::has_reads(). At most EfaAttributes::max_read_bytes.
-  void read(std::uint64_t wr_id, OpFlags flags, const SrdDestination& from,
-            const RegisteredSpan& to, const RemoteSpan& remote) {
-    RKV_CHECK(has_reads_, "a READ on an EFA that has none: SrdQueuePair::has_reads()");
-    begin(wr_id, flags, remote, to.size());
-    ibv_wr_rdma_read(queue_, remote.rkey, remote.address);
-    address(from);
-    set(to);
-  }
-  Status submit() && { return complete(); }
 
  private:
   friend class SrdQueuePair;
-  SrdBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes, bool has_reads)
-      : BatchCore(queue, inline_bytes), has_reads_(has_reads) {}
+  friend class detail::DirectedBatch<SrdBatch, SrdDestination>;
+  SrdBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes) : DirectedBatch(queue, inline_bytes) {}
   void address(const SrdDestination& to) {
     ibv_wr_set_ud_addr(queue_, to.handle, to.qp_num, to.qkey);
   }
-  bool has_reads_;
 };
 
 struct SrdOptions {
@@ -109,9 +85,7 @@ class RKV_EXPORT SrdQueuePair : public QueuePairBase {
   SrdQueuePair(SrdQueuePair&&) noexcept = default;
   SrdQueuePair& operator=(SrdQueuePair&&) noexcept = default;
 
-  [[nodiscard]] SrdBatch batch() RKV_LIFETIMEBOUND {
-    return {extended_, inline_bytes_, has_reads_};
-  }
+  [[nodiscard]] SrdBatch batch() RKV_LIFETIMEBOUND { return {extended_, inline_bytes_}; }
   bool has_reads() const { return has_reads_; }
 
  private:

@@ -6,8 +6,9 @@
 //       .access_key = key, .remote_access = AccessFlags::kRemoteRead}));   // tell number() and key
 //   RKV_ASSIGN_OR_RETURN(DcInitiator qp, DcInitiator::create(pd, cq, {.gid_index = gid.index}));
 //   DcBatch batch = qp.batch();
-//   batch.read(1, OpFlags::kSignaled, {.handle = ah, .target = n, .access_key = key}, local,
-//   remote); RKV_RETURN_IF_ERROR(std::move(batch).submit());
+//   const DcDestination there{.handle = ah, .target = n, .access_key = key};
+//   batch.read(1, OpFlags::kSignaled, there, local, remote);
+//   RKV_RETURN_IF_ERROR(std::move(batch).submit());
 //
 // On every other device each call answers kUnsupported and names its verb. What these do on such an
 // adapter has not been seen: there was none to run on.
@@ -41,35 +42,13 @@ struct DcDestination {
 };
 
 // As BasicBatch, each operation with a target.
-class RKV_EXPORT DcBatch : public detail::BatchCore {
+class RKV_EXPORT DcBatch : public detail::DirectedBatch<DcBatch, DcDestination> {
  public:
-  void send(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
-            const RegisteredSpan& message) {
-    begin(wr_id, flags);
-    ibv_wr_send(queue_);
-    address(to);
-    set(message);
-  }
-  void send_immediate(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
-                      const RegisteredSpan& message, std::uint32_t immediate) {
-    begin(wr_id, flags);
-    ibv_wr_send_imm(queue_, detail::to_network(immediate));
-    address(to);
-    set(message);
-  }
-  void read(std::uint64_t wr_id, OpFlags flags, const DcDestination& from, const RegisteredSpan& to,
-            const RemoteSpan& remote) {
-    begin(wr_id, flags, remote, to.size());
-    ibv_wr_rdma_read(queue_, remote.rkey, remote.address);
-    address(from);
-    set(to);
-  }
   void write(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
              const RegisteredSpan& from, const RemoteSpan& remote) {
     begin(wr_id, flags, remote, from.size());
     ibv_wr_rdma_write(queue_, remote.rkey, remote.address);
-    address(to);
-    set(from);
+    address_and_set(to, from);
   }
   // The 8-byte old value goes to `old_value`.
   void compare_swap(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
@@ -78,22 +57,20 @@ class RKV_EXPORT DcBatch : public detail::BatchCore {
     RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
     begin(wr_id, flags, word, 8);
     ibv_wr_atomic_cmp_swp(queue_, word.rkey, word.address, expected, desired);
-    address(to);
-    set(old_value);
+    address_and_set(to, old_value);
   }
   void fetch_add(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
                  const RegisteredSpan& old_value, const RemoteSpan& word, std::uint64_t addend) {
     RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
     begin(wr_id, flags, word, 8);
     ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
-    address(to);
-    set(old_value);
+    address_and_set(to, old_value);
   }
-  Status submit() && { return complete(); }
 
  private:
   friend class DcInitiator;
-  using BatchCore::BatchCore;
+  friend class detail::DirectedBatch<DcBatch, DcDestination>;
+  DcBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes) : DirectedBatch(queue, inline_bytes) {}
   void address(const DcDestination& to);
 };
 
