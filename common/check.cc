@@ -5,8 +5,7 @@
 
 namespace rkv {
 
-void check_failed(const char* condition, const char* file, int line,
-                  const char* message) noexcept {
+void check_failed(const char* condition, const char* file, int line, const char* message) noexcept {
   std::fprintf(stderr, "rkv: bug at %s:%d: %s (%s)\n", file, line, message, condition);
   std::fflush(stderr);
   std::abort();
