@@ -8,14 +8,14 @@
 namespace rkv::rdma {
 namespace {
 
-struct Advice {
+struct VerbAdvice {
   std::string_view verb;  // empty: any
   int sys_errno;
   const char* text;
 };
 
 // Searched in order: what belongs to one verb stands before what belongs to all.
-constexpr Advice kAdvice[] = {
+constexpr VerbAdvice kAdvice[] = {
     {"ibv_reg_mr", ENOMEM,
      "the locked-memory limit is too low: raise it (ulimit -l unlimited, LimitMEMLOCK=infinity, "
      "docker --ulimit memlock=-1)"},
@@ -166,7 +166,7 @@ Code code_of_errno(int sys_errno) {
 }
 
 const char* advice_for(std::string_view verb, int sys_errno) {
-  for (const Advice& advice : kAdvice) {
+  for (const VerbAdvice& advice : kAdvice) {
     if (advice.sys_errno == sys_errno && (advice.verb.empty() || advice.verb == verb)) {
       return advice.text;
     }
