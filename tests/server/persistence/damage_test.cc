@@ -43,7 +43,7 @@ class SickStorage final : public Storage {
   int checked = 0;
 };
 
-class Damage : public testing::Test {
+class Damage : public ::testing::Test {
  protected:
   void SetUp() override { set_log_level(LogLevel::kOff); }
   void TearDown() override { set_log_level(LogLevel::kInfo); }
@@ -130,7 +130,7 @@ TEST(DiskState, HasAWordAndASentenceForEach) {
   for (const auto state :
        {DiskState::kFull, DiskState::kReadOnly, DiskState::kFailing, DiskState::kDamaged}) {
     EXPECT_EQ(write_refusal(state).code, Code::kIo);
-    EXPECT_THAT(write_refusal(state).text, testing::HasSubstr("no write is taken"));
+    EXPECT_THAT(write_refusal(state).text, ::testing::HasSubstr("no write is taken"));
     EXPECT_STRNE(to_string(state), "well");
   }
 }

@@ -23,8 +23,8 @@
 namespace rkv::server {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // Time that a test moves while the server's thread reads it.
 class SharedClock final : public Clock {
@@ -36,7 +36,7 @@ class SharedClock final : public Clock {
   std::atomic<Nanos> now_{1};
 };
 
-class Http : public testing::Test {
+class Http : public ::testing::Test {
  protected:
   Http() {
     auto server = HttpServer::start("127.0.0.1:0", clock_, [this](std::string_view path) {
@@ -117,11 +117,11 @@ TEST_F(Http, NothingCanBeChanged) {
 
 TEST_F(Http, LongRequestsAreRefusedAndGarbageIsToo) {
   const std::string path = "GET /" + std::string(1 << 20, 'a') + " HTTP/1.1\r\nHost: x\r\n\r\n";
-  EXPECT_THAT(ask(path), testing::Not(HasSubstr(" 200 ")));
+  EXPECT_THAT(ask(path), ::testing::Not(HasSubstr(" 200 ")));
   std::string headers = "GET /ok HTTP/1.1\r\n";
   for (int i = 0; i < 10'000; ++i)
     headers += "X-" + std::to_string(i) + ": y\r\n";
-  EXPECT_THAT(ask(headers + "\r\n"), testing::Not(HasSubstr(" 200 ")));
+  EXPECT_THAT(ask(headers + "\r\n"), ::testing::Not(HasSubstr(" 200 ")));
   std::string garbage;
   for (int i = 0; i < 5000; ++i)
     garbage += static_cast<char>(i * 7919 >> 3);

@@ -16,7 +16,7 @@
 namespace rkv::server {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A process that takes the lock, says so, and then does `then`.
 class Holder {

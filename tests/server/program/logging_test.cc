@@ -12,7 +12,7 @@ namespace rkv::server {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // What reaches the sink of a log call.
 struct Caught {
@@ -21,7 +21,7 @@ struct Caught {
   std::string as_json;
 };
 
-class LogLines : public testing::Test {
+class LogLines : public ::testing::Test {
  protected:
   LogLines() {
     set_event_sink([this](const LogEvent& event) {

@@ -14,10 +14,10 @@ namespace rkv::server {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class MonitorTest : public testing::Test {
+class MonitorTest : public ::testing::Test {
  protected:
   void become_ready() {
     monitor_.ready({.facts = [this] { return facts(); },

@@ -12,7 +12,7 @@
 namespace rkv::server {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -226,7 +226,7 @@ TEST(Options, UnknownAndIncompleteFlagsAreNamed) {
     EXPECT_EQ(parsed.exit_code, kExitUsage);
     EXPECT_THAT(parsed.error, HasSubstr(word));
     EXPECT_THAT(parsed.error, HasSubstr("kvserver --help"));
-    EXPECT_THAT(parsed.error, testing::Not(HasSubstr("\n")));
+    EXPECT_THAT(parsed.error, ::testing::Not(HasSubstr("\n")));
   }
 }
 
@@ -282,7 +282,7 @@ TEST_F(OptionsFile, SyntaxErrorsNameTheLine) {
   const std::string path = write("threads = 1\n\nmemory = = 3\n");
   const auto parsed = parse({"--config", path});
   EXPECT_EQ(parsed.exit_code, kExitUsage);
-  EXPECT_THAT(parsed.error, testing::StartsWith(path + ":3: "));
+  EXPECT_THAT(parsed.error, ::testing::StartsWith(path + ":3: "));
 }
 
 }  // namespace

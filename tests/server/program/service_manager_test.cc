@@ -63,7 +63,7 @@ class Listener {
   int socket_;
 };
 
-class ServiceManagerTest : public testing::Test {
+class ServiceManagerTest : public ::testing::Test {
  protected:
   ServiceManager make() {
     return ServiceManager(
@@ -182,7 +182,7 @@ TEST_F(ServiceManagerTest, BadSettingsAreNoReasonNotToServe) {
 }
 
 TEST_F(ServiceManagerTest, PathsAreTold) {
-  const std::string path = testing::TempDir() + "rkv-notify-" + std::to_string(getpid());
+  const std::string path = ::testing::TempDir() + "rkv-notify-" + std::to_string(getpid());
   const int listener = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
