@@ -84,6 +84,21 @@ Result<ibv_ah_attr> AddressAttributes::to_verbs() const {
   return out;
 }
 
+AddressAttributes AddressAttributes::from_verbs(const ibv_ah_attr& attributes) {
+  AddressAttributes out{.port = attributes.port_num,
+                        .lid = attributes.dlid,
+                        .service_level = attributes.sl,
+                        .path_bits = attributes.src_path_bits};
+  if (attributes.is_global == 0) return out;
+  GlobalRoute route{.gid_index = attributes.grh.sgid_index,
+                    .flow_label = attributes.grh.flow_label,
+                    .hop_limit = attributes.grh.hop_limit,
+                    .traffic_class = attributes.grh.traffic_class};
+  std::memcpy(route.gid.data(), attributes.grh.dgid.raw, route.gid.size());
+  out.global = route;
+  return out;
+}
+
 // As the kernel tells the two apart: an IPv6 header begins with a 6, unless chance put one into the
 // bytes that an IPv4 header leaves alone; then the checksum of the IPv4 header decides.
 Result<Grh> Grh::parse(std::span<const std::byte, kBytes> bytes) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rdma/core/cm_steps.h"
 #include "rdma/core/queue_pair_state.h"
 #include "rkv/rdma/error.h"
 
@@ -36,29 +37,41 @@ struct CmIdState : std::enable_shared_from_this<CmIdState> {
   }
 };
 
+Status fits(const char* call, Bytes private_data, std::size_t most, const char* text) {
+  if (private_data.size() <= most) return {};
+  return fail_call(Code::kInvalidArgument, call, EINVAL, text);
+}
+
 }  // namespace detail
 
 namespace {
 
-bool carries_connection(rdma_cm_event_type type) {
+// Those in which a peer has said something. A refused look-up comes as UNREACHABLE.
+bool carries_data(rdma_cm_event_type type) {
   return type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_CONNECT_RESPONSE ||
-         type == RDMA_CM_EVENT_ESTABLISHED || type == RDMA_CM_EVENT_REJECTED;
+         type == RDMA_CM_EVENT_ESTABLISHED || type == RDMA_CM_EVENT_REJECTED ||
+         type == RDMA_CM_EVENT_UNREACHABLE;
 }
 
-// Reject reasons of the InfiniBand specification, table 12.6.7.2, that a person meets.
-constexpr int kRejectInvalidServiceId = 8;
-constexpr int kRejectConsumerDefined = 28;
+// How a peer says no: the codes of the InfiniBand specification that a person meets, of
+// connections (12.6.7.2) and of look-ups (12.11.2.1).
+struct Refusals {
+  int nobody_listens;
+  int by_program;
+};
+constexpr Refusals kOfConnection = {.nobody_listens = 8, .by_program = 28};
+constexpr Refusals kOfLookup = {.nobody_listens = 1, .by_program = 2};
 
-Error rejected(int status) {
+Error refused(int status, const Refusals& codes) {
   Error error{.code = Code::kRejected, .call = "rdma_connect"};
-  if (status == kRejectInvalidServiceId) {
+  if (status == codes.nobody_listens) {
     error.code = Code::kUnreachable;
     error.sys_errno = ECONNREFUSED;
     error.text = "nobody listens on this address and port";
-  } else if (status == kRejectConsumerDefined) {
-    error.text = "the peer rejected the connection";
+  } else if (status == codes.by_program) {
+    error.text = "the peer rejected the request";
   } else {
-    error.text = "the peer's connection manager rejected the connection";
+    error.text = "the peer's connection manager rejected the request";
   }
   return error;
 }
@@ -148,8 +161,9 @@ std::shared_ptr<void> CmEvent::owner() const {
 }
 
 Bytes CmEvent::private_data() const {
+  // Both kinds of parameters begin with the data.
   const rdma_conn_param& from = raw_->param.conn;
-  if (!carries_connection(raw_->event) || from.private_data == nullptr) return {};
+  if (!carries_data(raw_->event) || from.private_data == nullptr) return {};
   return {static_cast<const std::byte*>(from.private_data), from.private_data_len};
 }
 
@@ -159,8 +173,8 @@ ReadDepths CmEvent::peer_depths() const {
 }
 
 CmId CmEvent::take_request() {
-  RKV_CHECK(raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && id_ != nullptr,
-            "take_request() on an event that is no connect request, or twice");
+  RKV_CHECK(raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && !is_datagram() && id_ != nullptr,
+            "take_request() on an event that is no request for a connection, or twice");
   return CmId(std::move(id_));
 }
 
@@ -168,7 +182,7 @@ Error CmEvent::error() const {
   const int status = raw_->status < 0 ? -raw_->status : raw_->status;
   switch (raw_->event) {
     case RDMA_CM_EVENT_REJECTED:
-      return rejected(status);
+      return refused(status, kOfConnection);
     case RDMA_CM_EVENT_ADDR_ERROR:
       return {.code = Code::kUnreachable,
               .sys_errno = status,
@@ -180,6 +194,7 @@ Error CmEvent::error() const {
               .call = "rdma_resolve_route",
               .text = "no RDMA path to the address"};
     case RDMA_CM_EVENT_UNREACHABLE:
+      if (raw_->status > 0) return refused(status, kOfLookup);
       return {
           .code = Code::kUnreachable,
           .sys_errno = status,
@@ -198,21 +213,27 @@ Error CmEvent::error() const {
   }
 }
 
-Result<CmId> CmId::create(const EventChannel& channel) {
+Result<std::shared_ptr<detail::CmIdState>> CmIdBase::make(const EventChannel& channel,
+                                                          rdma_port_space space) {
   auto state = std::make_shared<detail::CmIdState>(channel.state_);
   RKV_RETURN_IF_ERROR(from_minus_one(
-      "rdma_create_id", rdma_create_id(channel.raw(), &state->id, state.get(), RDMA_PS_TCP)));
+      "rdma_create_id", rdma_create_id(channel.raw(), &state->id, state.get(), space)));
+  return state;
+}
+
+Result<CmId> CmId::create(const EventChannel& channel, ConnectionPorts ports) {
+  RKV_ASSIGN_OR_RETURN(auto state, make(channel, static_cast<rdma_port_space>(ports)));
   return CmId(std::move(state));
 }
 
-void CmId::set_owner(std::weak_ptr<void> owner) {
+void CmIdBase::set_owner(std::weak_ptr<void> owner) {
   state_->owner = std::move(owner);
 }
-rdma_cm_id* CmId::raw() const {
+rdma_cm_id* CmIdBase::raw() const {
   return state_->id;
 }
 
-Status CmId::bind(const SocketAddress& local) {
+Status CmIdBase::bind(const SocketAddress& local) {
   const Status bound = from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
   // The kernel's word, too, for a port that is taken on every address, or asked for on every one.
   if (bound || bound.error().sys_errno != EADDRNOTAVAIL || !is_this_host(local)) return bound;
@@ -220,12 +241,12 @@ Status CmId::bind(const SocketAddress& local) {
                    "something else has this port on every address, or on one of those asked for");
 }
 
-Status CmId::listen(int backlog) {
+Status CmIdBase::listen(int backlog) {
   return from_minus_one("rdma_listen", rdma_listen(raw(), backlog));
 }
 
-Status CmId::resolve_address(const SocketAddress& peer, const SocketAddress* source,
-                             int timeout_ms) {
+Status CmIdBase::resolve_address(const SocketAddress& peer, const SocketAddress* source,
+                                 int timeout_ms) {
   return from_minus_one("rdma_resolve_addr",
                         rdma_resolve_addr(raw(), source != nullptr ? source->raw() : nullptr,
                                           peer.raw(), timeout_ms));
@@ -247,17 +268,17 @@ Status set_option(rdma_cm_id* id, int name, T value) {
 }
 }  // namespace
 
-Status CmId::set_type_of_service(std::uint8_t value) {
+Status CmIdBase::set_type_of_service(std::uint8_t value) {
   return set_option(raw(), RDMA_OPTION_ID_TOS, value);
 }
-Status CmId::set_reuse_address(bool allowed) {
+Status CmIdBase::set_reuse_address(bool allowed) {
   return set_option(raw(), RDMA_OPTION_ID_REUSEADDR, allowed ? 1 : 0);
 }
-Status CmId::set_ipv6_only(bool only) {
+Status CmIdBase::set_ipv6_only(bool only) {
   return set_option(raw(), RDMA_OPTION_ID_AFONLY, only ? 1 : 0);
 }
 
-Status CmId::resolve_route(int timeout_ms) {
+Status CmIdBase::resolve_route(int timeout_ms) {
   return from_minus_one("rdma_resolve_route", rdma_resolve_route(raw(), timeout_ms));
 }
 
@@ -315,7 +336,8 @@ rdma_conn_param connection_parameters(const QueuePairBase& qp,
 Status CmId::connect(const QueuePairBase& qp, const ConnectionParameters& parameters,
                      ReadDepths depths, Bytes private_data) {
   RKV_RETURN_IF_ERROR(detail::check(parameters));
-  if (private_data.size() > kConnectRequestBytes) return verb_error("rdma_connect", EINVAL);
+  RKV_RETURN_IF_ERROR(detail::fits("rdma_connect", private_data, kConnectRequestBytes,
+                                   "private_data of a connect request is at most 56 bytes"));
   rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);
   return from_minus_one("rdma_connect", rdma_connect(raw(), &out));
 }
@@ -327,13 +349,15 @@ Status CmId::establish() {
 Status CmId::accept(const QueuePairBase& qp, const ConnectionParameters& parameters,
                     ReadDepths depths, Bytes private_data) {
   RKV_RETURN_IF_ERROR(detail::check(parameters));
-  if (private_data.size() > kConnectReplyBytes) return verb_error("rdma_accept", EINVAL);
+  RKV_RETURN_IF_ERROR(detail::fits("rdma_accept", private_data, kConnectReplyBytes,
+                                   "private_data of an accept is at most 196 bytes"));
   rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);
   return from_minus_one("rdma_accept", rdma_accept(raw(), &out));
 }
 
 Status CmId::reject(Bytes reason) {
-  if (reason.size() > kRejectBytes) return verb_error("rdma_reject", EINVAL);
+  RKV_RETURN_IF_ERROR(detail::fits("rdma_reject", reason, kRejectBytes,
+                                   "the reason of a reject is at most 148 bytes"));
   return from_minus_one(
       "rdma_reject", rdma_reject(raw(), reason.data(), static_cast<std::uint8_t>(reason.size())));
 }
@@ -351,16 +375,16 @@ Status CmId::disconnect() {
   return status;
 }
 
-Status CmId::migrate(const EventChannel& channel) {
+Status CmIdBase::migrate(const EventChannel& channel) {
   RKV_RETURN_IF_ERROR(from_minus_one("rdma_migrate_id", rdma_migrate_id(raw(), channel.raw())));
   state_->channel = channel.state_;
   return {};
 }
 
-SocketAddress CmId::local_address() const {
+SocketAddress CmIdBase::local_address() const {
   return SocketAddress::from(rdma_get_local_addr(raw()));
 }
-SocketAddress CmId::peer_address() const {
+SocketAddress CmIdBase::peer_address() const {
   return SocketAddress::from(rdma_get_peer_addr(raw()));
 }
 

@@ -7,10 +7,41 @@
 #include <optional>
 #include <utility>
 
+#include "rdma/core/cm_steps.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
+namespace detail {
+
+Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const Deadline& deadline,
+                       PrivateData* failed) {
+  RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));
+  if (event.type() == wanted && event.status() == 0) return event;
+  if (failed != nullptr) *failed = PrivateData(event.private_data());
+  return std::unexpected(event.error());
+}
+
+Status find_device(EventChannel& channel, CmIdBase& id, const SocketAddress& peer,
+                   const SocketAddress* source, const Deadline& deadline) {
+  RKV_RETURN_IF_ERROR(id.resolve_address(peer, source, std::max(1, deadline.left_ms())));
+  RKV_ASSIGN_OR_RETURN(const CmEvent event, expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED, deadline));
+  return {};
+}
+
+Status find_path(EventChannel& channel, CmIdBase& id,
+                 const std::optional<std::uint8_t>& type_of_service, const Deadline& deadline) {
+  if (type_of_service) RKV_RETURN_IF_ERROR(id.set_type_of_service(*type_of_service));
+  RKV_RETURN_IF_ERROR(id.resolve_route(std::max(1, deadline.left_ms())));
+  RKV_ASSIGN_OR_RETURN(const CmEvent event,
+                       expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED, deadline));
+  return {};
+}
+
+}  // namespace detail
+
 namespace {
+
+using detail::expect;
 
 ReadDepths smaller(ReadDepths a, ReadDepths b) {
   return {.initiator = std::min(a.initiator, b.initiator),
@@ -25,15 +56,6 @@ Result<ReadDepths> own_depths(const QueuePairBase& qp, const ConnectionParameter
 Status ensure_init(CmId& id, QueuePairBase& qp, const ConnectionParameters& parameters) {
   RKV_ASSIGN_OR_RETURN(const ibv_qp_state state, qp.state());
   return state == IBV_QPS_INIT ? Status{} : id.to_init(qp, parameters);
-}
-
-// Waits for one kind of event; any other is the failure of this step. `failed` sees that event.
-Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const Deadline& deadline,
-                       PrivateData* failed = nullptr) {
-  RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));
-  if (event.type() == wanted && event.status() == 0) return event;
-  if (failed != nullptr) *failed = PrivateData(event.private_data());
-  return std::unexpected(event.error());
 }
 
 }  // namespace
@@ -72,23 +94,12 @@ Result<Connector> Connector::resolve(const SocketAddress& peer, const ResolveOpt
                                      const Deadline& deadline) {
   RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
   RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
-  RKV_RETURN_IF_ERROR(id.resolve_address(peer, options.source, std::max(1, deadline.left_ms())));
-  {
-    RKV_ASSIGN_OR_RETURN(const CmEvent event,
-                         expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED, deadline));
-  }
+  RKV_RETURN_IF_ERROR(detail::find_device(channel, id, peer, options.source, deadline));
   // The kernel takes the time-out into the path it resolves next. One that does not know the
   // option (before 5.1) keeps its own, slower to notice a dead peer, which is no reason to fail.
   const Status timeout = id.set_ack_timeout(options.ack_timeout);
   if (!timeout && timeout.error().sys_errno != ENOSYS) return std::unexpected(timeout.error());
-  if (options.type_of_service) {
-    RKV_RETURN_IF_ERROR(id.set_type_of_service(*options.type_of_service));
-  }
-  RKV_RETURN_IF_ERROR(id.resolve_route(std::max(1, deadline.left_ms())));
-  {
-    RKV_ASSIGN_OR_RETURN(const CmEvent event,
-                         expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED, deadline));
-  }
+  RKV_RETURN_IF_ERROR(detail::find_path(channel, id, options.type_of_service, deadline));
   return Connector(std::move(channel), std::move(id));
 }
 
@@ -120,15 +131,6 @@ Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
                       .established = true};
 }
 
-// Not defaulted: a moved-from optional stays engaged, and its destructor would reject nothing.
-ConnectRequest::ConnectRequest(ConnectRequest&& other) noexcept
-    : id_(std::exchange(other.id_, std::nullopt)), data_(other.data_), depths_(other.depths_) {}
-
-ConnectRequest::~ConnectRequest() {
-  // An error means that the peer has given up meanwhile.
-  if (id_) std::ignore = id_->reject({});
-}
-
 Status ConnectRequest::prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters) {
   return id_->to_init(qp, parameters);
 }
@@ -155,16 +157,10 @@ Result<CmConnection> ConnectRequest::accept(PreparedQueuePair<> qp,
                       .depths = depths};
 }
 
-Status ConnectRequest::reject(Bytes reason) && {
-  const Status status = id_->reject(reason);
-  if (status) id_.reset();
-  return status;
-}
-
 namespace {
 
 // The kernel does not say when a device takes an address.
-Status bind(CmId& id, const SocketAddress& local, const std::optional<Deadline>& until) {
+Status bind(CmIdBase& id, const SocketAddress& local, const std::optional<Deadline>& until) {
   constexpr int kPauseMs = 10;
   for (;;) {
     const Status bound = id.bind(local);
@@ -178,6 +174,34 @@ Status bind(CmId& id, const SocketAddress& local, const std::optional<Deadline>&
 
 }  // namespace
 
+Status CmListenerBase::start(CmIdBase& id, const SocketAddress& local,
+                             const ListenOptions& options) {
+  if (options.type_of_service) {
+    RKV_RETURN_IF_ERROR(id.set_type_of_service(*options.type_of_service));
+  }
+  if (options.reuse_address) RKV_RETURN_IF_ERROR(id.set_reuse_address(true));
+  if (options.ipv6_only) RKV_RETURN_IF_ERROR(id.set_ipv6_only(*options.ipv6_only));
+  RKV_RETURN_IF_ERROR(bind(id, local, options.until));
+  return id.listen(options.backlog);
+}
+
+Result<std::optional<CmEvent>> CmListenerBase::next_request() {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, channel_.next());
+    // Anything else is about a request that its peer gave up before it was answered.
+    if (!event || event->type() == RDMA_CM_EVENT_CONNECT_REQUEST) return event;
+  }
+}
+
+Result<CmEvent> CmListenerBase::wait_request(const Deadline& deadline) {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, next_request());
+    if (event) return std::move(*event);
+    RKV_ASSIGN_OR_RETURN(const bool readable, wait_readable(fd(), deadline));
+    if (!readable) return fail(Code::kTimeout, "no connection request before the deadline");
+  }
+}
+
 Result<CmListener> CmListener::listen(const SocketAddress& local, int backlog) {
   return listen(local, ListenOptions{.backlog = backlog});
 }
@@ -185,35 +209,24 @@ Result<CmListener> CmListener::listen(const SocketAddress& local, int backlog) {
 Result<CmListener> CmListener::listen(const SocketAddress& local, const ListenOptions& options) {
   RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
   RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
-  if (options.type_of_service) {
-    RKV_RETURN_IF_ERROR(id.set_type_of_service(*options.type_of_service));
-  }
-  if (options.reuse_address) RKV_RETURN_IF_ERROR(id.set_reuse_address(true));
-  if (options.ipv6_only) RKV_RETURN_IF_ERROR(id.set_ipv6_only(*options.ipv6_only));
-  RKV_RETURN_IF_ERROR(bind(id, local, options.until));
-  RKV_RETURN_IF_ERROR(id.listen(options.backlog));
+  RKV_RETURN_IF_ERROR(start(id, local, options));
   return CmListener(std::move(channel), std::move(id));
 }
 
+ConnectRequest CmListener::taken(CmEvent event) {
+  CmId id = event.take_request();
+  return {std::move(id), event.private_data(), event.peer_depths()};
+}
+
 Result<std::optional<ConnectRequest>> CmListener::next() {
-  for (;;) {
-    RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, channel_.next());
-    if (!event) return std::optional<ConnectRequest>{};
-    // Anything else is about a request that its peer gave up before it was answered.
-    if (event->type() != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
-    CmId id = event->take_request();
-    return std::optional<ConnectRequest>(
-        ConnectRequest(std::move(id), event->private_data(), event->peer_depths()));
-  }
+  RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, next_request());
+  if (!event) return std::optional<ConnectRequest>{};
+  return std::optional<ConnectRequest>(taken(std::move(*event)));
 }
 
 Result<ConnectRequest> CmListener::wait(const Deadline& deadline) {
-  for (;;) {
-    RKV_ASSIGN_OR_RETURN(std::optional<ConnectRequest> request, next());
-    if (request) return std::move(*request);
-    RKV_ASSIGN_OR_RETURN(const bool readable, wait_readable(fd(), deadline));
-    if (!readable) return fail(Code::kTimeout, "no connection request before the deadline");
-  }
+  RKV_ASSIGN_OR_RETURN(CmEvent event, wait_request(deadline));
+  return taken(std::move(event));
 }
 
 }  // namespace rkv::rdma

@@ -5,28 +5,18 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <optional>
 #include <string>
 
-#include "loopback.h"
+#include "device_address.h"
 #include "rkv/rdma/connect.h"
 
 namespace rkv::rdma {
 namespace {
 
 using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
-
-SocketAddress address_of(std::string host, std::uint16_t port) {
-  return need(resolve({.host = std::move(host), .port = port}, soon())).front();
-}
-SocketAddress device_address(std::uint16_t port) {
-  const char* host = std::getenv("RKV_RDMA_ADDRESS");
-  if (host == nullptr) throw std::runtime_error("RKV_RDMA_ADDRESS must name a device's address");
-  return address_of(host, port);
-}
 
 struct Half {
   ProtectionDomain pd;

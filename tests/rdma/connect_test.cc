@@ -1,25 +1,15 @@
 // Connecting by address through the connection manager, on the address in RKV_RDMA_ADDRESS.
 #include "rkv/rdma/connect.h"
 
-#include <cstdlib>
 #include <future>
 #include <thread>
 
-#include "loopback.h"
+#include "device_address.h"
 
 namespace rkv::rdma {
 namespace {
 
 using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
-
-SocketAddress device_address(std::uint16_t port) {
-  const char* host = std::getenv("RKV_RDMA_ADDRESS");
-  if (host == nullptr) {
-    ADD_FAILURE() << "RKV_RDMA_ADDRESS must name an address of an RDMA device";
-    throw std::runtime_error("no address");
-  }
-  return need(resolve({.host = host, .port = port}, soon())).front();
-}
 
 // What one end needs: made on the context that librdmacm uses.
 struct End {
@@ -244,8 +234,7 @@ TEST(Listening, ATakenPortIsAConflictAndAForeignAddressHasNoDevice) {
   const auto second = CmListener::listen(device_address(listener.port()));
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kConflict);
-  const auto foreign =
-      CmListener::listen(need(resolve({.host = "203.0.113.9", .port = 0}, soon())).front());
+  const auto foreign = CmListener::listen(address_of("203.0.113.9", 0));
   ASSERT_FALSE(foreign);
   EXPECT_NE(foreign.error().text, nullptr) << to_string(foreign.error());
 }

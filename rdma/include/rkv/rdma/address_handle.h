@@ -51,6 +51,7 @@ struct RKV_EXPORT AddressAttributes {
 
   // kInvalidArgument names the field and its range.
   Result<ibv_ah_attr> to_verbs() const;
+  static AddressAttributes from_verbs(const ibv_ah_attr& attributes);
 };
 
 // The 40 bytes before each received datagram, checked. Of RoCE v2 over IPv4 the addresses are

@@ -1,5 +1,5 @@
-// The connection manager's own objects: event channel, event, id. Most programs want connect.h,
-// which drives them; these are for programs with an event loop of their own.
+// The connection manager's own objects: event channel, event, id. Most programs want connect.h or
+// datagram_service.h, which drive them; these are for programs with an event loop of their own.
 //
 //   RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
 //   RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
@@ -9,6 +9,9 @@
 // Queue pairs are made by the program (queue_pair.h) and never by librdmacm, so that the program
 // chooses what the peer may do: librdmacm would grant remote WRITE. They are PreparedQueuePairs
 // until to_ready() has succeeded.
+//
+// A CmId makes connections and a DatagramId (datagram_service.h) looks datagram services up: what
+// only one of them has, the other does not compile. Both may share one channel.
 //
 // Thread safety: an EventChannel is read by one thread; calls on a CmId come from one thread at a
 // time, which need not be the reader. Source: rdma_cm(7).
@@ -35,6 +38,15 @@ namespace rkv::rdma {
 inline constexpr std::size_t kConnectRequestBytes = 56;
 inline constexpr std::size_t kConnectReplyBytes = 196;
 inline constexpr std::size_t kRejectBytes = 148;
+// Of the look-up of a datagram service: the request, and an answer of either kind.
+inline constexpr std::size_t kLookupRequestBytes = 180;
+inline constexpr std::size_t kLookupReplyBytes = 136;
+
+// Where the numbers of ports count; two ids of different spaces may have the same. kIb is for
+// peers that ask for it: with addresses of IP it is like kTcp, but apart from it.
+enum class ConnectionPorts : std::uint16_t { kTcp = RDMA_PS_TCP, kIb = RDMA_PS_IB };
+// kIpoib reaches queue pairs of IP over InfiniBand, and no RoCE device has it.
+enum class DatagramPorts : std::uint16_t { kUdp = RDMA_PS_UDP, kIpoib = RDMA_PS_IPOIB };
 
 // A copy of the private data of an event.
 class RKV_EXPORT PrivateData {
@@ -55,6 +67,9 @@ struct EventChannelState;
 
 class CmEvent;
 class CmId;
+class CmIdBase;
+class DatagramId;
+struct DatagramService;
 
 class RKV_EXPORT EventChannel {
  public:
@@ -73,7 +88,7 @@ class RKV_EXPORT EventChannel {
   rdma_event_channel* raw() const;
 
  private:
-  friend class CmId;
+  friend class CmIdBase;
   explicit EventChannel(std::shared_ptr<detail::EventChannelState> state)
       : state_(std::move(state)) {}
   std::shared_ptr<detail::EventChannelState> state_;
@@ -97,8 +112,13 @@ class RKV_EXPORT CmEvent {
   Bytes private_data() const;
   // What the peer asks of us in a connect request or grants in a response.
   ReadDepths peer_depths() const;
-  // CONNECT_REQUEST: the new id, once.
+  // Whether it is about a DatagramId.
+  bool is_datagram() const { return raw_->id->qp_type == IBV_QPT_UD; }
+  // CONNECT_REQUEST: the new id, once. The first REQUIRES: !is_datagram(); the second the contrary.
   CmId take_request();
+  DatagramId take_datagram_request();
+  // ESTABLISHED of a DatagramId: what was looked up. REQUIRES: is_datagram().
+  DatagramService datagram_service() const;
   // What an event other than success means for the one who waited.
   Error error() const;
   rdma_cm_event* raw() const { return raw_; }
@@ -111,11 +131,11 @@ class RKV_EXPORT CmEvent {
   std::shared_ptr<detail::CmIdState> id_;  // the id it is about, or the new id of a request
 };
 
-class RKV_EXPORT CmId {
+// What ids of connections and of datagrams have.
+class RKV_EXPORT CmIdBase {
  public:
-  static Result<CmId> create(const EventChannel& channel);  // RDMA_PS_TCP
-  CmId(CmId&&) = default;
-  CmId& operator=(CmId&&) = default;
+  CmIdBase(CmIdBase&&) = default;
+  CmIdBase& operator=(CmIdBase&&) = default;
 
   // Sets what CmEvent::owner() gives for events of this id. Not kept alive by the id.
   void set_owner(std::weak_ptr<void> owner);
@@ -125,8 +145,6 @@ class RKV_EXPORT CmId {
   Status listen(int backlog);
   // ADDR_RESOLVED or ADDR_ERROR follows; device() is known then. `source` may be nullptr.
   Status resolve_address(const SocketAddress& peer, const SocketAddress* source, int timeout_ms);
-  // Must come before resolve_route. kUnsupported on old kernels.
-  Status set_ack_timeout(AckTimeout timeout);
   // Of the packets of the connection: the byte of IP's header that has DSCP in its upper six bits.
   // Must come before resolve_route; of a listening id, its connections take it.
   Status set_type_of_service(std::uint8_t value);
@@ -136,6 +154,32 @@ class RKV_EXPORT CmId {
   Status set_ipv6_only(bool only);
   // ROUTE_RESOLVED or ROUTE_ERROR follows.
   Status resolve_route(int timeout_ms);
+  // Events go to `channel` from now on. Waits until every event of the old one is acknowledged:
+  // destroy CmEvents of this id first.
+  Status migrate(const EventChannel& channel);
+
+  bool has_device() const { return raw()->verbs != nullptr; }
+  // REQUIRES: has_device(). The context librdmacm uses; make domains and queues on it.
+  Device device() const { return Device::borrow(raw()->verbs); }
+  std::uint8_t port_number() const { return raw()->port_num; }
+  SocketAddress local_address() const;
+  SocketAddress peer_address() const;
+  rdma_cm_id* raw() const;
+
+ protected:
+  explicit CmIdBase(std::shared_ptr<detail::CmIdState> state) : state_(std::move(state)) {}
+  static Result<std::shared_ptr<detail::CmIdState>> make(const EventChannel& channel,
+                                                         rdma_port_space space);
+  std::shared_ptr<detail::CmIdState> state_;
+};
+
+class RKV_EXPORT CmId : public CmIdBase {
+ public:
+  static Result<CmId> create(const EventChannel& channel,
+                             ConnectionPorts ports = ConnectionPorts::kTcp);
+
+  // Must come before resolve_route. kUnsupported on old kernels.
+  Status set_ack_timeout(AckTimeout timeout);
 
   // The queue pair's states, with what the connection manager knows about the path and with our
   // own access flags, timers and depths. To INIT before connect() or accept(); to_ready() after
@@ -156,22 +200,10 @@ class RKV_EXPORT CmId {
   Status notify(ibv_event_type event);
   // The peer gets DISCONNECTED. Calling it on a connection that is already down is no error.
   Status disconnect();
-  // Events go to `channel` from now on. Waits until every event of the old one is acknowledged:
-  // destroy CmEvents of this id first.
-  Status migrate(const EventChannel& channel);
-
-  bool has_device() const { return raw()->verbs != nullptr; }
-  // REQUIRES: has_device(). The context librdmacm uses; make domains and queues on it.
-  Device device() const { return Device::borrow(raw()->verbs); }
-  std::uint8_t port_number() const { return raw()->port_num; }
-  SocketAddress local_address() const;
-  SocketAddress peer_address() const;
-  rdma_cm_id* raw() const;
 
  private:
   friend class CmEvent;
-  explicit CmId(std::shared_ptr<detail::CmIdState> state) : state_(std::move(state)) {}
-  std::shared_ptr<detail::CmIdState> state_;
+  explicit CmId(std::shared_ptr<detail::CmIdState> state) : CmIdBase(std::move(state)) {}
 };
 
 }  // namespace rkv::rdma

@@ -1,4 +1,5 @@
-// Connecting by address: Connector on the active side, CmListener on the passive side.
+// Connecting by address: Connector on the active side, CmListener on the passive side. Datagrams,
+// which need no connection but an address too: datagram_service.h.
 //
 //   // Active: the device is known after resolve(), so that queues can be made on it.
 //   RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {}, deadline));
@@ -20,6 +21,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "rkv/export.h"
 #include "rkv/rdma/cm.h"
@@ -86,17 +89,38 @@ class RKV_EXPORT Connector {
   CmId id_;
 };
 
-// A peer that wants in. Dropped without an answer, it is rejected.
-class RKV_EXPORT ConnectRequest {
+// What a peer asks for, until it is answered. Dropped without an answer, it is rejected.
+template <class Id>
+class IncomingRequest {
  public:
-  ConnectRequest(ConnectRequest&& other) noexcept;
-  ConnectRequest& operator=(ConnectRequest&&) = delete;
-  ~ConnectRequest();
+  // Not defaulted: a moved-from optional stays engaged, and its destructor would reject nothing.
+  IncomingRequest(IncomingRequest&& other) noexcept
+      : id_(std::exchange(other.id_, std::nullopt)), data_(other.data_) {}
+  IncomingRequest& operator=(IncomingRequest&&) = delete;
 
   Bytes private_data() const { return data_.bytes(); }
-  ReadDepths peer_depths() const { return depths_; }
   SocketAddress peer_address() const { return id_->peer_address(); }
   Device device() const { return id_->device(); }
+  // The peer finds the reason in `rejection`. At most 148 bytes; of a look-up 136.
+  Status reject(Bytes reason) && {
+    const Status status = id_->reject(reason);
+    if (status) id_.reset();
+    return status;
+  }
+
+ protected:
+  IncomingRequest(Id id, Bytes data) : id_(std::move(id)), data_(data) {}
+  ~IncomingRequest() {
+    // An error means that the peer has given up meanwhile.
+    if (id_) std::ignore = id_->reject({});
+  }
+  std::optional<Id> id_;  // empty when answered
+  PrivateData data_;
+};
+
+class RKV_EXPORT ConnectRequest : public IncomingRequest<CmId> {
+ public:
+  ReadDepths peer_depths() const { return depths_; }
 
   // CmId::set_owner() of the connection to be, before the first event about it can come.
   void set_owner(std::weak_ptr<void> owner) { id_->set_owner(std::move(owner)); }
@@ -107,15 +131,11 @@ class RKV_EXPORT ConnectRequest {
   // nullptr makes a new one. At most 196 bytes of private data.
   Result<CmConnection> accept(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                               Bytes private_data, const EventChannel* channel = nullptr) &&;
-  // At most 148 bytes, which the peer finds in `rejection`.
-  Status reject(Bytes reason) &&;
 
  private:
   friend class CmListener;
   ConnectRequest(CmId id, Bytes data, ReadDepths depths)
-      : id_(std::move(id)), data_(data), depths_(depths) {}
-  std::optional<CmId> id_;  // empty when answered
-  PrivateData data_;
+      : IncomingRequest(std::move(id), data), depths_(depths) {}
   ReadDepths depths_;
 };
 
@@ -130,7 +150,26 @@ struct ListenOptions {
   std::optional<Deadline> until = std::nullopt;
 };
 
-class RKV_EXPORT CmListener {
+// What listeners for connections and for look-ups have.
+class RKV_EXPORT CmListenerBase {
+ public:
+  int fd() const { return channel_.fd(); }  // readable when next() has something to do
+  SocketAddress address() const { return id_.local_address(); }
+  std::uint16_t port() const { return address().port(); }
+
+ protected:
+  CmListenerBase(EventChannel channel, CmIdBase id)
+      : channel_(std::move(channel)), id_(std::move(id)) {}
+  static Status start(CmIdBase& id, const SocketAddress& local, const ListenOptions& options);
+  Result<std::optional<CmEvent>> next_request();
+  Result<CmEvent> wait_request(const Deadline& deadline);
+
+ private:
+  EventChannel channel_;
+  CmIdBase id_;
+};
+
+class RKV_EXPORT CmListener : public CmListenerBase {
  public:
   static constexpr int kDefaultBacklog = ListenOptions{}.backlog;
 
@@ -141,14 +180,11 @@ class RKV_EXPORT CmListener {
   // The next request or nothing; does not block. wait() blocks; kTimeout.
   Result<std::optional<ConnectRequest>> next();
   Result<ConnectRequest> wait(const Deadline& deadline);
-  int fd() const { return channel_.fd(); }  // readable when next() has something to do
-  SocketAddress address() const { return id_.local_address(); }
-  std::uint16_t port() const { return address().port(); }
 
  private:
-  CmListener(EventChannel channel, CmId id) : channel_(std::move(channel)), id_(std::move(id)) {}
-  EventChannel channel_;
-  CmId id_;
+  CmListener(EventChannel channel, CmIdBase id)
+      : CmListenerBase(std::move(channel), std::move(id)) {}
+  static ConnectRequest taken(CmEvent event);
 };
 
 }  // namespace rkv::rdma

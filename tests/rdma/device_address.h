@@ -1,0 +1,23 @@
+// An address of an RDMA device, from RKV_RDMA_ADDRESS.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "loopback.h"
+#include "rkv/rdma/address.h"
+
+namespace rkv::rdma::testing {
+
+inline SocketAddress address_of(std::string host, std::uint16_t port) {
+  return need(resolve({.host = std::move(host), .port = port}, soon())).front();
+}
+inline SocketAddress device_address(std::uint16_t port) {
+  const char* host = std::getenv("RKV_RDMA_ADDRESS");
+  if (host == nullptr) throw std::runtime_error("RKV_RDMA_ADDRESS must name a device's address");
+  return address_of(host, port);
+}
+
+}  // namespace rkv::rdma::testing
