@@ -54,7 +54,7 @@ bool carries_data(rdma_cm_event_type type) {
 }
 
 // How a peer says no: the codes of the InfiniBand specification that a person meets, of
-// connections (12.6.7.2) and of look-ups (12.11.2.1).
+// connections (12.6.7.2) and of look-ups (12.11.2).
 struct Refusals {
   int nobody_listens;
   int by_program;

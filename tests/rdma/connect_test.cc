@@ -224,6 +224,7 @@ TEST(Connecting, RetriesOfMoreThanThreeBitsAreRefusedBeforeAnythingIsSent) {
   ASSERT_FALSE(server);
   EXPECT_EQ(server.error().code, Code::kInvalidArgument);
   EXPECT_STREQ(server.error().text, "retry_count is 0 to 7");
+  // NOLINTNEXTLINE(bugprone-use-after-move): refused, it is still there
   need(std::move(request).reject({}));
   EXPECT_FALSE(client.get().link);
 }

@@ -36,6 +36,11 @@ PRINTED = {
         'client: read "read me without asking", 16 READs may be outstanding',
         "server: the client has left",
     ],
+    "datagram_service": [
+        'client: the service says "welcome"',
+        'server got "question"',
+        'client got "answer"',
+    ],
     "event_loop": [f"connection {n}: 4 messages" for n in range(8)],
     "loopback": ["received: hello", "read back: written"],
     "srq": [
@@ -70,7 +75,7 @@ class Examples(unittest.TestCase):
         status, lines, errors = run(program, *arguments)
         self.assertEqual((status, errors), (0, ""), lines)
         self.assertEqual(len(lines), len(expected), lines)
-        # connection_manager: two threads print.
+        # connection_manager, datagram_service: two threads print.
         for line, pattern in zip(sorted(lines), sorted(expected), strict=True):
             self.assertRegex(line, f"^{pattern}$")
 

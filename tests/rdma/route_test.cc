@@ -258,5 +258,17 @@ TEST(Addresses, FieldsOutOfRangeAreRefusedByName) {
   EXPECT_TRUE(AddressAttributes{.service_level = 15}.to_verbs());
 }
 
+TEST(Addresses, AreTheSameAfterAWayThroughVerbs) {
+  const auto there_and_back = [](const AddressAttributes& address) {
+    return AddressAttributes::from_verbs(address.to_verbs().value());
+  };
+  const AddressAttributes local = {.port = 2, .lid = 3, .service_level = 4, .path_bits = 5};
+  EXPECT_EQ(there_and_back(local), local);
+  AddressAttributes global = local;
+  global.global = GlobalRoute{
+      .gid = {0xFE, 0x80, 1}, .gid_index = 6, .flow_label = 7, .hop_limit = 8, .traffic_class = 9};
+  EXPECT_EQ(there_and_back(global), global);
+}
+
 }  // namespace
 }  // namespace rkv::rdma

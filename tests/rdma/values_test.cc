@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "rkv/rdma/connect.h"
+#include "rkv/rdma/datagram_service.h"
 
 namespace rkv::rdma {
 namespace {
@@ -17,6 +18,11 @@ static_assert(kMoveOnly<ProtectionDomain> && kMoveOnly<MemoryRegion> && kMoveOnl
 static_assert(kMoveOnly<CompletionQueue> && kMoveOnly<CompletionChannel>);
 static_assert(kMoveOnly<SharedReceiveQueue> && kMoveOnly<EventChannel> && kMoveOnly<CmId>);
 static_assert(kMoveOnly<CmEvent> && kMoveOnly<ConnectRequest> && kMoveOnly<CmListener>);
+static_assert(kMoveOnly<DatagramId> && kMoveOnly<DatagramRequest> && kMoveOnly<DatagramListener>);
+static_assert(kMoveOnly<DatagramResolver> && kMoveOnly<DatagramPeer>);
+// Neither kind of id becomes the other.
+static_assert(!std::is_constructible_v<CmId, DatagramId> &&
+              !std::is_constructible_v<DatagramId, CmId>);
 // A batch belongs to the place that opened it.
 static_assert(!std::is_move_constructible_v<Batch> && !std::is_copy_constructible_v<Batch>);
 // Submitting needs an rvalue, so that the end of a batch is visible where it happens.

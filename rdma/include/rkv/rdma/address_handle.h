@@ -40,6 +40,7 @@ struct GlobalRoute {
   std::uint32_t flow_label = 0;        // 20 bits
   std::uint8_t hop_limit = 64;
   std::uint8_t traffic_class = 0;
+  friend bool operator==(const GlobalRoute&, const GlobalRoute&) = default;
 };
 
 struct RKV_EXPORT AddressAttributes {
@@ -52,6 +53,7 @@ struct RKV_EXPORT AddressAttributes {
   // kInvalidArgument names the field and its range.
   Result<ibv_ah_attr> to_verbs() const;
   static AddressAttributes from_verbs(const ibv_ah_attr& attributes);
+  friend bool operator==(const AddressAttributes&, const AddressAttributes&) = default;
 };
 
 // The 40 bytes before each received datagram, checked. Of RoCE v2 over IPv4 the addresses are

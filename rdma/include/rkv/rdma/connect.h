@@ -101,6 +101,7 @@ class IncomingRequest {
   Bytes private_data() const { return data_.bytes(); }
   SocketAddress peer_address() const { return id_->peer_address(); }
   Device device() const { return id_->device(); }
+  std::uint8_t port_number() const { return id_->port_number(); }
   // The peer finds the reason in `rejection`. At most 148 bytes; of a look-up 136.
   Status reject(Bytes reason) && {
     const Status status = id_->reject(reason);
@@ -156,6 +157,10 @@ class RKV_EXPORT CmListenerBase {
   int fd() const { return channel_.fd(); }  // readable when next() has something to do
   SocketAddress address() const { return id_.local_address(); }
   std::uint16_t port() const { return address().port(); }
+  // That of the address, before anybody asks; of a wildcard there is none.
+  std::optional<Device> device() const {
+    return id_.has_device() ? std::optional(id_.device()) : std::nullopt;
+  }
 
  protected:
   CmListenerBase(EventChannel channel, CmIdBase id)
