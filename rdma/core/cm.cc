@@ -76,6 +76,13 @@ Error refused(int status, const Refusals& codes) {
   return error;
 }
 
+// What the kernel says of a RoCE device under DatagramPorts::kIpoib.
+bool lacks_infiniband(const rdma_cm_id* id, int sys_errno) {
+  return id->ps == RDMA_PS_IPOIB && sys_errno == EINVAL;
+}
+constexpr const char* kNeedsInfiniband =
+    "this port space needs an InfiniBand device with IP over InfiniBand on it";
+
 }  // namespace
 
 PrivateData::PrivateData(Bytes bytes) {
@@ -184,6 +191,12 @@ Error CmEvent::error() const {
     case RDMA_CM_EVENT_REJECTED:
       return refused(status, kOfConnection);
     case RDMA_CM_EVENT_ADDR_ERROR:
+      if (lacks_infiniband(raw_->id, status)) {
+        return {.code = Code::kUnsupported,
+                .sys_errno = status,
+                .call = "rdma_resolve_addr",
+                .text = kNeedsInfiniband};
+      }
       return {.code = Code::kUnreachable,
               .sys_errno = status,
               .call = "rdma_resolve_addr",
@@ -235,6 +248,9 @@ rdma_cm_id* CmIdBase::raw() const {
 
 Status CmIdBase::bind(const SocketAddress& local) {
   const Status bound = from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
+  if (!bound && lacks_infiniband(raw(), bound.error().sys_errno)) {
+    return fail_call(Code::kUnsupported, "rdma_bind_addr", EINVAL, kNeedsInfiniband);
+  }
   // The kernel's word, too, for a port that is taken on every address, or asked for on every one.
   if (bound || bound.error().sys_errno != EADDRNOTAVAIL || !is_this_host(local)) return bound;
   return fail_call(Code::kConflict, "rdma_bind_addr", EADDRNOTAVAIL,

@@ -45,7 +45,7 @@ inline constexpr std::size_t kLookupReplyBytes = 136;
 // Where the numbers of ports count; two ids of different spaces may have the same. kIb is for
 // peers that ask for it: with addresses of IP it is like kTcp, but apart from it.
 enum class ConnectionPorts : std::uint16_t { kTcp = RDMA_PS_TCP, kIb = RDMA_PS_IB };
-// kIpoib reaches queue pairs of IP over InfiniBand, and no RoCE device has it.
+// kIpoib reaches queue pairs of IP over InfiniBand; of RoCE kUnsupported comes.
 enum class DatagramPorts : std::uint16_t { kUdp = RDMA_PS_UDP, kIpoib = RDMA_PS_IPOIB };
 
 // A copy of the private data of an event.
