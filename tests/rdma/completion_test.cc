@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "pair.h"
@@ -443,6 +444,55 @@ TEST(SharedReceiveRefill, DoesNotArmWhileBuffersAreShort) {
   EXPECT_EQ(need(keeper.refill(supply)), 3U);
   EXPECT_TRUE(keeper.armed());
   EXPECT_EQ(need(loop.srq.armed_limit()), 8U);
+}
+
+// Others' receives have taken the room, so that a part of a refill is refused.
+TEST(SharedReceiveRefill, KeepsWhatTheDeviceRefusedAndPostsItOnce) {
+  SharedReceives loop;
+  constexpr std::uint64_t kOthers = 1000;
+  std::uint32_t others = 0;
+  const auto post_another = [&] {
+    const ReceiveRequest one = {kOthers + others, loop.server.memory.local(0, 64)};
+    return loop.srq.post({&one, 1}).has_value();
+  };
+  while (post_another())  // how long the queue is in truth, the device alone knows
+    ++others;
+  std::vector<std::uint64_t> arrived;
+  const auto take = [&](std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      send(loop.pair->a, loop.client.memory.local(0, 8), 1);
+      ASSERT_TRUE(loop.client.completion().ok());
+      const WorkCompletion one = loop.server.completion();
+      ASSERT_TRUE(one.ok());
+      if (one.wr_id < kOthers) arrived.push_back(one.wr_id);
+    }
+  };
+  take(12);
+  SrqRefill keeper(loop.srq, {.low = 8, .full = 30});
+  std::uint64_t supplied = 0;
+  const auto supply = [&](std::span<ReceiveRequest> requests) {
+    for (ReceiveRequest& request : requests)
+      request = {supplied++, loop.server.memory.local(0, 64)};
+    return requests.size();
+  };
+  const auto refused = keeper.refill(supply);
+  ASSERT_FALSE(refused);
+  EXPECT_STREQ(refused.error().call, "ibv_post_srq_recv");
+  EXPECT_EQ(supplied, 30U);
+  EXPECT_EQ(keeper.posted(), 12U);
+  ASSERT_EQ(keeper.held().size(), 18U);
+  EXPECT_EQ(keeper.held().front().wr_id, 12U);
+  EXPECT_FALSE(keeper.refill(supply));  // still no room: nothing new is asked for
+  EXPECT_EQ(supplied, 30U);
+  EXPECT_EQ(keeper.posted(), 12U);
+  take(others - 12);
+  EXPECT_EQ(need(keeper.refill(supply)), 18U);
+  EXPECT_EQ(supplied, 30U);
+  EXPECT_TRUE(keeper.held().empty());
+  take(30);
+  std::vector<std::uint64_t> each(30);
+  std::iota(each.begin(), each.end(), 0);
+  EXPECT_EQ(arrived, each);
 }
 
 // What the accounting prevents: a completion queue that overruns tells so, and is broken.

@@ -9,7 +9,9 @@
 //
 // Two warnings because neither is enough: a loop that is busy elsewhere does not count, and the
 // event fires once and is late under load. `supply` gets a span of ReceiveRequest to fill from its
-// front, and returns how many it filled: fewer when buffers are short.
+// front, and returns how many it filled; 0 when it has none. What it has filled it has
+// given away: where the device refuses some, the keeper keeps those and posts them first at the
+// next refill(), so that none is lost and none is posted twice. held() has them, for the end.
 //
 // Thread safety: one thread. Source: ibv_modify_srq(3).
 #pragma once
@@ -38,6 +40,8 @@ class SrqRefill {
       : queue_(queue),
         full_(options.full == 0 ? queue.length() : std::min(options.full, queue.length())),
         low_(options.low == 0 ? full_ / 4 : std::min(options.low, full_)) {}
+  SrqRefill(const SrqRefill&) = delete;
+  SrqRefill& operator=(const SrqRefill&) = delete;
 
   // Receives have completed: so many are no longer in the queue.
   void consumed(std::uint32_t count) {
@@ -50,32 +54,37 @@ class SrqRefill {
     if (mine) armed_ = false;
     return mine;
   }
-  // Posts until it is full or `supply` has no more; then arms the limit, in this order because a
+  // Posts until it is full or `supply` has none; then arms the limit, in this order because a
   // limit armed while the queue is below it fires at once or at the next receive. While buffers
-  // are short it stays unarmed: call again when some have come back. Returns how many were posted.
+  // are short it stays unarmed: call again when some have come back. Returns how many were posted;
+  // after an error posted() says how far it came.
   template <class Supply>
   Result<std::uint32_t> refill(Supply&& supply) {
-    std::uint32_t added = 0;
+    const std::uint32_t before = posted_;
     while (posted_ < full_) {
-      std::array<ReceiveRequest, 32> requests;
-      const std::size_t room = std::min<std::size_t>(requests.size(), full_ - posted_);
-      const std::size_t filled = supply(std::span(requests).first(room));
-      RKV_CHECK(filled <= room, "a supply of receives filled more than it was given");
+      if (held_.empty()) {
+        const std::size_t room = std::min<std::size_t>(requests_.size(), full_ - posted_);
+        const std::size_t filled = supply(std::span(requests_).first(room));
+        RKV_CHECK(filled <= room, "a supply of receives filled more than it was given");
+        if (filled == 0) break;
+        held_ = std::span(requests_).first(filled);
+      }
       std::size_t done = 0;
-      const Status posted = queue_.post(std::span(requests).first(filled), &done);
+      const Status posted = queue_.post(held_, &done);
+      held_ = held_.subspan(done);
       posted_ += static_cast<std::uint32_t>(done);
-      added += static_cast<std::uint32_t>(done);
       RKV_RETURN_IF_ERROR(posted);
-      if (filled < room) break;
     }
     if (!armed_ && low_ != 0 && posted_ >= low_) {
       RKV_RETURN_IF_ERROR(queue_.arm_limit(low_));
       armed_ = true;
     }
-    return added;
+    return posted_ - before;
   }
 
   std::uint32_t posted() const { return posted_; }
+  // What the supply gave and the device has refused so far.
+  std::span<const ReceiveRequest> held() const { return held_; }
   std::uint32_t low() const { return low_; }
   bool armed() const { return armed_; }  // as far as is known: until is_mine() saw the event
 
@@ -85,6 +94,8 @@ class SrqRefill {
   std::uint32_t low_;
   std::uint32_t posted_ = 0;
   bool armed_ = false;
+  std::array<ReceiveRequest, 32> requests_;
+  std::span<const ReceiveRequest> held_;  // in requests_
 };
 
 }  // namespace rkv::rdma
