@@ -64,7 +64,8 @@ class Link {
   }
   Status adopt(CmConnection connection);
   CmConnection& connection() { return *connection_; }
-  const CmConnection& connection() const { return *connection_; }
+  SocketAddress local_address() const { return connection_->id.local_address(); }
+  SocketAddress peer_address() const { return connection_->id.peer_address(); }
   // Another descriptor that fd() shall wake for.
   Status watch(int fd);
 

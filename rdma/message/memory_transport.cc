@@ -14,6 +14,7 @@
 
 #include "common/check.h"
 #include "rdma/message/link.h"
+#include "rdma/message/transport_of.h"
 
 namespace rkv::rdma {
 namespace detail {
@@ -130,36 +131,40 @@ Result<std::shared_ptr<MemoryLink>> make_link(const MemoryOptions& a, const Memo
 }
 
 }  // namespace
-}  // namespace detail
 
-using detail::MemoryEnd;
+// One end of a link. Its destruction is the end of the connection.
+class MemoryState {
+ public:
+  MemoryState(std::shared_ptr<MemoryLink> link, unsigned side)
+      : link_(std::move(link)), side_(side) {}
+  MemoryState(const MemoryState&) = delete;
+  MemoryState& operator=(const MemoryState&) = delete;
+  ~MemoryState() { std::ignore = disconnect(); }
 
-std::pair<MemoryTransport, MemoryTransport> MemoryTransport::pair(const MemoryOptions& options) {
-  const Status valid = detail::validate(options);
-  RKV_CHECK(valid, "an option of MemoryTransport::pair() is out of its range");
-  auto link = detail::make_link(options, options);
-  RKV_CHECK(link, "no descriptor for a pair of transports");
-  return {MemoryTransport(*link, 0), MemoryTransport(*link, 1)};
-}
-
-MemoryTransport& MemoryTransport::operator=(MemoryTransport&& other) noexcept {
-  if (this != &other) {
-    if (link_) std::ignore = disconnect();
-    link_ = std::move(other.link_);
-    side_ = other.side_;
+  Result<std::size_t> send(std::span<const Bytes> pieces);
+  Result<std::size_t> poll_sends();
+  Result<std::size_t> poll_receives(std::span<Received> out);
+  Bytes view(std::uint32_t index) const;
+  Status release(std::uint32_t index);
+  bool poll_disconnect();
+  Status disconnect();
+  Result<bool> arm(Interest interest);
+  SocketAddress local_address() const { return link_->ends[side_].address; }
+  SocketAddress peer_address() const { return link_->ends[1 - side_].address; }
+  std::size_t max_message() const { return link_->max_message(); }
+  std::size_t in_flight() const {
+    const std::lock_guard lock(link_->mutex);
+    return link_->ends[side_].in_flight;
   }
-  return *this;
-}
+  std::size_t window() const { return link_->ends[side_].options.receive_buffers; }
+  int fd() const { return link_->ends[side_].wake.get(); }
 
-MemoryTransport::~MemoryTransport() {
-  if (link_) std::ignore = disconnect();
-}
+ private:
+  std::shared_ptr<MemoryLink> link_;
+  unsigned side_;
+};
 
-Result<std::size_t> MemoryTransport::send_copy(Bytes message) {
-  return send_gather({&message, 1});
-}
-
-Result<std::size_t> MemoryTransport::send_gather(std::span<const Bytes> pieces) {
+Result<std::size_t> MemoryState::send(std::span<const Bytes> pieces) {
   const std::lock_guard lock(link_->mutex);
   MemoryEnd& self = link_->ends[side_];
   MemoryEnd& peer = link_->ends[1 - side_];
@@ -184,12 +189,12 @@ Result<std::size_t> MemoryTransport::send_gather(std::span<const Bytes> pieces) 
   return slot.length;
 }
 
-Result<std::size_t> MemoryTransport::poll_sends() {
+Result<std::size_t> MemoryState::poll_sends() {
   const std::lock_guard lock(link_->mutex);
   return std::exchange(link_->ends[side_].in_flight, 0U);
 }
 
-Result<std::size_t> MemoryTransport::poll_receives(std::span<Received> out) {
+Result<std::size_t> MemoryState::poll_receives(std::span<Received> out) {
   const std::lock_guard lock(link_->mutex);
   MemoryEnd& self = link_->ends[side_];
   std::size_t count = 0;
@@ -202,7 +207,7 @@ Result<std::size_t> MemoryTransport::poll_receives(std::span<Received> out) {
   return count;
 }
 
-Bytes MemoryTransport::view(std::uint32_t index) const {
+Bytes MemoryState::view(std::uint32_t index) const {
   const std::lock_guard lock(link_->mutex);
   const MemoryEnd& self = link_->ends[side_];
   RKV_CHECK(index < self.slots.size() && self.slots[index].place == MemoryEnd::Place::kLent,
@@ -210,7 +215,7 @@ Bytes MemoryTransport::view(std::uint32_t index) const {
   return self.slots[index].bytes;
 }
 
-Status MemoryTransport::release(std::uint32_t index) {
+Status MemoryState::release(std::uint32_t index) {
   const std::lock_guard lock(link_->mutex);
   MemoryEnd& self = link_->ends[side_];
   RKV_CHECK(index < self.slots.size() && self.slots[index].place == MemoryEnd::Place::kLent,
@@ -220,41 +225,19 @@ Status MemoryTransport::release(std::uint32_t index) {
   return {};
 }
 
-bool MemoryTransport::poll_disconnect() {
+bool MemoryState::poll_disconnect() {
   const std::lock_guard lock(link_->mutex);
   return link_->dead();
 }
 
-Status MemoryTransport::disconnect() {
+Status MemoryState::disconnect() {
   const std::lock_guard lock(link_->mutex);
   link_->ends[side_].closed = true;
   link_->ends[1 - side_].rouse();
   return {};
 }
 
-SocketAddress MemoryTransport::local_address() const {
-  const std::lock_guard lock(link_->mutex);
-  return link_->ends[side_].address;
-}
-SocketAddress MemoryTransport::peer_address() const {
-  const std::lock_guard lock(link_->mutex);
-  return link_->ends[1 - side_].address;
-}
-std::size_t MemoryTransport::max_message() const {
-  return link_->max_message();
-}
-std::size_t MemoryTransport::sends_in_flight() const {
-  const std::lock_guard lock(link_->mutex);
-  return link_->ends[side_].in_flight;
-}
-std::size_t MemoryTransport::receive_window() const {
-  return link_->ends[side_].options.receive_buffers;
-}
-int MemoryTransport::fd() const {
-  return link_->ends[side_].wake.get();
-}
-
-Result<bool> MemoryTransport::arm(Interest interest) {
+Result<bool> MemoryState::arm(Interest interest) {
   const std::lock_guard lock(link_->mutex);
   MemoryEnd& self = link_->ends[side_];
   std::uint64_t old = 0;
@@ -270,8 +253,29 @@ Result<bool> MemoryTransport::arm(Interest interest) {
   return true;
 }
 
+}  // namespace detail
+
+template class TransportOf<detail::MemoryState>;
+
+MemoryTransport::MemoryTransport(std::unique_ptr<detail::MemoryState> state)
+    : TransportOf(std::move(state)) {}
+
+std::pair<MemoryTransport, MemoryTransport> MemoryTransport::pair(const MemoryOptions& options) {
+  const Status valid = detail::validate(options);
+  RKV_CHECK(valid, "an option of MemoryTransport::pair() is out of its range");
+  auto link = detail::make_link(options, options);
+  RKV_CHECK(link, "no descriptor for a pair of transports");
+  return {MemoryTransport(std::make_unique<detail::MemoryState>(*link, 0)),
+          MemoryTransport(std::make_unique<detail::MemoryState>(*link, 1))};
+}
+
+detail::MemoryPort& MemoryListener::port() const {
+  RKV_CHECK(port_ != nullptr, "a listener that has been moved from");
+  return *port_;
+}
+
 SocketAddress MemoryListener::address() const {
-  return port_->address;
+  return port().address;
 }
 
 MemoryListener::~MemoryListener() {
@@ -315,7 +319,8 @@ Result<MemoryTransport> MemoryBuilder::connect(const SocketAddress& peer,
   port->calls.push_back(call);
   network_->changed.notify_all();
   const bool done = network_->wait(lock, deadline, [&] { return call->answered || call->refused; });
-  if (call->answered) return MemoryTransport(call->answered, 0);
+  if (call->answered)
+    return MemoryTransport(std::make_unique<detail::MemoryState>(call->answered, 0));
   std::erase(port->calls, call);
   if (!done) return fail(Code::kTimeout, "the peer did not answer before the deadline");
   return fail(Code::kUnreachable, "nobody listens any more");
@@ -324,18 +329,18 @@ Result<MemoryTransport> MemoryBuilder::connect(const SocketAddress& peer,
 Result<MemoryTransport> MemoryBuilder::accept(MemoryListener& listener,
                                               const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
+  auto& calls = listener.port().calls;
   std::unique_lock lock(network_->mutex);
-  auto& calls = listener.port_->calls;
   if (!network_->wait(lock, deadline, [&] { return !calls.empty(); })) {
     return fail(Code::kTimeout, "no connection request before the deadline");
   }
   const auto call = calls.front();
   calls.pop_front();
   RKV_ASSIGN_OR_RETURN(auto link, detail::make_link(call->options, options));
-  link->ends[1].address = listener.port_->address;
+  link->ends[1].address = listener.port().address;
   call->answered = link;
   network_->changed.notify_all();
-  return MemoryTransport(std::move(link), 1);
+  return MemoryTransport(std::make_unique<detail::MemoryState>(std::move(link), 1));
 }
 
 }  // namespace rkv::rdma

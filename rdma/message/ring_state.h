@@ -53,6 +53,10 @@ class RingState {
   Bytes view(std::uint32_t index) const;
   Status release(std::uint32_t index);
   Result<bool> arm(Interest interest);
+  bool poll_disconnect() { return link_.ended(); }
+  SocketAddress local_address() const { return link_.local_address(); }
+  SocketAddress peer_address() const { return link_.peer_address(); }
+  int fd() const { return link_.fd(); }
   // Until poll_sends() has told of them.
   std::size_t in_flight() const { return sender_->in_flight() + untold_; }
   std::size_t max_message() const { return sender_->shape().max_record - kRecordHeader; }

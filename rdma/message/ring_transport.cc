@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/random.h"
 #include "rdma/message/ring_state.h"
+#include "rdma/message/transport_of.h"
 #include "rkv/rdma/message/credit_ring.h"
 #include "rkv/rdma/message/read_ring.h"
 
@@ -280,64 +281,19 @@ Result<bool> RingState::arm(Interest interest) {
 
 }  // namespace detail
 
-RingTransport::RingTransport(std::unique_ptr<detail::RingState> state) : state_(std::move(state)) {}
-RingTransport::RingTransport(RingTransport&&) noexcept = default;
-RingTransport& RingTransport::operator=(RingTransport&&) noexcept = default;
-RingTransport::~RingTransport() = default;
+template class TransportOf<detail::RingState>;
 
-Result<std::size_t> RingTransport::send_copy(Bytes message) {
-  return state_->send({&message, 1});
-}
-Result<std::size_t> RingTransport::send_gather(std::span<const Bytes> pieces) {
-  return state_->send(pieces);
-}
-Result<std::size_t> RingTransport::poll_sends() {
-  return state_->poll_sends();
-}
-Result<std::size_t> RingTransport::poll_receives(std::span<Received> out) {
-  return state_->poll_receives(out);
-}
-Bytes RingTransport::view(std::uint32_t index) const {
-  return state_->view(index);
-}
-Status RingTransport::release(std::uint32_t index) {
-  return state_->release(index);
-}
-bool RingTransport::poll_disconnect() {
-  return state_->link().ended();
-}
-Status RingTransport::disconnect() {
-  return state_->disconnect();
-}
-SocketAddress RingTransport::local_address() const {
-  return state_->link().connection().id.local_address();
-}
-SocketAddress RingTransport::peer_address() const {
-  return state_->link().connection().id.peer_address();
-}
-std::size_t RingTransport::max_message() const {
-  return state_->max_message();
-}
-std::size_t RingTransport::sends_in_flight() const {
-  return state_->in_flight();
-}
-std::size_t RingTransport::receive_window() const {
-  return state_->window();
-}
-int RingTransport::fd() const {
-  return state_->link().fd();
-}
-Result<bool> RingTransport::arm(Interest interest) {
-  return state_->arm(interest);
-}
+RingTransport::RingTransport(std::unique_ptr<detail::RingState> state)
+    : TransportOf(std::move(state)) {}
+
 const RingTransport::Counters& RingTransport::counters() const {
-  return state_->counters();
+  return state().counters();
 }
 bool RingTransport::uses_window() const {
-  return state_->uses_window();
+  return state().uses_window();
 }
 const QueuePair& RingTransport::queue_pair() const {
-  return state_->link().queue_pair();
+  return state().link().queue_pair();
 }
 
 Result<CreditRingTransport> CreditRingBuilder::connect(const SocketAddress& peer,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rdma/message/link.h"
+#include "rdma/message/transport_of.h"
 
 namespace rkv::rdma {
 
@@ -87,6 +88,11 @@ class SendReceiveState {
   Bytes view(std::uint32_t index) const;
   Status release(std::uint32_t index);
   Result<bool> arm(Interest interest);
+  bool poll_disconnect() { return link_.ended(); }
+  Status disconnect() { return link_.disconnect(); }
+  SocketAddress local_address() const { return link_.local_address(); }
+  SocketAddress peer_address() const { return link_.peer_address(); }
+  int fd() const { return link_.fd(); }
   std::size_t in_flight() const { return sent_ - told_; }
   std::size_t max_message() const { return max_message_; }
   std::size_t window() const { return options_.receive_buffers; }
@@ -268,59 +274,13 @@ Result<bool> SendReceiveState::arm(Interest interest) {
 
 }  // namespace detail
 
-SendReceiveTransport::SendReceiveTransport(std::unique_ptr<detail::SendReceiveState> state)
-    : state_(std::move(state)) {}
-SendReceiveTransport::SendReceiveTransport(SendReceiveTransport&&) noexcept = default;
-SendReceiveTransport& SendReceiveTransport::operator=(SendReceiveTransport&&) noexcept = default;
-SendReceiveTransport::~SendReceiveTransport() = default;
+template class TransportOf<detail::SendReceiveState>;
 
-Result<std::size_t> SendReceiveTransport::send_copy(Bytes message) {
-  return state_->send({&message, 1});
-}
-Result<std::size_t> SendReceiveTransport::send_gather(std::span<const Bytes> pieces) {
-  return state_->send(pieces);
-}
-Result<std::size_t> SendReceiveTransport::poll_sends() {
-  return state_->poll_sends();
-}
-Result<std::size_t> SendReceiveTransport::poll_receives(std::span<Received> out) {
-  return state_->poll_receives(out);
-}
-Bytes SendReceiveTransport::view(std::uint32_t index) const {
-  return state_->view(index);
-}
-Status SendReceiveTransport::release(std::uint32_t index) {
-  return state_->release(index);
-}
-bool SendReceiveTransport::poll_disconnect() {
-  return state_->link().ended();
-}
-Status SendReceiveTransport::disconnect() {
-  return state_->link().disconnect();
-}
-SocketAddress SendReceiveTransport::local_address() const {
-  return state_->link().connection().id.local_address();
-}
-SocketAddress SendReceiveTransport::peer_address() const {
-  return state_->link().connection().id.peer_address();
-}
-std::size_t SendReceiveTransport::max_message() const {
-  return state_->max_message();
-}
-std::size_t SendReceiveTransport::sends_in_flight() const {
-  return state_->in_flight();
-}
-std::size_t SendReceiveTransport::receive_window() const {
-  return state_->window();
-}
-int SendReceiveTransport::fd() const {
-  return state_->link().fd();
-}
-Result<bool> SendReceiveTransport::arm(Interest interest) {
-  return state_->arm(interest);
-}
+SendReceiveTransport::SendReceiveTransport(std::unique_ptr<detail::SendReceiveState> state)
+    : TransportOf(std::move(state)) {}
+
 const QueuePair& SendReceiveTransport::queue_pair() const {
-  return state_->link().queue_pair();
+  return state().link().queue_pair();
 }
 
 Result<SendReceiveTransport> SendReceiveBuilder::connect(const SocketAddress& peer,

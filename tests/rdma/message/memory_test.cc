@@ -324,6 +324,38 @@ TEST(MessagesDeathTest, ATaskThatWasMovedFromSaysSo) {
   EXPECT_DEATH(std::ignore = first.done(), "moved from");  // NOLINT(bugprone-use-after-move)
 }
 
+TEST(MessagesDeathTest, WhatHoldsATransportAndWasMovedFromSaysSo) {
+  auto [here, there] = MemoryTransport::pair();
+  AnyMessageTransport any(std::move(here));
+  const auto taken = std::move(any);
+  expect_moved_from(any);  // NOLINT(bugprone-use-after-move)
+  auto [left, right] = MemoryTransport::pair(kTiny);
+  Stream stream(SlowTransport(std::move(left)));
+  std::array<std::byte, 4> buffer;
+  EXPECT_EQ(need(stream.try_write(buffer)), 4U);
+  EXPECT_EQ(need(right.send_copy(pattern(1, 20))), 20U);
+  EXPECT_FALSE(need(stream.try_shutdown()));
+  EXPECT_EQ(stream.stashed(), 20U);  // what waits there goes with the stream
+  const Stream<SlowTransport> moved = std::move(stream);
+  const char* const says = "stream that has been moved from";
+  // NOLINTBEGIN(bugprone-use-after-move)
+  EXPECT_DEATH(std::ignore = stream.try_read(buffer), says);
+  EXPECT_DEATH(std::ignore = stream.try_write(buffer), says);
+  EXPECT_DEATH(std::ignore = stream.try_shutdown(), says);
+  EXPECT_DEATH(std::ignore = stream.close(), says);
+  EXPECT_DEATH(std::ignore = stream.arm(Interest::kMessages), says);
+  EXPECT_DEATH(std::ignore = stream.fd(), says);
+  EXPECT_DEATH(std::ignore = stream.transport(), says);
+  EXPECT_EQ(stream.stashed(), 0U);
+  EXPECT_EQ(moved.stashed(), 20U);
+  // NOLINTEND(bugprone-use-after-move)
+  const MemoryBuilder builder;
+  auto listener = need(builder.listen({}));
+  const auto open = std::move(listener);
+  EXPECT_DEATH(std::ignore = listener.address(), "listener that has been moved from");
+  EXPECT_DEATH(std::ignore = builder.accept(listener, soon()), "listener that has been moved from");
+}
+
 TEST(Faults, RefusalsAreAsManyAsAsked) {
   auto [here, there] = MemoryTransport::pair({.send_buffers = 8192, .receive_buffers = 8192});
   FaultyTransport client(std::move(here), {.refuse_one_in = 4});

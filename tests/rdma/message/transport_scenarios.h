@@ -404,6 +404,39 @@ TYPED_TEST_P(TransportScenarios, AnyTransportHoldsIt) {
   until(server, client, [&] { return server.poll_disconnect(); }, Interest::kNone, Interest::kNone);
 }
 
+// Whatever is called on what was moved from; it may be given a connection again, and be destroyed.
+template <class T>
+void expect_moved_from(T& gone) {
+  std::array<Received, 1> got;
+  const auto bytes = pattern(1, 8);
+  const std::array<Bytes, 1> pieces = {Bytes(bytes)};
+  const char* const says = "moved from";
+  EXPECT_DEATH(std::ignore = gone.send_copy(bytes), says);
+  EXPECT_DEATH(std::ignore = gone.send_gather(pieces), says);
+  EXPECT_DEATH(std::ignore = gone.poll_sends(), says);
+  EXPECT_DEATH(std::ignore = gone.poll_receives(got), says);
+  EXPECT_DEATH(std::ignore = gone.view(0), says);
+  EXPECT_DEATH(std::ignore = gone.release(0), says);
+  EXPECT_DEATH(std::ignore = gone.poll_disconnect(), says);
+  EXPECT_DEATH(std::ignore = gone.disconnect(), says);
+  EXPECT_DEATH(std::ignore = gone.local_address(), says);
+  EXPECT_DEATH(std::ignore = gone.peer_address(), says);
+  EXPECT_DEATH(std::ignore = gone.max_message(), says);
+  EXPECT_DEATH(std::ignore = gone.sends_in_flight(), says);
+  EXPECT_DEATH(std::ignore = gone.receive_window(), says);
+  EXPECT_DEATH(std::ignore = gone.fd(), says);
+  EXPECT_DEATH(std::ignore = gone.arm(Interest::kMessages), says);
+}
+
+TYPED_TEST_P(TransportScenarios, WhatWasMovedFromSaysSo) {
+  auto ends = this->usual();
+  auto here = std::move(ends.client);
+  expect_moved_from(ends.client);  // NOLINT(bugprone-use-after-move)
+  ends.client = std::move(here);
+  send(ends.client, ends.server, pattern(1, 100));
+  expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), 1);
+}
+
 REGISTER_TYPED_TEST_SUITE_P(TransportScenarios, BothEndsKnowTheOther, OneMessageEachWay,
                             ManyMessagesArriveInOrder, BackPressureIsNoErrorAndEnds,
                             ManySmallMessagesInFlight, SendingReapsNothing,
@@ -413,6 +446,7 @@ REGISTER_TYPED_TEST_SUITE_P(TransportScenarios, BothEndsKnowTheOther, OneMessage
                             DisconnectingTwiceIsNoErrorAndSendingAfterwardsIs,
                             EndsMayBeDroppedWithEverythingUnderWay, SeveralConnectionsOfOneListener,
                             ASleeperIsWoken, RoomWakesWhoWasRefused, ALongRandomTalk,
-                            NobodyWhoListensNobodyWhoAnswersNobodyWhoCalls, AnyTransportHoldsIt);
+                            WhatWasMovedFromSaysSo, NobodyWhoListensNobodyWhoAnswersNobodyWhoCalls,
+                            AnyTransportHoldsIt);
 
 }  // namespace rkv::rdma::testing

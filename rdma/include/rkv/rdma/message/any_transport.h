@@ -5,12 +5,15 @@
 //                                             : AnyMessageTransport(std::move(plain));
 //   Stream<AnyMessageTransport> stream(std::move(transport));
 //
+// Moved from, it may be assigned to or destroyed; any other call ends the process with a sentence.
+//
 // Thread safety and buffers: as the transport inside.
 #pragma once
 
 #include <memory>
 #include <utility>
 
+#include "rkv/check.h"
 #include "rkv/rdma/message/transport.h"
 
 namespace rkv::rdma {
@@ -19,25 +22,25 @@ class AnyMessageTransport {
  public:
   template <class T>
     requires(!std::same_as<T, AnyMessageTransport> && MessageTransport<T>)
-  explicit AnyMessageTransport(T inner) : inner_(std::make_unique<Held<T>>(std::move(inner))) {}
+  explicit AnyMessageTransport(T inner) : held_(std::make_unique<Held<T>>(std::move(inner))) {}
 
-  Result<std::size_t> send_copy(Bytes message) { return inner_->send_copy(message); }
+  Result<std::size_t> send_copy(Bytes message) { return held().send_copy(message); }
   Result<std::size_t> send_gather(std::span<const Bytes> pieces) {
-    return inner_->send_gather(pieces);
+    return held().send_gather(pieces);
   }
-  Result<std::size_t> poll_sends() { return inner_->poll_sends(); }
-  Result<std::size_t> poll_receives(std::span<Received> out) { return inner_->poll_receives(out); }
-  Bytes view(std::uint32_t index) const { return inner_->view(index); }
-  Status release(std::uint32_t index) { return inner_->release(index); }
-  bool poll_disconnect() { return inner_->poll_disconnect(); }
-  Status disconnect() { return inner_->disconnect(); }
-  SocketAddress local_address() const { return inner_->local_address(); }
-  SocketAddress peer_address() const { return inner_->peer_address(); }
-  std::size_t max_message() const { return inner_->max_message(); }
-  std::size_t sends_in_flight() const { return inner_->sends_in_flight(); }
-  std::size_t receive_window() const { return inner_->receive_window(); }
-  int fd() const { return inner_->fd(); }
-  Result<bool> arm(Interest interest) { return inner_->arm(interest); }
+  Result<std::size_t> poll_sends() { return held().poll_sends(); }
+  Result<std::size_t> poll_receives(std::span<Received> out) { return held().poll_receives(out); }
+  Bytes view(std::uint32_t index) const { return held().view(index); }
+  Status release(std::uint32_t index) { return held().release(index); }
+  bool poll_disconnect() { return held().poll_disconnect(); }
+  Status disconnect() { return held().disconnect(); }
+  SocketAddress local_address() const { return held().local_address(); }
+  SocketAddress peer_address() const { return held().peer_address(); }
+  std::size_t max_message() const { return held().max_message(); }
+  std::size_t sends_in_flight() const { return held().sends_in_flight(); }
+  std::size_t receive_window() const { return held().receive_window(); }
+  int fd() const { return held().fd(); }
+  Result<bool> arm(Interest interest) { return held().arm(interest); }
 
  private:
   struct Interface {
@@ -84,7 +87,11 @@ class AnyMessageTransport {
     Result<bool> arm(Interest interest) override { return inner.arm(interest); }
   };
 
-  std::unique_ptr<Interface> inner_;
+  Interface& held() const {
+    RKV_CHECK(held_ != nullptr, "a message transport that has been moved from");
+    return *held_;
+  }
+  std::unique_ptr<Interface> held_;
 };
 static_assert(MessageTransport<AnyMessageTransport>);
 

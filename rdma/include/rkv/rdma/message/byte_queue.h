@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "rkv/bytes.h"
@@ -20,6 +21,13 @@ namespace rkv::rdma {
 class ByteQueue {
  public:
   explicit ByteQueue(std::size_t limit) : limit_(limit) {}
+  // What was moved from is empty.
+  ByteQueue(ByteQueue&& other) noexcept
+      : limit_(other.limit_),
+        ring_(std::move(other.ring_)),
+        first_(std::exchange(other.first_, 0)),
+        size_(std::exchange(other.size_, 0)) {}
+  ByteQueue& operator=(ByteQueue&&) = delete;
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "rkv/export.h"
-#include "rkv/rdma/message/transport.h"
+#include "rkv/rdma/message/transport_of.h"
 
 namespace rkv::rdma {
 
@@ -26,43 +26,20 @@ struct MemoryOptions {
 };
 
 namespace detail {
-struct MemoryLink;
+class MemoryState;
 struct MemoryNetwork;
 struct MemoryPort;
 }  // namespace detail
+extern template class RKV_EXPORT TransportOf<detail::MemoryState>;
 
-class RKV_EXPORT MemoryTransport {
+class RKV_EXPORT MemoryTransport : public TransportOf<detail::MemoryState> {
  public:
   // Two ends of a connection. REQUIRES: options in their ranges.
   static std::pair<MemoryTransport, MemoryTransport> pair(const MemoryOptions& options = {});
 
-  // See MessageTransport.
-  Result<std::size_t> send_copy(Bytes message);
-  Result<std::size_t> send_gather(std::span<const Bytes> pieces);
-  Result<std::size_t> poll_sends();
-  Result<std::size_t> poll_receives(std::span<Received> out);
-  Bytes view(std::uint32_t index) const;
-  Status release(std::uint32_t index);
-  bool poll_disconnect();
-  Status disconnect();
-  SocketAddress local_address() const;
-  SocketAddress peer_address() const;
-  std::size_t max_message() const;
-  std::size_t sends_in_flight() const;
-  std::size_t receive_window() const;
-  int fd() const;
-  Result<bool> arm(Interest interest);
-
-  MemoryTransport(MemoryTransport&&) noexcept = default;
-  MemoryTransport& operator=(MemoryTransport&& other) noexcept;
-  ~MemoryTransport();
-
  private:
   friend struct MemoryBuilder;
-  MemoryTransport(std::shared_ptr<detail::MemoryLink> link, unsigned side)
-      : link_(std::move(link)), side_(side) {}
-  std::shared_ptr<detail::MemoryLink> link_;
-  unsigned side_ = 0;
+  explicit MemoryTransport(std::unique_ptr<detail::MemoryState> state);
 };
 static_assert(MessageTransport<MemoryTransport>);
 
@@ -76,6 +53,7 @@ class RKV_EXPORT MemoryListener {
  private:
   friend struct MemoryBuilder;
   explicit MemoryListener(std::shared_ptr<detail::MemoryPort> port) : port_(std::move(port)) {}
+  detail::MemoryPort& port() const;
   std::shared_ptr<detail::MemoryPort> port_;
 };
 

@@ -26,7 +26,7 @@
 #include "rkv/export.h"
 #include "rkv/rdma/connect.h"
 #include "rkv/rdma/lease.h"
-#include "rkv/rdma/message/transport.h"
+#include "rkv/rdma/message/transport_of.h"
 
 namespace rkv::rdma {
 
@@ -47,26 +47,10 @@ struct RingOptions {
 namespace detail {
 class RingState;
 }
+extern template class RKV_EXPORT TransportOf<detail::RingState>;
 
-class RKV_EXPORT RingTransport {
+class RKV_EXPORT RingTransport : public TransportOf<detail::RingState> {
  public:
-  // See MessageTransport.
-  Result<std::size_t> send_copy(Bytes message);
-  Result<std::size_t> send_gather(std::span<const Bytes> pieces);
-  Result<std::size_t> poll_sends();
-  Result<std::size_t> poll_receives(std::span<Received> out);
-  Bytes view(std::uint32_t index) const;
-  Status release(std::uint32_t index);
-  bool poll_disconnect();
-  Status disconnect();
-  SocketAddress local_address() const;
-  SocketAddress peer_address() const;
-  std::size_t max_message() const;
-  std::size_t sends_in_flight() const;
-  std::size_t receive_window() const;
-  int fd() const;
-  Result<bool> arm(Interest interest);
-
   struct Counters {
     std::uint64_t credits_sent = 0;   // messages that told nothing but what is free
     std::uint64_t heads_read = 0;     // READs of the peer's head
@@ -77,15 +61,8 @@ class RKV_EXPORT RingTransport {
   bool uses_window() const;  // for our ring; the peer may do otherwise
   const QueuePair& queue_pair() const;
 
-  RingTransport(RingTransport&&) noexcept;
-  RingTransport& operator=(RingTransport&&) noexcept;
-  ~RingTransport();
-
  protected:
   explicit RingTransport(std::unique_ptr<detail::RingState> state);
-
- private:
-  std::unique_ptr<detail::RingState> state_;
 };
 
 }  // namespace rkv::rdma

@@ -25,7 +25,7 @@
 
 #include "rkv/export.h"
 #include "rkv/rdma/connect.h"
-#include "rkv/rdma/message/transport.h"
+#include "rkv/rdma/message/transport_of.h"
 
 namespace rkv::rdma {
 
@@ -44,37 +44,16 @@ struct RKV_EXPORT SendReceiveOptions {
 namespace detail {
 class SendReceiveState;
 }
+extern template class RKV_EXPORT TransportOf<detail::SendReceiveState>;
 
-class RKV_EXPORT SendReceiveTransport {
+class RKV_EXPORT SendReceiveTransport : public TransportOf<detail::SendReceiveState> {
  public:
-  // See MessageTransport.
-  Result<std::size_t> send_copy(Bytes message);
-  Result<std::size_t> send_gather(std::span<const Bytes> pieces);
-  Result<std::size_t> poll_sends();
-  Result<std::size_t> poll_receives(std::span<Received> out);
-  Bytes view(std::uint32_t index) const;
-  Status release(std::uint32_t index);
-  bool poll_disconnect();
-  Status disconnect();
-  SocketAddress local_address() const;
-  SocketAddress peer_address() const;
-  std::size_t max_message() const;
-  std::size_t sends_in_flight() const;
-  std::size_t receive_window() const;
-  int fd() const;
-  Result<bool> arm(Interest interest);
-
   // The queue pair below, for what this class has no call for.
   const QueuePair& queue_pair() const;
-
-  SendReceiveTransport(SendReceiveTransport&&) noexcept;
-  SendReceiveTransport& operator=(SendReceiveTransport&&) noexcept;
-  ~SendReceiveTransport();
 
  private:
   friend struct SendReceiveBuilder;
   explicit SendReceiveTransport(std::unique_ptr<detail::SendReceiveState> state);
-  std::unique_ptr<detail::SendReceiveState> state_;
 };
 static_assert(MessageTransport<SendReceiveTransport>);
 

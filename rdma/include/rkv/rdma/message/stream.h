@@ -60,7 +60,8 @@ class Stream {
       : Stream(std::move(transport), options) {
     executor_ = &executor;
   }
-  // REQUIRES: no coroutine waits for it.
+  // REQUIRES: no coroutine waits for it. What was moved from can only be destroyed; any other call
+  // on it ends the process with a sentence.
   Stream(Stream&&) noexcept = default;
   Stream& operator=(Stream&&) = delete;
   // REQUIRES: no coroutine waits for it.
@@ -84,6 +85,7 @@ class Stream {
   Result<bool> try_shutdown();
   // Ends the stream now; writes under way are lost.
   Status close() {
+    check_here();
     open_.open = false;
     return transport_.disconnect();
   }
@@ -91,7 +93,10 @@ class Stream {
   // kMessages: wait for something to read; kRoom: to go on writing; kSent: to go on shutting down.
   // True when there is nothing now and fd() tells when there may be.
   Result<bool> arm(Interest interest);
-  int fd() const { return transport_.fd(); }
+  int fd() const {
+    check_here();
+    return transport_.fd();
+  }
 
   // Coroutines; REQUIRES: made with an executor. What the spans name lives until the answer.
   auto read(MutableBytes into, std::stop_token stop = {}) {
@@ -112,7 +117,10 @@ class Stream {
     return Awaiter<ShutdownOp>(*this, ShutdownOp{}, std::move(stop));
   }
 
-  T& transport() { return transport_; }
+  T& transport() {
+    check_here();
+    return transport_;
+  }
   std::size_t stashed() const { return stash_.size(); }
 
  private:
@@ -213,6 +221,7 @@ class Stream {
     }
   };
 
+  void check_here() const { RKV_CHECK(!open_.moved, "a stream that has been moved from"); }
   void count(Interest interest, int by) {
     const int which = interest == Interest::kMessages ? 0 : interest == Interest::kRoom ? 1 : 2;
     open_.waiters[static_cast<std::size_t>(which)] += by;
@@ -279,6 +288,7 @@ Result<bool> Stream<T>::refill() {
 template <MessageTransport T>
 Result<std::optional<std::size_t>> Stream<T>::try_read_vectored(
     std::span<const MutableBytes> into) {
+  check_here();
   std::size_t total = 0;
   std::size_t room = 0;
   for (const MutableBytes piece : into) {
@@ -300,6 +310,7 @@ Result<std::optional<std::size_t>> Stream<T>::try_read_vectored(
 
 template <MessageTransport T>
 Result<std::optional<std::size_t>> Stream<T>::try_write_vectored(std::span<const Bytes> pieces) {
+  check_here();
   if (!open_.open) return fail(Code::kDisconnected, "the stream was closed");
   std::array<Bytes, 16> rest;
   std::size_t total = 0;
@@ -351,6 +362,7 @@ Status Stream<T>::drain() {
 
 template <MessageTransport T>
 Result<bool> Stream<T>::try_shutdown() {
+  check_here();
   if (!open_.open) return true;
   // A failure means that the peer has gone or cannot be reached: nothing to wait for.
   const Result<std::size_t> done = transport_.poll_sends();
@@ -363,6 +375,7 @@ Result<bool> Stream<T>::try_shutdown() {
 
 template <MessageTransport T>
 Result<bool> Stream<T>::arm(Interest interest) {
+  check_here();
   for (std::size_t i = 0; i < open_.waiters.size(); ++i)
     if (open_.waiters[i] != 0) interest = interest | static_cast<Interest>(1U << i);
   const bool receives = interest != Interest::kMessages && !stash_full_;
