@@ -134,27 +134,32 @@ Result<Barrier> Barrier::create(Node& node, BarrierKind kind, const Deadline& de
                                                         std::move(region), std::move(slots)));
 }
 
+detail::BarrierState& Barrier::state() const {
+  RKV_CHECK(state_ != nullptr, "a barrier that has been moved from");
+  return *state_;
+}
+
 Status Barrier::wait(const Deadline& deadline) {
-  return wait_unchecked(state_->everyone, deadline);
+  return wait_unchecked(state().everyone, deadline);
 }
 
 Status Barrier::wait(std::span<const std::uint32_t> members, const Deadline& deadline) {
   RKV_RETURN_IF_ERROR(
-      check_members(members, state_->rank, static_cast<std::uint32_t>(state_->remote.size())));
+      check_members(members, state().rank, static_cast<std::uint32_t>(state().remote.size())));
   return wait_unchecked(members, deadline);
 }
 
 Status Barrier::wait_unchecked(std::span<const std::uint32_t> members, const Deadline& deadline) {
-  if (state_->poisoned) {
+  if (state().poisoned) {
     return fail(Code::kDisconnected, "the barrier is poisoned by an earlier error: make another");
   }
-  const Status went = state_->round(members, deadline);
-  state_->poisoned = !went;
+  const Status went = state().round(members, deadline);
+  state().poisoned = !went;
   return went;
 }
 
 bool Barrier::poisoned() const {
-  return state_->poisoned;
+  return state().poisoned;
 }
 
 }  // namespace rkv::rdma

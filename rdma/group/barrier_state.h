@@ -64,7 +64,7 @@ struct BarrierState {
 };
 
 struct BarrierAccess {
-  static BarrierState& state(Barrier& barrier) { return *barrier.state_; }
+  static BarrierState& state(Barrier& barrier) { return barrier.state(); }
 };
 
 }  // namespace rkv::rdma::detail

@@ -162,16 +162,21 @@ Result<Channel> Channel::adopt(CompletionChannel events, CompletionQueue queue, 
                                                         std::move(qp), options));
 }
 
+detail::ChannelState& Channel::state() const {
+  RKV_CHECK(state_ != nullptr, "a channel that has been moved from");
+  return *state_;
+}
+
 Result<Done> Channel::run(const Work& work, const Deadline& deadline) {
   detail::ChannelState::NodeRef node;
-  RKV_RETURN_IF_ERROR(state_->post({&work, 1}, {&node, 1}));
-  if (!detail::wait_until(*state_, deadline, [&] { return state_->is_done(node); })) {
+  RKV_RETURN_IF_ERROR(state().post({&work, 1}, {&node, 1}));
+  if (!detail::wait_until(state(), deadline, [&] { return state().is_done(node); })) {
     const Error error = detail::timed_out(work.op);
-    detail::cut_off(*state_, error);
-    std::ignore = state_->take(node);
+    detail::cut_off(state(), error);
+    std::ignore = state().take(node);
     return std::unexpected(error);
   }
-  return state_->take(node);
+  return state().take(node);
 }
 
 namespace {
@@ -218,40 +223,40 @@ Result<std::uint64_t> Channel::fetch_add(const RegisteredSpan& old_value, const 
 // Not by nodes: of READs that are not signaled, no completion tells. So what cannot be finished is
 // taken back by destroying the queue pair.
 Status Channel::read_all(const ReadPlan& plan, const Deadline& deadline) {
-  RKV_CHECK(state_->pending() == 0, "read_all() while operations are outstanding");
-  if (state_->broken()) {
+  RKV_CHECK(state().pending() == 0, "read_all() while operations are outstanding");
+  if (state().broken()) {
     return fail(Code::kDisconnected, "the channel is broken by an earlier failure: connect again");
   }
-  if (plan.window() > state_->options().sends) {
+  if (plan.window() > state().options().sends) {
     return fail(Code::kInvalidArgument, "the plan's window is wider than ChannelOptions::sends");
   }
-  const Status done = run_reads(plan, *state_->qp(), state_->queue(), deadline);
+  const Status done = run_reads(plan, *state().qp(), state().queue(), deadline);
   if (!done) {
-    state_->break_with(done.error());
-    state_->destroy_queue_pair();
+    state().break_with(done.error());
+    state().destroy_queue_pair();
   }
   return done;
 }
 
 Result<ReadPlanLimits> Channel::read_limits() {
-  RKV_ASSIGN_OR_RETURN(ReadPlanLimits limits, ReadPlanLimits::of(queue_pair(), state_->queue()));
-  limits.send_slots = std::min(limits.send_slots, state_->options().sends);
+  RKV_ASSIGN_OR_RETURN(ReadPlanLimits limits, ReadPlanLimits::of(queue_pair(), state().queue()));
+  limits.send_slots = std::min(limits.send_slots, state().options().sends);
   return limits;
 }
 
 bool Channel::broken() const {
-  return state_->broken();
+  return state().broken();
 }
 Error Channel::why_broken() const {
   RKV_CHECK(broken(), "why_broken() of a channel that works");
-  return state_->cause();
+  return state().cause();
 }
 std::uint32_t Channel::outstanding() const {
-  return state_->pending();
+  return state().pending();
 }
 QueuePair& Channel::queue_pair() {
-  RKV_CHECK(state_->qp().has_value(), "the queue pair has been destroyed to cut off its work");
-  return *state_->qp();
+  RKV_CHECK(state().qp().has_value(), "the queue pair has been destroyed to cut off its work");
+  return *state().qp();
 }
 void Channel::check_seen(bool seen) {
   RKV_CHECK(seen, "a strict scope ends with operations that nobody looked at");

@@ -167,10 +167,7 @@ std::uint32_t cut_off(std::span<ChannelState* const> channels, std::span<pollfd>
 std::uint32_t cut_off(ChannelState& channel, const Error& why);
 
 struct ChannelAccess {
-  static ChannelState& state(Channel& channel) {
-    RKV_CHECK(channel.state_ != nullptr, "a channel that has been moved from");
-    return *channel.state_;
-  }
+  static ChannelState& state(Channel& channel) { return channel.state(); }
 };
 
 }  // namespace rkv::rdma::detail

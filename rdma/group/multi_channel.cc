@@ -173,12 +173,12 @@ void GroupScope::leave() {
                     {.code = Code::kTimeout,
                      .text = "the deadline passed: what was outstanding has been cut off"});
   }
-  group_->outcomes_.resize(states.size());
+  group_->scope_outcomes_.resize(states.size());
   for (std::uint32_t peer = 0; peer < states.size(); ++peer) {
     states[peer]->close_scope();
     Status status = states[peer]->take_failure();
     if (late[peer]) status = std::unexpected(states[peer]->cause());
-    group_->outcomes_[peer] = {.peer = peer, .status = status, .done = {}};
+    group_->scope_outcomes_[peer] = {.peer = peer, .status = status, .done = {}};
   }
 }
 

@@ -120,6 +120,21 @@ TEST(Channels, AFailureNamesItsOperationAndBreaksTheChannel) {
             Code::kDisconnected);
 }
 
+TEST(ChannelsDeathTest, AChannelThatWasMovedFromSaysSo) {
+  ChannelPair pair;
+  Channel& gone = *pair.client;
+  const Channel taken = std::move(gone);
+  const char* const says = "moved from";
+  EXPECT_DEATH(std::ignore = gone.send(pair.mine(0, 8), soon()), says);
+  EXPECT_DEATH(std::ignore = gone.read_all({}, soon()), says);
+  EXPECT_DEATH(std::ignore = gone.read_limits(), says);
+  EXPECT_DEATH(std::ignore = gone.scope(soon(), [](Scope&) {}), says);
+  EXPECT_DEATH(std::ignore = gone.broken(), says);
+  EXPECT_DEATH(std::ignore = gone.why_broken(), says);
+  EXPECT_DEATH(std::ignore = gone.outstanding(), says);
+  EXPECT_DEATH(std::ignore = gone.queue_pair(), says);
+}
+
 // A connected queue pair from elsewhere becomes a channel, if it is as long as promised.
 TEST(Channels, AdoptAQueuePairThatIsLongEnough) {
   const auto adopt = [](const ChannelOptions& options) {

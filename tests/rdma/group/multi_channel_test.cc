@@ -231,6 +231,33 @@ TEST(GroupScopes, WaitForAllAndTellEachPeersError) {
   }
 }
 
+// What the body did and what it left behind are told apart, and the one does not overwrite the
+// other.
+TEST(GroupScopes, AnOutcomeOfTheBodyOutlivesTheScope) {
+  Star star;
+  std::vector<RemoteSpan> to = star.remotes(8);
+  to[1].length = 7;  // refused before it is posted
+  RemoteSpan wrong = star.remote(3, 8);
+  wrong.rkey ^= 0x5555;
+  const auto out = star.hub->scope(soon(), [&](GroupScope& s) {
+    GroupOutcome written = star.hub->scatter_write(star.locals(8), to, soon());
+    s.write(star.local(3, 8), {.peer = 3, .span = wrong});
+    return written;
+  });
+  EXPECT_EQ(out.value.failed_count(), 1U);
+  EXPECT_EQ(code_of(out.value[1].status), Code::kInvalidArgument);
+  EXPECT_EQ(out.operations.failed_count(), 1U);
+  EXPECT_STREQ(out.operations[3].status.error().call, "RDMA WRITE");
+}
+
+template <class F>
+concept MayBeGroupScoped = requires(MultiChannel& group, const Deadline& deadline, F body) {
+  group.scope(deadline, body);
+};
+static_assert(MayBeGroupScoped<GroupOutcome (*)(GroupScope&)>);
+static_assert(!MayBeGroupScoped<Pending* (*)(GroupScope&)>);
+static_assert(!MayBeGroupScoped<GroupScope* (*)(GroupScope&)>);
+
 TEST(GroupScopes, EndAlsoByAnException) {
   Star star;
   EXPECT_THROW(std::ignore = star.hub->scope(soon(kShortMs),

@@ -208,11 +208,11 @@ struct [[nodiscard]] Scoped<void> {
 
 namespace detail {
 // Handles, and the scope itself, stay inside.
-template <class T>
+template <class T, class S>
 concept LeavesScope = !std::same_as<std::remove_cvref_t<std::remove_pointer_t<T>>, Pending> &&
-                      !std::same_as<std::remove_cvref_t<std::remove_pointer_t<T>>, Scope>;
+                      !std::same_as<std::remove_cvref_t<std::remove_pointer_t<T>>, S>;
 template <class F, class S>
-concept ScopeBody = std::invocable<F&, S&> && LeavesScope<std::invoke_result_t<F&, S&>>;
+concept ScopeBody = std::invocable<F&, S&> && LeavesScope<std::invoke_result_t<F&, S&>, S>;
 
 template <class T>
 constexpr bool succeeded(const T& value) {
@@ -239,6 +239,8 @@ class RKV_EXPORT Channel {
   // together, and for a queue pair with a shared receive queue.
   static Result<Channel> adopt(CompletionChannel events, CompletionQueue queue, QueuePair qp,
                                const ChannelOptions& options);
+  // What was moved from may be assigned to or destroyed; any other call on it ends the process with
+  // a sentence.
   Channel(Channel&&) noexcept;
   Channel& operator=(Channel&&) noexcept;
   ~Channel();  // REQUIRES: no scope is open
@@ -300,7 +302,7 @@ class RKV_EXPORT Channel {
   template <bool strict, class F>
   auto enter(const Deadline& deadline, F&& body) {
     using T = std::invoke_result_t<F&, Scope&>;
-    Scope scope(*state_, deadline);
+    Scope scope(state(), deadline);
     if constexpr (std::is_void_v<T>) {
       std::forward<F>(body)(scope);
       if constexpr (strict) check_seen(scope.unseen() == 0);
@@ -316,6 +318,7 @@ class RKV_EXPORT Channel {
     }
   }
 
+  detail::ChannelState& state() const;
   std::unique_ptr<detail::ChannelState> state_;
 };
 

@@ -88,6 +88,8 @@ class RKV_EXPORT Barrier {
   // Collective: registers the slots and tells the others. The node must outlive the barrier; it may
   // be moved.
   static Result<Barrier> create(Node& node, BarrierKind kind, const Deadline& deadline);
+  // What was moved from may be assigned to or destroyed; any other call on it ends the process with
+  // a sentence.
   Barrier(Barrier&&) noexcept;
   Barrier& operator=(Barrier&&) noexcept;
   ~Barrier();
@@ -103,6 +105,7 @@ class RKV_EXPORT Barrier {
  private:
   friend struct detail::BarrierAccess;
   explicit Barrier(std::unique_ptr<detail::BarrierState> state);
+  detail::BarrierState& state() const;
   std::unique_ptr<detail::BarrierState> state_;
 };
 

@@ -59,7 +59,8 @@ struct PeerOutcome {
   Done done;  // where status is good
 };
 
-// Valid until the next call on the group that gave it.
+// Valid until the next call on the group that gave it. The end of a scope is none: what its body
+// returns may be an outcome of a call within it.
 class [[nodiscard]] GroupOutcome {
  public:
   explicit GroupOutcome(std::span<const PeerOutcome> each = {}) : each_(each) {}
@@ -153,7 +154,7 @@ class RKV_EXPORT MultiChannel {
                            const Deadline& deadline);
   GroupOutcome multicast_send(const RegisteredSpan& message, const Deadline& deadline);
 
-  // As Channel::scope(), over all peers.
+  // As Channel::scope(), over all peers. `operations` is valid until the next scope.
   template <class F>
     requires detail::ScopeBody<F, GroupScope>
   auto scope(const Deadline& deadline, F&& body) {
@@ -162,12 +163,12 @@ class RKV_EXPORT MultiChannel {
     if constexpr (std::is_void_v<T>) {
       std::forward<F>(body)(scope);
       scope.leave();
-      return GroupScoped<void>{.operations = GroupOutcome(outcomes_)};
+      return GroupScoped<void>{.operations = GroupOutcome(scope_outcomes_)};
     } else {
       GroupScoped<std::remove_cvref_t<T>> out{.operations = GroupOutcome(),
                                               .value = std::forward<F>(body)(scope)};
       scope.leave();
-      out.operations = GroupOutcome(outcomes_);
+      out.operations = GroupOutcome(scope_outcomes_);
       return out;
     }
   }
@@ -186,7 +187,8 @@ class RKV_EXPORT MultiChannel {
   std::vector<detail::ChannelState*> states_;
   std::vector<pollfd> descriptors_;
   std::vector<PeerWork> work_;
-  std::vector<PeerOutcome> outcomes_;
+  std::vector<PeerOutcome> outcomes_;        // of the last call
+  std::vector<PeerOutcome> scope_outcomes_;  // of the last scope
   std::unique_ptr<Bookkeeping> books_;
 };
 
