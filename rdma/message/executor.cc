@@ -98,9 +98,14 @@ Result<bool> EpollExecutor::arm() {
   // Before the waiters are asked: a wake() after this line is seen in the descriptor.
   if (::read(waker_, &old, sizeof old) > 0) return false;
   for (Waiter* waiter = first(); waiter != nullptr; waiter = next(*waiter)) {
-    RKV_ASSIGN_OR_RETURN(const bool quiet, waiter->arm());
-    if (!quiet) return false;
-    if (waiter->fd() >= 0) RKV_RETURN_IF_ERROR(watch(waiter->fd()));
+    Result<bool> quiet = waiter->arm();
+    if (quiet && *quiet && waiter->fd() >= 0) {
+      if (const Status watched = watch(waiter->fd()); !watched) {
+        quiet = std::unexpected(watched.error());
+      }
+    }
+    if (!quiet) waiter->fail(quiet.error());
+    if (!quiet || !*quiet) return false;
   }
   return true;
 }

@@ -17,6 +17,11 @@ class OperationSlots {
     for (std::uint32_t i = count; i != 0; --i)
       free_.push_back(i - 1);
   }
+  OperationSlots(const OperationSlots&) = delete;
+  OperationSlots& operator=(const OperationSlots&) = delete;
+  ~OperationSlots() {
+    RKV_CHECK(waiters_ == 0, "operations are destroyed while a coroutine waits for them");
+  }
 
   Executor& executor() { return executor_; }
   const CompletionQueue& queue() const { return queue_; }
@@ -35,6 +40,8 @@ class OperationSlots {
   std::uint64_t id_of(std::uint32_t index) const {
     return std::uint64_t{slots_[index].generation} << 32 | index;
   }
+  void join() { ++waiters_; }
+  void part() { --waiters_; }
   void leave(std::uint32_t index) { slots_[index].waiting = nullptr; }
   void give_back(std::uint32_t index) {
     ++slots_[index].generation;
@@ -84,7 +91,36 @@ class OperationSlots {
   CompletionQueue queue_;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
+  std::size_t waiters_ = 0;
 };
+
+OperationWaiter::OperationWaiter(OperationSlots& slots, std::stop_token stop)
+    : slots_(slots), stop_(std::move(stop)) {
+  slots_.join();
+}
+
+OperationWaiter::~OperationWaiter() {
+  slots_.part();
+}
+
+void OperationWaiter::await_suspend(std::coroutine_handle<> continuation) {
+  enlist(slots_.executor(), continuation);
+  watch_.start(stop_, slots_.executor());
+}
+
+int OperationWaiter::fd() const {
+  return slots_.fd();
+}
+
+void OperationWaiter::fail(const Error& error) {
+  outcome_ = std::unexpected(error);
+  done_ = true;
+}
+
+void OperationWaiter::pump() {
+  const Result<std::size_t> pumped = slots_.pump();
+  if (!pumped) fail(pumped.error());
+}
 
 Operation::~Operation() {
   abandon();
@@ -95,14 +131,14 @@ void Operation::abandon() {
   slot_.reset();
 }
 
-void Operation::await_suspend(std::coroutine_handle<> continuation) {
-  enlist(slots_.executor(), continuation);
-  watch_.start(stop_, slots_.executor());
+// What is posted stays with the device, and nobody will know how it ends.
+void Operation::fail(const Error& error) {
+  Error out = error;
+  if (slot_) out.write = WriteOutcome::kMayHaveHappened;
+  abandon();
+  OperationWaiter::fail(out);
 }
 
-int Operation::fd() const {
-  return slots_.fd();
-}
 // What another waiter's polling has brought raises no event any more.
 Result<bool> Operation::arm() {
   RKV_ASSIGN_OR_RETURN(const bool quiet, slots_.arm());
@@ -110,29 +146,17 @@ Result<bool> Operation::arm() {
 }
 
 bool Operation::attempt() {
-  if (done_) return true;
-  if (watch_.stopped() || stop_.stop_requested()) {
-    Error error = stopped();
-    if (slot_) error.write = WriteOutcome::kMayHaveHappened;
-    outcome_ = std::unexpected(error);
-    abandon();
-    return true;
-  }
-  const Result<std::size_t> pumped = slots_.pump();
-  if (!pumped) {
-    outcome_ = std::unexpected(pumped.error());
-    abandon();
-    return true;
-  }
+  if (!done_ && is_stopped()) fail(stopped());
+  if (!done_) pump();
   if (done_) return true;
   if (slot_) return false;
   slot_ = slots_.take(*this);
   if (!slot_) return false;
-  outcome_ = post(slots_.id_of(*slot_));
-  if (outcome_) return false;
-  slots_.give_back(*slot_);
-  slot_.reset();
-  return true;
+  if (const Status posted = post(slots_.id_of(*slot_)); !posted) {
+    slots_.give_back(*std::exchange(slot_, std::nullopt));
+    fail(posted.error());
+  }
+  return done_;
 }
 
 }  // namespace detail
@@ -154,11 +178,15 @@ Result<Operations> Operations::create(const Device& device, Executor& executor,
                                                              executor, options.outstanding));
 }
 
+detail::OperationSlots& Operations::slots() const {
+  RKV_CHECK(slots_ != nullptr, "operations that have been moved from");
+  return *slots_;
+}
 const CompletionQueue& Operations::queue() const {
-  return slots_->queue();
+  return slots().queue();
 }
 std::size_t Operations::outstanding() const {
-  return slots_->outstanding();
+  return slots().outstanding();
 }
 
 std::uint64_t Operations::word_in(const RegisteredSpan& old_value) {
@@ -167,30 +195,20 @@ std::uint64_t Operations::word_in(const RegisteredSpan& old_value) {
   return out;
 }
 
-void Operations::check(const detail::OperationSlots& slots, const QueuePair& qp) {
-  RKV_CHECK(qp.send_length() >= slots.size(),
+void Operations::check(const QueuePair& qp) const {
+  RKV_CHECK(qp.send_length() >= slots().size(),
             "a queue pair for coroutines has a send_length of `outstanding` at least");
 }
 
-void Operations::Drained::await_suspend(std::coroutine_handle<> continuation) {
-  enlist(slots_.executor(), continuation);
-  watch_.start(stop_, slots_.executor());
-}
-int Operations::Drained::fd() const {
-  return slots_.fd();
-}
 Result<bool> Operations::Drained::arm() {
   RKV_ASSIGN_OR_RETURN(const bool quiet, slots_.arm());
   return quiet && slots_.outstanding() != 0;
 }
 bool Operations::Drained::attempt() {
-  if (watch_.stopped() || stop_.stop_requested()) {
-    outcome_ = std::unexpected(stopped());
-    return true;
-  }
-  const Result<std::size_t> pumped = slots_.pump();
-  if (!pumped) outcome_ = std::unexpected(pumped.error());
-  return !pumped || slots_.outstanding() == 0;
+  if (!done_ && is_stopped()) fail(stopped());
+  if (!done_) pump();
+  done_ = done_ || slots_.outstanding() == 0;
+  return done_;
 }
 
 }  // namespace rkv::rdma

@@ -11,6 +11,7 @@
 //       a deadline counts for those alone who sleep                TheDeadlineCounts...
 //   E3  wake() writes nothing                                      AStopFromAnotherThread...
 //   T5  a message does not rouse who is armed                      ASleeperIsWoken
+#include <cstdio>
 #include <functional>
 
 #include "rkv/rdma/message/faulty_transport.h"
@@ -181,6 +182,46 @@ TEST(MessagesDeathTest, AStreamOutlivesWhoWaitsForIt) {
   EXPECT_DEATH(stream.reset(), "while one waits");
 }
 
+// Cannot be waited for: its queue does not arm, or its descriptor is of a kind that epoll refuses.
+struct SleeplessTransport : MemoryTransport {
+  int file = -1;
+  SleeplessTransport(MemoryTransport inner, int fd) : MemoryTransport(std::move(inner)), file(fd) {}
+  Result<bool> arm(Interest interest) {
+    if (file < 0) return fail(Code::kInternal, "no event from this one");
+    return MemoryTransport::arm(interest);
+  }
+  int fd() const { return file; }
+};
+
+TEST(Executors, WhoCannotBeWaitedForIsToldAndTheOthersGoOn) {
+  std::FILE* const file = std::tmpfile();
+  for (const int fd : {-1, fileno(file)}) {
+    auto [here, there] = MemoryTransport::pair(kTiny);
+    auto [left, right] = MemoryTransport::pair(kTiny);
+    const auto executor = need(EpollExecutor::create());
+    Stream sleepless(SleeplessTransport(std::move(here), fd), *executor);
+    Stream sound(std::move(left), *executor);
+    std::array<std::byte, 8> mine;
+    std::array<std::byte, 8> theirs;
+    std::optional<Error> told;
+    const auto fails = [&]() -> Task<> {
+      const auto count = co_await sleepless.read(mine);
+      if (!count) told = count.error();
+      EXPECT_EQ(need(right.send_copy(pattern(1, 8))), 8U);  // only now has the other one something
+    };
+    const auto works = [&]() -> Task<> {
+      const auto count = co_await sound.read(theirs);
+      EXPECT_EQ(count.value_or(0), 8U);
+    };
+    auto working = works();
+    auto failing = fails();
+    need(run(*executor, soon(), working, failing));
+    ASSERT_TRUE(told.has_value());
+    EXPECT_NE(to_string(*told).find(fd < 0 ? "no event" : "epoll_ctl"), std::string::npos);
+  }
+  std::fclose(file);
+}
+
 // Sleepers of both kinds on one descriptor: what wakes the one must not be lost to the other.
 TEST(Streams, AReaderAndAWriterSleepTogether) {
   for (int round = 0; round < 20; ++round) {
@@ -263,6 +304,7 @@ struct Turn final : Waiter {
   void await_resume() const {}
   int fd() const override { return -1; }
   Result<bool> arm() override { return false; }
+  void fail(const Error& /*error*/) override {}
   bool attempt() override { return true; }
 };
 

@@ -188,17 +188,55 @@ TEST(Operations, AFreeSlotIsNotSleptOver) {
     need(
         co_await bench.operations.write(bench.qp(), bench.here.memory.local(at, 8), bench.word(0)));
   };
-  std::optional first(write(0));
   auto second = write(64);
-  first->start();
-  second.start();
-  first.reset();  // its slot is the device's still
+  {
+    auto first = write(0);
+    first.start();
+    second.start();
+  }  // its slot is the device's still
   const Deadline deadline = soon();
   while (need(bench.executor->arm()))
     ASSERT_TRUE(need(wait_readable(bench.executor->fd(), deadline)));
   EXPECT_EQ(bench.operations.outstanding(), 0U);
   EXPECT_FALSE(need(bench.executor->arm()));
   need(run(*bench.executor, soon(), second));
+}
+
+// Whatever it waits for: a completion, a slot, or that nothing is outstanding.
+TEST(OperationsDeathTest, TheyOutliveWhoWaitsForThem) {
+  Bench bench(1);
+  std::optional<Operations> operations(std::move(bench.operations));
+  const auto send = [&]() -> Task<> {
+    std::ignore = co_await operations->send(bench.qp(), bench.here.memory.local(0, 8));
+  };
+  const auto drain = [&]() -> Task<> { std::ignore = co_await operations->drained(); };
+  const char* const says = "while a coroutine waits";
+  std::optional posted(send());  // nobody receives it
+  posted->start();
+  EXPECT_DEATH(operations.reset(), says);
+  std::optional queued(send());
+  queued->start();
+  posted.reset();
+  EXPECT_DEATH(operations.reset(), says);
+  queued.reset();
+  std::optional draining(drain());
+  draining->start();
+  EXPECT_DEATH(operations.reset(), says);
+  draining.reset();
+  EXPECT_EQ(operations->outstanding(), 1U);
+  operations.reset();  // the device may have a request still: that ends with the queue pair
+  EXPECT_EQ(bench.executor->waiters(), 0U);
+}
+
+TEST(OperationsDeathTest, WhatWasMovedFromSaysSo) {
+  Bench bench;
+  const Operations taken = std::move(bench.operations);
+  const char* const says = "moved from";
+  EXPECT_DEATH(std::ignore = bench.operations.outstanding(), says);
+  EXPECT_DEATH(std::ignore = bench.operations.queue(), says);
+  EXPECT_DEATH(std::ignore = bench.operations.drained(), says);
+  EXPECT_DEATH(std::ignore = bench.operations.send(bench.qp(), bench.here.memory.local(0, 8)),
+               says);
 }
 
 TEST(Operations, OptionsOutOfRangeAreNamed) {

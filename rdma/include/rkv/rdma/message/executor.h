@@ -14,6 +14,7 @@
 //   E2. poll() resumes a waiter after it has taken it out of the list, and may be surprised by
 //       nothing: what is resumed may add, remove and destroy any waiters, itself included.
 //   E3. When arm() gave true, fd() becomes readable when a waiter may go on, or wake() is called.
+//   E4. A waiter that cannot be waited for is resumed with the error; the others do not notice.
 //
 // Thread safety: one thread at a time; wake() alone may be called by any thread. An executor lives
 // longer than the waiters in it.
@@ -48,6 +49,9 @@ class RKV_EXPORT Waiter {
   virtual int fd() const = 0;
   // True when nothing is there; the descriptor tells of what comes.
   virtual Result<bool> arm() = 0;
+  // The executor cannot wait for this one: arm() failed, or its descriptor cannot be watched. It
+  // keeps the error as its coroutine's answer, and the next attempt() gives true.
+  virtual void fail(const Error& error) = 0;
   // Tries once. True when the coroutine may go on.
   virtual bool attempt() = 0;
 
@@ -73,7 +77,8 @@ class RKV_EXPORT Executor {
 
   // Tries every waiter once and resumes those that can go on; returns how many. Does not block.
   std::size_t poll();
-  // True when no waiter can go on, and fd() tells when one may.
+  // True when no waiter can go on, and fd() tells when one may. What goes wrong with a waiter is
+  // that waiter's answer and no other's; an error here is the executor's own.
   virtual Result<bool> arm() = 0;
   // For poll(2) in a loop of the program's; -1: there is none, call poll() again and again.
   virtual int fd() const = 0;

@@ -18,7 +18,8 @@
 // its buffers must stay until outstanding() is 0, which drained() waits for. Verbs cannot take a
 // request back; QueuePair::to_error() makes the device give it up.
 //
-// Thread safety: one thread at a time, the executor's. Lives longer than the coroutines that wait.
+// Thread safety: one thread at a time, the executor's. Lives longer than the coroutines that wait
+// for its operations, and shorter than the executor; both are checked.
 #pragma once
 
 #include <memory>
@@ -37,33 +38,47 @@ namespace detail {
 
 class OperationSlots;
 
-// One request and who waits for it. The order of fields matters: the watch goes first.
-class RKV_EXPORT Operation : public Waiter {
+// Who waits for completions. The order of fields matters: the watch goes first.
+class RKV_EXPORT OperationWaiter : public Waiter {
  public:
-  Operation(OperationSlots& slots, const char* name, std::stop_token stop)
-      : slots_(slots), name_(name), stop_(std::move(stop)) {}
-  ~Operation() override;
-
   bool await_ready() { return attempt(); }
   void await_suspend(std::coroutine_handle<> continuation);
   int fd() const override;
+  void fail(const Error& error) override;
+
+ protected:
+  OperationWaiter(OperationSlots& slots, std::stop_token stop);
+  ~OperationWaiter() override;
+  bool is_stopped() const { return watch_.stopped() || stop_.stop_requested(); }
+  // Takes what has completed to where it belongs. An error ends the wait.
+  void pump();
+
+  friend class OperationSlots;
+  OperationSlots& slots_;
+  std::stop_token stop_;
+  bool done_ = false;
+  Status outcome_;
+  StopWatch watch_;
+};
+
+// One request and who waits for it.
+class RKV_EXPORT Operation : public OperationWaiter {
+ public:
+  Operation(OperationSlots& slots, const char* name, std::stop_token stop)
+      : OperationWaiter(slots, std::move(stop)), name_(name) {}
+  ~Operation() override;
   Result<bool> arm() override;
+  void fail(const Error& error) override;
   bool attempt() override;
 
  protected:
   virtual Status post(std::uint64_t wr_id) = 0;
-  const Status& outcome() const { return outcome_; }
 
  private:
   friend class OperationSlots;
   void abandon();
-  OperationSlots& slots_;
-  const char* name_;  // "RDMA READ"
-  std::stop_token stop_;
+  const char* name_;                   // "RDMA READ"
   std::optional<std::uint32_t> slot_;  // while posted and not completed
-  bool done_ = false;
-  Status outcome_;
-  StopWatch watch_;
 };
 
 // `Post` posts under a wr_id; `Answer` makes the result of a success.
@@ -74,7 +89,7 @@ class OperationOf final : public Operation {
               Answer answer)
       : Operation(slots, name, std::move(stop)), post_(post), answer_(answer) {}
   Result<std::invoke_result_t<Answer>> await_resume() const {
-    RKV_RETURN_IF_ERROR(outcome());
+    RKV_RETURN_IF_ERROR(outcome_);
     if constexpr (std::is_void_v<std::invoke_result_t<Answer>>) {
       return {};
     } else {
@@ -96,44 +111,41 @@ struct OperationsOptions {
 
 class RKV_EXPORT Operations {
   // Before their users, whose type follows from them.
-  class RKV_EXPORT Drained final : public Waiter {
+  class RKV_EXPORT Drained final : public detail::OperationWaiter {
    public:
     Drained(detail::OperationSlots& slots, std::stop_token stop)
-        : slots_(slots), stop_(std::move(stop)) {}
-    bool await_ready() { return attempt(); }
-    void await_suspend(std::coroutine_handle<> continuation);
+        : OperationWaiter(slots, std::move(stop)) {}
     Status await_resume() const { return outcome_; }
-    int fd() const override;
     Result<bool> arm() override;
     bool attempt() override;
-
-   private:
-    detail::OperationSlots& slots_;
-    std::stop_token stop_;
-    Status outcome_;
-    StopWatch watch_;
   };
 
   static std::uint64_t word_in(const RegisteredSpan& old_value);
-  static void check(const detail::OperationSlots& slots, const QueuePair& qp);
+  detail::OperationSlots& slots() const;
+  void check(const QueuePair& qp) const;
   template <class Fill, class Answer = void (*)()>
   auto start(const char* name, std::stop_token stop, QueuePair& qp, Fill fill,
              Answer answer = nullptr) {
-    check(*slots_, qp);
+    check(qp);
     const auto post = [&qp, fill](std::uint64_t id) -> Status {
       Batch batch = qp.batch();
       fill(batch, id);
       return std::move(batch).submit();
     };
-    return detail::OperationOf<decltype(post), Answer>(*slots_, name, std::move(stop), post,
+    return detail::OperationOf<decltype(post), Answer>(slots(), name, std::move(stop), post,
                                                        answer);
   }
 
  public:
   static Result<Operations> create(const Device& device, Executor& executor,
                                    const OperationsOptions& options = {});
+  // Coroutines may wait meanwhile. What was moved from can only be destroyed; any other call on it
+  // ends the process with a sentence.
   Operations(Operations&&) noexcept;
   Operations& operator=(Operations&&) = delete;
+  // REQUIRES: no coroutine waits for an operation, or for drained(); it would be resumed by nobody,
+  // so the process ends with a sentence. Requests may be outstanding: their buffers are free when
+  // the queue pairs that carry them have ended.
   ~Operations();
 
   // For the sends of queue pairs, whose send_length is `outstanding` at least. Receives go
@@ -181,7 +193,7 @@ class RKV_EXPORT Operations {
         [=] { return word_in(old_value); });
   }
   // When nothing is outstanding any more.
-  auto drained(std::stop_token stop = {}) { return Drained(*slots_, std::move(stop)); }
+  auto drained(std::stop_token stop = {}) { return Drained(slots(), std::move(stop)); }
 
  private:
   explicit Operations(std::unique_ptr<detail::OperationSlots> slots);

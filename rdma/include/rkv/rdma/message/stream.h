@@ -185,7 +185,9 @@ class Stream {
 
     int fd() const override { return stream_.fd(); }
     Result<bool> arm() override { return stream_.arm(Op::kInterest); }
+    void fail(const Error& error) override { result_ = std::unexpected(error); }
     bool attempt() override {
+      if (!result_) return true;
       if (watch_.stopped() || stop_.stop_requested()) {
         result_ = std::unexpected(rdma::stopped());
         return true;

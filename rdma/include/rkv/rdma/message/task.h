@@ -145,8 +145,9 @@ inline Task<void> TaskPromise<void>::get_return_object() {
 }
 }  // namespace detail
 
-// Runs the tasks side by side until all are done. kTimeout: the deadline passed first; the tasks
-// stay as they are, to be run again or destroyed. Blocks.
+// Runs the tasks side by side until all are done. kTimeout: the deadline passed first; another
+// error is the executor's own. Either way the tasks stay as they are, to be run again or destroyed.
+// Blocks.
 template <PollableExecutor E, class... T>
 Status run(E& executor, const Deadline& deadline, Task<T>&... tasks) {
   (tasks.start(), ...);
