@@ -53,6 +53,17 @@ Result<ReadDepths> own_depths(const QueuePairBase& qp, const ConnectionParameter
   return read_depths(parameters, limits);
 }
 
+// Who asks for READs by name does not want a connection that can never carry one: devices refuse
+// them there, or wait for ever. Who leaves the depth to the device sees it in CmConnection::depths.
+Status check_agreed(const ConnectionParameters& parameters, ReadDepths agreed) {
+  if (parameters.reads_as_initiator != 0 && agreed.initiator == 0) {
+    return fail_call(
+        Code::kUnsupported, "rdma_connect", 0,
+        "reads_as_initiator: the peer answers no READs, its responder_resources are 0");
+  }
+  return {};
+}
+
 Status ensure_init(CmId& id, QueuePairBase& qp, const ConnectionParameters& parameters) {
   RKV_ASSIGN_OR_RETURN(const ibv_qp_state state, qp.state());
   return state == IBV_QPS_INIT ? Status{} : id.to_init(qp, parameters);
@@ -120,6 +131,7 @@ Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
     reply = PrivateData(event.private_data());
     depths = smaller(depths, event.peer_depths());
   }
+  RKV_RETURN_IF_ERROR(check_agreed(parameters, depths));
   RKV_RETURN_IF_ERROR(id_.to_ready(qp, parameters, depths));
   RKV_ASSIGN_OR_RETURN(QueuePair ready, std::move(qp).into_queue_pair());
   RKV_RETURN_IF_ERROR(id_.establish());
@@ -140,6 +152,7 @@ Result<CmConnection> ConnectRequest::accept(PreparedQueuePair<> qp,
                                             Bytes private_data, const EventChannel* channel) && {
   RKV_ASSIGN_OR_RETURN(const ReadDepths own, own_depths(qp, parameters));
   const ReadDepths depths = smaller(own, depths_);
+  RKV_RETURN_IF_ERROR(check_agreed(parameters, depths));
   RKV_ASSIGN_OR_RETURN(EventChannel events, channel != nullptr
                                                 ? Result<EventChannel>(channel->share())
                                                 : EventChannel::create());

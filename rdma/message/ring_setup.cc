@@ -139,6 +139,14 @@ Status RingState::post_receives() {
 }
 
 Status RingState::begin(const Deadline& deadline) {
+  // Each side READs the other's head.
+  const ReadDepths depths = link_.connection().depths;
+  if (kind_ == TransportKind::kReadRing && (depths.initiator == 0 || depths.responder == 0)) {
+    return fail(Code::kUnsupported,
+                depths.initiator == 0
+                    ? "a read ring needs READs: the peer's responder_resources are 0"
+                    : "a read ring needs READs: the peer's initiator_depth is 0");
+  }
   if (timer_.get() >= 0) RKV_RETURN_IF_ERROR(link_.watch(timer_.get()));
   if (windows_) RKV_RETURN_IF_ERROR(open_window(deadline));
   while (key_due_) {
@@ -176,7 +184,7 @@ Status RingState::take_key(const WorkCompletion& one) {
   const auto word =
       load_le<std::uint64_t>(memory_.small.bytes().data() + std::size_t{index} * kCreditBytes);
   if (one.kind != WorkKind::kReceive || one.byte_length != kCreditBytes || one.has_immediate ||
-      word > 0xFFFF'FFFF) {
+      one.has_invalidated || word > 0xFFFF'FFFF) {
     return fail(Code::kCorrupt, "the peer's first message is not the key of its ring");
   }
   key_due_ = false;

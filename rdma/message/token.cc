@@ -85,9 +85,11 @@ Result<Token> decode(Bytes bytes, TransportKind expected) {
                        .length = expected == TransportKind::kReadRing ? Token::kHeadLineBytes : 0,
                        .rkey = load_le<std::uint32_t>(bytes.data() + 44)}};
   if (flags > 3) return fail(Code::kCorrupt, "the peer's token has flags that do not exist");
-  if (token.max_message == 0 || token.max_message > kMaxMessage || token.slots == 0 ||
-      token.slots > kMaxSlots) {
-    return fail(Code::kCorrupt, "the peer's token has sizes out of range");
+  if (token.max_message == 0 || token.max_message > kMaxMessage) {
+    return fail(Code::kCorrupt, "the peer's longest message is not from 1 to 16777216 bytes");
+  }
+  if (token.slots == 0 || token.slots > kMaxSlots) {
+    return fail(Code::kCorrupt, "the peer's number of messages is not from 1 to 32768");
   }
   if (expected != TransportKind::kSendReceive) RKV_RETURN_IF_ERROR(check_ring(token));
   return token;

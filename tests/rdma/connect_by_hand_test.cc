@@ -81,6 +81,31 @@ struct ByHand {
   }
 };
 
+// Who names a depth is told that there are none; who leaves it to the device sees the 0.
+TEST(ByHandConnections, APeerThatGrantsNoReadsIsNamed) {
+  for (const std::uint8_t asked : {std::uint8_t{0}, std::uint8_t{4}}) {
+    ByHand both;
+    auto dialled = std::async(std::launch::async, [&]() -> Result<ReadDepths> {
+      Connector connector = need(
+          Connector::resolve(device_address(both.listener.local_address().port()), {}, soon()));
+      Half half(connector.device());
+      RKV_ASSIGN_OR_RETURN(const CmConnection made,
+                           std::move(connector).connect(std::move(half.prepared),
+                                                        {.reads_as_initiator = asked}, {}, soon()));
+      return made.depths;
+    });
+    both.answer(next(both.channel, RDMA_CM_EVENT_CONNECT_REQUEST, both.listens), {}, {});
+    const auto agreed = dialled.get();
+    EXPECT_EQ(agreed.has_value(), asked == 0);
+    if (agreed) {
+      EXPECT_EQ(*agreed, ReadDepths{});
+    } else {
+      EXPECT_EQ(agreed.error().code, Code::kUnsupported);
+      EXPECT_NE(to_string(agreed.error()).find("responder_resources"), std::string::npos);
+    }
+  }
+}
+
 TEST(ByHandConnections, OneThreadIsBothSides) {
   ByHand both;
   CmEvent request = both.call(as_bytes("hello"), {.initiator = 2, .responder = 4});

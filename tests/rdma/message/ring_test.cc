@@ -411,6 +411,15 @@ TEST(Tokens, TheErrorSaysWhatIsWrong) {
     change(token);
     return code(token, TransportKind::kReadRing);
   };
+  const auto text = [&](const Token& token) {
+    return to_string(decode(encode(token), token.kind).error());
+  };
+  Token empty = good;
+  empty.slots = 0;
+  EXPECT_NE(text(empty).find("number of messages"), std::string::npos) << text(empty);
+  empty = good;
+  empty.max_message = 0;
+  EXPECT_NE(text(empty).find("longest message"), std::string::npos) << text(empty);
   EXPECT_EQ(changed([](Token& t) { t.max_message = 0; }), Code::kCorrupt);
   EXPECT_EQ(changed([](Token& t) { t.max_message = 0xFFFF'FFFF; }), Code::kCorrupt);
   EXPECT_EQ(changed([](Token& t) { t.slots = 0; }), Code::kCorrupt);

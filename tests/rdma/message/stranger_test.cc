@@ -61,6 +61,42 @@ TEST(Strangers, AServerThatAnswersWithNonsenseIsLeft) {
   EXPECT_EQ(dialled.get().code, Code::kCorrupt);
 }
 
+// A peer that asks for no READs and answers none, step by step, since no options say so.
+TEST(Strangers, AReadRingNeedsAPeerThatAnswersReads) {
+  const ReadRingBuilder builder{.options = kRing};
+  for (const auto& [depths, field] : {std::pair{ReadDepths{}, "responder_resources are 0"},
+                                      {{.initiator = 1, .responder = 0}, "responder_resources"},
+                                      {{.initiator = 0, .responder = 1}, "initiator_depth"}}) {
+    CmListener listener = need(builder.listen(device_address()));
+    EventChannel channel = need(EventChannel::create());
+    CmId caller = need(CmId::create(channel));
+    std::optional<Stranger> stranger;
+    std::optional<PreparedQueuePair<>> qp;
+    const auto after = [&](rdma_cm_event_type wanted) {
+      EXPECT_EQ(need(channel.wait(soon())).type(), wanted);
+    };
+    need(caller.resolve_address(listener.address(), nullptr, kPatienceMs));
+    after(RDMA_CM_EVENT_ADDR_RESOLVED);
+    need(caller.resolve_route(kPatienceMs));
+    after(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    stranger.emplace(caller.device());
+    qp.emplace(stranger->make());
+    need(caller.to_init(*qp, {}));
+    need(
+        caller.connect(*qp, {}, depths, detail::encode(stranger->token(TransportKind::kReadRing))));
+    auto accepted =
+        std::async(std::launch::async, [&] { return builder.accept(listener, soon()); });
+    after(RDMA_CM_EVENT_CONNECT_RESPONSE);
+    need(caller.to_ready(*qp, {}, depths));
+    need(caller.establish());
+    const auto server = accepted.get();
+    ASSERT_FALSE(server);
+    EXPECT_EQ(server.error().code, Code::kUnsupported);
+    EXPECT_NE(to_string(server.error()).find(field), std::string::npos)
+        << to_string(server.error());
+  }
+}
+
 TEST(Strangers, ADoorbellThatCannotBeEndsTheConnectionAfterWhatCameBefore) {
   Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
   visit.stranger->ring(0, 108, 108);

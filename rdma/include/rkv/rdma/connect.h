@@ -36,7 +36,9 @@ struct RKV_EXPORT CmConnection {
   CmId id;
   QueuePair qp;
   PrivateData peer_data;  // what the peer sent, padded with zeros
-  ReadDepths depths;      // what was agreed: our READs outstanding, the peer's
+  // What was agreed: our READs outstanding, the peer's. An initiator of 0 is a peer that answers
+  // none: a READ or atomic fails when it is posted, or on SoftRoCE never ends.
+  ReadDepths depths;
   // What the event channel has told so far; check() and wait_established() keep it.
   bool established = false;
   std::optional<Error> ended = std::nullopt;

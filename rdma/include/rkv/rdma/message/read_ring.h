@@ -33,7 +33,8 @@ struct RKV_EXPORT ReadRingBuilder {
   RingOptions options;
 
   Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
-  // kInvalidArgument names the option and its range.
+  // kInvalidArgument names the option and its range; kUnsupported: one of the two sides grants no
+  // READs to the other.
   Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
   Result<Transport> accept(CmListener& listener, const Deadline& deadline) const;
 };
