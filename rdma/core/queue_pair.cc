@@ -9,21 +9,19 @@
 #include <utility>
 
 #include "rdma/core/checked_hooks.h"
+#include "rdma/core/piece_list.h"
 #include "rdma/core/queue_pair_state.h"
 #include "rkv/rdma/transitions.h"
 
 namespace rkv::rdma {
 namespace {
 
-constexpr std::size_t kMaxSge = 32;
 constexpr std::size_t kMaxInlineBytes = 1024;
 
 Status post_list(ibv_qp* queue, ibv_send_wr request, std::span<const RegisteredSpan> pieces) {
-  std::array<ibv_sge, kMaxSge> list;
-  RKV_CHECK(pieces.size() <= list.size(), "too many pieces in one request");
-  std::ranges::transform(pieces, list.begin(), [](const RegisteredSpan& s) { return s.sge(); });
+  detail::PieceList list(pieces);
   request.sg_list = list.data();
-  request.num_sge = static_cast<int>(pieces.size());
+  request.num_sge = list.size();
   ibv_send_wr* refused = nullptr;
   return from_errno("ibv_post_send", ibv_post_send(queue, &request, &refused));
 }
@@ -85,7 +83,7 @@ Status check_options(const DeviceAttributes& limits, const QueuePairOptions& opt
     return out_of_range(
         "QueuePairOptions::send_length is above the device's max_work_requests (DeviceAttributes)");
   }
-  const std::uint32_t most = std::min<std::uint32_t>(limits.max_sge, kMaxSge);
+  const std::uint32_t most = std::min(limits.max_sge, detail::kMaxSge);
   if (options.send_sge > most) {
     return out_of_range(
         "QueuePairOptions::send_sge is above 32 or the device's max_sge (DeviceAttributes)");
@@ -191,6 +189,14 @@ Status QueuePairBase::post_receives(std::span<const ReceiveRequest> requests) {
     requests = requests.subspan(now.size());
   }
   return {};
+}
+
+Status QueuePairBase::post_receive(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces) {
+  detail::PieceList list(pieces);
+  ibv_recv_wr request{
+      .wr_id = wr_id, .next = nullptr, .sg_list = list.data(), .num_sge = list.size()};
+  ibv_recv_wr* refused = nullptr;
+  return from_errno("ibv_post_recv", ibv_post_recv(raw(), &request, &refused));
 }
 
 Status QueuePairBase::read_pieces(std::uint64_t wr_id, OpFlags flags,

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "rdma/core/checked_hooks.h"
+#include "rdma/core/piece_list.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -71,6 +72,14 @@ Status SharedReceiveQueue::post(std::span<const ReceiveRequest> requests, std::s
   }
   if (posted != nullptr) *posted = done;
   return status;
+}
+
+Status SharedReceiveQueue::post(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces) {
+  detail::PieceList list(pieces);
+  ibv_recv_wr request{
+      .wr_id = wr_id, .next = nullptr, .sg_list = list.data(), .num_sge = list.size()};
+  ibv_recv_wr* refused = nullptr;
+  return from_errno("ibv_post_srq_recv", ibv_post_srq_recv(queue_.get(), &request, &refused));
 }
 
 Status SharedReceiveQueue::arm_limit(std::uint32_t limit) {

@@ -391,6 +391,37 @@ struct SharedReceives {
   }
 };
 
+// A header apart from what follows it, by a queue of one's own and by a shared one.
+TEST(Receives, AreScatteredOverTheirPieces) {
+  Loopback loop;
+  const auto expect_scattered = [&](Pair& pair, auto post) {
+    std::memset(loop.server.at(0), 0, 16384);
+    std::memcpy(loop.client.at(0), "header, then the rest", 21);
+    const std::array<RegisteredSpan, 3> pieces = {loop.server.memory.local(4096, 6),
+                                                  loop.server.memory.local(0, 2),
+                                                  loop.server.memory.local(8192, 64)};
+    need(post(pieces));
+    send(pair.a, loop.client.memory.local(0, 21), 1);
+    EXPECT_TRUE(loop.client.completion().ok());
+    const WorkCompletion got = loop.server.completion();
+    EXPECT_EQ(got.wr_id, 7U);
+    EXPECT_EQ(got.byte_length, 21U);
+    EXPECT_EQ(std::memcmp(loop.server.at(4096), "header\0", 7), 0);
+    EXPECT_EQ(std::memcmp(loop.server.at(0), ", \0", 3), 0);
+    EXPECT_EQ(std::memcmp(loop.server.at(8192), "then the rest", 14), 0);
+    const std::vector<RegisteredSpan> too_many(32, loop.server.memory.local(0, 8));
+    const Status refused = post(too_many);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument) << to_string(refused.error());
+  };
+  Pair own(loop.pd, loop.client.queue, loop.server.queue, {.receive_sge = 3});
+  expect_scattered(own,
+                   [&](std::span<const RegisteredSpan> to) { return own.b.post_receive(7, to); });
+  auto srq = need(SharedReceiveQueue::create(loop.pd, {.length = 8, .sge = 3}));
+  Pair shared(loop.pd, loop.client.queue, loop.server.queue, {.shared = &srq});
+  expect_scattered(shared, [&](std::span<const RegisteredSpan> to) { return srq.post(7, to); });
+}
+
 TEST(SharedReceiveRefill, KeepsTheQueueFilledByEventAlone) {
   SharedReceives loop;
   SrqRefill keeper(loop.srq, {.low = 8, .full = 24});

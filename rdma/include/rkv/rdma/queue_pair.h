@@ -44,9 +44,9 @@ namespace rkv::rdma {
 
 struct QueuePairOptions {
   std::uint32_t send_length = 128;
-  std::uint32_t receive_length = 128;  // ignored with a shared receive queue
-  std::uint32_t send_sge = 1;          // pieces of one request
-  std::uint32_t receive_sge = 1;
+  std::uint32_t receive_length = 128;          // ignored with a shared receive queue
+  std::uint32_t send_sge = 1;                  // pieces of one request: post_read(), post_send()
+  std::uint32_t receive_sge = 1;               // of one receive: post_receive()
   std::uint32_t inline_bytes = 0;              // longest inline message, 1024 at most
   const SharedReceiveQueue* shared = nullptr;  // receives come from there
   // Fewer lets a device without atomics be used. Those that the transport has not are left out.
@@ -61,7 +61,8 @@ struct ConnectionParameters {
   std::uint8_t rnr_retry = kRnrRetryForever;  // 0 to 7
   RnrTimer rnr_timer = kDefaultRnrTimer;
   // Outstanding READs and atomics in each direction; 0 is the device's maximum. Never more than
-  // the peer answers: the requester's is cut down to the peer's.
+  // the peer answers: the requester's is cut down to the peer's. A connection manager's peer may
+  // grant none; who gave a number as initiator is told kUnsupported then (connect.h).
   std::uint8_t reads_as_initiator = 0;
   std::uint8_t reads_as_responder = 0;
 };
@@ -102,6 +103,9 @@ class RKV_EXPORT QueuePairBase {
   // Receives of this queue pair's own; not with a shared receive queue, and not before the state
   // INIT. On an error those before it have been posted.
   Status post_receives(std::span<const ReceiveRequest> requests);
+  // One receive whose message is scattered over several pieces, in their order; at most the
+  // options' receive_sge, which the device refuses otherwise.
+  Status post_receive(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces);
 
   // Any set of attributes, for what the functions here do not cover (ibv_modify_qp(3)).
   // kInvalidArgument: the error says whether the transition, its mask or a value is to blame, and

@@ -28,7 +28,7 @@ struct ReceiveRequest {
 
 struct SharedReceiveQueueOptions {
   std::uint32_t length = 256;  // receives that may be posted
-  std::uint32_t sge = 1;       // pieces of one receive
+  std::uint32_t sge = 1;       // pieces of one receive, 32 at most: post() of pieces
 };
 
 class RKV_EXPORT SharedReceiveQueue {
@@ -43,6 +43,9 @@ class RKV_EXPORT SharedReceiveQueue {
   // Posts all, in chains. On an error those before it have been posted; how many is written to
   // `posted` when that is not null. Does not block, allocates nothing.
   Status post(std::span<const ReceiveRequest> requests, std::size_t* posted = nullptr);
+  // One receive whose message is scattered over several pieces, in their order; at most the
+  // options' sge, which the device refuses otherwise.
+  Status post(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces);
   // Asks for one IBV_EVENT_SRQ_LIMIT_REACHED (Device::next_async_event) when fewer than `limit`
   // receives are left. It fires once; arm again after a refill, not before: armed while already
   // below, it fires at the next receive only. Limits above the length are accepted by some devices
