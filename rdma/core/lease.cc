@@ -9,6 +9,8 @@
 namespace rkv::rdma {
 namespace {
 
+// Where the kernel stops when a peer invalidates a window that is not bound (window.h), none is
+// kept; elsewhere so many.
 constexpr std::size_t kSpareWindows = 64;
 // After 256 bindings a window's first key would come again, which somebody may still know.
 constexpr std::uint32_t kMaxBindings = 255;
@@ -25,6 +27,7 @@ struct LessorState {
   LessorOptions options;
   bool windows = false;
   std::uint32_t sequence = 0;
+  std::size_t most_spare = 0;
   std::vector<Window> spare;  // unbound; room is reserved
 
   LessorState(const ProtectionDomain& pd, QueuePair& queue_pair, CompletionQueue& queue,
@@ -132,7 +135,8 @@ Result<Lessor> Lessor::create(const ProtectionDomain& pd, QueuePair& qp, Complet
   if (!state->windows && region.bytes().size() != region.size()) {
     return fail(Code::kInvalidArgument, "without windows only memory of the CPU can be leased");
   }
-  state->spare.reserve(kSpareWindows);
+  state->most_spare = state->windows && support.trustworthy ? kSpareWindows : 0;
+  state->spare.reserve(state->most_spare);
   return Lessor(std::move(state));
 }
 
@@ -205,7 +209,7 @@ Status Lessor::invalidate(Lease& lease, const Deadline& deadline) {
 
 Status Lessor::revoke(Lease& lease, const Deadline& deadline) {
   if (lease.window_ && lease.window_->bindings() < kMaxBindings &&
-      state_->spare.size() < kSpareWindows && invalidate(lease, deadline)) {
+      state_->spare.size() < state_->most_spare && invalidate(lease, deadline)) {
     lease.span_ = {};
     state_->spare.push_back(std::move(*lease.window_));
     lease.window_.reset();

@@ -47,6 +47,7 @@ Status RingState::checked(const Status& posted) {
 void RingState::lied(const Error& error) {
   lied_ = true;
   link_.fail(error);
+  lease_.reset();  // such a peer may have unbound the window: none is left so (lease.h)
 }
 
 Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
@@ -184,7 +185,7 @@ Status RingState::take_receive(const WorkCompletion& one) {
     take_freed(load_le<std::uint64_t>(ring_.data() + receiver_->record(*record).offset));
     ++waiting_;
   } else if (one.kind == WorkKind::kReceive && one.byte_length == kCreditBytes &&
-             !one.has_immediate && kind_ == TransportKind::kCreditRing) {
+             !one.has_immediate && !one.has_invalidated && kind_ == TransportKind::kCreditRing) {
     take_freed(load_le<std::uint64_t>(memory_.small.bytes().data() + index * kCreditBytes));
   } else {
     return fail(Code::kCorrupt, "the peer sent what is neither a record nor a credit");

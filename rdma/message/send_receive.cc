@@ -207,7 +207,8 @@ Status SendReceiveState::reap_receives() {
         continue;
       }
       if (lied_) continue;
-      if (one.kind != WorkKind::kReceive || one.has_immediate || one.byte_length == 0) {
+      if (one.kind != WorkKind::kReceive || one.has_immediate || one.has_invalidated ||
+          one.byte_length == 0) {
         lied_ = true;
         link_.fail({.code = Code::kCorrupt, .text = "the peer sent what is no message"});
         continue;

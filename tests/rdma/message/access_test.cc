@@ -3,6 +3,7 @@
 //
 // What was tried: this change makes a test here fail.
 //   G5  disconnect() does not end the registration        NoKeyOpensTheRingAfterTheEnd
+//   G3  a message that invalidates is a credit            AMessageThatInvalidatesEndsTheConnection
 #include "rkv/rdma/message/credit_ring.h"
 #include "rkv/rdma/message/read_ring.h"
 #include "tests/rdma/message/stranger.h"
@@ -92,15 +93,31 @@ TEST(RingAccess, NoKeyOpensTheRingAfterTheEnd) {
   need(visit.server->disconnect());
 }
 
-TEST(RingAccess, AWindowIsGoodForItsConnectionOnly) {
-  // A stranger that knows of windows: it reads the key out of the first message.
-  const CreditRingBuilder builder{.options = with(LeasePolicy::kRequireWindows)};
-  CmListener listener = need(builder.listen(device_address()));
+// A stranger that knows of windows: it reads the key out of the first message.
+struct WindowVisit {
   std::unique_ptr<Stranger> peer;
-  auto dialled = std::async(std::launch::async, [&] {
-    Connector connector = need(Connector::resolve(listener.address(), {}, soon()));
+  std::optional<CreditRingTransport> server;
+  Token token;
+  RemoteSpan ring;
+
+  WindowVisit() {
+    const CreditRingBuilder builder{.options = with(LeasePolicy::kRequireWindows)};
+    CmListener listener = need(builder.listen(device_address()));
+    auto dialled = std::async(std::launch::async, [&] { dial(listener.address()); });
+    server.emplace(need(builder.accept(listener, soon())));
+    dialled.get();
+    token = need(detail::decode(peer->link->peer_data.bytes(), TransportKind::kCreditRing));
+    peer->await();
+    ring = token.ring;
+    ring.rkey = load_le<std::uint32_t>(peer->memory.bytes().data() + 32768);
+  }
+
+ private:
+  void dial(const SocketAddress& to) {
+    Connector connector = need(Connector::resolve(to, {}, soon()));
     peer = std::make_unique<Stranger>(connector.device());
-    auto qp = peer->make();
+    auto qp = need(QueuePair::create(peer->pd, peer->queue, peer->queue,
+                                     {.operations = kAllSendOps | kWindowOps}));
     need(connector.prepare(qp, {.remote_access = kEverything}));
     const std::array<ReceiveRequest, 1> receive = {
         {{.wr_id = 1, .buffer = peer->memory.local(32768, 8)}}};
@@ -108,22 +125,31 @@ TEST(RingAccess, AWindowIsGoodForItsConnectionOnly) {
     peer->link.emplace(need(std::move(connector).connect(
         std::move(qp), {.remote_access = kEverything},
         detail::encode(peer->token(TransportKind::kCreditRing)), soon())));
-  });
-  auto server = need(builder.accept(listener, soon()));
-  dialled.get();
-  EXPECT_TRUE(server.uses_window());
-  const Token token =
-      need(detail::decode(peer->link->peer_data.bytes(), TransportKind::kCreditRing));
-  EXPECT_TRUE(token.key_follows);
-  EXPECT_EQ(token.ring.rkey, 0U);
-  peer->await();
-  RemoteSpan ring = token.ring;
-  ring.rkey = load_le<std::uint32_t>(peer->memory.bytes().data() + 32768);
-  SideDoor door(server, *peer);
-  EXPECT_EQ(write_to(*peer, peer->link->qp, piece(ring, 1024)), IBV_WC_SUCCESS);
-  EXPECT_EQ(write_to(*peer, *door.outside, piece(ring, 1024)), IBV_WC_REM_ACCESS_ERR);
-  need(server.disconnect());
-  EXPECT_NE(write_to(*peer, peer->link->qp, piece(ring, 2048)), IBV_WC_SUCCESS);
+  }
+};
+
+TEST(RingAccess, AWindowIsGoodForItsConnectionOnly) {
+  WindowVisit visit;
+  Stranger& peer = *visit.peer;
+  EXPECT_TRUE(visit.server->uses_window());
+  EXPECT_TRUE(visit.token.key_follows);
+  EXPECT_EQ(visit.token.ring.rkey, 0U);
+  SideDoor door(*visit.server, peer);
+  EXPECT_EQ(write_to(peer, peer.link->qp, piece(visit.ring, 1024)), IBV_WC_SUCCESS);
+  EXPECT_EQ(write_to(peer, *door.outside, piece(visit.ring, 1024)), IBV_WC_REM_ACCESS_ERR);
+  need(visit.server->disconnect());
+  EXPECT_NE(write_to(peer, peer.link->qp, piece(visit.ring, 2048)), IBV_WC_SUCCESS);
+}
+
+// As long as a credit, and it takes the window away.
+TEST(RingAccess, AMessageThatInvalidatesEndsTheConnection) {
+  WindowVisit visit;
+  Stranger& peer = *visit.peer;
+  Batch batch = peer.link->qp.batch();
+  batch.send_invalidate(2, OpFlags::kSignaled, peer.memory.local(16384, 8), visit.ring.rkey);
+  need(std::move(batch).submit());
+  peer.await();
+  expect_corrupt(*visit.server, "neither a record nor a credit");
 }
 
 TEST(RingAccess, AKeyThatIsNoneOrNeverComesEndsTheConnection) {

@@ -19,7 +19,8 @@
 //
 // A lessor belongs to one queue pair and waits for its own requests on the queue pair's send
 // queue; completions that are not its own go to `others`. It needs one place in the send queue.
-// Windows cost a request to the adapter, and are used again; registrations cost system calls.
+// Windows cost a request to the adapter, and are used again (not on SoftRoCE, see kRequireWindows);
+// registrations cost system calls.
 //
 // Thread safety: one thread, the queue pair's. The lessor lives shorter than queue pair, completion
 // queue and region; its leases live shorter than the lessor, and their end revokes them.
@@ -42,8 +43,11 @@ namespace rkv::rdma {
 enum class LeasePolicy : unsigned char {
   kAuto,  // windows where the device keeps peers inside them, else registrations
   // kUnsupported where there are none. On SoftRoCE they open the whole region, one packet that is
-  // being copied while its key ends is still sent, and a peer that invalidates the key of a lease
-  // that has ended stops this machine (window.h): for tests, and peers that are trusted.
+  // being copied while its key ends is still sent, and a peer can stop this machine: by a SEND with
+  // invalidate of a window that is not bound (window.h). So none is kept unbound there: a lease's
+  // window is bound from the moment grant() returns until its end, and then gone. What is left: the
+  // time within grant(), and a peer that sends with invalidate of its own key twice. For tests, and
+  // peers that are trusted.
   kRequireWindows,
   kDisableWindows,
 };
