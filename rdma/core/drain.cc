@@ -1,11 +1,10 @@
 #include "rkv/rdma/drain.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <ctime>
+
+#include "rkv/rdma/adaptive_wait.h"
 
 namespace rkv::rdma::detail {
 namespace {
@@ -33,29 +32,8 @@ Status post_marker(ibv_qp* queue_pair, QueuePairWork& work) {
   return posted;
 }
 
-// Waits a little longer each time nothing came: flushing takes the device microseconds, an
-// overtaxed machine milliseconds.
-class Pause {
- public:
-  void found() { misses_ = 0; }
-  void missed() {
-    constexpr unsigned kPolls = 64;
-    constexpr unsigned kYields = 16;
-    constexpr long kMostNanos = 1'000'000;
-    ++misses_;
-    if (misses_ < kPolls) return;
-    if (misses_ < kPolls + kYields) {
-      sched_yield();
-      return;
-    }
-    const unsigned doubled = std::min(misses_ - kPolls - kYields, 6U);
-    const timespec pause{.tv_sec = 0, .tv_nsec = std::min(20'000L << doubled, kMostNanos)};
-    nanosleep(&pause, nullptr);
-  }
-
- private:
-  unsigned misses_ = 0;
-};
+// Flushing takes the device microseconds, an overtaxed machine milliseconds.
+constexpr AdaptiveWaitOptions kFlushWait = {.min_polls = 64, .max_polls = 64, .yields = 16};
 
 }  // namespace
 
@@ -70,7 +48,7 @@ Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
   }
   RKV_RETURN_IF_ERROR(to_error_state(queue_pair));
   DrainReport report;
-  Pause pause;
+  AdaptiveWait policy(kFlushWait);
   while (!work.idle()) {
     // A full queue has no slot for the marker until something has been taken out.
     if (!marked && work.sends().free() != 0) {
@@ -101,9 +79,9 @@ Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
                        "the device has not completed all work of a queue pair in the error state");
     }
     if (found != 0) {
-      pause.found();
+      policy.hit();
     } else {
-      pause.missed();
+      policy.pause();
     }
   }
   return report;

@@ -1,8 +1,5 @@
 #include "rkv/rdma/group/barrier.h"
 
-#include <sched.h>
-#include <time.h>
-
 #include <algorithm>
 
 #include "common/bytes.h"
@@ -10,30 +7,6 @@
 
 namespace rkv::rdma {
 namespace detail {
-namespace {
-
-constexpr std::int64_t kFirstNapNs = 20'000;
-constexpr std::int64_t kLongestNapNs = 1'000'000;
-
-// Looks, yields, and then sleeps longer and longer.
-class Patience {
- public:
-  void wait() {
-    if (++rounds_ < kSpinRounds) {
-      sched_yield();
-      return;
-    }
-    const timespec nap = {.tv_sec = 0, .tv_nsec = nap_ns_};
-    ::nanosleep(&nap, nullptr);
-    nap_ns_ = std::min(2 * nap_ns_, kLongestNapNs);
-  }
-
- private:
-  unsigned rounds_ = 0;
-  std::int64_t nap_ns_ = kFirstNapNs;
-};
-
-}  // namespace
 
 // The remote region of a rank is laid out like ours: `in` by rank, then `out` by rank.
 Status BarrierState::send(std::uint32_t to, const Deadline& deadline) {
@@ -65,7 +38,7 @@ Status BarrierState::await(std::uint32_t from, const Deadline& deadline) {
   if (skip_awaits) return {};
   const auto* const words =
       reinterpret_cast<const std::uint64_t*>(region.bytes().data() + from * kSlotBytes);
-  Patience patience;
+  AdaptiveWait policy(kFewCores);
   for (;;) {
     // Acquire: what the device wrote before the counter is seen after it.
     const std::uint64_t counter = load_word(words, std::memory_order_acquire);
@@ -76,7 +49,7 @@ Status BarrierState::await(std::uint32_t from, const Deadline& deadline) {
     if (deadline.passed()) {
       return fail(Code::kTimeout, "the deadline passed before all members had entered the barrier");
     }
-    patience.wait();
+    policy.pause();
   }
 }
 

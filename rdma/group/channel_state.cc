@@ -332,7 +332,8 @@ void ChannelState::destroy_queue_pair() {
 
 bool wait_some(std::span<ChannelState* const> channels, std::span<pollfd> descriptors,
                const Deadline& deadline) {
-  for (unsigned round = 0; round < kSpinRounds; ++round) {
+  AdaptiveWait policy(kFewCores);
+  while (policy.miss() != AdaptiveWait::Step::kSleep) {
     std::size_t found = 0;
     for (ChannelState* channel : channels)
       found += channel->reap();

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "rkv/check.h"
+#include "rkv/rdma/adaptive_wait.h"
 #include "rkv/rdma/channel.h"
 
 namespace rkv::rdma::detail {
@@ -136,9 +137,9 @@ Error timed_out(WorkOp op);
 bool wait_some(std::span<ChannelState* const> channels, std::span<pollfd> descriptors,
                const Deadline& deadline);
 
-// Rounds of polling before a wait sleeps. Two threads of one host that wait for each other need the
-// processor for the other one: few, with a yield in each.
-inline constexpr unsigned kSpinRounds = 32;
+// Two threads of one host that wait for each other need the processor for the other one: few polls
+// before a wait sleeps, with a yield after each.
+inline constexpr AdaptiveWaitOptions kFewCores = {.min_polls = 0, .max_polls = 0, .yields = 32};
 
 template <class Ready>
 bool wait_until(std::span<ChannelState* const> channels, std::span<pollfd> descriptors,

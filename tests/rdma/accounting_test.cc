@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "rkv/rdma/adaptive_wait.h"
 #include "rkv/rdma/completion_router.h"
 #include "rkv/rdma/drain.h"
@@ -338,6 +339,23 @@ TEST(AdaptiveWaits, PollLongerWherePollingPays) {
     EXPECT_EQ(policy.miss(), AdaptiveWait::Step::kPoll);
     policy.hit();
     EXPECT_EQ(policy.polls(), expected);
+  }
+}
+
+TEST(AdaptiveWaits, PausesGrowUpToAMillisecondUntilAHit) {
+  constexpr Nanos kSeven = 20'000 + 40'000 + 80'000 + 160'000 + 320'000 + 640'000 + 1'000'000;
+  const SteadyClock clock;
+  AdaptiveWait policy({.min_polls = 2, .max_polls = 2, .yields = 1});
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 3; ++i)
+      policy.pause();  // two polls and a yield
+    const Nanos before = clock.now();
+    for (int i = 0; i < 7; ++i)
+      policy.pause();
+    EXPECT_GE(clock.now() - before, kSeven);  // a sleep is never shorter than it should be
+    policy.hit();
+    EXPECT_EQ(policy.miss(), AdaptiveWait::Step::kPoll);
+    policy.hit();
   }
 }
 

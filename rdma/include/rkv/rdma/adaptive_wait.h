@@ -7,10 +7,17 @@
 // The number of polls adapts: it doubles when something came while polling, and is halved when the
 // wait ended in sleep. So a busy queue is polled and an idle one costs nearly nothing.
 //
+// Where nothing raises an event - memory that a peer writes, a queue pair that gives back its work
+// - pause() takes the step itself, and its sleeps are short ones that grow:
+//
+//   for (AdaptiveWait policy({}); !there(); policy.pause())
+//     if (deadline.passed()) return fail(...);
+//
 // Thread safety: one thread. The policy alone, without verbs, is hit() and miss().
 #pragma once
 
 #include <sched.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -55,6 +62,21 @@ class AdaptiveWait {
       polls_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(options_.max_polls, doubled));
     }
     misses_ = 0;
+    nap_ns_ = 0;
+  }
+  // A poll found nothing, and no event will tell: polls on, yields, or sleeps up to a millisecond.
+  // Once it sleeps it does so until a hit().
+  void pause() {
+    constexpr Nanos kFirstNapNs = 20'000;
+    constexpr Nanos kLongestNapNs = 1'000'000;
+    if (nap_ns_ == 0) {
+      const Step step = miss();
+      if (step == Step::kYield) sched_yield();
+      if (step != Step::kSleep) return;
+    }
+    nap_ns_ = nap_ns_ == 0 ? kFirstNapNs : std::min(2 * nap_ns_, kLongestNapNs);
+    const timespec nap{.tv_sec = 0, .tv_nsec = nap_ns_};
+    ::nanosleep(&nap, nullptr);
   }
   std::uint32_t polls() const { return polls_; }  // the present budget
 
@@ -62,6 +84,7 @@ class AdaptiveWait {
   AdaptiveWaitOptions options_;
   std::uint32_t polls_;
   std::uint64_t misses_ = 0;
+  Nanos nap_ns_ = 0;  // the last one of pause(); 0: it does not sleep yet
 };
 
 // Fills `out`; 0 when the deadline passed first. Blocks. REQUIRES: a queue with a channel, room in
