@@ -104,6 +104,10 @@ bool Lessor::uses_windows() const {
   return state_->windows;
 }
 
+std::size_t Lessor::spare_windows() const {
+  return state_->spare.size();
+}
+
 Result<Lessor> Lessor::create(const ProtectionDomain& pd, QueuePair& qp, CompletionQueue& sends,
                               const MemoryRegion& region, const LessorOptions& options) {
   if (!options.others) {

@@ -86,6 +86,15 @@ TEST_P(Leases, NeverHandOutAnOldKeyAgainWhileCounting) {
   }
 }
 
+// Where a peer could stop the machine by it.
+TEST_P(Leases, KeepAnUnboundWindowOnlyWhereThatIsSafe) {
+  Lease lease = need(lessor.grant({.offset = 0, .length = 64}, soon()));
+  EXPECT_EQ(lessor.spare_windows(), 0U);
+  need(lessor.revoke(lease, soon()));
+  const bool safe = need(window_support(loop.device)).trustworthy;
+  EXPECT_EQ(lessor.spare_windows(), by_windows() && safe ? 1U : 0U);
+}
+
 TEST_P(Leases, EndWithTheirHandle) {
   RemoteSpan key;
   {

@@ -117,6 +117,21 @@ TEST(Barriers, ABrokenOneIsNoticed) {
   }
 }
 
+// Half of a slot has arrived: the counter that is waited for, without its complement.
+TEST(Barriers, ACounterWithoutItsComplementIsNotBelieved) {
+  World world(2);
+  world.run([](Node& node) {
+    Barrier barrier = need(Barrier::create(node, BarrierKind::kDissemination, World::late()));
+    if (node.rank() == 0) {
+      std::byte* const slot =
+          detail::BarrierAccess::state(barrier).region.bytes().data() + detail::kSlotBytes;
+      store_le<std::uint64_t>(slot, 1);
+      EXPECT_EQ(code_of(barrier.wait(soon(kShortMs))), Code::kTimeout);
+    }
+    need(node.exchange().meet(World::late()));
+  });
+}
+
 TEST(Barriers, WhoeverIsMissingIsATimeoutAndPoisons) {
   for (const BarrierKind kind : kKinds) {
     World world(3);

@@ -117,6 +117,8 @@ class RKV_EXPORT Lessor {
   Status rotate(Lease& lease, std::optional<Nanos> expires_at, const Deadline& deadline);
 
   bool uses_windows() const;
+  // Windows that are kept unbound to be bound again. 0 where that is dangerous: kRequireWindows.
+  std::size_t spare_windows() const;
 
  private:
   explicit Lessor(std::unique_ptr<detail::LessorState> state);
