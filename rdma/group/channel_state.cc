@@ -346,6 +346,7 @@ bool wait_some(std::span<ChannelState* const> channels, std::span<pollfd> descri
   std::size_t waiting = 0;
   for (ChannelState* channel : channels) {
     if (channel->pending() == 0) continue;
+    if (channel->faults.before_arming) channel->faults.before_arming();
     if (const Status armed = channel->queue().arm(); !armed) {
       channel->break_with(armed.error());
       channel->destroy_queue_pair();

@@ -16,6 +16,7 @@
 #include <poll.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -36,9 +37,10 @@ class ChannelState {
   };
   // What a test may break, to see that its checks notice.
   struct Faults {
-    bool skip_cut = false;          // cut_off() only says that it has been done
-    bool lose_completions = false;  // none is seen
-    bool refuse_sends = false;      // as a device that has no memory for them
+    bool skip_cut = false;                          // cut_off() only says that it has been done
+    bool lose_completions = false;                  // none is seen
+    bool refuse_sends = false;                      // as a device that has no memory for them
+    std::function<void()> before_arming = nullptr;  // called when a wait has polled and will sleep
   };
 
   ChannelState(CompletionChannel events, CompletionQueue queue, std::optional<QueuePair> qp,

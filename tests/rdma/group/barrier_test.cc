@@ -1,5 +1,11 @@
 // Barriers on real verbs, between threads that are nodes, watched by a checker of what a barrier
 // promises - and a barrier that does not wait, to see that the checker notices.
+//
+// What was tried: each of these changes to barrier.cc makes a test here fail, or never end.
+//   1  a round does not wait for its own writes           MayBeEnteredWithinAScope
+//   2  any counter is believed, or only the very one      NobodyLeavesBefore...
+//      a counter is believed without its complement       ACounterWithoutItsComplement...
+//      an error does not poison                           WhoeverIsMissing...
 #include "rkv/rdma/group/barrier.h"
 
 #include <atomic>

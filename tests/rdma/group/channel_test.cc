@@ -1,5 +1,15 @@
 // Channels on real verbs: the blocking operations, every way out of a scope, and that after each of
 // them no buffer is touched any more - with the cut left out, to see that the check would notice.
+//
+// What was tried: each of these changes to channel_state.cc makes a test here or of barriers fail.
+//   1  what a drain leaves is not destroyed               ACutLeftOut...
+//   2  there is always room                               Barriers.WaitForRoom...
+//   3  a node's generation stays                          AHandleThatOutlives...
+//   4  a broken channel posts                             AFailureNamesItsOperation...
+//      no poll between arming and sleeping                WhatComesBeforeTheSleep...
+//   And to multi_channel.cc:
+//      who is late costs all their outstanding work       WhoIsLateCosts...
+//      a scope's end overwrites the outcomes of calls     AnOutcomeOfTheBody...
 #include <time.h>
 
 #include <stdexcept>
@@ -118,6 +128,37 @@ TEST(Channels, AFailureNamesItsOperationAndBreaksTheChannel) {
   EXPECT_EQ(pair.client->why_broken().code, read.error().code);
   EXPECT_EQ(code_of(pair.client->write(pair.mine(0, 8), pair.remote(0, 8), soon())),
             Code::kDisconnected);
+  // Nothing is posted any more, only to come back flushed.
+  const auto out = pair.client->scope(soon(), [&](Scope& s) {
+    Pending refused = s.write(pair.mine(0, 8), pair.remote(0, 8));
+    EXPECT_EQ(pair.client->outstanding(), 0U);
+    EXPECT_EQ(code_of(refused.wait()), Code::kDisconnected);
+  });
+  need(out.operations);
+}
+
+// What completes between the last poll and arming raises no event.
+TEST(Channels, WhatComesBeforeTheSleepIsNotSleptOver) {
+  ChannelPair pair;
+  bool sent = false;
+  detail::ChannelAccess::state(*pair.client).faults.before_arming = [&] {
+    if (!std::exchange(sent, true)) need(pair.server->send(pair.theirs(0, 5), soon()));
+  };
+  EXPECT_EQ(need(pair.client->receive(pair.mine(0, 64), soon())).bytes, 5U);
+  EXPECT_TRUE(sent);
+}
+
+// Nothing but the heap lets one out; its node may be another operation's by then.
+TEST(ScopesDeathTest, AHandleThatOutlivesItsScopeSaysSo) {
+  ChannelPair pair;
+  std::unique_ptr<Pending> kept;
+  const auto out = pair.client->scope(soon(), [&](Scope& s) {
+    kept.reset(new Pending(s.write(pair.mine(0, 8), pair.remote(0, 8))));
+  });
+  need(out.operations);
+  EXPECT_DEATH(std::ignore = kept->finished(), "outlived its scope");
+  EXPECT_DEATH(std::ignore = kept->wait(), "outlived its scope");
+  kept.reset();  // its end is no use
 }
 
 TEST(ChannelsDeathTest, AChannelThatWasMovedFromSaysSo) {

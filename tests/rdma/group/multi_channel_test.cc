@@ -174,6 +174,20 @@ TEST(MultiChannels, PeersThatDoNotAnswerAreCutOffTogether) {
   EXPECT_EQ(text_of(star.local(1, 9)), "untouched");
 }
 
+TEST(MultiChannels, WhoIsLateCostsTheOthersNothingThatTheyHaveOutstanding) {
+  Star star;
+  const auto out = star.hub->scope(soon(), [&](GroupScope& s) {
+    Pending other = s.receive(0, star.local(0, 64));
+    const std::array work = {PeerWork{.peer = 1, .work = Work::receive(star.local(1, 64))}};
+    EXPECT_EQ(code_of(star.hub->run(work, soon(kShortMs))[0].status), Code::kTimeout);
+    need(star.peers[0].send(star.of(0, 5), soon()));
+    EXPECT_EQ(need(other.wait()).bytes, 5U);
+  });
+  need(out.operations.status());
+  EXPECT_FALSE((*star.hub)[0].broken());
+  EXPECT_TRUE((*star.hub)[1].broken());
+}
+
 // Receives go first, so they are outstanding when the sends behind them are refused.
 TEST(MultiChannels, WorkRefusedHalfwayLeavesNoBufferBehind) {
   Star star;

@@ -190,6 +190,21 @@ TEST(Strangers, AHeadThatIsNoneIsNotReadForEver) {
   EXPECT_GE(visit.server->counters().heads_torn, 1000U);
 }
 
+// The peer has no receives, so that nothing of ours ends: as much is outstanding as may be (G1).
+TEST(Strangers, WhoTakesNoCreditsHoldsUpNothingElse) {
+  Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    visit.stranger->ring(16 * i, 16, 2 * i << 16 | 16);
+    const auto got = receive_alone(*visit.server, 1);
+    ASSERT_EQ(got.size(), 1U);
+    need(visit.server->release(got[0].index));
+  }
+  EXPECT_EQ(visit.server->counters().credits_sent, 8U);  // of 40 that were due
+  EXPECT_EQ(fill(*visit.server, 0, 16), kRing.slots);
+  EXPECT_FALSE(visit.server->poll_disconnect());
+  EXPECT_EQ(need(visit.server->poll_sends()), 0U);
+}
+
 TEST(Strangers, AMessageOfNoBytesIsNone) {
   Visit<SendReceiveBuilder> visit(TransportKind::kSendReceive, {});
   visit.stranger->say(pattern(1, 10));
