@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "common/layout.h"
+#include "tests/system/cell_ledger.h"
 
 namespace rkv::testing_support {
 namespace {
@@ -149,6 +150,51 @@ TEST(CounterLedger, AllowsWhatMayHaveHappened) {
   counter.go_on_from(2);
   EXPECT_FALSE(counter.allows(1));
   EXPECT_FALSE(counter.allows(3));
+}
+
+TEST(CellLedger, SaysHowLongAgoTheOldestLostAdditionWasAnswered) {
+  CellLedger counter;
+  counter.go_on_from(10, 0);
+  for (std::int64_t i = 1; i <= 5; ++i) {
+    counter.begin();
+    counter.done(10 + i, 1000 * i);
+  }
+  EXPECT_EQ(counter.lost(15, 5500), 0);
+  EXPECT_EQ(counter.lost(14, 5500), 500);
+  EXPECT_EQ(counter.lost(12, 5500), 2500);
+  EXPECT_EQ(counter.lost(10, 5500), 4500);
+  EXPECT_EQ(counter.lost(13, 3500), 0) << "by memory that nobody saves any more";
+}
+
+TEST(CellLedger, KnowsWhichNumbersTheCounterHad) {
+  CellLedger counter;
+  counter.begin();
+  counter.done(1, 1000);
+  counter.begin();  // no answer
+  counter.begin();
+  counter.refused();
+  EXPECT_FALSE(counter.existed(-1));
+  for (const std::int64_t number : {0, 1, 2})
+    EXPECT_TRUE(counter.existed(number));
+  EXPECT_FALSE(counter.existed(3));
+}
+
+TEST(CellLedger, GoesOnWithWhatWasAddedAfterTheRestart) {
+  CellLedger counter;
+  for (const std::int64_t number : {1, 2, 3}) {
+    counter.begin();
+    counter.done(number, 1000 * number);
+  }
+  counter.begin();
+  counter.done(3, 5000);  // to a server that had kept 2
+  counter.go_on_from(3, 4000);
+  EXPECT_FALSE(counter.existed(1));
+  EXPECT_TRUE(counter.existed(2)) << "new, and lost by the next kill";
+  EXPECT_TRUE(counter.existed(3));
+  EXPECT_FALSE(counter.existed(4));
+  EXPECT_EQ(counter.lost(2, 9000), 4000);
+  counter.go_on_from(3, 9000);
+  EXPECT_FALSE(counter.existed(2));
 }
 
 }  // namespace

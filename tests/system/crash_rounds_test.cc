@@ -1,5 +1,6 @@
 // A server killed with SIGKILL at random instants under a mixed load, again and again over one data
-// directory, judged by the ledger (crash_ledger.h, Z1-Z4). RKV_CRASH_ROUNDS says how often.
+// directory, judged by the ledgers (crash_ledger.h, Z1-Z4; cell_ledger.h). RKV_CRASH_ROUNDS says
+// how often.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +15,7 @@
 
 #include "common/layout.h"
 #include "common/random.h"
+#include "tests/system/cell_ledger.h"
 #include "tests/system/crash_ledger.h"
 #include "tests/system/world.h"
 
@@ -37,6 +39,9 @@ std::string key_name(std::size_t key) {
 std::string counter_name(std::size_t writer) {
   return fmt::format("counter-{}", writer);
 }
+std::string cell_name(std::size_t writer) {
+  return fmt::format("cell-{}", writer);
+}
 
 std::uint64_t seed() {
   const char* const given = std::getenv("RKV_TEST_SEED");
@@ -56,7 +61,8 @@ Durability any_level(Random& random) {
   return static_cast<Durability>(1 + random.below(3));
 }
 
-// Writes its own keys and its own counter until the round is over.
+// Writes its own keys and its own counters, one by requests and one by atomics, until the round is
+// over.
 class Writer {
  public:
   Writer(std::size_t number, CrashLedger& ledger, Client client, std::uint64_t seed)
@@ -64,11 +70,13 @@ class Writer {
 
   void run(Round& round) {
     while (!round.over.load(std::memory_order_relaxed)) {
-      random_.below(8) == 0 ? count() : write();
+      const std::uint64_t what = random_.below(8);
+      what == 0 ? count() : what == 1 ? add() : write();
       round.operations.fetch_add(1, std::memory_order_relaxed);
     }
   }
   CounterLedger& counter() { return counter_; }
+  CellLedger& cell() { return cell_; }
 
  private:
   std::size_t any_length() {
@@ -99,12 +107,26 @@ class Writer {
     if (counted) return counter_.done(counted->number, level);
     if (counted.error().write == WriteOutcome::kNotApplied) counter_.refused();
   }
+  void add() {
+    if (!one_sided_) {
+      auto opened = client_.open_counter(cell_name(number_));
+      if (!opened) return;
+      one_sided_ = std::move(*opened);
+    }
+    cell_.begin();
+    const auto added = client_.incr(*one_sided_, 1, {.timeout = kTimeout});
+    if (added) return cell_.done(added->number, clock_.now());
+    if (added.error().write == WriteOutcome::kNotApplied) cell_.refused();
+  }
 
   const std::size_t number_;
   CrashLedger& ledger_;
   Client client_;
   Random random_;
   CounterLedger counter_;
+  std::optional<OneSidedCounter> one_sided_;
+  CellLedger cell_;
+  const SteadyClock clock_;
 };
 
 // Reads everybody's keys, and remembers what it was told is durable.
@@ -156,8 +178,8 @@ std::vector<Shown> look(Client& client) {
   return shown;
 }
 
-std::int64_t look_at_counter(Client& client, std::size_t writer) {
-  const auto got = client.get_counter(counter_name(writer));
+std::int64_t look_at_counter(Client& client, const std::string& name) {
+  const auto got = client.get_counter(name);
   if (got) return got->number;
   EXPECT_EQ(got.error().code, Code::kNotFound) << to_string(got.error());
   return 0;
@@ -172,6 +194,7 @@ class CrashRounds : public ::testing::Test {
     for (std::size_t i = 0; i < kWriters; ++i)
       writers_.push_back(std::make_unique<Writer>(i, ledger_, server_->client(), random()));
     reader_ = std::make_unique<Reader>(ledger_, server_->client(), random());
+    witness_ = std::make_unique<LogWitness>(server_->client());
     random_ = random;
   }
 
@@ -183,8 +206,11 @@ class CrashRounds : public ::testing::Test {
     for (const auto& writer : writers_)
       threads.emplace_back([&] { writer->run(round); });
     threads.emplace_back([&] { reader_->run(round); });
+    threads.emplace_back([&] { witness_->run(round.over); });
     while (!enough(round))
       std::this_thread::yield();
+    killed_ = clock_.now();
+    bound_ = witness_->bound(killed_);
     server_->kill();
     round.over.store(true);
     restart();  // while some wait for a server: they are served by the new one
@@ -192,6 +218,22 @@ class CrashRounds : public ::testing::Test {
       thread.join();
   }
   virtual void restart() { server_->start(); }
+
+  void check_counters(Client& client) {
+    for (std::size_t number = 0; number < kWriters; ++number) {
+      CounterLedger& counter = writers_[number]->counter();
+      const std::int64_t counted = look_at_counter(client, counter_name(number));
+      ASSERT_TRUE(counter.allows(counted))
+          << counter_name(number) << " shows " << counted << ", not " << counter.describe();
+      counter.go_on_from(counted);
+      CellLedger& cell = writers_[number]->cell();
+      const std::int64_t added = look_at_counter(client, cell_name(number));
+      ASSERT_TRUE(cell.existed(added))
+          << cell_name(number) << " shows " << added << ", not " << cell.describe();
+      ASSERT_LE(cell.lost(added, killed_), bound_) << cell_name(number);
+      cell.go_on_from(added, killed_);
+    }
+  }
 
   std::uint16_t boot() {
     Client client = server_->client();
@@ -203,7 +245,11 @@ class CrashRounds : public ::testing::Test {
   std::unique_ptr<Server> server_;
   std::vector<std::unique_ptr<Writer>> writers_;
   std::unique_ptr<Reader> reader_;
+  std::unique_ptr<LogWitness> witness_;
   Random random_{0};
+  const SteadyClock clock_;
+  Nanos killed_ = 0;
+  Nanos bound_ = 0;  // of what one-sided counters may lose then
 };
 
 TEST_F(CrashRounds, WhatWasAcknowledgedAsDurableIsThereAfterEveryKill) {
@@ -214,19 +260,20 @@ TEST_F(CrashRounds, WhatWasAcknowledgedAsDurableIsThereAfterEveryKill) {
   for (std::uint64_t number = 0; number < rounds; ++number) {
     const std::uint16_t killed = boot();
     const std::uint64_t target = 1 + random_.below(kMostOperations);
-    load_and_kill([&](const Round& round) { return round.operations.load() >= target; });
+    // Every fourth time long enough that a one-sided counter has something that it may not lose.
+    const bool is_long = number % 4 == 0;
+    const Nanos began = clock_.now();
+    load_and_kill([&](const Round& round) {
+      if (round.operations.load() < target) return false;
+      const Nanos now = clock_.now();
+      return !is_long || now - began > 2 * witness_->bound(now);
+    });
     operations += target;
     Client client = server_->client();
     const std::vector<Shown> shown = look(client);
     ASSERT_THAT(ledger_.check(shown, killed), IsEmpty()) << "round " << number;
     ledger_.go_on_from(shown);
-    for (std::size_t writer = 0; writer < kWriters; ++writer) {
-      CounterLedger& counter = writers_[writer]->counter();
-      const std::int64_t now = look_at_counter(client, writer);
-      ASSERT_TRUE(counter.allows(now))
-          << counter_name(writer) << " shows " << now << ", not " << counter.describe();
-      counter.go_on_from(now);
-    }
+    ASSERT_NO_FATAL_FAILURE(check_counters(client)) << "round " << number;
   }
   std::printf("%lu rounds, some %lu operations, %lu claims of durability kept\n", rounds,
               operations, reader_->claims());

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "common/random.h"
+#include "tests/system/cell_ledger.h"
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
@@ -249,6 +251,64 @@ TEST(OneSidedCounter, ACrashLosesTheLastMomentsAtMost) {
     const std::int64_t kept = number(after, "n");
     EXPECT_GE(kept, durable);
     EXPECT_LE(kept, last) << "counted what nobody added";
+  }
+}
+
+// Adds to the counter "n" without pause until told to stop, and notes when each was answered.
+void add_and_note(Client& client, CellLedger& ledger, const std::atomic<bool>& over) {
+  const SteadyClock clock;
+  auto counter = client.open_counter("n");
+  ASSERT_TRUE(counter) << to_string(counter.error());
+  ASSERT_TRUE(counter->is_one_sided());
+  while (!over.load(std::memory_order_relaxed)) {
+    ledger.begin();
+    const auto added = client.incr(*counter, 1);
+    if (added) {
+      ledger.done(added->number, clock.now());
+    } else if (added.error().write == WriteOutcome::kNotApplied) {
+      ledger.refused();
+    }
+  }
+}
+
+// The stated bound: what was answered longer ago than a tenth of a second, and the time to the log,
+// is there. That time is measured on another server, so that nothing else fills or empties this
+// one's log. Killed when there is more than that to lose, anywhere between two sweeps.
+TEST(OneSidedCounter, ACrashLosesTheLastTenthOfASecondAtMost) {
+  constexpr int kRounds = 3;
+  const ScratchDirectory directory;
+  Server server({"--memory", "32MiB", "--data-dir", directory.path("data")});
+  Server other({"--memory", "32MiB", "--data-dir", directory.path("other")});
+  LogWitness witness(other.client());
+  CellLedger ledger;
+  const SteadyClock clock;
+  for (int round = 0; round < kRounds && !HasFailure(); ++round) {
+    std::atomic<bool> over{false};
+    std::thread watcher([&] { witness.run(over); });
+    Client adds = server.client();
+    std::thread adder([&] { add_and_note(adds, ledger, over); });
+    const Nanos began =
+        clock.now() + static_cast<Nanos>(random_from_kernel() % LogWitness::kStated);
+    Nanos killed = 0;
+    Nanos bound = 0;
+    do {
+      killed = clock.now();
+      bound = witness.bound(killed);
+      std::this_thread::yield();
+    } while (killed - began <= 2 * bound);
+    server.kill();
+    over = true;
+    server.start();  // the last addition waits for it
+    adder.join();
+    watcher.join();
+    Client after = server.client();
+    const std::int64_t kept = number(after, "n");
+    const Nanos lost = ledger.lost(kept, killed);
+    fmt::print("lost what was added in the last {} ms, {} ms are allowed; kept {}\n",
+               lost / kNanosPerMs, bound / kNanosPerMs, kept);
+    EXPECT_TRUE(ledger.existed(kept)) << kept << ", not " << ledger.describe();
+    EXPECT_LE(lost, bound);
+    ledger.go_on_from(kept, killed);
   }
 }
 
