@@ -111,6 +111,11 @@ OrFailure<void> prepare_range(Job& job) {
       return failure(kUsage, "--prefix, --start and --end have 1024 bytes at most");
     }
   }
+  auto token = from_hex(range.token);
+  if (!token) {
+    return failure(kUsage, fmt::format("--token wants what a scan said, not '{}'", range.token));
+  }
+  range.token = std::move(*token);
   return {};
 }
 

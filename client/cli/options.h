@@ -79,6 +79,7 @@ struct Command {
     std::string prefix;
     std::string start;
     std::string end;
+    std::string token;  // decoded when prepared
   };
   Range range = {};
   std::uint32_t limit = 0;  // scan; 0 = no limit

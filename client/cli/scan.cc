@@ -68,6 +68,12 @@ void show(const ScanEntry& entry, const Command& command) {
                         record.number ? std::to_string(*record.number) : escaped(entry.value)));
 }
 
+// Where to go on. Among the keys for programs that read JSON, beside them for others.
+void show_token(std::string_view token, const Command& command) {
+  if (command.globals.json) return print_json(Json{{"token", to_hex(token)}});
+  complain(fmt::format("there is more, with --token {}", to_hex(token)));
+}
+
 // ------------------------------------------------------------------------------------------ dump
 
 // Standard output, or a file that appears under its name when it is whole. Until then it has one
@@ -174,7 +180,8 @@ ExitCode run_scan(Cluster& client, Job& job) {
                            .end = command.range.end,
                            .reverse = command.reverse,
                            .keys_only = command.keys_only,
-                           .limit = command.limit});
+                           .limit = command.limit,
+                           .token = command.range.token});
   std::uint64_t shown = 0;
   for (const ScanEntry& entry : scanner) {
     show(entry, command);
@@ -182,9 +189,12 @@ ExitCode run_scan(Cluster& client, Job& job) {
     if (std::ferror(stdout) != 0) break;  // told at the end
   }
   progress.clear();
-  if (scanner.status()) return kDone;
-  complain(describe(scanner.status().error(), client));
-  return exit_code_of(scanner.status().error());
+  if (!scanner.status()) {
+    complain(describe(scanner.status().error(), client));
+    return exit_code_of(scanner.status().error());
+  }
+  if (std::ferror(stdout) == 0 && !scanner.token().empty()) show_token(scanner.token(), command);
+  return kDone;
 }
 
 ExitCode run_dump(Cluster& client, Job& job) {

@@ -23,6 +23,8 @@ void add_range(cxxopts::Options& options) {
   add("start", "keys at or above it", cxxopts::value<std::string>(), "KEY");
   add("end", "keys below it", cxxopts::value<std::string>(), "KEY");
   add("limit", "so many at most", cxxopts::value<std::string>(), "N");
+  add("token", "go on where a scan with --limit ended; as it said", cxxopts::value<std::string>(),
+      "HEX");
   add("reverse", "from the last to the first");
   add("keys-only", "without values");
 }
@@ -71,7 +73,8 @@ std::string set_range(Command& command, const cxxopts::ParseResult& result) {
   const auto text = [&](const char* name) {
     return result.count(name) != 0 ? result[name].as<std::string>() : std::string();
   };
-  command.range = {.prefix = text("prefix"), .start = text("start"), .end = text("end")};
+  command.range = {
+      .prefix = text("prefix"), .start = text("start"), .end = text("end"), .token = text("token")};
   command.reverse = result.count("reverse") != 0;
   command.keys_only = result.count("keys-only") != 0;
   if (result.count("limit") == 0) return {};

@@ -156,7 +156,8 @@ TEST(Parse, OwnOptions) {
   EXPECT_TRUE(command_of({"verify", "--sequential", "f"}).sequential);
   EXPECT_EQ(command_of({"dump", "--keys", "-"}).keys_file, "-");
   const Command scan = command_of({"scan", "--prefix", "a", "--start", "b", "--end", "c", "--limit",
-                                   "7", "--reverse", "--keys-only"});
+                                   "7", "--reverse", "--keys-only", "--token", "00ff"});
+  EXPECT_EQ(scan.range.token, "00ff");
   EXPECT_EQ(scan.range.prefix + scan.range.start + scan.range.end, "abc");
   EXPECT_EQ(scan.limit, 7U);
   EXPECT_TRUE(scan.reverse && scan.keys_only && !scan.globals.tsv);
@@ -309,6 +310,7 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"scan", "k"}, 2, "scan takes no argument, not 'k'"},
       {{"scan", "--limit", "0"}, 2, "--limit wants a number from 1 to 4294967295, not '0'"},
       {{"scan", "--limit", "4294967296"}, 2, "--limit wants a number from 1 to 4294967295, not '4"},
+      {{"scan", "--token", "0x"}, 2, "--token wants what a scan said, not '0x'"},
       {{"put", "--ttl", "1w", "k", "v"},
        2,
        "--ttl wants a time above zero such as 250ms, 5s or 2h"},

@@ -17,6 +17,7 @@ namespace rkv::testing_support {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using testing::read_file;
 using testing::write_file;
 
@@ -248,7 +249,8 @@ TEST_F(Dump, ScanShowsEveryForm) {
   EXPECT_EQ(said({"--output", "tsv"}),
             "a\\tb\t1\nb\t2\t\\@expires=4000000000000\nc\t3\t\\@counter\n");
   EXPECT_EQ(said({"--keys-only", "--reverse"}), "c\nb\na\\tb\n");
-  EXPECT_EQ(said({"--start", "b", "--limit", "1"}), "b\t2\n");
+  EXPECT_THAT(said({"--start", "b", "--limit", "1"}),
+              MatchesRegex("b\t2\nkvclient: there is more, with --token [0-9a-f]+\n"));
   EXPECT_EQ(said({"--end", "b"}), "a\\tb\t1\n");
   EXPECT_EQ(said({"--prefix", "c"}), "c\t3\n");
   EXPECT_EQ(said({"--hex", "--prefix", "6109"}), "610962\t31\n");

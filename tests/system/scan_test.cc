@@ -6,7 +6,9 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <sstream>
 #include <thread>
+#include <utility>
 
 #include "common/bytes.h"
 #include "common/random.h"
@@ -163,6 +165,79 @@ TEST_F(Scan, ShowsNumbersOfOneSidedCounters) {
     EXPECT_TRUE(page->entries()[0].is_counter);
     ASSERT_EQ(load_le<std::int64_t>(as_bytes(page->entries()[0].value).data()), i);
   }
+}
+
+// The lines of each page, by tokens as they are printed.
+std::vector<std::string> pages_by_shell(const std::string& address, const std::string& output,
+                                        const std::vector<std::string>& words) {
+  const std::string before = output == "json" ? "{\"token\":\"" : "there is more, with --token ";
+  std::vector<std::string> lines;
+  for (std::string token, next; lines.size() < 1000; token = std::exchange(next, "")) {
+    std::vector<std::string> argv{"--output", output, "scan", "--token", token};
+    argv.insert(argv.end(), words.begin(), words.end());
+    const Ended page = kvclient(address, argv);
+    EXPECT_EQ(page.status, 0) << page.output;
+    std::istringstream text(page.output);
+    for (std::string line; std::getline(text, line);) {
+      if (const std::size_t at = line.find(before); at != std::string::npos) {
+        next = line.substr(at + before.size());
+        next.resize(next.find_first_not_of("0123456789abcdef") != std::string::npos
+                        ? next.find_first_not_of("0123456789abcdef")
+                        : next.size());
+      } else {
+        EXPECT_EQ(next, "") << "something behind the token";
+        lines.push_back(line);
+      }
+    }
+    if (next.empty()) break;
+  }
+  return lines;
+}
+
+TEST_F(Scan, GoesOnInTheShell) {
+  for (int i = 0; i < 23; ++i)
+    ASSERT_TRUE(client_.put(fmt::format("key-{:02}", i), "value"));
+  ASSERT_TRUE(client_.put("other", "value"));
+  for (const bool reverse : {false, true}) {
+    std::vector<std::string> expected;
+    for (int i = 0; i < 23; ++i)
+      expected.push_back(fmt::format("key-{:02}\tvalue", reverse ? 22 - i : i));
+    for (const char* limit : {"1", "5", "23", "24"}) {
+      std::vector<std::string> words{"--prefix", "key-", "--limit", limit};
+      if (reverse) words.emplace_back("--reverse");
+      EXPECT_EQ(pages_by_shell(server_.address(), "text", words), expected);
+      EXPECT_EQ(pages_by_shell(server_.address(), "tsv", words), expected);
+      const auto objects = pages_by_shell(server_.address(), "json", words);
+      ASSERT_EQ(objects.size(), expected.size());
+      for (std::size_t i = 0; i < objects.size(); ++i)
+        EXPECT_THAT(objects[i], HasSubstr(fmt::format("\"key\":\"{}\"", expected[i].substr(0, 6))));
+    }
+  }
+  const Ended all = kvclient(server_.address(), {"scan", "--prefix", "other", "--limit", "1"});
+  EXPECT_EQ(all.output, "other\tvalue\n") << "nothing follows, so there is no token";
+}
+
+TEST_F(Scan, ATokenOfAnotherScanIsWrongUsage) {
+  ASSERT_TRUE(client_.put("a", ""));
+  ASSERT_TRUE(client_.put("b", ""));
+  const auto page = client_.scan({.limit = 1});
+  ASSERT_TRUE(page);
+  std::string token;
+  for (const char c : page->token())
+    token += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  const auto refused = [&](std::vector<std::string> words, const std::string& sentence) {
+    words.insert(words.begin(), "scan");
+    const Ended ended = kvclient(server_.address(), words);
+    EXPECT_EQ(ended.status, 2);
+    EXPECT_THAT(ended.output, HasSubstr(sentence));
+    EXPECT_EQ(std::ranges::count(ended.output, '\n'), 1) << ended.output;
+  };
+  EXPECT_EQ(kvclient(server_.address(), {"scan", "--token", token}).output, "b\t\n");
+  refused({"--token", token, "--reverse"}, "not one of this scan");
+  refused({"--token", token, "--prefix", "b"}, "not one of this scan");
+  refused({"--token", token.substr(2)}, "not one of this scan");
+  refused({"--token", std::string(4096, '0')}, "the continuation token is not one of a scan");
+  refused({"--token", "b"}, "--token wants what a scan said, not 'b'");
 }
 
 TEST_F(Scan, GoesOnAfterARestart) {
