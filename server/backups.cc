@@ -89,7 +89,7 @@ void Backups::run() {
     parts_.request_sync(backup->through());
     const auto synced = [&] { return parts_.log.sync_mark() >= backup->through(); };
     changed_.wait(lock, [&] { return stopping_ || parts_.log.failed() || synced(); });
-    Status made = fail(Code::kIo, "the server's disk has failed: there is no backup");
+    Status made = std::unexpected(refusal_of(Refused::kBackup, parts_.log.disk_state()));
     if (stopping_) {
       made = std::unexpected(kStopped);
     } else if (synced()) {

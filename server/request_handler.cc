@@ -309,7 +309,11 @@ RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
 
 RequestHandler::Answer RequestHandler::after_sweep(const Response& awaited, Bytes value,
                                                    const Status& swept) {
-  if (!swept && !(awaited.opcode == Opcode::kFlush && log_.failed())) {
+  if (!swept && log_.failed() && awaited.opcode == Opcode::kBackup) {
+    return reply(refusal(Opcode::kBackup, awaited.sequence,
+                         refusal_of(Refused::kBackup, log_.disk_state())));
+  }
+  if (!swept && !log_.failed()) {
     return reply(refusal(awaited.opcode, awaited.sequence, swept.error()));
   }
   return awaited.opcode == Opcode::kFlush ? flush_swept(awaited.sequence)
@@ -328,20 +332,12 @@ RequestHandler::Answer RequestHandler::flush_swept(std::uint64_t sequence) const
           .through = through};
 }
 
-Response RequestHandler::disk_failed(const Response& awaited) {
-  if (awaited.opcode == Opcode::kFlush) {
-    return refusal(
-        Opcode::kFlush, awaited.sequence,
-        {.code = Code::kIo,
-         .text = "the server's disk has failed: what was written lately is in memory only, "
-                 "and is saved when the disk is well"});
-  }
-  Response response = refusal(
-      awaited.opcode, awaited.sequence,
-      {.code = Code::kIo,
-       .text = "the server's disk failed after the write was made: it is in memory, and is saved "
-               "when the disk is well unless the server ends before"});
-  response.flags = Response::kMayHaveHappened;
+Response RequestHandler::disk_failed(const Response& awaited) const {
+  const bool flush = awaited.opcode == Opcode::kFlush;
+  Response response =
+      refusal(awaited.opcode, awaited.sequence,
+              refusal_of(flush ? Refused::kFlush : Refused::kMadeWrite, log_.disk_state()));
+  if (!flush) response.flags = Response::kMayHaveHappened;
   return response;
 }
 

@@ -75,7 +75,7 @@ class RequestHandler {
   }
   // The answer to a flush, or to a write that waited, when the disk has failed meanwhile. The write
   // has been made: readers may have seen it.
-  static Response disk_failed(const Response& awaited);
+  Response disk_failed(const Response& awaited) const;
   // A flush or a backup goes on: what to do next. `awaited` is the answer that said kAwaitSweep,
   // `value` its value.
   Answer after_sweep(const Response& awaited, Bytes value, const Status& swept);

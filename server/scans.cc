@@ -11,8 +11,6 @@ namespace rkv::server {
 namespace {
 
 constexpr const char* kStopping = "the server is being stopped";
-constexpr const char* kDiskFailed =
-    "the server's disk has failed: scans miss the latest writes until it is well";
 
 ScanQuery query_in(Bytes bytes) {
   const auto query = decode_scan_query(bytes);
@@ -95,7 +93,7 @@ void Scans::run() {
 // before the page was asked for.
 Status Scans::make(ScanPage& page) {
   if (const Status swept = parts_.sweep(); !swept) {
-    return swept.error().code == Code::kIo ? fail(Code::kIo, kDiskFailed) : swept;
+    return swept.error().code == Code::kIo ? refused() : swept;
   }
   page.through_ = std::max(page.through_, parts_.log.last_begun());
   RKV_RETURN_IF_ERROR(await_applied(page.through_));
@@ -111,7 +109,11 @@ Status Scans::await_applied(std::uint64_t through) {
   awaits_mark_ = false;
   if (stopping_) return fail(Code::kIo, kStopping);
   if (applied()) return {};
-  return fail(Code::kIo, kDiskFailed);
+  return refused();
+}
+
+Status Scans::refused() const {
+  return std::unexpected(refusal_of(Refused::kScan, parts_.log.disk_state()));
 }
 
 Status Scans::read(ScanPage& page) const {

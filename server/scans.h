@@ -100,6 +100,7 @@ class Scans {
   void run();
   Status make(ScanPage& page);
   Status await_applied(std::uint64_t through);
+  Status refused() const;  // by the state of the disk
   Status read(ScanPage& page) const;
 
   const Parts parts_;

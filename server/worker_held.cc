@@ -69,7 +69,7 @@ Response Worker::answer_to(Held& held) const {
   if (held.backup != nullptr) return RequestHandler::backed_up(held.response, *held.backup);
   if (held.page != nullptr) return handler_.scanned(held.response, *held.page);
   if (!handler_.is_reached(held.level, held.through)) {
-    return RequestHandler::disk_failed(held.response);
+    return handler_.disk_failed(held.response);
   }
   Response response = held.response;
   response.value = Bytes(held.number).first(response.value.size());

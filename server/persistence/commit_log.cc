@@ -204,7 +204,7 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
   if (ring.capacity_words == 0) return reservation;
   if (const DiskState disk = ring.disk.load(std::memory_order_relaxed); disk != DiskState::kWell)
       [[unlikely]] {
-    return std::unexpected(write_refusal(disk));
+    return std::unexpected(refusal_of(Refused::kWrite, disk));
   }
   if (wanted > ring.capacity_words) [[unlikely]] {
     return fail(Code::kTooLarge, "the value is longer than the server's whole queue to the disk");

@@ -119,7 +119,7 @@ class CommitLog {
   std::uint64_t sync_mark() const;
   void set_wal_mark(std::uint64_t sequence);
   void set_sync_mark(std::uint64_t sequence);
-  // Writes are refused with kIo (write_refusal()) while it is not well.
+  // Writes are refused with kIo (refusal_of()) while it is not well.
   void set_disk_state(DiskState state);
   DiskState disk_state() const;
   bool failed() const { return disk_state() != DiskState::kWell; }

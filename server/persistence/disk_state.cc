@@ -1,8 +1,8 @@
 #include "server/persistence/disk_state.h"
 
+#include <array>
 #include <cerrno>
-
-#include "common/check.h"
+#include <cstddef>
 
 namespace rkv::server {
 
@@ -37,24 +37,72 @@ const char* to_string(DiskState state) {
   return "failing";
 }
 
-Error write_refusal(DiskState state) {
-  const auto refusal = [](const char* text) { return Error{.code = Code::kIo, .text = text}; };
-  switch (state) {
-    case DiskState::kWell:
-      break;
-    case DiskState::kFull:
-      return refusal("the server's disk is full: no write is taken until there is room on it");
-    case DiskState::kReadOnly:
-      return refusal(
-          "the server's disk is read-only: no write is taken until the server may write to it");
-    case DiskState::kFailing:
-      return refusal("the server's disk has failed: no write is taken until it is well");
-    case DiskState::kDamaged:
-      return refusal(
-          "the server's database is damaged: no write is taken, and reads go on until it is "
-          "stopped; its log says what to do");
+namespace {
+
+// Of each state but kWell, in its order.
+using Sentences = std::array<const char*, 4>;
+
+constexpr Sentences kOfWrites = {
+    "the server's disk is full: no write is taken until there is room on it",
+    "the server's disk is read-only: no write is taken until the server may write to it",
+    "the server's disk has failed: no write is taken until it is well",
+    "the server's database is damaged: no write is taken, and reads go on until it is stopped; its "
+    "log says what to do"};
+constexpr Sentences kOfMadeWrites = {
+    "the server's disk was full when the write had been made: it is in memory, and is saved when "
+    "there is room unless the server ends before",
+    "the server's disk was read-only when the write had been made: it is in memory, and is saved "
+    "when the server may write to it unless it ends before",
+    "the server's disk failed after the write was made: it is in memory, and is saved when the "
+    "disk "
+    "is well unless the server ends before",
+    "the server's database was damaged when the write had been made: it is in memory, and is saved "
+    "if the disk lets it; the server's log says what to do"};
+constexpr Sentences kOfFlushes = {
+    "the server's disk is full: what was written lately is in memory only, and is saved when there "
+    "is room on it",
+    "the server's disk is read-only: what was written lately is in memory only, and is saved when "
+    "the server may write to it",
+    "the server's disk has failed: what was written lately is in memory only, and is saved when "
+    "the "
+    "disk is well",
+    "the server's database is damaged: what was written lately may be in memory only; the server's "
+    "log says what to do"};
+constexpr Sentences kOfScans = {
+    "the server's disk is full: scans miss the latest writes until there is room on it",
+    "the server's disk is read-only: scans miss the latest writes until the server may write to it",
+    "the server's disk has failed: scans miss the latest writes until it is well",
+    "the server's database is damaged: scans miss the latest writes; the server's log says what to "
+    "do"};
+constexpr Sentences kOfBackups = {
+    "the server's disk is full: there is no backup until there is room on it",
+    "the server's disk is read-only: there is no backup until the server may write to it",
+    "the server's disk has failed: there is no backup until it is well",
+    "the server's database is damaged: there is no backup of it; the server's log says what to do"};
+
+const Sentences& sentences_of(Refused what) {
+  switch (what) {
+    case Refused::kWrite:
+      return kOfWrites;
+    case Refused::kMadeWrite:
+      return kOfMadeWrites;
+    case Refused::kFlush:
+      return kOfFlushes;
+    case Refused::kScan:
+      return kOfScans;
+    case Refused::kBackup:
+      return kOfBackups;
   }
-  RKV_CHECK(false, "a disk that is well refuses nothing");
+  return kOfWrites;
+}
+
+}  // namespace
+
+Error refusal_of(Refused what, DiskState state) {
+  static_assert(static_cast<int>(DiskState::kFull) == 1 &&
+                static_cast<int>(DiskState::kDamaged) == 4);
+  if (state == DiskState::kWell) state = DiskState::kFailing;
+  return {.code = Code::kIo, .text = sentences_of(what)[static_cast<std::size_t>(state) - 1]};
 }
 
 }  // namespace rkv::server

@@ -21,7 +21,16 @@ enum class DiskState : std::uint8_t {
 DiskState disk_state_of(const Error& error);
 // As the statistics show it: "well", "full", "read-only", "failing", "damaged".
 const char* to_string(DiskState state);
-// What a write is refused with, for its client. REQUIRES: not kWell.
-Error write_refusal(DiskState state);
+
+enum class Refused : std::uint8_t {
+  kWrite,      // not done
+  kMadeWrite,  // that waits to be durable: it is done, in memory
+  kFlush,
+  kScan,
+  kBackup,
+};
+// What it is refused with, for its client: a sentence that names the state. A disk that has become
+// well in the meantime had failed.
+Error refusal_of(Refused what, DiskState state);
 
 }  // namespace rkv::server

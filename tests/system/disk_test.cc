@@ -111,7 +111,8 @@ class Load {
 TEST(Disk, FullRefusesWritesServesReadsAndGoesOn) {
   ScratchDirectory scratch;
   const SmallDisk disk(scratch.path("disk"), 24);
-  Server server({"--memory", "64MiB", "--data-dir", disk.file("data")});
+  Server server({"--memory", "64MiB", "--data-dir", disk.file("data"), "--backup-dir",
+                 scratch.path("backups")});
   Client client = server.client();
   Load load;
   load.run(client, 300, 2000);
@@ -126,6 +127,11 @@ TEST(Disk, FullRefusesWritesServesReadsAndGoesOn) {
     EXPECT_EQ(client.put("refused", "x").error().write, WriteOutcome::kNotApplied);
     EXPECT_EQ(client.get("refused").error().code, Code::kNotFound);
     EXPECT_EQ(client.flush().error().code, Code::kIo);
+    EXPECT_THAT(client.last_refusal(), HasSubstr("disk is full: what was written lately"));
+    EXPECT_EQ(client.scan().error().code, Code::kIo);
+    EXPECT_THAT(client.last_refusal(), HasSubstr("disk is full: scans miss"));
+    EXPECT_EQ(client.backup("b").error().code, Code::kIo);
+    EXPECT_THAT(client.last_refusal(), HasSubstr("disk is full: there is no backup"));
     load.expect_all(client);
     disk.make_room();
     ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));

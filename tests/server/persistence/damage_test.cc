@@ -4,6 +4,8 @@
 #include <rocksdb/status.h>
 
 #include <cerrno>
+#include <set>
+#include <string>
 
 #include "common/log.h"
 #include "server/persistence/applier.h"
@@ -129,9 +131,25 @@ TEST(DiskState, HasAWordAndASentenceForEach) {
   EXPECT_STREQ(to_string(DiskState::kWell), "well");
   for (const auto state :
        {DiskState::kFull, DiskState::kReadOnly, DiskState::kFailing, DiskState::kDamaged}) {
-    EXPECT_EQ(write_refusal(state).code, Code::kIo);
-    EXPECT_THAT(write_refusal(state).text, ::testing::HasSubstr("no write is taken"));
+    EXPECT_EQ(refusal_of(Refused::kWrite, state).code, Code::kIo);
+    EXPECT_THAT(refusal_of(Refused::kWrite, state).text, ::testing::HasSubstr("no write is taken"));
     EXPECT_STRNE(to_string(state), "well");
+  }
+}
+
+TEST(DiskState, IsNamedInEveryRefusal) {
+  std::set<std::string> sentences;
+  for (const auto what :
+       {Refused::kWrite, Refused::kMadeWrite, Refused::kFlush, Refused::kScan, Refused::kBackup}) {
+    const auto text = [&](DiskState state) { return std::string(refusal_of(what, state).text); };
+    EXPECT_THAT(text(DiskState::kFull), testing::HasSubstr(" full"));
+    EXPECT_THAT(text(DiskState::kReadOnly), testing::HasSubstr(" read-only"));
+    EXPECT_THAT(text(DiskState::kFailing), testing::HasSubstr(" failed"));
+    EXPECT_THAT(text(DiskState::kDamaged), testing::HasSubstr(" damaged"));
+    EXPECT_EQ(text(DiskState::kWell), text(DiskState::kFailing)) << "well again by now";
+    for (const auto state :
+         {DiskState::kFull, DiskState::kReadOnly, DiskState::kFailing, DiskState::kDamaged})
+      EXPECT_TRUE(sentences.insert(text(state)).second) << text(state);
   }
 }
 

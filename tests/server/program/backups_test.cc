@@ -122,10 +122,11 @@ TEST_F(BackupsTest, FailWithTheDiskAndWithTheServersEnd) {
   ASSERT_TRUE(store_->put(as_bytes("key"), as_bytes("value"), {}));
   const auto failing = backups_.ask("b", log_->last_begun());
   ASSERT_TRUE(failing);
-  log_->set_disk_state(DiskState::kFailing);
+  log_->set_disk_state(DiskState::kFull);
   backups_.marks_changed();
   wait_for(**failing);
   EXPECT_EQ((*failing)->failure()->code, Code::kIo);
+  EXPECT_STREQ((*failing)->failure()->text, refusal_of(Refused::kBackup, DiskState::kFull).text);
   log_->set_disk_state(DiskState::kWell);
   const auto stopped = backups_.ask("b", log_->last_begun());
   ASSERT_TRUE(stopped);

@@ -206,12 +206,29 @@ TEST_F(HandlerTest, AnswersCarryTheMarks) {
   EXPECT_EQ(marked.sync_mark, marked.wal_mark);
 }
 
+// The sweep before it found the disk as it is. One that ended otherwise says what it was.
+TEST_F(HandlerTest, ABackupIsRefusedByTheStateOfTheDisk) {
+  const Response awaited{.opcode = Opcode::kBackup, .sequence = 12};
+  const Status swept = fail(Code::kIo, "the sweep's own");
+  const auto said = [&] {
+    return std::string(
+        as_text(handler_->after_sweep(awaited, as_bytes("b"), swept).response.value));
+  };
+  EXPECT_EQ(said(), "the sweep's own");
+  log_->set_disk_state(DiskState::kReadOnly);
+  EXPECT_EQ(said(), refusal_of(Refused::kBackup, DiskState::kReadOnly).text);
+}
+
 TEST_F(HandlerTest, AWriteThatTheDiskFailedUnderIsInDoubt) {
-  const auto answer = RequestHandler::disk_failed({.opcode = Opcode::kPut, .sequence = 12});
+  log_->set_disk_state(DiskState::kFull);
+  const auto answer = handler_->disk_failed({.opcode = Opcode::kPut, .sequence = 12});
   EXPECT_EQ(answer.code, code(Code::kIo));
   EXPECT_EQ(answer.flags, Response::kMayHaveHappened);
   EXPECT_EQ(answer.sequence, 12U);
-  EXPECT_EQ(RequestHandler::disk_failed({.opcode = Opcode::kFlush}).flags, 0);
+  EXPECT_EQ(as_text(answer.value), refusal_of(Refused::kMadeWrite, DiskState::kFull).text);
+  const auto flush = handler_->disk_failed({.opcode = Opcode::kFlush});
+  EXPECT_EQ(flush.flags, 0);
+  EXPECT_EQ(as_text(flush.value), refusal_of(Refused::kFlush, DiskState::kFull).text);
 }
 
 class SyncingHandlerTest : public HandlerTest {

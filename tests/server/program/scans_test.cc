@@ -162,16 +162,18 @@ TEST_F(ScansTest, AreSoManyAtATime) {
 TEST_F(ScansTest, FailWithTheDiskAndWithTheServersEnd) {
   ASSERT_TRUE(store_->put(as_bytes("key"), as_bytes("value"), {}));
   auto page = asked();
-  log_->set_disk_state(DiskState::kFailing);
+  log_->set_disk_state(DiskState::kFull);
   scans_.marks_changed();
   wait_for(*page);
   EXPECT_EQ(page->failure()->code, Code::kIo);
+  EXPECT_STREQ(page->failure()->text, refusal_of(Refused::kScan, DiskState::kFull).text);
   write_all();
   EXPECT_TRUE(shown().keys.empty()) << "applied before: nothing is missing";
   swept_ = fail(Code::kIo, "no write is taken");
   page = asked();
   wait_for(*page);
   EXPECT_EQ(page->failure()->code, Code::kIo) << "a counter's number is missing";
+  EXPECT_STREQ(page->failure()->text, refusal_of(Refused::kScan, DiskState::kFull).text);
   swept_ = {};
   log_->set_disk_state(DiskState::kWell);
   ASSERT_TRUE(store_->put(as_bytes("key"), as_bytes("value"), {}));
