@@ -80,8 +80,9 @@ int tell(const Failure& failure) {
 // Serves nobody: looks at the data, or makes it.
 int work_offline(const Options& options) {
   const auto print = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
-  const auto failure = options.verify ? rkv::server::verify_data(options, print)
-                                      : rkv::server::restore_data(options, print);
+  const rkv::SteadyClock clock;
+  const auto failure = options.verify ? rkv::server::verify_data(options, print, clock)
+                                      : rkv::server::restore_data(options, print, clock);
   const bool told = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (failure) return tell(*failure);
   if (told) return rkv::server::kExitClean;

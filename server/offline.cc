@@ -12,6 +12,7 @@
 #include "server/lock_file.h"
 #include "server/persistence/engine.h"
 #include "server/persistence/inspection.h"
+#include "server/progress.h"
 
 namespace rkv::server {
 
@@ -50,9 +51,59 @@ std::optional<Failure> share(const std::string& directory, const char* flag,
   return std::nullopt;
 }
 
-Inspection look(const std::string& directory, const Print& print) {
-  const Inspection found =
-      inspect(directory, [&](const std::string& line) { print("problem: " + line); });
+// How far a look or a copy is. Ends its line before another is printed.
+class Watch {
+ public:
+  explicit Watch(const Clock& clock) : clock_(clock) {}
+  ~Watch() { finish(); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void bytes(const char* what, std::uint64_t done, std::uint64_t expected) {
+    advance(what, done >> 20, expected >> 20, "MiB", 1);
+  }
+  void records(const char* what, std::uint64_t done, std::uint64_t expected) {
+    advance(what, done, expected, "records", kRecordsBetweenLooks);
+  }
+  void finish() {
+    if (progress_) progress_->finish(done_);
+    progress_.reset();
+    what_ = nullptr;
+  }
+
+ private:
+  static constexpr std::uint64_t kRecordsBetweenLooks = 1024;
+
+  void advance(const char* what, std::uint64_t done, std::uint64_t expected, const char* unit,
+               std::uint64_t look_every) {
+    if (what_ == nullptr || std::strcmp(what_, what) != 0) {
+      finish();
+      what_ = what;
+      progress_.emplace(clock_, what, expected, unit, look_every);
+    }
+    done_ = done;
+    (void)progress_->advance(done);
+  }
+
+  const Clock& clock_;
+  const char* what_ = nullptr;
+  std::optional<Progress> progress_;
+  std::uint64_t done_ = 0;
+};
+
+Inspection look(const std::string& directory, const Print& print, const Clock& clock) {
+  Watch watch(clock);
+  const Inspection found = inspect(
+      directory,
+      [&](const std::string& line) {
+        watch.finish();
+        print("problem: " + line);
+      },
+      [&](Looked at, std::uint64_t done, std::uint64_t expected) {
+        if (at == Looked::kTables) return watch.bytes("checking tables", done, expected);
+        watch.records("checking records", done, expected);
+      });
+  watch.finish();
   if (found.problems == 0 && found.torn_bytes != 0) {
     print(
         fmt::format("note: {} bytes of the write-ahead log make no whole records; that is what a "
@@ -77,9 +128,24 @@ Failure copy_failure(const std::string& from, const std::string& to, int error) 
   return data_failure(fmt::format("cannot copy {} to {}: {}", from, to, std::strerror(error)));
 }
 
-// The files of the one directory, as new files of the other.
-std::optional<Failure> copy_files(const std::string& from, const std::string& to) {
+std::uint64_t bytes_in(const std::string& directory) {
   std::error_code error;
+  std::uint64_t bytes = 0;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    std::error_code none;
+    const std::uint64_t length = at->file_size(none);
+    if (!none) bytes += length;
+  }
+  return bytes;
+}
+
+// The files of the one directory, as new files of the other.
+std::optional<Failure> copy_files(const std::string& from, const std::string& to,
+                                  const Clock& clock) {
+  std::error_code error;
+  const std::uint64_t bytes = bytes_in(from);
+  std::uint64_t done = 0;
+  Watch watch(clock);
   fs::create_directories(to, error);
   if (error) return copy_failure(from, to, error.value());
   for (fs::directory_iterator at(from, error), end; !error && at != end; at.increment(error)) {
@@ -87,6 +153,8 @@ std::optional<Failure> copy_files(const std::string& from, const std::string& to
     if (name == "LOCK" || !at->is_regular_file(error)) continue;
     const int failed = copy_file_synced(at->path(), to + "/" + name);
     if (failed != 0) return copy_failure(at->path(), to, failed);
+    done += at->file_size(error);
+    watch.bytes("copying", done, bytes);
   }
   if (error) return copy_failure(from, to, error.value());
   const int failed = sync_directory(to);
@@ -102,15 +170,16 @@ Status skip_boots(const std::string& directory) {
 
 // `directory` exists, is empty and locked. The copy gets its place when it has been looked at.
 std::optional<Failure> copy_backup(const std::string& backup, const std::string& directory,
-                                   const Inspection& expected, const Print& print) {
+                                   const Inspection& expected, const Print& print,
+                                   const Clock& clock) {
   const std::string restoring = directory + kRestoring;
-  if (auto failure = copy_files(backup + kDatabaseDirectory, restoring + kDatabaseDirectory))
+  if (auto failure = copy_files(backup + kDatabaseDirectory, restoring + kDatabaseDirectory, clock))
     return failure;
   if (const Status skipped = skip_boots(restoring); !skipped) {
     return data_failure(
         fmt::format("cannot open the copy of {}: {}", backup, to_string(skipped.error())));
   }
-  const Inspection copied = look(restoring, print);
+  const Inspection copied = look(restoring, print, clock);
   if (copied.problems != 0 || copied.records != expected.records ||
       copied.bytes != expected.bytes || copied.highest != expected.highest) {
     return data_failure(fmt::format("the copy of {} in {} is not what was copied: check the disk",
@@ -130,11 +199,11 @@ std::optional<Failure> copy_backup(const std::string& backup, const std::string&
 
 }  // namespace
 
-std::optional<Failure> verify_data(const Options& options, const Print& print) {
+std::optional<Failure> verify_data(const Options& options, const Print& print, const Clock& clock) {
   const std::string& directory = options.data_dir;
   std::optional<LockFile> lock;
   if (auto failure = share(directory, "--data-dir", &lock)) return failure;
-  const Inspection found = look(directory, print);
+  const Inspection found = look(directory, print, clock);
   print(fmt::format("records          {}", found.records));
   print(fmt::format("bytes            {}", found.bytes));
   print(fmt::format("highest version  {} (start {}, sequence {})", found.highest.bits,
@@ -148,7 +217,8 @@ std::optional<Failure> verify_data(const Options& options, const Print& print) {
                   directory, problems(found.problems)));
 }
 
-std::optional<Failure> restore_data(const Options& options, const Print& print) {
+std::optional<Failure> restore_data(const Options& options, const Print& print,
+                                    const Clock& clock) {
   const std::string& backup = options.restore;
   const std::string& directory = options.data_dir;
   std::optional<LockFile> backup_lock;
@@ -167,7 +237,7 @@ std::optional<Failure> restore_data(const Options& options, const Print& print) 
                     "exist",
                     directory));
   }
-  const Inspection found = look(backup, print);
+  const Inspection found = look(backup, print, clock);
   if (found.problems != 0) {
     return data_failure(fmt::format("the backup {} is damaged ({}): nothing was restored", backup,
                                     problems(found.problems)));
@@ -180,7 +250,7 @@ std::optional<Failure> restore_data(const Options& options, const Print& print) 
   std::string sentence;
   const auto lock = LockFile::acquire(directory, &sentence);
   if (!lock) return data_failure(sentence);
-  if (auto failure = copy_backup(backup, directory, found, print)) {
+  if (auto failure = copy_backup(backup, directory, found, print, clock)) {
     fs::remove_all(directory + kRestoring, error);
     fs::remove(directory + "/LOCK", error);
     if (!existed) fs::remove(directory, error);  // if it is empty

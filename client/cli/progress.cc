@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -39,6 +40,35 @@ void Progress::update(std::uint64_t done, double part) {
   }
   std::fflush(stderr);
   shown_ = true;
+}
+
+Waiting::Waiting(std::string what, bool anywhere) : what_(std::move(what)) {
+  if (::isatty(STDERR_FILENO) == 1 || anywhere) thread_ = std::thread([this] { run(); });
+}
+
+Waiting::~Waiting() {
+  if (!thread_.joinable()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    is_over_ = true;
+  }
+  over_.notify_one();
+  thread_.join();
+}
+
+void Waiting::run() {
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  std::unique_lock lock(mutex_);
+  for (int seconds = 1; !over_.wait_for(lock, std::chrono::seconds(1), [&] { return is_over_; });
+       ++seconds) {
+    fmt::print(stderr, "{}{}, {} s{}", terminal ? "\r" : "", what_, seconds,
+               terminal ? "\x1b[K" : "\n");
+    std::fflush(stderr);
+  }
+  if (terminal) {
+    fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+  }
 }
 
 void Progress::clear() {

@@ -2,8 +2,11 @@
 // for, a plain line every second.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "common/clock.h"
 
@@ -32,6 +35,25 @@ class Progress {
   SteadyClock clock_;
   Nanos started_;
   Nanos next_;
+};
+
+// How long something has taken of which nobody knows how far it is: "making the backup, 12 s".
+// Until it is destroyed.
+class Waiting {
+ public:
+  // `anywhere`: as of Progress.
+  Waiting(std::string what, bool anywhere);
+  ~Waiting();
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  void run();
+  const std::string what_;
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;  // guarded by mutex_
+  std::thread thread_;    // none where nothing is to be said
 };
 
 }  // namespace rkv::cli

@@ -7,6 +7,7 @@
 
 #include "client/cli/commands.h"
 #include "client/cli/output.h"
+#include "client/cli/progress.h"
 #include "common/clock.h"
 #include "common/histogram.h"
 
@@ -119,7 +120,11 @@ ExitCode run_flush(Cluster& client, const Job& job, bool interactive) {
 
 ExitCode run_backup(Cluster& client, const Job& job, bool interactive) {
   const std::string& name = job.command.arguments.front();
-  return report_each(client, client.backup(name), job, interactive, [&](std::uint64_t version) {
+  const auto made = [&] {
+    const Waiting waiting("making the backup", job.command.progress);
+    return client.backup(name);
+  }();
+  return report_each(client, made, job, interactive, [&](std::uint64_t version) {
     return Json{{"backup", name}, {"version", version}};
   });
 }

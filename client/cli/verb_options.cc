@@ -139,6 +139,9 @@ void add_verb_options(cxxopts::Options& options, Verb verb) {
     case Verb::kCas:
       add("one-sided", "by an RDMA atomic; a crash of the server may lose it");
       break;
+    case Verb::kBackup:
+      add_progress(options);
+      break;
     case Verb::kPing:
       add("c,count", "how many", cxxopts::value<std::string>(), "N");
       break;

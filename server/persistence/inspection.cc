@@ -33,8 +33,14 @@ std::string printable(const rocksdb::Slice& key) {
 
 class Inspector {
  public:
-  Inspector(const std::string& directory, const std::function<void(const std::string&)>& tell)
-      : path_(directory + kDatabaseDirectory), tell_(tell), options_(database::options()) {
+  using Tell = std::function<void(const std::string&)>;
+  using TellLooked = std::function<void(Looked, std::uint64_t, std::uint64_t)>;
+
+  Inspector(const std::string& directory, const Tell& tell, const TellLooked& looked)
+      : path_(directory + kDatabaseDirectory),
+        tell_(tell),
+        looked_(looked),
+        options_(database::options()) {
     options_.create_if_missing = false;
     options_.create_missing_column_families = false;
     options_.paranoid_checks = true;
@@ -112,6 +118,10 @@ class Inspector {
       db_->GetLiveFilesMetaData(&tables);
       return rocksdb::Status::OK();
     });
+    std::uint64_t bytes = 0;
+    for (const rocksdb::LiveFileMetaData& table : tables)
+      bytes += table.size;
+    std::uint64_t done = 0;
     for (const rocksdb::LiveFileMetaData& table : tables) {
       const auto sound = guarded([&] {
         rocksdb::SstFileReader reader(options_);
@@ -119,6 +129,8 @@ class Inspector {
         return status.ok() ? reader.VerifyChecksum() : status;
       });
       if (!sound.ok()) problem(fmt::format("table {}: {}", table.name, sound.ToString()));
+      done += table.size;
+      if (looked_) looked_(Looked::kTables, done, bytes);
     }
   }
 
@@ -171,10 +183,17 @@ class Inspector {
     rocksdb::ReadOptions whole;
     whole.fill_cache = false;
     whole.readahead_size = std::size_t{2} << 20;
+    std::uint64_t expected = 0;
+    (void)guarded([&] {
+      (void)db_->GetIntProperty(data_, rocksdb::DB::Properties::kEstimateNumKeys, &expected);
+      return rocksdb::Status::OK();
+    });
     const auto read = guarded([&] {
       const std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator(whole, data_));
-      for (at->SeekToFirst(); at->Valid(); at->Next())
+      for (at->SeekToFirst(); at->Valid(); at->Next()) {
         look_at_record(at->key(), at->value());
+        if (looked_) looked_(Looked::kRecords, found_.records, expected);
+      }
       return at->status();
     });
     if (read.ok()) return;
@@ -182,7 +201,8 @@ class Inspector {
   }
 
   const std::string path_;
-  const std::function<void(const std::string&)>& tell_;
+  const Tell& tell_;
+  const TellLooked& looked_;
   rocksdb::Options options_;
   std::unique_ptr<rocksdb::DB> db_;
   rocksdb::ColumnFamilyHandle* data_ = nullptr;
@@ -192,9 +212,10 @@ class Inspector {
 
 }  // namespace
 
-Inspection inspect(const std::string& directory,
-                   const std::function<void(const std::string& line)>& tell) {
-  return Inspector(directory, tell).run();
+Inspection inspect(
+    const std::string& directory, const std::function<void(const std::string& line)>& tell,
+    const std::function<void(Looked at, std::uint64_t done, std::uint64_t expected)>& looked) {
+  return Inspector(directory, tell, looked).run();
 }
 
 }  // namespace rkv::server

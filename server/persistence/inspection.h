@@ -36,7 +36,11 @@ struct Inspection {
 
 // `tell` gets a line for each problem, kMostProblemLines at most, without a line end.
 inline constexpr std::uint64_t kMostProblemLines = 20;
-Inspection inspect(const std::string& directory,
-                   const std::function<void(const std::string& line)>& tell);
+// `looked`, unless it is empty, is called all the time: so many bytes of tables, then so many
+// records, of about so many.
+enum class Looked : std::uint8_t { kTables, kRecords };
+Inspection inspect(
+    const std::string& directory, const std::function<void(const std::string& line)>& tell,
+    const std::function<void(Looked at, std::uint64_t done, std::uint64_t expected)>& looked = {});
 
 }  // namespace rkv::server

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <fstream>
@@ -343,6 +344,33 @@ TEST(Backup, IsRefusedWhereTheServerHasNoDirectoryForIt) {
 }
 
 // Restored into a directory that is there and empty, such as a mount point.
+// While the server takes its time, from a shell that is connected to it.
+TEST(Backup, TellsHowLongItTakesWhereItIsAskedFor) {
+  const ScratchDirectory scratch;
+  Server server(with_backups(scratch));
+  const Ended quick = kvclient(server.address(), {"backup", "--progress", "quick"});
+  EXPECT_EQ(quick.status, 0);
+  EXPECT_EQ(quick.output, "") << "it took no time";
+  const std::string pipe = scratch.path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Process shell({"/bin/sh", "-c", "exec \"$0\" --server \"$1\" <\"$2\"", RKV_KVCLIENT,
+                 server.address(), pipe});
+  std::ofstream commands(pipe);
+  commands << "put key value\nget key\n" << std::flush;
+  ASSERT_TRUE(shell.wait_for_output("value")) << shell.output();
+  server.process().signal(SIGSTOP);
+  commands << "backup --progress slow\n" << std::flush;
+  const bool waits = shell.wait_for_output("making the backup, 2 s\n");
+  server.process().signal(SIGCONT);
+  commands << "backup next\n" << std::flush;
+  commands.close();
+  const Ended ended = shell.wait();
+  EXPECT_TRUE(waits) << ended.output;
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  EXPECT_TRUE(fs::exists(scratch.path("backups/slow")));
+  EXPECT_TRUE(fs::exists(scratch.path("backups/next")));
+}
+
 TEST(Backup, RestoresIntoAnEmptyDirectory) {
   ScratchDirectory scratch;
   {
