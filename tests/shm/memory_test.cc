@@ -1,8 +1,16 @@
 // Shared memory: what a peer can do to it, and what happens when there is not enough.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
 
 #include "common/random.h"
 #include "tests/shm/harness.h"
@@ -98,6 +106,32 @@ TEST(ShmMemory, TooMuchIsOutOfMemoryAndNoCrash) {
     const auto nothing = transport->allocate(0, access);
     ASSERT_FALSE(nothing);
     EXPECT_EQ(nothing.error().code, Code::kInvalidArgument);
+  }
+}
+
+// Whether huge pages have been asked for where a mapping begins: its flag "hg" in the kernel's
+// list. Nothing: there is no mapping that begins there.
+std::optional<bool> wants_huge_pages(const std::byte* start) {
+  std::ifstream smaps("/proc/self/smaps");
+  const std::string address = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(start));
+  bool found = false;
+  for (std::string line; std::getline(smaps, line);) {
+    found = found || line.starts_with(address);
+    if (found && line.starts_with("VmFlags:")) return line.find(" hg") != std::string::npos;
+  }
+  return std::nullopt;
+}
+
+TEST(ShmMemory, AsksForHugePagesWhereOneFits) {
+  constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+  // A kernel that has none refuses the wish.
+  const bool kernel_has_them = std::filesystem::exists("/sys/kernel/mm/transparent_hugepage");
+  for (const Sealing sealing : {Sealing::kOthersRead, Sealing::kOthersWrite}) {
+    const SharedMemory large = need(make_shared_memory("test", 2 * kHugePageBytes, sealing));
+    const SharedMemory small = need(make_shared_memory("test", kHugePageBytes - 4096, sealing));
+    EXPECT_EQ(wants_huge_pages(large.memory.data()), kernel_has_them);
+    EXPECT_EQ(wants_huge_pages(small.memory.data()), false);
+    std::ranges::fill(MutableBytes(large.memory.data(), large.memory.size()), std::byte{7});
   }
 }
 
