@@ -41,7 +41,8 @@ void check(const rocksdb::Status& status) {
 
 // It might be well again some time; a figure with such a pause in it is none.
 void check(const server::CommitLog& log) {
-  if (log.failed()) throw std::runtime_error(server::write_refusal(log.disk_state()).text);
+  if (log.failed())
+    throw std::runtime_error(server::refusal_of(server::Refused::kWrite, log.disk_state()).text);
 }
 
 // As Engine opens it, without its files that remember failures.
