@@ -65,8 +65,12 @@ class Watch {
   void records(const char* what, std::uint64_t done, std::uint64_t expected) {
     advance(what, done, expected, "records", kRecordsBetweenLooks);
   }
-  void finish() {
+  // Before another line is printed; it goes on after that.
+  void end_line() {
     if (progress_) progress_->finish(done_);
+  }
+  void finish() {
+    end_line();
     progress_.reset();
     what_ = nullptr;
   }
@@ -96,7 +100,7 @@ Inspection look(const std::string& directory, const Print& print, const Clock& c
   const Inspection found = inspect(
       directory,
       [&](const std::string& line) {
-        watch.finish();
+        watch.end_line();
         print("problem: " + line);
       },
       [&](Looked at, std::uint64_t done, std::uint64_t expected) {

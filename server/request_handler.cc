@@ -309,12 +309,14 @@ RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
 
 RequestHandler::Answer RequestHandler::after_sweep(const Response& awaited, Bytes value,
                                                    const Status& swept) {
-  if (!swept && log_.failed() && awaited.opcode == Opcode::kBackup) {
-    return reply(refusal(Opcode::kBackup, awaited.sequence,
-                         refusal_of(Refused::kBackup, log_.disk_state())));
-  }
-  if (!swept && !log_.failed()) {
-    return reply(refusal(awaited.opcode, awaited.sequence, swept.error()));
+  if (!swept) {
+    // Looked at once: the disk may become well, or fail, at any time.
+    const DiskState disk = log_.disk_state();
+    const bool backup = awaited.opcode == Opcode::kBackup;
+    return reply(refusal(awaited.opcode, awaited.sequence,
+                         disk == DiskState::kWell
+                             ? swept.error()
+                             : refusal_of(backup ? Refused::kBackup : Refused::kFlush, disk)));
   }
   return awaited.opcode == Opcode::kFlush ? flush_swept(awaited.sequence)
                                           : backup_swept(awaited.sequence, value);

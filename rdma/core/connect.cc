@@ -55,13 +55,14 @@ Result<ReadDepths> own_depths(const QueuePairBase& qp, const ConnectionParameter
 
 // Who asks for READs by name does not want a connection that can never carry one: devices refuse
 // them there, or wait for ever. Who leaves the depth to the device sees it in CmConnection::depths.
-Status check_agreed(const ConnectionParameters& parameters, ReadDepths agreed) {
-  if (parameters.reads_as_initiator != 0 && agreed.initiator == 0) {
-    return fail_call(
-        Code::kUnsupported, "rdma_connect", 0,
-        "reads_as_initiator: the peer answers no READs, its responder_resources are 0");
-  }
-  return {};
+Status check_agreed(const char* verb, const ConnectionParameters& parameters, ReadDepths own,
+                    ReadDepths agreed) {
+  if (parameters.reads_as_initiator == 0 || agreed.initiator != 0) return {};
+  return fail_call(
+      Code::kUnsupported, verb, 0,
+      own.initiator == 0
+          ? "reads_as_initiator: the device begins no READs, its max_qp_init_rd_atom is 0"
+          : "reads_as_initiator: the peer answers no READs, its responder_resources are 0");
 }
 
 Status ensure_init(CmId& id, QueuePairBase& qp, const ConnectionParameters& parameters) {
@@ -121,7 +122,8 @@ Status Connector::prepare(PreparedQueuePair<>& qp, const ConnectionParameters& p
 Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
                                         const ConnectionParameters& parameters, Bytes private_data,
                                         const Deadline& deadline, PrivateData* rejection) && {
-  RKV_ASSIGN_OR_RETURN(ReadDepths depths, own_depths(qp, parameters));
+  RKV_ASSIGN_OR_RETURN(const ReadDepths own, own_depths(qp, parameters));
+  ReadDepths depths = own;
   RKV_RETURN_IF_ERROR(ensure_init(id_, qp, parameters));
   RKV_RETURN_IF_ERROR(id_.connect(qp, parameters, depths, private_data));
   PrivateData reply;
@@ -131,7 +133,7 @@ Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
     reply = PrivateData(event.private_data());
     depths = smaller(depths, event.peer_depths());
   }
-  RKV_RETURN_IF_ERROR(check_agreed(parameters, depths));
+  RKV_RETURN_IF_ERROR(check_agreed("rdma_connect", parameters, own, depths));
   RKV_RETURN_IF_ERROR(id_.to_ready(qp, parameters, depths));
   RKV_ASSIGN_OR_RETURN(QueuePair ready, std::move(qp).into_queue_pair());
   RKV_RETURN_IF_ERROR(id_.establish());
@@ -144,7 +146,7 @@ Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
 }
 
 Status ConnectRequest::prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters) {
-  return id_->to_init(qp, parameters);
+  return id().to_init(qp, parameters);
 }
 
 Result<CmConnection> ConnectRequest::accept(PreparedQueuePair<> qp,
@@ -152,19 +154,19 @@ Result<CmConnection> ConnectRequest::accept(PreparedQueuePair<> qp,
                                             Bytes private_data, const EventChannel* channel) && {
   RKV_ASSIGN_OR_RETURN(const ReadDepths own, own_depths(qp, parameters));
   const ReadDepths depths = smaller(own, depths_);
-  RKV_RETURN_IF_ERROR(check_agreed(parameters, depths));
+  RKV_RETURN_IF_ERROR(check_agreed("rdma_accept", parameters, own, depths));
   RKV_ASSIGN_OR_RETURN(EventChannel events, channel != nullptr
                                                 ? Result<EventChannel>(channel->share())
                                                 : EventChannel::create());
-  RKV_RETURN_IF_ERROR(id_->migrate(events));
-  RKV_RETURN_IF_ERROR(ensure_init(*id_, qp, parameters));
-  RKV_RETURN_IF_ERROR(id_->to_ready(qp, parameters, depths));
+  RKV_RETURN_IF_ERROR(id().migrate(events));
+  RKV_RETURN_IF_ERROR(ensure_init(id(), qp, parameters));
+  RKV_RETURN_IF_ERROR(id().to_ready(qp, parameters, depths));
   RKV_ASSIGN_OR_RETURN(QueuePair ready, std::move(qp).into_queue_pair());
-  RKV_RETURN_IF_ERROR(id_->accept(ready, parameters, depths, private_data));
-  CmId id = std::move(*id_);
+  RKV_RETURN_IF_ERROR(id().accept(ready, parameters, depths, private_data));
+  CmId answered = std::move(id());
   id_.reset();
   return CmConnection{.channel = std::move(events),
-                      .id = std::move(id),
+                      .id = std::move(answered),
                       .qp = std::move(ready),
                       .peer_data = data_,
                       .depths = depths};

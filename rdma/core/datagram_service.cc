@@ -69,7 +69,11 @@ Status DatagramId::accept(const BasicQueuePair<Ud>& qp, Bytes private_data) {
   }
   // The peer is told the port space's key, whatever the queue pair has: it would send in vain.
   RKV_ASSIGN_OR_RETURN(const std::uint32_t told, qkey());
-  RKV_ASSIGN_OR_RETURN(const auto found, qp.query(IBV_QP_QKEY));
+  RKV_ASSIGN_OR_RETURN(const auto found, qp.query(IBV_QP_QKEY | IBV_QP_PORT));
+  if (found.attributes.port_num != port_number()) {
+    return fail_call(Code::kInvalidArgument, "rdma_accept", 0,
+                     "qp is at another port than the request came to");
+  }
   if (found.attributes.qkey != told) {
     return fail_call(Code::kInvalidArgument, "rdma_accept", 0,
                      "qp has another Q_Key than peers are told: activate() it with qkey()");
@@ -117,7 +121,7 @@ Result<DatagramPeer> DatagramResolver::look_up(const ProtectionDomain& pd, Bytes
 }
 
 Status DatagramRequest::accept(const BasicQueuePair<Ud>& qp, Bytes private_data) && {
-  const Status status = id_->accept(qp, private_data);
+  const Status status = id().accept(qp, private_data);
   if (status) id_.reset();
   return status;
 }

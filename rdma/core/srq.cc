@@ -20,10 +20,10 @@ Status check_options(const DeviceAttributes& limits, const SharedReceiveQueueOpt
                      "SharedReceiveQueueOptions::length is not from 1 to the device's "
                      "max_srq_work_requests (DeviceAttributes)");
   }
-  if (options.sge == 0 || options.sge > limits.max_srq_sge) {
+  if (options.sge == 0 || options.sge > std::min(limits.max_srq_sge, detail::kMaxSge)) {
     return fail_call(Code::kInvalidArgument, "ibv_create_srq", 0,
-                     "SharedReceiveQueueOptions::sge is not from 1 to the device's max_srq_sge "
-                     "(DeviceAttributes)");
+                     "SharedReceiveQueueOptions::sge is not from 1 to 32 and the device's "
+                     "max_srq_sge (DeviceAttributes)");
   }
   return {};
 }

@@ -75,9 +75,12 @@ Status serve(DatagramListener& listener) {
   RKV_ASSIGN_OR_RETURN(const std::uint32_t qkey, request.qkey());
   RKV_RETURN_IF_ERROR(node.activate(qkey));
   Number number;
+  if (request.private_data().size() < sizeof number) {
+    return std::move(request).reject(rkv::as_bytes("who asks says its queue pair's number"));
+  }
   std::ranges::copy(request.private_data().first<sizeof number>(), number.begin());
   const DatagramSource client{.qp_num = ntohl(std::bit_cast<std::uint32_t>(number)),
-                              .has_grh = true};
+                              .has_grh = true};  // as all of RoCE
   const std::uint8_t port = request.port_number();
   RKV_RETURN_IF_ERROR(std::move(request).accept(*node.qp, rkv::as_bytes("welcome")));
 

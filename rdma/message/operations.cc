@@ -112,7 +112,9 @@ int OperationWaiter::fd() const {
   return slots_.fd();
 }
 
+// What has been delivered already stays: the work is done, whatever the next poll meets.
 void OperationWaiter::fail(const Error& error) {
+  if (done_) return;
   outcome_ = std::unexpected(error);
   done_ = true;
 }

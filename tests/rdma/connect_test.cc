@@ -58,10 +58,6 @@ std::future<Connecting> connect_later(std::uint16_t port, std::string hello,
   });
 }
 
-std::string_view text_of(Bytes padded, std::size_t length) {
-  return as_text(padded.first(length));
-}
-
 TEST(Connecting, CarriesPrivateDataBothWaysPadded) {
   CmListener listener = need(CmListener::listen(device_address(0)));
   auto client = connect_later(listener.port(), "hello");

@@ -89,10 +89,6 @@ std::future<Asked> ask_later(std::uint16_t port, std::string hello) {
                     [port, hello = std::move(hello)] { return ask_now(port, as_bytes(hello)); });
 }
 
-std::string_view text_of(Bytes padded, std::size_t length) {
-  return as_text(padded.first(length));
-}
-
 TEST(DatagramServices, AreFoundByAddressAndPort) {
   Node server = service_node();
   auto listener = need(DatagramListener::listen(device_address(0)));

@@ -1,12 +1,15 @@
-// An address of an RDMA device, from RKV_RDMA_ADDRESS.
+// What tests of the connection manager share: an address of an RDMA device, from RKV_RDMA_ADDRESS,
+// and private data as text.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "loopback.h"
+#include "rkv/bytes.h"
 #include "rkv/rdma/address.h"
 
 namespace rkv::rdma::testing {
@@ -18,6 +21,10 @@ inline SocketAddress device_address(std::uint16_t port) {
   const char* host = std::getenv("RKV_RDMA_ADDRESS");
   if (host == nullptr) throw std::runtime_error("RKV_RDMA_ADDRESS must name a device's address");
   return address_of(host, port);
+}
+// Private data arrives padded with zeros.
+inline std::string_view text_of(Bytes padded, std::size_t length) {
+  return as_text(padded.first(length));
 }
 
 }  // namespace rkv::rdma::testing

@@ -140,8 +140,9 @@ class RKV_EXPORT Scanner {
   // Of the last step made by an iterator.
   const Status& status() const { return status_; }
 
-  // For ScanOptions::token of another scan, which goes on behind what this one has shown. Empty:
-  // the scan is over. REQUIRES: the last step found no entry, for the limit, the end or an error.
+  // For ScanOptions::token of another scan, which goes on behind what this one has shown. Empty
+  // where status() is good: the scan is over. REQUIRES: the last step found no entry, for the
+  // limit, the end or an error.
   const std::string& token() const { return token_; }
 
  private:

@@ -142,10 +142,10 @@ TEST(DiskState, IsNamedInEveryRefusal) {
   for (const auto what :
        {Refused::kWrite, Refused::kMadeWrite, Refused::kFlush, Refused::kScan, Refused::kBackup}) {
     const auto text = [&](DiskState state) { return std::string(refusal_of(what, state).text); };
-    EXPECT_THAT(text(DiskState::kFull), testing::HasSubstr(" full"));
-    EXPECT_THAT(text(DiskState::kReadOnly), testing::HasSubstr(" read-only"));
-    EXPECT_THAT(text(DiskState::kFailing), testing::HasSubstr(" failed"));
-    EXPECT_THAT(text(DiskState::kDamaged), testing::HasSubstr(" damaged"));
+    EXPECT_THAT(text(DiskState::kFull), ::testing::HasSubstr(" full"));
+    EXPECT_THAT(text(DiskState::kReadOnly), ::testing::HasSubstr(" read-only"));
+    EXPECT_THAT(text(DiskState::kFailing), ::testing::HasSubstr(" failed"));
+    EXPECT_THAT(text(DiskState::kDamaged), ::testing::HasSubstr(" damaged"));
     EXPECT_EQ(text(DiskState::kWell), text(DiskState::kFailing)) << "well again by now";
     for (const auto state :
          {DiskState::kFull, DiskState::kReadOnly, DiskState::kFailing, DiskState::kDamaged})

@@ -4,7 +4,7 @@
 namespace rkv::server {
 namespace {
 
-using Status = rdma::Completion::Status;
+using CompletionStatus = rdma::Completion::Status;
 
 constexpr std::size_t kLength = 700'000;  // three pieces
 constexpr std::size_t kPieces = (kLength + Fetches::kPieceBytes - 1) / Fetches::kPieceBytes;
@@ -115,12 +115,12 @@ TEST_F(FetchesTest, ARefusedReadEndsTheClientAndFreesTheBlockWithTheLastCompleti
   turn();
   const std::uint64_t taken = used();
   EXPECT_GT(taken, kLength);
-  queue().complete_read(*client, Status::kRemoteAccess);
+  queue().complete_read(*client, CompletionStatus::kRemoteAccess);
   turn();
   EXPECT_EQ(client->aborts, 1);
   EXPECT_EQ(used(), taken) << "a READ into it is under way (F1)";
   EXPECT_EQ(client->reads.size(), 2U) << "and no more are posted";
-  queue().complete_read(*client, Status::kFlushed);
+  queue().complete_read(*client, CompletionStatus::kFlushed);
   turn();
   EXPECT_EQ(used(), 0U);
   EXPECT_EQ(queue().free_buffers(), all_buffers_);

@@ -4,7 +4,7 @@
 namespace rkv::server {
 namespace {
 
-using Status = rdma::Completion::Status;
+using CompletionStatus = rdma::Completion::Status;
 
 constexpr std::size_t kBuffers = 8;  // fewer than the credits of all clients
 
@@ -138,7 +138,7 @@ TEST_F(LongRequestsTest, ARefusedReadEndsTheClientAndNoOther) {
   put_long(*client, "key");
   put_long(*other, "other");
   turn();
-  queue().complete_read(*client, Status::kRemoteAccess);
+  queue().complete_read(*client, CompletionStatus::kRemoteAccess);
   queue().complete_read(*other);
   turn();
   EXPECT_EQ(client->aborts, 1);

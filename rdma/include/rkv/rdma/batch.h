@@ -22,7 +22,8 @@
 // Thread safety: one thread at a time, the queue pair's. Source: ibv_wr_post(3).
 //
 // Everything here is noexcept, because a provider's functions are C and throw nothing: the compiler
-// then keeps a batch in registers, since no unwinding has to find it in memory.
+// then keeps a batch in registers, since no unwinding has to find it in memory. Checked mode's book
+// may find no memory: that ends the process.
 #pragma once
 
 #include <infiniband/verbs.h>

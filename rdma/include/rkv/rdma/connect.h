@@ -24,6 +24,7 @@
 #include <tuple>
 #include <utility>
 
+#include "rkv/check.h"
 #include "rkv/export.h"
 #include "rkv/rdma/cm.h"
 
@@ -101,12 +102,12 @@ class IncomingRequest {
   IncomingRequest& operator=(IncomingRequest&&) = delete;
 
   Bytes private_data() const { return data_.bytes(); }
-  SocketAddress peer_address() const { return id_->peer_address(); }
-  Device device() const { return id_->device(); }
-  std::uint8_t port_number() const { return id_->port_number(); }
+  SocketAddress peer_address() const { return id().peer_address(); }
+  Device device() const { return id().device(); }
+  std::uint8_t port_number() const { return id().port_number(); }
   // The peer finds the reason in `rejection`. At most 148 bytes; of a look-up 136.
   Status reject(Bytes reason) && {
-    const Status status = id_->reject(reason);
+    const Status status = id().reject(reason);
     if (status) id_.reset();
     return status;
   }
@@ -117,6 +118,11 @@ class IncomingRequest {
     // An error means that the peer has given up meanwhile.
     if (id_) std::ignore = id_->reject({});
   }
+  Id& id() { return const_cast<Id&>(std::as_const(*this).id()); }
+  const Id& id() const {
+    RKV_CHECK(id_.has_value(), "a request that has been answered, or moved from");
+    return *id_;
+  }
   std::optional<Id> id_;  // empty when answered
   PrivateData data_;
 };
@@ -126,7 +132,7 @@ class RKV_EXPORT ConnectRequest : public IncomingRequest<CmId> {
   ReadDepths peer_depths() const { return depths_; }
 
   // CmId::set_owner() of the connection to be, before the first event about it can come.
-  void set_owner(std::weak_ptr<void> owner) { id_->set_owner(std::move(owner)); }
+  void set_owner(std::weak_ptr<void> owner) { id().set_owner(std::move(owner)); }
   // As Connector::prepare().
   Status prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters);
   // `qp` made on device(), in state RESET or prepared. Does not wait for the peer: what becomes of

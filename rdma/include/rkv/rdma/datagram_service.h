@@ -120,8 +120,8 @@ class RKV_EXPORT DatagramResolver {
 class RKV_EXPORT DatagramRequest : public IncomingRequest<DatagramId> {
  public:
   // As DatagramId::to_init() and qkey(): for a queue pair that is made for this peer alone.
-  Status prepare(PreparedQueuePair<Ud>& qp) { return id_->to_init(qp); }
-  Result<std::uint32_t> qkey() const { return id_->qkey(); }
+  Status prepare(PreparedQueuePair<Ud>& qp) { return id().to_init(qp); }
+  Result<std::uint32_t> qkey() const { return id().qkey(); }
   // As DatagramId::accept(). The peer may send from now on, and is heard of no more: there is
   // nothing to end.
   Status accept(const BasicQueuePair<Ud>& qp, Bytes private_data) &&;

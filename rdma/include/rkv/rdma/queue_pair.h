@@ -104,7 +104,7 @@ class RKV_EXPORT QueuePairBase {
   // INIT. On an error those before it have been posted.
   Status post_receives(std::span<const ReceiveRequest> requests);
   // One receive whose message is scattered over several pieces, in their order; at most the
-  // options' receive_sge, which the device refuses otherwise.
+  // options' receive_sge, which the device refuses otherwise. REQUIRES: at most 32.
   Status post_receive(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces);
 
   // Any set of attributes, for what the functions here do not cover (ibv_modify_qp(3)).

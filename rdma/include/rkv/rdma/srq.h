@@ -44,7 +44,7 @@ class RKV_EXPORT SharedReceiveQueue {
   // `posted` when that is not null. Does not block, allocates nothing.
   Status post(std::span<const ReceiveRequest> requests, std::size_t* posted = nullptr);
   // One receive whose message is scattered over several pieces, in their order; at most the
-  // options' sge, which the device refuses otherwise.
+  // options' sge, which the device refuses otherwise. REQUIRES: at most 32.
   Status post(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces);
   // Asks for one IBV_EVENT_SRQ_LIMIT_REACHED (Device::next_async_event) when fewer than `limit`
   // receives are left. It fires once; arm again after a refill, not before: armed while already
