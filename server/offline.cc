@@ -155,7 +155,7 @@ std::optional<Failure> copy_files(const std::string& from, const std::string& to
   for (fs::directory_iterator at(from, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename();
     if (name == "LOCK" || !at->is_regular_file(error)) continue;
-    const int failed = copy_file_synced(at->path(), to + "/" + name);
+    const int failed = copy_file_synced(at->path(), fmt::format("{}/{}", to, name));
     if (failed != 0) return copy_failure(at->path(), to, failed);
     done += at->file_size(error);
     watch.bytes("copying", done, bytes);

@@ -41,6 +41,7 @@ class OperationSlots;
 // Who waits for completions. The order of fields matters: the watch goes first.
 class RKV_EXPORT OperationWaiter : public Waiter {
  public:
+  ~OperationWaiter() override;
   bool await_ready() { return attempt(); }
   void await_suspend(std::coroutine_handle<> continuation);
   int fd() const override;
@@ -48,7 +49,6 @@ class RKV_EXPORT OperationWaiter : public Waiter {
 
  protected:
   OperationWaiter(OperationSlots& slots, std::stop_token stop);
-  ~OperationWaiter() override;
   bool is_stopped() const { return watch_.stopped() || stop_.stop_requested(); }
   // Takes what has completed to where it belongs. An error ends the wait.
   void pump();
