@@ -54,8 +54,7 @@ constexpr Sentences kOfMadeWrites = {
     "the server's disk was read-only when the write had been made: it is in memory, and is saved "
     "when the server may write to it unless it ends before",
     "the server's disk failed after the write was made: it is in memory, and is saved when the "
-    "disk "
-    "is well unless the server ends before",
+    "disk is well unless the server ends before",
     "the server's database was damaged when the write had been made: it is in memory, and is saved "
     "if the disk lets it; the server's log says what to do"};
 constexpr Sentences kOfFlushes = {
@@ -64,8 +63,7 @@ constexpr Sentences kOfFlushes = {
     "the server's disk is read-only: what was written lately is in memory only, and is saved when "
     "the server may write to it",
     "the server's disk has failed: what was written lately is in memory only, and is saved when "
-    "the "
-    "disk is well",
+    "the disk is well",
     "the server's database is damaged: what was written lately may be in memory only; the server's "
     "log says what to do"};
 constexpr Sentences kOfScans = {
