@@ -76,11 +76,13 @@ std::size_t encode(const ConnectRequest& request, MutableBytes out) {
 Result<ConnectRequest> decode_connect_request(Bytes bytes) {
   RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectRequestBytes));
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 10, 6));
-  const std::string_view name = as_text(bytes.subspan(32, kNameBytes));
+  const std::string_view field = as_text(bytes.subspan(32, kNameBytes));
+  const std::string_view name = field.substr(0, field.find('\0'));
+  RKV_RETURN_IF_ERROR(check_reserved(bytes, 32 + name.size(), kNameBytes - name.size()));
   return ConnectRequest{.credits_wanted = load_le<std::uint16_t>(bytes.data() + 8),
                         .session_to_resume = load_le<std::uint64_t>(bytes.data() + 16),
                         .client_nonce = load_le<std::uint64_t>(bytes.data() + 24),
-                        .name = name.substr(0, name.find('\0'))};
+                        .name = name};
 }
 
 std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
