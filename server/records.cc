@@ -56,14 +56,13 @@ std::uint32_t size_class_of(std::uint64_t units) {
 struct alignas(64) RecordAllocator::SizeClass {
   struct Waiting {
     Nanos since;
-    Location block;
-    std::uint32_t units;
+    Block block;
   };
   bool is_due(Nanos now) const {
     return !waiting.empty() && waiting.front().since + min_age <= now;
   }
-  Waiting pop_waiting() {
-    const Waiting oldest = waiting.front();
+  Block pop_waiting() {
+    const Block oldest = waiting.front().block;
     waiting.pop_front();
     waiting_units -= oldest.units;
     return oldest;
@@ -126,51 +125,51 @@ std::optional<Location> RecordAllocator::allocate(std::uint64_t wanted) {
   return block;
 }
 
-void RecordAllocator::release(Location block) {
-  const std::uint32_t units = space_of(block).length(block.unit());
+void RecordAllocator::release(Location at, std::uint64_t units) {
+  const Block block{.at = at, .units = static_cast<std::uint32_t>(units)};
   SizeClass& c = classes_[size_class_of(units)];
   const Nanos now = clock_.now();
-  std::array<Location, kRetirePerCall> due;
+  std::array<Block, kRetirePerCall> due;
   std::uint32_t due_count = 0;
   {
     const std::scoped_lock lock(c.mutex);
     c.used_units -= units;
     try {
-      c.waiting.push_back({.since = now, .block = block, .units = units});
+      c.waiting.push_back({.since = now, .block = block});
       c.waiting_units += units;
     } catch (const std::bad_alloc&) {
       due[due_count++] = block;  // without the wait, which is for the readers' comfort only
     }
     const Nanos then = c.waiting.size() > kMaxWaiting ? now + c.min_age : now;
     while (due_count < kRetirePerCall && c.is_due(then))
-      due[due_count++] = c.pop_waiting().block;
+      due[due_count++] = c.pop_waiting();
   }
   for (std::uint32_t i = 0; i < due_count; ++i)
-    put_back(due[i], 1, 0);
+    put_back(due[i]);
 }
 
 // A block of this very size that has waited long enough, or one that was cut ahead. Others whose
 // time is over go back into their extents.
 std::optional<Location> RecordAllocator::take_waiting(SizeClass& c, std::uint32_t units,
                                                       Nanos now) {
-  std::array<Location, kRetirePerCall> due;
+  std::array<Block, kRetirePerCall> due;
   std::uint32_t due_count = 0;
   std::optional<Location> block;
   {
     const std::scoped_lock lock(c.mutex);
     while (!block && due_count < kRetirePerCall && c.is_due(now)) {
-      const SizeClass::Waiting oldest = c.pop_waiting();
+      const Block oldest = c.pop_waiting();
       if (oldest.units == units) {
-        block = oldest.block;
+        block = oldest.at;
       } else {
-        due[due_count++] = oldest.block;
+        due[due_count++] = oldest;
       }
     }
     if (!block) block = take_ready(c, units);
     if (block) c.used_units += units;
   }
   for (std::uint32_t i = 0; i < due_count; ++i)
-    put_back(due[i], 1, 0);
+    put_back(due[i]);
   return block;
 }
 
@@ -240,7 +239,7 @@ void RecordAllocator::keep_ready(SizeClass& c, Location first, std::uint32_t cou
 
 void RecordAllocator::put_back(Location first, std::uint32_t count, std::uint32_t units) {
   for (std::uint32_t i = 0; i < count; ++i)
-    space_of(first).release(first.unit() + i * units);
+    space_of(first).release(first.unit() + i * units, units);
 }
 
 void RecordAllocator::put_back_everything() {
@@ -248,7 +247,7 @@ void RecordAllocator::put_back_everything() {
     SizeClass& c = classes_[i];
     const std::scoped_lock lock(c.mutex);
     while (!c.waiting.empty())
-      put_back(c.pop_waiting().block, 1, 0);
+      put_back(c.pop_waiting());
     put_back(c.ready, std::exchange(c.ready_count, 0), c.ready_units);
   }
 }

@@ -53,8 +53,8 @@ class RecordAllocator {
   // A block of so many units, its content arbitrary. Nothing: no room, not even among the blocks
   // that wait.
   std::optional<Location> allocate(std::uint64_t units);
-  // REQUIRES: allocated, not yet released.
-  void release(Location block);
+  // REQUIRES: allocated with so many units, not yet released. The owner says how many: E4.
+  void release(Location block, std::uint64_t units);
 
   // More blocks. One thread.
   void add_extent(const StoreMemory::Extent& extent);
@@ -67,6 +67,10 @@ class RecordAllocator {
 
  private:
   struct SizeClass;
+  struct Block {
+    Location at;
+    std::uint32_t units;
+  };
   struct Extent {
     std::uint32_t id = 0;  // constant from add_extent() on
     ExtentSpace space;
@@ -80,6 +84,7 @@ class RecordAllocator {
   std::optional<Location> take_free(SizeClass& size_class, std::uint32_t units);
   std::optional<Location> take_from(Extent& extent, SizeClass& size_class, std::uint32_t units);
   void keep_ready(SizeClass& size_class, Location first, std::uint32_t count, std::uint32_t units);
+  void put_back(Block block) { put_back(block.at, 1, block.units); }
   void put_back(Location first, std::uint32_t count, std::uint32_t units);
   void put_back_everything();
 

@@ -13,16 +13,11 @@ namespace {
 // at. Longer ones are in the next bins; so only the last one in 32 of the memory can be missed.
 constexpr std::uint32_t kMaxLooks = 64;
 
+// What fit() reads without the lock (E4).
 std::uint64_t load(const std::uint64_t& word) {
   return std::atomic_ref(const_cast<std::uint64_t&>(word)).load(std::memory_order_relaxed);
 }
 void store(std::uint64_t& word, std::uint64_t value) {
-  std::atomic_ref(word).store(value, std::memory_order_relaxed);
-}
-std::uint32_t load(const std::uint32_t& word) {
-  return std::atomic_ref(const_cast<std::uint32_t&>(word)).load(std::memory_order_relaxed);
-}
-void store(std::uint32_t& word, std::uint32_t value) {
   std::atomic_ref(word).store(value, std::memory_order_relaxed);
 }
 
@@ -33,7 +28,7 @@ std::uint32_t word_of(std::uint32_t unit) {
   return unit / 64 % 2;
 }
 bool test(const std::array<std::uint64_t, 2>& bits, std::uint32_t unit) {
-  return (load(bits[word_of(unit)]) & bit_of(unit)) != 0;
+  return (bits[word_of(unit)] & bit_of(unit)) != 0;
 }
 std::uint32_t lowest(std::uint64_t word) {
   return static_cast<std::uint32_t>(std::countr_zero(word));
@@ -75,17 +70,12 @@ void ExtentSpace::open(std::uint32_t units, Page* pages, Bins* bins,
 std::uint32_t ExtentSpace::length_in(const Page& page, std::uint32_t unit) {
   const std::uint32_t at = unit % kPageUnits;
   const std::uint64_t after = ~(bit_of(at) | (bit_of(at) - 1));
-  if (const std::uint64_t rest = load(page.starts[word_of(at)]) & after; rest != 0)
+  if (const std::uint64_t rest = page.starts[word_of(at)] & after; rest != 0)
     return at / 64 * 64 + lowest(rest) - at;
   if (at < 64) {
-    if (const std::uint64_t rest = load(page.starts[1]); rest != 0) return 64 + lowest(rest) - at;
+    if (const std::uint64_t rest = page.starts[1]; rest != 0) return 64 + lowest(rest) - at;
   }
-  return load(page.last_units);
-}
-
-// The words around a block in use change with its neighbours, but not what is said of the block.
-std::uint32_t ExtentSpace::length(std::uint32_t unit) const {
-  return length_in(pages_[number_of(unit)], unit);
+  return page.last_units;
 }
 
 // REQUIRES: the items that it covers are cleared, and what comes after it is set.
@@ -93,7 +83,7 @@ void ExtentSpace::set_item(std::uint32_t unit, std::uint32_t units, bool free) {
   const std::uint32_t number = number_of(unit);
   Page& page = pages_[number];
   const std::uint32_t word = word_of(unit);
-  store(page.starts[word], page.starts[word] | bit_of(unit));
+  page.starts[word] |= bit_of(unit);
   if (free) {
     page.free[word] |= bit_of(unit);
     if (units >= kPageUnits) free_change_ += units;
@@ -102,7 +92,7 @@ void ExtentSpace::set_item(std::uint32_t unit, std::uint32_t units, bool free) {
   const bool last = (page.starts[word] & ~(bit_of(at) | (bit_of(at) - 1))) == 0 &&
                     (at >= 64 || page.starts[1] == 0);
   if (last) {
-    store(page.last_units, units);
+    page.last_units = units;
     const std::uint32_t end = number_of(unit + units - 1);
     if (end != number) pages_[end].entered_from = unit;
   }
@@ -116,7 +106,7 @@ void ExtentSpace::clear_item(std::uint32_t unit) {
     if (units >= kPageUnits) free_change_ -= units;
     page.free[word_of(unit)] &= ~bit_of(unit);
   }
-  store(page.starts[word_of(unit)], page.starts[word_of(unit)] & ~bit_of(unit));
+  page.starts[word_of(unit)] &= ~bit_of(unit);
 }
 
 // First unit of the item that ends before this one. REQUIRES: unit > 0.
@@ -147,12 +137,13 @@ ExtentSpace::Blocks ExtentSpace::allocate(std::uint32_t units, std::uint32_t mos
   return {.first = first, .count = count};
 }
 
-void ExtentSpace::release(std::uint32_t unit) {
+void ExtentSpace::release(std::uint32_t unit, std::uint32_t units) {
   const std::scoped_lock lock(mutex_);
   const Page& page = page_of(unit);
   RKV_CHECK(test(page.starts, unit) && !test(page.free, unit), "block freed twice");
+  RKV_CHECK(length_in(page, unit) == units, "block freed with another length than it has");
   std::uint32_t first = unit;
-  std::uint32_t end = unit + length_in(page, unit);
+  std::uint32_t end = unit + units;
   if (end < units_ && test(page_of(end).free, end)) {
     const std::uint32_t after = end;
     end += length_in(page_of(after), after);

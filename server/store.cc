@@ -56,7 +56,7 @@ Result<Store::Impl::Plan> Store::Impl::plan(const Target& target, const RecordFi
   }
   RKV_ASSIGN_OR_RETURN(plan.block, allocate(plan.units));
   if (const Status found = find_vacancy(target, plan); !found) {
-    records_.release(plan.block);
+    records_.release(plan.block, plan.units);
     return std::unexpected(found.error());
   }
   return plan;
@@ -115,6 +115,18 @@ std::uint64_t Store::Impl::write_prepared(const Plan& plan, const RecordFields& 
 void Store::Impl::supersede(Location block) {
   std::uint64_t* word = words_of(memory_.record(block));
   publish_word(Step::kRecordSuperseded, word, load_word(word) ^ kSupersededMask);
+}
+
+// REQUIRES: no slot leads to it any more and its record is not live (S5), so it is the caller's
+// alone. That of a long one stays as it was, too, until the block is given to another record.
+void Store::Impl::release(Slot gone) {
+  std::uint64_t units = gone.units();
+  if (gone.is_long()) [[unlikely]] {
+    const RecordFields record = record_at(gone.location());
+    units =
+        record_units(record_bytes(record.key.size(), record.value.size(), record.expiry_ms != 0));
+  }
+  records_.release(gone.location(), units);
 }
 
 Version Store::Impl::version_at(Location block) const {
@@ -247,7 +259,7 @@ Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected, 
   if (departures_) departures_->raise(hash, ticket.sequence);
   log_.finish(ticket, CommitLog::Kind::kRemove, {.version = version, .key = key});
   locked.unlock();
-  records_.release(at.found->slot.location());
+  release(at.found->slot);
   return version;
 }
 

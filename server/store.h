@@ -62,6 +62,7 @@ struct LargePut {
   CommitLog::Attachment copy{};
   CommitLog::Reservation room{};
   DiskLook look{};
+  std::uint64_t units() const { return record_units(head_bytes + value.size()); }  // of the block
 };
 
 struct CounterResult {

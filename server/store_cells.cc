@@ -116,7 +116,7 @@ Result<Store::Impl::CellPlan> Store::Impl::plan_in_cell(const Target& at, Record
   RKV_ASSIGN_OR_RETURN(made.plan, plan(at, fields));
   const auto cell = new_cell(network, number);
   if (!cell || !*cell) {
-    if (!made.plan.in_place) records_.release(made.plan.block);
+    if (!made.plan.in_place) records_.release(made.plan.block, made.plan.units);
     index_.release(made.plan.vacancy);
     if (!cell) return std::unexpected(cell.error());
     return CellPlan{};

@@ -174,7 +174,7 @@ Status Store::Impl::load_large(RecordFields& record, std::uint64_t as_of, bool p
     used = true;
     return ready;
   });
-  if (!used) records_.release(ready.block);
+  if (!used) records_.release(ready.block, ready.units);
   return taken;
 }
 
@@ -196,7 +196,7 @@ Status Store::Impl::take_in(const RecordFields& record, std::uint64_t as_of, boo
   RKV_ASSIGN_OR_RETURN(const Plan ready, prepare(at));
   publish(at, ready, record);
   locked.unlock();
-  if (at.found && !ready.in_place) records_.release(at.found->slot.location());
+  if (at.found && !ready.in_place) release(at.found->slot);
   if (ready.vacancy.where == Index::Where::kStash) split_if_crowded(hash);
   if (record.expiry_ms != 0) note_expiry(hash, record);
   if (promoted) promoted_.fetch_add(1, std::memory_order_relaxed);
@@ -302,7 +302,7 @@ std::size_t Store::Impl::evict_from(const Pair& pair) {
   for (const Slot slot : std::span(gone).first(count)) {
     // A long one is at least that long.
     bytes += std::size_t{slot.units()} * kUnitBytes;
-    records_.release(slot.location());
+    release(slot);
   }
   return bytes;
 }

@@ -76,7 +76,7 @@ bool Store::Impl::expire_one(const Expiry& expiry) {
   }
   if (reservation) log_.finish(ticket, CommitLog::Kind::kRemove, removal);
   locked.unlock();
-  records_.release(at.found->slot.location());
+  release(at.found->slot);
   return true;
 }
 

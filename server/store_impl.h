@@ -146,6 +146,7 @@ class Store::Impl {
   void write_in_place(const Plan& plan, const RecordFields& fields);
   std::uint64_t write_prepared(const Plan& plan, const RecordFields& fields);
   void supersede(Location block);
+  void release(Slot gone);
   Version version_at(Location block) const;
   // A record under its pair's lock; the spans point into shared memory.
   RecordFields record_at(Location block) const;
@@ -310,7 +311,7 @@ Result<PutResult> Store::Impl::commit(CommitLog::Reservation room, RecordFields&
   locked.unlock();
   if (ready->only_logged) return result;
   // Only now that the new record is live: the block may be handed out at once.
-  if (at.found && !ready->in_place) records_.release(at.found->slot.location());
+  if (at.found && !ready->in_place) release(at.found->slot);
   if (ready->vacancy.where == Index::Where::kStash) split_if_crowded(hash);
   if (fields.expiry_ms != 0) note_expiry(hash, fields);
   return result;

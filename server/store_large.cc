@@ -26,7 +26,7 @@ Result<LargePut> Store::Impl::begin_large(Bytes key, std::size_t value_length,
   if (!block || (large.copy == nullptr && !log_.is_volatile())) {
     log_.unreserve(large.room);
     if (!block) return std::unexpected(block.error());
-    records_.release(*block);
+    records_.release(*block, units);
     return fail(Code::kOutOfMemory, "the server has no memory for a copy of the value");
   }
   large.block = *block;
@@ -42,14 +42,12 @@ Result<PutResult> Store::Impl::finish_large(LargePut large, Bytes key, std::uint
   fields.digest = digest;
   const auto prepare = [&](const Target& at) -> Result<Plan> {
     RKV_RETURN_IF_ERROR(check_put(at, options));
-    Plan plan{.block = large.block,
-              .units = record_units(large.head_bytes + large.value.size()),
-              .value_is_there = true};
+    Plan plan{.block = large.block, .units = large.units(), .value_is_there = true};
     RKV_RETURN_IF_ERROR(find_vacancy(at, plan));
     return plan;
   };
   auto done = commit(large.room, fields, prepare, large.look, std::move(large.copy));
-  if (!done) records_.release(large.block);
+  if (!done) records_.release(large.block, large.units());
   if (!done && done.error().code == kOnDisk) {
     // Since begin_large(): an eviction in the milliseconds that the value took to come.
     return fail(Code::kBusy, "the key's record has left memory: try again");
@@ -59,7 +57,7 @@ Result<PutResult> Store::Impl::finish_large(LargePut large, Bytes key, std::uint
 
 void Store::Impl::cancel_large(LargePut large) {
   log_.unreserve(large.room);
-  records_.release(large.block);
+  records_.release(large.block, large.units());
 }
 
 // A value that is here in full already.

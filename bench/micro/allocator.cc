@@ -44,7 +44,11 @@ struct Arena {
 std::unique_ptr<Arena> arena;  // of the threads of one benchmark
 
 struct Blocks {
-  std::vector<Location> all;
+  struct Block {
+    Location at;
+    std::uint64_t units;
+  };
+  std::vector<Block> all;
   std::uint64_t units = 0;
 };
 
@@ -57,7 +61,7 @@ void fill(const benchmark::State& state, Random& random, Blocks& blocks) {
     const std::uint64_t units = units_of(state.range(0), random);
     const auto block = arena->records->allocate(units);
     if (!block) break;
-    blocks.all.push_back(*block);
+    blocks.all.push_back({*block, units});
     blocks.units += units;
   }
 }
@@ -69,22 +73,24 @@ void allocator_replace(benchmark::State& state) {
   fill(state, random, blocks);
   for (int warm = 0; warm < 2; ++warm) {
     for (std::size_t i = 0; i < blocks.all.size(); ++i) {
-      Location& victim = blocks.all[random.below(blocks.all.size())];
-      arena->records->release(victim);
+      Blocks::Block& victim = blocks.all[random.below(blocks.all.size())];
+      arena->records->release(victim.at, victim.units);
       while (true) {
-        if (const auto block = arena->records->allocate(units_of(state.range(0), random))) {
-          victim = *block;
+        const std::uint64_t units = units_of(state.range(0), random);
+        if (const auto block = arena->records->allocate(units)) {
+          victim = {*block, units};
           break;
         }
       }
     }
   }
   for ([[maybe_unused]] auto _ : state) {
-    Location& victim = blocks.all[random.below(blocks.all.size())];
-    const auto block = arena->records->allocate(units_of(state.range(0), random));
+    Blocks::Block& victim = blocks.all[random.below(blocks.all.size())];
+    const std::uint64_t units = units_of(state.range(0), random);
+    const auto block = arena->records->allocate(units);
     if (!block) continue;
-    arena->records->release(victim);
-    victim = *block;
+    arena->records->release(victim.at, victim.units);
+    victim = {*block, units};
   }
 }
 

@@ -37,7 +37,7 @@ struct Churn {
   void free_one(Random& random) {
     const std::size_t victim = random.below(blocks.size());
     live_bytes -= blocks[victim].bytes;
-    records->release(blocks[victim].at);
+    records->release(blocks[victim].at, blocks[victim].units());
     blocks[victim] = blocks.back();
     blocks.pop_back();
   }
@@ -131,7 +131,7 @@ TEST_P(ChurnOfShape, UtilisationUnderAChangingMix) {
     for (const Phase& phase : all)
       reached[number++].push_back(churn.run(phase.sizes, GetParam().rounds, random));
     for (const Block& block : churn.blocks)
-      churn.records->release(block.at);
+      churn.records->release(block.at, block.units());
     EXPECT_EQ(churn.records->usage().used_bytes, 0U);
   }
   for (std::size_t number = 0; number < reached.size(); ++number) {
@@ -174,7 +174,7 @@ TEST(AllocatorChurn, BlocksNeverOverlap) {
       const std::size_t victim = random.below(blocks.size());
       const auto [block, victim_id] = blocks[victim];
       ASSERT_NO_FATAL_FAILURE(mark(block, victim_id, 0));
-      churn.records->release(block.at);
+      churn.records->release(block.at, block.units());
       blocks[victim] = blocks.back();
       blocks.pop_back();
       if (!at) at = churn.records->allocate(record_units(bytes));

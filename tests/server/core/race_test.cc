@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "common/random.h"
-#include "server/records.h"
 #include "tests/server/core/store_fixture.h"
 
 namespace rkv::server {
@@ -210,37 +209,6 @@ TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
     EXPECT_EQ(shared.store.get(as_bytes(key_of(key)), buffer)->version, highest);
   }
   EXPECT_EQ(shared.store.stats().records, kFew);
-}
-
-TEST(Race, AllocatorGivesNoBlockToTwoThreads) {
-  SteadyClock clock;
-  const auto memory = testing::make_plain_memory(small_memory());
-  RecordAllocator records(*memory, clock, 0);
-  std::vector<std::atomic<std::uint8_t>> owner(records.usage().capacity_bytes / kUnitBytes);
-  const auto churn = [&](std::uint8_t me) {
-    Random random(me);
-    std::vector<std::pair<Location, std::uint64_t>> blocks;
-    for (int i = 0; i < (kSanitized ? 6'000 : 60'000); ++i) {
-      const std::uint64_t units =
-          random.below(20) == 0 ? 1 + random.below(4000) : 1 + random.below(30);
-      if (const auto block = records.allocate(units)) {
-        for (std::uint64_t u = 0; u < units; ++u)
-          ASSERT_EQ(owner[block->unit() + u].exchange(me, std::memory_order_relaxed), 0);
-        blocks.emplace_back(*block, units);
-      }
-      if (blocks.size() > 500 || random.below(3) == 0) {
-        if (blocks.empty()) continue;
-        std::swap(blocks[random.below(blocks.size())], blocks.back());
-        for (std::uint64_t u = 0; u < blocks.back().second; ++u)
-          owner[blocks.back().first.unit() + u].store(0, std::memory_order_relaxed);
-        records.release(blocks.back().first);
-        blocks.pop_back();
-      }
-    }
-  };
-  std::thread other(churn, 1);
-  churn(2);
-  other.join();
 }
 
 }  // namespace

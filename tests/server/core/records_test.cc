@@ -62,7 +62,7 @@ TEST_F(Allocator, BlocksDoNotOverlapAndLieInTheExtents) {
 
 TEST_F(Allocator, FreedBlocksWaitTheirTime) {
   const auto first = records_.allocate(3);
-  records_.release(*first);
+  records_.release(*first, 3);
   EXPECT_EQ(records_.usage().used_bytes, 0U);
   EXPECT_EQ(records_.usage().waiting_bytes, 3 * kUnitBytes);
   EXPECT_NE(records_.allocate(3)->bits, first->bits);
@@ -77,7 +77,7 @@ TEST_F(Allocator, WaitingIsCutShortWhenMemoryIsExhausted) {
     blocks.push_back(*block);
   EXPECT_GE(blocks.size() * kMaxInlineRecordBytes * 10, records_.usage().capacity_bytes * 9);
   EXPECT_FALSE(records_.allocate(kMaxUnits));
-  records_.release(blocks.back());
+  records_.release(blocks.back(), kMaxUnits);
   EXPECT_TRUE(records_.allocate(kMaxUnits)) << "its time is not over, but there is no other";
 }
 
@@ -87,7 +87,7 @@ TEST_F(Allocator, TooManyWaitingBlocksGoBackEarly) {
   for (std::uint32_t i = 0; i < RecordAllocator::kMaxWaiting + 500; ++i)
     blocks.push_back(*records_.allocate(1));
   for (const Location block : blocks)
-    records_.release(block);
+    records_.release(block, 1);
   EXPECT_LE(records_.usage().waiting_bytes, (RecordAllocator::kMaxWaiting + 1) * kUnitBytes);
 }
 
@@ -97,7 +97,7 @@ TEST_F(Allocator, EmptySpansServeOtherSizes) {
     small.push_back(*block);
   EXPECT_FALSE(records_.allocate(kMaxUnits));
   for (const Location block : small)
-    records_.release(block);
+    records_.release(block, 2);
   EXPECT_EQ(records_.usage().used_bytes, 0U);
   std::uint64_t large = 0;
   while (records_.allocate(kMaxUnits))
@@ -109,10 +109,10 @@ TEST_F(Allocator, EmptySpansServeOtherSizes) {
 TEST_F(Allocator, FreeingTwiceEndsTheProcess) {
   const auto block = *records_.allocate(5);
   const auto other = *records_.allocate(5);  // keeps the span in use
-  records_.release(block);
-  records_.release(block);
+  records_.release(block, 5);
+  records_.release(block, 5);
   clock_.advance(RecordAllocator::kDefaultMinAge);
-  EXPECT_DEATH(records_.release(other), "freed twice");
+  EXPECT_DEATH(records_.release(other, 5), "freed twice");
 }
 
 }  // namespace

@@ -46,7 +46,9 @@ class Space : public ::testing::Test {
     return violation_of_lists();
   }
   std::string violation_of(std::uint32_t unit, std::uint32_t units) const {
-    if (space_.length(unit) != units) return fmt::format("unit {}: its length (E1)", unit);
+    const bool last = (unit + units) / kPageUnits != unit / kPageUnits;
+    if (last && pages_[unit / kPageUnits + 1].last_units != units)
+      return fmt::format("unit {}: its length (E1)", unit);
     const std::uint32_t end = (unit + units - 1) / kPageUnits;
     if (end != unit / kPageUnits && pages_[end + 1].entered_from != unit)
       return fmt::format("unit {}: the page where it ends does not know (E1)", unit);
@@ -103,8 +105,7 @@ TEST_F(Space, KeepsItsInvariantsThroughRandomOperations) {
     const auto free_one = [&] {
       auto victim = blocks.lower_bound(static_cast<std::uint32_t>(random.below(kUnits)));
       if (victim == blocks.end()) victim = blocks.begin();
-      EXPECT_EQ(space_.length(victim->first), victim->second);
-      space_.release(victim->first);
+      space_.release(victim->first, victim->second);
       blocks.erase(victim);
     };
     const std::uint64_t mode = seed % 3;  // all lengths, short ones, up to a few pages
@@ -135,16 +136,17 @@ TEST_F(Space, KeepsItsInvariantsThroughRandomOperations) {
 }
 
 TEST_F(Space, TakesTheRunThatFitsBest) {
+  const std::array<std::uint32_t, 6> lengths = {40, 9, 200, 10, 1000, 12};
   std::vector<std::uint32_t> gaps;
-  for (const std::uint32_t units : {40U, 9U, 200U, 10U, 1000U, 12U}) {
+  for (const std::uint32_t units : lengths) {
     gaps.push_back(space_.allocate(units, 1).first);
     ASSERT_EQ(space_.allocate(1, 1).count, 1U);
   }
   const std::uint32_t rest = space_.allocate(kUnits - 1277, 1).first;
   ASSERT_EQ(rest, 1277U) << "nothing else is free";
   EXPECT_EQ(space_.fit(1), ExtentSpace::kNoFit);
-  for (const std::uint32_t gap : gaps)
-    space_.release(gap);
+  for (std::size_t i = 0; i < gaps.size(); ++i)
+    space_.release(gaps[i], lengths[i]);
   EXPECT_EQ(space_.allocate(10, 1).first, gaps[3]);
   EXPECT_EQ(space_.allocate(10, 1).first, gaps[5]);
   EXPECT_EQ(space_.allocate(180, 1).first, gaps[2]);
@@ -160,7 +162,7 @@ TEST_F(Space, TheCheckerCatchesViolations) {
   const std::uint32_t first = space_.allocate(300, 1).first;
   const std::uint32_t second = space_.allocate(20, 1).first;
   ASSERT_EQ(space_.allocate(100, 1).count, 1U);  // so that the rest starts in another page
-  space_.release(second);
+  space_.release(second, 20);
   ASSERT_EQ(violation(), "");
   ASSERT_EQ(first, 0U);
   ASSERT_EQ(second, 300U);
@@ -197,9 +199,13 @@ TEST_F(Space, TheCheckerCatchesViolations) {
 
 TEST_F(Space, ReleasingWhatIsNoBlockEndsTheProcess) {
   const std::uint32_t block = space_.allocate(7, 1).first;
-  EXPECT_DEATH(space_.release(block + 1), "freed twice");
-  space_.release(block);
-  EXPECT_DEATH(space_.release(block), "freed twice");
+  const std::uint32_t neighbour = space_.allocate(4, 1).first;
+  ASSERT_EQ(neighbour, block + 7);
+  EXPECT_DEATH(space_.release(block + 1, 6), "freed twice");
+  EXPECT_DEATH(space_.release(block, 6), "another length");
+  EXPECT_DEATH(space_.release(block, 11), "another length") << "with the neighbour's units";
+  space_.release(block, 7);
+  EXPECT_DEATH(space_.release(block, 7), "freed twice");
 }
 
 }  // namespace
