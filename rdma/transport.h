@@ -233,6 +233,9 @@ struct QueueOptions {
 struct ConnectionOptions {
   std::uint32_t sends_in_flight = 256;
   std::uint32_t inline_bytes = 256;
+  // The longest message that will be sent over the connection; 0 = as long as the peer takes. Over
+  // shared memory whoever accepts makes the memory for it, so that a server bounds this.
+  std::uint32_t send_bytes = 0;
   // What the peer may do to our regions over this connection: all of them that allow it. Over
   // shared memory, whoever connects grants kRemoteRead at most.
   Access grant = Access::kLocal;
@@ -324,10 +327,12 @@ struct ShmOptions {
   // Where servers put their sockets, "shm-PORT.sock"; "" = RKV_SHM_DIR, else /run/rkv for root and
   // /tmp/rkv-UID for everybody else (clients look at both).
   std::string directory{};
+  // Of a server: the group, by name or number, whose members may connect as well; "" = none.
+  std::string group{};
 };
 // Shared memory with other processes of this host. Addresses are HOST:PORT as with verbs, HOST a
 // name or address of this host (kUnreachable says so when it is not). kPermission: the directory is
-// not ours or cannot be written.
+// not ours or cannot be written. kInvalidArgument: there is no such group.
 Result<std::unique_ptr<Transport>> open_shm(const ShmOptions& options);
 
 }  // namespace rkv::rdma

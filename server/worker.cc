@@ -105,8 +105,7 @@ void Worker::run() {
   name_thread("rkv-worker");
   if (options_.cpu) (void)stay_on(*options_.cpu);  // it was there when it was named
   while (!stopping_.load(std::memory_order_acquire)) {
-    // Waiting requests and held answers are ended by completions and wake-ups as well, so the
-    // deadline is for nothing but safety.
+    // Completions and wake-ups end waits and held answers; the deadline is for safety alone.
     if (poll_once() != 0) continue;
     const Nanos now = clock_.now();
     timings_.at(now);
@@ -129,6 +128,7 @@ void Worker::cancel_client() {
 rdma::ConnectionOptions Worker::connection_options() const {
   return {.sends_in_flight = kOperationsInFlight,
           .inline_bytes = kInlineBytes,
+          .send_bytes = kMaxMessageBytes,
           .grant = rdma::Access::kRemoteReadAtomic};  // hint words and counters' cells
 }
 

@@ -37,9 +37,13 @@ class ShmIncoming final : public Incoming {
     }
     if (!socket_) return fail(Code::kInvalidArgument, "the request has been answered already");
     RKV_ASSIGN_OR_RETURN(auto reservation, ShmConnection::Reservation::make(*bound, options));
+    // What the client can take is its own word; what we send is ours, and bounds our memory (L3).
+    const std::uint64_t longest =
+        options.send_bytes == 0 ? hello_.receive_bytes
+                                : std::min<std::uint64_t>(hello_.receive_bytes, options.send_bytes);
     Accept answer{.receive_bytes = bound->receive_bytes(),
                   .to_server_bytes = ring_bytes(bound->receive_bytes()),
-                  .to_client_bytes = ring_bytes(hello_.receive_bytes)};
+                  .to_client_bytes = ring_bytes(longest)};
     std::ranges::copy(private_data, answer.data.begin());
     RKV_ASSIGN_OR_RETURN(
         SharedMemory memory,
@@ -50,7 +54,7 @@ class ShmIncoming final : public Incoming {
               .memory = std::move(memory.memory),
               .to_server_bytes = answer.to_server_bytes,
               .to_client_bytes = answer.to_client_bytes,
-              .peer_receive_bytes = hello_.receive_bytes,
+              .peer_receive_bytes = longest,
               .peer_data = std::vector<std::byte>(hello_.data.begin(), hello_.data.end()),
               .peer = peer_};
     auto connection =

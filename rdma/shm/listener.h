@@ -5,6 +5,8 @@
 //      socket found there under the lock was left by a server that has died.
 //  L2  A stranger gets one packet to say who he is. Whoever says nothing waits with at most
 //      kMaxStrangers others, for at most kPatience, and holds up nobody.
+//  L3  The memory of a connection is bounded by what its acceptor receives and sends, whatever the
+//      caller says that it can take.
 //
 // Thread safety: one thread, except wake().
 #pragma once

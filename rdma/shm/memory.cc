@@ -5,11 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace rkv::rdma::shm {
 namespace {
@@ -22,23 +25,44 @@ constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
 
 constexpr const char* kNoRoom = "this machine has no memory of that size left";
 
-// Bytes that the machine could give without swapping, or the memory limit of our container.
-// Filling a memfd beyond that ends in the kernel killing somebody, instead of in an error.
-std::uint64_t memory_available() {
-  std::uint64_t available = std::numeric_limits<std::uint64_t>::max();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string name, unit; meminfo >> name;) {
-    std::uint64_t kib = 0;
-    if (name == "MemAvailable:" && meminfo >> kib) {
-      available = kib * 1024;
-      break;
-    }
-    std::getline(meminfo, unit);
+constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+
+// The number behind `name` in a file of lines "NAME NUMBER ...".
+std::optional<std::uint64_t> number_in(const std::string& path, std::string_view name) {
+  std::ifstream file(path);
+  std::string rest;
+  for (std::string word; file >> word; std::getline(file, rest)) {
+    std::uint64_t number = 0;
+    if (word == name && file >> number) return number;
   }
-  std::uint64_t limit = 0;
-  std::ifstream cgroup("/sys/fs/cgroup/memory.max");  // "max" where there is none
-  if (cgroup >> limit && limit < available) available = limit;
-  return available;
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> number_of(const std::string& path) {
+  std::ifstream file(path);
+  std::uint64_t number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;  // "max": no limit
+}
+
+// What is left of the limit of one control group (version 2).
+std::uint64_t left_in(const std::string& group) {
+  const auto limit = number_of(group + "/memory.max");
+  if (!limit) return kNoLimit;
+  const std::uint64_t used = number_of(group + "/memory.current").value_or(0);
+  std::uint64_t cache = 0;  // shared memory is not in these
+  for (const char* kind : {"inactive_file", "active_file", "slab_reclaimable"})
+    cache += number_in(group + "/memory.stat", kind).value_or(0);
+  const std::uint64_t held = used - std::min(used, cache);
+  return *limit - std::min(*limit, held);
+}
+
+// The directory of our control group below the mount of all; in a container that is "/".
+std::string own_group(const std::string& root) {
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("0::/")) return line.substr(3);
+  }
+  return "/";
 }
 
 Result<Mapping> map_shared(int fd, std::size_t bytes, int protection) {
@@ -73,6 +97,18 @@ Status reserve_pages(int fd, std::size_t bytes) {
 
 }  // namespace
 
+std::uint64_t available_memory(const std::string& root) {
+  std::uint64_t available = kNoLimit;
+  if (const auto kib = number_in(root + "/proc/meminfo", "MemAvailable:")) available = *kib * 1024;
+  const std::string mount = root + "/sys/fs/cgroup";
+  std::string group = own_group(root);
+  while (group.size() > 1) {
+    available = std::min(available, left_in(mount + group));
+    group.resize(std::max<std::size_t>(group.rfind('/'), 1));
+  }
+  return std::min(available, left_in(mount));
+}
+
 void Fd::reset() {
   if (fd_ >= 0) close(std::exchange(fd_, -1));
 }
@@ -84,7 +120,7 @@ Mapping::~Mapping() {
 Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sealing sealing) {
   if (bytes == 0) return fail(Code::kInvalidArgument, "memory of length 0 to be shared");
   if (bytes > static_cast<std::size_t>(std::numeric_limits<off_t>::max()) ||
-      bytes > memory_available()) {
+      bytes > available_memory()) {
     return fail_call(Code::kOutOfMemory, "memfd_create", ENOMEM, kNoRoom);
   }
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "common/bytes.h"
@@ -73,6 +74,11 @@ struct SharedMemory {
   Fd fd;
   Mapping memory;  // writable
 };
+// Bytes that this process can still be given without swapping: what the machine has available, and
+// what is left of the memory limits of our control group and of those above it. Page cache, which
+// the kernel gives up under pressure, counts as available in both. `root`: of the file system; a
+// test has its own.
+std::uint64_t available_memory(const std::string& root = "");
 // Zeroed memory whose pages all exist when this returns: where there is no room for them, that is
 // kOutOfMemory here and no signal later.
 Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sealing sealing);

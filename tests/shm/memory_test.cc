@@ -40,6 +40,85 @@ void expect_sealed(int fd) {
   EXPECT_NE(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0) << "more seals";
 }
 
+// ---- how much memory there is
+
+class FakeRoot {
+ public:
+  void write(const std::string& path, const std::string& text) const {
+    const std::filesystem::path file = directory_.path() + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  std::uint64_t available() const { return available_memory(directory_.path()); }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+TEST(ShmAvailable, IsWhatTheMachineHasWithoutALimit) {
+  const FakeRoot root;
+  root.write("/proc/meminfo",
+             "MemTotal: 900 kB\nMemFree: 10 kB\nMemAvailable:  300 kB\nBuffers: 1 kB\n");
+  EXPECT_EQ(root.available(), 300U * 1024);
+  root.write("/sys/fs/cgroup/memory.max", "max\n");
+  root.write("/sys/fs/cgroup/memory.current", "12345\n");
+  EXPECT_EQ(root.available(), 300U * 1024);
+}
+
+TEST(ShmAvailable, IsWhatIsLeftOfTheLimitAndNotTheLimit) {
+  const FakeRoot root;
+  root.write("/proc/meminfo", "MemAvailable: 8388608 kB\n");
+  root.write("/sys/fs/cgroup/memory.max", std::to_string(400 * kMiB));
+  root.write("/sys/fs/cgroup/memory.current", std::to_string(390 * kMiB));
+  EXPECT_EQ(root.available(), 10 * kMiB);
+  // Cached files are given up for it; shared memory, which is "file" too, is not.
+  root.write(
+      "/sys/fs/cgroup/memory.stat",
+      "anon 5\nfile 314572800\nshmem 209715200\ninactive_file 73400320\nactive_file 31457280\n");
+  EXPECT_EQ(root.available(), 110 * kMiB);
+  root.write("/sys/fs/cgroup/memory.current", std::to_string(600 * kMiB));
+  EXPECT_EQ(root.available(), 0U);
+}
+
+TEST(ShmAvailable, CountsTheLimitsAboveOurOwn) {
+  const FakeRoot root;
+  root.write("/proc/meminfo", "MemAvailable: 8388608 kB\n");
+  root.write("/proc/self/cgroup", "0::/system.slice/kvserver.service\n");
+  const std::string slice = "/sys/fs/cgroup/system.slice";
+  root.write(slice + "/kvserver.service/memory.max", std::to_string(700 * kMiB));
+  root.write(slice + "/kvserver.service/memory.current", std::to_string(100 * kMiB));
+  EXPECT_EQ(root.available(), 600 * kMiB);
+  root.write(slice + "/memory.max", std::to_string(500 * kMiB));
+  root.write(slice + "/memory.current", std::to_string(450 * kMiB));
+  EXPECT_EQ(root.available(), 50 * kMiB);
+}
+
+// A greeting that claims to take 4 MiB costs a server what its own messages are long.
+TEST(ShmAvailable, AHandshakeTakesMemoryByWhatTheServerSends) {
+  ShmHarness harness;
+  const auto listener = need(harness.server().listen(":0"));
+  contract::End server(harness, harness.server());
+  RawClient client(harness.directory(), listener->port(), kMaxReceiveBytes);
+  const auto incoming = need(listener->next(server.soon()));
+  const auto connection =
+      need(incoming->accept(*server.queue, {.send_bytes = 132'160}, {}, server.soon()));
+  client.finish();
+  ASSERT_TRUE(client.connected);
+  EXPECT_EQ(client.accept.to_client_bytes, ring_bytes(132'160));
+  std::vector<std::byte> longest(132'160);
+  const Operation fits = Operation::send(longest, 0, 1);
+  EXPECT_EQ(need(connection->post(std::span(&fits, 1))), 1U);
+  ASSERT_TRUE(server.until_seen(1));
+  EXPECT_TRUE(server.seen[0].ok());
+  longest.push_back({});
+  const Operation too_long = Operation::send(longest, 0, 2);
+  EXPECT_EQ(need(connection->post(std::span(&too_long, 1))), 1U);
+  ASSERT_TRUE(server.until_seen(2));
+  EXPECT_FALSE(server.seen[1].ok());
+}
+
 TEST(ShmSeals, NobodyElseWritesReadableMemoryByAnyDoor) {
   const SharedMemory shared = need(make_shared_memory("test", kBytes, Sealing::kOthersRead));
   expect_sealed(shared.fd.get());
