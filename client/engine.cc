@@ -32,10 +32,8 @@ constexpr Nanos kIdle = 10 * kNanosPerMs;  // a link not looked at for longer ma
 constexpr std::size_t kSlotsPart = 4;
 constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
 constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
-// Between two looks at a mark. A write that nobody waits for reaches the write-ahead log within
-// some milliseconds, the disk within the server's --sync-interval.
-constexpr Nanos kFirstMarkWait = kNanosPerMs / 4;
-constexpr Nanos kLongestMarkWait = 20 * kNanosPerMs;
+// How long a GET waits for a line of the map to verify before it asks the server for its value.
+constexpr Nanos kMapPatience = 10 * kNanosPerMs;
 
 Status check_options(const ClientOptions& options) {
   if (options.reads_in_flight < 1 || options.reads_in_flight > 1024) {
@@ -86,12 +84,12 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
              .reads_in_flight = options.reads_in_flight,
              .requests_in_flight = options.requests_in_flight,
              .poll = poll_mode(options.polling)}),
-      loader_(link_, arena_, map_),
+      loader_(link_, *clock, arena_, map_),
       put_slots_(options.requests_in_flight),
       reconnect_backoff_(nanos(options.first_backoff), nanos(options.longest_backoff),
                          random_from_kernel()),
       busy_backoff_(kFirstBusyWait, kLongestBusyWait, random_from_kernel()),
-      mark_backoff_(kFirstMarkWait, kLongestMarkWait, random_from_kernel()) {
+      mark_wait_(random_from_kernel()) {
   description_ = transport_->describe();
   lanes_.reserve(options.reads_in_flight);
   while (lanes_.size() < options.reads_in_flight)
@@ -221,8 +219,9 @@ void Engine::look_at_link() {
 }
 
 Status Engine::refresh_map(Next what, const Deadline& deadline) {
-  return what == Next::kRefreshExtents ? loader_.refresh_extents(deadline)
-                                       : loader_.refresh_directory(deadline);
+  const Nanos patience_end = std::min(deadline.at(), clock_->now() + kMapPatience);
+  return what == Next::kRefreshExtents ? loader_.refresh_extents(deadline, patience_end)
+                                       : loader_.refresh_directory(deadline, patience_end);
 }
 
 // --------------------------------------------------------------------------------------- GET
@@ -269,7 +268,10 @@ Result<Next> Engine::run(Lane& lane, Next next, const Deadline& deadline, const 
         break;
       case Next::kRefreshExtents:
       case Next::kRefreshDirectory:
-        RKV_RETURN_IF_ERROR(refresh_map(next, deadline));
+        if (const Status refreshed = refresh_map(next, deadline); !refreshed) [[unlikely]] {
+          if (refreshed.error().code != Code::kBusy) return std::unexpected(refreshed.error());
+          return lane.machine.ask_server();
+        }
         break;
       case Next::kLargeBuffer:
         lane.large = arena_.take_large();
@@ -297,21 +299,34 @@ ValueView Engine::Got::view() const {
 // The version found stays the answer meanwhile: it was the key's value within this call. Reading
 // the key again instead might never end where it is written all the time.
 Result<Durability> Engine::await_mark(Version version, Durability level, const Deadline& deadline) {
-  mark_backoff_.reset();
+  mark_wait_.begin();
   for (;;) {
     if (const Durability known = durability_of(version); known >= level) return known;
     if (!link_.alive()) return fail(Code::kDisconnected, "the connection is lost");
-    RKV_RETURN_IF_ERROR(loader_.refresh_marks(deadline));
+    RKV_ASSIGN_OR_RETURN(const bool seen, look_or_ask(level, deadline));
     if (const Durability known = durability_of(version); known >= level) return known;
-    if (map_.marks().none()) {
+    if (seen && map_.marks().none()) {
       return fail(Code::kUnsupported, "the server keeps its data in memory only");
     }
-    const Nanos again_at = clock_->now() + mark_backoff_.next();
+    const Nanos again_at = clock_->now() + mark_wait_.pause();
     if (again_at >= deadline.at()) {
       return fail(Code::kTimeout, "the value is not as durable as asked within the time");
     }
     link_.sleep_until(again_at);
   }
+}
+
+// A request that is refused - the disk is in trouble, the server busy - tells the marks too. More
+// is not wanted of it: the mark may rise all the same.
+Result<bool> Engine::look_or_ask(Durability level, const Deadline& deadline) {
+  const Status looked = loader_.look_at_marks(deadline);
+  if (!looked && looked.error().code != Code::kBusy) return std::unexpected(looked.error());
+  if (!mark_wait_.asks_after_look()) return looked.has_value();
+  const auto reply = link_.call(request(MarkWait::request_for(level), deadline), deadline);
+  if (!reply) return std::unexpected(Error{.code = reply.error().code, .text = reply.error().text});
+  ++stats_.two_sided_requests;
+  learn_marks(reply->response());
+  return true;
 }
 
 Status Engine::read_marks(const Deadline& deadline) {

@@ -26,6 +26,7 @@
 #include "client/large_buffers.h"
 #include "client/link.h"
 #include "client/map_loader.h"
+#include "client/mark_wait.h"
 #include "client/retry_policy.h"
 #include "client/used_hashes.h"
 #include "rkv/client.h"
@@ -125,7 +126,7 @@ class Engine {
   Result<Counter> number(OneSidedCounter& counter, const Deadline& deadline);
   void multi_add(std::span<const CounterAddition> additions, const Deadline& deadline,
                  std::span<Result<Counter>> results);
-  // One READ of the mark lines: repeated when the connection is lost.
+  // One READ of the mark lines: repeated while they do not verify, and when the connection is lost.
   Status read_marks(const Deadline& deadline);
   // kPing, kFlush, kStats: repeated when the connection is lost.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
@@ -231,6 +232,7 @@ class Engine {
   Status attempt(const Deadline& deadline);
   // Notices, without waiting, that the connection has gone: before a write leaves.
   void look_at_link();
+  // For a GET. kBusy: what was READ did not verify for some milliseconds; the server can be asked.
   Status refresh_map(GetMachine::Next what, const Deadline& deadline);
 
   // ---- GET
@@ -249,6 +251,8 @@ class Engine {
   // Waits until the marks say that the version is so safe: how safe it is. kDisconnected: start
   // again, for the server may be another one that does not have this version.
   Result<Durability> await_mark(Version version, Durability level, const Deadline& deadline);
+  // Looks at the marks, and asks for them when it is time. Whether the lines could be read.
+  Result<bool> look_or_ask(Durability level, const Deadline& deadline);
   // Runs a machine on lane 0 until it has finished.
   Result<GetMachine::Next> run(Lane& lane, GetMachine::Next next, const Deadline& deadline,
                                const Destination* into);
@@ -325,7 +329,7 @@ class Engine {
   std::vector<PutSlot*> batch_slots_;     // whose requests the batch holds
   Backoff reconnect_backoff_;
   Backoff busy_backoff_;
-  Backoff mark_backoff_;
+  MarkWait mark_wait_;
   Gate* gate_ = nullptr;
   Nanos reconnect_at_ = 0;                            // not before
   Nanos latest_ = std::numeric_limits<Nanos>::max();  // of hold_to()

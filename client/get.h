@@ -130,6 +130,8 @@ class GetMachine {
   // REQUIRES map.ready(); key and memory stay valid until the machine has finished.
   Next start(Bytes key, GetMemory& memory);
   Next step();
+  // Ends it here: what the caller was to do cannot be done in time.
+  Next ask_server() { return two_sided(Reason::kMap); }
   // The server has answered that the key's record, with this version, is where `slot` says. Ends
   // with kFound, or kTwoSided: ask it again.
   Next start_at(Bytes key, GetMemory& memory, Slot slot, Version version);

@@ -6,6 +6,16 @@ namespace rkv::client {
 
 static_assert(Arena::kStagingBytes >= kRootPageBytes);
 
+namespace {
+// The last word of who has no other way to what the line says.
+Status out_of_patience(const Status& status) {
+  if (status || status.error().code != Code::kBusy) return status;
+  return fail(Code::kTimeout,
+              "a line of the server's memory did not verify within the time: its thread is stopped "
+              "in the middle of writing it, or the memory is damaged");
+}
+}  // namespace
+
 Result<Bytes> MapLoader::read(const std::optional<RemoteRange>& from, std::size_t length,
                               const Deadline& deadline) {
   if (!from) return fail(Code::kCorrupt, "the server's map names memory that it did not grant");
@@ -16,22 +26,27 @@ Result<Bytes> MapLoader::read(const std::optional<RemoteRange>& from, std::size_
 }
 
 template <class Step>
-Status MapLoader::until_whole(Step step) {
-  for (int attempt = 1;; ++attempt) {
+Status MapLoader::until_whole(Nanos patience_end, Step step) {
+  Nanos pause = kFirstPause;
+  for (int tries = 1;; ++tries) {
     const Status status = step();
-    if (status || status.error().code != Code::kCorrupt || attempt == kTornRetries) return status;
+    if (status || status.error().code != Code::kBusy) return status;
+    if (tries < kTriesAtOnce) continue;
+    link_->sleep_until(std::min(patience_end, clock_->now() + pause));
+    if (clock_->now() >= patience_end) return status;
+    pause = std::min(2 * pause, kLongestPause);
   }
 }
 
 Status MapLoader::load(const Deadline& deadline) {
-  RKV_RETURN_IF_ERROR(refresh_extents(deadline));
-  RKV_RETURN_IF_ERROR(refresh_directory(deadline));
+  RKV_RETURN_IF_ERROR(out_of_patience(refresh_extents(deadline, deadline.at())));
+  RKV_RETURN_IF_ERROR(out_of_patience(refresh_directory(deadline, deadline.at())));
   map_->finish();
   return {};
 }
 
-Status MapLoader::refresh_extents(const Deadline& deadline) {
-  return until_whole([&]() -> Status {
+Status MapLoader::refresh_extents(const Deadline& deadline, Nanos patience_end) {
+  return until_whole(patience_end, [&]() -> Status {
     RKV_ASSIGN_OR_RETURN(const Bytes page,
                          read(map_->root(0, kRootPageBytes), kRootPageBytes, deadline));
     RKV_RETURN_IF_ERROR(map_->apply_identity(page));
@@ -52,8 +67,8 @@ Status MapLoader::read_extents(const Deadline& deadline) {
   return whole;
 }
 
-Status MapLoader::refresh_directory(const Deadline& deadline) {
-  RKV_RETURN_IF_ERROR(until_whole([&]() -> Status {
+Status MapLoader::refresh_directory(const Deadline& deadline, Nanos patience_end) {
+  RKV_RETURN_IF_ERROR(until_whole(patience_end, [&]() -> Status {
     RKV_ASSIGN_OR_RETURN(const Bytes page,
                          read(map_->root(0, kRootPageBytes), kRootPageBytes, deadline));
     return map_->apply_directory_line(page);
@@ -62,13 +77,15 @@ Status MapLoader::refresh_directory(const Deadline& deadline) {
 }
 
 Status MapLoader::refresh_marks(const Deadline& deadline) {
+  return out_of_patience(until_whole(deadline.at(), [&] { return look_at_marks(deadline); }));
+}
+
+Status MapLoader::look_at_marks(const Deadline& deadline) {
   constexpr std::size_t kLength = kSyncMarkOffset + kRootLineBytes - kWalMarkOffset;
-  return until_whole([&]() -> Status {
-    RKV_ASSIGN_OR_RETURN(const Bytes lines,
-                         read(map_->root(kWalMarkOffset, kLength), kLength, deadline));
-    if (map_->apply_marks(lines, kWalMarkOffset)) return {};
-    return fail(Code::kCorrupt, "the server's mark lines do not verify");
-  });
+  RKV_ASSIGN_OR_RETURN(const Bytes lines,
+                       read(map_->root(kWalMarkOffset, kLength), kLength, deadline));
+  if (map_->apply_marks(lines, kWalMarkOffset)) return {};
+  return fail(Code::kBusy, "the server's mark lines do not verify");
 }
 
 Status MapLoader::read_directory(const Deadline& deadline) {

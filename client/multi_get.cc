@@ -6,10 +6,14 @@
 
 namespace rkv::client {
 
+namespace {
+constexpr const char* kNoDisk = "the server keeps its data in memory only";
+}
+
 void MultiGet::begin() {
   engine_.batch_.clear();
   engine_.busy_backoff_.reset();
-  engine_.mark_backoff_.reset();
+  engine_.mark_wait_.begin();
   engine_.free_lanes_.clear();
   for (Lane& lane : engine_.lanes_) {
     engine_.free_large(lane);
@@ -53,6 +57,7 @@ void MultiGet::mended() {
   engine_.batch_.clear();
   under_way_ = waiting_ = map_waiting_ = mark_waiting_ = replies_kept_ = 0;
   look_at_ = 0;
+  asks_for_marks_ = false;
   for (Lane& lane : engine_.lanes_) {
     if (lane.state == State::kFree) continue;
     if (lane.state != State::kNeedsMark) engine_.account(lane.machine);
@@ -214,20 +219,36 @@ void MultiGet::look_at_marks_if_quiet() {
   };
   finish_those_that_wait_for_marks(safe);
   if (mark_waiting_ == 0 || under_way_ != 0 || map_waiting_ != 0 || may_start()) return;
+  if (asks_for_marks_) return ask_for_marks();
   if (engine_.clock_->now() < look_at_) return;
-  const Status looked = engine_.loader_.refresh_marks(blocking_deadline());
+  const Status looked = engine_.loader_.look_at_marks(blocking_deadline());
   if (!engine_.link_.alive()) return;  // run() sees to it
   finish_those_that_wait_for_marks(safe);
-  if (looked && !engine_.map_.marks().none()) {
-    look_at_ = engine_.clock_->now() + engine_.mark_backoff_.next();
+  const bool torn = !looked && looked.error().code == Code::kBusy;
+  if (torn || (looked && !engine_.map_.marks().none())) {
+    look_at_ = engine_.clock_->now() + engine_.mark_wait_.pause();
+    asks_for_marks_ = mark_waiting_ != 0 && engine_.mark_wait_.asks_after_look();
     return;
   }
-  const Error error =
-      looked ? Error{.code = Code::kUnsupported, .text = "the server keeps its data in memory only"}
-             : looked.error();
+  fail_those_that_wait_for_marks(looked ? Error{.code = Code::kUnsupported, .text = kNoDisk}
+                                        : looked.error());
+}
+
+void MultiGet::fail_those_that_wait_for_marks(const Error& error) {
   finish_those_that_wait_for_marks([&](Lane&) -> std::optional<Result<ValueView>> {
     return Result<ValueView>(std::unexpected(error));
   });
+}
+
+// Nothing else is under way, so there is a credit.
+void MultiGet::ask_for_marks() {
+  const auto operation = engine_.link_.requests().begin(
+      engine_.request(MarkWait::request_for(at_least_), deadline_), kMarksTag);
+  if (!operation) return;
+  asks_for_marks_ = false;
+  engine_.batch_.push_back(*operation);
+  ++under_way_;
+  ++engine_.stats_.two_sided_requests;
 }
 
 // Where all the memory is taken, by other lanes: they give it back when they have finished.
@@ -250,6 +271,8 @@ void MultiGet::refresh_if_quiet() {
     --map_waiting_;
     if (refreshed) {
       advance(lane, lane.machine.step());
+    } else if (refreshed.error().code == Code::kBusy) {
+      advance(lane, lane.machine.ask_server());
     } else {
       engine_.account(lane.machine);
       finish(lane, std::unexpected(refreshed.error()));
@@ -297,6 +320,11 @@ std::size_t MultiGet::poll() {
   for (const Event& event : events) {
     --under_way_;
     if (event.kind == Event::Kind::kReply) {
+      if (event.context == kMarksTag) {
+        on_marks(event.response);
+        engine_.link_.release(event.buffer);
+        continue;
+      }
       if (!on_reply(event)) engine_.link_.release(event.buffer);
       continue;
     }
@@ -305,6 +333,14 @@ std::size_t MultiGet::poll() {
   }
   if (!events.empty()) engine_.reconnect_backoff_.reset();
   return events.size();
+}
+
+// As Engine::look_or_ask().
+void MultiGet::on_marks(const Response& response) {
+  engine_.learn_marks(response);
+  if (engine_.map_.marks().none()) {
+    fail_those_that_wait_for_marks({.code = Code::kUnsupported, .text = kNoDisk});
+  }
 }
 
 // Whether the lane has taken the buffer.

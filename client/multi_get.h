@@ -36,6 +36,8 @@ class MultiGet final : public Flow {
   using Lane = Engine::Lane;
   using Next = GetMachine::Next;
   using State = Engine::Lane::State;
+  // Of the request whose answer is wanted for its marks; those of GETs are numbers of lanes.
+  static constexpr std::uint64_t kMarksTag = 1U << 20;
 
   bool may_start() const {
     return (next_key_ < keys_.size() || next_left_ < left_count_) && map_waiting_ == 0 &&
@@ -54,6 +56,9 @@ class MultiGet final : public Flow {
   void refresh_if_quiet();
   void found(Lane& lane, const ValueView& value);
   void look_at_marks_if_quiet();
+  void ask_for_marks();
+  void on_marks(const Response& response);
+  void fail_those_that_wait_for_marks(const Error& error);
   template <class Answer>
   void finish_those_that_wait_for_marks(Answer answer);
   void ask_server(Lane& lane);
@@ -79,6 +84,7 @@ class MultiGet final : public Flow {
   std::size_t under_way_ = 0;     // READs and requests queued or posted, not completed
   Nanos ask_at_ = 0;              // the server was busy: no request before
   Nanos look_at_ = 0;             // the marks were behind: no look before
+  bool asks_for_marks_ = false;   // instead, as soon as the link is quiet
 };
 
 }  // namespace rkv::client

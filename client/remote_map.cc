@@ -8,7 +8,10 @@ namespace rkv::client {
 
 namespace {
 
-constexpr const char* kTorn = "the server's root page does not verify";
+// Not yet a verdict on the server: its thread may have been stopped between body and checksum.
+std::unexpected<Error> torn() {
+  return fail(Code::kBusy, "a line that the server rewrites in place does not verify");
+}
 
 // Whether `length` bytes from `address` exist in a 64-bit address space.
 bool fits(std::uint64_t address, std::uint64_t length) {
@@ -55,9 +58,13 @@ void RemoteMap::begin(std::uint64_t epoch, const RemoteWindow& root, const Remot
 }
 
 Status RemoteMap::apply_identity(Bytes root_page) {
+  IdentityLine unproved;
+  if (root_page.size() < kIdentityOffset + sizeof unproved) return torn();
+  std::memcpy(&unproved, root_page.data() + kIdentityOffset, sizeof unproved);
+  // These fields are the same in every version of the line: no writer explains another value.
+  RKV_RETURN_IF_ERROR(check_identity(unproved, epoch_));
   const auto identity = open_line<IdentityLine>(root_page, epoch_, kIdentityOffset);
-  if (!identity) return fail(Code::kCorrupt, kTorn);
-  RKV_RETURN_IF_ERROR(check_identity(*identity, epoch_));
+  if (!identity) return torn();
   if (root_.length < root_bytes(0) || !fits(root_.address, root_.length)) {
     return fail(Code::kCorrupt, "the server's root window makes no sense");
   }
@@ -74,7 +81,7 @@ Status RemoteMap::apply_identity(Bytes root_page) {
 
 Status RemoteMap::apply_directory_line(Bytes root_page) {
   const auto line = open_line<DirectoryLine>(root_page, epoch_, kDirectoryLineOffset);
-  if (!line) return fail(Code::kCorrupt, kTorn);
+  if (!line) return torn();
   RKV_RETURN_IF_ERROR(check_directory(*line));
   line_ = *line;
   directory_.assign(std::size_t{1} << line_.global_depth, Segment{});
@@ -99,12 +106,17 @@ Status RemoteMap::apply_extents(std::uint32_t first, Bytes entries) {
         !fits(entry.address, length)) {
       continue;  // a place without an extent that we could use
     }
-    extents_[first + i] = {.address = entry.address,
-                           .length_bytes = length,
-                           .remote_key = entry.remote_key,
-                           .kind = entry.kind};
+    const Extent said{.address = entry.address,
+                      .length_bytes = length,
+                      .remote_key = entry.remote_key,
+                      .kind = entry.kind};
+    Extent& known = extents_[first + i];
+    if (known.length_bytes != 0 && known != said) {
+      return fail(Code::kCorrupt, "the server has moved an extent that it had named before");
+    }
+    known = said;  // M3
   }
-  if (!all) return fail(Code::kCorrupt, "an entry of the server's extent table does not verify");
+  if (!all) return torn();
   return {};
 }
 
@@ -138,10 +150,10 @@ RemoteMap::Segment RemoteMap::segment_of(std::uint64_t directory_word) const {
 
 Status RemoteMap::check_directory_line(Bytes bytes) const {
   DirectoryLine line;
-  if (bytes.size() < sizeof line) return fail(Code::kCorrupt, kTorn);
+  if (bytes.size() < sizeof line) return torn();
   std::memcpy(&line, bytes.data(), sizeof line);
   if (line.checksum != line_checksum(bytes.first(sizeof line - 8), epoch_, kDirectoryLineOffset)) {
-    return fail(Code::kCorrupt, kTorn);
+    return torn();
   }
   if (line.checksum != line_.checksum) {
     return fail(Code::kStale, "the server's directory has moved");

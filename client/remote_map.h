@@ -7,7 +7,8 @@
 //  M2  The directory copy is a hint (layout.h, L1). It may be stale or wrong in any bit without
 //      harm: what it leads to is bounds-checked here and proved by the group found there.
 //  M3  Extents are never moved or given another purpose within an epoch, so that an entry once
-//      verified stays true and only missing ones are ever asked for again.
+//      verified stays true and only missing ones are ever asked for again. A server that says
+//      otherwise is refused: what was looked up may be looked up again within one GET.
 //
 // Thread safety: none. Lookups do not allocate.
 #pragma once
@@ -50,7 +51,9 @@ class RemoteMap {
   bool ready() const { return ready_; }
   std::uint64_t epoch() const { return epoch_; }
 
-  // ---- loading. Each takes bytes as READ and verifies them. kCorrupt: torn, READ again.
+  // ---- loading. Each takes bytes as READ and verifies them. kBusy: the server's thread was
+  // seen between two words of a line, or the bytes are damaged: READ again. kCorrupt: no thread
+  // that was stopped explains it.
 
   // From the first kRootPageBytes of the root region: how many extents are in use.
   // kVersionMismatch: another layout.
@@ -59,7 +62,7 @@ class RemoteMap {
   // kUnsupported: a directory or hash that this client cannot use.
   Status apply_directory_line(Bytes root_page);
   // Entries of the extent table from number `first`. Entries that do not verify stay unknown;
-  // kCorrupt when there was one among those in use.
+  // kBusy when there was one among those in use.
   Status apply_extents(std::uint32_t first, Bytes entries);
   // Words of the directory from entry `first`; hints, so nothing to verify.
   void apply_directory(std::size_t first, Bytes words);
@@ -70,7 +73,7 @@ class RemoteMap {
   std::uint32_t extent_count() const { return extent_count_; }
   std::size_t directory_entries() const { return directory_.size(); }
 
-  // A directory line read again. kCorrupt: torn; kStale: the directory is not the one copied here,
+  // A directory line read again. kBusy: torn; kStale: the directory is not the one copied here,
   // load the map again.
   Status check_directory_line(Bytes line) const;
 
@@ -121,6 +124,7 @@ class RemoteMap {
     std::uint64_t length_bytes = 0;  // 0 = unknown
     std::uint32_t remote_key = 0;
     std::uint32_t kind = ExtentEntry::kUnused;
+    bool operator==(const Extent&) const = default;
   };
   // What a directory entry says, checked once when it is copied instead of by every GET.
   struct Segment {

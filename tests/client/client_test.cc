@@ -203,9 +203,53 @@ TEST_F(ClientTest, BadOptionsAreRefused) {
   EXPECT_EQ(connect().error().code, Code::kInvalidArgument);
 }
 
-TEST_F(ClientTest, TornRootPageIsReadAgainAndThenGivenUp) {
-  server_.memory->root[1] ^= 1;
+// A thread of the server that is stopped between the words of a line looks like this.
+TEST_F(ClientTest, ATornRootPageIsReadAgainUntilTheDeadline) {
+  server_.memory->root[3] ^= 1;
+  const Nanos start = server_.clock.now();
+  EXPECT_EQ(connect().error().code, Code::kTimeout);
+  EXPECT_EQ(server_.clock.now() - start, 1000 * kNanosPerMs);
+  EXPECT_LT(server_.reads, 1000) << "it does not spin";
+
+  const Nanos goes_on_at = server_.clock.now() + 900 * kNanosPerMs;
+  server_.before_read = [&] {
+    if (server_.clock.now() >= goes_on_at) server_.memory->write_root();
+  };
+  EXPECT_TRUE(connect());
+}
+
+// The fields that no writer changes are judged whatever the checksum says.
+TEST_F(ClientTest, ARootPageThatNoStoppedWriterExplainsIsRefusedAtOnce) {
+  const Nanos start = server_.clock.now();
+  server_.memory->root[0] ^= 1;  // the magic number
   EXPECT_EQ(connect().error().code, Code::kCorrupt);
+  server_.memory->root[0] ^= 1;
+  server_.memory->root[2] ^= 1;  // the epoch
+  EXPECT_EQ(connect().error().code, Code::kCorrupt);
+  EXPECT_EQ(server_.clock.now(), start);
+}
+
+// A GET that needs a line of the map has another way to its value.
+TEST_F(ClientTest, AGetAsksTheServerWhenALineOfTheMapStaysTorn) {
+  store("key", "value");
+  client();
+  ScriptedMemory& memory = *server_.memory;
+  memory.clear_slots(ScriptedMemory::home("key"));  // it is in an extent that is not known yet
+  memory.add("key", Slot::of(ScriptedMemory::hash("key").fingerprint(), 2, Location::of(2, 0)));
+  memory.root[kIdentityOffset / 8 + 3] ^= 1;
+  server_.answer = [](const Request& request) {
+    return Response{.version = Version::of(1, 9),
+                    .value = request.opcode == Opcode::kGet ? as_bytes("told") : Bytes{}};
+  };
+  const Nanos start = server_.clock.now();
+  const auto got = client().get("key");
+  ASSERT_TRUE(got) << to_string(got.error());
+  EXPECT_EQ(got->value, "told");
+  const std::string_view keys[] = {"key"};
+  const auto many = client().multi_get(keys);
+  ASSERT_TRUE(many.front()) << to_string(many.front().error());
+  EXPECT_EQ(many.front()->value, "told");
+  EXPECT_LT(server_.clock.now() - start, 100 * kNanosPerMs);
 }
 
 // ------------------------------------------------------------------------- time-outs and losses

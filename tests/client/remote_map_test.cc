@@ -62,18 +62,38 @@ TEST(RemoteMap, LookupsAreBounded) {
   EXPECT_FALSE(map.directory_entry(4));
 }
 
-TEST(RemoteMap, TornLinesAreCorrupt) {
+TEST(RemoteMap, TornLinesAreToBeReadAgain) {
   ScriptedMemory server;
   RemoteMap map;
   for (const std::size_t offset : {kIdentityOffset, kDirectoryLineOffset, kExtentTableOffset}) {
-    server.root[offset / 8 + 1] ^= 1;
+    // A reserved word; of an entry of the table the length.
+    const std::size_t word = offset / 8 + (offset == kExtentTableOffset ? 1 : 6);
+    server.root[word] ^= 1;
     const Status loaded = server.load_into(map);
     ASSERT_FALSE(loaded);
-    EXPECT_EQ(loaded.error().code, Code::kCorrupt);
+    EXPECT_EQ(loaded.error().code, Code::kBusy);
     EXPECT_FALSE(map.ready());
-    server.root[offset / 8 + 1] ^= 1;
+    server.root[word] ^= 1;
   }
   EXPECT_TRUE(server.load_into(map));
+}
+
+TEST(RemoteMap, AnExtentThatIsKnownStaysWhereItWas) {
+  ScriptedMemory server;
+  RemoteMap map = server.load_map();
+  const Location last = Location::of(1, ScriptedMemory::kDataUnits - 1);
+  const Bytes entry = root_of(server).subspan(kExtentTableOffset + kExtentEntryBytes);
+  const RemoteRange before = map.record(last, 32).range;
+  EXPECT_TRUE(map.apply_extents(1, entry.first(kExtentEntryBytes))) << "the same again";
+  ExtentEntry shorter;
+  std::memcpy(&shorter, entry.data(), sizeof shorter);
+  --shorter.units;
+  put_line(server, shorter, kExtentTableOffset + kExtentEntryBytes);
+  const Status moved = map.apply_extents(1, entry.first(kExtentEntryBytes));
+  ASSERT_FALSE(moved);
+  EXPECT_EQ(moved.error().code, Code::kCorrupt);
+  ASSERT_EQ(map.record(last, 32).kind, Lookup::Kind::kOk);
+  EXPECT_EQ(map.record(last, 32).range.address, before.address);
 }
 
 TEST(RemoteMap, AnotherEpochDoesNotVerify) {

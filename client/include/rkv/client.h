@@ -137,9 +137,11 @@ struct PutOptions {
 };
 struct GetOptions {
   // The value returned is at least so safe: where the client does not know it to be, it READs the
-  // server's mark line until it is (one READ as a rule), or the deadline passes: kTimeout. A later
-  // write of the key meanwhile is not waited for. kUnsupported: the server has no disk. kNotFound
-  // says nothing about durability: the removal that it saw may be lost in a crash.
+  // server's mark line until it is (one READ mostly), or the deadline passes: kTimeout. When that
+  // takes longer than some milliseconds it asks by a request; with kSync by a flush, so that no
+  // timer of the server is waited for. A later write of the key meanwhile is not waited for.
+  // kUnsupported: the server has no disk. kNotFound says nothing about durability: the removal that
+  // it saw may be lost in a crash.
   Durability at_least = Durability::kMemory;
   std::chrono::milliseconds timeout{0};  // as Client::Timeout
 };
@@ -397,7 +399,7 @@ class RKV_EXPORT Client {
   Status ping(Timeout timeout = {});
   // One READ of the server's memory, whose bytes are proved: what the one-sided path takes, without
   // the server's processor. Repeated when the bytes were being written, and when the connection is
-  // lost.
+  // lost. kTimeout: they did not verify until the deadline.
   Status ping_one_sided(Timeout timeout = {});
   // Returns when everything acknowledged before the call is on disk: up to which version.
   Result<std::uint64_t> flush(Timeout timeout = {});
