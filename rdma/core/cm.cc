@@ -215,6 +215,10 @@ Error CmEvent::error() const {
           .text = "the peer does not answer: no RDMA device there, or UDP port 4791 is blocked"};
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return {.code = Code::kNoDevice, .call = "rdma_cm", .text = "the RDMA device was removed"};
+    case RDMA_CM_EVENT_ADDR_CHANGE:
+      return {.code = Code::kDisconnected,
+              .call = "rdma_cm",
+              .text = "the network device's hardware address has changed"};
     case RDMA_CM_EVENT_DISCONNECTED:
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
       return {.code = Code::kDisconnected, .call = "rdma_cm", .text = "the peer disconnected"};
@@ -244,6 +248,11 @@ void CmIdBase::set_owner(std::weak_ptr<void> owner) {
 }
 rdma_cm_id* CmIdBase::raw() const {
   return state_->id;
+}
+
+Device CmIdBase::device() const {
+  RKV_CHECK(has_device(), "the device of an id that has not found one");
+  return Device::of_id(raw()->verbs, state_);
 }
 
 Status CmIdBase::bind(const SocketAddress& local) {

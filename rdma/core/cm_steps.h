@@ -10,8 +10,10 @@
 
 namespace rkv::rdma::detail {
 
-// Waits for one kind of event; any other is the failure of this step, and what the peer said with
-// it goes to `failed`.
+// Whether an event only informs: what waits for another one goes on waiting.
+bool is_hint(rdma_cm_event_type type);
+// Waits for one kind of event. A hint is passed over; any other event is the failure of this step,
+// and what the peer said with it goes to `failed`.
 Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const Deadline& deadline,
                        PrivateData* failed = nullptr);
 // From an address to a device, and from there to a path. Options of the id come in between.

@@ -13,12 +13,21 @@
 namespace rkv::rdma {
 namespace detail {
 
+// What ends nothing: a bond has failed over, and its new hardware address is in use already.
+// Source: rdma_get_cm_event(3), RDMA_CM_EVENT_ADDR_CHANGE.
+bool is_hint(rdma_cm_event_type type) {
+  return type == RDMA_CM_EVENT_ADDR_CHANGE;
+}
+
 Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const Deadline& deadline,
                        PrivateData* failed) {
-  RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));
-  if (event.type() == wanted && event.status() == 0) return event;
-  if (failed != nullptr) *failed = PrivateData(event.private_data());
-  return std::unexpected(event.error());
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));
+    if (event.type() == wanted && event.status() == 0) return event;
+    if (is_hint(event.type())) continue;
+    if (failed != nullptr) *failed = PrivateData(event.private_data());
+    return std::unexpected(event.error());
+  }
 }
 
 Status find_device(EventChannel& channel, CmIdBase& id, const SocketAddress& peer,
@@ -92,8 +101,9 @@ Status CmConnection::check() {
 void CmConnection::take(const CmEvent& event) {
   if (event.type() == RDMA_CM_EVENT_ESTABLISHED && event.status() == 0) {
     established = true;
-  } else {
+  } else if (!detail::is_hint(event.type())) {
     ended = event.error();
+    peer_left = event.type() == RDMA_CM_EVENT_DISCONNECTED;
   }
 }
 
@@ -201,11 +211,15 @@ Status CmListenerBase::start(CmIdBase& id, const SocketAddress& local,
 }
 
 Result<std::optional<CmEvent>> CmListenerBase::next_request() {
-  for (;;) {
+  while (!lost_) {
     RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, channel_.next());
-    // Anything else is about a request that its peer gave up before it was answered.
     if (!event || event->type() == RDMA_CM_EVENT_CONNECT_REQUEST) return event;
+    // Anything else is about a request that its peer gave up before it was answered, unless it is
+    // about the listening id itself.
+    const bool is_own = event->raw()->id == id_.raw();
+    if (is_own && event->type() == RDMA_CM_EVENT_DEVICE_REMOVAL) lost_ = event->error();
   }
+  return std::unexpected(*lost_);
 }
 
 Result<CmEvent> CmListenerBase::wait_request(const Deadline& deadline) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <span>
 
+#include "rdma/core/managed_context.h"
 #include "rkv/rdma/error.h"
 #include "rkv/rdma/gid_choice.h"
 
@@ -167,13 +168,15 @@ Result<Device> Device::open_first_active() {
 
 Result<Device> Device::of_connection_manager(std::string_view name) {
   int count = 0;
-  const std::shared_ptr<ibv_context*> list(rdma_get_devices(&count), [](ibv_context** contexts) {
-    if (contexts != nullptr) rdma_free_devices(contexts);
-  });
+  struct FreeDevices {
+    void operator()(ibv_context** contexts) const { rdma_free_devices(contexts); }
+  };
+  std::unique_ptr<ibv_context*, FreeDevices> list(rdma_get_devices(&count));
   if (is_without_rdma_core(list.get())) return verb_error("rdma_get_devices", ELIBACC);
   for (int i = 0; i < count; ++i) {
-    Device device = borrow(list.get()[i]);
-    if (name.empty() ? has_active_port(device) : device.name() == name) return device;
+    const Device device = borrow(list.get()[i]);
+    if (name.empty() ? !has_active_port(device) : device.name() != name) continue;
+    return Device(detail::hold_listed(list.release(), static_cast<std::size_t>(i)));
   }
   return fail_call(
       Code::kNoDevice, "rdma_get_devices", 0,
@@ -183,6 +186,11 @@ Result<Device> Device::of_connection_manager(std::string_view name) {
 Device Device::borrow(ibv_context* context) {
   make_nonblocking(context->async_fd);
   return Device(std::shared_ptr<ibv_context>(context, [](ibv_context*) {}));
+}
+
+Device Device::of_id(ibv_context* context, std::shared_ptr<void> id) {
+  make_nonblocking(context->async_fd);
+  return Device(detail::hold_context_of(context, std::move(id)));
 }
 
 Device Device::adopt(std::shared_ptr<ibv_context> context) {

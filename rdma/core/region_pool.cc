@@ -121,7 +121,7 @@ RegionPool::~RegionPool() {
   if (state_ != nullptr) state_->leave();
 }
 
-std::optional<RegionPiece> RegionPool::take(std::size_t bytes) {
+TakenPiece RegionPool::take(std::size_t bytes) {
   RKV_CHECK(state_ != nullptr, "a piece asked of a pool that was moved away");
   RegionPoolStatistics& statistics = state_->statistics;
   bool passed_over = false;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <tuple>
 #include <type_traits>
 
 #include "rkv/rdma/connect.h"
@@ -59,8 +60,25 @@ TEST(AckTimeout, RoundsUpAtEveryStep) {
     }
   }
   EXPECT_EQ(AckTimeout::at_least_ns(0).code(), 1);  // code 0 means for ever
-  EXPECT_EQ(AckTimeout::from_code(0).code(), 1);
   EXPECT_EQ(AckTimeout::at_least_ns(~std::uint64_t{0}).code(), 31);
+}
+
+TEST(AckTimeout, HasNoOtherCodesThanTheWire) {
+  for (const int code : {0, 32, 200, 255}) {
+    const auto number = static_cast<std::uint8_t>(code);
+    EXPECT_FALSE(AckTimeout::try_from_code(number)) << code;
+    EXPECT_DEATH(std::ignore = AckTimeout::from_code(number), "AckTimeout is 1 to 31");
+  }
+  EXPECT_EQ(AckTimeout::try_from_code(31), AckTimeout::from_code(31));
+}
+
+TEST(RnrTimer, HasNoOtherCodesThanTheWire) {
+  for (const int code : {32, 64, 255}) {
+    const auto number = static_cast<std::uint8_t>(code);
+    EXPECT_FALSE(RnrTimer::try_from_code(number)) << code;
+    EXPECT_DEATH(std::ignore = RnrTimer::from_code(number), "RnrTimer is 0 to 31");
+  }
+  EXPECT_EQ(RnrTimer::try_from_code(0), RnrTimer::from_code(0));
 }
 
 TEST(RnrTimer, RoundsUpAtEveryStepAndKnowsThatZeroIsTheLongest) {

@@ -159,8 +159,10 @@ class RKV_EXPORT CmIdBase {
   Status migrate(const EventChannel& channel);
 
   bool has_device() const { return raw()->verbs != nullptr; }
-  // REQUIRES: has_device(). The context librdmacm uses; make domains and queues on it.
-  Device device() const { return Device::borrow(raw()->verbs); }
+  // REQUIRES: has_device(). The context librdmacm uses; make domains and queues on it. It stays
+  // open for as long as the handle and what is made on it, without the id and after the device was
+  // unplugged.
+  Device device() const;
   std::uint8_t port_number() const { return raw()->port_num; }
   SocketAddress local_address() const;
   SocketAddress peer_address() const;

@@ -43,13 +43,15 @@ struct RKV_EXPORT CmConnection {
   // What the event channel has told so far; check() and wait_established() keep it.
   bool established = false;
   std::optional<Error> ended = std::nullopt;
+  bool peer_left = false;  // `ended` by the peer's disconnecting, and by nothing that broke
 
   // Passive side: blocks until the active side has finished the handshake. The connection may be
   // used before: data that arrives proves that it stands. kTimeout, kDisconnected.
   Status wait_established(const Deadline& deadline);
-  // Whether the peer has left meanwhile: reads the event channel, does not block. kDisconnected,
-  // and the same again on every later call. A host that dies says nothing: only deadlines, or work
-  // that fails, tell.
+  // Whether the connection has ended meanwhile: reads the event channel, does not block.
+  // kDisconnected when the peer has left, kNoDevice when the device was removed, and the same again
+  // on every later call. A host that dies says nothing: only deadlines, or work that fails, tell.
+  // A bond's failing over is no end.
   Status check();
   // Tells the peer and moves the queue pair to the error state, so that outstanding work completes
   // as flushed. Does not wait for either.
@@ -180,6 +182,7 @@ class RKV_EXPORT CmListenerBase {
  private:
   EventChannel channel_;
   CmIdBase id_;
+  std::optional<Error> lost_ = std::nullopt;  // why there will be no further request
 };
 
 class RKV_EXPORT CmListener : public CmListenerBase {
@@ -190,7 +193,9 @@ class RKV_EXPORT CmListener : public CmListenerBase {
   static Result<CmListener> listen(const SocketAddress& local, int backlog = kDefaultBacklog);
   static Result<CmListener> listen(const SocketAddress& local, const ListenOptions& options);
 
-  // The next request or nothing; does not block. wait() blocks; kTimeout.
+  // The next request or nothing; does not block. wait() blocks; kTimeout. kNoDevice: the device of
+  // the address was removed, and from then on there are no requests. Destroy the listener then,
+  // since the kernel waits for that. A listener on a wildcard is of no device.
   Result<std::optional<ConnectRequest>> next();
   Result<ConnectRequest> wait(const Deadline& deadline);
 

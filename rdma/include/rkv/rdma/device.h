@@ -146,7 +146,7 @@ class RKV_EXPORT Device {
   static Result<Device> open_first_active();
   // A device that librdmacm has opened; memory and queues used with one of its ids must be made on
   // this one. An empty name means the first with an ACTIVE port. librdmacm keeps it open until the
-  // process ends. Source: rdma_get_devices(3).
+  // last handle ends, also after the device was unplugged. Source: rdma_get_devices(3).
   static Result<Device> of_connection_manager(std::string_view name = {});
   // Somebody else's context, which must outlive everything made from it.
   static Device borrow(ibv_context* context);
@@ -182,6 +182,9 @@ class RKV_EXPORT Device {
   const std::shared_ptr<ibv_context>& shared() const { return context_; }
 
  private:
+  friend class CmIdBase;
+  // The context of an id of the connection manager, held as of_connection_manager() holds one.
+  static Device of_id(ibv_context* context, std::shared_ptr<void> id);
   explicit Device(std::shared_ptr<ibv_context> context) : context_(std::move(context)) {}
   std::shared_ptr<ibv_context> context_;
 };

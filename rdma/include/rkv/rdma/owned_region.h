@@ -93,7 +93,8 @@ class OwnedRegion : public LocalSlices<OwnedRegion<Buffer>, RegisteredSpan> {
       return std::span(buffer_.data(), buffer_.size());
     }
   }
-  RegisteredSpan local() const { return region_.local(); }
+  RegisteredSpan local() const& RKV_LIFETIMEBOUND { return region_.local(); }
+  RegisteredSpan local() const&& = delete;  // as MemoryRegion's
   RemoteSpan remote() const { return region_.remote(); }
 
  private:

@@ -74,9 +74,12 @@ class RKV_EXPORT RegionPiece {
 
   std::size_t size() const { return whole_.size(); }  // of its class, at least what was asked
   MutableBytes bytes() const { return whole_.bytes(); }
-  const RegisteredSpan& local() const { return whole_; }
+  RegisteredSpan local() const& RKV_LIFETIMEBOUND { return whole_; }
   // REQUIRES: length <= size().
-  RegisteredSpan local(std::size_t length) const { return whole_.first(length); }
+  RegisteredSpan local(std::size_t length) const& RKV_LIFETIMEBOUND { return whole_.first(length); }
+  // Of a piece that ends with the statement: its bytes would be another's before the work is done.
+  RegisteredSpan local() const&& = delete;
+  RegisteredSpan local(std::size_t length) const&& = delete;
   // With the rights of the whole pool: a peer that has it can name its neighbours' addresses too.
   // Where that matters: window.h, lease.h.
   RemoteSpan remote() const;
@@ -91,6 +94,18 @@ class RKV_EXPORT RegionPiece {
   RegisteredSpan whole_;
 };
 
+// What RegionPool::take() gives. A temporary one cannot be looked into, since its piece goes back
+// to the pool with the statement: `pool.take(64)->local()` does not compile.
+class TakenPiece : public std::optional<RegionPiece> {
+ public:
+  using std::optional<RegionPiece>::optional;
+  TakenPiece(RegionPiece&& piece) noexcept : std::optional<RegionPiece>(std::move(piece)) {}
+
+  RegionPiece* operator->() & { return &**this; }
+  const RegionPiece* operator->() const& { return &**this; }
+  RegionPiece* operator->() && = delete;
+};
+
 class RKV_EXPORT RegionPool {
  public:
   // kInvalidArgument names what is wrong with the options; kTooLarge as above; else as
@@ -101,7 +116,7 @@ class RKV_EXPORT RegionPool {
   ~RegionPool();
 
   // Empty where no class is large enough or none of them has a piece left.
-  std::optional<RegionPiece> take(std::size_t bytes);
+  TakenPiece take(std::size_t bytes);
   std::size_t largest() const;
   const RegionPoolStatistics& statistics() const;
   const MemoryRegion& region() const;

@@ -18,6 +18,7 @@
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -38,56 +39,93 @@ constexpr bool lies_inside(std::uint64_t offset, std::uint64_t length, std::uint
 }
 
 // The words for cutting, for a type with size() and cut(offset, length), which does not check.
+// Of a temporary that owns its memory (a region, whose pieces are of another type) no slice
+// compiles: the registration would end before the work that names the slice.
 template <class Self, class Piece>
 class LocalSlices {
+  static constexpr bool kOwns = !std::same_as<Self, Piece>;
+
  public:
   // REQUIRES (each without try_): the piece lies inside.
-  Piece subspan(std::size_t offset, std::size_t length) const {
+  Piece subspan(std::size_t offset, std::size_t length) const& {
     RKV_CHECK(lies_inside(offset, length, self().size()),
               "a slice of registered memory reaches past its end");
     return self().cut(offset, length);
   }
-  Piece first(std::size_t length) const { return subspan(0, length); }
-  Piece last(std::size_t length) const {
+  Piece first(std::size_t length) const& { return subspan(0, length); }
+  Piece last(std::size_t length) const& {
     RKV_CHECK(length <= self().size(), "a slice of registered memory reaches past its end");
     return self().cut(self().size() - length, length);
   }
   // The index-th T of an array that begins where this does.
   template <class T>
-  Piece element(std::size_t index) const {
+  Piece element(std::size_t index) const& {
     const auto found = try_element<T>(index);
     RKV_CHECK(found.has_value(), "an element of registered memory lies past its end");
     return *found;
   }
   // The bytes that `inside` names by pointer.
-  Piece piece(Bytes inside) const {
+  Piece piece(Bytes inside) const& {
     const auto found = try_piece(inside);
     RKV_CHECK(found.has_value(), "a pointer leads outside the registered memory");
     return *found;
   }
 
-  std::optional<Piece> try_subspan(std::size_t offset, std::size_t length) const {
+  std::optional<Piece> try_subspan(std::size_t offset, std::size_t length) const& {
     if (!lies_inside(offset, length, self().size())) return std::nullopt;
     return self().cut(offset, length);
   }
-  std::optional<Piece> try_first(std::size_t length) const { return try_subspan(0, length); }
-  std::optional<Piece> try_last(std::size_t length) const {
+  std::optional<Piece> try_first(std::size_t length) const& { return try_subspan(0, length); }
+  std::optional<Piece> try_last(std::size_t length) const& {
     if (length > self().size()) return std::nullopt;
     return self().cut(self().size() - length, length);
   }
   template <class T>
-  std::optional<Piece> try_element(std::size_t index) const {
+  std::optional<Piece> try_element(std::size_t index) const& {
     if (index >= self().size() / sizeof(T)) return std::nullopt;
     return self().cut(index * sizeof(T), sizeof(T));
   }
   // Empty too for memory that the CPU cannot address.
-  std::optional<Piece> try_piece(Bytes inside) const {
+  std::optional<Piece> try_piece(Bytes inside) const& {
     const Bytes whole = self().bytes_if_addressable();
     const auto begin = reinterpret_cast<std::uintptr_t>(whole.data());
     const auto wanted = reinterpret_cast<std::uintptr_t>(inside.data());
     if (whole.data() == nullptr || wanted < begin) return std::nullopt;
     return try_subspan(wanted - begin, inside.size());
   }
+
+  Piece subspan(std::size_t, std::size_t) const&&
+    requires kOwns
+  = delete;
+  Piece first(std::size_t) const&&
+    requires kOwns
+  = delete;
+  Piece last(std::size_t) const&&
+    requires kOwns
+  = delete;
+  template <class T>
+  Piece element(std::size_t) const&&
+    requires kOwns
+  = delete;
+  Piece piece(Bytes) const&&
+    requires kOwns
+  = delete;
+  std::optional<Piece> try_subspan(std::size_t, std::size_t) const&&
+    requires kOwns
+  = delete;
+  std::optional<Piece> try_first(std::size_t) const&&
+    requires kOwns
+  = delete;
+  std::optional<Piece> try_last(std::size_t) const&&
+    requires kOwns
+  = delete;
+  template <class T>
+  std::optional<Piece> try_element(std::size_t) const&&
+    requires kOwns
+  = delete;
+  std::optional<Piece> try_piece(Bytes) const&&
+    requires kOwns
+  = delete;
 
  private:
   friend Self;

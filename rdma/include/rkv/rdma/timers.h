@@ -6,10 +6,12 @@
 // Thread safety: values. Source: InfiniBand specification 9.7.5.2.8, tables 45 and 46.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+
+#include "rkv/check.h"
 
 namespace rkv::rdma {
 
@@ -19,9 +21,15 @@ class AckTimeout {
  public:
   static constexpr std::uint8_t kMaxCode = 31;
 
-  // Codes outside [1, 31] are moved to the nearest end.
+  // REQUIRES: code is 1 to 31. A constant that is not does not compile.
   static constexpr AckTimeout from_code(std::uint8_t code) {
-    return AckTimeout(std::clamp<std::uint8_t>(code, 1, kMaxCode));
+    RKV_CHECK(code >= 1 && code <= kMaxCode, "the code of an AckTimeout is 1 to 31");
+    return AckTimeout(code);
+  }
+  // For a number from elsewhere: empty where there is no such code.
+  static constexpr std::optional<AckTimeout> try_from_code(std::uint8_t code) {
+    if (code < 1 || code > kMaxCode) return std::nullopt;
+    return AckTimeout(code);
   }
   // The smallest encodable time that is not less; the largest where there is none.
   static constexpr AckTimeout at_least_ns(std::uint64_t ns) {
@@ -44,7 +52,19 @@ class AckTimeout {
 // second whenever a receive queue runs dry once.
 class RnrTimer {
  public:
-  static constexpr RnrTimer from_code(std::uint8_t code) { return RnrTimer(code & 31U); }
+  static constexpr std::uint8_t kMaxCode = 31;
+
+  // REQUIRES: code is 0 to 31. A constant that is not does not compile.
+  static constexpr RnrTimer from_code(std::uint8_t code) {
+    RKV_CHECK(code <= kMaxCode, "the code of an RnrTimer is 0 to 31");
+    return RnrTimer(code);
+  }
+  // For a number from elsewhere: empty where there is no such code.
+  static constexpr std::optional<RnrTimer> try_from_code(std::uint8_t code) {
+    if (code > kMaxCode) return std::nullopt;
+    return RnrTimer(code);
+  }
+  // The shortest encodable time that is not less; the longest where there is none.
   static constexpr RnrTimer at_least_us(std::uint32_t us) {
     for (std::size_t code = 1; code < kMicroseconds.size(); ++code) {
       if (kMicroseconds[code] >= us) return RnrTimer(static_cast<unsigned>(code));

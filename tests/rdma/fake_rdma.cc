@@ -1,0 +1,319 @@
+#include "tests/rdma/fake_rdma.h"
+
+#include <arpa/inet.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace rkv::rdma::testing {
+namespace {
+
+// All there is. The functions below are C and find their way back by this.
+struct State {
+  struct OneDevice {
+    ibv_device device{};
+    verbs_context verbs{};
+    unsigned references = 0;
+    bool open = true;
+    bool plugged_in = true;
+  };
+  std::array<OneDevice, 2> devices;
+  ibv_pd domain{};
+  ibv_comp_channel channel{};
+  ibv_cq_ex completions{};
+  ibv_qp_ex queue{};
+  ibv_qp_state queue_state = IBV_QPS_RESET;
+  std::vector<FakeRdma::Change> changes;
+  std::vector<rdma_cm_id*> ids;
+  std::map<const rdma_event_channel*, std::deque<rdma_cm_event*>> events;
+  std::uint8_t timeout = 14;
+  bool announces_changes = false;
+};
+std::unique_ptr<State> state;
+
+State::OneDevice& device_of(const ibv_context* context) {
+  return *std::ranges::find_if(
+      state->devices, [&](State::OneDevice& one) { return &one.verbs.context == context; });
+}
+
+void close_if_unused(State::OneDevice& one) {
+  if (one.references == 0 && !one.plugged_in) one.open = false;
+}
+
+void tell_id(rdma_cm_id* about, rdma_cm_event_type type, int status) {
+  auto* event = static_cast<rdma_cm_event*>(std::calloc(1, sizeof(rdma_cm_event)));
+  event->id = about;
+  event->event = type;
+  event->status = status;
+  event->param.conn.initiator_depth = 8;
+  event->param.conn.responder_resources = 8;
+  state->events[about->channel].push_back(event);
+  eventfd_write(about->channel->fd, 1);
+}
+
+void answer(rdma_cm_id* id, rdma_cm_event_type type) {
+  if (state->announces_changes) tell_id(id, RDMA_CM_EVENT_ADDR_CHANGE, 0);
+  tell_id(id, type, 0);
+}
+
+void find_device(rdma_cm_id* id) {
+  State::OneDevice& one = state->devices[0];
+  ++one.references;
+  id->verbs = &one.verbs.context;
+  id->port_num = 1;
+}
+
+int query_device(ibv_context*, const ibv_query_device_ex_input*, ibv_device_attr_ex* out,
+                 std::size_t size) {
+  std::memset(out, 0, size);
+  out->orig_attr.max_qp_wr = 1024;
+  out->orig_attr.max_cqe = 1024;
+  out->orig_attr.max_sge = 4;
+  out->orig_attr.max_qp_init_rd_atom = 16;
+  out->orig_attr.max_qp_rd_atom = 16;
+  out->orig_attr.phys_port_cnt = 1;
+  return 0;
+}
+ibv_cq_ex* create_cq(ibv_context* context, ibv_cq_init_attr_ex* wanted) {
+  state->completions.context = context;
+  state->completions.cqe = static_cast<int>(wanted->cqe);
+  return &state->completions;
+}
+ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* wanted) {
+  state->queue = {};
+  ibv_qp& made = state->queue.qp_base;
+  made.context = context;
+  made.qp_type = wanted->qp_type;
+  made.qp_num = 0x11;
+  state->queue_state = IBV_QPS_RESET;
+  return &made;
+}
+
+}  // namespace
+
+FakeRdma::FakeRdma() {
+  state = std::make_unique<State>();
+  for (State::OneDevice& one : state->devices) {
+    std::strcpy(one.device.name, &one == state->devices.data() ? "fake0" : "fake1");
+    verbs_context& verbs = one.verbs;
+    verbs.sz = sizeof verbs;
+    verbs.query_device_ex = query_device;
+    verbs.create_cq_ex = create_cq;
+    verbs.create_qp_ex = create_qp;
+    verbs.context.device = &one.device;
+    verbs.context.async_fd = -1;
+    verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  }
+}
+FakeRdma::~FakeRdma() {
+  for (auto& [channel, events] : state->events)
+    std::ranges::for_each(events, std::free);
+  state.reset();
+}
+
+ibv_context* FakeRdma::context(unsigned device) {
+  return &state->devices[device].verbs.context;
+}
+SocketAddress FakeRdma::address() {
+  sockaddr_in raw{};
+  raw.sin_family = AF_INET;
+  raw.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  raw.sin_port = htons(7777);
+  return SocketAddress::from(reinterpret_cast<const sockaddr*>(&raw));
+}
+void FakeRdma::tell(rdma_cm_id* about, rdma_cm_event_type type, int status) {
+  tell_id(about, type, status);
+}
+void FakeRdma::announce_changes(bool wanted) {
+  state->announces_changes = wanted;
+}
+std::vector<rdma_cm_id*> FakeRdma::ids() const {
+  return state->ids;
+}
+void FakeRdma::propose_timeout(std::uint8_t code) {
+  state->timeout = code;
+}
+std::vector<FakeRdma::Change> FakeRdma::changes() const {
+  return state->changes;
+}
+ibv_qp_state FakeRdma::state_of_queue_pair() const {
+  return state->queue_state;
+}
+unsigned FakeRdma::references(unsigned device) const {
+  return state->devices[device].references;
+}
+void FakeRdma::unplug(unsigned device) {
+  state->devices[device].plugged_in = false;
+  close_if_unused(state->devices[device]);
+}
+bool FakeRdma::is_open(unsigned device) const {
+  return state->devices[device].open;
+}
+
+}  // namespace rkv::rdma::testing
+
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the headers' names are not ours
+using rkv::rdma::testing::answer;
+using rkv::rdma::testing::close_if_unused;
+using rkv::rdma::testing::device_of;
+using rkv::rdma::testing::find_device;
+using rkv::rdma::testing::state;
+
+extern "C" {
+
+// ---- libibverbs ----
+
+const char* ibv_get_device_name(ibv_device* device) {
+  return device->name;
+}
+ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  state->domain.context = context;
+  return &state->domain;
+}
+int ibv_dealloc_pd(ibv_pd*) {
+  return 0;
+}
+ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  state->channel = {.context = context, .fd = eventfd(0, EFD_CLOEXEC), .refcnt = 0};
+  return &state->channel;
+}
+int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  close(channel->fd);
+  return 0;
+}
+int ibv_destroy_cq(ibv_cq*) {
+  return 0;
+}
+int ibv_destroy_qp(ibv_qp*) {
+  return 0;
+}
+int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int mask) {
+  state->changes.push_back({*attributes, mask});
+  if ((mask & IBV_QP_STATE) != 0) state->queue_state = attributes->qp_state;
+  return 0;
+}
+int ibv_query_qp(ibv_qp*, ibv_qp_attr* attributes, int, ibv_qp_init_attr*) {
+  attributes->qp_state = state->queue_state;
+  return 0;
+}
+ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp*) {
+  return &state->queue;
+}
+
+// ---- librdmacm ----
+
+rdma_event_channel* rdma_create_event_channel() {
+  auto* channel = static_cast<rdma_event_channel*>(std::calloc(1, sizeof(rdma_event_channel)));
+  channel->fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK);
+  return channel;
+}
+void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  close(channel->fd);
+  std::free(channel);
+}
+int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  eventfd_t one = 0;
+  if (eventfd_read(channel->fd, &one) != 0) return -1;  // EAGAIN
+  auto& waiting = state->events[channel];
+  *event = waiting.front();
+  waiting.pop_front();
+  return 0;
+}
+int rdma_ack_cm_event(rdma_cm_event* event) {
+  std::free(event);
+  return 0;
+}
+int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
+                   rdma_port_space space) {
+  *id = static_cast<rdma_cm_id*>(std::calloc(1, sizeof(rdma_cm_id)));
+  (*id)->channel = channel;
+  (*id)->context = context;
+  (*id)->ps = space;
+  (*id)->qp_type = IBV_QPT_RC;
+  state->ids.push_back(*id);
+  return 0;
+}
+int rdma_destroy_id(rdma_cm_id* id) {
+  if (id->verbs != nullptr) {
+    auto& one = device_of(id->verbs);
+    --one.references;
+    close_if_unused(one);
+  }
+  std::erase(state->ids, id);
+  std::free(id);
+  return 0;
+}
+int rdma_bind_addr(rdma_cm_id* id, sockaddr*) {
+  find_device(id);
+  return 0;
+}
+int rdma_listen(rdma_cm_id*, int) {
+  return 0;
+}
+int rdma_resolve_addr(rdma_cm_id* id, sockaddr*, sockaddr*, int) {
+  find_device(id);
+  answer(id, RDMA_CM_EVENT_ADDR_RESOLVED);
+  return 0;
+}
+int rdma_set_option(rdma_cm_id*, int, int, void*, std::size_t) {
+  return 0;
+}
+int rdma_resolve_route(rdma_cm_id* id, int) {
+  answer(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  return 0;
+}
+// The attributes and bits that the kernel gives for the state asked for.
+int rdma_init_qp_attr(rdma_cm_id*, ibv_qp_attr* attributes, int* mask) {
+  *mask = IBV_QP_STATE;
+  if (attributes->qp_state == IBV_QPS_INIT) {
+    attributes->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    *mask |= IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+  } else if (attributes->qp_state == IBV_QPS_RTS) {
+    attributes->timeout = state->timeout;
+    *mask |= IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
+  }
+  return 0;
+}
+int rdma_connect(rdma_cm_id* id, rdma_conn_param*) {
+  answer(id, RDMA_CM_EVENT_CONNECT_RESPONSE);
+  return 0;
+}
+int rdma_establish(rdma_cm_id*) {
+  return 0;
+}
+int rdma_disconnect(rdma_cm_id*) {
+  return 0;
+}
+const char* rdma_event_str(rdma_cm_event_type) {
+  return "event";
+}
+ibv_context** rdma_get_devices(int* count) {
+  auto** list = static_cast<ibv_context**>(std::calloc(3, sizeof(ibv_context*)));
+  int found = 0;
+  for (auto& one : state->devices) {
+    if (!one.plugged_in) continue;
+    ++one.references;
+    list[found++] = &one.verbs.context;
+  }
+  if (count != nullptr) *count = found;
+  return list;
+}
+void rdma_free_devices(ibv_context** list) {
+  for (std::size_t i = 0; list[i] != nullptr; ++i) {
+    auto& one = device_of(list[i]);
+    --one.references;
+    close_if_unused(one);
+  }
+  std::free(list);
+}
+}
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
