@@ -12,7 +12,6 @@
 
 #include "common/check.h"
 #include "common/log.h"
-#include "common/thread.h"
 #include "server/files.h"
 #include "server/persistence/engine.h"
 
@@ -37,14 +36,16 @@ constexpr const char* kExists = "there is something of that name already: choose
 }  // namespace
 
 Backups::Backups(std::string directory, Parts parts)
-    : directory_(std::move(directory)), parts_(std::move(parts)) {}
+    : directory_(std::move(directory)),
+      parts_(std::move(parts)),
+      background_(parts_.make_background()) {}
 
 Backups::~Backups() {
-  RKV_CHECK(!thread_.joinable(), "backups are destroyed while their thread runs");
+  RKV_CHECK(!background_->running(), "backups are destroyed while their thread runs");
 }
 
 void Backups::start() {
-  thread_ = std::thread([this] { run(); });
+  background_->start("rkv-backups", [this] { run(); });
 }
 
 void Backups::stop() {
@@ -52,9 +53,9 @@ void Backups::stop() {
     const std::scoped_lock lock(mutex_);
     stopping_.store(true);
   }
-  changed_.notify_all();
+  background_->notify();
   parts_.stop_checkpoints();
-  if (thread_.joinable()) thread_.join();
+  background_->join();
 }
 
 Result<std::shared_ptr<const Backup>> Backups::ask(std::string_view name, std::uint64_t through) {
@@ -66,7 +67,7 @@ Result<std::shared_ptr<const Backup>> Backups::ask(std::string_view name, std::u
     }
     backup = current_ = std::make_shared<Backup>(name, through);
   }
-  changed_.notify_all();
+  background_->notify();
   return backup;
 }
 
@@ -76,19 +77,20 @@ void Backups::marks_changed() {
     const std::scoped_lock lock(mutex_);
     if (current_ == nullptr) return;
   }
-  changed_.notify_all();
+  background_->notify();
 }
 
 void Backups::run() {
-  name_thread("rkv-backups");
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || current_ != nullptr; });
+    while (!stopping_ && current_ == nullptr)
+      background_->wait(lock);
     if (current_ == nullptr) return;
     const std::shared_ptr<Backup> backup = current_;
     parts_.request_sync(backup->through());
     const auto synced = [&] { return parts_.log.sync_mark() >= backup->through(); };
-    changed_.wait(lock, [&] { return stopping_ || parts_.log.failed() || synced(); });
+    while (!stopping_ && !parts_.log.failed() && !synced())
+      background_->wait(lock);
     Status made = std::unexpected(refusal_of(Refused::kBackup, parts_.log.disk_state()));
     if (stopping_) {
       made = std::unexpected(kStopped);

@@ -20,7 +20,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,9 +27,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "rkv/result.h"
+#include "server/background.h"
 #include "server/persistence/commit_log.h"
 
 namespace rkv::server {
@@ -64,6 +63,7 @@ class Backups {
     std::function<void()> stop_checkpoints;                    // makes it end soon
     std::function<void(std::uint64_t sequence)> request_sync;  // as of the applier
     std::function<void()> finished;                            // a backup is done; must not block
+    MakeBackground make_background = background_threads;
   };
   // `directory` exists.
   Backups(std::string directory, Parts parts);
@@ -86,11 +86,10 @@ class Backups {
 
   const std::string directory_;
   const Parts parts_;
+  const std::unique_ptr<Background> background_;
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::shared_ptr<Backup> current_;    // guarded by mutex_
   std::atomic<bool> stopping_{false};  // set with mutex_ held
-  std::thread thread_;
 };
 
 }  // namespace rkv::server

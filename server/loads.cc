@@ -1,9 +1,6 @@
 #include "server/loads.h"
 
-#include <chrono>
-
 #include "common/check.h"
-#include "common/thread.h"
 
 namespace rkv::server {
 
@@ -13,7 +10,7 @@ namespace {
 constexpr int kTries = 64;
 // Marks and room are announced without a lock (their callers must not wait), so an announcement
 // can be missed: then it is seen so late.
-constexpr auto kNap = std::chrono::milliseconds(2);
+constexpr Nanos kNap = 2 * kNanosPerMs;
 // Owners of a load that nobody waits for: the table and who has it in hand.
 constexpr long kOurs = 2;
 
@@ -25,12 +22,12 @@ bool is_no_room(Code code, bool last) {
 }  // namespace
 
 Loads::~Loads() {
-  RKV_CHECK(threads_.empty(), "loads are destroyed while their threads run");
+  RKV_CHECK(!background_->running(), "loads are destroyed while their threads run");
 }
 
 void Loads::start() {
   for (std::uint32_t i = 0; i < parts_.threads; ++i)
-    threads_.emplace_back([this] { run(); });
+    background_->start("rkv-disk-reads", [this] { run(); });
 }
 
 void Loads::stop() {
@@ -38,10 +35,8 @@ void Loads::stop() {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
-  for (std::thread& thread : threads_)
-    thread.join();
-  threads_.clear();
+  background_->notify();
+  background_->join();
   for (const auto& load : queue_)
     load->finish(fail(Code::kBusy, "the server is stopping"));
   queue_.clear();
@@ -58,15 +53,15 @@ std::shared_ptr<const Load> Loads::ask(Bytes key) {
     load = place = std::make_shared<Load>(text);
     queue_.push_back(load);
   }
-  changed_.notify_all();  // others wait for other things
+  background_->notify();  // others wait for other things
   return load;
 }
 
 void Loads::run() {
-  name_thread("rkv-disk-reads");
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    while (!stopping_ && queue_.empty())
+      background_->wait(lock);
     if (stopping_) return;
     const std::shared_ptr<Load> load = std::move(queue_.front());
     queue_.pop_front();
@@ -132,13 +127,13 @@ bool Loads::await_written(std::uint64_t sequence) {
   parts_.request_write(sequence);
   std::unique_lock lock(mutex_);
   while (!stopping_ && !parts_.disk.log.failed() && sequence > parts_.disk.written())
-    changed_.wait_for(lock, kNap);
+    background_->wait(lock, kNap);
   return sequence <= parts_.disk.written();
 }
 
 void Loads::await_room() {
   std::unique_lock lock(mutex_);
-  if (!stopping_) changed_.wait_for(lock, kNap);
+  if (!stopping_) background_->wait(lock, kNap);
 }
 
 }  // namespace rkv::server

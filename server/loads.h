@@ -15,7 +15,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -23,10 +22,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "server/background.h"
 #include "server/disk_reads.h"
 #include "server/store.h"
 
@@ -66,8 +65,9 @@ class Loads {
     std::function<void(std::uint64_t sequence)> request_write;  // as of the applier
     std::function<void()> finished;                             // a load is done; must not block
     std::uint32_t threads = 4;                                  // reads of the disk at a time
+    MakeBackground make_background = background_threads;
   };
-  explicit Loads(Parts parts) : parts_(std::move(parts)) {}
+  explicit Loads(Parts parts) : parts_(std::move(parts)), background_(parts_.make_background()) {}
   ~Loads();  // stopped
   Loads(const Loads&) = delete;
   Loads& operator=(const Loads&) = delete;
@@ -76,8 +76,8 @@ class Loads {
   // look() has the record.
   std::shared_ptr<const Load> ask(Bytes key);
   // The log's marks, or its failed flag, have changed.
-  void marks_changed() { changed_.notify_all(); }
-  void room_made() { changed_.notify_all(); }
+  void marks_changed() { background_->notify(); }
+  void room_made() { background_->notify(); }
   void start();
   void stop();
 
@@ -89,12 +89,11 @@ class Loads {
   void await_room();
 
   const Parts parts_;
+  const std::unique_ptr<Background> background_;
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::deque<std::shared_ptr<Load>> queue_;  // guarded by mutex_, as what follows
   std::unordered_map<std::string, std::shared_ptr<Load>> pending_;
   bool stopping_ = false;
-  std::vector<std::thread> threads_;
 };
 
 }  // namespace rkv::server

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/thread.h"
 
 namespace rkv::server {
 
@@ -30,11 +29,11 @@ ScanPage::ScanPage(Bytes query, std::uint64_t through,
 }
 
 Scans::~Scans() {
-  RKV_CHECK(!thread_.joinable(), "scans are destroyed while their thread runs");
+  RKV_CHECK(!background_->running(), "scans are destroyed while their thread runs");
 }
 
 void Scans::start() {
-  thread_ = std::thread([this] { run(); });
+  background_->start("rkv-scans", [this] { run(); });
 }
 
 void Scans::stop() {
@@ -42,8 +41,8 @@ void Scans::stop() {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  background_->notify();
+  background_->join();
 }
 
 // The count is exact enough: two workers that ask at once may pass the limit by one.
@@ -57,7 +56,7 @@ Result<std::shared_ptr<const ScanPage>> Scans::ask(Bytes query, std::uint64_t th
     if (stopping_) return fail(Code::kBusy, kStopping);
     asked_.push_back(page);
   }
-  changed_.notify_all();
+  background_->notify();
   return page;
 }
 
@@ -67,16 +66,16 @@ void Scans::marks_changed() {
     const std::scoped_lock lock(mutex_);
     if (!awaits_mark_) return;
   }
-  changed_.notify_all();
+  background_->notify();
 }
 
 void Scans::run() {
-  name_thread("rkv-scans");
   for (;;) {
     std::shared_ptr<ScanPage> page;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !asked_.empty(); });
+      while (!stopping_ && asked_.empty())
+        background_->wait(lock);
       if (asked_.empty()) return;
       page = std::move(asked_.front());
       asked_.pop_front();
@@ -105,7 +104,8 @@ Status Scans::await_applied(std::uint64_t through) {
   if (!applied()) parts_.request_write(through);
   std::unique_lock lock(mutex_);
   awaits_mark_ = true;
-  changed_.wait(lock, [&] { return stopping_ || parts_.log.failed() || applied(); });
+  while (!stopping_ && !parts_.log.failed() && !applied())
+    background_->wait(lock);
   awaits_mark_ = false;
   if (stopping_) return fail(Code::kIo, kStopping);
   if (applied()) return {};

@@ -25,18 +25,17 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "common/scan.h"
 #include "rkv/result.h"
+#include "server/background.h"
 #include "server/persistence/commit_log.h"
 
 namespace rkv::server {
@@ -83,8 +82,9 @@ class Scans {
     std::function<Status(const KeyRange&, const std::function<bool(const RecordFields&)>&)> read;
     std::function<std::uint64_t()> unix_ms;  // by which keys expire
     std::function<void()> finished;          // a page is done; must not block
+    MakeBackground make_background = background_threads;
   };
-  explicit Scans(Parts parts) : parts_(std::move(parts)) {}
+  explicit Scans(Parts parts) : parts_(std::move(parts)), background_(parts_.make_background()) {}
   ~Scans();  // stopped
   Scans(const Scans&) = delete;
   Scans& operator=(const Scans&) = delete;
@@ -106,12 +106,11 @@ class Scans {
   const Parts parts_;
   const std::shared_ptr<std::atomic<std::uint32_t>> pages_ =
       std::make_shared<std::atomic<std::uint32_t>>(0);
+  const std::unique_ptr<Background> background_;
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::deque<std::shared_ptr<ScanPage>> asked_;  // guarded by mutex_, as what follows
   bool awaits_mark_ = false;
   bool stopping_ = false;
-  std::thread thread_;
 };
 
 }  // namespace rkv::server

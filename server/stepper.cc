@@ -1,10 +1,5 @@
 #include "server/stepper.h"
 
-#include <algorithm>
-#include <chrono>
-
-#include "common/thread.h"
-
 namespace rkv::server {
 
 Stepper::~Stepper() {
@@ -12,7 +7,7 @@ Stepper::~Stepper() {
 }
 
 void Stepper::start() {
-  thread_ = std::thread([this] { run(); });
+  background_->start(name_, [this] { run(); });
 }
 
 void Stepper::stop() {
@@ -20,8 +15,8 @@ void Stepper::stop() {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  background_->notify();
+  background_->join();
 }
 
 void Stepper::call() {
@@ -29,20 +24,21 @@ void Stepper::call() {
     const std::scoped_lock lock(mutex_);
     called_ = true;
   }
-  changed_.notify_one();
+  background_->notify();
 }
 
 void Stepper::run() {
-  name_thread(name_);
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     called_ = false;
     lock.unlock();
     const Nanos next = step_();
     lock.lock();
-    const Nanos left = std::max<Nanos>(next - clock_.now(), 0);
-    changed_.wait_for(lock, std::chrono::nanoseconds(left),
-                      [this] { return called_ || stopping_; });
+    while (!called_ && !stopping_) {
+      const Nanos left = next - clock_.now();
+      if (left <= 0) break;
+      background_->wait(lock, left);
+    }
   }
 }
 

@@ -10,12 +10,13 @@
 // Thread safety: one owner; call() from any thread, before start() too.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
-#include <thread>
+#include <utility>
 
 #include "common/clock.h"
+#include "server/background.h"
 
 namespace rkv::server {
 
@@ -23,8 +24,9 @@ class Stepper {
  public:
   using Step = std::function<Nanos()>;
   // `name`: of the thread, at most 15 characters, static.
-  Stepper(const char* name, const Clock& clock, Step step)
-      : name_(name), clock_(clock), step_(std::move(step)) {}
+  Stepper(const char* name, const Clock& clock, Step step,
+          std::unique_ptr<Background> background = background_threads())
+      : name_(name), clock_(clock), step_(std::move(step)), background_(std::move(background)) {}
   ~Stepper();  // stopped; nobody may call it afterwards
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
@@ -39,11 +41,10 @@ class Stepper {
   const char* const name_;
   const Clock& clock_;
   const Step step_;
+  const std::unique_ptr<Background> background_;
   std::mutex mutex_;  // guards the two below
   bool called_ = false;
   bool stopping_ = false;
-  std::condition_variable changed_;
-  std::thread thread_;
 };
 
 }  // namespace rkv::server

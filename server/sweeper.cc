@@ -13,11 +13,12 @@ constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
 constexpr Nanos kUntilCalled = Nanos{3'600'000} * kNanosPerMs;
 }  // namespace
 
-Sweeper::Sweeper(Store& store, const Clock& clock, std::function<void()> over)
+Sweeper::Sweeper(Store& store, const Clock& clock, std::function<void()> over,
+                 std::unique_ptr<Background> background)
     : store_(store),
       clock_(clock),
       over_(std::move(over)),
-      stepper_("rkv-sweep", clock, [this] { return sweep(); }) {}
+      stepper_("rkv-sweep", clock, [this] { return sweep(); }, std::move(background)) {}
 
 void Sweeper::start() {
   stepper_.start();

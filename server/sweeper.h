@@ -11,10 +11,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 
 #include "common/clock.h"
+#include "server/background.h"
 #include "server/stepper.h"
 #include "server/store.h"
 
@@ -24,7 +26,8 @@ class Sweeper {
  public:
   // References must outlive it. `over` is called by the sweeper's thread when a sweep is over that
   // somebody asked for; it must not block.
-  Sweeper(Store& store, const Clock& clock, std::function<void()> over);
+  Sweeper(Store& store, const Clock& clock, std::function<void()> over,
+          std::unique_ptr<Background> background = background_threads());
 
   void start();
   void stop();

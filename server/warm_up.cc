@@ -1,11 +1,9 @@
 #include "server/warm_up.h"
 
-#include <chrono>
 #include <utility>
 
 #include "common/check.h"
 #include "common/log.h"
-#include "common/thread.h"
 #include "server/progress.h"
 
 namespace rkv::server {
@@ -23,11 +21,11 @@ constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // a disk that fails, an
 }  // namespace
 
 WarmUp::~WarmUp() {
-  RKV_CHECK(!thread_.joinable(), "a warm-up is destroyed while its thread runs");
+  RKV_CHECK(!background_->running(), "a warm-up is destroyed while its thread runs");
 }
 
 void WarmUp::start() {
-  thread_ = std::thread([this] { run(); });
+  background_->start("rkv-warm-up", [this] { run(); });
 }
 
 void WarmUp::stop() {
@@ -35,8 +33,8 @@ void WarmUp::stop() {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  background_->notify();
+  background_->join();
 }
 
 bool WarmUp::stopping() {
@@ -45,12 +43,16 @@ bool WarmUp::stopping() {
 }
 
 void WarmUp::wait(Nanos time) {
+  const Nanos until = parts_.clock.now() + time;
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::nanoseconds(time), [&] { return stopping_; });
+  while (!stopping_) {
+    const Nanos left = until - parts_.clock.now();
+    if (left <= 0) return;
+    background_->wait(lock, left);
+  }
 }
 
 void WarmUp::run() {
-  name_thread("rkv-warm-up");
   const Nanos started = parts_.clock.now();
   Progress progress(parts_.clock, "loading", parts_.estimated_records);
   End end = End::kMore;

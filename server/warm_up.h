@@ -12,16 +12,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/clock.h"
+#include "server/background.h"
 #include "server/disk_reads.h"
 #include "server/store.h"
 
@@ -36,8 +35,9 @@ class WarmUp {
     std::function<void(std::uint64_t sequence)> request_write;  // as of the applier
     std::uint64_t estimated_records = 0;
     std::uint64_t bytes_per_second = 0;  // 0: as fast as it goes
+    MakeBackground make_background = background_threads;
   };
-  explicit WarmUp(Parts parts) : parts_(std::move(parts)) {}
+  explicit WarmUp(Parts parts) : parts_(std::move(parts)), background_(parts_.make_background()) {}
   ~WarmUp();  // stopped
   WarmUp(const WarmUp&) = delete;
   WarmUp& operator=(const WarmUp&) = delete;
@@ -72,6 +72,7 @@ class WarmUp {
   bool stopping();
 
   const Parts parts_;
+  const std::unique_ptr<Background> background_;
   Ahead ahead_;
   std::string next_;  // nothing below it is to be taken any more
   std::string why_;
@@ -85,8 +86,6 @@ class WarmUp {
   std::atomic<std::uint64_t> records_{0};
   std::mutex mutex_;  // guards the next
   bool stopping_ = false;
-  std::condition_variable changed_;
-  std::thread thread_;
 };
 
 }  // namespace rkv::server

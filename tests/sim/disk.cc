@@ -7,6 +7,9 @@ namespace rkv::sim {
 void Disk::apply(Records& records, const Batch& batch) {
   for (const Change& change : batch) {
     if (change.record) {
+      if (&records == &visible_ && records.contains(change.key)) {
+        replaced_[change.key] = records[change.key];
+      }
       records[change.key] = *change.record;
     } else {
       records.erase(change.key);
@@ -16,19 +19,42 @@ void Disk::apply(Records& records, const Batch& batch) {
 
 void Disk::crash(End end) {
   ++owner_;
+  if (broken_) written_ = std::move(left_);
   broken_ = false;
   std::size_t survive = written_.size();
   if (end == End::kMachine) survive = scheduler_.random().below(written_.size() + 1);
   for (std::size_t i = 0; i < survive; ++i)
     apply(synced_, written_[i]);
   written_.clear();
+  show_written();
+  ++reopened_;
   scheduler_.trace(20, survive);
 }
+
+void Disk::show_written() {
+  visible_ = synced_;
+  for (const Batch& batch : written_)
+    apply(visible_, batch);
+}
+
+namespace {
+
+RecordFields fields_of(const std::string& key, const Disk::Record& record) {
+  return {.version = record.version,
+          .expiry_ms = record.expiry_ms,
+          .counter = record.counter,
+          .key = as_bytes(key),
+          .value = as_bytes(record.value)};
+}
+
+}  // namespace
 
 void DiskStorage::add_put(const RecordFields& record) {
   batch_.push_back({.key = std::string(as_text(record.key)),
                     .record = Disk::Record{.version = record.version,
-                                           .value = std::string(as_text(record.value))}});
+                                           .value = std::string(as_text(record.value)),
+                                           .expiry_ms = record.expiry_ms,
+                                           .counter = record.counter}});
 }
 
 void DiskStorage::add_remove(Bytes key) {
@@ -43,9 +69,10 @@ void DiskStorage::clear_batch() {
 Status DiskStorage::broken(bool may_be_there) {
   disk_.broken_ = true;
   Scheduler& scheduler = disk_.scheduler_;
-  if (may_be_there && scheduler.chance(2)) disk_.written_.push_back(batch_);
+  disk_.left_ = disk_.written_;
+  if (may_be_there && scheduler.chance(2)) disk_.left_.push_back(batch_);
   if (scheduler.chance(2)) {
-    disk_.written_.resize(scheduler.random().below(disk_.written_.size() + 1));
+    disk_.left_.resize(scheduler.random().below(disk_.left_.size() + 1));
   }
   return fail(Code::kIo, "the simulated disk failed");
 }
@@ -55,6 +82,7 @@ Status DiskStorage::write_batch() {
   scheduler.sleep(scheduler.up_to(disk_.faults_.write));
   if (dead() || disk_.broken_) return fail(Code::kIo, "the simulated disk is broken");
   if (scheduler.chance(disk_.faults_.fail_in)) return broken(true);
+  disk_.apply(disk_.visible_, batch_);
   disk_.written_.push_back(std::move(batch_));
   clear_batch();
   // A crash here: the batch is there, and nobody was told.
@@ -69,7 +97,7 @@ Status DiskStorage::sync() {
   if (scheduler.chance(disk_.faults_.fail_in)) return broken(false);
   if (scheduler.chance(disk_.faults_.lies_in)) return {};
   for (const Disk::Batch& batch : disk_.written_)
-    Disk::apply(disk_.synced_, batch);
+    disk_.apply(disk_.synced_, batch);
   disk_.written_.clear();
   scheduler.sleep(scheduler.up_to(disk_.faults_.sync));
   return {};
@@ -81,7 +109,49 @@ Status DiskStorage::recover() {
   if (dead() || scheduler.chance(disk_.faults_.recover_fails_in)) {
     return fail(Code::kIo, "the simulated disk is still broken");
   }
+  if (disk_.broken_) {
+    disk_.written_ = std::move(disk_.left_);
+    disk_.show_written();
+    ++disk_.reopened_;
+  }
   disk_.broken_ = false;
+  return {};
+}
+
+// ------------------------------------------------------------------------------------- reads
+
+Status DiskStorage::begin_read() {
+  Scheduler& scheduler = disk_.scheduler_;
+  ++disk_.reads_;
+  scheduler.sleep(scheduler.up_to(disk_.faults_.read));
+  if (dead() || scheduler.chance(disk_.faults_.read_fails_in)) {
+    return fail(Code::kIo, "the simulated disk could not be read");
+  }
+  return {};
+}
+
+Status DiskStorage::read(Bytes key, const Visitor& visit) {
+  RKV_RETURN_IF_ERROR(begin_read());
+  const std::string name(as_text(key));
+  const bool stale = disk_.scheduler_.chance(disk_.faults_.stale_in);
+  const Disk::Records& source =
+      stale && disk_.replaced_.contains(name) ? disk_.replaced_ : disk_.visible_;
+  const auto found = source.find(name);
+  if (found == source.end()) return fail(Code::kNotFound, nullptr);
+  const Disk::Record record = found->second;  // as of now, whatever is written meanwhile
+  disk_.scheduler_.sleep(disk_.scheduler_.up_to(disk_.faults_.read));
+  return visit(fields_of(name, record));
+}
+
+// One instant of the database, as an iterator of it shows.
+Status DiskStorage::read_from(Bytes first, const Visitor& visit) {
+  RKV_RETURN_IF_ERROR(begin_read());
+  const Disk::Records snapshot(disk_.visible_.lower_bound(std::string(as_text(first))),
+                               disk_.visible_.end());
+  for (const auto& [key, record] : snapshot) {
+    if (dead()) return fail(Code::kIo, "the simulated server is dead");
+    RKV_RETURN_IF_ERROR(visit(fields_of(key, record)));
+  }
   return {};
 }
 

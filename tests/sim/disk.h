@@ -5,9 +5,13 @@
 // server/persistence/engine.h makes (E1). A process that dies loses the batch it was writing at
 // most; a machine that dies keeps any prefix that contains everything synced.
 //
+// Reads see what was written, synced or not. After a failure they go on to see it until the
+// database is opened again (recover()), which may have lost what was not synced (J2).
+//
 // Thread safety: none.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,7 +29,10 @@ struct DiskFaults {
   Nanos sync = 200'000;
   std::uint64_t fail_in = 0;  // one in so many writes and syncs fails, and then all until recover()
   std::uint64_t recover_fails_in = 0;
-  std::uint64_t lies_in = 0;  // canary: one in so many syncs that keeps nothing
+  Nanos read = 50'000;
+  std::uint64_t read_fails_in = 0;
+  std::uint64_t lies_in = 0;   // canary: one in so many syncs that keeps nothing
+  std::uint64_t stale_in = 0;  // canary: one in so many reads of a record that shows an older one
 };
 
 class Disk {
@@ -33,6 +40,8 @@ class Disk {
   struct Record {
     Version version;
     std::string value;
+    std::uint64_t expiry_ms = 0;
+    bool counter = false;
   };
   using Records = std::map<std::string, Record>;
 
@@ -42,7 +51,11 @@ class Disk {
   // What a server started now would load.
   const Records& records() const { return synced_; }
   // What was there before the story begins.
-  void preload(const std::string& key, Record record) { synced_[key] = std::move(record); }
+  void preload(const std::string& key, Record record) {
+    synced_[key] = record;
+    visible_[key] = std::move(record);
+  }
+  std::uint64_t reads() const { return reads_; }
 
   enum class End { kProcess, kMachine };
   // The server is dead: fixes what survives. Its Storage has no effect any more.
@@ -55,13 +68,20 @@ class Disk {
     std::optional<Record> record;  // nothing: removed
   };
   using Batch = std::vector<Change>;
-  static void apply(Records& records, const Batch& batch);
+  void apply(Records& records, const Batch& batch);
+  // What is in the database becomes `written_` on top of what is synced.
+  void show_written();
 
   Scheduler& scheduler_;
   DiskFaults faults_;
   Records synced_;
   std::vector<Batch> written_;  // since the last sync
-  std::uint64_t owner_ = 1;     // which server may write: counted up by crash()
+  Records visible_;             // to reads: synced_ and written_ together
+  Records replaced_;            // by key, what visible_ had before; kept for the canary alone
+  std::vector<Batch> left_;     // while broken_: what of written_ the next opening will find
+  std::uint64_t reopened_ = 0;
+  std::uint64_t reads_ = 0;
+  std::uint64_t owner_ = 1;  // which server may write: counted up by crash()
   bool broken_ = false;
 };
 
@@ -77,7 +97,15 @@ class DiskStorage final : public server::Storage {
   Status sync() override;
   Status recover() override;
 
+  // As those of server::Engine.
+  using Visitor = std::function<Status(const RecordFields&)>;
+  Status read(Bytes key, const Visitor& visit);
+  Status read_from(Bytes first, const Visitor& visit);
+  std::uint64_t reopened() const { return disk_.reopened_; }
+
  private:
+  Status begin_read();
+
   bool dead() const { return owner_ != disk_.owner_; }
   Status broken(bool may_be_there);
 

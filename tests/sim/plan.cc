@@ -76,6 +76,19 @@ void crowd(Random& random, Plan& plan) {
   plan.network.cut_in = plan.network.handshake_in = plan.network.refuse_in = 0;
 }
 
+// More than memory holds: records are evicted, and come back for an operation.
+void tighten(Random& random, Plan& plan) {
+  plan.server.tight = true;
+  plan.server.max_index_segments = 8;
+  plan.fillers = 130;
+  plan.filler_bytes = pick<std::size_t>(random, {7'000, 9'000});
+  plan.hot_keys = pick<std::size_t>(random, {1, 2, 5});
+  plan.long_in = pick<std::uint64_t>(random, {2, 4});
+  plan.huge_in = 0;
+  plan.nap_in = pick<std::uint64_t>(random, {0, 3});
+  plan.disk.read_fails_in = 0;
+}
+
 }  // namespace
 
 Plan Plan::draw(Random& random, Canary canary) {
@@ -110,7 +123,11 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.server.applier.batch_records = pick<std::uint32_t>(random, {1, 3, 4096});
   plan.server.applier.retry_ms_min = 1;
   plan.server.applier.retry_ms_max = 20;
+  plan.server.load_rate = pick<std::uint64_t>(random, {0, 0, 10'000, 200'000});
+  plan.disk.read = pick<Nanos>(random, {kMicro, 100 * kMicro, kMilli});
+  plan.disk.read_fails_in = pick<std::uint64_t>(random, {0, 0, 0, 20});
   if (random.below(2) == 0) crowd(random, plan);
+  if (random.below(8) == 0 || canary == Canary::kStaleDisk) tighten(random, plan);
   if (plan.huge_in != 0) {
     // The commit log fills up while the disk takes its time.
     plan.disk.sync = 30 * kMilli;
@@ -120,9 +137,10 @@ Plan Plan::draw(Random& random, Canary canary) {
     plan.disk.lies_in = 2;
     plan.restarts = 2;
   }
+  if (canary == Canary::kStaleDisk) plan.disk.stale_in = 2;
   plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||
                   plan.network.handshake_in != 0 || plan.network.refuse_in != 0 ||
-                  plan.huge_in != 0 || plan.fillers > 50;
+                  plan.huge_in != 0 || plan.fillers > 50 || plan.disk.read_fails_in != 0;
   for (std::size_t i = 0; i < plan.clients; ++i)
     plan.client_options.push_back(draw_client(random, plan.may_fail));
   return plan;

@@ -20,13 +20,15 @@ enum class Canary : std::uint8_t {
   kForgedRecords,  // torn records arrive with a checksum that fits
   kStaleReads,     // READs answered with what an earlier READ found there
   kLyingDisk,      // syncs that keep nothing
+  kStaleDisk,      // reads of the disk that show the record before the last
 };
 
 struct Plan {
   std::size_t clients = 2;
   std::size_t operations = 40;  // of each client
   std::size_t hot_keys = 4;
-  std::size_t fillers = 0;     // other keys, there from the start
+  std::size_t fillers = 0;  // other keys, there from the start
+  std::size_t filler_bytes = 20;
   Nanos think = 0;             // between two operations, at most
   std::uint64_t nap_in = 0;    // before one in so many operations a client sleeps long enough for
                                // freed blocks to be used again

@@ -53,6 +53,8 @@ class Operator {
   std::uint64_t restarts() const { return restarts_; }
   std::uint64_t stashed() const { return stashed_; }
   std::uint64_t splits() const { return splits_; }
+  std::uint64_t promoted() const { return promoted_; }
+  std::uint64_t evicted() const { return evicted_; }
 
  private:
   void start() {
@@ -94,6 +96,8 @@ class Operator {
   void discard() {
     stashed_ = std::max(stashed_, server_->stats().stashed_records);
     splits_ += server_->stats().index_splits;
+    promoted_ += server_->stats().promoted;
+    evicted_ += server_->stats().evicted;
     server_.reset();
   }
 
@@ -102,6 +106,8 @@ class Operator {
   std::uint64_t restarts_ = 0;
   std::uint64_t stashed_ = 0;
   std::uint64_t splits_ = 0;
+  std::uint64_t promoted_ = 0;
+  std::uint64_t evicted_ = 0;
 };
 
 // ---------------------------------------------------------------------------------- canaries
@@ -222,10 +228,11 @@ Story::Story(std::uint64_t seed, Canary canary)
     keys.push_back(fmt::format("filler{}", i));
     const std::size_t number = history.begin({.kind = Op::Kind::kPut, .key = key});
     const Version version = Version::of(1, 1 + i);
-    history[number].length = 20;
+    history[number].length = plan.filler_bytes;
     history[number].outcome = Op::Outcome::kDone;
     history[number].version = version;
-    disk.preload(keys[key], {.version = version, .value = History::value_of(number, 20)});
+    disk.preload(keys[key],
+                 {.version = version, .value = History::value_of(number, plan.filler_bytes)});
   }
 }
 
@@ -263,6 +270,8 @@ Outcome run_seed(std::uint64_t seed, Canary canary) {
   outcome.restarts = control->restarts();
   outcome.stashed = control->stashed();
   outcome.splits = control->splits();
+  outcome.promoted = control->promoted();
+  outcome.evicted = control->evicted();
   for (const auto& actor : actors)
     outcome.clients += actor->stats();
   if (stuck) {  // kept alive: the fibers' stacks refer to all of it

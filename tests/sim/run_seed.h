@@ -23,6 +23,8 @@ struct Outcome {
   std::uint64_t restarts = 0;
   std::uint64_t stashed = 0;
   std::uint64_t splits = 0;
+  std::uint64_t promoted = 0;  // records loaded for an operation
+  std::uint64_t evicted = 0;
   Nanos time = 0;
   rdma::sim::Fabric::Counts network{};
   ClientStats clients{};  // of all clients together

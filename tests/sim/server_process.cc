@@ -37,22 +37,24 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk,
                                      .initial_segments = options.index_segments,
                                      .max_segments = options.max_index_segments,
                                      .index_extent_bytes = 2 * 2 * kGroupBytes,
-                                     .data_extent_bytes = std::size_t{1} << 20};
+                                     .data_extent_bytes = std::size_t{1} << 20,
+                                     // No room is left for a second data extent.
+                                     .index_growth = options.tight ? 14U << 10 : 0U};
   memory_ = need(server::StoreMemory::create(layout, [this](std::size_t bytes) {
     return transport_->allocate(bytes, rdma::Access::kRemoteRead);
   }));
   store_ = std::make_unique<server::Store>(*memory_, *log_, fabric_->scheduler(), boot_);
   hints_ = need(transport_->allocate(kHintWords * 8, rdma::Access::kRemoteReadAtomic));
   store_->add_hint_words(reinterpret_cast<const std::uint64_t*>(hints_->bytes().data()));
+  store_->begin_loading();
+  loads_ = std::make_unique<server::Loads>(
+      server::Loads::Parts{.store = *store_,
+                           .disk = disk_reads(),
+                           .request_write = [this](std::uint64_t n) { request_write(n); },
+                           .finished = [this] { tell_workers(); },
+                           .threads = 2,
+                           .make_background = [this] { return background(); }});
   create_workers(options);
-  for (const auto& [key, record] : disk_.records()) {
-    need(store_->grow());
-    const Status loaded = store_->load({.version = record.version,
-                                        .expiry_ms = 0,
-                                        .key = as_bytes(key),
-                                        .value = as_bytes(record.value)});
-    RKV_CHECK(loaded.has_value(), "what fitted into a memory once fits again");
-  }
   fabric_->scheduler().sleep(fabric_->scheduler().up_to(kNanosPerMs));
   serve(options);
 }
@@ -76,7 +78,8 @@ void ServerProcess::create_workers(const ServerOptions& options) {
                fabric_->scheduler().notify(applier_point_);
              },
          .wait_until = [this](const auto& done,
-                              const Deadline& deadline) { wait_until(done, deadline); }},
+                              const Deadline& deadline) { wait_until(done, deadline); },
+         .loads = loads_.get()},
         {.clients = options.clients})));
   }
 }
@@ -86,12 +89,11 @@ void ServerProcess::serve(const ServerOptions& options) {
   applier_ = std::make_unique<server::Applier>(*log_, storage_, fabric_->scheduler(),
                                                options.applier, [this] {
                                                  publish_marks();
-                                                 for (const auto& worker : workers_)
-                                                   worker->marks_changed();
+                                                 tell_workers();
+                                                 loads_->marks_changed();
                                                });
   spawn("applier", &ServerProcess::run_applier);
-  store_->on_low_memory([this] { fabric_->scheduler().notify(grower_point_); });
-  spawn("grower", &ServerProcess::run_grower, kWorkers);
+  start_background(options);
   std::vector<server::Worker*> workers;
   for (const auto& worker : workers_) {
     workers.push_back(worker.get());
@@ -115,6 +117,62 @@ void ServerProcess::serve(const ServerOptions& options) {
                               .remote_key = hints_->remote_key(),
                               .length = kHintWords * 8},
                     .max_clients = options.clients});
+}
+
+// What works beside requests, as server.cc starts it.
+void ServerProcess::start_background(const ServerOptions& options) {
+  const Clock& clock = fabric_->scheduler();
+  grower_ =
+      std::make_unique<server::Stepper>("grower", clock, [this] { return grow(); }, background());
+  store_->on_low_memory([this] { grower_->call(); });
+  grower_->start();
+  expirer_ = std::make_unique<server::Stepper>(
+      "expirer", clock, [this] { return store_->expire(); }, background());
+  store_->on_earlier_expiry([this] { expirer_->call(); });
+  expirer_->start();
+  evictor_ = std::make_unique<server::Stepper>(
+      "evictor", clock, [this] { return make_room(); }, background());
+  store_->on_no_room([this] { evictor_->call(); });
+  evictor_->start();
+  loads_->start();
+  warm_up_ = std::make_unique<server::WarmUp>(
+      server::WarmUp::Parts{.store = *store_,
+                            .disk = disk_reads(),
+                            .clock = clock,
+                            .request_write = [this](std::uint64_t n) { request_write(n); },
+                            .bytes_per_second = options.load_rate,
+                            .make_background = [this] { return background(); }});
+  warm_up_->start();
+}
+
+void ServerProcess::stop_background() {
+  warm_up_->stop();
+  loads_->stop();
+  evictor_->stop();
+  grower_->stop();
+  expirer_->stop();
+}
+
+std::unique_ptr<server::Background> ServerProcess::background() {
+  return std::make_unique<FiberBackground>(fabric_->scheduler(), kWorkers);
+}
+
+server::DiskReads ServerProcess::disk_reads() {
+  return {.log = *log_,
+          .read = [this](Bytes key, const auto& visit) { return storage_.read(key, visit); },
+          .read_from = [this](Bytes first,
+                              const auto& visit) { return storage_.read_from(first, visit); },
+          .reopened = [this] { return storage_.reopened(); }};
+}
+
+void ServerProcess::request_write(std::uint64_t sequence) {
+  applier_->request_write(sequence);
+  fabric_->scheduler().notify(applier_point_);
+}
+
+void ServerProcess::tell_workers() {
+  for (const auto& worker : workers_)
+    worker->marks_changed();
 }
 
 void ServerProcess::spawn(const std::string& name, void (ServerProcess::*body)(), int group) {
@@ -149,13 +207,25 @@ void ServerProcess::run_applier() {
 }
 
 // Late now and then, as a thread that registers memory is.
-void ServerProcess::run_grower() {
+Nanos ServerProcess::grow() {
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
-  while (!stopping_) {
-    const auto grown = store_->grow();
-    RKV_CHECK(grown || stopping_, "a simulated server has memory");
-    scheduler.park(grower_point_, scheduler.now() + scheduler.up_to(10 * kNanosPerMs));
+  const auto grown = store_->grow();
+  RKV_CHECK(grown || stopping_, "a simulated server has memory");
+  return scheduler.now() + scheduler.up_to(10 * kNanosPerMs);
+}
+
+// As Server::make_room.
+Nanos ServerProcess::make_room() {
+  rdma::sim::Scheduler& scheduler = fabric_->scheduler();
+  if (store_->is_full_grown()) {
+    if (store_->make_room()) {
+      loads_->room_made();
+    } else {
+      applier_->request_sync(log_->last_begun());  // what is not synced cannot go
+      scheduler.notify(applier_point_);
+    }
   }
+  return scheduler.now() + 1 + scheduler.up_to(10 * kNanosPerMs);
 }
 
 void ServerProcess::run_acceptor() {
@@ -183,12 +253,10 @@ void ServerProcess::crash(Disk::End end) {
   fabric_->crash(*transport_);
   disk_.crash(end);
   fabric_->scheduler().notify(applier_point_);
-  fabric_->scheduler().notify(grower_point_);
 }
 
 bool ServerProcess::stop() {
   stopping_ = true;
-  fabric_->scheduler().notify(grower_point_);
   listener_->wake();
   for (const auto& worker : workers_)
     worker->queue().wake();
@@ -197,6 +265,7 @@ bool ServerProcess::stop() {
     scheduler.park(joined_, scheduler.now() + kNanosPerMs);
   gone_at_ = scheduler.now();
   fabric_->crash(*transport_);
+  stop_background();
   const Deadline patience = Deadline::after_ms(scheduler, 60'000);
   applier_->request_sync(log_->last_begun());
   while (log_->sync_mark() < log_->last_begun() && !patience.passed()) {
@@ -212,6 +281,7 @@ bool ServerProcess::stop() {
 }
 
 void ServerProcess::join() {
+  stop_background();
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
   while (running_ != 0)
     scheduler.park(joined_, scheduler.now() + kLonger);

@@ -14,12 +14,16 @@
 
 #include "rdma/sim/fabric.h"
 #include "server/acceptor.h"
+#include "server/loads.h"
 #include "server/memory.h"
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
+#include "server/stepper.h"
 #include "server/store.h"
+#include "server/warm_up.h"
 #include "server/worker.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/fiber_background.h"
 
 namespace rkv::sim {
 
@@ -31,6 +35,9 @@ struct ServerOptions {
   std::uint64_t hash_seed = 1;
   std::uint32_t index_segments = 1;      // at the start, of two groups each
   std::uint32_t max_index_segments = 1;  // and when it has grown
+  // Data extents of 1 MiB in all: what is evicted and comes back.
+  bool tight = false;
+  std::uint64_t load_rate = 0;  // bytes a second of the warm-up; 0: as fast as it goes
   std::uint32_t workers = 1;
   std::uint32_t clients = 8;
   server::ApplierOptions applier{};
@@ -41,7 +48,7 @@ class ServerProcess {
   static constexpr const char* kAddress = "server:7471";
   static constexpr int kWorkers = 1;  // group of the fibers that lock group pairs, the grower too
 
-  // Blocks the calling fiber while it loads.
+  // Serves when it returns; what is on disk is loaded meanwhile and afterwards.
   ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const ServerOptions& options);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
@@ -66,11 +73,18 @@ class ServerProcess {
   void run_worker(server::Worker& worker);
   void run_applier();
   void run_acceptor();
-  void run_grower();
+  Nanos grow();
+  Nanos make_room();
+  server::DiskReads disk_reads();
+  void start_background(const ServerOptions& options);
+  void stop_background();
+  std::unique_ptr<server::Background> background();
   void spawn(const std::string& name, void (ServerProcess::*body)(), int group = 0);
   void ended();
   void wait_until(const std::function<bool()>& done, const Deadline& deadline);
   void publish_marks();
+  void request_write(std::uint64_t sequence);
+  void tell_workers();
 
   std::shared_ptr<Fabric> fabric_;
   Disk& disk_;
@@ -83,6 +97,11 @@ class ServerProcess {
   std::unique_ptr<rdma::Region> hints_;
   std::unique_ptr<server::StoreMemory> memory_;
   std::unique_ptr<server::Store> store_;
+  std::unique_ptr<server::Loads> loads_;
+  std::unique_ptr<server::WarmUp> warm_up_;
+  std::unique_ptr<server::Stepper> grower_;
+  std::unique_ptr<server::Stepper> expirer_;
+  std::unique_ptr<server::Stepper> evictor_;
   std::unique_ptr<server::Applier> applier_;
   std::vector<std::unique_ptr<server::Worker>> workers_;
   std::unique_ptr<server::Acceptor> acceptor_;
@@ -92,7 +111,6 @@ class ServerProcess {
   int running_ = 0;
   WaitPoint joined_;
   WaitPoint applier_point_;
-  WaitPoint grower_point_;
 };
 
 }  // namespace rkv::sim

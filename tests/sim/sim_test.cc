@@ -45,6 +45,10 @@ TEST_F(Simulation, ADiskThatOnlyClaimsToSyncIsNoticed) {
   EXPECT_GE(caught(Canary::kLyingDisk), 2);
 }
 
+TEST_F(Simulation, ADiskThatShowsOldRecordsIsNoticed) {
+  EXPECT_GE(caught(Canary::kStaleDisk), 2);
+}
+
 // What does not happen is not tested.
 TEST_F(Simulation, EveryKindOfTroubleHappens) {
   Outcome sum;
@@ -54,6 +58,8 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
     sum.restarts += one.restarts;
     sum.stashed += one.stashed;
     sum.splits += one.splits;
+    sum.promoted += one.promoted;
+    sum.evicted += one.evicted;
     sum.network.cuts += one.network.cuts;
     sum.network.full_send_queues += one.network.full_send_queues;
     sum.network.waits_for_receives += one.network.waits_for_receives;
@@ -66,6 +72,8 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
   EXPECT_GT(sum.restarts, 50U);
   EXPECT_GT(sum.stashed, 0U);
   EXPECT_GT(sum.splits, 50U);
+  EXPECT_GT(sum.promoted, 200U);
+  EXPECT_GT(sum.evicted, 200U);
   EXPECT_GT(sum.network.cuts, 500U);
   EXPECT_GT(sum.network.full_send_queues, 500U);
   EXPECT_GT(sum.network.waits_for_receives, 50U);

@@ -1,7 +1,7 @@
 // simulate: runs the whole store, seed after seed, and stops at the first run that breaks a
 // promise.
 //
-//   simulate --seeds 10000 --first-seed 1 [--verbose] [--canary forged|stale|disk]
+//   simulate --seeds 10000 --first-seed 1 [--verbose] [--canary forged|stale|disk|reads]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -26,12 +26,13 @@ struct Arguments {
 };
 
 constexpr const char* kUsage =
-    "usage: simulate [--seeds N] [--first-seed S] [--verbose] [--canary forged|stale|disk]\n";
+    "usage: simulate [--seeds N] [--first-seed S] [--verbose] [--canary forged|stale|disk|reads]\n";
 
 std::optional<Canary> canary_of(std::string_view name) {
   if (name == "forged") return Canary::kForgedRecords;
   if (name == "stale") return Canary::kStaleReads;
   if (name == "disk") return Canary::kLyingDisk;
+  if (name == "reads") return Canary::kStaleDisk;
   return std::nullopt;
 }
 
@@ -71,6 +72,8 @@ struct Sum {
   std::uint64_t events = 0;
   std::uint64_t restarts = 0;
   std::uint64_t stashed = 0;
+  std::uint64_t promoted = 0;
+  std::uint64_t evicted = 0;
   std::uint64_t cuts = 0;
   std::uint64_t tears = 0;
   std::uint64_t cache_hits = 0;
@@ -86,6 +89,8 @@ struct Sum {
     events += one.events;
     restarts += one.restarts;
     stashed += one.stashed;
+    promoted += one.promoted;
+    evicted += one.evicted;
     cuts += one.network.cuts;
     tears += one.clients.tears_detected;
     cache_hits += one.clients.cache_hits;
@@ -116,10 +121,12 @@ int run(const Arguments& arguments) {
       "{} seeds without a violation, {:.0f} a second\n"
       "{} operations ({} failed or unknown), {} events, {} restarts, {} connections cut,\n"
       "{} tears detected, {} cache hits, {} two-sided gets, {} reconnects, {} busy answers,\n"
-      "{} keys stashed, {} posts cut short, {} messages waited for a buffer\n",
+      "{} keys stashed, {} posts cut short, {} messages waited for a buffer,\n"
+      "{} records loaded for an operation, {} evicted\n",
       arguments.seeds, static_cast<double>(arguments.seeds) / took.count(), sum.operations,
       sum.failures, sum.events, sum.restarts, sum.cuts, sum.tears, sum.cache_hits, sum.two_sided,
-      sum.reconnects, sum.busy, sum.stashed, sum.full_queues, sum.receives_waited);
+      sum.reconnects, sum.busy, sum.stashed, sum.full_queues, sum.receives_waited, sum.promoted,
+      sum.evicted);
   return 0;
 }
 

@@ -1,0 +1,71 @@
+// A Background (server/background.h) on fibers of the simulation: the parts of a server that work
+// beside requests run as they do on threads, on the simulated clock.
+//
+// Thread safety: none.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <utility>
+
+#include "rdma/sim/scheduler.h"
+#include "server/background.h"
+
+namespace rkv::sim {
+
+class FiberBackground final : public server::Background {
+ public:
+  // `group`: of its fibers (Scheduler::spawn).
+  FiberBackground(rdma::sim::Scheduler& scheduler, int group)
+      : scheduler_(scheduler), group_(group) {}
+
+  void start(const char* name, std::function<void()> body) override {
+    ++running_;
+    scheduler_.spawn(
+        name,
+        [this, body = std::move(body)] {
+          body();
+          --running_;
+        },
+        group_);
+  }
+  bool running() const override { return running_ != 0; }
+  void join() override {
+    while (running_ != 0)
+      scheduler_.sleep(1 + scheduler_.up_to(kLook));
+  }
+  void wait(std::unique_lock<std::mutex>& lock, Nanos at_most) override {
+    Waiter& waiter = free_waiter();
+    waiter.used = true;
+    lock.unlock();
+    scheduler_.park(waiter.point, scheduler_.now() + std::min(at_most, kLongest));
+    lock.lock();
+    waiter.used = false;
+  }
+  void notify() override {
+    for (Waiter& waiter : waiters_)
+      if (waiter.used) scheduler_.notify(waiter.point);
+  }
+
+ private:
+  static constexpr Nanos kLook = 20'000;
+  static constexpr Nanos kLongest = 3'600'000 * kNanosPerMs;
+  struct Waiter {
+    rdma::sim::WaitPoint point;
+    bool used = false;
+  };
+
+  Waiter& free_waiter() {
+    const auto found = std::ranges::find(waiters_, false, &Waiter::used);
+    return found != waiters_.end() ? *found : waiters_.emplace_back();
+  }
+
+  rdma::sim::Scheduler& scheduler_;
+  const int group_;
+  int running_ = 0;
+  std::deque<Waiter> waiters_;  // one a fiber that waits; a deque, since fibers hold references
+};
+
+}  // namespace rkv::sim
