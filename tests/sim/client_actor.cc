@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "common/bytes.h"
 #include "rdma/sim/fabric.h"
 
 namespace rkv::sim {
@@ -20,7 +21,8 @@ constexpr Nanos kLongestNap = 15 * kNanosPerMs;
 ClientActor::ClientActor(Story& story, int number)
     : story_(story),
       number_(number),
-      options_(story.plan.client_options[static_cast<std::size_t>(number)]) {}
+      options_(story.plan.client_options[static_cast<std::size_t>(number)]),
+      seen_(story.keys.size()) {}
 
 void ClientActor::run() {
   if (connect()) {
@@ -58,7 +60,11 @@ bool ClientActor::connect() {
 
 void ClientActor::operate() {
   const std::uint64_t choice = story_.random.below(100);
-  if (choice < 40) return get(any_key());
+  if (story_.plan.counters != 0 && choice < 14) {
+    return choice < 4 ? get(any_counter()) : add(any_counter());
+  }
+  if (choice < 38) return get(any_key());
+  if (choice < 40) return story_.plan.scans ? scan() : get(any_key());
   if (choice < 65) return put(any_key());
   if (choice < 75) return remove(any_key());
   if (choice < 85) return multi_get();
@@ -68,7 +74,12 @@ void ClientActor::operate() {
 
 std::size_t ClientActor::any_key() {
   const bool hot = story_.plan.fillers == 0 || story_.random.below(4) != 0;
-  return story_.random.below(hot ? story_.plan.hot_keys : story_.keys.size());
+  return story_.random.below(hot ? story_.plan.hot_keys
+                                 : story_.plan.hot_keys + story_.plan.fillers);
+}
+
+std::size_t ClientActor::any_counter() {
+  return story_.keys.size() - 1 - story_.random.below(story_.plan.counters);
 }
 
 std::size_t ClientActor::any_length() {
@@ -78,7 +89,8 @@ std::size_t ClientActor::any_length() {
   const auto one_in = [&](std::uint64_t many) {
     return many != 0 && story_.random.below(many) == 0;
   };
-  if (one_in(story_.plan.huge_in)) return kMaxInlineBytes - story_.random.below(100);
+  // Some of them too long for a message: the server READs those.
+  if (one_in(story_.plan.huge_in)) return kMaxInlineBytes + 100 - story_.random.below(200);
   if (one_in(story_.plan.long_in)) return kLong[story_.random.below(kLong.size())];
   return kLengths[story_.random.below(kLengths.size())];
 }
@@ -118,10 +130,22 @@ void ClientActor::failed(std::size_t number, const Error& error) {
   }
 }
 
+void ClientActor::take_value(std::size_t number, std::string_view value, bool is_counter,
+                             Version version) {
+  if (is_counter) {
+    const std::int64_t sum = load_le<std::int64_t>(as_bytes(value).data());
+    story_.history.answered_number(number, sum, version);
+  } else {
+    story_.history.answered(number, value, version);
+  }
+  seen_[story_.history[number].key] = version;
+}
+
 void ClientActor::take(std::size_t number, const Result<Value>& result) {
   if (result) {
-    story_.history.answered(number, result->value, {result->version});
+    take_value(number, result->value, result->is_counter, {result->version});
     story_.history[number].durability = result->durability;
+    story_.history[number].expires = result->expires_at_ms != 0;
   } else if (result.error().code == Code::kNotFound) {
     story_.history[number].outcome = Outcome::kMissing;
   } else {
@@ -135,8 +159,11 @@ void ClientActor::take_write(std::size_t number, const Result<std::uint64_t>& re
   if (result) {
     op.outcome = Outcome::kDone;
     op.version = {*result};
-  } else if (op.kind == Kind::kRemove && result.error().code == Code::kNotFound) {
+    if (op.kind == Kind::kPut) seen_[op.key] = op.version;
+  } else if (op.kind != Kind::kFlush && result.error().code == Code::kNotFound) {
     op.outcome = Outcome::kMissing;
+  } else if (op.kind == Kind::kPut && result.error().code == Code::kConflict) {
+    op.outcome = Outcome::kConflict;
   } else {
     failed(number, result.error());
   }
@@ -158,9 +185,75 @@ void ClientActor::get(std::size_t key) {
 void ClientActor::put(std::size_t key) {
   const std::size_t number = begin_put(key);
   const std::string value = History::value_of(number, story_.history[number].length);
-  const Durability durability = story_.history[number].durability = any_durability();
-  take_write(number, client_->put_with(story_.keys[key], value,
-                                       {.timeout = timeout_, .durability = durability}));
+  const PutOptions options = any_put_options(story_.history[number]);
+  take_write(number, client_->put_with(story_.keys[key], value, options));
+}
+
+PutOptions ClientActor::any_put_options(Op& op) {
+  PutOptions options{.timeout = timeout_, .durability = any_durability()};
+  op.durability = options.durability;
+  if (story_.random.below(4) == 0) {
+    if (seen_[op.key].bits != 0 && story_.random.below(2) == 0) {
+      op.condition = Op::Condition::kIfVersion;
+      op.expected = seen_[op.key];
+      options.if_version = op.expected.bits;
+    } else {
+      op.condition = Op::Condition::kIfAbsent;
+      options.if_absent = true;
+    }
+  }
+  if (story_.scheduler.chance(story_.plan.brief_in)) {
+    op.ttl_ms = 1 + static_cast<std::int64_t>(story_.random.below(20));
+    options.ttl = std::chrono::milliseconds(op.ttl_ms);
+  }
+  return options;
+}
+
+void ClientActor::add(std::size_t key) {
+  const std::size_t number = begin(Kind::kAdd, key);
+  const std::int64_t summand = static_cast<std::int64_t>(story_.random.below(100)) - 30;
+  const Durability durability = any_durability();
+  story_.history[number].number = summand;
+  story_.history[number].durability = durability;
+  const auto result =
+      client_->incr(story_.keys[key], summand, {.durability = durability, .timeout = timeout_});
+  if (result) story_.history[number].sum = result->number;
+  take_write(number, result ? Result<std::uint64_t>(result->version)
+                            : Result<std::uint64_t>(std::unexpected(result.error())));
+}
+
+// A page shows each key of its range as a get would at one instant of the call. A key whose time
+// has come may be missing earlier than for a get, so absence then says nothing.
+void ClientActor::scan() {
+  const Nanos called = story_.scheduler.now();
+  const auto page = client_->scan({.timeout = timeout_});
+  const auto begin_get = [&](std::size_t key) {
+    const std::size_t number = begin(Kind::kGet, key);
+    story_.history[number].called = called;
+    return number;
+  };
+  if (!page) {
+    const std::size_t number = begin_get(0);
+    failed(number, page.error());
+    return end(number);
+  }
+  const bool whole = page->token().empty();
+  for (std::size_t key = 0; key < story_.keys.size(); ++key) {
+    const auto found = std::ranges::find(page->entries(), story_.keys[key], &ScanEntry::key);
+    if (found == page->entries().end()) {
+      const bool beyond =
+          !whole && (page->entries().empty() || story_.keys[key] > page->entries().back().key);
+      if (beyond || story_.plan.brief_in != 0) continue;
+      const std::size_t number = begin_get(key);
+      story_.history[number].outcome = Outcome::kMissing;
+      end(number);
+      continue;
+    }
+    const std::size_t number = begin_get(key);
+    take_value(number, found->value, found->is_counter, {found->version});
+    story_.history[number].expires = found->expires_at_ms != 0;
+    end(number);
+  }
 }
 
 void ClientActor::remove(std::size_t key) {
@@ -212,7 +305,9 @@ void ClientActor::look_at_everything() {
   timeout_ = Client::Timeout(20'000);
   flush();  // the first word on a new connection
   for (std::size_t key = 0; key < story_.keys.size(); ++key) {
-    if (key < story_.plan.hot_keys || story_.random.below(8) == 0) get(key);
+    const bool filler =
+        key >= story_.plan.hot_keys && key < story_.plan.hot_keys + story_.plan.fillers;
+    if (!filler || story_.random.below(8) == 0) get(key);
   }
   flush();
 }

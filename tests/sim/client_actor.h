@@ -23,7 +23,7 @@ struct Story {
   Plan plan;
   Disk disk;
   History history;
-  std::vector<std::string> keys;  // the hot ones first
+  std::vector<std::string> keys;  // the hot ones first, the counters last
   std::size_t operations_done = 0;
   std::size_t clients_working = 0;
   bool calm = false;   // all faults are over; the server is up
@@ -43,10 +43,13 @@ class ClientActor {
   bool connect();
   void operate();
   std::size_t any_key();
+  std::size_t any_counter();
   std::size_t any_length();
   Durability any_durability();
   void get(std::size_t key);
   void put(std::size_t key);
+  void add(std::size_t key);
+  void scan();
   void remove(std::size_t key);
   void multi_get();
   void multi_put();
@@ -55,6 +58,8 @@ class ClientActor {
 
   std::size_t begin(Op::Kind kind, std::size_t key);
   std::size_t begin_put(std::size_t key);
+  PutOptions any_put_options(Op& op);
+  void take_value(std::size_t number, std::string_view value, bool is_counter, Version version);
   void end(std::size_t number);
   void take(std::size_t number, const Result<Value>& result);
   void take_write(std::size_t number, const Result<std::uint64_t>& result);
@@ -65,6 +70,7 @@ class ClientActor {
   const ClientOptions options_;
   std::optional<Client> client_;
   ClientStats stats_;
+  std::vector<Version> seen_;  // of each key, the last version that this client was told of
   Client::Timeout timeout_{0};
 };
 

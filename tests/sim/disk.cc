@@ -27,6 +27,7 @@ void Disk::crash(End end) {
     apply(synced_, written_[i]);
   written_.clear();
   show_written();
+  incomplete_ = false;
   ++reopened_;
   scheduler_.trace(20, survive);
 }
@@ -84,6 +85,7 @@ Status DiskStorage::write_batch() {
   if (scheduler.chance(disk_.faults_.fail_in)) return broken(true);
   disk_.apply(disk_.visible_, batch_);
   disk_.written_.push_back(std::move(batch_));
+  disk_.incomplete_ = false;
   clear_batch();
   // A crash here: the batch is there, and nobody was told.
   scheduler.sleep(scheduler.up_to(disk_.faults_.write));
@@ -112,6 +114,7 @@ Status DiskStorage::recover() {
   if (disk_.broken_) {
     disk_.written_ = std::move(disk_.left_);
     disk_.show_written();
+    disk_.incomplete_ = true;
     ++disk_.reopened_;
   }
   disk_.broken_ = false;
@@ -143,6 +146,25 @@ Status DiskStorage::read(Bytes key, const Visitor& visit) {
   return visit(fields_of(name, record));
 }
 
+Status DiskStorage::read_range(const KeyRange& range,
+                               const std::function<bool(const RecordFields&)>& visit) {
+  RKV_RETURN_IF_ERROR(begin_read());
+  if (disk_.incomplete_) return fail(Code::kIo, "the simulated disk has lost writes");
+  const Disk::Records snapshot = disk_.visible_;
+  const auto give = [&](const auto& entry) {
+    const bool shown = range.holds(entry.first) && !disk_.scheduler_.chance(disk_.faults_.hides_in);
+    return !shown || visit(fields_of(entry.first, entry.second));
+  };
+  if (range.reverse) {
+    for (auto entry = snapshot.rbegin(); entry != snapshot.rend() && give(*entry); ++entry) {
+    }
+  } else {
+    for (auto entry = snapshot.begin(); entry != snapshot.end() && give(*entry); ++entry) {
+    }
+  }
+  return {};
+}
+
 // One instant of the database, as an iterator of it shows.
 Status DiskStorage::read_from(Bytes first, const Visitor& visit) {
   RKV_RETURN_IF_ERROR(begin_read());
@@ -150,6 +172,7 @@ Status DiskStorage::read_from(Bytes first, const Visitor& visit) {
                                disk_.visible_.end());
   for (const auto& [key, record] : snapshot) {
     if (dead()) return fail(Code::kIo, "the simulated server is dead");
+    if (disk_.scheduler_.chance(disk_.faults_.hides_in)) continue;
     RKV_RETURN_IF_ERROR(visit(fields_of(key, record)));
   }
   return {};

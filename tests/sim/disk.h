@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "common/scan.h"
 #include "rdma/sim/scheduler.h"
 #include "server/persistence/storage.h"
 
@@ -33,6 +34,7 @@ struct DiskFaults {
   std::uint64_t read_fails_in = 0;
   std::uint64_t lies_in = 0;   // canary: one in so many syncs that keeps nothing
   std::uint64_t stale_in = 0;  // canary: one in so many reads of a record that shows an older one
+  std::uint64_t hides_in = 0;  // canary: one in so many records that a read of many leaves out
 };
 
 class Disk {
@@ -79,6 +81,7 @@ class Disk {
   Records visible_;             // to reads: synced_ and written_ together
   Records replaced_;            // by key, what visible_ had before; kept for the canary alone
   std::vector<Batch> left_;     // while broken_: what of written_ the next opening will find
+  bool incomplete_ = false;     // opened again, and what was lost is not written again yet
   std::uint64_t reopened_ = 0;
   std::uint64_t reads_ = 0;
   std::uint64_t owner_ = 1;  // which server may write: counted up by crash()
@@ -101,6 +104,7 @@ class DiskStorage final : public server::Storage {
   using Visitor = std::function<Status(const RecordFields&)>;
   Status read(Bytes key, const Visitor& visit);
   Status read_from(Bytes first, const Visitor& visit);
+  Status read_range(const KeyRange& range, const std::function<bool(const RecordFields&)>& visit);
   std::uint64_t reopened() const { return disk_.reopened_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <limits>
 
+#include "common/bytes.h"
 #include "tests/history/checker.h"
 
 namespace rkv::sim {
@@ -23,10 +24,11 @@ std::string show(Version version) {
 }
 
 bool is_write(const Op& op) {
-  return op.kind == Kind::kPut || op.kind == Kind::kRemove;
+  return op.kind == Kind::kPut || op.kind == Kind::kRemove || op.kind == Kind::kAdd;
 }
+// An answer that tells of the key's state and changes nothing.
 bool is_read(const Op& op) {
-  if (op.kind == Kind::kRemove) return op.outcome == Outcome::kMissing;
+  if (is_write(op)) return op.outcome == Outcome::kMissing || op.outcome == Outcome::kConflict;
   return op.kind == Kind::kGet && (op.outcome == Outcome::kDone || op.outcome == Outcome::kMissing);
 }
 // What the checker knows the value of put `number` by.
@@ -84,10 +86,19 @@ bool History::answered(std::size_t number, std::string_view value, Version versi
   return true;
 }
 
+void History::answered_number(std::size_t number, std::int64_t sum, Version version) {
+  Op& op = ops_[number];
+  op.outcome = Outcome::kDone;
+  op.version = version;
+  op.writer = kNoWriter;
+  op.sum = sum;
+}
+
 // A version seen with a value settles that its put happened, and when.
 void History::learn(std::size_t writer, Version version, std::size_t key) {
   Op& put = ops_[writer];
-  if (put.outcome == Outcome::kFailed) {
+  const bool refused = put.outcome == Outcome::kConflict || put.outcome == Outcome::kMissing;
+  if (put.outcome == Outcome::kFailed || refused) {
     note({.what = fmt::format("put #{} is there although it was refused", writer), .key = key});
   } else if (put.version.bits == 0) {
     put.version = version;
@@ -100,13 +111,19 @@ void History::learn(std::size_t writer, Version version, std::size_t key) {
 
 // --------------------------------------------------------------------------------- restarts
 
-std::vector<std::optional<Version>> History::versions_of(const Disk::Records& content,
-                                                         const std::vector<std::string>& keys) {
-  std::vector<std::optional<Version>> versions(keys.size());
+std::vector<std::optional<History::OnDisk>> History::content_of(
+    const Disk::Records& content, const std::vector<std::string>& keys) {
+  std::vector<std::optional<OnDisk>> all(keys.size());
   for (std::size_t key = 0; key < keys.size(); ++key) {
     const auto found = content.find(keys[key]);
     if (found == content.end()) continue;
-    versions[key] = found->second.version;
+    all[key] = {
+        .version = found->second.version, .expires = found->second.expiry_ms != 0, .number = {}};
+    if (found->second.counter) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(found->second.value.data());
+      all[key]->number = load_le<std::int64_t>(bytes);
+      continue;
+    }
     const auto writer = writer_of(found->second.value);
     if (!writer || ops_[*writer].key != key) {
       note({.what = "the disk holds a value that nobody put", .key = key});
@@ -118,7 +135,7 @@ std::vector<std::optional<Version>> History::versions_of(const Disk::Records& co
     ops_[number].writer = *writer;
     ops_[number].version = found->second.version;
   }
-  return versions;
+  return all;
 }
 
 void History::server_starts(std::uint16_t boot, Nanos when, const Disk::Records& content,
@@ -126,7 +143,7 @@ void History::server_starts(std::uint16_t boot, Nanos when, const Disk::Records&
   boots_.push_back({.number = boot,
                     .started = when,
                     .ended = kForever,
-                    .loaded = versions_of(content, keys),
+                    .loaded = content_of(content, keys),
                     .survived = {}});
 }
 
@@ -135,12 +152,12 @@ void History::server_ends(Nanos when, End end, const Disk::Records& content,
   Boot& boot = boots_.back();
   boot.ended = when;
   boot.end = end;
-  boot.survived = versions_of(content, keys);
+  boot.survived = content_of(content, keys);
 }
 
 // ----------------------------------------------------------------------------------- checks
 
-const std::optional<History::Violation>& History::check(std::size_t key_count) {
+const std::optional<History::Violation>& History::check(std::size_t key_count, Nanos expiry_late) {
   for (const Op& op : ops_) {
     if (op.kind == Kind::kGet && op.version.bits != 0 && op.writer < ops_.size()) {
       learn(op.writer, op.version, op.key);
@@ -152,7 +169,7 @@ const std::optional<History::Violation>& History::check(std::size_t key_count) {
     if (boot.ended != kForever) check_survivors(boot, key_count);
   }
   for (std::size_t key = 0; key < key_count && !violation_; ++key)
-    check_key(key);
+    check_key(key, expiry_late);
   return violation_;
 }
 
@@ -165,7 +182,7 @@ void History::bound_unknown_writes() {
     Nanos bound = kForever;
     for (std::size_t j = i + 1; j < ops_.size(); ++j) {
       const Op& later = ops_[j];
-      const bool served = later.outcome == Outcome::kDone || later.outcome == Outcome::kMissing;
+      const bool served = later.outcome == Outcome::kDone || is_read(later);
       if (later.client != op.client || later.called < op.returned || !served) continue;
       bound = std::min(bound, later.returned);
     }
@@ -199,12 +216,19 @@ void History::check_commit_order() {
   }
 }
 
-bool History::maybe_removed(std::size_t key, std::uint16_t boot) const {
-  const auto of_boot =
-      std::ranges::find_if(boots_, [&](const Boot& b) { return b.number == boot; });
+// By a removal that was not answered, or because its time had come.
+bool History::maybe_removed(std::size_t key, const Boot& boot) const {
   return std::ranges::any_of(ops_, [&](const Op& op) {
-    return op.kind == Kind::kRemove && op.key == key && op.outcome == Outcome::kUnknown &&
-           op.called <= of_boot->ended;
+    const bool removes = op.kind == Kind::kRemove && op.outcome == Outcome::kUnknown;
+    return op.key == key && op.called <= boot.ended && (removes || op.ttl_ms != 0);
+  });
+}
+
+// By an addition that was not answered: its version is not known.
+bool History::maybe_counted(std::size_t key, const Boot& boot) const {
+  return std::ranges::any_of(ops_, [&](const Op& op) {
+    return op.kind == Kind::kAdd && op.key == key && op.outcome == Outcome::kUnknown &&
+           op.called <= boot.ended;
   });
 }
 
@@ -250,11 +274,12 @@ void History::check_survivors(const Boot& boot, std::size_t key_count) {
 
 // The states of a key in a boot, each with the version that it begins with.
 History::Timeline History::timeline_of(const Boot& boot, std::size_t key) const {
-  Timeline timeline = {{Version{}, boot.loaded[key]}};
+  const auto& loaded = boot.loaded[key];
+  Timeline timeline = {{Version{}, loaded ? std::optional(loaded->version) : std::nullopt}};
   for (const Op& op : ops_) {
     if (!is_placed(op) || op.key != key || op.version.boot() != boot.number) continue;
     timeline.emplace_back(op.version,
-                          op.kind == Kind::kPut ? std::optional(op.version) : std::nullopt);
+                          op.kind != Kind::kRemove ? std::optional(op.version) : std::nullopt);
   }
   std::ranges::sort(timeline, {}, [](const auto& state) { return state.first; });
   return timeline;
@@ -265,8 +290,10 @@ bool History::survived(const Boot& boot, std::size_t key, const Timeline& timeli
                        Version end) const {
   const auto later =
       std::ranges::upper_bound(timeline, end, {}, [](const auto& state) { return state.first; });
-  const std::optional<Version>& survivor = boot.survived[key];
-  return survivor == std::prev(later)->second || (!survivor && maybe_removed(key, boot.number));
+  const auto& survivor = boot.survived[key];
+  const auto version = survivor ? std::optional(survivor->version) : std::nullopt;
+  return version == std::prev(later)->second || (!survivor && maybe_removed(key, boot)) ||
+         maybe_counted(key, boot);
 }
 
 // ------------------------------------------------------------------------------ one key's order
@@ -294,21 +321,47 @@ history::Operation History::start_of(std::size_t boot, std::size_t key) const {
                         .invoked = std::min(after + 1, now.started),
                         .returned = now.started};
   if (now.loaded[key]) {
-    op.answer.content = history::Content::of(text_of(key, *now.loaded[key]));
-    op.answer.version = now.loaded[key]->bits;
+    const OnDisk& found = *now.loaded[key];
+    op.answer.content = found.number ? history::Content::of(*found.number)
+                                     : history::Content::of(text_of(key, found.version));
+    op.answer.version = found.version.bits;
+    op.answer.expires_at_ms = found.expires ? 1 : 0;
   }
   return op;
 }
 
-// An operation in the checker's terms; nothing when it says nothing.
-std::optional<history::Operation> History::operation(std::size_t number) const {
+history::Call History::call_of(std::size_t number) const {
   using history::Function;
   const Op& op = ops_[number];
+  history::Call call;
+  switch (op.kind) {
+    case Kind::kPut:
+      call.f = op.condition == Op::Condition::kNone       ? Function::kPut
+               : op.condition == Op::Condition::kIfAbsent ? Function::kPutIfAbsent
+                                                          : Function::kPutIfVersion;
+      call.text = tag_of(number);
+      call.if_version = op.expected.bits;
+      call.ttl = std::chrono::milliseconds(op.ttl_ms);
+      break;
+    case Kind::kRemove:
+      call.f = Function::kRemove;
+      break;
+    case Kind::kAdd:
+      call.f = Function::kIncr;
+      call.number = op.number;
+      break;
+    case Kind::kGet:
+    case Kind::kFlush:
+      call.f = Function::kGet;
+  }
+  return call;
+}
+
+// An operation in the checker's terms; nothing when it says nothing.
+std::optional<history::Operation> History::operation(std::size_t number) const {
+  const Op& op = ops_[number];
   history::Operation out{.process = static_cast<int>(number),
-                         .call = {.f = op.kind == Kind::kPut      ? Function::kPut
-                                       : op.kind == Kind::kRemove ? Function::kRemove
-                                                                  : Function::kGet,
-                                  .text = op.kind == Kind::kPut ? tag_of(number) : ""},
+                         .call = call_of(number),
                          .invoked = op.called,
                          .returned = op.returned,
                          .until = op.returned};
@@ -319,21 +372,26 @@ std::optional<history::Operation> History::operation(std::size_t number) const {
     out.invoked = std::max(op.called, boot->started);
     out.returned = std::min(op.returned, boot->ended);
     out.answer = {.outcome = history::Outcome::kOk, .version = op.version.bits};
+    if (op.kind == Kind::kAdd) out.answer.content = history::Content::of(op.sum);
     return out;
   }
   if (is_write(op) && op.outcome == Outcome::kUnknown) return out;
   if (!is_read(op)) return std::nullopt;
   out.answer.outcome = history::Outcome::kOk;
-  if (op.kind == Kind::kRemove) {
-    out.answer = {.outcome = history::Outcome::kFail, .error = Code::kNotFound};
+  if (is_write(op)) {
+    const bool missing = op.outcome == Outcome::kMissing;
+    out.answer = {.outcome = history::Outcome::kFail,
+                  .error = missing ? Code::kNotFound : Code::kConflict};
   } else if (op.outcome == Outcome::kDone) {
-    out.answer.content = history::Content::of(tag_of(op.writer));
+    out.answer.content = op.writer == kNoWriter ? history::Content::of(op.sum)
+                                                : history::Content::of(tag_of(op.writer));
     out.answer.version = op.version.bits;
+    out.answer.expires_at_ms = op.expires ? 1 : 0;
   }
   return out;
 }
 
-void History::check_key(std::size_t key) {
+void History::check_key(std::size_t key, Nanos expiry_late) {
   history::History told;
   for (std::size_t boot = 0; boot < boots_.size(); ++boot)
     told.push_back(start_of(boot, key));
@@ -347,7 +405,7 @@ void History::check_key(std::size_t key) {
     told.push_back(*op);
   }
   if (told.size() == boots_.size()) return;  // nobody has touched it
-  const auto violation = history::check(told);
+  const auto violation = history::check(told, {.search = {.expiry_late = expiry_late}});
   if (!violation) return;
   note({.what = fmt::format("{}\n(a process is the number of an operation)", violation->text),
         .key = key});
@@ -357,8 +415,9 @@ void History::check_key(std::size_t key) {
 
 std::string History::tell(std::optional<std::size_t> key,
                           const std::vector<std::string>& keys) const {
-  static constexpr const char* kKinds[] = {"put", "remove", "get", "flush"};
-  static constexpr const char* kOutcomes[] = {"open", "ok", "missing", "failed", "unknown"};
+  static constexpr const char* kKinds[] = {"put", "remove", "get", "flush", "add"};
+  static constexpr const char* kOutcomes[] = {"open",     "ok",     "missing",
+                                              "conflict", "failed", "unknown"};
   std::vector<std::pair<Nanos, std::string>> lines;
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     const Op& op = ops_[i];
@@ -370,9 +429,14 @@ std::string History::tell(std::optional<std::size_t> key,
         kOutcomes[static_cast<int>(op.outcome)]);
     if (op.version.bits != 0) line += " version " + show(op.version);
     if (op.kind == Kind::kPut) line += fmt::format(" ({} bytes)", op.length);
+    if (op.ttl_ms != 0) line += fmt::format(" lives {} ms", op.ttl_ms);
+    if (op.condition == Op::Condition::kIfAbsent) line += " if absent";
+    if (op.condition == Op::Condition::kIfVersion) line += " if version " + show(op.expected);
+    if (op.kind == Kind::kAdd) line += fmt::format(" {} -> {}", op.number, op.sum);
     if (op.kind != Kind::kFlush) line += fmt::format(" [{}]", to_string(op.durability));
     if (op.kind == Kind::kGet && op.outcome == Outcome::kDone) {
-      line += fmt::format(" of put #{}", op.writer);
+      line += op.writer == kNoWriter ? fmt::format(" is {}", op.sum)
+                                     : fmt::format(" of put #{}", op.writer);
     }
     if (op.outcome == Outcome::kFailed || op.outcome == Outcome::kUnknown) {
       line += fmt::format(" ({})", to_string(op.error));
@@ -382,8 +446,9 @@ std::string History::tell(std::optional<std::size_t> key,
   for (const Boot& boot : boots_) {
     lines.emplace_back(
         boot.started,
-        fmt::format("{:>12} ns  boot {} starts{}", boot.started, boot.number,
-                    !key || !boot.loaded[*key] ? "" : " with version " + show(*boot.loaded[*key])));
+        fmt::format(
+            "{:>12} ns  boot {} starts{}", boot.started, boot.number,
+            !key || !boot.loaded[*key] ? "" : " with version " + show(boot.loaded[*key]->version)));
     if (boot.ended == kForever) continue;
     lines.emplace_back(boot.ended, fmt::format("{:>12} ns  boot {} ends", boot.ended, boot.number));
   }

@@ -29,13 +29,16 @@
 namespace rkv::sim {
 
 struct Op {
-  enum class Kind : std::uint8_t { kPut, kRemove, kGet, kFlush };
+  enum class Kind : std::uint8_t { kPut, kRemove, kGet, kFlush, kAdd };
+  // Of a put.
+  enum class Condition : std::uint8_t { kNone, kIfAbsent, kIfVersion };
   enum class Outcome : std::uint8_t {
-    kOpen,     // under way
-    kDone,     // put, remove, flush: version; get: version and writer
-    kMissing,  // get and remove: there was no such key
-    kFailed,   // certainly changed nothing
-    kUnknown,  // a write that may have happened
+    kOpen,      // under way
+    kDone,      // put, remove, flush: version; get: version and writer
+    kMissing,   // get, remove, put on a version: there was no such key
+    kConflict,  // put: its condition did not hold
+    kFailed,    // certainly changed nothing
+    kUnknown,   // a write that may have happened
   };
   int client = -1;
   Kind kind = Kind::kGet;
@@ -47,12 +50,20 @@ struct Op {
   // What the answer to a write promised; what a get was told of its version.
   Durability durability = Durability::kMemory;
   std::size_t length = 0;  // of the value written
-  std::size_t writer = 0;  // get: number of the put that wrote what was read
+  std::size_t writer = 0;  // get: number of the put that wrote what was read, or kNoWriter
+  Condition condition = Condition::kNone;
+  Version expected{};       // kIfVersion
+  std::int64_t ttl_ms = 0;  // put: 0 = lives for ever
+  bool expires = false;     // get: what was read has a time to live
+  std::int64_t number = 0;  // add: the summand
+  std::int64_t sum = 0;     // add, and get of a counter: what it was then
   Code error{};
 };
 
 class History {
  public:
+  static constexpr std::size_t kNoWriter = ~std::size_t{0};
+
   // What is wrong, and the operations that show it.
   struct Violation {
     std::string what;
@@ -78,24 +89,31 @@ class History {
   void note(Violation violation) {
     if (!violation_) violation_ = std::move(violation);
   }
-  // After all is over.
-  const std::optional<Violation>& check(std::size_t key_count);
+  // A get's answer that is a counter's number.
+  void answered_number(std::size_t number, std::int64_t sum, Version version);
+  // After all is over. `expiry_late`: how long a key may outlive its time.
+  const std::optional<Violation>& check(std::size_t key_count, Nanos expiry_late);
   // The operations on a key (or all), in the order of their calls, one a line.
   std::string tell(std::optional<std::size_t> key, const std::vector<std::string>& keys) const;
 
  private:
+  struct OnDisk {
+    Version version{};
+    bool expires = false;
+    std::optional<std::int64_t> number{};  // a counter's
+  };
   struct Boot {
     std::uint16_t number = 0;
     Nanos started = 0;
     Nanos ended = 0;
     End end = End::kMachine;
-    std::vector<std::optional<Version>> loaded;    // by key
-    std::vector<std::optional<Version>> survived;  // by key
+    std::vector<std::optional<OnDisk>> loaded;    // by key
+    std::vector<std::optional<OnDisk>> survived;  // by key
   };
   using Timeline = std::vector<std::pair<Version, std::optional<Version>>>;
   std::optional<std::size_t> writer_of(std::string_view value) const;
-  std::vector<std::optional<Version>> versions_of(const Disk::Records& content,
-                                                  const std::vector<std::string>& keys);
+  std::vector<std::optional<OnDisk>> content_of(const Disk::Records& content,
+                                                const std::vector<std::string>& keys);
   void learn(std::size_t writer, Version version, std::size_t key);
   void bound_unknown_writes();
   void check_commit_order();
@@ -103,12 +121,14 @@ class History {
   void check_survivors(const Boot& boot, std::size_t key_count);
   Timeline timeline_of(const Boot& boot, std::size_t key) const;
   bool survived(const Boot& boot, std::size_t key, const Timeline& timeline, Version end) const;
-  void check_key(std::size_t key);
+  void check_key(std::size_t key, Nanos expiry_late);
+  history::Call call_of(std::size_t number) const;
   const Boot* boot_of(Version version) const;
   std::string text_of(std::size_t key, Version version) const;
   history::Operation start_of(std::size_t boot, std::size_t key) const;
   std::optional<history::Operation> operation(std::size_t number) const;
-  bool maybe_removed(std::size_t key, std::uint16_t boot) const;
+  bool maybe_removed(std::size_t key, const Boot& boot) const;
+  bool maybe_counted(std::size_t key, const Boot& boot) const;
 
   std::vector<Op> ops_;
   std::vector<Boot> boots_;

@@ -42,7 +42,7 @@ class HistoryTest : public ::testing::Test {
   void flush(Nanos called, Nanos returned, std::uint64_t sequence) {
     history_[put(called, returned, sequence)].kind = Kind::kFlush;
   }
-  bool good() { return !history_.check(keys_.size()); }
+  bool good() { return !history_.check(keys_.size(), 0); }
 
   const std::vector<std::string> keys_ = {"a", "b"};
   History history_;

@@ -123,6 +123,10 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.server.applier.batch_records = pick<std::uint32_t>(random, {1, 3, 4096});
   plan.server.applier.retry_ms_min = 1;
   plan.server.applier.retry_ms_max = 20;
+  plan.counters = pick<std::size_t>(random, {0, 0, 1, 2});
+  plan.brief_in = pick<std::uint64_t>(random, {0, 0, 2, 8});
+  plan.scans = random.below(2) == 0;
+  plan.server.clock_step_ms = pick<std::uint64_t>(random, {0, 0, 20, 3'600'000});
   plan.server.load_rate = pick<std::uint64_t>(random, {0, 0, 10'000, 200'000});
   plan.disk.read = pick<Nanos>(random, {kMicro, 100 * kMicro, kMilli});
   plan.disk.read_fails_in = pick<std::uint64_t>(random, {0, 0, 0, 20});
@@ -138,9 +142,21 @@ Plan Plan::draw(Random& random, Canary canary) {
     plan.restarts = 2;
   }
   if (canary == Canary::kStaleDisk) plan.disk.stale_in = 2;
+  if (canary == Canary::kHidingDisk) {
+    plan.disk.hides_in = 10;
+    plan.scans = true;
+  }
+  if (canary == Canary::kNoExpiry) {
+    plan.server.expires = false;
+    plan.brief_in = 2;
+    plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
+  }
   plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||
                   plan.network.handshake_in != 0 || plan.network.refuse_in != 0 ||
                   plan.huge_in != 0 || plan.fillers > 50 || plan.disk.read_fails_in != 0;
+  // A log that is full or has failed keeps expired keys; else server/README.md's bound holds.
+  const bool on_time = plan.disk.fail_in == 0 && plan.huge_in == 0;
+  plan.expiry_late = on_time ? 200 * kMilli : 3'600'000 * kMilli;
   for (std::size_t i = 0; i < plan.clients; ++i)
     plan.client_options.push_back(draw_client(random, plan.may_fail));
   return plan;

@@ -21,6 +21,8 @@ enum class Canary : std::uint8_t {
   kStaleReads,     // READs answered with what an earlier READ found there
   kLyingDisk,      // syncs that keep nothing
   kStaleDisk,      // reads of the disk that show the record before the last
+  kHidingDisk,     // reads of many records that leave some out: warm-up, scans
+  kNoExpiry,       // nobody removes what has expired
 };
 
 struct Plan {
@@ -29,6 +31,9 @@ struct Plan {
   std::size_t hot_keys = 4;
   std::size_t fillers = 0;  // other keys, there from the start
   std::size_t filler_bytes = 20;
+  std::size_t counters = 0;    // keys that count
+  std::uint64_t brief_in = 0;  // one in so many puts has a time to live
+  bool scans = false;
   Nanos think = 0;             // between two operations, at most
   std::uint64_t nap_in = 0;    // before one in so many operations a client sleeps long enough for
                                // freed blocks to be used again
@@ -39,6 +44,7 @@ struct Plan {
   std::uint64_t long_in = 0;   // one in so many values is longer than a small READ
   std::uint64_t huge_in = 0;   // and one as long as a value may be
   std::size_t restarts = 0;
+  Nanos expiry_late = 0;  // how long a key may outlive its time
   bool may_fail = false;  // whether anything here justifies an operation that fails
   rdma::sim::Faults network{};
   rdma::sim::Scheduler::Pace pace{};

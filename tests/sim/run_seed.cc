@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t kMostEvents = 5'000'000;
 constexpr Nanos kLatest = 600'000 * kNanosPerMs;
+constexpr Nanos kLongestLife = 300 * kNanosPerMs;  // of a brief key, with what it may be late
 constexpr Nanos kLongestDowntime = 5 * kNanosPerMs;
 
 // Starts the server, restarts it as planned, ends the faults, and stops it at last.
@@ -45,6 +46,8 @@ class Operator {
       story_.scheduler.sleep(kNanosPerMs);
     // Once more everybody has to come back, now without an excuse for what gets lost.
     story_.fabric->cut_all();
+    // And what has a time to live is gone.
+    if (story_.plan.brief_in != 0) story_.scheduler.sleep(kLongestLife);
     story_.calm = true;
   }
   // Everybody has gone.
@@ -55,6 +58,7 @@ class Operator {
   std::uint64_t splits() const { return splits_; }
   std::uint64_t promoted() const { return promoted_; }
   std::uint64_t evicted() const { return evicted_; }
+  std::uint64_t expired() const { return expired_; }
 
  private:
   void start() {
@@ -98,6 +102,7 @@ class Operator {
     splits_ += server_->stats().index_splits;
     promoted_ += server_->stats().promoted;
     evicted_ += server_->stats().evicted;
+    expired_ += server_->stats().expired;
     server_.reset();
   }
 
@@ -108,6 +113,7 @@ class Operator {
   std::uint64_t splits_ = 0;
   std::uint64_t promoted_ = 0;
   std::uint64_t evicted_ = 0;
+  std::uint64_t expired_ = 0;
 };
 
 // ---------------------------------------------------------------------------------- canaries
@@ -193,7 +199,8 @@ Outcome judge(Story& story, const std::optional<std::string>& stuck) {
     outcome.stuck = true;
     story.history.note({.what = *stuck, .key = {}});
     outcome.violation = describe({.what = *stuck, .key = {}}, story);
-  } else if (const auto& violation = story.history.check(story.keys.size())) {
+  } else if (const auto& violation =
+                 story.history.check(story.keys.size(), story.plan.expiry_late)) {
     outcome.violation = describe(*violation, story);
   }
   outcome.trace_hash = story.scheduler.trace_hash();
@@ -234,6 +241,8 @@ Story::Story(std::uint64_t seed, Canary canary)
     disk.preload(keys[key],
                  {.version = version, .value = History::value_of(number, plan.filler_bytes)});
   }
+  for (std::size_t i = 0; i < plan.counters; ++i)
+    keys.push_back(fmt::format("zcounter{}", i));
 }
 
 Outcome run_seed(std::uint64_t seed, Canary canary) {
@@ -272,6 +281,7 @@ Outcome run_seed(std::uint64_t seed, Canary canary) {
   outcome.splits = control->splits();
   outcome.promoted = control->promoted();
   outcome.evicted = control->evicted();
+  outcome.expired = control->expired();
   for (const auto& actor : actors)
     outcome.clients += actor->stats();
   if (stuck) {  // kept alive: the fibers' stacks refer to all of it

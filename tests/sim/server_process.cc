@@ -10,6 +10,7 @@ namespace rkv::sim {
 namespace {
 constexpr std::size_t kCommitLogBytes = std::size_t{1} << 20;
 constexpr std::int64_t kTickMs = 100;
+constexpr std::uint64_t kSomeUnixMs = 1'700'000'000'000;
 constexpr Nanos kLonger = 3'600'000 * kNanosPerMs;
 
 template <class T>
@@ -24,6 +25,7 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk,
     : fabric_(std::move(fabric)),
       disk_(disk),
       boot_(options.boot),
+      unix_ms_at_0_(kSomeUnixMs + fabric_->scheduler().random().below(options.clock_step_ms + 1)),
       storage_(disk),
       log_(need(server::CommitLog::create(kCommitLogBytes))),
       transport_(rdma::sim::open_sim(fabric_, "server")),
@@ -43,17 +45,11 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk,
   memory_ = need(server::StoreMemory::create(layout, [this](std::size_t bytes) {
     return transport_->allocate(bytes, rdma::Access::kRemoteRead);
   }));
-  store_ = std::make_unique<server::Store>(*memory_, *log_, fabric_->scheduler(), boot_);
+  store_ =
+      std::make_unique<server::Store>(*memory_, *log_, fabric_->scheduler(), boot_, unix_ms_at_0_);
   hints_ = need(transport_->allocate(kHintWords * 8, rdma::Access::kRemoteReadAtomic));
   store_->add_hint_words(reinterpret_cast<const std::uint64_t*>(hints_->bytes().data()));
-  store_->begin_loading();
-  loads_ = std::make_unique<server::Loads>(
-      server::Loads::Parts{.store = *store_,
-                           .disk = disk_reads(),
-                           .request_write = [this](std::uint64_t n) { request_write(n); },
-                           .finished = [this] { tell_workers(); },
-                           .threads = 2,
-                           .make_background = [this] { return background(); }});
+  create_background();
   create_workers(options);
   fabric_->scheduler().sleep(fabric_->scheduler().up_to(kNanosPerMs));
   serve(options);
@@ -79,6 +75,7 @@ void ServerProcess::create_workers(const ServerOptions& options) {
              },
          .wait_until = [this](const auto& done,
                               const Deadline& deadline) { wait_until(done, deadline); },
+         .scans = scans_.get(),
          .loads = loads_.get()},
         {.clients = options.clients})));
   }
@@ -90,6 +87,7 @@ void ServerProcess::serve(const ServerOptions& options) {
                                                options.applier, [this] {
                                                  publish_marks();
                                                  tell_workers();
+                                                 scans_->marks_changed();
                                                  loads_->marks_changed();
                                                });
   spawn("applier", &ServerProcess::run_applier);
@@ -119,6 +117,31 @@ void ServerProcess::serve(const ServerOptions& options) {
                     .max_clients = options.clients});
 }
 
+// What workers hold on to.
+void ServerProcess::create_background() {
+  scans_ = std::make_unique<server::Scans>(server::Scans::Parts{
+      .log = *log_,
+      .sweep = [] { return Status{}; },
+      .request_write = [this](std::uint64_t n) { request_write(n); },
+      .read = [this](const KeyRange& range,
+                     const auto& visit) { return storage_.read_range(range, visit); },
+      .unix_ms =
+          [this] {
+            return unix_ms_at_0_ +
+                   static_cast<std::uint64_t>(fabric_->scheduler().now() / kNanosPerMs);
+          },
+      .finished = [this] { tell_workers(); },
+      .make_background = [this] { return background(); }});
+  store_->begin_loading();
+  loads_ = std::make_unique<server::Loads>(
+      server::Loads::Parts{.store = *store_,
+                           .disk = disk_reads(),
+                           .request_write = [this](std::uint64_t n) { request_write(n); },
+                           .finished = [this] { tell_workers(); },
+                           .threads = 2,
+                           .make_background = [this] { return background(); }});
+}
+
 // What works beside requests, as server.cc starts it.
 void ServerProcess::start_background(const ServerOptions& options) {
   const Clock& clock = fabric_->scheduler();
@@ -129,11 +152,12 @@ void ServerProcess::start_background(const ServerOptions& options) {
   expirer_ = std::make_unique<server::Stepper>(
       "expirer", clock, [this] { return store_->expire(); }, background());
   store_->on_earlier_expiry([this] { expirer_->call(); });
-  expirer_->start();
+  if (options.expires) expirer_->start();
   evictor_ = std::make_unique<server::Stepper>(
       "evictor", clock, [this] { return make_room(); }, background());
   store_->on_no_room([this] { evictor_->call(); });
   evictor_->start();
+  scans_->start();
   loads_->start();
   warm_up_ = std::make_unique<server::WarmUp>(
       server::WarmUp::Parts{.store = *store_,
@@ -151,6 +175,7 @@ void ServerProcess::stop_background() {
   evictor_->stop();
   grower_->stop();
   expirer_->stop();
+  scans_->stop();
 }
 
 std::unique_ptr<server::Background> ServerProcess::background() {

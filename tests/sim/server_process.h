@@ -18,6 +18,7 @@
 #include "server/memory.h"
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
+#include "server/scans.h"
 #include "server/stepper.h"
 #include "server/store.h"
 #include "server/warm_up.h"
@@ -37,6 +38,9 @@ struct ServerOptions {
   std::uint32_t max_index_segments = 1;  // and when it has grown
   // Data extents of 1 MiB in all: what is evicted and comes back.
   bool tight = false;
+  bool expires = true;  // false: a canary
+  // The wall clock is wrong by up to so much, by another amount at each start.
+  std::uint64_t clock_step_ms = 0;
   std::uint64_t load_rate = 0;  // bytes a second of the warm-up; 0: as fast as it goes
   std::uint32_t workers = 1;
   std::uint32_t clients = 8;
@@ -76,6 +80,7 @@ class ServerProcess {
   Nanos grow();
   Nanos make_room();
   server::DiskReads disk_reads();
+  void create_background();
   void start_background(const ServerOptions& options);
   void stop_background();
   std::unique_ptr<server::Background> background();
@@ -89,6 +94,7 @@ class ServerProcess {
   std::shared_ptr<Fabric> fabric_;
   Disk& disk_;
   const std::uint16_t boot_;
+  const std::uint64_t unix_ms_at_0_;
   // In the order of creation; destroyed the other way round.
   DiskStorage storage_;
   std::unique_ptr<server::CommitLog> log_;
@@ -97,6 +103,7 @@ class ServerProcess {
   std::unique_ptr<rdma::Region> hints_;
   std::unique_ptr<server::StoreMemory> memory_;
   std::unique_ptr<server::Store> store_;
+  std::unique_ptr<server::Scans> scans_;
   std::unique_ptr<server::Loads> loads_;
   std::unique_ptr<server::WarmUp> warm_up_;
   std::unique_ptr<server::Stepper> grower_;

@@ -49,6 +49,13 @@ TEST_F(Simulation, ADiskThatShowsOldRecordsIsNoticed) {
   EXPECT_GE(caught(Canary::kStaleDisk), 2);
 }
 
+TEST_F(Simulation, ADiskThatLeavesRecordsOutIsNoticed) {
+  EXPECT_GE(caught(Canary::kHidingDisk), 10);
+}
+TEST_F(Simulation, AServerThatRemovesNothingThatHasExpiredIsNoticed) {
+  EXPECT_GE(caught(Canary::kNoExpiry), 5);
+}
+
 // What does not happen is not tested.
 TEST_F(Simulation, EveryKindOfTroubleHappens) {
   Outcome sum;
@@ -60,6 +67,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
     sum.splits += one.splits;
     sum.promoted += one.promoted;
     sum.evicted += one.evicted;
+    sum.expired += one.expired;
     sum.network.cuts += one.network.cuts;
     sum.network.full_send_queues += one.network.full_send_queues;
     sum.network.waits_for_receives += one.network.waits_for_receives;
@@ -74,6 +82,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
   EXPECT_GT(sum.splits, 50U);
   EXPECT_GT(sum.promoted, 200U);
   EXPECT_GT(sum.evicted, 200U);
+  EXPECT_GT(sum.expired, 200U);
   EXPECT_GT(sum.network.cuts, 500U);
   EXPECT_GT(sum.network.full_send_queues, 500U);
   EXPECT_GT(sum.network.waits_for_receives, 50U);

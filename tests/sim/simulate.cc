@@ -1,7 +1,8 @@
 // simulate: runs the whole store, seed after seed, and stops at the first run that breaks a
 // promise.
 //
-//   simulate --seeds 10000 --first-seed 1 [--verbose] [--canary forged|stale|disk|reads]
+//   simulate --seeds 10000 --first-seed 1 [--verbose] [--canary
+//   forged|stale|disk|reads|hiding|expiry]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -33,6 +34,8 @@ std::optional<Canary> canary_of(std::string_view name) {
   if (name == "stale") return Canary::kStaleReads;
   if (name == "disk") return Canary::kLyingDisk;
   if (name == "reads") return Canary::kStaleDisk;
+  if (name == "hiding") return Canary::kHidingDisk;
+  if (name == "expiry") return Canary::kNoExpiry;
   return std::nullopt;
 }
 
@@ -74,6 +77,7 @@ struct Sum {
   std::uint64_t stashed = 0;
   std::uint64_t promoted = 0;
   std::uint64_t evicted = 0;
+  std::uint64_t expired = 0;
   std::uint64_t cuts = 0;
   std::uint64_t tears = 0;
   std::uint64_t cache_hits = 0;
@@ -91,6 +95,7 @@ struct Sum {
     stashed += one.stashed;
     promoted += one.promoted;
     evicted += one.evicted;
+    expired += one.expired;
     cuts += one.network.cuts;
     tears += one.clients.tears_detected;
     cache_hits += one.clients.cache_hits;
@@ -122,11 +127,11 @@ int run(const Arguments& arguments) {
       "{} operations ({} failed or unknown), {} events, {} restarts, {} connections cut,\n"
       "{} tears detected, {} cache hits, {} two-sided gets, {} reconnects, {} busy answers,\n"
       "{} keys stashed, {} posts cut short, {} messages waited for a buffer,\n"
-      "{} records loaded for an operation, {} evicted\n",
+      "{} records loaded for an operation, {} evicted, {} expired\n",
       arguments.seeds, static_cast<double>(arguments.seeds) / took.count(), sum.operations,
       sum.failures, sum.events, sum.restarts, sum.cuts, sum.tears, sum.cache_hits, sum.two_sided,
       sum.reconnects, sum.busy, sum.stashed, sum.full_queues, sum.receives_waited, sum.promoted,
-      sum.evicted);
+      sum.evicted, sum.expired);
   return 0;
 }
 
