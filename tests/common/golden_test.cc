@@ -87,41 +87,87 @@ TEST_F(LayoutPage, LargeRecord) {
   expect("large-record-head", bytes);
 }
 
-TEST_F(LayoutPage, Group) {
-  const KeyHash hash(as_bytes("apple"), kHashSeed);
-  EXPECT_EQ(examples_["hash"], fmt::format("{:016x}\n", hash.bits()));
+// A counter in cell 3 of the window 0: the record has the number of before.
+TEST_F(LayoutPage, CellRecord) {
+  std::array<std::byte, kCellCounterBytes> value;
+  store_le(value.data(), std::int64_t{7});
+  store_le(value.data() + 8, std::uint64_t{3});
+  std::vector<std::byte> bytes(64);
+  encode_record(bytes,
+                {.version = Version::of(1, 43),
+                 .counter = true,
+                 .in_cell = true,
+                 .key = as_bytes("hits"),
+                 .value = value},
+                RecordState::kLive, kEpoch, Location::of(2, 5));
+  expect("cell-record", bytes);
+}
+
+// The way of a reader from the key to its record; each step is an example of its own.
+class LayoutChain : public LayoutPage {
+ protected:
+  template <class T>
+  void expect_line(const std::string& name, T line, std::size_t offset) {
+    seal_line(line, kEpoch, offset);
+    expect(name, std::as_bytes(std::span(&line, 1)));
+  }
+
+  const KeyHash hash_{as_bytes("apple"), kHashSeed};
+  const DirectoryLine directory_{.generation = 1,
+                                 .address = 0x7F0000030000,
+                                 .remote_key = 0x1A2B,
+                                 .global_depth = 1,
+                                 .groups_per_segment = 64,
+                                 .hash_seed = kHashSeed};
+  const DirectoryEntry entry_{.extent = 1, .segment = 2, .depth = 1};
+  const ExtentEntry index_{.address = 0x7F0000080000,
+                           .remote_key = 0x2B3C,
+                           .units = 0x4000,
+                           .id = 1,
+                           .kind = ExtentEntry::kIndex};
+  const ExtentEntry data_{.address = 0x7F0000100000,
+                          .remote_key = 0x3C4D,
+                          .units = 0x8000,
+                          .id = 2,
+                          .kind = ExtentEntry::kData};
+  const GroupPlace place_{.extent = entry_.extent,
+                          .number = (entry_.segment * directory_.groups_per_segment) +
+                                    hash_.group_index(directory_.groups_per_segment)};
+  const Location record_ = Location::of(2, 3);
+};
+
+TEST_F(LayoutChain, RootLines) {
+  expect_line("identity", IdentityLine{.extent_count = 3, .epoch = kEpoch}, kIdentityOffset);
+  expect_line("directory-line", directory_, kDirectoryLineOffset);
+  expect_line("index-extent", index_, kExtentTableOffset + (index_.id * kExtentEntryBytes));
+  expect_line("extent", data_, kExtentTableOffset + (data_.id * kExtentEntryBytes));
+}
+
+TEST_F(LayoutChain, EntryGroupAndSlot) {
+  EXPECT_EQ(examples_["hash"], fmt::format("{:016x}\n", hash_.bits()));
+  std::vector<std::byte> word(8);
+  store_le(word.data(), entry_.encode(kEpoch));
+  expect("directory", word);
   Group group;
-  group.header = GroupHeader{.change = 1, .depth = 1, .prefix = hash.prefix() >> 26 << 26}.encode();
-  group.slots[0] = Slot::of(hash.fingerprint(), 2, Location::of(2, 3)).bits;
-  group.checksum = group_checksum(group, kEpoch, {.extent = 1, .number = 5});
+  group.header =
+      GroupHeader{.change = 1, .depth = entry_.depth, .prefix = hash_.prefix() >> 26 << 26}
+          .encode();
+  ASSERT_TRUE(GroupHeader::decode(group.header).covers(hash_));
+  group.slots[0] = Slot::of(hash_.fingerprint(), 2, record_).bits;
+  group.checksum = group_checksum(group, kEpoch, place_);
   expect("group", std::as_bytes(std::span(&group, 1)).first(32));
 }
 
-TEST_F(LayoutPage, DirectoryEntry) {
-  std::vector<std::byte> bytes(8);
-  store_le(bytes.data(), DirectoryEntry{.extent = 1, .segment = 2, .depth = 1}.encode(kEpoch));
-  expect("directory", bytes);
-}
-
-TEST_F(LayoutPage, RootLines) {
-  IdentityLine identity{.extent_count = 3, .epoch = kEpoch};
-  seal_line(identity, kEpoch, kIdentityOffset);
-  expect("identity", std::as_bytes(std::span(&identity, 1)));
-  DirectoryLine directory{.generation = 1,
-                          .address = 0x7F0000001000,
-                          .remote_key = 0x1A2B,
-                          .global_depth = 1,
-                          .groups_per_segment = 64,
-                          .hash_seed = kHashSeed};
-  seal_line(directory, kEpoch, kDirectoryLineOffset);
-  expect("directory-line", std::as_bytes(std::span(&directory, 1)));
-  ExtentEntry extent{.address = 0x7F0000100000,
-                     .remote_key = 0x3C4D,
-                     .units = 0x8000,
-                     .id = 2,
-                     .kind = ExtentEntry::kData};
-  seal_line(extent, kEpoch, kExtentTableOffset + 2 * kExtentEntryBytes);
-  expect("extent", std::as_bytes(std::span(&extent, 1)));
+TEST_F(LayoutChain, Addresses) {
+  const std::uint32_t entry = hash_.directory_index(directory_.global_depth);
+  EXPECT_EQ(examples_["chain"],
+            fmt::format("directory entry {} of {}        at {:#x}\n"
+                        "group {} of segment {}          at {:#x}, number {} of extent {}\n"
+                        "record, unit {} of extent {}    at {:#x}, 2 units\n",
+                        entry, 1U << directory_.global_depth, directory_.address + (entry * 8),
+                        hash_.group_index(directory_.groups_per_segment), entry_.segment,
+                        index_.address + place_.offset(), place_.number, place_.extent,
+                        record_.unit(), record_.extent(), data_.address + record_.offset()));
 }
 
 TEST_F(WirePage, PutRequest) {
