@@ -1,6 +1,8 @@
 // A client as its worker knows it. A value without behaviour; everything happens in Worker.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,6 +27,10 @@ struct Session {
   bool ending = false;           // aborted or disconnected: nothing is answered any more
   std::vector<rdma::Operation> replies;  // of this turn, not yet posted; never grows past
                                          // its first capacity
+
+  // For log lines: its beginning. Who knows all of it can have the server end the connection, by
+  // naming it as his last one (WIRE.md).
+  std::string shown_id() const { return fmt::format("{:06x}", id >> 40); }
 };
 
 }  // namespace rkv::server

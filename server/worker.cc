@@ -21,10 +21,6 @@ constexpr std::uint32_t kInlineBytes = 128;
 // Large values on their way to a worker at a time: it copies and hashes them itself.
 constexpr std::size_t kFetches = 16;
 
-std::string in_hex(std::uint64_t session) {
-  return fmt::format("{:016x}", session);
-}
-
 // An operation's context: how many replies its completion covers, and its buffer.
 constexpr std::uint32_t kNoBuffer = 0xFFFFFFFFU;
 std::uint64_t make_context(std::uint32_t covered, std::uint32_t buffer) {
@@ -205,7 +201,7 @@ void Worker::admit(NewClient arrival) {
   counters_.add(WorkerCounters::kGranted, session->credits);
   log_info(EventName("client_connected"), "client {} \"{}\" connected, session {}",
            field("peer", session->connection->peer()), field("name", session->name),
-           field("session", in_hex(session->id)));
+           field("session", session->shown_id()));
   sessions_.push_back(std::move(session));
 }
 
@@ -488,7 +484,7 @@ void Worker::on_disconnected(Session& session) {
   counters_.add(WorkerCounters::kAbandoned, session.unanswered);
   log_info(EventName("client_gone"), "client {} \"{}\" has gone",
            field("peer", session.connection->peer()), field("name", session.name),
-           field("session", in_hex(session.id)));
+           field("session", session.shown_id()));
   // Before the memory that it READs into and sends from serves others (F1).
   session.connection.reset();
   fetches_.drop_all(&session, [&](std::uint32_t buffer) { release(buffer); });

@@ -1,6 +1,9 @@
 // The worker's turns, without a thread and without a network.
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "common/log.h"
 #include "tests/server/program/worker_fixture.h"
 
 namespace rkv::server {
@@ -339,6 +342,24 @@ TEST_F(WorkerTest, RandomTrafficLosesNoBuffer) {
     EXPECT_EQ(client.connection->aborts, 0);
   }
   EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+// Who knows all of it can have the server end this client's connection, and logs are read by many.
+TEST_F(WorkerTest, TheLogShowsTheBeginningOfASessionAlone) {
+  std::vector<std::string> shown;
+  set_event_sink([&](const LogEvent& event) {
+    for (const LogField& field : event.fields) {
+      if (field.name == "session") shown.push_back(field.value);
+      EXPECT_EQ(event.text.find("3456789abcdef0"), std::string::npos) << event.text;
+    }
+  });
+  sessions_ = 0x123456789abcdeef;
+  FakeConnection* const client = connect();
+  client->abort();
+  queue().arrived.push_back({.kind = rdma::Completion::Kind::kDisconnected, .connection = client});
+  turn();
+  set_event_sink([](const LogEvent&) {});
+  EXPECT_EQ(shown, (std::vector<std::string>{"123456", "123456"}));
 }
 
 }  // namespace
