@@ -1,5 +1,8 @@
 #include "common/parse.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
@@ -84,6 +87,26 @@ Result<std::uint64_t> parse_duration_ms(std::string_view text) {
   }
   if (ms > kLongest) return fail(Code::kInvalidArgument, kAdvice);
   return ms;
+}
+
+std::string shown(std::string_view value) {
+  static constexpr std::size_t kMost = 100;
+  std::size_t end = std::min(value.size(), kMost);
+  // Not in the middle of a character of several bytes.
+  while (end < value.size() && end > 0 && (static_cast<unsigned char>(value[end]) >> 6U) == 2)
+    --end;
+  std::string out;
+  for (const char c : value.substr(0, end)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7F) {
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += fmt::format("\\x{:02x}", byte);
+    }
+  }
+  return end < value.size() ? out + "..." : out;
 }
 
 }  // namespace rkv

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "rkv/result.h"
@@ -27,5 +28,9 @@ Result<std::uint64_t> parse_size(std::string_view text);
 // "100us", "250ms", "5s", "2m", "12h", "7d", up to 366 days; a bare number is an error. Result in
 // milliseconds, rounded up.
 Result<std::uint64_t> parse_duration_ms(std::string_view text);
+
+// A value as a sentence about it shows it: at most its first 100 bytes and "...", control
+// characters as \n or \x1b.
+std::string shown(std::string_view value);
 
 }  // namespace rkv

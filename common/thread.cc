@@ -1,9 +1,17 @@
 #include "common/thread.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <latch>
+#include <system_error>
+#include <thread>
 
 #include "common/parse.h"
 
@@ -74,6 +82,63 @@ Status stay_on(unsigned processor) {
     return fail(Code::kInvalidArgument, "this processor cannot be used any more");
   }
   return {};
+}
+
+namespace {
+
+// Address space that is kept as long as this lives; none when there is none.
+class Reserve {
+ public:
+  explicit Reserve(std::size_t bytes)
+      : bytes_(bytes),
+        start_(
+            mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+  ~Reserve() {
+    if (kept()) munmap(start_, bytes_);
+  }
+  Reserve(const Reserve&) = delete;
+  Reserve& operator=(const Reserve&) = delete;
+  bool kept() const { return start_ != MAP_FAILED; }
+
+ private:
+  const std::size_t bytes_;
+  void* const start_;
+};
+
+}  // namespace
+
+Status try_threads(unsigned count, std::size_t spare_bytes) {
+  constexpr const char* kRemedy =
+      "raise the limit of processes (ulimit -u), of address space (ulimit -v) or of the container";
+  const Reserve spare(spare_bytes);
+  if (!spare.kept()) return fail_call(Code::kPermission, "mmap", ENOMEM, kRemedy);
+  std::latch together(1);
+  std::vector<std::thread> threads;
+  Status started;
+  try {
+    threads.reserve(count);
+    while (threads.size() < count)
+      threads.emplace_back([&together] { together.wait(); });
+  } catch (const std::exception& error) {  // std::system_error; std::bad_alloc
+    const auto* const system = dynamic_cast<const std::system_error*>(&error);
+    const int why = system != nullptr ? system->code().value() : ENOMEM;
+    started = fail_call(Code::kPermission, "pthread_create", why, kRemedy);
+  }
+  together.count_down();
+  for (std::thread& thread : threads)
+    thread.join();
+  return started;
+}
+
+void spare_address_space() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
+}
+
+Status check_stack_limit(std::size_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= bytes) return {};
+  return fail(Code::kPermission, "the limit of the stack is too low: raise it (ulimit -s 8192)");
 }
 
 }  // namespace rkv

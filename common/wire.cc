@@ -27,11 +27,14 @@ Status check_reserved(Bytes bytes, std::size_t from, std::size_t length) {
   return {};
 }
 
+constexpr const char* kNoServer =
+    "the peer does not speak rkv: check that the address and port are a kvserver's";
+constexpr const char* kNoClient = "what it sent is not an rkv connection request";
+
 // Checks the preamble; a later version may be longer, never shorter.
-Status check_preamble(Bytes bytes, std::size_t least) {
+Status check_preamble(Bytes bytes, std::size_t least, const char* stranger = kNoServer) {
   if (bytes.size() < 8 || load_le<std::uint32_t>(bytes.data()) != kWireMagic) {
-    return fail(Code::kCorrupt,
-                "the peer does not speak rkv: check that the address and port are a kvserver's");
+    return fail(Code::kCorrupt, stranger);
   }
   if (load_le<std::uint16_t>(bytes.data() + 4) != kWireVersion) {
     return fail(Code::kVersionMismatch,
@@ -74,7 +77,7 @@ std::size_t encode(const ConnectRequest& request, MutableBytes out) {
 }
 
 Result<ConnectRequest> decode_connect_request(Bytes bytes) {
-  RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectRequestBytes));
+  RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectRequestBytes, kNoClient));
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 10, 6));
   const std::string_view field = as_text(bytes.subspan(32, kNameBytes));
   const std::string_view name = field.substr(0, field.find('\0'));

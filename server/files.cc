@@ -1,6 +1,7 @@
 #include "server/files.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,17 @@ bool is_within(const std::string& path, const std::string& directory) {
   const auto [differs, rest] =
       std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
   return differs == outer.end();
+}
+
+std::string cannot_make(const std::string& directory, const std::error_code& error) {
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(directory, ignored) &&
+      !std::filesystem::exists(directory, ignored)) {
+    return fmt::format(
+        "cannot make the data directory {}: it is a link to nothing: check --data-dir", directory);
+  }
+  return fmt::format("cannot make the data directory {}: {}: check --data-dir", directory,
+                     error.message());
 }
 
 int sync_directory(const std::string& path) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace rkv::server {
@@ -36,6 +37,8 @@ class Descriptor {
 // Whether `path` is `directory` or below it, by the names that they have without symbolic links.
 // What is not there yet counts by the name that it would have.
 bool is_within(const std::string& path, const std::string& directory);
+// A sentence: why a data directory was not to be made.
+std::string cannot_make(const std::string& directory, const std::error_code& error);
 // The names in a directory survive the end of the machine.
 int sync_directory(const std::string& path);
 // A new file with the other's bytes, synced. What it has made by then is left when it fails.

@@ -1,6 +1,8 @@
 #include "server/http_server.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <poll.h>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "common/parse.h"
 #include "common/thread.h"
 #include "server/files.h"
 
@@ -98,9 +101,38 @@ std::uint16_t port_of(int fd) {
   return static_cast<std::uint16_t>(std::stoul(port.data()));
 }
 
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+// Of HOST, HOST:PORT or [ADDRESS]:PORT the host, without the brackets and a dot at the end.
+std::string host_in(std::string_view text) {
+  if (text.starts_with('[')) return std::string(text.substr(1, text.find(']') - 1));
+  text = text.substr(0, text.find(':'));
+  if (text.ends_with('.')) text.remove_suffix(1);
+  return lower_case(text);
+}
+
+bool is_numeric(const std::string& host) {
+  in6_addr address{};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+HttpAnswer no_such_host(const std::string& host) {
+  return {.status = MHD_HTTP_MISDIRECTED_REQUEST,
+          .body = fmt::format("this server is not asked by the name \"{}\": ask by an address, or "
+                              "start it with --metrics-names {}\n",
+                              shown(host), shown(host))};
+}
+
 class Server final : public HttpServer {
  public:
-  Server(const Clock& clock, Answer answer) : clock_(clock), answer_(std::move(answer)) {}
+  Server(std::vector<std::string> names, const Clock& clock, Answer answer)
+      : names_(std::move(names)), clock_(clock), answer_(std::move(answer)) {}
   ~Server() override;
   Status open(Descriptor listening);
   std::uint16_t port() const override { return port_; }
@@ -118,6 +150,7 @@ class Server final : public HttpServer {
   static void on_connection(void* self, MHD_Connection* connection, void** state,
                             MHD_ConnectionNotificationCode what);
   static void on_log(void* /*self*/, const char* /*format*/, va_list /*arguments*/) {}
+  bool has_name(const std::string& host) const;
   MHD_Result give(MHD_Connection* connection, const HttpAnswer& answer, bool allow);
   void run();
   void wait();
@@ -127,6 +160,7 @@ class Server final : public HttpServer {
   void sweep();
   void end(Connection& connection);
 
+  std::vector<std::string> names_;  // lower case (H5)
   const Clock& clock_;
   const Answer answer_;
   MHD_Daemon* daemon_ = nullptr;
@@ -263,6 +297,11 @@ MHD_Result Server::on_request(void* self, MHD_Connection* connection, const char
                               const char* method, const char* /*version*/, const char* /*body*/,
                               std::size_t* /*body_length*/, void** /*state*/) {
   auto& server = *static_cast<Server*>(self);
+  // Without it none of today's browsers asks.
+  if (const char* const host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host")) {
+    const std::string name = host_in(host);
+    if (!server.has_name(name)) return server.give(connection, no_such_host(name), false);
+  }
   const std::string_view verb = method;
   if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
     const HttpAnswer refusal{.status = MHD_HTTP_METHOD_NOT_ALLOWED,
@@ -270,6 +309,12 @@ MHD_Result Server::on_request(void* self, MHD_Connection* connection, const char
     return server.give(connection, refusal, true);
   }
   return server.give(connection, server.answer_(url), false);
+}
+
+// H5
+bool Server::has_name(const std::string& host) const {
+  return host == "localhost" || host.ends_with(".localhost") || is_numeric(host) ||
+         std::ranges::find(names_, host) != names_.end();
 }
 
 MHD_Result Server::give(MHD_Connection* connection, const HttpAnswer& answer, bool allow) {
@@ -294,9 +339,13 @@ HttpAnswer HttpAnswer::not_found() {
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address,
+                                                      std::vector<std::string> names,
                                                       const Clock& clock, Answer answer) {
   RKV_ASSIGN_OR_RETURN(Descriptor listening, listen_at(address));
-  auto server = std::make_unique<Server>(clock, std::move(answer));
+  for (std::string& name : names)
+    name = host_in(name);
+  names.push_back(host_in(address));
+  auto server = std::make_unique<Server>(std::move(names), clock, std::move(answer));
   RKV_RETURN_IF_ERROR(server->open(std::move(listening)));
   return std::unique_ptr<HttpServer>(std::move(server));
 }

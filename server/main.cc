@@ -12,11 +12,13 @@
 
 #include "common/log.h"
 #include "common/signals.h"
+#include "common/thread.h"
 #include "server/logging.h"
 #include "server/offline.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "server/service_manager.h"
+#include "server/variables.h"
 
 namespace {
 
@@ -27,6 +29,8 @@ using rkv::server::ParsedOptions;
 using rkv::server::Server;
 
 constexpr long kTickNanos = 100'000'000;
+// What the database's threads take, and as much again.
+constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 
 // Those that end the server, and SIGHUP.
 sigset_t awaited_signals() {
@@ -125,6 +129,11 @@ int run(const Options& options, const std::vector<std::string>& arguments, bool 
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const rkv::Status stack = rkv::check_stack_limit(kStackBytes); !stack) {
+    std::fprintf(stderr, "kvserver: %s\n", stack.error().text);
+    return rkv::server::kExitEnvironment;
+  }
+  rkv::spare_address_space();
   try {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     const ParsedOptions parsed = parse(arguments);
@@ -138,6 +147,8 @@ int main(int argc, char** argv) {
     const sigset_t signals = awaited_signals();
     if (serves) pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     rkv::server::install_log_sink(parsed.options.log_level, parsed.options.log_format);
+    for (const std::string& sentence : rkv::server::unknown_variables(environ))
+      rkv::log_warn(EventName("unknown_variable"), "{}", sentence);
     const int status = run(parsed.options, arguments, serves);
     rkv::server::summarise_log(true);
     return status;

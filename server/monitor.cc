@@ -24,10 +24,10 @@ Monitor::Monitor(const Clock& clock) : clock_(clock) {
   unix_ms_at_start_ = static_cast<std::uint64_t>(wall.count());
 }
 
-Status Monitor::listen(const std::string& address) {
-  RKV_ASSIGN_OR_RETURN(http_, HttpServer::start(address, clock_, [this](std::string_view path) {
-                         return answer(path);
-                       }));
+Status Monitor::listen(const std::string& address, std::vector<std::string> names) {
+  RKV_ASSIGN_OR_RETURN(http_,
+                       HttpServer::start(address, std::move(names), clock_,
+                                         [this](std::string_view path) { return answer(path); }));
   log_info(EventName("metrics_listening"), "metrics and status page on http://{}:{}/",
            field("host", address.substr(0, address.rfind(':'))), field("port", http_->port()));
   return {};

@@ -68,8 +68,8 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // Errors as HttpServer::start. Logs where it listens.
-  Status listen(const std::string& address);
+  // Address, names and errors as HttpServer::start. Logs where it listens.
+  Status listen(const std::string& address, std::vector<std::string> names = {});
   // What the start is doing, as a person reads it behind "starting: ".
   void doing(std::string what);
   void ready(Parts parts);

@@ -247,10 +247,7 @@ std::optional<Failure> restore_data(const Options& options, const Print& print,
                                     problems(found.problems)));
   }
   fs::create_directories(directory, error);
-  if (error) {
-    return data_failure(fmt::format("cannot make the data directory {}: {}: check --data-dir",
-                                    directory, error.message()));
-  }
+  if (error) return data_failure(cannot_make(directory, error));
   std::string sentence;
   const auto lock = LockFile::acquire(directory, &sentence);
   if (!lock) return data_failure(sentence);

@@ -17,6 +17,7 @@
 #include "server/config_file.h"
 #include "server/memory.h"
 #include "server/persistence/commit_log.h"
+#include "server/variables.h"
 
 namespace rkv::server {
 
@@ -36,16 +37,30 @@ struct Setting {
   }
 };
 
+// Empty is most often a variable that was to have a value, and not the wish to have none.
 template <std::string Options::* kMember>
 std::string set_text(Options& options, const std::string& value) {
+  if (value.empty()) return "must not be empty";
   options.*kMember = value;
   return {};
+}
+
+std::string set_data_dir(Options& options, const std::string& value) {
+  if (value.empty()) return "must not be empty: leave it out for a server without a disk";
+  options.data_dir = value;
+  return {};
+}
+
+// "true" and "false" are what a configuration file has.
+std::string set_require_data(Options& options, const std::string& value) {
+  options.require_data = value == "yes" || value == "true";
+  return options.require_data || value == "no" || value == "false" ? "" : "must be yes or no";
 }
 
 template <class T>
 std::string set_number(T& target, const std::string& value, T least, T most) {
   const auto parsed = parse_number<T>(value, least, most);
-  if (!parsed) return fmt::format("must be a number from {} to {}", least, most);
+  if (!parsed) return fmt::format("must be a whole number from {} to {}", least, most);
   target = *parsed;
   return {};
 }
@@ -80,6 +95,21 @@ std::string set_metrics(Options& options, const std::string& value) {
     return "must be PORT or HOST:PORT, such as 9471 (for this host alone) or 0.0.0.0:9471";
   }
   options.metrics = port_alone ? "127.0.0.1:" + port : value;
+  return {};
+}
+
+std::string set_metrics_names(Options& options, const std::string& value) {
+  constexpr const char* kWrong =
+      "must be names of this host with commas, such as db1,db1.example.org";
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= value.size();) {
+    const std::size_t end = std::min(value.find(',', begin), value.size());
+    names.push_back(value.substr(begin, end - begin));
+    begin = end + 1;
+    if (names.back().empty() || names.back().find_first_of(" :/[]") != std::string::npos)
+      return kWrong;
+  }
+  options.metrics_names = std::move(names);
   return {};
 }
 
@@ -145,7 +175,10 @@ const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = {
       {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
       {"data-dir", "DIR", "keep the data here; without it everything is in memory only",
-       set_text<&Options::data_dir>},
+       set_data_dir},
+      {"require-data", "yes|no",
+       "yes: start only if --data-dir holds data of a server already (default no)",
+       set_require_data},
       {"backup-dir", "DIR", "where clients may have backups made; without it they are refused",
        set_text<&Options::backup_dir>},
       {"memory", "SIZE", "memory for index and records, registered with the device (default 1GiB)",
@@ -185,7 +218,7 @@ const std::vector<Setting>& settings() {
        }},
       {"load-rate", "SIZE",
        "bytes a second that are brought from the disk after a start, while clients are served "
-       "already (default: as many as it goes)",
+       "already, at least 1MiB (default: as many as it goes)",
        [](Options& o, const std::string& v) {
          return set_size(o.load_rate_bytes, v, std::uint64_t{1} << 20, kMostMemory);
        }},
@@ -199,6 +232,9 @@ const std::vector<Setting>& settings() {
        "serve /metrics, /status, /healthz, /readyz and a status page by HTTP, without HOST for "
        "this host alone (default: no)",
        set_metrics},
+      {"metrics-names", "LIST",
+       "names of this host, with commas, by which --metrics may be asked beside its addresses",
+       set_metrics_names},
       {"log-level", "LEVEL",
        "debug, info, warn or error (default info); SIGHUP reads it again from the file",
        set_log_level},
@@ -207,22 +243,16 @@ const std::vector<Setting>& settings() {
   return all;
 }
 
-std::string environment_name(const std::string& name) {
-  std::string variable = "KVSERVER_" + name;
-  std::ranges::transform(variable, variable.begin(), [](char c) {
-    return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  });
-  return variable;
-}
-
 constexpr const char* kHelpTail =
     R"(
 Every option can also be given in the environment (--data-dir as KVSERVER_DATA_DIR) or in a TOML
 file (data-dir = "/var/lib/kvserver"). The command line wins over the environment, the environment
 over the file.
 
-Exit codes: 0 stopped cleanly; 2 usage; 3 environment (no RDMA device, port taken, locked-memory
-limit); 4 data directory (in use, not writable, damaged); 5 anything else.
+An empty text is an error: leave the option out instead. Sizes are binary: 1GB is 1GiB.
+
+Exit codes: 0 stopped cleanly; 2 usage; 3 environment (no RDMA device, port taken, a limit of the
+machine); 4 data directory (in use, not writable, damaged); 5 anything else.
 )";
 
 cxxopts::Options make_flags() {
@@ -275,16 +305,20 @@ std::optional<Given> from_environment(const Environment& environment, const std:
 }
 
 // The values of the file, after a check that it names nothing unknown.
-std::string read_file(const std::string& path, std::map<std::string, Given>* values) {
+std::string read_file(const Given& config, std::map<std::string, Given>* values) {
+  const auto& [path, origin] = config;
   ConfigFile file = read_config_file(path);
-  if (!file.error.empty()) return file.error;
+  if (!file.error.empty()) {
+    return file.could_be_read ? file.error : fmt::format("{}: check {}", file.error, origin);
+  }
   for (auto& [key, value] : file.values) {
     const bool known = std::ranges::any_of(
         settings(), [&](const Setting& setting) { return setting.name() == key; });
     if (!known) {
-      return fmt::format("{}: unknown key \"{}\": kvserver --help lists the options", path, key);
+      return fmt::format("{}: unknown key \"{}\": kvserver --help lists the options", shown(path),
+                         shown(key));
     }
-    values->emplace(key, Given{std::move(value), fmt::format("{}: {}", path, key)});
+    values->emplace(key, Given{std::move(value), fmt::format("{}: {}", shown(path), key)});
   }
   return {};
 }
@@ -304,11 +338,17 @@ std::string combination_problem(const cxxopts::ParseResult& flags, const Options
   if (!options.backup_dir.empty() && options.data_dir.empty()) {
     return "backup-dir is of no use without data-dir: give --data-dir as well";
   }
+  if (!options.metrics_names.empty() && options.metrics.empty()) {
+    return "metrics-names is of no use without metrics: give --metrics as well";
+  }
   if (options.load_rate_bytes != 0 && options.data_dir.empty()) {
     return "load-rate is of no use without data-dir: give --data-dir as well";
   }
+  if (options.require_data && options.data_dir.empty()) {
+    return "require-data is of no use without data-dir: give --data-dir as well";
+  }
   // Only what is given in the same command line: environment and file serve many.
-  for (const char* flag : {"accept-damaged-log", "backup-dir", "load-rate"}) {
+  for (const char* flag : {"accept-damaged-log", "backup-dir", "load-rate", "require-data"}) {
     if ((options.verify || restores) && flags.count(flag) != 0) {
       return fmt::format("--{} is of no use with --{}: leave it out", flag,
                          restores ? "restore" : "verify");
@@ -322,7 +362,7 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
   auto config = from_flags(flags, "config");
   if (!config) config = from_environment(environment, "config");
   if (config) {
-    if (std::string problem = read_file(config->value, &file); !problem.empty()) {
+    if (std::string problem = read_file(*config, &file); !problem.empty()) {
       return usage_error(std::move(problem));
     }
   }
@@ -337,7 +377,8 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
     if (!given) continue;
     const std::string problem = setting.apply(parsed.options, given->value);
     if (!problem.empty()) {
-      return usage_error(fmt::format("{} {}, not \"{}\"", given->origin, problem, given->value));
+      return usage_error(
+          fmt::format("{} {}, not \"{}\"", given->origin, problem, shown(given->value)));
     }
   }
   parsed.options.verify = flags.count("verify") != 0;
@@ -357,6 +398,13 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
 }
 
 }  // namespace
+
+std::vector<std::string> option_names() {
+  std::vector<std::string> names = {"config"};
+  for (const Setting& setting : settings())
+    names.push_back(setting.name());
+  return names;
+}
 
 const char* to_string(rdma::PollMode mode) {
   switch (mode) {
@@ -400,11 +448,11 @@ ParsedOptions parse_options(const std::vector<std::string>& arguments,
       return usage_error(
           fmt::format("unexpected argument \"{}\": options start with --, see "
                       "kvserver --help",
-                      flags.unmatched().front()));
+                      shown(flags.unmatched().front())));
     }
     return resolve(flags, environment);
   } catch (const std::exception& error) {
-    return usage_error(fmt::format("{}: see kvserver --help", error.what()));
+    return usage_error(fmt::format("{}: see kvserver --help", shown(error.what())));
   }
 }
 

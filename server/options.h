@@ -28,6 +28,7 @@ enum ExitCode : std::uint8_t {
 struct Options {
   std::string listen = "0.0.0.0:7471";                  // HOST:PORT; port 0 = any
   std::string data_dir;                                 // empty: memory only
+  bool require_data = false;                            // data_dir holds data already
   std::string backup_dir;                               // empty: no backups
   Durability durability = Durability::kMemory;          // of writes that name none
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // everything that clients READ
@@ -39,8 +40,9 @@ struct Options {
   std::uint8_t ib_port = 0;  // 0: any active port
   int gid_index = -1;        // -1: chosen by the connection manager
   std::uint32_t max_clients = 64;
-  std::uint32_t counter_cells = 65536;  // one-sided counters that may ever be opened; 0 = none
-  std::string metrics;                  // HOST:PORT; empty: nobody can look from outside
+  std::uint32_t counter_cells = 65536;     // one-sided counters that may ever be opened; 0 = none
+  std::string metrics;                     // HOST:PORT; empty: nobody can look from outside
+  std::vector<std::string> metrics_names;  // of this host, by which it may be asked there
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
   std::uint32_t sync_interval_ms = 1000;                // longest time a write stays unsynced
@@ -65,6 +67,9 @@ struct ParsedOptions {
 using Environment = std::function<const char*(const char* name)>;
 ParsedOptions parse_options(const std::vector<std::string>& arguments,
                             const Environment& environment);
+
+// Of all that can be set in a file or the environment, and "config".
+std::vector<std::string> option_names();
 
 // "event"; for the log line at start.
 const char* to_string(rdma::PollMode mode);

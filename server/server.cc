@@ -7,11 +7,14 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "common/log.h"
 #include "common/random.h"
+#include "common/thread.h"
 #include "server/files.h"
 #include "server/offline.h"
 #include "server/reports.h"
@@ -46,7 +49,26 @@ Server::~Server() {
   if (const auto failure = stop()) log_error(EventName("stop_failed"), "{}", failure->sentence);
 }
 
+// A limit may be reached all the same, when others of the user start threads too. What has been
+// started by then ends in the destructor.
 std::optional<Failure> Server::start() {
+  try {
+    return start_parts();
+  } catch (const std::system_error& error) {
+    return Failure{
+        kExitEnvironment,
+        fmt::format("cannot start a thread: {}: raise the limit of processes (ulimit -u), "
+                    "of address space (ulimit -v) or of the container",
+                    error.code().message())};
+  } catch (const std::bad_alloc&) {
+    return Failure{kExitEnvironment,
+                   "no memory is left: raise the limit of address space (ulimit -v) or of the "
+                   "container, or lower --memory"};
+  }
+}
+
+std::optional<Failure> Server::start_parts() {
+  if (auto failure = check_threads()) return failure;
   if (auto failure = lock_data()) return failure;
   if (auto failure = start_monitor()) return failure;
   if (auto failure = open_data()) return failure;
@@ -58,10 +80,23 @@ std::optional<Failure> Server::start() {
   return begin_serving();
 }
 
+// The database ends the program when it cannot start a thread: 15 at a time, to open its tables.
+std::optional<Failure> Server::check_threads() const {
+  constexpr unsigned kBesideWorkers = 20;  // README.md lists them
+  constexpr std::size_t kOfDatabase = std::size_t{64} << 20;
+  const unsigned count =
+      kBesideWorkers + 2 * std::min(options_.threads, options_.max_clients);  // two transports
+  if (const Status tried = try_threads(count, kOfDatabase); !tried) {
+    return environment_failure(fmt::format("cannot start {} threads", count), tried.error());
+  }
+  return std::nullopt;
+}
+
 // Before what takes long, so that somebody can watch it.
 std::optional<Failure> Server::start_monitor() {
   if (options_.metrics.empty()) return std::nullopt;
-  if (const Status listening = monitor_.listen(options_.metrics); !listening)
+  if (const Status listening = monitor_.listen(options_.metrics, options_.metrics_names);
+      !listening)
     return environment_failure("cannot use --metrics " + options_.metrics, listening.error());
   return std::nullopt;
 }
@@ -75,11 +110,15 @@ std::optional<Failure> Server::lock_data() {
     return std::nullopt;
   }
   std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
-    return Failure{kExitData, fmt::format("cannot make the data directory {}: {}: check --data-dir",
-                                          directory, error.message())};
+  if (options_.require_data && !std::filesystem::exists(directory + "/db/CURRENT", error)) {
+    return Failure{
+        kExitData,
+        fmt::format("the data directory {} holds no data, and --require-data wants some: "
+                    "is its file system mounted?",
+                    directory)};
   }
+  std::filesystem::create_directories(directory, error);
+  if (error) return Failure{kExitData, cannot_make(directory, error)};
   std::string sentence;
   auto lock = LockFile::acquire(directory, &sentence);
   if (!lock) return Failure{kExitData, sentence};

@@ -65,6 +65,8 @@ class Server {
   std::uint16_t port() const { return networks_ ? networks_->port() : std::uint16_t{0}; }
 
  private:
+  std::optional<Failure> start_parts();
+  std::optional<Failure> check_threads() const;
   std::optional<Failure> lock_data();
   std::optional<Failure> start_monitor();
   std::optional<Failure> open_data();

@@ -20,7 +20,7 @@ namespace {
 OrFailure<std::string> decode_argument(const std::string& text, bool hex) {
   if (!hex) return text;
   auto bytes = from_hex(text);
-  if (!bytes) return failure(kUsage, fmt::format("'{}' is not hexadecimal", text));
+  if (!bytes) return failure(kUsage, fmt::format("'{}' is not hexadecimal", rkv::shown(text)));
   return std::move(*bytes);
 }
 
@@ -59,7 +59,8 @@ OrFailure<void> prepare_counter(Job& job) {
   for (std::size_t i = 1; i < words.size(); ++i) {
     const auto number = parse_number<std::int64_t>(words[i]);
     if (!number) {
-      return failure(kUsage, fmt::format("'{}' is no whole number of 64 bits", words[i]));
+      return failure(kUsage,
+                     fmt::format("'{}' is no whole number of 64 bits", rkv::shown(words[i])));
     }
     job.numbers.push_back(*number);
   }
@@ -113,7 +114,8 @@ OrFailure<void> prepare_range(Job& job) {
   }
   auto token = from_hex(range.token);
   if (!token) {
-    return failure(kUsage, fmt::format("--token wants what a scan said, not '{}'", range.token));
+    return failure(
+        kUsage, fmt::format("--token wants what a scan said, not '{}'", rkv::shown(range.token)));
   }
   range.token = std::move(*token);
   return {};

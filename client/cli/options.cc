@@ -119,10 +119,11 @@ std::string server_problem(const std::string& server) {
   const bool bare_ipv6 = host.find(':') != std::string_view::npos && !host.starts_with('[');
   const bool bracketed = host.starts_with('[') == host.ends_with(']');
   if (colon == std::string::npos || host.empty() || bare_ipv6 || !bracketed) {
-    return fmt::format("--server wants HOST:PORT or [IPv6]:PORT, not '{}'", server);
+    return fmt::format("--server wants HOST:PORT or [IPv6]:PORT, not '{}'", shown(server));
   }
   if (!parse_number<unsigned>(std::string_view(server).substr(colon + 1), 1, 65535)) {
-    return fmt::format("--server wants a port from 1 to 65535, not '{}'", server.substr(colon + 1));
+    return fmt::format("--server wants a port from 1 to 65535, not '{}'",
+                       shown(server.substr(colon + 1)));
   }
   return {};
 }
@@ -130,7 +131,7 @@ std::string server_problem(const std::string& server) {
 // Sets one global; returns what is wrong with the text, or nothing.
 std::string set_global(Globals& globals, std::string_view name, const std::string& text) {
   const auto wants = [&](const char* what) {
-    return fmt::format("--{} wants {}, not '{}'", name, what, text);
+    return fmt::format("--{} wants {}, not '{}'", name, what, shown(text));
   };
   ClientOptions& client = globals.client;
   if (name == "server") {
@@ -203,7 +204,8 @@ std::string arguments_problem(const Command& command, const VerbInfo& info) {
   const std::size_t given = command.arguments.size() + (command.last_from_stdin ? 1 : 0);
   if (given >= info.least_arguments && given <= info.most_arguments) return {};
   if (info.most_arguments == 0) {
-    return fmt::format("{} takes no argument, not '{}'", info.name, command.arguments.front());
+    return fmt::format("{} takes no argument, not '{}'", info.name,
+                       shown(command.arguments.front()));
   }
   return fmt::format("{} wants {}: {} given{}", info.name, info.arguments, given,
                      command.last_from_stdin ? " with -x" : "");
@@ -241,7 +243,7 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   try {
     result = options.parse(static_cast<int>(argv.size()), argv.data());
   } catch (const cxxopts::exceptions::exception& problem) {
-    return usage_error(fmt::format("{}; see {} --help", problem.what(), program));
+    return usage_error(fmt::format("{}; see {} --help", shown(problem.what()), program));
   }
   if (result->count("help") != 0) {
     return printed(info == nullptr ? overview(options) : options.help());
@@ -296,7 +298,7 @@ Parsed parse_words(const Globals& defaults, std::vector<std::string> words) {
     std::string names;
     for (const VerbInfo& known : verbs())
       names += fmt::format(" {}", known.name);
-    return usage_error(fmt::format("unknown verb '{}'; the verbs are{}", name, names));
+    return usage_error(fmt::format("unknown verb '{}'; the verbs are{}", shown(name), names));
   }
   words.erase(words.begin() + static_cast<std::ptrdiff_t>(*verb));
   return parse_with(defaults, info, words);

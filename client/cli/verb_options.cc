@@ -41,32 +41,34 @@ std::string set_format(const std::string& text, Verb verb, Format& format) {
                              : Format::kAuto;
   if (verb == Verb::kDump && format == Format::kDeb822) return "dump writes tsv or jsonl";
   if (format != Format::kAuto || text == "auto") return {};
-  return fmt::format("--format wants deb822, tsv or jsonl, not '{}'", text);
+  return fmt::format("--format wants deb822, tsv or jsonl, not '{}'", shown(text));
 }
 
 std::string set_durability(Command& command, const std::string& text) {
   const auto level = parse_durability(text);
   command.put.durability = level.value_or(Durability::kDefault);
-  return level ? "" : fmt::format("--durability wants memory, wal or sync, not '{}'", text);
+  return level ? "" : fmt::format("--durability wants memory, wal or sync, not '{}'", shown(text));
 }
 
 std::string set_durable(Command& command, const std::string& text) {
   command.get.at_least = parse_durability(text).value_or(Durability::kMemory);
   if (command.get.at_least != Durability::kMemory) return {};
-  return fmt::format("--durable wants sync or wal, not '{}'", text);
+  return fmt::format("--durable wants sync or wal, not '{}'", shown(text));
 }
 
 std::string set_if_version(Command& command, const std::string& text) {
   command.if_version = parse_number<std::uint64_t>(text, 0, UINT64_MAX);
   command.put.if_version = command.if_version;
-  return command.if_version ? "" : fmt::format("--if-version wants a number, not '{}'", text);
+  return command.if_version ? ""
+                            : fmt::format("--if-version wants a number, not '{}'", shown(text));
 }
 
 std::string set_count(Command& command, const std::string& text) {
   constexpr std::uint64_t kMost = 1'000'000'000;
   const auto count = parse_number<std::uint64_t>(text, 1, kMost);
   command.count = count.value_or(1);
-  return count ? "" : fmt::format("--count wants a number from 1 to {}, not '{}'", kMost, text);
+  return count ? ""
+               : fmt::format("--count wants a number from 1 to {}, not '{}'", kMost, shown(text));
 }
 
 std::string set_range(Command& command, const cxxopts::ParseResult& result) {
@@ -81,7 +83,8 @@ std::string set_range(Command& command, const cxxopts::ParseResult& result) {
   const auto limit = parse_number<std::uint32_t>(text("limit"), 1, UINT32_MAX);
   command.limit = limit.value_or(0);
   if (limit) return {};
-  return fmt::format("--limit wants a number from 1 to {}, not '{}'", UINT32_MAX, text("limit"));
+  return fmt::format("--limit wants a number from 1 to {}, not '{}'", UINT32_MAX,
+                     shown(text("limit")));
 }
 
 }  // namespace
@@ -154,7 +157,7 @@ std::string set_duration(std::string_view name, const std::string& text, std::ui
   const auto parsed = parse_duration_ms(text);
   if (!parsed || *parsed == 0) {
     return fmt::format("--{} wants a time above zero such as 250ms, 5s or 2h, not '{}'", name,
-                       text);
+                       shown(text));
   }
   ms = *parsed;
   return {};

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -155,12 +156,18 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline
     std::optional<Result<std::vector<SocketAddress>>> found;
   };
   const auto lookup = std::make_shared<Lookup>();
-  std::thread([lookup, where] {
-    auto found = look_up(where, 0);
-    const std::scoped_lock lock(lookup->mutex);
-    lookup->found = std::move(found);
-    lookup->ended.notify_one();
-  }).detach();
+  try {
+    std::thread([lookup, where] {
+      auto found = look_up(where, 0);
+      const std::scoped_lock lock(lookup->mutex);
+      lookup->found = std::move(found);
+      lookup->ended.notify_one();
+    }).detach();
+  } catch (const std::system_error& error) {
+    return fail_call(Code::kPermission, "pthread_create", error.code().value(),
+                     "no thread can be started to ask the name server: raise ulimit -u, or use a "
+                     "numeric address");
+  }
   std::unique_lock lock(lookup->mutex);
   const auto ended = [&] { return lookup->found.has_value(); };
   if (!lookup->ended.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()), ended)) {

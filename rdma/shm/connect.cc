@@ -158,7 +158,8 @@ Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOpt
     return fail(Code::kUnsupported,
                 "over shared memory only the side that connects can swap and add");
   }
-  RKV_ASSIGN_OR_RETURN(const std::uint16_t port, local_port(address, deadline));
+  RKV_ASSIGN_OR_RETURN(const std::uint16_t port,
+                       local_port(address, deadline, "shm reaches only servers on this host"));
   RKV_ASSIGN_OR_RETURN(auto reservation, ShmConnection::Reservation::make(queue, options));
   RKV_ASSIGN_OR_RETURN(Fd socket, call_any(queue.shared().directory, port, deadline));
   Hello hello{.receive_bytes = queue.receive_bytes()};

@@ -66,12 +66,13 @@ std::string lock_path(const std::string& directory, std::uint16_t port) {
   return fmt::format("{}/shm-{}.lock", directory, port);
 }
 
-Result<std::uint16_t> local_port(const std::string& address, const Deadline& deadline) {
+Result<std::uint16_t> local_port(const std::string& address, const Deadline& deadline,
+                                 const char* elsewhere) {
   RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
   if (where.host.empty() || where.host == "localhost") return where.port;
   RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, deadline));
   if (std::ranges::none_of(all, is_this_host)) {
-    return fail(Code::kUnreachable, "shm reaches only servers on this host");
+    return fail(Code::kUnreachable, elsewhere);
   }
   return where.port;
 }

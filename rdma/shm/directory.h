@@ -23,9 +23,10 @@ std::vector<std::string> client_directories(const std::string& chosen);
 std::string socket_path(const std::string& directory, std::uint16_t port);
 std::string lock_path(const std::string& directory, std::uint16_t port);
 
-// The port of HOST:PORT. kUnreachable: HOST is another machine. Blocks for the system's resolver,
-// at most until the deadline.
-Result<std::uint16_t> local_port(const std::string& address, const Deadline& deadline);
+// The port of HOST:PORT. kUnreachable, with the text `elsewhere`, which is static: HOST is another
+// machine. Blocks for the system's resolver, at most until the deadline.
+Result<std::uint16_t> local_port(const std::string& address, const Deadline& deadline,
+                                 const char* elsewhere);
 
 // The other end of a connected Unix socket is root or has our own user id. kPermission otherwise.
 struct PeerProcess {

@@ -103,7 +103,8 @@ class ShmTransport final : public Transport {
   Result<std::unique_ptr<Listener>> listen(const std::string& address) override {
     const SteadyClock clock;
     RKV_ASSIGN_OR_RETURN(const std::uint16_t port,
-                         local_port(address, Deadline::after_ms(clock, kResolveMs)));
+                         local_port(address, Deadline::after_ms(clock, kResolveMs),
+                                    "this host does not have the address"));
     return ShmListener::listen(shared_, port);
   }
 

@@ -270,6 +270,24 @@ struct Mistake {
   std::string said;  // part of the sentence
 };
 
+TEST(Program, ALongWrongValueIsShownByItsBeginning) {
+  const std::string endless(100'000, 'x');
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{endless},
+                                             {"--server", endless, "ping"},
+                                             {"--timeout", endless, "ping"},
+                                             {"--output", endless, "ping"},
+                                             {"ping", endless},
+                                             {"ping", "--count", endless},
+                                             {"--hex", "get", endless},
+                                             {"scan", "--limit", endless}}) {
+    const Ran ended = run(arguments);
+    EXPECT_EQ(ended.exit_code, 2) << arguments.front().substr(0, 20);
+    EXPECT_LT(ended.err.size(), 500U) << arguments.front().substr(0, 20);
+    EXPECT_NE(ended.err.find("xxx..."), std::string::npos) << arguments.front().substr(0, 20);
+  }
+}
+
 TEST(Program, MistakesAreToldInOneSentence) {
   const std::string long_key(1025, 'k');
   const std::vector<Mistake> mistakes = {

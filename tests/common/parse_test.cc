@@ -29,6 +29,16 @@ TEST(ParseDuration, RoundsUpToMilliseconds) {
   EXPECT_EQ(*parse_duration_ms("0s"), 0U);
 }
 
+TEST(Shown, IsTheBeginningInPrintableCharacters) {
+  EXPECT_EQ(shown(""), "");
+  EXPECT_EQ(shown("a b\n\x1b\x7f"), "a b\\n\\x1b\\x7f");
+  EXPECT_EQ(shown(std::string(100, 'x')), std::string(100, 'x'));
+  EXPECT_EQ(shown(std::string(101, 'x')), std::string(100, 'x') + "...");
+  EXPECT_EQ(shown(std::string(99, 'x') + "\u00e9y"), std::string(99, 'x') + "...");
+  EXPECT_EQ(shown(std::string(98, 'x') + "\u00e9yy"), std::string(98, 'x') + "\u00e9...");
+  EXPECT_EQ(shown(std::string(200, '\x80')), "...");
+}
+
 TEST(ParseNumber, TakesAllOfTheTextWithinTheLimits) {
   EXPECT_EQ(parse_number<std::uint64_t>("18446744073709551615"), UINT64_MAX);
   EXPECT_EQ(parse_number<std::int64_t>("-5"), -5);

@@ -61,5 +61,12 @@ TEST(Thread, AThreadStaysOnItsOwn) {
   EXPECT_FALSE(stay_on(CPU_SETSIZE - 1)) << "a machine with so many";
 }
 
+TEST(Thread, SoManyAreToBeHadAtATime) {
+  EXPECT_TRUE(try_threads(0));
+  EXPECT_TRUE(try_threads(20));
+  EXPECT_TRUE(check_stack_limit(4096));
+  EXPECT_FALSE(check_stack_limit(SIZE_MAX - 1));  // RLIM_INFINITY is more
+}
+
 }  // namespace
 }  // namespace rkv

@@ -33,7 +33,7 @@ inline Looked look_at(std::uint16_t port, const std::string& path) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   Looked looked;
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
-    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
     (void)!send(fd, request.data(), request.size(), MSG_NOSIGNAL);
     std::array<char, 65536> bytes{};
     for (ssize_t got = 0; (got = recv(fd, bytes.data(), bytes.size(), 0)) > 0;)

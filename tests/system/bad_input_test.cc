@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -45,6 +47,7 @@ struct Wrong {
 TEST(BadInput, KvserverSaysWhatIsWrongInOneSentence) {
   ScratchDirectory scratch;
   std::ofstream(scratch.path("file")) << "not a directory";
+  std::filesystem::create_symlink("nothing", scratch.path("dangling"));
   const std::string here = server_address(21001);
   const std::vector<Wrong> table = {
       {{"--no-such-flag"}, 2, "no-such-flag"},
@@ -55,6 +58,12 @@ TEST(BadInput, KvserverSaysWhatIsWrongInOneSentence) {
       {{"--poll", "sometimes"}, 2, "sometimes"},
       {{"--transport", "pigeon"}, 2, "pigeon"},
       {{"--config", scratch.path("absent.toml")}, 2, "absent.toml"},
+      {{"--config", "/"}, 2, "Is a directory"},
+      {{"--data-dir", ""}, 2, "must not be empty"},
+      {{"--listen", here, "--data-dir", scratch.path("dangling")}, 4, "a link to nothing"},
+      {{"--listen", here, "--data-dir", scratch.path("new"), "--require-data", "yes"},
+       4,
+       "holds no data"},
       {{"--listen", "203.0.113.77:7471"}, 3, "203.0.113.77"},
       {{"--listen", here, "--data-dir", scratch.path("file")}, 4, "file"},
       {{"--listen", here, "--data-dir", "/proc/nowhere"}, 4, "/proc/nowhere"}};
@@ -104,6 +113,51 @@ TEST(BadInput, MoreCountersThanMemoryAreRefusedInOneSentence) {
                    RKV_KVSERVER, server_address(21003))});
   expect_failure(ended, 3, "--counter-cells");
   EXPECT_EQ(complaints(ended.output), 1U) << ended.output;
+}
+
+// Where a library cannot start a thread it ends the program; so do we, with a sentence, before it.
+TEST(BadInput, LimitsTooLowForAServerAreNamed) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers need more address space than the limits";
+#endif
+  const auto start = [](const char* limit, int kib) {
+    ScratchDirectory scratch;
+    const std::string command =
+        fmt::format("ulimit {} {}; exec {} --memory 16MiB --listen {} --data-dir {}", limit, kib,
+                    RKV_KVSERVER, server_address(21005), scratch.path("data"));
+    Process server({"/bin/sh", "-c", command});
+    if (server.wait_for_output("kvserver ready")) {
+      server.signal(SIGTERM);
+      EXPECT_EQ(server.wait().status, 0) << limit << " " << kib;
+      return true;
+    }
+    const Ended ended = server.wait();
+    SCOPED_TRACE(fmt::format("ulimit {} {}", limit, kib));
+    expect_failure(ended, 3, "");
+    EXPECT_EQ(complaints(ended.output), 1U) << ended.output;
+    return false;
+  };
+  EXPECT_FALSE(start("-s", 64));
+  EXPECT_TRUE(start("-s", 512));
+  EXPECT_FALSE(start("-v", 100'000));
+  for (int kib = 150'000; kib < 700'000; kib += 50'000)
+    start("-v", kib);
+  EXPECT_TRUE(start("-v", 2'000'000));
+}
+
+TEST(BadInput, AMisspeltVariableIsNamedInTheLog) {
+  Process server({RKV_KVSERVER, "--memory", "16MiB", "--listen", server_address(21006)},
+                 {"KVSERVER_DATADIR=/nowhere"});
+  EXPECT_TRUE(server.wait_for_output("KVSERVER_DATADIR is not an option's variable"));
+  EXPECT_TRUE(server.wait_for_output("kvserver ready"));
+}
+
+TEST(BadInput, DataThatIsRequiredIsFoundAgain) {
+  ScratchDirectory scratch;
+  Server first({"--memory", "16MiB", "--data-dir", scratch.path("data")});
+  EXPECT_EQ(first.stop(), 0);
+  Server again({"--memory", "16MiB", "--data-dir", scratch.path("data"), "--require-data", "yes"});
+  EXPECT_EQ(again.stop(), 0);
 }
 
 TEST(BadInput, AValueOverTheLimitIsRefused) {

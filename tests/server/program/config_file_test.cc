@@ -1,5 +1,6 @@
 #include "server/config_file.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -24,14 +25,17 @@ TEST(ConfigFile, AnEmptyFileIsFine) {
   EXPECT_EQ(read_config_file(dir.file("c")).error, "");
 }
 
-TEST(ConfigFile, ADirectoryThrowsNothingAtUs) {
+TEST(ConfigFile, WhatCannotBeReadIsNamedWithTheReason) {
   const test::TempDir dir;
-  EXPECT_NO_THROW(EXPECT_TRUE(read_config_file(dir.path()).values.empty()));
-}
-
-TEST(ConfigFile, AMissingFileIsNamed) {
-  EXPECT_EQ(read_config_file("/nowhere").error,
-            "cannot read the configuration file /nowhere: check --config");
+  const auto sentence = [](const std::string& path, const char* reason) {
+    return fmt::format("cannot read the configuration file {}: {}", path, reason);
+  };
+  EXPECT_EQ(read_config_file("/nowhere").error, sentence("/nowhere", "No such file or directory"));
+  EXPECT_EQ(read_config_file(dir.path()).error, sentence(dir.path(), "Is a directory"));
+  EXPECT_EQ(read_config_file("/nowhere\n").error,
+            sentence("/nowhere\\n", "No such file or directory"));
+  EXPECT_EQ(read_config_file("/dev/zero").error,
+            sentence("/dev/zero", "it is longer than 1 MiB, which no configuration is"));
 }
 
 // Whatever the bytes, the answer is a file or a sentence.
@@ -46,6 +50,7 @@ TEST(ConfigFile, RandomBytesEndInASentence) {
     std::ofstream(dir.file("c"), std::ios::trunc | std::ios::binary) << text;
     const ConfigFile file = read_config_file(dir.file("c"));
     EXPECT_TRUE(file.error.empty() || file.error.starts_with(dir.path())) << file.error;
+    EXPECT_EQ(file.error.find('\n'), std::string::npos) << file.error;
   }
 }
 

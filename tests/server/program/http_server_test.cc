@@ -39,12 +39,14 @@ class SharedClock final : public Clock {
 class Http : public ::testing::Test {
  protected:
   Http() {
-    auto server = HttpServer::start("127.0.0.1:0", clock_, [this](std::string_view path) {
-      ++asked_;
-      if (path == "/ok") return HttpAnswer{.body = "fine\n"};
-      if (path == "/long") return HttpAnswer{.body = std::string(kLong, 'x')};
-      return HttpAnswer::not_found();
-    });
+    auto server = HttpServer::start("127.0.0.1:0", {"x", "DB.example.org"}, clock_,
+                                    [this](std::string_view path) {
+                                      ++asked_;
+                                      if (path == "/ok") return HttpAnswer{.body = "fine\n"};
+                                      if (path == "/long")
+                                        return HttpAnswer{.body = std::string(kLong, 'x')};
+                                      return HttpAnswer::not_found();
+                                    });
     EXPECT_TRUE(server) << to_string(server.error());
     server_ = std::move(*server);
   }
@@ -97,6 +99,31 @@ TEST_F(Http, AnswersAndCloses) {
   EXPECT_THAT(answer, HasSubstr("\r\nConnection: close\r\n"));
   EXPECT_TRUE(answer.ends_with("\r\n\r\nfine\n")) << answer;
   EXPECT_THAT(ask("GET /other HTTP/1.0\r\n\r\n"), HasSubstr(" 404 "));
+}
+
+// A page of elsewhere may have its name lead here (DNS rebinding); then the browser sends that
+// name.
+TEST_F(Http, OnlyWhoAsksByAnAddressOrANameOfThisHostIsAnswered) {
+  const auto answer = [this](const std::string& host) {
+    return ask("GET /ok HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+  };
+  for (const char* good :
+       {"127.0.0.1", "127.0.0.1:9471", "10.1.2.3:1", "[::1]", "[::1]:9471", "localhost",
+        "LOCALHOST:9471", "a.localhost", "x:80", "db.EXAMPLE.org", "db.example.org.:9471"}) {
+    EXPECT_THAT(answer(good), StartsWith("HTTP/1.1 200 ")) << good;
+  }
+  const int asked = asked_;
+  for (const char* bad :
+       {"evil.example", "evil.example:9471", "127.0.0.1.evil.example", "x.evil", "evil.example.org",
+        "localhost.evil", "[evil]", "[", "", ":1", "1", "0x7f.1"}) {
+    const std::string refusal = answer(bad);
+    EXPECT_THAT(refusal, StartsWith("HTTP/1.1 421 ")) << bad;
+    EXPECT_THAT(refusal, HasSubstr("--metrics-names")) << bad;
+  }
+  const std::string endless = answer("a" + std::string(10'000, 'b') + ".evil");
+  EXPECT_THAT(endless, StartsWith("HTTP/1.1 421 "));
+  EXPECT_LT(endless.size(), 1500U);
+  EXPECT_EQ(asked_, asked);
 }
 
 TEST_F(Http, HeadHasNoBody) {
@@ -218,11 +245,11 @@ TEST_F(Http, WithoutADescriptorConnectionsAreClosedAndTheLogSaysWhy) {
 TEST_F(Http, ATakenPortAndAWrongAddressAreErrors) {
   const auto nothing = [](std::string_view) { return HttpAnswer{}; };
   const auto taken =
-      HttpServer::start("127.0.0.1:" + std::to_string(server_->port()), clock_, nothing);
+      HttpServer::start("127.0.0.1:" + std::to_string(server_->port()), {}, clock_, nothing);
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, Code::kConflict);
   EXPECT_THAT(to_string(taken.error()), HasSubstr("the port is taken"));
-  const auto elsewhere = HttpServer::start("192.0.2.77:0", clock_, nothing);
+  const auto elsewhere = HttpServer::start("192.0.2.77:0", {}, clock_, nothing);
   ASSERT_FALSE(elsewhere);
   EXPECT_EQ(elsewhere.error().code, Code::kUnreachable);
 }

@@ -1,5 +1,6 @@
 #include "server/options.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -7,6 +8,7 @@
 #include <fstream>
 #include <map>
 
+#include "server/variables.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {
@@ -53,6 +55,18 @@ TEST(Options, MetricsAreForThisHostUnlessToldOtherwise) {
     EXPECT_EQ(parsed.exit_code, kExitUsage) << wrong;
     EXPECT_THAT(parsed.error, HasSubstr("must be PORT or HOST:PORT")) << wrong;
   }
+}
+
+TEST(Options, NamesOfTheHostForMetrics) {
+  const auto parsed = parse({"--metrics", "1", "--metrics-names", "db1,db1.example.org"});
+  EXPECT_EQ(parsed.options.metrics_names, (std::vector<std::string>{"db1", "db1.example.org"}));
+  for (const char* wrong : {"", ",", "a,", "a b", "a:1", "http://a"}) {
+    EXPECT_THAT(parse({"--metrics", "1", std::string("--metrics-names=") + wrong}).error,
+                HasSubstr("must be names of this host"))
+        << wrong;
+  }
+  EXPECT_EQ(parse({"--metrics-names", "a"}).error,
+            "metrics-names is of no use without metrics: give --metrics as well");
 }
 
 TEST(Options, EveryFlagArrives) {
@@ -152,19 +166,19 @@ TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
        {},
        "--memory must be a size from 16MiB to 1024GiB, such as 512MiB or 2GiB, not \"1MiB\""},
       {{"--cpus", "1-"}, {}, "--cpus must be processors by number, as 2-5,8, not \"1-\""},
-      {{"--threads", "0"}, {}, "--threads must be a number from 1 to 256, not \"0\""},
-      {{"--threads", "2x"}, {}, "--threads must be a number from 1 to 256, not \"2x\""},
-      {{"--threads", "-1"}, {}, "--threads must be a number from 1 to 256, not \"-1\""},
+      {{"--threads", "0"}, {}, "--threads must be a whole number from 1 to 256, not \"0\""},
+      {{"--threads", "2x"}, {}, "--threads must be a whole number from 1 to 256, not \"2x\""},
+      {{"--threads", "-1"}, {}, "--threads must be a whole number from 1 to 256, not \"-1\""},
       {{"--poll", "often"}, {}, "--poll must be adaptive, busy or event, not \"often\""},
       {{"--transport", "shm", "-d", "rxe0"},
        {},
        "device is of no use with transport shm: leave one of them out"},
       {{"--transport", "tcp"}, {}, "--transport must be auto, verbs or shm, not \"tcp\""},
-      {{"-i", "256"}, {}, "--ib-port must be a number from 1 to 255, not \"256\""},
-      {{"-x", "x"}, {}, "--gid-index must be a number from 0 to 255, not \"x\""},
+      {{"-i", "256"}, {}, "--ib-port must be a whole number from 1 to 255, not \"256\""},
+      {{"-x", "x"}, {}, "--gid-index must be a whole number from 0 to 255, not \"x\""},
       {{"--max-clients", "5000"},
        {},
-       "--max-clients must be a number from 1 to 4096, not \"5000\""},
+       "--max-clients must be a whole number from 1 to 4096, not \"5000\""},
       {{"--sync-interval", "1"},
        {},
        "--sync-interval must be a duration from 1ms to 60m, such as 500ms or 5s, not \"1\""},
@@ -182,13 +196,86 @@ TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
        "KVSERVER_MEMORY must be a size from 16MiB to 1024GiB, such as 512MiB or 2GiB, not \"x\""},
       {{},
        {{"KVSERVER_MAX_CLIENTS", ""}},
-       "KVSERVER_MAX_CLIENTS must be a number from 1 to 4096, not \"\""},
+       "KVSERVER_MAX_CLIENTS must be a whole number from 1 to 4096, not \"\""},
       {{"serve"}, {}, "unexpected argument \"serve\": options start with --, see kvserver --help"},
       {{"--config", "/nowhere.toml"},
        {},
-       "cannot read the configuration file /nowhere.toml: check --config"},
+       "cannot read the configuration file /nowhere.toml: No such file or directory: check "
+       "--config"},
   };
   expect_sentences(cases);
+}
+
+// A server that was to have a disk does not come up without one.
+TEST(Options, AnEmptyTextIsRefusedAndNotTakenForNone) {
+  const char* const kNoDisk = "must not be empty: leave it out for a server without a disk";
+  const auto with = [](const char* origin, const char* sentence) {
+    return fmt::format("{} {}, not \"\"", origin, sentence);
+  };
+  const std::string flag = with("--data-dir", kNoDisk);
+  const std::string variable = with("KVSERVER_DATA_DIR", kNoDisk);
+  const std::string device = with("--device", "must not be empty");
+  const std::string backups = with("KVSERVER_BACKUP_DIR", "must not be empty");
+  expect_sentences({
+      {{"--data-dir", ""}, {}, flag.c_str()},
+      {{"--data-dir="}, {}, flag.c_str()},
+      {{}, {{"KVSERVER_DATA_DIR", ""}}, variable.c_str()},
+      {{"--data-dir", "/d"}, {{"KVSERVER_BACKUP_DIR", ""}}, backups.c_str()},
+      {{"--device", ""}, {}, device.c_str()},
+      {{},
+       {{"KVSERVER_CONFIG", ""}},
+       "cannot read the configuration file \"\": No such file or directory: check KVSERVER_CONFIG"},
+  });
+}
+
+TEST(Options, AVariableThatIsNoOptionsIsNamedWithTheOneThatWasMeant) {
+  const char* const environment[] = {"PATH=/bin",
+                                     "KVSERVER_DATA_DIR=/d",
+                                     "KVSERVER_CONFIG=/c",
+                                     "KVSERVER_DATADIR=/d",
+                                     "KVSERVER_MEMROY",
+                                     "KVSERVER_SERVICE_HOST=10.0.0.1",
+                                     "XKVSERVER_DATADIR=/d",
+                                     nullptr};
+  EXPECT_THAT(
+      unknown_variables(environment),
+      ::testing::ElementsAre(
+          "KVSERVER_DATADIR is not an option's variable and is ignored: is KVSERVER_DATA_DIR "
+          "meant?",
+          "KVSERVER_MEMROY is not an option's variable and is ignored: is KVSERVER_MEMORY meant?",
+          "KVSERVER_SERVICE_HOST is not an option's variable and is ignored"));
+}
+
+TEST(Options, ALongWrongValueIsShownByItsBeginning) {
+  const std::string endless(1'000'000, 'x');
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--memory", endless},
+                                                    {"--poll=" + endless},
+                                                    {endless},
+                                                    {"--" + endless},
+                                                    {"--config", endless}}) {
+    const auto parsed = parse(arguments);
+    EXPECT_EQ(parsed.exit_code, kExitUsage);
+    EXPECT_LT(parsed.error.size(), 400U);
+    EXPECT_THAT(parsed.error, HasSubstr("xxx...")) << arguments.front().substr(0, 20);
+  }
+  EXPECT_THAT(parse({"--memory", "1\n\x1b[2J"}).error, HasSubstr("not \"1\\n\\x1b[2J\""));
+}
+
+TEST(Options, DataThatMustBeThereIsAskedForWithADirectory) {
+  EXPECT_FALSE(parse({"--data-dir", "/d"}).options.require_data);
+  EXPECT_TRUE(parse({"--data-dir", "/d", "--require-data", "yes"}).options.require_data);
+  EXPECT_FALSE(parse({"--data-dir", "/d", "--require-data", "no"}).options.require_data);
+  expect_sentences({
+      {{"--data-dir", "/d", "--require-data", "1"},
+       {},
+       "--require-data must be yes or no, not \"1\""},
+      {{"--require-data", "yes"},
+       {},
+       "require-data is of no use without data-dir: give --data-dir as well"},
+      {{"--restore", "/b", "--data-dir", "/d", "--require-data", "yes"},
+       {},
+       "--require-data is of no use with --restore: leave it out"},
+  });
 }
 
 TEST(Options, WhatDoesNotGoTogetherIsRefusedAndNotPassedOver) {
@@ -264,13 +351,27 @@ TEST_F(OptionsFile, MaySayHowDurableWritesAre) {
             Durability::kWal);
 }
 
+TEST_F(OptionsFile, MayRequireDataByATruthValue) {
+  const std::string path = write("data-dir = \"/d\"\nrequire-data = true\n");
+  const auto parsed = parse({"--config", path});
+  ASSERT_EQ(parsed.error, "");
+  EXPECT_TRUE(parsed.options.require_data);
+}
+
 TEST_F(OptionsFile, ErrorsNameTheFileAndTheKey) {
   for (const auto& [text, sentence] : Variables{
            {"memroy = 1\n", ": unknown key \"memroy\": kvserver --help lists the options"},
            {"config = \"x\"\n", ": unknown key \"config\": kvserver --help lists the options"},
-           {"threads = 0\n", ": threads must be a number from 1 to 256, not \"0\""},
-           {"[server]\nthreads = 1\n", ": \"server\" must be a text or a number"},
-           {"threads = [1]\n", ": \"threads\" must be a text or a number"}}) {
+           {"threads = 0\n", ": threads must be a whole number from 1 to 256, not \"0\""},
+           {"threads = 1.5\n", ": threads must be a whole number from 1 to 256, not \"1.5\""},
+           {"data-dir = \"\"\n",
+            ": data-dir must not be empty: leave it out for a server without a disk, not \"\""},
+           {"\n[server]\nthreads = 1\n",
+            ":2: [server]: tables are not supported: write options at the top level"},
+           {"data.dir = 1\n",
+            ":1: [data]: tables are not supported: write options at the top level"},
+           {"threads = [1]\n", ":1: threads must be a text or a number"},
+           {"threads = 2001-02-03\n", ":1: threads must be a text or a number"}}) {
     const std::string path = write(text);
     const auto parsed = parse({"--config", path});
     EXPECT_EQ(parsed.exit_code, kExitUsage);
