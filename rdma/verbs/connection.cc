@@ -85,15 +85,19 @@ VerbsConnection::~VerbsConnection() {
     return;
   }
   queue_->look_around();
+  bool flushed = true;
   if (!closed_) {
     close();
     const SteadyClock clock;
-    if (next_ > marker_ &&
-        !queue_->drain(number_, marker_, Deadline::after_ms(clock, kDrainPatienceMs))) {
-      report_teardown(fail_call(Code::kInternal, "ibv_modify_qp", 0,
-                                "the device did not flush a queue pair in the error state"));
-    }
+    flushed = next_ <= marker_ ||
+              queue_->drain(number_, marker_, Deadline::after_ms(clock, kDrainPatienceMs));
   }
+  if (flushed) {
+    queue_->retire(std::move(*link_));
+    return;
+  }
+  report_teardown(fail_call(Code::kInternal, "ibv_modify_qp", 0,
+                            "the device did not flush a queue pair in the error state"));
   link_.reset();  // destroys the queue pair: from here on the device touches no buffer
   queue_->detach(number_);
 }

@@ -23,6 +23,9 @@ constexpr std::uint32_t kPollsPerEventCheck = 1024;
 // Longer than a round trip on hardware (2 to 5 us) and about one on SoftRoCE (20 to 40 us), shorter
 // than what a sleep and a wake-up cost together there.
 constexpr Nanos kSpin = 20'000;
+// How long a queue pair outlives its connection, and how many do. Flushing takes microseconds.
+constexpr Nanos kRetirement = 200 * kNanosPerMs;
+constexpr std::size_t kMostRetired = 64;
 
 }  // namespace
 
@@ -83,6 +86,7 @@ Status VerbsQueue::open_descriptors() {
 
 VerbsQueue::~VerbsQueue() {
   RKV_CHECK(connections_.empty(), "a queue destroyed before its connections");
+  bury(true);
   if (epoll_ >= 0) close(epoll_);
 }
 
@@ -177,8 +181,10 @@ std::size_t VerbsQueue::refill() {
 std::size_t VerbsQueue::poll(std::span<rdma::Completion> out) {
   if (attention_.load(std::memory_order_relaxed)) [[unlikely]]
     look_around();
-  if (++polls_ % kPollsPerEventCheck == 0) [[unlikely]]
+  if (++polls_ % kPollsPerEventCheck == 0) [[unlikely]] {
     read_events();
+    bury(false);
+  }
   std::size_t count = 0;
   while (count < out.size()) {
     if (!has_ready() && refill() == 0) {
@@ -203,11 +209,15 @@ bool VerbsQueue::translate(const WorkCompletion& from, rdma::Completion& out) {
 
 bool VerbsQueue::translate_receive(const WorkCompletion& from, rdma::Completion& out) {
   VerbsConnection* connection = find(from.qp_num);
+  const auto buffer = static_cast<std::uint32_t>(from.wr_id & ~kReceiveBit);
   if (connection == nullptr) {
-    strays_.push_back(from);
+    if (is_retired(from.qp_num)) {
+      give_back(buffer);
+    } else {
+      strays_.push_back(from);
+    }
     return false;
   }
-  const auto buffer = static_cast<std::uint32_t>(from.wr_id & ~kReceiveBit);
   if (!from.ok() || connection->closed()) [[unlikely]] {
     give_back(buffer);
     connection->close();
@@ -236,6 +246,7 @@ void VerbsQueue::admit(const Arrival& arrival) {
 }
 
 void VerbsQueue::look_around() {
+  bury(false);
   if (!attention_.exchange(false, std::memory_order_acq_rel)) return;
   std::vector<Arrival> arrivals;
   {
@@ -364,15 +375,53 @@ bool VerbsQueue::drain(std::uint32_t qp_num, std::uint64_t marker, const Deadlin
   }
 }
 
+void VerbsQueue::retire(CmConnection link) {
+  const std::uint32_t qp_num = link.qp.number();
+  forget_connection(qp_num);
+  take_back(qp_num);
+  retired_.push_back({.link = std::move(link), .until = SteadyClock().now() + kRetirement});
+  bury(false);
+}
+
+bool VerbsQueue::is_retired(std::uint32_t qp_num) const {
+  return std::ranges::any_of(retired_,
+                             [&](const Retired& one) { return one.link.qp.number() == qp_num; });
+}
+
+// Destroys the queue pairs that have been retired for long enough, or all of them.
+void VerbsQueue::bury(bool all) {
+  if (retired_.empty()) [[likely]]
+    return;
+  const Nanos now = SteadyClock().now();
+  while (!retired_.empty() &&
+         (all || retired_.size() > kMostRetired || retired_.front().until <= now)) {
+    const std::uint32_t qp_num = retired_.front().link.qp.number();
+    // What has been flushed meanwhile is taken out while the number is its own.
+    while (refill() != 0) {
+    }
+    take_back(qp_num);
+    retired_.pop_front();
+    detach(qp_num);
+  }
+}
+
 void VerbsQueue::detach(std::uint32_t qp_num) {
   while (refill() != 0) {
   }
+  forget_connection(qp_num);
+  take_back(qp_num);
+}
+
+void VerbsQueue::forget_connection(std::uint32_t qp_num) {
   if (last_ != nullptr && last_number_ == qp_num) last_ = nullptr;
   const auto found = connections_.find(qp_num);
-  if (found != connections_.end()) {
-    std::erase(ended_, found->second);
-    connections_.erase(found);
-  }
+  if (found == connections_.end()) return;
+  std::erase(ended_, found->second);
+  connections_.erase(found);
+}
+
+// Of what has been polled and not been looked at: its receives go back to the device.
+void VerbsQueue::take_back(std::uint32_t qp_num) {
   const auto begin = ready_.begin() + static_cast<std::ptrdiff_t>(ready_next_);
   const auto end = ready_.begin() + static_cast<std::ptrdiff_t>(ready_end_);
   const auto kept = std::remove_if(begin, end, [&](const WorkCompletion& one) {

@@ -11,10 +11,17 @@
 //     so a dying connection takes its completions out of `ready_` before it gives up the number.
 //  4. A receive whose number is unknown belongs to a connection that another thread is about to
 //     attach(): it waits in `strays_` and is neither lost nor given to anybody else.
-//  5. A receive buffer is either with the device or held by the user (`held_`).
+//  5. A receive buffer is either with the device or held by the user (`held_`), or its completion
+//  is
+//     waiting to be polled. So a queue pair is destroyed only when the device has nothing of it any
+//     more: one in the error state may still complete the receive that it had taken from the shared
+//     queue, and providers drop such a completion with the queue pair, the buffer with it. The end
+//     of flushing is announced by LAST_WQE_REACHED alone, which SoftRoCE never raises; so a queue
+//     pair stays in `retired_` for kRetirement behind its marker, polled as all others.
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -57,6 +64,9 @@ class VerbsQueue final : public Queue {
   void look_around();
   // Polls until the marker of `qp_num` has come or the deadline has passed.
   bool drain(std::uint32_t qp_num, std::uint64_t marker, const Deadline& deadline);
+  // A connection leaves. Its queue pair, in the error state and drained of sends, is destroyed
+  // later (5).
+  void retire(CmConnection link);
   // Drops what is left of `qp_num`, whose queue pair is gone.
   void detach(std::uint32_t qp_num);
   // The connection could post no marker: report its end when the completion queue is empty.
@@ -90,6 +100,10 @@ class VerbsQueue final : public Queue {
   bool spin(const Deadline& deadline);
   void take_events(int timeout_ms);
   void break_down(const Error& error);
+  void forget_connection(std::uint32_t qp_num);
+  void take_back(std::uint32_t qp_num);
+  bool is_retired(std::uint32_t qp_num) const;
+  void bury(bool all);
 
   // Declaration order is the order in which things must outlive each other.
   std::shared_ptr<const Shared> shared_;
@@ -121,6 +135,12 @@ class VerbsQueue final : public Queue {
   std::atomic<bool> attention_ = false;
   std::mutex mutex_;
   std::vector<Arrival> arrivals_;  // guarded by mutex_
+
+  struct Retired {
+    CmConnection link;
+    Nanos until;
+  };
+  std::deque<Retired> retired_;  // oldest first; ends before all that its queue pairs use
 };
 
 }  // namespace rkv::rdma::verbs

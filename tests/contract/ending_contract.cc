@@ -1,4 +1,6 @@
 // Contract: refusals, and the many ways in which a connection ends.
+#include <cstdlib>
+
 #include "link.h"
 
 namespace rkv::rdma::contract {
@@ -151,6 +153,80 @@ TEST_P(TransportContract, UnsignaledOperationsThatFailAreReported) {
   link.post(batch);
   expect_refused(link, 0);
   EXPECT_EQ(link.client.seen.size(), 4U);
+}
+
+// Connections of two ends, until they are to end.
+class Passing {
+ public:
+  Passing(Harness& harness, const LinkOptions& options)
+      : harness_(harness),
+        options_(options),
+        listener_(need(harness.server().listen(harness.listen_address()))),
+        client(harness, harness.client(), options.queue),
+        server(harness, harness.server(), options.queue) {}
+
+  void connect() {
+    std::tie(active, passive) = join(harness_, *listener_, client, server, options_);
+    ASSERT_TRUE(active != nullptr && passive != nullptr);
+  }
+  // As many messages as fit, `most` at most; of several packets each where there are packets.
+  std::size_t send(std::size_t bytes, std::size_t most) {
+    std::vector<Operation> batch;
+    for (std::size_t i = 0; i < most; ++i)
+      batch.push_back(Operation::send(client.piece(0, bytes), client.region->local_key(), i));
+    return need(active->post(batch));
+  }
+
+ private:
+  Harness& harness_;
+  LinkOptions options_;
+  std::unique_ptr<Listener> listener_;
+
+ public:
+  End client;
+  End server;
+  std::unique_ptr<Connection> active;
+  std::unique_ptr<Connection> passive;
+};
+
+// Whatever a connection had taken when it ended: with the device or held by the user, no buffer of
+// the queue is missing afterwards. RKV_ABORTS says how many connections end so.
+TEST_P(TransportContract, EndingsLoseNoReceiveBuffers) {
+  const char* const wanted = std::getenv("RKV_ABORTS");
+  const int endings = wanted != nullptr ? std::atoi(wanted) : 24;
+  constexpr std::size_t kBuffers = 32;
+  constexpr std::size_t kBytes = 4096;
+  LinkOptions options;
+  options.queue = {.receive_buffers = kBuffers, .receive_bytes = kBytes};
+  options.client = {.sends_in_flight = kBuffers};
+  Passing pair(*harness_, options);
+  for (int i = 0; i < endings; ++i) {
+    ASSERT_NO_FATAL_FAILURE(pair.connect());
+    EXPECT_GT(pair.send(kBytes, kBuffers), 0U);
+    if (i % 2 == 0) pair.server.poll_once();
+    if (i % 3 == 0) pair.passive->abort();
+    if (i % 4 == 0) pair.server.poll_once();
+    pair.passive.reset();
+    pair.active.reset();
+    pair.server.seen.clear();
+    pair.client.seen.clear();
+  }
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  std::size_t sent = 0;
+  std::vector<std::uint32_t> held;
+  const Deadline deadline = pair.server.soon();
+  while (held.size() < kBuffers && !deadline.passed()) {
+    sent += pair.send(64, kBuffers - sent);
+    pair.client.poll_once();
+    std::array<Completion, 16> some;
+    const std::size_t count = pair.server.queue->poll(some);
+    for (const Completion& one : std::span(some).first(count)) {
+      if (one.kind == Kind::kReceive) held.push_back(one.receive_buffer);
+    }
+    if (count == 0) pair.server.queue->wait(pair.server.soon(1));
+  }
+  EXPECT_EQ(held.size(), kBuffers) << "after " << endings << " endings";
+  pair.server.queue->release(held);
 }
 
 TEST_P(TransportContract, DestroyingAConnectionTellsThePeer) {
