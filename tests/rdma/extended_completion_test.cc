@@ -128,6 +128,25 @@ TEST(PollGuards, AFieldOfAFailedRequestIsAMistake) {
   EXPECT_DEATH(cursor.byte_length(), "a field of a completion that failed");
 }
 
+// The fields that connected queue pairs of RoCE leave empty, each from its own function.
+TEST(CompletionCursors, ReadEachFieldFromItsPlace) {
+  ibv_cq_ex queue{};
+  queue.read_wc_flags = [](ibv_cq_ex*) { return static_cast<unsigned>(IBV_WC_GRH); };
+  queue.read_src_qp = [](ibv_cq_ex*) { return 0x11'0001U; };
+  queue.read_slid = [](ibv_cq_ex*) { return 0x2002U; };
+  queue.read_sl = [](ibv_cq_ex*) { return std::uint8_t{3}; };
+  queue.read_dlid_path_bits = [](ibv_cq_ex*) { return std::uint8_t{4}; };
+  queue.read_qp_num = [](ibv_cq_ex*) { return 0x55U; };
+  const CompletionCursor<kStandardFields> cursor(&queue);
+  EXPECT_TRUE(cursor.has_grh());
+  EXPECT_EQ(cursor.source_queue_pair(), 0x11'0001U);
+  EXPECT_EQ(cursor.slid(), 0x2002U);
+  EXPECT_EQ(cursor.service_level(), 3);
+  EXPECT_EQ(cursor.path_bits(), 4);
+  EXPECT_EQ(cursor.queue_pair(), 0x55U);
+  EXPECT_FALSE(cursor.has_immediate());
+}
+
 // The kernel's side of SoftRoCE has another number for the flag, which stands for a good checksum
 // everywhere else.
 TEST(CompletionCursors, TellTheInvalidatedKeyByTheDevicesOwnFlag) {

@@ -370,30 +370,6 @@ TEST(AddressHandles, WithoutAGlobalRouteAreForInfiniBandOnly) {
             Code::kInvalidArgument);
 }
 
-// What a fenced request sends may come from the READ before it: here, the last word that was read.
-// That the fence is why cannot be shown here: within one host SoftRoCE carries out a READ before it
-// looks at the next request. That the flag reaches the provider: transport_types_test.cc.
-TEST(Flags, AFencedSendCarriesWhatTheReadBeforeItBrought) {
-  constexpr std::size_t kLength = std::size_t{256} * 1024;
-  constexpr std::uint64_t kRounds = 50;
-  Loopback loop;
-  for (std::uint64_t round = 1; round <= kRounds; ++round) {
-    const std::array<ReceiveRequest, 1> receive = {
-        {{.wr_id = 9, .buffer = loop.server.memory.local(kLength, 8)}}};
-    need(loop.server.qp->post_receives(receive));
-    store_le<std::uint64_t>(loop.server.at(kLength - 8), round);
-    need(post(*loop.client.qp, [&](Batch& batch) {
-      batch.read(1, OpFlags::kNone, loop.client.memory.local(0, kLength),
-                 *loop.server.memory.remote().subspan(0, kLength));
-      batch.send(2, OpFlags::kSignaled | OpFlags::kFenced,
-                 loop.client.memory.local(kLength - 8, 8));
-    }));
-    EXPECT_TRUE(loop.client.completion().ok());
-    EXPECT_TRUE(loop.server.completion().ok());
-    ASSERT_EQ(loop.server.word(kLength), round);
-  }
-}
-
 TEST(Flags, OnlyASolicitedSendWakesAWaiterWhoAskedForThose) {
   constexpr int kPlain = 100;
   Loopback loop;
