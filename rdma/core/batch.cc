@@ -18,6 +18,7 @@ Bytes BatchCore::gather(Gathered& to, std::span<const Bytes> pieces) const noexc
 }
 
 int BatchCore::abandon(ibv_qp_ex* queue) noexcept {
+  queue->qp_base.qp_context = nullptr;
   ibv_wr_abort(queue);
   return 0;
 }
@@ -28,7 +29,7 @@ Status BatchCore::refused(int answer) noexcept {
 
 Status BatchCore::drop_too_long() noexcept {
   RKV_CHECK(queue_ != nullptr, "a batch submitted twice");
-  ibv_wr_abort(std::exchange(queue_, nullptr));
+  abandon(std::exchange(queue_, nullptr));
   return fail(Code::kTooLarge,
               "a datagram is longer than max_datagram_bytes(): nothing of this batch was posted");
 }

@@ -307,8 +307,21 @@ Status CmIdBase::resolve_route(int timeout_ms) {
   return from_minus_one("rdma_resolve_route", rdma_resolve_route(raw(), timeout_ms));
 }
 
+namespace {
+// The kernel takes the number of any queue pair, and that of another device's connects whichever
+// has the same number there. Contexts may differ: a number is one of the device.
+Status check_device(const rdma_cm_id* id, const QueuePairBase& qp) {
+  if (id->verbs != nullptr && id->verbs->device == qp.raw()->context->device) return {};
+  return fail_call(Code::kInvalidArgument, "rdma_init_qp_attr", 0,
+                   id->verbs == nullptr
+                       ? "the id has found no device: resolve an address first"
+                       : "the queue pair is of another device: make it on the id's device()");
+}
+}  // namespace
+
 Status CmId::to_init(QueuePairBase& qp, const ConnectionParameters& parameters) {
   RKV_RETURN_IF_ERROR(detail::check(parameters));
+  RKV_RETURN_IF_ERROR(check_device(raw(), qp));
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   int mask = 0;
@@ -322,6 +335,7 @@ Status CmId::to_init(QueuePairBase& qp, const ConnectionParameters& parameters) 
 Status CmId::to_ready(QueuePairBase& qp, const ConnectionParameters& parameters,
                       ReadDepths depths) {
   RKV_RETURN_IF_ERROR(detail::check(parameters));
+  RKV_RETURN_IF_ERROR(check_device(raw(), qp));
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
   int mask = 0;
@@ -329,16 +343,23 @@ Status CmId::to_ready(QueuePairBase& qp, const ConnectionParameters& parameters,
       from_minus_one("rdma_init_qp_attr", rdma_init_qp_attr(raw(), &receive, &mask)));
   receive.max_dest_rd_atomic = depths.responder;
   receive.min_rnr_timer = parameters.rnr_timer.code();
-  RKV_RETURN_IF_ERROR(qp.modify(receive, mask | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+  // Once more: who brought the queue pair to INIT may have granted something else.
+  receive.qp_access_flags = std::to_underlying(parameters.remote_access);
+  RKV_RETURN_IF_ERROR(qp.modify(
+      receive, mask | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS));
 
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
   mask = 0;
   RKV_RETURN_IF_ERROR(from_minus_one("rdma_init_qp_attr", rdma_init_qp_attr(raw(), &send, &mask)));
   send.max_rd_atomic = depths.initiator;
+  // Ours, on both sides: the kernel's proposal for a passive side is what the peer's request says,
+  // and a peer that says 31 would have us wait for hours until its death is noticed.
+  send.timeout = parameters.ack_timeout.code();
   send.retry_cnt = std::min(parameters.retry_count, kMaxRetryCount);
   send.rnr_retry = parameters.rnr_retry;
-  return qp.modify(send, mask | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+  return qp.modify(
+      send, mask | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
 }
 
 namespace {
@@ -361,6 +382,7 @@ rdma_conn_param connection_parameters(const QueuePairBase& qp,
 Status CmId::connect(const QueuePairBase& qp, const ConnectionParameters& parameters,
                      ReadDepths depths, Bytes private_data) {
   RKV_RETURN_IF_ERROR(detail::check(parameters));
+  RKV_RETURN_IF_ERROR(check_device(raw(), qp));
   RKV_RETURN_IF_ERROR(detail::fits("rdma_connect", private_data, kConnectRequestBytes,
                                    "private_data of a connect request is at most 56 bytes"));
   rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);
@@ -374,6 +396,7 @@ Status CmId::establish() {
 Status CmId::accept(const QueuePairBase& qp, const ConnectionParameters& parameters,
                     ReadDepths depths, Bytes private_data) {
   RKV_RETURN_IF_ERROR(detail::check(parameters));
+  RKV_RETURN_IF_ERROR(check_device(raw(), qp));
   RKV_RETURN_IF_ERROR(detail::fits("rdma_accept", private_data, kConnectReplyBytes,
                                    "private_data of an accept is at most 196 bytes"));
   rdma_conn_param out = connection_parameters(qp, parameters, depths, private_data);

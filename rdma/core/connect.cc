@@ -74,11 +74,6 @@ Status check_agreed(const char* verb, const ConnectionParameters& parameters, Re
           : "reads_as_initiator: the peer answers no READs, its responder_resources are 0");
 }
 
-Status ensure_init(CmId& id, QueuePairBase& qp, const ConnectionParameters& parameters) {
-  RKV_ASSIGN_OR_RETURN(const ibv_qp_state state, qp.state());
-  return state == IBV_QPS_INIT ? Status{} : id.to_init(qp, parameters);
-}
-
 }  // namespace
 
 Status CmConnection::wait_established(const Deadline& deadline) {
@@ -134,7 +129,7 @@ Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
                                         const Deadline& deadline, PrivateData* rejection) && {
   RKV_ASSIGN_OR_RETURN(const ReadDepths own, own_depths(qp, parameters));
   ReadDepths depths = own;
-  RKV_RETURN_IF_ERROR(ensure_init(id_, qp, parameters));
+  RKV_RETURN_IF_ERROR(id_.to_init(qp, parameters));
   RKV_RETURN_IF_ERROR(id_.connect(qp, parameters, depths, private_data));
   PrivateData reply;
   {
@@ -169,7 +164,7 @@ Result<CmConnection> ConnectRequest::accept(PreparedQueuePair<> qp,
                                                 ? Result<EventChannel>(channel->share())
                                                 : EventChannel::create());
   RKV_RETURN_IF_ERROR(id().migrate(events));
-  RKV_RETURN_IF_ERROR(ensure_init(id(), qp, parameters));
+  RKV_RETURN_IF_ERROR(id().to_init(qp, parameters));
   RKV_RETURN_IF_ERROR(id().to_ready(qp, parameters, depths));
   RKV_ASSIGN_OR_RETURN(QueuePair ready, std::move(qp).into_queue_pair());
   RKV_RETURN_IF_ERROR(id().accept(ready, parameters, depths, private_data));

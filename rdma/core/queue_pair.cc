@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t kMaxInlineBytes = 1024;
 
 Status post_list(ibv_qp* queue, ibv_send_wr request, std::span<const RegisteredSpan> pieces) {
+  RKV_CHECK(!detail::BatchCore::is_open(*queue),
+            "a request is posted while a batch of its queue pair is open");
   detail::PieceList list(pieces);
   request.sg_list = list.data();
   request.num_sge = list.size();
@@ -295,16 +297,20 @@ std::uint32_t QueuePairBase::number() const {
   return raw()->qp_num;
 }
 std::uint32_t QueuePairBase::send_length() const {
-  return state_->send_length;
+  return live().send_length;
 }
 bool QueuePairBase::has_shared_receive_queue() const {
-  return state_->shared_receives != nullptr;
+  return live().shared_receives != nullptr;
 }
 const Device& QueuePairBase::device() const {
-  return state_->device;
+  return live().device;
 }
 ibv_qp* QueuePairBase::raw() const {
-  return state_->queue;
+  return live().queue;
+}
+const detail::QueuePairState& QueuePairBase::live() const {
+  RKV_CHECK(state_ != nullptr, "a queue pair that was moved away");
+  return *state_;
 }
 
 }  // namespace rkv::rdma

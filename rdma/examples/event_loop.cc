@@ -20,10 +20,11 @@ constexpr std::size_t kConnections = 8;
 constexpr std::uint32_t kMessages = 4;  // of each connection
 constexpr std::size_t kBytes = 64;
 
+// Fields end from the last to the first: the queue pair before the memory that its receives name.
 struct Connection {
   CompletionQueue queue;  // of its server end
-  QueuePair server;
   MemoryRegion memory;
+  QueuePair server;
   End client;
   std::uint32_t served = 0;
 };
@@ -53,8 +54,8 @@ struct Loop {
       RKV_RETURN_IF_ERROR(both.server.post_receives({&receive, 1}));
     }
     place.emplace(Connection{.queue = std::move(queue),
-                             .server = std::move(both.server),
                              .memory = std::move(memory),
+                             .server = std::move(both.server),
                              .client = {std::move(room), std::move(both.client)}});
     return {};
   }

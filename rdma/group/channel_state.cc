@@ -179,7 +179,8 @@ Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) 
     const NodeRef node = acquire(work[i], abandoned);
     nodes_[node.index].next = std::exchange(first, node.index);
     add(batch, std::uint64_t{node.generation} << 32 | node.index, work[i],
-        work[i].local.size() <= std::min(options_.inline_bytes, qp_->inline_bytes()));
+        work[i].local.addressable() &&
+            work[i].local.size() <= std::min(options_.inline_bytes, qp_->inline_bytes()));
     if (!abandoned) nodes[i] = node;
   }
   const bool refused = faults.refuse_sends && batch.count() != 0;

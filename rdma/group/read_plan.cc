@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <tuple>
 
 #include "rkv/rdma/error.h"
 
@@ -11,15 +12,25 @@ namespace {
 
 constexpr std::uint32_t kMostSge = 32;  // QueuePair::post_read's
 
+// Addresses mean the same memory in one space: the processor's, or that of one key where only the
+// device can address the memory.
 struct Interval {
-  const std::byte* begin;
-  const std::byte* end;
+  std::uint64_t space;
+  std::uint64_t begin;
+  std::uint64_t end;
 };
 
+Interval interval_of(const RegisteredSpan& span) {
+  const std::uint64_t space = span.addressable() ? 0 : std::uint64_t{1} + span.lkey();
+  return {.space = space, .begin = span.address(), .end = span.address() + span.size()};
+}
+
 bool overlap_somewhere(std::vector<Interval>& all) {
-  std::ranges::sort(all, {}, &Interval::begin);
+  std::ranges::sort(all, [](const Interval& a, const Interval& b) {
+    return std::tie(a.space, a.begin) < std::tie(b.space, b.begin);
+  });
   for (std::size_t i = 1; i < all.size(); ++i) {
-    if (all[i].begin < all[i - 1].end) return true;
+    if (all[i].space == all[i - 1].space && all[i].begin < all[i - 1].end) return true;
   }
   return false;
 }
@@ -34,10 +45,10 @@ Status check(std::span<const ReadRange> ranges, const ReadPlanLimits& limits) {
   }
   std::vector<Interval> places;
   places.reserve(ranges.size() + 1);
-  const auto add = [&](MutableBytes bytes) {
-    if (!bytes.empty()) places.push_back({bytes.data(), bytes.data() + bytes.size()});
+  const auto add = [&](const RegisteredSpan& span) {
+    if (span.size() != 0) places.push_back(interval_of(span));
   };
-  if (limits.gap_bytes != 0) add(limits.scratch.bytes());
+  if (limits.gap_bytes != 0) add(limits.scratch);
   for (const ReadRange& range : ranges) {
     if (range.from.length != range.to.size()) {
       return fail(Code::kInvalidArgument, "a range and its destination differ in length");
@@ -45,7 +56,7 @@ Status check(std::span<const ReadRange> ranges, const ReadPlanLimits& limits) {
     if (range.from.address > ~std::uint64_t{0} - range.from.length) {
       return fail(Code::kInvalidArgument, "a range wraps around the end of the address space");
     }
-    add(range.to.bytes());
+    add(range.to);
   }
   if (overlap_somewhere(places)) {
     return fail(Code::kInvalidArgument, "two destinations, or one and the scratch, overlap");
@@ -70,6 +81,8 @@ class ReadPlanner {
     plan_.requested_bytes_ += range.from.length;
     if (rkey_ != range.from.rkey || places_.empty() || begin > end_) {
       if (!bridge(range)) start(range);
+    } else if (begin < end_ && !can_copy(range.to)) {
+      start(range);  // reads again what it shares
     }
     std::size_t known = 0;
     if (begin < end_) known = std::min(end, end_) - begin;
@@ -86,6 +99,13 @@ class ReadPlanner {
     std::uint64_t address;
     RegisteredSpan local;
   };
+
+  // Whether the processor can copy from every place so far.
+  bool can_copy(const RegisteredSpan& to) const {
+    return to.addressable() && std::ranges::all_of(places_, [](const Place& place) {
+             return place.local.addressable();
+           });
+  }
 
   void start(const ReadRange& range) {
     places_.clear();
@@ -133,15 +153,18 @@ class ReadPlanner {
   bool extends_last(const RegisteredSpan& piece) const {
     if (plan_.reads_.back().piece_count == 0) return false;
     const RegisteredSpan& last = plan_.pieces_.back();
-    return last.lkey() == piece.lkey() && last.bytes().data() + last.size() == piece.bytes().data();
+    return last.lkey() == piece.lkey() && last.addressable() == piece.addressable() &&
+           last.address() + last.size() == piece.address();
   }
 
   void append(const RegisteredSpan& piece) {
     ReadPlan::Planned& read = plan_.reads_.back();
     if (extends_last(piece)) {
       RegisteredSpan& last = plan_.pieces_.back();
-      last =
-          RegisteredSpan::unchecked({last.bytes().data(), last.size() + piece.size()}, last.lkey());
+      const std::size_t size = last.size() + piece.size();
+      last = last.addressable()
+                 ? RegisteredSpan::unchecked({last.bytes().data(), size}, last.lkey())
+                 : RegisteredSpan::device_only(last.address(), size, last.lkey());
     } else {
       plan_.pieces_.push_back(piece);
       ++read.piece_count;

@@ -55,16 +55,19 @@ Status Link::arm() {
 }
 
 bool Link::ended() {
-  if (connection_ && !gone_) {
-    const Status alive = connection_->check();
-    if (!alive) {
-      gone_ = true;
-      // Answers the peer, which waits for it before it gives up its own end. The queue pair stays
-      // as it is: what it has received is still to be delivered.
-      std::ignore = connection_->id.disconnect();
-    }
-  }
+  look_at_events();
   return !usable();
+}
+
+void Link::look_at_events() {
+  if (!connection_ || gone_) return;
+  const Status alive = connection_->check();
+  if (alive) return;
+  gone_ = true;
+  if (!connection_->peer_left && !closed_) fail(alive.error());
+  // Answers the peer, which waits for it before it gives up its own end. The queue pair of a peer
+  // that left stays as it is: what it has received is still to be delivered.
+  std::ignore = connection_->id.disconnect();
 }
 
 void Link::fail(const Error& error) {
@@ -72,6 +75,17 @@ void Link::fail(const Error& error) {
   failure_ = error;
   // An error here means that the queue pair is in that state already.
   std::ignore = queue_pair().to_error();
+}
+
+void Link::note_send(const char* operation, ibv_wc_status status) {
+  // The peer's leaving comes before the retries that it makes fail: so it is known by now.
+  look_at_events();
+  if (!gone_) note(operation, status);
+}
+
+void Link::note_receive(ibv_wc_status status) {
+  look_at_events();
+  if (!gone_ || status != IBV_WC_WR_FLUSH_ERR) note("receive", status);
 }
 
 void Link::note(const char* operation, ibv_wc_status status) {
@@ -84,9 +98,9 @@ void Link::note(const char* operation, ibv_wc_status status) {
 }
 
 Error Link::error() const {
+  if (failure_) return *failure_;
   if (closed_) return {.code = Code::kDisconnected, .text = "the transport was disconnected"};
-  if (gone_ && !lied()) return {.code = Code::kDisconnected, .text = "the peer has disconnected"};
-  return *failure_;
+  return {.code = Code::kDisconnected, .text = "the peer has disconnected"};
 }
 
 Status Link::disconnect() {

@@ -80,19 +80,23 @@ class Link {
   // Reads what the connection manager has to say. True when the connection has ended in any way.
   bool ended();
   bool usable() const { return !closed_ && !gone_ && !failure_; }
-  // Ended without a failure: by us, or by the peer's own will. A peer that lies and leaves has
-  // failed: what it left out must not look like the end of what it had to say.
-  bool ended_cleanly() const { return closed_ || (gone_ && !lied()); }
+  // Ended without a failure: by us, or by the peer's own will. What a failure cut off must not look
+  // like the end of what the peer had to say. A peer whose process dies looks like one that leaves,
+  // since its kernel says the same for it.
+  bool ended_cleanly() const { return !failure_ && (closed_ || gone_); }
   // Keeps the first one, and moves the queue pair to the error state: all work is flushed.
   void fail(const Error& error);
-  // A completion that failed.
-  void note(const char* operation, ibv_wc_status status);
+  // Completions that failed. Once the peer has left, nothing can reach it, so what was posted
+  // before ends with an error and means no failure; but a receive that ended by itself does.
+  void note_send(const char* operation, ibv_wc_status status);
+  void note_receive(ibv_wc_status status);
   // Why the connection cannot be used. REQUIRES: !usable().
   Error error() const;
   Status disconnect();
 
  private:
-  bool lied() const { return failure_ && failure_->code == Code::kCorrupt; }
+  void look_at_events();
+  void note(const char* operation, ibv_wc_status status);
   Link(ProtectionDomain domain, CompletionChannel channel, CompletionQueue sends,
        CompletionQueue receives)
       : domain_(std::move(domain)),
@@ -107,7 +111,7 @@ class Link {
   Descriptor poller_;
   ConnectionParameters parameters_;
   std::optional<Error> failure_;
-  bool gone_ = false;    // the peer has left
+  bool gone_ = false;    // the connection manager says that it has ended
   bool closed_ = false;  // we have
   std::optional<PreparedQueuePair<>> fresh_;
   std::optional<CmConnection> connection_;

@@ -165,7 +165,7 @@ Status RingState::reap_sends() {
 }
 
 void RingState::take_send(const WorkCompletion& one) {
-  if (!one.ok()) link_.note(one.wr_id == kHead ? "RDMA READ" : "RDMA WRITE", one.status);
+  if (!one.ok()) link_.note_send(one.wr_id == kHead ? "RDMA READ" : "RDMA WRITE", one.status);
   if (one.wr_id == kData) {
     sender_->reaped();
     if (one.ok()) ++untold_;  // else nobody knows whether the peer has it
@@ -204,7 +204,7 @@ Status RingState::reap_receives() {
                          link_.poll_receives(std::span(come).first(std::min(left, come.size()))));
     for (const WorkCompletion& one : std::span(come).first(count)) {
       if (!one.ok()) {
-        link_.note("receive", one.status);
+        link_.note_receive(one.status);
       } else if (!lied_) {
         const Status taken = take_receive(one);
         if (!taken) lied(taken.error());

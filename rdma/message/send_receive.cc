@@ -189,7 +189,7 @@ Status SendReceiveState::reap_sends() {
       if (one.ok()) {
         ++arrived_;
       } else {
-        link_.note("SEND", one.status);
+        link_.note_send("SEND", one.status);
       }
     }
   }
@@ -203,7 +203,7 @@ Status SendReceiveState::reap_receives() {
     RKV_ASSIGN_OR_RETURN(count, link_.poll_receives(come));
     for (const WorkCompletion& one : std::span(come).first(count)) {
       if (!one.ok()) {
-        link_.note("receive", one.status);
+        link_.note_receive(one.status);
         continue;
       }
       if (lied_) continue;

@@ -373,7 +373,8 @@ TEST_F(CheckedDeathTest, MoreIsInFlightThanTheCompletionQueueHolds) {
 TEST_F(CheckedDeathTest, ABatchIsOpenedWhileAnotherIs) {
   {
     const Opened one(&pair_.raw);
-    EXPECT_DEATH(Opened another(&pair_.raw), "a batch is opened on queue pair 0x11 while a batch");
+    EXPECT_DEATH(Opened another(&pair_.raw),
+                 "a batch is opened while a batch of its queue pair is open");
     ibv_send_wr request{};
     ibv_send_wr* refused = nullptr;
     EXPECT_DEATH(ibv_post_send(&pair_.raw.qp_base, &request, &refused), "a request is posted on");

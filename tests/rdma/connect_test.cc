@@ -96,12 +96,56 @@ TEST(Connecting, UsesFullReadDepthOurTimersAndOurAccessFlags) {
   EXPECT_EQ(ours.min_rnr_timer, kDefaultRnrTimer.code());
   EXPECT_EQ(ours.retry_cnt, kMaxRetryCount);
   EXPECT_EQ(ours.rnr_retry, kRnrRetryForever);
-  EXPECT_LE(ours.timeout, kDefaultAckTimeout.code() + 1);
+  EXPECT_EQ(ours.timeout, kDefaultAckTimeout.code());
   const ibv_qp_attr theirs = need(server.qp.query(kMask)).attributes;
   EXPECT_EQ(theirs.qp_access_flags, static_cast<unsigned>(IBV_ACCESS_REMOTE_READ));
   EXPECT_EQ(theirs.max_dest_rd_atomic, 8);
   EXPECT_EQ(theirs.min_rnr_timer, kDefaultRnrTimer.code());
   EXPECT_EQ(theirs.retry_cnt, kMaxRetryCount);
+}
+
+// A client that asks for the longest time-out of all: the server would retry for hours.
+TEST(Connecting, EachSideKeepsItsOwnTimeoutWhateverThePeerProposes) {
+  CmListener listener = need(CmListener::listen(device_address(0)));
+  auto client = std::async(std::launch::async, [to = device_address(listener.port())] {
+    Connector connector = need(Connector::resolve(
+        to, {.ack_timeout = AckTimeout::from_code(AckTimeout::kMaxCode)}, soon()));
+    auto end = std::make_unique<End>(connector.device());
+    auto link = std::move(connector).connect(end->qp(), {.ack_timeout = AckTimeout::from_code(17)},
+                                             {}, soon());
+    return Connecting{std::move(end), std::move(link), {}};
+  });
+  ConnectRequest request = need(listener.wait(soon()));
+  End end(request.device());
+  CmConnection server =
+      need(std::move(request).accept(end.qp(), {.ack_timeout = AckTimeout::from_code(13)}, {}));
+  need(server.wait_established(soon()));
+  Connecting connected = client.get();
+  ASSERT_TRUE(connected.link) << to_string(connected.link.error());
+  EXPECT_EQ(need(server.qp.query(IBV_QP_TIMEOUT)).attributes.timeout, 13);
+  EXPECT_EQ(need(connected.link->qp.query(IBV_QP_TIMEOUT)).attributes.timeout, 17);
+}
+
+// What connect() and accept() are given holds, whatever the queue pair was prepared with.
+TEST(Connecting, GrantsWhatIsAskedAlsoToAQueuePairThatIsInInit) {
+  CmListener listener = need(CmListener::listen(device_address(0)));
+  auto client = connect_later(listener.port(), "");
+  ConnectRequest request = need(listener.wait(soon()));
+  End end(request.device());
+  store_le<std::uint64_t>(end.memory.bytes().data(), 0xABCDEF);
+  PreparedQueuePair qp = end.qp();
+  need(qp.open(request.port_number()));  // grants nothing
+  CmConnection server = need(std::move(request).accept(
+      std::move(qp), {.remote_access = AccessFlags::kRemoteRead}, end.memory.remote().to_bytes()));
+  Connecting connected = client.get();
+  ASSERT_TRUE(connected.link) << to_string(connected.link.error());
+  const RemoteSpan remote =
+      RemoteSpan::from_bytes(connected.link->peer_data.bytes().first<RemoteSpan::kWireBytes>());
+  Batch batch = connected.link->qp.batch();
+  batch.read(1, OpFlags::kSignaled, connected.end->memory.local(0, 8), *remote.first(8));
+  need(std::move(batch).submit());
+  EXPECT_TRUE(connected.end->completion().ok());
+  EXPECT_EQ(load_le<std::uint64_t>(connected.end->memory.bytes().data()), 0xABCDEFU);
 }
 
 TEST(Connecting, ReadsAndMessagesFlow) {

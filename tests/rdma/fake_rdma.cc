@@ -29,10 +29,11 @@ struct State {
   std::array<OneDevice, 2> devices;
   ibv_pd domain{};
   ibv_comp_channel channel{};
-  ibv_cq_ex completions{};
+  std::deque<ibv_cq_ex> completions;
   ibv_qp_ex queue{};
   ibv_qp_state queue_state = IBV_QPS_RESET;
   std::vector<FakeRdma::Change> changes;
+  std::vector<ibv_sge> pieces;
   std::vector<rdma_cm_id*> ids;
   std::map<const rdma_event_channel*, std::deque<rdma_cm_event*>> events;
   std::uint8_t timeout = 14;
@@ -84,9 +85,12 @@ int query_device(ibv_context*, const ibv_query_device_ex_input*, ibv_device_attr
   return 0;
 }
 ibv_cq_ex* create_cq(ibv_context* context, ibv_cq_init_attr_ex* wanted) {
-  state->completions.context = context;
-  state->completions.cqe = static_cast<int>(wanted->cqe);
-  return &state->completions;
+  ibv_cq_ex& made = state->completions.emplace_back();
+  made.context = context;
+  made.cqe = static_cast<int>(wanted->cqe);
+  made.channel = wanted->channel;
+  made.start_poll = [](ibv_cq_ex*, ibv_poll_cq_attr*) { return ENOENT; };
+  return &made;
 }
 ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* wanted) {
   state->queue = {};
@@ -94,6 +98,18 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* wanted) {
   made.context = context;
   made.qp_type = wanted->qp_type;
   made.qp_num = 0x11;
+  made.send_cq = wanted->send_cq;
+  made.recv_cq = wanted->recv_cq;
+  wanted->cap.max_inline_data = 64;
+  state->queue.wr_start = [](ibv_qp_ex*) {};
+  state->queue.wr_abort = [](ibv_qp_ex*) {};
+  state->queue.wr_complete = [](ibv_qp_ex*) { return 0; };
+  state->queue.wr_send = [](ibv_qp_ex*) {};
+  state->queue.wr_set_inline_data = [](ibv_qp_ex*, void*, std::size_t) {};
+  state->queue.wr_set_sge = [](ibv_qp_ex*, std::uint32_t lkey, std::uint64_t address,
+                               std::uint32_t length) {
+    state->pieces.push_back({.addr = address, .length = length, .lkey = lkey});
+  };
   state->queue_state = IBV_QPS_RESET;
   return &made;
 }
@@ -109,6 +125,8 @@ FakeRdma::FakeRdma() {
     verbs.query_device_ex = query_device;
     verbs.create_cq_ex = create_cq;
     verbs.create_qp_ex = create_qp;
+    verbs.context.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
+    verbs.context.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) { return 0; };
     verbs.context.device = &one.device;
     verbs.context.async_fd = -1;
     verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -148,6 +166,9 @@ std::vector<FakeRdma::Change> FakeRdma::changes() const {
 ibv_qp_state FakeRdma::state_of_queue_pair() const {
   return state->queue_state;
 }
+std::vector<ibv_sge> FakeRdma::pieces() const {
+  return state->pieces;
+}
 unsigned FakeRdma::references(unsigned device) const {
   return state->devices[device].references;
 }
@@ -183,7 +204,7 @@ int ibv_dealloc_pd(ibv_pd*) {
   return 0;
 }
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
-  state->channel = {.context = context, .fd = eventfd(0, EFD_CLOEXEC), .refcnt = 0};
+  state->channel = {.context = context, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .refcnt = 0};
   return &state->channel;
 }
 int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
@@ -201,7 +222,8 @@ int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int mask) {
   if ((mask & IBV_QP_STATE) != 0) state->queue_state = attributes->qp_state;
   return 0;
 }
-int ibv_query_qp(ibv_qp*, ibv_qp_attr* attributes, int, ibv_qp_init_attr*) {
+int ibv_query_qp(ibv_qp*, ibv_qp_attr* attributes, int, ibv_qp_init_attr* created) {
+  created->cap.max_send_wr = created->cap.max_recv_wr = 128;
   attributes->qp_state = state->queue_state;
   return 0;
 }

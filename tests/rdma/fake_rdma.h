@@ -46,6 +46,7 @@ class FakeRdma {
   void propose_timeout(std::uint8_t code);
   std::vector<Change> changes() const;
   ibv_qp_state state_of_queue_pair() const;
+  std::vector<ibv_sge> pieces() const;  // of the SENDs so far; those inline have none
 
   // As librdmacm counts: who keeps a context open. unplug() closes one that nobody does.
   unsigned references(unsigned device = 0) const;

@@ -128,6 +128,35 @@ TEST(ReadPlans, ReadSharedBytesOnceAndCopyThem) {
   EXPECT_EQ(plan.copies().size(), 2U);
 }
 
+// Device memory and regions counted from zero have addresses of their own.
+TEST(ReadPlans, ReachMemoryThatOnlyTheDeviceCanAddress) {
+  Memory memory;
+  const auto far = [](std::uint64_t address, std::size_t length, std::uint32_t lkey) {
+    return RegisteredSpan::device_only(address, length, lkey);
+  };
+  const auto from = [](std::uint64_t offset, std::size_t length) {
+    return RemoteSpan{.address = kBase + offset, .length = length, .rkey = 7};
+  };
+  const std::array apart = {ReadRange{.from = from(0, 64), .to = far(0, 64, 1)},
+                            ReadRange{.from = from(64, 64), .to = far(64, 64, 1)},
+                            ReadRange{.from = from(128, 64), .to = far(0, 64, 2)}};
+  const ReadPlan plan = make(apart, wide());
+  ASSERT_EQ(plan.size(), 1U);
+  ASSERT_EQ(plan[0].to.size(), 2U) << "one piece of each key";
+  EXPECT_FALSE(plan[0].to[0].addressable());
+  EXPECT_EQ(plan[0].to[0].size(), 128U);
+
+  const std::array same = {apart[0], ReadRange{.from = from(64, 64), .to = far(32, 64, 1)}};
+  EXPECT_EQ(ReadPlan::make(same, wide()).error().code, Code::kInvalidArgument);
+
+  // What two ranges share cannot be copied there, so it is read twice.
+  const std::array shared = {ReadRange{.from = from(0, 100), .to = far(0, 100, 1)},
+                             ReadRange{.from = from(50, 100), .to = memory.take(100)}};
+  const ReadPlan twice = make(shared, wide());
+  EXPECT_TRUE(twice.copies().empty());
+  EXPECT_EQ(twice.read_bytes(), 200U);
+}
+
 TEST(ReadPlans, AreCutAtTheLimitsOfTheDevice) {
   Memory memory;
   ReadPlanLimits limits = wide();

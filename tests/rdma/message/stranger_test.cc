@@ -120,6 +120,26 @@ TEST(Strangers, ALieBeforeTheEndIsNoCleanEnd) {
   expect_corrupt(*visit.server, "record");
 }
 
+// The failure is seen before the end, or behind it: it stays one.
+TEST(Strangers, AMessageThatDidNotFitBeforeTheEndIsNoCleanEnd) {
+  for (const bool waits : {true, false}) {
+    Visit<SendReceiveBuilder> visit(TransportKind::kSendReceive,
+                                    {.options = {.message_bytes = 100, .receive_buffers = 2}});
+    visit.stranger->say(pattern(1, 100));
+    visit.stranger->say(pattern(2, 101));
+    need(visit.stranger->link->disconnect());
+    const Deadline deadline = soon();
+    while (waits && !visit.server->poll_disconnect())
+      ASSERT_FALSE(deadline.passed());
+    std::size_t delivered = 0;
+    const Error error = failure_of(*visit.server, &delivered);
+    EXPECT_EQ(delivered, 1U);
+    EXPECT_STREQ(error.call, "receive") << to_string(error);
+    const auto again = failure_of(*visit.server);
+    EXPECT_STREQ(again.call, "receive") << "told once, true ever after";
+  }
+}
+
 TEST(Strangers, WhoOnlyLeavesHasEndedCleanly) {
   Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
   visit.stranger->ring(0, 108, 108);

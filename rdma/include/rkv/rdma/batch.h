@@ -59,16 +59,23 @@ class RKV_EXPORT BatchCore {
   BatchCore& operator=(const BatchCore&) = delete;
 
   std::uint32_t count() const noexcept { return count_; }
+  // Whether a batch of this queue pair is open. The mark is the field that libibverbs keeps for its
+  // user and no provider reads.
+  static bool is_open(const ibv_qp& queue) noexcept { return queue.qp_context != nullptr; }
 
  protected:
   BatchCore(ibv_qp_ex* queue, std::uint32_t inline_bytes) noexcept
       : queue_(queue), inline_bytes_(inline_bytes) {
     RKV_CHECK(queue_ != nullptr, "a batch of a queue pair that was moved away");
+    // Providers take a lock here, for which a thread with two batches would wait for ever.
+    RKV_CHECK(!is_open(queue_->qp_base),
+              "a batch is opened while a batch of its queue pair is open");
+    queue_->qp_base.qp_context = queue_;
     ibv_wr_start(queue_);
   }
   // Inlined also where it is cold: a call would need the batch in memory (below).
   [[gnu::always_inline]] ~BatchCore() {
-    if (queue_ != nullptr) ibv_wr_abort(queue_);
+    if (queue_ != nullptr) abandon(queue_);
   }
 
   void begin(std::uint64_t wr_id, OpFlags flags) noexcept {
@@ -114,6 +121,7 @@ class RKV_EXPORT BatchCore {
   Status complete() noexcept {
     RKV_CHECK(queue_ != nullptr, "a batch submitted twice");
     ibv_qp_ex* const queue = std::exchange(queue_, nullptr);
+    queue->qp_base.qp_context = nullptr;
     const int answer = count_ != 0 ? ibv_wr_complete(queue) : abandon(queue);
     if (answer != 0) [[unlikely]]
       return refused(answer);
@@ -226,8 +234,8 @@ struct DatagramLimit<Ud> {
 };
 }  // namespace detail
 
-// Open at most one per queue pair at a time. It is used where it was opened: it can be neither
-// copied nor moved, and its end is an explicit std::move(batch).submit().
+// Open at most one per queue pair at a time: a second one aborts. It is used where it was opened:
+// it can be neither copied nor moved, and its end is an explicit std::move(batch).submit().
 template <TransportType T>
 class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
  public:

@@ -180,12 +180,14 @@ class RKV_EXPORT CmId : public CmIdBase {
   static Result<CmId> create(const EventChannel& channel,
                              ConnectionPorts ports = ConnectionPorts::kTcp);
 
-  // Must come before resolve_route. kUnsupported on old kernels.
+  // What the peer's connection manager proposes to its queue pair; ours takes to_ready()'s. Must
+  // come before resolve_route. kUnsupported on old kernels.
   Status set_ack_timeout(AckTimeout timeout);
 
   // The queue pair's states, with what the connection manager knows about the path and with our
   // own access flags, timers and depths. To INIT before connect() or accept(); to_ready() after
   // CONNECT_RESPONSE or before accept(). Then the prepared queue pair's into_queue_pair().
+  // These and connect() and accept(): kInvalidArgument for a queue pair of another device.
   Status to_init(QueuePairBase& qp, const ConnectionParameters& parameters);
   Status to_ready(QueuePairBase& qp, const ConnectionParameters& parameters, ReadDepths depths);
   // CONNECT_RESPONSE, REJECTED, UNREACHABLE or CONNECT_ERROR follows. At most 56 bytes.

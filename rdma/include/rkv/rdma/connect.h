@@ -62,6 +62,8 @@ struct RKV_EXPORT CmConnection {
 };
 
 struct ResolveOptions {
+  // What the peer is asked to use: a peer with this library uses its own, by its
+  // ConnectionParameters, as this side does by those of connect().
   AckTimeout ack_timeout = kDefaultAckTimeout;
   const SocketAddress* source = nullptr;  // local address to start from, else the route's
   std::optional<std::uint8_t> type_of_service = std::nullopt;  // CmId::set_type_of_service()
@@ -80,8 +82,9 @@ class RKV_EXPORT Connector {
   // Moves the queue pair to INIT, where receives of its own can be posted; connect() does it
   // otherwise. A shared receive queue needs no such step.
   Status prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters);
-  // `qp` made on device(), in state RESET or prepared; on an error it is destroyed. Blocks until
-  // the deadline at most; on success the queue pair can be used. `private_data` at most 56 bytes.
+  // `qp` made on device(), in state RESET or INIT; on an error it is destroyed. What `parameters`
+  // say holds, whatever it was prepared with. Blocks until the deadline at most; on success the
+  // queue pair can be used. `private_data` at most 56 bytes. kInvalidArgument: another device's.
   // kUnreachable: nobody listens or answers; kRejected: the peer refused, its bytes go to
   // `rejection` when that is not null; kTimeout.
   Result<CmConnection> connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
@@ -137,7 +140,7 @@ class RKV_EXPORT ConnectRequest : public IncomingRequest<CmId> {
   void set_owner(std::weak_ptr<void> owner) { id().set_owner(std::move(owner)); }
   // As Connector::prepare().
   Status prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters);
-  // `qp` made on device(), in state RESET or prepared. Does not wait for the peer: what becomes of
+  // `qp` and `parameters` as Connector::connect(). Does not wait for the peer: what becomes of
   // the handshake arrives on the connection's channel. `channel` is where its events shall go;
   // nullptr makes a new one. At most 196 bytes of private data.
   Result<CmConnection> accept(PreparedQueuePair<> qp, const ConnectionParameters& parameters,

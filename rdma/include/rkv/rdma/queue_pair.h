@@ -139,6 +139,7 @@ class RKV_EXPORT QueuePairBase {
   Status create(ibv_qp_type type, SendOps operations, const ProtectionDomain& pd,
                 const CompletionQueue& sends, const CompletionQueue& receives,
                 const QueuePairOptions& options);
+  const detail::QueuePairState& live() const;  // aborts where it was moved away
   Status open_port(std::uint8_t port);
   Result<Endpoint> make_endpoint(std::uint8_t port, const GidEntry& gid, ReadDepths depths);
   Status bring_up(const Endpoint& peer, const ConnectionParameters& parameters);

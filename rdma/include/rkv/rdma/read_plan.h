@@ -7,7 +7,8 @@
 //   RKV_RETURN_IF_ERROR(run_reads(plan, qp, queue, deadline));   // or Channel::read_all()
 //
 // Every requested byte arrives in its place, whatever order the device reads in: bytes that several
-// ranges ask for are read once and copied when all READs have completed. Nothing is promised about
+// ranges ask for are read once and copied when all READs have completed; into memory that only the
+// device can address they are read again. Nothing is promised about
 // the moment at which a byte was read: one READ is no snapshot, and two ranges of one READ are
 // none.
 //
