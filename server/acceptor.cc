@@ -107,8 +107,16 @@ void Acceptor::refuse(rdma::Incoming& incoming, RefusalReason why, Code code,
 bool Acceptor::end_old_session(std::uint64_t session) {
   if (session == 0) return true;
   const Deadline deadline = Deadline::after_ms(clock_, kAcceptMs);
-  return std::all_of(admission_.all_workers.begin(), admission_.all_workers.end(),
-                     [&](Worker* worker) { return worker->end_session(session, deadline); });
+  return admission_.all_workers[session % admission_.all_workers.size()]->end_session(session,
+                                                                                      deadline);
+}
+
+std::uint64_t Acceptor::new_session(const Worker& worker) const {
+  const std::vector<Worker*>& all = admission_.all_workers;
+  const auto place = static_cast<std::uint64_t>(std::ranges::find(all, &worker) - all.begin());
+  // Above half of all numbers, so that none is 0 and no sum overflows.
+  const std::uint64_t random = random_from_kernel() | std::uint64_t{1} << 63;
+  return random - random % all.size() - all.size() + place;
 }
 
 Worker* Acceptor::reserve_place() {
@@ -127,7 +135,7 @@ Worker* Acceptor::reserve_place() {
 void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker) {
   const std::uint16_t wanted = request.credits_wanted == 0 ? kMaxCredits : request.credits_wanted;
   const ConnectAccept answer{.epoch = admission_.epoch,
-                             .session = random_from_kernel(),
+                             .session = new_session(worker),
                              .credits = std::min(wanted, kMaxCredits),
                              .max_message_bytes = kMaxMessageBytes,
                              .max_sent_bytes = worker.room().receive_bytes,

@@ -51,6 +51,9 @@ class Acceptor {
   void answer(rdma::Incoming& incoming);
   void refuse(rdma::Incoming& incoming, RefusalReason why, Code code, std::string_view text);
   void accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker);
+  // The number of a session says which worker has it: to end one nobody else is asked, so that a
+  // worker that is held up holds up its own clients alone.
+  std::uint64_t new_session(const Worker& worker) const;
   bool end_old_session(std::uint64_t session);
   Worker* reserve_place();
 

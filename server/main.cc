@@ -1,6 +1,8 @@
 // kvserver: see README.md for its options, signals and exit codes.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -73,7 +75,20 @@ rkv::Result<rkv::rdma::ServerTransports> open_transports(const Options& options)
                                        .verbs = {.device = options.device,
                                                  .port = options.ib_port,
                                                  .gid_index = options.gid_index,
-                                                 .address = options.listen}});
+                                                 .address = options.listen},
+                                       .shm = {.group = options.shm_group}});
+}
+
+// Clients over shared memory, files of the store and connections of people share one limit: as many
+// as this process may have, but for a number that nothing here needs.
+void raise_limit_of_open_files() {
+  constexpr rlim_t kMost = rlim_t{1} << 20;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  const rlim_t wanted = std::min(files.rlim_max, kMost);
+  if (files.rlim_cur >= wanted) return;
+  files.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &files);
 }
 
 int tell(const Failure& failure) {
@@ -97,6 +112,7 @@ int work_offline(const Options& options) {
 }
 
 int serve(const Options& options, const std::vector<std::string>& arguments) {
+  raise_limit_of_open_files();
   const rkv::SteadyClock clock;
   Server server(options, clock, open_transports);
   if (const auto failure = server.start()) return tell(*failure);

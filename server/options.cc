@@ -168,6 +168,10 @@ std::string set_transport(Options& options, const std::string& value) {
   return {};
 }
 
+std::string set_ib_port(Options& options, const std::string& value) {
+  return set_number<std::uint8_t>(options.ib_port, value, 1, 255);
+}
+
 constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 40;  // 1 TiB: half of what slots address
 constexpr std::uint64_t kMostQueue = std::uint64_t{4} << 30;
 
@@ -195,12 +199,12 @@ const std::vector<Setting>& settings() {
       {"transport", "KIND",
        "auto, verbs or shm: how clients reach the server (default auto: a device, and shm)",
        set_transport},
+      {"shm-group", "GROUP",
+       "whose members may connect over shared memory, beside the server's user and root",
+       set_text<&Options::shm_group>},
       {"d,device", "NAME", "RDMA device (default: the one that routes to the listen address)",
        set_text<&Options::device>},
-      {"i,ib-port", "N", "port of the device (default: any active one)",
-       [](Options& o, const std::string& v) {
-         return set_number<std::uint8_t>(o.ib_port, v, 1, 255);
-       }},
+      {"i,ib-port", "N", "port of the device (default: any active one)", set_ib_port},
       {"x,gid-index", "N", "GID of the port (default: chosen by the connection manager)",
        [](Options& o, const std::string& v) { return set_number<int>(o.gid_index, v, 0, 255); }},
       {"max-clients", "N",

@@ -36,6 +36,7 @@ struct Options {
   std::uint32_t threads = 1;                            // workers; default: cores - 1, at least 1
   rdma::PollMode poll = rdma::PollMode::kAdaptive;
   rdma::TransportKind transport = rdma::TransportKind::kAuto;
+  std::string shm_group;     // who may connect over shm beside our own user; empty: root alone
   std::string device;        // empty: the one that routes to `listen`
   std::uint8_t ib_port = 0;  // 0: any active port
   int gid_index = -1;        // -1: chosen by the connection manager

@@ -4,7 +4,6 @@
 #include <sys/un.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -26,7 +25,8 @@ std::unexpected<Error> call_error(int error) {
     case EACCES:
     case EPERM:
       return fail_call(Code::kPermission, "connect", error,
-                       "the server's shared-memory socket belongs to another user");
+                       "the server's shared-memory socket is for another user: a server lets in "
+                       "its own user, root, and the group that --shm-group names");
     case EAGAIN:
       return fail_call(Code::kTimeout, "connect", error, kTimedOut);
     default:
@@ -35,7 +35,8 @@ std::unexpected<Error> call_error(int error) {
 }
 
 // Blocks while the server's queue of callers is full, at most until the deadline.
-Result<Fd> call(const std::string& path, const Deadline& deadline) {
+Result<Fd> call(const std::string& directory, std::uint16_t port, const Deadline& deadline) {
+  const std::string path = socket_path(directory, port);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
@@ -53,7 +54,7 @@ Result<Fd> call(const std::string& path, const Deadline& deadline) {
     result = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   } while (result != 0 && errno == EINTR && !deadline.passed());
   if (result != 0) return call_error(errno);
-  RKV_RETURN_IF_ERROR(trusted_peer(socket.get()));
+  RKV_RETURN_IF_ERROR(trusted_server(socket.get(), directory));
   return socket;
 }
 
@@ -61,7 +62,7 @@ Result<Fd> call_any(const std::string& chosen, std::uint16_t port, const Deadlin
   Result<Fd> best = fail(Code::kUnreachable, "no directory to look for servers in");
   bool first = true;
   for (const std::string& directory : client_directories(chosen)) {
-    Result<Fd> made = call(socket_path(directory, port), deadline);
+    Result<Fd> made = call(directory, port, deadline);
     if (made) return made;
     // What a later directory says counts only if it says more than "nobody here".
     if (first || made.error().code != Code::kUnreachable) best = std::move(made);
@@ -125,12 +126,7 @@ std::unexpected<Error> refusal(Bytes packet, Rejection* rejection) {
 
 Result<Link> make_link(Answer answer, const Accept& accept) {
   // A mistake of the server must not become a crash here.
-  const auto is_ring = [](std::uint64_t bytes) {
-    return std::has_single_bit(bytes) && bytes <= ring_bytes(kMaxReceiveBytes);
-  };
-  if (answer.descriptors.size() != 3 || !is_ring(accept.to_server_bytes) ||
-      !is_ring(accept.to_client_bytes) || accept.receive_bytes > kMaxReceiveBytes ||
-      accept.to_server_bytes < ring_bytes(accept.receive_bytes)) {
+  if (answer.descriptors.size() != 3 || !is_sound(accept)) {
     return fail(Code::kCorrupt, "the server's answer makes no sense");
   }
   const std::size_t bytes = link_bytes(accept.to_server_bytes, accept.to_client_bytes);
@@ -177,7 +173,7 @@ Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOpt
   if (options.grant != Access::kLocal) {
     RKV_RETURN_IF_ERROR(queue.shared().exporter.share(socket.get(), options.grant));
   }
-  link.socket = std::move(socket);
+  link.socket = PeerSocket(std::move(socket));
   link.peer = address;
   auto connection =
       std::make_unique<ShmConnection>(std::move(reservation), options, std::move(link));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <string_view>
 #include <utility>
 
 #include "common/check.h"
@@ -17,8 +18,10 @@ using Kind = Completion::Kind;
 using CompletionStatus = Completion::Status;
 
 // Packets taken from a socket at a time. A client sends bytes that wake, one per sleep of ours; a
-// server may have a good many regions to tell of.
+// server may have a good many regions to tell of. Taking in a client's regions is the longest of
+// these: some 50 us for a packet of them.
 constexpr int kPeerNewsAtOnce = 16;
+constexpr int kPeerRegionPacketsAtOnce = 1;
 constexpr int kNewsAtOnce = 4096;
 // Before a READ, whose region may be told of behind all the others that a client may have, and the
 // bytes that wake.
@@ -31,6 +34,16 @@ RingWriter writer_of(const Link& link) {
   return link.passive
              ? RingWriter(header->to_client, rings + link.to_server_bytes, link.to_client_bytes)
              : RingWriter(header->to_server, rings, link.to_server_bytes);
+}
+
+bool is_goodbye(Bytes packet, const std::string& peer) {
+  Goodbye goodbye;
+  if (!decode(packet, PacketKind::kGoodbye, &goodbye) || goodbye.length > goodbye.reason.size()) {
+    return false;
+  }
+  log_warn(EventName("server_refused"), "the server {} ends the connection: {}", peer,
+           std::string_view(goodbye.reason.data(), goodbye.length));
+  return true;
 }
 
 RingReader reader_of(const Link& link, std::uint64_t longest) {
@@ -222,7 +235,7 @@ std::byte* ShmConnection::find_remote(const Operation& operation, std::uint64_t 
 // calls, which are little beside the copy of a value that is worth a READ.
 ShmConnection::Done ShmConnection::execute_peer_read(const Operation& operation) {
   if (operation.kind != Operation::Kind::kRead) return Done::kRefused;
-  read_peer_news(kPeerNewsBeforeRead);
+  read_peer_news(kPeerNewsBeforeRead, kPeerNewsBeforeRead);
   if (peer_ended_) return Done::kFailed;
   const bool done =
       link_.peer_regions.read(operation.remote_key, operation.remote_address, operation.local);
@@ -341,7 +354,7 @@ void ShmConnection::tell_sleeping(std::uint64_t value) const {
 
 void ShmConnection::read_socket() {
   if (link_.passive) {
-    read_peer_news(kPeerNewsAtOnce);
+    read_peer_news(kPeerNewsAtOnce, kPeerRegionPacketsAtOnce);
   } else {
     read_news();
   }
@@ -349,16 +362,48 @@ void ShmConnection::read_socket() {
 }
 
 // A client says "wake up", and what memory of its own may be READ.
-void ShmConnection::read_peer_news(int packets_max) {
-  std::array<std::byte, kMaxPacketBytes> buffer;
-  for (int i = 0; i < packets_max && !peer_ended_; ++i) {
-    std::vector<Fd> descriptors;
-    const Packet packet = receive_packet(socket(), buffer, &descriptors);
-    if (packet.result == Packet::Result::kNothing) return;
-    if (packet.result == Packet::Result::kPacket && packet.length == 1) continue;
-    peer_ended_ = packet.result == Packet::Result::kEnd || packet.length > buffer.size() ||
-                  !link_.peer_regions.take_in(Bytes(buffer).first(packet.length), descriptors);
+void ShmConnection::read_peer_news(int packets_max, int region_packets_max) {
+  for (int i = 0; i < packets_max && region_packets_max > 0 && !peer_ended_; ++i) {
+    bool has_regions = false;
+    if (!take_peer_packet(&has_regions)) return;
+    if (has_regions) --region_packets_max;
   }
+}
+
+// One packet, looked at before it is taken: what has descriptors that nobody expects stays where it
+// is (D1). False: there is none.
+bool ShmConnection::take_peer_packet(bool* has_regions) {
+  std::array<std::byte, kMaxPacketBytes> buffer;
+  const Peeked peeked = peek_packet(socket(), buffer);
+  const Packet& packet = peeked.packet;
+  if (packet.result == Packet::Result::kNothing) return false;
+  if (peeked.has_descriptors) {
+    *has_regions = true;
+    const SteadyClock clock;
+    say_goodbye(link_.peer_regions.receive(socket(), clock.now()));
+    return true;
+  }
+  if (packet.result == Packet::Result::kEnd || packet.length > buffer.size()) {
+    peer_ended_ = true;
+    return true;
+  }
+  drop_packet(socket());
+  if (packet.length == 1) return true;
+  std::vector<Fd> none;
+  say_goodbye(link_.peer_regions.take_in(Bytes(buffer).first(packet.length), none, {}));
+  return true;
+}
+
+// nullptr: there is no reason to.
+void ShmConnection::say_goodbye(const char* why) {
+  if (why == nullptr) return;
+  log_warn(EventName("peer_refused"), "{} is disconnected: {}", link_.peer, why);
+  Goodbye goodbye;
+  goodbye.length =
+      static_cast<std::uint32_t>(std::min(std::string_view(why).size(), goodbye.reason.size()));
+  std::copy_n(why, goodbye.length, goodbye.reason.begin());
+  send_packet(socket(), packet_of(goodbye));
+  peer_ended_ = true;
 }
 
 void ShmConnection::read_news() {
@@ -371,6 +416,7 @@ void ShmConnection::read_news() {
     if (packet.result == Packet::Result::kNothing) return;
     if (packet.result == Packet::Result::kPacket && packet.length == 1) continue;  // a wake
     peer_ended_ = packet.result == Packet::Result::kEnd || packet.length > buffer.size() ||
+                  is_goodbye(Bytes(buffer).first(packet.length), link_.peer) ||
                   !link_.regions.take_in(Bytes(buffer).first(packet.length), descriptors);
   }
 }

@@ -21,13 +21,14 @@
 
 #include "rdma/shm/peer_regions.h"
 #include "rdma/shm/queue.h"
+#include "rdma/shm/reaper.h"
 #include "rdma/shm/ring.h"
 
 namespace rkv::rdma::shm {
 
 // What a handshake has made; see protocol.h.
 struct Link {
-  Fd socket{};
+  PeerSocket socket{};
   bool passive = false;        // accepted here
   Mapping memory{};            // of the rings
   Mapping peer_page{};         // passive: none; else the server queue's page
@@ -102,7 +103,9 @@ class ShmConnection final : public Connection {
   void report_end();
   void wake_peer();
   void read_news();
-  void read_peer_news(int packets_max);
+  void read_peer_news(int packets_max, int region_packets_max);
+  bool take_peer_packet(bool* has_regions);
+  void say_goodbye(const char* why);
 
   Reservation reservation_;
   ShmQueue* queue_;

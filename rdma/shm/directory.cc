@@ -1,6 +1,7 @@
 #include "rdma/shm/directory.h"
 
 #include <fmt/format.h>
+#include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <limits>
 
+#include "common/parse.h"
 #include "rkv/rdma/address.h"
 
 namespace rkv::rdma::shm {
@@ -26,13 +29,57 @@ std::string chosen_directory(const std::string& chosen) {
   return named == nullptr ? std::string() : std::string(named);
 }
 
+std::unexpected<Error> group_error(const char* call, int error) {
+  return fail_call(Code::kPermission, call, error,
+                   "the server must be root or a member of the group that it lets in");
+}
+
+Result<ucred> peer_of(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    return fail_call(Code::kPermission, "getsockopt(SO_PEERCRED)", errno);
+  }
+  return peer;
+}
+
+// The groups that a process had, beside its first one, when it connected.
+std::vector<gid_t> groups_of_peer(int socket) {
+  std::vector<gid_t> groups(64);
+  for (;;) {
+    auto length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    const int result = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length);
+    if (result != 0 && errno != ERANGE) return {};
+    const bool fits = result == 0;
+    groups.resize(length / sizeof(gid_t));
+    if (fits) return groups;
+  }
+}
+
 }  // namespace
 
-Result<std::string> server_directory(const std::string& chosen) {
+Result<std::optional<gid_t>> group_named(const std::string& group) {
+  if (group.empty()) return std::optional<gid_t>();
+  if (const auto number = parse_number<gid_t>(group, 0, std::numeric_limits<gid_t>::max() - 1)) {
+    return std::optional(*number);
+  }
+  std::vector<char> room(std::size_t{1} << 16);
+  struct group entry{};
+  struct group* found = nullptr;
+  if (getgrnam_r(group.c_str(), &entry, room.data(), room.size(), &found) != 0 ||
+      found == nullptr) {
+    return fail(Code::kInvalidArgument,
+                "the system has no group of that name for clients over shared memory");
+  }
+  return std::optional(found->gr_gid);
+}
+
+Result<std::string> server_directory(const std::string& chosen, std::optional<gid_t> group) {
   std::string path = chosen_directory(chosen);
   const bool system = path.empty() && geteuid() == 0;
   if (path.empty()) path = system ? kSystemDirectory : own_directory();
-  if (mkdir(path.c_str(), system ? 0755 : 0700) != 0 && errno != EEXIST) {
+  const bool made = mkdir(path.c_str(), system ? 0755 : 0700) == 0;
+  if (!made && errno != EEXIST) {
     const int error = errno;
     return fail_call(
         error == EACCES || error == EPERM || error == EROFS ? Code::kPermission : Code::kIo,
@@ -49,6 +96,13 @@ Result<std::string> server_directory(const std::string& chosen) {
                 "the directory of the shared-memory sockets must be a directory that belongs to "
                 "this user or root and that nobody else can write: correct it, or choose another "
                 "with RKV_SHM_DIR");
+  }
+  // What was there has the modes that somebody chose; umask has cut those of a new one.
+  if (made && system && chmod(path.c_str(), 0755) != 0) return group_error("chmod", errno);
+  if (made && !system && group) {
+    if (chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0)
+      return group_error("chown", errno);
+    if (chmod(path.c_str(), 0710) != 0) return group_error("chmod", errno);
   }
   return path;
 }
@@ -77,18 +131,32 @@ Result<std::uint16_t> local_port(const std::string& address, const Deadline& dea
   return where.port;
 }
 
-Result<PeerProcess> trusted_peer(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-    return fail_call(Code::kPermission, "getsockopt(SO_PEERCRED)", errno);
+Result<PeerProcess> trusted_client(int socket, std::optional<gid_t> group) {
+  RKV_ASSIGN_OR_RETURN(const ucred peer, peer_of(socket));
+  const bool same = peer.uid == 0 || peer.uid == geteuid();
+  if (!same && group && peer.gid != *group) {
+    const std::vector<gid_t> others = groups_of_peer(socket);
+    if (std::ranges::find(others, *group) == others.end()) group.reset();
   }
-  if (peer.uid != 0 && peer.uid != geteuid()) {
+  if (!same && !group) {
     return fail(Code::kPermission,
-                "over shared memory a client and a server trust each other only when they run as "
-                "the same user, or the other one is root");
+                "over shared memory a server lets in its own user, root, and the group that "
+                "--shm-group names");
   }
   return PeerProcess{.pid = peer.pid};
+}
+
+Status trusted_server(int socket, const std::string& directory) {
+  RKV_ASSIGN_OR_RETURN(const ucred peer, peer_of(socket));
+  if (peer.uid == 0 || peer.uid == geteuid()) return {};
+  struct stat status{};
+  if (stat(directory.c_str(), &status) == 0 && status.st_uid == peer.uid &&
+      (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
+    return {};
+  }
+  return fail(Code::kPermission,
+              "over shared memory a client trusts a server of root, of its own user, or of the "
+              "owner of the directory that the socket is in");
 }
 
 }  // namespace rkv::rdma::shm

@@ -9,7 +9,8 @@ namespace {
 
 class ShmIncoming final : public Incoming {
  public:
-  ShmIncoming(std::shared_ptr<Shared> shared, Fd socket, const Hello& hello, std::string peer)
+  ShmIncoming(std::shared_ptr<Shared> shared, PeerSocket socket, const Hello& hello,
+              std::string peer)
       : shared_(std::move(shared)),
         socket_(std::move(socket)),
         hello_(hello),
@@ -36,6 +37,11 @@ class ShmIncoming final : public Incoming {
                   "the answer to a connection request has at most 196 bytes");
     }
     if (!socket_) return fail(Code::kInvalidArgument, "the request has been answered already");
+    if (shared_->budget->is_overdrawn()) {
+      return fail(Code::kBusy,
+                  "the server has no descriptors left for clients: raise its limit of open files "
+                  "(ulimit -n)");
+    }
     RKV_ASSIGN_OR_RETURN(auto reservation, ShmConnection::Reservation::make(*bound, options));
     // What the client can take is its own word; what we send is ours, and bounds our memory (L3).
     const std::uint64_t longest =
@@ -52,6 +58,7 @@ class ShmIncoming final : public Incoming {
     Link link{.socket = std::move(socket_),
               .passive = true,
               .memory = std::move(memory.memory),
+              .peer_regions = PeerRegions(shared_.get()),
               .to_server_bytes = answer.to_server_bytes,
               .to_client_bytes = answer.to_client_bytes,
               .peer_receive_bytes = longest,
@@ -76,14 +83,14 @@ class ShmIncoming final : public Incoming {
   }
 
   std::shared_ptr<Shared> shared_;
-  Fd socket_;  // empty: answered
+  PeerSocket socket_;  // empty: answered
   Hello hello_;
   std::string peer_;
 };
 
 }  // namespace
 
-std::unique_ptr<Incoming> make_incoming(std::shared_ptr<Shared> shared, Fd socket,
+std::unique_ptr<Incoming> make_incoming(std::shared_ptr<Shared> shared, PeerSocket socket,
                                         const Hello& hello, std::string peer) {
   return std::make_unique<ShmIncoming>(std::move(shared), std::move(socket), hello,
                                        std::move(peer));

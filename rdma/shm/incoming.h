@@ -9,7 +9,7 @@
 
 namespace rkv::rdma::shm {
 
-std::unique_ptr<Incoming> make_incoming(std::shared_ptr<Shared> shared, Fd socket,
+std::unique_ptr<Incoming> make_incoming(std::shared_ptr<Shared> shared, PeerSocket socket,
                                         const Hello& hello, std::string peer);
 
 // Finds the server's socket, greets, and waits for the answer until the deadline.

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <unordered_map>
 
 #include "common/log.h"
 #include "rdma/shm/directory.h"
@@ -50,7 +50,8 @@ Result<Fd> lock_port(const std::string& path) {
 
 Result<std::unique_ptr<Listener>> ShmListener::listen(std::shared_ptr<Shared> shared,
                                                       std::uint16_t port) {
-  RKV_ASSIGN_OR_RETURN(const std::string directory, server_directory(shared->directory));
+  RKV_ASSIGN_OR_RETURN(const std::string directory,
+                       server_directory(shared->directory, shared->group));
   RKV_RETURN_IF_ERROR(shared->exporter.open());
   if (port != 0) return listen_on(std::move(shared), directory, port);
   Random random(random_from_kernel());
@@ -91,11 +92,19 @@ Status ShmListener::open() {
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return open_error("bind", errno);
   }
+  // Before anybody can connect. The socket itself is 0600 until it is the group's.
+  if (shared_->group) {
+    constexpr const char* kNotOurs =
+        "the server must be root or a member of the group that it lets in (--shm-group)";
+    if (chown(path_.c_str(), static_cast<uid_t>(-1), *shared_->group) != 0)
+      return fail_call(Code::kPermission, "chown", errno, kNotOurs);
+    if (chmod(path_.c_str(), 0660) != 0) return fail_call(Code::kPermission, "chmod", errno);
+  }
   if (::listen(socket_.get(), kBacklog) != 0) return fail_call(Code::kIo, "listen", errno);
   RKV_RETURN_IF_ERROR(waker_.open());
-  spare_ = Fd(eventfd(0, EFD_CLOEXEC));
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
-  if (!spare_ || !epoll_) return fail_call(Code::kBusy, "eventfd", errno);
+  if (!epoll_) return fail_call(Code::kBusy, "epoll_create1", errno);
+  shared_->budget->set_limit(DescriptorBudget::limit_of_process());
   RKV_RETURN_IF_ERROR(watch(socket_.get()));
   return watch(waker_.fd());
 }
@@ -125,7 +134,11 @@ Result<std::unique_ptr<Incoming>> ShmListener::next(const Deadline& deadline) {
       return first;
     }
     forget_the_silent(clock.now());
+    resume(clock.now());
     int timeout_ms = deadline.left_ms();
+    if (paused_until_ != 0) {
+      timeout_ms = std::min(timeout_ms, Deadline(clock, paused_until_).left_ms());
+    }
     if (!strangers_.empty()) {
       const Deadline patience(clock, strangers_.front().since + kPatience);
       timeout_ms = std::min(timeout_ms, patience.left_ms());
@@ -152,12 +165,11 @@ Result<std::unique_ptr<Incoming>> ShmListener::next(const Deadline& deadline) {
 void ShmListener::take_callers() {
   const SteadyClock clock;
   for (int i = 0; i < kCallersAtOnce; ++i) {
-    Fd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!caller) {
-      if (errno == EMFILE || errno == ENFILE) refuse_one_caller();
-      return;
-    }
-    const auto peer = trusted_peer(caller.get());
+    Charge charge = shared_->budget->take_socket();
+    if (!charge) return pause(clock.now(), EMFILE);
+    PeerSocket caller(take_caller(clock.now()), shared_->reaper, std::move(charge));
+    if (!caller) return;
+    const auto peer = trusted_client(caller.get(), shared_->group);
     if (!peer) {
       log_warn(EventName("shm_refused"), "a connection over shared memory is refused: {}",
                to_string(peer.error()));
@@ -165,25 +177,61 @@ void ShmListener::take_callers() {
     }
     Stranger stranger{.socket = std::move(caller), .since = clock.now(), .pid = peer->pid};
     if (hear(stranger)) continue;  // the usual case: the greeting was there already
-    if (strangers_.size() >= kMaxStrangers) strangers_.erase(strangers_.begin());
+    if (strangers_.size() >= kMaxStrangers) make_room_among_strangers();
     if (watch(stranger.socket.get())) strangers_.push_back(std::move(stranger));
   }
 }
 
-// Left in the queue, the caller would keep the socket readable and this thread busy for nothing.
-void ShmListener::refuse_one_caller() {
-  log_warn(EventName("shm_no_files"),
-           "a connection over shared memory is refused: raise the limit of open files (ulimit -n)");
-  spare_.reset();
-  Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
-  spare_ = Fd(eventfd(0, EFD_CLOEXEC));
+// Empty: nobody waits, or nobody can be taken in.
+Fd ShmListener::take_caller(Nanos now) {
+  Fd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (caller) return caller;
+  const int error = errno;
+  if (error != EAGAIN && error != EWOULDBLOCK && error != EINTR && error != ECONNABORTED) {
+    pause(now, error);
+  }
+  return {};
+}
+
+// (L4) The callers stay in the queue of the socket, which would be readable all the time.
+void ShmListener::pause(Nanos now, int error) {
+  if (paused_until_ == 0) {
+    log_warn(EventName("shm_no_files"), "clients over shared memory have to wait: {}{}",
+             strerror(error), error == EMFILE ? " (raise the limit of open files, ulimit -n)" : "");
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+  }
+  paused_until_ = now + kPause;
+}
+
+void ShmListener::resume(Nanos now) {
+  if (paused_until_ == 0 || now < paused_until_) return;
+  // What the kernel refuses now, it may give later.
+  paused_until_ = watch(socket_.get()) ? 0 : now + kPause;
+}
+
+// (L2) Not simply the oldest: a process with many silent connections would drive out all others.
+void ShmListener::make_room_among_strangers() {
+  std::unordered_map<int, int> count;
+  for (const Stranger& one : strangers_)
+    ++count[one.pid];
+  const auto most = std::ranges::max_element(
+      strangers_, {}, [&](const Stranger& one) { return count[one.pid]; });  // the first of them
+  strangers_.erase(most);
 }
 
 bool ShmListener::hear(Stranger& stranger) {
   std::array<std::byte, sizeof(Hello)> buffer;
-  const Packet packet = receive_packet(stranger.socket.get(), buffer);
+  const Peeked peeked = peek_packet(stranger.socket.get(), buffer);
+  const Packet& packet = peeked.packet;
   if (packet.result == Packet::Result::kNothing) return false;
+  if (peeked.has_descriptors) {  // (D1)
+    log_warn(EventName("shm_no_greeting"),
+             "process {} passed descriptors to the shared-memory socket instead of a greeting",
+             stranger.pid);
+    return true;
+  }
   if (packet.result == Packet::Result::kEnd) return true;
+  drop_packet(stranger.socket.get());
   const Bytes bytes = Bytes(buffer).first(std::min(packet.length, buffer.size()));
   Header header;
   if (has_header(bytes, &header) && header.version != kVersion) {
@@ -192,8 +240,8 @@ bool ShmListener::hear(Stranger& stranger) {
     return true;
   }
   Hello hello;
-  const bool sound = packet.length == sizeof hello && decode(bytes, PacketKind::kHello, &hello) &&
-                     hello.receive_bytes > 0 && hello.receive_bytes <= kMaxReceiveBytes;
+  const bool sound =
+      packet.length == sizeof hello && decode(bytes, PacketKind::kHello, &hello) && is_sound(hello);
   if (!sound) {
     log_warn(EventName("shm_no_greeting"),
              "process {} sent no greeting of ours to the shared-memory socket", stranger.pid);

@@ -5,8 +5,11 @@
 //      socket found there under the lock was left by a server that has died.
 //  L2  A stranger gets one packet to say who he is. Whoever says nothing waits with at most
 //      kMaxStrangers others, for at most kPatience, and holds up nobody.
+//      Where there are more, the process that has most of them loses its oldest.
 //  L3  The memory of a connection is bounded by what its acceptor receives and sends, whatever the
 //      caller says that it can take.
+//  L4  While callers cannot be taken in for want of descriptors or memory, the socket is looked at
+//      again every kPause, not for as long as somebody waits in it.
 //
 // Thread safety: one thread, except wake().
 #pragma once
@@ -18,6 +21,7 @@
 
 #include "common/clock.h"
 #include "rdma/shm/protocol.h"
+#include "rdma/shm/reaper.h"
 #include "rdma/shm/shared.h"
 #include "rdma/waker.h"
 
@@ -27,6 +31,7 @@ class ShmListener final : public Listener {
  public:
   static constexpr std::size_t kMaxStrangers = 64;
   static constexpr Nanos kPatience = 2'000 * kNanosPerMs;
+  static constexpr Nanos kPause = 50 * kNanosPerMs;
 
   // Port 0: any. kConflict: another server has the port.
   static Result<std::unique_ptr<Listener>> listen(std::shared_ptr<Shared> shared,
@@ -41,7 +46,7 @@ class ShmListener final : public Listener {
 
  private:
   struct Stranger {
-    Fd socket;
+    PeerSocket socket;
     Nanos since;
     int pid;
   };
@@ -54,7 +59,10 @@ class ShmListener final : public Listener {
   Status open();
   Status watch(int fd);
   void take_callers();
-  void refuse_one_caller();
+  Fd take_caller(Nanos now);
+  void pause(Nanos now, int error);
+  void resume(Nanos now);
+  void make_room_among_strangers();
   // Whether the stranger is done with: introduced, or turned away.
   bool hear(Stranger& stranger);
   void hear_stranger(int fd);
@@ -66,8 +74,8 @@ class ShmListener final : public Listener {
   std::string path_;
   Fd socket_;
   Waker waker_;
-  Fd spare_;  // given up for a moment where descriptors have run out
   Fd epoll_;
+  Nanos paused_until_ = 0;           // (L4) 0: not paused
   std::vector<Stranger> strangers_;  // oldest first
   std::deque<std::unique_ptr<Incoming>> introduced_;
 };

@@ -3,8 +3,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
+
+#include "rdma/shm/ring.h"
 
 namespace rkv::rdma::shm {
 namespace {
@@ -39,22 +42,33 @@ int send_packet(int socket, Bytes packet, std::span<const int> descriptors) {
   return sent < 0 ? errno : 0;
 }
 
-Packet receive_packet(int socket, MutableBytes buffer, std::vector<Fd>* descriptors) {
+namespace {
+
+// `message` has no pieces and may have room for control data.
+Packet receive(int socket, MutableBytes buffer, msghdr& message, int flags) {
   iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
-  msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
+  ssize_t got = 0;
+  do {
+    got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC | flags);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+  if (got <= 0) return {.result = Packet::Result::kEnd};
+  return {.result = Packet::Result::kPacket, .length = static_cast<std::size_t>(got)};
+}
+
+}  // namespace
+
+Packet receive_packet(int socket, MutableBytes buffer, std::vector<Fd>* descriptors) {
+  msghdr message{};
   ControlBuffer control;
   if (descriptors != nullptr) {
     message.msg_control = control.bytes.data();
     message.msg_controllen = control.bytes.size();
   }
-  ssize_t got = 0;
-  do {
-    got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
-  if (got <= 0) return {.result = Packet::Result::kEnd};
+  const Packet packet = receive(socket, buffer, message, 0);
+  if (packet.result != Packet::Result::kPacket) return packet;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); descriptors != nullptr && header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -65,7 +79,17 @@ Packet receive_packet(int socket, MutableBytes buffer, std::vector<Fd>* descript
       descriptors->emplace_back(fd);
     }
   }
-  return {.result = Packet::Result::kPacket, .length = static_cast<std::size_t>(got)};
+  return packet;
+}
+
+Peeked peek_packet(int socket, MutableBytes buffer) {
+  msghdr message{};
+  const Packet packet = receive(socket, buffer, message, MSG_PEEK);
+  return {.packet = packet, .has_descriptors = (message.msg_flags & MSG_CTRUNC) != 0};
+}
+
+void drop_packet(int socket) {
+  [[maybe_unused]] const Packet dropped = receive_packet(socket, {});
 }
 
 bool has_header(Bytes packet, Header* header) {
@@ -85,6 +109,20 @@ std::optional<Regions> decode_regions(Bytes packet) {
     return std::nullopt;
   }
   return said;
+}
+
+bool is_sound(const Hello& hello) {
+  return hello.receive_bytes > 0 && hello.receive_bytes <= kMaxReceiveBytes;
+}
+
+bool is_sound(const Accept& accept) {
+  const auto is_ring = [](std::uint64_t bytes) {
+    return std::has_single_bit(bytes) && bytes >= ring_bytes(0) &&
+           bytes <= ring_bytes(kMaxReceiveBytes);
+  };
+  return is_ring(accept.to_server_bytes) && is_ring(accept.to_client_bytes) &&
+         accept.receive_bytes <= kMaxReceiveBytes &&
+         accept.to_server_bytes >= ring_bytes(accept.receive_bytes);
 }
 
 void send_wake(int socket) {

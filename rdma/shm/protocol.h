@@ -6,11 +6,12 @@
 //                      Reject, or WrongVersion
 //   server -> client   Regions with one descriptor each, Gone; at any time afterwards
 //   client -> server   the same, of what the client lets the server READ, where it grants that
+//   server -> client   Goodbye, before it ends a connection that asks for too much
 //   both               a packet of one byte: "wake up"
 //
-// Header is the same in all versions of this protocol, for ever; the rest may change with kVersion.
-// Until a client is accepted it passes no descriptor: what comes without being asked for is closed
-// by the kernel, because the server receives without room for it.
+// Header is the same in all versions of this protocol; the rest may change with kVersion. A client
+// passes descriptors with Regions alone. Any other packet that has some is the end of its
+// connection, and is not taken out of the socket (reaper.h).
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@
 namespace rkv::rdma::shm {
 
 inline constexpr std::uint64_t kMagic = 0x31'30'6D'68'73'76'6B'72;  // "rkvshm01"
-inline constexpr std::uint32_t kVersion = 2;                        // 2: clients share regions
+inline constexpr std::uint32_t kVersion = 3;  // 2: clients share regions; 3: 16 a packet, Goodbye
 
 inline constexpr std::size_t kRequestDataBytes = 56;  // as librdmacm leaves for RC connections
 inline constexpr std::size_t kAcceptDataBytes = 196;
@@ -41,7 +42,8 @@ enum class PacketKind : std::uint32_t {
   kReject,
   kWrongVersion,
   kRegions,
-  kGone
+  kGone,
+  kGoodbye
 };
 
 struct Header {
@@ -75,6 +77,13 @@ struct Reject {
 };
 static_assert(sizeof(Reject) == 168);
 
+struct Goodbye {
+  Header header{.kind = PacketKind::kGoodbye};
+  std::uint32_t length = 0;
+  std::array<char, kRejectDataBytes> reason{};  // a sentence
+};
+static_assert(sizeof(Goodbye) == 168);
+
 struct WrongVersion {
   Header header{.kind = PacketKind::kWrongVersion};
 };
@@ -89,6 +98,8 @@ static_assert(sizeof(RegionEntry) == 24);
 
 // SCM_MAX_FD is 253; a packet of this size is one page.
 inline constexpr std::size_t kRegionsPerPacket = 128;
+// From a client: a server takes in one packet of these at a turn, between requests of others.
+inline constexpr std::size_t kPeerRegionsPerPacket = 16;
 struct Regions {
   Header header{.kind = PacketKind::kRegions};
   std::uint64_t count = 0;
@@ -126,6 +137,16 @@ struct Packet {
 // that came along are appended to `descriptors`; without it they are closed by the kernel.
 Packet receive_packet(int socket, MutableBytes buffer, std::vector<Fd>* descriptors = nullptr);
 
+// Looks at the next packet, which stays where it is. Descriptors that came with it are neither
+// received nor closed.
+struct Peeked {
+  Packet packet{};
+  bool has_descriptors = false;
+};
+Peeked peek_packet(int socket, MutableBytes buffer);
+// Takes out a packet that peek_packet() has seen to have no descriptors.
+void drop_packet(int socket);
+
 // Whether the packet begins with our header; its version may be another.
 bool has_header(Bytes packet, Header* header);
 template <class T>
@@ -134,6 +155,10 @@ bool decode(Bytes packet, PacketKind kind, T* out) {
   std::memcpy(out, packet.data(), sizeof(T));
   return out->header.version == kVersion && out->header.kind == kind;
 }
+
+// Whether the numbers in it can be (L2 in listener.h; a client's view of a server's mistake).
+bool is_sound(const Hello& hello);
+bool is_sound(const Accept& accept);
 
 // Writes one byte that wakes a sleeping peer. A full socket holds a byte already.
 void send_wake(int socket);

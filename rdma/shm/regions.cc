@@ -56,7 +56,7 @@ void Exporter::tell_all(Send send) {
 void Exporter::announce(Export& region) {
   regions_[region.key] = &region;
   Export* const one = &region;
-  tell_all([&](const Subscriber& to) { return send_regions(to, std::span(&one, 1)); });
+  tell_all([&](const Subscriber& to) { return send_regions(to, std::span(&one, 1), 1); });
 }
 
 void Exporter::withdraw(const Export& region) {
@@ -78,7 +78,8 @@ const Fd& door_to(const Export& region, Access grant) {
 }
 }  // namespace
 
-int Exporter::send_regions(const Subscriber& to, std::span<Export* const> regions) const {
+int Exporter::send_regions(const Subscriber& to, std::span<Export* const> regions,
+                           std::size_t per_packet) const {
   Regions packet;
   std::vector<int> descriptors;
   const auto send = [&] {
@@ -99,7 +100,7 @@ int Exporter::send_regions(const Subscriber& to, std::span<Export* const> region
         .key = region->key,
         .atomics = atomics ? 1U : 0U};
     descriptors.push_back(door.get());
-    if (packet.count < kRegionsPerPacket) continue;
+    if (packet.count < per_packet) continue;
     if (const int error = send(); error != 0) return error;
   }
   return send();
@@ -116,7 +117,7 @@ Status Exporter::subscribe(int socket, Access grant, Accept accept, std::vector<
   }
   accept.regions = static_cast<std::uint32_t>(all.size());
   int error = send_packet(socket, packet_of(accept), descriptors);
-  if (error == 0) error = send_regions(subscriber, all);
+  if (error == 0) error = send_regions(subscriber, all, kRegionsPerPacket);
   if (error == EPIPE || error == ECONNRESET) {
     return fail_call(Code::kDisconnected, "sendmsg", error, "the client has gone");
   }
@@ -139,7 +140,7 @@ Status Exporter::share(int socket, Access grant) {
     return fail(Code::kInvalidArgument,
                 "a server takes at most 256 regions from a client: share fewer and larger ones");
   }
-  if (const int error = send_regions(subscriber, all); error != 0) {
+  if (const int error = send_regions(subscriber, all, kPeerRegionsPerPacket); error != 0) {
     return fail_call(Code::kUnreachable, "sendmsg", error, "the server has hung up");
   }
   subscribers_.push_back(subscriber);

@@ -64,7 +64,8 @@ class Exporter {
     int socket;
     Access grant;
   };
-  int send_regions(const Subscriber& to, std::span<Export* const> regions) const;
+  int send_regions(const Subscriber& to, std::span<Export* const> regions,
+                   std::size_t per_packet) const;
   void announce(Export& region);
   void withdraw(const Export& region);
   template <class Send>

@@ -64,8 +64,8 @@ class ProcessorAtomics final : public Atomics {
 
 class ShmTransport final : public Transport {
  public:
-  explicit ShmTransport(std::string directory)
-      : shared_(std::make_shared<Shared>(std::move(directory))) {}
+  ShmTransport(std::string directory, std::optional<gid_t> group)
+      : shared_(std::make_shared<Shared>(std::move(directory), group)) {}
 
   std::string describe() const override {
     return fmt::format("shm: memory shared with processes of this host ({})",
@@ -125,7 +125,8 @@ class ShmTransport final : public Transport {
 }  // namespace shm
 
 Result<std::unique_ptr<Transport>> open_shm(const ShmOptions& options) {
-  return std::unique_ptr<Transport>(new shm::ShmTransport(options.directory));
+  RKV_ASSIGN_OR_RETURN(const auto group, shm::group_named(options.group));
+  return std::unique_ptr<Transport>(new shm::ShmTransport(options.directory, group));
 }
 
 }  // namespace rkv::rdma

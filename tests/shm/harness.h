@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -107,6 +108,36 @@ struct RawClient {
   }
   LinkHeader& header() const { return *memory.as<LinkHeader>(); }
   std::uint64_t* to_server() const { return memory.as<std::uint64_t>(kLinkHeaderBytes); }
+};
+
+// A TCP socket whose last close waits for `seconds`: it lingers, and what it has sent is not taken.
+struct LingeringSocket {
+  Fd trap;
+  Fd reader;  // never reads
+
+  explicit LingeringSocket(int seconds) {
+    const Fd listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* name = reinterpret_cast<sockaddr*>(&address);
+    const int small = 4096;
+    setsockopt(listening.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    EXPECT_EQ(bind(listening.get(), name, sizeof address), 0);
+    EXPECT_EQ(listen(listening.get(), 1), 0);
+    EXPECT_EQ(getsockname(listening.get(), name, &length), 0);
+    trap = Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(trap.get(), name, sizeof address), 0);
+    reader = Fd(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const std::vector<char> bytes(65536);
+    while (send(trap.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    }
+    const linger lingering{.l_onoff = 1, .l_linger = seconds};
+    EXPECT_EQ(setsockopt(trap.get(), SOL_SOCKET, SO_LINGER, &lingering, sizeof lingering), 0);
+  }
+  // What is left of it lies in a socket now, or is closed by us, without waiting.
+  void let_go() { trap.reset(); }
 };
 
 // Accepts the next caller on `end`'s queue.

@@ -345,8 +345,10 @@ TEST_F(ShmHostile, RegionsWithoutEndAreTheEndOfTheirConnection) {
   const Pair pair = intrude();
   ASSERT_TRUE(pair.client.connected);
   const Fd memory = memory_of(kClaimed, F_SEAL_SHRINK);
-  for (std::uint32_t i = 0; i <= kMaxPeerRegions / 100; ++i)
-    share(pair.client, memory.get(), 100, 1 + i * 100);
+  for (std::uint32_t i = 0; i <= kMaxPeerRegions / kPeerRegionsPerPacket; ++i) {
+    share(pair.client, memory.get(), kPeerRegionsPerPacket,
+          1 + i * std::uint32_t{kPeerRegionsPerPacket});
+  }
   EXPECT_TRUE(until_ended(pair));
   expect_neighbour_served();
 }
