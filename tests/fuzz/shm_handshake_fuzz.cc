@@ -1,0 +1,176 @@
+// What is said over the socket of a connection over shared memory (rdma/shm/protocol.h), as both
+// sides take it in: greetings and answers, regions with real memory, and READs of such regions,
+// which never leave what was said of them nor the memory that there is (E3, P1 to P3).
+//
+// The first byte chooses a side; then packets: a byte for the number of descriptors, two for the
+// length, and the bytes. What follows a packet of no bytes are READs: key, address, length.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "common/log.h"
+#include "rdma/shm/peer_regions.h"
+#include "rdma/shm/protocol.h"
+#include "rdma/shm/regions.h"
+#include "rdma/shm/ring.h"
+#include "rdma/shm/shared.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace rkv::fuzz {
+namespace {
+
+using namespace rdma::shm;
+
+constexpr std::size_t kMemoryBytes = 8192;
+constexpr std::size_t kMostPassed = 20;
+constexpr std::size_t kMostReadBytes = 3 * kMemoryBytes;
+
+// The memory that is passed: byte i is i, cut. Sealed, or it would not be taken.
+int memory() {
+  static const int fd = [] {
+    const int made = memfd_create("rkv-fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    std::vector<std::byte> bytes(kMemoryBytes);
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(i);
+    RKV_CHECK(pwrite(made, bytes.data(), bytes.size(), 0) == ssize_t{kMemoryBytes}, "no memory");
+    RKV_CHECK(fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0, "no seals");
+    return made;
+  }();
+  return fd;
+}
+
+// Every third one is something else.
+std::vector<Fd> passed(std::size_t count) {
+  std::vector<Fd> out;
+  for (std::size_t i = 0; i < count % kMostPassed; ++i)
+    out.emplace_back(i % 3 == 2 ? open("/dev/null", O_RDONLY | O_CLOEXEC)
+                                : fcntl(memory(), F_DUPFD_CLOEXEC, 0));
+  return out;
+}
+
+Shared& shared() {
+  static Shared one("");
+  return one;
+}
+
+struct Read {
+  std::uint32_t key;
+  std::uint64_t address;
+  std::size_t length;
+};
+Read next_read(Input& input) {
+  const auto key = input.number<std::uint32_t>();
+  const auto address = input.number<std::uint64_t>();
+  return {.key = key, .address = address, .length = input.number<std::uint16_t>() % kMostReadBytes};
+}
+
+// The greetings and answers: what is taken is sound, and no decoder takes another one's packet.
+void small_packets(Bytes packet) {
+  Hello hello;
+  Accept accept;
+  Reject reject;
+  Gone gone;
+  Goodbye goodbye;
+  WrongVersion other;
+  const int taken = int{decode(packet, PacketKind::kHello, &hello)} +
+                    int{decode(packet, PacketKind::kAccept, &accept)} +
+                    int{decode(packet, PacketKind::kReject, &reject)} +
+                    int{decode(packet, PacketKind::kGone, &gone)} +
+                    int{decode(packet, PacketKind::kGoodbye, &goodbye)} +
+                    int{decode(packet, PacketKind::kWrongVersion, &other)} +
+                    int{decode_regions(packet).has_value()};
+  RKV_CHECK(taken <= 1, "one packet, two meanings");
+  if (decode(packet, PacketKind::kHello, &hello) && is_sound(hello)) {
+    RKV_CHECK(link_bytes(ring_bytes(0), ring_bytes(hello.receive_bytes)) <= std::size_t{17} << 20,
+              "a greeting that asks for more than a link may have");
+  }
+  if (decode(packet, PacketKind::kAccept, &accept) && is_sound(accept)) {
+    RKV_CHECK(link_bytes(accept.to_server_bytes, accept.to_client_bytes) <= std::size_t{33} << 20,
+              "an answer with more than a link may have");
+  }
+}
+
+// ---- a server, and the regions of its client
+
+void expect_bytes(MutableBytes got, std::uint64_t offset) {
+  for (std::size_t i = 0; i < got.size(); ++i)
+    RKV_CHECK(got[i] == static_cast<std::byte>(offset + i), "bytes from another place");
+}
+
+void as_server(Input& input) {
+  PeerRegions regions(&shared());
+  std::uint32_t entry_key = 0;
+  std::uint64_t entry_address = 0;
+  for (bool ended = false; !ended && !input.empty();) {
+    const auto count = input.number<std::uint8_t>();
+    const auto length = input.number<std::uint16_t>();
+    if (length == 0) break;
+    const Exact packet(input.take(length));
+    small_packets(packet.bytes());
+    if (const auto said = decode_regions(packet.bytes()); said && said->count == 1) {
+      entry_key = said->entries[0].key;
+      entry_address = said->entries[0].address;
+    }
+    std::vector<Fd> descriptors = passed(count);
+    const std::size_t before = regions.size();
+    Charge charge = shared().budget->take_unasked(descriptors.size());
+    ended = regions.take_in(packet.bytes(), descriptors, std::move(charge)) != nullptr;
+    RKV_CHECK(regions.size() <= kMaxPeerRegions, "more regions than a client may share");
+    RKV_CHECK(regions.size() <= before + kRegionsPerPacket, "regions out of nothing");
+  }
+  std::vector<std::byte> to(kMostReadBytes);
+  while (!input.empty()) {
+    const Read read = next_read(input);
+    const MutableBytes out = MutableBytes(to).first(read.length);
+    if (!regions.read(read.key, read.address, out) || read.key != entry_key) continue;
+    RKV_CHECK(read.address - entry_address <= kMemoryBytes - read.length || read.key != entry_key ||
+                  regions.size() != 1,
+              "a READ beyond the memory");
+    if (regions.size() == 1) expect_bytes(out, read.address - entry_address);
+  }
+}
+
+// ---- a client, and the regions of its server
+
+void as_client(Input& input) {
+  RegionTable regions;
+  while (!input.empty()) {
+    const auto count = input.number<std::uint8_t>();
+    const auto length = input.number<std::uint16_t>();
+    if (length == 0) break;
+    const Exact packet(input.take(length));
+    small_packets(packet.bytes());
+    std::vector<Fd> descriptors = passed(count);
+    if (!regions.take_in(packet.bytes(), descriptors)) break;
+  }
+  while (!input.empty()) {
+    const Read read = next_read(input);
+    const RegionTable::Entry* const entry = regions.find(read.key);
+    if (entry == nullptr) continue;
+    RKV_CHECK(entry->length <= kMemoryBytes, "a region longer than its memory");
+    const std::byte* const at = entry->at(read.address, read.length);
+    if (at == nullptr) continue;
+    std::vector<std::byte> to(read.length);
+    copy_out(to, at);
+    expect_bytes(to, read.address - entry->address);
+  }
+}
+
+}  // namespace
+}  // namespace rkv::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  rkv::set_log_level(rkv::LogLevel::kOff);
+  rkv::fuzz::Input input(data, size);
+  if (input.number<std::uint8_t>() % 2 == 0) {
+    rkv::fuzz::as_server(input);
+  } else {
+    rkv::fuzz::as_client(input);
+  }
+  // Another thread closes; it is to keep up.
+  while (rkv::fuzz::shared().budget->held() > 1000)
+    std::this_thread::yield();
+  return 0;
+}
