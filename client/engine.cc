@@ -322,7 +322,7 @@ Result<bool> Engine::look_or_ask(Durability level, const Deadline& deadline) {
   const Status looked = loader_.look_at_marks(deadline);
   if (!looked && looked.error().code != Code::kBusy) return std::unexpected(looked.error());
   if (!mark_wait_.asks_after_look()) return looked.has_value();
-  const auto reply = link_.call(request(MarkWait::request_for(level), deadline), deadline);
+  const auto reply = link_.call({.opcode = MarkWait::request_for(level)}, deadline);
   if (!reply) return std::unexpected(Error{.code = reply.error().code, .text = reply.error().text});
   ++stats_.two_sided_requests;
   learn_marks(reply->response());
@@ -419,8 +419,7 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
 }
 
 Result<Reply> Engine::get_two_sided(Bytes key, const Deadline& deadline) {
-  Request get = request(Opcode::kGet, deadline);
-  get.key = key;
+  Request get{.opcode = Opcode::kGet, .key = key};
   get.value = used_.take();
   auto reply = ask_until_taken(get, true, deadline);
   if (!reply && reply.error().code == Code::kNotFound) {

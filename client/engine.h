@@ -289,7 +289,6 @@ class Engine {
                       const Deadline& deadline);
 
   // ---- requests
-  Request request(Opcode opcode, const Deadline& deadline) const;
   // The answer with code 0, else its error; kBusy is repeated until the deadline. `repeat`: also
   // after a lost connection.
   Result<Reply> ask_until_taken(Request request, bool repeat, const Deadline& deadline,

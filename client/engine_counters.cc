@@ -103,7 +103,7 @@ Status Engine::bind(OneSidedCounter& counter, bool create, const Deadline& deadl
     }
     if (deadline.passed()) return fail(Code::kTimeout, "the counter's place was not told in time");
     const std::byte creates{create ? std::uint8_t{1} : std::uint8_t{0}};
-    Request open = request(Opcode::kOpenCounter, deadline);
+    Request open{.opcode = Opcode::kOpenCounter};
     open.key = as_bytes(counter.key_);
     open.value = {&creates, 1};
     const auto reply = ask_until_taken(open, true, deadline);

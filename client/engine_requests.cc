@@ -21,6 +21,7 @@ WriteOutcome outcome_of(Code code) {
     case Code::kValueChanged:
     case Code::kOutOfMemory:
     case Code::kBusy:
+    case Code::kTimeout:  // not begun, and never will be
     case Code::kPermission:
     case Code::kUnsupported:
     case Code::kIo:       // the server takes no write while its disk is in trouble
@@ -38,13 +39,6 @@ bool is_write(Opcode opcode) {
 }
 
 }  // namespace
-
-Request Engine::request(Opcode opcode, const Deadline& deadline) const {
-  Request request;
-  request.opcode = opcode;
-  request.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
-  return request;
-}
 
 Error Engine::refused(const Response& response) {
   refusal_ = std::string(as_text(response.value));
@@ -77,6 +71,7 @@ Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadli
   for (;;) {
     look_at_link();  // a connection that is seen to be gone now takes no write with it
     if (!usable()) RKV_RETURN_IF_ERROR(make_usable(deadline));
+    request.begin_by_us = link_.begin_by_us(deadline);
     if (source != nullptr) {
       source->describe(request.key, map_.epoch());
       request.value = source->encoded;
@@ -96,25 +91,22 @@ Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadli
     learn_marks(response);
     if (response.code == 0) return reply;
     const Error error = refused(response);
+    // It came too late by what we knew of the server's clock; its answer knows better (ServerTime).
+    if (error.code == Code::kTimeout && !deadline.passed()) continue;
     if (error.code != Code::kBusy) return std::unexpected(error);
     ++stats_.busy_answers;
     const Nanos again_at = clock_->now() + busy_wait(response);
     if (again_at >= deadline.at()) return std::unexpected(error);
     link_.sleep_until(again_at);
-    request.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
   }
 }
 
 Result<Reply> Engine::ask(const Request& request, const Deadline& deadline) {
-  Request asked = request;
-  asked.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
-  return ask_until_taken(asked, true, deadline);
+  return ask_until_taken(request, true, deadline);
 }
 
 Result<Reply> Engine::ask_once(const Request& request, const Deadline& deadline) {
-  Request asked = request;
-  asked.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
-  return ask_until_taken(asked, false, deadline);
+  return ask_until_taken(request, false, deadline);
 }
 
 void Engine::forget_places() {
@@ -139,10 +131,8 @@ Result<Reply> Engine::write(const Request& request, const Deadline& deadline,
                             std::uint32_t remote_key) {
   RKV_RETURN_IF_ERROR(check_key(request.key));
   RKV_RETURN_IF_ERROR(check_value(request.value));
-  Request asked = request;
-  asked.timeout_ms = static_cast<std::uint32_t>(deadline.left_ms());
-  auto reply = is_large(request.value.size()) ? write_large(asked, deadline, remote_key)
-                                              : ask_until_taken(asked, false, deadline);
+  auto reply = is_large(request.value.size()) ? write_large(request, deadline, remote_key)
+                                              : ask_until_taken(request, false, deadline);
   if (reply) learn_place(request.key, reply->response());
   return reply;
 }

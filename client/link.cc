@@ -71,6 +71,7 @@ Status Link::connect(const Deadline& deadline) {
     return std::unexpected(accept.error());
   }
   accept_ = *accept;
+  server_time_.begin(accept_.server_us, clock_->now());
   requests_.reset({.credits = accept_.credits,
                    .inline_bytes = connection_->limits().inline_bytes,
                    .max_sent_bytes = accept_.max_sent_bytes});
@@ -185,6 +186,7 @@ bool Link::receive(const rdma::Completion& completion, Event& event) {
     if (alive_) break_off("its answer matches no request");  // R3
     return false;
   }
+  server_time_.told(response->server_us);
   event = {.kind = Event::Kind::kReply,
            .context = *tag,
            .response = *response,

@@ -19,6 +19,7 @@
 
 #include "client/arena.h"
 #include "client/requests.h"
+#include "client/server_time.h"
 #include "common/clock.h"
 #include "rdma/transport.h"
 
@@ -89,6 +90,11 @@ class Link {
   const ConnectAccept& accept() const { return accept_; }
   // The server's own sentence when it refused to connect.
   const std::string& refusal() const { return refusal_; }
+
+  // Of a request that is given up at the deadline. After connect().
+  std::uint64_t begin_by_us(const Deadline& deadline) {
+    return server_time_.begin_by_us(deadline.at(), clock_->now());
+  }
 
   // ---- pipelined use. Reads carry contexts without Requests' send bit.
   Requests& requests() { return requests_; }
@@ -177,6 +183,7 @@ class Link {
   bool read_refused_ = false;
   bool made_room_ = false;
   ConnectAccept accept_;
+  ServerTime server_time_;
   std::string refusal_;
   std::array<rdma::Operation, 2> reads_;  // of read(); here for the same reason as events_
   std::array<rdma::Completion, kEvents> raw_;

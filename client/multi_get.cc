@@ -242,8 +242,8 @@ void MultiGet::fail_those_that_wait_for_marks(const Error& error) {
 
 // Nothing else is under way, so there is a credit.
 void MultiGet::ask_for_marks() {
-  const auto operation = engine_.link_.requests().begin(
-      engine_.request(MarkWait::request_for(at_least_), deadline_), kMarksTag);
+  const auto operation =
+      engine_.link_.requests().begin({.opcode = MarkWait::request_for(at_least_)}, kMarksTag);
   if (!operation) return;
   asks_for_marks_ = false;
   engine_.batch_.push_back(*operation);
@@ -289,7 +289,7 @@ void MultiGet::ask_server(Lane& lane) {
   if (engine_.link_.requests().in_flight() + replies_kept_ >= engine_.options_.requests_in_flight) {
     return;
   }
-  Request get = engine_.request(Opcode::kGet, deadline_);
+  Request get{.opcode = Opcode::kGet};
   get.key = as_bytes(keys_[lane.index]);
   get.value = engine_.used_.take();
   const auto operation = engine_.link_.requests().begin(get, number_of(lane));

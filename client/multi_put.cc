@@ -112,8 +112,7 @@ bool MultiPut::stage(Slot& slot) {
 
 bool MultiPut::begin(Slot& slot) {
   const KeyValue& item = items_[slot.index];
-  Request put = engine_.request(Opcode::kPut, deadline_);
-  put.key = as_bytes(item.key);
+  Request put{.opcode = Opcode::kPut, .key = as_bytes(item.key)};
   put.value = as_bytes(item.value);
   put.durability = durability_;
   put.until = item.expires_at_ms != 0;
@@ -127,6 +126,7 @@ bool MultiPut::begin(Slot& slot) {
     put.opcode = Opcode::kPutLarge;
     put.value = source.encoded;
   }
+  put.begin_by_us = engine_.link_.begin_by_us(deadline_);
   const auto tag = static_cast<std::uint64_t>(&slot - engine_.put_slots_.data());
   const auto operation = engine_.link_.requests().begin(put, tag);
   if (!operation) return false;
@@ -179,9 +179,13 @@ void MultiPut::on_reply(const Event& event) {
     return finish(slot, response.version.bits);
   }
   const Error error = engine_.refused(response);
-  if (error.code != Code::kBusy) return finish(slot, std::unexpected(error));
-  ++engine_.stats_.busy_answers;
-  send_at_ = engine_.clock_->now() + engine_.busy_wait(response);
+  const bool again = error.code == Code::kBusy ||
+                     (error.code == Code::kTimeout && !deadline_.passed());  // ask_until_taken()
+  if (!again) return finish(slot, std::unexpected(error));
+  if (error.code == Code::kBusy) {
+    ++engine_.stats_.busy_answers;
+    send_at_ = engine_.clock_->now() + engine_.busy_wait(response);
+  }
   slot.state = State::kAgain;
   ++again_;
 }

@@ -99,6 +99,7 @@ std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
   put_window(out.data() + 32, accept.root);
   put_window(out.data() + 48, accept.hints);
   put_window(out.data() + 64, accept.counters);
+  store_le(out.data() + 80, accept.server_us);
   return kConnectAcceptBytes;
 }
 
@@ -112,7 +113,8 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
       .max_sent_bytes = load_le<std::uint16_t>(bytes.data() + 26) * kSentUnitBytes,
       .root = get_window(bytes.data() + 32),
       .hints = get_window(bytes.data() + 48),
-      .counters = get_window(bytes.data() + 64)};
+      .counters = get_window(bytes.data() + 64),
+      .server_us = load_le<std::uint64_t>(bytes.data() + 80)};
   if (accept.epoch == 0 || accept.credits == 0 || accept.root.length < kRootPageBytes ||
       accept.max_message_bytes < kResponseHeaderBytes ||
       accept.max_sent_bytes < kRequestHeaderBytes + kMessageSourceBytes ||
@@ -175,7 +177,7 @@ const char* to_string(Opcode opcode) {
 }
 
 // Request: opcode 1, condition 1, key length 2, value length 4, sequence 8, version 8, time to
-//          live 8, timeout 4, durability 1, until 1, reserved 2; key; value.
+//          live 8, begin-by 6, durability 1, until 1; key; value.
 std::size_t encode(const Request& request, MutableBytes out) {
   const std::size_t total = kRequestHeaderBytes + request.key.size() + request.value.size();
   RKV_CHECK(request.key.size() <= kMaxKeyBytes && request.value.size() <= kMaxInlineBytes &&
@@ -189,9 +191,9 @@ std::size_t encode(const Request& request, MutableBytes out) {
   store_le(out.data() + 8, request.sequence);
   store_le(out.data() + 16, request.expected.bits);
   store_le(out.data() + 24, request.ttl_ms);
-  store_le(out.data() + 32, request.timeout_ms);
-  store_le(out.data() + 36, static_cast<std::uint8_t>(request.durability));
-  store_le(out.data() + 37, static_cast<std::uint8_t>(request.until));
+  store_le(out.data() + 32, request.begin_by_us % kBeginByModulus);
+  store_le(out.data() + 38, static_cast<std::uint8_t>(request.durability));
+  store_le(out.data() + 39, static_cast<std::uint8_t>(request.until));
   std::byte* next = out.data() + kRequestHeaderBytes;
   if (!request.key.empty()) std::memcpy(next, request.key.data(), request.key.size());
   next += request.key.size();
@@ -207,8 +209,7 @@ Status check_request(const Request& request, Bytes header, std::size_t message_b
   if (claimed != message_bytes) {
     return fail(Code::kInvalidArgument, "the lengths in the request do not add up to its size");
   }
-  if (request.durability > kLastDurability || load_le<std::uint8_t>(header.data() + 37) > 1 ||
-      load_le<std::uint16_t>(header.data() + 38) != 0) {
+  if (request.durability > kLastDurability || load_le<std::uint8_t>(header.data() + 39) > 1) {
     return fail(Code::kInvalidArgument, "reserved bits of the request are set");
   }
   if (request.opcode < Opcode::kGet || request.opcode > kLastOpcode) {
@@ -342,9 +343,9 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
                   .condition = static_cast<Condition>(load_le<std::uint8_t>(bytes.data() + 1)),
                   .expected = {load_le<std::uint64_t>(bytes.data() + 16)},
                   .ttl_ms = load_le<std::uint64_t>(bytes.data() + 24),
-                  .until = load_le<std::uint8_t>(bytes.data() + 37) != 0,
-                  .timeout_ms = load_le<std::uint32_t>(bytes.data() + 32),
-                  .durability = static_cast<Durability>(load_le<std::uint8_t>(bytes.data() + 36))};
+                  .until = load_le<std::uint8_t>(bytes.data() + 39) != 0,
+                  .begin_by_us = load_le<std::uint64_t>(bytes.data() + 32) % kBeginByModulus,
+                  .durability = static_cast<Durability>(load_le<std::uint8_t>(bytes.data() + 38))};
   *sequence = request.sequence;
   RKV_RETURN_IF_ERROR(check_request(request, bytes.first(kRequestHeaderBytes), bytes.size()));
   const std::size_t key = load_le<std::uint16_t>(bytes.data() + 2);
@@ -399,7 +400,7 @@ Result<MessageSource> decode_message_source(Bytes bytes) {
 }
 
 // Response: opcode 1, code 1, flags 1, reserved 1, value length 4, sequence 8, version 8, expiry 8,
-//           slot or (with a code) retry after 8, wal mark 8, sync mark 8; value.
+//           slot or (with a code) retry after 8, wal mark 8, sync mark 8, server's clock 8; value.
 std::size_t encode(const Response& response, MutableBytes out) {
   const std::size_t total = kResponseHeaderBytes + response.value.size();
   RKV_CHECK(out.size() >= total, "response larger than its buffer");
@@ -415,6 +416,7 @@ std::size_t encode(const Response& response, MutableBytes out) {
            response.code == 0 ? response.slot.bits : std::uint64_t{response.retry_after_ms});
   store_le(out.data() + 40, response.wal_mark.bits);
   store_le(out.data() + 48, response.sync_mark.bits);
+  store_le(out.data() + 56, response.server_us);
   if (!response.value.empty()) {
     std::memcpy(out.data() + kResponseHeaderBytes, response.value.data(), response.value.size());
   }
@@ -440,6 +442,7 @@ Result<Response> decode_response(Bytes bytes) {
       .retry_after_ms = code == 0 ? 0 : load_le<std::uint32_t>(bytes.data() + 32),
       .wal_mark = {load_le<std::uint64_t>(bytes.data() + 40)},
       .sync_mark = {load_le<std::uint64_t>(bytes.data() + 48)},
+      .server_us = load_le<std::uint64_t>(bytes.data() + 56),
       .value = bytes.subspan(kResponseHeaderBytes)};
   if (response.opcode < Opcode::kGet || response.opcode > kLastOpcode) {
     return fail(Code::kCorrupt, "the server's answer names an unknown operation");

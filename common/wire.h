@@ -24,9 +24,9 @@ namespace rkv {
 // ------------------------------------------------------------------------------- private data
 
 inline constexpr std::uint32_t kWireMagic = 0x3156'4B52U;  // "RKV1"
-inline constexpr std::uint16_t kWireVersion = 5;
+inline constexpr std::uint16_t kWireVersion = 6;
 inline constexpr std::size_t kConnectRequestBytes = 56;
-inline constexpr std::size_t kConnectAcceptBytes = 80;
+inline constexpr std::size_t kConnectAcceptBytes = 88;
 inline constexpr std::size_t kConnectRejectMaxBytes = 148;
 
 struct ConnectRequest {
@@ -50,6 +50,7 @@ struct ConnectAccept {
   RemoteWindow root{};
   RemoteWindow hints{};
   RemoteWindow counters{};
+  std::uint64_t server_us = 0;  // as in Response
 };
 struct ConnectReject {
   Code code = Code::kInternal;
@@ -103,7 +104,7 @@ enum class Condition : std::uint8_t {
 const char* to_string(Opcode opcode);
 
 inline constexpr std::size_t kRequestHeaderBytes = 40;
-inline constexpr std::size_t kResponseHeaderBytes = 56;
+inline constexpr std::size_t kResponseHeaderBytes = 64;
 inline constexpr std::size_t kMaxMessageBytes =
     round_up(kRequestHeaderBytes + kMaxKeyBytes + kMaxInlineBytes, 64);
 
@@ -134,16 +135,20 @@ struct Request {
   Opcode opcode = Opcode::kPing;
   std::uint64_t sequence = 0;  // chosen by the client, rises by one per request of a session
   Condition condition = Condition::kNone;
-  Version expected{};            // kIfVersion
-  std::uint64_t ttl_ms = 0;      // kPut: the key lives so long from now, 0 = for ever
-  bool until = false;            // `ttl_ms` is the time itself, in Unix milliseconds
-  std::uint32_t timeout_ms = 0;  // how long the client will wait; 0 = not said
+  Version expected{};        // kIfVersion
+  std::uint64_t ttl_ms = 0;  // kPut: the key lives so long from now, 0 = for ever
+  bool until = false;        // `ttl_ms` is the time itself, in Unix milliseconds
+  // The client will have given up when the server's clock says this, in microseconds modulo
+  // kBeginByModulus; 0 = it has not said. A write is not begun after it.
+  std::uint64_t begin_by_us = 0;
   // Writes: how safe the write is to be when it is answered.
   Durability durability = Durability::kDefault;
   Bytes key{};
   Bytes value{};  // kPut; kPutLarge: a ValueSource; kAdd: 8 bytes; kSwap: 8 expected, 8 desired;
                   // kOpenCounter: 1; kBackup: the name; kScan: a ScanQuery
 };
+inline constexpr std::uint64_t kBeginByModulus = std::uint64_t{1} << 48;
+inline constexpr std::int64_t kNanosPerUs = 1000;  // of what messages say of the server's clock
 // The longest time to live, some 139 years.
 inline constexpr std::uint64_t kMaxTtlMs = std::uint64_t{1} << 42;
 struct Response {
@@ -171,6 +176,9 @@ struct Response {
   // Every version up to the mark is in the write-ahead log, is synced (layout.h: the mark lines).
   Version wal_mark{};
   Version sync_mark{};
+  // What the server's clock said, in microseconds, before the answer was sent. Its zero point means
+  // nothing, and it does not go back in an epoch.
+  std::uint64_t server_us = 0;
   Bytes value{};  // kGet, kStats; with a Code: a sentence for a person, may be empty
 };
 

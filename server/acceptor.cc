@@ -43,6 +43,9 @@ void Acceptor::start() {
 
 void Acceptor::admit(Admission admission) {
   admission_ = std::move(admission);
+  if (admission_.places == nullptr) {
+    admission_.places = std::make_shared<Places>(admission_.max_clients);
+  }
   open_.store(true, std::memory_order_release);
 }
 
@@ -84,8 +87,10 @@ void Acceptor::answer(rdma::Incoming& incoming) {
   }
   Worker* const worker = reserve_place();
   if (worker == nullptr) {
-    for (Worker* each : admission_.all_workers)
-      each->end_most_silent();
+    if (const auto session = admission_.places->victim(incoming.peer(), clock_.now())) {
+      for (Worker* each : admission_.all_workers)
+        each->give_up(*session);
+    }
     return refuse(incoming, RefusalReason::kFull, Code::kBusy,
                   fmt::format("the server has {} clients, its limit: try again later, or raise "
                               "--max-clients",
@@ -141,14 +146,16 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                              .max_sent_bytes = worker.room().receive_bytes,
                              .root = admission_.root,
                              .hints = admission_.hints,
-                             .counters = admission_.counters};
+                             .counters = admission_.counters,
+                             .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs)};
   std::array<std::byte, kConnectAcceptBytes> bytes{};
   const std::size_t length = encode(answer, bytes);
   // Copied now: the request's bytes go with `incoming`.
   NewClient client{.connection = nullptr,
                    .session = answer.session,
                    .credits = answer.credits,
-                   .name = printable(request.name)};
+                   .name = printable(request.name),
+                   .place = admission_.places->take(answer.session, incoming.peer(), clock_.now())};
   auto connection =
       incoming.accept(worker.queue(), worker.connection_options(), Bytes(bytes).first(length),
                       Deadline::after_ms(clock_, kAcceptMs));

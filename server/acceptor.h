@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -28,6 +29,7 @@ class Acceptor {
     RemoteWindow hints = {};     // of this network
     RemoteWindow counters = {};  // of this network: its cells
     std::uint32_t max_clients = 0;
+    std::shared_ptr<Places> places{};  // of all workers
   };
   // References must outlive the acceptor.
   Acceptor(rdma::Listener& listener, const Clock& clock) : listener_(listener), clock_(clock) {}

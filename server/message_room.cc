@@ -21,11 +21,11 @@ constexpr std::uint32_t kAnyRequest = kMaxMessageBytes;
 // Receive buffers beyond clients x credits: for what is on its way from clients that are being
 // disconnected.
 constexpr std::uint32_t kSpareReceives = 16;
-// A reply that the device still has, and one that the worker encodes.
-constexpr std::uint32_t kSmallRepliesPerCredit = 2;
+// A worker always has a small buffer for a client that has not used up its own, and some to spare.
 constexpr std::uint32_t kSpareReplies = 64;
 // Replies of 257 bytes to 128 KiB on their way at a time, and requests longer than kSentBytes: 2
-// and 1 MiB a worker, whatever the number of clients. Of those requests the worker sets the pace: 8
+// and 1 MiB a worker, whatever the number of clients. Where buffers cost nothing before they are
+// used, there are replies enough for all clients. Of those requests the worker sets the pace: 8
 // of 128 KiB take a link of 100 Gbit/s some 80 us, several round trips.
 constexpr std::uint32_t kLargeReplies = 16;
 constexpr std::uint32_t kLongRequests = 8;
@@ -37,8 +37,8 @@ MessageRoom MessageRoom::of(const rdma::Transport& transport, std::uint32_t clie
   const std::uint32_t credits = clients * kMaxCredits;
   return {.receives = credits + kSpareReceives,
           .receive_bytes = pinned ? kSentBytes : kAnyRequest,
-          .small_replies = credits * kSmallRepliesPerCredit + kSpareReplies,
-          .large_replies = kLargeReplies,
+          .small_replies = clients * kSmallRepliesPerClient + kSpareReplies,
+          .large_replies = pinned ? kLargeReplies : clients * kLargeRepliesPerClient,
           .long_requests = pinned ? std::min(kLongRequests, credits) : 0};
 }
 

@@ -15,6 +15,10 @@ inline constexpr std::uint16_t kMaxCredits = 4;
 // times over whose acknowledgement by the peer's device is late. More would only tie up buffers:
 // K3 makes requests wait instead.
 inline constexpr std::uint32_t kRepliesInFlight = 4 * kMaxCredits;
+// Of these, replies that lie in a small send buffer, and in a large one (K8): those that do are not
+// copied by the post, but wait until the peer's device has taken them.
+inline constexpr std::uint32_t kSmallRepliesPerClient = 2 * kMaxCredits;
+inline constexpr std::uint32_t kLargeRepliesPerClient = kMaxCredits;
 // Operations of one connection that its queue has room for (K4, O3). SoftRoCE takes half a KiB for
 // each, and as many as make a power of two with the one that marks the end and an empty place.
 inline constexpr std::uint32_t kOperationsInFlight =

@@ -62,8 +62,8 @@ constexpr std::array<Drop, kDropReasons> kDrops = {
      {"long_request", "where it says that a request lies there is none that may be there"},
      {"unreadable", "what it asked to have read is not memory that it lets be read"},
      {"overdue", "its memory answers no READ, and others wait for the buffer"},
-     {"replies", "its replies pile up"},
-     {"silent", "all places are taken and it has been silent longest"}}};
+     {"replies", "it does not take its replies, and others wait for the buffer"},
+     {"silent", "all places are taken, and another client gets its place"}}};
 
 }  // namespace
 

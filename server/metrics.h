@@ -32,7 +32,7 @@ enum class DropReason : std::uint8_t {
   kUnreadable,  // what it asks to have read is not memory that it lets be read
   kOverdue,     // its memory answers no READ, and others wait for the buffer
   kReplies,     // it does not take its replies
-  kSilent,      // longest of all, when all places were taken
+  kSilent,      // when all places were taken: Places
 };
 inline constexpr std::size_t kDropReasons = 7;
 std::string_view name_of(DropReason reason);  // "credits", ...: a label, static

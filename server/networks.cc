@@ -98,9 +98,11 @@ void Networks::admit(const Acceptor::Admission& admission) {
       everybody.push_back(worker.get());
     }
   }
+  const auto places = std::make_shared<Places>(admission.max_clients);
   for (Network& network : networks_) {
     Acceptor::Admission own = admission;
     own.all_workers = everybody;
+    own.places = places;
     if (network.hints != nullptr) {
       own.hints = {.address = network.hints->address(),
                    .remote_key = network.hints->remote_key(),

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <span>
 #include <utility>
 
 #include "common/check.h"
+#include "server/send_pool.h"
 
 namespace rkv::server {
 
@@ -25,6 +27,9 @@ std::uint32_t retry_after_ms(Code code) {
   }
 }
 
+// A refusal finds a buffer wherever room for an answer was looked for (K3).
+constexpr std::size_t kMostSentenceBytes = SendPool::kSmallBytes - kResponseHeaderBytes;
+
 Response refusal(Opcode opcode, std::uint64_t sequence, const Error& error) {
   Response response{.opcode = opcode,
                     .code = static_cast<std::uint8_t>(error.code),
@@ -32,7 +37,8 @@ Response refusal(Opcode opcode, std::uint64_t sequence, const Error& error) {
                     .retry_after_ms = retry_after_ms(error.code)};
   // A missing key is an answer, not a problem: no sentence, shortest message.
   if (error.text != nullptr && error.code != Code::kNotFound) {
-    response.value = as_bytes(error.text);
+    const Bytes text = as_bytes(error.text);
+    response.value = text.first(std::min(text.size(), kMostSentenceBytes));
   }
   return response;
 }
@@ -144,7 +150,19 @@ Response RequestHandler::marked(const Response& response) const {
   Response all = response;
   all.sync_mark = Version::of(boot_, log_.sync_mark());  // first: it never passes the other
   all.wal_mark = Version::of(boot_, log_.wal_mark());
+  all.server_us = static_cast<std::uint64_t>(now_ / kNanosPerUs);
   return all;
+}
+
+// The instant nearest to now of those that the request can mean: half of what 48 bits tell apart is
+// four years.
+Nanos RequestHandler::begin_by(const Request& request) const {
+  if (request.begin_by_us == 0) return kAnyTime;
+  constexpr int kUnused = 64 - std::bit_width(kBeginByModulus - 1);
+  const auto now_us = now_ / kNanosPerUs;
+  const std::uint64_t ahead = request.begin_by_us - static_cast<std::uint64_t>(now_us);
+  const Nanos ahead_us = static_cast<Nanos>(ahead << kUnused) >> kUnused;  // with its sign
+  return (now_us + ahead_us) * kNanosPerUs;
 }
 
 namespace {
@@ -203,7 +221,8 @@ PutOptions RequestHandler::options_of(const Request& request) const {
           .expected = request.expected,
           .ttl_ms = request.ttl_ms,
           .until = request.until,
-          .look = look_};
+          .look = look_,
+          .begin_by = begin_by(request)};
 }
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
@@ -246,7 +265,7 @@ RequestHandler::Answer RequestHandler::remove(const Request& request) {
   const auto removed = store_.remove(
       request.key,
       request.condition == Condition::kIfVersion ? std::optional(request.expected) : std::nullopt,
-      look_);
+      look_, begin_by(request));
   if (!removed) return reply(refusal(Opcode::kRemove, request.sequence, removed.error()));
   return reply({.opcode = Opcode::kRemove, .sequence = request.sequence, .version = *removed});
 }
@@ -256,8 +275,9 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
   const auto number = load_le<std::int64_t>(request.value.data());
   const auto counted =
       swap ? store_.swap(request.key, number,
-                         load_le<std::int64_t>(request.value.data() + kCounterBytes), look_)
-           : store_.add(request.key, number, look_);
+                         load_le<std::int64_t>(request.value.data() + kCounterBytes), look_,
+                         begin_by(request))
+           : store_.add(request.key, number, look_, begin_by(request));
   if (!counted) return reply(refusal(request.opcode, request.sequence, counted.error()));
   store_le(value_.data(), counted->number);
   const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
@@ -276,7 +296,7 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
 
 RequestHandler::Answer RequestHandler::open_counter(const Request& request) {
   const bool create = load_le<std::uint8_t>(request.value.data()) != 0;
-  const auto opened = store_.open_counter(request.key, create, network_, look_);
+  const auto opened = store_.open_counter(request.key, create, network_, look_, begin_by(request));
   if (!opened) return reply(refusal(request.opcode, request.sequence, opened.error()));
   store_le(value_.data(), opened->cell ? std::uint64_t{*opened->cell} : kNoCell);
   return reply({.opcode = request.opcode,

@@ -55,6 +55,10 @@ class RequestHandler {
                  Backups* backups = nullptr, Sweeper* sweeper = nullptr, Scans* scans = nullptr);
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
+  // What the clock says at the beginning of the turn: answers tell it, and it must not be later
+  // than they are sent. The times until which clients wait are told relative to it.
+  void set_time(Nanos now) { now_ = now; }
+
   // `message` comes from a peer: anything at all. No allocation but for stats, backups
   // and pages of scans. `look`: what a load for it has found.
   Answer handle(Bytes message, DiskLook look = {});
@@ -83,7 +87,7 @@ class RequestHandler {
   static Response backed_up(const Response& awaited, const Backup& backup);
   // The answer to a scan whose page is done; its value lies in the page.
   Response scanned(const Response& awaited, const ScanPage& page) const;
-  // The marks, as every answer carries them.
+  // With the marks and the time, as every answer carries them.
   Response marked(const Response& response) const;
 
  private:
@@ -96,6 +100,7 @@ class RequestHandler {
   Answer remove(const Request& request);
   Answer count(const Request& request);
   Answer open_counter(const Request& request);
+  Nanos begin_by(const Request& request) const;
   PutOptions options_of(const Request& request) const;
   Answer flush(const Request& request);
   Answer stats(const Request& request);
@@ -117,6 +122,7 @@ class RequestHandler {
   Backups* const backups_;
   Sweeper* const sweeper_;
   Scans* const scans_;
+  Nanos now_ = 0;
   DiskLook look_;                 // of the request that is being handled
   std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
   std::string stats_text_;

@@ -15,7 +15,7 @@ namespace rkv::server {
 
 class SendPool {
  public:
-  // Every reply but a value or the statistics fits: header 40 and a sentence.
+  // Every reply but a value or the statistics fits: header 64 and a sentence.
   static constexpr std::size_t kSmallBytes = 256;
 
   struct Buffer {
@@ -32,6 +32,8 @@ class SendPool {
   std::optional<Buffer> take(std::size_t length);
   void give_back(std::uint32_t index);
   std::size_t small_free() const { return small_.size(); }
+  std::size_t large_free() const { return large_.size(); }
+  bool is_large(std::uint32_t index) const { return index >= small_count_; }
 
  private:
   SendPool() = default;

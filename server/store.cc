@@ -207,7 +207,7 @@ Result<PutResult> Store::Impl::put(Bytes key, Bytes value, const PutOptions& opt
   if (is_large(value.size())) return put_large(key, value, options);
   RecordFields fields = fields_for(key, options);
   fields.value = value;
-  return write(fields, value.size(), options.look,
+  return write(fields, value.size(), options,
                [&](const Target& at) { return check_put(at, options); });
 }
 
@@ -234,14 +234,16 @@ Status Store::Impl::check_remove(const Target& at, const RecordOnDisk* on_disk,
   return {};
 }
 
-Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected, DiskLook look) {
+Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected, DiskLook look,
+                                    Nanos begin_by) {
   const KeyHash hash = memory_.hash(key);
   RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(key.size(), 0));
 
   Locked locked(*this, hash);
   const Target at = target(hash, locked, key);
   const RecordOnDisk* on_disk = record_on_disk(at, look);
-  Status allowed = check_remove(at, on_disk, expected, look);
+  Status allowed = check_time(begin_by);
+  if (allowed) allowed = check_remove(at, on_disk, expected, look);
   if (allowed && at.found) {
     if (const auto ended = end_cell(record_at(at.found->slot.location())); !ended) {
       allowed = std::unexpected(ended.error());
@@ -367,15 +369,16 @@ void Store::cancel_large(LargePut large) {
 std::uint64_t Store::epoch() const {
   return impl_->epoch();
 }
-Result<Version> Store::remove(Bytes key, std::optional<Version> expected, DiskLook look) {
-  return impl_->remove(key, expected, look);
+Result<Version> Store::remove(Bytes key, std::optional<Version> expected, DiskLook look,
+                              Nanos begin_by) {
+  return impl_->remove(key, expected, look, begin_by);
 }
-Result<CounterResult> Store::add(Bytes key, std::int64_t summand, DiskLook look) {
-  return impl_->add(key, summand, look);
+Result<CounterResult> Store::add(Bytes key, std::int64_t summand, DiskLook look, Nanos begin_by) {
+  return impl_->add(key, summand, look, begin_by);
 }
 Result<CounterResult> Store::swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                                  DiskLook look) {
-  return impl_->swap(key, expected, desired, look);
+                                  DiskLook look, Nanos begin_by) {
+  return impl_->swap(key, expected, desired, look, begin_by);
 }
 std::uint32_t Store::add_cells(Cells& cells) {
   return impl_->add_cells(cells);
@@ -384,8 +387,8 @@ void Store::on_first_cell(std::function<void()> call) {
   impl_->on_first_cell(std::move(call));
 }
 Result<Store::OpenedCounter> Store::open_counter(Bytes key, bool create, std::uint32_t network,
-                                                 DiskLook look) {
-  return impl_->open_counter(key, create, network, look);
+                                                 DiskLook look, Nanos begin_by) {
+  return impl_->open_counter(key, create, network, look, begin_by);
 }
 Status Store::sweep_counters() {
   return impl_->sweep_counters();

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,12 +42,16 @@ struct GetResult {
   Slot slot{};
 };
 
+// When a write is to begin at the latest; nobody has said so.
+inline constexpr Nanos kAnyTime = std::numeric_limits<Nanos>::max();
+
 struct PutOptions {
   Condition condition = Condition::kNone;
   Version expected{};        // kIfVersion
   std::uint64_t ttl_ms = 0;  // from now; 0 = for ever
   bool until = false;        // `ttl_ms` is the time itself, in Unix milliseconds
   DiskLook look{};
+  Nanos begin_by = kAnyTime;  // by the store's clock
 };
 
 // Room for a large value that is on its way: a block and a place in the log, had before a byte of
@@ -107,6 +112,8 @@ class Store {
   // kOutOfMemory: no room for the record; nothing changed. kBusy: the commit log is full, or memory
   // is on its way; kIo: from the commit log; nothing changed. Lengths are within the limits
   // (checked by the wire decoder).
+  // kTimeout: the write was to have begun before; nothing changed. The clock is looked at under the
+  // pair's lock, last of all that may wait.
   // Of the options: kConflict: the condition does not hold; kNotFound: kIfVersion, and there is no
   // such key. kWrongType: the key holds a counter. A put without a time to live lives for ever.
   Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options = {});
@@ -124,15 +131,16 @@ class Store {
   // The version of the deletion. kNotFound; kBusy, kIo as above. kConflict: the key has another
   // version than the expected one.
   Result<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt,
-                         DiskLook look = {});
+                         DiskLook look = {}, Nanos begin_by = kAnyTime);
 
   // Counters: signed numbers of 64 bits. Errors as above, and kWrongType: the key holds a plain
   // value; kOutOfRange: the sum would pass the limits; nothing changed.
   // An absent key counts from 0.
-  Result<CounterResult> add(Bytes key, std::int64_t summand, DiskLook look = {});
+  Result<CounterResult> add(Bytes key, std::int64_t summand, DiskLook look = {},
+                            Nanos begin_by = kAnyTime);
   // The number becomes `desired` if it is `expected`, else `done` is false. kNotFound.
   Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                             DiskLook look = {});
+                             DiskLook look = {}, Nanos begin_by = kAnyTime);
 
   // ---- one-sided counters: their numbers are in cells that clients change. The operations above
   // do what they say on them too, by atomics on the cell, and the version stays what it is.
@@ -153,7 +161,7 @@ class Store {
     std::optional<std::uint32_t> cell{};
   };
   Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network,
-                                     DiskLook look = {});
+                                     DiskLook look = {}, Nanos begin_by = kAnyTime);
   // Logs the numbers that changed since the last time; kBusy: the log has no room for all of them.
   // Blocks as above, for each of them. Any thread.
   Status sweep_counters();

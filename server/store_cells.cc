@@ -127,7 +127,8 @@ Result<Store::Impl::CellPlan> Store::Impl::plan_in_cell(const Target& at, Record
 }
 
 Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
-                                                       std::uint32_t network, DiskLook look) {
+                                                       std::uint32_t network, DiskLook look,
+                                                       Nanos begin_by) {
   std::array<std::byte, kCellCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key};
   OpenedCounter opened;
@@ -174,7 +175,7 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
         fields.value = Bytes(bytes).first(kCounterBytes);
         return plan(at, fields);
       },
-      look);
+      look, begin_by);
   if (over) return opened;
   if (!put) return std::unexpected(put.error());
   opened.version = put->version;

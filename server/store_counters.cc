@@ -13,7 +13,8 @@ std::unexpected<Error> no_counter() {
 
 }  // namespace
 
-Result<CounterResult> Store::Impl::add(Bytes key, std::int64_t summand, DiskLook look) {
+Result<CounterResult> Store::Impl::add(Bytes key, std::int64_t summand, DiskLook look,
+                                       Nanos begin_by) {
   std::array<std::byte, kCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key, .value = bytes};
   CounterResult result;
@@ -44,12 +45,12 @@ Result<CounterResult> Store::Impl::add(Bytes key, std::int64_t summand, DiskLook
                              store_le(bytes.data(), result.number);
                              return plan(at, fields);
                            },
-                           look));
+                           look, begin_by));
   return result;
 }
 
 Result<CounterResult> Store::Impl::swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                                        DiskLook look) {
+                                        DiskLook look, Nanos begin_by) {
   std::array<std::byte, kCounterBytes> bytes;
   store_le(bytes.data(), desired);
   RecordFields fields{.counter = true, .key = key, .value = bytes};
@@ -78,7 +79,7 @@ Result<CounterResult> Store::Impl::swap(Bytes key, std::int64_t expected, std::i
         result.done = false;
         return fail(Code::kConflict, "the counter has another number");
       },
-      look);
+      look, begin_by);
   if (put) {
     result.put = *put;
   } else if (result.done) {

@@ -49,15 +49,17 @@ class Store::Impl {
                                  const PutOptions& options);
   void cancel_large(LargePut large);
   std::uint64_t epoch() const { return memory_.epoch(); }
-  Result<Version> remove(Bytes key, std::optional<Version> expected, DiskLook look);
-  Result<CounterResult> add(Bytes key, std::int64_t summand, DiskLook look);
-  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired, DiskLook look);
+  Result<Version> remove(Bytes key, std::optional<Version> expected, DiskLook look, Nanos begin_by);
+  Result<CounterResult> add(Bytes key, std::int64_t summand, DiskLook look, Nanos begin_by);
+  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired, DiskLook look,
+                             Nanos begin_by);
   Result<GetResult> get(Bytes key, MutableBytes out, DiskLook look) const;
   StoreStats stats() const;
 
   std::uint32_t add_cells(Cells& cells);
   void on_first_cell(std::function<void()> call) { call_sweeper_ = std::move(call); }
-  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network, DiskLook look);
+  Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network, DiskLook look,
+                                     Nanos begin_by);
   Status sweep_counters() { return sweep(false).status; }
   Swept end_counters() { return sweep(true); }
   bool has_cells() const;
@@ -152,12 +154,19 @@ class Store::Impl {
   RecordFields record_at(Location block) const;
   // PUT, in general: `decide(target)` says no, or completes `fields`.
   template <class Decide>
-  Result<PutResult> write(RecordFields& fields, std::size_t value_bytes, DiskLook look,
+  Result<PutResult> write(RecordFields& fields, std::size_t value_bytes, const PutOptions& options,
                           Decide decide);
   // Of write(), with the room in the log in hand. `prepare(target)` makes the plan, or says no.
   template <class Prepare>
   Result<PutResult> commit(CommitLog::Reservation room, RecordFields& fields, Prepare prepare,
-                           DiskLook look, CommitLog::Attachment copy = {});
+                           DiskLook look, Nanos begin_by, CommitLog::Attachment copy = {});
+  // Whether a write may still begin (S6). REQUIRES: its pair's lock, so that nothing waits after
+  // it.
+  Status check_time(Nanos begin_by) const {
+    if (begin_by == kAnyTime || clock_.now() <= begin_by) [[likely]]
+      return {};
+    return fail(Code::kTimeout, "the client has given the write up: it was not begun");
+  }
   Result<PutResult> put_large(Bytes key, Bytes value, const PutOptions& options);
   RecordFields fields_for(Bytes key, const PutOptions& options) const;
   Status check_put(const Target& target, const PutOptions& options) const;
@@ -279,24 +288,26 @@ class Store::Impl {
 
 // The order in which everything is had that could fail, and then done: S4.
 template <class Decide>
-Result<PutResult> Store::Impl::write(RecordFields& fields, std::size_t value_bytes, DiskLook look,
-                                     Decide decide) {
+Result<PutResult> Store::Impl::write(RecordFields& fields, std::size_t value_bytes,
+                                     const PutOptions& options, Decide decide) {
   RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(fields.key.size(), value_bytes));
   const auto prepare = [&](const Target& at) -> Result<Plan> {
     RKV_RETURN_IF_ERROR(decide(at));
     return plan(at, fields);
   };
-  return commit(room, fields, prepare, look);
+  return commit(room, fields, prepare, options.look, options.begin_by);
 }
 
 template <class Prepare>
 Result<PutResult> Store::Impl::commit(CommitLog::Reservation room, RecordFields& fields,
-                                      Prepare prepare, DiskLook look, CommitLog::Attachment copy) {
+                                      Prepare prepare, DiskLook look, Nanos begin_by,
+                                      CommitLog::Attachment copy) {
   const KeyHash hash = memory_.hash(fields.key);
   Locked locked(*this, hash);
   const Target at = target(hash, locked, fields.key);
-  const Status known = check_in_memory(at, look);
-  const Result<Plan> ready = known ? prepare(at) : std::unexpected(known.error());
+  Status allowed = check_time(begin_by);
+  if (allowed) allowed = check_in_memory(at, look);
+  const Result<Plan> ready = allowed ? prepare(at) : std::unexpected(allowed.error());
   if (!ready) {
     locked.unlock();
     log_.unreserve(room);

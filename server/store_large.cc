@@ -14,6 +14,7 @@ Result<LargePut> Store::Impl::begin_large(Bytes key, std::size_t value_length,
   {
     const KeyHash hash = memory_.hash(key);
     const Locked locked(*this, hash);
+    RKV_RETURN_IF_ERROR(check_time(options.begin_by));
     RKV_RETURN_IF_ERROR(check_in_memory(target(hash, locked, key), options.look));
   }
   const bool has_expiry = options.ttl_ms != 0;
@@ -46,7 +47,8 @@ Result<PutResult> Store::Impl::finish_large(LargePut large, Bytes key, std::uint
     RKV_RETURN_IF_ERROR(find_vacancy(at, plan));
     return plan;
   };
-  auto done = commit(large.room, fields, prepare, large.look, std::move(large.copy));
+  auto done =
+      commit(large.room, fields, prepare, large.look, options.begin_by, std::move(large.copy));
   if (!done) records_.release(large.block, large.units());
   if (!done && done.error().code == kOnDisk) {
     // Since begin_large(): an eviction in the milliseconds that the value took to come.

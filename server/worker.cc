@@ -11,21 +11,10 @@ namespace rkv::server {
 
 namespace {
 
-// One completion for this many inline replies. Well below kRepliesInFlight, or a connection could
-// fill up with replies that nothing ever reports; and below a quarter of what the connection takes,
-// where the transport would ask for completions of its own.
-constexpr std::uint32_t kSignalEvery = 4;
-static_assert(2 * kSignalEvery <= kRepliesInFlight && 4 * kSignalEvery < kOperationsInFlight);
-// Large enough for a put's reply (40 bytes), small values and sentences.
+// Large enough for a put's reply (64 bytes), small values and sentences.
 constexpr std::uint32_t kInlineBytes = 128;
 // Large values on their way to a worker at a time: it copies and hashes them itself.
 constexpr std::size_t kFetches = 16;
-
-// An operation's context: how many replies its completion covers, and its buffer.
-constexpr std::uint32_t kNoBuffer = 0xFFFFFFFFU;
-std::uint64_t make_context(std::uint32_t covered, std::uint32_t buffer) {
-  return (std::uint64_t{covered} << 32) | buffer;
-}
 
 }  // namespace
 
@@ -55,8 +44,10 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageRo
       make_durable_(parts.make_durable),
       wait_until_(parts.wait_until),
       sweeper_(parts.sweeper),
-      handler_(parts.store, parts.log, parts.boot, parts.durability, parts.stats, parts.network,
-               parts.backups, parts.sweeper, parts.scans),
+      stats_(parts.stats),
+      handler_(
+          parts.store, parts.log, parts.boot, parts.durability, [this] { return make_stats(); },
+          parts.network, parts.backups, parts.sweeper, parts.scans),
       fetches_(handler_, kFetches),
       timings_(parts.clock, std::size_t{room.small_replies} + room.large_replies),
       queue_(std::move(queue)),
@@ -101,11 +92,13 @@ void Worker::run() {
   name_thread("rkv-worker");
   if (options_.cpu) (void)stay_on(*options_.cpu);  // it was there when it was named
   while (!stopping_.load(std::memory_order_acquire)) {
-    // Completions and wake-ups end waits and held answers; the deadline is for safety alone.
+    // Completions and wake-ups end waits and held answers, but for those that time ends (K8, K9).
     if (poll_once() != 0) continue;
     const Nanos now = clock_.now();
     timings_.at(now);
-    queue_->wait(Deadline(clock_, now + 1000 * kNanosPerMs));
+    const Nanos latest = now + 1000 * kNanosPerMs;
+    queue_->wait(
+        Deadline(clock_, stats_wanted_ ? std::min(latest, stats_share_.again_at()) : latest));
   }
   finish();
 }
@@ -156,10 +149,10 @@ bool Worker::end_session(std::uint64_t id, const Deadline& deadline) {
   return ended_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()), done);
 }
 
-void Worker::end_most_silent() {
+void Worker::give_up(std::uint64_t session) {
   {
     const std::lock_guard lock(mutex_);
-    end_silent_ = true;
+    given_up_.push_back(session);
   }
   mail_.store(true, std::memory_order_release);
   queue_->wake();
@@ -169,18 +162,25 @@ void Worker::collect_mail() {
   if (!mail_.exchange(false, std::memory_order_acquire)) return;
   std::vector<NewClient> arrivals;
   std::vector<std::uint64_t> to_end;
-  bool end_silent = false;
+  std::vector<std::uint64_t> given_up;
   {
     const std::lock_guard lock(mutex_);
     arrivals.swap(arrivals_);
     to_end.swap(to_end_);
-    end_silent = std::exchange(end_silent_, false);
+    given_up.swap(given_up_);
   }
-  turn_started_ = clock_.now();  // when early messages are taken
+  begin_turn();  // when early messages are taken
   for (NewClient& arrival : arrivals)
     admit(std::move(arrival));
-  end_sessions(to_end);  // before what they sent is looked at
-  if (end_silent) drop_most_silent();
+  end_sessions(to_end, std::nullopt);  // before what they sent is looked at
+  end_sessions(given_up, DropReason::kSilent);
+  if (!to_end.empty()) {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_done_.fetch_add(to_end.size(), std::memory_order_release);
+    }
+    ended_.notify_all();
+  }
   // What these clients sent before they got here, in the order of arrival.
   std::vector<rdma::Completion> early;
   early.swap(early_);
@@ -194,7 +194,7 @@ void Worker::admit(NewClient arrival) {
   session->id = arrival.session;
   session->credits = arrival.credits;
   session->name = std::move(arrival.name);
-  session->last_heard = turn_started_;
+  session->place = std::move(arrival.place);
   session->replies.reserve(kRepliesInFlight);
   session->connection->owner = session.get();
   counters_.add(WorkerCounters::kAccepted);
@@ -206,24 +206,15 @@ void Worker::admit(NewClient arrival) {
 }
 
 // From here on none of their requests begins: what is received is dropped, what waits is dropped.
-void Worker::end_sessions(const std::vector<std::uint64_t>& ids) {
+void Worker::end_sessions(const std::vector<std::uint64_t>& ids, Why why) {
   if (ids.empty()) return;
   for (const auto& session : sessions_)
-    if (std::find(ids.begin(), ids.end(), session->id) != ids.end()) drop(*session, std::nullopt);
-  {
-    const std::lock_guard lock(mutex_);
-    ends_done_.fetch_add(ids.size(), std::memory_order_release);
-  }
-  ended_.notify_all();
+    if (std::ranges::find(ids, session->id) != ids.end()) drop(*session, why);
 }
 
-void Worker::drop_most_silent() {
-  const auto silent =
-      std::min_element(sessions_.begin(), sessions_.end(),
-                       [](const auto& a, const auto& b) { return a->last_heard < b->last_heard; });
-  if (silent == sessions_.end()) return;
-  if (clock_.now() - (*silent)->last_heard < kSilentMs * kNanosPerMs) return;
-  drop(**silent, DropReason::kSilent);
+void Worker::begin_turn() {
+  turn_started_ = clock_.now();
+  handler_.set_time(turn_started_);
 }
 
 std::size_t Worker::poll_once() {
@@ -231,12 +222,13 @@ std::size_t Worker::poll_once() {
   collect_mail();
   const std::size_t count = queue_->poll(completions_);
   if (count != 0) {
-    turn_started_ = clock_.now();
+    begin_turn();
     timings_.at(turn_started_);  // of the turn before
   }
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
-  large_wanted_ = long_wanted_ = false;  // those who wait come first, from here on
+  // Those who wait come first, from here on.
+  large_wanted_ = long_wanted_ = stats_wanted_ = false;
   finish_fetches();
   answer_loaded();  // they have waited longest; below it is for what is done meanwhile (K5)
   retry_waiting();
@@ -278,7 +270,7 @@ void Worker::on_completion(const rdma::Completion& completion) {
 }
 
 void Worker::on_receive(const rdma::Completion& completion, Session& session) {
-  session.last_heard = turn_started_;
+  if (session.place != nullptr) session.place->heard(turn_started_);
   const bool usable =
       completion.status == rdma::Completion::Status::kOk && !session.ending && taking_;
   if (usable && session.unanswered >= session.credits) {
@@ -293,17 +285,20 @@ void Worker::on_receive(const rdma::Completion& completion, Session& session) {
 }
 
 void Worker::take(Session& session, Bytes message, std::uint32_t receive_buffer) {
-  switch (serve(session, message, receive_buffer)) {
+  const Served served = serve(session, message, receive_buffer);
+  switch (served) {
     case Served::kDone:
       return release(receive_buffer);
     case Served::kLoading:
     case Served::kFetching:
       return;
     case Served::kNoRoom:
+    case Served::kNoLarge:
       counters_.add(WorkerCounters::kDeferred);
       waiting_requests_.push_back({.session = &session,
                                    .message = message,
                                    .receive_buffer = receive_buffer,
+                                   .large = served == Served::kNoLarge,
                                    .taken = taken_});
       return;
   }
@@ -315,17 +310,13 @@ void Worker::release(std::uint32_t receive_buffer) {
   released_.push_back(receive_buffer);
 }
 
-bool Worker::has_room_for_reply(const Session& session) const {
-  return session.in_flight + session.replies.size() < kRepliesInFlight && pool_.small_free() != 0;
-}
-
 Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t receive_buffer,
                              DiskLook look, std::uint32_t rounds) {
   if (!has_room_for(session, message)) return Served::kNoRoom;  // (K3)
   RequestHandler::Answer answer = handler_.handle(message, look);
   switch (answer.next) {
     case RequestHandler::Next::kReply:
-      if (!reply(session, answer.response)) return Served::kNoRoom;
+      if (!reply(session, answer.response)) return Served::kNoLarge;
       break;
     case RequestHandler::Next::kAwaitMark:
     case RequestHandler::Next::kAwaitBackup:
@@ -356,6 +347,22 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
   return Served::kDone;
 }
 
+bool Worker::has_time_for_stats() {
+  if (stats_turn_ == counters_.get(WorkerCounters::kTurns)) return true;
+  if (stats_share_.has_some(clock_.now())) return true;
+  stats_wanted_ = true;
+  return false;
+}
+
+std::string Worker::make_stats() {
+  const std::uint64_t turn = counters_.get(WorkerCounters::kTurns);
+  if (std::exchange(stats_turn_, turn) == turn) return stats_text_;
+  const Nanos began = clock_.now();
+  stats_text_ = stats_();
+  stats_share_.spend(clock_.now() - began);
+  return stats_text_;
+}
+
 void Worker::count(const Response& response, Durability level) {
   counters_.answered(response.opcode, response.code);
   timings_.answered(response.opcode, taken_);
@@ -363,26 +370,6 @@ void Worker::count(const Response& response, Durability level) {
     return;
   counters_.add(level == Durability::kWal ? WorkerCounters::kWalWrites
                                           : WorkerCounters::kSyncWrites);
-}
-
-// Encodes the reply and queues it for this turn's post. False: no buffer.
-bool Worker::reply(Session& session, const Response& response) {
-  const std::size_t length = kResponseHeaderBytes + response.value.size();
-  // Who waits longest gets the next large buffer, not the newest.
-  if (length > SendPool::kSmallBytes && large_wanted_) return false;
-  const auto buffer = pool_.take(length);
-  if (!buffer) {
-    large_wanted_ = true;
-    return false;
-  }
-  (void)encode(handler_.marked(response), buffer->bytes);
-  auto operation = rdma::Operation::send(buffer->bytes.first(length), buffer->local_key,
-                                         make_context(0, buffer->index));
-  operation.inline_data = length <= session.connection->limits().inline_bytes;
-  if (session.replies.empty()) dirty_.push_back(&session);
-  session.replies.push_back(operation);
-  --session.unanswered;
-  return true;
 }
 
 void Worker::drop(Session& session, Why why) {
@@ -412,57 +399,20 @@ void Worker::retry_waiting_once() {
   std::size_t kept = 0;
   for (const Waiting& waiting : waiting_requests_) {
     taken_ = waiting.taken;
-    const Served served = waiting.session->ending
-                              ? Served::kDone
-                              : serve(*waiting.session, waiting.message, waiting.receive_buffer);
+    Served served = Served::kDone;
+    if (!waiting.session->ending) {
+      // Not carried out again and again for an answer that finds no buffer.
+      served = waiting.large && !has_large_for(*waiting.session)
+                   ? Served::kNoLarge
+                   : serve(*waiting.session, waiting.message, waiting.receive_buffer);
+    }
     if (served == Served::kDone) release(waiting.receive_buffer);
-    if (served == Served::kNoRoom) waiting_requests_[kept++] = waiting;
+    if (served != Served::kNoRoom && served != Served::kNoLarge) continue;
+    Waiting& still = waiting_requests_[kept++];
+    still = waiting;
+    still.large = still.large || served == Served::kNoLarge;
   }
   waiting_requests_.resize(kept);
-}
-
-void Worker::post_replies() {
-  for (Session* const session : dirty_)
-    post_replies(*session);
-  dirty_.clear();
-}
-
-void Worker::post_replies(Session& session) {
-  for (rdma::Operation& operation : session.replies) {
-    ++session.unsignaled;
-    // A buffer comes back by its completion; inline bytes are copied when they are posted. The last
-    // answers must have arrived before their connection ends.
-    operation.signaled = !operation.inline_data || session.unsignaled >= kSignalEvery || !taking_;
-    const auto buffer = static_cast<std::uint32_t>(operation.context);
-    if (operation.inline_data) pool_.give_back(buffer);  // nothing takes it before the post
-    const std::uint32_t covered = operation.signaled ? std::exchange(session.unsignaled, 0U) : 0;
-    operation.context = make_context(covered, operation.inline_data ? kNoBuffer : buffer);
-  }
-  std::size_t posted = 0;
-  if (!session.ending) {
-    const auto taken = session.connection->post(session.replies);
-    if (taken) posted = *taken;
-    if (posted < session.replies.size()) drop(session, taken ? Why(DropReason::kReplies) : Why());
-  }
-  session.in_flight += static_cast<std::uint32_t>(posted);
-  for (const rdma::Operation& operation : std::span(session.replies).subspan(posted)) {
-    const auto buffer = static_cast<std::uint32_t>(operation.context);
-    if (buffer != kNoBuffer) pool_.give_back(buffer);
-  }
-  session.replies.clear();
-}
-
-void Worker::on_sent(const rdma::Completion& completion, Session& session) {
-  const auto buffer = static_cast<std::uint32_t>(completion.context);
-  const auto covered = static_cast<std::uint32_t>(completion.context >> 32);
-  if (buffer != kNoBuffer) pool_.give_back(buffer);
-  session.in_flight -= std::min(session.in_flight, covered);
-  if (completion.status != rdma::Completion::Status::kOk && !session.ending) {
-    session.ending = true;  // kDisconnected follows
-    log_debug(EventName("reply_lost"), "client {}: a reply did not arrive: {} (provider status {})",
-              session.connection->peer(), rdma::to_string(completion.status),
-              completion.provider_status);
-  }
 }
 
 void Worker::on_disconnected(Session& session) {

@@ -4,13 +4,23 @@
 //  K1  Every received buffer is released exactly once: when its request has been answered or
 //      dropped (one that says where the request lies: when that READ is posted), at the latest when
 //      its client has gone.
-//  K2  The shared receive queue never runs dry: it holds clients x credits buffers and some to
-//      spare, and a client that sends more than its credits is disconnected.
+//  K2  The shared receive queue holds clients x credits buffers and some to spare, so it never runs
+//      dry as long as clients keep to their credits. One that does not is disconnected in the turn
+//      that sees it. Until then, over verbs, it can have used up all buffers, which belong to all
+//      connections: devices of others send again until that turn has given them back. Over shared
+//      memory each connection has a ring of its own.
 //  K3  A request is executed only when a small send buffer and room among the client's replies in
 //      flight are there for its answer; else it waits in its receive buffer. Gets and statistics
 //      may find the large buffers gone after the fact and are then executed again later: they
 //      change nothing. A long request needs a buffer to be READ into, too; one turn long, nobody is
 //      let in before those who wait for one.
+//  K8  Nobody keeps send buffers from others. A client's replies lie in at most
+//      kSmallRepliesPerClient small buffers, which the pool has for each client, and in at most
+//      kLargeRepliesPerClient large ones, a further one only while more are free than it has. Who
+//      has not taken one for kLongestReply is disconnected when somebody waits for one. Who waits
+//      for his own to come back keeps nobody waiting.
+//  K9  Making statistics takes at most the share of the time that kStatsParts says. Who asks beyond
+//      that waits; those who are answered in one turn are answered the same.
 //  K4  A client's replies and READs in flight never exceed what its connection takes, so a post is
 //      never cut short.
 //  K5  A flush, and a write asked to be durable, is answered when its mark has reached it. The
@@ -30,8 +40,8 @@
 // scans, flushes, backups. So do the log's copy of a longer value, and a time to live, which is
 // noted under one lock.
 //
-// Thread safety: reserve_client, cancel_client, adopt, end_session, end_most_silent, queue (for
-// accept): the acceptor.
+// Thread safety: reserve_client, cancel_client, adopt, end_session, give_up, queue (for accept):
+// the acceptors.
 // marks_changed, counters, timings: any thread. start, begin_stop, stop: the owner. poll_once: the
 // worker's thread.
 #pragma once
@@ -54,11 +64,16 @@
 #include "server/request_handler.h"
 #include "server/send_pool.h"
 #include "server/session.h"
+#include "server/share.h"
 #include "server/timings.h"
 
 namespace rkv::server {
 
-inline constexpr std::int64_t kSilentMs = 60'000;
+inline constexpr Nanos kLongestReply = 2 * kNanosPerSecond;
+// Of a worker's time, for making statistics: less than one in a hundred, so that what is asked
+// beside a flood of them is as fast as alone but for one in a hundred.
+inline constexpr Nanos kStatsParts = 128;
+inline constexpr Nanos kStatsStretch = 5 * kNanosPerMs;
 
 struct WorkerOptions {
   std::uint32_t clients = 64;
@@ -71,6 +86,7 @@ struct NewClient {
   std::uint64_t session = 0;
   std::uint16_t credits = 0;
   std::string name;
+  std::shared_ptr<Place> place;
 };
 
 class Worker {
@@ -116,10 +132,8 @@ class Worker {
   // Ends a session, if it is here: when this returns true, no request of it will begin any more.
   // Blocks until the worker's thread has seen to it; false when the deadline passed first.
   bool end_session(std::uint64_t id, const Deadline& deadline);
-  // Ends the client that has been silent longest, if for longer than kSilentMs: when all places
-  // are taken. A client that died with its host never says so, and one that lives connects again
-  // by itself. Does not block.
-  void end_most_silent();
+  // Ends a session, if it is here, because another client gets its place. Does not block.
+  void give_up(std::uint64_t session);
 
   void marks_changed();
   const WorkerCounters& counters() const { return counters_; }
@@ -142,6 +156,7 @@ class Worker {
     Session* session;
     Bytes message;
     std::uint32_t receive_buffer;
+    bool large;  // its answer has found no large buffer
     Nanos taken;
   };
   // An answer that awaits a mark (K6), a backup, or before either a sweep; or a page of a scan, and
@@ -167,16 +182,18 @@ class Worker {
     std::uint32_t receive_buffer;
     std::shared_ptr<const Load> load;
     std::uint32_t rounds;  // how often it has been in vain
+    bool large;            // as in Waiting
     Nanos taken;
   };
 
+  using Why = std::optional<DropReason>;  // nothing: it is no fault, and the log need not say it
   Worker(const Parts& parts, const WorkerOptions& options, const MessageRoom& room,
          std::unique_ptr<rdma::Queue> queue, SendPool pool, LongRequests long_requests);
   void run();
+  void begin_turn();
   void collect_mail();
   void admit(NewClient arrival);
-  void end_sessions(const std::vector<std::uint64_t>& ids);
-  void drop_most_silent();
+  void end_sessions(const std::vector<std::uint64_t>& ids, Why why);
   void on_completion(const rdma::Completion& completion);
   void on_receive(const rdma::Completion& completion, Session& session);
   void take(Session& session, Bytes message, std::uint32_t receive_buffer);
@@ -186,6 +203,7 @@ class Worker {
   enum class Served : std::uint8_t {
     kDone,
     kNoRoom,    // nothing has happened: to be served later
+    kNoLarge,   // as well, when has_large_for()
     kLoading,   // the record is awaited; the receive buffer is in use until then
     kFetching,  // the receive buffer is in use until the value has come
   };
@@ -193,7 +211,12 @@ class Worker {
                std::uint32_t rounds = 0);
   bool has_room_for(const Session& session, Bytes message);
   bool has_room_for_reply(const Session& session) const;
+  bool has_large_for(const Session& session);
+  void drop_slow_taker();
+  void give_back(Session& session, std::uint32_t buffer);
   bool has_room_for_long();
+  bool has_time_for_stats();
+  std::string make_stats();
   void on_read(const rdma::Completion& completion, Session& session);
   void on_long_read(const rdma::Completion& completion, Session& session);
   void read_failed(const rdma::Completion& completion, Session& session);
@@ -205,7 +228,6 @@ class Worker {
   void hold(Session& session, const RequestHandler::Answer& answer);
   void ask_for_marks();
   void count(const Response& response, Durability level = Durability::kMemory);
-  using Why = std::optional<DropReason>;  // nothing: it is no fault, and the log need not say it
   void drop(Session& session, Why why);
   void retry_waiting();
   void retry_waiting_once();
@@ -215,7 +237,7 @@ class Worker {
   void await_load(Session& session, Bytes message, std::uint32_t receive_buffer, Bytes key,
                   std::uint32_t rounds);
   void answer_loaded();
-  bool try_loaded(const Awaiting& awaiting);
+  bool try_loaded(Awaiting& awaiting);
   void answer_waiters();
   bool is_over(const Held& held, bool disk_failed) const;
   Response answer_to(Held& held) const;
@@ -233,6 +255,7 @@ class Worker {
   const std::function<void(Durability, std::uint64_t)> make_durable_;
   const std::function<void(const std::function<bool()>&, const Deadline&)> wait_until_;
   Sweeper* const sweeper_;
+  const std::function<std::string()> stats_;
   RequestHandler handler_;
   Fetches fetches_;
   WorkerCounters counters_;
@@ -258,6 +281,10 @@ class Worker {
   Nanos turn_started_ = 0;
   Nanos taken_ = 0;            // when the request that is being served was taken
   bool large_wanted_ = false;  // an older answer of this turn or the last needs a large buffer
+  Share stats_share_{kStatsParts, kStatsStretch};
+  std::string stats_text_;  // made in the turn of this number
+  std::uint64_t stats_turn_ = 0;
+  bool stats_wanted_ = false;  // somebody waits for the share to grow
   bool long_wanted_ = false;   // an older long request needs one of long_'s
 
   std::atomic<std::uint32_t> clients_{0};
@@ -271,7 +298,7 @@ class Worker {
   std::vector<NewClient> arrivals_;
   std::vector<std::uint64_t> to_end_;
   std::uint64_t ends_asked_ = 0;
-  bool end_silent_ = false;
+  std::vector<std::uint64_t> given_up_;
   std::thread thread_;
 };
 

@@ -12,6 +12,8 @@ bool Worker::has_room_for(const Session& session, Bytes message) {
       return fetches_.has_room(session);
     case Opcode::kLong:
       return has_room_for_long();
+    case Opcode::kStats:
+      return has_time_for_stats();
     default:
       return true;
   }

@@ -100,6 +100,7 @@ void Worker::answer_held() {
 void Worker::answer_waiters() {
   if (held_.empty() && awaiting_.empty()) [[likely]]
     return;
+  handler_.set_time(clock_.now());                     // what has woken us need not be a completion
   waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are looked at (K5)
   const std::size_t free_before = long_.free();
   answer_loaded();

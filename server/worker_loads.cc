@@ -19,13 +19,14 @@ void Worker::await_load(Session& session, Bytes message, std::uint32_t receive_b
                        .receive_buffer = receive_buffer,
                        .load = loads_->ask(key),
                        .rounds = rounds + 1,
+                       .large = false,
                        .taken = taken_});
 }
 
 // False: nothing has happened, later.
-bool Worker::try_loaded(const Awaiting& awaiting) {
+bool Worker::try_loaded(Awaiting& awaiting) {
   Session& session = *awaiting.session;
-  if (!has_room_for_reply(session)) return false;
+  if (!has_room_for_reply(session) || (awaiting.large && !has_large_for(session))) return false;
   taken_ = awaiting.taken;
   std::optional<Error> failure = awaiting.load->failure();
   if (!failure && awaiting.rounds > kMaxRounds) {
@@ -41,7 +42,8 @@ bool Worker::try_loaded(const Awaiting& awaiting) {
   const Served served = serve(session, awaiting.message, awaiting.receive_buffer,
                               awaiting.load->look(), awaiting.rounds);
   if (served == Served::kDone) release(awaiting.receive_buffer);
-  return served != Served::kNoRoom;
+  awaiting.large = served == Served::kNoLarge;
+  return served != Served::kNoRoom && served != Served::kNoLarge;
 }
 
 void Worker::answer_loaded() {

@@ -21,7 +21,7 @@ struct Message {
 };
 
 Request get_request() {
-  return {.opcode = Opcode::kGet, .sequence = 1, .timeout_ms = 5000, .key = as_bytes(kKey)};
+  return {.opcode = Opcode::kGet, .sequence = 1, .begin_by_us = 5'000'000, .key = as_bytes(kKey)};
 }
 Request put_request(const Message& message) {
   Request put = get_request();

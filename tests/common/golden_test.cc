@@ -174,7 +174,7 @@ TEST_F(WirePage, PutRequest) {
   std::vector<std::byte> bytes(kRequestHeaderBytes + 18);
   encode(Request{.opcode = Opcode::kPut,
                  .sequence = 7,
-                 .timeout_ms = 5000,
+                 .begin_by_us = 5'000'000,
                  .durability = Durability::kSync,
                  .key = as_bytes("apple"),
                  .value = as_bytes("a round fruit")},
@@ -193,7 +193,7 @@ TEST_F(WirePage, PutLargeRequest) {
   std::vector<std::byte> bytes(kRequestHeaderBytes + 5 + kValueSourceBytes);
   encode(Request{.opcode = Opcode::kPutLarge,
                  .sequence = 8,
-                 .timeout_ms = 5000,
+                 .begin_by_us = 5'000'000,
                  .key = as_bytes("apple"),
                  .value = source},
          bytes);
@@ -205,7 +205,7 @@ TEST_F(WirePage, OpenCounterRequest) {
   std::vector<std::byte> bytes(kRequestHeaderBytes + 5 + creates.size());
   encode(Request{.opcode = Opcode::kOpenCounter,
                  .sequence = 9,
-                 .timeout_ms = 5000,
+                 .begin_by_us = 5'000'000,
                  .key = as_bytes("apple"),
                  .value = creates},
          bytes);
@@ -228,7 +228,7 @@ TEST_F(WirePage, BackupRequest) {
   std::vector<std::byte> bytes(kRequestHeaderBytes + 6);
   encode(Request{.opcode = Opcode::kBackup,
                  .sequence = 10,
-                 .timeout_ms = 5000,
+                 .begin_by_us = 5'000'000,
                  .value = as_bytes("monday")},
          bytes);
   expect("backup-request", bytes);
@@ -242,7 +242,7 @@ TEST_F(WirePage, ScanRequest) {
   std::vector<std::byte> query(kMaxScanQueryBytes);
   query.resize(encode(kScanOfTwo, query));
   std::vector<std::byte> bytes(kRequestHeaderBytes + query.size());
-  encode(Request{.opcode = Opcode::kScan, .sequence = 11, .timeout_ms = 5000, .value = query},
+  encode(Request{.opcode = Opcode::kScan, .sequence = 11, .begin_by_us = 5'000'000, .value = query},
          bytes);
   expect("scan-request", bytes);
 }
@@ -288,7 +288,8 @@ TEST_F(WirePage, PutResponse) {
                   .slot = Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 2,
                                    Location::of(2, 3)),
                   .wal_mark = Version::of(1, 48),
-                  .sync_mark = Version::of(1, 48)},
+                  .sync_mark = Version::of(1, 48),
+                  .server_us = 2'000'000},
          bytes);
   expect("put-response", bytes);
 }
@@ -311,7 +312,8 @@ TEST_F(WirePage, ConnectionData) {
                        .credits = 4,
                        .max_message_bytes = kMaxMessageBytes,
                        .max_sent_bytes = 8192,
-                       .root = {.address = 0x7F0000000000, .remote_key = 0x99, .length = 0x21000}},
+                       .root = {.address = 0x7F0000000000, .remote_key = 0x99, .length = 0x21000},
+                       .server_us = 1'000'000},
          bytes);
   expect("connect-accept", bytes);
   bytes.assign(kConnectRejectMaxBytes, {});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <utility>
 
@@ -66,6 +67,18 @@ void CrashLedger::broken(std::size_t key, const std::string& sentence) {
   broken_.push_back(fmt::format("key {}: {}", key, sentence));
 }
 
+// A write that the last restart did not show, in words.
+std::string CrashLedger::describe_before(std::size_t key, std::uint64_t number) const {
+  const Key& of = keys_[key];
+  const auto write = std::ranges::find(of.before, number, &Write::number);
+  if (write == of.before.end()) return "of long before the restart";
+  static constexpr std::array kOutcomes = {"not ended", "acknowledged", "refused", "given up"};
+  const Write& shown = of.writes.front();
+  return fmt::format("of before the restart, {}; the restart showed {} {} ({})",
+                     kOutcomes[static_cast<std::size_t>(write->outcome)],
+                     shown.length == 0 ? "removal" : "write", shown.number, show(shown.version));
+}
+
 // The last write of the key that must have survived.
 std::size_t CrashLedger::floor_of(std::size_t key) {
   const std::vector<Write>& writes = keys_[key].writes;
@@ -77,7 +90,8 @@ std::size_t CrashLedger::floor_of(std::size_t key) {
     if (claim.key != key) continue;
     const auto write = std::ranges::find(writes, claim.number, &Write::number);
     if (write == writes.end()) {
-      broken(key, fmt::format("a GET returned write {}, of before the restart (Z2)", claim.number));
+      broken(key, fmt::format("a GET returned write {} ({}), {} (Z5)", claim.number,
+                              show(claim.version), describe_before(key, claim.number)));
     } else {
       floor = std::max(floor, static_cast<std::size_t>(write - writes.begin()));
     }
@@ -157,6 +171,7 @@ void CrashLedger::go_on_from(const std::vector<Shown>& shown) {
     state.outcome = Outcome::kDone;
     state.version = shown[key].version;
     of.highest_version = std::max(of.highest_version, state.version);
+    of.before = std::move(of.writes);
     of.writes.assign(1, state);
   }
   claims_.clear();

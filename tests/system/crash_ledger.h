@@ -10,6 +10,8 @@
 //      the operating system has), nor than any version that a GET was told to be so durable;
 //  Z3  all keys together are a prefix of the commit order: where a write has survived, no write
 //      with a lower version is missing;
+//  Z5  what the last restart did not show, when all who had written before it had ended, never
+//      comes back: a write that its caller has given up is not begun afterwards;
 //  Z4  versions never go back: a write's version is above all that its key had before, lost or not.
 //
 // Thread safety: begin and end of one key by one thread; told from any thread; the rest by one
@@ -58,6 +60,7 @@ class CrashLedger {
   };
   struct Key {
     std::vector<Write> writes;  // the first is what the last restart showed
+    std::vector<Write> before;  // those that the restart did not show
     std::uint64_t last_number = 0;
     std::uint64_t highest_version = 0;
   };
@@ -75,6 +78,7 @@ class CrashLedger {
   void check_prefix(const std::vector<std::optional<std::size_t>>& states,
                     const std::vector<Shown>& shown, std::uint16_t boot);
   std::size_t floor_of(std::size_t key);
+  std::string describe_before(std::size_t key, std::uint64_t number) const;
   void broken(std::size_t key, const std::string& sentence);
 
   std::vector<Key> keys_;

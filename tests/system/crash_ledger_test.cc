@@ -43,6 +43,20 @@ class CrashLedgerTest : public ::testing::Test {
   CrashLedger ledger_{2};
 };
 
+// Whether it was acknowledged, or given up in doubt: once a restart has shown another state it is
+// over.
+TEST_F(CrashLedgerTest, WhatARestartDidNotShowNeverComesBack) {
+  for (const Outcome outcome : {Outcome::kDone, Outcome::kUnknown}) {
+    const std::string lost = put(0, 1, Durability::kMemory, outcome);
+    EXPECT_THAT(check({}), IsEmpty());
+    ledger_.go_on_from({{}, {}});
+    ledger_.told_durable(0, lost, version(1));
+    EXPECT_THAT(check({}), Contains(HasSubstr("(Z5)")));
+    EXPECT_THAT(check(of(lost, 1)), Contains(HasSubstr("(Z1)")));
+    ledger_.go_on_from({{}, {}});
+  }
+}
+
 TEST_F(CrashLedgerTest, AWriteInMemoryMayBeLostOrNot) {
   const std::string first = put(0, 1);
   EXPECT_THAT(check({}), IsEmpty());

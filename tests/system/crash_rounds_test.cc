@@ -1,5 +1,5 @@
 // A server killed with SIGKILL at random instants under a mixed load, again and again over one data
-// directory, judged by the ledgers (crash_ledger.h, Z1-Z4; cell_ledger.h). RKV_CRASH_ROUNDS says
+// directory, judged by the ledgers (crash_ledger.h, Z1-Z5; cell_ledger.h). RKV_CRASH_ROUNDS says
 // how often.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -55,8 +55,7 @@ std::size_t descriptors_of(const Process& process) {
 
 std::vector<std::vector<std::byte>> well_formed() {
   std::vector<std::vector<std::byte>> all;
-  const auto add = [&](Request request) {
-    request.timeout_ms = 1000;
+  const auto add = [&](const Request& request) {
     std::vector<std::byte> bytes(kMaxMessageBytes);
     bytes.resize(encode(request, bytes));
     all.push_back(std::move(bytes));

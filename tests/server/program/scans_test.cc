@@ -210,33 +210,29 @@ TEST_F(ScansTest, HoldNobodyUp) {
   EXPECT_EQ(worker_->counters().get(WorkerCounters::kScanPages), 1U);
 }
 
-// Sixteen of them; pages whose answers find none wait, and small answers do not.
+// Pages whose answers find none wait, and small answers do not.
 TEST_F(ScansTest, WaitForALargeBuffer) {
   add("key", std::string(1000, 'v'));
-  // Two, because one connection takes no more replies than there are large buffers.
-  FakeConnection* const first = connect();
   FakeConnection* const asker = connect();
   FakeConnection* const other = connect();
-  for (std::size_t answered = 0; answered < 8; ++answered) {
-    for (FakeConnection* const each : {first, asker}) {
-      scan(*each, answered);
-      while (each->posted.size() == answered)
-        turn();
-    }
+  for (std::size_t answered = 0; answered < kLargeRepliesPerClient; ++answered) {
+    scan(*asker, answered);
+    while (asker->posted.size() == answered)
+      turn();
   }
-  scan(*asker, 8);
-  while (reads_ != 17)
+  scan(*asker, kLargeRepliesPerClient);
+  while (reads_ != kLargeRepliesPerClient + 1)
     turn();
   for (int i = 0; i < 100; ++i)
     turn();
-  EXPECT_EQ(asker->posted.size(), 8U);
+  EXPECT_EQ(asker->posted.size(), kLargeRepliesPerClient);
   ping(*other);
   turn();
   EXPECT_EQ(other->posted.size(), 1U);
   queue().complete_sends(*asker);
-  while (asker->posted.size() != 9)
+  while (asker->posted.size() != kLargeRepliesPerClient + 1)
     turn();
-  EXPECT_EQ(answer(*asker, 8).sequence, 8U);
+  EXPECT_EQ(answer(*asker, kLargeRepliesPerClient).sequence, kLargeRepliesPerClient);
   // Nobody waits now, so the next answer that is large finds a buffer at once.
   ASSERT_TRUE(store_->put(as_bytes("key"), patterned(1, 1000), {}));
   ask(*other, {.opcode = Opcode::kGet, .key = as_bytes("key")});

@@ -111,8 +111,11 @@ TEST_F(WorkerCounts, ATurnReadsTheClockOnce) {
   ASSERT_TRUE(worker_->reserve_client());
   auto connection = std::make_unique<FakeConnection>();
   FakeConnection* const client = connection.get();
-  worker_->adopt(
-      {.connection = std::move(connection), .session = 1, .credits = kMaxCredits, .name = "test"});
+  worker_->adopt({.connection = std::move(connection),
+                  .session = 1,
+                  .credits = kMaxCredits,
+                  .name = "test",
+                  .place = nullptr});
   worker_->poll_once();
   const auto send = [&](std::string_view key) {
     std::vector<std::byte> message(kRequestHeaderBytes + key.size());

@@ -50,7 +50,8 @@ class WorkerTest : public ::testing::Test {
     worker_->adopt({.connection = std::move(connection),
                     .session = ++sessions_,
                     .credits = credits,
-                    .name = "test"});
+                    .name = "test",
+                    .place = nullptr});
     worker_->poll_once();
     return raw;
   }

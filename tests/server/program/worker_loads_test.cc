@@ -10,7 +10,7 @@ class WorkerLoadsTest : public WorkerTest {
   WorkerLoadsTest() {
     Worker::Parts parts = parts_of_worker();
     parts.loads = &loads_;
-    worker_ = std::move(*Worker::create(parts, {.clients = kClients}));
+    worker_ = std::move(*Worker::create(parts, {.clients = 10}));
     store_->begin_loading();
     loads_.start();
   }
@@ -48,21 +48,23 @@ TEST_F(WorkerLoadsTest, ALargeValueThatWasLoadedIsAnsweredWhenThereIsRoom) {
   const std::string value(kMaxInlineBytes, 'v');
   on_disk("known", value);
   on_disk("asked for", value);
-  FakeConnection* const slow = connect();
   FakeConnection* const passing = connect();
   FakeConnection* const patient = connect();
-  get(*slow, "known");
-  turn();
-  await_loads(1);
-  turn();
-  // All large buffers are on their way to a client whose device is slow to say so, which the next
-  // who asks shows.
-  constexpr std::size_t kLargeBuffers = 16;
-  while (slow->posted.size() < kLargeBuffers) {
-    const std::size_t answered = slow->posted.size();
-    get(*slow, "known");
-    turn();
-    ASSERT_EQ(slow->posted.size(), answered + 1);
+  // All 16 large buffers are on their way to clients whose devices are slow to say so, as many to
+  // each as one may have (K8); which the next who asks shows.
+  FakeConnection* slow = nullptr;
+  for (const std::size_t share : {1U, 1U, 2U, 4U, 4U, 4U}) {
+    slow = connect();
+    while (slow->posted.size() < share) {
+      const std::size_t answered = slow->posted.size();
+      get(*slow, "known");
+      turn();
+      if (finished_ == 0) {
+        await_loads(1);
+        turn();
+      }
+      ASSERT_EQ(slow->posted.size(), answered + 1);
+    }
   }
   get(*passing, "known");
   turn();
@@ -81,7 +83,7 @@ TEST_F(WorkerLoadsTest, ALargeValueThatWasLoadedIsAnsweredWhenThereIsRoom) {
   EXPECT_EQ(answer(*patient, 0).value.size(), value.size());
   get(*slow, "known");
   turn();
-  EXPECT_EQ(slow->posted.size(), kLargeBuffers + 1);
+  EXPECT_EQ(slow->posted.size(), 5U);
 }
 
 }  // namespace

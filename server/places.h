@@ -1,0 +1,74 @@
+// Places: which clients have a place at the server, over all its networks, and whose is given to
+// another when none is left.
+//
+// Nobody is asked to go before all places are taken. Then one goes for each that wants to come:
+//  1. of a host (over shared memory: of a process) that has more than half of all places, the
+//  client
+//     that has been silent longest, however short that is;
+//  2. else the client that has been silent longest, if it has been for kSilent - for kUnheard, if
+//     it has never sent anything: a connection request without a client behind it looks like this.
+// So nobody keeps others out by many connections of one host, busy or silent. A client that only
+// READs is silent too. Who loses its place connects again by itself at its next operation, and
+// finds another's: a few thousandths of a second every kSilent.
+//
+// Thread safety: take(), victim(): the acceptors, any of them. heard(): the client's worker. A
+// Place is given back by its last owner's end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace rkv::server {
+
+class Place {
+ public:
+  Place(std::uint64_t session, std::string origin, Nanos now)
+      : session_(session), origin_(std::move(origin)), last_heard_(now) {}
+  // It has sent something.
+  void heard(Nanos now) {
+    // Relaxed, both: a look that comes between them or before them is a look a moment earlier.
+    last_heard_.store(now, std::memory_order_relaxed);
+    if (!ever_heard_.load(std::memory_order_relaxed))
+      ever_heard_.store(true, std::memory_order_relaxed);
+  }
+  std::uint64_t session() const { return session_; }
+
+ private:
+  friend class Places;
+  const std::uint64_t session_;
+  const std::string origin_;
+  std::atomic<Nanos> last_heard_;
+  std::atomic<bool> ever_heard_{false};
+  bool is_going_ = false;  // Places' mutex
+};
+
+class Places {
+ public:
+  static constexpr Nanos kSilent = 10 * kNanosPerSecond;
+  static constexpr Nanos kUnheard = 2 * kNanosPerSecond;
+
+  explicit Places(std::uint32_t count) : count_(count) {}
+
+  // Where a peer is, as far as its name says: a host, or a process of this one.
+  static std::string_view origin_of(std::string_view peer);
+
+  std::shared_ptr<Place> take(std::uint64_t session, std::string_view peer, Nanos now);
+  // Whose place a client from there is to have: its session, which is to be ended. It is not named
+  // a second time. Nothing: nobody has to go for this one.
+  std::optional<std::uint64_t> victim(std::string_view newcomer, Nanos now);
+
+ private:
+  const std::uint32_t count_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Place>> places_;  // of those that have gone, until the next take()
+};
+
+}  // namespace rkv::server
