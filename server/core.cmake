@@ -1,8 +1,8 @@
 # The store without network and disk. Of rdma/ only the header rdma/transport.h is used (Region);
 # the commit log is the one part of persistence that the store knows.
 set(rkv_server_core_sources
-  cells.cc expiries.cc index.cc index_split.cc memory.cc memory_sizes.cc pins.cc records.cc records_space.cc segments.cc stash.cc
-  store.cc store_cells.cc store_counters.cc store_disk.cc store_expiry.cc store_growth.cc store_large.cc)
+  cells.cc expiries.cc index.cc index_check.cc index_split.cc memory.cc memory_sizes.cc pins.cc records.cc records_check.cc records_space.cc segments.cc stash.cc
+  store.cc store_cells.cc store_check.cc store_counters.cc store_disk.cc store_expiry.cc store_growth.cc store_large.cc)
 
 rkv_library(rkv_server_core
   SOURCES ${rkv_server_core_sources}

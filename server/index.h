@@ -25,8 +25,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "server/memory.h"
 #include "server/stash.h"
@@ -68,6 +70,14 @@ class Index {
   void erase(GroupPlace home, const Position& position);
 
   std::uint64_t stashed() const { return stash_.count(); }
+
+  // ---- checks (index_check.cc)
+
+  // A slot, the home of its key, and a word for what is wrong with it; "": nothing.
+  using CheckSlot = std::function<std::string(GroupPlace home, Slot slot)>;
+  // What is wrong with a pair of this segment, or nothing (I1 to I6). Adds to `stashed`.
+  std::string check_pair(GroupPlace even, std::uint32_t depth, const CheckSlot& check,
+                         std::uint64_t& stashed) const;
 
   // ---- records that are on disk alone (store_disk.cc)
 
@@ -122,6 +132,7 @@ class Index {
     std::unique_ptr<std::atomic<std::uint32_t>[]> stashed_in;  // by segment: how many
   };
   void publish(GroupPlace place, const Edit& edit);
+  std::string check_group(GroupPlace place, std::uint32_t depth, const CheckSlot& check) const;
 
   void insert_guest(GroupPlace home, std::uint32_t slot_number, Slot slot);
   void erase_guest(GroupPlace home, std::uint32_t slot_number);
@@ -135,7 +146,9 @@ class Index {
     if ((uses >> (2 * slot) & 3U) != 3) uses += std::uint64_t{1} << (2 * slot);
   }
   std::uint64_t& uses(GroupPlace place) const { return books_[place.extent].uses[place.number]; }
-  std::uint32_t& guests(GroupPlace place) { return books_[place.extent].guests[place.number]; }
+  std::uint32_t& guests(GroupPlace place) const {
+    return books_[place.extent].guests[place.number];
+  }
   Stash::Chain& stashed_at(GroupPlace place) const {
     return books_[place.extent].stashed[place.number / 2];
   }

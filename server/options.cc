@@ -126,6 +126,12 @@ std::string set_log_format(Options& options, const std::string& value) {
   return {};
 }
 
+std::string set_check_memory(Options& options, const std::string& value) {
+  if (value != "on" && value != "off") return "must be on or off";
+  options.check_memory = value == "on";
+  return {};
+}
+
 std::string set_poll(Options& options, const std::string& value) {
   for (const auto mode :
        {rdma::PollMode::kAdaptive, rdma::PollMode::kBusy, rdma::PollMode::kEvent}) {
@@ -232,6 +238,9 @@ const std::vector<Setting>& settings() {
        [](Options& o, const std::string& v) {
          return set_size(o.queue_bytes, v, CommitLog::kMinServerCapacityBytes, kMostQueue);
        }},
+      {"check-memory", "on|off",
+       "before a stop ends, check all of the memory: index, records, what is counted (default off)",
+       set_check_memory},
       {"metrics", "[HOST:]PORT",
        "serve /metrics, /status, /healthz, /readyz and a status page by HTTP, without HOST for "
        "this host alone (default: no)",

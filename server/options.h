@@ -49,6 +49,7 @@ struct Options {
   std::uint32_t sync_interval_ms = 1000;                // longest time a write stays unsynced
   std::uint64_t load_rate_bytes = 0;                    // a second; 0 = no limit
   std::uint64_t queue_bytes = std::uint64_t{64} << 20;  // commit log
+  bool check_memory = false;                            // before the end of a stop
   bool accept_damaged_log = false;                      // a flag alone, as the next two
   // Runs that serve nobody (offline.h).
   bool verify = false;

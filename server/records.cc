@@ -2,20 +2,18 @@
 
 #include <algorithm>
 #include <bit>
-#include <deque>
 #include <new>
 #include <type_traits>
 #include <utility>
 
 #include "common/check.h"
 #include "server/memory_sizes.h"
+#include "server/records_classes.h"
 
 namespace rkv::server {
 
 namespace {
 
-constexpr std::uint32_t kLongestInline =
-    static_cast<std::uint32_t>(record_units(kMaxInlineRecordBytes));
 // Blocks this small are cut from long runs a page at a time.
 constexpr std::uint32_t kMaxCutAhead = 16;
 // Of so many extents the one that fits best is taken: all of them, up to 8 GiB.
@@ -23,14 +21,6 @@ constexpr std::uint32_t kCompared = 16;
 // Each operation puts back up to this many old blocks: more than one, so that waiting blocks cannot
 // accumulate after a burst.
 constexpr std::uint32_t kRetirePerCall = 2;
-
-constexpr std::uint32_t class_by_doubling(std::uint32_t units) {
-  const std::uint32_t last = units - 1;
-  const auto log2 = static_cast<std::uint32_t>(std::bit_width(last)) - 1;  // from 4 on
-  return 16 + (log2 - 4) * 8 + (last >> (log2 - 3)) - 8;
-}
-constexpr std::uint32_t kHugeClass = class_by_doubling(kLongestInline) + 1;  // large values
-constexpr std::uint32_t kClasses = kHugeClass + 1;
 
 // Zero is what unused book-keeping is, and its pages exist from their first use on.
 template <typename T>
@@ -52,32 +42,6 @@ std::uint32_t size_class_of(std::uint64_t units) {
   if (units > kLongestInline) return kHugeClass;
   return class_by_doubling(static_cast<std::uint32_t>(units));
 }
-
-struct alignas(64) RecordAllocator::SizeClass {
-  struct Waiting {
-    Nanos since;
-    Block block;
-  };
-  bool is_due(Nanos now) const {
-    return !waiting.empty() && waiting.front().since + min_age <= now;
-  }
-  Block pop_waiting() {
-    const Block oldest = waiting.front().block;
-    waiting.pop_front();
-    waiting_units -= oldest.units;
-    return oldest;
-  }
-
-  mutable std::mutex mutex;  // guards all of it
-  Nanos min_age = 0;         // constant
-  std::uint64_t used_units = 0;
-  std::uint64_t waiting_units = 0;
-  std::deque<Waiting> waiting;  // oldest first
-  Location ready;               // first of the blocks cut ahead, all of one size
-  std::uint32_t ready_count = 0;
-  std::uint32_t ready_units = 0;
-  std::atomic<std::uint32_t> extent{0};  // where there was room last
-};
 
 RecordAllocator::RecordAllocator(const StoreMemory& memory, const Clock& clock, Nanos min_age)
     : clock_(clock),

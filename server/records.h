@@ -23,6 +23,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "server/memory.h"
@@ -64,6 +66,22 @@ class RecordAllocator {
   }
 
   Usage usage() const;
+
+  // That the blocks which records have are blocks that were allocated, each once, and that the
+  // allocator counts these and no others. REQUIRES that nobody allocates or releases meanwhile.
+  class Check {
+   public:
+    explicit Check(const RecordAllocator& records);
+    // A record has this block. What is wrong, or nothing.
+    std::string claim(Location block, std::uint64_t units);
+    // When all of them have been claimed.
+    std::string finish();
+
+   private:
+    const RecordAllocator& records_;
+    std::vector<std::vector<bool>> claimed_;  // by extent and unit: a block starts here
+    std::uint64_t units_ = 0;
+  };
 
  private:
   struct SizeClass;

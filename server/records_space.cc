@@ -27,9 +27,6 @@ std::uint64_t bit_of(std::uint32_t unit) {
 std::uint32_t word_of(std::uint32_t unit) {
   return unit / 64 % 2;
 }
-bool test(const std::array<std::uint64_t, 2>& bits, std::uint32_t unit) {
-  return (bits[word_of(unit)] & bit_of(unit)) != 0;
-}
 std::uint32_t lowest(std::uint64_t word) {
   return static_cast<std::uint32_t>(std::countr_zero(word));
 }

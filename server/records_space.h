@@ -23,6 +23,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string>
 
 #include "common/layout.h"
 
@@ -69,6 +70,16 @@ class ExtentSpace {
   // REQUIRES: a block that allocate() gave, and all of it: anything else ends the process.
   void release(std::uint32_t unit, std::uint32_t units);
 
+  // How the items lie: what is wrong (E1 to E3), or nothing, and how many blocks there are. Holds
+  // the lock for all of it: for checks.
+  struct Tiling {
+    std::string violation;
+    std::uint64_t blocks = 0;
+  };
+  Tiling check() const;
+  // Units of the block that starts here, or 0. For checks.
+  std::uint32_t block_at(std::uint32_t unit) const;
+
   // Relaxed snapshot: how well allocate() would fit this length, 0 being best; kNoFit: not at all.
   static constexpr std::uint32_t kNoFit = kBins;
   std::uint32_t fit(std::uint32_t units) const;
@@ -78,6 +89,9 @@ class ExtentSpace {
  private:
   Page& page_of(std::uint32_t unit) { return pages_[number_of(unit)]; }
   static std::uint32_t number_of(std::uint32_t unit) { return unit / kPageUnits + 1; }
+  static bool test(const std::array<std::uint64_t, 2>& bits, std::uint32_t unit) {
+    return (bits[unit / 64 % 2] >> (unit % 64) & 1U) != 0;
+  }
   static std::uint32_t length_in(const Page& page, std::uint32_t unit);
   void set_item(std::uint32_t unit, std::uint32_t units, bool free);
   void clear_item(std::uint32_t unit);
@@ -89,8 +103,9 @@ class ExtentSpace {
   void link(std::uint32_t number, std::uint32_t longest);
   void unlink(std::uint32_t number);
   void report_free();
+  std::string check_item(std::uint32_t unit, std::uint32_t units) const;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::uint32_t units_ = 0;
   Page* pages_ = nullptr;
   Bins* bins_ = nullptr;

@@ -428,6 +428,17 @@ void Server::tick() {
   if (!options_.metrics.empty()) monitor_.tick();
 }
 
+// At rest: nobody is served, and with the workers their unfinished writes are gone.
+std::optional<Failure> Server::check_memory() {
+  if (!options_.check_memory || store_ == nullptr || !ready_) return std::nullopt;
+  networks_.reset();
+  if (const std::string wrong = store_->check_at_rest(); !wrong.empty())
+    return Failure{kExitOther, fmt::format("the memory is damaged: {}", wrong)};
+  log_info(EventName("memory_checked"), "memory checked: {} records in {}", store_->stats().records,
+           mebibytes(memory_->allocated_bytes()));
+  return std::nullopt;
+}
+
 std::optional<Failure> Server::stop() {
   if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
@@ -459,6 +470,7 @@ std::optional<Failure> Server::stop() {
     }
   }
   monitor_.close();
+  if (auto damaged = check_memory(); damaged && !failure) failure = std::move(damaged);
   if (std::exchange(ready_, false) && !failure) {
     log_info(EventName("stopped"), "stopped{}", engine_ ? ": everything is saved" : "");
   }

@@ -85,6 +85,7 @@ class Server {
   void start_expiring();
   Nanos grow();
   void publish_marks();
+  std::optional<Failure> check_memory();
   LogFacts log_facts() const;
   MemoryFacts memory_facts() const;
 

@@ -465,6 +465,9 @@ void Store::on_low_memory(std::function<void()> call) {
 void Store::add_hint_words(const std::uint64_t* words) {
   impl_->add_hint_words(words);
 }
+std::string Store::check_at_rest() const {
+  return impl_->check_at_rest();
+}
 StoreStats Store::stats() const {
   return impl_->stats();
 }

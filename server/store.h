@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "common/bytes.h"
 #include "common/clock.h"
@@ -248,6 +249,12 @@ class Store {
   void on_earlier_expiry(std::function<void()> call);
 
   StoreStats stats() const;
+
+  // What is wrong with the memory, or nothing: the index keeps its invariants (I1 to I6); each slot
+  // leads to a live record of a key that belongs there, and to a block of the record's length; no
+  // two records share a unit; what is counted is what there is. REQUIRES that no operation is under
+  // way in any thread. Takes as long as it takes to read all records.
+  std::string check_at_rest() const;
 
  private:
   class Impl;

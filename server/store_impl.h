@@ -5,6 +5,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,7 @@ class Store::Impl {
                              Nanos begin_by);
   Result<GetResult> get(Bytes key, MutableBytes out, DiskLook look) const;
   StoreStats stats() const;
+  std::string check_at_rest();
 
   std::uint32_t add_cells(Cells& cells);
   void on_first_cell(std::function<void()> call) { call_sweeper_ = std::move(call); }
@@ -175,16 +177,26 @@ class Store::Impl {
   Status check_condition(const Target& target, Condition condition, Version expected) const;
   void erase(const Target& target);
 
-  // Records on disk: store_disk.cc.
-  Status check_in_memory(const Target& at, DiskLook look) const;
-  template <class Visit>
-  void for_each_pair(Visit visit);
+  // Going over all pairs: store_walk.h.
   struct Pair {
     GroupPlace even;
     StripeCounters& counters;
+    std::uint32_t depth = 0;
   };
   template <class Visit>
+  void for_each_pair(Visit visit);
+  template <class Visit>
   bool visit_pair(KeyHash prefix, std::uint32_t pair, std::uint32_t* depth, Visit visit);
+
+  // Checks: store_check.cc.
+  struct Rest;
+  std::string check_pair(const Pair& pair, Rest& rest) const;
+  std::string check_slot(const Pair& pair, GroupPlace home, Slot slot, Rest& rest) const;
+  std::string check_record(GroupPlace home, Slot slot, const RecordFields& record,
+                           Rest& rest) const;
+
+  // Records on disk: store_disk.cc.
+  Status check_in_memory(const Target& at, DiskLook look) const;
   std::size_t evict_from(const Pair& pair);
   std::size_t evict(std::size_t bytes);
   bool is_evictable(const RecordFields& record, std::uint64_t durable) const;

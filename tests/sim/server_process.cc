@@ -57,6 +57,9 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk,
 
 ServerProcess::~ServerProcess() {
   RKV_CHECK(running_ == 0, "a simulated server is destroyed while it runs");
+  workers_.clear();  // and with them unfinished writes
+  const std::string wrong = store_->check_at_rest();
+  RKV_CHECK(wrong.empty(), wrong.c_str());
 }
 
 void ServerProcess::create_workers(const ServerOptions& options) {

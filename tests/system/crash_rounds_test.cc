@@ -278,6 +278,7 @@ TEST_F(CrashRounds, WhatWasAcknowledgedAsDurableIsThereAfterEveryKill) {
   std::printf("%lu rounds, some %lu operations, %lu claims of durability kept\n", rounds,
               operations, reader_->claims());
   EXPECT_GT(reader_->claims(), rounds);
+  server_->stop_and_check();
 }
 
 // The same load over a disk that lies: at the restart the directory is as it was some time before.
@@ -305,6 +306,7 @@ TEST_F(RolledBack, IsCaught) {
   load_and_kill([&](const Round& round) { return round.operations.load() >= 300; });
   Client client = server_->client();
   EXPECT_FALSE(ledger_.check(look(client), static_cast<std::uint16_t>(killed + 1)).empty());
+  server_->stop_and_check();
 }
 
 }  // namespace

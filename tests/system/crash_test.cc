@@ -57,6 +57,7 @@ TEST(Crash, AServerKilledInTheMiddleOfALoadLosesNoValueInPart) {
       std::chrono::seconds(60));
   std::printf("%lu of %lu records survived\n", survived, kRecords);
   EXPECT_LT(survived, kRecords);
+  server.stop_and_check();
 }
 
 // What survives a kill is a prefix of the commit order that holds everything flushed.
@@ -92,6 +93,7 @@ TEST(Crash, AServerKilledDuringALoadKeepsAPrefixWithAllThatWasFlushed) {
     next = survived;
     EXPECT_GE(client.stats().reconnects, 1U);
   }
+  server.stop_and_check();
 }
 
 // A GET never answers from the memory of a server that is gone.
@@ -140,6 +142,7 @@ TEST(Crash, ClientsKilledInTheMiddleOfRequestsDisturbNobody) {
   }
   EXPECT_EQ(left, at_rest);
   EXPECT_EQ(survivor.stats().reconnects, 0U);
+  server.stop_and_check();
 }
 
 }  // namespace

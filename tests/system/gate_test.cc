@@ -102,6 +102,7 @@ TEST(TornReadGate, NoTornValueIsReturnedAndTearsAreSeen) {
   EXPECT_GE(all.gets, gets / kReaders * kReaders);
   EXPECT_GT(all.tears_detected, 0U) << "a storm that tears nothing proves nothing";
   EXPECT_GT(puts, 1000U);
+  server.stop_and_check();
 }
 
 }  // namespace

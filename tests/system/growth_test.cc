@@ -102,6 +102,7 @@ TEST(Growth, NoGetFailsAndEveryKeyIsFoundWhileTheStoreGrows) {
       ASSERT_EQ(got->value, value_of(i));
     }
   }
+  server.stop_and_check();
 }
 
 }  // namespace

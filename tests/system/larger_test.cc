@@ -92,13 +92,14 @@ TEST(Larger, MoreDataThanMemory) {
   }
   EXPECT_EQ(server_stat(client, "loading"), 1U);
   expect_all(client, expected);
-  EXPECT_EQ(server.stop(), 0);
+  server.stop_and_check();
 
   Server unhurried({"--memory", "16MiB", "--data-dir", scratch.path("data")});
   Client other = unhurried.client();
   while (server_stat(other, "loading") != 0) {
   }
   expect_all(other, expected);
+  unhurried.stop_and_check();
 }
 
 // The server sees no READ. What keeps a record that is read one-sidedly is what its readers tell
@@ -128,6 +129,7 @@ TEST(Larger, WhatIsReadOneSidedlyStaysInMemory) {
   fmt::print("asked for {} keys {} times\n", kHot, asked);
   EXPECT_GT(server_stat(client, "evicted_records") - evicted, kRecords);
   EXPECT_LE(asked, kHot) << "they have left memory again and again";
+  server.stop_and_check();
 }
 
 // What is known when the loading is over: misses are one-sided again.
@@ -138,7 +140,7 @@ TEST(Larger, MissesAreReadWhenTheLoadingIsOver) {
   for (std::uint64_t i = 0; i < 1000; ++i)
     ASSERT_TRUE(client.put(name_of(i), value_of(i, 0)));
   ASSERT_TRUE(client.flush());
-  EXPECT_EQ(server.stop(), 0);
+  server.stop_and_check();
   server.start();
   while (server_stat(client, "loading") != 0) {
   }

@@ -48,6 +48,7 @@ TEST(Storm, TearsAreDetectedAndNoneIsReturned) {
   for (std::uint64_t key = 0; key < 2 * kKeys; ++key) {
     EXPECT_GT(last[fmt::format("storm-{}", key)], 1U) << "the writer stood still";
   }
+  server.stop_and_check();
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ Server::Server(std::vector<std::string> arguments)
 
 void Server::start() {
   process_.reset();
-  process_ = std::make_unique<Process>(argv_);
+  process_ = std::make_unique<Process>(
+      argv_, std::vector<std::string>{"KVSERVER_CHECK_MEMORY=on"});  // at each stop
   EXPECT_TRUE(process_->wait_for_output("kvserver ready", 240)) << process_->output();
 }
 
@@ -62,6 +63,13 @@ void Server::kill() {
 int Server::stop() {
   process_->signal(SIGTERM);
   return process_->wait().status;
+}
+
+void Server::stop_and_check() {
+  process_->signal(SIGTERM);
+  const Ended ended = process_->wait();
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  EXPECT_NE(ended.output.find("memory checked"), std::string::npos) << ended.output;
 }
 
 Client Server::client(ClientOptions options) {

@@ -39,8 +39,10 @@ class Server {
 
   const std::string& address() const { return address_; }
   Process& process() { return *process_; }
-  void kill();   // SIGKILL, reaped
-  int stop();    // SIGTERM; the exit status
+  void kill();  // SIGKILL, reaped
+  int stop();   // SIGTERM; the exit status
+  // The same, and EXPECTs that it was clean and that the memory was well (--check-memory).
+  void stop_and_check();
   void start();  // again, with the same arguments and address
   // Connected to it, over the transport under test unless options name another.
   Client client(ClientOptions options = {});

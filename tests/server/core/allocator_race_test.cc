@@ -120,10 +120,10 @@ std::unique_ptr<StoreMemory> whole_memory() {
   return memory;
 }
 
-constexpr std::uint64_t kSteps = kSanitized ? 60'000 : 1'000'000;  // of each thread
+constexpr std::uint64_t kSteps = kSanitized ? 60'000 : 1'500'000;  // of each thread
 
 TEST(AllocatorRace, NoUnitBelongsToTwoBlocks) {
-  for (const Nanos min_age : {Nanos{0}, RecordAllocator::kDefaultMinAge}) {
+  for (const Nanos min_age : {Nanos{0}, Nanos{20'000}}) {
     SteadyClock clock;
     const auto memory = whole_memory();
     RecordAllocator records(*memory, clock, min_age);

@@ -34,6 +34,14 @@ struct Churn {
     records.emplace(*memory, clock);
   }
 
+  // What is wrong with the allocator, by the blocks that live; or nothing.
+  std::string violation() const {
+    RecordAllocator::Check check(*records);
+    for (const Block& block : blocks) {
+      if (std::string wrong = check.claim(block.at, block.units()); !wrong.empty()) return wrong;
+    }
+    return check.finish();
+  }
   void free_one(Random& random) {
     const std::size_t victim = random.below(blocks.size());
     live_bytes -= blocks[victim].bytes;
@@ -128,8 +136,10 @@ TEST_P(ChurnOfShape, UtilisationUnderAChangingMix) {
     Churn churn(GetParam().memory_bytes, GetParam().data_extent_bytes);
     Random random(seed);
     std::size_t number = 0;
-    for (const Phase& phase : all)
+    for (const Phase& phase : all) {
       reached[number++].push_back(churn.run(phase.sizes, GetParam().rounds, random));
+      ASSERT_EQ(churn.violation(), "") << phase.name;
+    }
     for (const Block& block : churn.blocks)
       churn.records->release(block.at, block.units());
     EXPECT_EQ(churn.records->usage().used_bytes, 0U);

@@ -143,6 +143,9 @@ ReadCounts storm(Shared& shared, std::uint64_t writers, std::uint64_t values = k
   fmt::print("log at {}; {} values read, {} misses, {} questions\n", shared.log->last_begun(),
              counts.values, counts.misses, counts.asked);
   EXPECT_LE(shared.store.stats().records, shared.keys);
+  if (splits == 0) {  // else it still grows
+    EXPECT_EQ(shared.store.check_at_rest(), "");
+  }
   return counts;
 }
 
@@ -174,6 +177,7 @@ TEST(Race, TwoWritersOneReaderAndGrowth) {
     });
     const ReadCounts counts = storm(shared, 2, kLifeValues, kLifeSplits);
     grower.join();
+    EXPECT_EQ(shared.store.check_at_rest(), "");
     sum.values += counts.values;
     sum.misses += counts.misses;
     sum.hits_foreseen += counts.hits_foreseen;
@@ -209,6 +213,7 @@ TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
     EXPECT_EQ(shared.store.get(as_bytes(key_of(key)), buffer)->version, highest);
   }
   EXPECT_EQ(shared.store.stats().records, kFew);
+  EXPECT_EQ(shared.store.check_at_rest(), "");
 }
 
 }  // namespace

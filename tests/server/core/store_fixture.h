@@ -75,6 +75,9 @@ struct StoreUnderTest {
         log(commits ? std::move(commits) : CommitLog::create_volatile()),
         store(*memory, *log, clock, kTestBoot),
         reader(memory->root().bytes(), kTestEpoch) {}
+  ~StoreUnderTest() { EXPECT_EQ(store.check_at_rest(), ""); }
+  StoreUnderTest(const StoreUnderTest&) = delete;
+  StoreUnderTest& operator=(const StoreUnderTest&) = delete;
 
   Result<PutResult> put(std::string_view key, std::string_view value) {
     clock.advance(10 * kNanosPerMs);  // freed blocks are old enough to be used again

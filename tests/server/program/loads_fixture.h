@@ -212,13 +212,17 @@ class StoreOnDisk {
       }
     });
   }
-  ~StoreOnDisk() {
+  ~StoreOnDisk() { stop(); }
+  // All of its threads; the memory is then at rest, and must be well.
+  void stop() {
+    if (stopping_.exchange(true)) return;
     warm_up.stop();
     loads.stop();
-    stopping_ = true;
     janitor_.join();
     EXPECT_TRUE(applier_.stop());
+    EXPECT_EQ(store.check_at_rest(), "");
   }
+  StoreMemory& memory() { return *memory_; }
   StoreOnDisk(const StoreOnDisk&) = delete;
   StoreOnDisk& operator=(const StoreOnDisk&) = delete;
 

@@ -1,0 +1,87 @@
+// Lives of a store under all of its threads, until the time is over; and each check shown to see
+// what it is there for.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "tests/storm/life.h"
+
+namespace rkv::storm {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kOperations = 2'000;
+#else
+constexpr std::uint64_t kOperations = 15'000;  // of each writer in a life
+#endif
+
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* const given = std::getenv(variable);
+  return given == nullptr ? otherwise : std::strtoull(given, nullptr, 0);
+}
+
+TEST(Storm, EveryThreadAtOnce) {
+  const std::uint64_t seconds = number_from("RKV_STORM_SECONDS", 3);
+  const std::uint64_t seed = number_from("RKV_STORM_SEED", random_from_kernel());
+  const std::string again = fmt::format("./run storm --seconds {} --seed {}", seconds, seed);
+  fmt::print("repeat with: {}\n", again);
+  std::fflush(stdout);
+  const SteadyClock clock;
+  const Nanos end = clock.now() + static_cast<Nanos>(seconds) * 1000 * kNanosPerMs;
+  std::uint64_t lives = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t gets = 0;
+  std::uint64_t one_sided = 0;
+  std::uint64_t evicted = 0;
+  std::uint64_t splits = 0;
+  // One of each kind, however slow the machine is.
+  for (; lives < 3 || clock.now() < end; ++lives) {
+    const auto kind = static_cast<Kind>(lives % 3);
+    const auto life = std::make_unique<Life>(kind, mix64(seed + lives), Canary::kNone);
+    life->run(kOperations);
+    ASSERT_EQ(life->violation(), "") << "life " << lives << "; repeat with: " << again;
+    writes += life->writes;
+    gets += life->gets;
+    one_sided += life->one_sided;
+    evicted += life->store().stats().evicted;
+    splits += life->store().stats().index_splits;
+  }
+  fmt::print("{} lives, {} writes, {} GETs ({} one-sided), {} evictions, {} splits\n", lives,
+             writes, gets, one_sided, evicted, splits);
+  EXPECT_GT(writes, lives * kOperations);
+  EXPECT_GT(one_sided, 0U);
+  EXPECT_GT(evicted, 0U);
+  EXPECT_GT(splits, 0U);
+}
+
+struct Seen {
+  Canary canary;
+  Kind kind;
+  const char* sentence;
+};
+class StormCanary : public ::testing::TestWithParam<Seen> {};
+
+// Some lives, because it takes a reader to look at the right moment.
+TEST_P(StormCanary, IsSeen) {
+  std::string violation;
+  for (std::uint64_t seed = 1; seed <= 20 && violation.empty(); ++seed) {
+    const auto life = std::make_unique<Life>(GetParam().kind, seed, GetParam().canary);
+    life->run(kOperations / 4);
+    violation = life->violation();
+  }
+  EXPECT_NE(violation.find(GetParam().sentence), std::string::npos) << violation;
+}
+INSTANTIATE_TEST_SUITE_P(
+    All, StormCanary,
+    ::testing::Values(Seen{Canary::kWrongByte, Kind::kSmall, "no value that was ever written"},
+                      Seen{Canary::kOldValue, Kind::kSmall, "which was acknowledged"},
+                      Seen{Canary::kMissedKey, Kind::kSmall, "was missed"},
+                      Seen{Canary::kLostCount, Kind::kGrowing, "counter-"},
+                      Seen{Canary::kLostBlock, Kind::kGrowing, "used_bytes"},
+                      Seen{Canary::kDamage, Kind::kSmall, "no live record"}));
+
+}  // namespace
+}  // namespace rkv::storm
