@@ -13,6 +13,7 @@ namespace {
 
 // Small indexes (tests) get a stash worth the name.
 constexpr std::uint64_t kMinStashEntries = 1024;
+constexpr std::uint32_t kLooksOfTouch = 16;
 
 }  // namespace
 
@@ -152,6 +153,7 @@ std::optional<Index::Position> Index::vacancy(GroupPlace home) {
   if (const auto i = free_slot(home.neighbour())) {
     return Position{.where = Where::kNeighbour, .number = *i};
   }
+  if (is_crowded(home)) return std::nullopt;
   if (const auto entry = stash_.take()) {
     return Position{.where = Where::kStash, .number = *entry};
   }
@@ -279,7 +281,8 @@ void Index::refresh_spilled(GroupPlace even) {
   }
 }
 
-// By fingerprint alone: a use of another key that has the same now and then does no harm.
+// By fingerprint alone: a use of another key that has the same now and then does no harm. Of a long
+// chain only the beginning: a client reports 64 keys at a time.
 void Index::touch(GroupPlace home, KeyHash hash) const {
   for (const GroupPlace place : {home, home.neighbour()}) {
     std::uint64_t& uses = this->uses(place);
@@ -289,7 +292,8 @@ void Index::touch(GroupPlace home, KeyHash hash) const {
       add_use(uses, i);
     }
   }
-  for (auto e = stashed_at(home); e != Stash::kNone; e = stash_.next(e)) {
+  std::uint32_t looks = kLooksOfTouch;
+  for (auto e = stashed_at(home); e != Stash::kNone && looks != 0; e = stash_.next(e), --looks) {
     if (stash_.slot(e).fingerprint() == hash.fingerprint()) stash_.add_use(e);
   }
 }

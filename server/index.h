@@ -15,6 +15,8 @@
 //      only.
 //  I7  A key whose record is on disk and not in memory has a slot of its own that says so, unless
 //      records are still being loaded. There may be more such slots than keys.
+//  I8  A pair has at most kLongestChain stashed keys. So an operation looks at a bounded number of
+//      slots, whatever keys clients choose: they can READ the hash seed.
 // And while the lock is held, at every instant: a key that the index holds throughout can be found
 // by a reader that follows the flags (DESIGN.md, "Whereabouts").
 //
@@ -59,9 +61,15 @@ class Index {
   // One of the slots that say of a key with this hash that its record is on disk alone.
   std::optional<Position> find_on_disk(GroupPlace home, KeyHash hash) const;
   // Where a key that is in neither group may be inserted: home, neighbour, stash, in this order.
-  // Nothing: all are full. A vacancy goes to insert() or release(), under the same lock.
+  // Nothing: all are full, or as much of the stash as the pair may have (is_crowded). A vacancy
+  // goes to insert() or release(), under the same lock.
   std::optional<Position> vacancy(GroupPlace home);
   void release(const Position& vacancy);
+  // Whether the pair has as many stashed keys as it may have (I8).
+  bool is_crowded(GroupPlace home) const { return stash_.reaches(stashed_at(home), kLongestChain); }
+  // By chance four pairs in 10^9 come to it, at twice as many keys as slots: where the index has
+  // not been able to grow for long.
+  static constexpr std::uint32_t kLongestChain = 128;
 
   // Publications. They cannot fail.
   void insert(GroupPlace home, const Position& vacancy, Slot slot);

@@ -31,6 +31,7 @@ std::string Index::check_group(GroupPlace place, std::uint32_t depth,
 std::string Index::check_pair(GroupPlace even, std::uint32_t depth, const CheckSlot& check,
                               std::uint64_t& stashed) const {
   const std::array<GroupPlace, 2> places = {even, even.neighbour()};
+  std::uint32_t chain = 0;
   std::array<bool, 2> spilled = {all_spilled(), all_spilled()};
   const auto at = [](GroupPlace place, const std::string& wrong) {
     return fmt::format("group {} of extent {}: {}", place.number, place.extent, wrong);
@@ -38,6 +39,7 @@ std::string Index::check_pair(GroupPlace even, std::uint32_t depth, const CheckS
   for (auto entry = stashed_at(even); entry != Stash::kNone; entry = stash_.next(entry)) {
     const std::uint32_t side = stash_.side(entry);
     if (side > 1) return at(even, "a stashed key of no side");
+    if (++chain > kLongestChain) return at(even, "too many stashed keys (I8)");
     spilled[side] = true;
     ++stashed;
     const std::string wrong = check(places[side], stash_.slot(entry));

@@ -10,7 +10,9 @@
 // Invariants:
 //  M1  An extent keeps its id, address, length and kind until the process ends: a stale pointer of
 //      a client leads to memory of ours, at worst to a record that does not verify.
-//  M2  Every word that a client may READ is written by an 8-byte atomic store.
+//  M2  Every word that a client may READ is written by an 8-byte atomic store; but large values,
+//      which the adapter or a read of the disk writes before anything leads to them. Their digest
+//      proves them.
 //  M3  When create() returns, every group in use, directory entry and root line verifies.
 //  M4  An extent is in the table that clients READ before anything leads to it.
 //
@@ -40,7 +42,9 @@ inline constexpr std::size_t kMinMemoryBytes = std::size_t{16} << 20;
 struct MemoryOptions {
   std::size_t memory_bytes = 0;  // limit for everything that clients READ; >= kMinMemoryBytes
   std::uint64_t epoch = 0;       // random per server start, never 0
-  std::uint64_t hash_seed = 0;   // random, so that nobody can choose keys that collide
+  // Random, so that keys collide by chance alone, unless a client chooses them by the seed, which
+  // it can READ: then I8 of index.h bounds what that costs.
+  std::uint64_t hash_seed = 0;
   // More groups make a segment cheaper to find and dearer to split. Power of two, 2 to 4096.
   std::uint32_t groups_per_segment = 64;
   // Powers of two; 0 = as suits the memory. Equal ones: the index does not grow.

@@ -181,6 +181,14 @@ std::string set_ib_port(Options& options, const std::string& value) {
 constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 40;  // 1 TiB: half of what slots address
 constexpr std::uint64_t kMostQueue = std::uint64_t{4} << 30;
 
+std::string set_queue(Options& options, const std::string& value) {
+  return set_size(options.queue_bytes, value, CommitLog::kMinServerCapacityBytes, kMostQueue);
+}
+
+std::string set_load_rate(Options& options, const std::string& value) {
+  return set_size(options.load_rate_bytes, value, std::uint64_t{1} << 20, kMostMemory);
+}
+
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = {
       {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
@@ -229,15 +237,10 @@ const std::vector<Setting>& settings() {
       {"load-rate", "SIZE",
        "bytes a second that are brought from the disk after a start, while clients are served "
        "already, at least 1MiB (default: as many as it goes)",
-       [](Options& o, const std::string& v) {
-         return set_size(o.load_rate_bytes, v, std::uint64_t{1} << 20, kMostMemory);
-       }},
+       set_load_rate},
       {"sync-interval", "TIME", "longest time a write stays unsynced (default 1s)",
        set_sync_interval},
-      {"queue", "SIZE", "room for writes on their way to the disk (default 64MiB)",
-       [](Options& o, const std::string& v) {
-         return set_size(o.queue_bytes, v, CommitLog::kMinServerCapacityBytes, kMostQueue);
-       }},
+      {"queue", "SIZE", "room for writes on their way to the disk (default 64MiB)", set_queue},
       {"check-memory", "on|off",
        "before a stop ends, check all of the memory: index, records, what is counted (default off)",
        set_check_memory},

@@ -53,6 +53,13 @@ void Stash::move(Chain& from, Chain& to, std::uint32_t entry) {
   to = entry;
 }
 
+bool Stash::reaches(Chain chain, std::uint32_t entries) const {
+  std::uint32_t entry = chain;
+  for (; entries != 0 && entry != kNone; --entries)
+    entry = entries_[entry].next;
+  return entries == 0;
+}
+
 std::uint32_t Stash::first_of(Chain chain, std::uint32_t side) const {
   std::uint32_t entry = chain;
   while (entry != kNone && entries_[entry].side != side)

@@ -51,6 +51,8 @@ class Stash {
     --entries_[entry].uses;
     return true;
   }
+  // Whether it has so many entries.
+  bool reaches(Chain chain, std::uint32_t entries) const;
   // The first entry of that side, or kNone.
   std::uint32_t first_of(Chain chain, std::uint32_t side) const;
 

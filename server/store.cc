@@ -82,6 +82,9 @@ Status Store::Impl::find_vacancy(const Target& target, Plan& plan) {
     return {};
   }
   const auto vacancy = index_.vacancy(target.home);
+  if (!vacancy && index_.is_crowded(target.home)) [[unlikely]] {
+    return pair_is_crowded(target.hash);
+  }
   if (!vacancy) return no_room(ExtentEntry::kIndex);
   plan.vacancy = *vacancy;
   return {};

@@ -146,7 +146,13 @@ Status Store::Impl::take_in(const RecordFields& record, std::uint64_t as_of, boo
     if (departures_->of(hash) > as_of) return fail(Code::kStale, "the key has changed meanwhile");
     if (promoted) at.on_disk = own_slot(at, record.key);  // one whose turn it is has none
   }
-  RKV_ASSIGN_OR_RETURN(const Plan ready, prepare(at));
+  const Result<Plan> plan = prepare(at);
+  if (!plan) {
+    locked.unlock();
+    split_if_crowded(hash);
+    return std::unexpected(plan.error());
+  }
+  const Plan& ready = *plan;
   publish(at, ready, record);
   locked.unlock();
   if (at.found && !ready.in_place) release(at.found->slot);
@@ -165,7 +171,11 @@ Status Store::Impl::load_on_disk(const RecordFields& record, std::uint64_t as_of
   if (at.found) return {};
   if (departures_->of(hash) > as_of) return fail(Code::kStale, "the key has changed meanwhile");
   Plan plan;
-  RKV_RETURN_IF_ERROR(find_vacancy(at, plan));
+  if (const Status found = find_vacancy(at, plan); !found) {
+    locked.unlock();
+    split_if_crowded(hash);
+    return found;
+  }
   index_.insert(at.home, plan.vacancy, Slot::on_disk(hash));
   at.counters->on_disk += 1;
   locked.unlock();

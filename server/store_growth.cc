@@ -61,6 +61,22 @@ std::unexpected<Error> Store::Impl::no_room(ExtentEntry::Kind kind) {
                                         : "no room for the record: delete some keys");
 }
 
+// Keys that came by chance are parted by a split: at once, or when there is memory for it. Keys
+// that were chosen to collide are not, and must not make the index grow to its limit.
+std::unexpected<Error> Store::Impl::pair_is_crowded(KeyHash hash) {
+  const Segments& segments = memory_.segments();
+  const Segment segment = segments.route(hash);
+  const bool may_split =
+      segments.unused() != 0 || (index_need_.may_grow.load(std::memory_order_relaxed) &&
+                                 !grow_failed_.load(std::memory_order_relaxed));
+  if (may_split && segment.depth != segments.directory_depth() && index_.wants_split(segment)) {
+    call_for_memory_if_low();
+    return fail(Code::kBusy, "the server is making room: try again a little later");
+  }
+  return fail(Code::kOutOfMemory,
+              "too many keys have the same place in the index as this one: delete some of them");
+}
+
 Result<bool> Store::Impl::grow() {
   bool grown = false;
   for (const auto kind : {ExtentEntry::kIndex, ExtentEntry::kData}) {

@@ -252,6 +252,7 @@ class Store::Impl {
   bool is_low(ExtentEntry::Kind kind) const;
   void call_for_memory_if_low();
   std::unexpected<Error> no_room(ExtentEntry::Kind kind);
+  std::unexpected<Error> pair_is_crowded(KeyHash hash);
   void take_in(const StoreMemory::Extent& extent);
   void see_what_may_grow();
 
@@ -323,6 +324,7 @@ Result<PutResult> Store::Impl::commit(CommitLog::Reservation room, RecordFields&
   if (!ready) {
     locked.unlock();
     log_.unreserve(room);
+    split_if_crowded(hash);  // who found no place in its pair comes again
     return std::unexpected(ready.error());
   }
   const CommitLog::Ticket ticket = log_.begin(room);

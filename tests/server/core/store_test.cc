@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "server/index.h"
 #include "tests/server/core/store_fixture.h"
 
 namespace rkv::server {
@@ -173,7 +174,7 @@ TEST(Store, AFullStashIsAnErrorThatChangesNothing) {
   while (last)
     last = t.put(fmt::format("key{}", ++keys), "");
   EXPECT_EQ(last.error().code, Code::kOutOfMemory);
-  EXPECT_EQ(keys, 2 * kSlotsPerGroup + 1024);
+  EXPECT_EQ(keys, 2 * kSlotsPerGroup + Index::kLongestChain);
   const StoreStats before = t.store.stats();
   EXPECT_FALSE(t.put("one more", ""));
   EXPECT_EQ(t.get("one more"), std::nullopt);
