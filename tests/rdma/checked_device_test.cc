@@ -144,7 +144,7 @@ TEST_F(CheckedFlowsDeathTest, TwoBatchesOfOneQueuePairAreOpen) {
     EXPECT_DEATH(std::ignore = client().batch(), "a batch is opened on queue pair 0x");
     const std::array pieces = {loop_->client.memory.local(0, 8)};
     EXPECT_DEATH(std::ignore = client().post_send(1, OpFlags::kSignaled, pieces),
-                 "a request is posted on queue pair 0x");
+                 "a request is posted while a batch of its queue pair is open");
   }
   const Batch next = client().batch();
 }

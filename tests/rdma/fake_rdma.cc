@@ -32,6 +32,12 @@ struct State {
   std::deque<ibv_cq_ex> completions;
   ibv_qp_ex queue{};
   ibv_qp_state queue_state = IBV_QPS_RESET;
+  ibv_srq shared{};
+  ibv_mr region{};
+  std::deque<std::uint64_t> receives;   // of the shared queue, by wr_id
+  std::deque<std::uint64_t> taken;      // by the queue pair
+  std::deque<std::uint64_t> completed;  // as flushed, and not polled
+  bool marker_polled = false;
   std::vector<FakeRdma::Change> changes;
   std::vector<ibv_sge> pieces;
   std::vector<rdma_cm_id*> ids;
@@ -79,9 +85,31 @@ int query_device(ibv_context*, const ibv_query_device_ex_input*, ibv_device_attr
   out->orig_attr.max_qp_wr = 1024;
   out->orig_attr.max_cqe = 1024;
   out->orig_attr.max_sge = 4;
+  out->orig_attr.max_srq = 1;
+  out->orig_attr.max_srq_wr = 64;
+  out->orig_attr.max_srq_sge = 1;
   out->orig_attr.max_qp_init_rd_atom = 16;
   out->orig_attr.max_qp_rd_atom = 16;
   out->orig_attr.phys_port_cnt = 1;
+  return 0;
+}
+int next_poll(ibv_cq_ex* queue) {
+  if (state->completed.empty()) return ENOENT;
+  queue->wr_id = state->completed.front();
+  queue->status = IBV_WC_WR_FLUSH_ERR;
+  state->completed.pop_front();
+  return 0;
+}
+int start_poll(ibv_cq_ex* queue, ibv_poll_cq_attr*) {
+  if (std::exchange(state->marker_polled, !state->completed.empty())) {
+    state->completed.insert(state->completed.end(), state->taken.begin(), state->taken.end());
+    state->taken.clear();
+  }
+  return next_poll(queue);
+}
+int post_srq_recv(ibv_srq*, ibv_recv_wr* chain, ibv_recv_wr**) {
+  for (; chain != nullptr; chain = chain->next)
+    state->receives.push_back(chain->wr_id);
   return 0;
 }
 ibv_cq_ex* create_cq(ibv_context* context, ibv_cq_init_attr_ex* wanted) {
@@ -89,7 +117,13 @@ ibv_cq_ex* create_cq(ibv_context* context, ibv_cq_init_attr_ex* wanted) {
   made.context = context;
   made.cqe = static_cast<int>(wanted->cqe);
   made.channel = wanted->channel;
-  made.start_poll = [](ibv_cq_ex*, ibv_poll_cq_attr*) { return ENOENT; };
+  made.start_poll = start_poll;
+  made.next_poll = next_poll;
+  made.end_poll = [](ibv_cq_ex*) {};
+  made.read_qp_num = [](ibv_cq_ex*) { return 0x11U; };
+  made.read_opcode = [](ibv_cq_ex*) { return IBV_WC_SEND; };
+  made.read_vendor_err = made.read_byte_len = [](ibv_cq_ex*) { return 0U; };
+  made.read_wc_flags = [](ibv_cq_ex*) { return 0U; };
   return &made;
 }
 ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* wanted) {
@@ -103,7 +137,10 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* wanted) {
   wanted->cap.max_inline_data = 64;
   state->queue.wr_start = [](ibv_qp_ex*) {};
   state->queue.wr_abort = [](ibv_qp_ex*) {};
-  state->queue.wr_complete = [](ibv_qp_ex*) { return 0; };
+  state->queue.wr_complete = [](ibv_qp_ex* queue) {
+    if (state->queue_state == IBV_QPS_ERR) state->completed.push_back(queue->wr_id);
+    return 0;
+  };
   state->queue.wr_send = [](ibv_qp_ex*) {};
   state->queue.wr_set_inline_data = [](ibv_qp_ex*, void*, std::size_t) {};
   state->queue.wr_set_sge = [](ibv_qp_ex*, std::uint32_t lkey, std::uint64_t address,
@@ -125,6 +162,7 @@ FakeRdma::FakeRdma() {
     verbs.query_device_ex = query_device;
     verbs.create_cq_ex = create_cq;
     verbs.create_qp_ex = create_qp;
+    verbs.context.ops.post_srq_recv = post_srq_recv;
     verbs.context.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
     verbs.context.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) { return 0; };
     verbs.context.device = &one.device;
@@ -169,6 +207,13 @@ ibv_qp_state FakeRdma::state_of_queue_pair() const {
 std::vector<ibv_sge> FakeRdma::pieces() const {
   return state->pieces;
 }
+std::size_t FakeRdma::posted_receives() const {
+  return state->receives.size();
+}
+void FakeRdma::take_receive() {
+  state->taken.push_back(state->receives.front());
+  state->receives.pop_front();
+}
 unsigned FakeRdma::references(unsigned device) const {
   return state->devices[device].references;
 }
@@ -203,6 +248,29 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
 int ibv_dealloc_pd(ibv_pd*) {
   return 0;
 }
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr*) {
+  state->shared.context = pd->context;
+  state->shared.pd = pd;
+  return &state->shared;
+}
+int ibv_destroy_srq(ibv_srq*) {
+  return 0;
+}
+// In parentheses: macros of these names stand before them.
+ibv_mr*(ibv_reg_mr)(ibv_pd* pd, void* address, std::size_t length, int) {
+  state->region = {};
+  state->region.context = pd->context;
+  state->region.pd = pd;
+  state->region.addr = address;
+  state->region.length = length;
+  return &state->region;
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t, unsigned) {
+  return (ibv_reg_mr)(pd, address, length, 0);
+}
+int ibv_dereg_mr(ibv_mr*) {
+  return 0;
+}
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   state->channel = {.context = context, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .refcnt = 0};
   return &state->channel;
@@ -215,6 +283,8 @@ int ibv_destroy_cq(ibv_cq*) {
   return 0;
 }
 int ibv_destroy_qp(ibv_qp*) {
+  state->taken.clear();
+  state->completed.clear();
   return 0;
 }
 int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int mask) {

@@ -48,6 +48,11 @@ class FakeRdma {
   ibv_qp_state state_of_queue_pair() const;
   std::vector<ibv_sge> pieces() const;  // of the SENDs so far; those inline have none
 
+  // Receives of the shared queue that the device has. One that the queue pair takes completes as
+  // flushed in a poll behind the one that finds the marker, unless the queue pair is gone by then.
+  std::size_t posted_receives() const;
+  void take_receive();
+
   // As librdmacm counts: who keeps a context open. unplug() closes one that nobody does.
   unsigned references(unsigned device = 0) const;
   void unplug(unsigned device = 0);
