@@ -265,7 +265,7 @@ Every option can also be given in the environment (--data-dir as KVSERVER_DATA_D
 file (data-dir = "/var/lib/kvserver"). The command line wins over the environment, the environment
 over the file.
 
-An empty text is an error: leave the option out instead. Sizes are binary: 1GB is 1GiB.
+An empty text is an error: leave the option out instead.
 
 Exit codes: 0 stopped cleanly; 2 usage; 3 environment (no RDMA device, port taken, a limit of the
 machine); 4 data directory (in use, not writable, damaged); 5 anything else.
