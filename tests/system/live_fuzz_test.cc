@@ -21,7 +21,7 @@
 namespace rkv::testing_support {
 namespace {
 
-constexpr std::uint16_t kCredits = 16;
+constexpr std::uint16_t kCredits = 4;  // what the server grants: who sends more is disconnected
 constexpr std::size_t kSlotBytes = 4096;
 constexpr std::uint64_t kGrowthMostKib = 96 << 10;
 
