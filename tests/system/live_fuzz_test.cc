@@ -146,8 +146,9 @@ class Attacker {
     while (sent_ < count && !::testing::Test::HasFailure()) {
       if (!connection_) connect();
       if (!connection_) return;
-      while (sent_ < count && unanswered_ < kCredits && !free_.empty() && connection_)
-        send_one(random, samples);
+      while (sent_ < count && unanswered_ < granted_ && !free_.empty()) {
+        if (!send_one(random, samples)) break;
+      }
       take();
     }
     const Deadline deadline = Deadline::after_ms(clock_, 20'000);
@@ -169,19 +170,24 @@ class Attacker {
                                     Deadline::after_ms(clock_, 20'000), nullptr);
     ASSERT_TRUE(made) << to_string(made.error());
     connection_ = std::move(*made);
+    const auto accept = decode_connect_accept(connection_->private_data());
+    ASSERT_TRUE(accept) << to_string(accept.error());
+    granted_ = accept->credits;
     unanswered_ = 0;
     ++connects_;
   }
-  void send_one(Random& random, const std::vector<std::vector<std::byte>>& samples) {
+  // False: the connection is dead, and its end is on its way.
+  bool send_one(Random& random, const std::vector<std::vector<std::byte>>& samples) {
     const std::size_t slot = free_.back();
     const MutableBytes room = memory_->bytes().subspan(slot * kSlotBytes, kSlotBytes);
     const std::size_t length = make_message(random, samples, room);
     const auto operation = rdma::Operation::send(room.first(length), memory_->local_key(), slot);
     const auto posted = connection_->post({&operation, 1});
-    if (!posted || *posted == 0) return;
+    if (!posted || *posted == 0) return false;
     free_.pop_back();
     ++unanswered_;
     ++sent_;
+    return true;
   }
   void take() {
     rdma::Completion some[2 * kCredits];
@@ -210,6 +216,7 @@ class Attacker {
   std::unique_ptr<rdma::Connection> connection_;
   std::vector<std::uint64_t> free_;
   std::int64_t unanswered_ = 0;
+  std::int64_t granted_ = 0;  // requests that may be unanswered
   std::uint64_t sent_ = 0;
   std::uint64_t answered_ = 0;
   std::uint64_t done_ = 0;
