@@ -149,7 +149,7 @@ Status Engine::attempt(const Deadline& deadline) {
       return admitted;
     }
   }
-  if (!map_.ready() || map_.epoch() != accept.epoch) {  // E2
+  if (!map_.is_of(accept.epoch, accept.root)) {  // E2
     forget_places();
     map_.begin(accept.epoch, accept.root, accept.hints, static_cast<std::uint32_t>(accept.session));
     if (Status loaded = loader_.load(deadline); !loaded) {

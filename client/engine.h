@@ -4,7 +4,8 @@
 // Invariants:
 //  E1  A request that left and was not answered is a write that may have happened: it is reported,
 //      never repeated. A GET, which changes nothing, is repeated until its deadline.
-//  E2  Map and cache belong to one epoch; another epoch empties both before anything is read.
+//  E2  Map and cache belong to one epoch and root region; another one of either empties both before
+//      anything is read.
 //  E3  Every operation ends by its deadline, with everything it posted completed or its link
 //      closed (K1).
 //  E4  A GET that asks for a durable value returns one whose version a mark of this epoch covers,

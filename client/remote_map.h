@@ -50,6 +50,12 @@ class RemoteMap {
   // Whether root page and directory have been loaded, so that keys can be looked up.
   bool ready() const { return ready_; }
   std::uint64_t epoch() const { return epoch_; }
+  // Whether it is that of this accept. A server whose device was lost names its memory by other
+  // keys, in the same epoch.
+  bool is_of(std::uint64_t epoch, const RemoteWindow& root) const {
+    return ready() && epoch_ == epoch && root_.address == root.address &&
+           root_.remote_key == root.remote_key;
+  }
 
   // ---- loading. Each takes bytes as READ and verifies them. kBusy: the server's thread was
   // seen between two words of a line, or the bytes are damaged: READ again. kCorrupt: no thread

@@ -87,6 +87,7 @@ Result<ServerTransports> choose_for_server(const TransportOptions& options) {
   auto verbs = open_verbs(options.verbs);
   if (verbs) {
     out.verbs = std::move(*verbs);
+    out.reopen_verbs = [asked = options.verbs] { return open_verbs(asked); };
     out.reason = out.verbs->describe();
     if (options.kind == TransportKind::kVerbs) return out;
     auto shm = open_shm(options.shm);

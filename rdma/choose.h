@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "rdma/reopening/transport.h"
 #include "rdma/transport.h"
 
 namespace rkv::rdma {
@@ -38,6 +39,8 @@ struct ServerTransports {
   std::unique_ptr<Transport> verbs{};  // one of them may be null
   std::unique_ptr<Transport> shm{};
   std::string reason{};
+  // Verbs once more, as chosen now: for when that device is lost (reopening/transport.h).
+  OpenTransport reopen_verbs{};
 };
 Result<ServerTransports> choose_for_server(const TransportOptions& options);
 

@@ -22,6 +22,8 @@ class CompletionRoom {
         receives_(*budget_.reserve(receives)) {}
 
   Result<Reservation> reserve(std::uint32_t completions) { return budget_.reserve(completions); }
+  // Whether no connection has any: none is bound to the queue.
+  bool is_unused() const { return budget_.reserved() == receives_.entries(); }
 
  private:
   CompletionBudget budget_;

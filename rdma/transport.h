@@ -1,6 +1,6 @@
 // The transport seam: what the store needs from a network that can READ remote memory.
 //
-// The server and the client are written against these six classes and nothing else of `rdma/`.
+// The server and the client are written against these seven classes and nothing else of `rdma/`.
 // A backend implements them: verbs (RC queue pairs). Calls are batch-grained: one virtual call
 // posts or polls many operations.
 //
@@ -10,6 +10,7 @@
 //   Queue       where completions and received messages arrive; owned by one thread
 //   Connection  a reliable, ordered link to one peer; bound to one Queue for life
 //   Listener    yields Incoming connection requests, to be accepted on a Queue or rejected
+//   DeviceWatch tells what becomes of the device (reopening.h outlives it)
 //
 // What a completion means: kRead, kCompareSwap, kFetchAdd - the data has arrived in the local
 // buffer; nothing is said about when or in which order the remote memory was touched. kSend - the
@@ -55,9 +56,6 @@ class Region {
   virtual std::uint32_t remote_key() const = 0;  // 0 for Access::kLocal
   // The address a peer names: that of bytes().data().
   std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(bytes().data()); }
-  // Peers name the region by `key` from now on; before its key has been told to anybody. False
-  // where the device gives the keys (verbs), or another region has this one.
-  virtual bool rename(std::uint32_t /*key*/) { return false; }
 };
 
 // Changes words of our own Access::kRemoteReadAtomic regions so that it is atomic with the peers'
@@ -206,6 +204,15 @@ class Queue {
   // Gives receive buffers back to the device; batch them. Must be called for every kReceive.
   virtual void release(std::span<const std::uint32_t> receive_buffers) = 0;
 
+  // ---- the end of a device.
+
+  // How many connections are bound to it, those included that are being set up or torn down. Any
+  // thread.
+  virtual std::size_t connections() const { return 0; }
+  // The device does not answer any more: every connection bound to this queue, now or later, ends
+  // without it. What is outstanding completes as kFlushed, then kDisconnected arrives. Idempotent.
+  virtual void abandon() {}
+
   // ---- the parts of wait(), for wait_any().
 
   // Whether wait() would return at once; as wait(), it says so once of what poll() does not give.
@@ -272,6 +279,26 @@ struct Rejection {
   std::byte reason[148] = {};
 };
 
+// What a device tells of itself, one thing at a time.
+struct DeviceEvent {
+  enum class Kind : std::uint8_t {
+    kNothing,  // the deadline has passed, or wake() was called
+    kWell,     // it can carry traffic
+    kDown,     // it is there and carries no traffic: its port is down, or its address is not there
+    kLost,     // it has been removed or is broken: nothing made from it works any more
+  };
+  Kind kind = Kind::kNothing;
+  std::string what{};  // a sentence without a full stop
+};
+
+// Keeps what the device is known by; destroy it before its Transport. One thread.
+class DeviceWatch {
+ public:
+  virtual ~DeviceWatch() = default;
+  virtual DeviceEvent next(const Deadline& deadline) = 0;
+  virtual void wake() = 0;  // any thread
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -283,15 +310,12 @@ class Transport {
 
   // Zeroed, page-aligned memory. kOutOfMemory names the locked-memory limit when that is why.
   virtual Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) = 0;
-  // Makes a region of another transport of this process reachable over this one as well, under the
-  // same address and one key: the region returned owns the given one and has renamed it to the key
-  // of this device. So that one server's clients come over verbs and over shm and read the same
-  // root page: allocate over shm, adopt over verbs. kUnsupported: this transport cannot, or the
-  // region grants atomics (words that an adapter and the CPU both swap are not atomic). kConflict:
-  // the key is taken over there.
-  virtual Result<std::unique_ptr<Region>> adopt(std::unique_ptr<Region> region, Access access) {
-    (void)region, (void)access;
-    return fail(Code::kUnsupported, "this transport cannot share the memory of another one");
+  // Registers memory of the caller's, which must outlive the region; whole pages. So that one
+  // server's clients come over verbs and over shm and read the same pages: allocate over shm,
+  // attach over verbs. The keys are the device's own. kUnsupported: this transport cannot.
+  virtual Result<std::unique_ptr<Region>> attach(MutableBytes memory, Access access) {
+    (void)memory, (void)access;
+    return fail(Code::kUnsupported, "this transport cannot register memory that is there already");
   }
   // `region`: of this transport, with Access::kRemoteReadAtomic; must outlive the result.
   // kUnsupported: the device has no atomics.
@@ -300,6 +324,10 @@ class Transport {
     return fail(Code::kUnsupported, "this transport has no atomic operations");
   }
   virtual Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) = 0;
+  // For one reader of the device's events at a time. nullptr: there is no device that could go.
+  virtual Result<std::unique_ptr<DeviceWatch>> watch_device() {
+    return std::unique_ptr<DeviceWatch>();
+  }
   // HOST:PORT, port 0 = any. kConflict: the port is taken. kPermission.
   virtual Result<std::unique_ptr<Listener>> listen(const std::string& address) = 0;
   // Blocks until connected or the deadline. `private_data` at most 56 bytes. kUnreachable: nobody

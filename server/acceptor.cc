@@ -49,6 +49,18 @@ void Acceptor::admit(Admission admission) {
   open_.store(true, std::memory_order_release);
 }
 
+void Acceptor::change_windows(const Windows& windows) {
+  const std::lock_guard lock(windows_mutex_);
+  admission_.root = windows.root;
+  admission_.hints = windows.hints;
+  admission_.counters = windows.counters;
+}
+
+Acceptor::Windows Acceptor::windows() {
+  const std::lock_guard lock(windows_mutex_);
+  return {admission_.root, admission_.hints, admission_.counters};
+}
+
 void Acceptor::stop() {
   if (!thread_.joinable()) return;
   stopping_.store(true, std::memory_order_release);
@@ -139,14 +151,15 @@ Worker* Acceptor::reserve_place() {
 
 void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker) {
   const std::uint16_t wanted = request.credits_wanted == 0 ? kMaxCredits : request.credits_wanted;
+  const Windows windows = this->windows();
   const ConnectAccept answer{.epoch = admission_.epoch,
                              .session = new_session(worker),
                              .credits = std::min(wanted, kMaxCredits),
                              .max_message_bytes = kMaxMessageBytes,
                              .max_sent_bytes = worker.room().receive_bytes,
-                             .root = admission_.root,
-                             .hints = admission_.hints,
-                             .counters = admission_.counters,
+                             .root = windows.root,
+                             .hints = windows.hints,
+                             .counters = windows.counters,
                              .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs)};
   std::array<std::byte, kConnectAcceptBytes> bytes{};
   const std::size_t length = encode(answer, bytes);

@@ -1,12 +1,14 @@
 // The acceptor: one thread that answers connection requests - checks them, picks a worker, tells
 // the client where to READ - or says in a sentence why not.
 //
-// Thread safety: start, stop: the owner. admit, refused: any thread. step: the acceptor's thread.
+// Thread safety: start, stop: the owner. admit, change_windows, refused: any thread. step: the
+// acceptor's thread.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -25,11 +27,16 @@ class Acceptor {
     std::vector<Worker*> workers;      // of this network
     std::vector<Worker*> all_workers;  // of all: they share max_clients and sessions
     std::uint64_t epoch = 0;
-    RemoteWindow root;
-    RemoteWindow hints = {};     // of this network
-    RemoteWindow counters = {};  // of this network: its cells
+    RemoteWindow root;  // of this network, as are the next two
+    RemoteWindow hints = {};
+    RemoteWindow counters = {};  // its cells
     std::uint32_t max_clients = 0;
     std::shared_ptr<Places> places{};  // of all workers
+  };
+  struct Windows {
+    RemoteWindow root;
+    RemoteWindow hints;
+    RemoteWindow counters;
   };
   // References must outlive the acceptor.
   Acceptor(rdma::Listener& listener, const Clock& clock) : listener_(listener), clock_(clock) {}
@@ -40,6 +47,8 @@ class Acceptor {
   // Until admit() clients are told that the server is loading.
   void start();
   void admit(Admission admission);  // once
+  // Their keys are other ones from the next client on: the network's device has been opened again.
+  void change_windows(const Windows& windows);
   void stop();
 
   // Waits for one request, at most `wait_ms`, and answers it.
@@ -58,10 +67,12 @@ class Acceptor {
   std::uint64_t new_session(const Worker& worker) const;
   bool end_old_session(std::uint64_t session);
   Worker* reserve_place();
+  Windows windows();
 
   rdma::Listener& listener_;
   const Clock& clock_;
-  Admission admission_;  // written before open_, then never again
+  Admission admission_;  // written before open_, then never again but for the windows
+  std::mutex windows_mutex_;
   std::atomic<bool> open_{false};
   std::size_t next_worker_ = 0;                                        // round robin
   std::array<std::atomic<std::uint64_t>, kRefusalReasons> refused_{};  // the thread counts

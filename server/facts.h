@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/choose.h"
 #include "server/message_room.h"
 #include "server/metrics.h"
 #include "server/options.h"
@@ -60,12 +61,24 @@ struct LoadFacts {
 
 using RefusalCounts = std::array<std::uint64_t, kRefusalReasons>;  // by RefusalReason
 
+// A network that clients come by, and how its device fares.
+struct EndpointFacts {
+  std::string_view transport;  // "verbs", "shm"; static
+  std::string device{};        // described; of one that is lost, the last
+  rdma::DeviceState state = rdma::DeviceState::kServing;
+  std::string why{};         // a sentence without a full stop; may be empty
+  std::uint64_t losses = 0;  // of devices, so far
+
+  bool serves() const { return state == rdma::DeviceState::kServing; }
+};
+
 struct ServerFacts {
   StoreStats store;
   MemoryFacts memory;
   LogFacts log;
   LoadFacts load;
   std::vector<WorkerFacts> workers;
+  std::vector<EndpointFacts> endpoints;
   RefusalCounts refusals{};  // of clients that wanted to connect
   std::uint64_t max_clients = 0;
   Durability durability = Durability::kMemory;

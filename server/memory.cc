@@ -21,16 +21,16 @@ Result<std::unique_ptr<StoreMemory>> StoreMemory::create(const MemoryOptions& op
   m.extents_ = std::make_unique<Extent[]>(kMaxExtents);
 
   // The root has room for every extent that can ever exist, so that it never moves.
-  const std::size_t root_length = round_up(root_bytes(kMaxExtents), kPageBytes);
+  RKV_RETURN_IF_ERROR(m.make_root([](const rdma::Region& region) { return region.remote_key(); }));
   const std::uint32_t depth = directory_depth_for(m.options_);
   const std::size_t directory_length = round_up(std::size_t{8} << depth, kPageBytes);
-  RKV_ASSIGN_OR_RETURN(m.root_, m.source_(root_length));
   RKV_ASSIGN_OR_RETURN(m.directory_, m.source_(directory_length));
-  m.allocated_ = root_length + directory_length;
+  m.allocated_ += directory_length;
   m.segments_ =
       std::make_unique<Segments>(m.directory_->bytes(), depth, m.options_.groups_per_segment,
                                  m.options_.max_segments, m.epoch_);
-  m.write_root();
+  m.write_root(m.roots_.front());
+  m.write_keys(m.roots_.front());
   RKV_RETURN_IF_ERROR(m.take_first_segments());
   RKV_ASSIGN_OR_RETURN([[maybe_unused]] const Extent data, m.add_extent(ExtentEntry::kData));
   return memory;
@@ -58,7 +58,7 @@ Status StoreMemory::take_first_segments() {
 // --------------------------------------------------------------------------------------- extents
 
 std::size_t StoreMemory::max_data_bytes() const {
-  return options_.memory_bytes - root_->bytes().size() - directory_->bytes().size();
+  return options_.memory_bytes - roots_.size() * root().bytes().size() - directory_->bytes().size();
 }
 
 std::size_t StoreMemory::next_extent_bytes(ExtentEntry::Kind kind) const {
@@ -87,22 +87,20 @@ Result<StoreMemory::Extent> StoreMemory::add_extent(ExtentEntry::Kind kind) {
   RKV_CHECK(all.size() >= bytes && reinterpret_cast<std::uintptr_t>(all.data()) % kPageBytes == 0,
             "a region source must give whole pages");
   const std::uint32_t id = extent_count();
-  extents_[id] = {.id = id,
-                  .kind = kind,
-                  .base = all.data(),
-                  .length_bytes = bytes,
-                  .local_key = region->local_key()};
-  write_line(kExtentTableOffset + id * kExtentEntryBytes,
-             ExtentEntry{.address = region->address(),
-                         .remote_key = region->remote_key(),
-                         .units = static_cast<std::uint32_t>(bytes / kUnitBytes),
-                         .id = id,
-                         .kind = kind});
+  extents_[id] = {
+      .id = id, .kind = kind, .base = all.data(), .length_bytes = bytes, .region = region.get()};
   regions_.push_back(std::move(region));
-  extent_count_.store(id + 1, std::memory_order_release);
+  {
+    // A key that changes in between is written by rewrite_keys(), which comes after the change.
+    const std::scoped_lock lock(keys_mutex_);
+    for (const Root& root : roots_)
+      write_extent(root, extents_[id]);
+    extent_count_.store(id + 1, std::memory_order_release);
+    for (const Root& root : roots_)
+      write_identity(root);  // (M4)
+  }
   allocated_.fetch_add(round_up(bytes, kPageBytes), std::memory_order_relaxed);
   if (kind == ExtentEntry::kIndex) index_bytes_ += bytes;
-  write_identity();  // (M4)
   return extents_[id];
 }
 
@@ -119,43 +117,84 @@ void StoreMemory::write_empty_segment(Segment segment, std::uint32_t prefix) {
   }
 }
 
-void StoreMemory::write_root() {
-  write_line(kDirectoryLineOffset,
-             DirectoryLine{.generation = 1,
-                           .address = directory_->address(),
-                           .remote_key = directory_->remote_key(),
-                           .global_depth = static_cast<std::uint8_t>(segments_->directory_depth()),
-                           .groups_per_segment = static_cast<std::uint16_t>(groups_per_segment()),
-                           .hash_seed = hash_seed_});
-  set_tick(0);
-  set_marks({}, {});
-  write_identity();
+Status StoreMemory::make_root(KeyOf key_of) {
+  const std::size_t length = round_up(root_bytes(kMaxExtents), kPageBytes);
+  RKV_ASSIGN_OR_RETURN(auto region, source_(length));
+  allocated_ += length;
+  roots_.push_back({.region = std::move(region), .key_of = std::move(key_of)});
+  return {};
 }
 
-void StoreMemory::write_identity() {
-  write_line(kIdentityOffset, IdentityLine{.extent_count = extent_count(), .epoch = epoch_});
+Result<std::size_t> StoreMemory::add_root(KeyOf key_of) {
+  RKV_RETURN_IF_ERROR(make_root(std::move(key_of)));
+  write_root(roots_.back());
+  rewrite_keys(roots_.size() - 1);
+  return roots_.size() - 1;
+}
+
+void StoreMemory::rewrite_keys(std::size_t root) {
+  const std::scoped_lock lock(keys_mutex_);
+  write_keys(roots_[root]);
+}
+
+void StoreMemory::write_root(const Root& root) {
+  write_line(root, kTickOffset, MarkLine{.value = tick()}, epoch_);
+  write_line(root, kWalMarkOffset, MarkLine{}, epoch_);
+  write_line(root, kSyncMarkOffset, MarkLine{}, epoch_);
+}
+
+void StoreMemory::write_keys(Root& root) {
+  write_line(root, kDirectoryLineOffset,
+             DirectoryLine{.generation = ++root.generation,
+                           .address = directory_->address(),
+                           .remote_key = root.key_of(*directory_),
+                           .global_depth = static_cast<std::uint8_t>(segments_->directory_depth()),
+                           .groups_per_segment = static_cast<std::uint16_t>(groups_per_segment()),
+                           .hash_seed = hash_seed_},
+             epoch_);
+  for (std::uint32_t id = 0; id < extent_count(); ++id)
+    write_extent(root, extents_[id]);
+  write_identity(root);
+}
+
+void StoreMemory::write_extent(const Root& root, const Extent& extent) {
+  write_line(root, kExtentTableOffset + extent.id * kExtentEntryBytes,
+             ExtentEntry{.address = extent.region->address(),
+                         .remote_key = root.key_of(*extent.region),
+                         .units = static_cast<std::uint32_t>(extent.units()),
+                         .id = extent.id,
+                         .kind = extent.kind},
+             epoch_);
+}
+
+void StoreMemory::write_identity(const Root& root) {
+  write_line(root, kIdentityOffset, IdentityLine{.extent_count = extent_count(), .epoch = epoch_},
+             epoch_);
 }
 
 template <class Line>
-void StoreMemory::write_line(std::size_t offset, Line line) {
-  seal_line(line, epoch_, offset);
+void StoreMemory::write_line(const Root& root, std::size_t offset, Line line, std::uint64_t epoch) {
+  seal_line(line, epoch, offset);
   // A line torn between old and new words does not verify and is read again. The last word releases
   // the others and what they lead to (M4).
   const Bytes bytes = std::as_bytes(std::span(&line, 1));
-  std::byte* const shared = root_->bytes().data() + offset;
+  std::byte* const shared = root.region->bytes().data() + offset;
   copy_to_shared(shared, bytes.first(bytes.size() - 8));
   store_word(reinterpret_cast<std::uint64_t*>(shared + bytes.size() - 8), line.checksum,
              std::memory_order_release);
 }
 
 void StoreMemory::set_tick(std::uint64_t tick_ms) {
-  write_line(kTickOffset, MarkLine{.value = tick_ms});
+  for (const Root& root : roots_)
+    write_line(root, kTickOffset, MarkLine{.value = tick_ms}, epoch_);
   tick_ms_.store(tick_ms, std::memory_order_relaxed);
 }
 
 void StoreMemory::set_marks(Version wal, Version sync) {
-  write_line(kWalMarkOffset, MarkLine{.value = wal.bits});
-  write_line(kSyncMarkOffset, MarkLine{.value = sync.bits});
+  for (const Root& root : roots_) {
+    write_line(root, kWalMarkOffset, MarkLine{.value = wal.bits}, epoch_);
+    write_line(root, kSyncMarkOffset, MarkLine{.value = sync.bits}, epoch_);
+  }
 }
 
 // ----------------------------------------------------------------------------- groups and records

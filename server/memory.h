@@ -15,16 +15,21 @@
 //      proves them.
 //  M3  When create() returns, every group in use, directory entry and root line verifies.
 //  M4  An extent is in the table that clients READ before anything leads to it.
+//  M5  Each network has a root region of its own, with its own keys; all else is shared. The keys
+//      in a root change only while no client can READ that root: its device was lost, and a client
+//      of the next one is let in after rewrite_keys().
 //
 // Thread safety: const operations and segments() from any thread. set_tick and set_marks: one
-// thread. add_extent: one thread. Words of a group: the holder of its pair lock. Words of a record:
-// its owner. An extent may be used by those who learn of it after add_extent, through a lock.
+// thread. add_extent: one thread. rewrite_keys: any thread. add_root: before there are threads.
+// Words of a group: the holder of its pair lock. Words of a record: its owner. An extent may be
+// used by those who learn of it after add_extent, through a lock.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "common/layout.h"
@@ -36,6 +41,8 @@ namespace rkv::server {
 
 // Zeroed, page-aligned memory of at least this many bytes that clients may READ.
 using RegionSource = std::function<Result<std::unique_ptr<rdma::Region>>(std::size_t bytes)>;
+// By which key the clients of a network name a region that came from the source.
+using KeyOf = std::function<std::uint32_t(const rdma::Region&)>;
 
 inline constexpr std::size_t kMinMemoryBytes = std::size_t{16} << 20;
 
@@ -65,7 +72,8 @@ class StoreMemory {
     std::uint32_t kind = ExtentEntry::kUnused;
     std::byte* base = nullptr;
     std::size_t length_bytes = 0;
-    std::uint32_t local_key = 0;  // for READs into it
+    const rdma::Region* region = nullptr;
+    std::uint32_t local_key() const { return region->local_key(); }  // for READs into it
     std::uint64_t units() const { return length_bytes / kUnitBytes; }
   };
 
@@ -80,8 +88,13 @@ class StoreMemory {
   std::uint64_t epoch() const { return epoch_; }
   std::uint64_t hash_seed() const { return hash_seed_; }
   KeyHash hash(Bytes key) const { return {key, hash_seed_}; }
-  // What clients are told on connecting.
-  const rdma::Region& root() const { return *root_; }
+  // What clients are told on connecting. The first root is that of the regions' remote_key().
+  const rdma::Region& root(std::size_t number = 0) const { return *roots_[number].region; }
+  std::uint32_t root_key(std::size_t number) const { return roots_[number].key_of(root(number)); }
+  // One more, for the clients of a network that names regions by other keys: its number.
+  Result<std::size_t> add_root(KeyOf key_of);
+  // The regions have other keys now (M5).
+  void rewrite_keys(std::size_t root);
 
   // ---- extents
 
@@ -139,17 +152,26 @@ class StoreMemory {
   }
   Status take_first_segments();
   void write_empty_segment(Segment segment, std::uint32_t prefix);
-  void write_root();
-  void write_identity();
+  struct Root {
+    std::unique_ptr<rdma::Region> region;
+    KeyOf key_of;
+    std::uint64_t generation = 0;  // of its keys
+  };
+  Status make_root(KeyOf key_of);
+  void write_root(const Root& root);
+  void write_keys(Root& root);
+  void write_extent(const Root& root, const Extent& extent);
+  void write_identity(const Root& root);
   template <class Line>
-  void write_line(std::size_t offset, Line line);
+  static void write_line(const Root& root, std::size_t offset, Line line, std::uint64_t epoch);
 
   MemoryOptions options_;  // with every 0 replaced
   RegionSource source_;
   std::uint64_t epoch_ = 0;
   std::uint64_t hash_seed_ = 0;
   std::size_t index_reserve_ = 0;  // what data extents leave to the index
-  std::unique_ptr<rdma::Region> root_;
+  std::mutex keys_mutex_;          // for the lines with keys, and with the number of extents
+  std::vector<Root> roots_;
   std::unique_ptr<rdma::Region> directory_;
   std::unique_ptr<Segments> segments_;
   std::vector<std::unique_ptr<rdma::Region>> regions_;  // of the extents, by id

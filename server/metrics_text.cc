@@ -38,12 +38,12 @@ void by_worker(Exposition& out, const ServerFacts& facts, std::string_view name,
   }
 }
 
-void add_process(Exposition& out, const ServerState& state) {
+void add_process(Exposition& out, const ServerState& state, const ServerFacts* facts) {
   const ProcessFacts process = ProcessFacts::now();
   out.family("kvserver_build_info", "gauge", "Always 1; the label says which version this is.");
   out.sample({{"version", kServerVersion}}, 1);
   out.one("kvserver_ready", "gauge", "1 while clients are served.",
-          state.phase == ServerState::kReady ? 1 : 0);
+          state.phase == ServerState::kReady && (facts == nullptr || has_way_in(*facts)) ? 1 : 0);
   out.one("kvserver_healthy", "gauge", "1 while the main thread and all workers make turns.",
           state.stuck.empty() ? 1 : 0);
   // Those of every process have the names that all programs give them.
@@ -152,6 +152,20 @@ void add_clients(Exposition& out, const ServerFacts& facts) {
   counter(out, "kvserver_long_requests_total",
           "Requests READ from the client's memory because they were too long to be sent.",
           facts.sum(WorkerCounters::kLongRequests));
+}
+
+void add_endpoints(Exposition& out, const ServerFacts& facts) {
+  out.family("kvserver_endpoint_state", "gauge", "1 for the state that a network's device is in.");
+  for (const EndpointFacts& endpoint : facts.endpoints) {
+    for (std::size_t i = 0; i < rdma::kDeviceStates; ++i) {
+      const auto state = static_cast<rdma::DeviceState>(i);
+      out.sample({{"transport", endpoint.transport}, {"state", rdma::to_string(state)}},
+                 endpoint.state == state ? 1 : 0);
+    }
+  }
+  out.family("kvserver_devices_lost_total", "counter", "Devices that were removed or failed.");
+  for (const EndpointFacts& endpoint : facts.endpoints)
+    out.sample({{"transport", endpoint.transport}}, endpoint.losses);
 }
 
 void add_memory(Exposition& out, const ServerFacts& facts) {
@@ -267,11 +281,12 @@ void add_one_sided(Exposition& out, const ServerFacts& facts) {
 
 std::string metrics_text(const ServerState& state, const ServerFacts* facts) {
   Exposition out;
-  add_process(out, state);
+  add_process(out, state, facts);
   if (facts == nullptr) return out.text();
   add_requests(out, *facts);
   add_latencies(out, *facts);
   add_clients(out, *facts);
+  add_endpoints(out, *facts);
   add_memory(out, *facts);
   add_index(out, *facts);
   add_queue(out, state, *facts);

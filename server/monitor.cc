@@ -136,6 +136,8 @@ HttpAnswer Monitor::readiness() {
   if (now.state.phase == ServerState::kStopping || !now.facts)
     return {.status = 503, .body = "stopping\n"};
   const ServerFacts& facts = *now.facts;
+  const std::string closed = closed_endpoints(facts);
+  if (!has_way_in(facts)) return {.status = 503, .body = "no client can reach it\n" + closed};
   std::string text = "ready\n";
   if (facts.log.persistent) {
     text +=
@@ -148,6 +150,7 @@ HttpAnswer Monitor::readiness() {
     text +=
         fmt::format("loading: {} of about {} records\n", facts.load.loaded, facts.load.estimated);
   }
+  text += closed;
   return {.body = std::move(text)};
 }
 

@@ -5,16 +5,44 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/thread.h"
+#include "server/shared_region.h"
 
 namespace rkv::server {
 
+namespace {
+
+constexpr std::int64_t kStepMs = 1000;
+
+RemoteWindow window_of(const rdma::Region& region, std::size_t length) {
+  return {.address = region.address(),
+          .remote_key = region.remote_key(),
+          .length = static_cast<std::uint32_t>(length)};
+}
+
+}  // namespace
+
 Networks::Networks(rdma::ServerTransports transports) {
-  const auto add = [this](const char* name, std::unique_ptr<rdma::Transport>& transport) {
-    if (transport == nullptr) return;
-    networks_.push_back({.name = name, .transport = std::move(transport)});
-  };
-  add("verbs", transports.verbs);
-  add("shm", transports.shm);
+  if (transports.verbs != nullptr) {
+    Network& network = networks_.emplace_back();
+    network.name = "verbs";
+    network.transport = std::move(transports.verbs);
+    if (transports.reopen_verbs) keep_device(network, std::move(transports.reopen_verbs));
+  }
+  if (transports.shm != nullptr) {
+    networks_.push_back({.name = "shm", .transport = std::move(transports.shm)});
+  }
+}
+
+void Networks::keep_device(Network& network, rdma::OpenTransport reopen) {
+  auto kept = rdma::ReopeningTransport::wrap(std::move(network.transport), std::move(reopen));
+  if (!kept) {
+    log_warn(EventName("device_not_watched"), "{} is not watched: {}",
+             network.transport->describe(), to_string(kept.error()));
+    return;
+  }
+  network.device = kept->get();
+  network.transport = std::move(*kept);
 }
 
 Networks::~Networks() {
@@ -37,6 +65,78 @@ Status Networks::listen(const std::string& address, const Clock& clock) {
     network.acceptor = std::make_unique<Acceptor>(*network.listener, clock);
     network.acceptor->start();
     where = fmt::format("{}:{}", address.substr(0, address.rfind(':')), network.listener->port());
+  }
+  for (std::size_t i = 0; i < networks_.size(); ++i) {
+    if (networks_[i].device != nullptr) start_keeper(i);
+  }
+  return {};
+}
+
+// One at most: shared memory has no device.
+void Networks::start_keeper(std::size_t network) {
+  rdma::ReopeningTransport& device = *networks_[network].device;
+  device.observe([this, network](const rdma::DeviceReport& now) { device_changed(network, now); });
+  keeper_ = std::thread([this, &device] {
+    name_thread("rkv-device");
+    const SteadyClock clock;
+    while (!stopping_.load(std::memory_order_acquire))
+      device.step(Deadline::after_ms(clock, kStepMs));
+  });
+}
+
+void Networks::device_changed(std::size_t number, const rdma::DeviceReport& now) {
+  Network& network = networks_[number];
+  switch (now.state) {
+    case rdma::DeviceState::kServing:
+      if (now.keys != network.keys) {
+        network.keys = now.keys;
+        publish_keys(network);
+      }
+      return log_info(EventName("device_serving"), "{} serves: {}", network.name, now.why);
+    case rdma::DeviceState::kPortDown:
+      return log_warn(EventName("device_down"),
+                      "{} carries no traffic: {}: clients are served again when it does",
+                      network.name, now.why);
+    case rdma::DeviceState::kGone:
+      return log_error(EventName("device_gone"),
+                       "{} has lost its device: {}: all of its clients are disconnected",
+                       network.name, now.why);
+    case rdma::DeviceState::kWaiting:
+      return log_warn(EventName("device_awaited"), "{} waits for a device: {}", network.name,
+                      now.why);
+  }
+}
+
+// The root region is nobody's to READ now (M5), and no client is let in before this is done.
+void Networks::publish_keys(Network& network) {
+  const std::scoped_lock lock(keys_mutex_);
+  if (!network.admitted) return;  // admit() will
+  memory_->rewrite_keys(network.root);
+  network.acceptor->change_windows(windows_of(network));
+}
+
+Acceptor::Windows Networks::windows_of(const Network& network) const {
+  Acceptor::Windows windows{};
+  const rdma::Region& root = memory_->root(network.root);
+  windows.root = window_of(root, root.bytes().size());
+  windows.root.remote_key = memory_->root_key(network.root);
+  if (network.hints != nullptr) {
+    windows.hints = window_of(*network.hints, kHintWords * sizeof(std::uint64_t));
+  }
+  if (network.cells != nullptr) {
+    windows.counters =
+        window_of(*network.cell_memory, network.cells->count() * sizeof(std::uint64_t));
+  }
+  return windows;
+}
+
+// The first root is the first network's.
+Status Networks::create_roots(StoreMemory& memory) {
+  memory_ = &memory;
+  for (std::size_t i = 1; i < networks_.size(); ++i) {
+    RKV_ASSIGN_OR_RETURN(networks_[i].root, memory.add_root([i](const rdma::Region& region) {
+      return static_cast<const SharedRegion&>(region).of(i).remote_key();
+    }));
   }
   return {};
 }
@@ -73,11 +173,18 @@ Status Networks::create_cells(std::uint32_t each, Store& store) {
 }
 
 Result<std::unique_ptr<rdma::Region>> Networks::allocate(std::size_t bytes) {
-  // The last is shared memory where there is any: it can share what it has allocated.
-  RKV_ASSIGN_OR_RETURN(auto region,
+  // The last is shared memory where there is any: clients can map what it has allocated.
+  RKV_ASSIGN_OR_RETURN(auto memory,
                        networks_.back().transport->allocate(bytes, rdma::Access::kRemoteRead));
-  if (networks_.size() == 1) return region;
-  return networks_.front().transport->adopt(std::move(region), rdma::Access::kRemoteRead);
+  if (networks_.size() == 1) return memory;
+  std::vector<std::unique_ptr<rdma::Region>> registrations;
+  for (std::size_t i = 0; i + 1 < networks_.size(); ++i) {
+    RKV_ASSIGN_OR_RETURN(auto registration, networks_[i].transport->attach(
+                                                memory->bytes(), rdma::Access::kRemoteRead));
+    registrations.push_back(std::move(registration));
+  }
+  return std::unique_ptr<rdma::Region>(
+      new SharedRegion(std::move(memory), std::move(registrations)));
 }
 
 Status Networks::create_workers(std::uint32_t threads, const MakeWorker& make) {
@@ -103,23 +210,25 @@ void Networks::admit(const Acceptor::Admission& admission) {
     Acceptor::Admission own = admission;
     own.all_workers = everybody;
     own.places = places;
-    if (network.hints != nullptr) {
-      own.hints = {.address = network.hints->address(),
-                   .remote_key = network.hints->remote_key(),
-                   .length = kHintWords * sizeof(std::uint64_t)};
-    }
-    if (network.cells != nullptr) {
-      own.counters = {.address = network.cell_memory->address(),
-                      .remote_key = network.cell_memory->remote_key(),
-                      .length = network.cells->count() * std::uint32_t{sizeof(std::uint64_t)}};
-    }
     for (const auto& worker : network.workers)
       own.workers.push_back(worker.get());
+    const std::scoped_lock lock(keys_mutex_);
+    memory_->rewrite_keys(network.root);
+    const Acceptor::Windows windows = windows_of(network);
+    own.root = windows.root;
+    own.hints = windows.hints;
+    own.counters = windows.counters;
     network.acceptor->admit(std::move(own));
+    network.admitted = true;
   }
 }
 
 void Networks::stop() {
+  stopping_.store(true, std::memory_order_release);
+  for (const Network& network : networks_) {
+    if (network.device != nullptr) network.device->wake();
+  }
+  if (keeper_.joinable()) keeper_.join();
   for (Network& network : networks_) {
     if (network.acceptor != nullptr) network.acceptor->stop();
   }
@@ -173,6 +282,21 @@ RefusalCounts Networks::refusals() const {
       counts[i] += network.acceptor->refused(static_cast<RefusalReason>(i));
   }
   return counts;
+}
+
+std::vector<EndpointFacts> Networks::endpoints() const {
+  std::vector<EndpointFacts> facts;
+  for (const Network& network : networks_) {
+    EndpointFacts& one = facts.emplace_back();
+    one.transport = network.name;
+    one.device = network.transport->describe();
+    if (network.device == nullptr) continue;
+    const rdma::DeviceReport now = network.device->report();
+    one.state = now.state;
+    one.why = now.why;
+    one.losses = now.losses;
+  }
+  return facts;
 }
 
 std::uint16_t Networks::port() const {

@@ -33,6 +33,11 @@ std::uint64_t credits_granted(const WorkerFacts& worker);
 // Keys that clients said they had found by READ.
 std::uint64_t told_reads(const ServerFacts& facts);
 
+// Whether clients can reach the server by any of its networks.
+bool has_way_in(const ServerFacts& facts);
+// A line for each network that they cannot.
+std::string closed_endpoints(const ServerFacts& facts);
+
 // The answer to a stats request: a JSON object.
 std::string stats_json(const ServerFacts& facts);
 // `facts` is nullptr until the server has begun to serve.

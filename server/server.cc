@@ -227,6 +227,9 @@ std::optional<Failure> Server::create_store() {
                                memory.error());
   }
   memory_ = std::move(*memory);
+  if (const Status made = networks_->create_roots(*memory_); !made) {
+    return environment_failure("cannot get the memory of another network's root", made.error());
+  }
   // What expires goes by the wall clock as it is now: steps of it while the server runs shift
   // nothing.
   const auto wall = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -351,13 +354,10 @@ std::optional<Failure> Server::begin_serving() {
   start_evicting();
   start_loading();
   tick();
-  const rdma::Region& root = memory_->root();
   networks_->admit({.workers = {},
                     .all_workers = {},
                     .epoch = memory_->epoch(),
-                    .root = {.address = root.address(),
-                             .remote_key = root.remote_key(),
-                             .length = static_cast<std::uint32_t>(root.bytes().size())},
+                    .root = {},
                     .max_clients = options_.max_clients});
   ready_ = true;
   monitor_.ready({.facts = [this] { return facts(); },

@@ -45,6 +45,7 @@ ServerFacts Server::facts() const {
           .log = log_facts(),
           .load = {.loaded = warm_up_ ? warm_up_->records() : 0, .estimated = estimated_records_},
           .workers = networks_->workers(),
+          .endpoints = networks_->endpoints(),
           .refusals = networks_->refusals(),
           .max_clients = options_.max_clients,
           .durability = options_.durability,

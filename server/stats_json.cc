@@ -12,6 +12,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json endpoints_json(const ServerFacts& facts) {
+  Json endpoints = Json::array();
+  for (const EndpointFacts& endpoint : facts.endpoints) {
+    endpoints.push_back({{"transport", endpoint.transport},
+                         {"state", rdma::to_string(endpoint.state)},
+                         {"why", endpoint.why},
+                         {"device", endpoint.device},
+                         {"devices_lost", endpoint.losses}});
+  }
+  return endpoints;
+}
+
 Json requests_json(const ServerFacts& facts) {
   return {
       {"connections", facts.connections()},
@@ -98,6 +110,7 @@ std::string stats_json(const ServerFacts& facts) {
       {"version", kServerVersion}, {"uptime_ms", facts.uptime_ms}, {"epoch", facts.epoch},
       {"boot", facts.boot},        {"device", facts.device},
   };
+  json["endpoints"] = endpoints_json(facts);
   json.update(requests_json(facts));
   json.update(store_json(facts));
   json.update(disk_json(facts));

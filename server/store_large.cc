@@ -32,7 +32,7 @@ Result<LargePut> Store::Impl::begin_large(Bytes key, std::size_t value_length,
   }
   large.block = *block;
   large.value = {memory_.record(*block, units) + large.head_bytes, value_length};
-  large.local_key = memory_.extent(block->extent()).local_key;
+  large.local_key = memory_.extent(block->extent()).local_key();
   return large;
 }
 

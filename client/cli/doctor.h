@@ -69,6 +69,13 @@ struct ServerFacts {
   std::string transport{};       // what was taken and why
   std::string version{};
   std::uint64_t epoch = 0;
+  // Of the networks that clients come by, those that serve nobody at present.
+  struct Closed {
+    std::string transport{};  // "verbs"
+    std::string state{};      // "waiting"
+    std::string why{};
+  };
+  std::vector<Closed> closed{};
   Latency read{};  // one-sided
   Latency ping{};  // a request
 };

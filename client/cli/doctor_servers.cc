@@ -40,6 +40,35 @@ ServerFacts::Latency measure(Round round) {
   return latency;
 }
 
+std::string text_of(const Json& from, const char* name) {
+  const auto found = from.find(name);
+  return found != from.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// A peer's words, as below.
+void note_endpoints(const Json& stats, ServerFacts& facts) {
+  const auto endpoints = stats.find("endpoints");
+  if (endpoints == stats.end() || !endpoints->is_array()) return;
+  for (const Json& one : *endpoints) {
+    if (!one.is_object()) continue;
+    ServerFacts::Closed closed{.transport = text_of(one, "transport"),
+                               .state = text_of(one, "state"),
+                               .why = text_of(one, "why")};
+    if (!closed.state.empty() && closed.state != "serving") {
+      facts.closed.push_back(std::move(closed));
+    }
+  }
+}
+
+std::string advice_for(const ServerFacts::Closed& closed) {
+  if (closed.state == "port-down") {
+    return "on its host: look at the cable and the switch, and at `rdma link` and `ip addr`; it "
+           "serves again when the port does";
+  }
+  return "on its host: bring the device back (`rdma link`, `lspci`, `dmesg`; SoftRoCE: `rdma link "
+         "add`), with its address; the server finds it by itself";
+}
+
 std::string advice_for(const ServerFacts& facts) {
   if (facts.connected) {
     return "it is there, but too busy or stopped: look at its log, and at `ps` on its host";
@@ -130,6 +159,7 @@ void ask_client(Client& client, ServerFacts& facts) {
   if (stats.contains("epoch") && stats["epoch"].is_number_unsigned()) {
     facts.epoch = stats["epoch"].get<std::uint64_t>();
   }
+  note_endpoints(stats, facts);
   facts.ping = measure([&] { return client.ping(); });
 }
 
@@ -164,6 +194,14 @@ std::vector<Finding> judge_server(const ServerFacts& facts, bool named) {
                  .subject = facts.address,
                  .found = fmt::format("kvserver {}, epoch {:016x}; {}", facts.version, facts.epoch,
                                       facts.transport)});
+  for (const ServerFacts::Closed& closed : facts.closed) {
+    out.push_back({.check = "endpoint",
+                   .subject = facts.address,
+                   .level = Level::kError,
+                   .found = fmt::format("the server's {} is {}: {}", closed.transport, closed.state,
+                                        closed.why),
+                   .advice = advice_for(closed)});
+  }
   judge_latency(facts.read, "read", "one-sided READs of 128 bytes", facts.address, out);
   judge_latency(facts.ping, "ping", "requests", facts.address, out);
   return out;

@@ -33,16 +33,6 @@ void Exporter::remove(Export& region) {
   withdraw(region);
 }
 
-bool Exporter::rename(Export& region, std::uint32_t key) {
-  const std::scoped_lock lock(mutex_);
-  if (key == region.key) return true;
-  if (key == 0 || regions_.contains(key)) return false;
-  withdraw(region);
-  region.key = key;
-  announce(region);
-  return true;
-}
-
 template <class Send>
 void Exporter::tell_all(Send send) {
   for (const Subscriber& one : subscribers_) {

@@ -48,7 +48,6 @@ class Exporter {
 
   void add(Export& region);     // gives it a key
   void remove(Export& region);  // what was added
-  bool rename(Export& region, std::uint32_t key);
 
   // Sends `accept` with `descriptors` and our host page, then all regions that `grant` allows;
   // later ones follow until unsubscribe(). kDisconnected: the client has gone. kBusy: more regions

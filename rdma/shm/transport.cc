@@ -42,7 +42,6 @@ class ExportedRegion final : public Region {
   MutableBytes bytes() const override { return {region_.shared.memory.data(), region_.length}; }
   std::uint32_t local_key() const override { return 0; }
   std::uint32_t remote_key() const override { return region_.key; }
-  bool rename(std::uint32_t key) override { return shared_->exporter.rename(region_, key); }
 
  private:
   std::shared_ptr<Shared> shared_;

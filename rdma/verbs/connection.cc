@@ -92,12 +92,14 @@ VerbsConnection::~VerbsConnection() {
     flushed = next_ <= marker_ ||
               queue_->drain(number_, marker_, Deadline::after_ms(clock, kDrainPatienceMs));
   }
-  if (flushed) {
+  if (flushed && !queue_->is_broken()) {
     queue_->retire(std::move(*link_));
     return;
   }
-  report_teardown(fail_call(Code::kInternal, "ibv_modify_qp", 0,
-                            "the device did not flush a queue pair in the error state"));
+  if (!queue_->is_broken()) {
+    report_teardown(fail_call(Code::kInternal, "ibv_modify_qp", 0,
+                              "the device did not flush a queue pair in the error state"));
+  }
   link_.reset();  // destroys the queue pair: from here on the device touches no buffer
   queue_->detach(number_);
 }
@@ -181,6 +183,18 @@ void VerbsConnection::close() {
 void VerbsConnection::finish(rdma::Completion& out) {
   closed_ = true;
   out = {.kind = Kind::kDisconnected, .connection = this};
+}
+
+// Unsignaled ones too, as the device would.
+void VerbsConnection::tell_end(rdma::Completion& out) {
+  if (oldest_ >= std::min(next_, marker_)) return finish(out);
+  const InFlight& entry = ring_[oldest_ & (ring_.size() - 1)];
+  ++oldest_;
+  out = {.kind = entry.kind,
+         .status = CompletionStatus::kFlushed,
+         .provider_status = IBV_WC_WR_FLUSH_ERR,
+         .connection = this,
+         .context = entry.context};
 }
 
 bool VerbsConnection::complete(const WorkCompletion& from, rdma::Completion& out) {

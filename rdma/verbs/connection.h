@@ -56,6 +56,9 @@ class VerbsConnection final : public Connection {
   void close();
   bool closed() const { return closed_; }  // kDisconnected has been given to the user
   void finish(rdma::Completion& out);
+  // One of what is left to be told without the device: operations as flushed, then the end.
+  void tell_end(rdma::Completion& out);
+  bool is_pair(const void* queue_pair) const { return link_->qp.raw() == queue_pair; }
   bool has_handle(const void* handle) const { return handle_.get() == handle; }
   bool peer_left() const { return handle_->peer_left.load(std::memory_order_acquire); }
 

@@ -47,12 +47,14 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(std::shared_ptr<const Sha
   RKV_ASSIGN_OR_RETURN(SharedReceiveQueue receives,
                        SharedReceiveQueue::create(shared->pd, {.length = options.receive_buffers}));
   RKV_ASSIGN_OR_RETURN(EventChannel events, EventChannel::create());
+  const std::shared_ptr<Roll> roll = shared->queues;
   std::unique_ptr<VerbsQueue> queue(new VerbsQueue(std::move(shared), options, std::move(channel),
                                                    std::move(completions), std::move(receives),
                                                    std::move(buffers), std::move(events)));
   RKV_RETURN_IF_ERROR(queue->open_descriptors());
   for (std::uint32_t i = 0; i < options.receive_buffers; ++i)
     queue->give_back(i);
+  queue->on_roll_ = Roll::enter(roll, *queue);
   return queue;
 }
 
@@ -104,6 +106,14 @@ void VerbsQueue::forget(std::uint32_t qp_num) {
   {
     const std::scoped_lock lock(mutex_);
     arrivals_.push_back({qp_num, nullptr});
+  }
+  call_attention();
+}
+
+void VerbsQueue::pair_failed(const void* queue_pair) {
+  {
+    const std::scoped_lock lock(mutex_);
+    failed_pairs_.push_back(queue_pair);
   }
   call_attention();
 }
@@ -168,6 +178,8 @@ void VerbsQueue::append(const WorkCompletion& one) {
 
 // Takes a batch from the device behind what is there already; returns how many came.
 std::size_t VerbsQueue::refill() {
+  if (broken_) [[unlikely]]
+    return 0;
   make_room(kPollBatch);
   const auto found = completions_.poll(std::span(ready_).subspan(ready_end_, kPollBatch));
   if (!found) [[unlikely]] {
@@ -189,8 +201,8 @@ std::size_t VerbsQueue::poll(std::span<rdma::Completion> out) {
   while (count < out.size()) {
     if (!has_ready() && refill() == 0) {
       if (ended_.empty()) break;
-      ended_.back()->finish(out[count++]);
-      ended_.pop_back();
+      ended_.back()->tell_end(out[count++]);
+      if (ended_.back()->closed()) ended_.pop_back();
       continue;
     }
     if (translate(ready_[ready_next_++], out[count])) ++count;
@@ -249,16 +261,21 @@ void VerbsQueue::look_around() {
   bury(false);
   if (!attention_.exchange(false, std::memory_order_acq_rel)) return;
   std::vector<Arrival> arrivals;
+  std::vector<const void*> failed;
   {
     const std::scoped_lock lock(mutex_);
     arrivals.swap(arrivals_);
+    failed.swap(failed_pairs_);
   }
   for (const Arrival& arrival : arrivals) {
     if (arrival.connection == nullptr) detach(arrival.qp_num);
     admit(arrival);
   }
   for (const auto& [number, connection] : connections_) {
-    if (!connection->alive() || connection->peer_left()) connection->close();
+    const bool failed_pair =
+        std::ranges::any_of(failed, [&](const void* pair) { return connection->is_pair(pair); });
+    if (!connection->alive() || connection->peer_left() || failed_pair) connection->close();
+    if (broken_) end_without_device(*connection);
   }
 }
 
@@ -351,12 +368,24 @@ void VerbsQueue::take_events(int timeout_ms) {
 
 // The completion queue itself failed: no connection on it can be told anything any more.
 void VerbsQueue::break_down(const Error& error) {
-  if (std::exchange(broken_, true)) return;
+  if (broken_) return;
   report_teardown(std::unexpected(error));
-  for (const auto& [number, connection] : connections_) {
-    connection->close();
-    report_when_empty(*connection);
-  }
+  abandon();
+}
+
+void VerbsQueue::abandon() {
+  if (std::exchange(broken_, true)) return;
+  bury(true);
+  for (const auto& [number, connection] : connections_)
+    end_without_device(*connection);
+  attention_.store(true, std::memory_order_release);  // for those on their way here
+}
+
+// A connection that has ended already waits for its destruction alone.
+void VerbsQueue::end_without_device(VerbsConnection& connection) {
+  if (connection.closed()) return;
+  connection.close();
+  report_when_empty(connection);
 }
 
 // ---- the end of a connection ----

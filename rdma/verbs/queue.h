@@ -2,8 +2,9 @@
 // bound to it.
 //
 // Invariants
-//  1. Everything but wake(), room(), attach(), forget() and call_attention() runs on the queue's
-//     thread. Those others touch only atomics and what `mutex_` guards.
+//  1. Everything but wake(), room(), connections(), attach(), forget(), call_attention() and
+//     pair_failed() runs on the queue's thread. Those others touch only atomics and what `mutex_`
+//     guards.
 //  2. The completion queue cannot overrun: the receives and, for every connection, its
 //     sends_in_flight plus one marker are reserved in it before the connection exists. A
 //     reservation is returned only when the connection has been drained.
@@ -12,12 +13,14 @@
 //  4. A receive whose number is unknown belongs to a connection that another thread is about to
 //     attach(): it waits in `strays_` and is neither lost nor given to anybody else.
 //  5. A receive buffer is either with the device or held by the user (`held_`), or its completion
-//  is
-//     waiting to be polled. So a queue pair is destroyed only when the device has nothing of it any
-//     more: one in the error state may still complete the receive that it had taken from the shared
-//     queue, and providers drop such a completion with the queue pair, the buffer with it. The end
-//     of flushing is announced by LAST_WQE_REACHED alone, which SoftRoCE never raises; so a queue
-//     pair stays in `retired_` for kRetirement behind its marker, polled as all others.
+//     is waiting to be polled. So a queue pair is destroyed only when the device has nothing of it
+//     any more: one in the error state may still complete the receive that it had taken from the
+//     shared queue, and providers drop such a completion with the queue pair, the buffer with it.
+//     The end of flushing is announced by LAST_WQE_REACHED alone, which SoftRoCE never raises; so a
+//     queue pair stays in `retired_` for kRetirement behind its marker, polled as all others.
+//  6. A queue that is broken or abandoned polls no more. Each connection on it, those included that
+//     join later, is among `ended_` until it has been told the end of all that it had outstanding.
+//     Its queue pairs are destroyed at once: no buffer of it goes to anybody else.
 #pragma once
 
 #include <atomic>
@@ -27,6 +30,7 @@
 #include <vector>
 
 #include "rdma/completion_room.h"
+#include "rdma/verbs/roll.h"
 #include "rdma/verbs/shared.h"
 #include "rdma/waker.h"
 
@@ -49,6 +53,9 @@ class VerbsQueue final : public Queue {
   bool is_ready() override;
   std::optional<int> begin_sleep() override;
   void end_sleep() override { take_events(0); }
+  std::size_t connections() const override { return room_.is_unused() ? 0 : 1; }
+  void abandon() override;
+  bool is_broken() const { return broken_; }  // or abandoned
 
   // Room in the completion queue for a connection; kBusy where there is none. Any thread.
   CompletionRoom& room() { return room_; }
@@ -58,6 +65,8 @@ class VerbsQueue final : public Queue {
   void forget(std::uint32_t qp_num);
   // Makes the queue's thread look for connections that died. Any thread.
   void call_attention();
+  // The device has said that this queue pair works no more; it may not be one of ours. Any thread.
+  void pair_failed(const void* queue_pair);
 
   // For VerbsConnection, on the queue's thread.
   // Takes in what other threads have left: connections that joined, failed or were aborted.
@@ -104,6 +113,7 @@ class VerbsQueue final : public Queue {
   void take_back(std::uint32_t qp_num);
   bool is_retired(std::uint32_t qp_num) const;
   void bury(bool all);
+  void end_without_device(VerbsConnection& connection);
 
   // Declaration order is the order in which things must outlive each other.
   std::shared_ptr<const Shared> shared_;
@@ -134,13 +144,15 @@ class VerbsQueue final : public Queue {
   Waker waker_;
   std::atomic<bool> attention_ = false;
   std::mutex mutex_;
-  std::vector<Arrival> arrivals_;  // guarded by mutex_
+  std::vector<Arrival> arrivals_;          // guarded by mutex_
+  std::vector<const void*> failed_pairs_;  // guarded by mutex_
 
   struct Retired {
     CmConnection link;
     Nanos until;
   };
   std::deque<Retired> retired_;  // oldest first; ends before all that its queue pairs use
+  Roll::Entry on_roll_;          // last: whoever calls pair_failed() finds a whole queue
 };
 
 }  // namespace rkv::rdma::verbs

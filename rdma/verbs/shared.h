@@ -6,17 +6,23 @@
 #include <string>
 
 #include "rdma/transport.h"
+#include "rdma/verbs/anchor.h"
+#include "rdma/verbs/roll.h"
 #include "rkv/rdma/connect.h"
 
 namespace rkv::rdma::verbs {
 
 struct Shared {
+  // First, so that it goes last: librdmacm closes the context of a device that was removed when
+  // the last of its ids ends.
+  std::shared_ptr<Anchor> anchor;
   Device device;
   ProtectionDomain pd;
   std::uint8_t port = 0;
   GidEntry gid;
   std::optional<SocketAddress> source;  // where a GID was chosen: its address
   std::string description;
+  std::shared_ptr<Roll> queues = std::make_shared<Roll>();
 };
 
 // What a region's access means to the device. Local writes are always allowed, since READ results

@@ -11,6 +11,7 @@
 #include "rdma/verbs/listener.h"
 #include "rdma/verbs/own_atomics.h"
 #include "rdma/verbs/selection.h"
+#include "rdma/verbs/watch.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -35,25 +36,6 @@ class VerbsRegion final : public Region {
   Access access_;
 };
 
-// Memory of another transport, registered here too. Both name it by our key.
-class AdoptedRegion final : public Region {
- public:
-  AdoptedRegion(std::shared_ptr<const Shared> shared, std::unique_ptr<Region> other,
-                MemoryRegion registration)
-      : shared_(std::move(shared)),
-        other_(std::move(other)),
-        registration_(std::move(registration)) {}
-  MutableBytes bytes() const override { return other_->bytes(); }
-  std::uint32_t local_key() const override { return registration_.lkey(); }
-  std::uint32_t remote_key() const override { return other_->remote_key(); }
-
- private:
-  std::shared_ptr<const Shared> shared_;
-  // Declared in this order: the device must forget the memory before its owner unmaps it.
-  std::unique_ptr<Region> other_;
-  MemoryRegion registration_;
-};
-
 // Large regions, such as extents, from the pool of huge pages where it has enough of them: fewer
 // entries in the translation tables of processor and adapter.
 MemoryRegion::Backing backing_for(std::size_t length) {
@@ -75,21 +57,10 @@ class VerbsTransport final : public Transport {
     return std::unique_ptr<Region>(new VerbsRegion(shared_, std::move(region), access));
   }
 
-  Result<std::unique_ptr<Region>> adopt(std::unique_ptr<Region> region, Access access) override {
-    if (access == Access::kRemoteReadAtomic) {
-      return fail(
-          Code::kUnsupported,
-          "words that peers swap belong to one transport: the adapter and the processor are "
-          "not atomic to each other");
-    }
-    RKV_ASSIGN_OR_RETURN(MemoryRegion registration,
-                         MemoryRegion::attach(shared_->pd, region->bytes(), region_flags(access)));
-    if (access != Access::kLocal && !region->rename(registration.rkey())) {
-      return fail(Code::kConflict,
-                  "the other transport cannot give the region the key that the device has chosen");
-    }
-    return std::unique_ptr<Region>(
-        new AdoptedRegion(shared_, std::move(region), std::move(registration)));
+  Result<std::unique_ptr<Region>> attach(MutableBytes memory, Access access) override {
+    RKV_ASSIGN_OR_RETURN(MemoryRegion region,
+                         MemoryRegion::attach(shared_->pd, memory, region_flags(access)));
+    return std::unique_ptr<Region>(new VerbsRegion(shared_, std::move(region), access));
   }
 
   Result<std::unique_ptr<Atomics>> create_atomics(const Region& region) override {
@@ -99,6 +70,10 @@ class VerbsTransport final : public Transport {
   Result<std::unique_ptr<Queue>> create_queue(const QueueOptions& options) override {
     RKV_ASSIGN_OR_RETURN(std::unique_ptr<VerbsQueue> queue, VerbsQueue::create(shared_, options));
     return std::unique_ptr<Queue>(std::move(queue));
+  }
+
+  Result<std::unique_ptr<DeviceWatch>> watch_device() override {
+    return VerbsWatch::create(shared_);
   }
 
   Result<std::unique_ptr<Listener>> listen(const std::string& address) override {
@@ -185,8 +160,10 @@ Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options) {
   }
   std::string description = fmt::format("verbs: {} port {} gid {} ({}, {})", device.name(), port,
                                         gid.index, to_string(gid.type), gid.to_string());
+  auto anchor = verbs::Anchor::drop(device, gid);
   auto shared =
-      std::make_shared<const verbs::Shared>(verbs::Shared{.device = std::move(device),
+      std::make_shared<const verbs::Shared>(verbs::Shared{.anchor = std::move(anchor),
+                                                          .device = std::move(device),
                                                           .pd = std::move(pd),
                                                           .port = port,
                                                           .gid = gid,

@@ -19,6 +19,16 @@ ServerFacts good_server() {
           .ping = {.count = 200, .p50_us = 80, .p99_us = 200}};
 }
 
+TEST(Doctor, AServerWhoseDeviceIsLost) {
+  ServerFacts facts = good_server();
+  facts.closed = {{.transport = "verbs", .state = "waiting", .why = "the device was removed"}};
+  expect(judge_server(facts, true), Level::kError, "endpoint",
+         "verbs is waiting: the device was removed", "rdma link");
+  facts.closed.front().state = "port-down";
+  expect(judge_server(facts, true), Level::kError, "endpoint", "verbs is port-down", "cable");
+  EXPECT_EQ(exit_code_of(judge_server(facts, true)), kFailed);
+}
+
 TEST(Doctor, AServerThatAnswers) {
   const auto findings = judge_server(good_server(), true);
   EXPECT_EQ(findings.size(), 3U);

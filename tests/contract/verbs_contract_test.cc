@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "link.h"
+#include "rdma/reopening/transport.h"
 
 namespace rkv::rdma::contract {
 namespace {
@@ -43,8 +44,20 @@ std::unique_ptr<Harness> open_harness() {
   return std::make_unique<VerbsHarness>(host, std::move(*server), std::move(*client));
 }
 
+// The server's side as kvserver has it.
+std::unique_ptr<Harness> open_reopening_harness() {
+  const char* host = std::getenv("RKV_RDMA_ADDRESS");
+  if (host == nullptr) return open_harness();
+  const VerbsOptions options{.address = std::string(host) + ":0"};
+  auto server = ReopeningTransport::wrap(need(open_verbs(options)),
+                                         [options] { return open_verbs(options); });
+  return std::make_unique<VerbsHarness>(host, need(std::move(server)), need(open_verbs(options)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Verbs, TransportContract,
-                         ::testing::Values(Backend{.name = "verbs", .open = &open_harness}),
+                         ::testing::Values(Backend{.name = "verbs", .open = &open_harness},
+                                           Backend{.name = "reopening",
+                                                   .open = &open_reopening_harness}),
                          [](const auto& backend) { return std::string(backend.param.name); });
 
 // What the seam leaves to the backend.
@@ -76,7 +89,42 @@ TEST(VerbsTransport, AChosenGidIsUsed) {
   EXPECT_EQ(open_verbs({.gid_index = 9999}).error().code, Code::kNoDevice);
 }
 
-// One region, two networks: what a server with clients on its own host and on others does.
+// As of a device that answers no more: nothing is taken from it, and nobody is left without an end.
+TEST(VerbsTransport, AnAbandonedQueueTellsTheEndOfAllThatWasOutstanding) {
+  constexpr std::uint64_t kReads = 20;
+  const auto harness = open_harness();
+  ASSERT_NE(harness, nullptr);
+  Link link(*harness);
+  for (std::uint64_t i = 0; i < kReads; ++i) {
+    Operation read =
+        Operation::read(link.client.piece(8 * i, 8), link.client.region->local_key(),
+                        link.server.region->address(), link.server.region->remote_key(), i);
+    read.signaled = i % 2 == 0;
+    ASSERT_EQ(need(link.active->post(std::span(&read, 1))), 1U);
+  }
+  EXPECT_NE(link.client.queue->connections(), 0U);
+  link.client.queue->abandon();
+  ASSERT_TRUE(link.client.until_disconnected());
+  ASSERT_EQ(link.client.seen.size(), kReads + 1);
+  for (std::uint64_t i = 0; i < kReads; ++i) {
+    EXPECT_EQ(link.client.seen[i].kind, Completion::Kind::kRead);
+    EXPECT_EQ(link.client.seen[i].status, Completion::Status::kFlushed);
+    EXPECT_EQ(link.client.seen[i].context, i);
+  }
+  EXPECT_EQ(link.client.seen.back().kind, Completion::Kind::kDisconnected);
+  EXPECT_EQ(link.client.poll_once(), 0U);
+  // One that joins later ends as well.
+  auto late = join(*harness, *link.listener, link.client, link.server, {});
+  ASSERT_NE(late.first, nullptr);
+  EXPECT_TRUE(
+      link.client.until([&] { return link.client.count(Completion::Kind::kDisconnected) == 2; }));
+  link.active.reset();
+  EXPECT_NE(link.client.queue->connections(), 0U);
+  late.first.reset();
+  EXPECT_EQ(link.client.queue->connections(), 0U);
+}
+
+// One memory, two networks: what a server with clients on its own host and on others does.
 class TwoNetworks : public ::testing::Test {
  protected:
   TwoNetworks() : verbs_(open_harness()) {
@@ -122,34 +170,18 @@ class TwoNetworks : public ::testing::Test {
   std::unique_ptr<Transport> shm_;
 };
 
-TEST_F(TwoNetworks, OneRegionIsReadOverBothUnderOneKey) {
+TEST_F(TwoNetworks, OneMemoryIsReadOverBothUnderAKeyOfEach) {
   ASSERT_NE(verbs_, nullptr);
   ASSERT_NE(shm_, nullptr);
-  auto region = need(
-      verbs_->server().adopt(need(shm_->allocate(8192, Access::kRemoteRead)), Access::kRemoteRead));
+  const auto region = need(shm_->allocate(8192, Access::kRemoteRead));
+  const auto attached = need(verbs_->server().attach(region->bytes(), Access::kRemoteRead));
+  EXPECT_EQ(attached->address(), region->address());
   store_le<std::uint64_t>(region->bytes().data(), 0x1234'5678);
   const auto shm_client = need(open_shm({.directory = directory_}));
   EXPECT_EQ(read_over(*shm_, *shm_client, "127.0.0.1", *region), 0x1234'5678U);
   const char* host = std::getenv("RKV_RDMA_ADDRESS");
   ASSERT_NE(host, nullptr);
-  EXPECT_EQ(read_over(verbs_->server(), verbs_->client(), host, *region), 0x1234'5678U);
-}
-
-TEST_F(TwoNetworks, WordsThatPeersSwapAreNotShared) {
-  ASSERT_NE(verbs_, nullptr);
-  ASSERT_NE(shm_, nullptr);
-  const auto refused = verbs_->server().adopt(need(shm_->allocate(4096, Access::kRemoteReadAtomic)),
-                                              Access::kRemoteReadAtomic);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kUnsupported);
-}
-
-TEST_F(TwoNetworks, ARegionWhoseKeyTheDeviceChoseCannotBeAdopted) {
-  ASSERT_NE(verbs_, nullptr);
-  const auto refused = verbs_->server().adopt(
-      need(verbs_->client().allocate(4096, Access::kRemoteRead)), Access::kRemoteRead);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kConflict);
+  EXPECT_EQ(read_over(verbs_->server(), verbs_->client(), host, *attached), 0x1234'5678U);
 }
 
 }  // namespace

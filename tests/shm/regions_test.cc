@@ -100,23 +100,6 @@ TEST_F(ShmRegions, WhoIsGrantedNothingHearsOfNoRegion) {
   EXPECT_TRUE(descriptors.empty());
 }
 
-TEST_F(ShmRegions, ARenamedRegionAnswersToItsNewKeyOnly) {
-  contract::Link link = link_for(Access::kRemoteRead);
-  const auto region = need(harness_.server().allocate(4096, Access::kRemoteRead));
-  const auto other = need(harness_.server().allocate(4096, Access::kRemoteRead));
-  const std::uint32_t old = region->remote_key();
-  EXPECT_FALSE(region->rename(other->remote_key())) << "taken";
-  EXPECT_FALSE(region->rename(0));
-  EXPECT_EQ(region->remote_key(), old);
-  EXPECT_TRUE(region->rename(old ^ 1U));
-  EXPECT_TRUE(region->rename(old ^ 1U)) << "it has it";
-  EXPECT_EQ(region->remote_key(), old ^ 1U);
-  EXPECT_EQ(read(link, *region, 0, 8), Status::kOk);
-  EXPECT_EQ(read(link, *region, 0, 8, old), Status::kRemoteAccess);
-  const auto local = need(harness_.server().allocate(4096, Access::kLocal));
-  EXPECT_FALSE(local->rename(77));
-}
-
 TEST_F(ShmRegions, AnyPieceInsideIsReadAndNoneThatReachesOut) {
   const std::uint64_t seed = random_from_kernel();
   SCOPED_TRACE(seed);

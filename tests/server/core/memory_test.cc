@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstring>
 #include <set>
 
 #include "server/memory_sizes.h"
@@ -99,6 +100,52 @@ TEST(StoreMemory, ShowsNewExtentsToClients) {
   ASSERT_EQ(reader.extents().size(), before + 2);
   EXPECT_EQ(reader.extents()[index->id].kind, ExtentEntry::kIndex);
   EXPECT_EQ(reader.extents()[data->id].address, reinterpret_cast<std::uint64_t>(data->base));
+}
+
+// (M5)
+TEST(StoreMemory, EachNetworkHasARootWithItsOwnKeys) {
+  const auto memory = testing::make_plain_memory(small_memory());
+  const auto number =
+      memory->add_root([](const rdma::Region& region) { return region.remote_key() + 1000; });
+  ASSERT_TRUE(number);
+  ASSERT_EQ(*number, 1U);
+  memory->set_tick(4711);
+  ASSERT_TRUE(memory->add_extent(ExtentEntry::kData));
+  const testing::ReferenceReader first(memory->root().bytes(), kTestEpoch);
+  const testing::ReferenceReader second(memory->root(1).bytes(), kTestEpoch);
+  ASSERT_TRUE(first.valid() && second.valid());
+  ASSERT_EQ(first.extents().size(), second.extents().size());
+  for (std::size_t id = 0; id < first.extents().size(); ++id) {
+    EXPECT_EQ(second.extents()[id].remote_key, first.extents()[id].remote_key + 1000);
+    EXPECT_EQ(second.extents()[id].address, first.extents()[id].address);
+  }
+  EXPECT_EQ(std::memcmp(memory->root().bytes().data() + kTickOffset,
+                        memory->root(1).bytes().data() + kTickOffset, kRootLineBytes),
+            0);
+  EXPECT_EQ(memory->root_key(1), memory->root_key(0) + 1000);
+}
+
+// (M5)
+TEST(StoreMemory, KeysAreRewrittenInPlace) {
+  std::uint32_t generation = 0;
+  const auto memory = testing::make_plain_memory(small_memory());
+  ASSERT_TRUE(memory->add_root([&](const rdma::Region&) { return 100 + generation; }));
+  const auto before = testing::ReferenceReader(memory->root(1).bytes(), kTestEpoch).extents();
+  generation = 1;
+  memory->rewrite_keys(1);
+  const testing::ReferenceReader reader(memory->root(1).bytes(), kTestEpoch);
+  ASSERT_TRUE(reader.valid());
+  ASSERT_EQ(reader.extents().size(), before.size());
+  for (std::size_t id = 0; id < before.size(); ++id) {
+    EXPECT_EQ(before[id].remote_key, 100U);
+    EXPECT_EQ(reader.extents()[id].remote_key, 101U);
+    EXPECT_EQ(reader.extents()[id].address, before[id].address);
+    EXPECT_EQ(reader.extents()[id].units, before[id].units);
+  }
+  DirectoryLine line;
+  std::memcpy(&line, memory->root(1).bytes().data() + kDirectoryLineOffset, sizeof line);
+  EXPECT_EQ(line.remote_key, 101U);
+  EXPECT_EQ(line.generation, 2U);
 }
 
 class Layout : public ::testing::TestWithParam<MemoryOptions> {};

@@ -44,6 +44,7 @@ class MonitorTest : public ::testing::Test {
     facts.store.loading = loading_;
     facts.refusals = refusals_;
     facts.load = {.loaded = 5, .estimated = 70};
+    facts.endpoints = endpoints_;
     facts.device = "a \"device\"\n\xff";
     return facts;
   }
@@ -64,6 +65,7 @@ class MonitorTest : public ::testing::Test {
   MessageRoom room_;
   LogFacts log_ = log_of(true);
   bool loading_ = false;
+  std::vector<EndpointFacts> endpoints_;
   RefusalCounts refusals_{};
   Monitor monitor_{clock_};
 };
@@ -93,6 +95,41 @@ TEST_F(MonitorTest, ReadyWithTheStateOfTheDisk) {
   loading_ = true;
   later();
   EXPECT_EQ(body("/readyz"), "ready\ndisk: none\nloading: 5 of about 70 records\n");
+}
+
+TEST_F(MonitorTest, ANetworkWithoutItsDeviceIsNamed) {
+  endpoints_ = {{.transport = "verbs"}, {.transport = "shm"}};
+  become_ready();
+  EXPECT_EQ(body("/readyz"), "ready\ndisk: well\n");
+  endpoints_[0].state = rdma::DeviceState::kWaiting;
+  endpoints_[0].why = "the device was removed";
+  endpoints_[0].losses = 2;
+  later();
+  EXPECT_EQ(monitor_.answer("/readyz").status, 200U) << "shared memory serves";
+  EXPECT_EQ(body("/readyz"),
+            "ready\ndisk: well\nverbs: waits for a device: the device was removed\n");
+  const json status = json::parse(body("/status"));
+  EXPECT_EQ(status.at("endpoints").at(0).at("state"), "waiting");
+  EXPECT_EQ(status.at("endpoints").at(0).at("why"), "the device was removed");
+  EXPECT_EQ(status.at("endpoints").at(1).at("state"), "serving");
+  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_ready 1\n"));
+  EXPECT_THAT(body("/metrics"),
+              HasSubstr("kvserver_endpoint_state{transport=\"verbs\",state=\"waiting\"} 1\n"));
+  EXPECT_THAT(body("/metrics"),
+              HasSubstr("kvserver_endpoint_state{transport=\"shm\",state=\"waiting\"} 0\n"));
+  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_devices_lost_total{transport=\"verbs\"} 2\n"));
+}
+
+TEST_F(MonitorTest, NotReadyWhileNoNetworkServes) {
+  endpoints_ = {{.transport = "verbs", .state = rdma::DeviceState::kPortDown, .why = "it is DOWN"}};
+  become_ready();
+  EXPECT_EQ(monitor_.answer("/readyz").status, 503U);
+  EXPECT_EQ(body("/readyz"), "no client can reach it\nverbs: carries no traffic: it is DOWN\n");
+  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_ready 0\n"));
+  EXPECT_EQ(monitor_.answer("/healthz").status, 200U);
+  endpoints_[0].state = rdma::DeviceState::kServing;
+  later();
+  EXPECT_EQ(monitor_.answer("/readyz").status, 200U);
 }
 
 TEST_F(MonitorTest, NotReadyWhileItStops) {
