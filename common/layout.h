@@ -159,14 +159,24 @@ constexpr std::uint64_t state_mask(RecordState state) {
                                              : kPreparedMask;
 }
 
-// boot counter 16 | commit sequence 48. Greater = later, across restarts too.
+// boot number 32 | commit sequence 32. A sequence that is longer counts on into the boot number: a
+// server owns all numbers that it counts into (E2 of server/persistence/engine.h). Greater = later,
+// across restarts too.
 struct Version {
   std::uint64_t bits = 0;
-  static constexpr Version of(std::uint16_t boot, std::uint64_t sequence) {
-    return {(std::uint64_t{boot} << 48) | (sequence & 0xFFFFFFFFFFFFU)};
+  static constexpr Version of(std::uint32_t boot, std::uint64_t sequence) {
+    return {(std::uint64_t{boot} << 32) + sequence};
   }
-  constexpr std::uint16_t boot() const { return static_cast<std::uint16_t>(bits >> 48); }
-  constexpr std::uint64_t sequence() const { return bits & 0xFFFFFFFFFFFFU; }
+  // The upper and the lower half. Of what server a version is, and its whole sequence, is seen
+  // from the number with which that server began:
+  constexpr std::uint32_t boot() const { return static_cast<std::uint32_t>(bits >> 32); }
+  constexpr std::uint64_t sequence() const { return bits & 0xFFFFFFFFU; }
+  // REQUIRES: that server is the last to have given out versions.
+  constexpr bool is_since(std::uint32_t boot) const { return this->boot() >= boot; }
+  // REQUIRES: is_since(boot).
+  constexpr std::uint64_t sequence_since(std::uint32_t boot) const {
+    return bits - (std::uint64_t{boot} << 32);
+  }
   friend constexpr auto operator<=>(Version, Version) = default;
 };
 

@@ -48,13 +48,17 @@ void Backups::start() {
   background_->start("rkv-backups", [this] { run(); });
 }
 
-void Backups::stop() {
+void Backups::begin_stop() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_.store(true);
   }
   background_->notify();
   parts_.stop_checkpoints();
+}
+
+void Backups::stop() {
+  begin_stop();
   background_->join();
 }
 
@@ -125,7 +129,7 @@ Status Backups::make(const Backup& backup) const {
               field("why", to_string(error)));
     return std::unexpected(error);
   };
-  if (mkdir(partial.c_str(), 0777) != 0) return failed(failure_of("mkdir", errno));
+  if (mkdir(partial.c_str(), 0700) != 0) return failed(failure_of("mkdir", errno));
   if (const Status copied = parts_.checkpoint(partial + kDatabaseDirectory); !copied)
     return failed(copied.error());
   if (const int error = sync_directory(partial); error != 0)

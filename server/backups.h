@@ -78,6 +78,8 @@ class Backups {
   // The log's marks, or its failed flag, have changed.
   void marks_changed();
   void start();
+  // Ends a backup that is being made, soon, and lets none begin; does not wait. Any thread.
+  void begin_stop();
   void stop();
 
  private:

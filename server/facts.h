@@ -83,7 +83,7 @@ struct ServerFacts {
   std::uint64_t max_clients = 0;
   Durability durability = Durability::kMemory;
   std::uint64_t epoch = 0;
-  std::uint16_t boot = 0;
+  std::uint32_t boot = 0;
   std::uint64_t uptime_ms = 0;
   std::string device;
 

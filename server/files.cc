@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,10 +62,24 @@ int sync_directory(const std::string& path) {
   return fsync(directory.get()) == 0 ? 0 : errno;
 }
 
+int make_directory_synced(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path whole = std::filesystem::absolute(path, error).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();  // without a slash at the end
+  if (std::filesystem::is_directory(whole, error)) return 0;
+  const std::string above = whole.parent_path();
+  if (const int failed = make_directory_synced(above); failed != 0) return failed;
+  if (mkdir(whole.c_str(), 0700) != 0) {
+    const int failed = errno;
+    return std::filesystem::is_directory(whole, error) ? 0 : failed;
+  }
+  return sync_directory(above);
+}
+
 int copy_file_synced(const std::string& from, const std::string& to) {
   const Descriptor source(open(from.c_str(), O_RDONLY | O_CLOEXEC));
   if (source.get() < 0) return errno;
-  Descriptor target(open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  Descriptor target(open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (target.get() < 0) return errno;
   std::vector<char> buffer(std::size_t{1} << 20);
   for (;;) {

@@ -41,6 +41,9 @@ bool is_within(const std::string& path, const std::string& directory);
 std::string cannot_make(const std::string& directory, const std::error_code& error);
 // The names in a directory survive the end of the machine.
 int sync_directory(const std::string& path);
+// Makes what is missing of a directory and of those above it, for its owner alone (0700). Each new
+// name is synced.
+int make_directory_synced(const std::string& path);
 // A new file with the other's bytes, synced. What it has made by then is left when it fails.
 int copy_file_synced(const std::string& from, const std::string& to);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -152,7 +153,7 @@ Result<LockFile> LockFile::share(const std::string& directory, std::string* sent
 Result<LockFile> LockFile::acquire(const std::string& directory, std::string* sentence,
                                    int wait_ms) {
   const std::string path = directory + "/LOCK";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) {
     const int error = errno;
     const bool denied = error == EACCES || error == EPERM || error == EROFS;
@@ -163,6 +164,7 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
     return fail_call(denied ? Code::kPermission : Code::kIo, "open", error);
   }
   LockFile lock(fd);
+  (void)fchmod(fd, 0600);  // who may read it may lock it, and so keep a server from starting
 
   const int error = lock_whole(fd, F_WRLCK);
   if (error != 0) return std::unexpected(tell_locked(error, fd, directory, sentence));

@@ -1,8 +1,11 @@
 // kvserver: see README.md for its options, signals and exit codes.
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +13,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/log.h"
@@ -49,6 +53,50 @@ std::optional<int> signal_within(long nanos) {
   const int signal = sigtimedwait(&signals, nullptr, &timeout);
   return signal > 0 ? std::optional(signal) : std::nullopt;
 }
+
+// Ends the process at once when it is to end while the server still starts, which may take long:
+// nothing was promised to anybody yet, and what a start has done on disk a crash may leave as well.
+class StartWatch {
+ public:
+  StartWatch() : thread_([this] { run(); }) {}
+  ~StartWatch() {
+    starts_over();
+    thread_.join();
+  }
+  StartWatch(const StartWatch&) = delete;
+  StartWatch& operator=(const StartWatch&) = delete;
+
+  // From here on a signal is the main loop's. Does not return when one came before.
+  void starts_over() {
+    int starting = kStarting;
+    if (phase_.compare_exchange_strong(starting, kOver) || starting == kOver) return;
+    for (;;)
+      pause();
+  }
+
+ private:
+  enum : int { kStarting, kOver, kEnding };
+  static constexpr long kLookNanos = 10'000'000;
+
+  void run() {
+    bool reads_again = false;
+    while (phase_.load() == kStarting) {
+      const auto signal = signal_within(kLookNanos);
+      reads_again = reads_again || signal == SIGHUP;
+      if (!signal || *signal == SIGHUP) continue;
+      int starting = kStarting;
+      if (phase_.compare_exchange_strong(starting, kEnding)) {
+        rkv::log_info(EventName("stopped"), "stopped before the start was over");
+        std::_Exit(rkv::server::kExitClean);
+      }
+      kill(getpid(), *signal);
+    }
+    if (reads_again) kill(getpid(), SIGHUP);
+  }
+
+  std::atomic<int> phase_{kStarting};
+  std::thread thread_;
+};
 
 ParsedOptions parse(const std::vector<std::string>& arguments) {
   return rkv::server::parse_options(
@@ -115,7 +163,11 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
   raise_limit_of_open_files();
   const rkv::SteadyClock clock;
   Server server(options, clock, open_transports);
-  if (const auto failure = server.start()) return tell(*failure);
+  {
+    StartWatch watch;
+    server.before_serving([&] { watch.starts_over(); });
+    if (const auto failure = server.start()) return tell(*failure);
+  }
   // Not earlier: its socket must not come before the lock (lock_file.h).
   rkv::server::ServiceManager manager([](const char* name) { return std::getenv(name); }, clock);
   manager.ready();
@@ -157,6 +209,8 @@ int main(int argc, char** argv) {
     if (!parsed.error.empty()) std::fprintf(stderr, "kvserver: %s\n", parsed.error.c_str());
     if (parsed.done) return parsed.exit_code;
 
+    // Values, the hash seed, the log's mark, backups: for nobody else, whatever RocksDB asks for.
+    umask(0077);
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error like a full disk
     const bool serves = !parsed.options.verify && parsed.options.restore.empty();

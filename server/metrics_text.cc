@@ -246,8 +246,7 @@ void add_disk(Exposition& out, const ServerFacts& facts) {
   const LogFacts& log = facts.log;
   out.family("kvserver_disk_state", "gauge", "1 for the state that the disk is in.");
   out.sample({{"state", "none"}}, log.persistent ? 0 : 1);
-  for (const DiskState state : {DiskState::kWell, DiskState::kFull, DiskState::kReadOnly,
-                                DiskState::kFailing, DiskState::kDamaged}) {
+  for (const DiskState state : kDiskStates) {
     out.sample({{"state", to_string(state)}}, log.persistent && log.disk == state ? 1 : 0);
   }
   counter(out, "kvserver_disk_failures_total", "Times that the disk has failed.",

@@ -150,8 +150,7 @@ std::optional<Failure> copy_files(const std::string& from, const std::string& to
   const std::uint64_t bytes = bytes_in(from);
   std::uint64_t done = 0;
   Watch watch(clock);
-  fs::create_directories(to, error);
-  if (error) return copy_failure(from, to, error.value());
+  if (const int made = make_directory_synced(to); made != 0) return copy_failure(from, to, made);
   for (fs::directory_iterator at(from, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename();
     if (name == "LOCK" || !at->is_regular_file(error)) continue;
@@ -168,7 +167,7 @@ std::optional<Failure> copy_files(const std::string& from, const std::string& to
 
 Status skip_boots(const std::string& directory) {
   RKV_ASSIGN_OR_RETURN(const auto engine, Engine::open(directory));
-  RKV_RETURN_IF_ERROR(engine->skip_boots(kRestoreSkipsBoots));
+  RKV_RETURN_IF_ERROR(engine->skip_boots());
   return engine->close();
 }
 
@@ -210,9 +209,9 @@ std::optional<Failure> verify_data(const Options& options, const Print& print, c
   const Inspection found = look(directory, print, clock);
   print(fmt::format("records          {}", found.records));
   print(fmt::format("bytes            {}", found.bytes));
-  print(fmt::format("highest version  {} (start {}, sequence {})", found.highest.bits,
+  print(fmt::format("highest version  {} (boot number {}, sequence {})", found.highest.bits,
                     found.highest.boot(), found.highest.sequence()));
-  print(fmt::format("starts           {}", found.boot));
+  print(fmt::format("boot number      {}", found.boot));
   print(fmt::format("problems         {}", found.problems));
   if (found.problems == 0) return std::nullopt;
   return data_failure(
@@ -246,8 +245,8 @@ std::optional<Failure> restore_data(const Options& options, const Print& print,
     return data_failure(fmt::format("the backup {} is damaged ({}): nothing was restored", backup,
                                     problems(found.problems)));
   }
-  fs::create_directories(directory, error);
-  if (error) return data_failure(cannot_make(directory, error));
+  if (const int made = make_directory_synced(directory); made != 0)
+    return data_failure(cannot_make(directory, std::error_code(made, std::generic_category())));
   std::string sentence;
   const auto lock = LockFile::acquire(directory, &sentence);
   if (!lock) return data_failure(sentence);

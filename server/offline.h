@@ -30,8 +30,4 @@ std::optional<Failure> restore_data(const Options& options, const Print& print, 
 // Below a data directory while it is being restored: what is there is no data to start on.
 inline constexpr const char* kRestoring = "/restoring";
 
-// How many boot numbers a restored directory leaves out. The server that was backed up may have
-// been started again since, this often at most, and its versions must not be given out once more.
-inline constexpr std::uint16_t kRestoreSkipsBoots = 256;
-
 }  // namespace rkv::server

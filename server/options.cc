@@ -268,7 +268,8 @@ over the file.
 An empty text is an error: leave the option out instead.
 
 Exit codes: 0 stopped cleanly; 2 usage; 3 environment (no RDMA device, port taken, a limit of the
-machine); 4 data directory (in use, not writable, damaged); 5 anything else.
+machine); 4 data directory (not writable, damaged); 5 anything else; 6 data directory, for what may
+pass (in use, disk full or failing, no free file descriptor).
 )";
 
 cxxopts::Options make_flags() {

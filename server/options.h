@@ -21,8 +21,9 @@ enum ExitCode : std::uint8_t {
   kExitClean = 0,
   kExitUsage = 2,        // the command line, the environment or the configuration file
   kExitEnvironment = 3,  // no device, port taken, locked-memory limit
-  kExitData = 4,         // the data directory: in use, not writable, damaged
+  kExitData = 4,         // the data directory: not writable, damaged; somebody has to do something
   kExitOther = 5,
+  kExitDataLater = 6,  // the data directory: in use, full, failing; another start may succeed
 };
 
 struct Options {

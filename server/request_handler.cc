@@ -55,7 +55,7 @@ Opcode answerable(Bytes message) {
 
 }  // namespace
 
-RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot,
+RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t boot,
                                Durability durability, std::function<std::string()> stats,
                                std::uint32_t network, Backups* backups, Sweeper* sweeper,
                                Scans* scans)
@@ -142,7 +142,7 @@ RequestHandler::Answer RequestHandler::when_safe(const Request& request, Answer 
   if (level == Durability::kMemory || answer.response.code != 0) return answer;
   answer.next = Next::kAwaitMark;
   answer.level = level;
-  answer.through = answer.response.version.sequence();
+  answer.through = answer.response.version.sequence_since(boot_);
   return answer;
 }
 

@@ -50,7 +50,7 @@ class RequestHandler {
   // `network`: whose cells the clients can reach (Store::add_cells). References must outlive the
   // handler. `backups`, `scans`: nullptr where there are none; `sweeper`: nullptr where no counter
   // is ever one-sided.
-  RequestHandler(Store& store, const CommitLog& log, std::uint16_t boot, Durability durability,
+  RequestHandler(Store& store, const CommitLog& log, std::uint32_t boot, Durability durability,
                  std::function<std::string()> stats, std::uint32_t network = kNoNetwork,
                  Backups* backups = nullptr, Sweeper* sweeper = nullptr, Scans* scans = nullptr);
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
@@ -115,7 +115,7 @@ class RequestHandler {
 
   Store& store_;
   const CommitLog& log_;
-  const std::uint16_t boot_;
+  const std::uint32_t boot_;
   const Durability durability_;
   const std::function<std::string()> make_stats_;
   const std::uint32_t network_;

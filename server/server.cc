@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/thread.h"
+#include "server/boot_number.h"
 #include "server/files.h"
 #include "server/offline.h"
 #include "server/reports.h"
@@ -28,8 +29,25 @@ Failure environment_failure(const std::string& doing, const Error& error) {
           .sentence = fmt::format("{}: {}", doing, to_string(error))};
 }
 
+// Of what a start meets in the data directory: whether another one may succeed by itself.
+ExitCode exit_code_of(const Error& error) {
+  switch (error.code) {
+    case Code::kIo:
+    case Code::kBusy:
+    case Code::kOutOfMemory:
+      return kExitDataLater;
+    default:
+      return kExitData;
+  }
+}
+
 std::string mebibytes(std::uint64_t bytes) {
   return fmt::format("{} MiB", (bytes + (1U << 20) - 1) >> 20);
+}
+
+std::int64_t unix_ns() {
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count();
 }
 
 std::string host_of(const std::string& address) {
@@ -106,7 +124,9 @@ std::optional<Failure> Server::lock_data() {
   if (directory.empty()) {
     log_warn(EventName("memory_only"),
              "no --data-dir is given: all data is in memory only and is lost when the server ends");
-    log_ = CommitLog::create_volatile();
+    const FirstVersion first = first_version_at(unix_ns(), random_from_kernel());
+    boot_ = first.boot;
+    log_ = CommitLog::create_volatile(first.sequence);
     return std::nullopt;
   }
   std::error_code error;
@@ -117,11 +137,17 @@ std::optional<Failure> Server::lock_data() {
                     "is its file system mounted?",
                     directory)};
   }
-  std::filesystem::create_directories(directory, error);
-  if (error) return Failure{kExitData, cannot_make(directory, error)};
+  if (const int made = make_directory_synced(directory); made != 0) {
+    const bool passes = made == ENOSPC || made == EDQUOT || made == EIO || made == EMFILE;
+    return Failure{passes ? kExitDataLater : kExitData,
+                   cannot_make(directory, std::error_code(made, std::generic_category()))};
+  }
   std::string sentence;
   auto lock = LockFile::acquire(directory, &sentence);
-  if (!lock) return Failure{kExitData, sentence};
+  if (!lock) {
+    const bool in_use = lock.error().code == Code::kConflict;
+    return Failure{in_use ? kExitDataLater : exit_code_of(lock.error()), sentence};
+  }
   lock_.emplace(std::move(*lock));
   return std::nullopt;
 }
@@ -137,10 +163,13 @@ std::optional<Failure> Server::open_data() {
                     directory)};
   }
   monitor_.doing("opening the database");
-  auto engine = Engine::open(directory, {.accept_damaged_log = options_.accept_damaged_log});
+  const std::int64_t now = unix_ns();
+  auto engine = Engine::open(directory, {.accept_damaged_log = options_.accept_damaged_log,
+                                         .least_boot = least_boot_at(now),
+                                         .unix_ms = static_cast<std::uint64_t>(now / kNanosPerMs)});
   if (!engine) {
-    return Failure{kExitData, fmt::format("cannot use the data directory {}: {}", directory,
-                                          to_string(engine.error()))};
+    return Failure{exit_code_of(engine.error()), fmt::format("cannot use the data directory {}: {}",
+                                                             directory, to_string(engine.error()))};
   }
   engine_ = std::move(*engine);
   boot_ = engine_->boot();
@@ -161,11 +190,12 @@ std::optional<Failure> Server::open_backups() {
                                "--backup-dir a directory outside of it",
                                directory.string(), options_.data_dir)};
   }
-  std::filesystem::create_directories(directory, error);
-  if (error || access(directory.c_str(), W_OK | X_OK) != 0) {
+  int failed = make_directory_synced(directory);
+  if (failed == 0 && access(directory.c_str(), W_OK | X_OK) != 0) failed = errno;
+  if (failed != 0) {
     return Failure{kExitData,
                    fmt::format("cannot use the backup directory {}: {}: check --backup-dir",
-                               directory.string(), error ? error.message() : strerror(errno))};
+                               directory.string(), strerror(failed))};
   }
   backups_ = std::make_unique<Backups>(
       directory.string(),
@@ -186,8 +216,7 @@ void Server::make_scans() {
       .read = [this](
                   const KeyRange& range,
                   const Engine::RangeVisitor& visit) { return engine_->read_range(range, visit); },
-      .unix_ms =
-          [this] { return unix_ms_at_0_ + static_cast<std::uint64_t>(clock_.now() / kNanosPerMs); },
+      .unix_ms = [this] { return store_->unix_ms(); },
       .finished = [this] { networks_->marks_changed(); }});
 }
 
@@ -230,12 +259,11 @@ std::optional<Failure> Server::create_store() {
   if (const Status made = networks_->create_roots(*memory_); !made) {
     return environment_failure("cannot get the memory of another network's root", made.error());
   }
-  // What expires goes by the wall clock as it is now: steps of it while the server runs shift
-  // nothing.
-  const auto wall = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::system_clock::now().time_since_epoch());
-  unix_ms_at_0_ = static_cast<std::uint64_t>(wall.count() - clock_.now() / kNanosPerMs);
-  store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_, unix_ms_at_0_);
+  wall_.emplace(WallClock::look(clock_));
+  store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_, wall_->unix_ms_at_0());
+  // What has expired since the last start may only seem to have, by a clock that is ahead. So it is
+  // hidden, and removed when the next start finds the same.
+  if (engine_) store_->keep_expired(engine_->earlier_unix_ms(), store_->unix_ms());
   return std::nullopt;
 }
 
@@ -327,12 +355,16 @@ void Server::start_loading() {
 }
 
 std::optional<Failure> Server::begin_serving() {
+  if (before_serving_) before_serving_();
   if (engine_ != nullptr) {
     // From here on versions with this number may be seen. Not earlier: starts that come to nothing,
     // such as on a port that is taken, use up no number.
-    if (const Status claimed = engine_->claim_boot(); !claimed) {
-      return Failure{kExitData, fmt::format("cannot write to the data directory {}: {}",
-                                            options_.data_dir, to_string(claimed.error()))};
+    Status claimed = engine_->claim_boot();
+    if (claimed) claimed = engine_->claim_through(log_->capacity_bytes() / 8);  // A7
+    if (!claimed) {
+      return Failure{exit_code_of(claimed.error()),
+                     fmt::format("cannot write to the data directory {}: {}", options_.data_dir,
+                                 to_string(claimed.error()))};
     }
     publish_marks();  // all that is there, being of earlier boots, is on disk
     const ApplierOptions options{.sync_interval_ms = static_cast<int>(options_.sync_interval_ms)};
@@ -370,60 +402,13 @@ std::optional<Failure> Server::begin_serving() {
   return std::nullopt;
 }
 
-// Registering an extent takes longer than any operation may.
-void Server::start_growing() {
-  grower_ = std::make_unique<Stepper>("rkv-grow", clock_, [this] { return grow(); });
-  store_->on_low_memory([this] { grower_->call(); });
-  grower_->start();
-}
-
-// When no memory is to be had (the limit on locked memory, a full machine), the log says so once,
-// and it is tried again every second.
-Nanos Server::grow() {
-  constexpr Nanos kRetry = 1000 * kNanosPerMs;
-  constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
-  const auto grown = store_->grow();
-  if (!grown && !told_that_it_cannot_grow_) {
-    log_warn(EventName("cannot_grow"), "the store cannot grow: {}", to_string(grown.error()));
-  }
-  told_that_it_cannot_grow_ = !grown;
-  return clock_.now() + (grown ? kUntilCalled : kRetry);
-}
-
-// What expired while the server was down is not loaded.
-void Server::start_expiring() {
-  expirer_ = std::make_unique<Stepper>("rkv-expire", clock_, [this] { return store_->expire(); });
-  store_->on_earlier_expiry([this] { expirer_->call(); });
-  expirer_->start();
-}
-
-// Memory that cannot grow is looked after a hundred times a second, so that operations find room.
-void Server::start_evicting() {
-  if (engine_ == nullptr) return;
-  evictor_ = std::make_unique<Stepper>("rkv-evict", clock_, [this] { return make_room(); });
-  store_->on_no_room([this] { evictor_->call(); });
-  evictor_->start();
-}
-
-Nanos Server::make_room() {
-  constexpr Nanos kPeriod = 10 * kNanosPerMs;
-  constexpr Nanos kWhileItGrows = 1000 * kNanosPerMs;
-  if (!store_->is_full_grown()) return clock_.now() + kWhileItGrows;
-  if (store_->make_room()) {
-    loads_->room_made();
-  } else {
-    applier_->request_sync(log_->last_begun());  // what is not synced cannot go
-    if (store_->has_nothing_to_evict()) return clock_.now() + kWhileItGrows;
-  }
-  return clock_.now() + kPeriod;
-}
-
 // Once before the applier runs, then on its thread alone.
 void Server::publish_marks() {
   memory_->set_marks(Version::of(boot_, log_->wal_mark()), Version::of(boot_, log_->sync_mark()));
 }
 
 void Server::tick() {
+  follow_wall_clock();
   memory_->set_tick(static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs));
   if (!options_.metrics.empty()) monitor_.tick();
 }
@@ -443,14 +428,16 @@ std::optional<Failure> Server::stop() {
   if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
   monitor_.stopping();
+  // First: a copy may take hours, and while the disk is in trouble others may wait for its end.
+  if (backups_) backups_->begin_stop();
   if (networks_) networks_->stop();
+  if (backups_) backups_->stop();
   if (warm_up_) warm_up_->stop();
   if (loads_) loads_->stop();
   if (evictor_) evictor_->stop();
   if (grower_) grower_->stop();
   if (expirer_) expirer_->stop();
   if (sweeper_) sweeper_->stop();
-  if (backups_) backups_->stop();
   if (scans_) scans_->stop();
   if (applier_) {
     constexpr std::int64_t kPatienceMs = 10'000;  // the disk gets as much again and more below

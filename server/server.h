@@ -36,6 +36,7 @@
 #include "server/stepper.h"
 #include "server/store.h"
 #include "server/sweeper.h"
+#include "server/wall_clock.h"
 #include "server/warm_up.h"
 
 namespace rkv::server {
@@ -53,6 +54,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
+  // Called by start() when nothing has been promised to anybody yet and the next step is to do so.
+  void before_serving(std::function<void()> call) { before_serving_ = std::move(call); }
   // Blocks until clients are admitted, which takes as long as opening the database does.
   std::optional<Failure> start();
   bool ready() const { return ready_; }
@@ -86,19 +89,21 @@ class Server {
   Nanos grow();
   void publish_marks();
   std::optional<Failure> check_memory();
+  void follow_wall_clock();
   LogFacts log_facts() const;
   MemoryFacts memory_facts() const;
 
   const Options options_;
   const Clock& clock_;
   const OpenTransports open_transports_;
+  std::function<void()> before_serving_;
   const Nanos started_;
 
   // In the order of creation; destroyed the other way round.
   std::optional<LockFile> lock_;
   std::unique_ptr<Engine> engine_;  // nullptr: memory only
-  std::uint16_t boot_ = 0;
-  std::uint64_t unix_ms_at_0_ = 0;  // the wall clock when clock_ said 0
+  std::uint32_t boot_ = 0;
+  std::optional<WallClock> wall_;  // the main thread's
   std::unique_ptr<CommitLog> log_;
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<Store> store_;

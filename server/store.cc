@@ -350,7 +350,7 @@ StoreStats Store::Impl::stats() const {
           .one_sided_counters = sum_of_cells(cells_, &Cells::open)};
 }
 
-Store::Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot,
+Store::Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint32_t boot,
              std::uint64_t unix_ms_at_0)
     : impl_(std::make_unique<Impl>(memory, log, clock, boot, unix_ms_at_0)) {}
 Store::~Store() = default;
@@ -413,6 +413,15 @@ void Store::on_earlier_expiry(std::function<void()> call) {
 }
 Result<GetResult> Store::get(Bytes key, MutableBytes out, DiskLook look) const {
   return impl_->get(key, out, look);
+}
+void Store::set_wall_clock(std::uint64_t unix_ms_at_0) {
+  impl_->set_wall_clock(unix_ms_at_0);
+}
+std::uint64_t Store::unix_ms() const {
+  return impl_->unix_ms();
+}
+void Store::keep_expired(std::uint64_t from_ms, std::uint64_t to_ms) {
+  impl_->keep_expired(from_ms, to_ms);
 }
 void Store::begin_loading() {
   impl_->begin_loading();

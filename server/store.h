@@ -103,11 +103,18 @@ struct StoreStats {
 
 class Store {
  public:
-  // `memory` and `log` must outlive the store. `boot` is the persistent boot counter,
+  // `memory` and `log` must outlive the store. `boot` is the number that versions begin with,
   // `unix_ms_at_0` the wall clock's time when `clock` said 0: what expires goes by it.
-  Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot,
+  Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint32_t boot,
         std::uint64_t unix_ms_at_0 = 0);
   ~Store();
+
+  // The wall clock's time when `clock` said 0, as it is known by now. Any thread.
+  void set_wall_clock(std::uint64_t unix_ms_at_0);
+  std::uint64_t unix_ms() const;  // by which keys expire
+  // What is on disk and expired after `from_ms`, at `to_ms` or before, is hidden and stays there.
+  // Before begin_loading().
+  void keep_expired(std::uint64_t from_ms, std::uint64_t to_ms);
 
   // All operations on keys: kOnDisk, where records may be on disk alone; nothing changed.
   // kOutOfMemory: no room for the record; nothing changed. kBusy: the commit log is full, or memory

@@ -101,7 +101,8 @@ Store::Impl::Leaves Store::Impl::leaves(const RecordFields& record) const {
   if (!index_.all_spilled()) return Leaves::kSlot;
   const std::scoped_lock lock(loading_mutex_);
   if (is_given(record.key) || std::ranges::equal(record.key, loading_key_)) return Leaves::kSlot;
-  const bool seen = record.version.boot() != boot_ || record.version.sequence() <= loading_as_of_;
+  const bool seen =
+      !record.version.is_since(boot_) || record.version.sequence_since(boot_) <= loading_as_of_;
   return seen ? Leaves::kNothing : Leaves::kCannotGo;
 }
 
@@ -183,16 +184,22 @@ Status Store::Impl::load_on_disk(const RecordFields& record, std::uint64_t as_of
   return {};
 }
 
-// Nobody gets it any more, and from the disk it goes as by a DELETE.
+// Nobody gets it any more, and from the disk it goes as by a DELETE; unless it is kept, in case the
+// clock that says so is wrong.
 Status Store::Impl::drop_expired(const RecordFields& record, std::uint64_t as_of) {
-  RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(record.key.size(), 0));
+  const bool kept = record.expiry_ms > kept_from_ms_ && record.expiry_ms <= kept_to_ms_;
+  CommitLog::Reservation room;
+  if (!kept) {
+    RKV_ASSIGN_OR_RETURN(room, log_.try_reserve(record.key.size(), 0));
+  }
   const KeyHash hash = memory_.hash(record.key);
   Locked locked(*this, hash);
   const Target at = target(hash, locked, record.key);
   const bool changed = at.found || departures_->of(hash) > as_of;
-  if (changed) {
+  if (changed || kept) {
     locked.unlock();
-    log_.unreserve(room);
+    if (!kept) log_.unreserve(room);
+    if (!changed) return fail(Code::kNotFound, "no such key");
     return at.found ? Status() : fail(Code::kStale, "the key has changed meanwhile");
   }
   erase_on_disk(at, record.key, room);
@@ -228,7 +235,7 @@ void Store::Impl::touch(std::span<const std::uint64_t> hashes) {
 // cells are changed by clients, and records that expire are found through memory when they do.
 bool Store::Impl::is_evictable(const RecordFields& record, std::uint64_t durable) const {
   if (record.in_cell || record.expiry_ms != 0) return false;
-  return record.version.boot() != boot_ || record.version.sequence() <= durable;
+  return !record.version.is_since(boot_) || record.version.sequence_since(boot_) <= durable;
 }
 
 // As a DELETE does it: superseded, then the slot - which as a rule says where the record is from
@@ -248,7 +255,8 @@ std::size_t Store::Impl::evict_from(const Pair& pair) {
       return;
     }
     const KeyHash hash = memory_.hash(record.key);
-    if (record.version.boot() == boot_) departures_->raise(hash, record.version.sequence());
+    if (record.version.is_since(boot_))
+      departures_->raise(hash, record.version.sequence_since(boot_));
     supersede(slot.location());
     if (leaves == Leaves::kSlot) {
       index_.replace(resident.home, resident.position, Slot::on_disk(hash));

@@ -71,8 +71,8 @@ bool Store::Impl::expire_one(const Expiry& expiry) {
   erase(at);
   at.counters->expired += 1;
   if (departures_ && reservation) departures_->raise(hash, ticket.sequence);
-  if (departures_ && !reservation && expiry.version.boot() == boot_) {
-    departures_->raise(hash, expiry.version.sequence());  // what is on disk may be older
+  if (departures_ && !reservation && expiry.version.is_since(boot_)) {
+    departures_->raise(hash, expiry.version.sequence_since(boot_));  // what is on disk may be older
   }
   if (reservation) log_.finish(ticket, CommitLog::Kind::kRemove, removal);
   locked.unlock();

@@ -30,7 +30,7 @@ inline RecordFields out_of_cell(RecordFields fields) {
 
 class Store::Impl {
  public:
-  Impl(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint16_t boot,
+  Impl(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint32_t boot,
        std::uint64_t unix_ms_at_0)
       : memory_(memory),
         log_(log),
@@ -72,6 +72,17 @@ class Store::Impl {
 
   void add_hint_words(const std::uint64_t* words) { pins_.add_words(words); }
 
+  std::uint64_t unix_ms(Nanos ahead = 0) const {
+    return unix_ms_at_0_.load(std::memory_order_relaxed) +
+           static_cast<std::uint64_t>((clock_.now() + ahead) / kNanosPerMs);
+  }
+  void set_wall_clock(std::uint64_t unix_ms_at_0) {
+    unix_ms_at_0_.store(unix_ms_at_0, std::memory_order_relaxed);
+  }
+  void keep_expired(std::uint64_t from_ms, std::uint64_t to_ms) {
+    kept_from_ms_ = from_ms;
+    kept_to_ms_ = to_ms;
+  }
   void begin_loading();
   void end_loading();
   Status load(const RecordFields& record, std::uint64_t as_of, bool promoted);
@@ -218,9 +229,6 @@ class Store::Impl {
   Status drop_expired(const RecordFields& record, std::uint64_t as_of);
 
   // Expiry: store_expiry.cc.
-  std::uint64_t unix_ms(Nanos ahead = 0) const {
-    return unix_ms_at_0_ + static_cast<std::uint64_t>((clock_.now() + ahead) / kNanosPerMs);
-  }
   void note_expiry(KeyHash hash, const RecordFields& fields);
   bool expire_one(const Expiry& expiry);
   bool is_stale(const Expiry& expiry) const;
@@ -259,8 +267,10 @@ class Store::Impl {
   StoreMemory& memory_;
   CommitLog& log_;
   const Clock& clock_;
-  const std::uint64_t unix_ms_at_0_;
-  const std::uint16_t boot_;
+  std::atomic<std::uint64_t> unix_ms_at_0_;  // a number by itself: relaxed
+  std::uint64_t kept_from_ms_ = 0;           // drop_expired() keeps what expired after that,
+  std::uint64_t kept_to_ms_ = 0;             // and not after that
+  const std::uint32_t boot_;
   Index index_;
   RecordAllocator records_;
   PairLocks locks_;

@@ -98,7 +98,7 @@ class Worker {
     Store& store;
     const CommitLog& log;
     const Clock& clock;
-    std::uint16_t boot;
+    std::uint32_t boot;
     std::function<std::string()> stats;
     std::function<void(Durability level, std::uint64_t sequence)> make_durable;
     // Blocks end_session()'s caller until `done` says so or the deadline passes; empty = on a

@@ -111,7 +111,7 @@ bool Applier::step() {
   if (sync_target_ <= log_.sync_mark()) {
     sync_target_ = sync_requested_.load(std::memory_order_acquire);
   }
-  if (sync_due()) sync();
+  if (sync_due(full)) sync();
   return full;
 }
 
@@ -162,33 +162,45 @@ bool Applier::write() {
 
 // A request is served as soon as what it asks for is written. Requests that come meanwhile share
 // the next sync: so none is put off for ever by later ones, and one sync serves many.
-bool Applier::sync_due() const {
+// `more`: entries are waiting to be taken, which the sync could cover as well.
+bool Applier::sync_due(bool more) const {
   const std::uint64_t written = log_.wal_mark();
   const std::uint64_t synced = log_.sync_mark();
   if (written == synced) return false;
   if (sync_target_ > synced && written >= sync_target_) return true;
-  // Unsynced entries hold their room in the log (A2): a quarter of it, and writers get it back.
-  if ((written - synced) * 8 >= log_.capacity_bytes() / 4) return true;
+  // Unsynced entries hold their room in the log (A2), and so do their copies of large values: a
+  // quarter of it, and writers get it back. At once when one has been refused for want of it.
+  if (log_.bytes_consumed() >= log_.capacity_bytes() / 4) return true;
+  if (!more && log_.refused() != refused_) return true;
   return clock_.now() - unsynced_since_ >= options_.sync_interval_ms * kNanosPerMs;
 }
 
 void Applier::sync() {
   const std::uint64_t covered = log_.wal_mark();
+  refused_ = log_.refused();
   if (const Status synced = storage_.sync(); !synced) {
     fail("syncing the database", synced.error());
     return;
   }
   syncs_.fetch_add(1, std::memory_order_relaxed);
   log_.set_sync_mark(covered);
-  all_saved();
+  (void)all_saved();
   changed_();
 }
 
-void Applier::all_saved() {
+// False: it is, but the log's room is not given back.
+bool Applier::all_saved() {
+  // A7: when advance() has freed what is consumed, an entry may end so far behind it.
+  const std::uint64_t last = log_.consumed() + log_.capacity_bytes() / 8;
+  if (const Status claimed = storage_.claim_through(last); !claimed) {
+    fail("claiming version numbers", claimed.error());
+    return false;
+  }
   // Released: who sees this count sees taken_ as it is now, or later.
   saved_.store(taken_.load(std::memory_order_relaxed), std::memory_order_release);
   unsynced_since_ = 0;
   log_.advance();
+  return true;
 }
 
 void Applier::fail(const char* what, const Error& error) {
@@ -251,8 +263,7 @@ bool Applier::write_again() {
   if (const Status synced = storage_.sync(); !synced) return failed(synced);
   syncs_.fetch_add(1, std::memory_order_relaxed);
   log_.set_sync_mark(through);
-  all_saved();
-  return true;
+  return all_saved();
 }
 
 // Of a storage that has said it is damaged, once everything is saved (A6). What looks like damage

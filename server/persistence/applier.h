@@ -24,6 +24,8 @@
 //      never called well again: it takes a start to find out what can still be read. One whose log
 //      has lost synced writes is not even opened anew: that would drop what is behind the damage.
 //
+//  A7  No room in the log is given back before the versions that may come to lie there are claimed.
+//
 // Thread safety: requests and counts from any thread. start, stop, step: one thread, the owner.
 #pragma once
 
@@ -117,9 +119,9 @@ class Applier {
   bool collect(std::uint64_t through);
   bool take(std::uint64_t through);
   bool write();
-  bool sync_due() const;
+  bool sync_due(bool more) const;
   void sync();
-  void all_saved();
+  bool all_saved();
   void retry();
   bool write_again();
   void save_the_rest();
@@ -148,6 +150,7 @@ class Applier {
   LastWrites batch_;
   std::uint64_t sync_target_ = 0;  // the request being served: the next sync waits for this
   Nanos unsynced_since_ = 0;       // 0: everything written is synced
+  std::uint64_t refused_ = 0;      // of the log, when the last sync began
   bool failed_ = false;
   bool damage_is_certain_ = false;
   Nanos retry_at_ = 0;

@@ -152,6 +152,7 @@ struct CommitLog::Ring {
   alignas(64) std::uint64_t next = 0;  // position of the next entry to consume
   std::uint64_t freed = 0;             // everything before it has been given back
   std::vector<Attached> attached;      // of the entries consumed and not yet freed
+  std::uint64_t attached_words = 0;    // of all of these
 
   // Read by appends, written seldom.
   alignas(64) std::atomic<std::uint32_t> applier{kAwake};
@@ -188,8 +189,10 @@ Result<std::unique_ptr<CommitLog>> CommitLog::create(std::size_t capacity_bytes)
       new CommitLog(std::make_unique<Ring>(std::move(memory), bytes)));
 }
 
-std::unique_ptr<CommitLog> CommitLog::create_volatile() {
-  return std::unique_ptr<CommitLog>(new CommitLog(std::make_unique<Ring>()));
+std::unique_ptr<CommitLog> CommitLog::create_volatile(std::uint64_t first) {
+  auto ring = std::make_unique<Ring>();
+  ring->head.store(first, std::memory_order_relaxed);
+  return std::unique_ptr<CommitLog>(new CommitLog(std::move(ring)));
 }
 
 Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
@@ -213,6 +216,7 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
   do {
     if (used + wanted > ring.capacity_words) [[unlikely]] {
       ring.refused.fetch_add(1, std::memory_order_relaxed);
+      interrupt();  // who finds no room asks for a sync, which makes it
       return fail(Code::kBusy, "the server's disk cannot keep up: try again a little later");
     }
     // Acquire: see begin().
@@ -287,6 +291,7 @@ bool CommitLog::consume(Entry* entry) {
       attachment != nullptr ? attachment : at + kEntryHeaderBytes + key_length;
   if (attachment != nullptr) {
     ring.attached.push_back({.bytes = attachment, .words = round_up(value_length, 8) / 8});
+    ring.attached_words += ring.attached.back().words;
   }
   *entry = Entry{.sequence = ring.next + 1,
                  .kind = static_cast<Kind>(shape & 0xFU),
@@ -300,14 +305,13 @@ bool CommitLog::consume(Entry* entry) {
 
 void CommitLog::advance() {
   Ring& ring = *ring_;
-  std::uint64_t words = ring.next - ring.freed;
+  const std::uint64_t words = ring.next - ring.freed + ring.attached_words;
   if (words == 0) return;
   ring.freed = ring.next;
-  for (const Ring::Attached& one : ring.attached) {
-    words += one.words;
+  for (const Ring::Attached& one : ring.attached)
     Attachment(one.bytes).reset();
-  }
   ring.attached.clear();
+  ring.attached_words = 0;
   // Release: our reads of these entries come before any writer's use of the room.
   ring.used_words.fetch_sub(words, std::memory_order_acq_rel);
 }
@@ -315,10 +319,15 @@ void CommitLog::advance() {
 void CommitLog::rewind() {
   ring_->next = ring_->freed;
   ring_->attached.clear();  // consume() finds them again
+  ring_->attached_words = 0;
 }
 
 std::uint64_t CommitLog::consumed() const {
   return ring_->next;
+}
+
+std::uint64_t CommitLog::bytes_consumed() const {
+  return (ring_->next - ring_->freed + ring_->attached_words) * 8;
 }
 
 void CommitLog::wait_for_entries(int ms) {

@@ -5,8 +5,7 @@
 // An entry's commit sequence is its position in the ring counted in 8-byte words since the log was
 // made, plus one: taking a sequence and taking a place in the queue are one atomic step, so the
 // order in which the disk sees writes is the commit order, whole and without gaps. (Sequences
-// themselves are not consecutive: an entry of n words takes n of them. 48 bits of sequence are
-// 2 PiB of writes per server start.)
+// themselves are not consecutive: an entry of n words takes n of them.)
 //
 //   RKV_ASSIGN_OR_RETURN(const auto room, log.try_reserve(key.size(), value.size()));
 //   // lock the key's pair, prepare the record ...
@@ -77,9 +76,9 @@ class CommitLog {
   // is used on top for the ready stamps. kInvalidArgument above kMaxCapacityBytes; kOutOfMemory
   // when the system has not that much: all of it is taken now, so that nothing can fail later.
   static Result<std::unique_ptr<CommitLog>> create(std::size_t capacity_bytes);
-  // A log that only numbers commits: for a server without a data directory. Nothing is consumed,
-  // no room is counted, the marks stay 0.
-  static std::unique_ptr<CommitLog> create_volatile();
+  // A log that only numbers commits, above `first`: for a server without a data directory. Nothing
+  // is consumed, no room is counted, the marks stay 0.
+  static std::unique_ptr<CommitLog> create_volatile(std::uint64_t first = 0);
   ~CommitLog();
   CommitLog(const CommitLog&) = delete;
   CommitLog& operator=(const CommitLog&) = delete;
@@ -104,6 +103,8 @@ class CommitLog {
   void rewind();
   // Everything at or below it has been returned by consume(): what the applier makes a mark.
   std::uint64_t consumed() const;
+  // What advance() would free: the bytes of what was consumed, copies of large values included.
+  std::uint64_t bytes_consumed() const;
   // Sleeps until consume() may return something, interrupt() was called, or `ms` have passed.
   void wait_for_entries(int ms);
   // Sleeps until interrupt() was called or `us` have passed; entries do not end it, so that

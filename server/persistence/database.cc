@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "server/persistence/disk_state.h"
 #include "server/persistence/log_files.h"
 
 namespace rkv::server::database {
@@ -52,6 +53,10 @@ Error to_error(const rocksdb::Status& status, const std::string& text) {
       "the data directory is not writable: check its owner, mode and mount options";
   if (says("Permission denied")) return error(Code::kPermission, EACCES, kReadOnly);
   if (says("Read-only file system")) return error(Code::kPermission, EROFS, kReadOnly);
+  if (says("Too many open files")) {
+    return error(Code::kIo, EMFILE,
+                 "no free file descriptor: raise the limit of open files (ulimit -n)");
+  }
   if (status.IsCorruption()) {
     return error(Code::kCorrupt, 0,
                  "the database is damaged: kvserver --verify says where; restore a backup by "
@@ -248,6 +253,8 @@ Status checkpoint(rocksdb::DB& db, const std::string& target) {
   const std::string text = made.ToString();
   if (made.IsAborted() && text.find(kCopiesStopped) != std::string::npos)
     return fail(Code::kIo, "the server is being stopped: there is no backup");
+  if (made.IsAborted() && text.find(kCopiesInterrupted) != std::string::npos)
+    return fail(Code::kIo, refusal_of(Refused::kBackup, DiskState::kFailing).text);
   log_error(EventName("checkpoint_failed"), "database {}: checkpoint {}: {}", db.GetName(), target,
             text);
   const Error error = to_error(made, text);

@@ -1,6 +1,6 @@
 // RocksDB as all of this folder uses it: its options, the names of what is stored, its errors as
-// ours. Of the headers here this one, log_chain.h, log_files.h and log_reader.h name RocksDB, and
-// are included by sources, tests and benchmarks alone.
+// ours. Of the headers here this one, engine_impl.h, log_chain.h, log_files.h and log_reader.h name
+// RocksDB, and are included by sources, tests and benchmarks alone.
 //
 // Thread safety: values and pure functions, but for ReadErrors.
 #pragma once
@@ -24,10 +24,11 @@
 
 namespace rkv::server::database {
 
-inline constexpr std::uint32_t kFormat = 1;
+inline constexpr std::uint32_t kFormat = 2;
 inline constexpr const char* kMetaFamily = "rkv";
 inline constexpr const char* kFormatKey = "format";
 inline constexpr const char* kBootKey = "boot";
+inline constexpr const char* kTimeKey = "unix_ms";
 inline constexpr const char* kHashSeedKey = "hash_seed";
 inline constexpr const char* kMarkKey = "log_mark";
 inline constexpr std::size_t kValueHeaderBytes = 16;  // version 8, record_traits 8

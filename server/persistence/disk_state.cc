@@ -16,6 +16,11 @@ DiskState disk_state_of(const Error& error) {
     case EACCES:
     case EPERM:
       return DiskState::kReadOnly;
+    case EMFILE:
+    case ENFILE:
+      return DiskState::kNoFiles;
+    case ENOENT:
+      return DiskState::kMissing;
     default:
       return error.code == Code::kCorrupt ? DiskState::kDamaged : DiskState::kFailing;
   }
@@ -33,6 +38,10 @@ const char* to_string(DiskState state) {
       return "failing";
     case DiskState::kDamaged:
       return "damaged";
+    case DiskState::kNoFiles:
+      return "no-files";
+    case DiskState::kMissing:
+      return "missing";
   }
   return "failing";
 }
@@ -40,14 +49,17 @@ const char* to_string(DiskState state) {
 namespace {
 
 // Of each state but kWell, in its order.
-using Sentences = std::array<const char*, 4>;
+using Sentences = std::array<const char*, kDiskStates.size() - 1>;
 
 constexpr Sentences kOfWrites = {
     "the server's disk is full: no write is taken until there is room on it",
     "the server's disk is read-only: no write is taken until the server may write to it",
     "the server's disk has failed: no write is taken until it is well",
     "the server's database is damaged: no write is taken, and reads go on until it is stopped; its "
-    "log says what to do"};
+    "log says what to do",
+    "the server has no free file descriptor: no write is taken until it has; raise its limit of "
+    "open files (ulimit -n)",
+    "the server's data directory is not there any more: no write is taken until it is back"};
 constexpr Sentences kOfMadeWrites = {
     "the server's disk was full when the write had been made: it is in memory, and is saved when "
     "there is room unless the server ends before",
@@ -56,7 +68,11 @@ constexpr Sentences kOfMadeWrites = {
     "the server's disk failed after the write was made: it is in memory, and is saved when the "
     "disk is well unless the server ends before",
     "the server's database was damaged when the write had been made: it is in memory, and is saved "
-    "if the disk lets it; the server's log says what to do"};
+    "if the disk lets it; the server's log says what to do",
+    "the server had no free file descriptor when the write had been made: it is in memory, and is "
+    "saved when there is one unless the server ends before",
+    "the server's data directory was not there any more when the write had been made: it is in "
+    "memory, and is saved when the directory is back unless the server ends before"};
 constexpr Sentences kOfFlushes = {
     "the server's disk is full: what was written lately is in memory only, and is saved when there "
     "is room on it",
@@ -65,18 +81,27 @@ constexpr Sentences kOfFlushes = {
     "the server's disk has failed: what was written lately is in memory only, and is saved when "
     "the disk is well",
     "the server's database is damaged: what was written lately may be in memory only; the server's "
-    "log says what to do"};
+    "log says what to do",
+    "the server has no free file descriptor: what was written lately is in memory only, and is "
+    "saved when there is one",
+    "the server's data directory is not there any more: what was written is in memory only, and is "
+    "saved when the directory is back"};
 constexpr Sentences kOfScans = {
     "the server's disk is full: scans miss the latest writes until there is room on it",
     "the server's disk is read-only: scans miss the latest writes until the server may write to it",
     "the server's disk has failed: scans miss the latest writes until it is well",
     "the server's database is damaged: scans miss the latest writes; the server's log says what to "
-    "do"};
+    "do",
+    "the server has no free file descriptor: scans miss the latest writes until it has one",
+    "the server's data directory is not there any more: scans miss the latest writes until it is "
+    "back"};
 constexpr Sentences kOfBackups = {
     "the server's disk is full: there is no backup until there is room on it",
     "the server's disk is read-only: there is no backup until the server may write to it",
     "the server's disk has failed: there is no backup until it is well",
-    "the server's database is damaged: there is no backup of it; the server's log says what to do"};
+    "the server's database is damaged: there is no backup of it; the server's log says what to do",
+    "the server has no free file descriptor: there is no backup until it has",
+    "the server's data directory is not there any more: there is no backup until it is back"};
 
 const Sentences& sentences_of(Refused what) {
   switch (what) {
@@ -98,7 +123,7 @@ const Sentences& sentences_of(Refused what) {
 
 Error refusal_of(Refused what, DiskState state) {
   static_assert(static_cast<int>(DiskState::kFull) == 1 &&
-                static_cast<int>(DiskState::kDamaged) == 4);
+                static_cast<int>(DiskState::kMissing) == kDiskStates.size() - 1);
   if (state == DiskState::kWell) state = DiskState::kFailing;
   return {.code = Code::kIo, .text = sentences_of(what)[static_cast<std::size_t>(state) - 1]};
 }

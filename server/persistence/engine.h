@@ -11,8 +11,15 @@
 // Invariants:
 //  E1  A batch is on disk whole or not at all, and after a crash the batches that survive are a
 //      prefix of those written: one write-ahead log, replayed up to its first damaged record.
-//  E2  No boot number is used twice: claim_boot() is synced before the number appears in a version.
+//  E2  No version is given out twice. The database keeps the last boot number that is claimed, and
+//      a claim is synced before a version with its number may be seen. A start begins with a number
+//      above it, and not below the wall clock's (boot_number.h): so nothing repeats either where
+//      the claims themselves are lost with a damaged log, a restored backup or a whole directory.
 //  E3  open() changes nothing in a directory that is not ours.
+//  E4  What can be read stays readable. recover() closes nothing before it has seen that the
+//      directory is there, that the logs are sound and that there is room for what they hold; and
+//      a database that then does not open is opened for reading alone.
+//  E5  recover() waits for no copy of the database: it ends those under way first.
 //
 // Column families: "default" holds the data, "rkv" the format version, the hash seed and
 // the boot counter.
@@ -40,6 +47,9 @@ namespace rkv::server {
 
 // Of the database, below the data directory, and below a backup's.
 inline constexpr const char* kDatabaseDirectory = "/db";
+// More than any server has claimed that its backup or its damaged log does not tell of: as many
+// starts, or 2 PiB of writes.
+inline constexpr std::uint32_t kSkippedBoots = 65'536;
 
 struct EngineOptions {
   // The files and the clock of the database; nullptr: the system's. Tests put a disk in its place
@@ -49,6 +59,9 @@ struct EngineOptions {
   std::size_t memtable_bytes = std::size_t{32} << 20;
   // Opens a database whose log has lost synced writes; without it that is kCorrupt.
   bool accept_damaged_log = false;
+  // Of this start, or above it.
+  std::uint32_t least_boot = 1;
+  std::uint64_t unix_ms = 0;  // the wall clock's, to be noted with the claim; 0: it is not
 };
 
 class Engine final : public Storage {
@@ -60,11 +73,16 @@ class Engine final : public Storage {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // The number of this start of the server: one above the last claimed.
-  std::uint16_t boot() const;
+  // The number of this start of the server: above all that were claimed before.
+  std::uint32_t boot() const;
+  // The wall clock's time as the start before this one noted it; 0: none did.
+  std::uint64_t earlier_unix_ms() const;
   // Seed of the key hash: random, drawn when the database was made, kept with it.
   std::uint64_t hash_seed() const;
   Status claim_boot();
+  // That versions of this start may be given out up to `sequence`, which may count on into further
+  // boot numbers. Costs a synced write when it does, nothing else.
+  Status claim_through(std::uint64_t sequence) override;
 
   std::uint64_t estimated_records() const;  // for a progress line: may be far off
 
@@ -87,13 +105,15 @@ class Engine final : public Storage {
   void add_remove(Bytes key) override;
   Status write_batch() override;
   void clear_batch() override;
+  // kIo with ENOENT: the directory is not the one that was opened, or the log is not in it any
+  // more, so that no start would find what is written.
   Status sync() override;
   Status recover() override;
   Status check_whole() override;
   // Makes a database of its own in `target`, which does not exist and whose parent does: everything
   // written so far, and perhaps some of what is written meanwhile (E1 holds for it). Hard links
   // where the file system has them, else copies; synced. From any thread, beside all other calls.
-  // kIo, kPermission; what it has made by then may be there.
+  // kIo, kPermission; what it has made by then may be there. A recover() ends it with kIo.
   Status checkpoint(const std::string& target);
   // Of a server that is to end: checkpoints end soon with kIo, also those under way. Any thread.
   void stop_checkpoints();
@@ -103,8 +123,9 @@ class Engine final : public Storage {
   // waits for it. kIo: the database is being opened anew after a failure; kCorrupt as above.
   using RangeVisitor = std::function<bool(const RecordFields&)>;
   Status read_range(const KeyRange& range, const RangeVisitor& visit) const;
-  // The next boot() is that many later. Before claim_boot(). kUnsupported: there is no such number.
-  Status skip_boots(std::uint16_t count);
+  // For a copy of another database: boot() is kSkippedBoots later. Before claim_boot().
+  // kUnsupported: there is no such number.
+  Status skip_boots();
   Status close();  // after it only the destructor may be called
 
  private:

@@ -156,8 +156,8 @@ class Inspector {
       problem("the data was written by another version of kvserver");
     }
     (void)fact(database::kHashSeedKey, 8, true);
-    const std::string boot = fact(database::kBootKey, 2, false);
-    if (!boot.empty()) found_.boot = load_le<std::uint16_t>(as_bytes(boot).data());
+    const std::string boot = fact(database::kBootKey, 4, false);
+    if (!boot.empty()) found_.boot = load_le<std::uint32_t>(as_bytes(boot).data());
   }
 
   void look_at_record(const rocksdb::Slice& key, const rocksdb::Slice& value) {
@@ -172,8 +172,7 @@ class Inspector {
     if (record->counter && record->value.size() != kCounterBytes) {
       problem(fmt::format("key {}: a counter of {} bytes", printable(key), record->value.size()));
     }
-    if (record->version.boot() == 0 || record->version.boot() > found_.boot ||
-        record->version.sequence() == 0) {
+    if (record->version.boot() == 0 || record->version.boot() > found_.boot) {
       problem(fmt::format("key {}: version {} was never given out", printable(key),
                           record->version.bits));
     }

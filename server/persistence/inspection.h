@@ -29,7 +29,7 @@ struct Inspection {
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;       // keys and values
   Version highest{};             // of the records
-  std::uint16_t boot = 0;        // the last start that was claimed
+  std::uint32_t boot = 0;        // the last that was claimed
   std::uint64_t torn_bytes = 0;  // of the log, that make no record; no problem by themselves
   std::uint64_t problems = 0;
 };

@@ -51,12 +51,14 @@ class LogFile final : public rocksdb::FSWritableFileOwnerWrapper {
 class CopiedFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
   CopiedFile(std::unique_ptr<rocksdb::FSWritableFile> file,
-             std::shared_ptr<const std::atomic<bool>> stopped)
-      : FSWritableFileOwnerWrapper(std::move(file)), stopped_(std::move(stopped)) {}
+             std::shared_ptr<const LogFiles::Copies> copies)
+      : FSWritableFileOwnerWrapper(std::move(file)), copies_(std::move(copies)) {}
   using FSWritableFileOwnerWrapper::Append;
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
                   IODebugContext* context) override {
-    if (stopped_->load(std::memory_order_relaxed)) return IOStatus::Aborted(kCopiesStopped);
+    if (copies_->stopped.load(std::memory_order_relaxed)) return IOStatus::Aborted(kCopiesStopped);
+    if (copies_->interrupted.load(std::memory_order_relaxed))
+      return IOStatus::Aborted(kCopiesInterrupted);
     return FSWritableFileOwnerWrapper::Append(data, options, context);
   }
   IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
@@ -66,7 +68,7 @@ class CopiedFile final : public rocksdb::FSWritableFileOwnerWrapper {
   }
 
  private:
-  const std::shared_ptr<const std::atomic<bool>> stopped_;
+  const std::shared_ptr<const LogFiles::Copies> copies_;
 };
 
 class CutFile final : public rocksdb::FSSequentialFileOwnerWrapper {
@@ -164,7 +166,7 @@ IOStatus LogFiles::NewWritableFile(const std::string& name, const rocksdb::FileO
                                    IODebugContext* context) {
   if (!plain(name).starts_with(own_)) {  // W4
     IOStatus made = target()->NewWritableFile(name, options, file, context);
-    if (made.ok()) *file = std::make_unique<CopiedFile>(std::move(*file), copies_stopped_);
+    if (made.ok()) *file = std::make_unique<CopiedFile>(std::move(*file), copies_);
     return made;
   }
   if (!std::string_view(name).ends_with(".log"))

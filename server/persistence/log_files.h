@@ -15,7 +15,8 @@
 //  W3  After a failed sync no log is synced any more. A second try may well succeed, of pages that
 //      the kernel has dropped after the first.
 //  W4  What is written outside of the database's directory is a copy: no log of the database,
-//      whatever its name, and it fails when stop_copies() has been called.
+//      whatever its name, and it fails when stop_copies() has been called, or between
+//      interrupt_copies() and allow_copies().
 //  W5  end() between two records is where the log ends; a sync that begins then covers all up to
 //  it.
 //
@@ -38,6 +39,7 @@ namespace rkv::server {
 
 // In the text of what such a copy fails with.
 inline constexpr const char* kCopiesStopped = "copies are stopped";
+inline constexpr const char* kCopiesInterrupted = "copies are interrupted";
 
 // Of the name of a log; 0: it is none.
 std::uint64_t log_number(const std::string& path);
@@ -57,7 +59,16 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
   LogPosition end();
 
   // For good: the server is to end.
-  void stop_copies() { copies_stopped_->store(true, std::memory_order_relaxed); }
+  void stop_copies() { copies_->stopped.store(true, std::memory_order_relaxed); }
+  // The database is to be opened anew.
+  void interrupt_copies() { copies_->interrupted.store(true, std::memory_order_relaxed); }
+  void allow_copies() { copies_->interrupted.store(false, std::memory_order_relaxed); }
+
+  // A copy's files may outlive this.
+  struct Copies {
+    std::atomic<bool> stopped{false};
+    std::atomic<bool> interrupted{false};
+  };
 
   rocksdb::IOStatus NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
@@ -77,8 +88,7 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
   }
 
   const std::string own_;  // beginning of the names of the database's files
-  const std::shared_ptr<std::atomic<bool>> copies_stopped_ =
-      std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<Copies> copies_ = std::make_shared<Copies>();
   std::mutex mutex_;  // guards what follows
   rocksdb::IOStatus failure_;
   rocksdb::FSWritableFile* newest_ = nullptr;  // log, if it is open still

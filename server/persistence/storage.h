@@ -24,6 +24,8 @@ class Storage {
   virtual void clear_batch() = 0;
   // What was written survives the end of the machine.
   virtual Status sync() = 0;
+  // Versions up to that sequence may be given out from now on, and never again by a later start.
+  virtual Status claim_through(std::uint64_t /*sequence*/) { return {}; }
   // After an error: makes the storage writable again, if the disk lets it. What was written since
   // the last sync() may then be missing and has to be written again, in one batch, because parts
   // of it may be there, and a crash in the middle would leave the newer parts beside older ones.

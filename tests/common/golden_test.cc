@@ -17,6 +17,7 @@ namespace rkv {
 namespace {
 
 constexpr std::uint64_t kEpoch = 0x1122334455667788U;
+constexpr std::uint32_t kGoldenBoot = 65'536;
 constexpr std::uint64_t kHashSeed = 0x0102030405060708U;
 
 // "0000  52 4b ..." lines, 16 bytes each.
@@ -68,10 +69,11 @@ class WirePage : public Golden {
 
 TEST_F(LayoutPage, Record) {
   std::vector<std::byte> bytes(64);
-  encode_record(
-      bytes,
-      {.version = Version::of(1, 42), .key = as_bytes("apple"), .value = as_bytes("a round fruit")},
-      RecordState::kLive, kEpoch, Location::of(2, 3));
+  encode_record(bytes,
+                {.version = Version::of(kGoldenBoot, 42),
+                 .key = as_bytes("apple"),
+                 .value = as_bytes("a round fruit")},
+                RecordState::kLive, kEpoch, Location::of(2, 3));
   expect("record", bytes);
 }
 
@@ -79,7 +81,7 @@ TEST_F(LayoutPage, LargeRecord) {
   const std::vector<std::byte> value(200'000, std::byte{'v'});
   std::vector<std::byte> bytes(kMaxLargeHeadBytes);
   bytes.resize(encode_large_head(bytes,
-                                 {.version = Version::of(1, 42),
+                                 {.version = Version::of(kGoldenBoot, 42),
                                   .key = as_bytes("apple"),
                                   .value = value,
                                   .digest = value_digest(as_bytes("apple"), value, kEpoch)},
@@ -94,7 +96,7 @@ TEST_F(LayoutPage, CellRecord) {
   store_le(value.data() + 8, std::uint64_t{3});
   std::vector<std::byte> bytes(64);
   encode_record(bytes,
-                {.version = Version::of(1, 43),
+                {.version = Version::of(kGoldenBoot, 43),
                  .counter = true,
                  .in_cell = true,
                  .key = as_bytes("hits"),
@@ -218,7 +220,7 @@ TEST_F(WirePage, OpenCounterResponse) {
   std::vector<std::byte> bytes(kResponseHeaderBytes + cell.size());
   encode(Response{.opcode = Opcode::kOpenCounter,
                   .sequence = 9,
-                  .version = Version::of(1, 42),
+                  .version = Version::of(kGoldenBoot, 42),
                   .value = cell},
          bytes);
   expect("open-counter-response", bytes);
@@ -251,18 +253,20 @@ TEST_F(WirePage, ScanResponse) {
   std::array<std::byte, kCounterBytes> three;
   store_le(three.data(), std::int64_t{3});
   ScanPageWriter writer(kScanOfTwo);
-  EXPECT_TRUE(writer.add({.version = Version::of(1, 42),
+  EXPECT_TRUE(writer.add({.version = Version::of(kGoldenBoot, 42),
                           .key = as_bytes("apple"),
                           .value = as_bytes("a round fruit")}));
-  EXPECT_TRUE(writer.add(
-      {.version = Version::of(1, 50), .counter = true, .key = as_bytes("apples"), .value = three}));
+  EXPECT_TRUE(writer.add({.version = Version::of(kGoldenBoot, 50),
+                          .counter = true,
+                          .key = as_bytes("apples"),
+                          .value = three}));
   const std::vector<std::byte> page = std::move(writer).finish(true);
   std::vector<std::byte> bytes(kResponseHeaderBytes + page.size());
   encode(Response{.opcode = Opcode::kScan,
                   .sequence = 11,
-                  .version = Version::of(1, 58),
-                  .wal_mark = Version::of(1, 58),
-                  .sync_mark = Version::of(1, 48),
+                  .version = Version::of(kGoldenBoot, 58),
+                  .wal_mark = Version::of(kGoldenBoot, 58),
+                  .sync_mark = Version::of(kGoldenBoot, 48),
                   .value = page},
          bytes);
   expect("scan-response", bytes);
@@ -273,7 +277,7 @@ TEST_F(WirePage, GetResponseByRead) {
   encode(Response{.opcode = Opcode::kGet,
                   .flags = Response::kByRead,
                   .sequence = 9,
-                  .version = Version::of(1, 42),
+                  .version = Version::of(kGoldenBoot, 42),
                   .slot = Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 6252,
                                    Location::of(2, 3))},
          bytes);
@@ -284,11 +288,11 @@ TEST_F(WirePage, PutResponse) {
   std::vector<std::byte> bytes(kResponseHeaderBytes);
   encode(Response{.opcode = Opcode::kPut,
                   .sequence = 7,
-                  .version = Version::of(1, 42),
+                  .version = Version::of(kGoldenBoot, 42),
                   .slot = Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 2,
                                    Location::of(2, 3)),
-                  .wal_mark = Version::of(1, 48),
-                  .sync_mark = Version::of(1, 48),
+                  .wal_mark = Version::of(kGoldenBoot, 48),
+                  .sync_mark = Version::of(kGoldenBoot, 48),
                   .server_us = 2'000'000},
          bytes);
   expect("put-response", bytes);

@@ -244,9 +244,19 @@ TEST(Root, LinesProveTheirOffset) {
 }
 
 TEST(Version, OrdersByBootThenSequence) {
-  EXPECT_LT(Version::of(1, 0xFFFFFFFFFFFF), Version::of(2, 0));
-  EXPECT_EQ(Version::of(9, 5).boot(), 9);
+  EXPECT_LT(Version::of(1, 0xFFFFFFFF), Version::of(2, 0));
+  EXPECT_EQ(Version::of(9, 5).boot(), 9U);
   EXPECT_EQ(Version::of(9, 5).sequence(), 5U);
+  EXPECT_LT(Version::of(65'535, 1), Version::of(65'536, 1)) << "it has more than 16 bits";
+}
+
+TEST(Version, ALongSequenceCountsOnIntoTheBootNumber) {
+  constexpr std::uint64_t kLong = (std::uint64_t{3} << 32) + 17;
+  EXPECT_EQ(Version::of(9, kLong), Version::of(12, 17));
+  EXPECT_TRUE(Version::of(9, kLong).is_since(9));
+  EXPECT_EQ(Version::of(9, kLong).sequence_since(9), kLong);
+  EXPECT_FALSE(Version::of(8, 0xFFFFFFFF).is_since(9));
+  EXPECT_LT(Version::of(9, 0xFFFFFFFF), Version::of(9, 0x100000000));
 }
 
 // A record with a large value, the place 32 bytes aligned as in an extent.

@@ -138,7 +138,7 @@ std::vector<std::optional<History::OnDisk>> History::content_of(
   return all;
 }
 
-void History::server_starts(std::uint16_t boot, Nanos when, const Disk::Records& content,
+void History::server_starts(std::uint32_t boot, Nanos when, const Disk::Records& content,
                             const std::vector<std::string>& keys) {
   boots_.push_back({.number = boot,
                     .started = when,

@@ -81,7 +81,7 @@ class History {
 
   // A server starts with this content, and (later) is dead.
   enum class End : std::uint8_t { kStopped, kProcess, kMachine };
-  void server_starts(std::uint16_t boot, Nanos when, const Disk::Records& content,
+  void server_starts(std::uint32_t boot, Nanos when, const Disk::Records& content,
                      const std::vector<std::string>& keys);
   void server_ends(Nanos when, End end, const Disk::Records& content,
                    const std::vector<std::string>& keys);
@@ -103,7 +103,7 @@ class History {
     std::optional<std::int64_t> number{};  // a counter's
   };
   struct Boot {
-    std::uint16_t number = 0;
+    std::uint32_t number = 0;
     Nanos started = 0;
     Nanos ended = 0;
     End end = End::kMachine;

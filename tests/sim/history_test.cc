@@ -46,7 +46,7 @@ class HistoryTest : public ::testing::Test {
 
   const std::vector<std::string> keys_ = {"a", "b"};
   History history_;
-  std::uint16_t boot_ = 2;
+  std::uint32_t boot_ = 2;
   int next_client_ = 0;
 };
 

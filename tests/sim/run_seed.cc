@@ -62,7 +62,7 @@ class Operator {
 
  private:
   void start() {
-    story_.plan.server.boot = static_cast<std::uint16_t>(2 + restarts_);
+    story_.plan.server.boot = static_cast<std::uint32_t>(2 + restarts_);
     const auto content = story_.disk.records();
     server_ = std::make_unique<ServerProcess>(story_.fabric, story_.disk, story_.plan.server);
     story_.history.server_starts(story_.plan.server.boot, story_.scheduler.now(), content,

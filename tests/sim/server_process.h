@@ -32,7 +32,7 @@ using rdma::sim::Fabric;
 using rdma::sim::WaitPoint;
 
 struct ServerOptions {
-  std::uint16_t boot = 2;
+  std::uint32_t boot = 2;
   std::uint64_t hash_seed = 1;
   std::uint32_t index_segments = 1;      // at the start, of two groups each
   std::uint32_t max_index_segments = 1;  // and when it has grown
@@ -93,7 +93,7 @@ class ServerProcess {
 
   std::shared_ptr<Fabric> fabric_;
   Disk& disk_;
-  const std::uint16_t boot_;
+  const std::uint32_t boot_;
   const std::uint64_t unix_ms_at_0_;
   // In the order of creation; destroyed the other way round.
   DiskStorage storage_;

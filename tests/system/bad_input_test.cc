@@ -179,7 +179,7 @@ TEST(BadInput, APortTakenAndADirectoryLockedNameTheOther) {
   expect_failure(port, 3, server.address().substr(server.address().find(':')));
   const Ended directory = run_program({RKV_KVSERVER, "--listen", server_address(21002), "--memory",
                                        "16MiB", "--data-dir", scratch.path("data")});
-  expect_failure(directory, 4, std::to_string(server.process().pid()));
+  expect_failure(directory, 6, std::to_string(server.process().pid()));
   Client client = server.client();
   EXPECT_TRUE(client.put("still", "there"));
 }

@@ -35,6 +35,29 @@ TEST(Conditions, EveryGetGivesTheVersionThatAWriteMayName) {
   EXPECT_EQ(client.put_if_version("k", "4", *second).error().code, Code::kNotFound);
 }
 
+// A server that has lost everything gives out no version that the one before it has given out. So
+// what a program read before the restart does not let it write over what it has never read.
+TEST(Conditions, AVersionOfBeforeARestartWithoutADataDirectoryIsNeverThatOfAnotherValue) {
+  Server server({"--memory", "16MiB"});
+  std::uint64_t highest = 0;
+  for (int round = 0; round < 3; ++round) {
+    Client client = server.client();
+    const auto mine = client.put("config", "mine");
+    ASSERT_TRUE(mine) << to_string(mine.error());
+    EXPECT_GT(*mine, highest);
+    server.kill();
+    server.start();
+    Client other = server.client();
+    const auto theirs = other.put("config", "theirs");
+    ASSERT_TRUE(theirs) << to_string(theirs.error());
+    highest = *theirs;
+    const auto late = other.put_if_version("config", "over it", *mine);
+    ASSERT_FALSE(late) << "over a value that was never read";
+    EXPECT_EQ(late.error().code, Code::kConflict);
+    EXPECT_EQ(other.get("config")->value, "theirs");
+  }
+}
+
 // Read, compute, write on condition: no addition is lost.
 TEST(Conditions, ReadersThatWriteBackLoseNothing) {
   Server server;

@@ -136,7 +136,7 @@ std::optional<std::size_t> CrashLedger::missing_state(std::size_t key) {
 }
 
 void CrashLedger::check_prefix(const std::vector<std::optional<std::size_t>>& states,
-                               const std::vector<Shown>& shown, std::uint16_t boot) {
+                               const std::vector<Shown>& shown, std::uint32_t boot) {
   std::uint64_t survived = 0;  // everything up to it must have
   for (const Shown& one : shown) {
     if (Version{one.version}.boot() == boot) survived = std::max(survived, one.version);
@@ -154,7 +154,7 @@ void CrashLedger::check_prefix(const std::vector<std::optional<std::size_t>>& st
   }
 }
 
-std::vector<std::string> CrashLedger::check(const std::vector<Shown>& shown, std::uint16_t boot) {
+std::vector<std::string> CrashLedger::check(const std::vector<Shown>& shown, std::uint32_t boot) {
   std::vector<std::optional<std::size_t>> states(keys_.size());
   for (std::size_t key = 0; key < keys_.size(); ++key)
     states[key] = shown[key].value ? value_state(key, shown[key]) : missing_state(key);

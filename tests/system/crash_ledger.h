@@ -46,7 +46,7 @@ class CrashLedger {
   void told_durable(std::size_t key, std::string_view value, std::uint64_t version);
 
   // One sentence for each rule broken since the last check; `boot` is the killed server's.
-  std::vector<std::string> check(const std::vector<Shown>& shown, std::uint16_t boot);
+  std::vector<std::string> check(const std::vector<Shown>& shown, std::uint32_t boot);
   // What is shown is what the next writes come after.
   void go_on_from(const std::vector<Shown>& shown);
 
@@ -76,7 +76,7 @@ class CrashLedger {
   std::optional<std::size_t> value_state(std::size_t key, const Shown& shown);
   std::optional<std::size_t> missing_state(std::size_t key);
   void check_prefix(const std::vector<std::optional<std::size_t>>& states,
-                    const std::vector<Shown>& shown, std::uint16_t boot);
+                    const std::vector<Shown>& shown, std::uint32_t boot);
   std::size_t floor_of(std::size_t key);
   std::string describe_before(std::size_t key, std::uint64_t number) const;
   void broken(std::size_t key, const std::string& sentence);

@@ -17,8 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr std::uint16_t kBoot = 3;
-constexpr std::uint64_t version(std::uint64_t sequence, std::uint16_t boot = kBoot) {
+constexpr std::uint32_t kBoot = 3;
+constexpr std::uint64_t version(std::uint64_t sequence, std::uint32_t boot = kBoot) {
   return Version::of(boot, sequence).bits;
 }
 

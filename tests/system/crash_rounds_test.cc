@@ -235,9 +235,9 @@ class CrashRounds : public ::testing::Test {
     }
   }
 
-  std::uint16_t boot() {
+  std::uint32_t boot() {
     Client client = server_->client();
-    return static_cast<std::uint16_t>(server_stat(client, "boot"));
+    return static_cast<std::uint32_t>(server_stat(client, "boot"));
   }
 
   ScratchDirectory scratch_;
@@ -258,7 +258,7 @@ TEST_F(CrashRounds, WhatWasAcknowledgedAsDurableIsThereAfterEveryKill) {
   const std::uint64_t rounds = std::strtoull(given, nullptr, 10);
   std::uint64_t operations = 0;
   for (std::uint64_t number = 0; number < rounds; ++number) {
-    const std::uint16_t killed = boot();
+    const std::uint32_t killed = boot();
     const std::uint64_t target = 1 + random_.below(kMostOperations);
     // Every fourth time long enough that a one-sided counter has something that it may not lose.
     const bool is_long = number % 4 == 0;
@@ -298,14 +298,14 @@ TEST_F(RolledBack, IsCaught) {
     ASSERT_TRUE(client.put("other", "synced"));
     ASSERT_TRUE(client.flush());
   }
-  const std::uint16_t killed = boot();
   server_->kill();
   std::filesystem::copy(scratch_.path("data"), scratch_.path("before"),
                         std::filesystem::copy_options::recursive);
   server_->start();
+  const std::uint32_t killed = boot();
   load_and_kill([&](const Round& round) { return round.operations.load() >= 300; });
   Client client = server_->client();
-  EXPECT_FALSE(ledger_.check(look(client), static_cast<std::uint16_t>(killed + 1)).empty());
+  EXPECT_FALSE(ledger_.check(look(client), killed).empty());
   server_->stop_and_check();
 }
 

@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "common/random.h"
 #include "tests/support/files.h"
@@ -21,6 +26,7 @@ namespace rkv::testing_support {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using testing::longest_file;
 using testing::read_file;
@@ -73,7 +79,8 @@ class Load {
         continue;
       }
       ASSERT_EQ(put.error().code, Code::kIo) << to_string(put.error());
-      EXPECT_THAT(client.last_refusal(), HasSubstr("the server's disk"));
+      EXPECT_THAT(client.last_refusal(),
+                  AnyOf(HasSubstr("the server's disk"), HasSubstr("no free file descriptor")));
       ++refused_;
       // It is in memory, seen by everybody, and will be saved.
       if (put.error().write == WriteOutcome::kMayHaveHappened) known_[key] = value;
@@ -150,6 +157,119 @@ TEST(Disk, FullRefusesWritesServesReadsAndGoesOn) {
   load.expect_all(again);
 }
 
+// Most of the data is on disk alone: a disk that takes no writes is read from as before, and also
+// by a server that has not loaded it yet.
+TEST(Disk, FullServesReadsOfWhatIsNotInMemory) {
+  for (const bool loading : {false, true}) {
+    SCOPED_TRACE(loading ? "while loading" : "larger than memory");
+    ScratchDirectory scratch;
+    const SmallDisk disk(scratch.path("disk"), 192);
+    std::vector<std::string> arguments = {"--data-dir", disk.file("data"), "--memory",
+                                          loading ? "64MiB" : "16MiB"};
+    if (loading) arguments.insert(arguments.end(), {"--load-rate", "1MiB"});
+    Server server(arguments);
+    Load load;
+    {
+      Client client = server.client();
+      load.run(client, 200, 200'000);
+      ASSERT_EQ(load.refused(), 0);
+      ASSERT_TRUE(client.flush());
+    }
+    if (loading) {
+      ASSERT_EQ(server.stop(), 0);
+      server.start();
+    }
+    Client client = server.client();
+    disk.fill();
+    while (load.refused() < 10 || disk_state(client) != "full")
+      ASSERT_NO_FATAL_FAILURE(load.run(client, 20, 100'000));
+    for (int round = 0; round < 3; ++round)  // with tries to recover in between
+      ASSERT_NO_FATAL_FAILURE(load.expect_all(client)) << round;
+    disk.make_room();
+    ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+    ASSERT_NO_FATAL_FAILURE(load.expect_all(client));
+  }
+}
+
+// What a server writes after that would be found by nobody.
+TEST(Disk, ADataDirectoryThatIsRemovedTakesNoDurableWrite) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "64MiB", "--data-dir", scratch.path("data")});
+  Client client = server.client();
+  ASSERT_TRUE(client.put_with("before", "x", {.durability = Durability::kSync}));
+  fs::rename(scratch.path("data"), scratch.path("elsewhere"));
+  const auto put = client.put_with("after", "x", {.durability = Durability::kSync});
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code, Code::kIo);
+  EXPECT_THAT(client.last_refusal(), HasSubstr("not there any more"));
+  ASSERT_NO_FATAL_FAILURE(await_disk(client, "missing"));
+  EXPECT_FALSE(client.flush());
+  EXPECT_EQ(client.get("before")->value, "x");
+  fs::rename(scratch.path("elsewhere"), scratch.path("data"));
+  ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+  ASSERT_TRUE(client.put_with("again", "x", {.durability = Durability::kSync}));
+  server.kill();
+  server.start();
+  Client reader = server.client();
+  for (const char* key : {"before", "after", "again"})
+    EXPECT_EQ(reader.get(key)->value, "x") << key;
+}
+
+// Out of descriptors, which is no fault of the disk and passes.
+TEST(Disk, WithoutADescriptorItSaysSoAndGoesOnWhenThereIsOne) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "128MiB", "--data-dir", scratch.path("data")});
+  Client client = server.client();
+  ASSERT_TRUE(client.put_with("before", "x", {.durability = Durability::kSync}));
+  rlimit before{};
+  ASSERT_EQ(prlimit(server.process().pid(), RLIMIT_NOFILE, nullptr, &before), 0);
+  const rlimit none{.rlim_cur = 4, .rlim_max = before.rlim_max};
+  ASSERT_EQ(prlimit(server.process().pid(), RLIMIT_NOFILE, &none, nullptr), 0);
+  Load load;
+  while (disk_state(client) != "no-files")  // a new log is due after 32 MiB
+    ASSERT_NO_FATAL_FAILURE(load.run(client, 50, 100'000));
+  EXPECT_FALSE(client.put("refused", "x"));
+  EXPECT_THAT(client.last_refusal(), HasSubstr("no free file descriptor"));
+  ASSERT_NO_FATAL_FAILURE(load.expect_all(client));
+  ASSERT_EQ(prlimit(server.process().pid(), RLIMIT_NOFILE, &before, nullptr), 0);
+  ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+  ASSERT_TRUE(client.flush());
+  server.kill();
+  server.start();
+  Client reader = server.client();
+  ASSERT_NO_FATAL_FAILURE(load.expect_all(reader));
+}
+
+// Whatever the umask of who starts it: values, seed and mark are the owner's alone.
+TEST(Disk, NobodyElseMayReadAFile) {
+  ScratchDirectory scratch;
+  const mode_t before = umask(0);
+  Server server({"--memory", "64MiB", "--data-dir", scratch.path("new/data"), "--backup-dir",
+                 scratch.path("backups")});
+  umask(before);
+  Client client = server.client();
+  ASSERT_TRUE(client.put_with("key", "value", {.durability = Durability::kSync}));
+  ASSERT_TRUE(client.backup("b")) << client.last_refusal();
+  int looked_at = 0;
+  const auto expect_private = [&](const fs::path& path) {
+    ++looked_at;
+    const auto others = fs::perms::group_all | fs::perms::others_all;
+    EXPECT_EQ(fs::status(path).permissions() & others, fs::perms::none) << path;
+  };
+  for (const std::string& top : {scratch.path("new"), scratch.path("backups")}) {
+    expect_private(top);
+    for (const auto& entry : fs::recursive_directory_iterator(top))
+      expect_private(entry.path());
+  }
+  EXPECT_GT(looked_at, 12);
+  EXPECT_EQ(server.stop(), 0);
+  const Ended restored = run_program({RKV_KVSERVER, "--restore", scratch.path("backups/b"),
+                                      "--data-dir", scratch.path("restored")});
+  ASSERT_EQ(restored.status, 0) << restored.output;
+  for (const auto& entry : fs::recursive_directory_iterator(scratch.path("restored")))
+    expect_private(entry.path());
+}
+
 // Ended while the disk is full: the exit status says that something is lost, and a start on the
 // full disk what to do.
 TEST(Disk, AStopAndAStartOnAFullDiskSaySo) {
@@ -166,12 +286,35 @@ TEST(Disk, AStopAndAStartOnAFullDiskSaySo) {
   ASSERT_EQ(server.stop(), 0);
   disk.fill();
   const Ended ended = run_program({RKV_KVSERVER, "--listen", server.address(), "--data-dir", data});
-  EXPECT_EQ(ended.status, 4) << ended.output;
+  EXPECT_EQ(ended.status, 6) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("make room"));
   disk.make_room();
   server.start();
   Client client = server.client();
   load.expect_all(client);
+}
+
+// It waits for what it takes for its predecessor, which is this process, and does not wait when it
+// is to end.
+TEST(Disk, ASignalDuringTheStartEndsIt) {
+  ScratchDirectory scratch;
+  const std::string data = scratch.path("data");
+  fs::create_directory(data);
+  const std::string stat = read_file("/proc/self/stat");
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string started;
+  for (int field = 3; field <= 22; ++field)
+    fields >> started;
+  write_file(data + "/LOCK", fmt::format("{} {} {}", getpid(), started,
+                                         read_file("/proc/sys/kernel/random/boot_id")));
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Process server({RKV_KVSERVER, "--listen", "127.0.0.1:0", "--data-dir", data});
+    ASSERT_TRUE(server.wait_for_output("waiting for the previous server"));
+    server.signal(signal);
+    const Ended ended = server.wait(20);  // of the 30 s that it would wait
+    EXPECT_EQ(ended.status, 0) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr("stopped before the start was over"));
+  }
 }
 
 TEST(Disk, AReadOnlyDirectoryIsVerifiedAndNotStartedOn) {

@@ -17,7 +17,7 @@
 namespace rkv::server {
 
 inline constexpr std::uint64_t kTestEpoch = 0x1D0C'0FFE'E000'0001U;
-inline constexpr std::uint16_t kTestBoot = 7;
+inline constexpr std::uint32_t kTestBoot = 7;
 
 // Random tests run a tenth as long under sanitizers, which are some ten times slower; the figures
 // and the canaries are a matter of the plain build.

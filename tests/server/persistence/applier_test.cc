@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <thread>
+#include <vector>
 
 #include "server/persistence/engine.h"
 #include "tests/server/persistence/support.h"
@@ -119,6 +121,48 @@ TEST_F(ApplierTest, AWriteIsAskedForWithoutASync) {
   EXPECT_EQ(log_->wal_mark(), log_->last_begun());
   EXPECT_EQ(log_->sync_mark(), 0U);
   EXPECT_EQ(applier_->counts().syncs, 0U);
+}
+
+// Their copies hold the queue's room like entries of the ring: a quarter of it, and it is synced.
+TEST_F(ApplierTest, CopiesOfLargeValuesMakeASyncDue) {
+  const auto log = *CommitLog::create(4 * CommitLog::kMinCapacityBytes);
+  Applier applier(*log, *engine_, clock_, options_, [] {});
+  constexpr std::size_t kLength = 2 * kMaxInlineBytes;
+  const std::vector<std::byte> value = test::patterned(1, kLength);
+  for (int i = 0; i < 100; ++i) {
+    const auto room = log->try_reserve(3, kLength);
+    ASSERT_TRUE(room) << "the queue is full at number " << i;
+    auto copy = std::make_unique<std::byte[]>(kLength);
+    std::ranges::copy(value, copy.get());
+    const auto ticket = log->begin(*room);
+    log->finish(
+        ticket, CommitLog::Kind::kPut,
+        {.version = Version::of(1, ticket.sequence), .key = as_bytes("key"), .value = value},
+        std::move(copy));
+    (void)applier.step();  // no time passes
+  }
+  EXPECT_GE(applier.counts().syncs, 20U);
+  EXPECT_LE(applier.counts().syncs, 50U) << "a quarter is four of them";
+  ASSERT_TRUE(applier.stop());
+}
+
+// Little is written and unsynced, less than a quarter; but it leaves no room for what comes.
+TEST_F(ApplierTest, AWriteWithoutRoomIsGivenItByASyncAtOnce) {
+  const SteadyClock clock;
+  options_.sync_interval_ms = 600'000;
+  Applier applier(*log_, *engine_, clock, options_, [] {});
+  const std::size_t most = log_->capacity_bytes() - 256;
+  const std::uint64_t sequence = append("small", std::string(1000, 'x'));
+  applier.start();
+  while (log_->wal_mark() < sequence)
+    std::this_thread::yield();
+  auto room = log_->try_reserve(3, most);
+  EXPECT_FALSE(room);
+  while (!room)
+    room = log_->try_reserve(3, most);
+  EXPECT_GE(log_->sync_mark(), sequence);
+  log_->unreserve(*room);
+  ASSERT_TRUE(applier.stop());
 }
 
 // With the thread: a request ends the applier's nap of `linger_us`, here longer than the test.

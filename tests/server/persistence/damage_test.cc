@@ -38,7 +38,15 @@ class SickStorage final : public Storage {
   }
 
   Error error = {};
+  Status claim_through(std::uint64_t sequence) override {
+    if (!claims) return fail(Code::kIo, "no");
+    claimed = sequence;
+    return {};
+  }
+
   bool damaged = false;
+  bool claims = true;
+  std::uint64_t claimed = 0;
   std::uint32_t added = 0;
   std::uint32_t saved = 0;
   int recovered = 0;
@@ -96,6 +104,27 @@ TEST_F(Damage, IsSavedToAndNeverCalledWell) {
   EXPECT_TRUE(applier_.stop());
 }
 
+// A7: versions are claimed before there is room for the writes that will have them.
+TEST_F(Damage, RoomIsGivenBackWhenTheVersionsForItAreClaimed) {
+  storage_.claims = false;
+  ASSERT_TRUE(append());
+  turn();  // writes
+  turn();  // syncs
+  EXPECT_GT(log_->bytes_queued(), 0U);
+  EXPECT_NE(log_->disk_state(), DiskState::kWell);
+  EXPECT_FALSE(append());
+  storage_.claims = true;
+  turn();
+  EXPECT_EQ(log_->disk_state(), DiskState::kWell);
+  EXPECT_EQ(log_->bytes_queued(), 0U);
+  EXPECT_GE(storage_.claimed, log_->last_begun() + log_->capacity_bytes() / 8);
+  ASSERT_TRUE(append());
+  turn();
+  turn();
+  EXPECT_GE(storage_.claimed, log_->last_begun() + log_->capacity_bytes() / 8);
+  EXPECT_TRUE(applier_.stop());
+}
+
 TEST_F(Damage, ThatIsNoneEndsWhenEverythingHasBeenRead) {
   storage_.error = {.code = Code::kCorrupt, .text = "a table cannot be read"};
   ASSERT_TRUE(append());
@@ -123,14 +152,16 @@ TEST(DiskState, FollowsFromWhatRocksDbSays) {
   EXPECT_EQ(state(Status::IOError("x", "Read-only file system")), DiskState::kReadOnly);
   EXPECT_EQ(state(Status::IOError("x", "Permission denied")), DiskState::kReadOnly);
   EXPECT_EQ(state(Status::IOError("x", "Input/output error")), DiskState::kFailing);
+  EXPECT_EQ(state(Status::IOError("x", "Too many open files")), DiskState::kNoFiles);
+  EXPECT_EQ(state(Status::IOError("x", "Too many open files in system")), DiskState::kNoFiles);
   EXPECT_EQ(state(Status::Corruption("block checksum mismatch")), DiskState::kDamaged);
   EXPECT_EQ(state(Status::Corruption("x", "No space left on device")), DiskState::kFull);
 }
 
 TEST(DiskState, HasAWordAndASentenceForEach) {
   EXPECT_STREQ(to_string(DiskState::kWell), "well");
-  for (const auto state :
-       {DiskState::kFull, DiskState::kReadOnly, DiskState::kFailing, DiskState::kDamaged}) {
+  for (const auto state : kDiskStates) {
+    if (state == DiskState::kWell) continue;
     EXPECT_EQ(refusal_of(Refused::kWrite, state).code, Code::kIo);
     EXPECT_THAT(refusal_of(Refused::kWrite, state).text, ::testing::HasSubstr("no write is taken"));
     EXPECT_STRNE(to_string(state), "well");
@@ -146,10 +177,13 @@ TEST(DiskState, IsNamedInEveryRefusal) {
     EXPECT_THAT(text(DiskState::kReadOnly), ::testing::HasSubstr(" read-only"));
     EXPECT_THAT(text(DiskState::kFailing), ::testing::HasSubstr(" failed"));
     EXPECT_THAT(text(DiskState::kDamaged), ::testing::HasSubstr(" damaged"));
+    EXPECT_THAT(text(DiskState::kNoFiles), ::testing::HasSubstr(" no free file descriptor"));
+    EXPECT_THAT(text(DiskState::kMissing), ::testing::HasSubstr(" not there any more"));
     EXPECT_EQ(text(DiskState::kWell), text(DiskState::kFailing)) << "well again by now";
-    for (const auto state :
-         {DiskState::kFull, DiskState::kReadOnly, DiskState::kFailing, DiskState::kDamaged})
+    for (const auto state : kDiskStates) {
+      if (state == DiskState::kWell) continue;
       EXPECT_TRUE(sentences.insert(text(state)).second) << text(state);
+    }
   }
 }
 

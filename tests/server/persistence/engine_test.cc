@@ -74,16 +74,60 @@ TEST(Engine, ABatchThatWasNotWrittenIsNotThere) {
 
 TEST(Engine, BootCounterRisesOnlyWhenClaimed) {
   const TempDir dir;
-  EXPECT_EQ(open(dir)->boot(), 1);
-  EXPECT_EQ(open(dir)->boot(), 1) << "a start that came to nothing uses no number";
+  EXPECT_EQ(open(dir)->boot(), 1U);
+  EXPECT_EQ(open(dir)->boot(), 1U) << "a start that came to nothing uses no number";
   ASSERT_TRUE(open(dir)->claim_boot());
   {
     const auto engine = open(dir);
-    EXPECT_EQ(engine->boot(), 2);
+    EXPECT_EQ(engine->boot(), 2U);
     ASSERT_TRUE(engine->claim_boot());
-    EXPECT_EQ(engine->boot(), 2);
+    EXPECT_EQ(engine->boot(), 2U);
   }
-  EXPECT_EQ(open(dir)->boot(), 3);
+  EXPECT_EQ(open(dir)->boot(), 3U);
+}
+
+// The wall clock's number, unless the database knows a higher one.
+TEST(Engine, ABootNumberIsNotBelowTheClocksNorTheClaims) {
+  const TempDir dir;
+  {
+    auto engine = *Engine::open(dir.path(), {.least_boot = 70'000});
+    EXPECT_EQ(engine->boot(), 70'000U);
+    ASSERT_TRUE(engine->claim_boot());
+  }
+  EXPECT_EQ((*Engine::open(dir.path(), {.least_boot = 60'000}))->boot(), 70'001U);
+  EXPECT_EQ((*Engine::open(dir.path(), {.least_boot = 80'000}))->boot(), 80'000U);
+}
+
+TEST(Engine, AStartFindsTheTimeThatTheOneBeforeItNoted) {
+  const TempDir dir;
+  {
+    auto engine = *Engine::open(dir.path(), {.unix_ms = 1'795'000'000'000});
+    EXPECT_EQ(engine->earlier_unix_ms(), 0U);
+    ASSERT_TRUE(engine->claim_boot());
+  }
+  // Not that of a start that came to nothing.
+  ASSERT_TRUE(Engine::open(dir.path(), {.unix_ms = 1'799'000'000'000}));
+  EXPECT_EQ((*Engine::open(dir.path()))->earlier_unix_ms(), 1'795'000'000'000U);
+}
+
+// A sequence that counts on into the next boot number takes that one from later starts.
+TEST(Engine, ALongSequenceClaimsTheNumbersThatItCountsInto) {
+  const TempDir dir;
+  {
+    const auto engine = open(dir);
+    ASSERT_TRUE(engine->claim_boot());
+    ASSERT_TRUE(engine->claim_through(0xFFFFFFFF));
+  }
+  Version highest;
+  {
+    const auto engine = open(dir);
+    EXPECT_EQ(engine->boot(), 2U) << "it has claimed no more than its own";
+    ASSERT_TRUE(engine->claim_boot());
+    constexpr std::uint64_t kThrough = std::uint64_t{5} << 32;
+    ASSERT_TRUE(engine->claim_through(kThrough));
+    highest = Version::of(engine->boot(), kThrough);
+  }
+  EXPECT_GT(Version::of(open(dir)->boot(), 0), highest);
 }
 
 TEST(Engine, AFailingVisitorEndsTheIteration) {

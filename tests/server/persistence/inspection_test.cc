@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <thread>
 
@@ -285,17 +286,34 @@ TEST_F(InspectionTest, SkippedBootNumbersAreNotGivenOut) {
   }
   {
     auto engine = *Engine::open(dir_.path());
-    ASSERT_TRUE(engine->skip_boots(256));
-    EXPECT_EQ(engine->boot(), 258);
+    ASSERT_TRUE(engine->skip_boots());
+    EXPECT_EQ(engine->boot(), 2 + kSkippedBoots);
   }
-  auto engine = *Engine::open(dir_.path());
-  EXPECT_EQ(engine->boot(), 258);
-  const Status refused = engine->skip_boots(65535 - 257);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kUnsupported);
-  EXPECT_EQ(engine->boot(), 258) << "fewer skipped is a number given out twice";
-  ASSERT_TRUE(engine->skip_boots(65535 - 258));
-  EXPECT_EQ(engine->boot(), 65535) << "the last that there is";
+  EXPECT_EQ((*Engine::open(dir_.path()))->boot(), 2 + kSkippedBoots);
+}
+
+// Far more than 65,535 starts; at the end of all numbers it says so, and gives none out twice.
+TEST_F(InspectionTest, TheLastBootNumberIsNotGivenOutTwice) {
+  constexpr std::uint32_t kLast = std::numeric_limits<std::uint32_t>::max();
+  {
+    auto engine = *Engine::open(dir_.path(), {.least_boot = kLast - 1});
+    EXPECT_EQ(engine->boot(), kLast - 1);
+    ASSERT_TRUE(engine->claim_boot());
+  }
+  {
+    auto engine = *Engine::open(dir_.path());
+    EXPECT_EQ(engine->boot(), kLast);
+    const Status refused = engine->skip_boots();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kUnsupported);
+    EXPECT_EQ(engine->boot(), kLast) << "fewer skipped is a number given out twice";
+    ASSERT_TRUE(engine->claim_boot());
+    EXPECT_TRUE(engine->claim_through(0xFFFFFFFF));
+    EXPECT_EQ(engine->claim_through(0x100000000).error().code, Code::kUnsupported);
+  }
+  const auto none = Engine::open(dir_.path());
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kUnsupported);
 }
 
 }  // namespace

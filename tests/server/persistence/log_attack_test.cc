@@ -237,7 +237,7 @@ TEST(LogAttack, ARestoredDatabaseDoesNotBelieveTheLogsOfTheOther) {
   }
   {
     auto engine = *Engine::open(restored.path());
-    ASSERT_TRUE(engine->skip_boots(256));
+    ASSERT_TRUE(engine->skip_boots());
     ASSERT_TRUE(engine->close());
   }
   LogPosition before;

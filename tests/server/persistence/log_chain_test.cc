@@ -105,6 +105,27 @@ TEST_F(LogDamage, OfWhatWasSyncedIsNeverTakenForTheEnd) {
   }
 }
 
+// Accepted, such damage takes the claim with it: the number is not given out once more.
+TEST_F(LogDamage, AcceptedOfTheClaimGivesNoBootNumberOutTwice) {
+  std::uint32_t lost = 0;
+  {
+    const auto engine = *Engine::open(dir_.path());  // what was in the log is in a table
+    lost = engine->boot();
+    ASSERT_TRUE(engine->claim_boot());
+    for (int i = 0; i < 5; ++i) {
+      put(*engine, i);
+      ASSERT_TRUE(engine->write_batch());
+      ASSERT_TRUE(engine->sync());
+    }
+  }
+  ASSERT_EQ(lost, 2U);
+  const std::string log = log_in(dir_.path());
+  testing::write_file(log, testing::flipped(testing::read_file(log), 10, 0x7e));
+  ASSERT_FALSE(Engine::open(dir_.path()));
+  EXPECT_GT((*Engine::open(dir_.path(), {.accept_damaged_log = true}))->boot(), lost);
+  EXPECT_GT((*Engine::open(dir_.path()))->boot(), lost) << "the first start has ended early";
+}
+
 // RocksDB reads nothing of a block behind a damaged record: all of this log.
 TEST(LogDamageInABlock, OfWhatWasSyncedIsNeverTakenForTheEnd) {
   set_log_level(LogLevel::kOff);

@@ -164,7 +164,7 @@ class Life {
   DiskModel& disk_;
   const SteadyClock clock_;
   const std::unique_ptr<CommitLog> log_;
-  const std::uint16_t boot_;
+  const std::uint32_t boot_;
   std::array<std::mutex, kKeys> keys_;
   std::array<std::vector<Write>, kWriters> writes_;
   std::atomic<std::uint64_t> promised_{0};  // told a writer of `sync`
@@ -275,7 +275,7 @@ class Machine {
   std::vector<Write> writes_;  // since then
   std::uint64_t logged_ = 0;   // the marks of that life
   std::uint64_t synced_ = 0;
-  std::uint16_t boot_ = 0;  // the last that was claimed
+  std::uint32_t boot_ = 0;  // the last that was claimed
 };
 
 int rounds() {

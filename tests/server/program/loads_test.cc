@@ -97,6 +97,33 @@ TEST(Loads, WhatHasExpiredOnDiskIsNotLoadedAndGoes) {
   EXPECT_TRUE(disk.records().empty());
 }
 
+// A clock that is ahead says so too: what it says of keys that the last start still had is not made
+// true on disk.
+TEST(Loads, WhatHasExpiredSinceTheLastStartIsHiddenAndStaysOnDisk) {
+  MapDisk disk;
+  const std::uint64_t last_start = StoreOnDisk::kUnixMsAtZero - 1000;
+  const auto expired = [](std::uint64_t at) {
+    return MapDisk::Record{.version = Version::of(3, 1), .expiry_ms = at, .value = "old"};
+  };
+  for (const char* key : {"asked for", "warmed up", "written"})
+    disk.preload(key, expired(last_start + 1));
+  disk.preload("expired before", expired(last_start));
+  StoreOnDisk s(disk);
+  s.store.keep_expired(last_start, StoreOnDisk::kUnixMsAtZero);
+  EXPECT_EQ(s.get("asked for"), std::nullopt);
+  EXPECT_TRUE(s.put("written", "new"));
+  s.warm_up.start();
+  s.await_loaded();
+  EXPECT_EQ(s.store.stats().records, 1U);
+  EXPECT_EQ(s.get("warmed up"), std::nullopt);
+  EXPECT_EQ(s.get("written"), "new");
+  s.await_synced();
+  const auto left = disk.records();
+  EXPECT_EQ(left.size(), 3U);
+  EXPECT_FALSE(left.contains("expired before"));
+  EXPECT_EQ(left.at("written")->value, "new");
+}
+
 TEST(Loads, MoreThanMemoryHolds) {
   MapDisk disk;
   StoreOnDisk s(disk);

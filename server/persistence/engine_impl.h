@@ -1,0 +1,147 @@
+// The inside of Engine, shared by the sources that make it up: engine.cc (batches, reads),
+// engine_start.cc (opening, what is kept about the database itself), engine_recovery.cc (after a
+// failure of the disk, and copies, which end for it).
+//
+// Thread safety: as Engine's.
+#pragma once
+
+#include <rocksdb/db.h>
+#include <rocksdb/env.h>
+#include <rocksdb/write_batch.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/persistence/database.h"
+#include "server/persistence/engine.h"
+#include "server/persistence/log_chain.h"
+#include "server/persistence/log_files.h"
+
+namespace rkv::server {
+
+// Which one it is, whatever its name.
+struct DirectoryIdentity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool exists() const { return inode != 0; }
+  bool operator==(const DirectoryIdentity&) const = default;
+};
+DirectoryIdentity identity_of(const std::string& path);
+
+inline Status disk_has_failed() {
+  return fail(Code::kIo, "the disk of the data directory has failed");
+}
+
+class Engine::Impl {
+ public:
+  Impl(std::string path, const EngineOptions& options)
+      : path_(std::move(path)),
+        files_(std::make_shared<LogFiles>(env_of(options).GetFileSystem(), path_)),
+        env_(env_of(options), files_),
+        options_(database::options()),
+        least_boot_(options.least_boot),
+        unix_ms_(options.unix_ms) {
+    options_.env = &env_;
+    options_.listeners.push_back(log_errors_);
+    options_.write_buffer_size = options.memtable_bytes;
+  }
+  ~Impl() { (void)close(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Status check_log(bool accept_damage);
+  Status check_log_again();
+  Status drop_behind(const LogPosition& end);
+  Status open();
+  Status open_to_read();
+  Status sync_name();
+  Status close();
+  Status read_meta();
+  Status read_drawn();
+  Status claim_boot();
+  Status write_batch();
+  Status sync();
+  Status recover();
+  Status check_whole();
+  Status checkpoint(const std::string& target);
+  Status skip_boots();
+  Status check_home();
+  Status claim_through(std::uint64_t sequence);
+  Status write_skip();
+
+  // Logs the full text of an error, once until a sync has succeeded.
+  Status check(const char* what, const rocksdb::Status& status);
+
+  std::string path_;
+  const std::shared_ptr<LogFiles> files_;  // outlives the database, as the next
+  EnvWithFiles env_;
+  const std::shared_ptr<LogErrors> log_errors_ = std::make_shared<LogErrors>();
+  rocksdb::Options options_;
+  std::unique_ptr<LogChain> chain_;  // outlives the database, whose options name it
+  std::unique_ptr<rocksdb::DB> db_;
+  rocksdb::ColumnFamilyHandle* data_ = nullptr;
+  rocksdb::ColumnFamilyHandle* meta_ = nullptr;
+  rocksdb::WriteBatch batch_;
+  LogPosition synced_;
+  bool dropped_ = false;  // what was behind damage, at this start
+  const std::uint32_t least_boot_;
+  std::uint32_t claimed_boot_ = 0;  // the last one
+  std::uint32_t boot_ = 0;          // of this start
+  const std::uint64_t unix_ms_;
+  std::uint64_t earlier_unix_ms_ = 0;
+  std::uint64_t hash_seed_ = 0;
+  std::uint64_t mark_ = 0;            // of stamps
+  const char* last_error_ = nullptr;  // its sentence
+  std::atomic<std::uint64_t> reopened_{0};
+  database::ReadErrors read_errors_;
+  database::Records records() { return {.db = *db_, .family = data_, .errors = read_errors_}; }
+  // Held while db_ is opened or closed; shared, while another thread uses it.
+  mutable std::shared_mutex life_;
+  // Passed through by those who share it, held by who wants it alone, first: he does not starve.
+  // (Not both by one std::scoped_lock, which lets the gate go while it waits for the other.)
+  mutable std::mutex gate_;
+  std::shared_lock<std::shared_mutex> shared() const {
+    const std::scoped_lock pass(gate_);
+    return std::shared_lock(life_);
+  }
+  // Opened anew after a failure: what was not synced may be missing until it is written again.
+  std::atomic<bool> incomplete_{false};
+  bool reads_only_ = false;  // db_, for want of a disk that can be written to
+
+ private:
+  static const rocksdb::Env& env_of(const EngineOptions& options) {
+    return options.env != nullptr ? *options.env : *rocksdb::Env::Default();
+  }
+  Status may_reopen();
+  Status try_to_write();
+  Status reopen();
+  Status end_copies();
+  void allow_copies();
+  std::string current_log() const;
+  Result<bool> data_is_empty();
+  Status initialise();
+  Status close_locked();
+  Status look_at_logs(LogsFound* found);
+  Result<std::uint64_t> read_or_draw(const char* key);
+  Result<std::uint64_t> draw(const char* key);
+  Status put_meta(const char* what, const char* key, Bytes value);
+  Status begin_behind(std::uint32_t claimed);
+  Status write_boot(std::uint32_t number);
+  void take(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles);
+
+  DirectoryIdentity home_;   // of path_, when it was opened
+  std::mutex copies_mutex_;  // guards the next two
+  std::condition_variable copies_ended_;
+  int copies_ = 0;           // under way
+  bool recovering_ = false;  // none begins
+};
+
+}  // namespace rkv::server

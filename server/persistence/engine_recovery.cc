@@ -1,0 +1,203 @@
+// After a failure of the disk (E4), and copies of the database, which end for it (E5).
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <chrono>
+
+#include "common/log.h"
+#include "server/persistence/engine_impl.h"
+
+namespace rkv::server {
+
+using database::guarded;
+using database::kMetaFamily;
+
+DirectoryIdentity identity_of(const std::string& path) {
+  struct stat found{};
+  if (stat(path.c_str(), &found) != 0) return {};
+  return {.device = found.st_dev, .inode = found.st_ino};
+}
+
+// The same while the server runs. What is not synced may be torn, and is written again; damage is
+// not accepted, since what it has cost may be in memory still.
+Status Engine::Impl::check_log_again() {
+  constexpr const char* kLost =
+      "a write-ahead log has been damaged, and synced writes are lost with it: save what is needed "
+      "of what is in memory by kvclient dump --keys, stop the server, then restore a backup by "
+      "kvserver --restore, or start with --accept-damaged-log to go on without them";
+  LogsFound found;
+  RKV_RETURN_IF_ERROR(look_at_logs(&found));
+  // Besides what stamps say, this process knows what it has synced.
+  const bool lost = found.torn_bytes != 0 && found.sound_end < synced_;
+  if (!found.damaged && !lost) return {};
+  if (std::exchange(last_error_, kLost) != kLost)
+    log_error(EventName("synced_writes_lost"), "database {}: {}", path_, kLost);
+  return fail(Code::kCorrupt, kLost);
+}
+
+// Changes nothing on disk: what the logs hold is replayed into memory.
+Status Engine::Impl::open_to_read() {
+  chain_ = std::make_unique<LogChain>();  // N1
+  rocksdb::Options reading = options_;
+  reading.create_if_missing = false;
+  reading.create_missing_column_families = false;
+  reading.wal_filter = chain_.get();
+  const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
+      {rocksdb::kDefaultColumnFamilyName, reading}, {kMetaFamily, reading}};
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  rocksdb::DB* db = nullptr;
+  RKV_RETURN_IF_ERROR(check("open for reading", guarded([&] {
+                              return rocksdb::DB::OpenForReadOnly(reading, path_, families,
+                                                                  &handles, &db);
+                            })));
+  const DirectoryIdentity home = home_;
+  take(db, handles);
+  home_ = home;
+  reads_only_ = true;
+  return {};
+}
+
+std::string Engine::Impl::current_log() const {
+  const std::uint64_t number = files_->end().log;
+  return number == 0 ? std::string() : fmt::format("{}/{:06}.log", path_, number);
+}
+
+// A directory that was removed under the server takes every write and every sync still.
+Status Engine::Impl::check_home() {
+  constexpr const char* kMissing =
+      "the data directory is not there any more, or is another one: put it back, or stop the "
+      "server and start it on a backup";
+  const std::string log = current_log();
+  if (identity_of(path_) == home_ && (log.empty() || identity_of(log).exists())) return {};
+  if (std::exchange(last_error_, kMissing) != kMissing)
+    log_error(EventName("data_missing"), "database {}: {}", path_, kMissing);
+  return std::unexpected(Error{.code = Code::kIo, .sys_errno = ENOENT, .text = kMissing});
+}
+
+// Resume() is enough when RocksDB could not write a table. A log that has failed is not written to
+// again (W3), nor closed and synced by RocksDB's threads: the database is opened anew, as after a
+// fatal error, such as a failed write to its own list of files.
+Status Engine::Impl::recover() {
+  const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();
+  if (db_ != nullptr && !reads_only_ && logs_are_well && check_home() &&
+      guarded([&] { return db_->Resume(); }).ok()) {
+    return {};
+  }
+  if (const Status may = may_reopen(); !may) {  // E4
+    if (db_ == nullptr) {
+      const std::scoped_lock pass(gate_);
+      const std::unique_lock alone(life_);
+      (void)open_to_read();
+    }
+    return may;
+  }
+  RKV_RETURN_IF_ERROR(end_copies());
+  const Status reopened = reopen();
+  allow_copies();
+  return reopened;
+}
+
+// While the database is open still. Nothing is removed from under the look: its threads pause.
+Status Engine::Impl::may_reopen() {
+  RKV_RETURN_IF_ERROR(check_home());
+  RKV_RETURN_IF_ERROR(try_to_write());
+  const bool pauses = db_ != nullptr && guarded([&] { return db_->PauseBackgroundWork(); }).ok();
+  const Status sound = check_log_again();
+  if (pauses) (void)guarded([&] { return db_->ContinueBackgroundWork(); });
+  return sound;
+}
+
+namespace {
+
+// A file as large as the logs of the database and what else opening it writes; synced, and removed.
+rocksdb::Status write_as_logs(rocksdb::FileSystem& files, const std::string& path) {
+  constexpr std::size_t kMargin = std::size_t{1} << 20;  // lists of files, a new log
+  std::vector<std::string> names;
+  rocksdb::IOStatus status = files.GetChildren(path, {}, &names, nullptr);
+  std::uint64_t bytes = kMargin;
+  for (const std::string& name : names) {
+    std::uint64_t length = 0;
+    if (log_number(name) == 0) continue;
+    if (files.GetFileSize(path + "/" + name, {}, &length, nullptr).ok()) bytes += length;
+  }
+  const std::string probe = path + "/000000.dbtmp";
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  if (status.ok()) status = files.NewWritableFile(probe, {}, &file, nullptr);
+  const std::string zeros(kMargin, '\0');
+  for (std::uint64_t done = 0; status.ok() && done < bytes; done += zeros.size())
+    status = file->Append(zeros, {}, nullptr);
+  if (status.ok()) status = file->Fsync({}, nullptr);
+  if (file != nullptr) (void)file->Close({}, nullptr);
+  (void)files.DeleteFile(probe, {}, nullptr);
+  return status;
+}
+
+}  // namespace
+
+// Opening replays the logs into tables, which may become as large. RocksDB removes a file of this
+// name at a start.
+Status Engine::Impl::try_to_write() {
+  return check("try to write",
+               guarded([&] { return write_as_logs(*options_.env->GetFileSystem(), path_); }));
+}
+
+Status Engine::Impl::reopen() {
+  const std::scoped_lock pass(gate_);
+  const std::unique_lock alone(life_);
+  reopened_.fetch_add(1);
+  (void)close_locked();  // its unsynced rest is written again by the caller
+  db_.reset();
+  incomplete_.store(true, std::memory_order_relaxed);
+  files_->forget_failure();
+  log_errors_->forget();
+  read_errors_.forget();
+  options_.create_if_missing = false;  // an empty one would be no recovery
+  Status opened = open();
+  if (!opened) (void)open_to_read();
+  return opened;
+}
+
+// E5. A copy may take hours; its files fail from now on, and none begins before allow_copies().
+Status Engine::Impl::end_copies() {
+  constexpr auto kPatience = std::chrono::seconds(1);
+  std::unique_lock lock(copies_mutex_);
+  recovering_ = true;
+  files_->interrupt_copies();
+  if (copies_ended_.wait_for(lock, kPatience, [&] { return copies_ == 0; })) return {};
+  return fail(Code::kIo, "the disk has failed, and a backup has not ended yet");
+}
+
+void Engine::Impl::allow_copies() {
+  const std::scoped_lock lock(copies_mutex_);
+  recovering_ = false;
+  files_->allow_copies();
+}
+
+// A compaction that meets a damaged table makes the database refuse writes, each time anew: since
+// check() has seen damage there are none.
+Status Engine::Impl::check_whole() {
+  RKV_RETURN_IF_ERROR(check("read back", guarded([&] { return db_->VerifyChecksum(); })));
+  options_.disable_auto_compactions = false;
+  return check("compact again", guarded([&] { return db_->EnableAutoCompaction({data_, meta_}); }));
+}
+
+// What is counted is not closed: recover() waits for it, without the gate, so that readers pass.
+Status Engine::Impl::checkpoint(const std::string& target) {
+  {
+    const std::scoped_lock lock(copies_mutex_);
+    if (recovering_) return disk_has_failed();
+    ++copies_;
+  }
+  Status made = disk_has_failed();
+  {
+    const auto lock = shared();
+    if (db_ != nullptr && !reads_only_) made = database::checkpoint(*db_, target);
+  }
+  const std::scoped_lock lock(copies_mutex_);
+  --copies_;
+  copies_ended_.notify_all();
+  return made;
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,65 @@
+// What a server does beside serving: it grows, removes what has expired, makes room, and looks at
+// the wall clock.
+#include "common/log.h"
+#include "server/server.h"
+
+namespace rkv::server {
+
+// Registering an extent takes longer than any operation may.
+void Server::start_growing() {
+  grower_ = std::make_unique<Stepper>("rkv-grow", clock_, [this] { return grow(); });
+  store_->on_low_memory([this] { grower_->call(); });
+  grower_->start();
+}
+
+// When no memory is to be had (the limit on locked memory, a full machine), the log says so once,
+// and it is tried again every second.
+Nanos Server::grow() {
+  constexpr Nanos kRetry = 1000 * kNanosPerMs;
+  constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
+  const auto grown = store_->grow();
+  if (!grown && !told_that_it_cannot_grow_) {
+    log_warn(EventName("cannot_grow"), "the store cannot grow: {}", to_string(grown.error()));
+  }
+  told_that_it_cannot_grow_ = !grown;
+  return clock_.now() + (grown ? kUntilCalled : kRetry);
+}
+
+// What expired while the server was down is not loaded.
+void Server::start_expiring() {
+  expirer_ = std::make_unique<Stepper>("rkv-expire", clock_, [this] { return store_->expire(); });
+  store_->on_earlier_expiry([this] { expirer_->call(); });
+  expirer_->start();
+}
+
+// Memory that cannot grow is looked after a hundred times a second, so that operations find room.
+void Server::start_evicting() {
+  if (engine_ == nullptr) return;
+  evictor_ = std::make_unique<Stepper>("rkv-evict", clock_, [this] { return make_room(); });
+  store_->on_no_room([this] { evictor_->call(); });
+  evictor_->start();
+}
+
+Nanos Server::make_room() {
+  constexpr Nanos kPeriod = 10 * kNanosPerMs;
+  constexpr Nanos kWhileItGrows = 1000 * kNanosPerMs;
+  if (!store_->is_full_grown()) return clock_.now() + kWhileItGrows;
+  if (store_->make_room()) {
+    loads_->room_made();
+  } else {
+    applier_->request_sync(log_->last_begun());  // what is not synced cannot go
+    if (store_->has_nothing_to_evict()) return clock_.now() + kWhileItGrows;
+  }
+  return clock_.now() + kPeriod;
+}
+
+void Server::follow_wall_clock() {
+  if (const std::int64_t step = wall_->follow(WallClock::look(clock_)); step != 0) {
+    log_warn(EventName("clock_set"),
+             "the wall clock has been set by {} s: keys expire by it from now on",
+             field("seconds", static_cast<double>(step) / 1e3));
+  }
+  store_->set_wall_clock(wall_->unix_ms_at_0());
+}
+
+}  // namespace rkv::server

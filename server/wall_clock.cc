@@ -1,0 +1,48 @@
+#include "server/wall_clock.h"
+
+#include <cstdlib>
+#include <ctime>
+
+namespace rkv::server {
+
+namespace {
+
+Nanos read(clockid_t id) {
+  timespec time{};
+  clock_gettime(id, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace
+
+WallClock::Look WallClock::look(const Clock& clock) {
+  return {.clock = clock.now(),
+          .since_boot = read(CLOCK_BOOTTIME),
+          .unix_ms = read(CLOCK_REALTIME) / kNanosPerMs};
+}
+
+WallClock::WallClock(const Look& first) : booted_at_(booted_at(first)) {
+  (void)follow(first);
+}
+
+std::int64_t WallClock::follow(const Look& now) {
+  const std::int64_t found = booted_at(now);
+  const std::int64_t step = found - booted_at_;
+  bool believed = step <= kStepMs;
+  if (!believed) {
+    if (ahead_since_ == 0 || std::llabs(found - ahead_to_) > kStepMs) {
+      ahead_since_ = now.since_boot;
+      ahead_to_ = found;
+    }
+    believed = now.since_boot - ahead_since_ >= kBelievedAfter;
+  }
+  if (believed) {
+    booted_at_ = found;
+    ahead_since_ = 0;
+  }
+  const std::int64_t asleep_ms = (now.since_boot - now.clock) / kNanosPerMs;
+  unix_ms_at_0_ = static_cast<std::uint64_t>(booted_at_ + asleep_ms);
+  return believed && std::llabs(step) > kStepMs ? step : 0;
+}
+
+}  // namespace rkv::server
