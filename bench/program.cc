@@ -25,6 +25,7 @@ void give_up_connecting(const Error& error) {
 ClientOptions Arguments::client_options() const {
   ClientOptions options{.server = text("server"), .name = "bench"};
   options.timeout = std::chrono::minutes(5);
+  options.repeat_connect = false;
   options.polling = text("poll") == "busy"    ? Polling::kBusy
                     : text("poll") == "event" ? Polling::kEvent
                                               : Polling::kAdaptive;

@@ -61,18 +61,23 @@ Result<Value> Client::get(std::string_view key, const GetOptions& options) {
   return value_of(got->view());
 }
 
-Result<std::uint64_t> Client::put(std::string_view key, std::string_view value, Timeout timeout) {
-  return put_with(key, value, {.timeout = timeout});
+Result<std::uint64_t> Client::put(std::string_view key, std::string_view value,
+                                  const WriteOptions& options) {
+  return put_with(key, value, {.timeout = options.timeout, .durability = options.durability});
 }
 
 Result<std::uint64_t> Client::put_if_absent(std::string_view key, std::string_view value,
-                                            Timeout timeout) {
-  return put_with(key, value, {.if_absent = true, .timeout = timeout});
+                                            const WriteOptions& options) {
+  return put_with(
+      key, value,
+      {.if_absent = true, .timeout = options.timeout, .durability = options.durability});
 }
 
 Result<std::uint64_t> Client::put_if_version(std::string_view key, std::string_view value,
-                                             std::uint64_t version, Timeout timeout) {
-  return put_with(key, value, {.if_version = version, .timeout = timeout});
+                                             std::uint64_t version, const WriteOptions& options) {
+  return put_with(
+      key, value,
+      {.if_version = version, .timeout = options.timeout, .durability = options.durability});
 }
 
 Result<std::uint64_t> Client::put_with(std::string_view key, std::string_view value,
@@ -151,8 +156,8 @@ Result<Counter> Client::get_counter(std::string_view key, Timeout timeout) {
   return engine_->number(as_bytes(key), timeout);
 }
 
-Result<OneSidedCounter> Client::open_counter(std::string_view key, Timeout timeout) {
-  return engine_->open_counter(key, engine_->deadline(timeout));
+Result<OneSidedCounter> Client::open_counter(std::string_view key, const OpenOptions& options) {
+  return engine_->open_counter(key, options.create, engine_->deadline(options.timeout));
 }
 
 Result<Counter> Client::incr(OneSidedCounter& counter, std::int64_t by,

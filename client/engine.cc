@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/check.h"
 #include "common/random.h"
 
 namespace rkv::client {
@@ -32,6 +31,10 @@ constexpr Nanos kIdle = 10 * kNanosPerMs;  // a link not looked at for longer ma
 constexpr std::size_t kSlotsPart = 4;
 constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
 constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
+// The last attempt to connect that an operation makes, when its next one would be due behind its
+// deadline: so long before that, and so long behind the attempt before. An attempt takes some
+// milliseconds; clients with shorter timeouts than back-offs do not make more than 20 a second.
+constexpr Nanos kLastAttempt = 50 * kNanosPerMs;
 // How long a GET waits for a line of the map to verify before it asks the server for its value.
 constexpr Nanos kMapPatience = 10 * kNanosPerMs;
 
@@ -109,7 +112,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
                                                const Clock* clock, std::string* refusal) {
   RKV_ASSIGN_OR_RETURN(auto engine,
                        create_unconnected(options, std::move(transport), clock, nullptr));
-  const Status connected = engine->attempt(engine->deadline({}));
+  const Deadline deadline = engine->deadline({});
+  const Status connected =
+      options.repeat_connect ? engine->make_usable(deadline) : engine->attempt_now(deadline);
   if (refusal != nullptr) *refusal = engine->refusal_;
   if (!connected) return std::unexpected(connected.error());
   return engine;
@@ -132,6 +137,7 @@ Result<std::unique_ptr<Engine>> Engine::create_unconnected(
 
 Status Engine::attempt(const Deadline& deadline) {
   link_.close();
+  acknowledged_.synced(map_.epoch(), map_.marks().sync());  // U1, before they are forgotten
   if (link_.read_refused()) {
     // Within an epoch nothing that was granted is taken away: what we have is wrong.
     map_.clear();
@@ -157,6 +163,7 @@ Status Engine::attempt(const Deadline& deadline) {
       return loaded;
     }
   }
+  acknowledged_.connected(accept.epoch);
   if (connected_once_) ++stats_.reconnects;
   connected_once_ = true;
   return {};
@@ -181,27 +188,29 @@ Status Engine::make_usable(const Deadline& deadline) {
   link_.close();
   Status last = fail(Code::kDisconnected, "the connection is lost; waiting before the next try");
   for (;;) {
-    if (next_attempt() > clock_->now()) {
-      if (reconnect_at_ >= deadline.at()) {
-        // Not slept through: the next operation will have the rest of the wait.
-        return last;
-      }
-      link_.sleep_until(reconnect_at_);
-    }
+    const Nanos at = next_attempt(deadline);
+    // What is left is too short for one. Not slept through: the next operation has the rest.
+    if (at >= deadline.at()) return last;
+    if (at > clock_->now()) link_.sleep_until(at);
     if (deadline.passed()) return last;
     last = attempt_now(deadline);
     if (last || !worth_repeating(last.error())) return last;
   }
 }
 
-Nanos Engine::next_attempt() {
+Nanos Engine::next_attempt(const Deadline& deadline) {
   if (reconnect_at_ == 0) reconnect_at_ = clock_->now() + reconnect_backoff_.next();
-  return reconnect_at_;
+  if (reconnect_at_ < deadline.at()) return reconnect_at_;
+  // A server that came back during the wait is not missed.
+  return std::min(reconnect_at_,
+                  std::max(deadline.at(), attempted_at_ + 2 * kLastAttempt) - kLastAttempt);
 }
 
 Status Engine::attempt_now(const Deadline& deadline) {
   reconnect_at_ = 0;
-  return attempt(deadline);
+  const Status status = attempt(deadline);
+  attempted_at_ = clock_->now();
+  return status;
 }
 
 void Engine::look_at_link() {
@@ -275,7 +284,9 @@ Result<Next> Engine::run(Lane& lane, Next next, const Deadline& deadline, const 
         break;
       case Next::kLargeBuffer:
         lane.large = arena_.take_large();
-        RKV_CHECK(!lane.large.empty(), "a lone GET always finds a large buffer");
+        // Taken by requests whose sends the device has not reported yet.
+        if (lane.large.empty()) [[unlikely]]
+          return lane.machine.ask_server();
         lane.machine.give_buffer(lane.large);
         break;
       case Next::kValueBuffer:

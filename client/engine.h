@@ -10,6 +10,8 @@
 //      closed (K1).
 //  E4  A GET that asks for a durable value returns one whose version a mark of this epoch covers,
 //      or no value at all.
+//  E5  A flush or backup is sent only to a server whose epoch has every write that was acknowledged
+//      to this client and not known to be on disk; else the answer is kStale (U2).
 //
 // Thread safety: none. After create() nothing allocates but what returns text, and the buffers of
 // large values when they are first needed.
@@ -22,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "client/acknowledged.h"
 #include "client/arena.h"
 #include "client/get.h"
 #include "client/large_buffers.h"
@@ -119,7 +122,7 @@ class Engine {
                            const Deadline& deadline, Durability durability);
   Result<Counter> number(Bytes key, std::chrono::milliseconds timeout);
   // Counters in cells.
-  Result<OneSidedCounter> open_counter(std::string_view key, const Deadline& deadline);
+  Result<OneSidedCounter> open_counter(std::string_view key, bool create, const Deadline& deadline);
   Result<Counter> add(OneSidedCounter& counter, std::int64_t summand, const Deadline& deadline,
                       Durability durability);
   Result<CounterSwap> swap(OneSidedCounter& counter, std::int64_t expected, std::int64_t desired,
@@ -129,7 +132,7 @@ class Engine {
                  std::span<Result<Counter>> results);
   // One READ of the mark lines: repeated while they do not verify, and when the connection is lost.
   Status read_marks(const Deadline& deadline);
-  // kPing, kFlush, kStats: repeated when the connection is lost.
+  // kPing, kFlush, kStats: repeated when the connection is lost. kFlush, kBackup: E5.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
   // kBackup: when the connection is lost with it under way, nobody knows whether it was carried
   // out.
@@ -152,8 +155,9 @@ class Engine {
 
   // Whether the connection is there, as far as known without a look at it.
   bool usable() const { return link_.alive() && map_.ready(); }
-  // When the next attempt to connect is due.
-  Nanos next_attempt();
+  // When the next attempt to connect is due, for an operation with this deadline; at or behind the
+  // deadline: none is.
+  Nanos next_attempt(const Deadline& deadline);
   // Makes it: blocks for the connect_timeout, and until the deadline, at most.
   Status attempt_now(const Deadline& deadline);
   // Whether another attempt may do better.
@@ -271,6 +275,7 @@ class Engine {
   // Whether the counter's cell, or that it has none, is known and still true.
   bool is_bound(const OneSidedCounter& counter) const;
   Counter counter_in(const Response& response) const;
+  Result<Reply> ask_for_cell(Bytes key, bool create, const Deadline& deadline);
   // Makes it so; connects if need be. kNotFound: only without `create`.
   Status bind(OneSidedCounter& counter, bool create, const Deadline& deadline);
   // Its cell was found sealed: the counter has ended.
@@ -290,14 +295,23 @@ class Engine {
                       const Deadline& deadline);
 
   // ---- requests
-  // The answer with code 0, else its error; kBusy is repeated until the deadline. `repeat`: also
-  // after a lost connection.
+  // The answer with code 0, else its error; what says "later" is repeated until the deadline.
+  // `repeat`: also after a lost connection.
   Result<Reply> ask_until_taken(Request request, bool repeat, const Deadline& deadline,
                                 Source* source = nullptr);
   Result<Reply> write_large(Request request, const Deadline& deadline, std::uint32_t remote_key);
   // The error that a response with a code stands for.
   Error refused(const Response& response);
+  // Whether the same request may be answered otherwise soon.
+  static bool is_later(Opcode opcode, Code code) {
+    return code == Code::kBusy || (opcode == Opcode::kGet && code == Code::kOutOfMemory);
+  }
+  // A write was acknowledged: `asked` is how safe it was to be by then.
+  void note_write(const Response& response, Durability asked);
   Nanos busy_wait(const Response& response);
+  // When to send again after such a wait; nothing: the deadline is too near. Where it would pass
+  // the deadline there is one more try shortly before.
+  std::optional<Nanos> again_at(Nanos wait, const Deadline& deadline) const;
   void learn_place(Bytes key, const Response& response);  // of a write
   // Of a GET: the next one is a READ, also of a key that no group leads to. A hint (G5).
   void learn_slot(KeyHash hash, const Response& response) {
@@ -332,6 +346,7 @@ class Engine {
   MarkWait mark_wait_;
   Gate* gate_ = nullptr;
   Nanos reconnect_at_ = 0;                            // not before
+  Nanos attempted_at_ = 0;                            // the last one ended
   Nanos latest_ = std::numeric_limits<Nanos>::max();  // of hold_to()
   Nanos looked_at_ = 0;                               // by look_at_link()
   bool connected_once_ = false;
@@ -339,6 +354,7 @@ class Engine {
   std::string refusal_;
   std::string description_;
   UsedHashes used_;
+  Acknowledged acknowledged_;
   ClientStats stats_;
 };
 

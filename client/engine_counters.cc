@@ -94,6 +94,28 @@ bool Engine::is_bound(const OneSidedCounter& counter) const {
   return counter.word_ - cells.address < cells.length;
 }
 
+// To make it is a write: it is not sent again where it may have happened (E1), since somebody may
+// have removed the counter meanwhile. To look for it is none. Found, it is open, whoever made it;
+// absent, nobody knows whether it was made and removed, or never made.
+Result<Reply> Engine::ask_for_cell(Bytes key, bool create, const Deadline& deadline) {
+  const auto ask = [&](bool creates) {
+    const std::byte flag{creates ? std::uint8_t{1} : std::uint8_t{0}};
+    Request open{.opcode = Opcode::kOpenCounter};
+    open.key = key;
+    open.value = {&flag, 1};
+    return ask_until_taken(open, !creates, deadline);
+  };
+  auto reply = ask(create);
+  if (reply || !create) return reply;
+  const Error lost = reply.error();
+  if (lost.code != Code::kDisconnected || lost.write == WriteOutcome::kNotApplied) return reply;
+  auto found = ask(false);
+  if (found) return found;
+  Error error = found.error().code == Code::kNotFound ? lost : found.error();
+  error.write = WriteOutcome::kMayHaveHappened;
+  return std::unexpected(error);
+}
+
 Status Engine::bind(OneSidedCounter& counter, bool create, const Deadline& deadline) {
   look_at_link();  // a connection that is seen to be gone now takes no addition with it
   while (!is_bound(counter)) {
@@ -102,11 +124,7 @@ Status Engine::bind(OneSidedCounter& counter, bool create, const Deadline& deadl
       continue;
     }
     if (deadline.passed()) return fail(Code::kTimeout, "the counter's place was not told in time");
-    const std::byte creates{create ? std::uint8_t{1} : std::uint8_t{0}};
-    Request open{.opcode = Opcode::kOpenCounter};
-    open.key = as_bytes(counter.key_);
-    open.value = {&creates, 1};
-    const auto reply = ask_until_taken(open, true, deadline);
+    const auto reply = ask_for_cell(as_bytes(counter.key_), create, deadline);
     if (!reply) return std::unexpected(reply.error());
     const RemoteWindow& cells = link_.accept().counters;
     const auto cell = load_le<std::uint64_t>(reply->response().value.data());
@@ -155,10 +173,11 @@ Result<std::optional<std::uint64_t>> Engine::run_atomic(OneSidedCounter& counter
   }
 }
 
-Result<OneSidedCounter> Engine::open_counter(std::string_view key, const Deadline& deadline) {
+Result<OneSidedCounter> Engine::open_counter(std::string_view key, bool create,
+                                             const Deadline& deadline) {
   RKV_RETURN_IF_ERROR(check_key(as_bytes(key)));
   OneSidedCounter counter{std::string(key)};
-  RKV_RETURN_IF_ERROR(bind(counter, true, deadline));
+  RKV_RETURN_IF_ERROR(bind(counter, create, deadline));
   return counter;
 }
 
@@ -173,6 +192,7 @@ Result<Counter> Engine::add(OneSidedCounter& counter, std::int64_t summand,
                          operation.compare_or_add = static_cast<std::uint64_t>(summand);
                        }));
   if (!old) return add(key, summand, deadline, durability);
+  acknowledged_.change_of_cell(map_.epoch());
   return Counter{.number = *cell_number(*old) + summand};
 }
 
@@ -191,6 +211,7 @@ Result<CounterSwap> Engine::swap(OneSidedCounter& counter, std::int64_t expected
                        }));
   if (!old) return swap(key, expected, desired, deadline, durability);
   const std::int64_t number = *cell_number(*old);
+  if (number == expected) acknowledged_.change_of_cell(map_.epoch());
   return CounterSwap{.done = number == expected, .number = number == expected ? desired : number};
 }
 
@@ -221,25 +242,31 @@ void Engine::multi_add(std::span<const CounterAddition> additions, const Deadlin
 // All are bound first, and looked at once more: binding one may connect anew, to another epoch.
 void Engine::add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
                       std::span<Result<Counter>> results) {
-  for (const CounterAddition& one : additions) {
-    if (!bind(*one.counter, true, deadline)) break;  // add() will say why
+  std::bitset<kAtomicsAtOnce> settled;
+  for (std::size_t i = 0; i < additions.size(); ++i) {
+    const Status bound = bind(*additions[i].counter, true, deadline);
+    if (bound) continue;
+    // It may have been made: not to be made again. Of the others add() will say why.
+    settled[i] = bound.error().write == WriteOutcome::kMayHaveHappened;
+    if (settled[i]) results[i] = std::unexpected(bound.error());
+    break;
   }
   atomics_.clear();
   for (const CounterAddition& one : additions) {
     const bool goes =
         is_bound(*one.counter) && one.counter->is_one_sided() && fits_addition(one.summand);
-    if (!goes) continue;
+    if (!goes || settled[static_cast<std::size_t>(&one - additions.data())]) continue;
     atomics_.push_back(atomic_on(*one.counter, static_cast<std::size_t>(&one - additions.data())));
     atomics_.back().compare_or_add = static_cast<std::uint64_t>(one.summand);
     atomics_.back().context = static_cast<std::uint64_t>(&one - additions.data());
   }
   const Link::Atomics done = link_.run_atomics(atomics_, deadline);
   stats_.atomics += done.posted;
-  std::bitset<kAtomicsAtOnce> settled;
   for (std::size_t place = 0; place < done.posted; ++place) {
     const std::size_t index = atomics_[place].context;
     const auto number = place < done.landed ? cell_number(told(index)) : std::nullopt;
     if (number) {
+      acknowledged_.change_of_cell(map_.epoch());
       results[index] = Counter{.number = *number + additions[index].summand};
     } else if (place < done.landed) {
       unbind(*additions[index].counter);  // sealed

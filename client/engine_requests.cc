@@ -8,6 +8,9 @@ namespace rkv::client {
 
 namespace {
 
+// The last try of an operation that is told "later": so long before its deadline.
+constexpr Nanos kLastTry = 20 * kNanosPerMs;
+
 // Whether a request answered with this code certainly changed nothing. A code that we do not know
 // counts as "may have": wrong only on the safe side.
 WriteOutcome outcome_of(Code code) {
@@ -30,6 +33,11 @@ WriteOutcome outcome_of(Code code) {
     default:
       return WriteOutcome::kMayHaveHappened;
   }
+}
+
+// What promises something of every write that was acknowledged (E5).
+bool is_save(Opcode opcode) {
+  return opcode == Opcode::kFlush || opcode == Opcode::kBackup;
 }
 
 bool is_write(Opcode opcode) {
@@ -55,6 +63,14 @@ Nanos Engine::busy_wait(const Response& response) {
   return std::max<Nanos>(busy_backoff_.next(), response.retry_after_ms * kNanosPerMs);
 }
 
+std::optional<Nanos> Engine::again_at(Nanos wait, const Deadline& deadline) const {
+  const Nanos now = clock_->now();
+  if (now + wait < deadline.at()) return now + wait;
+  const Nanos last = deadline.at() - kLastTry;
+  if (last <= now) return std::nullopt;
+  return last;
+}
+
 void Engine::Source::describe(Bytes key, std::uint64_t of_epoch) {
   if (epoch == of_epoch) return;
   epoch = of_epoch;
@@ -71,6 +87,11 @@ Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadli
   for (;;) {
     look_at_link();  // a connection that is seen to be gone now takes no write with it
     if (!usable()) RKV_RETURN_IF_ERROR(make_usable(deadline));
+    if (is_save(request.opcode) && acknowledged_.take_lost()) {
+      return fail(Code::kStale,
+                  "the server has restarted: writes that it had acknowledged, and that were not on "
+                  "disk, may be lost");
+    }
     request.begin_by_us = link_.begin_by_us(deadline);
     if (source != nullptr) {
       source->describe(request.key, map_.epoch());
@@ -89,16 +110,40 @@ Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadli
     reconnect_backoff_.reset();
     const Response& response = reply->response();
     learn_marks(response);
-    if (response.code == 0) return reply;
+    if (response.code == 0) {
+      note_write(response, request.durability);
+      return reply;
+    }
     const Error error = refused(response);
     // It came too late by what we knew of the server's clock; its answer knows better (ServerTime).
     if (error.code == Code::kTimeout && !deadline.passed()) continue;
-    if (error.code != Code::kBusy) return std::unexpected(error);
+    if (!is_later(request.opcode, error.code)) return std::unexpected(error);
     ++stats_.busy_answers;
-    const Nanos again_at = clock_->now() + busy_wait(response);
-    if (again_at >= deadline.at()) return std::unexpected(error);
-    link_.sleep_until(again_at);
+    const auto again = again_at(busy_wait(response), deadline);
+    if (!again) return std::unexpected(error);
+    link_.sleep_until(*again);
   }
+}
+
+void Engine::note_write(const Response& response, Durability asked) {
+  const bool swapped = (response.flags & Response::kSwapped) != 0;
+  switch (response.opcode) {
+    case Opcode::kFlush:
+      return acknowledged_.flushed();
+    case Opcode::kPut:
+    case Opcode::kPutLarge:
+    case Opcode::kRemove:
+    case Opcode::kAdd:
+      break;
+    case Opcode::kSwap:
+      if (!swapped) return;
+      break;
+    default:
+      return;
+  }
+  if (asked == Durability::kSync) return;
+  if ((response.flags & Response::kInCell) != 0) return acknowledged_.change_of_cell(map_.epoch());
+  if (response.version > map_.marks().sync()) acknowledged_.write(map_.epoch(), response.version);
 }
 
 Result<Reply> Engine::ask(const Request& request, const Deadline& deadline) {

@@ -89,7 +89,7 @@ void FanOut::sleep() {
   if (mending) {
     Nanos due = until;
     for (Part& part : std::span(parts_).first(count_)) {
-      if (part.mending) due = std::min(due, part.flow->engine().next_attempt());
+      if (part.mending) due = std::min(due, part.flow->engine().next_attempt(deadline_));
     }
     until = std::min(until, well ? std::max(due, mend_from_) : due);
   }
@@ -111,17 +111,17 @@ bool FanOut::mend_one() {
   Part* next = nullptr;
   for (Part& part : std::span(parts_).first(count_)) {
     if (!part.mending) continue;
-    if (part.flow->engine().next_attempt() >= deadline_.at()) {
-      // Not slept through: the next operation will have the rest of the wait.
+    if (part.flow->engine().next_attempt(deadline_) >= deadline_.at()) {
+      // What is left is too short for one. Not slept through: the next operation has the rest.
       part.flow->fail_rest(part.last);
       return true;
     }
-    if (next == nullptr ||
-        part.flow->engine().next_attempt() < next->flow->engine().next_attempt()) {
+    if (next == nullptr || part.flow->engine().next_attempt(deadline_) <
+                               next->flow->engine().next_attempt(deadline_)) {
       next = &part;
     }
   }
-  if (next == nullptr || next->flow->engine().next_attempt() > clock_.now()) return false;
+  if (next == nullptr || next->flow->engine().next_attempt(deadline_) > clock_.now()) return false;
   Engine& engine = next->flow->engine();
   const Nanos begin = clock_.now();
   const Status mended = engine.attempt_now(turn());

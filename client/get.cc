@@ -380,7 +380,7 @@ Next GetMachine::on_neighbour() {
 // One READ of both needs no order between them: both come after everything they are compared with.
 Next GetMachine::recheck(bool with_neighbour) {
   const Lookup at = with_neighbour ? map_->group_pair(home_) : map_->group(home_);
-  RKV_CHECK(at.kind == Lookup::Kind::kOk, "a group read before is in the table");
+  if (at.kind != Lookup::Kind::kOk) return again(true);
   recheck_neighbour_ = with_neighbour;
   GetMemory::Pair& groups = memory_->groups_again;
   return read_one(State::kRecheck, at, with_neighbour ? room_for(groups) : room_for(groups, home_));

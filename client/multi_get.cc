@@ -349,7 +349,8 @@ bool MultiGet::on_reply(const Event& event) {
   const Response& response = event.response;
   engine_.learn_marks(response);
   const auto code = static_cast<Code>(response.code);
-  if (code == Code::kBusy) {
+  if (Engine::is_later(Opcode::kGet, code)) {
+    engine_.refusal_ = std::string(as_text(response.value));
     ++engine_.stats_.busy_answers;
     ask_at_ = engine_.clock_->now() + engine_.busy_wait(response);
     lane.state = State::kNeedsRequest;

@@ -174,6 +174,7 @@ void MultiPut::on_reply(const Event& event) {
   const Response& response = event.response;
   engine_.learn_marks(response);
   if (response.code == 0) {
+    engine_.note_write(response, durability_);
     engine_.learn_place(as_bytes(items_[slot.index].key), response);
     engine_.busy_backoff_.reset();
     return finish(slot, response.version.bits);

@@ -130,8 +130,10 @@ void judge_latency(const ServerFacts::Latency& latency, const char* check, const
 
 }  // namespace
 
-ServerFacts ask_server(const ClientOptions& options) {
-  ServerFacts facts{.address = options.server};
+ServerFacts ask_server(const ClientOptions& given) {
+  ServerFacts facts{.address = given.server};
+  ClientOptions options = given;
+  options.repeat_connect = false;  // what the first attempt meets is what is to be told
   auto client = Client::connect(options, &facts.refusal);
   if (!client) {
     facts.error = client.error();

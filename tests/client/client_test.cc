@@ -148,6 +148,7 @@ TEST_F(ClientTest, ServerAnswersPingFlushAndStats) {
 // ----------------------------------------------------------------------------------- connecting
 
 TEST_F(ClientTest, RefusalKeepsTheServersSentence) {
+  options_.repeat_connect = false;
   server_.reject.resize(kConnectRejectMaxBytes);
   encode(ConnectReject{.code = Code::kBusy, .text = "64 clients are connected"}, server_.reject);
   fail_connects(Code::kRejected, 1);
@@ -185,14 +186,9 @@ TEST_F(ClientTest, ARefusalWithoutAWordIsNotTheLastWord) {
   EXPECT_EQ(client().get("key")->value, "value");
   EXPECT_EQ(client().stats().reconnects, 1U);
 
+  options_.repeat_connect = false;
   fail_connects(Code::kRejected, 1);
   EXPECT_EQ(connect().error().code, Code::kUnreachable);
-}
-
-TEST_F(ClientTest, FirstConnectIsTriedOnce) {
-  fail_connects(Code::kUnreachable, 1);
-  EXPECT_EQ(connect().error().code, Code::kUnreachable);
-  EXPECT_EQ(server_.connects, 1);
 }
 
 TEST_F(ClientTest, BadOptionsAreRefused) {

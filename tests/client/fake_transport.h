@@ -37,6 +37,7 @@ struct FakeServer {
   std::vector<std::byte> reject;                 // the reason that goes with kRejected
   std::optional<std::vector<std::byte>> accept;  // instead of a good one
   std::function<void()> before_read;             // what the server does in the meantime
+  std::function<void()> before_connect;          // likewise
   bool reads_hang = false;
   bool reads_at_once = false;
   Nanos latency = 0;          // of its answers
@@ -44,6 +45,8 @@ struct FakeServer {
   int die_at_read = 0;        // the connection ends instead of the n-th READ from now; 0 = not
   int die_at_send = 0;        // ... after the n-th message from now has been taken
   bool answer_garbage = false;
+  std::function<void(std::vector<std::byte>&)> change_answer;  // the encoded message
+  std::function<std::uint64_t()> atomic_result;  // of every atomic; without it there are none
 
   ManualClock clock;
   FakeConnection* connection = nullptr;  // the present one
@@ -155,6 +158,10 @@ class FakeConnection final : public rdma::Connection {
         push(operation, rdma::Completion::Status::kFlushed);
       } else if (operation.kind == rdma::Operation::Kind::kRead) {
         read(operation);
+      } else if (operation.kind != rdma::Operation::Kind::kSend) {
+        RKV_CHECK(server_->atomic_result, "the fake server has no words for atomics");
+        store_le(operation.local.data(), server_->atomic_result());
+        push(operation, Outcome::kOk);
       } else {
         send(operation);
       }
@@ -188,11 +195,16 @@ class FakeConnection final : public rdma::Connection {
  private:
   using Outcome = rdma::Completion::Status;
   void push(const rdma::Operation& operation, Outcome status) {
-    const bool is_read = operation.kind == rdma::Operation::Kind::kRead;
-    queue_->push({.kind = is_read ? rdma::Completion::Kind::kRead : rdma::Completion::Kind::kSend,
-                  .status = status,
-                  .connection = this,
-                  .context = operation.context});
+    using Kind = rdma::Completion::Kind;
+    static constexpr Kind kKinds[] = {Kind::kRead, Kind::kSend, Kind::kCompareSwap,
+                                      Kind::kFetchAdd};
+    using Of = rdma::Operation::Kind;
+    const std::size_t kind = operation.kind == Of::kRead          ? 0
+                             : operation.kind == Of::kSend        ? 1
+                             : operation.kind == Of::kCompareSwap ? 2
+                                                                  : 3;
+    queue_->push(
+        {.kind = kKinds[kind], .status = status, .connection = this, .context = operation.context});
   }
   static bool dies_now(int& countdown) {
     if (countdown == 0) return false;
@@ -235,6 +247,7 @@ class FakeConnection final : public rdma::Connection {
     std::vector<std::byte> message(kResponseHeaderBytes + response->value.size());
     encode(*response, message);
     if (server_->answer_garbage) message[8] ^= std::byte{0x55};
+    if (server_->change_answer) server_->change_answer(message);
     queue_->deliver(this, std::move(message), server_->latency);
   }
   // At once: the bytes must be what they are when the client is answered.
@@ -289,6 +302,7 @@ class FakeTransport final : public rdma::Transport {
                                                     const Deadline&,
                                                     rdma::Rejection* rejection) override {
     ++server_->connects;
+    if (server_->before_connect) server_->before_connect();
     RKV_CHECK(decode_connect_request(private_data), "the client's request must decode");
     if (!server_->connect_errors.empty()) {
       const Error error = server_->connect_errors.front();

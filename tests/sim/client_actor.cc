@@ -265,7 +265,10 @@ void ClientActor::remove(std::size_t key) {
 
 void ClientActor::flush() {
   const std::size_t number = begin(Kind::kFlush, 0);
-  take_write(number, client_->flush(timeout_));
+  const auto flushed = client_->flush(timeout_);
+  if (flushed || flushed.error().code != Code::kStale) return take_write(number, flushed);
+  story_.history[number].outcome = Outcome::kStale;
+  end(number);
 }
 
 void ClientActor::multi_get() {

@@ -165,9 +165,10 @@ const std::optional<History::Violation>& History::check(std::size_t key_count, N
   }
   bound_unknown_writes();
   check_commit_order();
-  for (const Boot& boot : boots_) {
+  for (Boot& boot : boots_) {
     if (boot.ended != kForever) check_survivors(boot, key_count);
   }
+  check_flushes();
   for (std::size_t key = 0; key < key_count && !violation_; ++key)
     check_key(key, expiry_late);
   return violation_;
@@ -200,7 +201,8 @@ void History::check_commit_order() {
           is_placed(second) || (second.kind == Kind::kFlush && second.outcome == Outcome::kDone);
       if (a == b || !placed) continue;
       const bool flush = second.kind == Kind::kFlush;
-      // A flush covers what was acknowledged before it; a loss by a crash in between is no matter.
+      // A flush covers what was acknowledged before it; a loss by a crash in between is seen by
+      // check_flushes().
       const bool comparable = !flush || first.version.boot() == second.version.boot();
       const bool ordered = flush ? first.version <= second.version : first.version < second.version;
       if (first.returned < second.called && comparable && !ordered) {
@@ -243,7 +245,7 @@ bool History::is_promised(const Op& op, End end) {
 
 // What the disk holds must be the state after some write of this boot, one and the same for all
 // keys, and none before what was promised.
-void History::check_survivors(const Boot& boot, std::size_t key_count) {
+void History::check_survivors(Boot& boot, std::size_t key_count) {
   Version promised{};
   std::vector<Version> ends;  // the places where the prefix may end
   for (const Op& op : ops_) {
@@ -257,18 +259,57 @@ void History::check_survivors(const Boot& boot, std::size_t key_count) {
   std::vector<Timeline> timelines;
   for (std::size_t key = 0; key < key_count; ++key)
     timelines.push_back(timeline_of(boot, key));
+  bool any = false;
   for (const Version end : ends) {
     bool fits = true;
     for (std::size_t key = 0; key < key_count && fits; ++key)
       fits = survived(boot, key, timelines[key], end);
-    if (fits) return;
+    if (fits) boot.through = end;
+    any = any || fits;
   }
+  if (any) return;
   for (std::size_t key = 0; key < key_count; ++key) {
     if (survived(boot, key, timelines[key], ends.front()) && key + 1 != key_count) continue;
     return note({.what = fmt::format("what survived boot {} is no prefix of its writes that "
                                      "contains everything through {}",
                                      boot.number, show(promised)),
                  .key = key});
+  }
+}
+
+// Whether the client of both was told of a loss between them.
+bool History::is_told(const Op& write, const Op& flush) const {
+  return std::ranges::any_of(ops_, [&](const Op& op) {
+    return op.outcome == Outcome::kStale && op.client == flush.client &&
+           op.called >= write.returned && op.returned <= flush.called;
+  });
+}
+
+void History::check_flushes() {
+  for (std::size_t f = 0; f < ops_.size(); ++f) {
+    const Op& flush = ops_[f];
+    const bool stale = flush.outcome == Outcome::kStale;
+    if (flush.kind != Kind::kFlush || (!stale && flush.outcome != Outcome::kDone)) continue;
+    bool restarted = false;
+    for (std::size_t w = 0; w < ops_.size(); ++w) {
+      const Op& write = ops_[w];
+      const bool acknowledged = is_placed(write) && write.outcome == Outcome::kDone &&
+                                write.client == flush.client && write.returned <= flush.called;
+      const Boot* const boot = acknowledged ? boot_of(write.version) : nullptr;
+      if (boot == nullptr || boot->ended > flush.returned) continue;
+      restarted = true;
+      if (stale || write.version <= boot->through || is_told(write, flush)) continue;
+      note({.what = fmt::format("flush #{} succeeded, though #{} ({}), acknowledged to its client "
+                                "before, is lost",
+                                f, w, show(write.version)),
+            .key = write.key});
+    }
+    if (stale && !restarted) {
+      note({.what = fmt::format("flush #{} was told of a loss, and nothing that was acknowledged "
+                                "to its client can be lost",
+                                f),
+            .key = {}});
+    }
   }
 }
 
@@ -416,8 +457,8 @@ void History::check_key(std::size_t key, Nanos expiry_late) {
 std::string History::tell(std::optional<std::size_t> key,
                           const std::vector<std::string>& keys) const {
   static constexpr const char* kKinds[] = {"put", "remove", "get", "flush", "add"};
-  static constexpr const char* kOutcomes[] = {"open",     "ok",     "missing",
-                                              "conflict", "failed", "unknown"};
+  static constexpr const char* kOutcomes[] = {"open",   "ok",      "missing", "conflict",
+                                              "failed", "unknown", "stale"};
   std::vector<std::pair<Nanos, std::string>> lines;
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     const Op& op = ops_[i];

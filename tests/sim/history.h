@@ -8,7 +8,9 @@
 // (tests/history); a start of a server is one of them, which brings back what the disk held.
 //
 // Across a restart a prefix of the commit order survives, and it contains whatever the answers to
-// flushes, to durable writes and to gets of durable versions promised.
+// flushes, to durable writes and to gets of durable versions promised. A flush that succeeds
+// promises that nothing acknowledged to its client is lost, by an earlier restart neither, unless
+// the client has been told since (kStale); and it is told so only after a restart.
 //
 // Thread safety: none.
 #pragma once
@@ -39,6 +41,7 @@ struct Op {
     kConflict,  // put: its condition did not hold
     kFailed,    // certainly changed nothing
     kUnknown,   // a write that may have happened
+    kStale,     // a flush: writes acknowledged to its client may have been lost
   };
   int client = -1;
   Kind kind = Kind::kGet;
@@ -109,6 +112,7 @@ class History {
     End end = End::kMachine;
     std::vector<std::optional<OnDisk>> loaded;    // by key
     std::vector<std::optional<OnDisk>> survived;  // by key
+    Version through = {~std::uint64_t{0}};        // what is above is lost, for certain
   };
   using Timeline = std::vector<std::pair<Version, std::optional<Version>>>;
   std::optional<std::size_t> writer_of(std::string_view value) const;
@@ -118,7 +122,9 @@ class History {
   void bound_unknown_writes();
   void check_commit_order();
   static bool is_promised(const Op& op, End end);
-  void check_survivors(const Boot& boot, std::size_t key_count);
+  void check_survivors(Boot& boot, std::size_t key_count);
+  void check_flushes();
+  bool is_told(const Op& write, const Op& flush) const;
   Timeline timeline_of(const Boot& boot, std::size_t key) const;
   bool survived(const Boot& boot, std::size_t key, const Timeline& timeline, Version end) const;
   void check_key(std::size_t key, Nanos expiry_late);

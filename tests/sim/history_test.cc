@@ -165,6 +165,47 @@ TEST_F(HistoryTest, AfterACrashALaterWriteSurvivedAnEarlierOne) {
   EXPECT_FALSE(good());
 }
 
+// A flush answers for everything that its client was told is done, whatever became of the server.
+TEST_F(HistoryTest, AFlushAfterACrashThatTookAWriteOfItsClient) {
+  for (const bool told : {false, true}) {
+    for (const bool of_another : {false, true}) {
+      history_ = History();
+      history_.server_starts(2, 5, {}, keys_);
+      boot_ = 2;
+      const std::size_t lost = put(20, 30, 1);
+      history_.server_ends(100, History::End::kMachine, {}, keys_);
+      history_.server_starts(3, 110, {}, keys_);
+      boot_ = 3;
+      const int client = history_[lost].client + (of_another ? 1000 : 0);
+      const auto flush_by_client = [&](Nanos called, Outcome outcome) {
+        const std::size_t number = history_.begin(
+            {.client = client, .kind = Kind::kFlush, .called = called, .outcome = outcome});
+        history_[number].returned = called + 10;
+        if (outcome == Outcome::kDone) history_[number].version = Version::of(3, 0);
+      };
+      if (told) flush_by_client(120, Outcome::kStale);
+      flush_by_client(140, Outcome::kDone);
+      EXPECT_EQ(good(), told != of_another) << told << of_another;
+    }
+  }
+}
+
+TEST_F(HistoryTest, AFlushThatSucceedsThoughTheWriteSurvived) {
+  const std::size_t kept = put(20, 30, 1);
+  const Disk::Records content = {
+      {"a", {.version = Version::of(2, 1), .value = History::value_of(kept, 20)}}};
+  history_.server_ends(100, History::End::kStopped, content, keys_);
+  history_.server_starts(3, 110, content, keys_);
+  boot_ = 3;
+  const std::size_t number = history_.begin({.client = history_[kept].client,
+                                             .kind = Kind::kFlush,
+                                             .called = 120,
+                                             .returned = 130,
+                                             .outcome = Outcome::kDone,
+                                             .version = Version::of(3, 0)});
+  EXPECT_TRUE(good()) << number;
+}
+
 TEST_F(HistoryTest, WhatACrashTookIsReadAfterIt) {
   const std::size_t lost = put(20, 30, 1);
   history_.server_ends(100, History::End::kMachine, {}, keys_);

@@ -179,6 +179,21 @@ TEST_F(ClusterOfThree, ManyKeysComeInOrderEachWithItsOwnStatus) {
   EXPECT_EQ(got.front()->value, large);
 }
 
+TEST_F(ClusterOfThree, AFlushIsStaleForTheServerThatHasRestarted) {
+  Cluster cluster = connect();
+  for (const std::string& key : names(100))
+    ASSERT_TRUE(cluster.put(key, key));
+  servers_[1]->kill();
+  servers_[1]->start();
+  const auto flushed = cluster.flush();
+  EXPECT_TRUE(flushed[0]);
+  ASSERT_FALSE(flushed[1]);
+  EXPECT_EQ(flushed[1].error().code, Code::kStale);
+  EXPECT_TRUE(flushed[2]);
+  for (const auto& again : cluster.flush())
+    EXPECT_TRUE(again) << to_string(again.error());
+}
+
 TEST_F(ClusterOfThree, ADeadServerFailsItsOwnKeysAndComesBack) {
   Cluster cluster = connect();
   const auto keys = names(1000);

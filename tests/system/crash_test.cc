@@ -90,10 +90,38 @@ TEST(Crash, AServerKilledDuringALoadKeepsAPrefixWithAllThatWasFlushed) {
       survived = i + 1;
     }
     EXPECT_GE(survived, flushed);
+    // The last of them may be lost: the next flush does not promise that they are on disk.
+    EXPECT_EQ(client.flush().error().code, Code::kStale);
     next = survived;
     EXPECT_GE(client.stats().reconnects, 1U);
   }
   server.stop_and_check();
+}
+
+// A kill takes writes with it that were acknowledged: no flush and no backup of the next server
+// stands for them.
+TEST(Crash, NeitherFlushNorBackupStandsForWritesThatAKilledServerHasLost) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "32MiB", "--data-dir", scratch.path("data"), "--backup-dir",
+                 scratch.path("backups"), "--durability", "memory", "--sync-interval", "60m"});
+  Client client = server.client();
+  for (const bool backup : {false, true}) {
+    const auto save = [&] { return backup ? client.backup("b") : client.flush(); };
+    ASSERT_TRUE(client.put("key", "value"));
+    server.kill();
+    server.start();
+    const auto saved = save();
+    ASSERT_FALSE(saved);
+    EXPECT_EQ(saved.error().code, Code::kStale);
+    EXPECT_EQ(saved.error().write, WriteOutcome::kNotApplied);
+    EXPECT_TRUE(save()) << "said once";
+    ASSERT_TRUE(client.put("key", "value"));
+    ASSERT_TRUE(client.flush());
+    server.kill();
+    server.start();
+    EXPECT_TRUE(client.flush()) << "all was on disk";
+    EXPECT_EQ(client.get("key")->value, "value");
+  }
 }
 
 // A GET never answers from the memory of a server that is gone.

@@ -18,13 +18,14 @@
 // Values: up to 128 KiB they travel in requests, longer ones (up to 16 MiB) by READs of registered
 //   memory: the client's own, or a RegisteredBuffer without a copy.
 //
-// Errors, by code: kNotFound, kConflict, kWrongType, kOutOfRange are answers. kInvalidArgument,
-// kTooLarge: the call itself is wrong. kBusy, kOutOfMemory: try again later. kTimeout,
-// kDisconnected, kUnreachable: the deadline passed while waiting or reconnecting. kRejected,
-// kVersionMismatch, kPermission, kNoDevice, kUnsupported, kCorrupt: trying again will not help.
-// kIo: the server's disk. Error::write tells whether a write may have taken effect: with
-// kMayHaveHappened the request had left and no answer came, or the disk failed after it was made.
-// Such a write is never repeated by the client; GETs are.
+// Errors, by code: kNotFound, kConflict, kWrongType, kOutOfRange are answers (is_answer()).
+// kInvalidArgument, kTooLarge: the call itself is wrong. kBusy, kOutOfMemory: try again later; the
+// client did so until the deadline, with kOutOfMemory for GETs only. kTimeout, kDisconnected,
+// kUnreachable: the deadline passed while waiting or reconnecting. kRejected, kVersionMismatch,
+// kPermission, kNoDevice, kUnsupported, kCorrupt: trying again will not help. kIo: the server's
+// disk. kStale: flush() and backup() alone. Error::write tells whether a write may have taken
+// effect: with kMayHaveHappened the request had left and no answer came, or the disk failed after
+// it was made. Such a write is never repeated by the client; GETs are.
 #pragma once
 
 #include <chrono>
@@ -55,6 +56,13 @@ class Region;
 }  // namespace rdma
 namespace client {
 class Engine;
+}
+
+// Whether an error is what the operation found, not a failure to carry it out: the key is absent,
+// the condition did not hold, the key is of the other kind, the sum would pass the limits.
+constexpr bool is_answer(Code code) {
+  return code == Code::kNotFound || code == Code::kConflict || code == Code::kWrongType ||
+         code == Code::kOutOfRange;
 }
 
 struct Value {
@@ -154,6 +162,10 @@ struct WriteOptions {
   Durability durability = Durability::kDefault;
   std::chrono::milliseconds timeout{0};  // as Client::Timeout
 };
+struct OpenOptions {
+  bool create = true;                    // it begins at 0 where it is not there; else kNotFound
+  std::chrono::milliseconds timeout{0};  // as Client::Timeout
+};
 // Memory that values are READ into and put from without a copy. Made by Client::allocate_buffer(),
 // page-aligned and zeroed at first. It may outlive its client, and serves any client of the same
 // transport object; of clients made by connect(options), which have one each, only its own.
@@ -210,9 +222,11 @@ class RKV_EXPORT Client {
   // Waits for one operation at most this long; 0 = ClientOptions::timeout.
   using Timeout = std::chrono::milliseconds;
 
-  // Opens the device and connects once, without repeating: blocks for options.timeout at most.
-  // `refusal`, if given, gets the server's own sentence when it says no: kRejected, or kBusy while
-  // it is loading its data or has no place for another client.
+  // Opens the device and connects; repeats connecting as operations do, with back-off, until
+  // options.timeout has passed (unless options.repeat_connect is off). What trying again would not
+  // help ends it at once. `refusal`, if
+  // given, gets the server's own sentence when it says no: kRejected, or kBusy while it is loading
+  // its data or has no place for another client.
   static Result<Client> connect(const ClientOptions& options, std::string* refusal = nullptr);
   // The same over a transport made by the caller (tests, several clients on one device). `clock`
   // must outlive the client; null = the steady clock.
@@ -269,7 +283,11 @@ class RKV_EXPORT Client {
   // One round trip; for a value longer than 128 KiB it is copied into registered memory of the
   // client first, and the server READs it from there. The version that the value got. A full server
   // is asked again until the deadline (kBusy).
-  Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {});
+  Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {}) {
+    return put(key, value, WriteOptions{.timeout = timeout});
+  }
+  Result<std::uint64_t> put(std::string_view key, std::string_view value,
+                            const WriteOptions& options);
   // The version of the deletion; kNotFound when there was nothing.
   Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {}) {
     return remove(key, WriteOptions{.timeout = timeout});
@@ -277,15 +295,24 @@ class RKV_EXPORT Client {
   Result<std::uint64_t> remove(std::string_view key, const WriteOptions& options);
 
   // The same on a condition, which the server decides: one round trip. kConflict: it did not hold,
-  // nothing has changed. With kMayHaveHappened - no answer came - read the key: its version or
-  // absence tells, unless others write it too.
+  // nothing has changed. The write that it collided with may be less durable than asked for here,
+  // and be lost in a crash; a GET with at_least tells. With kMayHaveHappened - no answer came -
+  // read the key: its version or absence tells, unless others write it too.
   Result<std::uint64_t> put_with(std::string_view key, std::string_view value,
                                  const PutOptions& options);
   Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
-                                      Timeout timeout = {});
+                                      Timeout timeout = {}) {
+    return put_if_absent(key, value, WriteOptions{.timeout = timeout});
+  }
+  Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
+                                      const WriteOptions& options);
   // `version` as a GET or PUT gave it. kNotFound: the key is gone.
   Result<std::uint64_t> put_if_version(std::string_view key, std::string_view value,
-                                       std::uint64_t version, Timeout timeout = {});
+                                       std::uint64_t version, Timeout timeout = {}) {
+    return put_if_version(key, value, version, WriteOptions{.timeout = timeout});
+  }
+  Result<std::uint64_t> put_if_version(std::string_view key, std::string_view value,
+                                       std::uint64_t version, const WriteOptions& options);
   Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
                                           Timeout timeout = {}) {
     return remove_if_version(key, version, WriteOptions{.timeout = timeout});
@@ -318,8 +345,14 @@ class RKV_EXPORT Client {
 
   // ---- one-sided counters: one atomic, one round trip each.
 
-  // One request. A counter that does not exist begins at 0. kWrongType.
-  Result<OneSidedCounter> open_counter(std::string_view key, Timeout timeout = {});
+  // One request. A counter that does not exist is made, and begins at 0, unless
+  // OpenOptions::create is off: kNotFound. kWrongType. Where the connection is lost with the
+  // request under way, it is looked for over the next one; kMayHaveHappened: it is not there, and
+  // may have been made and removed since.
+  Result<OneSidedCounter> open_counter(std::string_view key, Timeout timeout = {}) {
+    return open_counter(key, OpenOptions{.timeout = timeout});
+  }
+  Result<OneSidedCounter> open_counter(std::string_view key, const OpenOptions& options);
   // As above. A counter that was removed, or whose server has started again, is opened anew first:
   // by incr and decr it is made anew. A summand beyond +-2^32 goes by a request.
   // With Durability::kWal or kSync it is a request too, and as durable when it returns.
@@ -402,12 +435,16 @@ class RKV_EXPORT Client {
   // lost. kTimeout: they did not verify until the deadline.
   Status ping_one_sided(Timeout timeout = {});
   // Returns when everything acknowledged before the call is on disk: up to which version.
+  // kStale: the server has restarted since it acknowledged a write to this client that is not known
+  // to have been on disk; that one may be lost (after a stop in good order it is not), and nothing
+  // was flushed. Said once: the next call is about what came after.
   Result<std::uint64_t> flush(Timeout timeout = {});
   // Makes a backup on the server's host, below the directory that it was started with (kvserver
   // --backup-dir), while it goes on serving: with everything acknowledged to anybody before the
   // call, up to the version returned. `name`: 1 to 128 letters, digits, '.', '_' and '-', the first
   // neither '.' nor '-'. kConflict: there is something of that name; kUnsupported: the server makes
-  // no backups; kIo, kPermission: its disk or system refuse; kInvalidArgument. With kTimeout and
+  // no backups; kIo, kPermission: its disk or system refuse; kInvalidArgument. kStale: as flush(),
+  // and none was made. With kTimeout and
   // kDisconnected it may have been made, or be made yet; it is never asked for twice. One request.
   Result<std::uint64_t> backup(std::string_view name, Timeout timeout = {});
   Result<std::string> server_stats(Timeout timeout = {});  // a JSON object

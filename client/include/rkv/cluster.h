@@ -104,7 +104,12 @@ class RKV_EXPORT Cluster {
   std::size_t needed_bytes() const { return clients_[last_] ? clients_[last_]->needed_bytes() : 0; }
 
   Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {}) {
-    return put_with(key, value, {.timeout = timeout});
+    return put(key, value, WriteOptions{.timeout = timeout});
+  }
+  Result<std::uint64_t> put(std::string_view key, std::string_view value,
+                            const WriteOptions& options) {
+    return on(key, options.timeout,
+              [&](Client& client) { return client.put(key, value, options); });
   }
   Result<std::uint64_t> put_with(std::string_view key, std::string_view value,
                                  const PutOptions& options) {
@@ -113,11 +118,21 @@ class RKV_EXPORT Cluster {
   }
   Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
                                       Timeout timeout = {}) {
-    return put_with(key, value, {.if_absent = true, .timeout = timeout});
+    return put_if_absent(key, value, WriteOptions{.timeout = timeout});
+  }
+  Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
+                                      const WriteOptions& options) {
+    return on(key, options.timeout,
+              [&](Client& client) { return client.put_if_absent(key, value, options); });
   }
   Result<std::uint64_t> put_if_version(std::string_view key, std::string_view value,
                                        std::uint64_t version, Timeout timeout = {}) {
-    return put_with(key, value, {.if_version = version, .timeout = timeout});
+    return put_if_version(key, value, version, WriteOptions{.timeout = timeout});
+  }
+  Result<std::uint64_t> put_if_version(std::string_view key, std::string_view value,
+                                       std::uint64_t version, const WriteOptions& options) {
+    return on(key, options.timeout,
+              [&](Client& client) { return client.put_if_version(key, value, version, options); });
   }
   Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {}) {
     return remove(key, WriteOptions{.timeout = timeout});
@@ -163,7 +178,11 @@ class RKV_EXPORT Cluster {
   }
   // A counter that was opened under another map is opened anew by its next operation.
   Result<OneSidedCounter> open_counter(std::string_view key, Timeout timeout = {}) {
-    return on(key, timeout, [&](Client& client) { return client.open_counter(key, timeout); });
+    return open_counter(key, OpenOptions{.timeout = timeout});
+  }
+  Result<OneSidedCounter> open_counter(std::string_view key, const OpenOptions& options) {
+    return on(key, options.timeout,
+              [&](Client& client) { return client.open_counter(key, options); });
   }
   Result<Counter> incr(OneSidedCounter& counter, std::int64_t by = 1,
                        const WriteOptions& options = {}) {
@@ -248,6 +267,7 @@ class RKV_EXPORT Cluster {
   // the other, those that are connected first; each has its part of the time.
 
   std::vector<Status> ping(Timeout timeout = {});
+  // kStale is of the one server that has restarted. A server that use() has left out is not asked.
   std::vector<Result<std::uint64_t>> flush(Timeout timeout = {});
   // Each makes one of this name on its own host. They are of different instants.
   std::vector<Result<std::uint64_t>> backup(std::string_view name, Timeout timeout = {});

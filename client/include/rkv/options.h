@@ -67,6 +67,11 @@ struct ClientOptions {
 
   // One attempt to connect takes no longer than this (nor longer than the operation's deadline).
   std::chrono::milliseconds connect_timeout{2000};
+
+  // Whether Client::connect() makes attempts until `timeout`, as operations do, so that a program
+  // may start before its server is ready; off: one attempt. A Cluster begins without those of its
+  // servers that do not answer the first.
+  bool repeat_connect = true;
 };
 
 }  // namespace rkv
