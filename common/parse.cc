@@ -39,26 +39,28 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   RKV_ASSIGN_OR_RETURN(const Number number, split_number(text, kAdvice));
   struct Unit {
     std::string_view name;
-    int shift;
+    std::uint64_t bytes;
   };
-  static constexpr std::array<Unit, 14> kUnits{{{"", 0},
-                                                {"b", 0},
-                                                {"k", 10},
-                                                {"kb", 10},
-                                                {"kib", 10},
-                                                {"m", 20},
-                                                {"mb", 20},
-                                                {"mib", 20},
-                                                {"g", 30},
-                                                {"gb", 30},
-                                                {"gib", 30},
-                                                {"t", 40},
-                                                {"tb", 40},
-                                                {"tib", 40}}};
+  static constexpr std::uint64_t kKi = 1024;
+  static constexpr std::uint64_t kKilo = 1000;
+  static constexpr std::array<Unit, 14> kUnits{{{"", 1},
+                                                {"b", 1},
+                                                {"k", kKi},
+                                                {"kib", kKi},
+                                                {"kb", kKilo},
+                                                {"m", kKi * kKi},
+                                                {"mib", kKi * kKi},
+                                                {"mb", kKilo * kKilo},
+                                                {"g", kKi * kKi * kKi},
+                                                {"gib", kKi * kKi * kKi},
+                                                {"gb", kKilo * kKilo * kKilo},
+                                                {"t", kKi * kKi * kKi * kKi},
+                                                {"tib", kKi * kKi * kKi * kKi},
+                                                {"tb", kKilo * kKilo * kKilo * kKilo}}};
   for (const Unit& unit : kUnits) {
     if (!equal_ignoring_case(number.unit, unit.name)) continue;
-    if (number.value > (std::numeric_limits<std::uint64_t>::max() >> unit.shift)) break;
-    return number.value << unit.shift;
+    if (number.value > std::numeric_limits<std::uint64_t>::max() / unit.bytes) break;
+    return number.value * unit.bytes;
   }
   return fail(Code::kInvalidArgument, kAdvice);
 }

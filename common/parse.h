@@ -23,7 +23,8 @@ std::optional<T> parse_number(std::string_view text, T least = std::numeric_limi
   return number;
 }
 
-// "4096", "64K", "64KiB", "1GiB", "2g": binary units, case ignored. kInvalidArgument otherwise.
+// "4096", "64K", "64KiB", "1GiB", "2g": binary units; "1GB", "64kB": decimal ones (10^9, 64,000).
+// Case is ignored. kInvalidArgument otherwise.
 Result<std::uint64_t> parse_size(std::string_view text);
 // "100us", "250ms", "5s", "2m", "12h", "7d", up to 366 days; a bare number is an error. Result in
 // milliseconds, rounded up.

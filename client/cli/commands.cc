@@ -346,7 +346,7 @@ ExitCode run(Cluster& client, Job& job, bool interactive) {
     case Verb::kFlush:
       return run_flush(client, job, interactive);
     case Verb::kBackup:
-      return run_backup(client, job, interactive);
+      return run_backup(client, job);
     case Verb::kStats:
       return run_stats(client, job);
     case Verb::kPing:

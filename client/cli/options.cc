@@ -45,6 +45,8 @@ constexpr GlobalFlag kGlobalFlags[] = {
     {"cache", 0, true, "KVCLIENT_CACHE", "64MiB", "SIZE", "cache of index groups; 0: none"},
 };
 
+constexpr char kNegative = '\x01';  // hide_negative_numbers()
+
 const GlobalFlag* find_flag(std::string_view argument) {
   for (const GlobalFlag& flag : kGlobalFlags) {
     if (argument == std::string("--") + flag.name) return &flag;
@@ -225,7 +227,9 @@ std::optional<std::size_t> find_verb_argument(const std::vector<std::string>& ar
   return std::nullopt;
 }
 
-Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std::string>& words) {
+// `hidden`: numbers, by hide_negative_numbers().
+Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std::string>& words,
+                  bool hidden = false) {
   const std::string program = info == nullptr ? "kvclient" : fmt::format("kvclient {}", info->name);
   cxxopts::Options options(program, info == nullptr ? "" : std::string(info->help));
   options.custom_help(info == nullptr ? "[OPTIONS]" : fmt::format("[OPTIONS] {}", info->arguments));
@@ -269,6 +273,9 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
     return usage_error("--device is of no use with shm: leave one of them out");
   }
   command.arguments = result->unmatched();
+  for (std::string& argument : command.arguments) {
+    if (hidden && argument.starts_with(kNegative)) argument.erase(0, 1);
+  }
   std::string problem = set_verb_options(command, *result);
   if (problem.empty() && result->count("output") != 0) problem = tsv_problem(command);
   if (problem.empty() && info != nullptr) problem = arguments_problem(command, *info);
@@ -286,6 +293,27 @@ bool has_endless_flag(const std::vector<std::string>& words) {
   });
 }
 
+bool wants_numbers(Verb verb) {
+  return verb == Verb::kIncr || verb == Verb::kDecr || verb == Verb::kCas;
+}
+
+// A negative number is taken for one, without -- before it, where a verb wants numbers: hidden from
+// cxxopts by a byte before it, which parse_with() takes away. Whether it was done: not beside a
+// word that begins with this byte.
+bool hide_negative_numbers(std::vector<std::string>& words, Verb verb) {
+  const auto is_marked = [](const std::string& word) { return word.starts_with(kNegative); };
+  if (!wants_numbers(verb) || std::ranges::any_of(words, is_marked)) return false;
+  for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+    const std::string& before = words[i - 1];
+    const GlobalFlag* const flag = find_flag(before);
+    const bool is_value = (flag != nullptr && flag->takes_value) || before == "-c" ||
+                          before == "--count" || before == "--durability";
+    const bool negative = words[i].starts_with('-') && parse_number<std::int64_t>(words[i]);
+    if (negative && !is_value) words[i].insert(0, 1, kNegative);
+  }
+  return true;
+}
+
 Parsed parse_words(const Globals& defaults, std::vector<std::string> words) {
   if (has_endless_flag(words)) {
     return usage_error("no flag is that long; write -- before arguments that begin with -");
@@ -301,7 +329,8 @@ Parsed parse_words(const Globals& defaults, std::vector<std::string> words) {
     return usage_error(fmt::format("unknown verb '{}'; the verbs are{}", shown(name), names));
   }
   words.erase(words.begin() + static_cast<std::ptrdiff_t>(*verb));
-  return parse_with(defaults, info, words);
+  const bool hidden = hide_negative_numbers(words, info->verb);
+  return parse_with(defaults, info, words, hidden);
 }
 
 }  // namespace

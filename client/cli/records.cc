@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <expected>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
@@ -29,6 +30,12 @@ std::string_view take_line(std::string_view& text) {
 
 std::string_view without_cr(std::string_view line) {
   return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
+}
+
+// Some editors begin a file of UTF-8 with it.
+void skip_byte_order_mark(std::string_view& text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
 }
 
 bool is_blank(std::string_view line) {
@@ -67,6 +74,7 @@ class Parser {
       : name_(name), options_(options), lines_before_(lines_before) {
     set_.texts.push_back(std::move(text));
     rest_ = set_.texts.front();
+    if (lines_before == 0) skip_byte_order_mark(rest_);
   }
 
   OrFailure<RecordSet> run() {
@@ -229,16 +237,23 @@ class Parser {
     return add(number, {.key = 1, .value = value_column}, record);
   }
 
-  // The bytes of field `name`, NAME_base64 or NAME_hex.
-  std::optional<std::string> json_bytes(const json& object, const std::string& name) const {
-    const auto text = [&](const std::string& field) -> const std::string* {
+  // The bytes of field `name`, NAME_base64 or NAME_hex; or what is wrong.
+  std::expected<std::string, std::string> json_bytes(const json& object,
+                                                     const std::string& name) const {
+    for (const char* form : {"", "_base64", "_hex"}) {
+      const std::string field = name + form;
       const auto found = object.find(field);
-      return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
-    };
-    if (const auto* plain = text(name)) return options_.hex ? from_hex(*plain) : *plain;
-    if (const auto* base64 = text(name + "_base64")) return from_base64(*base64);
-    if (const auto* hex = text(name + "_hex")) return from_hex(*hex);
-    return std::nullopt;
+      if (found == object.end()) continue;
+      const auto* const text = found->get_ptr<const std::string*>();
+      if (text == nullptr) return std::unexpected(fmt::format("\"{}\" is not a string", field));
+      const bool base64 = *form != 0 && field.ends_with("_base64");
+      if (*form == 0 && !options_.hex) return *text;
+      auto bytes = base64 ? from_base64(*text) : from_hex(*text);
+      if (bytes) return std::move(*bytes);
+      return std::unexpected(
+          fmt::format("\"{}\" is not valid {}", field, base64 ? "base64" : "hexadecimal"));
+    }
+    return std::unexpected(fmt::format("there is no \"{}\" (or _base64, _hex)", name));
   }
 
   static bool has_bytes(const json& object, const std::string& name) {
@@ -246,13 +261,62 @@ class Parser {
            object.contains(name + "_hex");
   }
 
-  // Nothing, and where the mistake is, from 1.
-  static std::optional<json> parse_json(std::string_view line, std::size_t& column) {
+  struct Mistake {
+    std::size_t column = 1;
+    std::string why;
+  };
+
+  // Why a field cannot be taken after those before it. What is not known is refused: a misspelt
+  // expiry would be lost without a word. "version" is what scan shows, and cannot be set.
+  static std::string field_problem(const std::string& name, std::vector<std::string>& before) {
+    static constexpr std::string_view kForms[] = {"", "_base64", "_hex"};
+    std::string of = name;
+    for (const std::string_view what : {"key", "value"}) {
+      for (const std::string_view form : kForms) {
+        if (name == std::string(what) + std::string(form)) of = what;
+      }
+    }
+    if (of != "key" && of != "value" && of != "counter" && of != "expires_at_ms" &&
+        of != "version") {
+      return fmt::format("unknown field \"{}\"", rkv::shown(name));
+    }
+    if (std::ranges::find(before, of) != before.end()) {
+      return fmt::format("\"{}\" is there twice", of);
+    }
+    before.push_back(of);
+    return {};
+  }
+
+  // The library's words name the number; where it is they do not say.
+  static Mistake too_large(std::string_view line, std::string_view library) {
+    const std::size_t quote = library.find('\'');
+    const std::size_t end = library.rfind('\'');
+    Mistake mistake{.column = 1, .why = "the number is too large"};
+    if (quote == std::string_view::npos || end <= quote) return mistake;
+    const std::size_t at = line.find(library.substr(quote + 1, end - quote - 1));
+    if (at != std::string_view::npos) mistake.column = at + 1;
+    return mistake;
+  }
+
+  static std::expected<json, Mistake> parse_json(std::string_view line) {
+    std::vector<std::string> fields;
+    std::string problem;
+    const auto look = [&](int depth, json::parse_event_t event, json& parsed) {
+      if (event == json::parse_event_t::key && depth == 1 && problem.empty()) {
+        problem = field_problem(parsed.get_ref<const std::string&>(), fields);
+      }
+      return true;
+    };
     try {
-      return json::parse(line);
+      json object = json::parse(line, look);
+      if (!object.is_object()) return std::unexpected(Mistake{.why = "this is no JSON object"});
+      if (!problem.empty()) return std::unexpected(Mistake{.why = problem});
+      return object;
     } catch (const json::parse_error& error) {
-      column = std::max<std::size_t>(error.byte, 1);
-      return std::nullopt;
+      return std::unexpected(
+          Mistake{.column = std::max<std::size_t>(error.byte, 1), .why = "this is no JSON object"});
+    } catch (const json::out_of_range& error) {
+      return std::unexpected(too_large(line, error.what()));
     }
   }
 
@@ -274,9 +338,8 @@ class Parser {
   }
 
   bool json_line(std::string_view line, std::size_t number) {
-    std::size_t column = 1;
-    const auto object = parse_json(line, column);
-    if (!object || !object->is_object()) return bad(number, column, "this is no JSON object");
+    const auto object = parse_json(line);
+    if (!object) return bad(number, object.error().column, object.error().why);
     Record record;
     if (!set_numbers(*object, record)) {
       return bad(number, 1,
@@ -286,11 +349,9 @@ class Parser {
       return bad(number, 1, "a record has \"value\" or \"counter\", not both");
     }
     auto key = json_bytes(*object, "key");
+    if (!key) return bad(number, 1, key.error());
     auto value = record.number ? std::string() : json_bytes(*object, "value");
-    if (!key || !value) {
-      return bad(number, 1,
-                 "\"key\" and \"value\" must be there, each a string (or _base64, _hex)");
-    }
+    if (!value) return bad(number, 1, value.error());
     record.key = set_.texts.emplace_back(std::move(*key));
     record.value = set_.texts.emplace_back(std::move(*value));
     return add(number, {.key = 1, .value = 1}, record);
@@ -308,6 +369,7 @@ class Parser {
 }  // namespace
 
 OrFailure<Format> told_format(std::string_view text, const std::string& name) {
+  skip_byte_order_mark(text);
   while (!text.empty()) {
     const std::string_view line = take_line(text);
     if (is_blank(line)) continue;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "client/cli/commands.h"
 #include "client/cli/output.h"
@@ -23,22 +24,37 @@ std::vector<std::string> addresses(const Cluster& client) {
 }
 
 // The results of all servers: an object as of one server, or all of them in an array under
-// "servers", with addresses and errors. Complains of errors; the worst exit code.
+// "servers", with addresses and errors. Complains of errors; the worst exit code. `doubt`: what is
+// said where nobody knows whether it was done.
 template <class T, class Facts>
 ExitCode report_each(const Cluster& client, const std::vector<Result<T>>& results, const Job& job,
-                     bool interactive, Facts facts) {
+                     bool interactive, Facts facts, const char* doubt = "") {
   const bool json = job.command.globals.json;
-  if (results.size() == 1 && !results.front()) return fail_with(results.front().error(), client);
+  const auto told = [&](Error error) {
+    const bool unknown = error.write == WriteOutcome::kMayHaveHappened;
+    error.write = WriteOutcome::kNotApplied;  // it is no write of a key
+    return std::pair(error, unknown ? doubt : "");
+  };
+  if (results.size() == 1 && !results.front()) {
+    const auto [error, rest] = told(results.front().error());
+    complain(describe(error, client) + rest);
+    return exit_code_of(error);
+  }
   ExitCode worst = kDone;
   Json array = Json::array();
   const auto names = addresses(client);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    Json object = results[i] ? facts(*results[i]) : Json{{"error", to_string(results[i].error())}};
+    std::string problem;
+    if (!results[i]) {
+      const auto [error, rest] = told(results[i].error());
+      problem = to_string(error) + rest;
+    }
+    Json object = results[i] ? facts(*results[i]) : Json{{"error", problem}};
     if (results.size() > 1) object["server"] = names[i];
     array.push_back(std::move(object));
     if (results[i]) continue;
     worst = std::max(worst, exit_code_of(results[i].error()));
-    complain(fmt::format("{}: {}", names[i], to_string(results[i].error())));
+    complain(fmt::format("{}: {}", names[i], problem));
   }
   if (json) {
     print_json(array.size() == 1 ? array.front() : Json{{"servers", std::move(array)}});
@@ -118,15 +134,22 @@ ExitCode run_flush(Cluster& client, const Job& job, bool interactive) {
                      [](std::uint64_t version) { return Json{{"flushed_version", version}}; });
 }
 
-ExitCode run_backup(Cluster& client, const Job& job, bool interactive) {
+ExitCode run_backup(Cluster& client, const Job& job) {
   const std::string& name = job.command.arguments.front();
   const auto made = [&] {
     const Waiting waiting("making the backup", job.command.progress);
     return client.backup(name);
   }();
-  return report_each(client, made, job, interactive, [&](std::uint64_t version) {
-    return Json{{"backup", name}, {"version", version}};
-  });
+  for (std::size_t i = 0; !job.command.globals.json && i < made.size(); ++i) {
+    if (!made[i]) continue;
+    const std::string server =
+        made.size() > 1 ? fmt::format("{}: ", addresses(client)[i]) : std::string();
+    print_raw(fmt::format("{}made the backup {}, up to version {}\n", server, name, *made[i]));
+  }
+  return report_each(
+      client, made, job, false,
+      [&](std::uint64_t version) { return Json{{"backup", name}, {"version", version}}; },
+      "; the backup may have been made, or be made yet");
 }
 
 ExitCode run_stats(Cluster& client, const Job& job) {

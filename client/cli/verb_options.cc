@@ -155,12 +155,18 @@ void add_verb_options(cxxopts::Options& options, Verb verb) {
 
 std::string set_duration(std::string_view name, const std::string& text, std::uint64_t& ms) {
   const auto parsed = parse_duration_ms(text);
-  if (!parsed || *parsed == 0) {
-    return fmt::format("--{} wants a time above zero such as 250ms, 5s or 2h, not '{}'", name,
-                       shown(text));
+  if (parsed && *parsed != 0) {
+    ms = *parsed;
+    return {};
   }
-  ms = *parsed;
-  return {};
+  // What would be a time with another number in it.
+  const std::size_t unit = text.find_first_not_of("0123456789");
+  const bool digits = unit != 0 && unit != std::string::npos;
+  if (!parsed && digits && parse_duration_ms("1" + text.substr(unit))) {
+    return fmt::format("--{} wants a time of at most 366d, not '{}'", name, shown(text));
+  }
+  return fmt::format("--{} wants a time above zero such as 250ms, 5s or 2h, not '{}'", name,
+                     shown(text));
 }
 
 std::string set_verb_options(Command& command, const cxxopts::ParseResult& result) {

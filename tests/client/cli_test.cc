@@ -56,6 +56,31 @@ TEST(Parse, ArgumentsAreTakenAsTheyAre) {
   EXPECT_EQ(command_of({"get", "put"}).arguments, std::vector<std::string>{"put"});
 }
 
+TEST(Parse, NegativeNumbersNeedNothingBeforeThem) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(command_of({"incr", "c", "-5"}).arguments, (Words{"c", "-5"}));
+  EXPECT_EQ(command_of({"incr", "c", "--", "-5"}).arguments, (Words{"c", "-5"}));
+  EXPECT_EQ(command_of({"cas", "c", "-1", "5"}).arguments, (Words{"c", "-1", "5"}));
+  EXPECT_EQ(command_of({"decr", "--gid-index", "-1", "c", "-c", "3"}).arguments, Words{"c"});
+  EXPECT_EQ(parse_arguments({"get", "-5"}, empty_environment).kind, Parsed::Kind::kUsageError);
+  EXPECT_EQ(parse_arguments({"incr", "c", "-x5"}, empty_environment).kind,
+            Parsed::Kind::kUsageError);
+}
+
+TEST(Parse, WhatIsWrongIsShownInPart) {
+  const std::string mega(1'000'000, 'x');
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--timeout", mega, "ping"},
+                                                {"--server", mega, "ping"},
+                                                {"ping", mega},
+                                                {mega},
+                                                {"scan", "--limit", mega},
+                                                {"put", "--ttl", mega, "k", "v"}}) {
+    const Parsed wrong = parse_arguments(words, empty_environment);
+    EXPECT_EQ(wrong.kind, Parsed::Kind::kUsageError);
+    EXPECT_LT(wrong.text.size(), 400U) << wrong.text.substr(0, 100);
+  }
+}
+
 TEST(Parse, EveryVerbThatWritesTakesADurability) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"put", "k", "v"},
                                                 {"del", "k"},
@@ -332,6 +357,10 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"put", "--ttl", "1w", "k", "v"},
        2,
        "--ttl wants a time above zero such as 250ms, 5s or 2h"},
+      {{"put", "--ttl", "99999999d", "k", "v"},
+       2,
+       "--ttl wants a time of at most 366d, not '99999999d'"},
+      {{"put", "--ttl", "0s", "k", "v"}, 2, "--ttl wants a time above zero"},
       {{"scan", "--prefix", long_key}, 2, "--prefix, --start and --end have 1024 bytes at most"},
       {{"--hex", "scan", "--end", "x"}, 2, "'x' is not hexadecimal"},
       {{"dump", "--keys", "f", "--format", "deb822"}, 2, "dump writes tsv or jsonl"},

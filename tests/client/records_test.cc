@@ -125,11 +125,47 @@ TEST(Jsonl, FieldsInEveryForm) {
 TEST(Jsonl, BadLinesNameThemselves) {
   const std::string good = "{\"key\":\"a\",\"value\":\"b\"}\n";
   EXPECT_EQ(problem(good + "{\"key\":"), "FILE:2:8: this is no JSON object");
-  const std::string wants =
-      "FILE:2:1: \"key\" and \"value\" must be there, each a string (or _base64, _hex)";
-  EXPECT_EQ(problem(good + "{\"key\":\"a\"}"), wants);
-  EXPECT_EQ(problem(good + "{\"key\":\"a\",\"value\":7}"), wants);
-  EXPECT_EQ(problem(good + "{\"key\":\"a\",\"value_base64\":\"?\"}"), wants);
+  EXPECT_EQ(problem(good + "{\"key\":\"a\"}"),
+            "FILE:2:1: there is no \"value\" (or _base64, _hex)");
+  EXPECT_EQ(problem(good + "{\"key\":\"a\",\"value\":7}"), "FILE:2:1: \"value\" is not a string");
+  EXPECT_EQ(problem(good + "{\"key\":\"a\",\"value_base64\":\"?\"}"),
+            "FILE:2:1: \"value_base64\" is not valid base64");
+  EXPECT_EQ(problem(good + "{\"key_hex\":\"a\",\"value\":\"b\"}"),
+            "FILE:2:1: \"key_hex\" is not valid hexadecimal");
+}
+
+TEST(Jsonl, FieldsThatWouldBeLostAreRefused) {
+  EXPECT_EQ(problem(R"({"key":"a","value":"b","expires_at":7})"),
+            R"(FILE:1:1: unknown field "expires_at")");
+  EXPECT_EQ(problem(R"({"key":"a","value":"b","value":"c"})"),
+            R"(FILE:1:1: "value" is there twice)");
+  EXPECT_EQ(problem(R"({"key":"a","value":"b","key_hex":"61"})"),
+            R"(FILE:1:1: "key" is there twice)");
+  EXPECT_EQ(problem(R"({"key":"a","value":"b",")" + std::string(1000, 'x') + R"(":1})").size(),
+            std::string("FILE:1:1: unknown field \"...\"").size() + 100);
+}
+
+TEST(Jsonl, ANumberThatIsTooLargeHasAPlaceAndCanBeSkipped) {
+  const std::string line = R"({"key":"a","value":"b","expires_at_ms":1e400})";
+  EXPECT_EQ(problem(line), "FILE:1:40: the number is too large");
+  int bad = 0;
+  const auto set = parse_records(
+      line + "\n{\"key\":\"a\",\"value\":\"b\"}\n", "FILE",
+      {.format = Format::kJsonl, .hex = false, .on_bad = [&](const std::string&) { ++bad; }});
+  ASSERT_TRUE(set);
+  EXPECT_EQ(set->records.size(), 1U);
+  EXPECT_EQ(bad, 1);
+}
+
+TEST(Files, FromAnotherSystemAreTheSame) {
+  for (const std::string text : {"\xEF\xBB\xBF"
+                                 "k\tv\r\n",
+                                 "k\tv\n", "\xEF\xBB\xBF{\"key\":\"k\",\"value\":\"v\"}\r\n"}) {
+    const RecordSet set = parsed(text);
+    ASSERT_EQ(set.records.size(), 1U) << text;
+    EXPECT_EQ(set.records[0].key, "k");
+    EXPECT_EQ(set.records[0].value, "v");
+  }
 }
 
 // ----------------------------------------------------------------------------- dumps: both ways

@@ -13,6 +13,15 @@ TEST(ParseSize, TakesBinaryUnits) {
   EXPECT_EQ(*parse_size("2t"), std::uint64_t{2} << 40);
 }
 
+TEST(ParseSize, TakesDecimalUnits) {
+  EXPECT_EQ(*parse_size("1kB"), 1000U);
+  EXPECT_EQ(*parse_size("3MB"), 3'000'000U);
+  EXPECT_EQ(*parse_size("1GB"), 1'000'000'000U);
+  EXPECT_EQ(*parse_size("2tb"), 2'000'000'000'000U);
+  EXPECT_EQ(*parse_size("18446744TB"), 18446744ULL * 1'000'000'000'000);
+  EXPECT_FALSE(parse_size("18446745TB"));
+}
+
 TEST(ParseSize, RefusesWhatIsNoSize) {
   for (const char* bad : {"", "GiB", "-1", "1.5G", "1 G", "12x", "99999999999T", "0x10"}) {
     EXPECT_FALSE(parse_size(bad)) << bad;

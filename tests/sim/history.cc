@@ -305,10 +305,7 @@ void History::check_flushes() {
             .key = write.key});
     }
     if (stale && !restarted) {
-      note({.what = fmt::format("flush #{} was told of a loss, and nothing that was acknowledged "
-                                "to its client can be lost",
-                                f),
-            .key = {}});
+      note({.what = fmt::format("flush #{} was told of a loss that cannot be", f), .key = {}});
     }
   }
 }
