@@ -30,10 +30,12 @@ class SteadyClock final : public Clock {
   }
 };
 
-// A point in time by which an operation must have ended.
+// A point in time by which an operation must have ended. The clock must outlive it, so a temporary
+// clock does not compile.
 class Deadline {
  public:
   Deadline(const Clock& clock, Nanos at) : clock_(&clock), at_(at) {}
+  Deadline(const Clock&& clock, Nanos at) = delete;
   // Any number of milliseconds: what is too far for Nanos, such as the largest of them, is never.
   static Deadline after_ms(const Clock& clock, std::int64_t ms) {
     Nanos at = 0;
@@ -43,6 +45,7 @@ class Deadline {
     }
     return {clock, at};
   }
+  static Deadline after_ms(const Clock&& clock, std::int64_t ms) = delete;
   bool passed() const { return clock_->now() >= at_; }
   Nanos at() const { return at_; }
   // Milliseconds left, rounded up; 0 when passed. For poll(2)-like calls: of more than fits, what
