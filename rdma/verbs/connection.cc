@@ -93,7 +93,8 @@ VerbsConnection::~VerbsConnection() {
               queue_->drain(number_, marker_, Deadline::after_ms(clock, kDrainPatienceMs));
   }
   if (flushed && !queue_->is_broken()) {
-    queue_->retire(std::move(*link_));
+    queue_->retire(std::move(link_->qp));
+    link_.reset();  // the id at once: a handshake that is not over yet is broken off by that
     return;
   }
   if (!queue_->is_broken()) {

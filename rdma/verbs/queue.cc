@@ -404,17 +404,17 @@ bool VerbsQueue::drain(std::uint32_t qp_num, std::uint64_t marker, const Deadlin
   }
 }
 
-void VerbsQueue::retire(CmConnection link) {
-  const std::uint32_t qp_num = link.qp.number();
+void VerbsQueue::retire(QueuePair pair) {
+  const std::uint32_t qp_num = pair.number();
   forget_connection(qp_num);
   take_back(qp_num);
-  retired_.push_back({.link = std::move(link), .until = SteadyClock().now() + kRetirement});
+  retired_.push_back({.pair = std::move(pair), .until = SteadyClock().now() + kRetirement});
   bury(false);
 }
 
 bool VerbsQueue::is_retired(std::uint32_t qp_num) const {
   return std::ranges::any_of(retired_,
-                             [&](const Retired& one) { return one.link.qp.number() == qp_num; });
+                             [&](const Retired& one) { return one.pair.number() == qp_num; });
 }
 
 // Destroys the queue pairs that have been retired for long enough, or all of them.
@@ -424,7 +424,7 @@ void VerbsQueue::bury(bool all) {
   const Nanos now = SteadyClock().now();
   while (!retired_.empty() &&
          (all || retired_.size() > kMostRetired || retired_.front().until <= now)) {
-    const std::uint32_t qp_num = retired_.front().link.qp.number();
+    const std::uint32_t qp_num = retired_.front().pair.number();
     // What has been flushed meanwhile is taken out while the number is its own.
     while (refill() != 0) {
     }

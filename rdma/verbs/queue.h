@@ -75,7 +75,7 @@ class VerbsQueue final : public Queue {
   bool drain(std::uint32_t qp_num, std::uint64_t marker, const Deadline& deadline);
   // A connection leaves. Its queue pair, in the error state and drained of sends, is destroyed
   // later (5).
-  void retire(CmConnection link);
+  void retire(QueuePair pair);
   // Drops what is left of `qp_num`, whose queue pair is gone.
   void detach(std::uint32_t qp_num);
   // The connection could post no marker: report its end when the completion queue is empty.
@@ -148,7 +148,7 @@ class VerbsQueue final : public Queue {
   std::vector<const void*> failed_pairs_;  // guarded by mutex_
 
   struct Retired {
-    CmConnection link;
+    QueuePair pair;
     Nanos until;
   };
   std::deque<Retired> retired_;  // oldest first; ends before all that its queue pairs use
