@@ -20,7 +20,8 @@ TEST(SharedReceives, AreNotLostWithAReceiveThatIsFlushedBehindTheMarker) {
   constexpr std::uint32_t kBuffers = 8;
   auto device = Device::borrow(fake.context());
   auto pd = need(ProtectionDomain::allocate(device));
-  auto shared = std::make_shared<const Shared>(Shared{.device = std::move(device),
+  auto shared = std::make_shared<const Shared>(Shared{.anchor = nullptr,
+                                                      .device = std::move(device),
                                                       .pd = std::move(pd),
                                                       .port = 1,
                                                       .gid = {},
