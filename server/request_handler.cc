@@ -148,8 +148,10 @@ RequestHandler::Answer RequestHandler::when_safe(const Request& request, Answer 
 
 Response RequestHandler::marked(const Response& response) const {
   Response all = response;
-  all.sync_mark = Version::of(boot_, log_.sync_mark());  // first: it never passes the other
-  all.wal_mark = Version::of(boot_, log_.wal_mark());
+  if (!log_.is_volatile()) {  // without a disk there are no marks: zero
+    all.sync_mark = Version::of(boot_, log_.sync_mark());  // first: it never passes the other
+    all.wal_mark = Version::of(boot_, log_.wal_mark());
+  }
   all.server_us = static_cast<std::uint64_t>(now_ / kNanosPerUs);
   return all;
 }

@@ -251,6 +251,13 @@ class VolatileHandlerTest : public HandlerTest {
   VolatileHandlerTest() : HandlerTest(false) {}
 };
 
+// Zero says that there is none, whatever number versions begin with.
+TEST_F(VolatileHandlerTest, AnswersCarryNoMark) {
+  const Response marked = handler_->marked(put("key", "value").response);
+  EXPECT_EQ(marked.wal_mark, Version{});
+  EXPECT_EQ(marked.sync_mark, Version{});
+}
+
 TEST_F(VolatileHandlerTest, FlushSaysThatThereIsNoDisk) {
   EXPECT_EQ(put("key", "value").response.code, 0);
   const auto flushed = ask({.opcode = Opcode::kFlush});
