@@ -28,9 +28,11 @@ std::optional<std::uint64_t> Places::victim(std::string_view newcomer, Nanos now
     ++of_origin[place->origin_];
     there.push_back(std::move(place));
   }
-  // At most one can have more than half.
-  const auto greedy = std::ranges::find_if(
-      of_origin, [&](const auto& one) { return 2 * std::uint64_t{one.second} > count_; });
+  // At most one can have more than half. One with a single place is not greedy, however few there
+  // are: two that want the only place would take it from each other without end.
+  const auto greedy = std::ranges::find_if(of_origin, [&](const auto& one) {
+    return one.second > 1 && 2 * std::uint64_t{one.second} > count_;
+  });
   const bool takes_from_greedy = greedy != of_origin.end() && greedy->first != origin_of(newcomer);
   Place* longest = nullptr;
   Nanos longest_silence = -1;

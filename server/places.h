@@ -2,9 +2,8 @@
 // another when none is left.
 //
 // Nobody is asked to go before all places are taken. Then one goes for each that wants to come:
-//  1. of a host (over shared memory: of a process) that has more than half of all places, the
-//  client
-//     that has been silent longest, however short that is;
+//  1. of a host (over shared memory: of a process) that has more than half of all places, and more
+//     than one, the client that has been silent longest, however short that is;
 //  2. else the client that has been silent longest, if it has been for kSilent - for kUnheard, if
 //     it has never sent anything: a connection request without a client behind it looks like this.
 // So nobody keeps others out by many connections of one host, busy or silent. A client that only

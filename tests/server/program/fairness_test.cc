@@ -203,6 +203,15 @@ TEST(PlacesTest, NoHostKeepsMoreThanHalfFromOthers) {
   EXPECT_EQ(places.victim("192.0.2.66:99", 100), std::nullopt) << "it makes no room for itself";
 }
 
+// Else two that want it would end each other's connections without end.
+TEST(PlacesTest, TheOnlyPlaceIsNotTakenFromWhoUsesIt) {
+  Places places(1);
+  const auto only = places.take(1, "192.0.2.1:1", 0);
+  only->heard(kNanosPerSecond);
+  EXPECT_EQ(places.victim("192.0.2.2:1", 2 * kNanosPerSecond), std::nullopt);
+  EXPECT_EQ(places.victim("192.0.2.2:1", kNanosPerSecond + Places::kSilent), 1U);
+}
+
 TEST(PlacesTest, AnOriginIsAHostOrAProcess) {
   EXPECT_EQ(Places::origin_of("192.0.2.1:54321"), "192.0.2.1");
   EXPECT_EQ(Places::origin_of("[2001:db8::1]:54321"), "[2001:db8::1]");

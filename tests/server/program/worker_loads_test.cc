@@ -53,17 +53,18 @@ TEST_F(WorkerLoadsTest, ALargeValueThatWasLoadedIsAnsweredWhenThereIsRoom) {
   // All 16 large buffers are on their way to clients whose devices are slow to say so, as many to
   // each as one may have (K8); which the next who asks shows.
   FakeConnection* slow = nullptr;
-  for (const std::size_t share : {1U, 1U, 2U, 4U, 4U, 4U}) {
-    slow = connect();
-    while (slow->posted.size() < share) {
-      const std::size_t answered = slow->posted.size();
-      get(*slow, "known");
+  for (const std::size_t share : {4U, 4U, 4U, 2U, 1U, 1U}) {
+    FakeConnection* const one = connect();
+    if (slow == nullptr) slow = one;
+    while (one->posted.size() < share) {
+      const std::size_t answered = one->posted.size();
+      get(*one, "known");
       turn();
       if (finished_ == 0) {
         await_loads(1);
         turn();
       }
-      ASSERT_EQ(slow->posted.size(), answered + 1);
+      ASSERT_EQ(one->posted.size(), answered + 1);
     }
   }
   get(*passing, "known");
