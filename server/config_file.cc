@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
 // The file's bytes, or why they are not to be had.
-std::expected<std::string, std::string> slurp(const std::string& path) {
+std::expected<std::string, std::string> whole_file(const std::string& path) {
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) return std::unexpected(strerror(errno));
   std::string text;
@@ -57,7 +57,7 @@ std::expected<std::string, std::string> as_setting(std::string_view key, const t
 ConfigFile read_config_file(const std::string& path) {
   ConfigFile file;
   try {
-    const auto text = slurp(path);
+    const auto text = whole_file(path);
     if (!text) {
       file.error = fmt::format("cannot read the configuration file {}: {}",
                                path.empty() ? "\"\"" : shown(path), text.error());
