@@ -95,7 +95,7 @@ bool Engine::is_bound(const OneSidedCounter& counter) const {
 }
 
 // To make it is a write: it is not sent again where it may have happened (E1), since somebody may
-// have removed the counter meanwhile. To look for it is none. Found, it is open, whoever made it;
+// have removed the counter meanwhile. A look is not a write. If it is found, it is open;
 // absent, nobody knows whether it was made and removed, or never made.
 Result<Reply> Engine::ask_for_cell(Bytes key, bool create, const Deadline& deadline) {
   const auto ask = [&](bool creates) {

@@ -32,7 +32,7 @@ ExitCode report_each(const Cluster& client, const std::vector<Result<T>>& result
   const bool json = job.command.globals.json;
   const auto told = [&](Error error) {
     const bool unknown = error.write == WriteOutcome::kMayHaveHappened;
-    error.write = WriteOutcome::kNotApplied;  // it is no write of a key
+    error.write = WriteOutcome::kNotApplied;  // not a write of a key
     return std::pair(error, unknown ? doubt : "");
   };
   if (results.size() == 1 && !results.front()) {
