@@ -60,7 +60,7 @@ OrFailure<void> prepare_counter(Job& job) {
     const auto number = parse_number<std::int64_t>(words[i]);
     if (!number) {
       return failure(kUsage,
-                     fmt::format("'{}' is no whole number of 64 bits", rkv::shown(words[i])));
+                     fmt::format("'{}' is not a whole number of 64 bits", rkv::shown(words[i])));
     }
     job.numbers.push_back(*number);
   }
