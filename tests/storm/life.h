@@ -33,7 +33,8 @@ enum class Canary : std::uint8_t {
 inline constexpr std::uint32_t kWriters = 3;
 inline constexpr std::uint32_t kReaders = 2;
 inline constexpr std::uint32_t kCounters = 4;  // the last two are one-sided
-inline constexpr std::uint32_t kMostKeys = 6000;
+// On disk: with values of some 2 KiB, more than the 16 MiB of memory.
+inline constexpr std::uint32_t kMostKeys = 10'000;
 
 // The value that write `number` of a key has: it says so, and every byte follows from that.
 std::string value_of(std::uint64_t key, std::uint64_t number);
