@@ -242,6 +242,13 @@ void Networks::stop() {
   }
 }
 
+void Networks::end_workers() {
+  for (Network& network : networks_) {
+    network.acceptor.reset();  // knows the workers
+    network.workers.clear();
+  }
+}
+
 void Networks::marks_changed() {
   for (const Network& network : networks_) {
     for (const auto& worker : network.workers)

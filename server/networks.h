@@ -55,6 +55,9 @@ class Networks {
   // `admission` but for workers and windows.
   void admit(const Acceptor::Admission& admission);
   void stop();  // acceptors, then workers
+  // REQUIRES: stopped. Destroys the workers, and with them their unfinished writes. The store keeps
+  // using the hint words and the cells.
+  void end_workers();
 
   void marks_changed();
   std::size_t message_bytes() const;  // of all workers' buffers

@@ -413,10 +413,10 @@ void Server::tick() {
   if (!options_.metrics.empty()) monitor_.tick();
 }
 
-// At rest: nobody is served, and with the workers their unfinished writes are gone.
+// At rest: nobody is served, and the workers' unfinished writes have ended with them.
 std::optional<Failure> Server::check_memory() {
   if (!options_.check_memory || store_ == nullptr || !ready_) return std::nullopt;
-  networks_.reset();
+  networks_->end_workers();
   if (const std::string wrong = store_->check_at_rest(); !wrong.empty())
     return Failure{kExitOther, fmt::format("the memory is damaged: {}", wrong)};
   log_info(EventName("memory_checked"), "memory checked: {} records in {}", store_->stats().records,
