@@ -1,5 +1,7 @@
 // A share of a thread's time: for what is dear and can wait, so that a flood of it does not take
 // the time of all else. Unused time is kept up to a limit: who asks now and then does not notice.
+// Time overspent counts up to the same limit, so a wait for more ends within parts * most: a clock
+// also counts the time in which the thread did not run.
 //
 //   Share share(128, 5 * kNanosPerMs);   // 1 in 128 of the time, 5 ms at a stretch
 //   if (share.has_some(now)) { ...; share.spend(clock.now() - now); }
@@ -22,7 +24,7 @@ class Share {
     counted_ = now;
     return left_ > 0;
   }
-  void spend(Nanos time) { left_ -= time; }
+  void spend(Nanos time) { left_ = std::max(left_ - time, -most_); }
   // When it has some again, by the last has_some().
   Nanos again_at() const { return counted_ + (left_ > 0 ? 0 : (1 - left_) * parts_); }
 

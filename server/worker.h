@@ -20,7 +20,8 @@
 //      has not taken one for kLongestReply is disconnected when somebody waits for one. Who waits
 //      for his own to come back keeps nobody waiting.
 //  K9  Making statistics takes at most the share of the time that kStatsParts says. Who asks beyond
-//      that waits; those who are answered in one turn are answered the same.
+//      that waits, at most kStatsParts * kStatsStretch; those who are answered in one turn are
+//      answered the same.
 //  K4  A client's replies and READs in flight never exceed what its connection takes, so a post is
 //      never cut short.
 //  K5  A flush, and a write asked to be durable, is answered when its mark has reached it. The

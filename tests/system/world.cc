@@ -62,7 +62,9 @@ void Server::kill() {
 
 int Server::stop() {
   process_->signal(SIGTERM);
-  return process_->wait().status;
+  const Ended ended = process_->wait();
+  if (ended.status != 0) std::cerr << ended.output;  // the reason
+  return ended.status;
 }
 
 void Server::stop_and_check() {
