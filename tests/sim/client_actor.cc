@@ -16,7 +16,9 @@ using Outcome = Op::Outcome;
 
 namespace {
 constexpr Nanos kLongestNap = 15 * kNanosPerMs;
-}
+constexpr std::uint64_t kStepLifeMs = 600;
+constexpr std::int64_t kLongLifeMs = 1'000'000;
+}  // namespace
 
 ClientActor::ClientActor(Story& story, int number)
     : story_(story),
@@ -36,8 +38,9 @@ void ClientActor::run() {
   }
   --story_.clients_working;
   story_.scheduler.notify(story_.progress);
+  const Nanos look = (story_.plan.clock_stands ? 1000 : 1) * kNanosPerMs;
   while (!story_.calm)
-    story_.scheduler.sleep(kNanosPerMs);
+    story_.scheduler.sleep(look);
   look_at_everything();
   if (client_) stats_ = client_->stats();
   client_.reset();
@@ -203,10 +206,17 @@ PutOptions ClientActor::any_put_options(Op& op) {
     }
   }
   if (story_.scheduler.chance(story_.plan.brief_in)) {
-    op.ttl_ms = 1 + static_cast<std::int64_t>(story_.random.below(20));
+    op.ttl_ms = any_life_ms();
     options.ttl = std::chrono::milliseconds(op.ttl_ms);
   }
   return options;
+}
+
+std::int64_t ClientActor::any_life_ms() {
+  const std::uint64_t choice = story_.random.below(4);
+  if (story_.plan.clock_stands && choice == 0) return kLongLifeMs;
+  const bool steps = story_.plan.clock_steps != 0 && choice != 1;
+  return 1 + static_cast<std::int64_t>(story_.random.below(steps ? kStepLifeMs : 20));
 }
 
 void ClientActor::add(std::size_t key) {

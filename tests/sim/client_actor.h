@@ -10,6 +10,7 @@
 #include "rkv/client.h"
 #include "tests/sim/history.h"
 #include "tests/sim/plan.h"
+#include "tests/sim/wall.h"
 
 namespace rkv::sim {
 
@@ -22,10 +23,12 @@ struct Story {
   Random random;  // what actors choose
   Plan plan;
   Disk disk;
+  Wall wall;
   History history;
   std::vector<std::string> keys;  // the hot ones first, the counters last
   std::size_t operations_done = 0;
   std::size_t clients_working = 0;
+  bool clock_working = false;
   bool calm = false;   // all faults are over; the server is up
   WaitPoint progress;  // the operator's
 };
@@ -59,6 +62,7 @@ class ClientActor {
   std::size_t begin(Op::Kind kind, std::size_t key);
   std::size_t begin_put(std::size_t key);
   PutOptions any_put_options(Op& op);
+  std::int64_t any_life_ms();
   void take_value(std::size_t number, std::string_view value, bool is_counter, Version version);
   void end(std::size_t number);
   void take(std::size_t number, const Result<Value>& result);

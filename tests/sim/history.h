@@ -89,6 +89,9 @@ class History {
   void server_ends(Nanos when, End end, const Disk::Records& content,
                    const std::vector<std::string>& keys);
 
+  // The wall clock has been set ahead for good: what has a time to live may go by it from then on.
+  void clock_is_believed(Nanos from) { clock_believed_ = from; }
+
   void note(Violation violation) {
     if (!violation_) violation_ = std::move(violation);
   }
@@ -129,6 +132,7 @@ class History {
   bool survived(const Boot& boot, std::size_t key, const Timeline& timeline, Version end) const;
   void check_key(std::size_t key, Nanos expiry_late);
   history::Call call_of(std::size_t number) const;
+  std::int64_t life_ms_of(const Op& op) const;
   const Boot* boot_of(Version version) const;
   std::string text_of(std::size_t key, Version version) const;
   history::Operation start_of(std::size_t boot, std::size_t key) const;
@@ -138,6 +142,7 @@ class History {
 
   std::vector<Op> ops_;
   std::vector<Boot> boots_;
+  Nanos clock_believed_ = 0;  // 0: never
   std::optional<Violation> violation_;
 };
 

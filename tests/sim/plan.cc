@@ -76,6 +76,19 @@ void crowd(Random& random, Plan& plan) {
   plan.network.cut_in = plan.network.handshake_in = plan.network.refuse_in = 0;
 }
 
+// Time passes, and the wall clock is set while keys live that have a time to live.
+void set_clocks(Random& random, Plan& plan, std::size_t steps, bool stands) {
+  plan.clock_steps = steps;
+  plan.clock_stands = stands;
+  if (steps == 0 && !stands) return;
+  plan.brief_in = 2;
+  if (steps == 0) return;
+  plan.operations = 20 + random.below(20);
+  plan.think = 30 * kMilli;
+  plan.hot_keys = 3 + random.below(6);
+  plan.nap_in = 0;
+}
+
 // More than memory holds: records are evicted, and come back for an operation.
 void tighten(Random& random, Plan& plan) {
   plan.server.tight = true;
@@ -130,7 +143,7 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.server.load_rate = pick<std::uint64_t>(random, {0, 0, 10'000, 200'000});
   plan.disk.read = pick<Nanos>(random, {kMicro, 100 * kMicro, kMilli});
   plan.disk.read_fails_in = pick<std::uint64_t>(random, {0, 0, 0, 20});
-  if (random.below(2) == 0) crowd(random, plan);
+  if (random.below(2) == 0 || canary == Canary::kForgedRecords) crowd(random, plan);
   if (random.below(8) == 0 || canary == Canary::kStaleDisk) tighten(random, plan);
   if (plan.huge_in != 0) {
     // The commit log fills up while the disk takes its time.
@@ -151,12 +164,24 @@ Plan Plan::draw(Random& random, Canary canary) {
     plan.brief_in = 2;
     plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
   }
+  const bool hasty = canary == Canary::kHastyClock;
+  const bool deaf = canary == Canary::kDeafClock;
+  // A minute passes until a clock that stands is believed: seldom.
+  const bool stands = random.below(24) == 0 || deaf;
+  const bool steps = random.below(10) == 0 || hasty;
+  if (deaf || hasty) plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
+  set_clocks(random, plan, steps ? 1 + random.below(4) + (hasty ? 4 : 0) : 0,
+             stands && plan.disk.fail_in == 0 && plan.huge_in == 0);
+  if (hasty) plan.server.follows = ServerOptions::Follows::kAtOnce;
+  if (deaf) plan.server.follows = ServerOptions::Follows::kNever;
   plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||
                   plan.network.handshake_in != 0 || plan.network.refuse_in != 0 ||
                   plan.huge_in != 0 || plan.fillers > 50 || plan.disk.read_fails_in != 0;
   // A log that is full or has failed keeps expired keys; else server/README.md's bound holds.
   const bool on_time = plan.disk.fail_in == 0 && plan.huge_in == 0;
   plan.expiry_late = on_time ? 200 * kMilli : 3'600'000 * kMilli;
+  // The clock is looked at ten times a second, and the expirer looks at it once a second.
+  if (plan.clock_stands) plan.expiry_late += 1200 * kMilli;
   for (std::size_t i = 0; i < plan.clients; ++i)
     plan.client_options.push_back(draw_client(random, plan.may_fail));
   return plan;

@@ -23,6 +23,8 @@ enum class Canary : std::uint8_t {
   kStaleDisk,      // reads of the disk that show the record before the last
   kHidingDisk,     // reads of many records that leave some out: warm-up, scans
   kNoExpiry,       // nobody removes what has expired
+  kHastyClock,     // a wall clock that is ahead for a moment is believed at once
+  kDeafClock,      // one that stays ahead is never believed
 };
 
 struct Plan {
@@ -31,8 +33,10 @@ struct Plan {
   std::size_t hot_keys = 4;
   std::size_t fillers = 0;  // other keys, there from the start
   std::size_t filler_bytes = 20;
-  std::size_t counters = 0;    // keys that count
-  std::uint64_t brief_in = 0;  // one in so many puts has a time to live
+  std::size_t counters = 0;     // keys that count
+  std::uint64_t brief_in = 0;   // one in so many puts has a time to live
+  std::size_t clock_steps = 0;  // of the wall clock while clients work
+  bool clock_stands = false;    // and when they have done it is set ahead for good
   bool scans = false;
   Nanos think = 0;             // between two operations, at most
   std::uint64_t nap_in = 0;    // before one in so many operations a client sleeps long enough for

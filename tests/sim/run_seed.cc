@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -20,7 +21,11 @@ namespace {
 
 constexpr std::uint64_t kMostEvents = 5'000'000;
 constexpr Nanos kLatest = 600'000 * kNanosPerMs;
-constexpr Nanos kLongestLife = 300 * kNanosPerMs;  // of a brief key, with what it may be late
+// Of a brief key, with what it may be late.
+constexpr Nanos kLongestLife = 300 * kNanosPerMs;
+constexpr Nanos kLongestLifeWithSteps = 900 * kNanosPerMs;
+constexpr Nanos kUntilBelieved = 60'000 * kNanosPerMs;  // of a wall clock that is ahead
+constexpr std::int64_t kAheadForGoodMs = 7'200'000;     // longer than any key lives
 constexpr Nanos kLongestDowntime = 5 * kNanosPerMs;
 
 // Starts the server, restarts it as planned, ends the faults, and stops it at last.
@@ -38,16 +43,21 @@ class Operator {
       story_.scheduler.sleep(story_.scheduler.up_to(30'000));
       restart();
     }
-    while (story_.clients_working != 0)
+    while (story_.clients_working != 0 || story_.clock_working)
       story_.scheduler.park(story_.progress, story_.scheduler.now() + 100 * kNanosPerMs);
     story_.fabric->faults() = {};
     story_.disk.faults() = {};
     while (server_->log().failed())
       story_.scheduler.sleep(kNanosPerMs);
+    if (story_.plan.clock_stands) set_clock_for_good();
     // Once more everybody has to come back, now without an excuse for what gets lost.
     story_.fabric->cut_all();
     // And what has a time to live is gone.
-    if (story_.plan.brief_in != 0) story_.scheduler.sleep(kLongestLife);
+    if (story_.plan.clock_steps != 0) {
+      story_.scheduler.sleep(kLongestLifeWithSteps);
+    } else if (story_.plan.brief_in != 0) {
+      story_.scheduler.sleep(kLongestLife);
+    }
     story_.calm = true;
   }
   // Everybody has gone.
@@ -64,7 +74,8 @@ class Operator {
   void start() {
     story_.plan.server.boot = static_cast<std::uint32_t>(2 + restarts_);
     const auto content = story_.disk.records();
-    server_ = std::make_unique<ServerProcess>(story_.fabric, story_.disk, story_.plan.server);
+    server_ = std::make_unique<ServerProcess>(story_.fabric, story_.disk, story_.wall,
+                                              story_.plan.server);
     story_.history.server_starts(story_.plan.server.boot, story_.scheduler.now(), content,
                                  story_.keys);
   }
@@ -86,6 +97,12 @@ class Operator {
     ++restarts_;
     story_.scheduler.sleep(story_.scheduler.up_to(kLongestDowntime));
     start();
+  }
+  // Nobody works any more. It is believed a minute later, and not before.
+  void set_clock_for_good() {
+    story_.wall.set_by(kAheadForGoodMs);
+    story_.history.clock_is_believed(story_.scheduler.now() + kUntilBelieved);
+    story_.scheduler.sleep(kUntilBelieved + story_.plan.expiry_late + kNanosPerMs);
   }
   void stop() {
     const bool saved = server_->stop();
@@ -175,6 +192,29 @@ void tamper(Story& story, Operator& control, Canary canary, Remembered& remember
 
 // ----------------------------------------------------------------------------------- the run
 
+// The wall clock is set back for good, or ahead for a moment: ahead by too much to be believed at
+// once, whatever it was set back by.
+void step_clock(Story& story) {
+  static constexpr std::array<std::int64_t, 4> kBackMs = {50, 300, 5'000, 3'600'000};
+  static constexpr std::array<std::int64_t, 2> kAheadMs = {10'000, 7'200'000};
+  Scheduler& scheduler = story.scheduler;
+  const auto working = [&] { return story.clients_working != 0; };
+  while (story.operations_done == 0 && working())
+    scheduler.sleep(kNanosPerMs);
+  for (std::size_t i = 0; i < story.plan.clock_steps && working(); ++i) {
+    scheduler.sleep(scheduler.up_to(200 * kNanosPerMs));
+    if (scheduler.chance(3)) {
+      story.wall.set_by(-kBackMs[scheduler.random().below(kBackMs.size())]);
+      continue;
+    }
+    const std::int64_t ahead_ms = kAheadMs[scheduler.random().below(kAheadMs.size())];
+    story.wall.set_by(ahead_ms);
+    scheduler.sleep(scheduler.up_to(300 * kNanosPerMs));
+    story.wall.undo(ahead_ms, story.plan.restarts != 0);
+  }
+  story.clock_working = false;
+}
+
 std::string describe(const History::Violation& violation, const Story& story) {
   return violation.what + "\n" +
          (violation.key ? "key " + story.keys[*violation.key] + ":\n" : "all operations:\n") +
@@ -199,14 +239,15 @@ Outcome judge(Story& story, const std::optional<std::string>& stuck) {
     outcome.stuck = true;
     story.history.note({.what = *stuck, .key = {}});
     outcome.violation = describe({.what = *stuck, .key = {}}, story);
-  } else if (const auto& violation =
-                 story.history.check(story.keys.size(), story.plan.expiry_late)) {
+  } else if (const auto& violation = story.history.check(
+                 story.keys.size(), story.plan.expiry_late + story.wall.set_back())) {
     outcome.violation = describe(*violation, story);
   }
   outcome.trace_hash = story.scheduler.trace_hash();
   outcome.events = story.scheduler.events();
   outcome.time = story.scheduler.now();
   outcome.network = story.fabric->counts();
+  outcome.clock_steps = story.wall.steps();
   for (std::size_t i = 0; i < story.history.size(); ++i) {
     const Op& op = story.history[i];
     if (op.called == 0) continue;
@@ -224,7 +265,8 @@ Story::Story(std::uint64_t seed, Canary canary)
       scheduler(fabric->scheduler()),
       random(seed ^ 0x5EED),
       plan(Plan::draw(random, canary)),
-      disk(scheduler) {
+      disk(scheduler),
+      wall(scheduler) {
   fabric->faults() = plan.network;
   scheduler.pace() = plan.pace;
   disk.faults() = plan.disk;
@@ -266,6 +308,10 @@ Outcome run_seed(std::uint64_t seed, Canary canary) {
       actor->run();
       --working;
     });
+  }
+  if (story->plan.clock_steps != 0) {
+    story->clock_working = true;
+    scheduler.spawn("clock", [&story = *story] { step_clock(story); });
   }
   scheduler.spawn("operator", [&] {
     control->run();

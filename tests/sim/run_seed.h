@@ -26,6 +26,7 @@ struct Outcome {
   std::uint64_t promoted = 0;  // records loaded for an operation
   std::uint64_t evicted = 0;
   std::uint64_t expired = 0;
+  std::uint64_t clock_steps = 0;
   Nanos time = 0;
   rdma::sim::Fabric::Counts network{};
   ClientStats clients{};  // of all clients together

@@ -10,7 +10,6 @@ namespace rkv::sim {
 namespace {
 constexpr std::size_t kCommitLogBytes = std::size_t{1} << 20;
 constexpr std::int64_t kTickMs = 100;
-constexpr std::uint64_t kSomeUnixMs = 1'700'000'000'000;
 constexpr Nanos kLonger = 3'600'000 * kNanosPerMs;
 
 template <class T>
@@ -20,12 +19,15 @@ T need(Result<T> result) {
 }
 }  // namespace
 
-ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk,
+ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const Wall& wall,
                              const ServerOptions& options)
     : fabric_(std::move(fabric)),
       disk_(disk),
       boot_(options.boot),
-      unix_ms_at_0_(kSomeUnixMs + fabric_->scheduler().random().below(options.clock_step_ms + 1)),
+      wall_(wall),
+      wall_error_ms_(fabric_->scheduler().up_to(static_cast<Nanos>(options.clock_step_ms))),
+      follows_(options.follows),
+      wall_clock_(look_at_wall()),
       storage_(disk),
       log_(need(server::CommitLog::create(kCommitLogBytes))),
       transport_(rdma::sim::open_sim(fabric_, "server")),
@@ -45,8 +47,8 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk,
   memory_ = need(server::StoreMemory::create(layout, [this](std::size_t bytes) {
     return transport_->allocate(bytes, rdma::Access::kRemoteRead);
   }));
-  store_ =
-      std::make_unique<server::Store>(*memory_, *log_, fabric_->scheduler(), boot_, unix_ms_at_0_);
+  store_ = std::make_unique<server::Store>(*memory_, *log_, fabric_->scheduler(), boot_,
+                                           wall_clock_.unix_ms_at_0());
   hints_ = need(transport_->allocate(kHintWords * 8, rdma::Access::kRemoteReadAtomic));
   store_->add_hint_words(reinterpret_cast<const std::uint64_t*>(hints_->bytes().data()));
   create_background();
@@ -128,11 +130,7 @@ void ServerProcess::create_background() {
       .request_write = [this](std::uint64_t n) { request_write(n); },
       .read = [this](const KeyRange& range,
                      const auto& visit) { return storage_.read_range(range, visit); },
-      .unix_ms =
-          [this] {
-            return unix_ms_at_0_ +
-                   static_cast<std::uint64_t>(fabric_->scheduler().now() / kNanosPerMs);
-          },
+      .unix_ms = [this] { return store_->unix_ms(); },
       .finished = [this] { tell_workers(); },
       .make_background = [this] { return background(); }});
   store_->begin_loading();
@@ -262,7 +260,24 @@ void ServerProcess::run_acceptor() {
     if (memory_ != nullptr) {
       memory_->set_tick(static_cast<std::uint64_t>(fabric_->scheduler().now() / kNanosPerMs));
     }
+    if (store_ != nullptr) follow_wall_clock();
   }
+}
+
+server::WallClock::Look ServerProcess::look_at_wall() const {
+  const Nanos now = fabric_->scheduler().now();
+  return {.clock = now, .since_boot = now, .unix_ms = wall_.unix_ms() + wall_error_ms_};
+}
+
+// As Server::follow_wall_clock.
+void ServerProcess::follow_wall_clock() {
+  if (follows_ == ServerOptions::Follows::kNever) return;
+  const server::WallClock::Look look = look_at_wall();
+  (void)wall_clock_.follow(look);
+  const std::int64_t at_once = look.unix_ms - look.clock / kNanosPerMs;
+  store_->set_wall_clock(follows_ == ServerOptions::Follows::kAtOnce
+                             ? static_cast<std::uint64_t>(at_once)
+                             : wall_clock_.unix_ms_at_0());
 }
 
 // In place of a condition variable: looks again and again.

@@ -21,10 +21,12 @@
 #include "server/scans.h"
 #include "server/stepper.h"
 #include "server/store.h"
+#include "server/wall_clock.h"
 #include "server/warm_up.h"
 #include "server/worker.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fiber_background.h"
+#include "tests/sim/wall.h"
 
 namespace rkv::sim {
 
@@ -41,6 +43,12 @@ struct ServerOptions {
   bool expires = true;  // false: a canary
   // The wall clock is wrong by up to so much, by another amount at each start.
   std::uint64_t clock_step_ms = 0;
+  enum class Follows : std::uint8_t {
+    kWallClock,  // as the product does
+    kAtOnce,     // a canary: whatever it says
+    kNever,      // a canary
+  };
+  Follows follows = Follows::kWallClock;
   std::uint64_t load_rate = 0;  // bytes a second of the warm-up; 0: as fast as it goes
   std::uint32_t workers = 1;
   std::uint32_t clients = 8;
@@ -53,7 +61,8 @@ class ServerProcess {
   static constexpr int kWorkers = 1;  // group of the fibers that lock group pairs, the grower too
 
   // Serves when it returns; what is on disk is loaded meanwhile and afterwards.
-  ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const ServerOptions& options);
+  ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const Wall& wall,
+                const ServerOptions& options);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
@@ -77,6 +86,8 @@ class ServerProcess {
   void run_worker(server::Worker& worker);
   void run_applier();
   void run_acceptor();
+  server::WallClock::Look look_at_wall() const;
+  void follow_wall_clock();
   Nanos grow();
   Nanos make_room();
   server::DiskReads disk_reads();
@@ -94,7 +105,10 @@ class ServerProcess {
   std::shared_ptr<Fabric> fabric_;
   Disk& disk_;
   const std::uint32_t boot_;
-  const std::uint64_t unix_ms_at_0_;
+  const Wall& wall_;
+  const std::int64_t wall_error_ms_;
+  const ServerOptions::Follows follows_;
+  server::WallClock wall_clock_;
   // In the order of creation; destroyed the other way round.
   DiskStorage storage_;
   std::unique_ptr<server::CommitLog> log_;

@@ -56,6 +56,13 @@ TEST_F(Simulation, AServerThatRemovesNothingThatHasExpiredIsNoticed) {
   EXPECT_GE(caught(Canary::kNoExpiry), 5);
 }
 
+TEST_F(Simulation, AServerThatBelievesAClockThatIsAheadForAMomentIsNoticed) {
+  EXPECT_GE(caught(Canary::kHastyClock), 3);
+}
+TEST_F(Simulation, AServerThatNeverFollowsTheClockIsNoticed) {
+  EXPECT_GE(caught(Canary::kDeafClock), 3);
+}
+
 // What does not happen is not tested.
 TEST_F(Simulation, EveryKindOfTroubleHappens) {
   Outcome sum;
@@ -68,6 +75,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
     sum.promoted += one.promoted;
     sum.evicted += one.evicted;
     sum.expired += one.expired;
+    sum.clock_steps += one.clock_steps;
     sum.network.cuts += one.network.cuts;
     sum.network.full_send_queues += one.network.full_send_queues;
     sum.network.waits_for_receives += one.network.waits_for_receives;
@@ -83,6 +91,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
   EXPECT_GT(sum.promoted, 200U);
   EXPECT_GT(sum.evicted, 200U);
   EXPECT_GT(sum.expired, 200U);
+  EXPECT_GT(sum.clock_steps, 50U);
   EXPECT_GT(sum.network.cuts, 500U);
   EXPECT_GT(sum.network.full_send_queues, 500U);
   EXPECT_GT(sum.network.waits_for_receives, 50U);

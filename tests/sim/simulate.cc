@@ -1,8 +1,7 @@
 // simulate: runs the whole store, seed after seed, and stops at the first run that breaks a
 // promise.
 //
-//   simulate --seeds 10000 --first-seed 1 [--verbose] [--canary
-//   forged|stale|disk|reads|hiding|expiry]
+//   simulate --seeds 10000 --first-seed 1 [--verbose] [--canary NAME]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -27,7 +26,8 @@ struct Arguments {
 };
 
 constexpr const char* kUsage =
-    "usage: simulate [--seeds N] [--first-seed S] [--verbose] [--canary forged|stale|disk|reads]\n";
+    "usage: simulate [--seeds N] [--first-seed S] [--verbose] [--canary NAME]\n"
+    "canaries: forged stale disk reads hiding expiry hasty deaf\n";
 
 std::optional<Canary> canary_of(std::string_view name) {
   if (name == "forged") return Canary::kForgedRecords;
@@ -36,6 +36,8 @@ std::optional<Canary> canary_of(std::string_view name) {
   if (name == "reads") return Canary::kStaleDisk;
   if (name == "hiding") return Canary::kHidingDisk;
   if (name == "expiry") return Canary::kNoExpiry;
+  if (name == "hasty") return Canary::kHastyClock;
+  if (name == "deaf") return Canary::kDeafClock;
   return std::nullopt;
 }
 
