@@ -368,13 +368,6 @@ history::Operation History::start_of(std::size_t boot, std::size_t key) const {
   return op;
 }
 
-// How long what a put wrote lives at least. The step ahead is longer than any life.
-std::int64_t History::life_ms_of(const Op& op) const {
-  if (op.ttl_ms == 0 || clock_believed_ == 0) return op.ttl_ms;
-  const std::int64_t until_ms = (clock_believed_ - op.called) / kNanosPerMs;
-  return std::max<std::int64_t>(std::min(op.ttl_ms, until_ms), 1);
-}
-
 history::Call History::call_of(std::size_t number) const {
   using history::Function;
   const Op& op = ops_[number];

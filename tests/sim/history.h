@@ -15,6 +15,7 @@
 // Thread safety: none.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -132,7 +133,12 @@ class History {
   bool survived(const Boot& boot, std::size_t key, const Timeline& timeline, Version end) const;
   void check_key(std::size_t key, Nanos expiry_late);
   history::Call call_of(std::size_t number) const;
-  std::int64_t life_ms_of(const Op& op) const;
+  // How long what a put wrote lives at least. The step ahead is longer than any life.
+  std::int64_t life_ms_of(const Op& op) const {
+    if (op.ttl_ms == 0 || clock_believed_ == 0) return op.ttl_ms;
+    const std::int64_t until_ms = (clock_believed_ - op.called) / kNanosPerMs;
+    return std::max<std::int64_t>(std::min(op.ttl_ms, until_ms), 1);
+  }
   const Boot* boot_of(Version version) const;
   std::string text_of(std::size_t key, Version version) const;
   history::Operation start_of(std::size_t boot, std::size_t key) const;

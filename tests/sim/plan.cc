@@ -102,6 +102,52 @@ void tighten(Random& random, Plan& plan) {
   plan.disk.read_fails_in = 0;
 }
 
+void draw_server(Random& random, Plan& plan) {
+  plan.disk = {.write = pick<Nanos>(random, {kMicro, 100 * kMicro}),
+               .sync = pick<Nanos>(random, {10 * kMicro, kMilli}),
+               .fail_in = pick<std::uint64_t>(random, {0, 0, 0, 5, 30}),
+               .recover_fails_in = 3,
+               .lies_in = 0};
+  plan.server = {.hash_seed = random(),
+                 .index_segments = pick<std::uint32_t>(random, {1, 1, 2}),
+                 .max_index_segments = pick<std::uint32_t>(random, {2, 2, 8}),
+                 .workers = pick<std::uint32_t>(random, {1, 1, 2})};
+  plan.server.applier.sync_interval_ms = pick(random, {1, 20, 1000});
+  plan.server.applier.batch_records = pick<std::uint32_t>(random, {1, 3, 4096});
+  plan.server.applier.retry_ms_min = 1;
+  plan.server.applier.retry_ms_max = 20;
+}
+
+void break_something(Plan& plan, Canary canary) {
+  if (canary == Canary::kLyingDisk) {
+    plan.disk.lies_in = 2;
+    plan.restarts = 2;
+  }
+  if (canary == Canary::kStaleDisk) plan.disk.stale_in = 2;
+  if (canary == Canary::kHidingDisk) {
+    plan.disk.hides_in = 10;
+    plan.scans = true;
+  }
+  if (canary == Canary::kNoExpiry) {
+    plan.server.expires = false;
+    plan.brief_in = 2;
+    plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
+  }
+}
+
+void draw_clock(Random& random, Plan& plan, Canary canary) {
+  const bool hasty = canary == Canary::kHastyClock;
+  const bool deaf = canary == Canary::kDeafClock;
+  // A minute passes until a clock that stands is believed: seldom.
+  const bool stands = random.below(24) == 0 || deaf;
+  const bool steps = random.below(10) == 0 || hasty;
+  if (deaf || hasty) plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
+  set_clocks(random, plan, steps ? 1 + random.below(4) + (hasty ? 4 : 0) : 0,
+             stands && plan.disk.fail_in == 0 && plan.huge_in == 0);
+  if (hasty) plan.server.follows = ServerOptions::Follows::kAtOnce;
+  if (deaf) plan.server.follows = ServerOptions::Follows::kNever;
+}
+
 }  // namespace
 
 Plan Plan::draw(Random& random, Canary canary) {
@@ -123,19 +169,7 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.pace = {.wake_up = pick<Nanos>(random, {200, 2 * kMicro, 50 * kMicro}),
                .yield_in = pick<std::uint64_t>(random, {0, 4, 16}),
                .yield = pick<Nanos>(random, {kMicro, 20 * kMicro})};
-  plan.disk = {.write = pick<Nanos>(random, {kMicro, 100 * kMicro}),
-               .sync = pick<Nanos>(random, {10 * kMicro, kMilli}),
-               .fail_in = pick<std::uint64_t>(random, {0, 0, 0, 5, 30}),
-               .recover_fails_in = 3,
-               .lies_in = 0};
-  plan.server = {.hash_seed = random(),
-                 .index_segments = pick<std::uint32_t>(random, {1, 1, 2}),
-                 .max_index_segments = pick<std::uint32_t>(random, {2, 2, 8}),
-                 .workers = pick<std::uint32_t>(random, {1, 1, 2})};
-  plan.server.applier.sync_interval_ms = pick(random, {1, 20, 1000});
-  plan.server.applier.batch_records = pick<std::uint32_t>(random, {1, 3, 4096});
-  plan.server.applier.retry_ms_min = 1;
-  plan.server.applier.retry_ms_max = 20;
+  draw_server(random, plan);
   plan.counters = pick<std::size_t>(random, {0, 0, 1, 2});
   plan.brief_in = pick<std::uint64_t>(random, {0, 0, 2, 8});
   plan.scans = random.below(2) == 0;
@@ -150,30 +184,8 @@ Plan Plan::draw(Random& random, Canary canary) {
     plan.disk.sync = 30 * kMilli;
     plan.server.applier.sync_interval_ms = 1000;
   }
-  if (canary == Canary::kLyingDisk) {
-    plan.disk.lies_in = 2;
-    plan.restarts = 2;
-  }
-  if (canary == Canary::kStaleDisk) plan.disk.stale_in = 2;
-  if (canary == Canary::kHidingDisk) {
-    plan.disk.hides_in = 10;
-    plan.scans = true;
-  }
-  if (canary == Canary::kNoExpiry) {
-    plan.server.expires = false;
-    plan.brief_in = 2;
-    plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
-  }
-  const bool hasty = canary == Canary::kHastyClock;
-  const bool deaf = canary == Canary::kDeafClock;
-  // A minute passes until a clock that stands is believed: seldom.
-  const bool stands = random.below(24) == 0 || deaf;
-  const bool steps = random.below(10) == 0 || hasty;
-  if (deaf || hasty) plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
-  set_clocks(random, plan, steps ? 1 + random.below(4) + (hasty ? 4 : 0) : 0,
-             stands && plan.disk.fail_in == 0 && plan.huge_in == 0);
-  if (hasty) plan.server.follows = ServerOptions::Follows::kAtOnce;
-  if (deaf) plan.server.follows = ServerOptions::Follows::kNever;
+  break_something(plan, canary);
+  draw_clock(random, plan, canary);
   plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||
                   plan.network.handshake_in != 0 || plan.network.refuse_in != 0 ||
                   plan.huge_in != 0 || plan.fillers > 50 || plan.disk.read_fails_in != 0;
