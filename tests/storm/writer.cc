@@ -27,6 +27,12 @@ class Writer {
  private:
   bool is_time_for(Canary canary) { return life_.canary == canary && random_.below(64) == 0; }
 
+  // A canary's moment lasts until others have run.
+  static void let_readers_look() {
+    for (int i = 0; i < 100; ++i)
+      std::this_thread::yield();
+  }
+
   // Whether it was done. Without room nothing has happened.
   Result<Version> send(std::uint64_t key, const std::string& value, server::PutOptions options) {
     const std::string name = key_of(key);
@@ -46,8 +52,7 @@ class Writer {
     if (expires(key)) options.ttl_ms = 1 + random_.below(40);
     if (is_time_for(Canary::kOldValue)) {
       known.acknowledged.store(number, std::memory_order_release);
-      for (int i = 0; i < 100; ++i)
-        std::this_thread::yield();
+      let_readers_look();
     }
     const auto put = send(key, value, options);
     if (!put) return unless_no_room(put.error(), key);
@@ -72,6 +77,7 @@ class Writer {
     const auto removed = life_.run_operation(name, [&](const DiskLook& look) {
       return life_.store().remove(as_bytes(name), std::nullopt, look);
     });
+    if (silent) let_readers_look();
     if (removed) {
       versions_[key] = {};
       return;
