@@ -122,10 +122,21 @@ void ClientActor::end(std::size_t number) {
   story_.scheduler.trace(30 + static_cast<std::uint64_t>(op.outcome), op.version.bits);
 }
 
-void ClientActor::failed(std::size_t number, const Error& error) {
+// Whether the disk was full meanwhile: writes and flushes are refused then, and so are scans, which
+// miss the latest writes. Gets go on.
+bool ClientActor::excused(const Op& op, const Error& error, bool reads_disk) {
+  if (op.kind == Kind::kGet && !reads_disk) return false;
+  if (error.code != Code::kIo || (!story_.disk_is_full && op.called > story_.was_full))
+    return false;
+  ++story_.full_refusals;
+  return true;
+}
+
+void ClientActor::failed(std::size_t number, const Error& error, bool reads_disk) {
   Op& op = story_.history[number];
   op.error = error.code;
   op.outcome = error.write == WriteOutcome::kMayHaveHappened ? Outcome::kUnknown : Outcome::kFailed;
+  if (excused(op, error, reads_disk)) return;
   if (!story_.plan.may_fail || story_.calm) {
     story_.history.note(
         {.what = fmt::format("#{} failed without a cause: {}", number, to_string(error)),
@@ -244,7 +255,7 @@ void ClientActor::scan() {
   };
   if (!page) {
     const std::size_t number = begin_get(0);
-    failed(number, page.error());
+    failed(number, page.error(), true);
     return end(number);
   }
   const bool whole = page->token().empty();

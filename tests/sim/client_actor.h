@@ -29,6 +29,10 @@ struct Story {
   std::size_t operations_done = 0;
   std::size_t clients_working = 0;
   bool clock_working = false;
+  bool room_working = false;
+  bool disk_is_full = false;  // or the server has not yet found out that there is room again
+  Nanos was_full = 0;         // when that last was so
+  std::uint64_t full_refusals = 0;
   bool calm = false;   // all faults are over; the server is up
   WaitPoint progress;  // the operator's
 };
@@ -67,7 +71,8 @@ class ClientActor {
   void end(std::size_t number);
   void take(std::size_t number, const Result<Value>& result);
   void take_write(std::size_t number, const Result<std::uint64_t>& result);
-  void failed(std::size_t number, const Error& error);
+  void failed(std::size_t number, const Error& error, bool reads_disk = false);
+  bool excused(const Op& op, const Error& error, bool reads_disk);
 
   Story& story_;
   const int number_;

@@ -1,5 +1,6 @@
 #include "tests/sim/disk.h"
 
+#include <cerrno>
 #include <utility>
 
 namespace rkv::sim {
@@ -78,10 +79,22 @@ Status DiskStorage::broken(bool may_be_there) {
   return fail(Code::kIo, "the simulated disk failed");
 }
 
+// What was there stays, and what is written now is there or is not: a write may fail halfway.
+Status DiskStorage::no_room() {
+  if (!disk_.broken_) (void)broken(true);
+  return std::unexpected(
+      Error{.code = Code::kIo, .sys_errno = ENOSPC, .call = "write of the simulation"});
+}
+
 Status DiskStorage::write_batch() {
   Scheduler& scheduler = disk_.scheduler_;
   scheduler.sleep(scheduler.up_to(disk_.faults_.write));
   if (dead() || disk_.broken_) return fail(Code::kIo, "the simulated disk is broken");
+  if (disk_.full_ && disk_.faults_.drops_when_full) {
+    clear_batch();
+    return {};
+  }
+  if (disk_.full_) return no_room();
   if (scheduler.chance(disk_.faults_.fail_in)) return broken(true);
   disk_.apply(disk_.visible_, batch_);
   disk_.written_.push_back(std::move(batch_));
@@ -111,6 +124,8 @@ Status DiskStorage::recover() {
   if (dead() || scheduler.chance(disk_.faults_.recover_fails_in)) {
     return fail(Code::kIo, "the simulated disk is still broken");
   }
+  const bool full = disk_.full_ || (disk_.broken_ && disk_.faults_.stays_full);
+  if (full && !disk_.faults_.drops_when_full) return no_room();
   if (disk_.broken_) {
     disk_.written_ = std::move(disk_.left_);
     disk_.show_written();

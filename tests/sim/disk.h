@@ -32,9 +32,11 @@ struct DiskFaults {
   std::uint64_t recover_fails_in = 0;
   Nanos read = 50'000;
   std::uint64_t read_fails_in = 0;
-  std::uint64_t lies_in = 0;   // canary: one in so many syncs that keeps nothing
-  std::uint64_t stale_in = 0;  // canary: one in so many reads of a record that shows an older one
-  std::uint64_t hides_in = 0;  // canary: one in so many records that a read of many leaves out
+  bool drops_when_full = false;  // canary: while it is full, writes are dropped and said to be done
+  bool stays_full = false;       // canary: nobody is told that there is room again
+  std::uint64_t lies_in = 0;     // canary: one in so many syncs that keeps nothing
+  std::uint64_t stale_in = 0;    // canary: one in so many reads of a record that shows an older one
+  std::uint64_t hides_in = 0;    // canary: one in so many records that a read of many leaves out
 };
 
 class Disk {
@@ -58,6 +60,8 @@ class Disk {
     visible_[key] = std::move(record);
   }
   std::uint64_t reads() const { return reads_; }
+  // Without room it takes no write; reads go on.
+  void set_full(bool full) { full_ = full; }
 
   enum class End { kProcess, kMachine };
   // The server is dead: fixes what survives. Its Storage has no effect any more.
@@ -86,6 +90,7 @@ class Disk {
   std::uint64_t reads_ = 0;
   std::uint64_t owner_ = 1;  // which server may write: counted up by crash()
   bool broken_ = false;
+  bool full_ = false;
 };
 
 // One server's way to the disk.
@@ -112,6 +117,7 @@ class DiskStorage final : public server::Storage {
 
   bool dead() const { return owner_ != disk_.owner_; }
   Status broken(bool may_be_there);
+  Status no_room();
 
   Disk& disk_;
   std::uint64_t owner_;

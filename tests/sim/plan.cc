@@ -135,15 +135,27 @@ void break_something(Plan& plan, Canary canary) {
   }
 }
 
+void draw_room(Random& random, Plan& plan, Canary canary) {
+  const bool broken = canary == Canary::kDroppingDisk || canary == Canary::kFullForGood;
+  plan.fillings = random.below(8) == 0 || broken ? 1 + random.below(3) : 0;
+  plan.full_for = pick<Nanos>(random, {kMilli, 5 * kMilli, 50 * kMilli});
+  if (canary == Canary::kNoExpiry) plan.fillings = 0;
+  plan.disk.drops_when_full = canary == Canary::kDroppingDisk;
+  plan.disk.stays_full = canary == Canary::kFullForGood;
+  if (!broken) return;
+  plan.huge_in = plan.disk.fail_in = 0;
+  plan.restarts = 2;
+}
+
 void draw_clock(Random& random, Plan& plan, Canary canary) {
   const bool hasty = canary == Canary::kHastyClock;
   const bool deaf = canary == Canary::kDeafClock;
   // A minute passes until a clock that stands is believed: seldom.
   const bool stands = random.below(24) == 0 || deaf;
   const bool steps = random.below(10) == 0 || hasty;
-  if (deaf || hasty) plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
+  if (deaf || hasty) plan.fillings = plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
   set_clocks(random, plan, steps ? 1 + random.below(4) + (hasty ? 4 : 0) : 0,
-             stands && plan.disk.fail_in == 0 && plan.huge_in == 0);
+             stands && plan.disk.fail_in == 0 && plan.huge_in == 0 && plan.fillings == 0);
   if (hasty) plan.server.follows = ServerOptions::Follows::kAtOnce;
   if (deaf) plan.server.follows = ServerOptions::Follows::kNever;
 }
@@ -185,12 +197,13 @@ Plan Plan::draw(Random& random, Canary canary) {
     plan.server.applier.sync_interval_ms = 1000;
   }
   break_something(plan, canary);
+  draw_room(random, plan, canary);
   draw_clock(random, plan, canary);
   plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||
                   plan.network.handshake_in != 0 || plan.network.refuse_in != 0 ||
                   plan.huge_in != 0 || plan.fillers > 50 || plan.disk.read_fails_in != 0;
   // A log that is full or has failed keeps expired keys; else server/README.md's bound holds.
-  const bool on_time = plan.disk.fail_in == 0 && plan.huge_in == 0;
+  const bool on_time = plan.disk.fail_in == 0 && plan.huge_in == 0 && plan.fillings == 0;
   plan.expiry_late = on_time ? 200 * kMilli : 3'600'000 * kMilli;
   // The clock is looked at ten times a second, and the expirer looks at it once a second.
   if (plan.clock_stands) plan.expiry_late += 1200 * kMilli;

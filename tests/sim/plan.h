@@ -22,6 +22,8 @@ enum class Canary : std::uint8_t {
   kLyingDisk,      // syncs that keep nothing
   kStaleDisk,      // reads of the disk that show the record before the last
   kHidingDisk,     // reads of many records that leave some out: warm-up, scans
+  kDroppingDisk,   // writes are dropped while the disk is full, and said to be done
+  kFullForGood,    // nobody is told that there is room again
   kNoExpiry,       // nobody removes what has expired
   kHastyClock,     // a wall clock that is ahead for a moment is believed at once
   kDeafClock,      // one that stays ahead is never believed
@@ -35,6 +37,8 @@ struct Plan {
   std::size_t filler_bytes = 20;
   std::size_t counters = 0;     // keys that count
   std::uint64_t brief_in = 0;   // one in so many puts has a time to live
+  std::size_t fillings = 0;     // times that the disk has no room
+  Nanos full_for = 0;           // each, at most
   std::size_t clock_steps = 0;  // of the wall clock while clients work
   bool clock_stands = false;    // and when they have done it is set ahead for good
   bool scans = false;

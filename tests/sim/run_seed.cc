@@ -24,6 +24,7 @@ constexpr Nanos kLatest = 600'000 * kNanosPerMs;
 // Of a brief key, with what it may be late.
 constexpr Nanos kLongestLife = 300 * kNanosPerMs;
 constexpr Nanos kLongestLifeWithSteps = 900 * kNanosPerMs;
+constexpr std::int64_t kUntilWellMs = 10'000;  // many times the longest pause between two tries
 constexpr Nanos kUntilBelieved = 60'000 * kNanosPerMs;  // of a wall clock that is ahead
 constexpr std::int64_t kAheadForGoodMs = 7'200'000;     // longer than any key lives
 constexpr Nanos kLongestDowntime = 5 * kNanosPerMs;
@@ -43,12 +44,16 @@ class Operator {
       story_.scheduler.sleep(story_.scheduler.up_to(30'000));
       restart();
     }
-    while (story_.clients_working != 0 || story_.clock_working)
+    while (story_.clients_working != 0 || story_.clock_working || story_.room_working)
       story_.scheduler.park(story_.progress, story_.scheduler.now() + 100 * kNanosPerMs);
     story_.fabric->faults() = {};
-    story_.disk.faults() = {};
-    while (server_->log().failed())
+    story_.disk.faults() = {.stays_full = story_.plan.disk.stays_full};
+    const Deadline patience = Deadline::after_ms(story_.scheduler, kUntilWellMs);
+    while (server_->log().failed() && !patience.passed())
       story_.scheduler.sleep(kNanosPerMs);
+    if (server_->log().failed()) {
+      story_.history.note({.what = "the disk is well, and the server takes no writes", .key = {}});
+    }
     if (story_.plan.clock_stands) set_clock_for_good();
     // Once more everybody has to come back, now without an excuse for what gets lost.
     story_.fabric->cut_all();
@@ -192,6 +197,33 @@ void tamper(Story& story, Operator& control, Canary canary, Remembered& remember
 
 // ----------------------------------------------------------------------------------- the run
 
+// The disk has no room for a while. Nothing is refused for it once the server has found out that
+// there is room again.
+void fill_disk(Story& story, Operator& control) {
+  Scheduler& scheduler = story.scheduler;
+  const auto working = [&] { return story.clients_working != 0; };
+  const std::size_t total = story.plan.operations * story.plan.clients;
+  for (std::size_t i = 0; i < story.plan.fillings; ++i) {
+    const std::size_t at = story.operations_done + 1 + story.random.below(total / 3);
+    while (story.operations_done < at && working())
+      scheduler.sleep(scheduler.up_to(kNanosPerMs / 10));
+    if (!working()) break;
+    story.disk_is_full = true;
+    story.disk.set_full(true);
+    scheduler.sleep(scheduler.up_to(story.plan.full_for));
+    story.disk.set_full(false);
+    const Deadline patience = Deadline::after_ms(scheduler, kUntilWellMs);
+    const auto trouble = [&] {
+      return control.server() == nullptr || control.server()->log().failed();
+    };
+    while (trouble() && !patience.passed())
+      scheduler.sleep(scheduler.up_to(kNanosPerMs / 10));
+    story.was_full = scheduler.now();
+    story.disk_is_full = false;
+  }
+  story.room_working = false;
+}
+
 // The wall clock is set back for good, or ahead for a moment: ahead by too much to be believed at
 // once, whatever it was set back by.
 void step_clock(Story& story) {
@@ -248,6 +280,7 @@ Outcome judge(Story& story, const std::optional<std::string>& stuck) {
   outcome.time = story.scheduler.now();
   outcome.network = story.fabric->counts();
   outcome.clock_steps = story.wall.steps();
+  outcome.full_refusals = story.full_refusals;
   for (std::size_t i = 0; i < story.history.size(); ++i) {
     const Op& op = story.history[i];
     if (op.called == 0) continue;
@@ -308,6 +341,10 @@ Outcome run_seed(std::uint64_t seed, Canary canary) {
       actor->run();
       --working;
     });
+  }
+  if (story->plan.fillings != 0) {
+    story->room_working = true;
+    scheduler.spawn("room", [&story = *story, &control = *control] { fill_disk(story, control); });
   }
   if (story->plan.clock_steps != 0) {
     story->clock_working = true;

@@ -56,6 +56,12 @@ TEST_F(Simulation, AServerThatRemovesNothingThatHasExpiredIsNoticed) {
   EXPECT_GE(caught(Canary::kNoExpiry), 5);
 }
 
+TEST_F(Simulation, AFullDiskThatDropsWritesIsNoticed) {
+  EXPECT_GE(caught(Canary::kDroppingDisk), 5);
+}
+TEST_F(Simulation, AServerThatTakesNoWritesWhenThereIsRoomAgainIsNoticed) {
+  EXPECT_GE(caught(Canary::kFullForGood), 5);
+}
 TEST_F(Simulation, AServerThatBelievesAClockThatIsAheadForAMomentIsNoticed) {
   EXPECT_GE(caught(Canary::kHastyClock), 3);
 }
@@ -76,6 +82,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
     sum.evicted += one.evicted;
     sum.expired += one.expired;
     sum.clock_steps += one.clock_steps;
+    sum.full_refusals += one.full_refusals;
     sum.network.cuts += one.network.cuts;
     sum.network.full_send_queues += one.network.full_send_queues;
     sum.network.waits_for_receives += one.network.waits_for_receives;
@@ -92,6 +99,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
   EXPECT_GT(sum.evicted, 200U);
   EXPECT_GT(sum.expired, 200U);
   EXPECT_GT(sum.clock_steps, 50U);
+  EXPECT_GT(sum.full_refusals, 50U);
   EXPECT_GT(sum.network.cuts, 500U);
   EXPECT_GT(sum.network.full_send_queues, 500U);
   EXPECT_GT(sum.network.waits_for_receives, 50U);
