@@ -44,7 +44,7 @@ void Acceptor::start() {
 void Acceptor::admit(Admission admission) {
   admission_ = std::move(admission);
   if (admission_.places == nullptr) {
-    admission_.places = std::make_shared<Places>(admission_.max_clients);
+    admission_.places = std::make_shared<Places>(admission_.max_clients, admission_.max_offences);
   }
   open_.store(true, std::memory_order_release);
 }
@@ -90,6 +90,11 @@ void Acceptor::answer(rdma::Incoming& incoming) {
   if (!open_.load(std::memory_order_acquire)) {
     return refuse(incoming, RefusalReason::kStarting, Code::kBusy,
                   "the server is loading its data: try again in a moment");
+  }
+  if (admission_.places->offends(incoming.peer(), clock_.now())) {
+    return refuse(incoming, RefusalReason::kOffences, Code::kBusy,
+                  "clients from there were disconnected too often for what they did, as the "
+                  "server's log says: try again in a moment");
   }
   // A client that comes back has given up its old connection. What it sent there and was not begun
   // must not be carried out after what it will send here.

@@ -31,6 +31,7 @@ class Acceptor {
     RemoteWindow hints = {};
     RemoteWindow counters = {};  // its cells
     std::uint32_t max_clients = 0;
+    std::uint32_t max_offences = 0;    // a second, from one origin; 0: without limit
     std::shared_ptr<Places> places{};  // of all workers
   };
   struct Windows {

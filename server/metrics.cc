@@ -50,7 +50,7 @@ constexpr std::array<std::string_view, kOperations> kOperationNames = {
     "add",  "swap", "put_large", "open_counter", "backup", "scan",  "long"};
 
 constexpr std::array<std::string_view, kRefusalReasons> kRefusals = {
-    "malformed", "version", "starting", "resuming", "full", "failed"};
+    "malformed", "version", "starting", "resuming", "offences", "full", "failed"};
 
 struct Drop {
   std::string_view name;

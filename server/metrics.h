@@ -44,10 +44,11 @@ enum class RefusalReason : std::uint8_t {
   kVersion,    // it speaks another version
   kStarting,   // the server is not ready yet
   kResuming,   // its last connection is still being ended
+  kOffences,   // others from there were disconnected for what they did, too often (Offences)
   kFull,       // --max-clients
   kFailed,     // the connection could not be made, such as for want of the device's resources
 };
-inline constexpr std::size_t kRefusalReasons = 6;
+inline constexpr std::size_t kRefusalReasons = 7;
 std::string_view name_of(RefusalReason reason);  // "malformed", ...: a label, static
 
 // What the worker's operations on a connection are, and what their completions can say but "done".

@@ -205,7 +205,7 @@ void Networks::admit(const Acceptor::Admission& admission) {
       everybody.push_back(worker.get());
     }
   }
-  const auto places = std::make_shared<Places>(admission.max_clients);
+  const auto places = std::make_shared<Places>(admission.max_clients, admission.max_offences);
   for (Network& network : networks_) {
     Acceptor::Admission own = admission;
     own.all_workers = everybody;

@@ -189,6 +189,14 @@ std::string set_load_rate(Options& options, const std::string& value) {
   return set_size(options.load_rate_bytes, value, std::uint64_t{1} << 20, kMostMemory);
 }
 
+std::string set_max_clients(Options& options, const std::string& value) {
+  return set_number<std::uint32_t>(options.max_clients, value, 1, 4096);
+}
+
+std::string set_max_offences(Options& options, const std::string& value) {
+  return set_number<std::uint32_t>(options.max_offences, value, 0, 1'000'000);
+}
+
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = {
       {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
@@ -223,9 +231,10 @@ const std::vector<Setting>& settings() {
        [](Options& o, const std::string& v) { return set_number<int>(o.gid_index, v, 0, 255); }},
       {"max-clients", "N",
        "connections at a time; over RDMA each pins 22 KiB for messages (default 64)",
-       [](Options& o, const std::string& v) {
-         return set_number<std::uint32_t>(o.max_clients, v, 1, 4096);
-       }},
+       set_max_clients},
+      {"max-offences", "N",
+       "disconnections a second that one host may earn by what it does (default 4; 0: no limit)",
+       set_max_offences},
       {"durability", "LEVEL",
        "memory, wal or sync: when a write is answered that does not say itself (default memory)",
        set_durability},

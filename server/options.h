@@ -42,6 +42,7 @@ struct Options {
   std::uint8_t ib_port = 0;  // 0: any active port
   int gid_index = -1;        // -1: chosen by the connection manager
   std::uint32_t max_clients = 64;
+  std::uint32_t max_offences = 4;          // a second, of one origin; 0 = no limit
   std::uint32_t counter_cells = 65536;     // one-sided counters that may ever be opened; 0 = none
   std::string metrics;                     // HOST:PORT; empty: nobody can look from outside
   std::vector<std::string> metrics_names;  // of this host, by which it may be asked there

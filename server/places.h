@@ -10,8 +10,10 @@
 // READs is silent too. Who loses its place connects again by itself at its next operation, and
 // finds another's: a few thousandths of a second every kSilent.
 //
-// Thread safety: take(), victim(): the acceptors, any of them. heard(): the client's worker. A
-// Place is given back by its last owner's end.
+// Whose clients are thrown out too often for what they do are not let in for a while (Offences).
+//
+// Thread safety: take(), victim(), offends(): the acceptors, any of them. heard(), offended(): the
+// client's worker. A Place is given back by its last owner's end.
 #pragma once
 
 #include <atomic>
@@ -24,13 +26,17 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "server/offences.h"
 
 namespace rkv::server {
 
 class Place {
  public:
-  Place(std::uint64_t session, std::string origin, Nanos now)
-      : session_(session), origin_(std::move(origin)), last_heard_(now) {}
+  Place(std::uint64_t session, std::string origin, Nanos now, std::shared_ptr<Offences> offences)
+      : session_(session),
+        origin_(std::move(origin)),
+        offences_(std::move(offences)),
+        last_heard_(now) {}
   // It has sent something.
   void heard(Nanos now) {
     // Relaxed, both: a look that comes between them or before them is a look a moment earlier.
@@ -38,12 +44,15 @@ class Place {
     if (!ever_heard_.load(std::memory_order_relaxed))
       ever_heard_.store(true, std::memory_order_relaxed);
   }
+  // It is disconnected for what it has done. Takes a lock.
+  void offended(Nanos now) { offences_->add(origin_, now); }
   std::uint64_t session() const { return session_; }
 
  private:
   friend class Places;
   const std::uint64_t session_;
   const std::string origin_;
+  const std::shared_ptr<Offences> offences_;
   std::atomic<Nanos> last_heard_;
   std::atomic<bool> ever_heard_{false};
   bool is_going_ = false;  // Places' mutex
@@ -54,7 +63,9 @@ class Places {
   static constexpr Nanos kSilent = 10 * kNanosPerSecond;
   static constexpr Nanos kUnheard = 2 * kNanosPerSecond;
 
-  explicit Places(std::uint32_t count) : count_(count) {}
+  // `offences`: that an origin may have a second, 0: without limit.
+  explicit Places(std::uint32_t count, std::uint32_t offences = 0)
+      : count_(count), offences_(std::make_shared<Offences>(offences)) {}
 
   // Where a peer is, as far as its name says: a host, or a process of this one.
   static std::string_view origin_of(std::string_view peer);
@@ -63,9 +74,14 @@ class Places {
   // Whose place a client from there is to have: its session, which is to be ended. It is not named
   // a second time. Nothing: nobody has to go for this one.
   std::optional<std::uint64_t> victim(std::string_view newcomer, Nanos now);
+  // Whether a client from there is not to be let in now.
+  bool offends(std::string_view newcomer, Nanos now) const {
+    return offences_->too_many(origin_of(newcomer), now);
+  }
 
  private:
   const std::uint32_t count_;
+  const std::shared_ptr<Offences> offences_;  // outlives the places
   std::mutex mutex_;
   std::vector<std::weak_ptr<Place>> places_;  // of those that have gone, until the next take()
 };

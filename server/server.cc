@@ -390,7 +390,8 @@ std::optional<Failure> Server::begin_serving() {
                     .all_workers = {},
                     .epoch = memory_->epoch(),
                     .root = {},
-                    .max_clients = options_.max_clients});
+                    .max_clients = options_.max_clients,
+                    .max_offences = options_.max_offences});
   ready_ = true;
   monitor_.ready({.facts = [this] { return facts(); },
                   .log = [this] { return log_facts(); },

@@ -377,6 +377,8 @@ void Worker::drop(Session& session, Why why) {
   session.ending = true;
   if (why) {
     counters_.dropped(*why);
+    if (*why != DropReason::kSilent && session.place != nullptr)
+      session.place->offended(clock_.now());
     log_warn(EventName("client_dropped"), "client {} \"{}\" is disconnected: {}",
              field("peer", session.connection->peer()), field("name", session.name),
              field("why", sentence_of(*why)));

@@ -13,7 +13,8 @@ namespace {
 
 class Hostile : public ::testing::Test {
  protected:
-  Hostile() : server_(), neighbour_(server_.client()) {
+  // It breaks the rules more often than a client may.
+  Hostile() : server_({"--memory", "32MiB", "--max-offences", "0"}), neighbour_(server_.client()) {
     auto chosen = rdma::choose_for_client({.kind = test_transport() == Transport::kShm
                                                        ? rdma::TransportKind::kShm
                                                        : rdma::TransportKind::kVerbs,

@@ -1,7 +1,13 @@
-// A well-behaved client beside one that is not: each kind of hostile client is there and gone in
-// turns, and the neighbour's p99 while it is there is held against that of the turn before. What
-// the machine does besides strikes both: the median of the ratios counts, of the best of a stated
-// number of tries.
+// A well-behaved client beside one that is not.
+//
+// Two servers are alike and on the same machine; a hostile client is at one of them. The neighbour
+// asks both in turns, operation by operation: what the machine does besides strikes both alike,
+// and what one client does to another at its server strikes one alone. That includes what the
+// hostile client's own work takes from the processors, which would be another host's.
+//
+// On a busy machine a stretch of time has a few operations that wait for a processor, and whether
+// these are one in a hundred decides on its p99: so there are many short stretches, and at half of
+// them the p99 at the one must be at most twice that at the other. Nothing is tried twice.
 //
 // What bounds each kind is proved turn by turn, without a clock, in
 // tests/server/program/fairness_test.cc; this is the whole of it, over a real transport.
@@ -15,123 +21,99 @@
 #include <functional>
 #include <thread>
 
-#include "common/wire.h"
-#include "rdma/choose.h"
+#include "common/hash.h"
+#include "common/layout.h"
+#include "tests/system/raw.h"
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
 namespace {
 
 constexpr std::size_t kLargeValue = 12'000;
-constexpr std::int64_t kAnswerMs = 20'000;
+constexpr std::size_t kLongValue = 8'000;  // over verbs it is not sent, but READ
 
-std::unique_ptr<rdma::Transport> make_transport(const std::string& address) {
-  auto chosen = rdma::choose_for_client({.kind = test_transport() == Transport::kShm
-                                                     ? rdma::TransportKind::kShm
-                                                     : rdma::TransportKind::kVerbs,
-                                         .verbs = {.address = address}});
-  EXPECT_TRUE(chosen) << to_string(chosen.error());
-  return std::move(chosen->transport);
-}
-
-// A connection of nobody's library: sends what it is told to, and takes answers when it is told to.
-class Raw {
- public:
-  // Room for so many answers of so many bytes that nobody has looked at.
-  struct Room {
-    std::uint32_t answers = 8;
-    std::uint32_t bytes = 16'384;
-  };
-  Raw(rdma::Transport& transport, const std::string& address, Room room)
-      : queue_(std::move(*transport.create_queue(
-            {.receive_buffers = room.answers, .receive_bytes = room.bytes}))),
-        region_(std::move(*transport.allocate(kSlots * kSlotBytes, rdma::Access::kLocal))) {
-    std::byte data[kConnectRequestBytes];
-    encode(ConnectRequest{.credits_wanted = 4, .name = "raw"}, data);
-    rdma::Rejection rejection;
-    auto made = transport.connect(*queue_, {.grant = rdma::Access::kRemoteRead}, address, data,
-                                  Deadline::after_ms(clock_, kAnswerMs), &rejection);
-    if (made) connection_ = std::move(*made);
+// The neighbour's connection to one server, and what its operations took.
+struct Asker {
+  Asker()
+      : server({"--memory", "32MiB", "--threads", "1"}),
+        transport(make_transport(server.address())),
+        raw(*transport, server.address(), {}) {
+    EXPECT_TRUE(raw.connected());
+    Client client = server.client();
+    EXPECT_TRUE(client.put("large", std::string(kLargeValue, 'l')));
+    EXPECT_TRUE(client.put("small", std::string(150, 's')));
   }
-  bool connected() const { return connection_ != nullptr; }
-  bool alive() const { return connected() && connection_->alive(); }
-
-  bool send(Request request) {
-    request.sequence = ++sent_;
-    const MutableBytes slot = region_->bytes().subspan(sent_ % kSlots * kSlotBytes, kSlotBytes);
-    const std::size_t length = encode(request, slot);
-    const auto operation =
-        rdma::Operation::send(slot.first(length), region_->local_key(), request.sequence);
-    const auto posted = connection_->post({&operation, 1});
-    return posted && *posted == 1;
-  }
-  // Takes what has come; how many answers there were.
-  std::size_t take() {
-    std::array<rdma::Completion, 16> done;
-    std::size_t answers = 0;
-    const std::size_t count = queue_->poll(done);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (done[i].kind != rdma::Completion::Kind::kReceive) continue;
-      ++answers;
-      queue_->release({&done[i].receive_buffer, 1});
+  // Of a client whose GETs end as requests: a PUT, a small answer, a large one, a
+  // PUT of a longer value.
+  bool ask(std::size_t number) {
+    const Request requests[] = {
+        {.opcode = Opcode::kPut, .key = as_bytes("mine"), .value = as_bytes("value")},
+        {.opcode = Opcode::kGet, .key = as_bytes("small")},
+        {.opcode = Opcode::kGet, .key = as_bytes("large")}};
+    const Nanos began = clock.now();
+    if (number % 4 == 3) {
+      if (!raw.ask_long(
+              {.opcode = Opcode::kPut, .key = as_bytes("long"), .value = as_bytes(long_value)}))
+        return false;
+    } else if (!raw.ask(requests[number % 4])) {
+      return false;
     }
-    return answers;
-  }
-  void wait(std::int64_t at_most_ms) { queue_->wait(Deadline::after_ms(clock_, at_most_ms)); }
-  bool ask(const Request& request) {
-    if (!send(request)) return false;
-    const Deadline deadline = Deadline::after_ms(clock_, kAnswerMs);
-    while (take() == 0) {
-      if (!alive() || deadline.passed()) return false;
-      queue_->wait(deadline);
-    }
+    took.push_back(clock.now() - began);
     return true;
   }
+  Nanos take_p99() {
+    std::ranges::sort(took);
+    const Nanos p99 = took[took.size() - took.size() / 100 - 1];
+    took.clear();
+    return p99;
+  }
+
+  SteadyClock clock;
+  Server server;
+  std::unique_ptr<rdma::Transport> transport;
+  Raw raw;
+  const std::string long_value = std::string(kLongValue, 'v');
+  std::vector<Nanos> took;
+};
+
+// A client that goes on until it is told to stop.
+class Background {
+ public:
+  using Over = std::atomic<bool>;
+  explicit Background(std::function<void(const Over&)> work)
+      : thread_([this, work = std::move(work)] { work(over_); }) {}
+  ~Background() {
+    over_.store(true);
+    thread_.join();
+  }
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
 
  private:
-  static constexpr std::size_t kSlots = 64;
-  static constexpr std::size_t kSlotBytes = 512;
-  SteadyClock clock_;
-  std::unique_ptr<rdma::Queue> queue_;
-  std::unique_ptr<rdma::Region> region_;
-  std::unique_ptr<rdma::Connection> connection_;
-  std::uint64_t sent_ = 0;
+  Over over_{false};
+  std::thread thread_;
 };
 
 class Neighbour : public ::testing::Test {
  protected:
-  Neighbour()
-      : server_({"--memory", "32MiB", "--threads", "1"}),
-        transport_(make_transport(server_.address())),
-        mine_(*transport_, server_.address(), {}) {
-    EXPECT_TRUE(mine_.connected());
-    Client client = server_.client();
-    EXPECT_TRUE(client.put("large", std::string(kLargeValue, 'l')));
-    EXPECT_TRUE(client.put("small", std::string(150, 's')));
-  }
   static Request get(std::string_view key) {
     return {.opcode = Opcode::kGet, .key = as_bytes(key)};
   }
 
-  // The p99 of what a client does whose GETs end as requests: a PUT, a small answer, a large one.
-  Nanos p99() {
-    // In the VM an operation takes a hundred times as long.
-    const std::size_t operations = test_transport() == Transport::kVerbs ? 150 : 450;
-    std::vector<Nanos> took;
+  struct Stretch {
+    Nanos quiet = 0;
+    Nanos beset = 0;
+  };
+  // In the VM an operation takes a hundred times as long.
+  static bool is_slow() { return test_transport() == Transport::kVerbs; }
+  std::optional<Stretch> measure() {
+    const std::size_t operations = is_slow() ? 100 : 200;
     for (std::size_t i = 0; i < operations; ++i) {
-      const Request requests[] = {
-          {.opcode = Opcode::kPut, .key = as_bytes("mine"), .value = as_bytes("value")},
-          get("small"),
-          get("large")};
-      const Nanos began = clock_.now();
-      if (!mine_.ask(requests[i % 3])) {
-        ADD_FAILURE() << "the neighbour got no answer";
-        return kAnswerMs * kNanosPerMs;
-      }
-      took.push_back(clock_.now() - began);
+      Asker& first = i % 2 == 0 ? quiet_ : beset_;
+      Asker& second = i % 2 == 0 ? beset_ : quiet_;
+      if (!first.ask(i) || !second.ask(i)) return std::nullopt;
     }
-    std::ranges::sort(took);
-    return took[took.size() - took.size() / 100 - 1];
+    return Stretch{.quiet = quiet_.take_p99(), .beset = beset_.take_p99()};
   }
 
   // One hostile client, as many connections as it wants. `work` goes on until `over`.
@@ -140,43 +122,31 @@ class Neighbour : public ::testing::Test {
     Raw::Room room{};
     std::function<void(std::deque<Raw>&, const std::atomic<bool>& over)> work;
   };
-  // While it is there: the ratio of the neighbour's p99 to what it was just before.
-  double ratio_beside(const Hostile& hostile) {
-    const Nanos alone = p99();
+  void expect_unhurt(const Hostile& hostile) {
     std::atomic<bool> ready{false};
-    std::atomic<bool> over{false};
-    std::thread thread([&] {
-      const auto transport = make_transport(server_.address());
+    const Background background([&](const Background::Over& over) {
+      const auto transport = make_transport(beset_.server.address());
       std::deque<Raw> connections;
       for (std::size_t i = 0; i < hostile.connections; ++i)
-        connections.emplace_back(*transport, server_.address(), hostile.room);
+        connections.emplace_back(*transport, beset_.server.address(), hostile.room);
       EXPECT_TRUE(std::ranges::all_of(connections, &Raw::connected));
       ready.store(true);
       hostile.work(connections, over);
     });
     while (!ready.load())
       std::this_thread::yield();
-    p99();  // what it does first is over
-    const Nanos beside = p99();
-    over.store(true);
-    thread.join();
-    return static_cast<double>(beside) / static_cast<double>(alone);
-  }
-  void expect_unhurt(const Hostile& hostile) {
-    constexpr int kTries = 5;
-    const std::size_t rounds = test_transport() == Transport::kVerbs ? 3 : 7;
-    double median = 0;
-    for (int tries = 0; tries < kTries; ++tries) {
-      std::vector<double> ratios;
-      for (std::size_t round = 0; round < rounds; ++round)
-        ratios.push_back(ratio_beside(hostile));
-      std::ranges::sort(ratios);
-      median = ratios[rounds / 2];
-      std::printf("p99 beside it: %.2f of alone (%.2f to %.2f)\n", median, ratios.front(),
-                  ratios.back());
-      if (median <= 2) return;
+    (void)measure();  // what it does first is over
+    std::vector<double> ratios;
+    for (std::size_t left = is_slow() ? 9 : 61; left > 0; --left) {
+      const auto stretch = measure();
+      ASSERT_TRUE(stretch) << "the neighbour got no answer";
+      ratios.push_back(static_cast<double>(stretch->beset) / static_cast<double>(stretch->quiet));
     }
-    ADD_FAILURE() << "its p99 is " << median << " times what it had alone";
+    std::ranges::sort(ratios);
+    const double median = ratios[ratios.size() / 2];
+    std::printf("p99 beside it: %.2f of that at the quiet server (%.2f to %.2f)\n", median,
+                ratios.front(), ratios.back());
+    EXPECT_LE(median, 2) << "times what it has at the quiet server";
   }
 
   // Asks for `key` over each connection until `each` answers must be on their way or waiting, and
@@ -210,10 +180,24 @@ class Neighbour : public ::testing::Test {
     };
   }
 
-  SteadyClock clock_;
-  Server server_;
-  std::unique_ptr<rdma::Transport> transport_;
-  Raw mine_;
+  // A client that does this on a connection, and then on another, for as long as it is let in.
+  Hostile comes_back(std::function<void(Raw&)> work, std::int64_t pause_ms = 50) {
+    return {.connections = 0,
+            .work = [this, work = std::move(work), pause_ms](std::deque<Raw>&,
+                                                             const std::atomic<bool>& over) {
+              const auto transport = make_transport(beset_.server.address());
+              while (!over.load()) {
+                {
+                  Raw one(*transport, beset_.server.address(), {});
+                  if (one.connected()) work(one);
+                }
+                std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+              }
+            }};
+  }
+
+  Asker quiet_;
+  Asker beset_;  // the hostile client is there
 };
 
 TEST_F(Neighbour, OfOneThatTakesNoLargeReplies) {
@@ -240,10 +224,112 @@ TEST_F(Neighbour, OfOneThatHasAllOtherPlacesAndSaysNothing) {
                  }});
 }
 
+// ---- one that comes again and again
+
+TEST_F(Neighbour, OfOneThatSendsBeyondItsCreditsAndComesBack) {
+  expect_unhurt(comes_back([](Raw& one) {
+    for (int i = 0; i < 400; ++i)
+      one.send({.opcode = Opcode::kPing});
+    one.take_to_the_end();
+  }));
+}
+
+TEST_F(Neighbour, OfOneThatComesAndGoes) {
+  expect_unhurt(comes_back([](Raw& one) {
+    one.ask({.opcode = Opcode::kPing});
+    one.leave();
+  }));
+}
+
+// ---- memory that answers no READ
+
+// Over verbs it is there when it is announced, and its queue pair fails without a word: the READ
+// is tried again for half a second. Over shared memory it is not there, which the server sees.
+TEST_F(Neighbour, OfOneWhoseMemoryAnswersNoRead) {
+  expect_unhurt(comes_back(
+      [](Raw& one) {
+        const std::string value(kLongValue, 'x');
+        for (int i = 0; i < 4; ++i)
+          one.announce({.opcode = Opcode::kPut, .key = as_bytes("his"), .value = as_bytes(value)});
+        if (!is_slow()) return one.take_to_the_end();
+        one.fall_silent();
+        std::this_thread::sleep_for(std::chrono::milliseconds(800));
+      },
+      1));
+}
+
+TEST_F(Neighbour, OfOneWhoseLargeValueIsNotThere) {
+  expect_unhurt(comes_back([](Raw& one) {
+    for (int i = 0; i < 4; ++i)
+      one.put_large("his", {.address = 4096, .remote_key = 77, .length = kMaxInlineBytes + 1});
+    one.take_to_the_end();
+  }));
+}
+
+// ---- keys that are chosen to collide
+
+class Colliding : public Neighbour {
+ protected:
+  // Of one pair of groups, in segments that no split here will part: 60 of them have slots in the
+  // groups, 128 are in the stash. What is beyond them is refused.
+  std::vector<std::string> chosen_keys(std::size_t count) {
+    const RemoteWindow root = beset_.raw.accepted().root;
+    DirectoryLine line;
+    EXPECT_TRUE(beset_.raw.read(std::as_writable_bytes(std::span(&line, 1)),
+                                root.address + kDirectoryLineOffset, root.remote_key));
+    constexpr unsigned kDepth = 11;
+    std::vector<std::string> keys;
+    for (std::uint64_t i = 0; keys.size() < count; ++i) {
+      std::string key = fmt::format("chosen-{}", i);
+      const KeyHash hash(as_bytes(key), line.hash_seed);
+      if (hash.directory_index(kDepth) != 0 || hash.group_index(line.groups_per_segment) / 2 != 0)
+        continue;
+      keys.push_back(std::move(key));
+      hashes_.push_back(hash.bits());
+    }
+    return keys;
+  }
+  std::vector<std::uint64_t> hashes_;
+};
+
+// Each GET says as well that it has read 64 of them, which the server looks up.
+TEST_F(Colliding, KeysOfOneThatKnowsTheHash) {
+  const std::vector<std::string> keys = chosen_keys(200);
+  Client client = beset_.server.client();
+  std::size_t there = 0;
+  for (const std::string& key : keys)
+    there += client.put(key, "value") ? 1 : 0;
+  const std::uint64_t stashed = server_stat(client, "stashed_records");
+  EXPECT_EQ(stashed, 128U);
+  EXPECT_LT(there, keys.size()) << "some were refused";
+  const auto told = std::as_bytes(std::span(hashes_)).subspan(120 * 8, kMaxUsedHashes * 8);
+  expect_unhurt({.work = [&](std::deque<Raw>& connections, const std::atomic<bool>& over) {
+    std::size_t next = 0;
+    const auto ask = [&] {
+      connections.front().send(
+          {.opcode = Opcode::kGet, .key = as_bytes(keys[next++ % there]), .value = told});
+    };
+    for (int i = 0; i < 4; ++i)
+      ask();
+    while (!over.load() && connections.front().alive()) {
+      const std::size_t answered = connections.front().take();
+      for (std::size_t i = 0; i < answered; ++i)
+        ask();
+      if (answered == 0) connections.front().wait(10);
+    }
+    EXPECT_TRUE(connections.front().alive());
+  }});
+}
+
 // ---- places, for one that comes: another process.
 
-class Places : public Neighbour {
+class Places : public ::testing::Test {
  protected:
+  Places()
+      : server_({"--memory", "32MiB", "--threads", "1"}),
+        transport_(make_transport(server_.address())),
+        mine_(*transport_, server_.address(), {}) {}
+
   void take_all_places() {
     // The neighbour has one.
     for (int i = 0; i < 63; ++i) {
@@ -257,6 +343,10 @@ class Places : public Neighbour {
       EXPECT_EQ(ended.status, 0) << ended.output;
     }
   }
+
+  Server server_;
+  std::unique_ptr<rdma::Transport> transport_;
+  Raw mine_;
   std::deque<Raw> others_;
 };
 
@@ -283,6 +373,39 @@ TEST_F(Places, OfOneThatPingsAllTheTimeAreGivenToWhoComes) {
   expect_newcomers_get_in();
   over.store(true);
   pinger.join();
+}
+
+// ---- offences
+
+TEST(Offences, WhoIsThrownOutOverAndOverHasToWait) {
+  Server server({"--memory", "32MiB", "--threads", "1"});
+  const auto transport = make_transport(server.address());
+  Raw neighbour(*transport, server.address(), {});
+  const SteadyClock clock;
+  const Nanos began = clock.now();
+  int let_in = 0;
+  std::string refusal;
+  // More than once as often as there may be at once, and then until it is refused ten times.
+  for (int refused = 0; refused < 10;) {
+    Raw one(*transport, server.address(), {});
+    if (one.connected()) {
+      ++let_in;
+      for (int i = 0; i < 12 && one.alive(); ++i)
+        one.send_bytes(as_bytes("no request"));
+      one.take_to_the_end();
+    } else {
+      ++refused;
+      refusal = one.refusal();
+    }
+    ASSERT_LE(let_in, 16 + 1 + 4 * ((clock.now() - began) / kNanosPerSecond + 1));
+  }
+  EXPECT_NE(refusal.find("try again in a moment"), std::string::npos) << refusal;
+  EXPECT_TRUE(neighbour.ask({.opcode = Opcode::kPing})) << "who is connected stays";
+  // Of this host or another process: within its patience at the worst.
+  const Ended ended = kvclient(server.address(), {"--timeout", "20s", "put", "new", "client"});
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  Client client = server.client();
+  EXPECT_GE(server_stat(client, "connections_refused"), 10U);
 }
 
 }  // namespace

@@ -21,6 +21,18 @@ class Fairness : public WorkerTest {
     EXPECT_TRUE(store_->put(as_bytes("large"), patterned(1, 12'000)));
     EXPECT_TRUE(store_->put(as_bytes("small"), patterned(2, 150)));
   }
+  FakeConnection* connect_at(std::shared_ptr<Place> place) {
+    EXPECT_TRUE(worker_->reserve_client());
+    auto connection = std::make_unique<FakeConnection>();
+    FakeConnection* const raw = connection.get();
+    worker_->adopt({.connection = std::move(connection),
+                    .session = ++sessions_,
+                    .credits = kMaxCredits,
+                    .name = "test",
+                    .place = std::move(place)});
+    worker_->poll_once();
+    return raw;
+  }
   void get(FakeConnection& from, std::string_view key) {
     ask(from, {.opcode = Opcode::kGet, .sequence = 1, .key = as_bytes(key)});
   }
@@ -210,6 +222,75 @@ TEST(PlacesTest, TheOnlyPlaceIsNotTakenFromWhoUsesIt) {
   only->heard(kNanosPerSecond);
   EXPECT_EQ(places.victim("192.0.2.2:1", 2 * kNanosPerSecond), std::nullopt);
   EXPECT_EQ(places.victim("192.0.2.2:1", kNanosPerSecond + Places::kSilent), 1U);
+}
+
+// ---- offences
+
+TEST(OffencesTest, SoManyAtOnceAndSoManyASecond) {
+  Offences offences(4);
+  for (int i = 0; i < Offences::kAtOnce; ++i) {
+    ASSERT_FALSE(offences.too_many("192.0.2.1", 0)) << i;
+    offences.add("192.0.2.1", 0);
+  }
+  constexpr Nanos kQuarter = kNanosPerSecond / 4;
+  EXPECT_TRUE(offences.too_many("192.0.2.1", 0));
+  EXPECT_FALSE(offences.too_many("192.0.2.2", 0)) << "of another host";
+  EXPECT_TRUE(offences.too_many("192.0.2.1", kQuarter - 1));
+  // From then on four a second, whoever comes as often as he can.
+  int let_in = 0;
+  for (Nanos now = kQuarter; now < 10 * kNanosPerSecond; now += kNanosPerMs) {
+    if (offences.too_many("192.0.2.1", now)) continue;
+    offences.add("192.0.2.1", now);
+    ++let_in;
+  }
+  EXPECT_EQ(let_in, 39);
+}
+
+// Many at once, as when a host with many clients dies, do not shut it out for long.
+TEST(OffencesTest, AreDoneWithSoon) {
+  Offences offences(4);
+  for (int i = 0; i < 1000; ++i)
+    offences.add("192.0.2.1", 0);
+  EXPECT_TRUE(offences.too_many("192.0.2.1", 0));
+  EXPECT_FALSE(offences.too_many("192.0.2.1", kNanosPerSecond / 4));
+}
+
+TEST(OffencesTest, OriginsAreForgotten) {
+  Offences offences(4);
+  for (std::size_t i = 0; i < 2 * Offences::kMostOrigins; ++i) {
+    offences.add("shm:" + std::to_string(i), 0);
+    ASSERT_LE(offences.remembered(), Offences::kMostOrigins);
+  }
+  offences.add("shm:0", kNanosPerSecond);
+  EXPECT_EQ(offences.remembered(), 1U);
+}
+
+TEST(OffencesTest, ThereNeedBeNoLimit) {
+  Offences offences(0);
+  for (int i = 0; i < 1000; ++i)
+    offences.add("192.0.2.1", 0);
+  EXPECT_FALSE(offences.too_many("192.0.2.1", 0));
+  EXPECT_EQ(offences.remembered(), 0U);
+}
+
+TEST_F(Fairness, WhoBreaksARuleHasOffendedAndWhoIsSilentHasNot) {
+  make_worker(true);
+  Places places(kMany, 1);
+  for (std::uint64_t i = 0; i < Offences::kAtOnce; ++i) {
+    EXPECT_FALSE(places.offends("192.0.2.1:9", clock_.now()));
+    FakeConnection* const silent = connect_at(places.take(0, "192.0.2.2:1", clock_.now()));
+    worker_->give_up(sessions_);
+    FakeConnection* const offender = connect_at(places.take(0, "192.0.2.1:1", clock_.now()));
+    queue().receive(*offender, as_bytes("no request"));
+    turn();
+    EXPECT_FALSE(offender->alive());
+    EXPECT_FALSE(silent->alive());
+    queue().end(*offender);
+    queue().end(*silent);
+    turn();
+  }
+  EXPECT_TRUE(places.offends("192.0.2.1:9", clock_.now()));
+  EXPECT_FALSE(places.offends("192.0.2.2:9", clock_.now()));
 }
 
 TEST(PlacesTest, AnOriginIsAHostOrAProcess) {

@@ -38,6 +38,7 @@ TEST(Options, Defaults) {
   EXPECT_EQ(options.ib_port, 0);
   EXPECT_EQ(options.gid_index, -1);
   EXPECT_EQ(options.max_clients, 64U);
+  EXPECT_EQ(options.max_offences, 4U);
   EXPECT_EQ(options.durability, Durability::kMemory);
   EXPECT_EQ(options.sync_interval_ms, 1000U);
   EXPECT_EQ(options.queue_bytes, std::uint64_t{64} << 20);
