@@ -5,7 +5,9 @@ against a kvserver over shared memory.
     tests/embedding/embedding_test.py BUILD [unittest's arguments]     BUILD: a build directory
 """
 
+import concurrent.futures
 import glob
+import json
 import os
 import re
 import shutil
@@ -35,9 +37,8 @@ class Embedding(unittest.TestCase):
         cls.server = Server(os.path.join(BUILD, "bin", "kvserver"), cls.scratch)
         cls.addClassCleanup(cls.server.stop)
         # Builds in neighbouring directories, without what tells them apart, share the compiler's
-        # cache.
-        cls.environment = dict(os.environ, CCACHE_BASEDIR=os.path.dirname(SOURCE),
-                               CCACHE_NOHASHDIR="1")
+        # cache. "/": their own sources (CMAKE_UNITY_BUILD) are named relatively as well.
+        cls.environment = dict(os.environ, CCACHE_BASEDIR="/", CCACHE_NOHASHDIR="1")
         if shutil.which("ccache"):
             cls.environment["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
 
@@ -138,9 +139,11 @@ class Embedding(unittest.TestCase):
         self.assertIn("-libverbs", flags)
 
     def contain(self, how, shared):
-        """Without a build type, as a project that says nothing: this compiles the library."""
+        """Without a build type, as a project that says nothing: this compiles the library, several
+        sources at a time. That each compiles alone, the build under test has shown."""
         return self.build("contained", f"-DHOW={how}", f"-DRKV_SOURCE={SOURCE}",
-                          f"-DBUILD_SHARED_LIBS={shared}")
+                          f"-DBUILD_SHARED_LIBS={shared}", "-DCMAKE_UNITY_BUILD=ON",
+                          "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12")
 
     def test_add_subdirectory_and_fetch_content(self):
         """In one test: the second takes what it compiles from the compiler's cache."""
@@ -180,15 +183,39 @@ class Embedding(unittest.TestCase):
                         found.append(name)
         self.assertEqual(found, [])
 
+    def syntax(self, *names):
+        headers = os.path.join(self.prefix, "include")
+        includes = [word for name in names for word in ("-include", name)]
+        run("g++", "-std=c++23", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
+            "-I", headers, *includes, "-x", "c++", "/dev/null")
+
     def test_public_headers_are_whole(self):
-        """Each compiles alone, with nothing but what is installed."""
+        """Each compiles alone, and all of them with nothing but what is installed."""
         headers = os.path.join(self.prefix, "include")
         names = [os.path.relpath(h, headers)
                  for h in sorted(glob.glob(f"{headers}/rkv/**/*.h", recursive=True))]
         self.assertIn("rkv/client.h", names)
-        for name in names:
-            run("g++", "-std=c++23", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
-                "-I", headers, "-include", name, "-x", "c++", "/dev/null")
+        self.syntax(*names)
+        # The build under test compiled these alone: a source of it begins with them.
+        first = headers_that_begin_a_source()
+        alone = [name for name in names if name not in first]
+        self.assertTrue(set(names) & first)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for _ in pool.map(self.syntax, alone):
+                pass
+
+
+def headers_that_begin_a_source():
+    """What the first line with # of a source of this build includes, before any other code."""
+    with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as file:
+        sources = {entry["file"] for entry in json.load(file) if "-include " not in entry["command"]}
+    found = set()
+    for source in sources:
+        with open(source, encoding="utf-8") as file:
+            begin = re.match(r"(?:\s*(?://[^\n]*)?\n)*#include [<\"]([^>\"]+)[>\"]", file.read())
+        if begin:
+            found.add(begin[1])
+    return found
 
 
 if __name__ == "__main__":
