@@ -1,13 +1,11 @@
 // Which writes a server has acknowledged to this client and may lose with its process.
 //
 // Invariants:
-//  U1  Held is the highest version acknowledged in an epoch, unless it was acknowledged as synced
-//  or
-//      a sync mark of that epoch covers it: versions below it are then held too.
-//  U2  When the client is connected to another epoch with something held, that may be lost. Who
-//  asks
-//      for a promise about everything acknowledged (flush, backup) is told so, once, before the
-//      request is sent: the new server knows nothing of those writes.
+//  U1  The highest version acknowledged in an epoch is held, and stands for all below it. It is
+//      dropped when it was acknowledged as synced, or when a sync mark of that epoch covers it.
+//  U2  When the client connects to another epoch with a version held, its writes may be lost. A
+//      call that promises something about everything acknowledged (flush, backup) fails once for
+//      it, before its request is sent: the new server knows nothing of those writes.
 //
 // A stop in good order saves everything, but a successor does not say how its predecessor ended.
 //

@@ -93,7 +93,7 @@ Result<std::uint64_t> Client::put_registered(std::string_view key, std::string_v
   }
   const std::int64_t ttl_ms = options.ttl.count();
   if (ttl_ms < 0 || static_cast<std::uint64_t>(ttl_ms) > kMaxTtlMs) {
-    return fail(Code::kInvalidArgument, "a time to live is 1 ms to 2^42 ms, or 0 for ever");
+    return fail(Code::kInvalidArgument, "a time to live is 1 ms to 2^42 ms, or 0 for no expiry");
   }
   if ((ttl_ms != 0 && options.expires_at_ms != 0) || options.expires_at_ms > kMaxTtlMs) {
     return fail(

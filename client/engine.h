@@ -235,7 +235,7 @@ class Engine {
   Status make_usable(const Deadline& deadline);
   void forget_places();
   Status attempt(const Deadline& deadline);
-  // Notices, without waiting, that the connection has gone: before a write leaves.
+  // Notices, without waiting, that the connection has ended: before a write leaves.
   void look_at_link();
   // For a GET. kBusy: what was READ did not verify for some milliseconds; the server can be asked.
   Status refresh_map(GetMachine::Next what, const Deadline& deadline);

@@ -34,7 +34,7 @@ Slot Engine::slot_in_cached_group(KeyHash hash) {
 }
 
 // G1: a live record that verified, of this key, read inside this GET. Whatever is not so ends here
-// without an answer, and the state machine begins anew.
+// without an answer, and the state machine begins again.
 [[gnu::always_inline]] inline const LiveRecord* Engine::read_at_once(Bytes key, const AtOnce& at,
                                                                      Durability at_least,
                                                                      MutableBytes room) {

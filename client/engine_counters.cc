@@ -94,9 +94,9 @@ bool Engine::is_bound(const OneSidedCounter& counter) const {
   return counter.word_ - cells.address < cells.length;
 }
 
-// To make it is a write: it is not sent again where it may have happened (E1), since somebody may
-// have removed the counter meanwhile. A look is not a write. If it is found, it is open;
-// absent, nobody knows whether it was made and removed, or never made.
+// Making the counter is a write. It is not sent again where it may have happened (E1), because
+// another client may have removed the counter meanwhile. A look is not a write. If the look finds
+// the counter, it is open. If not, it is unknown whether the counter was ever made.
 Result<Reply> Engine::ask_for_cell(Bytes key, bool create, const Deadline& deadline) {
   const auto ask = [&](bool creates) {
     const std::byte flag{creates ? std::uint8_t{1} : std::uint8_t{0}};
@@ -123,7 +123,8 @@ Status Engine::bind(OneSidedCounter& counter, bool create, const Deadline& deadl
       RKV_RETURN_IF_ERROR(make_usable(deadline));
       continue;
     }
-    if (deadline.passed()) return fail(Code::kTimeout, "the counter's place was not told in time");
+    if (deadline.passed())
+      return fail(Code::kTimeout, "the server did not say in time where the counter is");
     const auto reply = ask_for_cell(as_bytes(counter.key_), create, deadline);
     if (!reply) return std::unexpected(reply.error());
     const RemoteWindow& cells = link_.accept().counters;
@@ -239,7 +240,7 @@ void Engine::multi_add(std::span<const CounterAddition> additions, const Deadlin
   }
 }
 
-// All are bound first, and looked at once more: binding one may connect anew, to another epoch.
+// All are bound first, and looked at once more: binding one may connect again, to another epoch.
 void Engine::add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
                       std::span<Result<Counter>> results) {
   std::bitset<kAtomicsAtOnce> settled;

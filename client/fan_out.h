@@ -3,7 +3,7 @@
 // Invariants:
 //  O1  A round advances every flow whose engine is usable; the thread sleeps only when none of them
 //      had anything to do, and on the queues of all of them.
-//  O2  A flow whose connection has gone is mended behind the others: when all that are well have
+//  O2  A flow whose connection was lost is mended behind the others: when all that are well have
 //      ended, or have had half of the time. An attempt blocks the thread: beside flows that are
 //      well attempts take about a quarter of it from then on. Attempts of several take turns,
 //      each with its part of the time that is left, so that one whose host swallows packets does

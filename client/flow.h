@@ -3,8 +3,8 @@
 //
 // Invariants:
 //  W1  advance() never waits for requests or READs of the operation itself. What an engine does
-//      blockingly in between (reading its server's map anew) ends by half the time that is left,
-//      so that a server that has gone leaves the others the other half.
+//      blockingly in between (reading its server's map again) ends by half the time that is left,
+//      so that a dead server leaves the others the other half.
 //  W2  Each item is visited exactly once, whatever happens.
 //
 // Thread safety: as the engine.
@@ -29,10 +29,11 @@ class Flow {
   // Until when to sleep, if nothing comes before; 0 = there is something to do at once. REQUIRES
   // that advance() has just done nothing.
   virtual Nanos sleep_until() const = 0;
-  // The connection has gone; the same once it has been made anew; and what is left when it cannot
-  // be.
+  // The connection was lost.
   virtual void lost() = 0;
+  // The connection has been made again.
   virtual void mended() = 0;
+  // The connection cannot be made again: what is left ends with this error.
   virtual void fail_rest(const Error& error) = 0;
   // The deadline has passed: ends with a result for everything.
   virtual void time_out() = 0;

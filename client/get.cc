@@ -265,7 +265,7 @@ Next GetMachine::give_up_candidate() {
 Next GetMachine::candidates_done() {
   switch (source_) {
     case Source::kSlot: {
-      // The cached group is as old, as a rule.
+      // The cached group is usually as old.
       slots_->forget(hash_);
       const auto home = map_->home(hash_);
       if (!home) return read_directory();

@@ -202,7 +202,7 @@ void Link::sleep_until(Nanos at) {
   }
   while (!deadline.passed()) {
     queue_->wait(deadline);
-    release_replies(poll());  // else an event left there would wake us for ever
+    release_replies(poll());  // else an event left there would wake us again and again
   }
 }
 

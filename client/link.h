@@ -1,4 +1,4 @@
-// One connection to the server, made anew as often as needed: set-up with private data, READs,
+// One connection to the server, made again as often as needed: set-up with private data, READs,
 // requests, and the events that answer them.
 //
 // Invariants:
@@ -6,7 +6,7 @@
 //      drained and destroyed. A READ or request whose deadline passes closes the link, so that its
 //      buffers are quarantined until that has happened.
 //  K2  Every received message is released exactly once, by Reply's destructor or by poll's caller;
-//      not at all when the queue that it came from has gone before.
+//      not at all when the queue that it came from was destroyed before.
 //  K3  A link that saw any error is dead for good: alive() is false until the next connect().
 //
 // Thread safety: none; one thread at a time.

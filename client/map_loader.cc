@@ -7,7 +7,7 @@ namespace rkv::client {
 static_assert(Arena::kStagingBytes >= kRootPageBytes);
 
 namespace {
-// The last word of who has no other way to what the line says.
+// The error of a caller that cannot ask the server instead.
 Status out_of_patience(const Status& status) {
   if (status || status.error().code != Code::kBusy) return status;
   return fail(Code::kTimeout,

@@ -52,7 +52,7 @@ bool MultiGet::advance() {
   return poll() != 0 || posted || starts;
 }
 
-// Everything under way is started anew (E1).
+// Everything under way is started again (E1).
 void MultiGet::mended() {
   engine_.batch_.clear();
   under_way_ = waiting_ = map_waiting_ = mark_waiting_ = replies_kept_ = 0;

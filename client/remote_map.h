@@ -64,7 +64,7 @@ class RemoteMap {
   // From the first kRootPageBytes of the root region: how many extents are in use.
   // kVersionMismatch: another layout.
   Status apply_identity(Bytes root_page);
-  // From the same page: where the directory is. Empties the copy, which is to be loaded anew.
+  // From the same page: where the directory is. Empties the copy, which is to be loaded again.
   // kUnsupported: a directory or hash that this client cannot use.
   Status apply_directory_line(Bytes root_page);
   // Entries of the extent table from number `first`. Entries that do not verify stay unknown;

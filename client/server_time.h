@@ -1,8 +1,8 @@
-// What the server's clock says, as far as its answers have told: so that a request can say until
-// when it may be begun, and a server that was stopped meanwhile knows that nobody waits any more.
+// What is known of the server's clock from its answers. A request says with it until when it may be
+// begun. So a server that was stopped meanwhile knows which clients no longer wait.
 //
-// The clocks need not agree, nor the messages be fast. What is assumed is that in any time the two
-// clocks advance by amounts that differ by less than 1 in kDrift.
+// The clocks need not agree, and messages need not be fast. One thing is assumed: in any time the
+// two clocks advance by amounts that differ by less than 1 in kDrift.
 //
 // Invariants:
 //  B1  An answer that says s was sent when the server's clock said s or more, so at any instant t

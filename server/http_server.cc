@@ -261,7 +261,7 @@ bool Server::refuse_one() {
   if (refused >= 0) {
     log_warn(EventName("http_no_files"),
              "a connection to --metrics is refused: raise the limit of open files (ulimit -n)");
-    close(refused);  // whoever sees that finds it in the log
+    close(refused);  // the log says why
   }
   spare_ = Descriptor(eventfd(0, EFD_CLOEXEC));
   return refused >= 0 || has_left;

@@ -93,7 +93,7 @@ void Index::split(Segment from, Segment to) {
   const std::uint32_t new_prefix = prefix | deciding_bit(depth);
   from.depth = to.depth = depth + 1;
 
-  // 1. All of the new segment: whoever READs it early finds every key that it will have.
+  // 1. All of the new segment: a client that READs it early finds every key that it will have.
   std::array<std::uint32_t, std::size_t{1} << KeyHash::kGroupBits> gone;
   for (std::uint32_t i = 0; i < groups; i += 2) {
     const GroupPlace old_even = segments.group(from, i);
@@ -167,8 +167,8 @@ void Index::fill_new_pair(GroupPlace old_even, GroupPlace new_even,
   }
 }
 
-// Nobody is led here yet; but whoever comes by an old or a torn directory gets the whole of it or
-// nothing that verifies.
+// No directory entry leads here yet. But a client with an old or a torn directory may READ it, and
+// gets the whole of it or nothing that verifies.
 void Index::write_new_group(GroupPlace place, const Group& group) {
   Group* shared = memory_.group(place);
   copy_to_shared(reinterpret_cast<std::byte*>(shared) + 8,

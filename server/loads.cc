@@ -65,7 +65,7 @@ void Loads::run() {
     if (stopping_) return;
     const std::shared_ptr<Load> load = std::move(queue_.front());
     queue_.pop_front();
-    if (load.use_count() == kOurs) {  // its client has gone
+    if (load.use_count() == kOurs) {  // its client's connection has ended
       pending_.erase(std::string(as_text(load->key())));
       continue;
     }

@@ -31,8 +31,8 @@ std::string slurp(const std::string& path) {
   return {text.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
-// A pid alone may have been given to somebody else; with its start time (in ticks since the machine
-// booted) and the machine's boot it names one process for ever.
+// A pid alone may have been given to another process. With its start time (in ticks since the
+// machine booted) and the machine's boot it names one process permanently.
 struct Holder {
   pid_t pid = 0;
   std::uint64_t start_time = 0;

@@ -156,7 +156,7 @@ int work_offline(const Options& options) {
   return tell({.exit_code = rkv::server::kExitOther,
                .sentence =
                    "it is done, but standard output could not be written: what was found is "
-                   "not told"});
+                   "lost"});
 }
 
 int serve(const Options& options, const std::vector<std::string>& arguments) {

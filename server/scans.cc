@@ -80,7 +80,7 @@ void Scans::run() {
       page = std::move(asked_.front());
       asked_.pop_front();
     }
-    if (page.use_count() == 1) continue;  // who asked has gone
+    if (page.use_count() == 1) continue;  // its client's connection has ended
     if (const Status made = make(*page); !made) page->failure_ = made.error();
     page->done_.store(true, std::memory_order_release);
     page.reset();

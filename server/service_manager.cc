@@ -18,12 +18,13 @@ ServiceManager::ServiceManager(const Environment& environment, const Clock& cloc
   if (name == nullptr || *name == '\0') return;
   if (!set_address(name)) {
     log_warn(EventName("systemd_not_told"),
-             "NOTIFY_SOCKET={} is no path and no abstract name: systemd is told nothing", name);
+             "NOTIFY_SOCKET={} is neither a path nor an abstract name: systemd gets no reports",
+             name);
     return;
   }
   socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket_ < 0) {
-    log_warn(EventName("systemd_not_told"), "socket: {}: systemd is told nothing",
+    log_warn(EventName("systemd_not_told"), "socket: {}: systemd gets no reports",
              std::strerror(errno));
     return;
   }
@@ -48,7 +49,7 @@ bool ServiceManager::set_address(std::string_view name) {
   return true;
 }
 
-// WATCHDOG_PID: whom it is meant for, where that is said.
+// WATCHDOG_PID: the process that it is meant for, if it is set.
 void ServiceManager::set_watchdog(const Environment& environment) {
   const char* usec = environment("WATCHDOG_USEC");
   const char* pid = environment("WATCHDOG_PID");
@@ -69,7 +70,7 @@ void ServiceManager::ready() {
   ready_to_tell_ = !send("READY=1", MSG_DONTWAIT);
 }
 
-// The watchdog's time begins anew: saving everything may take as long.
+// Restarts the watchdog's time: saving everything may take as long.
 void ServiceManager::stopping() {
   ready_to_tell_ = false;
   send(period_ == 0 ? "STOPPING=1" : "STOPPING=1\nWATCHDOG=1", 0);
@@ -91,7 +92,7 @@ bool ServiceManager::send(std::string_view text, int flags) {
         sendto(socket_, text.data(), text.size(), MSG_NOSIGNAL | flags, address, address_length_);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0 && !failing_) {
-    log_warn(EventName("systemd_not_told"), "systemd is not told {}: {}", text,
+    log_warn(EventName("systemd_not_told"), "systemd did not get the report {}: {}", text,
              std::strerror(errno));
   }
   failing_ = sent < 0;

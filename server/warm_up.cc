@@ -10,7 +10,7 @@ namespace rkv::server {
 
 namespace {
 
-// The database cannot be opened anew, and old files cannot go, while a batch is read.
+// While a batch is read, the database cannot be reopened, and old files cannot be removed.
 constexpr std::uint64_t kBatchRecords = 1024;
 constexpr std::uint64_t kBatchBytes = std::uint64_t{4} << 20;
 constexpr std::size_t kAheadRecords = 16;  // some 12 cache lines each, about what can be under way

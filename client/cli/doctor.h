@@ -69,7 +69,7 @@ struct ServerFacts {
   std::string transport{};       // what was taken and why
   std::string version{};
   std::uint64_t epoch = 0;
-  // Of the networks that clients come by, those that serve nobody at present.
+  // The server's networks that serve no client at present.
   struct Closed {
     std::string transport{};  // "verbs"
     std::string state{};      // "waiting"

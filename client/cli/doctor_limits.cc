@@ -170,7 +170,7 @@ void Judge::huge_pages() {
       system.free_huge_pages, system.huge_pages, bytes_text(system.huge_page_bytes),
       or_unknown(system.transparent_huge_pages), or_unknown(system.shared_transparent_huge_pages));
   const bool transparent = system.transparent_huge_pages != "never";
-  // Pages that are taken are of use to whoever took them, such as a server.
+  // Pages that are taken are of use to the process that took them, such as a server.
   if (transparent || system.huge_pages > 0) return add(Level::kOk, "huge_pages", "", found);
   add(Level::kWarning, "huge_pages", "", found + ": a large store misses more in its page tables",
       "for a server, as root: `echo madvise >/sys/kernel/mm/transparent_hugepage/enabled`, or "

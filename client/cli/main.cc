@@ -58,7 +58,7 @@ int end(int exit_code) {
 }  // namespace rkv::cli
 
 int main(int argc, char** argv) {
-  // A file that may not grow further is told by the write that failed, as a full disk is.
+  // The failed write reports a file that may not grow further, as it reports a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return rkv::cli::end(rkv::cli::run_program({argv + 1, argv + argc}));

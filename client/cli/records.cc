@@ -266,8 +266,8 @@ class Parser {
     std::string why;
   };
 
-  // Why a field cannot be taken after those before it. What is not known is refused: a misspelt
-  // expiry would be lost without a word. "version" is what scan shows, and cannot be set.
+  // Why a field cannot be taken after those before it. An unknown field is refused: else a misspelt
+  // expiry would be lost in silence. "version" is what scan shows, and cannot be set.
   static std::string field_problem(const std::string& name, std::vector<std::string>& before) {
     static constexpr std::string_view kForms[] = {"", "_base64", "_hex"};
     std::string of = name;
@@ -287,7 +287,7 @@ class Parser {
     return {};
   }
 
-  // The library's words name the number; where it is they do not say.
+  // The library's text names the number, but not its place.
   static Mistake too_large(std::string_view line, std::string_view library) {
     const std::size_t quote = library.find('\'');
     const std::size_t end = library.rfind('\'');

@@ -7,10 +7,10 @@
 //           expires=N (Unix milliseconds)
 //   jsonl   {"key": ..., "value": ...} a line; key_base64/value_base64 and key_hex/value_hex for
 //           bytes that are no UTF-8; with `hex`, key and value are hex. {"key": ..., "counter": N}
-//           is a counter; "expires_at_ms": N with a value; "version" is let pass. Other fields, and
+//           is a counter; "expires_at_ms": N with a value; "version" is ignored. Other fields, and
 //           a field that comes twice, are mistakes
 //
-// A byte-order mark at the beginning of a file, and a CR at the end of a line, are part of nothing.
+// A byte-order mark at the beginning of a file, and a CR at the end of a line, are skipped.
 //
 // A key that comes again replaces the record before it: the last one wins.
 #pragma once

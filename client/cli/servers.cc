@@ -24,8 +24,8 @@ std::vector<std::string> addresses(const Cluster& client) {
 }
 
 // The results of all servers: an object as of one server, or all of them in an array under
-// "servers", with addresses and errors. Complains of errors; the worst exit code. `doubt`: what is
-// said where nobody knows whether it was done.
+// "servers", with addresses and errors. Complains of errors; the worst exit code. `doubt`: the text
+// where it is unknown whether it was done.
 template <class T, class Facts>
 ExitCode report_each(const Cluster& client, const std::vector<Result<T>>& results, const Job& job,
                      bool interactive, Facts facts, const char* doubt = "") {

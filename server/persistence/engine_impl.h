@@ -112,7 +112,7 @@ class Engine::Impl {
     const std::scoped_lock pass(gate_);
     return std::shared_lock(life_);
   }
-  // Opened anew after a failure: what was not synced may be missing until it is written again.
+  // Reopened after a failure: what was not synced may be missing until it is written again.
   std::atomic<bool> incomplete_{false};
   bool reads_only_ = false;  // db_, for want of a disk that can be written to
 

@@ -1,4 +1,4 @@
-// After a failure of the disk (E4), and copies of the database, which end for it (E5).
+// Recovery after a failure of the disk (E4), and copies of the database, which end for it (E5).
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -19,8 +19,8 @@ DirectoryIdentity identity_of(const std::string& path) {
   return {.device = found.st_dev, .inode = found.st_ino};
 }
 
-// The same while the server runs. What is not synced may be torn, and is written again; damage is
-// not accepted, since what it has cost may be in memory still.
+// The check of the logs while the server runs. What is not synced may be torn, and is written
+// again. Damage is not accepted, because what it has cost may still be in memory.
 Status Engine::Impl::check_log_again() {
   constexpr const char* kLost =
       "a write-ahead log has been damaged, and synced writes are lost with it: save what is needed "
@@ -28,7 +28,7 @@ Status Engine::Impl::check_log_again() {
       "kvserver --restore, or start with --accept-damaged-log to go on without them";
   LogsFound found;
   RKV_RETURN_IF_ERROR(look_at_logs(&found));
-  // Besides what stamps say, this process knows what it has synced.
+  // This process knows what it has synced, which stamps may not say.
   const bool lost = found.torn_bytes != 0 && found.sound_end < synced_;
   if (!found.damaged && !lost) return {};
   if (std::exchange(last_error_, kLost) != kLost)
@@ -76,7 +76,7 @@ Status Engine::Impl::check_home() {
 }
 
 // Resume() is enough when RocksDB could not write a table. A log that has failed is not written to
-// again (W3), nor closed and synced by RocksDB's threads: the database is opened anew, as after a
+// again (W3), nor closed and synced by RocksDB's threads: the database is reopened, as after a
 // fatal error, such as a failed write to its own list of files.
 Status Engine::Impl::recover() {
   const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();
@@ -152,7 +152,7 @@ Status Engine::Impl::reopen() {
   files_->forget_failure();
   log_errors_->forget();
   read_errors_.forget();
-  options_.create_if_missing = false;  // an empty one would be no recovery
+  options_.create_if_missing = false;  // an empty one would not be a recovery
   Status opened = open();
   if (!opened) (void)open_to_read();
   return opened;
@@ -174,8 +174,8 @@ void Engine::Impl::allow_copies() {
   files_->allow_copies();
 }
 
-// A compaction that meets a damaged table makes the database refuse writes, each time anew: since
-// check() has seen damage there are none.
+// A compaction that meets a damaged table makes the database refuse writes, each time it does. So
+// there are no compactions since check() has seen damage.
 Status Engine::Impl::check_whole() {
   RKV_RETURN_IF_ERROR(check("read back", guarded([&] { return db_->VerifyChecksum(); })));
   options_.disable_auto_compactions = false;

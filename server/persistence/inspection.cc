@@ -67,7 +67,7 @@ class Inspector {
     if (++found_.problems <= kMostProblemLines) tell_(line);
   }
 
-  // As a start would see it; what is wrong with the logs is told by look_at_logs().
+  // As a start would see it; look_at_logs() reports what is wrong with the logs.
   bool open() {
     options_.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
     std::vector<rocksdb::ColumnFamilyHandle*> handles;

@@ -3,7 +3,7 @@
 //
 //   auto files = std::make_shared<LogFiles>(env.GetFileSystem(), "/var/lib/rkv/db");
 //   ... rocksdb::DB::Open with it; then db->FlushWAL(true) and
-//   if (!files->failure().ok()) ...  // not synced; nothing is until the database is opened anew
+//   if (!files->failure().ok()) ...  // not synced; nothing is until the database is reopened
 //
 // Invariants:
 //  W1  No log has a byte before those that came before it are synced. Else a lost machine could
@@ -52,7 +52,7 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
 
   // Of the first sync that failed; OK: none has.
   rocksdb::IOStatus failure();
-  // The database is opened anew: what was in its logs is found, written and synced elsewhere.
+  // The database is reopened: what was in its logs is found, written and synced elsewhere.
   void forget_failure();
 
   // Of the log that is written to; {} when there is none, or a write to it has failed.
@@ -60,7 +60,7 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
 
   // For good: the server is to end.
   void stop_copies() { copies_->stopped.store(true, std::memory_order_relaxed); }
-  // The database is to be opened anew.
+  // The database is to be reopened.
   void interrupt_copies() { copies_->interrupted.store(true, std::memory_order_relaxed); }
   void allow_copies() { copies_->interrupted.store(false, std::memory_order_relaxed); }
 
@@ -106,10 +106,10 @@ class EnvWithFiles final : public rocksdb::EnvWrapper {
   const char* Name() const override { return "rkv.EnvWithFiles"; }
 };
 
-// Files whose logs end early for who reads them. RocksDB is not fit for damaged logs: told to skip
-// damage, a bit that makes a record look recycled keeps it in a loop for ever; told to stop there,
-// it refuses them when a family has tables of later writes; and it refuses one that is too short
-// (seen with 7.8.3).
+// Files whose logs end early for their reader. RocksDB cannot read damaged logs (seen with 7.8.3).
+// If it is to skip damage, a bit that makes a record look recycled keeps it in an endless loop. If
+// it is to stop there, it refuses the logs when a family has tables of later writes. It also
+// refuses a log that is too short.
 class CutLogs final : public rocksdb::FileSystemWrapper {
  public:
   CutLogs(const std::shared_ptr<rocksdb::FileSystem>& files, const LogPosition& end)

@@ -1,6 +1,5 @@
 // Descriptors that clients pass: traps whose close waits, more than there is room for, and what a
 // server keeps for itself.
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -25,15 +24,6 @@ using contract::need;
 // A trap holds its closer for a minute; what is tested takes milliseconds.
 constexpr int kTrapSeconds = 60;
 constexpr std::int64_t kFarBelowMs = 20'000;
-
-std::size_t count_descriptors() {
-  std::size_t count = 0;
-  DIR* all = opendir("/proc/self/fd");
-  while (readdir(all) != nullptr)
-    ++count;
-  closedir(all);
-  return count;
-}
 
 template <class Condition>
 bool until(Condition condition) {

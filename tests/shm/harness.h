@@ -2,6 +2,7 @@
 // that does the handshake properly and then has everything in its own hands.
 #pragma once
 
+#include <dirent.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -57,6 +58,16 @@ class ShmHarness final : public contract::Harness {
   std::unique_ptr<Transport> server_;
   std::unique_ptr<Transport> client_;
 };
+
+// Descriptors of this process, and the few of the count itself.
+inline std::size_t count_descriptors() {
+  std::size_t count = 0;
+  DIR* all = opendir("/proc/self/fd");
+  while (readdir(all) != nullptr)
+    ++count;
+  closedir(all);
+  return count;
+}
 
 // A connected socket to a listener, and nothing said yet. Empty when nobody listens.
 inline Fd call(const std::string& directory, std::uint16_t port) {

@@ -1,5 +1,4 @@
 // Sockets, directories, and strangers.
-#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,15 +25,6 @@ Code connect_code(Transport& transport, const std::string& address) {
                                       Deadline::after_ms(clock, contract::kPatienceMs), nullptr);
   if (made) ADD_FAILURE() << "connected to " << address;
   return made ? Code::kInternal : made.error().code;
-}
-
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  DIR* all = opendir("/proc/self/fd");
-  while (readdir(all) != nullptr)
-    ++count;
-  closedir(all);
-  return count;
 }
 
 // Whether a well-behaved client gets through.
@@ -206,7 +196,7 @@ Code code_after(const ShmHarness& harness, Bytes answer, int descriptors) {
 
 TEST(ShmStrangers, AnAnswerThatMakesNoSenseIsATypedError) {
   const ShmHarness harness;
-  const std::size_t before = open_descriptors();
+  const std::size_t before = count_descriptors();
   WrongVersion other{.header = {.kind = PacketKind::kWrongVersion}};
   other.header.version = kVersion + 7;
   EXPECT_EQ(code_after(harness, packet_of(other), 0), Code::kVersionMismatch);
@@ -219,7 +209,7 @@ TEST(ShmStrangers, AnAnswerThatMakesNoSenseIsATypedError) {
   EXPECT_EQ(code_after(harness, packet_of(accept), 3), Code::kCorrupt);
   Reject reject{.length = 100'000};
   EXPECT_EQ(code_after(harness, packet_of(reject), 0), Code::kCorrupt);
-  EXPECT_EQ(open_descriptors(), before);
+  EXPECT_EQ(count_descriptors(), before);
 }
 
 TEST(ShmStrangers, RandomBytesAndDescriptorsAreDroppedWithoutATrace) {
@@ -229,10 +219,10 @@ TEST(ShmStrangers, RandomBytesAndDescriptorsAreDroppedWithoutATrace) {
   SCOPED_TRACE(seed);
   Random random(seed);
   const SteadyClock clock;
-  const std::size_t before = open_descriptors();
+  const std::size_t before = count_descriptors();
   const Nanos patience = clock.now() + contract::kPatienceMs * kNanosPerMs;
   const auto until_closed = [&] {  // by a thread of the transport
-    while (open_descriptors() > before && clock.now() < patience)
+    while (count_descriptors() > before && clock.now() < patience)
       std::this_thread::yield();
   };
   for (int round = 0; round < 300; ++round) {
@@ -251,7 +241,7 @@ TEST(ShmStrangers, RandomBytesAndDescriptorsAreDroppedWithoutATrace) {
     EXPECT_EQ(need(listener->next(Deadline::after_ms(clock, 0))), nullptr) << round;
   }
   until_closed();
-  EXPECT_EQ(open_descriptors(), before);
+  EXPECT_EQ(count_descriptors(), before);
   expect_served(harness, *listener);
 }
 
