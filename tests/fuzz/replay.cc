@@ -6,6 +6,8 @@
 //
 // A target that aborts ends the program, as under libFuzzer. The number of the input is printed
 // then, with the command that repeats it.
+#include "tests/fuzz/replay.h"
+
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -55,7 +57,7 @@ void watch_for_the_end() {
 
 std::vector<Sample> read_corpus() {
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(RKV_FUZZ_CORPUS))
+  for (const auto& entry : std::filesystem::directory_iterator(replayed.corpus))
     paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());  // a seed means the same inputs everywhere
   std::vector<Sample> out;
@@ -159,9 +161,9 @@ void run(const Sample& sample) {
 TEST(Fuzz, TheCorpusIsTakenAsPromised) {
   watch_for_the_end();
   const auto corpus = read_corpus();
-  ASSERT_FALSE(corpus.empty()) << "no corpus in " << RKV_FUZZ_CORPUS;
+  ASSERT_FALSE(corpus.empty()) << "no corpus in " << replayed.corpus;
   std::snprintf(command_of_input.data(), command_of_input.size(),
-                "\nwhile replaying the corpus in %s\n", RKV_FUZZ_CORPUS);
+                "\nwhile replaying the corpus in %s\n", replayed.corpus);
   run({});
   for (const Sample& sample : corpus)
     run(sample);
@@ -170,17 +172,17 @@ TEST(Fuzz, TheCorpusIsTakenAsPromised) {
 TEST(Fuzz, MutationsAreTakenAsPromised) {
   watch_for_the_end();
   const std::vector<Sample> corpus = read_corpus();
-  ASSERT_FALSE(corpus.empty()) << "no corpus in " << RKV_FUZZ_CORPUS;
+  ASSERT_FALSE(corpus.empty()) << "no corpus in " << replayed.corpus;
   const std::uint64_t seed = number_from("RKV_FUZZ_SEED", random_from_kernel());
   const std::uint64_t first = number_from("RKV_FUZZ_FIRST", 0);
-  const std::uint64_t count = number_from("RKV_FUZZ_INPUTS", RKV_FUZZ_INPUTS);
+  const std::uint64_t count = number_from("RKV_FUZZ_INPUTS", replayed.inputs);
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   for (std::uint64_t i = first; i < first + count; ++i) {
     std::snprintf(command_of_input.data(), command_of_input.size(),
                   "\nagain: RKV_FUZZ_SEED=%llu RKV_FUZZ_FIRST=%llu RKV_FUZZ_INPUTS=1 "
                   "fuzz_%s_test --gtest_filter=*Mutations*\n",
                   static_cast<unsigned long long>(seed), static_cast<unsigned long long>(i),
-                  RKV_FUZZ_NAME);
+                  replayed.name);
     Random random(mix64(seed) + i);
     Sample sample = corpus[random.below(corpus.size())];
     for (std::uint64_t edits = 1 + random.below(4); edits > 0; --edits)

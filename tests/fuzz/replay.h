@@ -1,0 +1,18 @@
+// What replay.cc asks of the program that it is linked into: replayed.cc.in is the answer.
+//
+// Thread safety: constant.
+#pragma once
+
+#include <cstdint>
+
+namespace rkv::fuzz {
+
+struct Replayed {
+  const char* name;      // of the fuzz target
+  const char* corpus;    // the directory of the committed inputs
+  std::uint64_t inputs;  // how many mutations of them, unless RKV_FUZZ_INPUTS says so
+};
+
+extern const Replayed replayed;
+
+}  // namespace rkv::fuzz
