@@ -26,7 +26,7 @@ class KeptIncoming final : public Incoming {
     RKV_CHECK(kept != nullptr, "a connection and its queue are of different transports");
     KeptQueue::Guest guest(*kept);
     Queue* const inner = guest.enter();
-    // Lost by now, or the queue's thread has not taken up the new one yet: a moment's matter.
+    // The device is lost by now, or the queue's thread has not taken up the new one yet.
     if (inner == nullptr) return fail(Code::kBusy, kLost);
     return request_->accept(*inner, options, private_data, deadline);
   }

@@ -20,8 +20,8 @@ using database::kMetaFamily;
 using database::kTimeKey;
 using database::slice;
 
-// Before anything is changed: opening the database replays the log up to the damage, and drops the
-// rest for good.
+// Runs before anything is changed: opening the database replays the log up to the damage, and drops
+// the rest permanently.
 Status Engine::Impl::look_at_logs(LogsFound* found) {
   return check("look at the logs", check_logs(options_, path_, found));
 }
@@ -83,7 +83,7 @@ void Engine::Impl::take(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamily
   home_ = identity_of(path_);
 }
 
-// RocksDB syncs what is in its directory, not that the directory is there.
+// RocksDB syncs what is in its directory, and not the directory's own entry in the one above.
 Status Engine::Impl::sync_name() {
   const std::string above = std::filesystem::path(path_).parent_path();
   return check("sync its name", guarded([&]() -> rocksdb::Status {
@@ -133,9 +133,9 @@ Status Engine::Impl::initialise() {
   return begin_behind(0);
 }
 
-// Drawn once for the life of the data. The hash seed: how full the index' pairs of groups are
-// depends on it, so that what fitted into a memory once fits again. The mark: in a table, where a
-// look at damaged logs finds it, before a batch is written (when it is there, nothing is flushed).
+// Both numbers are drawn once for the life of the data. The hash seed decides how full the index'
+// pairs of groups are, so what fitted into a memory once fits again. The mark is flushed to a table
+// before a batch is written, so that a look at damaged logs finds it there.
 Status Engine::Impl::read_drawn() {
   RKV_ASSIGN_OR_RETURN(hash_seed_, read_or_draw(kHashSeedKey));
   RKV_ASSIGN_OR_RETURN(mark_, read_or_draw(kMarkKey));
@@ -225,7 +225,7 @@ Status Engine::Impl::write_boot(std::uint32_t number) {
   return {};
 }
 
-// What was claimed, and is not told of here, lies within what is skipped.
+// Claimed numbers that are unknown here lie within what is skipped.
 Status Engine::Impl::write_skip() {
   if (claimed_boot_ >= std::numeric_limits<std::uint32_t>::max() - kSkippedBoots) {
     return fail(Code::kUnsupported,
@@ -238,7 +238,7 @@ Status Engine::Impl::write_skip() {
 
 Status Engine::Impl::skip_boots() {
   RKV_RETURN_IF_ERROR(write_skip());
-  // The server that was backed up goes on writing logs, of the same numbers as this one's will be.
+  // The server that was backed up goes on writing logs of the same numbers as this one's.
   RKV_ASSIGN_OR_RETURN(mark_, draw(kMarkKey));
   return {};
 }
