@@ -16,6 +16,7 @@ using Outcome = Op::Outcome;
 
 namespace {
 constexpr Nanos kLongestNap = 15 * kNanosPerMs;
+constexpr std::size_t kMoreBytes = 20'000;  // than a message holds: room for some of them
 constexpr std::uint64_t kStepLifeMs = 600;
 constexpr std::int64_t kLongLifeMs = 1'000'000;
 }  // namespace
@@ -88,11 +89,12 @@ std::size_t ClientActor::any_counter() {
 std::size_t ClientActor::any_length() {
   static constexpr std::array<std::size_t, 8> kLengths = {7, 8, 20, 20, 21, 60, 100, 400};
   static constexpr std::array<std::size_t, 4> kLong = {2900, 3000, 5000, 9000};
-  if (story_.plan.two_lengths) return story_.random.below(2) == 0 ? 20 : 60;
   const auto one_in = [&](std::uint64_t many) {
     return many != 0 && story_.random.below(many) == 0;
   };
-  // Some of them too long for a message: the server READs those.
+  // Those too long for a message are READ by the server.
+  if (one_in(story_.plan.large_in)) return kMaxInlineBytes + 1 + story_.random.below(kMoreBytes);
+  if (story_.plan.two_lengths) return story_.random.below(2) == 0 ? 20 : 60;
   if (one_in(story_.plan.huge_in)) return kMaxInlineBytes + 100 - story_.random.below(200);
   if (one_in(story_.plan.long_in)) return kLong[story_.random.below(kLong.size())];
   return kLengths[story_.random.below(kLengths.size())];
@@ -123,9 +125,10 @@ void ClientActor::end(std::size_t number) {
 }
 
 // Whether the disk was full meanwhile: writes and flushes are refused then, and so are scans, which
-// miss the latest writes. Gets go on.
+// miss the latest writes. Gets go on, but for keys that are not in memory and whose last change is
+// not on the disk: those that were removed, or whose time has come.
 bool ClientActor::excused(const Op& op, const Error& error, bool reads_disk) {
-  if (op.kind == Kind::kGet && !reads_disk) return false;
+  if (op.kind == Kind::kGet && !reads_disk && !story_.history.may_have_left(op.key)) return false;
   if (error.code != Code::kIo || (!story_.disk_is_full && op.called > story_.was_full))
     return false;
   ++story_.full_refusals;

@@ -1,5 +1,6 @@
 #include "tests/sim/disk.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -57,6 +58,10 @@ void DiskStorage::add_put(const RecordFields& record) {
                                            .value = std::string(as_text(record.value)),
                                            .expiry_ms = record.expiry_ms,
                                            .counter = record.counter}});
+  std::string& value = batch_.back().record->value;
+  if (disk_.faults_.mixes_large && is_large(value.size())) {
+    std::ranges::rotate(value, value.begin() + 1);
+  }
 }
 
 void DiskStorage::add_remove(Bytes key) {

@@ -34,6 +34,7 @@ struct DiskFaults {
   std::uint64_t read_fails_in = 0;
   bool drops_when_full = false;  // canary: while it is full, writes are dropped and said to be done
   bool stays_full = false;       // canary: nobody is told that there is room again
+  bool mixes_large = false;      // canary: large values are kept with their bytes in another order
   std::uint64_t lies_in = 0;     // canary: one in so many syncs that keeps nothing
   std::uint64_t stale_in = 0;    // canary: one in so many reads of a record that shows an older one
   std::uint64_t hides_in = 0;    // canary: one in so many records that a read of many leaves out

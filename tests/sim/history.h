@@ -93,6 +93,13 @@ class History {
   // The wall clock has been set ahead for good: what has a time to live may go by it from then on.
   void clock_is_believed(Nanos from) { clock_believed_ = from; }
 
+  // Whether the key may have been removed, or its time may have come.
+  bool may_have_left(std::size_t key) const {
+    return std::ranges::any_of(ops_, [key](const Op& op) {
+      return op.key == key && (op.kind == Op::Kind::kRemove || op.ttl_ms != 0);
+    });
+  }
+
   void note(Violation violation) {
     if (!violation_) violation_ = std::move(violation);
   }

@@ -197,6 +197,12 @@ Plan Plan::draw(Random& random, Canary canary) {
     plan.server.applier.sync_interval_ms = 1000;
   }
   break_something(plan, canary);
+  plan.large_in = plan.server.tight ? 0 : pick<std::uint64_t>(random, {20, 60, 120});
+  if (canary == Canary::kMixedValues) {
+    plan.disk.mixes_large = true;
+    plan.large_in = 8;
+    plan.restarts = 2;
+  }
   draw_room(random, plan, canary);
   draw_clock(random, plan, canary);
   plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||

@@ -22,6 +22,7 @@ enum class Canary : std::uint8_t {
   kLyingDisk,      // syncs that keep nothing
   kStaleDisk,      // reads of the disk that show the record before the last
   kHidingDisk,     // reads of many records that leave some out: warm-up, scans
+  kMixedValues,    // the disk keeps large values with their bytes in another order
   kDroppingDisk,   // writes are dropped while the disk is full, and said to be done
   kFullForGood,    // nobody is told that there is room again
   kNoExpiry,       // nobody removes what has expired
@@ -50,7 +51,8 @@ struct Plan {
   std::uint64_t pause_in = 0;  // after one in so many of them the server pauses, for so long at
   Nanos pause = 0;             // most: whole GETs may happen meanwhile
   std::uint64_t long_in = 0;   // one in so many values is longer than a small READ
-  std::uint64_t huge_in = 0;   // and one as long as a value may be
+  std::uint64_t huge_in = 0;   // and one about as long as a message holds, so that the log fills up
+  std::uint64_t large_in = 0;  // and one longer: the server READs it from its client
   std::size_t restarts = 0;
   Nanos expiry_late = 0;  // how long a key may outlive its time
   bool may_fail = false;  // whether anything here justifies an operation that fails

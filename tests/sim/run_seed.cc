@@ -285,6 +285,8 @@ Outcome judge(Story& story, const std::optional<std::string>& stuck) {
     const Op& op = story.history[i];
     if (op.called == 0) continue;
     ++outcome.operations;
+    const bool done = op.kind == Op::Kind::kPut && op.outcome == Op::Outcome::kDone;
+    outcome.large_puts += done && op.length > kMaxInlineBytes ? 1 : 0;
     const bool failed = op.outcome == Op::Outcome::kFailed || op.outcome == Op::Outcome::kUnknown;
     outcome.failures += failed ? 1 : 0;
   }

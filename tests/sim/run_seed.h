@@ -27,6 +27,7 @@ struct Outcome {
   std::uint64_t evicted = 0;
   std::uint64_t expired = 0;
   std::uint64_t clock_steps = 0;
+  std::uint64_t large_puts = 0;     // done, of values too long for a message
   std::uint64_t full_refusals = 0;  // since the disk was full
   Nanos time = 0;
   rdma::sim::Fabric::Counts network{};

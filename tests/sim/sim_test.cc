@@ -62,6 +62,9 @@ TEST_F(Simulation, AFullDiskThatDropsWritesIsNoticed) {
 TEST_F(Simulation, AServerThatTakesNoWritesWhenThereIsRoomAgainIsNoticed) {
   EXPECT_GE(caught(Canary::kFullForGood), 5);
 }
+TEST_F(Simulation, ADiskThatMixesLargeValuesIsNoticed) {
+  EXPECT_GE(caught(Canary::kMixedValues), 5);
+}
 TEST_F(Simulation, AServerThatBelievesAClockThatIsAheadForAMomentIsNoticed) {
   EXPECT_GE(caught(Canary::kHastyClock), 3);
 }
@@ -82,6 +85,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
     sum.evicted += one.evicted;
     sum.expired += one.expired;
     sum.clock_steps += one.clock_steps;
+    sum.large_puts += one.large_puts;
     sum.full_refusals += one.full_refusals;
     sum.network.cuts += one.network.cuts;
     sum.network.full_send_queues += one.network.full_send_queues;
@@ -99,6 +103,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
   EXPECT_GT(sum.evicted, 200U);
   EXPECT_GT(sum.expired, 200U);
   EXPECT_GT(sum.clock_steps, 50U);
+  EXPECT_GT(sum.large_puts, 500U);
   EXPECT_GT(sum.full_refusals, 50U);
   EXPECT_GT(sum.network.cuts, 500U);
   EXPECT_GT(sum.network.full_send_queues, 500U);

@@ -27,7 +27,7 @@ struct Arguments {
 
 constexpr const char* kUsage =
     "usage: simulate [--seeds N] [--first-seed S] [--verbose] [--canary NAME]\n"
-    "canaries: forged stale disk reads hiding dropping full expiry hasty deaf\n";
+    "canaries: forged stale disk reads hiding mixed dropping full expiry hasty deaf\n";
 
 std::optional<Canary> canary_of(std::string_view name) {
   if (name == "forged") return Canary::kForgedRecords;
@@ -35,6 +35,7 @@ std::optional<Canary> canary_of(std::string_view name) {
   if (name == "disk") return Canary::kLyingDisk;
   if (name == "reads") return Canary::kStaleDisk;
   if (name == "hiding") return Canary::kHidingDisk;
+  if (name == "mixed") return Canary::kMixedValues;
   if (name == "dropping") return Canary::kDroppingDisk;
   if (name == "full") return Canary::kFullForGood;
   if (name == "expiry") return Canary::kNoExpiry;
