@@ -48,7 +48,7 @@ const char* to_string(DeviceState state) {
 }
 
 Result<std::unique_ptr<ReopeningTransport>> ReopeningTransport::wrap(
-    std::unique_ptr<Transport> first, OpenTransport open) {
+    std::unique_ptr<Transport>&& first, OpenTransport open) {
   RKV_ASSIGN_OR_RETURN(auto watch, first->watch_device());
   if (watch == nullptr) return fail(Code::kUnsupported, "this transport has no device to watch");
   return std::unique_ptr<ReopeningTransport>(

@@ -62,8 +62,9 @@ class Parts;
 
 class ReopeningTransport final : public Transport {
  public:
-  // `open` blocks as open_verbs() does; it is called by step().
-  static Result<std::unique_ptr<ReopeningTransport>> wrap(std::unique_ptr<Transport> first,
+  // `open` blocks as open_verbs() does; it is called by step(). After an error `first` is as it
+  // was.
+  static Result<std::unique_ptr<ReopeningTransport>> wrap(std::unique_ptr<Transport>&& first,
                                                           OpenTransport open);
   ~ReopeningTransport() override;
   ReopeningTransport(const ReopeningTransport&) = delete;
