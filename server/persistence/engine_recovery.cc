@@ -82,6 +82,7 @@ Status Engine::Impl::recover() {
   const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();
   if (db_ != nullptr && !reads_only_ && logs_are_well && check_home() &&
       guarded([&] { return db_->Resume(); }).ok()) {
+    allow_copies();  // an earlier try may have ended them
     return {};
   }
   if (const Status may = may_reopen(); !may) {  // E4

@@ -280,5 +280,30 @@ TEST_F(ReadsGoOn, BesideABackupThatIsCopiedWhenASyncFails) {
   EXPECT_TRUE(engine_->checkpoint(out.path() + "/d")) << "and the next one is made";
 }
 
+// A recovery that has waited for a copy, and the next one, which need not close the database.
+TEST_F(ReadsGoOn, BesideABackupThatIsCopiedWhenThereIsNoRoomForATable) {
+  const test::TempDir out;
+  const auto copy = std::make_shared<SlowCopies>(disk_, dir_.path());
+  ASSERT_TRUE(engine_->close());
+  const std::shared_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(copy);
+  engine_ = *Engine::open(dir_.path(), {.env = env, .memtable_bytes = 64 << 10});
+  std::thread backup([&] { (void)engine_->checkpoint(out.path() + "/b"); });
+  copy->await_begin();
+  disk_->set_fault([](DiskCall, const std::string& path) {
+    return path.ends_with(".sst") ? IOStatus::NoSpace("No space left on device") : IOStatus::OK();
+  });
+  for (int i = 0; put(i % kRecords); ++i) {
+  }
+  engine_->clear_batch();
+  ASSERT_FALSE(engine_->recover()) << "the copy does not move";
+  disk_->set_fault({});
+  while (!engine_->recover()) {
+  }
+  expect_readable();
+  copy->release();
+  backup.join();
+  EXPECT_TRUE(engine_->checkpoint(out.path() + "/c")) << "the disk is well";
+}
+
 }  // namespace
 }  // namespace rkv::server
