@@ -47,7 +47,8 @@ Nanos Server::make_room() {
   if (store_->make_room()) {
     loads_->room_made();
   } else {
-    applier_->request_sync(log_->last_begun());  // what is not synced cannot go
+    // What is not synced cannot go; where nothing else keeps it there.
+    if (store_->evicts_after_sync()) applier_->request_sync(log_->last_begun());
     if (store_->has_nothing_to_evict()) return clock_.now() + kWhileItGrows;
   }
   return clock_.now() + kPeriod;

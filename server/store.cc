@@ -441,6 +441,9 @@ void Store::prefetch(Bytes key) const {
 void Store::loading(Bytes key, std::uint64_t as_of) {
   impl_->loading(key, as_of);
 }
+bool Store::evicts_after_sync() const {
+  return impl_->evicts_after_sync();
+}
 bool Store::has_nothing_to_evict() const {
   return impl_->has_nothing_to_evict();
 }

@@ -214,9 +214,11 @@ class Store {
   // Clients have read keys with these hashes: they stay longer in memory.
   void touch(std::span<const std::uint64_t> hashes);
   // Takes records out of memory that are on disk and were used least lately, until there is room
-  // again. True: there is, or none was needed. False: what is in memory is not yet on disk. Blocks
-  // no operation for more than some microseconds. One thread.
+  // again. True: there is, or none was needed. False: nothing could go. Blocks no operation for
+  // more than some microseconds. One thread.
   bool make_room();
+  // When it has found nothing: whether some of it may go when it is synced. The same thread.
+  bool evicts_after_sync() const;
   // `call` is called, by any thread inside an operation, when one has found no room. Set it before
   // the first operation.
   void on_no_room(std::function<void()> call);

@@ -231,10 +231,14 @@ void Store::Impl::touch(std::span<const std::uint64_t> hashes) {
 
 // ------------------------------------------------------------------------------------- eviction
 
-// What the disk has for certain: synced, so that a failing disk cannot take it back. Counters in
-// cells are changed by clients, and records that expire are found through memory when they do.
-bool Store::Impl::is_evictable(const RecordFields& record, std::uint64_t durable) const {
-  if (record.in_cell || record.expiry_ms != 0) return false;
+// Counters in cells are changed by clients, and records that expire are found through memory when
+// they do.
+bool Store::Impl::may_ever_go(const RecordFields& record) {
+  return !record.in_cell && record.expiry_ms == 0;
+}
+
+// What the disk has for certain: synced, so that a failing disk cannot take it back.
+bool Store::Impl::is_durable(const RecordFields& record, std::uint64_t durable) const {
   return !record.version.is_since(boot_) || record.version.sequence_since(boot_) <= durable;
 }
 
@@ -248,7 +252,11 @@ std::size_t Store::Impl::evict_from(const Pair& pair) {
   index_.pass(pair.even, [&](const Index::Resident& resident) {
     const Slot slot = resident.position.slot;
     const RecordFields record = record_at(slot.location());
-    if (count == gone.size() || !is_evictable(record, durable)) return;
+    if (count == gone.size() || !may_ever_go(record)) return;
+    if (!is_durable(record, durable)) {
+      some_unsynced_ = true;
+      return;
+    }
     const Leaves leaves = this->leaves(record);
     if (leaves == Leaves::kCannotGo) {
       some_wait_ = true;
@@ -307,10 +315,9 @@ bool Store::Impl::make_room() {
     nothing_to_evict_.store(false, std::memory_order_relaxed);
     return true;
   }
-  const bool all_is_synced = log_.sync_mark() >= log_.last_begun();
-  some_wait_ = false;
+  some_wait_ = some_unsynced_ = false;
   const bool freed = evict(wanted) != 0;
-  nothing_to_evict_.store(!freed && all_is_synced && !some_wait_, std::memory_order_relaxed);
+  nothing_to_evict_.store(!freed && !some_unsynced_ && !some_wait_, std::memory_order_relaxed);
   return freed;
 }
 

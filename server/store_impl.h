@@ -98,6 +98,7 @@ class Store::Impl {
     return departures_ != nullptr && (!data_need_.may_grow.load(std::memory_order_relaxed) ||
                                       grow_failed_.load(std::memory_order_relaxed));
   }
+  bool evicts_after_sync() const { return some_unsynced_; }
   bool has_nothing_to_evict() const { return nothing_to_evict_.load(std::memory_order_relaxed); }
 
   bool has_spare_room() const {
@@ -210,7 +211,8 @@ class Store::Impl {
   Status check_in_memory(const Target& at, DiskLook look) const;
   std::size_t evict_from(const Pair& pair);
   std::size_t evict(std::size_t bytes);
-  bool is_evictable(const RecordFields& record, std::uint64_t durable) const;
+  static bool may_ever_go(const RecordFields& record);
+  bool is_durable(const RecordFields& record, std::uint64_t durable) const;
   bool has_expired(std::uint64_t expiry_ms) const {
     return expiry_ms != 0 && expiry_ms <= unix_ms();
   }
@@ -294,8 +296,10 @@ class Store::Impl {
   std::vector<std::byte> loading_key_;  // keys below it have been given to the store
   std::uint64_t loading_as_of_ = kForEver;
   bool loaded_all_ = false;
-  // The evicting thread's: whether it met a record that can go soon, and the next pair to look at.
+  // The evicting thread's: whether it met a record that can go soon, or when it is synced, and the
+  // next pair to look at.
   bool some_wait_ = false;
+  bool some_unsynced_ = false;
   std::uint32_t hand_prefix_ = 0;
   std::uint32_t hand_pair_ = 0;
   std::atomic<std::uint64_t> promoted_{0};

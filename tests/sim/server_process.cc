@@ -246,8 +246,8 @@ Nanos ServerProcess::make_room() {
   if (store_->is_full_grown()) {
     if (store_->make_room()) {
       loads_->room_made();
-    } else {
-      applier_->request_sync(log_->last_begun());  // what is not synced cannot go
+    } else if (store_->evicts_after_sync()) {
+      applier_->request_sync(log_->last_begun());
       scheduler.notify(applier_point_);
     }
   }

@@ -217,6 +217,53 @@ TEST(Store, ABusyLogRefusesWritesAndChangesNothing) {
   EXPECT_EQ(t.read("key0").value, "w");
 }
 
+// A memory that is full of keys with a time to live has no use for a sync, however much is written.
+TEST(Store, ASyncIsWantedWhereItLetsSomethingGo) {
+  auto log = CommitLog::create(CommitLog::kMinServerCapacityBytes);
+  ASSERT_TRUE(log);
+  StoreUnderTest t(small_memory(), std::move(*log));
+  t.store.begin_loading();
+  t.store.end_loading();
+  const auto put = [&](const std::string& key, std::size_t bytes, std::uint64_t ttl_ms) {
+    t.clock.advance(10 * kNanosPerMs);
+    const std::string value(bytes, 'v');
+    const auto done = t.store.put(as_bytes(key), as_bytes(value), {.ttl_ms = ttl_ms});
+    CommitLog::Entry entry;  // it is on disk, as far as the log's room goes, and never synced
+    while (t.log->consume(&entry)) {
+    }
+    t.log->advance();
+    return done;
+  };
+  const auto fill = [&](const std::string& name, std::uint64_t ttl_ms) {
+    int keys = 0;
+    for (const std::size_t bytes : {100'000U, 1000U}) {
+      for (;;) {
+        if (put(fmt::format("{}{}", name, keys), bytes, ttl_ms)) {
+          ++keys;
+        } else if (!t.grow()) {
+          break;
+        }
+      }
+    }
+    return keys;
+  };
+  ASSERT_GT(fill("expires", 10'000'000), 10);
+  ASSERT_TRUE(t.store.is_full_grown());
+  ASSERT_LT(t.log->sync_mark(), t.log->last_begun());
+  ASSERT_FALSE(t.store.make_room());
+  EXPECT_FALSE(t.store.evicts_after_sync());
+  EXPECT_TRUE(t.store.has_nothing_to_evict()) << "not looked at a hundred times a second";
+
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(t.remove(fmt::format("expires{}", i)));
+  ASSERT_GT(fill("stays", 0), 0);
+  ASSERT_FALSE(t.store.make_room());
+  EXPECT_TRUE(t.store.evicts_after_sync());
+  EXPECT_FALSE(t.store.has_nothing_to_evict());
+  t.log->set_sync_mark(t.log->last_begun());
+  EXPECT_TRUE(t.store.make_room());
+}
+
 TEST(Store, TheLogSeesEveryCommitInOrder) {
   auto log = CommitLog::create(1 << 20);
   ASSERT_TRUE(log);

@@ -206,7 +206,9 @@ class StoreOnDisk {
     janitor_ = std::thread([this] {
       while (!stopping_) {
         if (store.wants_memory()) (void)store.grow();
-        if (store.is_full_grown() && !store.make_room()) applier_.request_sync(log_->last_begun());
+        if (store.is_full_grown() && !store.make_room() && store.evicts_after_sync()) {
+          applier_.request_sync(log_->last_begun());
+        }
         loads.room_made();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));  // its pace
       }
