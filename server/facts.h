@@ -51,6 +51,13 @@ struct LogFacts {
   Applier::Counts applier;
   std::uint64_t damaged_reads = 0;   // of the disk, that met what makes no sense
   std::uint64_t disk_failed_ms = 0;  // how long it has not been well
+  // It has said that it is well, and has not answered for Applier::kHungAfter and longer.
+  bool disk_hangs = false;
+
+  bool disk_is_well() const { return disk == DiskState::kWell && !disk_hangs; }
+  // As the statistics show it.
+  const char* disk_name() const { return disk_hangs ? kHung : to_string(disk); }
+  static constexpr const char* kHung = "hung";
 };
 
 // After a start.

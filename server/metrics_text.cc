@@ -247,8 +247,10 @@ void add_disk(Exposition& out, const ServerFacts& facts) {
   out.family("kvserver_disk_state", "gauge", "1 for the state that the disk is in.");
   out.sample({{"state", "none"}}, log.persistent ? 0 : 1);
   for (const DiskState state : kDiskStates) {
-    out.sample({{"state", to_string(state)}}, log.persistent && log.disk == state ? 1 : 0);
+    const bool is_it = log.persistent && log.disk == state && !log.disk_hangs;
+    out.sample({{"state", to_string(state)}}, is_it ? 1 : 0);
   }
+  out.sample({{"state", LogFacts::kHung}}, log.persistent && log.disk_hangs ? 1 : 0);
   counter(out, "kvserver_disk_failures_total", "Times that the disk has failed.",
           log.applier.failures);
   seconds(out, "kvserver_disk_failing_seconds", "How long the disk has not been well by now.",

@@ -12,6 +12,12 @@ namespace rkv::server {
 
 namespace {
 
+const char* consequence_of(const LogFacts& log) {
+  if (log.disk_hangs)
+    return ": writes wait for it, or fill the queue until it is full; reads go on";
+  return log.disk == DiskState::kWell ? "" : ": writes are refused, reads go on";
+}
+
 double as_seconds(Nanos time) {
   return static_cast<double>(time) / 1e9;
 }
@@ -140,9 +146,7 @@ HttpAnswer Monitor::readiness() {
   if (!has_way_in(facts)) return {.status = 503, .body = "no client can reach it\n" + closed};
   std::string text = "ready\n";
   if (facts.log.persistent) {
-    text +=
-        fmt::format("disk: {}{}\n", to_string(facts.log.disk),
-                    facts.log.disk == DiskState::kWell ? "" : ": writes are refused, reads go on");
+    text += fmt::format("disk: {}{}\n", facts.log.disk_name(), consequence_of(facts.log));
   } else {
     text += "disk: none\n";
   }

@@ -411,6 +411,7 @@ void Server::publish_marks() {
 void Server::tick() {
   follow_wall_clock();
   memory_->set_tick(static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs));
+  look_at_disk();
   if (!options_.metrics.empty()) monitor_.tick();
 }
 

@@ -90,6 +90,7 @@ class Server {
   void publish_marks();
   std::optional<Failure> check_memory();
   void follow_wall_clock();
+  void look_at_disk();
   LogFacts log_facts() const;
   MemoryFacts memory_facts() const;
 
@@ -119,6 +120,7 @@ class Server {
   std::unique_ptr<Stepper> evictor_;
   std::uint64_t estimated_records_ = 0;    // on disk at the start
   bool told_that_it_cannot_grow_ = false;  // the grower's
+  bool disk_hangs_ = false;                // the main thread's, for the log
   bool ready_ = false;
   bool stopped_ = false;
   Monitor monitor_;  // last: nobody looks at what is being destroyed

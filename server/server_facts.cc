@@ -1,4 +1,8 @@
 // What a running server is asked for: its facts at this moment.
+#include <algorithm>
+#include <utility>
+
+#include "common/log.h"
 #include "server/server.h"
 
 namespace rkv::server {
@@ -8,6 +12,10 @@ LogFacts Server::log_facts() const {
   // In this order: each mark is at or below the next.
   const std::uint64_t sync_mark = log_->sync_mark();
   const std::uint64_t wal_mark = log_->wal_mark();
+  const DiskState state = log_->disk_state();
+  const Nanos now = clock_.now();
+  const Nanos hung = state == DiskState::kWell ? disk.hung_for(now) : 0;
+  const Nanos failed = disk.failed_since == 0 ? hung : now - disk.failed_since;
   return {.persistent = !log_->is_volatile(),
           .queue_bytes = log_->bytes_queued(),
           .queue_capacity_bytes = log_->capacity_bytes(),
@@ -15,13 +23,27 @@ LogFacts Server::log_facts() const {
           .wal_mark = wal_mark,
           .sync_mark = sync_mark,
           .queue_full = log_->refused(),
-          .disk = log_->disk_state(),
+          .disk = state,
           .applier = disk,
           .damaged_reads = engine_ ? engine_->damaged_reads() : 0,
-          .disk_failed_ms =
-              disk.failed_since == 0
-                  ? 0
-                  : static_cast<std::uint64_t>((clock_.now() - disk.failed_since) / kNanosPerMs)};
+          .disk_failed_ms = static_cast<std::uint64_t>(std::max<Nanos>(failed, 0) / kNanosPerMs),
+          .disk_hangs = hung != 0};
+}
+
+// The applier cannot say it: it waits for the disk. Both are logged once.
+void Server::look_at_disk() {
+  if (applier_ == nullptr) return;
+  const LogFacts now = log_facts();
+  if (now.disk_hangs == std::exchange(disk_hangs_, now.disk_hangs)) return;
+  if (now.disk_hangs) {
+    log_error(EventName("disk_hangs"),
+              "the disk has not answered a write or a sync for {} ms: what must be durable waits, "
+              "other writes are taken until the queue is full, reads go on",
+              field("ms", now.disk_failed_ms));
+  } else {
+    log_warn(EventName("disk_answers"), "the disk has answered: it is {}",
+             field("disk_state", now.disk_name()));
+  }
 }
 
 MemoryFacts Server::memory_facts() const {

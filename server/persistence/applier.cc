@@ -147,9 +147,20 @@ bool Applier::collect(std::uint64_t through) {
   return limited;
 }
 
+// Others see how long it takes: a disk that hangs answers nothing, not even an error. (What
+// recovers a disk is not timed: its state is not "well" by then, and a replay of the log may take
+// long.)
+template <class Call>
+Status Applier::ask_disk(Call call) {
+  asked_since_.store(clock_.now(), std::memory_order_relaxed);
+  Status answer = call();
+  asked_since_.store(0, std::memory_order_relaxed);
+  return answer;
+}
+
 bool Applier::write() {
   if (log_.consumed() == log_.wal_mark()) return true;
-  if (const Status written = storage_.write_batch(); !written) {
+  if (const Status written = ask_disk([&] { return storage_.write_batch(); }); !written) {
     fail("writing to the database", written.error());
     return false;
   }
@@ -178,7 +189,7 @@ bool Applier::sync_due(bool more) const {
 void Applier::sync() {
   const std::uint64_t covered = log_.wal_mark();
   refused_ = log_.refused();
-  if (const Status synced = storage_.sync(); !synced) {
+  if (const Status synced = ask_disk([&] { return storage_.sync(); }); !synced) {
     fail("syncing the database", synced.error());
     return;
   }
@@ -192,7 +203,7 @@ void Applier::sync() {
 bool Applier::all_saved() {
   // A7: when advance() has freed what is consumed, an entry may end so far behind it.
   const std::uint64_t last = log_.consumed() + log_.capacity_bytes() / 8;
-  if (const Status claimed = storage_.claim_through(last); !claimed) {
+  if (const Status claimed = ask_disk([&] { return storage_.claim_through(last); }); !claimed) {
     fail("claiming version numbers", claimed.error());
     return false;
   }
@@ -257,10 +268,12 @@ bool Applier::write_again() {
   log_.rewind();
   (void)collect(through);
   RKV_CHECK(log_.consumed() == through, "entries consumed before cannot be consumed again");
-  if (const Status written = storage_.write_batch(); !written) return failed(written);
+  if (const Status written = ask_disk([&] { return storage_.write_batch(); }); !written)
+    return failed(written);
   batches_.fetch_add(1, std::memory_order_relaxed);
   log_.set_wal_mark(through);
-  if (const Status synced = storage_.sync(); !synced) return failed(synced);
+  if (const Status synced = ask_disk([&] { return storage_.sync(); }); !synced)
+    return failed(synced);
   syncs_.fetch_add(1, std::memory_order_relaxed);
   log_.set_sync_mark(through);
   return all_saved();

@@ -83,15 +83,23 @@ class Applier {
     level == Durability::kWal ? request_write(sequence) : request_sync(sequence);
   }
 
+  // Ten times the second that a disk with much to do may take for a sync.
+  static constexpr Nanos kHungAfter = 10 * kNanosPerSecond;
+
   struct Counts {
     std::uint64_t batches = 0;  // written
     std::uint64_t syncs = 0;
     std::uint64_t coalesced = 0;  // writes that a later one of the same batch made void
     std::uint64_t failures = 0;   // times that the disk has failed
     Nanos failed_since = 0;       // 0: it is well
+    Nanos asked_since = 0;        // when the write or sync under way was begun; 0: none is
     std::uint64_t taken = 0;      // writes taken from the log
     std::uint64_t saved = 0;      // of those, synced
     std::uint64_t unsynced() const { return taken > saved ? taken - saved : 0; }
+    // How long the disk has not answered a write or a sync; 0: less than kHungAfter.
+    Nanos hung_for(Nanos now) const {
+      return asked_since == 0 || now - asked_since < kHungAfter ? 0 : now - asked_since;
+    }
   };
   Counts counts() const {
     // First, and acquired: whatever is read of `taken` afterwards counts all of these.
@@ -101,6 +109,7 @@ class Applier {
             .coalesced = coalesced_.load(std::memory_order_relaxed),
             .failures = failures_.load(std::memory_order_relaxed),
             .failed_since = failed_since_.load(std::memory_order_relaxed),
+            .asked_since = asked_since_.load(std::memory_order_relaxed),
             .taken = taken_.load(std::memory_order_relaxed),
             .saved = saved};
   }
@@ -119,6 +128,8 @@ class Applier {
   bool collect(std::uint64_t through);
   bool take(std::uint64_t through);
   bool write();
+  template <class Call>
+  Status ask_disk(Call call);
   bool sync_due(bool more) const;
   void sync();
   bool all_saved();
@@ -144,6 +155,7 @@ class Applier {
   std::atomic<std::uint64_t> coalesced_{0};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<Nanos> failed_since_{0};
+  std::atomic<Nanos> asked_since_{0};
   std::atomic<std::uint64_t> taken_{0};  // never goes back, and never is below saved_
   std::atomic<std::uint64_t> saved_{0};
   // The rest belongs to the applier's thread.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -34,6 +35,7 @@ class PlainStorage final : public Storage {
   }
   void clear_batch() override { batch_.clear(); }
   Status sync() override {
+    if (during_sync) during_sync();
     if (broken) return fail(Code::kIo, "broken");
     return {};
   }
@@ -42,6 +44,7 @@ class PlainStorage final : public Storage {
     return {};
   }
 
+  std::function<void()> during_sync;
   Contents contents;
   std::size_t writes = 0;
   bool broken = false;
@@ -123,6 +126,24 @@ TEST_F(BatchesTest, WhatIsWrittenAgainIsCountedOnce) {
   applier_->step();
   EXPECT_EQ(applier_->counts().taken, 11U);
   EXPECT_EQ(applier_->counts().saved, 11U);
+}
+
+// A disk that hangs gives no error to tell of.
+TEST_F(BatchesTest, OthersSeeHowLongTheDiskHasNotAnswered) {
+  std::vector<Nanos> seen;
+  storage_.during_sync = [&] {
+    const Nanos began = clock_.now();
+    EXPECT_EQ(applier_->counts().asked_since, began);
+    for (const Nanos later : {Nanos{0}, Applier::kHungAfter - 1, Applier::kHungAfter})
+      seen.push_back(applier_->counts().hung_for(began + later));
+    clock_.advance(3 * Applier::kHungAfter);
+  };
+  EXPECT_EQ(write("key", "v"), Code{});
+  applier_->request_sync(log_->last_begun());
+  applier_->step();
+  EXPECT_EQ(seen, (std::vector<Nanos>{0, 0, Applier::kHungAfter}));
+  EXPECT_EQ(applier_->counts().asked_since, 0);
+  EXPECT_EQ(applier_->counts().hung_for(clock_.now()), 0) << "it has answered";
 }
 
 TEST_F(BatchesTest, NothingIsLeftOutAcrossBatches) {

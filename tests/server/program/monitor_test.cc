@@ -91,6 +91,16 @@ TEST_F(MonitorTest, ReadyWithTheStateOfTheDisk) {
   EXPECT_EQ(body("/readyz"), "ready\ndisk: full: writes are refused, reads go on\n");
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"full\"} 1\n"));
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"well\"} 0\n"));
+  log_ = log_of(true);
+  log_.disk_hangs = true;
+  later();
+  EXPECT_EQ(
+      body("/readyz"),
+      "ready\ndisk: hung: writes wait for it, or fill the queue until it is full; reads go on\n");
+  EXPECT_EQ(json::parse(body("/status")).at("disk_state"), "hung");
+  EXPECT_EQ(json::parse(body("/status")).at("disk_failed"), true);
+  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"hung\"} 1\n"));
+  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"well\"} 0\n"));
   log_ = log_of(false);
   loading_ = true;
   later();
