@@ -15,7 +15,17 @@ void Offences::add(std::string_view origin, Nanos now) {
     }
     at = until_.emplace(origin, now).first;
   }
-  at->second = std::min(at->second + interval_, now + kAtOnce * interval_);
+  put_off(at->second, now);
+}
+
+void Offences::add_newcomer(std::string_view origin, Nanos now) {
+  const std::scoped_lock lock(mutex_);
+  const auto at = until_.find(origin);
+  if (at != until_.end() && at->second - now > kMany * interval_) put_off(at->second, now);
+}
+
+void Offences::put_off(Nanos& until, Nanos now) const {
+  until = std::min(until + interval_, now + kAtOnce * interval_);
 }
 
 bool Offences::too_many(std::string_view origin, Nanos now) {

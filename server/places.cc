@@ -12,6 +12,7 @@ std::string_view Places::origin_of(std::string_view peer) {
 
 std::shared_ptr<Place> Places::take(std::uint64_t session, std::string_view peer, Nanos now) {
   auto place = std::make_shared<Place>(session, std::string(origin_of(peer)), now, offences_);
+  offences_->add_newcomer(origin_of(peer), now);
   const std::scoped_lock lock(mutex_);
   std::erase_if(places_, [](const auto& one) { return one.expired(); });
   places_.push_back(place);
