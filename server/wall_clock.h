@@ -31,6 +31,7 @@ class WallClock {
     Nanos since_boot = 0;  // with the time asleep
     std::int64_t unix_ms = 0;
   };
+  // The clocks as they were at one time.
   static Look look(const Clock& clock);
 
   explicit WallClock(const Look& first);

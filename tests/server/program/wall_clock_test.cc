@@ -2,10 +2,36 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 namespace rkv::server {
 namespace {
 
 constexpr Nanos kSecond = 1000 * kNanosPerMs;
+
+// Its reader loses the processor behind the first look.
+class Interrupted final : public Clock {
+ public:
+  Nanos now() const override {
+    const Nanos now = steady_.now();
+    if (first_) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    first_ = false;
+    return now;
+  }
+
+ private:
+  SteadyClock steady_;
+  mutable bool first_ = true;
+};
+
+// It would have removed keys 200 ms before their time.
+TEST(WallClock, ALookThatIsInterruptedIsNoStep) {
+  const WallClock quiet(WallClock::look(SteadyClock()));
+  const WallClock interrupted(WallClock::look(Interrupted()));
+  EXPECT_NEAR(static_cast<double>(interrupted.unix_ms_at_0()),
+              static_cast<double>(quiet.unix_ms_at_0()), 100);
+}
 
 class WallClockTest : public ::testing::Test {
  protected:
