@@ -25,7 +25,12 @@ std::optional<std::uint64_t> Places::victim(std::string_view newcomer, Nanos now
   std::map<std::string_view, std::uint32_t> of_origin;
   for (const auto& one : places_) {
     auto place = one.lock();
-    if (place == nullptr || place->is_going_) continue;
+    if (place == nullptr) continue;
+    if (place->is_going()) {
+      const bool leaves = now - place->going_since_ < kLeaving;
+      if (leaves && place->going_for_ == origin_of(newcomer)) return std::nullopt;
+      continue;
+    }
     ++of_origin[place->origin_];
     there.push_back(std::move(place));
   }
@@ -46,7 +51,10 @@ std::optional<std::uint64_t> Places::victim(std::string_view newcomer, Nanos now
     longest_silence = silence;
   }
   if (longest == nullptr) return std::nullopt;
-  longest->is_going_ = true;
+  longest->going_for_ = origin_of(newcomer);
+  longest->going_since_ = now;
+  // Release: pairs with the look of a worker that has not had the client yet.
+  longest->is_going_.store(true, std::memory_order_release);
   return longest->session_;
 }
 

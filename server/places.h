@@ -1,7 +1,8 @@
 // Places: which clients have a place at the server, over all its networks, and whose is given to
 // another when none is left.
 //
-// Nobody is asked to go before all places are taken. Then one goes for each that wants to come:
+// Nobody is asked to go before all places are taken. Then one goes for each that wants to come -
+// one at a time and kLeaving for newcomers of one host, which ask again until a place is free:
 //  1. of a host (over shared memory: of a process) that has more than half of all places, and more
 //     than one, the client that has been silent longest, however short that is;
 //  2. else the client that has been silent longest, if it has been for kSilent - for kUnheard, if
@@ -46,6 +47,9 @@ class Place {
   }
   // It is disconnected for what it has done. Takes a lock.
   void offended(Nanos now) { offences_->add(origin_, now); }
+  // Its session is to be ended. Seen by the worker that the client comes to, also when it was named
+  // before it came.
+  bool is_going() const { return is_going_.load(std::memory_order_acquire); }
   std::uint64_t session() const { return session_; }
 
  private:
@@ -55,13 +59,17 @@ class Place {
   const std::shared_ptr<Offences> offences_;
   std::atomic<Nanos> last_heard_;
   std::atomic<bool> ever_heard_{false};
-  bool is_going_ = false;  // Places' mutex
+  std::atomic<bool> is_going_{false};
+  // By Places' mutex: for whom, and since when.
+  std::string going_for_;
+  Nanos going_since_ = 0;
 };
 
 class Places {
  public:
   static constexpr Nanos kSilent = 10 * kNanosPerSecond;
   static constexpr Nanos kUnheard = 2 * kNanosPerSecond;
+  static constexpr Nanos kLeaving = kNanosPerSecond;
 
   // `offences`: that an origin may have a second, 0: without limit.
   explicit Places(std::uint32_t count, std::uint32_t offences = 0)
@@ -72,7 +80,7 @@ class Places {
 
   std::shared_ptr<Place> take(std::uint64_t session, std::string_view peer, Nanos now);
   // Whose place a client from there is to have: its session, which is to be ended. It is not named
-  // a second time. Nothing: nobody has to go for this one.
+  // a second time. Nothing: nobody has to go for this one, or somebody is about to.
   std::optional<std::uint64_t> victim(std::string_view newcomer, Nanos now);
   // Whether a client from there is not to be let in now.
   bool offends(std::string_view newcomer, Nanos now) const {

@@ -203,6 +203,9 @@ void Worker::admit(NewClient arrival) {
            field("peer", session->connection->peer()), field("name", session->name),
            field("session", session->shown_id()));
   sessions_.push_back(std::move(session));
+  Session& admitted = *sessions_.back();
+  // give_up() may have come before the client.
+  if (admitted.place != nullptr && admitted.place->is_going()) drop(admitted, DropReason::kSilent);
 }
 
 // From here on none of their requests begins: what is received is dropped, what waits is dropped.

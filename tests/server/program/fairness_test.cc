@@ -182,6 +182,20 @@ TEST(PlacesTest, NobodyGoesWhoWasHeardLately) {
       << "one that is being ended is not named again, however long its end takes";
 }
 
+// One that asks again before the first has left would end a second connection for one place.
+TEST(PlacesTest, OneLeavesAtATimeForOneHost) {
+  Places places(3);
+  std::vector<std::shared_ptr<Place>> there;
+  for (const char* peer : {"192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"})
+    there.push_back(places.take(there.size(), peer, 0));
+  const Nanos now = Places::kSilent;
+  EXPECT_EQ(places.victim("192.0.2.4:1", now), 0U);
+  EXPECT_EQ(places.victim("192.0.2.4:2", now + Places::kLeaving - 1), std::nullopt);
+  EXPECT_EQ(places.victim("192.0.2.5:1", now), 1U) << "for somebody else";
+  there.erase(there.begin());
+  EXPECT_EQ(places.victim("192.0.2.4:2", now + 1), 2U) << "the first has left";
+}
+
 TEST(PlacesTest, WhoNeverSaidAWordGoesSooner) {
   Places places(2);
   const auto half_open = places.take(1, "192.0.2.1:1", 0);

@@ -75,6 +75,26 @@ TEST_F(WorkerTest, AClientWhosePlaceIsGivenToAnotherIsEnded) {
   EXPECT_EQ(busy->posted.size(), 1U);
 }
 
+// Its place was given away while the connection was being made, and nobody names it again.
+TEST_F(WorkerTest, AClientThatWasNamedBeforeItCameIsEnded) {
+  Places places(1);
+  auto place = places.take(9, "192.0.2.1:1", clock_.now());
+  clock_.advance(Places::kUnheard);
+  ASSERT_EQ(places.victim("192.0.2.2:1", clock_.now()), 9U);
+  worker_->give_up(9);
+  turn();
+  auto connection = std::make_unique<FakeConnection>();
+  FakeConnection* const client = connection.get();
+  ASSERT_TRUE(worker_->reserve_client());
+  worker_->adopt({.connection = std::move(connection),
+                  .session = 9,
+                  .credits = 4,
+                  .name = "",
+                  .place = std::move(place)});
+  turn();
+  EXPECT_FALSE(client->alive());
+}
+
 TEST_F(WorkerTest, EachRequestShowsThatItsClientIsThere) {
   Places places(2);
   const auto one = places.take(1, "192.0.2.1:1", clock_.now());
