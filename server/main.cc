@@ -24,6 +24,7 @@
 #include "server/options.h"
 #include "server/server.h"
 #include "server/service_manager.h"
+#include "server/stop_watch.h"
 #include "server/variables.h"
 
 namespace {
@@ -33,8 +34,11 @@ using rkv::server::Failure;
 using rkv::server::Options;
 using rkv::server::ParsedOptions;
 using rkv::server::Server;
+using rkv::server::StopWatch;
 
 constexpr long kTickNanos = 100'000'000;
+// Less than what the unit (install/kvserver.service.in) grants.
+constexpr rkv::Nanos kLongestStop = 240 * rkv::kNanosPerSecond;
 // What the database's threads take, and as much again.
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 
@@ -181,6 +185,13 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
   }
   rkv::log_info(EventName("stopping"), "stopping");
   manager.stopping();
+  const StopWatch watch(kLongestStop, [] {
+    rkv::log_error(EventName("stop_timed_out"),
+                   "the stop is not over after {} s, since the disk does not answer: the process "
+                   "ends, and accepted writes that were not synced are lost",
+                   kLongestStop / rkv::kNanosPerSecond);
+    std::_Exit(rkv::server::kExitOther);
+  });
   if (const auto failure = server.stop()) return tell(*failure);
   return rkv::server::kExitClean;
 }

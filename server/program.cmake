@@ -14,7 +14,7 @@ rkv_library(rkv_server_page SOURCES ${CMAKE_CURRENT_BINARY_DIR}/status_page.cc)
 rkv_library(rkv_server_program
   SOURCES acceptor.cc background.cc backups.cc boot_number.cc config_file.cc exposition.cc fetches.cc files.cc http_server.cc loads.cc lock_file.cc logging.cc long_requests.cc offences.cc places.cc message_room.cc metrics.cc
           metrics_text.cc endpoints.cc monitor.cc networks.cc offline.cc options.cc process_facts.cc progress.cc request_handler.cc scans.cc send_pool.cc server.cc server_background.cc server_facts.cc
-          service_manager.cc stats_json.cc status_json.cc timings.cc variables.cc stepper.cc sweeper.cc worker.cc worker_fetches.cc wall_clock.cc warm_up.cc worker_held.cc worker_loads.cc worker_long.cc worker_replies.cc
+          service_manager.cc stats_json.cc status_json.cc stepper.cc stop_watch.cc sweeper.cc timings.cc variables.cc worker.cc worker_fetches.cc wall_clock.cc warm_up.cc worker_held.cc worker_loads.cc worker_long.cc worker_replies.cc
   PUBLIC rkv_server_core rkv_server_persistence rkv_rdma
   PRIVATE rkv_server_page nlohmann_json::nlohmann_json spdlog::spdlog tomlplusplus::tomlplusplus PkgConfig::microhttpd)
 
