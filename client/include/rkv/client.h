@@ -132,8 +132,8 @@ struct CounterAddition {
 };
 
 struct PutOptions {
-  // How long the key lives, from when the server takes it; 0 = for ever. It is gone at most 200 ms
-  // later (server/README.md says when more).
+  // How long the key lives, from when the server takes it. 0: without an end. At most 200 ms after
+  // that time no GET finds the key (server/README.md says when it takes longer).
   std::chrono::milliseconds ttl{0};
   // The same as a time, in Unix milliseconds by the server's clock, as Value has it; 0 = not said.
   // A time that has passed: the key goes as soon as it is there. One of the two at most.
@@ -222,11 +222,10 @@ class RKV_EXPORT Client {
   // Waits for one operation at most this long; 0 = ClientOptions::timeout.
   using Timeout = std::chrono::milliseconds;
 
-  // Opens the device and connects; repeats connecting as operations do, with back-off, until
-  // options.timeout has passed (unless options.repeat_connect is off). What trying again would not
-  // help ends it at once. `refusal`, if
-  // given, gets the server's own sentence when it says no: kRejected, or kBusy while it is loading
-  // its data or has no place for another client.
+  // Opens the device and connects. Repeats connecting with back-off, as operations do, until
+  // options.timeout has passed (unless options.repeat_connect is off). An error that another try
+  // cannot help ends the call at once. `refusal`, if given, gets the server's own sentence when the
+  // server refuses: kRejected, or kBusy while the server loads its data or has no free place.
   static Result<Client> connect(const ClientOptions& options, std::string* refusal = nullptr);
   // The same over a transport made by the caller (tests, several clients on one device). `clock`
   // must outlive the client; null = the steady clock.
@@ -245,7 +244,7 @@ class RKV_EXPORT Client {
 
   // ---- one key. All block until done or the deadline.
 
-  // One READ when the key's place is cached, else two as a rule. kNotFound.
+  // One READ when the key's place is cached, else mostly two. kNotFound.
   Result<Value> get(std::string_view key, Timeout timeout = {}) {
     return get(key, GetOptions{.timeout = timeout});
   }
@@ -353,9 +352,9 @@ class RKV_EXPORT Client {
     return open_counter(key, OpenOptions{.timeout = timeout});
   }
   Result<OneSidedCounter> open_counter(std::string_view key, const OpenOptions& options);
-  // As above. A counter that was removed, or whose server has started again, is opened anew first:
-  // by incr and decr it is made anew. A summand beyond +-2^32 goes by a request.
-  // With Durability::kWal or kSync it is a request too, and as durable when it returns.
+  // As above. A counter that was removed, or whose server has started again, is opened again first.
+  // incr and decr make a removed counter again, from 0. A summand beyond +-2^32 goes by a request.
+  // So does a change with Durability::kWal or kSync, which is as durable when the call returns.
   Result<Counter> incr(OneSidedCounter& counter, std::int64_t by = 1,
                        const WriteOptions& options = {});
   Result<Counter> decr(OneSidedCounter& counter, std::int64_t by = 1,

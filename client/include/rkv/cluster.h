@@ -176,7 +176,7 @@ class RKV_EXPORT Cluster {
   Result<Counter> get_counter(std::string_view key, Timeout timeout = {}) {
     return on(key, timeout, [&](Client& client) { return client.get_counter(key, timeout); });
   }
-  // A counter that was opened under another map is opened anew by its next operation.
+  // A counter that was opened under another map is opened again by its next operation.
   Result<OneSidedCounter> open_counter(std::string_view key, Timeout timeout = {}) {
     return open_counter(key, OpenOptions{.timeout = timeout});
   }

@@ -19,7 +19,9 @@ enum class Polling : unsigned char {
 enum class Transport : unsigned char {
   kAuto,   // an RDMA device that reaches the server; else shared memory if it is on this host
   kVerbs,  // an RDMA device, or an error
-  kShm,    // shared memory: the server is on this host and of the same user, or root's
+  // Shared memory. The server is on this host, and this process's user is the server's, is root, or
+  // is in the group that the server's --shm-group names.
+  kShm,
 };
 
 struct ClientOptions {
