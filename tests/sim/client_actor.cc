@@ -25,7 +25,9 @@ ClientActor::ClientActor(Story& story, int number)
     : story_(story),
       number_(number),
       options_(story.plan.client_options[static_cast<std::size_t>(number)]),
-      seen_(story.keys.size()) {}
+      seen_(story.keys.size()),
+      counters_(story.keys.size()),
+      numbers_(story.keys.size()) {}
 
 void ClientActor::run() {
   if (connect()) {
@@ -63,6 +65,7 @@ bool ClientActor::connect() {
 }
 
 void ClientActor::operate() {
+  if (story_.plan.cell_keys != 0 && story_.random.below(4) == 0) return count_in_cell();
   const std::uint64_t choice = story_.random.below(100);
   if (story_.plan.counters != 0 && choice < 14) {
     return choice < 4 ? get(any_counter()) : add(any_counter());
@@ -83,7 +86,7 @@ std::size_t ClientActor::any_key() {
 }
 
 std::size_t ClientActor::any_counter() {
-  return story_.keys.size() - 1 - story_.random.below(story_.plan.counters);
+  return story_.keys.size() - 1 - story_.plan.cell_keys - story_.random.below(story_.plan.counters);
 }
 
 std::size_t ClientActor::any_length() {
@@ -151,7 +154,8 @@ void ClientActor::take_value(std::size_t number, std::string_view value, bool is
                              Version version) {
   if (is_counter) {
     const std::int64_t sum = load_le<std::int64_t>(as_bytes(value).data());
-    story_.history.answered_number(number, sum, version);
+    const bool told = !story_.history.in_cell(story_.history[number].key);
+    story_.history.answered_number(number, sum, told ? version : Version{});
   } else {
     story_.history.answered(number, value, version);
   }
@@ -326,6 +330,114 @@ void ClientActor::multi_put() {
     take_write(numbers[i], results[i]);
 }
 
+// ---------------------------------------------------------------------- one-sided counters
+
+// Changed by atomics mostly, and by requests beside them.
+void ClientActor::count_in_cell() {
+  const std::size_t key = story_.keys.size() - 1 - story_.random.below(story_.plan.cell_keys);
+  const std::uint64_t choice = story_.random.below(16);
+  if (choice < 3) return look_at_cell(key);
+  if (choice < 5) return swap_in_cell(key);
+  if (choice == 5) flush();
+  if (choice == 6) return multi_add();
+  add_in_cell(key);
+}
+
+// nullptr: this time the client goes by requests, or could not open it.
+OneSidedCounter* ClientActor::opened(std::size_t key) {
+  if (story_.random.below(4) == 0) return nullptr;
+  auto& counter = counters_[key];
+  if (counter) return &*counter;
+  const std::size_t number = begin(Kind::kOpen, key);
+  auto result = client_->open_counter(story_.keys[key], {.create = false, .timeout = timeout_});
+  if (result) {
+    counter.emplace(std::move(*result));
+    story_.history[number].outcome = Outcome::kDone;
+  } else {
+    failed(number, result.error(), true);
+  }
+  end(number);
+  return counter ? &*counter : nullptr;
+}
+
+// Looking at one may open it again, which a full disk refuses.
+void ClientActor::take_number(std::size_t number, const Result<Counter>& result, bool opens) {
+  Op& op = story_.history[number];
+  if (result) {
+    story_.history.answered_number(number, result->number, {});
+    numbers_[op.key] = result->number;
+  } else if (result.error().code == Code::kNotFound) {
+    op.outcome = Outcome::kMissing;
+  } else {
+    failed(number, result.error(), opens);
+  }
+  end(number);
+}
+
+void ClientActor::look_at_cell(std::size_t key) {
+  OneSidedCounter* const counter = opened(key);
+  const std::size_t number = begin(Kind::kGet, key);
+  take_number(number,
+              counter != nullptr ? client_->get_counter(*counter, timeout_)
+                                 : client_->get_counter(story_.keys[key], timeout_),
+              counter != nullptr);
+}
+
+// Now and then by more than a cell has room for: the counter leaves it.
+void ClientActor::add_in_cell(std::size_t key) {
+  OneSidedCounter* const counter = opened(key);
+  const bool far = story_.random.below(12) == 0;
+  const std::int64_t summand =
+      far ? kMaxCellSummand + 1 : 1 + static_cast<std::int64_t>(story_.random.below(100));
+  const WriteOptions options{
+      .durability = story_.random.below(4) == 0 ? any_durability() : Durability::kDefault,
+      .timeout = timeout_};
+  const std::size_t number = begin(Kind::kAdd, key);
+  story_.history[number].number = summand;
+  story_.history[number].durability = options.durability;
+  take_number(number,
+              counter != nullptr ? client_->incr(*counter, summand, options)
+                                 : client_->incr(story_.keys[key], summand, options),
+              true);
+}
+
+void ClientActor::multi_add() {
+  std::vector<CounterAddition> additions;
+  std::vector<std::size_t> numbers;
+  for (std::size_t n = 1 + story_.random.below(kManyKeys); n > 0; --n) {
+    const std::size_t key = story_.keys.size() - 1 - story_.random.below(story_.plan.cell_keys);
+    OneSidedCounter* const counter = opened(key);
+    if (counter == nullptr) continue;
+    additions.push_back({.counter = counter, .summand = 1 + static_cast<std::int64_t>(n)});
+  }
+  for (const CounterAddition& one : additions) {
+    const auto key = std::ranges::find(story_.keys, one.counter->key());
+    numbers.push_back(begin(Kind::kAdd, static_cast<std::size_t>(key - story_.keys.begin())));
+    story_.history[numbers.back()].number = one.summand;
+  }
+  const auto results = client_->multi_incr(additions, timeout_);
+  for (std::size_t i = 0; i < results.size(); ++i)
+    take_number(numbers[i], results[i], true);
+}
+
+// Upwards, as all changes are.
+void ClientActor::swap_in_cell(std::size_t key) {
+  OneSidedCounter* const counter = opened(key);
+  const std::size_t number = begin(Kind::kSwap, key);
+  const std::int64_t expected = story_.history[number].if_number = numbers_[key];
+  const std::int64_t desired = expected + 1 + static_cast<std::int64_t>(story_.random.below(100));
+  story_.history[number].number = desired;
+  const auto result =
+      counter != nullptr
+          ? client_->counter_cas(*counter, expected, desired, {.timeout = timeout_})
+          : client_->counter_cas(story_.keys[key], expected, desired, {.timeout = timeout_});
+  take_number(number,
+              result ? Result<Counter>(Counter{.number = result->number})
+                     : Result<Counter>(std::unexpected(result.error())),
+              true);
+  if (result && !result->done) story_.history[number].outcome = Outcome::kConflict;
+}
+
 // With nothing in the way every key must be answered, and whatever was written must be seen.
 void ClientActor::look_at_everything() {
   if (!client_) return;
@@ -334,7 +446,11 @@ void ClientActor::look_at_everything() {
   for (std::size_t key = 0; key < story_.keys.size(); ++key) {
     const bool filler =
         key >= story_.plan.hot_keys && key < story_.plan.hot_keys + story_.plan.fillers;
-    if (!filler || story_.random.below(8) == 0) get(key);
+    if (story_.history.in_cell(key)) {
+      look_at_cell(key);
+    } else if (!filler || story_.random.below(8) == 0) {
+      get(key);
+    }
   }
   flush();
 }

@@ -25,7 +25,8 @@ struct Story {
   Disk disk;
   Wall wall;
   History history;
-  std::vector<std::string> keys;  // the hot ones first, the counters last
+  std::vector<std::string> keys;  // the hot ones first, the counters last,
+                                  // those in cells behind them
   std::size_t operations_done = 0;
   std::size_t clients_working = 0;
   bool clock_working = false;
@@ -62,6 +63,13 @@ class ClientActor {
   void multi_put();
   void flush();
   void look_at_everything();
+  void count_in_cell();
+  OneSidedCounter* opened(std::size_t key);
+  void look_at_cell(std::size_t key);
+  void add_in_cell(std::size_t key);
+  void multi_add();
+  void swap_in_cell(std::size_t key);
+  void take_number(std::size_t number, const Result<Counter>& result, bool opens);
 
   std::size_t begin(Op::Kind kind, std::size_t key);
   std::size_t begin_put(std::size_t key);
@@ -80,6 +88,8 @@ class ClientActor {
   std::optional<Client> client_;
   ClientStats stats_;
   std::vector<Version> seen_;  // of each key, the last version that this client was told of
+  std::vector<std::optional<OneSidedCounter>> counters_;  // by key
+  std::vector<std::int64_t> numbers_;                     // by key, the last that it was told
   Client::Timeout timeout_{0};
 };
 

@@ -19,12 +19,9 @@ using Outcome = Op::Outcome;
 constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
 constexpr std::size_t kTagBytes = 7;  // "000042:"
 
-std::string show(Version version) {
-  return fmt::format("{}.{}", version.boot(), version.sequence());
-}
-
 bool is_write(const Op& op) {
-  return op.kind == Kind::kPut || op.kind == Kind::kRemove || op.kind == Kind::kAdd;
+  return op.kind == Kind::kPut || op.kind == Kind::kRemove || op.kind == Kind::kAdd ||
+         op.kind == Kind::kSwap;
 }
 // An answer that tells of the key's state and changes nothing.
 bool is_read(const Op& op) {
@@ -166,7 +163,9 @@ const std::optional<History::Violation>& History::check(std::size_t key_count, N
   bound_unknown_writes();
   check_commit_order();
   for (Boot& boot : boots_) {
-    if (boot.ended != kForever) check_survivors(boot, key_count);
+    if (boot.ended == kForever) continue;
+    check_survivors(boot, key_count);
+    check_cells(boot, key_count);
   }
   check_flushes();
   for (std::size_t key = 0; key < key_count && !violation_; ++key)
@@ -175,13 +174,13 @@ const std::optional<History::Violation>& History::check(std::size_t key_count, N
 }
 
 // A client that is served again has a new session, and its old one was ended before: what it had
-// asked for before has happened by then or never will.
+// asked for before has happened by then or never will. An atomic has no session.
 void History::bound_unknown_writes() {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     Op& op = ops_[i];
     if (!is_write(op) || op.outcome != Outcome::kUnknown) continue;
-    Nanos bound = kForever;
-    for (std::size_t j = i + 1; j < ops_.size(); ++j) {
+    Nanos bound = in_cell(op.key) ? alive_until(op.returned) : kForever;
+    for (std::size_t j = i + 1; j < ops_.size() && !in_cell(op.key); ++j) {
       const Op& later = ops_[j];
       const bool served = later.outcome == Outcome::kDone || is_read(later);
       if (later.client != op.client || later.called < op.returned || !served) continue;
@@ -293,15 +292,20 @@ void History::check_flushes() {
     bool restarted = false;
     for (std::size_t w = 0; w < ops_.size(); ++w) {
       const Op& write = ops_[w];
-      const bool acknowledged = is_placed(write) && write.outcome == Outcome::kDone &&
-                                write.client == flush.client && write.returned <= flush.called;
-      const Boot* const boot = acknowledged ? boot_of(write.version) : nullptr;
+      if (!is_write(write) || write.outcome != Outcome::kDone || write.client != flush.client ||
+          write.returned > flush.called) {
+        continue;
+      }
+      const bool counted = in_cell(write.key);
+      if (counted && may_be_taken_back(write, flush)) restarted = true;
+      const Boot* const boot = counted ? taken_back(write, flush) : boot_of(write.version);
       if (boot == nullptr || boot->ended > flush.returned) continue;
       restarted = true;
-      if (stale || write.version <= boot->through || is_told(write, flush)) continue;
+      const bool kept = !counted && write.version <= boot->through;
+      if (stale || kept || is_told(write, flush)) continue;
       note({.what = fmt::format("flush #{} succeeded, though #{} ({}), acknowledged to its client "
                                 "before, is lost",
-                                f, w, show(write.version)),
+                                f, w, counted ? "of a cell" : show(write.version)),
             .key = write.key});
     }
     if (stale && !restarted) {
@@ -326,6 +330,7 @@ History::Timeline History::timeline_of(const Boot& boot, std::size_t key) const 
 // Whether the key is as it was just after `end`.
 bool History::survived(const Boot& boot, std::size_t key, const Timeline& timeline,
                        Version end) const {
+  if (in_cell(key)) return true;
   const auto later =
       std::ranges::upper_bound(timeline, end, {}, [](const auto& state) { return state.first; });
   const auto& survivor = boot.survived[key];
@@ -388,6 +393,12 @@ history::Call History::call_of(std::size_t number) const {
       call.f = Function::kIncr;
       call.number = op.number;
       break;
+    case Kind::kSwap:
+      call.f = Function::kCounterCas;
+      call.number = op.number;
+      call.expected = op.if_number;
+      break;
+    case Kind::kOpen:
     case Kind::kGet:
     case Kind::kFlush:
       call.f = Function::kGet;
@@ -398,6 +409,7 @@ history::Call History::call_of(std::size_t number) const {
 // An operation in the checker's terms; nothing when it says nothing.
 std::optional<history::Operation> History::operation(std::size_t number) const {
   const Op& op = ops_[number];
+  if (in_cell(op.key)) return cell_operation(number);
   history::Operation out{.process = static_cast<int>(number),
                          .call = call_of(number),
                          .invoked = op.called,
@@ -442,59 +454,12 @@ void History::check_key(std::size_t key, Nanos expiry_late) {
     }
     told.push_back(*op);
   }
+  if (in_cell(key)) push_survivors(key, told);
   if (told.size() == boots_.size()) return;  // nobody has touched it
   const auto violation = history::check(told, {.search = {.expiry_late = expiry_late}});
   if (!violation) return;
   note({.what = fmt::format("{}\n(a process is the number of an operation)", violation->text),
         .key = key});
-}
-
-// ------------------------------------------------------------------------------------ story
-
-std::string History::tell(std::optional<std::size_t> key,
-                          const std::vector<std::string>& keys) const {
-  static constexpr const char* kKinds[] = {"put", "remove", "get", "flush", "add"};
-  static constexpr const char* kOutcomes[] = {"open",   "ok",      "missing", "conflict",
-                                              "failed", "unknown", "stale"};
-  std::vector<std::pair<Nanos, std::string>> lines;
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
-    const Op& op = ops_[i];
-    if (op.called == 0 || (key && op.key != *key && op.kind != Kind::kFlush)) continue;
-    std::string line = fmt::format(
-        "{:>12} .. {:>12} ns  client {} #{} {} {}: {}", op.called,
-        op.returned == kForever ? std::string("?") : std::to_string(op.returned), op.client, i,
-        kKinds[static_cast<int>(op.kind)], op.kind == Kind::kFlush ? "" : keys[op.key],
-        kOutcomes[static_cast<int>(op.outcome)]);
-    if (op.version.bits != 0) line += " version " + show(op.version);
-    if (op.kind == Kind::kPut) line += fmt::format(" ({} bytes)", op.length);
-    if (op.ttl_ms != 0) line += fmt::format(" lives {} ms", op.ttl_ms);
-    if (op.condition == Op::Condition::kIfAbsent) line += " if absent";
-    if (op.condition == Op::Condition::kIfVersion) line += " if version " + show(op.expected);
-    if (op.kind == Kind::kAdd) line += fmt::format(" {} -> {}", op.number, op.sum);
-    if (op.kind != Kind::kFlush) line += fmt::format(" [{}]", to_string(op.durability));
-    if (op.kind == Kind::kGet && op.outcome == Outcome::kDone) {
-      line += op.writer == kNoWriter ? fmt::format(" is {}", op.sum)
-                                     : fmt::format(" of put #{}", op.writer);
-    }
-    if (op.outcome == Outcome::kFailed || op.outcome == Outcome::kUnknown) {
-      line += fmt::format(" ({})", to_string(op.error));
-    }
-    lines.emplace_back(op.called, line);
-  }
-  for (const Boot& boot : boots_) {
-    lines.emplace_back(
-        boot.started,
-        fmt::format(
-            "{:>12} ns  boot {} starts{}", boot.started, boot.number,
-            !key || !boot.loaded[*key] ? "" : " with version " + show(boot.loaded[*key]->version)));
-    if (boot.ended == kForever) continue;
-    lines.emplace_back(boot.ended, fmt::format("{:>12} ns  boot {} ends", boot.ended, boot.number));
-  }
-  std::ranges::stable_sort(lines, {}, &std::pair<Nanos, std::string>::first);
-  std::string text;
-  for (const auto& [when, line] : lines)
-    text += line + "\n";
-  return text;
 }
 
 }  // namespace rkv::sim

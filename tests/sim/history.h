@@ -12,6 +12,11 @@
 // promises that nothing acknowledged to its client is lost, by an earlier restart neither, unless
 // the client has been told since (kStale); and it is told so only after a restart.
 //
+// Keys of one-sided counters: versions do not tell their changes apart, and a crash may take back
+// the latest. Their numbers only grow. What survives is a number that the counter had at some
+// instant since the last promise to save it: that is one more read of it, and is judged like all
+// others.
+//
 // Thread safety: none.
 #pragma once
 
@@ -32,14 +37,14 @@
 namespace rkv::sim {
 
 struct Op {
-  enum class Kind : std::uint8_t { kPut, kRemove, kGet, kFlush, kAdd };
+  enum class Kind : std::uint8_t { kPut, kRemove, kGet, kFlush, kAdd, kSwap, kOpen };
   // Of a put.
   enum class Condition : std::uint8_t { kNone, kIfAbsent, kIfVersion };
   enum class Outcome : std::uint8_t {
     kOpen,      // under way
     kDone,      // put, remove, flush: version; get: version and writer
     kMissing,   // get, remove, put on a version: there was no such key
-    kConflict,  // put: its condition did not hold
+    kConflict,  // put: its condition did not hold; swap: the number was another
     kFailed,    // certainly changed nothing
     kUnknown,   // a write that may have happened
     kStale,     // a flush: writes acknowledged to its client may have been lost
@@ -56,13 +61,16 @@ struct Op {
   std::size_t length = 0;  // of the value written
   std::size_t writer = 0;  // get: number of the put that wrote what was read, or kNoWriter
   Condition condition = Condition::kNone;
-  Version expected{};       // kIfVersion
-  std::int64_t ttl_ms = 0;  // put: 0 = lives for ever
-  bool expires = false;     // get: what was read has a time to live
-  std::int64_t number = 0;  // add: the summand
-  std::int64_t sum = 0;     // add, and get of a counter: what it was then
+  Version expected{};          // kIfVersion
+  std::int64_t ttl_ms = 0;     // put: 0 = lives for ever
+  bool expires = false;        // get: what was read has a time to live
+  std::int64_t number = 0;     // add: the summand; swap: what the number shall be
+  std::int64_t if_number = 0;  // swap
+  std::int64_t sum = 0;        // add, swap, and get of a counter: what it was then
   Code error{};
 };
+
+std::string show(Version version);
 
 class History {
  public:
@@ -89,6 +97,15 @@ class History {
                      const std::vector<std::string>& keys);
   void server_ends(Nanos when, End end, const Disk::Records& content,
                    const std::vector<std::string>& keys);
+
+  // The numbers of the keys from `first` on are in cells. `to_log`: after so long a process that
+  // dies takes no addition back; 0: nothing is known of that.
+  void count_in_cells(std::size_t first, Nanos to_log) {
+    first_in_cell_ = first;
+    to_log_ = to_log;
+  }
+
+  bool in_cell(std::size_t key) const { return key >= first_in_cell_; }
 
   // The wall clock has been set ahead for good: what has a time to live may go by it from then on.
   void clock_is_believed(Nanos from) { clock_believed_ = from; }
@@ -135,6 +152,13 @@ class History {
   static bool is_promised(const Op& op, End end);
   void check_survivors(Boot& boot, std::size_t key_count);
   void check_flushes();
+  Nanos alive_until(Nanos when) const;
+  void check_cells(const Boot& boot, std::size_t key_count);
+  Nanos counted_since(const Boot& boot) const;
+  void push_survivors(std::size_t key, history::History& told) const;
+  std::optional<history::Operation> cell_operation(std::size_t number) const;
+  bool may_be_taken_back(const Op& change, const Op& flush) const;
+  const Boot* taken_back(const Op& change, const Op& flush) const;
   bool is_told(const Op& write, const Op& flush) const;
   Timeline timeline_of(const Boot& boot, std::size_t key) const;
   bool survived(const Boot& boot, std::size_t key, const Timeline& timeline, Version end) const;
@@ -156,6 +180,8 @@ class History {
   std::vector<Op> ops_;
   std::vector<Boot> boots_;
   Nanos clock_believed_ = 0;  // 0: never
+  std::size_t first_in_cell_ = ~std::size_t{0};
+  Nanos to_log_ = 0;
   std::optional<Violation> violation_;
 };
 

@@ -1,5 +1,6 @@
 #include "tests/sim/plan.h"
 
+#include <algorithm>
 #include <initializer_list>
 
 namespace rkv::sim {
@@ -160,6 +161,24 @@ void draw_clock(Random& random, Plan& plan, Canary canary) {
   if (deaf) plan.server.follows = ServerOptions::Follows::kNever;
 }
 
+// By chance of its own: runs without such counters are what they were before there were any.
+void draw_cells(Random random, Plan& plan, Canary canary) {
+  Random own(random());
+  const bool broken = canary == Canary::kNoSweep || canary == Canary::kBlindSeal;
+  plan.cell_keys = pick<std::size_t>(own, {0, 0, 1, 2});
+  if (broken) plan.cell_keys = 2;
+  if (canary != Canary::kNone && !broken) plan.cell_keys = 0;
+  if (plan.cell_keys == 0) return;
+  plan.server.cells = broken ? 64 : pick<std::uint32_t>(own, {1, 3, 64, 64});
+  plan.server.flush_sweeps = canary != Canary::kNoSweep;
+  plan.server.seals_blindly = canary == Canary::kBlindSeal;
+  if (broken) plan.restarts = 2;
+  if (broken || plan.clock_steps != 0 || own.below(3) != 0) return;
+  // Longer than it takes until what is counted is logged, though nobody flushes.
+  plan.think = 200 * kMilli;
+  plan.restarts = std::max<std::size_t>(plan.restarts, 1);
+}
+
 }  // namespace
 
 Plan Plan::draw(Random& random, Canary canary) {
@@ -205,12 +224,15 @@ Plan Plan::draw(Random& random, Canary canary) {
   }
   draw_room(random, plan, canary);
   draw_clock(random, plan, canary);
+  draw_cells(random, plan, canary);
   plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||
                   plan.network.handshake_in != 0 || plan.network.refuse_in != 0 ||
                   plan.huge_in != 0 || plan.fillers > 50 || plan.disk.read_fails_in != 0;
   // A log that is full or has failed keeps expired keys; else server/README.md's bound holds.
   const bool on_time = plan.disk.fail_in == 0 && plan.huge_in == 0 && plan.fillings == 0;
   plan.expiry_late = on_time ? 200 * kMilli : 3'600'000 * kMilli;
+  // The sweep's 100 ms, and as much for two sweeps and the way to the log.
+  if (on_time && plan.server.cells != 0) plan.to_log = 200 * kMilli;
   // The clock is looked at ten times a second, and the expirer looks at it once a second.
   if (plan.clock_stands) plan.expiry_late += 1200 * kMilli;
   for (std::size_t i = 0; i < plan.clients; ++i)

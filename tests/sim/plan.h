@@ -28,6 +28,8 @@ enum class Canary : std::uint8_t {
   kNoExpiry,       // nobody removes what has expired
   kHastyClock,     // a wall clock that is ahead for a moment is believed at once
   kDeafClock,      // one that stays ahead is never believed
+  kNoSweep,        // a flush does not take what cells count to the log
+  kBlindSeal,      // a counter leaves its cell with a number that was read before
 };
 
 struct Plan {
@@ -37,6 +39,7 @@ struct Plan {
   std::size_t fillers = 0;  // other keys, there from the start
   std::size_t filler_bytes = 20;
   std::size_t counters = 0;     // keys that count
+  std::size_t cell_keys = 0;    // keys that count by atomics, and by requests beside them
   std::uint64_t brief_in = 0;   // one in so many puts has a time to live
   std::size_t fillings = 0;     // times that the disk has no room
   Nanos full_for = 0;           // each, at most
@@ -55,6 +58,7 @@ struct Plan {
   std::uint64_t large_in = 0;  // and one longer: the server READs it from its client
   std::size_t restarts = 0;
   Nanos expiry_late = 0;  // how long a key may outlive its time
+  Nanos to_log = 0;       // after so long a crash of the process takes no addition back; 0: unknown
   bool may_fail = false;  // whether anything here justifies an operation that fails
   rdma::sim::Faults network{};
   rdma::sim::Scheduler::Pace pace{};

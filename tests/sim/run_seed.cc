@@ -320,6 +320,14 @@ Story::Story(std::uint64_t seed, Canary canary)
   }
   for (std::size_t i = 0; i < plan.counters; ++i)
     keys.push_back(fmt::format("zcounter{}", i));
+  // On the disk from the start, so that no opening makes one: the model knows nothing of that.
+  if (plan.cell_keys != 0) history.count_in_cells(keys.size(), plan.to_log);
+  for (std::size_t i = 0; i < plan.cell_keys; ++i) {
+    keys.push_back(fmt::format("zzcell{}", i));
+    disk.preload(keys.back(), {.version = Version::of(1, 1000 + i),
+                               .value = std::string(kCounterBytes, 0),
+                               .counter = true});
+  }
 }
 
 Outcome run_seed(std::uint64_t seed, Canary canary) {

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/random.h"
+#include "tests/sim/slow_atomics.h"
 
 namespace rkv::sim {
 
@@ -51,6 +52,7 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const W
                                            wall_clock_.unix_ms_at_0());
   hints_ = need(transport_->allocate(kHintWords * 8, rdma::Access::kRemoteReadAtomic));
   store_->add_hint_words(reinterpret_cast<const std::uint64_t*>(hints_->bytes().data()));
+  create_cells(options);
   create_background();
   create_workers(options);
   fabric_->scheduler().sleep(fabric_->scheduler().up_to(kNanosPerMs));
@@ -62,6 +64,19 @@ ServerProcess::~ServerProcess() {
   workers_.clear();  // and with them unfinished writes
   const std::string wrong = store_->check_at_rest();
   RKV_CHECK(wrong.empty(), wrong.c_str());
+}
+
+// As Networks::create_cells.
+void ServerProcess::create_cells(const ServerOptions& options) {
+  if (options.cells == 0) return;
+  rdma::sim::Scheduler& scheduler = fabric_->scheduler();
+  cell_memory_ = need(transport_->allocate(options.cells * 8, rdma::Access::kRemoteReadAtomic));
+  auto atomics = std::make_unique<SlowAtomics>(need(transport_->create_atomics(*cell_memory_)),
+                                               scheduler, options.seals_blindly);
+  cells_ = need(server::Cells::create(std::move(atomics), *cell_memory_, options.cells));
+  cells_number_ = store_->add_cells(*cells_);
+  sweeper_ = std::make_unique<server::Sweeper>(
+      *store_, scheduler, [this] { tell_workers(); }, background());
 }
 
 void ServerProcess::create_workers(const ServerOptions& options) {
@@ -80,6 +95,8 @@ void ServerProcess::create_workers(const ServerOptions& options) {
              },
          .wait_until = [this](const auto& done,
                               const Deadline& deadline) { wait_until(done, deadline); },
+         .network = cells_number_,
+         .sweeper = options.flush_sweeps ? sweeper_.get() : nullptr,
          .scans = scans_.get(),
          .loads = loads_.get()},
         {.clients = options.clients})));
@@ -110,6 +127,12 @@ void ServerProcess::serve(const ServerOptions& options) {
         kWorkers);
   }
   const rdma::Region& root = memory_->root();
+  RemoteWindow counters{};
+  if (cells_ != nullptr) {
+    counters = {.address = cell_memory_->address(),
+                .remote_key = cell_memory_->remote_key(),
+                .length = options.cells * 8};
+  }
   acceptor_->admit({.workers = workers,
                     .all_workers = workers,
                     .epoch = memory_->epoch(),
@@ -119,6 +142,7 @@ void ServerProcess::serve(const ServerOptions& options) {
                     .hints = {.address = hints_->address(),
                               .remote_key = hints_->remote_key(),
                               .length = kHintWords * 8},
+                    .counters = counters,
                     .max_clients = options.clients});
 }
 
@@ -126,7 +150,7 @@ void ServerProcess::serve(const ServerOptions& options) {
 void ServerProcess::create_background() {
   scans_ = std::make_unique<server::Scans>(server::Scans::Parts{
       .log = *log_,
-      .sweep = [] { return Status{}; },
+      .sweep = [this] { return store_->has_cells() ? store_->sweep_counters() : Status{}; },
       .request_write = [this](std::uint64_t n) { request_write(n); },
       .read = [this](const KeyRange& range,
                      const auto& visit) { return storage_.read_range(range, visit); },
@@ -154,6 +178,10 @@ void ServerProcess::start_background(const ServerOptions& options) {
       "expirer", clock, [this] { return store_->expire(); }, background());
   store_->on_earlier_expiry([this] { expirer_->call(); });
   if (options.expires) expirer_->start();
+  if (sweeper_ != nullptr) {
+    store_->on_first_cell([this] { sweeper_->call(); });
+    sweeper_->start();
+  }
   evictor_ = std::make_unique<server::Stepper>(
       "evictor", clock, [this] { return make_room(); }, background());
   store_->on_no_room([this] { evictor_->call(); });
@@ -176,6 +204,7 @@ void ServerProcess::stop_background() {
   evictor_->stop();
   grower_->stop();
   expirer_->stop();
+  if (sweeper_ != nullptr) sweeper_->stop();
   scans_->stop();
 }
 
@@ -310,6 +339,7 @@ bool ServerProcess::stop() {
   fabric_->crash(*transport_);
   stop_background();
   const Deadline patience = Deadline::after_ms(scheduler, 60'000);
+  const bool counted = end_counters(patience);
   applier_->request_sync(log_->last_begun());
   while (log_->sync_mark() < log_->last_begun() && !patience.passed()) {
     scheduler.notify(applier_point_);
@@ -318,9 +348,20 @@ bool ServerProcess::stop() {
   applier_stopping_ = true;
   scheduler.notify(applier_point_);
   join();
-  const bool saved = log_->sync_mark() >= log_->last_begun();
+  const bool saved = counted && log_->sync_mark() >= log_->last_begun();
   disk_.crash(Disk::End::kMachine);
   return saved;
+}
+
+// As Sweeper::end, on the simulated clock. The applier makes room in the log meanwhile.
+bool ServerProcess::end_counters(const Deadline& patience) {
+  if (sweeper_ == nullptr) return true;
+  rdma::sim::Scheduler& scheduler = fabric_->scheduler();
+  for (;;) {
+    if (store_->end_counters().status) return true;
+    if (patience.passed()) return false;
+    scheduler.sleep(kNanosPerMs);
+  }
 }
 
 void ServerProcess::join() {

@@ -14,6 +14,7 @@
 
 #include "rdma/sim/fabric.h"
 #include "server/acceptor.h"
+#include "server/cells.h"
 #include "server/loads.h"
 #include "server/memory.h"
 #include "server/persistence/applier.h"
@@ -21,6 +22,7 @@
 #include "server/scans.h"
 #include "server/stepper.h"
 #include "server/store.h"
+#include "server/sweeper.h"
 #include "server/wall_clock.h"
 #include "server/warm_up.h"
 #include "server/worker.h"
@@ -52,6 +54,9 @@ struct ServerOptions {
   std::uint64_t load_rate = 0;  // bytes a second of the warm-up; 0: as fast as it goes
   std::uint32_t workers = 1;
   std::uint32_t clients = 8;
+  std::uint32_t cells = 0;     // for one-sided counters; 0: none, and no sweeper
+  bool flush_sweeps = true;    // false: a canary, workers know no sweeper
+  bool seals_blindly = false;  // a canary: swaps of cells do not compare
   server::ApplierOptions applier{};
 };
 
@@ -81,6 +86,7 @@ class ServerProcess {
   server::CommitLog& log() { return *log_; }
 
  private:
+  void create_cells(const ServerOptions& options);
   void create_workers(const ServerOptions& options);
   void serve(const ServerOptions& options);
   void run_worker(server::Worker& worker);
@@ -94,6 +100,7 @@ class ServerProcess {
   void create_background();
   void start_background(const ServerOptions& options);
   void stop_background();
+  bool end_counters(const Deadline& patience);
   std::unique_ptr<server::Background> background();
   void spawn(const std::string& name, void (ServerProcess::*body)(), int group = 0);
   void ended();
@@ -115,8 +122,12 @@ class ServerProcess {
   std::unique_ptr<rdma::Transport> transport_;
   std::unique_ptr<rdma::Listener> listener_;
   std::unique_ptr<rdma::Region> hints_;
+  std::unique_ptr<rdma::Region> cell_memory_;
+  std::unique_ptr<server::Cells> cells_;
+  std::uint32_t cells_number_ = server::RequestHandler::kNoNetwork;  // the store's for them
   std::unique_ptr<server::StoreMemory> memory_;
   std::unique_ptr<server::Store> store_;
+  std::unique_ptr<server::Sweeper> sweeper_;  // nullptr: there are no cells
   std::unique_ptr<server::Scans> scans_;
   std::unique_ptr<server::Loads> loads_;
   std::unique_ptr<server::WarmUp> warm_up_;

@@ -72,6 +72,13 @@ TEST_F(Simulation, AServerThatNeverFollowsTheClockIsNoticed) {
   EXPECT_GE(caught(Canary::kDeafClock), 3);
 }
 
+TEST_F(Simulation, AFlushThatLeavesWhatCellsCountBehindIsNoticed) {
+  EXPECT_GE(caught(Canary::kNoSweep), 5);
+}
+TEST_F(Simulation, AnAdditionLostWhenACounterLeavesItsCellIsNoticed) {
+  EXPECT_GE(caught(Canary::kBlindSeal), 3);
+}
+
 // What does not happen is not tested.
 TEST_F(Simulation, EveryKindOfTroubleHappens) {
   Outcome sum;
@@ -95,6 +102,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
     sum.clients.two_sided_gets += one.clients.two_sided_gets;
     sum.clients.reconnects += one.clients.reconnects;
     sum.clients.busy_answers += one.clients.busy_answers;
+    sum.clients.atomics += one.clients.atomics;
   }
   EXPECT_GT(sum.restarts, 50U);
   EXPECT_GT(sum.stashed, 0U);
@@ -113,6 +121,7 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
   EXPECT_GT(sum.clients.two_sided_gets, 100U);
   EXPECT_GT(sum.clients.reconnects, 200U);
   EXPECT_GT(sum.clients.busy_answers, 5U);
+  EXPECT_GT(sum.clients.atomics, 2000U);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ struct Arguments {
 
 constexpr const char* kUsage =
     "usage: simulate [--seeds N] [--first-seed S] [--verbose] [--canary NAME]\n"
-    "canaries: forged stale disk reads hiding mixed dropping full expiry hasty deaf\n";
+    "canaries: forged stale disk reads hiding mixed dropping full expiry hasty deaf sweep seal\n";
 
 std::optional<Canary> canary_of(std::string_view name) {
   if (name == "forged") return Canary::kForgedRecords;
@@ -41,6 +41,8 @@ std::optional<Canary> canary_of(std::string_view name) {
   if (name == "expiry") return Canary::kNoExpiry;
   if (name == "hasty") return Canary::kHastyClock;
   if (name == "deaf") return Canary::kDeafClock;
+  if (name == "sweep") return Canary::kNoSweep;
+  if (name == "seal") return Canary::kBlindSeal;
   return std::nullopt;
 }
 
@@ -87,6 +89,7 @@ struct Sum {
   std::uint64_t tears = 0;
   std::uint64_t cache_hits = 0;
   std::uint64_t two_sided = 0;
+  std::uint64_t atomics = 0;
   std::uint64_t reconnects = 0;
   std::uint64_t busy = 0;
   std::uint64_t full_queues = 0;
@@ -105,6 +108,7 @@ struct Sum {
     tears += one.clients.tears_detected;
     cache_hits += one.clients.cache_hits;
     two_sided += one.clients.two_sided_gets;
+    atomics += one.clients.atomics;
     reconnects += one.clients.reconnects;
     busy += one.clients.busy_answers;
     full_queues += one.network.full_send_queues;
@@ -132,11 +136,11 @@ int run(const Arguments& arguments) {
       "{} operations ({} failed or unknown), {} events, {} restarts, {} connections cut,\n"
       "{} tears detected, {} cache hits, {} two-sided gets, {} reconnects, {} busy answers,\n"
       "{} keys stashed, {} posts cut short, {} messages waited for a buffer,\n"
-      "{} records loaded for an operation, {} evicted, {} expired\n",
+      "{} records loaded for an operation, {} evicted, {} expired, {} atomics of clients\n",
       arguments.seeds, static_cast<double>(arguments.seeds) / took.count(), sum.operations,
       sum.failures, sum.events, sum.restarts, sum.cuts, sum.tears, sum.cache_hits, sum.two_sided,
       sum.reconnects, sum.busy, sum.stashed, sum.full_queues, sum.receives_waited, sum.promoted,
-      sum.evicted, sum.expired);
+      sum.evicted, sum.expired, sum.atomics);
   return 0;
 }
 
