@@ -55,7 +55,10 @@ std::int64_t WallClock::follow(const Look& now) {
     ahead_since_ = 0;
   }
   const std::int64_t asleep_ms = (now.since_boot - now.clock) / kNanosPerMs;
-  unix_ms_at_0_ = static_cast<std::uint64_t>(booted_at_ + asleep_ms);
+  const std::int64_t at_0 = booted_at_ + asleep_ms;
+  // Each of the clocks is cut to milliseconds, so their difference swings: keys would go early.
+  if (std::llabs(at_0 - static_cast<std::int64_t>(unix_ms_at_0_)) > kSwingMs)
+    unix_ms_at_0_ = static_cast<std::uint64_t>(at_0);
   return believed && std::llabs(step) > kStepMs ? step : 0;
 }
 

@@ -24,6 +24,7 @@ namespace rkv::server {
 class WallClock {
  public:
   static constexpr std::int64_t kStepMs = 1000;
+  static constexpr std::int64_t kSwingMs = 2;  // not followed: the looks differ by as much
   static constexpr Nanos kBelievedAfter = 60'000 * kNanosPerMs;
 
   struct Look {

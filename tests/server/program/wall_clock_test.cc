@@ -61,6 +61,16 @@ TEST_F(WallClockTest, IsTheWallClock) {
   EXPECT_EQ(unix_ms(), now_.unix_ms);
 }
 
+// A key would go a millisecond before its time.
+TEST_F(WallClockTest, StandsWhileLooksDifferByAMillisecond) {
+  const std::uint64_t at_0 = wall_.unix_ms_at_0();
+  for (const int swing : {1, -1, -1, 1, 1}) {
+    now_.unix_ms += swing;
+    EXPECT_EQ(wall_.follow(now_), 0);
+    EXPECT_EQ(wall_.unix_ms_at_0(), at_0);
+  }
+}
+
 TEST_F(WallClockTest, CountsTheTimeAsleep) {
   sleep(3600 * kSecond);
   EXPECT_EQ(wall_.follow(now_), 0) << "nobody has set it";
