@@ -187,7 +187,7 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
   manager.stopping();
   const StopWatch watch(kLongestStop, [] {
     rkv::log_error(EventName("stop_timed_out"),
-                   "the stop is not over after {} s, since the disk does not answer: the process "
+                   "the stop is not over after {} s, as when the disk does not answer: the process "
                    "ends, and accepted writes that were not synced are lost",
                    kLongestStop / rkv::kNanosPerSecond);
     std::_Exit(rkv::server::kExitOther);

@@ -60,7 +60,7 @@ class Place {
   std::atomic<Nanos> last_heard_;
   std::atomic<bool> ever_heard_{false};
   std::atomic<bool> is_going_{false};
-  // By Places' mutex: for whom, and since when.
+  // Guarded by Places' mutex: the newcomer's origin, and when the place was named.
   std::string going_for_;
   Nanos going_since_ = 0;
 };

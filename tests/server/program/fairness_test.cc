@@ -250,7 +250,7 @@ TEST(OffencesTest, SoManyAtOnceAndSoManyASecond) {
   EXPECT_TRUE(offences.too_many("192.0.2.1", 0));
   EXPECT_FALSE(offences.too_many("192.0.2.2", 0)) << "of another host";
   EXPECT_TRUE(offences.too_many("192.0.2.1", kQuarter - 1));
-  // From then on four a second, whoever comes as often as he can.
+  // From then on four a second, however often it comes.
   int let_in = 0;
   for (Nanos now = kQuarter; now < 10 * kNanosPerSecond; now += kNanosPerMs) {
     if (offences.too_many("192.0.2.1", now)) continue;
