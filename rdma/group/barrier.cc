@@ -8,7 +8,7 @@
 namespace rkv::rdma {
 namespace detail {
 
-// The remote region of a rank is laid out like ours: `in` by rank, then `out` by rank.
+// All ranks use the same region layout: `in` by rank, then `out` by rank.
 Status BarrierState::send(std::uint32_t to, const Deadline& deadline) {
   const std::size_t out = (remote.size() + to) * kSlotBytes;
   auto* const words = reinterpret_cast<std::uint64_t*>(region.bytes().data() + out);
@@ -20,7 +20,7 @@ Status BarrierState::send(std::uint32_t to, const Deadline& deadline) {
   ChannelState& toward = channel(to);
   ChannelState::NodeRef node;
   Status posted = toward.post({&work, 1}, {&node, 1});
-  // A scope around the barrier may have filled the queue: its work makes room when it completes.
+  // A scope around the barrier may have filled the queue. A completion of that work frees a slot.
   while (!posted && posted.error().code == Code::kBusy && toward.pending() != 0) {
     const std::uint32_t before = toward.pending();
     if (!wait_until(toward, deadline, [&] { return toward.pending() < before; })) {
@@ -40,7 +40,7 @@ Status BarrierState::await(std::uint32_t from, const Deadline& deadline) {
       reinterpret_cast<const std::uint64_t*>(region.bytes().data() + from * kSlotBytes);
   AdaptiveWait policy(kFewCores);
   for (;;) {
-    // Acquire: what the device wrote before the counter is seen after it.
+    // Acquire: data that the device wrote before the counter is visible after this load.
     const std::uint64_t counter = load_word(words, std::memory_order_acquire);
     const std::uint64_t complement = load_word(words + 1, std::memory_order_acquire);
     if (counter == ~complement && counter >= awaited[from]) return {};
@@ -80,7 +80,7 @@ Status BarrierState::round(std::span<const std::uint32_t> members, const Deadlin
     const std::uint32_t peer = members[step.peer];
     went = step.action == BarrierStep::Action::kSend ? send(peer, deadline) : await(peer, deadline);
   }
-  // Also after an error: no device may name the slots any more.
+  // Also after an error: when round() returns, no device may refer to the slots.
   const Status landed = land(deadline);
   return went ? landed : went;
 }
@@ -97,7 +97,7 @@ Result<Barrier> Barrier::create(Node& node, BarrierKind kind, const Deadline& de
       MemoryRegion region,
       MemoryRegion::allocate(node.domain(), std::size_t{2} * node.size() * detail::kSlotBytes,
                              AccessFlags::kLocalWrite | AccessFlags::kRemoteWrite));
-  // A slot that nobody has written holds counter 0, whose complement is all ones.
+  // A slot that was never written holds counter 0, whose complement is all ones.
   for (std::uint32_t rank = 0; rank < node.size(); ++rank) {
     store_le<std::uint64_t>(region.bytes().data() + rank * detail::kSlotBytes + 8,
                             ~std::uint64_t{0});

@@ -1,14 +1,15 @@
-// A barrier's slots and counters.
+// The slots and counters of a barrier.
 //
 // Invariants:
-//  1. Slot i of `in` is written by rank i alone; slot i of `out` is the source of writes to rank i,
-//     and is changed only when the one before has completed.
-//  2. sent[i] and awaited[i] count the messages to and from rank i since the barrier was made. Rank
-//     i counts the same the other way round, because both do the same barriers in the same order.
-//  3. A slot's counter never exceeds what was awaited by more than the messages that a rank can be
-//     ahead: it cannot leave the next barrier before we have entered it.
+//   1. Only rank i writes slot i of `in`. Slot i of `out` is the source of WRITEs to rank i, and
+//      changes only after the previous WRITE has completed.
+//   2. sent[i] and awaited[i] count the messages to and from rank i since the barrier was created.
+//      Rank i counts the same messages in the other direction, because both run the same barriers
+//      in the same order.
+//   3. A slot's counter exceeds awaited[i] by at most the messages that rank i can be ahead: rank i
+//      cannot leave the next barrier before this rank has entered it.
 //
-// Thread safety: one thread at a time; `in` is written by the device.
+// Thread safety: one thread at a time; the device writes `in`.
 #pragma once
 
 #include <numeric>
@@ -47,20 +48,20 @@ struct BarrierState {
   Status round(std::span<const std::uint32_t> members, const Deadline& deadline);
   Status send(std::uint32_t to, const Deadline& deadline);
   Status await(std::uint32_t from, const Deadline& deadline);
-  // All writes of the round have completed, or are cut off.
+  // Waits until all WRITEs of the round have completed; cuts off the rest at the deadline.
   Status land(const Deadline& deadline);
 
   MultiChannel* peers;
   BarrierKind kind;
   std::uint32_t rank;
   MemoryRegion region;
-  std::vector<RemoteSpan> remote;  // of each rank, its whole region
+  std::vector<RemoteSpan> remote;  // by rank: the whole region of that rank
   std::vector<std::uint32_t> everyone;
   std::vector<std::uint64_t> sent;
   std::vector<std::uint64_t> awaited;
   std::vector<Flying> flying;
   bool poisoned = false;
-  bool skip_awaits = false;  // a broken barrier, for a test of its test
+  bool skip_awaits = false;  // breaks the barrier, so that a test can prove its check fails
 };
 
 struct BarrierAccess {

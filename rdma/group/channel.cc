@@ -124,8 +124,8 @@ Status Scope::leave(std::uint32_t& cut) {
   cut = detail::settle(one, descriptor, deadline_);
   state_->close_scope();
   const Status failed = state_->take_failure();
-  // What was cut off fails as flushed; the reason is the deadline, unless the connection broke
-  // before it.
+  // Operations that were cut off complete as flushed. The reason to report is the deadline, or the
+  // error that broke the connection before.
   if (cut != 0) return std::unexpected(state_->cause());
   return failed;
 }
@@ -140,7 +140,7 @@ Channel::~Channel() = default;
 Result<Channel> Channel::adopt(CompletionChannel events, CompletionQueue queue, QueuePair qp,
                                const ChannelOptions& options) {
   RKV_RETURN_IF_ERROR(check(options));
-  // Waits would all end at their deadlines.
+  // Otherwise every wait would end at its deadline.
   if (qp.raw()->send_cq != queue.raw() || qp.raw()->recv_cq != queue.raw()) {
     return fail(Code::kInvalidArgument, "the queue pair completes into another queue than this");
   }
@@ -220,8 +220,8 @@ Result<std::uint64_t> Channel::fetch_add(const RegisteredSpan& old_value, const 
   return old_word(run(Work::fetch_add(old_value, word, addend), deadline), old_value);
 }
 
-// Not by nodes: of READs that are not signaled, no completion tells. So what cannot be finished is
-// taken back by destroying the queue pair.
+// Uses no nodes: unsignaled READs have no completions. READs that cannot finish are ended by
+// destroying the queue pair.
 Status Channel::read_all(const ReadPlan& plan, const Deadline& deadline) {
   RKV_CHECK(state().pending() == 0, "read_all() while operations are outstanding");
   if (state().broken()) {

@@ -19,7 +19,7 @@ bool has_remote(WorkOp op) {
   return op != WorkOp::kSend && op != WorkOp::kSendImmediate && op != WorkOp::kReceive;
 }
 
-// Whether it does something to the peer.
+// True if the operation has an effect at the peer.
 bool changes(WorkOp op) {
   return op != WorkOp::kReceive && op != WorkOp::kRead;
 }
@@ -28,7 +28,8 @@ bool is_atomic(WorkOp op) {
   return op == WorkOp::kCompareSwap || op == WorkOp::kFetchAdd;
 }
 
-// A remote span is a peer's claim, so what does not fit it is an answer here, not a bug.
+// A remote span is a peer's claim, so an operation that exceeds it is an error, not a programming
+// bug.
 Status check(const Work& work) {
   if (work.local.size() > kMaxSgeBytes) {
     return fail(Code::kInvalidArgument, "one operation carries at most 2 GiB");
@@ -100,8 +101,8 @@ Status ChannelState::check_room(std::span<const Work> work) {
     if (one.op != WorkOp::kReceive) ++sends;
   }
   const auto receives = static_cast<std::uint32_t>(work.size()) - sends;
-  // Nodes that are done but not taken hold their number, not a slot of a queue; they are counted
-  // by the free list.
+  // A node that is done but not taken occupies a node, not a queue slot. The length of the free
+  // list counts such nodes.
   const auto fits = [&] {
     if (sends_ + sends > options_.sends || receives_ + receives > options_.receives) return false;
     std::size_t room = 0;
@@ -139,7 +140,7 @@ void ChannelState::release(std::uint32_t index) {
   node.next = std::exchange(free_, index);
 }
 
-// Of what was not posted after all.
+// Undoes acquire() for an operation that was not posted.
 void ChannelState::unacquire(NodeRef ref) {
   Node& node = at(ref);
   --(node.op == WorkOp::kReceive ? receives_ : sends_);
@@ -162,7 +163,7 @@ Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) 
   std::ranges::fill(nodes, NodeRef{});
   RKV_RETURN_IF_ERROR(check_room(work));
   const bool abandoned = nodes.empty();
-  // Receives first: an answer to a message of the same list finds its buffer.
+  // Receives first, so that an answer to a message of the same list finds its buffer.
   for (std::size_t i = 0; i < work.size(); ++i) {
     if (work[i].op != WorkOp::kReceive) continue;
     const NodeRef node = acquire(work[i], abandoned);
@@ -172,7 +173,8 @@ Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) 
     }
     if (!abandoned) nodes[i] = node;
   }
-  std::uint32_t first = kNone;  // of the sends, chained by `next` in case they are refused
+  std::uint32_t first = kNone;  // head of a list of the sends, linked by `next`, in case they are
+                                // refused
   Batch batch = qp_->batch();
   for (std::size_t i = 0; i < work.size(); ++i) {
     if (work[i].op == WorkOp::kReceive) continue;
@@ -235,7 +237,8 @@ void ChannelState::complete(const WorkCompletion& completion) {
 Error ChannelState::error_of(const Node& node) const {
   Error error = wc_error(to_string(node.op), node.completion.status);
   const WcClass kind = explain(node.completion.status).kind;
-  // Refused here or there, it was not carried out; else nobody knows.
+  // An operation refused on either side was not carried out. For any other error the outcome is
+  // unknown.
   if (changes(node.op) && kind != WcClass::kLocalError && kind != WcClass::kRemoteRefused) {
     error.write = WriteOutcome::kMayHaveHappened;
   }
@@ -275,8 +278,8 @@ void ChannelState::open_scope() {
   failure_.reset();
 }
 
-// Handles that are still there (they cannot be, unless somebody kept one on the heap) are told by
-// the new generation.
+// A handle that still exists (only possible if it was kept on the heap) is detected by the new
+// generation.
 void ChannelState::close_scope() {
   RKV_CHECK(pending() == 0, "a scope is closed while operations are outstanding");
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
@@ -314,7 +317,7 @@ void ChannelState::break_with(const Error& error) {
 void ChannelState::begin_cut(const Error& why) {
   break_with(why);
   if (pending() == 0 || faults.skip_cut) return;
-  // A device that is gone refuses; then the queue pair is destroyed at once.
+  // A device that was removed refuses the transition; then the queue pair is destroyed at once.
   if (qp_ && !qp_->to_error()) destroy_queue_pair();
 }
 
@@ -342,8 +345,8 @@ bool wait_some(std::span<ChannelState* const> channels, std::span<pollfd> descri
     sched_yield();
   }
   if (deadline.passed()) return false;
-  // A completion between the last poll and arm() raises no event, so there is one more poll between
-  // arming and sleeping.
+  // A completion between the last poll and arm() raises no event, so poll once more between arming
+  // and sleeping.
   std::size_t waiting = 0;
   for (ChannelState* channel : channels) {
     if (channel->pending() == 0) continue;
@@ -360,7 +363,7 @@ bool wait_some(std::span<ChannelState* const> channels, std::span<pollfd> descri
   }
   const int ready = ::poll(descriptors.data(), waiting, deadline.left_ms());
   for (ChannelState* channel : channels) {
-    // A channel that cannot be read any more shows it in its queue, or in the deadline.
+    // Ignored: a channel whose events cannot be read shows it by a queue error or by the deadline.
     if (ready > 0) std::ignore = channel->events().drain();
   }
   return ready != 0 || !deadline.passed();

@@ -1,14 +1,15 @@
-// What a channel is made of: a pool of nodes, one for each operation that may be outstanding, and
-// the only places where its completion queue is polled and its queue pair is cut off.
+// The state of a channel: a pool of nodes, one per operation that may be outstanding. Only this
+// code polls the channel's completion queue and cuts off its queue pair.
 //
 // Invariants:
-//  1. A node is free, posted or done. Posted means that the device may name its buffer; pending()
-//     counts those, and only a completion, or the destruction of the queue pair, ends it.
-//  2. sends + receives posted never exceed the options', so neither queue can overrun: the
-//     completion queue has room for both, and every request is signaled.
-//  3. A request's wr_id is the node's number below and its generation above; a node's generation
-//     changes whenever it becomes free, so a stale handle is noticed.
-//  4. After cut_off() nothing is posted.
+//   1. A node is free, posted or done. While a node is posted, the device may refer to its buffer.
+//      pending() counts the posted nodes. Only a completion or the destruction of the queue pair
+//      ends this state.
+//   2. Posted sends and receives never exceed the limits in the options, so neither queue can
+//      overrun: the completion queue has entries for both, and every request is signaled.
+//   3. A request's wr_id holds the node's index in the lower half and its generation in the upper
+//      half. The generation changes whenever the node becomes free, so a stale handle is detected.
+//   4. After cut_off() nothing is posted.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -35,12 +36,12 @@ class ChannelState {
     std::uint32_t generation = 0;
     bool is_set() const { return index != kNone; }
   };
-  // What a test may break, to see that its checks notice.
+  // Faults that a test injects, to prove that its checks notice them.
   struct Faults {
-    bool skip_cut = false;                          // cut_off() only says that it has been done
-    bool lose_completions = false;                  // none is seen
-    bool refuse_sends = false;                      // as a device that has no memory for them
-    std::function<void()> before_arming = nullptr;  // called when a wait has polled and will sleep
+    bool skip_cut = false;                          // cut_off() reports success without cutting
+    bool lose_completions = false;                  // reap() finds nothing
+    bool refuse_sends = false;                      // as a device without memory for sends
+    std::function<void()> before_arming = nullptr;  // called between a wait's polling and its sleep
   };
 
   ChannelState(CompletionChannel events, CompletionQueue queue, std::optional<QueuePair> qp,
@@ -49,30 +50,31 @@ class ChannelState {
   ChannelState& operator=(const ChannelState&) = delete;
   ~ChannelState();
 
-  // Posts with one doorbell. `nodes` is empty, then nobody will ask for the operations one by one,
-  // or as long as `work` and filled. On an error none of the sends was posted; of the receives some
-  // may have been, and those have a node that is_set(): they are outstanding as any other.
+  // Posts with one doorbell. `nodes` is either empty (then the operations cannot be awaited one by
+  // one) or as long as `work`, and filled. On an error no send was posted. Some receives may have
+  // been: their nodes are is_set(), and they are outstanding as any other operation.
   Status post(std::span<const Work> work, std::span<NodeRef> nodes);
-  // Takes completions out; how many. A queue that does not work any more ends the channel.
+  // Takes completions from the queue and returns their number. A failing queue breaks the channel.
   std::size_t reap();
   bool is_done(NodeRef node) const { return at(node).state == Node::State::kDone; }
-  // Answers and frees. REQUIRES: is_done().
+  // Returns the result and frees the node. REQUIRES: is_done().
   Result<Done> take(NodeRef node);
-  // Nobody will ask for it any more.
+  // Gives up the handle: the node is freed at its completion.
   void abandon(NodeRef node);
   bool is_current(NodeRef node) const { return nodes_[node.index].generation == node.generation; }
 
   void open_scope();
   void close_scope();
-  // The first error that nobody was told; told now.
+  // Returns and clears the first error that was not reported yet.
   Status take_failure();
   void note_failure(const Error& error);
-  // Of an operation that was never posted, and that nobody asked for.
+  // Counts a failed operation that was never posted and has no handle.
   void note_refused(const Error& error);
 
-  // Moves the queue pair to the error state; begin on all channels before finish on any.
+  // Moves the queue pair to the error state. Call it for all channels before finish_cut() for any,
+  // so that they drain in parallel.
   void begin_cut(const Error& why);
-  // Everything is taken back, by destroying the queue pair if need be.
+  // Ends all operations, by destroying the queue pair if necessary.
   void finish_cut();
 
   std::uint32_t pending() const { return sends_ + receives_; }
@@ -82,7 +84,8 @@ class ChannelState {
   bool broken() const { return cause_.has_value(); }
   const Error& cause() const { return *cause_; }
   void break_with(const Error& error);
-  // The queue pair is destroyed: no device names any buffer of ours.
+  // After this call the queue pair is destroyed, and no device refers to any buffer of this
+  // channel.
   void destroy_queue_pair();
 
   std::optional<QueuePair>& qp() { return qp_; }
@@ -130,17 +133,17 @@ class ChannelState {
   std::optional<Error> cause_;
 };
 
-// Of an operation that its channel was cut off for.
+// The error of an operation whose channel was cut off at the deadline.
 Error timed_out(WorkOp op);
 
-// Waits until `ready` holds or the deadline has passed: polls some rounds, then arms every queue
-// with work outstanding, polls once more, and sleeps until one has something. `descriptors` is room
-// for one entry per channel. Templates cost nothing here: three callers.
+// Waits until `ready` holds or the deadline passes. It polls some rounds, then arms every queue
+// that has outstanding work, polls once more, and sleeps until a queue has a completion.
+// `descriptors` has one entry per channel. Templates add little code: there are three callers.
 bool wait_some(std::span<ChannelState* const> channels, std::span<pollfd> descriptors,
                const Deadline& deadline);
 
-// Two threads of one host that wait for each other need the processor for the other one: few polls
-// before a wait sleeps, with a yield after each.
+// Two threads of one host that wait for each other may share a processor. So a wait polls few times
+// before it sleeps, and yields after each poll.
 inline constexpr AdaptiveWaitOptions kFewCores = {.min_polls = 0, .max_polls = 0, .yields = 32};
 
 template <class Ready>
@@ -160,8 +163,8 @@ bool wait_until(ChannelState& channel, const Deadline& deadline, Ready ready) {
   return wait_until(one, descriptor, deadline, ready);
 }
 
-// Waits for everything outstanding until the deadline, then cuts off what is left, on all channels
-// at a time. Returns how many operations were cut off.
+// Waits until the deadline for everything outstanding, then cuts off the rest on all channels
+// together. Returns the number of operations that were cut off.
 std::uint32_t settle(std::span<ChannelState* const> channels, std::span<pollfd> descriptors,
                      const Deadline& deadline);
 // The second half of settle().

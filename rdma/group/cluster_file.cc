@@ -41,14 +41,14 @@ struct Entry {
   std::size_t line;
 };
 
-// What is wrong with an address, nullptr where nothing is.
+// The reason why an address is invalid, or nullptr.
 const char* fault_of(const HostPort& address) {
   if (address.host.empty()) return "the host is missing";
   if (address.port == 0) return "port 0 can be reached by nobody";
   return nullptr;
 }
 
-// One line into an entry, or a text that says why not.
+// Parses one line into an entry. Returns the reason if the line is invalid.
 std::optional<std::string> read_line(std::string_view line, Entry& out) {
   if (line.size() > kMaxLine) return "longer than 512 bytes";
   const auto odd = std::ranges::find_if(
@@ -76,7 +76,7 @@ std::optional<std::string> read_line(std::string_view line, Entry& out) {
 Result<Cluster> Cluster::parse(std::string_view text, std::string* problem) {
   if (text.size() > kMaxFileBytes) return refuse(problem, "longer than 1 MiB");
   std::vector<Entry> entries;
-  std::map<std::uint32_t, std::size_t> ranks;  // to the line
+  std::map<std::uint32_t, std::size_t> ranks;  // rank -> line number
   std::map<std::string, std::size_t> addresses;
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t length = std::min(text.find('\n'), text.size());

@@ -128,7 +128,8 @@ class Round {
     }
   }
 
-  // As far as it goes without blocking. The rank in whose connection it failed goes to `culprit`.
+  // Reads and writes as much as possible without blocking. On an error `culprit` is the rank of the
+  // failed connection.
   Status step(std::uint32_t& culprit) {
     const std::size_t most = detail::FrameHeader::kBytes + state_.options.max_payload_bytes;
     for (culprit = 0; culprit < state_.links.size(); ++culprit) {
@@ -145,7 +146,7 @@ class Round {
     return {};
   }
 
-  // What to wait for; empty when the round is over.
+  // The descriptors and events to wait for; empty when the round is complete.
   std::vector<pollfd> interests() const {
     std::vector<pollfd> out;
     for (std::uint32_t rank = 0; rank < state_.links.size(); ++rank) {
@@ -198,7 +199,7 @@ Result<std::vector<Payload>> Exchange::all_to_all(std::span<const Bytes> to_each
   out[rank()].assign(to_each[rank()].begin(), to_each[rank()].end());
   Round round(*state_, out);
   round.start(to_each);
-  state_->broken = true;  // until it is over
+  state_->broken = true;  // until the round is complete
   for (;;) {
     std::uint32_t culprit = 0;
     if (const Status stepped = round.step(culprit); !stepped) {

@@ -1,10 +1,10 @@
-// The frames of the exchange, and sockets that give and take them without blocking.
+// The frames of the exchange, and sockets that read and write them without blocking.
 //
-// Invariant: what is read from a socket is at most the frame that is being read, so a peer that is
-// a round ahead keeps its bytes in the kernel, and nobody makes this process take more memory than
-// one frame's limit per connection.
+// Invariant: a reader takes from a socket at most the rest of the current frame. So the bytes of a
+// peer that is a round ahead stay in the kernel, and no peer can make this process allocate more
+// than one frame's limit per connection.
 //
-// Thread safety: values; a socket is one thread's.
+// Thread safety: values; a socket belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +38,11 @@ struct FrameHeader {
   std::uint64_t digest = 0;
 };
 
-// With its length in front.
+// Encodes a frame, its length first.
 std::vector<std::byte> encode(const FrameHeader& header, Bytes payload);
-// Of a frame without its length. kCorrupt, kVersionMismatch.
+// Decodes a frame without its length. kCorrupt, kVersionMismatch.
 Result<FrameHeader> decode(Bytes frame);
-// How long the frame is that begins so. kTooLarge above `most`, kCorrupt below a header's length.
+// The frame length that `bytes` state. kTooLarge above `most`, kCorrupt below a header's length.
 Result<std::size_t> decode_length(std::span<const std::byte, FrameHeader::kLengthBytes> bytes,
                                   std::size_t most);
 
@@ -55,17 +55,18 @@ class Socket {
   ~Socket();
   int fd() const { return fd_; }
   bool open() const { return fd_ >= 0; }
-  // Whether the other side has closed its end, with nothing left to read.
+  // True if the peer has closed its end and nothing is left to read.
   bool is_dead() const;
 
  private:
   int fd_ = -1;
 };
 
-// One frame, in as many pieces as the socket gives.
+// Reads one frame, in as many parts as the socket delivers.
 class FrameReader {
  public:
-  // True when the frame is whole. kDisconnected: the peer closed between frames, kCorrupt: in one.
+  // True when the frame is complete. kDisconnected: the peer closed between two frames; kCorrupt:
+  // within a frame.
   Result<bool> read(const Socket& from, std::size_t most);
   Bytes frame() const { return frame_; }
   Bytes payload() const { return frame().subspan(FrameHeader::kBytes); }
@@ -74,7 +75,7 @@ class FrameReader {
 
  private:
   std::byte length_[FrameHeader::kLengthBytes] = {};
-  std::size_t have_ = 0;  // of the length, then of the frame behind it
+  std::size_t have_ = 0;  // bytes read of the length and of the frame after it
   std::vector<std::byte> frame_;
 };
 
@@ -84,7 +85,7 @@ class FrameWriter {
     bytes_ = std::move(bytes);
     sent_ = 0;
   }
-  // True when all of it has left. kDisconnected.
+  // True when all bytes are written. kDisconnected.
   Result<bool> write(const Socket& to);
   bool done() const { return sent_ == bytes_.size(); }
 

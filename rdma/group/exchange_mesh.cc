@@ -13,9 +13,9 @@
 namespace rkv::rdma::detail {
 namespace {
 
-constexpr Nanos kResolvePatience = kNanosPerSecond;  // of one try
+constexpr Nanos kResolvePatience = kNanosPerSecond;  // per attempt
 constexpr int kLongestNapMs = 1000;
-// No hello, welcome or refusal is longer.
+// The upper limit for a hello, welcome or refusal.
 constexpr std::size_t kMaxGreeting = FrameHeader::kBytes + 16;
 
 Error error_of(Refusal refusal) {
@@ -80,7 +80,8 @@ Status ExchangeMesh::run(const Deadline& deadline) {
     std::vector<pollfd> waiting = interests();
     const int ready = ::poll(waiting.data(), waiting.size(), wait_ms(deadline));
     if (ready < 0 && errno != EINTR) return verb_error("poll", errno);
-    // Every connection is looked at, ready or not: they are few, and a look costs a system call.
+    // Processes every connection, ready or not: connections are few, and each costs one system
+    // call.
     for (auto dial = dials_.begin(); dial != dials_.end();) {
       if (dial->socket.open()) {
         if (const Status went = go_on(*dial); !went) {
@@ -125,7 +126,7 @@ int ExchangeMesh::wait_ms(const Deadline& deadline) const {
   return std::min(deadline.left_ms(), static_cast<int>((left + kNanosPerMs - 1) / kNanosPerMs));
 }
 
-// ---- those we dial ----
+// ---- outgoing connections ----
 
 void ExchangeMesh::retry_later(Dial& dial) {
   dial.socket = Socket();
@@ -134,7 +135,8 @@ void ExchangeMesh::retry_later(Dial& dial) {
   dial.due = now() + state_.options.retry_ms * kNanosPerMs;
 }
 
-// A name that does not resolve yet is a peer that is not up yet.
+// A name that does not resolve yet belongs to a peer that is not up yet, so the attempt is
+// repeated.
 void ExchangeMesh::start(Dial& dial) {
   retry_later(dial);
   const auto found = resolve(cluster_[dial.rank], Deadline(clock_, now() + kResolvePatience));
@@ -147,7 +149,7 @@ void ExchangeMesh::start(Dial& dial) {
   dial.socket = std::move(socket);
 }
 
-// An error ends the exchange; a peer that is not up, or goes away again, does not.
+// An error ends the exchange. A peer that is not up, or that disconnects, is dialed again instead.
 Status ExchangeMesh::go_on(Dial& dial) {
   if (!dial.connected) {
     pollfd one{.fd = dial.socket.fd(), .events = POLLOUT, .revents = 0};
@@ -157,7 +159,7 @@ Status ExchangeMesh::go_on(Dial& dial) {
     ::getsockopt(dial.socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
     FrameWriter hello;
     hello.start(frame(FrameKind::kHello, dial.rank));
-    // A fresh socket has room for a greeting.
+    // The empty buffer of a new socket takes the whole greeting.
     if (error != 0 || !hello.write(dial.socket).value_or(false)) {
       retry_later(dial);
       return {};
@@ -180,8 +182,8 @@ Status ExchangeMesh::go_on(Dial& dial) {
   return {};
 }
 
-// TCP connects a socket with itself where nobody listens on this host and the kernel picks the port
-// that is dialed as the one that is dialed from: the peer is not up.
+// True if the socket is connected to itself: TCP does this if no process listens on this host and
+// the kernel picks the dialed port as the source port. The peer is not up.
 bool ExchangeMesh::is_own_greeting(const Dial& dial) const {
   const Result<FrameHeader> header = decode(dial.reader.frame());
   return header && header->kind == FrameKind::kHello && header->from == state_.rank &&
@@ -203,7 +205,7 @@ Status ExchangeMesh::check_answer(const Dial& dial) const {
   return {};
 }
 
-// ---- those who dial us ----
+// ---- incoming connections ----
 
 void ExchangeMesh::turn_away(const Error& why) {
   ++state_.strangers;
@@ -214,7 +216,7 @@ Status ExchangeMesh::accept_callers() {
   while (callers_.size() < state_.options.max_strangers) {
     Socket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.open()) {
-      // Without descriptors the port would stay readable, and the loop would turn without end.
+      // Without free descriptors the port stays readable, and the loop would spin.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
         return verb_error("accept4", errno);
       }
@@ -232,9 +234,9 @@ std::optional<Refusal> ExchangeMesh::judge(const FrameHeader& header) const {
   if (header.digest != state_.digest || header.round != cluster_.size()) {
     return Refusal::kOtherCluster;
   }
-  // The lower rank dials, so nobody else has a reason to.
+  // Only lower ranks dial, so a greeting from any other rank is wrong.
   if (header.to != state_.rank || header.from >= state_.rank) return Refusal::kWrongRank;
-  // A rank that died and came again takes its own place.
+  // A rank that died and restarted takes its own place.
   const Socket& before = state_.links[header.from];
   if (before.open() && !before.is_dead()) return Refusal::kDuplicateRank;
   return std::nullopt;

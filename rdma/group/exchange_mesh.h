@@ -1,5 +1,5 @@
-// The connections of an exchange while they are being made: who is dialed, who has called and not
-// yet said who it is.
+// The connections of an exchange while they are established: ranks that this rank dials, and
+// callers that have not sent their greeting.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -23,7 +23,7 @@ struct ExchangeState {
   std::uint32_t round = 0;
   std::uint32_t strangers = 0;
   ExchangeOptions options;
-  std::vector<Socket> links;  // by rank; our own is not open
+  std::vector<Socket> links;  // by rank; this rank's own is not open
   std::vector<FrameReader> readers;
   std::vector<FrameWriter> writers;
   bool broken = false;
@@ -32,21 +32,21 @@ struct ExchangeState {
 class ExchangeMesh {
  public:
   ExchangeMesh(const Cluster& cluster, ExchangeListener listener, ExchangeState& state);
-  // Until every rank has a link.
+  // Blocks until every rank has a link.
   Status run(const Deadline& deadline);
   std::string problem() const;
 
  private:
   struct Dial {
     std::uint32_t rank;
-    Socket socket;  // not open: nothing is tried at the moment
+    Socket socket;  // not open: no attempt is under way
     bool connected = false;
-    Nanos due = 0;  // of the next try
+    Nanos due = 0;  // time of the next attempt
     FrameReader reader;
   };
   struct Stranger {
     Socket socket;
-    Nanos due;  // to have said who it is
+    Nanos due;  // deadline for the greeting
     FrameReader reader;
   };
   Nanos now() const { return clock_.now(); }
@@ -60,7 +60,7 @@ class ExchangeMesh {
   bool is_own_greeting(const Dial& dial) const;
   Status check_answer(const Dial& dial) const;
   Status accept_callers();
-  bool hear(Stranger& stranger);  // false: it is done with, one way or the other
+  bool hear(Stranger& stranger);  // false: the caller is accepted or dropped
   std::optional<Refusal> judge(const FrameHeader& header) const;
   void turn_away(const Error& why);
 

@@ -9,8 +9,8 @@ namespace rkv::rdma {
 struct MultiChannel::Bookkeeping {
   std::vector<detail::ChannelState::NodeRef> nodes;  // by index of the work
   std::vector<bool> posted;
-  std::vector<Work> run;   // of one peer
-  std::vector<bool> late;  // peers with work outstanding at the deadline
+  std::vector<Work> run;   // the current run of one peer's work
+  std::vector<bool> late;  // peers with outstanding work at the deadline
 };
 
 MultiChannel::MultiChannel(std::vector<Channel> peers)
@@ -26,7 +26,7 @@ Channel& MultiChannel::operator[](std::uint32_t peer) {
   return peers_[peer];
 }
 
-// At the beginning of each call: a channel that broke may have been replaced by a new one.
+// Each call begins with this: a broken channel may have been replaced by a new one.
 void MultiChannel::find_states() {
   states_.clear();
   for (Channel& peer : peers_)
@@ -40,7 +40,7 @@ void MultiChannel::post_run(std::size_t first, std::size_t count) {
   const Status posted =
       states_[work_[first].peer]->post(books_->run, std::span(books_->nodes).subspan(first, count));
   for (std::size_t i = first; i < first + count; ++i) {
-    // Of work that was refused, receives may be outstanding all the same: they are waited for.
+    // Receives of a refused list may be outstanding; they are awaited as well.
     books_->posted[i] = books_->nodes[i].is_set();
     outcomes_[i] = {.peer = work_[i].peer, .status = {}, .done = {}};
     if (!books_->posted[i]) outcomes_[i].status = posted;
@@ -68,14 +68,14 @@ GroupOutcome MultiChannel::run_prepared(const Deadline& deadline) {
   const auto is_late = [&](std::size_t i) {
     return books_->posted[i] && !states_[work_[i].peer]->is_done(books_->nodes[i]);
   };
-  std::size_t first = 0;  // those before are done
+  std::size_t first = 0;  // all items before this one are done
   const bool in_time = detail::wait_until(states_, descriptors_, deadline, [&] {
     while (first < work_.size() && !is_late(first))
       ++first;
     return first == work_.size();
   });
   if (!in_time) {
-    // Only those that are late: the others keep what else they have outstanding, and their channel.
+    // Cut off only the late peers: the others keep their channels and their other outstanding work.
     books_->late.assign(size(), false);
     std::optional<Error> why;
     for (std::size_t i = 0; i < work_.size(); ++i) {
@@ -94,7 +94,7 @@ GroupOutcome MultiChannel::run_prepared(const Deadline& deadline) {
   for (std::size_t i = 0; i < work_.size(); ++i) {
     if (!books_->posted[i]) continue;
     const Result<Done> done = states_[work_[i].peer]->take(books_->nodes[i]);
-    if (!outcomes_[i].status) continue;  // late: that it was flushed says less
+    if (!outcomes_[i].status) continue;  // keep the time-out: the flush error says less
     if (done) {
       outcomes_[i].done = *done;
     } else {

@@ -74,7 +74,7 @@ Result<Node> Node::join(const ProtectionDomain& pd, const Cluster& cluster, std:
     }
     channels.push_back(std::move(*channel));
   }
-  // What is sent to a queue pair that is not connected yet would be lost.
+  // A message to a queue pair that is not connected yet would be lost, so wait for all ranks.
   RKV_RETURN_IF_ERROR(exchange.meet(deadline, problem));
   return Node(pd, std::move(exchange), std::move(channels));
 }

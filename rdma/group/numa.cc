@@ -21,7 +21,7 @@
 namespace rkv::rdma {
 namespace {
 
-constexpr unsigned kMaxProcessors = 8192;  // as many as a kernel is built for
+constexpr unsigned kMaxProcessors = 8192;  // the maximum that a kernel is built for
 constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
 
 using NodeMask = std::array<unsigned long, kMaxNumaNodes / kWordBits>;
@@ -62,7 +62,7 @@ int mode_of(NumaPolicy policy) {
   return policy == NumaPolicy::kStrict ? MPOL_BIND : MPOL_PREFERRED;
 }
 
-// The kernel takes one bit less than it is told.
+// The kernel uses one bit less than the length passed to it.
 constexpr unsigned long kMaskBits = kMaxNumaNodes + 1;
 
 Status memory_error(const char* call, int sys_errno) {
@@ -79,7 +79,7 @@ std::size_t page_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Sets of processors of any length.
+// A set of up to kMaxProcessors processors.
 class Processors {
  public:
   Processors() : set_(CPU_ALLOC(kMaxProcessors), [](cpu_set_t* set) { CPU_FREE(set); }) {
@@ -100,7 +100,7 @@ class Processors {
 Result<unsigned> numa_node_of(const Device& device) {
   const std::string path = "/sys/class/infiniband/" + device.name() + "/device/numa_node";
   const Result<std::string> text = read_small_file(path);
-  // No such file: a device in software has none below it. -1: the firmware does not say.
+  // The file is missing for a software device. -1: the firmware does not name a node.
   const std::optional<int> node = text ? parse_number(*text) : std::nullopt;
   if (!node || *node < 0) {
     return fail_call(Code::kUnsupported, "numa_node", text ? 0 : text.error().sys_errno,
@@ -165,7 +165,7 @@ Status bind_thread(unsigned node, NumaPolicy policy) {
   const NodeMask mask = mask_of(node);
   if (::syscall(SYS_set_mempolicy, mode_of(policy), mask.data(), kMaskBits) != 0) {
     const int sys_errno = errno;
-    // What was allowed a moment ago is allowed still.
+    // Restores the mask that was valid before, so this call is not expected to fail.
     std::ignore = ::sched_setaffinity(0, Processors::size(), before.get());
     return memory_error("set_mempolicy", sys_errno);
   }
@@ -191,7 +191,7 @@ Result<NumaMemory> NumaMemory::allocate(std::size_t length, unsigned node, NumaP
       ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) return verb_error("mmap", errno);
   NumaMemory out({static_cast<std::byte*>(pages), length});
-  // Before a page is touched: it is taken from the right node at once.
+  // Before the first access, so that each page is allocated on the right node at once.
   RKV_RETURN_IF_ERROR(place_memory(out.bytes(), node, policy));
   return out;
 }

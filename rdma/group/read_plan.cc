@@ -10,10 +10,10 @@
 namespace rkv::rdma {
 namespace {
 
-constexpr std::uint32_t kMostSge = 32;  // QueuePair::post_read's
+constexpr std::uint32_t kMostSge = 32;  // the limit of QueuePair::post_read
 
-// Addresses mean the same memory in one space: the processor's, or that of one key where only the
-// device can address the memory.
+// Within one space, equal addresses mean the same memory. A space is the processor's address space,
+// or one key's if only the device can address the memory.
 struct Interval {
   std::uint64_t space;
   std::uint64_t begin;
@@ -66,8 +66,8 @@ Status check(std::span<const ReadRange> ranges, const ReadPlanLimits& limits) {
 
 }  // namespace
 
-// Goes through the ranges by key and address. `end_` is how far the peer's memory is covered; what
-// of a range lies before it was delivered already and is copied.
+// Processes the ranges in order of key and address. `end_` is the end of the peer's memory that is
+// covered so far. The part of a range before `end_` was delivered already, so it is copied locally.
 class ReadPlanner {
  public:
   ReadPlanner(const ReadPlanLimits& limits, ReadPlan& plan) : limits_(limits), plan_(plan) {
@@ -82,7 +82,7 @@ class ReadPlanner {
     if (rkey_ != range.from.rkey || places_.empty() || begin > end_) {
       if (!bridge(range)) start(range);
     } else if (begin < end_ && !can_copy(range.to)) {
-      start(range);  // reads again what it shares
+      start(range);  // reads the shared bytes again
     }
     std::size_t known = 0;
     if (begin < end_) known = std::min(end, end_) - begin;
@@ -100,7 +100,7 @@ class ReadPlanner {
     RegisteredSpan local;
   };
 
-  // Whether the processor can copy from every place so far.
+  // True if the processor can copy from every place so far.
   bool can_copy(const RegisteredSpan& to) const {
     return to.addressable() && std::ranges::all_of(places_, [](const Place& place) {
              return place.local.addressable();
@@ -114,8 +114,8 @@ class ReadPlanner {
     open_ = false;
   }
 
-  // Reads the bytes between into the scratch, if that is allowed and the READ has room for them and
-  // for something behind them.
+  // Reads the gap into the scratch, if the options allow it and the READ can hold the gap and at
+  // least one byte after it.
   bool bridge(const ReadRange& range) {
     if (!open_ || places_.empty() || rkey_ != range.from.rkey) return false;
     const std::uint64_t gap = range.from.address - end_;
@@ -127,7 +127,7 @@ class ReadPlanner {
     return true;
   }
 
-  // Cuts into READs.
+  // Splits a piece into READs.
   void deliver(RegisteredSpan piece) {
     std::uint64_t address = end_;
     while (piece.size() != 0) {
@@ -173,7 +173,7 @@ class ReadPlanner {
     plan_.read_bytes_ += piece.size();
   }
 
-  // `to` wants the bytes from `address` on, all of which were delivered to places.
+  // `to` is a copy of the bytes from `address` on, all of which were delivered to `places_`.
   void copy_known(std::uint64_t address, RegisteredSpan to) {
     if (to.size() == 0) return;
     auto place = std::ranges::upper_bound(places_, address, {}, &Place::address);
@@ -191,12 +191,12 @@ class ReadPlanner {
 
   const ReadPlanLimits& limits_;
   ReadPlan& plan_;
-  std::vector<Place> places_;  // of the ranges joined so far, by address, without overlap
+  std::vector<Place> places_;  // of the ranges joined so far; sorted by address, no overlap
   std::uint64_t max_bytes_;
   std::uint64_t end_ = 0;
   std::uint32_t max_sge_;
   std::uint32_t rkey_ = 0;
-  bool open_ = false;  // the last READ may be made longer
+  bool open_ = false;  // the last READ may be extended
 };
 
 Result<ReadPlan> ReadPlan::make(std::span<const ReadRange> ranges, const ReadPlanLimits& limits) {
@@ -214,9 +214,9 @@ Result<ReadPlan> ReadPlan::make(std::span<const ReadRange> ranges, const ReadPla
   ReadPlanner planner(limits, plan);
   for (const ReadRange* range : sorted)
     planner.add(*range);
-  // A failure completes everything that is outstanding, signaled or not: hence the completion slots
-  // bound the window, not the signaled READs alone. Half a window from one signal to the next, so
-  // that there is something in flight while the other half is posted again.
+  // A failure completes everything outstanding, signaled or not. So the completion slots bound the
+  // whole window, not only the signaled READs. A signal every half window: one half stays in flight
+  // while the other half is posted again.
   plan.window_ = std::min({limits.read_depth, limits.send_slots, limits.completion_slots});
   plan.signal_every_ = std::max(1U, plan.window_ / 2);
   return plan;
@@ -246,7 +246,8 @@ void ReadFlow::posted(std::size_t count) {
 Status ReadFlow::post(QueuePair& qp) {
   std::size_t left = may_post();
   while (left != 0) {
-    // READs with several destinations cannot be in a batch (queue_pair.h): doorbells of their own.
+    // A READ with several destinations cannot be in a batch (queue_pair.h) and needs its own
+    // doorbell.
     const auto single = [&](std::size_t ahead) { return (*plan_)[posted_ + ahead].to.size() == 1; };
     const auto flags = [](const ReadPlan::Read& read) {
       return read.signaled ? OpFlags::kSignaled : OpFlags::kNone;
@@ -305,7 +306,7 @@ Result<ReadPlanLimits> ReadPlanLimits::of(const QueuePair& qp, const CompletionQ
   RKV_ASSIGN_OR_RETURN(const QueuePair::Queried now,
                        qp.query(IBV_QP_CAP | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_PORT));
   RKV_ASSIGN_OR_RETURN(const PortAttributes port, qp.device().port(now.attributes.port_num));
-  // Some devices leave max_sge_rd 0 and mean max_sge.
+  // Some devices report max_sge_rd as 0 and mean max_sge.
   const auto most =
       static_cast<std::uint32_t>(device.max_sge_rd > 0 ? device.max_sge_rd : device.max_sge);
   return ReadPlanLimits{.max_sge = std::max(1U, std::min(most, now.created.cap.max_send_sge)),

@@ -14,7 +14,7 @@ BarrierStep centralized(std::uint32_t members, std::uint32_t self, std::uint32_t
                         : BarrierStep{Action::kSend, 1 + index - others};
 }
 
-// Children first, then the parent and back, then the children again.
+// A member awaits its children, exchanges messages with its parent, then releases its children.
 BarrierStep tree(std::uint32_t members, std::uint32_t self, std::uint32_t index) {
   const std::uint32_t children = tree_children(members, self);
   if (index < children) return {Action::kAwait, 2 * self + 1 + index};

@@ -1,4 +1,4 @@
-// Barriers: nobody leaves before everybody has entered.
+// Barriers: no member leaves before all members have entered.
 //
 //   RKV_ASSIGN_OR_RETURN(Barrier barrier,
 //       Barrier::create(node, BarrierKind::kDissemination, deadline));        // collective
@@ -6,28 +6,29 @@
 //   const std::array<std::uint32_t, 3> some = {0, 2, 5};
 //   RKV_RETURN_IF_ERROR(barrier.wait(some, deadline));                        // those alone
 //
-// One-sided: a rank WRITEs a counter into a slot of another rank's memory, which looks there; no
-// receive is consumed and no processor of the other side is needed to deliver. Between two ranks
-// there is one slot in each direction, and its counter grows by one for each message, so barriers
-// of any members may follow each other without anything being cleared. Members call the same
+// A barrier is one-sided: a rank WRITEs a counter into a slot in another rank's memory, and that
+// rank polls the slot. No receive is consumed, and delivery does not need the peer's processor.
+// Each pair of ranks has one slot per direction, whose counter grows by one per message. So
+// barriers of any members may follow each other, and no slot is ever cleared. Members call the same
 // barriers, with the same members, in the same order.
 //
-// A slot holds its counter and the counter's complement, and is believed when the two match:
-// nothing rests on 16 bytes arriving at once.
+// A slot holds its counter and the counter's complement, and is valid when the two match. So no
+// step depends on 16 bytes arriving at once.
 //
-// What was written to a member before the barrier and has completed there (a WRITE whose blocking
-// call returned) is in that member's memory when it leaves.
+// Visibility: a WRITE to a member that completed before the barrier (its blocking call returned) is
+// in that member's memory when the member leaves the barrier.
 //
-// After an error - a time-out is one - a barrier is poisoned: who has entered what is no longer
-// known, so every later call fails at once with kDisconnected. The others find out by their own
-// deadlines. Make a new one, and keep the old one until all have left it (Exchange::meet()): what a
-// late member writes to memory that is gone breaks its channel to us.
+// After an error, a time-out included, a barrier is poisoned: it is not known which members have
+// entered. Every later call fails at once with kDisconnected; the other members reach their own
+// deadlines. Create a new barrier, and keep the old one until all ranks have left it
+// (Exchange::meet()): a late member's WRITE to memory that was freed breaks that member's channel
+// to this rank.
 //
-// To leave says that all have entered, not that all have left: before a node or a barrier ends,
-// meet().
+// Leaving a barrier means that all members have entered it, not that all have left it. Call meet()
+// before a node or a barrier is destroyed.
 //
-// Waiting looks at memory, for which there is no event: some rounds of looking, then sleeps that
-// grow up to a millisecond, until the deadline. Cost: see BarrierKind; n is the number of members.
+// Waiting polls memory, which raises no event: some polling rounds, then sleeps that grow to a
+// millisecond, until the deadline. For the cost see BarrierKind; n is the number of members.
 //
 // Thread safety: one thread at a time, the node's channels included.
 #pragma once
@@ -45,14 +46,14 @@
 namespace rkv::rdma {
 
 enum class BarrierKind : unsigned char {
-  kCentralized,    // the first member counts: 2 messages deep, but n - 1 at one rank
-  kTree,           // a binary tree, up and down: 2 log2(n) deep, at most 3 messages at a rank
-  kDissemination,  // log2(n) rounds, in each a message to the member 2^k further: log2(n) deep
+  kCentralized,    // the first member counts: 2 messages deep, n - 1 each way at that member
+  kTree,           // a binary tree, up and down: 2 log2(n) deep, a rank sends 3 at most
+  kDissemination,  // log2(n) rounds; round k sends to the member 2^k further: log2(n) deep
 };
 
-// ---- topology: pure functions of kind, number of members, and one's own index among them ----
+// ---- topology: pure functions of kind, member count and the caller's own index among them ----
 
-// Members are named by their index here, from 0 to members - 1.
+// Members are identified by index, from 0 to members - 1.
 struct BarrierStep {
   enum class Action : unsigned char { kSend, kAwait };
   Action action;
@@ -60,7 +61,7 @@ struct BarrierStep {
   friend bool operator==(const BarrierStep&, const BarrierStep&) = default;
 };
 
-// How many rounds double 1 to at least `members`.
+// The number of rounds that double 1 to at least `members`.
 constexpr std::uint32_t dissemination_rounds(std::uint32_t members) {
   return members <= 1 ? 0 : static_cast<std::uint32_t>(std::bit_width(members - 1));
 }
@@ -70,11 +71,11 @@ constexpr std::uint32_t tree_children(std::uint32_t members, std::uint32_t self)
 }
 RKV_EXPORT std::uint32_t barrier_step_count(BarrierKind kind, std::uint32_t members,
                                             std::uint32_t self);
-// Steps are done in their order. REQUIRES: self < members, index < barrier_step_count().
+// Steps run in index order. REQUIRES: self < members, index < barrier_step_count().
 RKV_EXPORT BarrierStep barrier_step(BarrierKind kind, std::uint32_t members, std::uint32_t self,
                                     std::uint32_t index);
-// Of ranks in a group of `size`: sorted, none twice, none too large, `self` among them.
-// kInvalidArgument says which.
+// Checks a list of ranks in a group of `size` ranks: sorted, no rank twice, each below `size`,
+// `self` included. kInvalidArgument says which rule is broken.
 RKV_EXPORT Status check_members(std::span<const std::uint32_t> members, std::uint32_t self,
                                 std::uint32_t size);
 
@@ -85,20 +86,22 @@ struct BarrierState;
 
 class RKV_EXPORT Barrier {
  public:
-  // Collective: registers the slots and tells the others. The node must outlive the barrier; it may
-  // be moved.
+  // Collective: registers the slots and shares their addresses with all ranks. The node must
+  // outlive the barrier; the node may be moved.
   static Result<Barrier> create(Node& node, BarrierKind kind, const Deadline& deadline);
-  // What was moved from may be assigned to or destroyed; any other call on it ends the process with
-  // a sentence.
+  // A moved-from barrier may only be assigned to or destroyed; any other call aborts with a
+  // message.
   Barrier(Barrier&&) noexcept;
   Barrier& operator=(Barrier&&) noexcept;
   ~Barrier();
 
-  // Blocks until all ranks are here. kTimeout; the error of a WRITE; kDisconnected: poisoned.
+  // Blocks until all ranks have entered. kTimeout; the error of a WRITE; kDisconnected: poisoned.
   Status wait(const Deadline& deadline);
-  // Until all of `members` are here; kInvalidArgument as check_members(), and nothing is poisoned.
+  // Blocks until all of `members` have entered. kInvalidArgument from check_members() does not
+  // poison.
   Status wait(std::span<const std::uint32_t> members, const Deadline& deadline);
-  // For members that have been checked: a mistake is a time-out, or worse, a barrier that is none.
+  // For members that were checked before. With a wrong list the call times out, or returns although
+  // members are missing.
   Status wait_unchecked(std::span<const std::uint32_t> members, const Deadline& deadline);
   bool poisoned() const;
 

@@ -1,18 +1,17 @@
-// Channels to several peers, worked with together: one doorbell for each peer, and one wait for
-// all.
+// Channels to several peers, driven together: one doorbell per peer, and one wait for all peers.
 //
 //   MultiChannel peers(std::move(channels));
 //   GroupOutcome sent = peers.multicast_send(message, deadline);
 //   GroupOutcome got = peers.gather_read(places, tables, deadline);    // one READ from each
 //   for (const PeerOutcome& one : got.each())
-//     if (!one.status) ...                                             // that peer alone failed
+//     if (!one.status) ...                                             // only that peer failed
 //
-// A peer that fails, or has not answered at the deadline, breaks its own channel and no other. Each
-// outcome stands at the index of its work. As with a single channel, no buffer is named by any
-// device after a call has returned.
+// A peer that fails, or has not answered at the deadline, breaks only its own channel. Outcome i
+// belongs to work item i. As with a single channel, no device refers to any buffer after a call has
+// returned.
 //
-// Thread safety: one thread at a time, the channels included. Memory for the bookkeeping is taken
-// when there is more work than ever before.
+// Thread safety: one thread at a time, the channels included. Bookkeeping memory is allocated when
+// a call has more work than any call before.
 #pragma once
 
 #include <poll.h>
@@ -30,11 +29,11 @@
 
 namespace rkv::rdma {
 
-// A piece of one peer's memory, and whose it is.
+// A span of one peer's memory, and that peer's index.
 struct PeerMemory {
   std::uint32_t peer = 0;
   RemoteSpan span;
-  // Empty when the piece reaches outside.
+  // Empty if the range reaches outside the span.
   std::optional<PeerMemory> subspan(std::uint64_t offset, std::uint64_t bytes) const {
     const auto piece = span.subspan(offset, bytes);
     if (!piece) return std::nullopt;
@@ -56,11 +55,11 @@ inline PeerWork read_from(const RegisteredSpan& to, const PeerMemory& from) {
 struct PeerOutcome {
   std::uint32_t peer = 0;
   Status status;
-  Done done;  // where status is good
+  Done done;  // valid if status is ok
 };
 
-// Valid until the next call on the group that gave it. The end of a scope is none: what its body
-// returns may be an outcome of a call within it.
+// Valid until the next call on the group that returned it. The end of a scope does not invalidate
+// it, so a scope's body may return the outcome of a call within the scope.
 class [[nodiscard]] GroupOutcome {
  public:
   explicit GroupOutcome(std::span<const PeerOutcome> each = {}) : each_(each) {}
@@ -71,7 +70,7 @@ class [[nodiscard]] GroupOutcome {
     return static_cast<std::size_t>(
         std::ranges::count_if(each_, [](const PeerOutcome& one) { return !one.status; }));
   }
-  // Of the first that failed.
+  // The status of the first failed item.
   Status status() const {
     const auto found = std::ranges::find_if(each_, [](const auto& one) { return !one.status; });
     return found == each_.end() ? Status{} : found->status;
@@ -83,7 +82,7 @@ class [[nodiscard]] GroupOutcome {
 
 class MultiChannel;
 
-// The work of one closure with several peers. Made by MultiChannel::scope() alone.
+// The operations of one closure with several peers. Only MultiChannel::scope() creates it.
 class RKV_EXPORT GroupScope {
  public:
   GroupScope(const GroupScope&) = delete;
@@ -120,8 +119,8 @@ class RKV_EXPORT GroupScope {
 
 template <class T>
 struct [[nodiscard]] GroupScoped {
-  // One for each peer: the first error of operations that the closure did not look at; kTimeout
-  // where some were cut off.
+  // One entry per peer: the first error of operations that the closure did not check; kTimeout if
+  // operations were cut off.
   GroupOutcome operations;
   T value;
 };
@@ -138,14 +137,15 @@ class RKV_EXPORT MultiChannel {
   ~MultiChannel();
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(peers_.size()); }
-  // REQUIRES: peer < size(). A broken channel may be replaced by assigning a new one, not within a
-  // scope.
+  // REQUIRES: peer < size(). A broken channel may be replaced by assigning a new one, but not
+  // within a scope.
   Channel& operator[](std::uint32_t peer);
 
-  // Any work. What one peer has to do stands together, then it starts with one doorbell.
+  // Runs any work. Adjacent items of one peer start with one doorbell, so keep a peer's items
+  // together.
   GroupOutcome run(std::span<const PeerWork> work, const Deadline& deadline);
 
-  // One operation with every peer: piece i is for, or from, peer i. REQUIRES: as many as peers.
+  // One operation per peer: item i belongs to peer i. REQUIRES: one item per peer.
   GroupOutcome scatter_send(std::span<const RegisteredSpan> messages, const Deadline& deadline);
   GroupOutcome scatter_write(std::span<const RegisteredSpan> from, std::span<const RemoteSpan> to,
                              const Deadline& deadline);

@@ -6,8 +6,8 @@
 //   RKV_ASSIGN_OR_RETURN(std::vector<RemoteSpan> tables, node.share(region.remote(), deadline));
 //
 // join() exchanges endpoints over TCP (exchange.h), connects a queue pair with each rank, and
-// returns when all ranks have done so: whoever sends at once is heard. All ranks call it, and later
-// share() and what else is collective, in the same order.
+// returns when all ranks have done so. So a message sent right after join() is not lost. All ranks
+// call join(), share() and the other collective operations in the same order.
 //
 // Thread safety: one thread at a time, the channels included.
 #pragma once
@@ -25,7 +25,8 @@ namespace rkv::rdma {
 
 struct NodeOptions {
   ChannelOptions channel = {};
-  // What the other ranks may do is for the regions to say that are shared with them.
+  // The upper limit for peers. Each region's own access flags say what they may do with that
+  // region.
   ConnectionParameters link = {.remote_access = AccessFlags::kRemoteRead |
                                                 AccessFlags::kRemoteWrite |
                                                 AccessFlags::kRemoteAtomic};
@@ -34,8 +35,9 @@ struct NodeOptions {
 
 class RKV_EXPORT Node {
  public:
-  // With a port of our own at the cluster's address of `rank`, or one that is open already. Errors
-  // are those of the exchange and of making channels; `problem`, when not null, names the rank.
+  // Opens a port at the cluster's address of `rank`, or takes a port that is already open. Blocks.
+  // Errors are those of the exchange and of creating channels; `problem`, if not null, names the
+  // rank.
   static Result<Node> join(const ProtectionDomain& pd, const Cluster& cluster, std::uint32_t rank,
                            const Deadline& deadline, const NodeOptions& options = {},
                            std::string* problem = nullptr);
@@ -48,20 +50,20 @@ class RKV_EXPORT Node {
   const ProtectionDomain& domain() const { return *pd_; }
   // REQUIRES: `rank` is another rank of the group.
   Channel& channel(std::uint32_t rank) { return (*peers_)[peer_of(rank)]; }
-  // All other ranks, in their order: peers below our rank have their rank as index, those above it
-  // one less.
+  // All other ranks in rank order: a rank below this one has its rank as index, a rank above has
+  // its rank minus one.
   MultiChannel& peers() { return *peers_; }
   std::uint32_t peer_of(std::uint32_t rank) const;
   std::uint32_t rank_of(std::uint32_t peer) const { return peer < rank() ? peer : peer + 1; }
 
-  // Collective. What every rank shares, by rank.
+  // Collective. Returns the span that each rank shares, by rank.
   Result<std::vector<RemoteSpan>> share(const RemoteSpan& mine, const Deadline& deadline,
                                         std::string* problem = nullptr);
   Exchange& exchange() { return *exchange_; }
 
  private:
   Node(const ProtectionDomain& pd, Exchange exchange, std::vector<Channel> peers);
-  // Behind pointers: a Node may be moved while a Barrier of it lives.
+  // Behind pointers, so that a Node may be moved while one of its Barriers lives.
   std::unique_ptr<ProtectionDomain> pd_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<MultiChannel> peers_;
