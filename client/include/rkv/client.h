@@ -1,31 +1,37 @@
 // rkv::Client: a connection to a kvserver.
 //
-// GETs are one-sided: the client READs the server's memory and proves what it read; the server's
-// processor takes no part. Writes are requests. A lost connection is made again by itself; how
-// long an operation may take is always bounded by its deadline.
+// GETs are one-sided: the client READs the server's memory and verifies the bytes itself. The
+// server's processor takes no part. Writes are requests. The client reconnects by itself after a
+// lost connection. Every operation is bounded by its deadline.
 //
 //   auto client = rkv::Client::connect({.server = "10.0.0.1:7471"});
 //   if (!client) return complain(to_string(client.error()));
 //   if (auto put = client->put("name", "value"); !put) ...
 //   if (auto got = client->get("name")) use(got->value);
 //
-// Threads: a Client is used by one thread at a time. For more threads, open more clients; they
-//   share nothing. Clients may be moved, between threads too.
+// Threads: one thread at a time uses a Client. For more threads, open more clients; they share
+// nothing. A client may be moved, between threads too.
 // Fork: a child must not use, destroy or exit() through a client of its parent; exec or _exit only.
-// Memory: everything is allocated by connect(), apart from results returned by value, and
-//   registered memory for large values (ClientOptions::large_bytes), which is made when it is first
-//   needed.
-// Values: up to 128 KiB they travel in requests, longer ones (up to 16 MiB) by READs of registered
-//   memory: the client's own, or a RegisteredBuffer without a copy.
+// Memory: connect() allocates everything, apart from results returned by value and registered
+// memory for large values (ClientOptions::large_bytes). The latter is allocated when it is first
+// needed.
+// Values: values up to 128 KiB travel in requests. Longer values (up to 16 MiB) travel by READs of
+// registered memory: the client's own, or a RegisteredBuffer without a copy.
 //
-// Errors, by code: kNotFound, kConflict, kWrongType, kOutOfRange are answers (is_answer()).
-// kInvalidArgument, kTooLarge: the call itself is wrong. kBusy, kOutOfMemory: try again later; the
-// client did so until the deadline, with kOutOfMemory for GETs only. kTimeout, kDisconnected,
-// kUnreachable: the deadline passed while waiting or reconnecting. kRejected, kVersionMismatch,
-// kPermission, kNoDevice, kUnsupported, kCorrupt: trying again will not help. kIo: the server's
-// disk. kStale: flush() and backup() alone. Error::write tells whether a write may have taken
-// effect: with kMayHaveHappened the request had left and no answer came, or the disk failed after
-// it was made. Such a write is never repeated by the client; GETs are.
+// Errors, by code:
+//  - kNotFound, kConflict, kWrongType, kOutOfRange are answers (is_answer()).
+//  - kInvalidArgument, kTooLarge: the call itself is wrong.
+//  - kBusy, kOutOfMemory: try again later. The client itself repeats kBusy until the deadline, and
+//    kOutOfMemory only for GETs.
+//  - kTimeout, kDisconnected, kUnreachable: the deadline passed while the client waited or
+//    reconnected.
+//  - kRejected, kVersionMismatch, kPermission, kNoDevice, kUnsupported, kCorrupt: a retry does not
+//    help.
+//  - kIo: the server's disk failed.
+//  - kStale: returned by flush() and backup() only.
+// Error::write says whether a write may have taken effect. kMayHaveHappened: the request was sent
+// and no answer came, or the disk failed after the server made the write. The client never repeats
+// a write with that outcome; it does repeat GETs.
 #pragma once
 
 #include <chrono>
@@ -58,8 +64,8 @@ namespace client {
 class Engine;
 }
 
-// Whether an error is what the operation found, not a failure to carry it out: the key is absent,
-// the condition did not hold, the key is of the other kind, the sum would pass the limits.
+// Returns true if the error is an answer and not a failure of the operation: the key is absent, the
+// condition did not hold, the key is of the other kind, or the sum would pass the limits.
 constexpr bool is_answer(Code code) {
   return code == Code::kNotFound || code == Code::kConflict || code == Code::kWrongType ||
          code == Code::kOutOfRange;
@@ -67,14 +73,14 @@ constexpr bool is_answer(Code code) {
 
 struct Value {
   std::string value;
-  std::uint64_t version = 0;        // greater = later, across restarts of the server too
-  std::uint64_t expires_at_ms = 0;  // Unix milliseconds by the server's clock; 0 = never
-  bool is_counter = false;          // `value` is its number: 8 bytes, little-endian
-  // How safe the version is known to be, from what the client knows already; it may be safer by
+  std::uint64_t version = 0;  // later versions are greater, also across restarts of the server
+  std::uint64_t expires_at_ms = 0;  // Unix milliseconds by the server's clock; 0 = never expires
+  bool is_counter = false;          // `value` is the counter's number: 8 bytes, little-endian
+  // Durability of this version as far as the client knows; the real durability may be higher by
   // now. kMemory: nothing is known.
   Durability durability = Durability::kMemory;
 };
-// A value where it lies; valid inside the visitor that gets it.
+// A view of a value; valid inside the visitor that receives it.
 struct ValueView {
   std::string_view value;
   std::uint64_t version = 0;
@@ -93,28 +99,30 @@ struct Counter {
   Durability durability = Durability::kMemory;
 };
 struct CounterSwap {
-  bool done = false;        // it was as expected, and is now as desired
-  std::int64_t number = 0;  // what it is now
+  bool done = false;        // the number was `expected`, and is now `desired`
+  std::int64_t number = 0;  // the current number
   std::uint64_t version = 0;
 };
-// A counter that clients change by RDMA atomics: the server's processor takes no part. Made by
-// Client::open_counter(), for clients of the same server; one at a time may use it.
+// A counter that clients change by RDMA atomics; the server's processor takes no part. Created by
+// Client::open_counter(), for clients of the same server. One client at a time may use the object.
 //
 // It promises less than a counter that is changed by requests:
-//  - Durable: changes reach the server's log within some 100 ms, not before they are answered; a
-//    crash of the server loses those. A flush() and an orderly stop save them.
-//  - Unknown outcomes: when the connection is lost in the middle of a change, nobody remembers
-//    whether it was done; kMayHaveHappened says so, and it is not repeated.
+//  - Durability: a change reaches the server's log within some 100 ms, not before it is answered. A
+//    crash of the server loses changes that are not in the log. A flush() and an orderly stop save
+//    them.
+//  - Unknown outcomes: when the connection is lost during a change, nothing records whether the
+//    change was done. It fails with kMayHaveHappened and is not repeated.
 //  - Range: beyond +-2^60 the server takes the counter back, and its changes are requests again.
-//  - Versions do not tell its changes apart: that of every result, of GETs too, is 0.
-// It is as linearizable as others, between crashes. Requests (incr(key) and the rest) may change it
-// at the same time; they are then no safer than this.
+//  - Versions do not tell its changes apart: every result, of GETs too, has version 0.
+// It is as linearizable as other counters, except across crashes. Requests (incr(key) and the rest)
+// may change the counter at the same time; these changes are then no safer than the atomic ones.
 class OneSidedCounter {
  public:
   const std::string& key() const { return key_; }
-  // Whether the last operation went to the counter's cell, or the next will: false where the server
-  // had none to give (all taken, a device without atomics, clients over another network have it).
-  // Changes are requests then; a second later the server is asked again.
+  // Returns true if the last operation used the counter's cell, or the next one will. False: the
+  // server had no cell to give (all are taken, the device has no atomics, or clients over another
+  // network use the cell). Changes are then requests, and the client asks the server again a second
+  // later.
   bool is_one_sided() const { return word_ != 0; }
 
  private:
@@ -123,8 +131,8 @@ class OneSidedCounter {
   explicit OneSidedCounter(std::string key) : key_(std::move(key)) {}
   std::string key_;
   std::uint64_t epoch_ = 0;
-  std::uint64_t word_ = 0;         // its address; 0 = none
-  std::int64_t ask_again_at_ = 0;  // without one: by the client's clock
+  std::uint64_t word_ = 0;         // the cell's address; 0 = no cell
+  std::int64_t ask_again_at_ = 0;  // if there is no cell: when to ask again, by the client's clock
 };
 struct CounterAddition {
   OneSidedCounter* counter = nullptr;
@@ -132,11 +140,12 @@ struct CounterAddition {
 };
 
 struct PutOptions {
-  // How long the key lives, from when the server takes it. 0: without an end. At most 200 ms after
-  // that time no GET finds the key (server/README.md says when it takes longer).
+  // Time to live, from when the server takes the write. 0: the key does not expire. At most 200 ms
+  // after that time no GET finds the key (server/README.md says when it takes longer).
   std::chrono::milliseconds ttl{0};
-  // The same as a time, in Unix milliseconds by the server's clock, as Value has it; 0 = not said.
-  // A time that has passed: the key goes as soon as it is there. One of the two at most.
+  // The same as an absolute time, in Unix milliseconds by the server's clock, as in Value. 0: not
+  // set. A time in the past: the key expires as soon as it is stored. At most one of `ttl` and
+  // `expires_at_ms` may be set.
   std::uint64_t expires_at_ms = 0;
   bool if_absent = false;                                  // else kConflict
   std::optional<std::uint64_t> if_version = std::nullopt;  // else kConflict, or kNotFound
@@ -144,34 +153,37 @@ struct PutOptions {
   Durability durability = Durability::kDefault;            // as in WriteOptions
 };
 struct GetOptions {
-  // The value returned is at least so safe: where the client does not know it to be, it READs the
-  // server's mark line until it is (one READ mostly), or the deadline passes: kTimeout. When that
-  // takes longer than some milliseconds it asks by a request; with kSync by a flush, so that no
-  // timer of the server is waited for. A later write of the key meanwhile is not waited for.
-  // kUnsupported: the server has no disk. kNotFound says nothing about durability: the removal that
-  // it saw may be lost in a crash.
+  // Minimum durability of the returned value. If the client does not know it yet, it READs the
+  // server's mark line until the mark covers the value: mostly one READ. kTimeout: the deadline
+  // passed first. After some milliseconds the client sends a request instead; with kSync that is a
+  // flush, so that the client does not wait for a timer of the server. The wait ignores later
+  // writes of the key.
+  // kUnsupported: the server has no disk. kNotFound says nothing about durability: a crash may lose
+  // the removal that the GET saw.
   Durability at_least = Durability::kMemory;
   std::chrono::milliseconds timeout{0};  // as Client::Timeout
 };
 struct WriteOptions {
-  // How safe the write is when the call returns; kDefault: as the server was started. kWal and
-  // kSync cost a write to the server's disk, which writes under way at the time share.
-  // kUnsupported: the server has no disk, and nothing was written. kIo with kMayHaveHappened: its
-  // disk failed after the write was made; it is saved when the disk is well, unless the server ends
-  // before.
+  // Durability of the write when the call returns; kDefault: the default the server was started
+  // with. kWal and kSync cost a write to the server's disk, shared with the other writes under way
+  // at that time.
+  // kUnsupported: the server has no disk, and nothing was written. kIo with kMayHaveHappened: the
+  // server's disk failed after the write was made. The write is saved when the disk works again,
+  // unless the server ends before.
   Durability durability = Durability::kDefault;
   std::chrono::milliseconds timeout{0};  // as Client::Timeout
 };
 struct OpenOptions {
-  bool create = true;                    // it begins at 0 where it is not there; else kNotFound
+  bool create = true;                    // an absent counter is created with 0; false: kNotFound
   std::chrono::milliseconds timeout{0};  // as Client::Timeout
 };
-// Memory that values are READ into and put from without a copy. Made by Client::allocate_buffer(),
-// page-aligned and zeroed at first. It may outlive its client, and serves any client of the same
-// transport object; of clients made by connect(options), which have one each, only its own.
+// Memory that values are READ into and put from without a copy. Created by
+// Client::allocate_buffer(), page-aligned and zeroed. A buffer may outlive its client, and serves
+// every client of the same transport object. A client made by connect(options) has its own
+// transport object: its buffers serve that client only.
 //
-// While an operation that was given it is running, nobody may write it. Moving it does not move
-// its bytes.
+// No thread may write the buffer while an operation uses it. Moving the object does not move its
+// bytes.
 class RKV_EXPORT RegisteredBuffer {
  public:
   RegisteredBuffer(RegisteredBuffer&&) noexcept;
@@ -193,42 +205,41 @@ struct KeyValue {
   std::uint64_t expires_at_ms = 0;  // as in PutOptions
 };
 
-// Counted since connect(); they only rise, apart from `cached_groups`.
+// Counters since connect(); they only rise, apart from `cached_groups`.
 struct RKV_EXPORT ClientStats {
-  std::uint64_t gets = 0;            // keys asked for
-  std::uint64_t one_sided_gets = 0;  // answered by READs alone, "not found" included
-  std::uint64_t two_sided_gets = 0;  // answered by the server
-  std::uint64_t missing = 0;         // of both: the key did not exist
-  std::uint64_t rdma_reads = 0;      // READs of all GETs
-  std::uint64_t map_reads = 0;  // READs of root page, mark lines, extent table, directory besides
-  std::uint64_t tears_detected =
-      0;                            // READs whose checksum did not hold, so that they were repeated
-  std::uint64_t pins = 0;           // hint words swapped, so that values stay whole
-  std::uint64_t atomics = 0;        // on cells of one-sided counters
-  std::uint64_t retries = 0;        // times that a GET started again from the index
-  std::uint64_t cache_hits = 0;     // GETs that found their record through the cache
-  std::uint64_t cache_misses = 0;   // other one-sided GETs
-  std::uint64_t cached_groups = 0;  // held now
+  std::uint64_t gets = 0;                // keys requested
+  std::uint64_t one_sided_gets = 0;      // answered by READs alone, "not found" included
+  std::uint64_t two_sided_gets = 0;      // answered by the server
+  std::uint64_t missing = 0;             // of both kinds: the key did not exist
+  std::uint64_t rdma_reads = 0;          // READs by all GETs
+  std::uint64_t map_reads = 0;           // other READs: root page, mark lines, extents, directory
+  std::uint64_t tears_detected = 0;      // READs repeated because their checksum did not hold
+  std::uint64_t pins = 0;                // hint words swapped, so that values stay whole
+  std::uint64_t atomics = 0;             // atomics on cells of one-sided counters
+  std::uint64_t retries = 0;             // restarts of a GET from the index
+  std::uint64_t cache_hits = 0;          // GETs that found their record through a cache
+  std::uint64_t cache_misses = 0;        // other one-sided GETs
+  std::uint64_t cached_groups = 0;       // currently held
   std::uint64_t two_sided_requests = 0;  // requests sent, of any kind
-  std::uint64_t busy_answers = 0;        // requests refused for now and sent again
+  std::uint64_t busy_answers = 0;        // requests refused with "later" and sent again
   std::uint64_t reconnects = 0;
 
-  // Of several clients, or of one after the other.
+  // Adds the counters of another client.
   ClientStats& operator+=(const ClientStats& other);
 };
 
 class RKV_EXPORT Client {
  public:
-  // Waits for one operation at most this long; 0 = ClientOptions::timeout.
+  // Longest wait for one operation; 0 = ClientOptions::timeout.
   using Timeout = std::chrono::milliseconds;
 
-  // Opens the device and connects. Repeats connecting with back-off, as operations do, until
-  // options.timeout has passed (unless options.repeat_connect is off). An error that another try
-  // cannot help ends the call at once. `refusal`, if given, gets the server's own sentence when the
-  // server refuses: kRejected, or kBusy while the server loads its data or has no free place.
+  // Opens the device and connects. Repeats the attempt with back-off until options.timeout has
+  // passed, unless options.repeat_connect is off. An error that a retry cannot help ends the call
+  // at once. `refusal`, if given, gets the server's message when the server refuses: kRejected, or
+  // kBusy while the server loads its data or has no free place.
   static Result<Client> connect(const ClientOptions& options, std::string* refusal = nullptr);
-  // The same over a transport made by the caller (tests, several clients on one device). `clock`
-  // must outlive the client; null = the steady clock.
+  // As above, over a transport created by the caller (tests, several clients on one device).
+  // `clock` must outlive the client; null = the steady clock.
   static Result<Client> connect(const ClientOptions& options,
                                 std::shared_ptr<rdma::Transport> transport,
                                 const Clock* clock = nullptr, std::string* refusal = nullptr);
@@ -237,20 +248,20 @@ class RKV_EXPORT Client {
   Client& operator=(Client&&) noexcept;
   ~Client();
 
-  // Memory that a client with these options registers over verbs when it connects, which the limit
-  // of locked memory must allow; ClientOptions::large_bytes and buffers of the caller come to it
-  // when they are needed. What the device's own queues take is not in it.
+  // Bytes that a client with these options registers over verbs when it connects. The limit of
+  // locked memory must allow them. ClientOptions::large_bytes and the caller's buffers are added
+  // when they are needed. The memory of the device's own queues is not included.
   static std::size_t registered_bytes(const ClientOptions& options);
 
-  // ---- one key. All block until done or the deadline.
+  // ---- one key. Every call blocks until it is done or its deadline passes.
 
-  // One READ when the key's place is cached, else mostly two. kNotFound.
+  // Reads a value. Costs one READ when the key's place is cached, else mostly two. kNotFound.
   Result<Value> get(std::string_view key, Timeout timeout = {}) {
     return get(key, GetOptions{.timeout = timeout});
   }
   Result<Value> get(std::string_view key, const GetOptions& options);
-  // The same without allocation. kTooLarge when the value does not fit: nothing is copied, and
-  // needed_bytes() is its length.
+  // As get(), without allocation. kTooLarge: the value does not fit; nothing is copied, and
+  // needed_bytes() is the value's length.
   Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out, Timeout timeout = {}) {
     return get_into(key, out, GetOptions{.timeout = timeout});
   }
@@ -259,44 +270,46 @@ class RKV_EXPORT Client {
 
   // ---- registered memory
 
-  // `bytes`: at least 1. kOutOfMemory names the limit of locked memory when that is why. Blocks for
-  // as long as registering takes, some 100 us a MiB.
+  // Registers memory. `bytes`: at least 1. kOutOfMemory: the error text names the limit of locked
+  // memory when that is the reason. Blocks while the memory is registered: some 100 us per MiB.
   Result<RegisteredBuffer> allocate_buffer(std::size_t bytes);
-  // A large value is READ straight into the buffer and proved there: no copy, two or three round
-  // trips. What the buffer holds is undefined until this has succeeded: a value that was torn is
-  // READ again into the same place. kTooLarge as above, before a byte of the value is READ.
+  // As above. A large value is READ straight into the buffer and verified there: no copy, two or
+  // three round trips. The buffer's content is undefined until the call has succeeded: a torn value
+  // is READ again into the same place. kTooLarge as above, before a byte of the value is READ.
   Result<ValueSize> get_into(std::string_view key, RegisteredBuffer& buffer, Timeout timeout = {}) {
     return get_into(key, buffer, GetOptions{.timeout = timeout});
   }
   Result<ValueSize> get_into(std::string_view key, RegisteredBuffer& buffer,
                              const GetOptions& options);
-  // Puts the first `length` bytes of the buffer. The server READs a large value from it, checks it
-  // against the checksum that was made here before, and answers: so the buffer must stay as it is
-  // until this returns (kValueChanged: it did not, and nothing was stored). After kMayHaveHappened
-  // the server may look at it no more, or store exactly what it was.
+  // Puts the first `length` bytes of the buffer. The server READs a large value from the buffer and
+  // checks it against a checksum that this call made before. So the buffer must not change until
+  // the call returns. kValueChanged: the buffer changed, and nothing was stored. After
+  // kMayHaveHappened the server either reads the buffer no more, or stores exactly the bytes that
+  // were put.
   Result<std::uint64_t> put_from(std::string_view key, const RegisteredBuffer& buffer,
                                  std::size_t length, const PutOptions& options = {});
-  // How long the value was that the last get_into() had no room for.
+  // Length of the value that did not fit in the last get_into().
   std::size_t needed_bytes() const;
 
-  // One round trip; for a value longer than 128 KiB it is copied into registered memory of the
-  // client first, and the server READs it from there. The version that the value got. A full server
-  // is asked again until the deadline (kBusy).
+  // Stores a value and returns its version. One round trip. A value longer than 128 KiB is first
+  // copied into registered memory of the client, and the server READs it from there. While the
+  // server is full the request is repeated until the deadline (kBusy).
   Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {}) {
     return put(key, value, WriteOptions{.timeout = timeout});
   }
   Result<std::uint64_t> put(std::string_view key, std::string_view value,
                             const WriteOptions& options);
-  // The version of the deletion; kNotFound when there was nothing.
+  // Removes the key and returns the version of the deletion. kNotFound: the key did not exist.
   Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {}) {
     return remove(key, WriteOptions{.timeout = timeout});
   }
   Result<std::uint64_t> remove(std::string_view key, const WriteOptions& options);
 
-  // The same on a condition, which the server decides: one round trip. kConflict: it did not hold,
-  // nothing has changed. The write that it collided with may be less durable than asked for here,
-  // and be lost in a crash; a GET with at_least tells. With kMayHaveHappened - no answer came -
-  // read the key: its version or absence tells, unless others write it too.
+  // The same on a condition, which the server decides: one round trip. kConflict: the condition did
+  // not hold, and nothing changed. The conflicting write may be less durable than `options` ask
+  // for, and a crash may lose it; a GET with at_least shows its durability. After kMayHaveHappened
+  // (no answer came) read the key: its version or absence shows the outcome, unless other clients
+  // write the key too.
   Result<std::uint64_t> put_with(std::string_view key, std::string_view value,
                                  const PutOptions& options);
   Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
@@ -305,7 +318,7 @@ class RKV_EXPORT Client {
   }
   Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
                                       const WriteOptions& options);
-  // `version` as a GET or PUT gave it. kNotFound: the key is gone.
+  // `version` comes from a GET or PUT. kNotFound: the key no longer exists.
   Result<std::uint64_t> put_if_version(std::string_view key, std::string_view value,
                                        std::uint64_t version, Timeout timeout = {}) {
     return put_if_version(key, value, version, WriteOptions{.timeout = timeout});
@@ -319,11 +332,12 @@ class RKV_EXPORT Client {
   Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
                                           const WriteOptions& options);
 
-  // ---- counters: signed numbers of 64 bits, kept like values. Changes are requests, one round
-  // trip each, done exactly once when answered. kWrongType: the key holds a plain value (and a put
-  // on a counter answers the same: remove it first).
+  // ---- counters: signed 64-bit numbers, kept like values. Changes are requests of one round trip
+  // each; an answered change was done exactly once. kWrongType: the key holds a plain value. A put
+  // on a counter fails with kWrongType too: remove the counter first.
 
-  // An absent key counts from 0. kOutOfRange: the sum would pass the limits; nothing has changed.
+  // Adds `by`. An absent key counts from 0. kOutOfRange: the sum would pass the limits; nothing
+  // changed.
   Result<Counter> incr(std::string_view key, std::int64_t by = 1, Timeout timeout = {}) {
     return incr(key, by, WriteOptions{.timeout = timeout});
   }
@@ -332,7 +346,7 @@ class RKV_EXPORT Client {
     return decr(key, by, WriteOptions{.timeout = timeout});
   }
   Result<Counter> decr(std::string_view key, std::int64_t by, const WriteOptions& options);
-  // The number becomes `desired` if it is `expected`. kNotFound.
+  // Sets the number to `desired` if it is `expected`. kNotFound.
   Result<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
                                   Timeout timeout = {}) {
     return counter_cas(key, expected, desired, WriteOptions{.timeout = timeout});
@@ -342,40 +356,41 @@ class RKV_EXPORT Client {
   // One-sided, as get().
   Result<Counter> get_counter(std::string_view key, Timeout timeout = {});
 
-  // ---- one-sided counters: one atomic, one round trip each.
+  // ---- one-sided counters: one atomic and one round trip for each operation.
 
-  // One request. A counter that does not exist is made, and begins at 0, unless
-  // OpenOptions::create is off: kNotFound. kWrongType. Where the connection is lost with the
-  // request under way, it is looked for over the next one; kMayHaveHappened: it is not there, and
-  // may have been made and removed since.
+  // Finds the counter's cell with one request. A counter that does not exist is created with 0,
+  // unless OpenOptions::create is off: kNotFound. kWrongType: as above. If the connection is lost
+  // during the request, the client looks for the counter over the next connection.
+  // kMayHaveHappened: the counter is not there; it may have been created and removed since.
   Result<OneSidedCounter> open_counter(std::string_view key, Timeout timeout = {}) {
     return open_counter(key, OpenOptions{.timeout = timeout});
   }
   Result<OneSidedCounter> open_counter(std::string_view key, const OpenOptions& options);
-  // As above. A counter that was removed, or whose server has started again, is opened again first.
-  // incr and decr make a removed counter again, from 0. A summand beyond +-2^32 goes by a request.
-  // So does a change with Durability::kWal or kSync, which is as durable when the call returns.
+  // As incr() and decr() above. If the counter was removed or its server restarted, the client
+  // first opens the counter again. incr and decr create a removed counter again, from 0. A summand
+  // beyond +-2^32 goes by a request. So does a change with Durability::kWal or kSync, which has
+  // that durability when the call returns.
   Result<Counter> incr(OneSidedCounter& counter, std::int64_t by = 1,
                        const WriteOptions& options = {});
   Result<Counter> decr(OneSidedCounter& counter, std::int64_t by = 1,
                        const WriteOptions& options = {});
-  // kNotFound: it was removed.
+  // kNotFound: the counter was removed.
   Result<CounterSwap> counter_cas(OneSidedCounter& counter, std::int64_t expected,
                                   std::int64_t desired, const WriteOptions& options = {});
   Result<Counter> get_counter(OneSidedCounter& counter, Timeout timeout = {});
-  // Pipelined: results as of incr(), in the order of the arguments; between the additions there is
-  // no order. A counter may be named more than once.
+  // Pipelined additions. Results are those of incr(), in the order of the arguments. The additions
+  // themselves have no order. A counter may be named more than once.
   std::vector<Result<Counter>> multi_incr(std::span<const CounterAddition> additions,
                                           Timeout timeout = {});
 
-  // ---- many keys, pipelined. The timeout is that of the whole call. Results in the order of the
-  // arguments, each with its own status. Between operations of one call there is no order.
+  // ---- many keys, pipelined. The timeout is that of the whole call. Results are in the order of
+  // the arguments, each with its own status. The operations of one call have no order.
 
   std::vector<Result<Value>> multi_get(std::span<const std::string_view> keys,
                                        Timeout timeout = {}) {
     return multi_get(keys, GetOptions{.timeout = timeout});
   }
-  // GetOptions::at_least holds for each value by itself; those that wait share the READs of the
+  // GetOptions::at_least holds for each value separately. Values that wait share the READs of the
   // mark line.
   std::vector<Result<Value>> multi_get(std::span<const std::string_view> keys,
                                        const GetOptions& options);
@@ -385,8 +400,8 @@ class RKV_EXPORT Client {
   }
   std::vector<Result<std::uint64_t>> multi_put(std::span<const KeyValue> items,
                                                const WriteOptions& options);
-  // The same without allocation: visit(index, const Result<ValueView>&) is called once for each
-  // key, in any order. It must not use the client.
+  // As multi_get(), without allocation. Calls visit(index, const Result<ValueView>&) once for each
+  // key, in any order. The visitor must not use the client.
   template <class Visitor>
   void multi_get_into(std::span<const std::string_view> keys, Visitor&& visit,
                       Timeout timeout = {}) {
@@ -404,8 +419,8 @@ class RKV_EXPORT Client {
         const_cast<void*>(static_cast<const void*>(&visit)), options);
   }
 
-  // The same without allocation: visit(index, const Result<std::uint64_t>&) is called once for each
-  // item, when it is answered, in any order. It must not use the client.
+  // As multi_put(), without allocation. Calls visit(index, const Result<std::uint64_t>&) once for
+  // each item when it is answered, in any order. The visitor must not use the client.
   template <class Visitor>
   void multi_put_each(std::span<const KeyValue> items, Visitor&& visit,
                       const WriteOptions& options = {}) {
@@ -418,42 +433,46 @@ class RKV_EXPORT Client {
         const_cast<void*>(static_cast<const void*>(&visit)), options);
   }
 
-  // ---- keys in order: scan.h has what is promised, and Scanner, which goes through all pages.
+  // ---- keys in order: scan.h has the promises, and Scanner, which steps through all pages.
 
-  // One page: one request, and for values longer than 64 KiB a GET each. Blocks until the server's
-  // disk thread has read it: some milliseconds. kUnsupported: the server has no disk;
-  // kInvalidArgument: the token is not of this scan; kIo: its disk fails; kTooLarge. Repeated when
-  // the connection is lost.
+  // Reads one page: one request, and a GET for each value longer than 64 KiB. Blocks until the
+  // server's disk thread has read the page: some milliseconds. Repeated when the connection is
+  // lost.
+  // kUnsupported: the server has no disk. kInvalidArgument: the token is not of this scan. kIo: the
+  // server's disk failed. kTooLarge.
   Result<ScanPage> scan(const ScanOptions& options = {});
 
   // ---- the server
 
+  // Sends a request and waits for the answer.
   Status ping(Timeout timeout = {});
-  // One READ of the server's memory, whose bytes are proved: what the one-sided path takes, without
-  // the server's processor. Repeated when the bytes were being written, and when the connection is
-  // lost. kTimeout: they did not verify until the deadline.
+  // READs the server's mark lines and verifies them: tests the one-sided path, without the server's
+  // processor. Costs one READ; repeated when the bytes were being written, and when the connection
+  // is lost. kTimeout: the bytes did not verify before the deadline.
   Status ping_one_sided(Timeout timeout = {});
-  // Returns when everything acknowledged before the call is on disk: up to which version.
+  // Returns when everything acknowledged before the call is on disk; the result is the version up
+  // to which that holds.
   // kStale: the server has restarted since it acknowledged a write to this client that is not known
-  // to have been on disk; that one may be lost (after a stop in good order it is not), and nothing
-  // was flushed. Said once: the next call is about what came after.
+  // to have been on disk. That write may be lost (after an orderly stop it is not), and nothing was
+  // flushed. Reported once: the next call covers the writes since.
   Result<std::uint64_t> flush(Timeout timeout = {});
-  // Makes a backup on the server's host, below the directory that it was started with (kvserver
-  // --backup-dir), while it goes on serving: with everything acknowledged to anybody before the
-  // call, up to the version returned. `name`: 1 to 128 letters, digits, '.', '_' and '-', the first
-  // neither '.' nor '-'. kConflict: there is something of that name; kUnsupported: the server makes
-  // no backups; kIo, kPermission: its disk or system refuse; kInvalidArgument. kStale: as flush(),
-  // and none was made. With kTimeout and
-  // kDisconnected it may have been made, or be made yet; it is never asked for twice. One request.
+  // Makes a backup on the server's host while the server keeps serving. The backup lies below the
+  // server's backup directory (kvserver --backup-dir). It has everything acknowledged to any client
+  // before the call, up to the version returned. Costs one request.
+  // `name`: 1 to 128 letters, digits, '.', '_' and '-'; the first is neither '.' nor '-'.
+  // kConflict: the name is taken. kUnsupported: the server makes no backups. kIo, kPermission: the
+  // server's disk or system refused. kInvalidArgument. kStale: as flush(), and no backup was made.
+  // After kTimeout and kDisconnected the backup may have been made, or may still be made. The
+  // client never sends the request twice.
   Result<std::uint64_t> backup(std::string_view name, Timeout timeout = {});
   Result<std::string> server_stats(Timeout timeout = {});  // a JSON object
 
   // ---- this client
 
   ClientStats stats() const;
-  // What the server said with the last request or connection that it refused; may be empty.
+  // The server's message with the last request or connection that it refused; may be empty.
   const std::string& last_refusal() const;
-  // What carries it, and why when it was chosen by connect(): one line for people.
+  // The transport, and the reason when connect() chose it: one line for people.
   const std::string& describe() const;
 
  private:

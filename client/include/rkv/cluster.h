@@ -1,30 +1,31 @@
-// rkv::Cluster: several kvservers as one store. Each key is kept on one of them (shard_map.h).
+// rkv::Cluster: several kvservers as one store. Each key is kept on one server (shard_map.h).
 //
 //   auto map = rkv::ShardMap::parse("10.0.0.1:7471,10.0.0.2:7471,10.0.0.3:7471");
 //   auto cluster = rkv::Cluster::connect(*map);
 //   if (!cluster) return complain(to_string(cluster.error()));
 //   cluster->put("name", "value");
-//   for (const auto& one : cluster->multi_get(keys)) ...     // in order, each with its own status
+//   for (const auto& got : cluster->multi_get(keys)) ...     // in order, each with its own status
 //
-// It does what a Client does, and each operation on a key is that of a Client of the key's server:
-// its promises, costs, errors and deadlines are those of client.h. What is different:
+// A Cluster has the operations of a Client. Each operation on a key is that of a Client of the
+// key's server, with the promises, costs, errors and deadlines of client.h. The differences:
 //
-//  - Servers know nothing of each other. What is said of several keys - an order, a durability, a
-//    page of a scan - holds for the keys of one server.
-//  - A server that is down fails its own keys and no others: each of them by the deadline of its
-//    call, with kUnreachable, kDisconnected, kTimeout or whatever the last attempt said. It is
-//    connected again, with back-off, by the operations that need it. A way to one that was never
-//    reached - the device that leads there - is looked for in the same manner.
-//  - multi_get and multi_put have requests to all servers in flight at once, a batch with one
-//    doorbell for each. A server that is slow or gone delays nobody's results but its own, though
-//    the call returns when all are there. (To connect to one that is lost blocks: that begins when
-//    half of the time is gone, and takes about a quarter of the rest from those that are well.)
+//  - Servers know nothing of each other. A promise about several keys (an order, a durability, a
+//    page of a scan) holds for the keys of one server.
+//  - A server that is down fails its own keys and no others. Each of these operations fails by its
+//    deadline with kUnreachable, kDisconnected, kTimeout or the error of the last attempt.
+//    Operations that need the server reconnect to it, with back-off. If no device has been found
+//    yet that leads to a server, operations repeat that search with back-off too.
+//  - multi_get and multi_put have requests to all servers in flight at once; a batch for one server
+//    costs one doorbell. A slow or lost server delays only its own results, but the call returns
+//    when all results are there. Reconnecting to a lost server blocks the thread. It begins when
+//    half of the time has passed, and takes about a quarter of the rest from the servers that still
+//    answer.
 //  - Versions are those of the key's server; versions of two servers do not compare.
 //
-// Who reaches a server by a map with other names or weights looks for keys elsewhere: all clients
-// of a store must agree (shard_map.h, H1). No key is moved by the client when a map changes.
+// A client with other names or weights in its map looks for keys on other servers: all clients of a
+// store must agree (shard_map.h, H1). The client moves no key when a map changes.
 //
-// Threads, fork: as a Client. Memory: a client's for each server, but the cache is shared out.
+// Threads, fork: as a Client. Memory: that of a Client for each server, but all share the cache.
 #pragma once
 
 #include <cstdint>
@@ -54,20 +55,21 @@ class RKV_EXPORT Cluster {
  public:
   using Timeout = Client::Timeout;
 
-  // Connects to each server of the map once, one after the other: blocks for options.timeout at
-  // most, of which each has an equal part. `options.server` is not looked at; options.cache_bytes
-  // is that of all servers together.
+  // Connects to each server of the map once, one after the other. Blocks for options.timeout at
+  // most; each server gets an equal part of it. `options.server` is ignored; options.cache_bytes is
+  // the total for all servers.
   //
-  // A server that does not answer, or takes no client just now, is no error, as long as one does:
-  // it is tried again by the operations on its keys. Errors, with a sentence in `problem` that
-  // names the server: kInvalidArgument: two servers of the list are one process (found out by the
-  // epoch that each start of a kvserver draws); kUnreachable: a host name that does not exist, or
-  // none of all answers; kVersionMismatch, kCorrupt, kRejected, kPermission, kNoDevice: what trying
-  // again would not help.
+  // A server that does not answer, or accepts no client at the moment, is not an error as long as
+  // another server answers. Operations on its keys try the connection again.
+  // Errors, with a sentence in `problem` that names the server:
+  //  - kInvalidArgument: two servers of the list are one process. The client compares epochs, which
+  //    each start of a kvserver draws at random.
+  //  - kUnreachable: a host name does not exist, or no server answers.
+  //  - kVersionMismatch, kCorrupt, kRejected, kPermission, kNoDevice: a retry does not help.
   static Result<Cluster> connect(const ShardMap& map, const ClientOptions& options = {},
                                  std::string* problem = nullptr);
-  // The same over one transport made by the caller. `clock` must outlive the cluster; null = the
-  // steady clock.
+  // As above, over one transport created by the caller. `clock` must outlive the cluster; null =
+  // the steady clock.
   static Result<Cluster> connect(const ShardMap& map, const ClientOptions& options,
                                  std::shared_ptr<rdma::Transport> transport,
                                  const Clock* clock = nullptr, std::string* problem = nullptr);
@@ -77,11 +79,11 @@ class RKV_EXPORT Cluster {
   ~Cluster();
 
   const ShardMap& map() const { return map_; }
-  // From now on keys are where this map says. Connections to servers that are in both maps, with
-  // the same name and address, stay as they are with their caches; others are closed, or made with
-  // an equal share of options.cache_bytes.
-  // Blocks and fails as connect(); after an error everything is as before. Nothing is moved: a key
-  // that belongs to another server now is not found there until somebody puts it there.
+  // Replaces the map. Servers that are in both maps with the same name and address keep their
+  // connections and caches. Connections to other old servers are closed; new servers get an equal
+  // share of options.cache_bytes.
+  // Blocks and fails as connect(); after an error everything is as before. No key is moved: a key
+  // that now belongs to another server is not found there until a client puts it there.
   Status use(const ShardMap& map, std::string* problem = nullptr);
 
   // ---- one key: as Client.
@@ -100,7 +102,7 @@ class RKV_EXPORT Cluster {
     return on(key, options.timeout,
               [&](Client& client) { return client.get_into(key, out, options); });
   }
-  // Of the last get_into().
+  // The length that the last get_into() needed, as Client::needed_bytes().
   std::size_t needed_bytes() const { return clients_[last_] ? clients_[last_]->needed_bytes() : 0; }
 
   Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {}) {
@@ -176,7 +178,7 @@ class RKV_EXPORT Cluster {
   Result<Counter> get_counter(std::string_view key, Timeout timeout = {}) {
     return on(key, timeout, [&](Client& client) { return client.get_counter(key, timeout); });
   }
-  // A counter that was opened under another map is opened again by its next operation.
+  // As Client. A counter that was opened under another map is opened again by its next operation.
   Result<OneSidedCounter> open_counter(std::string_view key, Timeout timeout = {}) {
     return open_counter(key, OpenOptions{.timeout = timeout});
   }
@@ -204,7 +206,7 @@ class RKV_EXPORT Cluster {
     return on(counter.key(), timeout,
               [&](Client& client) { return client.get_counter(counter, timeout); });
   }
-  // Pipelined on each server; the servers one after the other, each with its part of the time.
+  // Pipelined on each server. The servers take turns, each with its part of the time.
   std::vector<Result<Counter>> multi_incr(std::span<const CounterAddition> additions,
                                           Timeout timeout = {});
 
@@ -223,8 +225,8 @@ class RKV_EXPORT Cluster {
   }
   std::vector<Result<std::uint64_t>> multi_put(std::span<const KeyValue> items,
                                                const WriteOptions& options);
-  // visit() is called once for each key, in any order; it must not use the cluster. Allocates only
-  // when a call has more keys than any before.
+  // As multi_get(), without a result vector: visit() is called once for each key, in any order. The
+  // visitor must not use the cluster. Allocates only when a call has more keys than any before.
   template <class Visitor>
   void multi_get_into(std::span<const std::string_view> keys, Visitor&& visit,
                       Timeout timeout = {}) {
@@ -255,51 +257,53 @@ class RKV_EXPORT Cluster {
 
   // ---- keys in order
 
-  // One page of all servers: a request to each, one after the other, merged. Each server's part is
-  // that server at one instant after the call began, which is another one for each; otherwise
-  // scan.h holds. Keys are shown that a GET would find: those that lie on another server than the
-  // map says, from the time of another map, are not. The token goes on with any list of servers
-  // that has the same data, and with a single one of them. An error of one server is that of the
-  // page. Up to 128 KiB for each server.
+  // Reads one page of all servers: sends a request to each server in turn and merges the answers.
+  // Each server's part is its state at one instant after the call began; the instants differ
+  // between servers. Otherwise scan.h holds.
+  // The page shows keys that a GET would find. Keys that an earlier map left on another server are
+  // not shown. The token is valid with any list of servers that has the same data, and with one of
+  // these servers alone. An error of one server is the error of the page. A page has up to 128 KiB
+  // for each server.
   Result<ScanPage> scan(const ScanOptions& options = {});
 
-  // ---- the servers: a result for each, in the order of map().servers(). They are asked one after
-  // the other, those that are connected first; each has its part of the time.
+  // ---- the servers: a result for each, in the order of map().servers(). The cluster asks them one
+  // after the other, connected servers first; each has its part of the time.
 
   std::vector<Status> ping(Timeout timeout = {});
-  // kStale is of the one server that has restarted. A server that use() has left out is not asked.
+  // kStale concerns only the server that has restarted. A server that use() removed is not asked.
   std::vector<Result<std::uint64_t>> flush(Timeout timeout = {});
-  // Each makes one of this name on its own host. They are of different instants.
+  // Each server makes a backup of this name on its own host. The backups are of different instants.
   std::vector<Result<std::uint64_t>> backup(std::string_view name, Timeout timeout = {});
   std::vector<Result<std::string>> server_stats(Timeout timeout = {});
 
   // ---- this cluster
 
-  ClientStats stats() const;  // of all servers together
-  // Of one server: for what a cluster does not have, registered buffers above all. Stays until
-  // use() is called. kUnreachable and others: there was no way to it yet. REQUIRES an index of
-  // map().servers().
+  ClientStats stats() const;  // sum over all servers
+  // The client of one server, for operations that Cluster does not have, such as those with
+  // registered buffers. The pointer is valid until use() is called. kUnreachable and other errors:
+  // no transport to the server was found yet. REQUIRES an index of map().servers().
   Result<Client*> client_at(std::size_t index);
   Result<Client*> client_of(std::string_view key) { return client_at(map_.shard_of(key)); }
   const ShardServer& server_of(std::string_view key) const {
     return map_.servers()[map_.shard_of(key)];
   }
-  // What the last operation on one key, or the error of the last scan(), was of.
+  // The server of the last operation on one key, or of the error of the last scan().
   const ShardServer& last_server() const { return map_.servers()[last_]; }
-  // What that one, or the key's, said with the last request or connection that it refused.
+  // The message with the last request or connection that last_server(), or the key's server,
+  // refused.
   const std::string& last_refusal() const { return refusal_of(last_); }
   const std::string& last_refusal(std::string_view key) const {
     return refusal_of(map_.shard_of(key));
   }
-  // As Client::describe(), of all servers.
+  // As Client::describe(), for all servers.
   const std::string& describe() const { return description_; }
 
  private:
   using RawVisitor = Client::RawVisitor;
   using RawPutVisitor = Client::RawPutVisitor;
   using Clients = std::vector<std::unique_ptr<Client>>;
-  struct Merge;  // of a scan
-  // While it lives no operation of the client goes on beyond `at`.
+  struct Merge;  // merges the pages of a scan
+  // Caps the deadlines of the client's operations at `at` until it is destroyed.
   class RKV_EXPORT Hold {
    public:
     Hold(Client& client, Nanos at);
@@ -321,21 +325,21 @@ class RKV_EXPORT Cluster {
     const Deadline deadline = deadline_of(timeout);
     Client* const client = find_way(last_, deadline);
     if (client == nullptr) return std::unexpected(no_way_);
-    const Hold hold(*client, deadline.at());  // what was spent on the way counts
+    const Hold hold(*client, deadline.at());  // the time that find_way() took counts
     return call(*client);
   }
-  // Asks some servers, or until the first error.
+  // Calls `ask` for some servers; stops at the first error unless `to_the_end`.
   using Ask = std::function<Status(Client& client, std::size_t index, Timeout timeout)>;
   std::vector<Status> ask(std::vector<std::size_t> servers, Timeout timeout, bool to_the_end,
                           const Ask& ask);
   std::vector<std::size_t> all_servers() const;
   template <class T, class Call>
   std::vector<T> on_each(Timeout timeout, Call call);
-  // Null: there is none, or it is too early to look again; no_way_ says why. Blocks until the
-  // deadline at most.
+  // Finds a transport to the server and creates its client. Null: there is none, or the back-off
+  // has not passed; no_way_ says why. Blocks until the deadline at most.
   Client* find_way(std::size_t index, const Deadline& deadline);
   const std::string& refusal_of(std::size_t index) const;
-  Deadline deadline_of(Timeout timeout) const;  // zero = that of the options
+  Deadline deadline_of(Timeout timeout) const;  // zero = options_.timeout
   Result<std::unique_ptr<Client>> make_client(const ShardMap& map, std::size_t index,
                                               const Deadline& deadline);
   static Result<Cluster> open(Cluster cluster, std::string* problem);
@@ -352,11 +356,11 @@ class RKV_EXPORT Cluster {
 
   ShardMap map_;
   ClientOptions options_;
-  std::shared_ptr<rdma::Transport> transport_;      // for all servers; null = chosen for each
+  std::shared_ptr<rdma::Transport> transport_;      // for all servers; null = choose one for each
   const Clock* clock_;                              // never null
   std::unique_ptr<client::Doorkeeper> doorkeeper_;  // before the clients: destroyed after them
-  Clients clients_;                                 // a server's is null until there is a way to it
-  std::unique_ptr<client::Ways> ways_;              // to those
+  Clients clients_;                                 // null until a transport to the server is found
+  std::unique_ptr<client::Ways> ways_;              // to servers without a client
   std::unique_ptr<client::Sorted> sorted_;          // of multi_get and multi_put
   std::size_t last_ = 0;
   Error no_way_{};

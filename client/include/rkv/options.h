@@ -1,4 +1,4 @@
-// Settings of a client: each with its default, its unit and what it costs.
+// Settings of a client: each with its default, unit and cost.
 #pragma once
 
 #include <chrono>
@@ -10,17 +10,17 @@ namespace rkv {
 
 // How a client waits for the network.
 enum class Polling : unsigned char {
-  kAdaptive,  // spin for a while, then sleep until an event: right for almost everybody
+  kAdaptive,  // spin for a while, then sleep until an event: right for most programs
   kBusy,      // always spin: the lowest latency, one processor core per waiting client
   kEvent,     // always sleep: the least processor time, an interrupt per wait
 };
 
-// What carries a client's READs and requests.
+// The transport that carries a client's READs and requests.
 enum class Transport : unsigned char {
   kAuto,   // an RDMA device that reaches the server; else shared memory if it is on this host
   kVerbs,  // an RDMA device, or an error
-  // Shared memory. The server is on this host, and this process's user is the server's, is root, or
-  // is in the group that the server's --shm-group names.
+  // Shared memory. The server must be on this host. This process's user must be the server's user
+  // or root, or be in the group that the server's --shm-group names.
   kShm,
 };
 
@@ -34,11 +34,11 @@ struct ClientOptions {
   // Deadline of an operation unless the call names its own. It includes reconnecting.
   std::chrono::milliseconds timeout{5000};
 
-  // Cache of where keys are, in bytes. A GET of a key whose place is cached costs one READ instead
-  // of two. Three quarters hold index groups, about 9 bytes for each key of the store at 80 % load;
-  // the rest single keys that were read, 16 bytes each. Address space is reserved at once, memory
-  // taken as it fills: some four times what it holds, up to this.
-  // 0 = off.
+  // Size of the cache of key locations, in bytes; 0 = off. A GET of a key whose place is cached
+  // costs one READ instead of two. Three quarters hold index groups: about 9 bytes for each key of
+  // the store at 80 % load. The rest holds single keys that were read: 16 bytes each. Address space
+  // is reserved at once. Memory is allocated as the cache fills: about four times the bytes held,
+  // up to this size.
   std::size_t cache_bytes = std::size_t{64} << 20;
 
   // GETs that multi_get keeps in flight, 1 to 1024. About 4 KiB of registered memory each.
@@ -48,31 +48,31 @@ struct ClientOptions {
   // 136 KiB of registered memory each.
   std::uint16_t requests_in_flight = 16;
 
-  // Registered memory for values longer than 128 KiB on their way in or out, in bytes, made when it
-  // is first needed: 16 MiB or more. Bounds how many of them multi_get and multi_put have under
-  // way.
+  // Limit of registered memory for values longer than 128 KiB on their way in or out, in bytes: 16
+  // MiB or more. It is allocated when it is first needed. It bounds how many long values multi_get
+  // and multi_put have in flight.
   std::size_t large_bytes = std::size_t{32} << 20;
 
   Polling polling = Polling::kAdaptive;
 
   Transport transport = Transport::kAuto;
 
-  // RDMA device, as `rdma link` lists them; "" = the one that routes to the server.
+  // RDMA device, as `rdma link` lists it; "" = the device that routes to the server.
   std::string device{};
-  std::uint8_t port = 0;  // of the device; 0 = any active one
+  std::uint8_t port = 0;  // port of the device; 0 = any active port
   int gid_index = -1;     // -1 = let the connection manager choose
 
-  // Wait between attempts to reconnect: doubles from the first to the longest, and each is
-  // shortened by a random part of up to one half, so that many clients do not come back at once.
+  // Wait between attempts to reconnect. It doubles from the first to the longest. Each wait is
+  // shortened by a random part of up to one half, so that many clients do not reconnect at once.
   std::chrono::milliseconds first_backoff{10};
   std::chrono::milliseconds longest_backoff{1000};
 
-  // One attempt to connect takes no longer than this (nor longer than the operation's deadline).
+  // Longest time of one attempt to connect; the operation's deadline may end it earlier.
   std::chrono::milliseconds connect_timeout{2000};
 
-  // Whether Client::connect() makes attempts until `timeout`, as operations do, so that a program
-  // may start before its server is ready; off: one attempt. A Cluster begins without those of its
-  // servers that do not answer the first.
+  // If true, Client::connect() makes attempts until `timeout`, as operations do, so that a program
+  // may start before its server is ready. If false, it makes one attempt. A Cluster always makes
+  // one attempt for each server, and starts without the servers that do not answer.
   bool repeat_connect = true;
 };
 

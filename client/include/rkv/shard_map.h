@@ -1,32 +1,34 @@
-// Which of several servers a key is kept on.
+// Maps each key to one of several servers.
 //
 //   std::string problem;
 //   auto map = rkv::ShardMap::parse("10.0.0.1:7471,10.0.0.2:7471,10.0.0.3:7471", &problem);
 //   if (!map) return complain(problem);
 //   auto cluster = rkv::Cluster::connect(*map);            // cluster.h
 //
-// A map is a value: made from a list, compared, copied for the price of a pointer, never changed.
-// Where it comes from - a command line, a file, a message at run time - is the program's business.
+// A map is a value: created from a list, compared, copied for the price of a pointer, and
+// immutable. The program decides where the list comes from: a command line, a file, or a message at
+// run time.
 //
 // Invariants:
-//  H1  Placement depends on the servers' identities and weights and on nothing else: not on the
-//      order of the list, not on addresses where names are given, not on this process or machine.
-//      All clients of a store must have the same identities and weights.
-//  H2  When a server leaves the list, no key moves but its own; when one comes, no key moves but
-//      to it.
+//  H1  Placement depends only on the servers' identities and weights. It does not depend on the
+//      order of the list, on addresses where names are given, or on this process or machine. All
+//      clients of a store must have the same identities and weights.
+//  H2  When a server leaves the list, only its own keys move. When a server joins, keys move only
+//      to that server.
 //  H3  A server of weight w holds w / (sum of weights) of the keys, within a factor of 1.05 for up
 //      to 16 servers of one weight, 1.10 for up to 64 (measured over random lists and 10^6 keys;
 //      tests/client/shard_map_test.cc).
 //
-// How: rendezvous hashing over 2^17 slots. The slot of a key is the top 17 bits of XXH3-64 of its
-// bytes under the seed kSeed; a slot belongs to the server with the greatest score, which is XXH3
-// of the slot (4 bytes, little-endian) under a seed that is itself XXH3 of the server's identity
-// under kSeed + j, for j from 0 to its weight - 1. Of equal scores the lesser identity's counts.
-// The slots are worked out once, when the map is made (52 instructions each and unit of weight), so
-// that to find a key's server takes one hash and one byte of a table of 128 KiB, whatever their
-// number.
+// Method: rendezvous hashing over 2^17 slots. The slot of a key is the top 17 bits of XXH3-64 of
+// its bytes under the seed kSeed. A slot belongs to the server with the greatest score. A server's
+// scores for a slot are XXH3 of the slot (4 bytes, little-endian) under the seeds s_j. Seed s_j is
+// XXH3 of the server's identity under kSeed + j, for j from 0 to its weight - 1. Of equal scores
+// the lesser identity wins.
+// The constructor computes all slots once (52 instructions for each slot and unit of weight).
+// Finding a key's server then takes one hash and one byte of a table of 128 KiB, for any number of
+// servers.
 //
-// Thread safety: a map is immutable; any threads.
+// Thread safety: a map is immutable; any thread may use it.
 #pragma once
 
 #include <array>
@@ -45,10 +47,10 @@ namespace rkv {
 struct ShardServer {
   // HOST:PORT; IPv6 as [ADDRESS]:PORT.
   std::string address;
-  // What the server is known by when keys are placed; "" = its address. A server with a name keeps
-  // its keys when it moves to another address.
+  // Identity of the server for placement; "" = its address. A server with a name keeps its keys
+  // when it moves to another address.
   std::string name{};
-  // Its share of the keys, 1 to kMaxWeight.
+  // Weight of the server's share of the keys, 1 to kMaxWeight.
   std::uint32_t weight = 1;
 
   const std::string& identity() const { return name.empty() ? address : name; }
@@ -64,19 +66,19 @@ class RKV_EXPORT ShardMap {
   static constexpr unsigned kSlotBits = 17;
   static constexpr std::uint64_t kSeed = 0x72'6B'76'73'68'61'72'64;  // never to be changed
 
-  // Addresses are brought to one spelling: small letters, no dot at the end of a host, no leading
-  // zeros of a port, the canonical form of an IPv6 address. kInvalidArgument: no server, too many,
-  // one that is none, an address or a name given twice; `problem`, if given, gets a sentence that
-  // names it. Names that reach one server by different addresses are noticed by
-  // Cluster::connect().
+  // Creates a map. Normalizes addresses: lower case, no dot at the end of a host, no leading zeros
+  // of a port, the canonical form of an IPv6 address. kInvalidArgument: no server, too many
+  // servers, an invalid server, or an address or name that occurs twice. `problem`, if given, gets
+  // a sentence that names the error. Cluster::connect() finds servers that are listed twice under
+  // different addresses.
   static Result<ShardMap> create(std::vector<ShardServer> servers, std::string* problem = nullptr);
-  // Servers separated by commas or line ends, each [NAME=]HOST:PORT[*WEIGHT]; from # to the end of
-  // a line is a comment. As create().
+  // Parses servers separated by commas or line ends, each [NAME=]HOST:PORT[*WEIGHT]. A comment
+  // starts with # and ends with the line. Errors as create().
   static Result<ShardMap> parse(std::string_view text, std::string* problem = nullptr);
 
-  // As they were given, with addresses in one spelling. At least one.
+  // The servers in the order of the list, with normalized addresses. At least one.
   const std::vector<ShardServer>& servers() const { return servers_; }
-  // The index of the key's server in servers(). Of an empty key too.
+  // The index of the key's server in servers(). An empty key has a server too.
   std::size_t shard_of(std::string_view key) const { return slots_ == nullptr ? 0 : look_up(key); }
 
   bool operator==(const ShardMap& other) const { return servers_ == other.servers_; }
@@ -89,10 +91,11 @@ class RKV_EXPORT ShardMap {
   std::size_t look_up(std::string_view key) const;
 
   std::vector<ShardServer> servers_;
-  std::shared_ptr<const Slots> slots_;  // of several servers
+  std::shared_ptr<const Slots> slots_;  // null for a single server
 };
 
-// HOST:PORT in the one spelling that addresses are compared in. kInvalidArgument: it is none.
+// Normalizes HOST:PORT, so that addresses can be compared as text. kInvalidArgument: not an
+// address.
 Result<std::string> normal_address(std::string_view text);
 
 }  // namespace rkv
