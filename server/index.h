@@ -1,27 +1,28 @@
-// Index: where the record of a key is. Groups in shared memory, which clients READ, and the stash
-// for keys that found no room there.
+// Index: maps each key to the location of its record. Groups in shared memory, which clients READ,
+// and the stash for keys whose two groups are full.
 //
 //   auto lock = ...the pair's lock...;
 //   if (auto at = index.find(home, hash, key)) index.replace(home, *at, new_slot);
 //
 // Invariants, true whenever the pair's lock is free:
-//  I1  A group verifies, and its change counter has risen with every publication.
-//  I2  overflow is set in a group exactly if its neighbour holds a key whose home it is (a guest).
-//  I3  spilled is set in a group exactly if the stash holds a key whose home it is, or records are
-//      still being loaded (all_spilled).
-//  I4  While a pair has stashed keys, neither of its groups has a free slot.
-//  I5  While a group has guests next door, it has no free slot.
-//  I6  All groups of a segment have the depth and prefix of its route, and hold keys of that prefix
-//      only.
-//  I7  A key whose record is on disk and not in memory has a slot of its own that says so, unless
-//      records are still being loaded. There may be more such slots than keys.
-//  I8  A pair has at most kLongestChain stashed keys. So an operation looks at a bounded number of
-//      slots, whatever keys clients choose: they can READ the hash seed.
-// And while the lock is held, at every instant: a key that the index holds throughout can be found
-// by a reader that follows the flags (DESIGN.md, "Whereabouts").
+//  I1  A group verifies, and every publication has raised its change counter.
+//  I2  `overflow` is set in a group exactly if the neighbour holds a key whose home is this group
+//      (a guest).
+//  I3  `spilled` is set in a group exactly if the stash holds a key whose home is this group, or
+//      records are still being loaded (all_spilled).
+//  I4  While a pair has stashed keys, neither group of the pair has a free slot.
+//  I5  While a group has guests in the neighbour, it has no free slot.
+//  I6  All groups of a segment have the depth and prefix of the segment's route, and hold only keys
+//      of that prefix.
+//  I7  A key whose record is on disk only has a slot that says so, unless records are still being
+//      loaded. There may be more such slots than keys.
+//  I8  A pair has at most kLongestChain stashed keys. So an operation scans a bounded number of
+//      slots, whatever keys clients choose: clients can READ the hash seed.
+// While the lock is held, a further invariant holds at every instant. A reader that follows the
+// flags finds every key that the index holds throughout (DESIGN.md, "Whereabouts").
 //
-// Thread safety: all of it under the pair's lock, except release(), add_extent() (one thread) and
-// the counts.
+// Thread safety: all operations under the pair's lock, unless their comment says otherwise.
+// release() and the counts: any thread. add_extent(): one thread.
 #pragma once
 
 #include <array>
@@ -40,88 +41,91 @@ namespace rkv::server {
 class Index {
  public:
   enum class Where : std::uint8_t { kHome, kNeighbour, kStash };
-  // A place for a slot: number of the slot in its group, or the stash entry.
+  // Place of a slot: the number of the slot in its group, or of the stash entry.
   struct Position {
     Where where = Where::kHome;
     std::uint32_t number = 0;
-    Slot slot = {};  // what is there; empty for a vacancy
+    Slot slot = {};  // its content; empty for a vacancy
   };
 
-  // Knows the index extents that there are.
+  // Covers the index extents that `memory` has now.
   explicit Index(StoreMemory& memory);
-  // Books for a new index extent, before any of its segments is used.
+  // Allocates the bookkeeping of a new index extent. Call it before a segment of the extent is
+  // used.
   void add_extent(const StoreMemory::Extent& extent);
 
-  // The key's position. Reads the records whose fingerprint matches.
+  // Returns the key's position. Reads the records whose fingerprint matches.
   std::optional<Position> find(GroupPlace home, KeyHash hash, Bytes key) const;
-  // Asks the processor for what find() and insert() of a key with this home will look at. No lock.
+  // Prefetches what find() and insert() of a key with this home read. Needs no lock.
   void prefetch(GroupPlace home) const;
-  // The position of the record with this version, whatever its key.
+  // Returns the position of the record with this version, whatever its key.
   std::optional<Position> find_version(GroupPlace home, KeyHash hash, Version version) const;
-  // One of the slots that say of a key with this hash that its record is on disk alone.
+  // Returns a slot that says that a record with this hash is on disk only.
   std::optional<Position> find_on_disk(GroupPlace home, KeyHash hash) const;
-  // Where a key that is in neither group may be inserted: home, neighbour, stash, in this order.
-  // Nothing: all are full, or as much of the stash as the pair may have (is_crowded). A vacancy
-  // goes to insert() or release(), under the same lock.
+  // Returns a free position for a key that is in neither group: home, neighbour, stash, in this
+  // order. Nothing if all are full, or if the pair has used its part of the stash (is_crowded).
+  // Pass the vacancy to insert() or release(), under the same lock.
   std::optional<Position> vacancy(GroupPlace home);
   void release(const Position& vacancy);
   // Whether the pair has as many stashed keys as it may have (I8).
   bool is_crowded(GroupPlace home) const { return stash_.reaches(stashed_at(home), kLongestChain); }
-  // By chance four pairs in 10^9 come to it, at twice as many keys as slots: where the index has
-  // not been able to grow for long.
+  // At twice as many keys as slots, four pairs in 10^9 reach this bound by chance. An index has so
+  // many keys only if it could not grow for long.
   static constexpr std::uint32_t kLongestChain = 128;
 
   // Publications. They cannot fail.
   void insert(GroupPlace home, const Position& vacancy, Slot slot);
   void replace(GroupPlace home, const Position& position, Slot slot);
-  // Also moves a key of the pair into the place that became free, if one waits for it (I4, I5).
+  // Also moves a waiting key of the pair into the freed slot (I4, I5).
   void erase(GroupPlace home, const Position& position);
 
   std::uint64_t stashed() const { return stash_.count(); }
 
   // ---- checks (index_check.cc)
 
-  // A slot, the home of its key, and a word for what is wrong with it; "": nothing.
+  // Checks a slot, given the home of its key. Returns the violation, or "".
   using CheckSlot = std::function<std::string(GroupPlace home, Slot slot)>;
-  // What is wrong with a pair of this segment, or nothing (I1 to I6). Adds to `stashed`.
+  // Checks a pair of this segment (I1 to I6, I8). Returns the violation, or "". Adds the number of
+  // stashed keys to `stashed`.
   std::string check_pair(GroupPlace even, std::uint32_t depth, const CheckSlot& check,
                          std::uint64_t& stashed) const;
 
   // ---- records that are on disk alone (store_disk.cc)
 
-  // While set, every group is `spilled`: which keys there are is not known yet (I3). Whoever
-  // changes it then calls refresh_spilled() for every pair.
+  // While set, every group is `spilled`, because the set of existing keys is not known yet (I3).
+  // After a change the caller calls refresh_spilled() for every pair.
   void set_all_spilled(bool all) { all_spilled_.store(all, std::memory_order_seq_cst); }
   bool all_spilled() const { return all_spilled_.load(std::memory_order_seq_cst); }
   void refresh_spilled(GroupPlace even);
 
-  // A slot in one of the groups of a pair, as the eviction sees it.
+  // A slot of a pair, as the eviction sees it.
   struct Resident {
     GroupPlace home;
     Position position;
   };
-  // Calls visit(Resident) for the slots of the pair, stashed ones included, that lead to records in
-  // memory and have no uses left; each of the others has one fewer then (three at most are
-  // counted). `visit` may replace() or erase() the slot that it is shown.
+  // Calls visit(Resident) for each slot of the pair, stashed ones included, that leads to a record
+  // in memory and has no uses left. Takes one use from each of the other slots in memory (a slot
+  // counts three at most). `visit` may replace() or erase() the slot that it is given.
   template <class Visit>
   void pass(GroupPlace even, Visit visit);
-  // The slot was used; those that may be this key's were used.
+  // Counts a use of the slot, or of every slot that may be this key's.
   void touch(GroupPlace home, const Position& position) const;
   void touch(GroupPlace home, KeyHash hash) const;
   KeyHash hash_of(Slot slot) const;  // REQUIRES: not on disk
 
   // ---- growth (index_split.cc)
 
-  // Whether so many keys of the segment are stashed that it should be split: 1/20 of its slots,
-  // when it has as many keys as slots. Earlier would cost memory (1/32: 12.6 index bytes a key over
-  // a doubling instead of 11.8), later questions to the server. Any thread, no lock: a hint.
+  // Whether the segment has so many stashed keys that it should be split: 1/20 of its slots, which
+  // it has with about as many keys as slots. Splitting earlier costs memory (1/32: 12.6 index bytes
+  // a key over a doubling instead of 11.8). Splitting later costs requests to the server. Any
+  // thread, no lock: a hint.
   bool wants_split(Segment segment) const;
-  // Divides the keys of `from` (depth d) between `from` and the unused segment `to`, which get
-  // depth d + 1, and leads everybody there. REQUIRES every pair lock of `from`.
+  // Divides the keys of `from` (depth d) between `from` and the unused segment `to`. Both get depth
+  // d + 1, and directory and routes lead to both. REQUIRES: every pair lock of `from`.
   void split(Segment from, Segment to);
 
-  // Keys that the stash can take. 1/8 of the slots: at 90 % of the slots in use 1.6 % of the keys
-  // are stashed, at 100 % 5 %, and 8 + 8/8 bytes of slot and entry a key stay small change.
+  // Capacity of the stash: 1/8 of the slots. At 90 % of the slots in use 1.6 % of the keys are
+  // stashed, at 100 % 5 %. Per key, 8 bytes of slot and 8/8 bytes of stash stay small.
   static std::uint32_t stash_capacity(std::uint64_t slot_count);
 
  private:
@@ -132,7 +136,7 @@ class Index {
     std::optional<bool> overflow = std::nullopt;
     std::optional<bool> spilled = std::nullopt;
   };
-  // What the server knows of an index extent and clients do not.
+  // Bookkeeping of an index extent that clients do not see.
   struct Books {
     std::unique_ptr<std::uint32_t[]> guests;  // by group; bit i: slot i holds a guest
     std::unique_ptr<std::uint64_t[]> uses;    // by group; bits 2i and 2i + 1: how often lately
@@ -145,7 +149,7 @@ class Index {
   void insert_guest(GroupPlace home, std::uint32_t slot_number, Slot slot);
   void erase_guest(GroupPlace home, std::uint32_t slot_number);
   void clear_spilled_if_none_left(GroupPlace home);
-  // False: nobody waited for the slot.
+  // Gives a freed slot to a waiting key of the pair. Returns false if no key was waiting.
   bool fill(GroupPlace place, std::uint32_t slot_number);
   void take_from_stash(GroupPlace home, std::uint32_t entry, Position to);
 
@@ -177,7 +181,7 @@ class Index {
   void settle(GroupPlace even);
 
   bool key_at(Slot slot, Bytes key) const;
-  // `matches(slot)` for slots of the fingerprint.
+  // `matches(slot)` is called for slots with the fingerprint.
   template <class Matches>
   std::optional<std::uint32_t> find_in(GroupPlace place, KeyHash hash, Matches matches) const;
   template <class Matches>

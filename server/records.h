@@ -1,19 +1,19 @@
 // RecordAllocator: blocks for records, 32 bytes to kMaxRecordBytes, in the data extents.
 //
-// A block has exactly the units that were asked for and lies in the free run that fits it best,
-// wherever that begins; free neighbours join (ExtentSpace). So nothing is lost to rounding, to
-// tails of slabs, or to slabs cut for other sizes, and memory follows a changing mix of sizes.
-// Small blocks are cut several at a time while there are long runs.
+// A block has exactly the units that were requested. It is cut from the free run that fits best,
+// wherever that run begins; free neighbours merge (ExtentSpace). So no memory is lost to rounding
+// or to slabs of other sizes, and memory follows a changing mix of sizes. Small blocks are cut
+// several at a time while there are long runs.
 //
-// Freed blocks wait for `min_age` before they are handed out again (blocks of large values
-// kHugeAgeFactor times as long, since a READ of them takes longer), so that a slow reader of an old
-// value sees that value superseded rather than torn by the next: liveness of readers only, no
-// correctness rests on it. Under pressure it is cut short: when memory is exhausted, or when more
-// than kMaxWaiting blocks of a class wait.
+// Freed blocks wait for `min_age` before they are reused. Blocks of large values wait
+// kHugeAgeFactor times as long, because a READ of them takes longer. So a slow reader of an old
+// value finds it superseded rather than overwritten. The wait serves readers' liveness only; no
+// correctness depends on it. It is cut short when memory is exhausted, or when more than
+// kMaxWaiting blocks of a class wait.
 //
-// Thread safety: all operations from any thread. One lock per class of sizes, held for some 20 ns,
-// and one per extent, for what the class has neither cut in advance nor old enough to be used
-// again.
+// Thread safety: all operations from any thread, except add_extent(). There is one lock per size
+// class, held for some 20 ns. There is one lock per extent, taken when the class has no block that
+// was cut in advance or has waited long enough.
 #pragma once
 
 #include <array>
@@ -32,49 +32,52 @@
 
 namespace rkv::server {
 
-// Sizes that share a lock and a queue of waiting blocks: 1..16 units each have their own, then
-// eight to a doubling up to the longest record that is not of a large value.
+// Class of a size. The sizes of a class share a lock and a queue of waiting blocks. Each size from
+// 1 to 16 units has a class. Then there are eight classes to a doubling, up to the longest record
+// whose value is not large.
 std::uint32_t size_class_of(std::uint64_t units);
 
 class RecordAllocator {
  public:
   static constexpr Nanos kDefaultMinAge = 5 * kNanosPerMs;
   static constexpr Nanos kHugeAgeFactor = 20;
-  static constexpr std::uint32_t kMaxWaiting = 8192;  // of each class; 192 KiB of book-keeping
+  static constexpr std::uint32_t kMaxWaiting = 8192;  // in each class; 192 KiB of bookkeeping
 
   struct Usage {
     std::uint64_t capacity_bytes = 0;
     std::uint64_t used_bytes = 0;     // blocks that hold records
-    std::uint64_t waiting_bytes = 0;  // freed, too young to be used again
+    std::uint64_t waiting_bytes = 0;  // freed, too young to be reused
   };
 
-  // Knows the data extents that there are. `clock` must outlive the allocator.
+  // Covers the data extents that `memory` has now. `clock` must outlive the allocator.
   RecordAllocator(const StoreMemory& memory, const Clock& clock, Nanos min_age = kDefaultMinAge);
   ~RecordAllocator();
 
-  // A block of so many units, its content arbitrary. Nothing: no room, not even among the blocks
-  // that wait.
+  // Returns a block of so many units, with arbitrary content. Nothing if there is no space, even
+  // among the waiting blocks.
   std::optional<Location> allocate(std::uint64_t units);
-  // REQUIRES: allocated with so many units, not yet released. The owner says how many: E4.
+  // REQUIRES: the block was allocated with so many units, and was not released yet. The owner keeps
+  // the length because the bookkeeping cannot tell it without a lock (E4).
   void release(Location block, std::uint64_t units);
 
-  // More blocks. One thread.
+  // Adds an extent to allocate from. One thread.
   void add_extent(const StoreMemory::Extent& extent);
-  // In free runs of a page or more. Relaxed: for the decision when to make more.
+  // Bytes in free runs of a page or more. Relaxed: it only decides when to add memory.
   std::uint64_t free_bytes() const {
     return free_units_.load(std::memory_order_relaxed) * kUnitBytes;
   }
 
   Usage usage() const;
 
-  // That the blocks which records have are blocks that were allocated, each once, and that the
-  // allocator counts these and no others. REQUIRES that nobody allocates or releases meanwhile.
+  // Checks that the blocks of records are allocated blocks, each claimed once, and that the
+  // allocator counts these blocks and no others. REQUIRES: no thread allocates or releases
+  // meanwhile.
   class Check {
    public:
     explicit Check(const RecordAllocator& records);
-    // A record has this block. What is wrong, or nothing.
+    // Claims the block of a record. Returns the violation, or "".
     std::string claim(Location block, std::uint64_t units);
-    // When all of them have been claimed.
+    // Call it after all blocks were claimed. Returns the violation, or "".
     std::string finish();
 
    private:

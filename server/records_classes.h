@@ -1,4 +1,4 @@
-// The size classes of the RecordAllocator: of its sources alone.
+// Size classes of the RecordAllocator. Included by its sources only.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kLongestInline =
 
 constexpr std::uint32_t class_by_doubling(std::uint32_t units) {
   const std::uint32_t last = units - 1;
-  const auto log2 = static_cast<std::uint32_t>(std::bit_width(last)) - 1;  // from 4 on
+  const auto log2 = static_cast<std::uint32_t>(std::bit_width(last)) - 1;  // 4 or more
   return 16 + (log2 - 4) * 8 + (last >> (log2 - 3)) - 8;
 }
 inline constexpr std::uint32_t kHugeClass = class_by_doubling(kLongestInline) + 1;  // large values
@@ -43,10 +43,10 @@ struct alignas(64) RecordAllocator::SizeClass {
   std::uint64_t used_units = 0;
   std::uint64_t waiting_units = 0;
   std::deque<Waiting> waiting;  // oldest first
-  Location ready;               // first of the blocks cut ahead, all of one size
+  Location ready;               // first of the blocks cut in advance, all of one size
   std::uint32_t ready_count = 0;
   std::uint32_t ready_units = 0;
-  std::atomic<std::uint32_t> extent{0};  // where there was room last
+  std::atomic<std::uint32_t> extent{0};  // the extent that had space last
 };
 
 }  // namespace rkv::server

@@ -1,19 +1,19 @@
-// Segments: which segment of groups holds the keys of which prefix, and which segments are unused.
+// Segments: which segment of groups holds the keys of each prefix, and which segments are unused.
 //
-// There are two copies of the directory. Clients READ the one in shared memory, which is a hint
-// (layout.h, L1). The server itself goes by its own, the routes:
+// There are two copies of the directory. Clients READ the copy in shared memory, which is a hint
+// (layout.h, L1). The server uses the other copy, the routes.
 //
 // Invariants:
-//  D1  A route changes only while every pair lock of the segment that it led to is held. So whoever
-//      locks a pair and then finds that its key's route still leads there may go by it until it
-//      unlocks.
-//  D2  A segment is taken once and never given back: its memory serves one prefix, which only
-//      becomes longer, until the process ends.
-//  D3  A route is stored (release) after all of its segment: whoever loads it (acquire) may use
-//      the segment.
+//  D1  A route changes only while every pair lock of the segment that it led to is held. So a
+//      thread that locks a pair, and then finds that its key's route still leads there, may rely on
+//      the route until it unlocks.
+//  D2  A segment is taken once and never given back. Until the process ends its memory serves one
+//      prefix, which only becomes longer.
+//  D3  A route is stored (release) after everything in its segment. So a thread that loads the
+//      route (acquire) may use the segment.
 //
-// The directory has its size for life, enough for more segments than the memory can hold: a split
-// changes entries, never the directory.
+// The directory has a fixed size, enough for more segments than the memory can hold. A split
+// changes entries, never the size.
 //
 // Thread safety: home, route, take, unused, in_use: any thread. set_route, show: the holder of all
 // pair locks of the old segment. add_extent: one thread.
@@ -30,17 +30,17 @@
 
 namespace rkv::server {
 
-// A segment, and the prefixes that it holds: those whose first `depth` bits are `prefix`'s.
+// A segment. Its keys are those whose prefix has the same first `depth` bits as the segment's.
 struct Segment {
   std::uint32_t extent = 0;
-  std::uint32_t number = 0;  // in its extent
+  std::uint32_t number = 0;  // within the extent
   std::uint32_t depth = 0;
   friend constexpr bool operator==(Segment, Segment) = default;
 };
 
 class Segments {
  public:
-  // `directory`: shared memory of 8 << directory_depth bytes, written here alone.
+  // `directory`: shared memory of 8 << directory_depth bytes. Only this object writes to it.
   Segments(MutableBytes directory, std::uint32_t directory_depth, std::uint32_t groups_per_segment,
            std::uint32_t max_segments, std::uint64_t epoch);
 
@@ -57,18 +57,18 @@ class Segments {
     return {.extent = segment.extent, .number = segment.number * groups_per_segment_ + index};
   }
 
-  // An unused segment: its depth is for the caller to set. Nothing: none is left.
+  // Returns an unused segment, or nothing if none is left. The caller sets its depth.
   std::optional<Segment> take();
-  // New unused segments.
+  // Adds the unused segments of a new extent.
   void add_extent(std::uint32_t extent, std::uint32_t segments);
-  // Relaxed: for the decision when to make more.
+  // Relaxed: these counts only decide when to add memory.
   std::uint32_t unused() const { return unused_.load(std::memory_order_relaxed); }
   std::uint32_t in_use() const { return in_use_.load(std::memory_order_relaxed); }
-  // Whether more segments may come: the limit on their number is not reached.
+  // Limit on the number of segments in use.
   std::uint32_t max_segments() const { return max_segments_; }
 
-  // Leads clients, and then the server itself, to `segment` for all keys that share the first
-  // segment.depth bits of `prefix` (27 bits, left-aligned).
+  // show() leads clients, and set_route() then leads the server, to `segment` for all keys that
+  // share the first segment.depth bits of `prefix` (27 bits, left-aligned).
   void show(std::uint32_t prefix, Segment segment);
   void set_route(std::uint32_t prefix, Segment segment);
 
@@ -92,7 +92,7 @@ class Segments {
   const std::uint32_t groups_per_segment_;
   const std::uint32_t max_segments_;
   const std::uint64_t epoch_;
-  std::uint64_t* const shared_;  // what clients READ
+  std::uint64_t* const shared_;  // the copy that clients READ
   std::unique_ptr<std::atomic<std::uint64_t>[]> routes_;
 
   struct Unused {  // segments first..end-1 of an extent

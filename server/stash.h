@@ -1,11 +1,11 @@
-// Stash: slots of keys that found no room in either group of their pair. Known to the server alone:
-// their home group is flagged `spilled`, so that a client's miss there becomes a request.
+// Stash: slots of keys whose two groups are full. Only the server sees the stash. The home group of
+// a stashed key is flagged `spilled`, so that a client's miss there becomes a request.
 //
-// Entries come from one pool of fixed size and are chained per pair; the chain's head is with the
-// pair. The pool's pages are touched only as far as the stash has ever been filled.
+// Entries come from one pool of fixed size and are chained per pair. The owner of the pair keeps
+// the head of the chain. Memory of the pool is touched only as far as the stash was ever filled.
 //
-// Thread safety: take() and give_back() from any thread (a lock of its own, innermost); all else
-// under the lock of the chain's pair. `count()` is a snapshot.
+// Thread safety: take() and give_back() from any thread (they take a lock of the stash, innermost).
+// All other operations under the lock of the chain's pair. count() is a snapshot.
 #pragma once
 
 #include <atomic>
@@ -22,27 +22,27 @@ class Stash {
  public:
   static constexpr std::uint32_t kNone = 0;  // entries are numbered from 1
 
-  using Chain = std::uint32_t;  // its first entry
+  using Chain = std::uint32_t;  // number of the first entry
 
   explicit Stash(std::uint32_t capacity);
 
-  // An entry for a later add(), or nothing when all are in use.
+  // Reserves an entry for a later add(). Nothing if all are in use.
   std::optional<std::uint32_t> take();
   void give_back(std::uint32_t entry);
 
-  // `side` is the home group's place in its pair: its number's lowest bit.
+  // `side` is the lowest bit of the home group's number: its place in the pair.
   void add(Chain& chain, std::uint32_t entry, std::uint32_t side, Slot slot);
-  // Takes the entry off the pair's chain and gives it back.
+  // Removes the entry from the pair's chain and gives it back.
   void remove(Chain& chain, std::uint32_t entry);
-  // From one chain to another.
+  // Moves the entry from one chain to another.
   void move(Chain& from, Chain& to, std::uint32_t entry);
 
-  // Walking a chain: from its first entry to kNone.
+  // To walk a chain, go from its first entry to kNone.
   std::uint32_t next(std::uint32_t entry) const { return entries_[entry].next; }
   std::uint32_t side(std::uint32_t entry) const { return entries_[entry].side; }
   Slot slot(std::uint32_t entry) const { return {entries_[entry].slot_bits}; }
   void set_slot(std::uint32_t entry, Slot slot) { entries_[entry].slot_bits = slot.bits; }
-  // How often lately: three at most are counted. take_use(): false when none is left.
+  // Recent uses of the entry, at most three. take_use() returns false when none is left.
   void add_use(std::uint32_t entry) const {
     if (entries_[entry].uses != 3) ++entries_[entry].uses;
   }
@@ -51,16 +51,16 @@ class Stash {
     --entries_[entry].uses;
     return true;
   }
-  // Whether it has so many entries.
+  // Whether the chain has at least so many entries.
   bool reaches(Chain chain, std::uint32_t entries) const;
   // The first entry of that side, or kNone.
   std::uint32_t first_of(Chain chain, std::uint32_t side) const;
 
-  // Relaxed: a figure for people, nothing depends on it.
+  // Relaxed: a statistic; no decision depends on it.
   std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:
-  struct Entry {  // trivial, so that making the pool touches none of it
+  struct Entry {  // trivial, so that allocating the pool touches no page
     std::uint64_t slot_bits;
     std::uint32_t next;
     std::uint16_t side;
@@ -74,7 +74,7 @@ class Stash {
   std::atomic<std::uint64_t> count_{0};
   std::mutex pool_mutex_;  // guards the two below
   std::uint32_t free_ = kNone;
-  std::uint32_t untouched_ = 1;  // entries from here on have never been used
+  std::uint32_t untouched_ = 1;  // entries from this one on have never been used
 };
 
 }  // namespace rkv::server

@@ -1,8 +1,9 @@
-// The store: every change of the memory that clients READ happens here, in the order of steps that
-// makes one-sided reads correct (DESIGN.md, "Writing").
+// Store: the key-value operations of the server. Every change to the memory that clients READ
+// happens here, in the order of steps that makes one-sided reads correct (DESIGN.md, "Writing").
 //
-// Thread safety: all operations, from any thread; each holds the lock of one group pair while it
-// changes anything. Nothing blocks on the disk: a full commit log answers kBusy.
+// Thread safety: all operations, from any thread, unless their comment limits them. Each holds the
+// lock of one group pair while it changes anything. No operation blocks on the disk: a full commit
+// log returns kBusy.
 #pragma once
 
 #include <cstdint>
@@ -36,35 +37,36 @@ struct GetResult {
   Version version;
   std::uint64_t expiry_ms = 0;  // Unix milliseconds, 0 = never
   bool counter = false;
-  bool in_cell = false;  // a counter: the version is that with which it was opened
+  bool in_cell = false;  // a counter: `version` is the version of its opening
   std::size_t value_length = 0;
-  bool large = false;  // not copied: to be READ from `slot`
-  // Where the record is now. Empty where no READ finds the value: on disk alone, or in a cell.
+  bool large = false;  // not copied: the caller READs the value from `slot`
+  // Where the record is now. Empty if no READ finds the value: the record is on disk only, or in a
+  // cell.
   Slot slot{};
 };
 
-// When a write is to begin at the latest; nobody has said so.
+// No latest time for a write to begin.
 inline constexpr Nanos kAnyTime = std::numeric_limits<Nanos>::max();
 
 struct PutOptions {
   Condition condition = Condition::kNone;
   Version expected{};        // kIfVersion
-  std::uint64_t ttl_ms = 0;  // from now; 0 = for ever
-  bool until = false;        // `ttl_ms` is the time itself, in Unix milliseconds
+  std::uint64_t ttl_ms = 0;  // from now; 0 = never expires
+  bool until = false;        // `ttl_ms` is the expiry time itself, in Unix milliseconds
   DiskLook look{};
-  Nanos begin_by = kAnyTime;  // by the store's clock
+  Nanos begin_by = kAnyTime;  // latest time to begin, by the store's clock
 };
 
-// Room for a large value that is on its way: a block and a place in the log, had before a byte of
-// it came. To be given back to exactly one of finish_large() and cancel_large().
+// Resources of a large value whose bytes are still arriving: a block and space in the log, taken
+// before the first byte. Pass it to exactly one of finish_large() and cancel_large().
 struct LargePut {
   Location block{};
   std::size_t head_bytes = 0;
-  // Where the value goes: shared memory, and the adapter's key for it. What is written there is
-  // seen by nobody until finish_large().
+  // Destination of the value: shared memory, and the adapter's key for it. No reader sees these
+  // bytes before finish_large().
   MutableBytes value{};
   std::uint32_t local_key = 0;
-  // The log's copy, to be filled as well; nullptr where the log keeps none.
+  // The log's copy, which the caller fills as well. nullptr if the log keeps no copies.
   CommitLog::Attachment copy{};
   CommitLog::Reservation room{};
   DiskLook look{};
@@ -72,197 +74,207 @@ struct LargePut {
 };
 
 struct CounterResult {
-  PutResult put{};  // a swap that was not done: the version that the counter has
+  PutResult put{};  // of a swap that was not done: the counter's version
   std::int64_t number = 0;
   bool done = true;
-  // The number is in a cell: the version is that of what was logged, which no GET will ever show.
+  // The number is in a cell. The version is that of the log entry, which no GET ever returns.
   bool in_cell = false;
 };
 
 struct StoreStats {
   std::uint64_t records = 0;          // in memory
-  std::uint64_t records_on_disk = 0;  // on disk alone, as far as they have been found there
+  std::uint64_t records_on_disk = 0;  // on disk only, as far as loading has found them
   std::uint64_t evicted = 0;          // since the start
   std::uint64_t promoted = 0;         // loaded for an operation, since the start
   bool loading = false;
-  std::uint64_t stashed_records = 0;  // known to the server alone: both groups of the pair full
+  std::uint64_t stashed_records = 0;  // in the stash only: both groups of the pair were full
   std::uint64_t index_slots = 0;      // of the segments in use
   std::uint64_t index_splits = 0;
-  std::uint64_t memory_bytes = 0;     // that clients READ, made so far
+  std::uint64_t memory_bytes = 0;     // allocated so far, of the memory that clients READ
   std::uint64_t data_bytes = 0;       // capacity of the data extents
   std::uint64_t data_bytes_used = 0;  // in blocks that hold records
   std::uint64_t puts_in_place = 0;
   std::uint64_t puts_moved = 0;
-  std::uint64_t expiring = 0;  // records that will expire
-  std::uint64_t expired = 0;   // records that did, since the start
+  std::uint64_t expiring = 0;  // records with an expiry
+  std::uint64_t expired = 0;   // records that expired, since the start
   std::uint64_t expiry_notes = 0;
-  std::uint64_t counter_cells = 0;        // that there are
-  std::uint64_t counter_cells_taken = 0;  // that were ever used
+  std::uint64_t counter_cells = 0;        // total
+  std::uint64_t counter_cells_taken = 0;  // ever used
   std::uint64_t one_sided_counters = 0;   // in cells now
 };
 
 class Store {
  public:
-  // `memory` and `log` must outlive the store. `boot` is the number that versions begin with,
-  // `unix_ms_at_0` the wall clock's time when `clock` said 0: what expires goes by it.
+  // `memory` and `log` must outlive the store. `boot` is the upper half of all versions of this
+  // start. `unix_ms_at_0` is the wall clock's time when `clock` read 0; expiry uses it.
   Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint32_t boot,
         std::uint64_t unix_ms_at_0 = 0);
   ~Store();
 
-  // The wall clock's time when `clock` said 0, as it is known by now. Any thread.
+  // Corrects the wall clock's time when `clock` read 0. Any thread.
   void set_wall_clock(std::uint64_t unix_ms_at_0);
-  std::uint64_t unix_ms() const;  // by which keys expire
-  // What is on disk and expired after `from_ms`, at `to_ms` or before, is hidden and stays there.
-  // Before begin_loading().
+  std::uint64_t unix_ms() const;  // the time that expiry uses
+  // Records on disk that expired after `from_ms`, and not after `to_ms`, are hidden but stay on
+  // disk. Call it before begin_loading().
   void keep_expired(std::uint64_t from_ms, std::uint64_t to_ms);
 
-  // All operations on keys: kOnDisk, where records may be on disk alone; nothing changed.
-  // kOutOfMemory: no room for the record; nothing changed. kBusy: the commit log is full, or memory
-  // is on its way; kIo: from the commit log; nothing changed. Lengths are within the limits
-  // (checked by the wire decoder).
-  // kTimeout: the write was to have begun before; nothing changed. The clock is looked at under the
-  // pair's lock, last of all that may wait.
-  // Of the options: kConflict: the condition does not hold; kNotFound: kIfVersion, and there is no
-  // such key. kWrongType: the key holds a counter. A put without a time to live lives for ever.
+  // Operations on keys. Errors of all of them; nothing has changed when one is returned:
+  //  - kOnDisk: the record is on disk only, or may be.
+  //  - kOutOfMemory: no space for the record.
+  //  - kBusy: the commit log is full, or memory is being added or freed.
+  //  - kIo: from the commit log.
+  //  - kTimeout: the write could not begin in time. The clock is read under the pair's lock, after
+  //    everything that may wait.
+  // Key and value lengths are within the limits (the wire decoder checks them).
+  //
+  // Stores a value. Errors from the options: kConflict: the condition does not hold. kNotFound:
+  // kIfVersion, and the key does not exist. kWrongType: the key holds a counter. A put without a
+  // time to live never expires.
   Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options = {});
-  // The same in two steps, for a value longer than kMaxInlineBytes that arrives piece by piece.
-  // begin_large(): errors as put(); kTooLarge: no block of this store is as long.
+  // The same in two steps, for a value longer than kMaxInlineBytes that arrives in pieces.
+  // begin_large() fails like put(), and with kTooLarge: no block of this store is long enough.
   Result<LargePut> begin_large(Bytes key, std::size_t value_length, const PutOptions& options);
-  // Publishes it. `digest`: value_digest() of what is in `large.value`. After an error `large` is
-  // cancelled. Takes the pair's lock for as long as a small put does.
+  // Publishes the value. `digest` is value_digest() of the bytes in `large.value`. On an error
+  // `large` is cancelled. Holds the pair's lock no longer than a small put does.
   Result<PutResult> finish_large(LargePut large, Bytes key, std::uint64_t digest,
                                  const PutOptions& options);
-  // REQUIRES: nobody writes to `large.value` any more.
+  // REQUIRES: `large.value` is not written any more, by the caller or by a device.
   void cancel_large(LargePut large);
   std::uint64_t epoch() const;
 
-  // The version of the deletion. kNotFound; kBusy, kIo as above. kConflict: the key has another
-  // version than the expected one.
+  // Deletes the key and returns the version of the deletion. kNotFound; errors as above. kConflict:
+  // the key has another version than `expected`.
   Result<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt,
                          DiskLook look = {}, Nanos begin_by = kAnyTime);
 
-  // Counters: signed numbers of 64 bits. Errors as above, and kWrongType: the key holds a plain
-  // value; kOutOfRange: the sum would pass the limits; nothing changed.
-  // An absent key counts from 0.
+  // Adds to a counter, a signed 64-bit number, and returns the sum. An absent key counts from 0.
+  // Errors as above. kWrongType: the key holds a plain value. kOutOfRange: the sum would exceed the
+  // limits; nothing changed.
   Result<CounterResult> add(Bytes key, std::int64_t summand, DiskLook look = {},
                             Nanos begin_by = kAnyTime);
-  // The number becomes `desired` if it is `expected`, else `done` is false. kNotFound.
+  // Sets the number to `desired` if it is `expected`; otherwise returns `done` false. kNotFound.
   Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired,
                              DiskLook look = {}, Nanos begin_by = kAnyTime);
 
   // ---- one-sided counters: their numbers are in cells that clients change. The operations above
-  // do what they say on them too, by atomics on the cell, and the version stays what it is.
+  // work on them too, by atomics on the cell; the version does not change.
 
-  // Cells of one network's clients. Before the first operation; they must outlive the store. What
-  // open_counter() and a record call this network.
+  // Adds the cells for the clients of one network. Returns the network's number, which
+  // open_counter() and records use. Call it before the first operation. `cells` must outlive the
+  // store.
   std::uint32_t add_cells(Cells& cells);
-  // `call` is called, by any thread inside an operation, when there is a cell to be swept and there
-  // was none before. Set it before the first operation.
+  // Sets a callback for the first cell that needs sweeping. It runs in any thread, inside an
+  // operation. Set it before the first operation.
   void on_first_cell(std::function<void()> call);
-  // The counter's cell, for clients of `network`; a counter that has none is given one. No cell:
-  // none is left, the number is too large for one, or clients of another network have it.
-  // kNotFound: it does not exist, and `create` is not set. Else errors as add(). Here and in
-  // whatever meets a counter in a cell: blocks for a round trip inside the device; kInternal: that
-  // failed, and the number may have been changed or not.
+  // Returns the counter's cell for clients of `network`. A counter without a cell gets one. `cell`
+  // is empty if no cell is left, the number is too large for a cell, or the counter's cell belongs
+  // to another network. kNotFound: the counter does not exist and `create` is false. Other errors
+  // as add().
+  // Like every operation on a counter in a cell, it blocks for a round trip inside the device.
+  // kInternal: that round trip failed, and the number may or may not have changed.
   struct OpenedCounter {
     Version version{};
     std::optional<std::uint32_t> cell{};
   };
   Result<OpenedCounter> open_counter(Bytes key, bool create, std::uint32_t network,
                                      DiskLook look = {}, Nanos begin_by = kAnyTime);
-  // Logs the numbers that changed since the last time; kBusy: the log has no room for all of them.
-  // Blocks as above, for each of them. Any thread.
+  // Logs the numbers that changed since the last sweep. kBusy: the log has no space for all of
+  // them. Blocks for one device round trip per changed number. Any thread.
   Status sweep_counters();
-  // Takes all counters out of their cells and logs them: before the log is closed. After this no
-  // operation of a client on a cell succeeds. `left`: counters that are not logged with their last
-  // number, and `status` why the first of them is not; another call tries those again. As
+  // Takes all counters out of their cells and logs them. Call it before the log is closed.
+  // Afterwards no client operation on a cell succeeds. `left` counts counters whose last number is
+  // not logged; `status` is the first error among them. Another call retries those. Blocks like
   // sweep_counters().
   struct Swept {
     Status status{};
     std::uint64_t left = 0;
   };
   Swept end_counters();
-  bool has_cells() const;  // in use
+  bool has_cells() const;  // a cell has been used
 
-  // Copies the value to `out` (at least kMaxInlineBytes), unless it is large. kNotFound.
+  // Copies the value to `out` (at least kMaxInlineBytes) unless the value is large. kNotFound.
   Result<GetResult> get(Bytes key, MutableBytes out, DiskLook look = {}) const;
 
-  // ---- records on disk (store_disk.cc, DESIGN.md, "Larger than memory"). The disk is read
-  // elsewhere (Loads); here is said what that means.
+  // ---- records on disk (store_disk.cc, DESIGN.md, "Larger than memory"). Loads reads the disk;
+  // these functions apply the results.
 
-  // From now on records may be on disk alone, and until end_loading() any key may be. Before the
-  // first operation; the log is not volatile. Takes as long as it takes to write every group.
+  // Records may be on disk only from now on, and any key may be until end_loading(). Call it before
+  // the first operation. REQUIRES: the log is not volatile. Writes every group once.
   void begin_loading();
-  // Every record on disk has been given to load() or load_on_disk().
+  // Ends loading. REQUIRES: every record on disk was passed to load() or load_on_disk().
   void end_loading();
-  // A record as it was on disk after everything up to `as_of` had been written there (V2). Nothing
-  // is logged; a key that is in memory keeps what it has. kStale: the key has changed since, read
-  // it again. kOutOfMemory, kBusy: no room. kNotFound: it has expired, and is no record any more.
+  // Takes a record from disk into memory. `as_of`: the record was read after everything up to this
+  // sequence had been written to disk (V2). Nothing is logged. A key that is in memory keeps its
+  // record. kStale: the key has changed since; read it again. kOutOfMemory, kBusy: no space.
+  // kNotFound: the record has expired and no longer exists.
   static constexpr std::uint64_t kForEver = ~std::uint64_t{0};
   Status load(const RecordFields& record, std::uint64_t as_of = kForEver, bool promoted = false);
-  // The same without taking it into memory: a slot that says where it is.
+  // The same without the value: the index gets a slot that says the record is on disk.
   Status load_on_disk(const RecordFields& record, std::uint64_t as_of);
-  // Asks the processor for the memory that a load of this key will look at.
+  // Prefetches the memory that a load of this key reads.
   void prefetch(Bytes key) const;
-  // How far that is: every record on disk below `key` has been given, and that of `key` is given
-  // next, if it is there, as read at `as_of`; kForEver: the reading goes on with a later read.
+  // Loading progress: all records below `key` were passed to load() or load_on_disk(). The record
+  // of `key`, if any, comes next, as read at `as_of`. kForEver: a later read will continue here.
   void loading(Bytes key, std::uint64_t as_of);
-  // The sequence that must have been written before the disk is read for this key.
+  // The sequence that must be on disk before the disk is read for this key.
   std::uint64_t departed(Bytes key) const;
-  // Whether operations on this key would say kOnDisk: a hint.
+  // A hint: whether operations on this key would return kOnDisk.
   bool is_on_disk(Bytes key) const;
-  // Clients have read keys with these hashes: they stay longer in memory.
+  // Reports keys that clients have read, by hash. Their records stay longer in memory.
   void touch(std::span<const std::uint64_t> hashes);
-  // Takes records out of memory that are on disk and were used least lately, until there is room
-  // again. True: there is, or none was needed. False: nothing could go. Blocks no operation for
-  // more than some microseconds. One thread.
+  // Evicts the least recently used records that are on disk, until enough data memory is free.
+  // Returns true if there is now free memory, or none was needed; false if nothing was evictable.
+  // Blocks no operation for more than a few microseconds. One thread.
   bool make_room();
-  // When it has found nothing: whether some of it may go when it is synced. The same thread.
+  // After make_room() found nothing: whether a sync would make records evictable. Same thread.
   bool evicts_after_sync() const;
-  // `call` is called, by any thread inside an operation, when one has found no room. Set it before
-  // the first operation.
+  // Sets a callback for an operation that found no space. It runs in any thread, inside that
+  // operation. Set it before the first operation.
   void on_no_room(std::function<void()> call);
-  // Whether make_room() has to be called now and then: memory cannot grow any more.
+  // Whether memory cannot grow any more, so that make_room() must be called regularly.
   bool is_full_grown() const;
-  // make_room() has found nothing that may go.
+  // Whether the last make_room() found nothing evictable, now or after a sync.
   bool has_nothing_to_evict() const;
-  // Whether more than a sixteenth of the data extents is free.
+  // Whether more than 1/16 of the data extents is free.
   bool has_spare_room() const;
 
-  // kHintWords words that clients of one transport swap (pins.h). Before the first operation; they
-  // must outlive the store.
+  // Adds kHintWords words that clients of one transport swap (pins.h). Call it before the first
+  // operation. The words must outlive the store.
   void add_hint_words(const std::uint64_t* words);
 
   // ---- growth
 
-  // Whether an extent should be added: less than half of one is unused, and the limit is not
-  // reached.
+  // Whether an extent should be added: less than half an extent is unused, or an operation found no
+  // space, and the limit is not reached.
   bool wants_memory() const;
-  // Adds extents while that is so. Blocks while their pages are made, which no operation waits for:
-  // meanwhile they use what there is and answer kBusy without it. One thread. True: something was
-  // added. Errors are those of the memory's source; the next call tries again.
+  // Adds extents while wants_memory(). Blocks while the kernel provides their pages. Operations do
+  // not wait for that: they use the memory there is, and return kBusy without it. One thread.
+  // Returns whether an extent was added. Errors come from the memory's source; the next call
+  // retries.
   Result<bool> grow();
-  // `call` is called, by any thread inside an operation, when wants_memory() becomes true, and not
-  // again until grow() has returned without an error. Set it before the first operation.
+  // Sets a callback for wants_memory() becoming true. It runs in any thread, inside an operation.
+  // After a call it is silent until grow() returns without an error. Set it before the first
+  // operation.
   void on_low_memory(std::function<void()> call);
 
   // ---- expiry. One thread.
 
-  // Removes, as a DELETE does, what has expired. When the next record expires, by the clock; never
-  // later than a second from now. Blocks for a full commit log no longer than it says.
+  // Removes expired records, as a DELETE does. Returns when to call it next, by the clock: when the
+  // next record expires, but at most one second from now. If the commit log is full, it does not
+  // wait: it returns a time 1 ms away.
   Nanos expire();
-  // Whether something has expired and is still there: the commit log had no room.
+  // Whether an expired record is still present because the commit log had no space.
   bool has_expired() const;
-  // `call` is called, by any thread inside an operation, when a record expires earlier than all
-  // others. Set it before the first operation.
+  // Sets a callback for a record that expires earlier than all others. It runs in any thread,
+  // inside an operation. Set it before the first operation.
   void on_earlier_expiry(std::function<void()> call);
 
   StoreStats stats() const;
 
-  // What is wrong with the memory, or nothing: the index keeps its invariants (I1 to I6); each slot
-  // leads to a live record of a key that belongs there, and to a block of the record's length; no
-  // two records share a unit; what is counted is what there is. REQUIRES that no operation is under
-  // way in any thread. Takes as long as it takes to read all records.
+  // Checks the memory and returns the first violation, or an empty string. Checked: the index keeps
+  // its invariants (I1 to I6, I8). Each slot leads to a live record of a key that belongs there,
+  // and to a block of the record's length. No two records share a unit. The counters match.
+  // REQUIRES: no operation runs in any thread. Reads all records.
   std::string check_at_rest() const;
 
  private:

@@ -1,4 +1,4 @@
-// What Store is made of. store.cc has the operations on keys, store_growth.cc the growth.
+// Implementation class of Store. store.cc has the operations on keys, store_growth.cc the growth.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace rkv::server {
 
-// As the log keeps a counter that is in a cell: with the number that it was put there with.
+// The form in which the log keeps a counter that is in a cell: with the number at its opening.
 inline RecordFields out_of_cell(RecordFields fields) {
   fields.in_cell = false;
   fields.value = fields.value.first(kCounterBytes);
@@ -114,7 +114,8 @@ class Store::Impl {
   void on_earlier_expiry(std::function<void()> call) { call_expirer_ = std::move(call); }
 
  private:
-  // The pair of a key's home, locked: nobody else changes the key or moves its home.
+  // Locks the pair of a key's home. While it is held, no other thread changes the key or moves its
+  // home.
   class Locked {
    public:
     Locked(const Impl& store, KeyHash hash) {
@@ -140,18 +141,18 @@ class Store::Impl {
     GroupPlace home;
     std::optional<Index::Position> found;
     StripeCounters* counters;
-    // load(): the slot that says of the key that it is on disk.
+    // Of load(): the slot that says this key is on disk.
     std::optional<Index::Position> on_disk = std::nullopt;
   };
-  // Everything that a write needs and could fail to get. Made before the commit sequence is taken;
-  // after that nothing fails.
+  // Everything a write needs and could fail to get. Complete before the commit sequence is taken;
+  // after that nothing fails (S4).
   struct Plan {
     bool in_place = false;
-    Location block = {};           // the new record's; in place: the present one's
-    Index::Position vacancy = {};  // of a key that is not in memory
+    Location block = {};           // of the new record; in place: of the present one
+    Index::Position vacancy = {};  // for a key that is not in memory
     std::uint64_t units = 0;
-    bool value_is_there = false;  // a large one, in the block
-    bool only_logged = false;     // the record stays as it is: a counter in a cell
+    bool value_is_there = false;  // a large value, already in the block
+    bool only_logged = false;     // the record does not change: a counter in a cell
   };
 
   Target target(KeyHash hash, const Locked& locked, Bytes key) const {
@@ -164,18 +165,19 @@ class Store::Impl {
   void supersede(Location block);
   void release(Slot gone);
   Version version_at(Location block) const;
-  // A record under its pair's lock; the spans point into shared memory.
+  // The record in `block`. The spans point into shared memory. REQUIRES: its pair's lock.
   RecordFields record_at(Location block) const;
-  // PUT, in general: `decide(target)` says no, or completes `fields`.
+  // A PUT in general. `decide(target)` refuses it, or completes `fields`.
   template <class Decide>
   Result<PutResult> write(RecordFields& fields, std::size_t value_bytes, const PutOptions& options,
                           Decide decide);
-  // Of write(), with the room in the log in hand. `prepare(target)` makes the plan, or says no.
+  // The part of write() after the reservation in the log. `prepare(target)` makes the plan, or
+  // refuses.
   template <class Prepare>
   Result<PutResult> commit(CommitLog::Reservation room, RecordFields& fields, Prepare prepare,
                            DiskLook look, Nanos begin_by, CommitLog::Attachment copy = {});
-  // Whether a write may still begin (S6). REQUIRES: its pair's lock, so that nothing waits after
-  // it.
+  // Whether a write may still begin (S6). REQUIRES: its pair's lock, so that nothing waits
+  // afterwards.
   Status check_time(Nanos begin_by) const {
     if (begin_by == kAnyTime || clock_.now() <= begin_by) [[likely]]
       return {};
@@ -189,7 +191,7 @@ class Store::Impl {
   Status check_condition(const Target& target, Condition condition, Version expected) const;
   void erase(const Target& target);
 
-  // Going over all pairs: store_walk.h.
+  // Iteration over all pairs: store_walk.h.
   struct Pair {
     GroupPlace even;
     StripeCounters& counters;
@@ -235,11 +237,11 @@ class Store::Impl {
   bool expire_one(const Expiry& expiry);
   bool is_stale(const Expiry& expiry) const;
 
-  // Counters in cells: store_cells.cc. Of a record under its pair's lock.
+  // Counters in cells: store_cells.cc. REQUIRES: the lock of the record's pair.
   Cells& cells_of(const RecordFields& record, std::uint32_t* cell) const;
   Result<std::int64_t> number_of(const RecordFields& counter) const;
   Result<std::int64_t> end_cell(const RecordFields& counter) const;
-  // Nothing: no longer in a cell.
+  // Both return nothing if the number is no longer in a cell.
   Result<std::optional<std::int64_t>> add_in_cell(const RecordFields& counter,
                                                   std::int64_t summand) const;
   Result<std::optional<std::int64_t>> swap_in_cell(const RecordFields& counter,
@@ -247,7 +249,7 @@ class Store::Impl {
                                                    std::int64_t desired) const;
   struct CellPlan {
     Plan plan;
-    std::optional<std::uint32_t> cell;  // nothing: there is none for it, and no plan
+    std::optional<std::uint32_t> cell;  // nothing: no cell is available, and `plan` is empty
   };
   Result<CellPlan> plan_in_cell(const Target& at, RecordFields& fields, MutableBytes bytes,
                                 std::uint32_t network, std::int64_t number);
@@ -269,21 +271,21 @@ class Store::Impl {
   StoreMemory& memory_;
   CommitLog& log_;
   const Clock& clock_;
-  std::atomic<std::uint64_t> unix_ms_at_0_;  // a number by itself: relaxed
-  std::uint64_t kept_from_ms_ = 0;           // drop_expired() keeps what expired after that,
-  std::uint64_t kept_to_ms_ = 0;             // and not after that
+  std::atomic<std::uint64_t> unix_ms_at_0_;  // relaxed: no other data depends on it
+  std::uint64_t kept_from_ms_ = 0;           // drop_expired() keeps records that expired after this
+  std::uint64_t kept_to_ms_ = 0;             // and not after this
   const std::uint32_t boot_;
   Index index_;
   RecordAllocator records_;
   PairLocks locks_;
-  // More memory is called for when less than half an extent is unused.
+  // The growth callback runs when less than half an extent is unused.
   const std::uint32_t low_segments_;
   const std::size_t low_data_bytes_;
   std::function<void()> call_;
   std::atomic<bool> called_{false};
   struct Need {
-    std::atomic<bool> may_grow{false};  // the limit is not reached; written by grow()
-    std::atomic<bool> starved{false};   // an operation found no room since the last extent came
+    std::atomic<bool> may_grow{false};  // the limit is not reached; set by take_in()
+    std::atomic<bool> starved{false};   // an operation found no space since the last extent
   };
   Need index_need_;
   Need data_need_;
@@ -293,11 +295,11 @@ class Store::Impl {
   std::atomic<bool> called_evictor_{false};
   std::atomic<bool> nothing_to_evict_{false};
   mutable std::mutex loading_mutex_;    // guards the next three; innermost
-  std::vector<std::byte> loading_key_;  // keys below it have been given to the store
+  std::vector<std::byte> loading_key_;  // keys below it were passed to load()
   std::uint64_t loading_as_of_ = kForEver;
   bool loaded_all_ = false;
-  // The evicting thread's: whether it met a record that can go soon, or when it is synced, and the
-  // next pair to look at.
+  // Of the evicting thread. It met a record that will be evictable soon, or after a sync; and the
+  // next pair to scan.
   bool some_wait_ = false;
   bool some_unsynced_ = false;
   std::uint32_t hand_prefix_ = 0;
@@ -310,10 +312,10 @@ class Store::Impl {
   std::function<void()> call_sweeper_;
   std::atomic<bool> called_sweeper_{false};
   std::mutex sweeping_;           // guards the next
-  std::uint64_t sweep_from_ = 0;  // of all cells, the first of the next sweep
+  std::uint64_t sweep_from_ = 0;  // where the next sweep starts, counted over all cells
 };
 
-// The order in which everything is had that could fail, and then done: S4.
+// Acquires everything that could fail before anything is published (S4).
 template <class Decide>
 Result<PutResult> Store::Impl::write(RecordFields& fields, std::size_t value_bytes,
                                      const PutOptions& options, Decide decide) {
@@ -338,7 +340,7 @@ Result<PutResult> Store::Impl::commit(CommitLog::Reservation room, RecordFields&
   if (!ready) {
     locked.unlock();
     log_.unreserve(room);
-    split_if_crowded(hash);  // who found no place in its pair comes again
+    split_if_crowded(hash);  // the caller retries if its pair was full
     return std::unexpected(ready.error());
   }
   const CommitLog::Ticket ticket = log_.begin(room);
@@ -349,7 +351,7 @@ Result<PutResult> Store::Impl::commit(CommitLog::Reservation room, RecordFields&
               std::move(copy));
   locked.unlock();
   if (ready->only_logged) return result;
-  // Only now that the new record is live: the block may be handed out at once.
+  // Only now that the new record is live: the allocator may reuse the block at once.
   if (at.found && !ready->in_place) release(at.found->slot);
   if (ready->vacancy.where == Index::Where::kStash) split_if_crowded(hash);
   if (fields.expiry_ms != 0) note_expiry(hash, fields);
