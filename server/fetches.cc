@@ -31,7 +31,7 @@ bool Fetches::begin(Session& session, Bytes message, std::uint32_t receive_buffe
   return post(fetch);
 }
 
-// Asks for as many pieces as may be under way. False: the connection takes no more.
+// Posts READs up to kPieces. False: the connection accepts no more.
 bool Fetches::post(Fetch& fetch) {
   while (!fetch.failed && fetch.reads < kPieces && fetch.posted < fetch.source.length) {
     const std::size_t length = std::min(kPieceBytes, fetch.source.length - fetch.posted);
@@ -55,10 +55,10 @@ Fetch* Fetches::on_read(std::uint64_t context, bool arrived) {
   Fetch& fetch = all_[context];
   --fetch.reads;
   fetch.failed = fetch.failed || !arrived || fetch.session->ending;
-  if (!fetch.failed) {  // READs of a connection complete in order (F3)
+  if (!fetch.failed) {  // a connection's READs complete in order, so this is the next piece (F3)
     const std::size_t length = std::min(kPieceBytes, fetch.source.length - fetch.landed);
     const Bytes piece = fetch.large.value.subspan(fetch.landed, length);
-    // The next one travels meanwhile.
+    // The next piece travels while this one is hashed.
     post(fetch);
     fetch.hash->update(piece);
     if (fetch.large.copy != nullptr) {

@@ -1,20 +1,20 @@
 // LongRequests: requests too long for a receive buffer, READ from their clients' memory.
 //
-// Receive buffers are registered for every client's credits, used or not: a request of 128 KiB in
-// one of them would take 516 KiB a client. So long requests lie in a few buffers that all clients
-// of a worker share, and are READ into them when one is free: flow control is the server's.
+// Receive buffers are registered for every credit of every client, used or not. Buffers for
+// requests of 128 KiB would take 516 KiB per client. So all clients of a worker share a few long
+// buffers. The worker READs a long request when one of them is free, so the server controls the
+// flow.
 //
 // Invariants:
-//  O1  A buffer serves another request only when the READ into it has been reported or its
-//      connection destroyed, and the request that lay in it is over.
-//  O2  A request is READ once, and looked at only after that: what the client does to its memory
-//      afterwards changes nothing.
-//  O3  No more READs of a client are under way than it has credits.
-//  O4  What was READ is the request that was announced, of the same sequence, and neither a long
-//  nor
-//      a put-large: a request that has a buffer never waits for another one.
-//  O5  Nobody keeps a buffer from others by memory that does not answer: a READ that has been under
-//      way for kLongestRead ends its client when somebody waits for a buffer.
+//  O1  A buffer is reused only when the READ into it has completed or its connection was destroyed,
+//      and the request that lay in it is over.
+//  O2  A request is READ once, and only inspected after that. Later changes of the client's memory
+//      have no effect.
+//  O3  A client has at most as many READs under way as it has credits.
+//  O4  The READ request must have the announced sequence and must be neither a long request nor a
+//      put-large. So a request that has a buffer never waits for another buffer.
+//  O5  A client whose memory does not answer cannot keep a buffer from others: if a request waits
+//      for a buffer, a READ under way for kLongestRead or more gets its client disconnected.
 //
 // Thread safety: one owner, the worker.
 #pragma once
@@ -32,40 +32,42 @@ namespace rkv::server {
 
 class LongRequests {
  public:
-  // `buffers` of kMaxMessageBytes, perhaps none.
+  // Allocates `buffers` buffers of kMaxMessageBytes; 0 allocates nothing.
   static Result<LongRequests> create(rdma::Transport& transport, std::uint32_t buffers);
 
-  // Longer than a device tries again after losses.
+  // Longer than a device retransmits after losses.
   static constexpr Nanos kLongestRead = 5000 * kNanosPerMs;
 
-  // Buffers have numbers of their own kind beside the queue's receive buffers', and the READ into
-  // one has its number as context.
+  // Whether a buffer number or READ context belongs to a long buffer. Long buffers' numbers are
+  // distinct from those of the queue's receive buffers. A READ's context is its buffer's number.
   static bool is_one(std::uint64_t buffer) { return (buffer & kBit) != 0; }
 
   std::size_t count() const { return reads_.size(); }
   std::size_t free() const { return free_.size(); }
 
-  // REQUIRES free(). False: the connection takes no READ; nothing has happened.
+  // Posts the READ of an announced request. False: the connection accepts no READ; nothing has
+  // changed. REQUIRES: free() != 0.
   bool begin(Session& session, const MessageSource& source, std::uint64_t sequence, Nanos now);
-  // A READ was completed, with this context. The buffer, whose number is the context, stays taken
-  // until it is given back. If it was a success: what it has brought, and whether that may be
-  // served (O4).
+  // Handles the completion of the READ with this context. The buffer with this number stays in use
+  // until give_back(). The result is valid only if the READ succeeded: the request, and whether it
+  // may be served (O4).
   struct Arrived {
     Bytes message;
     bool as_announced = false;
     Nanos since = 0;  // when the READ was posted
   };
   Arrived on_read(std::uint64_t context);
-  // Whose READ has been under way for too long, or nullptr (O5).
+  // The client whose READ has been under way for kLongestRead or more, or nullptr (O5).
   Session* overdue(Nanos now) const;
   void give_back(std::uint32_t buffer);
-  // Of a session whose connection is gone: READs that were never reported (O1).
+  // Frees the buffers of READs that never completed. REQUIRES: the session's connection was
+  // destroyed (O1).
   void drop_all(const Session& session);
 
  private:
   static constexpr std::uint32_t kBit = std::uint32_t{1} << 31;
   struct Read {
-    Session* session = nullptr;  // while it is under way
+    Session* session = nullptr;  // nullptr: no READ is under way
     std::size_t length = 0;
     std::uint64_t sequence = 0;
     Nanos since = 0;

@@ -9,24 +9,28 @@ namespace rkv::server {
 
 namespace {
 
-// A client is to cost no more than 64 KiB. Its credits must never find the shared receive queue
-// empty, so that each takes a buffer of its own, registered and therefore in memory, used or not:
-// four of these, 20 KiB. Two small send buffers a credit make it 22. On SoftRoCE 20 KiB come to it
-// for the send queue and 3 for places in the completion and the receive queue; what is
-// measured in all is some 55, with the session's and librdmacm's own. A value of 4 KiB arrives with
-// the longest key in one round trip; of longer ones the second is little beside their bytes.
+// A client may cost at most 64 KiB of memory. The clients' credits must never find the shared
+// receive queue empty. So each credit needs its own receive buffer, registered and therefore
+// resident even if unused:
+//   20 KiB  4 receive buffers of kSentBytes
+//    2 KiB  2 small send buffers per credit
+//   20 KiB  the send queue, on SoftRoCE
+//    3 KiB  entries of the completion queue and the receive queue, on SoftRoCE
+// The measured total is about 55 KiB, including the session's and librdmacm's memory. kSentBytes
+// fits a 4 KiB value with the longest key, which arrives in one round trip. For longer values the
+// second round trip costs little compared with transferring their bytes.
 constexpr std::uint32_t kSentBytes = round_up(kRequestHeaderBytes + kMaxKeyBytes + 4096, 64);
-// Where buffers cost nothing before they are used, requests of any length are SENT.
+// Where unused buffers cost nothing, requests of any length are SENT.
 constexpr std::uint32_t kAnyRequest = kMaxMessageBytes;
-// Receive buffers beyond clients x credits: for what is on its way from clients that are being
+// Receive buffers beyond clients x credits, for messages on their way from clients that are being
 // disconnected.
 constexpr std::uint32_t kSpareReceives = 16;
-// A worker always has a small buffer for a client that has not used up its own, and some to spare.
+// Beyond the clients' own small buffers, so that a client below its limit always finds one.
 constexpr std::uint32_t kSpareReplies = 64;
-// Replies of 257 bytes to 128 KiB on their way at a time, and requests longer than kSentBytes: 2
-// and 1 MiB a worker, whatever the number of clients. Where buffers cost nothing before they are
-// used, there are replies enough for all clients. Of those requests the worker sets the pace: 8
-// of 128 KiB take a link of 100 Gbit/s some 80 us, several round trips.
+// Per worker, whatever the number of clients: replies of 257 bytes to 128 KiB in flight (2 MiB of
+// buffers) and requests longer than kSentBytes being READ (1 MiB). Where unused buffers cost
+// nothing, all clients get their replies' full limit instead. The worker limits the rate of long
+// requests: 8 of 128 KiB occupy a link of 100 Gbit/s for about 80 us, several round trips.
 constexpr std::uint32_t kLargeReplies = 16;
 constexpr std::uint32_t kLongRequests = 8;
 

@@ -13,8 +13,8 @@ namespace rkv::server {
 
 namespace {
 
-// How long a client may wait before it tries again. A full queue drains in milliseconds; a disk
-// that failed or a store that is full takes longer to change.
+// How long a client should wait before it retries. A full queue drains in milliseconds. A failed
+// disk or a full store takes longer to change.
 std::uint32_t retry_after_ms(Code code) {
   switch (code) {
     case Code::kBusy:
@@ -27,7 +27,7 @@ std::uint32_t retry_after_ms(Code code) {
   }
 }
 
-// A refusal finds a buffer wherever room for an answer was looked for (K3).
+// A refusal must fit into a small buffer, which K3 guarantees for every answer.
 constexpr std::size_t kMostSentenceBytes = SendPool::kSmallBytes - kResponseHeaderBytes;
 
 Response refusal(Opcode opcode, std::uint64_t sequence, const Error& error) {
@@ -35,7 +35,7 @@ Response refusal(Opcode opcode, std::uint64_t sequence, const Error& error) {
                     .code = static_cast<std::uint8_t>(error.code),
                     .sequence = sequence,
                     .retry_after_ms = retry_after_ms(error.code)};
-  // A missing key is an answer, not a problem: no sentence, shortest message.
+  // A missing key is a normal answer: it carries no text, so the message is as short as possible.
   if (error.text != nullptr && error.code != Code::kNotFound) {
     const Bytes text = as_bytes(error.text);
     response.value = text.first(std::min(text.size(), kMostSentenceBytes));
@@ -47,7 +47,7 @@ RequestHandler::Answer reply(const Response& response) {
   return {.response = response};
 }
 
-// The opcode a refused request is answered under; an unknown one would make the answer unreadable.
+// The opcode of a refusal. An unknown opcode would make the answer unreadable.
 Opcode answerable(Bytes message) {
   const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
   return opcode >= Opcode::kGet && opcode <= kLastOpcode ? opcode : Opcode::kPing;
@@ -126,7 +126,7 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
     case Opcode::kLong:
       return read_request(request);
   }
-  return {.next = Next::kDisconnect, .malformed = true};  // the decoder lets nothing else through
+  return {.next = Next::kDisconnect, .malformed = true};  // unreachable: the decoder checks opcodes
 }
 
 Response RequestHandler::not_loaded(Bytes message, const Error& error) {
@@ -148,22 +148,23 @@ RequestHandler::Answer RequestHandler::when_safe(const Request& request, Answer 
 
 Response RequestHandler::marked(const Response& response) const {
   Response all = response;
-  if (!log_.is_volatile()) {  // without a disk there are no marks: zero
-    all.sync_mark = Version::of(boot_, log_.sync_mark());  // first: it never passes the other
+  if (!log_.is_volatile()) {                               // without a disk the marks stay zero
+    all.sync_mark = Version::of(boot_, log_.sync_mark());  // read first: it never passes wal_mark
     all.wal_mark = Version::of(boot_, log_.wal_mark());
   }
   all.server_us = static_cast<std::uint64_t>(now_ / kNanosPerUs);
   return all;
 }
 
-// The instant nearest to now of those that the request can mean: half of what 48 bits tell apart is
-// four years.
+// Extends the request's 48-bit time to the instant nearest to now. Half of the 48-bit range is four
+// years.
 Nanos RequestHandler::begin_by(const Request& request) const {
   if (request.begin_by_us == 0) return kAnyTime;
   constexpr int kUnused = 64 - std::bit_width(kBeginByModulus - 1);
   const auto now_us = now_ / kNanosPerUs;
   const std::uint64_t ahead = request.begin_by_us - static_cast<std::uint64_t>(now_us);
-  const Nanos ahead_us = static_cast<Nanos>(ahead << kUnused) >> kUnused;  // with its sign
+  // The shifts extend the sign.
+  const Nanos ahead_us = static_cast<Nanos>(ahead << kUnused) >> kUnused;
   return (now_us + ahead_us) * kNanosPerUs;
 }
 
@@ -174,7 +175,7 @@ std::uint8_t counter_flags(bool counter, bool in_cell) {
 }
 }  // namespace
 
-// Hashes from a peer: any number does no more than keep some record in memory.
+// The hashes come from a peer. A wrong one can only keep some record in memory.
 void RequestHandler::touch(Bytes told) {
   std::array<std::uint64_t, kMaxUsedHashes> hashes;
   const std::size_t count = told.size() / sizeof(std::uint64_t);
@@ -317,8 +318,8 @@ RequestHandler::Answer RequestHandler::flush(const Request& request) {
   return sweep_first(request);
 }
 
-// What counters in cells count reaches the log first; not on this thread, whose other clients would
-// wait for a round trip of each counter.
+// Counts that live in cells must reach the log first. The sweeper does this on its own thread: it
+// costs a round trip per counter, which this worker's other clients would wait for.
 RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
   const Response awaited{.opcode = request.opcode, .sequence = request.sequence};
   if (sweeper_ == nullptr || !store_.has_cells()) {
@@ -332,7 +333,7 @@ RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
 RequestHandler::Answer RequestHandler::after_sweep(const Response& awaited, Bytes value,
                                                    const Status& swept) {
   if (!swept) {
-    // Looked at once: the disk may become well, or fail, at any time.
+    // Read once: the state may change at any time.
     const DiskState disk = log_.disk_state();
     const bool backup = awaited.opcode == Opcode::kBackup;
     return reply(refusal(awaited.opcode, awaited.sequence,
@@ -345,7 +346,7 @@ RequestHandler::Answer RequestHandler::after_sweep(const Response& awaited, Byte
 }
 
 RequestHandler::Answer RequestHandler::flush_swept(std::uint64_t sequence) const {
-  // Whatever has been acknowledged to anybody is at or below this.
+  // Every acknowledged write is at or below this sequence.
   const std::uint64_t through = log_.last_begun();
   const Response flushed{
       .opcode = Opcode::kFlush, .sequence = sequence, .version = Version::of(boot_, through)};
@@ -393,7 +394,7 @@ Response RequestHandler::backed_up(const Response& awaited, const Backup& backup
   return refusal(Opcode::kBackup, awaited.sequence, *backup.failure());
 }
 
-// What is to be seen: whatever has a sequence now, and so all that has been acknowledged.
+// The scan shows every write that has a sequence now, which includes all acknowledged writes.
 RequestHandler::Answer RequestHandler::scan(const Request& request) {
   const auto refused = [&](const Error& error) {
     return reply(refusal(Opcode::kScan, request.sequence, error));

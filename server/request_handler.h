@@ -1,5 +1,5 @@
-// From the bytes of a request to what has to be answered: decodes, asks the store, words errors.
-// Knows no network, so that it can be tested with bytes alone.
+// RequestHandler: turns the bytes of a request into an answer. It decodes the request, calls the
+// store and chooses the error texts. It uses no network, so it can be tested with bytes alone.
 //
 // Thread safety: one per worker.
 #pragma once
@@ -22,15 +22,15 @@ namespace rkv::server {
 class RequestHandler {
  public:
   enum class Next : std::uint8_t {
-    kReply,        // with `response`
-    kAwaitMark,    // with `response`, as soon as the mark of `level` has reached `through`
-    kAwaitBackup,  // with backed_up(), as soon as `backup` is done
-    kAwaitSweep,   // with after_sweep(), as soon as the sweep of number `through` is over
-    kAwaitPage,    // with scanned(), as soon as `page` is done
-    kAwaitLoad,    // handle() it again when the record of `key` is in memory
-    kReadRequest,  // the request itself, from where `message` says; then handle() that one
-    kFetch,        // `large.value` first, from where `source` says; then finish() or cancel()
-    kDisconnect,   // not even a header: there is nobody to answer to
+    kReply,        // send `response`
+    kAwaitMark,    // send `response` as soon as the mark of `level` has reached `through`
+    kAwaitBackup,  // send backed_up() as soon as `backup` is done
+    kAwaitSweep,   // do what after_sweep() returns as soon as sweep number `through` is over
+    kAwaitPage,    // send scanned() as soon as `page` is done
+    kAwaitLoad,    // call handle() again as soon as the record of `key` is in memory
+    kReadRequest,  // READ the request from where `message` says, then handle() that request
+    kFetch,        // READ `large.value` from where `source` says, then finish() or cancel() it
+    kDisconnect,   // not even a header: no answer is possible
   };
   struct Answer {
     Next next = Next::kReply;
@@ -43,51 +43,52 @@ class RequestHandler {
     LargePut large = {};
     std::shared_ptr<const Backup> backup = {};
     std::shared_ptr<const ScanPage> page = {};
-    Bytes key = {};  // kAwaitLoad; in the message
+    Bytes key = {};  // kAwaitLoad: a span of the message
   };
 
-  // `stats` makes the JSON of a stats request; `durability` is that of writes that name none;
-  // `network`: whose cells the clients can reach (Store::add_cells). References must outlive the
-  // handler. `backups`, `scans`: nullptr where there are none; `sweeper`: nullptr where no counter
-  // is ever one-sided.
+  // `stats` makes the JSON of a stats request. `durability` applies to writes that do not specify
+  // one. `network` is the number of the cells that the clients can reach (Store::add_cells).
+  // `backups`, `scans`: nullptr if not supported. `sweeper`: nullptr if no counter is ever
+  // one-sided. References must outlive the handler.
   RequestHandler(Store& store, const CommitLog& log, std::uint32_t boot, Durability durability,
                  std::function<std::string()> stats, std::uint32_t network = kNoNetwork,
                  Backups* backups = nullptr, Sweeper* sweeper = nullptr, Scans* scans = nullptr);
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
-  // What the clock says at the beginning of the turn: answers tell it, and it must not be later
-  // than they are sent. The times until which clients wait are told relative to it.
+  // Sets the time of the turn. Answers carry it, so it must not be later than the time at which
+  // they are sent. Requests' begin_by times are resolved with it.
   void set_time(Nanos now) { now_ = now; }
 
-  // `message` comes from a peer: anything at all. No allocation but for stats, backups
-  // and pages of scans. `look`: what a load for it has found.
+  // Executes one request. `message` comes from a peer and may hold any bytes. `look` is the result
+  // of a load for this request. Allocates only for stats, backups and pages of scans.
   Answer handle(Bytes message, DiskLook look = {});
-  // The answer to a request that awaited a load in vain.
+  // The answer to a request whose load failed.
   static Response not_loaded(Bytes message, const Error& error);
 
-  // A value that was fetched, with the digest of what came; `message` is its request once more.
+  // Publishes a value that was fetched. `digest` is the digest of the bytes that arrived; `message`
+  // is the request of the fetch.
   Answer finish(Bytes message, LargePut large, std::uint64_t digest);
-  // One that did not come.
+  // Gives back the block of a value that could not be fetched.
   void cancel(LargePut large) { store_.cancel_large(std::move(large)); }
   std::uint64_t epoch() const { return store_.epoch(); }
-  // Keys that clients have said they found by READ. Any thread.
+  // Number of keys that clients have reported as found by READ. Any thread.
   std::uint64_t told_reads() const { return told_reads_.load(std::memory_order_relaxed); }
 
-  // Whether an answer that awaits a mark may be given.
+  // Whether an answer that awaits this mark may be sent.
   bool is_reached(Durability level, std::uint64_t through) const {
     return through <= (level == Durability::kWal ? log_.wal_mark() : log_.sync_mark());
   }
-  // The answer to a flush, or to a write that waited, when the disk has failed meanwhile. The write
-  // has been made: readers may have seen it.
+  // The answer to a flush, or to a write that waited for its mark, if the disk has failed first.
+  // The write was executed: readers may have seen it.
   Response disk_failed(const Response& awaited) const;
-  // A flush or a backup goes on: what to do next. `awaited` is the answer that said kAwaitSweep,
-  // `value` its value.
+  // What to do next for a flush or a backup whose sweep is over. `awaited` is the response that
+  // came with kAwaitSweep, `value` is its value.
   Answer after_sweep(const Response& awaited, Bytes value, const Status& swept);
-  // The answer to a request for a backup that is done.
+  // The answer to a backup request. REQUIRES: `backup` is done.
   static Response backed_up(const Response& awaited, const Backup& backup);
-  // The answer to a scan whose page is done; its value lies in the page.
+  // The answer to a scan. Its value lies in `page`. REQUIRES: `page` is done.
   Response scanned(const Response& awaited, const ScanPage& page) const;
-  // With the marks and the time, as every answer carries them.
+  // Adds the marks and the time, which every answer carries.
   Response marked(const Response& response) const;
 
  private:
@@ -110,7 +111,7 @@ class RequestHandler {
   Answer backup_swept(std::uint64_t sequence, Bytes name);
   Answer scan(const Request& request);
   Durability level_of(const Request& request) const;
-  // Holds the answer to a write back until the write is as safe as it was asked to be.
+  // Delays the answer to a write until the write has the requested durability.
   Answer when_safe(const Request& request, Answer answer) const;
 
   Store& store_;
@@ -124,9 +125,9 @@ class RequestHandler {
   Scans* const scans_;
   Nanos now_ = 0;
   DiskLook look_;                 // of the request that is being handled
-  std::vector<std::byte> value_;  // of a get: kMaxInlineBytes
+  std::vector<std::byte> value_;  // a GET's value: kMaxInlineBytes
   std::string stats_text_;
-  std::atomic<std::uint64_t> told_reads_{0};  // one writer
+  std::atomic<std::uint64_t> told_reads_{0};  // written by the worker's thread only
 };
 
 }  // namespace rkv::server

@@ -10,7 +10,7 @@ Result<SendPool> SendPool::create(rdma::Transport& transport, std::uint32_t smal
   const std::size_t bytes = small_count * kSmallBytes + large_count * kMaxMessageBytes;
   RKV_ASSIGN_OR_RETURN(pool.region_, transport.allocate(bytes, rdma::Access::kLocal));
   pool.small_count_ = small_count;
-  // Taken from the back: the lowest indices first, so that few buffers in use touch little memory.
+  // Indices are taken from the back, lowest first, so that few buffers in use touch little memory.
   for (std::uint32_t i = small_count; i-- > 0;)
     pool.small_.push_back(i);
   for (std::uint32_t i = large_count; i-- > 0;)

@@ -1,4 +1,4 @@
-// Registered buffers that replies are encoded into and sent from, of two sizes.
+// SendPool: registered buffers of two sizes. Replies are encoded into them and sent from them.
 //
 // Thread safety: one owner.
 #pragma once
@@ -15,7 +15,7 @@ namespace rkv::server {
 
 class SendPool {
  public:
-  // Every reply but a value or the statistics fits: header 64 and a sentence.
+  // Fits every reply except longer values and statistics: a header of 64 bytes and an error text.
   static constexpr std::size_t kSmallBytes = 256;
 
   struct Buffer {
@@ -27,8 +27,8 @@ class SendPool {
   static Result<SendPool> create(rdma::Transport& transport, std::uint32_t small_count,
                                  std::uint32_t large_count);
 
-  // A buffer of at least `length` (at most kMaxMessageBytes), or nothing: come back after
-  // give_back().
+  // Takes a buffer of at least `length` bytes (at most kMaxMessageBytes). Nothing if none is free:
+  // retry after a give_back(). Never blocks.
   std::optional<Buffer> take(std::size_t length);
   void give_back(std::uint32_t index);
   std::size_t small_free() const { return small_.size(); }

@@ -11,9 +11,9 @@ namespace rkv::server {
 
 namespace {
 
-// Large enough for a put's reply (64 bytes), small values and sentences.
+// Fits a PUT's reply (64 bytes), small values and error texts.
 constexpr std::uint32_t kInlineBytes = 128;
-// Large values on their way to a worker at a time: it copies and hashes them itself.
+// Large values being fetched by a worker at a time. The worker itself copies and hashes them.
 constexpr std::size_t kFetches = 16;
 
 }  // namespace
@@ -34,7 +34,7 @@ Result<std::unique_ptr<Worker>> Worker::create(const Parts& parts, const WorkerO
                                             std::move(long_requests)));
 }
 
-// Everything that a turn appends to has its full size from the start.
+// Every container that a turn appends to gets its full capacity here, so turns do not allocate.
 Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageRoom& room,
                std::unique_ptr<rdma::Queue> queue, SendPool pool, LongRequests long_requests)
     : room_(room),
@@ -68,7 +68,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageRo
 Worker::~Worker() {
   RKV_CHECK(!thread_.joinable(), "a worker is destroyed while it runs");
   for (const auto& session : sessions_)
-    session->connection.reset();  // connections before their queue, and before what they READ
+    session->connection.reset();  // before their queue, and before the memory that they READ into
   fetches_.drop_all(nullptr, [](std::uint32_t) {});
   sessions_.clear();
   arrivals_.clear();
@@ -90,9 +90,9 @@ void Worker::stop() {
 
 void Worker::run() {
   name_thread("rkv-worker");
-  if (options_.cpu) (void)stay_on(*options_.cpu);  // it was there when it was named
+  if (options_.cpu) (void)stay_on(*options_.cpu);  // existed when the options were parsed
   while (!stopping_.load(std::memory_order_acquire)) {
-    // Completions and wake-ups end waits and held answers, but for those that time ends (K8, K9).
+    // Completions and wake-ups end all waits except those that end by time (K8, K9).
     if (poll_once() != 0) continue;
     const Nanos now = clock_.now();
     timings_.at(now);
@@ -104,7 +104,7 @@ void Worker::run() {
 }
 
 bool Worker::reserve_client() {
-  // Only the acceptor adds, so nobody else can take the place between the look and the addition.
+  // Only the acceptor reserves, so no other thread takes the place between the load and the add.
   if (clients_.load(std::memory_order_relaxed) >= options_.clients) return false;
   clients_.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -118,7 +118,7 @@ rdma::ConnectionOptions Worker::connection_options() const {
   return {.sends_in_flight = kOperationsInFlight,
           .inline_bytes = kInlineBytes,
           .send_bytes = kMaxMessageBytes,
-          .grant = rdma::Access::kRemoteReadAtomic};  // hint words and counters' cells
+          .grant = rdma::Access::kRemoteReadAtomic};  // for hint words and counter cells
 }
 
 void Worker::adopt(NewClient client) {
@@ -169,10 +169,10 @@ void Worker::collect_mail() {
     to_end.swap(to_end_);
     given_up.swap(given_up_);
   }
-  begin_turn();  // when early messages are taken
+  begin_turn();  // the early messages below are taken now
   for (NewClient& arrival : arrivals)
     admit(std::move(arrival));
-  end_sessions(to_end, std::nullopt);  // before what they sent is looked at
+  end_sessions(to_end, std::nullopt);  // before the messages that they sent are served
   end_sessions(given_up, DropReason::kSilent);
   if (!to_end.empty()) {
     {
@@ -181,7 +181,7 @@ void Worker::collect_mail() {
     }
     ended_.notify_all();
   }
-  // What these clients sent before they got here, in the order of arrival.
+  // Messages that these clients sent before adopt(), in order of arrival.
   std::vector<rdma::Completion> early;
   early.swap(early_);
   for (const rdma::Completion& completion : early)
@@ -204,11 +204,11 @@ void Worker::admit(NewClient arrival) {
            field("session", session->shown_id()));
   sessions_.push_back(std::move(session));
   Session& admitted = *sessions_.back();
-  // give_up() may have come before the client.
+  // give_up() may have run before the client arrived.
   if (admitted.place != nullptr && admitted.place->is_going()) drop(admitted, DropReason::kSilent);
 }
 
-// From here on none of their requests begins: what is received is dropped, what waits is dropped.
+// From here on no request of these sessions begins: received and waiting ones are dropped.
 void Worker::end_sessions(const std::vector<std::uint64_t>& ids, Why why) {
   if (ids.empty()) return;
   for (const auto& session : sessions_)
@@ -226,14 +226,14 @@ std::size_t Worker::poll_once() {
   const std::size_t count = queue_->poll(completions_);
   if (count != 0) {
     begin_turn();
-    timings_.at(turn_started_);  // of the turn before
+    timings_.at(turn_started_);  // ends the previous turn's timings
   }
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
-  // Those who wait come first, from here on.
+  // From here on the requests that already wait come first (K3).
   large_wanted_ = long_wanted_ = stats_wanted_ = false;
   finish_fetches();
-  answer_loaded();  // they have waited longest; below it is for what is done meanwhile (K5)
+  answer_loaded();  // before newer requests; answer_waiters() repeats it for later loads (K5)
   retry_waiting();
   ask_for_marks();
   answer_waiters();
@@ -248,7 +248,7 @@ std::size_t Worker::poll_once() {
 void Worker::on_completion(const rdma::Completion& completion) {
   auto* const session = static_cast<Session*>(completion.connection->owner);
   if (session == nullptr) [[unlikely]] {
-    // Accepted, but still on its way from the acceptor. At most its credits, plus its end.
+    // Accepted, but adopt() has not delivered it yet. At most its credits plus its disconnect.
     early_.push_back(completion);
     return;
   }
@@ -331,12 +331,12 @@ Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t rece
       await_load(session, message, receive_buffer, answer.key, rounds);
       return Served::kLoading;
     case RequestHandler::Next::kReadRequest:
-      // Counted when it is answered; the receive buffer is free again.
+      // Counted when it is answered. The receive buffer is free again.
       if (!begin_long(session, answer)) drop(session, std::nullopt);
       return Served::kDone;
     case RequestHandler::Next::kFetch:
-      // Counted when it is answered. Where nothing could be posted the connection is dead already,
-      // and the fetch goes with it.
+      // Counted when it is answered. If no READ could be posted, the connection is already dead and
+      // the fetch ends with it.
       if (!fetches_.begin(session, message, receive_buffer, std::move(answer), taken_))
         drop(session, std::nullopt);
       return Served::kFetching;
@@ -389,8 +389,8 @@ void Worker::drop(Session& session, Why why) {
   session.connection->abort();
 }
 
-// Once more when that has made a buffer free that an earlier one has waited for in vain: nothing
-// else might begin a turn in which it finds it.
+// Repeats if a long request's buffer was freed: nothing else may start a turn in which an earlier
+// request finds it.
 void Worker::retry_waiting() {
   while (!waiting_requests_.empty()) [[unlikely]] {
     const std::size_t free_before = long_.free();
@@ -406,7 +406,7 @@ void Worker::retry_waiting_once() {
     taken_ = waiting.taken;
     Served served = Served::kDone;
     if (!waiting.session->ending) {
-      // Not carried out again and again for an answer that finds no buffer.
+      // Do not execute it again while there is no large buffer for its reply.
       served = waiting.large && !has_large_for(*waiting.session)
                    ? Served::kNoLarge
                    : serve(*waiting.session, waiting.message, waiting.receive_buffer);
@@ -422,7 +422,7 @@ void Worker::retry_waiting_once() {
 
 void Worker::on_disconnected(Session& session) {
   session.ending = true;
-  post_replies(session);  // gives their buffers back
+  post_replies(session);  // gives the replies' buffers back
   std::erase(dirty_, &session);
   std::erase_if(held_, [&](const Held& held) { return held.session == &session; });
   std::erase_if(waiting_requests_, [&](const Waiting& waiting) {
@@ -440,7 +440,7 @@ void Worker::on_disconnected(Session& session) {
   log_info(EventName("client_gone"), "client {} \"{}\" has gone",
            field("peer", session.connection->peer()), field("name", session.name),
            field("session", session.shown_id()));
-  // Before the memory that it READs into and sends from serves others (F1).
+  // Before the memory that it READs into and sends from is reused (F1).
   session.connection.reset();
   fetches_.drop_all(&session, [&](std::uint32_t buffer) { release(buffer); });
   long_.drop_all(session);

@@ -1,50 +1,53 @@
-// A worker: one thread, one queue, the clients bound to it. Turns received requests into replies.
+// Worker: one thread that polls one queue and answers the requests of the clients bound to it.
 //
 // Invariants:
 //  K1  Every received buffer is released exactly once: when its request has been answered or
-//      dropped (one that says where the request lies: when that READ is posted), at the latest when
-//      its client has gone.
-//  K2  The shared receive queue holds clients x credits buffers and some to spare, so it never runs
-//      dry as long as clients keep to their credits. One that does not is disconnected in the turn
-//      that sees it. Until then, over verbs, it can have used up all buffers, which belong to all
-//      connections: devices of others send again until that turn has given them back. Over shared
-//      memory each connection has a ring of its own.
-//  K3  A request is executed only when a small send buffer and room among the client's replies in
-//      flight are there for its answer; else it waits in its receive buffer. Gets and statistics
-//      may find the large buffers gone after the fact and are then executed again later: they
-//      change nothing. A long request needs a buffer to be READ into, too; one turn long, nobody is
-//      let in before those who wait for one.
-//  K8  Nobody keeps send buffers from others. A client's replies lie in at most
-//      kSmallRepliesPerClient small buffers, which the pool has for each client, and in at most
-//      kLargeRepliesPerClient large ones, a further one only while more are free than it has. Who
-//      has not taken one for kLongestReply is disconnected when somebody waits for one. Who waits
-//      for his own to come back keeps nobody waiting.
-//  K9  Making statistics takes at most the share of the time that kStatsParts says. Who asks beyond
-//      that waits, at most kStatsParts * kStatsStretch; those who are answered in one turn are
-//      answered the same.
-//  K4  A client's replies and READs in flight never exceed what its connection takes, so a post is
-//      never cut short.
-//  K5  A flush, and a write asked to be durable, is answered when its mark has reached it. The
-//      worker raises waiting_ before it looks at the marks, the applier moves a mark before it
-//      takes waiting_ down: one of them sees the other (both by read-modify-write on waiting_). The
-//      same holds for a backup, for a page of a scan, and for the sweep that a flush or a backup
-//      begins with: done before waiting_ is taken down.
-//  K6  A write that awaits a mark has been made, once: it is answered when the mark has passed it,
-//      or "may have happened" when the disk fails first, or its client goes; it is never made
-//      again. When the worker is stopped it is answered before its connection ends.
-//  K7  A request that awaits a load keeps its buffer (a long one's is one of long_'s), and changes
-//      nothing until it is handled again. Loads are done before waiting_ is taken down (K5).
+//      dropped, at the latest when its client is disconnected. The buffer of a message that
+//      announces a long request is released as soon as the READ of that request is posted.
+//  K2  The shared receive queue holds clients x credits buffers plus some to spare. It never runs
+//      dry while clients keep to their credits. A client that exceeds its credits is disconnected
+//      in the turn that sees it. Over verbs all connections share the buffers, so this client may
+//      use up all of them before that turn. The devices of the other clients then retransmit until
+//      the turn has released buffers. Over shared memory each connection has its own ring.
+//  K3  A request is executed only if a small send buffer is free and its reply fits into the
+//      client's limit of replies in flight. Otherwise the request waits in its receive buffer.
+//      GETs and statistics may find no large buffer after they were executed. They are executed
+//      again later, which is safe because they change nothing. A long request also needs a buffer
+//      to be READ into. For the rest of the turn, requests already waiting go first.
+//  K8  No client keeps send buffers from other clients. A client's replies occupy at most
+//      kSmallRepliesPerClient small buffers, which the pool holds for each client. They occupy at
+//      most kLargeRepliesPerClient large buffers: a client gets a further large buffer only while
+//      more of them are free than it holds. If a client waits for a large buffer, the client that
+//      has taken no large reply for the longest time is disconnected, if that is kLongestReply or
+//      more. A client that waits for its own buffers to return blocks no other client.
+//  K9  Making statistics takes at most one part in kStatsParts of the time. A request beyond that
+//      share waits at most kStatsParts * kStatsStretch. All statistics requests of one turn get the
+//      same text.
+//  K4  A client's replies and READs in flight never exceed its connection's limit, so no post is
+//      cut short.
+//  K5  A flush or a durable write is answered when its mark has reached it. The worker sets
+//      waiting_ before it reads the marks; the applier advances a mark before it clears waiting_.
+//      Both are read-modify-writes on waiting_, so one of the two sees the other. The same holds
+//      for a backup, for a page of a scan, and for the sweep that starts a flush or a backup: each
+//      is done before waiting_ is cleared.
+//  K6  A write that awaits a mark has been executed, exactly once, and is never repeated. It is
+//      answered when the mark has passed it, or with "may have happened" if the disk fails first.
+//      It stays unanswered if its client disconnects. When the worker is stopped, the write is
+//      answered before its connection ends.
+//  K7  A request that awaits a load keeps its buffer (for a long request, one of long_'s) and
+//      changes nothing until it is handled again. A load is done before waiting_ is cleared (K5).
 //
-// In steady state a turn allocates nothing, takes no lock but the store's and logs nothing, as long
-// as its requests are PUTs, DELETEs, GETs and counters of records in memory, with values of up to
-// 128 KiB. What goes to another thread takes that one's lock, and allocates: records on disk,
-// scans, flushes, backups. So do the log's copy of a longer value, and a time to live, which is
-// noted under one lock.
+// In steady state a turn does not allocate, does not log and takes no lock except the store's. This
+// holds for PUTs, DELETEs, GETs and counters of records in memory, with values up to 128 KiB.
+// Records on disk, scans, flushes and backups go to another thread: they take its lock and
+// allocate. The log's copy of a longer value allocates too. A time to live is noted under one lock
+// and allocates.
 //
-// Thread safety: reserve_client, cancel_client, adopt, end_session, give_up, queue (for accept):
-// the acceptors.
-// marks_changed, counters, timings: any thread. start, begin_stop, stop: the owner. poll_once: the
-// worker's thread.
+// Thread safety:
+//  - acceptors: reserve_client, cancel_client, adopt, end_session, give_up, queue (to accept on)
+//  - any thread: marks_changed, counters, timings
+//  - owner: start, begin_stop, stop
+//  - worker's thread: poll_once
 #pragma once
 
 #include <array>
@@ -70,16 +73,18 @@
 
 namespace rkv::server {
 
+// A client that takes no large reply for this long may be disconnected (K8).
 inline constexpr Nanos kLongestReply = 2 * kNanosPerSecond;
-// Of a worker's time, for making statistics: less than one in a hundred, so that what is asked
-// beside a flood of them is as fast as alone but for one in a hundred.
+// Statistics get 1 in 128 of a worker's time (K9). A flood of statistics requests therefore slows
+// other requests by less than 1 %.
 inline constexpr Nanos kStatsParts = 128;
+// Unused statistics time that a worker saves up, at most.
 inline constexpr Nanos kStatsStretch = 5 * kNanosPerMs;
 
 struct WorkerOptions {
   std::uint32_t clients = 64;
   rdma::PollMode poll = rdma::PollMode::kAdaptive;
-  std::optional<unsigned> cpu{};  // to stay on
+  std::optional<unsigned> cpu{};  // the CPU to pin the thread to
 };
 
 struct NewClient {
@@ -92,8 +97,8 @@ struct NewClient {
 
 class Worker {
  public:
-  // References must outlive the worker. `durability` is that of writes that name none.
-  // `make_durable` asks the applier (any thread), once a turn and level at most.
+  // References must outlive the worker. `durability` applies to writes that do not specify one.
+  // `make_durable` asks the applier to advance a mark; at most one call per turn and level.
   struct Parts {
     rdma::Transport& transport;
     Store& store;
@@ -102,14 +107,14 @@ class Worker {
     std::uint32_t boot;
     std::function<std::string()> stats;
     std::function<void(Durability level, std::uint64_t sequence)> make_durable;
-    // Blocks end_session()'s caller until `done` says so or the deadline passes; empty = on a
-    // condition variable. A simulation without threads waits in its own way.
+    // Blocks end_session()'s caller until `done` returns true or the deadline passes. Empty: waits
+    // on a condition variable. A simulation without threads supplies its own wait.
     std::function<void(const std::function<bool()>& done, const Deadline& deadline)> wait_until{};
     Durability durability = Durability::kMemory;
     std::uint32_t network = RequestHandler::kNoNetwork;  // whose cells the clients can reach
-    Backups* backups = nullptr;                          // nullptr: none are made
+    Backups* backups = nullptr;                          // nullptr: backups are disabled
     Sweeper* sweeper = nullptr;                          // nullptr: no counter is one-sided
-    Scans* scans = nullptr;                              // nullptr: there are none
+    Scans* scans = nullptr;                              // nullptr: scans are not supported
     Loads* loads = nullptr;                              // nullptr: all records are in memory
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
@@ -118,57 +123,59 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   void start();
-  // The thread ends as finish() says: asks for it; and waits until it has.
+  // begin_stop() asks the thread to end by finish(); stop() also waits until it has ended.
   void begin_stop();
   void stop();
 
-  // A place for one more client, before it is accepted on queue(); given back by cancel_client()
-  // or, after adopt(), by the end of the connection.
+  // Reserves a place for one more client; call it before accepting on queue(). False: the worker is
+  // full. cancel_client() gives the place back; after adopt(), the end of the connection does.
   bool reserve_client();
   void cancel_client();
   rdma::Queue& queue() { return *queue_; }
   rdma::ConnectionOptions connection_options() const;
   const MessageRoom& room() const { return room_; }
   void adopt(NewClient client);
-  // Ends a session, if it is here: when this returns true, no request of it will begin any more.
-  // Blocks until the worker's thread has seen to it; false when the deadline passed first.
+  // Ends the session if this worker has it. True: none of the session's requests will begin any
+  // more. Blocks until the worker's thread has handled the call; false if the deadline passed
+  // first.
   bool end_session(std::uint64_t id, const Deadline& deadline);
-  // Ends a session, if it is here, because another client gets its place. Does not block.
+  // Ends the session, if this worker has it, so that another client gets its place. Never blocks.
   void give_up(std::uint64_t session);
 
+  // Wakes the worker if answers wait (K5). Call it after a mark has advanced.
   void marks_changed();
   const WorkerCounters& counters() const { return counters_; }
   const Timings& timings() const { return timings_; }
   std::uint64_t told_reads() const { return handler_.told_reads(); }
-  // Whether something waits for the next turn besides completions.
+  // Whether the next turn has work besides completions.
   bool has_mail() const { return mail_.load(std::memory_order_acquire); }
   std::uint32_t clients() const { return clients_.load(std::memory_order_relaxed); }
 
-  // One turn: polls a batch, answers it, posts the answers. How many completions there were.
+  // One turn: polls a batch, serves it and posts the replies. Returns the number of completions.
   std::size_t poll_once();
-  // Takes no more requests, gives the answers that await a mark - the applier runs - for as long as
-  // an orderly stop may wait, then ends all connections. Requests that were not begun and backups
-  // that are being made stay unanswered. Blocks.
+  // Stops taking requests, answers those that await a mark for as long as an orderly stop may wait,
+  // then ends all connections. REQUIRES: the applier runs. Requests that were not begun and
+  // backups that are not done stay unanswered. Blocks.
   void finish();
 
  private:
-  // A received request that waits for room for its answer.
+  // A received request that waits for buffers for its reply (K3).
   struct Waiting {
     Session* session;
     Bytes message;
     std::uint32_t receive_buffer;
-    bool large;  // its answer has found no large buffer
+    bool large;  // it was executed, but found no large buffer for its reply
     Nanos taken;
   };
-  // An answer that awaits a mark (K6), a backup, or before either a sweep; or a page of a scan, and
-  // a large buffer for it.
+  // A reply that awaits a mark (K6), a backup, the sweep before either, or a page of a scan and a
+  // large buffer for it.
   struct Held {
     Session* session = nullptr;
-    Response response{};  // its value, if it has one, is `number`
+    Response response{};  // its value, if it has one, lies in `number`
     Durability level = Durability::kSync;
     std::uint64_t through = 0;
-    bool sweeping = false;  // `through` is the number of a sweep; `name` the request's value
-    bool ready = false;     // `response` is the answer
+    bool sweeping = false;  // `through` is a sweep's number; `name` is the request's value
+    bool ready = false;     // `response` is the reply
     Nanos taken = 0;
     std::array<std::byte, kCounterBytes> number{};
     std::string name{};
@@ -182,12 +189,12 @@ class Worker {
     Bytes message;
     std::uint32_t receive_buffer;
     std::shared_ptr<const Load> load;
-    std::uint32_t rounds;  // how often it has been in vain
+    std::uint32_t rounds;  // how many loads it has waited for
     bool large;            // as in Waiting
     Nanos taken;
   };
 
-  using Why = std::optional<DropReason>;  // nothing: it is no fault, and the log need not say it
+  using Why = std::optional<DropReason>;  // empty: no fault, not worth a log line
   Worker(const Parts& parts, const WorkerOptions& options, const MessageRoom& room,
          std::unique_ptr<rdma::Queue> queue, SendPool pool, LongRequests long_requests);
   void run();
@@ -203,10 +210,10 @@ class Worker {
   void on_disconnected(Session& session);
   enum class Served : std::uint8_t {
     kDone,
-    kNoRoom,    // nothing has happened: to be served later
-    kNoLarge,   // as well, when has_large_for()
-    kLoading,   // the record is awaited; the receive buffer is in use until then
-    kFetching,  // the receive buffer is in use until the value has come
+    kNoRoom,    // nothing was executed: serve it later
+    kNoLarge,   // likewise, once has_large_for() is true
+    kLoading,   // the record is being loaded; the receive buffer is in use until then
+    kFetching,  // the value is being READ; the receive buffer is in use until then
   };
   Served serve(Session& session, Bytes message, std::uint32_t receive_buffer, DiskLook look = {},
                std::uint32_t rounds = 0);
@@ -262,37 +269,37 @@ class Worker {
   WorkerCounters counters_;
   Timings timings_;
 
-  std::unique_ptr<rdma::Queue> queue_;  // outlives the sessions' connections
+  std::unique_ptr<rdma::Queue> queue_;  // must outlive the sessions' connections
   SendPool pool_;
   LongRequests long_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::array<rdma::Completion, 64> completions_;
-  std::vector<rdma::Completion> early_;  // of clients that adopt() has not yet brought
-  std::vector<std::uint32_t> released_;  // receive buffers to give back at the end of the turn
+  std::vector<rdma::Completion> early_;  // of accepted clients that adopt() has not delivered yet
+  std::vector<std::uint32_t> released_;  // receive buffers to release at the end of the turn
   std::vector<Waiting> waiting_requests_;
   std::vector<Held> held_;
   Loads* const loads_;
   std::vector<Awaiting> awaiting_;
-  std::vector<Awaiting> loading_;  // a turn's; empty between turns
-  std::uint64_t wal_wanted_ = 0;   // by answers held in this turn
+  std::vector<Awaiting> loading_;  // used during answer_loaded(); empty otherwise
+  std::uint64_t wal_wanted_ = 0;   // highest sequence that this turn's held replies await
   std::uint64_t sync_wanted_ = 0;
-  std::vector<Fetch*> fetched_;  // whole, and waiting for room for the answer
+  std::vector<Fetch*> fetched_;  // complete; they wait for room for the reply
   std::vector<Session*> dirty_;  // with replies to post at the end of the turn
-  bool taking_ = true;           // requests: until finish()
+  bool taking_ = true;           // accepts requests: until finish()
   Nanos turn_started_ = 0;
-  Nanos taken_ = 0;            // when the request that is being served was taken
-  bool large_wanted_ = false;  // an older answer of this turn or the last needs a large buffer
+  Nanos taken_ = 0;            // arrival time of the request that is being served
+  bool large_wanted_ = false;  // an older reply of this turn or the last needs a large buffer
   Share stats_share_{kStatsParts, kStatsStretch};
-  std::string stats_text_;  // made in the turn of this number
+  std::string stats_text_;  // made in turn number stats_turn_
   std::uint64_t stats_turn_ = 0;
-  bool stats_wanted_ = false;  // somebody waits for the share to grow
-  bool long_wanted_ = false;   // an older long request needs one of long_'s
+  bool stats_wanted_ = false;  // a statistics request waits for the share to grow
+  bool long_wanted_ = false;   // an older long request needs one of long_'s buffers
 
   std::atomic<std::uint32_t> clients_{0};
   std::atomic<bool> waiting_{false};  // K5
   std::atomic<bool> stopping_{false};
   std::atomic<bool> mail_{false};
-  std::atomic<std::uint64_t> ends_done_{0};  // of ends_asked_; stored under mutex_
+  std::atomic<std::uint64_t> ends_done_{0};  // of ends_asked_; written under mutex_
   std::mutex mutex_;
   std::condition_variable ended_;
   // Guarded by mutex_.

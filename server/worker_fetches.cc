@@ -1,4 +1,4 @@
-// The worker's part in fetching large values: who hears of a READ, and when a fetch is over.
+// Worker: fetches of large values. Who handles a READ's completion and when a fetch is over.
 #include "common/log.h"
 #include "server/worker.h"
 
@@ -41,7 +41,7 @@ void Worker::read_failed(const rdma::Completion& completion, Session& session) {
   session.ending = true;  // kDisconnected follows
 }
 
-// Gives block and receive buffer back.
+// Gives the store's block and the receive buffer back, and drops the client.
 void Worker::end_fetch(Fetch& fetch) {
   drop(*fetch.session, std::nullopt);
   release(fetch.receive_buffer);
@@ -68,7 +68,7 @@ void Worker::finish_fetches() {
     if (answer.next == RequestHandler::Next::kAwaitMark) {
       hold(session, answer);
     } else {
-      (void)reply(session, answer.response);  // has room: answers of this kind are small
+      (void)reply(session, answer.response);  // cannot fail: the reply is small and has room
       count(answer.response);
     }
     release(buffer);

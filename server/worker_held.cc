@@ -1,5 +1,5 @@
-// The worker's part in durability: answers held back until a mark has passed what they promise (K5,
-// K6), and its end.
+// Worker: replies held back until what they promise has happened (K5, K6), and the end of the
+// worker.
 #include <algorithm>
 #include <utility>
 
@@ -9,8 +9,9 @@
 namespace rkv::server {
 
 namespace {
-// When the worker stops: for the marks that answers await, which the applier is asked to hurry; for
-// answers to arrive, which a client's host that has died never tells; for all connections to end.
+// Time limits when the worker stops. kAnswersMs: for the awaited marks, which the applier is asked
+// to hurry. kArrivalMs: for replies to arrive; the host of a dead client never acknowledges them.
+// kGoodbyeMs: for all connections to end.
 constexpr std::int64_t kAnswersMs = 5000;
 constexpr std::int64_t kArrivalMs = 1000;
 constexpr std::int64_t kGoodbyeMs = 3000;
@@ -23,7 +24,8 @@ void Worker::hold(Session& session, const RequestHandler::Answer& answer) {
   await(held, answer);
 }
 
-// The handler's buffer serves the next request, the receive buffer the next message.
+// Copies what outlives this call: the next request reuses the handler's buffer, and the next
+// message reuses the receive buffer.
 void Worker::await(Held& held, const RequestHandler::Answer& answer) {
   const Bytes value = answer.response.value;
   held.response = answer.response;
@@ -31,7 +33,7 @@ void Worker::await(Held& held, const RequestHandler::Answer& answer) {
   held.through = answer.through;
   held.backup = answer.backup;
   held.page = answer.page;
-  held.ready = answer.next == RequestHandler::Next::kReply;  // a refusal's text is not copied
+  held.ready = answer.next == RequestHandler::Next::kReply;  // its value is a static text: no copy
   held.sweeping = answer.next == RequestHandler::Next::kAwaitSweep;
   if (held.sweeping) held.name = as_text(value);
   if (answer.next != RequestHandler::Next::kAwaitMark) return;
@@ -49,7 +51,7 @@ void Worker::go_on_after_sweep(Held& held) {
   await(held, handler_.after_sweep(held.response, as_bytes(value), *swept));
 }
 
-// Once for all that this turn has taken: they share one write and one sync.
+// At most one request per level: all writes of this turn share one write and one sync.
 void Worker::ask_for_marks() {
   if (wal_wanted_ != 0) make_durable_(Durability::kWal, std::exchange(wal_wanted_, 0));
   if (sync_wanted_ != 0) make_durable_(Durability::kSync, std::exchange(sync_wanted_, 0));
@@ -63,7 +65,7 @@ bool Worker::is_over(const Held& held, bool disk_failed) const {
   return disk_failed || handler_.is_reached(held.level, held.through);
 }
 
-// Its value is in `held`, or in its page.
+// The value of the result lies in `held` or in its page.
 Response Worker::answer_to(Held& held) const {
   if (held.ready) return held.response;
   if (held.backup != nullptr) return RequestHandler::backed_up(held.response, *held.backup);
@@ -85,7 +87,7 @@ void Worker::answer_held() {
     if (held.sweeping) go_on_after_sweep(held);
     const bool ready = is_over(held, failed) && has_room_for_reply(session);
     const Response response = ready ? answer_to(held) : Response{};
-    if (ready && reply(session, response)) {  // a page may find no large buffer
+    if (ready && reply(session, response)) {  // false: no large buffer is free for a page
       taken_ = held.taken;
       count(response, held.level);
       continue;
@@ -94,25 +96,25 @@ void Worker::answer_held() {
     ++kept;
   }
   held_.resize(kept);
-  ask_for_marks();  // of what was swept
+  ask_for_marks();  // for flushes and backups whose sweep is over
 }
 
 void Worker::answer_waiters() {
   if (held_.empty() && awaiting_.empty()) [[likely]]
     return;
-  handler_.set_time(clock_.now());                     // what has woken us need not be a completion
-  waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are looked at (K5)
+  handler_.set_time(clock_.now());  // a wake-up without completions has not set it
+  waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are read (K5)
   const std::size_t free_before = long_.free();
   answer_loaded();
-  // Nothing else might begin the turn in which those who wait for one find it.
+  // Nothing else may start a turn in which a waiting long request finds the freed buffer.
   if (long_.free() > free_before) retry_waiting();
   answer_held();
   if (held_.empty() && awaiting_.empty()) {
-    waiting_.store(false, std::memory_order_relaxed);  // spares a wake-up
+    waiting_.store(false, std::memory_order_relaxed);  // saves a wake-up
   }
 }
 
-// A backup takes as long as the disk needs.
+// Backups are not waited for: one may take as long as the disk needs.
 bool Worker::has_held() const {
   return std::ranges::any_of(held_, [](const Held& held) {
     return held.response.opcode != Opcode::kBackup && !held.session->ending;

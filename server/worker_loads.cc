@@ -1,4 +1,4 @@
-// The worker's part in records that are on disk: requests that wait for them (K7).
+// Worker: requests that wait for records on disk (K7).
 #include <utility>
 
 #include "common/check.h"
@@ -7,7 +7,8 @@
 namespace rkv::server {
 
 namespace {
-// A record that is evicted again and again before its request's turn: memory is far too small.
+// A request fails after this many loads. Its record was evicted each time before the request's
+// turn, so memory is far too small.
 constexpr std::uint32_t kMaxRounds = 8;
 }  // namespace
 
@@ -23,7 +24,7 @@ void Worker::await_load(Session& session, Bytes message, std::uint32_t receive_b
                        .taken = taken_});
 }
 
-// False: nothing has happened, later.
+// True: the request is over or awaits something else. False: nothing has happened; try again later.
 bool Worker::try_loaded(Awaiting& awaiting) {
   Session& session = *awaiting.session;
   if (!has_room_for_reply(session) || (awaiting.large && !has_large_for(session))) return false;
@@ -34,7 +35,7 @@ bool Worker::try_loaded(Awaiting& awaiting) {
   }
   if (failure) {
     const Response response = RequestHandler::not_loaded(awaiting.message, *failure);
-    (void)reply(session, response);  // small
+    (void)reply(session, response);  // cannot fail: the reply is small
     count(response);
     release(awaiting.receive_buffer);
     return true;
@@ -47,7 +48,7 @@ bool Worker::try_loaded(Awaiting& awaiting) {
 }
 
 void Worker::answer_loaded() {
-  loading_.swap(awaiting_);  // serve() may append to awaiting_
+  loading_.swap(awaiting_);  // try_loaded() may append to awaiting_
   for (Awaiting& awaiting : loading_) {
     if (awaiting.session->ending) {
       release(awaiting.receive_buffer);

@@ -1,10 +1,10 @@
-// The worker's part in requests that are READ because they are too long to be sent.
+// Worker: requests that are READ because they are too long to be sent.
 #include "server/worker.h"
 
 namespace rkv::server {
 
-// Who waits longest gets the next buffer, not the newest. Where there are none, begin_long()
-// refuses.
+// The request that has waited longest gets the next buffer. Without any buffers the answer is true:
+// begin_long() refuses the request.
 bool Worker::has_room_for_long() {
   if (long_.count() == 0) return true;
   if (!long_wanted_ && long_.free() != 0) return true;
@@ -15,7 +15,7 @@ bool Worker::has_room_for_long() {
   return false;
 }
 
-// False: the client is to be dropped.
+// False: the caller must drop the client.
 bool Worker::begin_long(Session& session, const RequestHandler::Answer& answer) {
   if (long_.count() != 0) {
     counters_.add(WorkerCounters::kLongRequests);

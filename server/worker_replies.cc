@@ -1,5 +1,5 @@
-// The worker's part in replies: the buffers that they lie in, whose they are (K3, K8), and their
-// way to the clients (K4).
+// Worker: replies. Which client may use which send buffer (K3, K8), and how replies are posted
+// (K4).
 #include <algorithm>
 #include <utility>
 
@@ -11,12 +11,12 @@ namespace rkv::server {
 
 namespace {
 
-// One completion for this many inline replies. Well below kRepliesInFlight, or a connection could
-// fill up with replies that nothing ever reports; and below a quarter of what the connection takes,
-// where the transport would ask for completions of its own.
+// One completion per this many inline replies. Must be well below kRepliesInFlight: otherwise a
+// connection could fill up with replies that no completion ever reports. Must also be below a
+// quarter of the connection's limit, where the transport would request completions itself.
 constexpr std::uint32_t kSignalEvery = 4;
 static_assert(2 * kSignalEvery <= kRepliesInFlight && 4 * kSignalEvery < kOperationsInFlight);
-// An operation's context: how many replies its completion covers, and its buffer.
+// The context of a send: how many replies its completion covers, and the buffer to give back.
 constexpr std::uint32_t kNoBuffer = 0xFFFFFFFFU;
 std::uint64_t make_context(std::uint32_t covered, std::uint32_t buffer) {
   return (std::uint64_t{covered} << 32) | buffer;
@@ -29,8 +29,8 @@ bool Worker::has_room_for_reply(const Session& session) const {
          session.small_held < kSmallRepliesPerClient && pool_.small_free() != 0;
 }
 
-// Who waits longest gets the next large buffer, not the newest; but who has some already makes
-// nobody wait (K8).
+// The client that has waited longest gets the next large buffer. A client that already holds some
+// makes no other client wait (K8).
 bool Worker::has_large_for(const Session& session) {
   if (session.large_held >= kLargeRepliesPerClient || large_wanted_) return false;
   if (pool_.large_free() > session.large_held) return true;
@@ -61,7 +61,7 @@ void Worker::give_back(Session& session, std::uint32_t buffer) {
   pool_.give_back(buffer);
 }
 
-// Encodes the reply and queues it for this turn's post. False: no buffer.
+// Encodes the reply and queues it for this turn's post. False: no large buffer is free.
 bool Worker::reply(Session& session, const Response& response) {
   const std::size_t length = kResponseHeaderBytes + response.value.size();
   if (length > SendPool::kSmallBytes && !has_large_for(session)) return false;
@@ -91,11 +91,12 @@ void Worker::post_replies() {
 void Worker::post_replies(Session& session) {
   for (rdma::Operation& operation : session.replies) {
     ++session.unsignaled;
-    // A buffer comes back by its completion; inline bytes are copied when they are posted. The last
-    // answers must have arrived before their connection ends.
+    // A buffer returns with its reply's completion, so that reply is signaled. Inline bytes are
+    // copied by the post. When the worker stops, all replies are signaled: the last ones must have
+    // arrived before their connection ends.
     operation.signaled = !operation.inline_data || session.unsignaled >= kSignalEvery || !taking_;
     const auto buffer = static_cast<std::uint32_t>(operation.context);
-    if (operation.inline_data) give_back(session, buffer);  // nothing takes it before the post
+    if (operation.inline_data) give_back(session, buffer);  // nothing reuses it before the post
     const std::uint32_t covered = operation.signaled ? std::exchange(session.unsignaled, 0U) : 0;
     operation.context = make_context(covered, operation.inline_data ? kNoBuffer : buffer);
   }
