@@ -15,11 +15,11 @@
 namespace rkv::server {
 
 namespace {
-// Clients are accepted one after the other: none may hold up the others for long.
+// Clients are accepted one after the other, so this bounds how long one may delay the others.
 constexpr std::int64_t kAcceptMs = 2000;
 constexpr std::int64_t kTurnMs = 100;
 
-// A name goes into log lines: nothing in it may look like one, or move a terminal's cursor.
+// A client's name goes into log lines: it must not imitate one or move a terminal's cursor.
 std::string printable(std::string_view name) {
   std::string out(name);
   for (char& c : out) {
@@ -72,7 +72,7 @@ void Acceptor::step(std::int64_t wait_ms) {
   auto incoming = listener_.next(Deadline::after_ms(clock_, wait_ms));
   if (!incoming) {
     log_error(EventName("listening_failed"), "listening failed: {}", to_string(incoming.error()));
-    std::this_thread::sleep_for(std::chrono::milliseconds(kTurnMs));  // an error may last
+    std::this_thread::sleep_for(std::chrono::milliseconds(kTurnMs));  // the error may persist
     return;
   }
   if (*incoming != nullptr) answer(**incoming);
@@ -96,8 +96,8 @@ void Acceptor::answer(rdma::Incoming& incoming) {
                   "clients from there were disconnected too often for what they did, as the "
                   "server's log says: try again in a moment");
   }
-  // A client that comes back has given up its old connection. What it sent there and was not begun
-  // must not be carried out after what it will send here.
+  // A client that reconnects has abandoned its old connection. Requests from there that were not
+  // begun must not be executed after requests from the new connection.
   if (!end_old_session(request->session_to_resume)) {
     return refuse(incoming, RefusalReason::kResuming, Code::kBusy,
                   "the client's last connection is still being ended");
@@ -136,7 +136,7 @@ bool Acceptor::end_old_session(std::uint64_t session) {
 std::uint64_t Acceptor::new_session(const Worker& worker) const {
   const std::vector<Worker*>& all = admission_.all_workers;
   const auto place = static_cast<std::uint64_t>(std::ranges::find(all, &worker) - all.begin());
-  // Above half of all numbers, so that none is 0 and no sum overflows.
+  // With the top bit set the result is never 0 and no step overflows.
   const std::uint64_t random = random_from_kernel() | std::uint64_t{1} << 63;
   return random - random % all.size() - all.size() + place;
 }
@@ -168,7 +168,7 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                              .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs)};
   std::array<std::byte, kConnectAcceptBytes> bytes{};
   const std::size_t length = encode(answer, bytes);
-  // Copied now: the request's bytes go with `incoming`.
+  // The name is copied now: the request's bytes are freed with `incoming`.
   NewClient client{.connection = nullptr,
                    .session = answer.session,
                    .credits = answer.credits,

@@ -1,4 +1,4 @@
-// What is said of the networks that clients come by.
+// How the state of the networks is described to operators.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -72,7 +72,7 @@ Status Networks::listen(const std::string& address, const Clock& clock) {
   return {};
 }
 
-// One at most: shared memory has no device.
+// Called at most once: shared memory has no device.
 void Networks::start_keeper(std::size_t network) {
   rdma::ReopeningTransport& device = *networks_[network].device;
   device.observe([this, network](const rdma::DeviceReport& now) { device_changed(network, now); });
@@ -107,10 +107,10 @@ void Networks::device_changed(std::size_t number, const rdma::DeviceReport& now)
   }
 }
 
-// The root region is nobody's to READ now (M5), and no client is let in before this is done.
+// No client can READ the root region at this moment (M5): none is admitted before this returns.
 void Networks::publish_keys(Network& network) {
   const std::scoped_lock lock(keys_mutex_);
-  if (!network.admitted) return;  // admit() will
+  if (!network.admitted) return;  // admit() will publish them
   memory_->rewrite_keys(network.root);
   network.acceptor->change_windows(windows_of(network));
 }
@@ -130,7 +130,7 @@ Acceptor::Windows Networks::windows_of(const Network& network) const {
   return windows;
 }
 
-// The first root is the first network's.
+// The store memory's first root belongs to the first network.
 Status Networks::create_roots(StoreMemory& memory) {
   memory_ = &memory;
   for (std::size_t i = 1; i < networks_.size(); ++i) {
@@ -141,7 +141,8 @@ Status Networks::create_roots(StoreMemory& memory) {
   return {};
 }
 
-// Each its own: words that an adapter and a processor both swap are not atomic.
+// Each network has its own hint words: atomics of an adapter and of a processor on the same word
+// are not atomic with respect to each other.
 Status Networks::create_hints(Store& store) {
   for (Network& network : networks_) {
     RKV_ASSIGN_OR_RETURN(network.hints,
@@ -173,7 +174,7 @@ Status Networks::create_cells(std::uint32_t each, Store& store) {
 }
 
 Result<std::unique_ptr<rdma::Region>> Networks::allocate(std::size_t bytes) {
-  // The last is shared memory where there is any: clients can map what it has allocated.
+  // The last network is shared memory if there is one: clients can map only memory it allocated.
   RKV_ASSIGN_OR_RETURN(auto memory,
                        networks_.back().transport->allocate(bytes, rdma::Access::kRemoteRead));
   if (networks_.size() == 1) return memory;
@@ -232,7 +233,7 @@ void Networks::stop() {
   for (Network& network : networks_) {
     if (network.acceptor != nullptr) network.acceptor->stop();
   }
-  for (Network& network : networks_) {  // all at once: each may wait for the disk
+  for (Network& network : networks_) {  // begin all first: each worker may wait for the disk
     for (const auto& worker : network.workers)
       worker->begin_stop();
   }
@@ -244,7 +245,7 @@ void Networks::stop() {
 
 void Networks::end_workers() {
   for (Network& network : networks_) {
-    network.acceptor.reset();  // knows the workers
+    network.acceptor.reset();  // it refers to the workers
     network.workers.clear();
   }
 }

@@ -1,8 +1,9 @@
-// The ways in: verbs, shared memory, or both. Each has a transport, a listener, workers and an
-// acceptor of its own; all of them serve one store out of one memory.
+// Networks: the transports that clients connect over - verbs, shared memory, or both. Each network
+// has its own transport, listener, workers and acceptor. All of them serve one store in one memory.
 //
-// A network whose device is lost loses its clients and waits for a device, on a thread of its own;
-// with the next one it serves again (rdma/reopening/transport.h). The other network goes on.
+// A network whose device is lost loses its clients. A thread of its own waits for a device; with
+// the next device the network serves again (rdma/reopening/transport.h). The other network is not
+// affected.
 //
 // Thread safety: one owner; marks_changed, workers, refusals, endpoints: any thread after
 // create_workers().
@@ -29,60 +30,60 @@ namespace rkv::server {
 class Networks {
  public:
   explicit Networks(rdma::ServerTransports transports);
-  ~Networks();  // stopped
+  ~Networks();  // stops
   Networks(const Networks&) = delete;
   Networks& operator=(const Networks&) = delete;
 
-  // Listens on every network, under one port, and tells clients "loading" from here on. Where a
-  // second network beside verbs cannot listen, it is left out and the log says so.
+  // Listens on every network, all under one port. From here on clients are refused as "loading". If
+  // a second network beside verbs cannot listen, it is left out and logged.
   Status listen(const std::string& address, const Clock& clock);
-  // Hint words for the clients of each network, and the store told of them.
+  // Allocates hint words for the clients of each network and adds them to the store.
   Status create_hints(Store& store);
-  // `each` cells for one-sided counters on every network that has atomics, and the store told of
+  // Allocates `each` cells for one-sided counters on every network that supports atomics, and adds
+  // them to the store. 0: no cells.
   // them. 0: none.
   Status create_cells(std::uint32_t each, Store& store);
-  // Memory that clients of every network may READ, under one address and a key of each.
+  // Allocates memory that clients of every network may READ: one address, one key per network.
   Result<std::unique_ptr<rdma::Region>> allocate(std::size_t bytes);
-  // A root region for the clients of each network, out of allocate()d memory. `memory` must outlive
-  // this.
+  // Creates a root region for the clients of each network, in memory from allocate(). `memory` must
+  // outlive this.
   Status create_roots(StoreMemory& memory);
-  // `threads` workers for every network. `parts.transport` is filled in.
-  // `network`: what the store calls the network's cells.
+  // Creates `threads` workers for every network. `make` gets the network's transport and the
+  // store's number for the network's cells.
   using MakeWorker =
       std::function<Result<std::unique_ptr<Worker>>(rdma::Transport&, std::uint32_t network)>;
   Status create_workers(std::uint32_t threads, const MakeWorker& make);
-  // Starts the workers and lets clients in.
-  // `admission` but for workers and windows.
+  // Starts the workers and admits clients. `admission` gives everything except workers and windows.
   void admit(const Acceptor::Admission& admission);
-  void stop();  // acceptors, then workers
-  // REQUIRES: stopped. Destroys the workers, and with them their unfinished writes. The store keeps
-  // using the hint words and the cells.
+  void stop();  // stops the acceptors, then the workers; blocks
+  // Destroys the workers, and with them their unfinished writes. The store keeps using the hint
+  // words and the cells. REQUIRES: stopped.
   void end_workers();
 
   void marks_changed();
-  std::size_t message_bytes() const;  // of all workers' buffers
+  std::size_t message_bytes() const;  // of all workers' message buffers
   std::vector<WorkerFacts> workers() const;
   RefusalCounts refusals() const;
-  // How each network fares.
+  // The state of each network and its device.
   std::vector<EndpointFacts> endpoints() const;
   std::size_t count() const { return networks_.size(); }
   std::uint16_t port() const;
   std::string describe() const;  // "verbs: ... and shm: ..."
 
  private:
-  // Destroyed from the bottom.
+  // Members are destroyed from the last to the first.
   struct Network {
     const char* name = "";
     std::unique_ptr<rdma::Transport> transport{};
-    rdma::ReopeningTransport* device = nullptr;  // `transport`, where it has a device
+    rdma::ReopeningTransport* device = nullptr;  // `transport`, if it has a device; else nullptr
     std::unique_ptr<rdma::Listener> listener{};
-    std::size_t root = 0;    // the store memory's number of it
-    std::uint64_t keys = 0;  // the keeper's: which keys are published
+    std::size_t root = 0;    // this network's root number in the store memory
+    std::uint64_t keys = 0;  // which keys are published (DeviceReport::keys); the keeper thread's
     bool admitted = false;   // guarded by keys_mutex_
     std::unique_ptr<rdma::Region> hints{};
     std::unique_ptr<rdma::Region> cell_memory{};
     std::unique_ptr<Cells> cells{};
-    std::uint32_t cells_number = RequestHandler::kNoNetwork;  // the store's for them
+    std::uint32_t cells_number = RequestHandler::kNoNetwork;  // the store's number for `cells`
     std::vector<std::unique_ptr<Worker>> workers{};
     std::unique_ptr<Acceptor> acceptor{};
   };
@@ -94,9 +95,9 @@ class Networks {
 
   std::vector<Network> networks_;  // verbs first
   StoreMemory* memory_ = nullptr;
-  std::mutex keys_mutex_;  // windows are told by the one who admits, or by the keeper
+  std::mutex keys_mutex_;  // windows change both in admit() and on the keeper thread
   std::atomic<bool> stopping_{false};
-  std::thread keeper_;  // of the device
+  std::thread keeper_;  // reopens the device
 };
 
 }  // namespace rkv::server

@@ -10,7 +10,7 @@ void Offences::add(std::string_view origin, Nanos now) {
   std::erase_if(until_, [&](const auto& one) { return one.second <= now; });
   auto at = until_.find(origin);
   if (at == until_.end()) {
-    if (until_.size() >= kMostOrigins) {  // the one that is done with first
+    if (until_.size() >= kMostOrigins) {  // forget the origin whose offences expire first
       until_.erase(std::ranges::min_element(until_, {}, &Until::value_type::second));
     }
     at = until_.emplace(origin, now).first;

@@ -1,14 +1,15 @@
-// Offences: from where clients come that are disconnected for what they do, and how often lately.
+// Offences: how often clients of each origin were disconnected for misbehaviour lately. An origin
+// is a host; over shared memory it is a process.
 //
-// The end of a connection is work of its worker, for which the worker's other clients wait. A
-// client that breaks a rule, is disconnected and comes back at once makes that work without end.
-// So an origin (a host; over shared memory a process) may have so many offences a second, and
-// kAtOnce before that counts. Beyond it nobody from there is let in until the time of an offence
-// is over. Clients that are connected stay. While an origin has more than kMany offences, each of
-// its newcomers counts as one more: else many would come at the moment that lets in one, and
+// Ending a connection is work for its worker, which the worker's other clients wait for. A client
+// that breaks a rule, is disconnected and reconnects at once would cause this work without end. So
+// each origin may commit kAtOnce offences in a burst and a fixed number per second after that.
+// Beyond the limit newcomers of the origin are refused until the time of one offence has passed.
+// Connected clients stay. While an origin has more than kMany offences, each of its newcomers
+// counts as one more. Otherwise many newcomers could enter at the moment that allows one, and
 // offend afterwards.
 //
-// Thread safety: any thread; a lock of its own, innermost.
+// Thread safety: any thread; its own lock, which is innermost.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,9 @@ class Offences {
  public:
   static constexpr std::int64_t kAtOnce = 16;
   static constexpr std::int64_t kMany = kAtOnce / 2;
-  static constexpr std::size_t kMostOrigins = 1024;  // that are remembered
+  static constexpr std::size_t kMostOrigins = 1024;  // origins remembered at a time
 
-  // 0: as many as they like.
+  // 0: no limit.
   explicit Offences(std::uint32_t per_second)
       : interval_(per_second == 0 ? 0 : kNanosPerSecond / per_second) {}
 
@@ -37,8 +38,8 @@ class Offences {
   std::size_t remembered();
 
  private:
-  // When the last offence of an origin is done with. Each takes an interval, one after the other.
-  // Never more than kAtOnce intervals ahead.
+  // When the last offence of each origin expires. Offences expire one after the other, one per
+  // interval_; the time is at most kAtOnce intervals ahead.
   using Until = std::map<std::string, Nanos, std::less<>>;
   void put_off(Nanos& until, Nanos now) const;
 

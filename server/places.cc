@@ -34,8 +34,8 @@ std::optional<std::uint64_t> Places::victim(std::string_view newcomer, Nanos now
     ++of_origin[place->origin_];
     there.push_back(std::move(place));
   }
-  // At most one can have more than half. One with a single place is not greedy, however few there
-  // are: two that want the only place would take it from each other without end.
+  // At most one origin can hold more than half. A single place never counts as too many: two
+  // clients that compete for the only place would take it from each other without end.
   const auto greedy = std::ranges::find_if(of_origin, [&](const auto& one) {
     return one.second > 1 && 2 * std::uint64_t{one.second} > count_;
   });
@@ -53,7 +53,7 @@ std::optional<std::uint64_t> Places::victim(std::string_view newcomer, Nanos now
   if (longest == nullptr) return std::nullopt;
   longest->going_for_ = origin_of(newcomer);
   longest->going_since_ = now;
-  // Release: pairs with the look of a worker that has not had the client yet.
+  // Release: pairs with is_going() in a worker to which the client has not been delivered yet.
   longest->is_going_.store(true, std::memory_order_release);
   return longest->session_;
 }

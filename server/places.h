@@ -1,20 +1,24 @@
-// Places: which clients have a place at the server, over all its networks, and whose is given to
-// another when none is left.
+// Places: which clients hold a place at the server, over all its networks, and which client loses
+// its place to a newcomer when all places are taken.
 //
-// Nobody is asked to go before all places are taken. Then one goes for each that wants to come -
-// one at a time and kLeaving for newcomers of one host, which ask again until a place is free:
-//  1. of a host (over shared memory: of a process) that has more than half of all places, and more
-//     than one, the client that has been silent longest, however short that is;
-//  2. else the client that has been silent longest, if it has been for kSilent - for kUnheard, if
-//     it has never sent anything: a connection request without a client behind it looks like this.
-// So nobody keeps others out by many connections of one host, busy or silent. A client that only
-// READs is silent too. Who loses its place connects again by itself at its next operation, and
-// finds another's: a few thousandths of a second every kSilent.
+// While a place is free, no client is disconnected. After that, a newcomer is refused and one
+// client is disconnected for it; the newcomer retries until a place is free. For all newcomers of
+// one host, one client at a time is disconnected: the next follows when the first has left or
+// kLeaving has passed. The client is chosen by two rules:
+//  1. If another host (over shared memory: a process) holds more than one place and more than half
+//     of all places, its client that has been silent longest, however short that is.
+//  2. Otherwise the client that has been silent longest, if that is at least kSilent. For a client
+//     that has never sent anything kUnheard is enough: a connection request without a client behind
+//     it looks like this.
+// So no host, busy or silent, can keep others out by opening many connections. A client that only
+// READs counts as silent too. A client that loses its place reconnects by itself at its next
+// operation and takes another client's place, which costs some milliseconds every kSilent.
 //
-// Whose clients are thrown out too often for what they do are not let in for a while (Offences).
+// Hosts whose clients are disconnected for misbehaviour too often are refused for a while
+// (Offences).
 //
-// Thread safety: take(), victim(), offends(): the acceptors, any of them. heard(), offended(): the
-// client's worker. A Place is given back by its last owner's end.
+// Thread safety: take(), victim(), offends(): any acceptor. heard(), offended(): the client's
+// worker. A place becomes free when the last owner of its Place releases it.
 #pragma once
 
 #include <atomic>
@@ -38,17 +42,18 @@ class Place {
         origin_(std::move(origin)),
         offences_(std::move(offences)),
         last_heard_(now) {}
-  // It has sent something.
+  // The client has sent a message.
   void heard(Nanos now) {
-    // Relaxed, both: a look that comes between them or before them is a look a moment earlier.
+    // Relaxed, both: a reader that sees only the first store, or neither, sees the state of a
+    // moment ago.
     last_heard_.store(now, std::memory_order_relaxed);
     if (!ever_heard_.load(std::memory_order_relaxed))
       ever_heard_.store(true, std::memory_order_relaxed);
   }
-  // It is disconnected for what it has done. Takes a lock.
+  // The client is disconnected for misbehaviour. Takes a lock.
   void offended(Nanos now) { offences_->add(origin_, now); }
-  // Its session is to be ended. Seen by the worker that the client comes to, also when it was named
-  // before it came.
+  // Whether the session is to be ended. The client's worker also sees it if the place was named
+  // before adopt().
   bool is_going() const { return is_going_.load(std::memory_order_acquire); }
   std::uint64_t session() const { return session_; }
 
@@ -60,7 +65,7 @@ class Place {
   std::atomic<Nanos> last_heard_;
   std::atomic<bool> ever_heard_{false};
   std::atomic<bool> is_going_{false};
-  // Guarded by Places' mutex: the newcomer's origin, and when the place was named.
+  // Guarded by Places' mutex: the newcomer's origin, and when victim() named this place.
   std::string going_for_;
   Nanos going_since_ = 0;
 };
@@ -71,18 +76,19 @@ class Places {
   static constexpr Nanos kUnheard = 2 * kNanosPerSecond;
   static constexpr Nanos kLeaving = kNanosPerSecond;
 
-  // `offences`: that an origin may have a second, 0: without limit.
+  // `offences`: allowed per origin and second; 0: no limit.
   explicit Places(std::uint32_t count, std::uint32_t offences = 0)
       : count_(count), offences_(std::make_shared<Offences>(offences)) {}
 
-  // Where a peer is, as far as its name says: a host, or a process of this one.
+  // The peer's origin according to its name: a host, or over shared memory a process.
   static std::string_view origin_of(std::string_view peer);
 
+  // Registers a place for a new session. The place is held until the last reference is released.
   std::shared_ptr<Place> take(std::uint64_t session, std::string_view peer, Nanos now);
-  // Whose place a client from there is to have: its session, which is to be ended. It is not named
-  // a second time. Nothing: nobody has to go for this one, or somebody is about to.
+  // Names the session to end so that `newcomer` gets its place; each session is named once. Nothing
+  // if no client has to leave for this newcomer, or if a client is already leaving for its origin.
   std::optional<std::uint64_t> victim(std::string_view newcomer, Nanos now);
-  // Whether a client from there is not to be let in now.
+  // Whether newcomers of this origin are refused now.
   bool offends(std::string_view newcomer, Nanos now) const {
     return offences_->too_many(origin_of(newcomer), now);
   }
@@ -91,7 +97,7 @@ class Places {
   const std::uint32_t count_;
   const std::shared_ptr<Offences> offences_;  // outlives the places
   std::mutex mutex_;
-  std::vector<std::weak_ptr<Place>> places_;  // of those that have gone, until the next take()
+  std::vector<std::weak_ptr<Place>> places_;  // expired entries stay until the next take()
 };
 
 }  // namespace rkv::server
