@@ -1,4 +1,4 @@
-// kvserver: see README.md for its options, signals and exit codes.
+// kvserver. README.md describes its options, signals and exit codes.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -37,20 +37,20 @@ using rkv::server::Server;
 using rkv::server::StopWatch;
 
 constexpr long kTickNanos = 100'000'000;
-// Less than what the unit (install/kvserver.service.in) grants.
+// Less than the unit's stop timeout (install/kvserver.service.in).
 constexpr rkv::Nanos kLongestStop = 240 * rkv::kNanosPerSecond;
-// What the database's threads take, and as much again.
+// Twice what the database's threads use.
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 
-// Those that end the server, and SIGHUP.
+// The signals that end the server, and SIGHUP.
 sigset_t awaited_signals() {
   sigset_t signals = rkv::ending_signals();
   sigaddset(&signals, SIGHUP);
   return signals;
 }
 
-// The signal that has come, waiting for `nanos` at most; else nothing. They are blocked in all
-// threads and fetched here.
+// Waits at most `nanos` for a signal and returns it; nothing if none came. The signals are blocked
+// in all threads and fetched here.
 std::optional<int> signal_within(long nanos) {
   const sigset_t signals = awaited_signals();
   const timespec timeout{.tv_sec = 0, .tv_nsec = nanos};
@@ -58,8 +58,8 @@ std::optional<int> signal_within(long nanos) {
   return signal > 0 ? std::optional(signal) : std::nullopt;
 }
 
-// Ends the process at once when it is to end while the server still starts, which may take long:
-// nothing was promised to anybody yet, and what a start has done on disk a crash may leave as well.
+// Ends the process at once if a signal to end comes during the start, which may take long. That is
+// safe: nothing was promised to a client yet, and a crash could leave the same state on disk.
 class StartWatch {
  public:
   StartWatch() : thread_([this] { run(); }) {}
@@ -70,7 +70,7 @@ class StartWatch {
   StartWatch(const StartWatch&) = delete;
   StartWatch& operator=(const StartWatch&) = delete;
 
-  // From here on a signal is the main loop's. Does not return when one came before.
+  // From here on the main loop handles signals. Does not return if a signal to end came before.
   void starts_over() {
     int starting = kStarting;
     if (phase_.compare_exchange_strong(starting, kOver) || starting == kOver) return;
@@ -107,7 +107,7 @@ ParsedOptions parse(const std::vector<std::string>& arguments) {
       arguments, [](const char* name) -> const char* { return std::getenv(name); });
 }
 
-// What SIGHUP asks for. Said whatever the level is.
+// Handles SIGHUP. The new level is logged whatever the level is.
 void read_log_level_again(const std::vector<std::string>& arguments) {
   const ParsedOptions parsed = parse(arguments);
   if (parsed.done) {
@@ -131,8 +131,8 @@ rkv::Result<rkv::rdma::ServerTransports> open_transports(const Options& options)
                                        .shm = {.group = options.shm_group}});
 }
 
-// Clients over shared memory, files of the store and connections of people share one limit: as many
-// as this process may have, but for a number that nothing here needs.
+// Clients over shared memory, the store's files and HTTP connections share the limit of open files.
+// Raises it to what this process may have, but at most to kMost, which is more than enough.
 void raise_limit_of_open_files() {
   constexpr rlim_t kMost = rlim_t{1} << 20;
   rlimit files{};
@@ -148,7 +148,7 @@ int tell(const Failure& failure) {
   return failure.exit_code;
 }
 
-// Serves nobody: looks at the data, or makes it.
+// Verifies or restores data; serves no clients.
 int work_offline(const Options& options) {
   const auto print = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
   const rkv::SteadyClock clock;
@@ -172,7 +172,7 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
     server.before_serving([&] { watch.starts_over(); });
     if (const auto failure = server.start()) return tell(*failure);
   }
-  // Not earlier: its socket must not come before the lock (lock_file.h).
+  // After the start: the manager's socket must not be opened before the lock file (lock_file.h).
   rkv::server::ServiceManager manager([](const char* name) { return std::getenv(name); }, clock);
   manager.ready();
   for (;;) {
@@ -196,7 +196,7 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
   return rkv::server::kExitClean;
 }
 
-// The log is there: what goes wrong is a line of it.
+// The log sink is installed, so errors are logged.
 int run(const Options& options, const std::vector<std::string>& arguments, bool serves) {
   try {
     return serves ? serve(options, arguments) : work_offline(options);
@@ -220,10 +220,11 @@ int main(int argc, char** argv) {
     if (!parsed.error.empty()) std::fprintf(stderr, "kvserver: %s\n", parsed.error.c_str());
     if (parsed.done) return parsed.exit_code;
 
-    // Values, the hash seed, the log's mark, backups: for nobody else, whatever RocksDB asks for.
+    // Values, the hash seed, the log's mark and backups are private, whatever mode RocksDB
+    // requests.
     umask(0077);
     std::signal(SIGPIPE, SIG_IGN);
-    std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error like a full disk
+    std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is then an error, like a full disk
     const bool serves = !parsed.options.verify && parsed.options.restore.empty();
     const sigset_t signals = awaited_signals();
     if (serves) pthread_sigmask(SIG_BLOCK, &signals, nullptr);

@@ -29,7 +29,7 @@ Failure environment_failure(const std::string& doing, const Error& error) {
           .sentence = fmt::format("{}: {}", doing, to_string(error))};
 }
 
-// Of what a start meets in the data directory: whether another one may succeed by itself.
+// Exit code for an error in the data directory: whether another start may succeed by itself.
 ExitCode exit_code_of(const Error& error) {
   switch (error.code) {
     case Code::kIo:
@@ -67,8 +67,8 @@ Server::~Server() {
   if (const auto failure = stop()) log_error(EventName("stop_failed"), "{}", failure->sentence);
 }
 
-// A limit may be reached all the same, when others of the user start threads too. What has been
-// started by then ends in the destructor.
+// Starting a thread may fail although check_threads() passed, if other processes of the user start
+// threads too. The destructor ends what was started by then.
 std::optional<Failure> Server::start() {
   try {
     return start_parts();
@@ -98,7 +98,8 @@ std::optional<Failure> Server::start_parts() {
   return begin_serving();
 }
 
-// The database ends the program when it cannot start a thread: 15 at a time, to open its tables.
+// The database aborts the process if it cannot start a thread; it starts up to 15 at a time to open
+// its tables. So the limits are checked before it is opened.
 std::optional<Failure> Server::check_threads() const {
   constexpr unsigned kBesideWorkers = 20;  // README.md lists them
   constexpr std::size_t kOfDatabase = std::size_t{64} << 20;
@@ -110,7 +111,7 @@ std::optional<Failure> Server::check_threads() const {
   return std::nullopt;
 }
 
-// Before what takes long, so that somebody can watch it.
+// Runs before the steps that take long, so that an operator can watch them.
 std::optional<Failure> Server::start_monitor() {
   if (options_.metrics.empty()) return std::nullopt;
   if (const Status listening = monitor_.listen(options_.metrics, options_.metrics_names);
@@ -261,8 +262,8 @@ std::optional<Failure> Server::create_store() {
   }
   wall_.emplace(WallClock::look(clock_));
   store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_, wall_->unix_ms_at_0());
-  // What has expired since the last start may only seem to have, by a clock that is ahead. So it is
-  // hidden, and removed when the next start finds the same.
+  // If the wall clock is ahead, records that expired since the last start may only seem expired. So
+  // they are hidden, and removed only if the next start finds them expired too.
   if (engine_) store_->keep_expired(engine_->earlier_unix_ms(), store_->unix_ms());
   return std::nullopt;
 }
@@ -281,7 +282,7 @@ std::optional<Failure> Server::create_workers() {
   WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
                      .poll = options_.poll};
   const auto make = [&, made = 0U](rdma::Transport& transport, std::uint32_t network) mutable {
-    // Those of the other transport, which is idle as a rule, on the same ones again.
+    // The second transport is usually idle: its workers share the CPUs of the first's.
     if (!options_.cpus.empty()) each.cpu = options_.cpus[made++ % threads % options_.cpus.size()];
     return Worker::create({.transport = transport,
                            .store = *store_,
@@ -329,7 +330,7 @@ DiskReads Server::disk_reads() const {
           .reopened = [this] { return engine_->reopened(); }};
 }
 
-// Workers hold on to it, so it comes before them; its threads come with the applier.
+// Before the workers, which refer to loads_. Its threads start with the applier.
 void Server::create_loads() {
   if (engine_ == nullptr) return;
   store_->begin_loading();
@@ -357,8 +358,8 @@ void Server::start_loading() {
 std::optional<Failure> Server::begin_serving() {
   if (before_serving_) before_serving_();
   if (engine_ != nullptr) {
-    // From here on versions with this number may be seen. Not earlier: starts that come to nothing,
-    // such as on a port that is taken, use up no number.
+    // From here on versions with this boot number may be seen. A start that fails earlier, for
+    // example on a port in use, uses up no number.
     Status claimed = engine_->claim_boot();
     if (claimed) claimed = engine_->claim_through(log_->capacity_bytes() / 8);  // A7
     if (!claimed) {
@@ -366,7 +367,7 @@ std::optional<Failure> Server::begin_serving() {
                      fmt::format("cannot write to the data directory {}: {}", options_.data_dir,
                                  to_string(claimed.error()))};
     }
-    publish_marks();  // all that is there, being of earlier boots, is on disk
+    publish_marks();  // all existing records are of earlier boots, so they are on disk
     const ApplierOptions options{.sync_interval_ms = static_cast<int>(options_.sync_interval_ms)};
     applier_ = std::make_unique<Applier>(*log_, *engine_, clock_, options, [this] {
       publish_marks();
@@ -403,7 +404,7 @@ std::optional<Failure> Server::begin_serving() {
   return std::nullopt;
 }
 
-// Once before the applier runs, then on its thread alone.
+// Called once before the applier runs, then only on the applier's thread.
 void Server::publish_marks() {
   memory_->set_marks(Version::of(boot_, log_->wal_mark()), Version::of(boot_, log_->sync_mark()));
 }
@@ -415,7 +416,7 @@ void Server::tick() {
   if (!options_.metrics.empty()) monitor_.tick();
 }
 
-// At rest: nobody is served, and the workers' unfinished writes have ended with them.
+// At rest: no client is served, and the workers' unfinished writes were destroyed with them.
 std::optional<Failure> Server::check_memory() {
   if (!options_.check_memory || store_ == nullptr || !ready_) return std::nullopt;
   networks_->end_workers();
@@ -430,7 +431,7 @@ std::optional<Failure> Server::stop() {
   if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
   monitor_.stopping();
-  // First: a copy may take hours, and while the disk is in trouble others may wait for its end.
+  // First: a copy may take hours, and while the disk is in trouble other threads may wait for it.
   if (backups_) backups_->begin_stop();
   if (networks_) networks_->stop();
   if (backups_) backups_->stop();
@@ -442,7 +443,7 @@ std::optional<Failure> Server::stop() {
   if (sweeper_) sweeper_->stop();
   if (scans_) scans_->stop();
   if (applier_) {
-    constexpr std::int64_t kPatienceMs = 10'000;  // the disk gets as much again and more below
+    constexpr std::int64_t kPatienceMs = 10'000;  // applier_->stop() waits at least as long again
     const Store::Swept ended = sweeper_->end(kPatienceMs);
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};

@@ -1,14 +1,25 @@
-// The server put together: lock, disk, device, store, workers, acceptor - started in the order that
-// lets every failure be told before anything has changed, and stopped so that nothing accepted is
-// lost.
+// Server: owns and connects all parts - lock, database, device, store, workers, acceptors. The
+// start order allows every failure to be reported before anything has changed. The stop order loses
+// nothing that was accepted.
 //
-//   Server server(options, clock, open_transport);
-//   if (const auto failure = server.start()) { tell(failure->sentence); return failure->exit_code;
-//   } while (no signal within 100 ms) server.tick(); return server.stop();
+//   Server server(options, clock, open_transports);
+//   if (const auto failure = server.start()) {
+//     report(failure->sentence);
+//     return failure->exit_code;
+//   }
+//   while (no signal within 100 ms) server.tick();
+//   return server.stop();
 //
-// Order of the start: lock file (the first descriptor that the server opens) - database - device -
-// listener (clients are told "loading" from here on) - memory, workers' buffers - boot counter -
-// applier, workers - admit. Records come from the disk afterwards, while clients are served.
+// Start order:
+//  1. lock file (the first descriptor that the server opens)
+//  2. database
+//  3. device
+//  4. listener; from here on clients are refused as "loading"
+//  5. memory, the workers' buffers
+//  6. boot counter
+//  7. applier, workers
+//  8. admit
+// Records are loaded from disk afterwards, while clients are served.
 //
 // Thread safety: one owner.
 #pragma once
@@ -50,18 +61,18 @@ class Server {
  public:
   using OpenTransports = std::function<Result<rdma::ServerTransports>(const Options&)>;
   Server(Options options, const Clock& clock, OpenTransports open_transports);
-  ~Server();  // stops, if that was not done
+  ~Server();  // calls stop() if the owner has not
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Called by start() when nothing has been promised to anybody yet and the next step is to do so.
+  // start() calls it just before the first step that makes a promise to a client.
   void before_serving(std::function<void()> call) { before_serving_ = std::move(call); }
-  // Blocks until clients are admitted, which takes as long as opening the database does.
+  // Blocks until clients are admitted, which takes as long as opening the database.
   std::optional<Failure> start();
   bool ready() const { return ready_; }
-  // Every 100 ms: shows clients that the server lives.
+  // Call every 100 ms: advances the tick by which clients see that the server is alive.
   void tick();
-  // Ends connections, saves everything, closes.
+  // Ends all connections, saves all accepted writes and closes the database. Blocks.
   std::optional<Failure> stop();
 
   ServerFacts facts() const;
@@ -100,16 +111,16 @@ class Server {
   std::function<void()> before_serving_;
   const Nanos started_;
 
-  // In the order of creation; destroyed the other way round.
+  // In order of creation; destroyed in reverse order.
   std::optional<LockFile> lock_;
   std::unique_ptr<Engine> engine_;  // nullptr: memory only
   std::uint32_t boot_ = 0;
-  std::optional<WallClock> wall_;  // the main thread's
+  std::optional<WallClock> wall_;  // used by the main thread
   std::unique_ptr<CommitLog> log_;
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Applier> applier_;
-  std::unique_ptr<Backups> backups_;  // nullptr: none are made
+  std::unique_ptr<Backups> backups_;  // nullptr: backups are disabled
   std::unique_ptr<Sweeper> sweeper_;
   std::unique_ptr<Scans> scans_;     // nullptr: memory only
   std::unique_ptr<Loads> loads_;     // nullptr: all records are in memory
@@ -119,11 +130,11 @@ class Server {
   std::unique_ptr<Stepper> expirer_;
   std::unique_ptr<Stepper> evictor_;
   std::uint64_t estimated_records_ = 0;    // on disk at the start
-  bool told_that_it_cannot_grow_ = false;  // the grower's
-  bool disk_hangs_ = false;                // the main thread's, for the log
+  bool told_that_it_cannot_grow_ = false;  // used by the growth thread
+  bool disk_hangs_ = false;                // used by the main thread: each change is logged once
   bool ready_ = false;
   bool stopped_ = false;
-  Monitor monitor_;  // last: nobody looks at what is being destroyed
+  Monitor monitor_;  // last: it reads the other members, so it is destroyed first
 };
 
 }  // namespace rkv::server

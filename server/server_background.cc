@@ -1,19 +1,19 @@
-// What a server does beside serving: it grows, removes what has expired, makes room, and looks at
-// the wall clock.
+// Server: background work. Growing, removing expired records, evicting and following the wall
+// clock.
 #include "common/log.h"
 #include "server/server.h"
 
 namespace rkv::server {
 
-// Registering an extent takes longer than any operation may.
+// Growing has a thread of its own: registering an extent takes longer than any operation may.
 void Server::start_growing() {
   grower_ = std::make_unique<Stepper>("rkv-grow", clock_, [this] { return grow(); });
   store_->on_low_memory([this] { grower_->call(); });
   grower_->start();
 }
 
-// When no memory is to be had (the limit on locked memory, a full machine), the log says so once,
-// and it is tried again every second.
+// If no memory is available (the limit on locked memory, a full machine), grow() logs it once and
+// retries every second.
 Nanos Server::grow() {
   constexpr Nanos kRetry = 1000 * kNanosPerMs;
   constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
@@ -25,14 +25,15 @@ Nanos Server::grow() {
   return clock_.now() + (grown ? kUntilCalled : kRetry);
 }
 
-// What expired while the server was down is not loaded.
+// Records that expired while the server was down are not loaded, so the store need not remove them.
 void Server::start_expiring() {
   expirer_ = std::make_unique<Stepper>("rkv-expire", clock_, [this] { return store_->expire(); });
   store_->on_earlier_expiry([this] { expirer_->call(); });
   expirer_->start();
 }
 
-// Memory that cannot grow is looked after a hundred times a second, so that operations find room.
+// Once memory cannot grow any more, the evictor runs 100 times a second so that operations find
+// free memory.
 void Server::start_evicting() {
   if (engine_ == nullptr) return;
   evictor_ = std::make_unique<Stepper>("rkv-evict", clock_, [this] { return make_room(); });
@@ -47,7 +48,7 @@ Nanos Server::make_room() {
   if (store_->make_room()) {
     loads_->room_made();
   } else {
-    // What is not synced cannot go; where nothing else keeps it there.
+    // Records that are not synced cannot be evicted. If only that prevents eviction, sync now.
     if (store_->evicts_after_sync()) applier_->request_sync(log_->last_begun());
     if (store_->has_nothing_to_evict()) return clock_.now() + kWhileItGrows;
   }

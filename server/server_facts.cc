@@ -1,4 +1,4 @@
-// What a running server is asked for: its facts at this moment.
+// Server: its facts at this moment, for the monitor and for statistics.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@ namespace rkv::server {
 
 LogFacts Server::log_facts() const {
   const Applier::Counts disk = applier_ ? applier_->counts() : Applier::Counts{};
-  // In this order: each mark is at or below the next.
+  // Read in this order, so that each mark is at or below the next.
   const std::uint64_t sync_mark = log_->sync_mark();
   const std::uint64_t wal_mark = log_->wal_mark();
   const DiskState state = log_->disk_state();
@@ -30,7 +30,8 @@ LogFacts Server::log_facts() const {
           .disk_hangs = hung != 0};
 }
 
-// The applier cannot say it: it waits for the disk. Both are logged once.
+// Logs once that the disk hangs and once that it answers again. The applier cannot: it waits for
+// the disk.
 void Server::look_at_disk() {
   if (applier_ == nullptr) return;
   const LogFacts now = log_facts();

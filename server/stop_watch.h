@@ -1,9 +1,9 @@
-// Bounds how long a stop may take: a disk that never answers keeps its callers for good.
+// StopWatch: bounds how long a stop may take. A disk that never answers blocks its callers forever.
 //
 //   StopWatch watch(kLongestStop, [] { log_error(...); std::_Exit(kExitOther); });
 //   server.stop();
 //
-// Thread safety: one owner. `too_long` is called at most once, by a thread of its own, while the
+// Thread safety: one owner. A thread of the StopWatch calls `too_long` at most once, while the
 // owner may still be inside the stop.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace rkv::server {
 class StopWatch {
  public:
   StopWatch(Nanos longest, std::function<void()> too_long);
-  ~StopWatch();  // the stop is over
+  ~StopWatch();  // the stop is over: cancels the call; blocks until the thread has ended
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
 
