@@ -1,8 +1,8 @@
-// RocksDB as all of this folder uses it: its options, the names of what is stored, its errors as
-// ours. Of the headers here this one, engine_impl.h, log_chain.h, log_files.h and log_reader.h name
-// RocksDB, and are included by sources, tests and benchmarks alone.
+// What this folder shares about RocksDB: options, the names of stored items, and the conversion of
+// errors. Only this header, engine_impl.h, log_chain.h, log_files.h and log_reader.h include
+// RocksDB's headers. Only sources, tests and benchmarks include these five.
 //
-// Thread safety: values and pure functions, but for ReadErrors.
+// Thread safety: values and pure functions, except ReadErrors.
 #pragma once
 
 #include <rocksdb/db.h>
@@ -40,7 +40,8 @@ inline Bytes bytes_of(const rocksdb::Slice& text) {
   return as_bytes({text.data(), text.size()});
 }
 
-// RocksDB reports errors as values, but allocates and uses the standard library underneath.
+// Calls a RocksDB function and turns exceptions into a status. RocksDB reports errors as values,
+// but its allocations and the standard library below it may throw.
 template <class Call>
 rocksdb::Status guarded(Call&& call) {
   try {
@@ -54,19 +55,19 @@ rocksdb::Status guarded(Call&& call) {
   }
 }
 
-// `text`: the status in words.
+// Converts a status to an Error. `text`: status.ToString().
 Error to_error(const rocksdb::Status& status, const std::string& text);
-// Of the database and both families. They make a database where there is none.
+// Options of the database and of both column families. A database opened with them is created if
+// there is none.
 rocksdb::Options options();
-// kConflict: another program's database is there, to be opened by nobody else.
+// kConflict: the directory holds another program's database, which we must not open.
 Status check_families(const rocksdb::Options& options, const std::string& path);
-// A record as it is stored; nothing when its lengths are not those of a record of ours. Its spans
-// point into what was given.
+// Decodes a stored record; nullopt when its lengths are not valid for a record. The spans of the
+// result point into the arguments.
 std::optional<RecordFields> record_of(const rocksdb::Slice& key, const rocksdb::Slice& value);
 
-// What reads have met: each text is logged once, and not more than kMostLines of them until
-// forget(), however many requests ask for what cannot be read. Any thread; blocks on nothing but
-// its log lines.
+// Errors of reads. Each text is logged once, and at most kMostLines texts until forget(), however
+// many requests read what is unreadable. Any thread. Blocks only on its log lines.
 class ReadErrors {
  public:
   static constexpr std::size_t kMostLines = 20;
@@ -81,13 +82,13 @@ class ReadErrors {
   std::set<std::string> told_;  // guarded by mutex_
 };
 
-// Where records are read.
+// The database and the family that records are read from.
 struct Records {
   rocksdb::DB& db;
   rocksdb::ColumnFamilyHandle* family;
   ReadErrors& errors;
 };
-// As those of Engine.
+// As the functions of Engine with these names.
 Status read_range(const Records& records, const KeyRange& range,
                   const std::function<bool(const RecordFields&)>& visit);
 using Visitor = std::function<Status(const RecordFields&)>;

@@ -1,5 +1,6 @@
-// The disk: a RocksDB database in `<data-dir>/db`, seen as a map from key to {version, expiry,
-// value} that is written in ordered batches, and read key by key or as a whole.
+// The disk: a RocksDB database in `<data-dir>/db`. The database maps each key to {version, expiry
+// and counter flag, value}. It is written in ordered batches, and read by key, by range or as a
+// whole.
 //
 //   RKV_ASSIGN_OR_RETURN(auto engine, Engine::open(data_dir));
 //   RKV_RETURN_IF_ERROR(engine->claim_boot());  // from here on writes may be acknowledged
@@ -9,24 +10,28 @@
 //   RKV_RETURN_IF_ERROR(engine->sync());         // survives the end of the machine
 //
 // Invariants:
-//  E1  A batch is on disk whole or not at all, and after a crash the batches that survive are a
-//      prefix of those written: one write-ahead log, replayed up to its first damaged record.
-//  E2  No version is given out twice. The database keeps the last boot number that is claimed, and
-//      a claim is synced before a version with its number may be seen. A start begins with a number
-//      above it, and not below the wall clock's (boot_number.h): so nothing repeats either where
-//      the claims themselves are lost with a damaged log, a restored backup or a whole directory.
+//  E1  A batch is on disk whole or not at all. After a crash the batches that survive are a prefix
+//      of those written: there is one write-ahead log, replayed up to its first damaged record.
+//  E2  No version is given out twice. The database keeps the last claimed boot number. A claim is
+//      synced before a version with its number may be seen. A start takes a number above the last
+//      claim and not below the wall clock's (boot_number.h). Versions therefore do not repeat even
+//      where claims are lost: with a damaged log, a restored backup or a missing directory.
 //  E3  open() changes nothing in a directory that is not ours.
-//  E4  What can be read stays readable. recover() closes nothing before it has seen that the
-//      directory is there, that the logs are sound and that there is room for what they hold; and
-//      a database that then does not open is opened for reading alone.
-//  E5  recover() waits for no copy of the database: it ends those under way first.
+//  E4  What can be read stays readable. Before recover() closes the database, it checks that the
+//      directory is there, that the logs are sound, and that the disk has space for what they hold.
+//      A database that then does not open is opened for reading only.
+//  E5  recover() does not wait for a copy of the database to complete: it interrupts the copies
+//      under way first.
 //
-// Column families: "default" holds the data, "rkv" the format version, the hash seed and
-// the boot counter.
-// Thread safety: none; one thread at a time, but for checkpoint(), read_range(), read(),
-// read_from() and reopened(). All calls may block on the disk. Errors: kIo, kCorrupt, kPermission,
-// kConflict (the directory is another program's, or in use), kVersionMismatch, kOutOfMemory; the
-// full text of RocksDB is logged here.
+// Column families: "default" holds the data. "rkv" holds the format version, the hash seed, the
+// mark of the log stamps, the boot counter and the time of the last start.
+//
+// Thread safety: one thread at a time, except checkpoint(), stop_checkpoints(), read_range(),
+// read(), read_from(), estimated_records(), reopened() and damaged_reads(), which any thread may
+// call. All calls may block on the disk.
+//
+// Errors: kIo, kCorrupt, kPermission, kConflict (the directory is another program's, or in use),
+// kVersionMismatch, kOutOfMemory. RocksDB's full error text is logged here.
 #pragma once
 
 #include <cstdint>
@@ -45,88 +50,94 @@ class Env;
 
 namespace rkv::server {
 
-// Of the database, below the data directory, and below a backup's.
+// Path of the database below the data directory, and below a backup's directory.
 inline constexpr const char* kDatabaseDirectory = "/db";
-// More than any server has claimed that its backup or its damaged log does not tell of: as many
-// starts, or 2 PiB of writes.
+// Boot numbers skipped after a restore or an accepted damaged log. A server cannot have claimed
+// more numbers than this since the backup or behind the damage: that would be 65,536 starts or 2
+// PiB of writes.
 inline constexpr std::uint32_t kSkippedBoots = 65'536;
 
 struct EngineOptions {
-  // The files and the clock of the database; nullptr: the system's. Tests put a disk in its place
-  // that fails and forgets.
+  // Files and clock of the database; nullptr: the system's. Tests pass a disk that fails and
+  // forgets.
   std::shared_ptr<rocksdb::Env> env = nullptr;
-  // After so many bytes a memtable is written out and a new write-ahead log begun. Two of them.
+  // Size at which a memtable is flushed and a new write-ahead log is begun. There are two
+  // memtables.
   std::size_t memtable_bytes = std::size_t{32} << 20;
-  // Opens a database whose log has lost synced writes; without it that is kCorrupt.
+  // Opens a database whose log has lost synced writes. When false, such a database is kCorrupt.
   bool accept_damaged_log = false;
-  // Of this start, or above it.
+  // Lower limit of this start's boot number.
   std::uint32_t least_boot = 1;
-  std::uint64_t unix_ms = 0;  // the wall clock's, to be noted with the claim; 0: it is not
+  std::uint64_t unix_ms = 0;  // wall clock, stored with the claim; 0: not stored
 };
 
 class Engine final : public Storage {
  public:
-  // Opens the database in `<directory>/db`, or makes it. `directory` exists.
+  // Opens the database in `<directory>/db`; creates it if there is none. `directory` must exist.
   static Result<std::unique_ptr<Engine>> open(const std::string& directory,
                                               const EngineOptions& options = {});
-  ~Engine() override;  // closes; logs when that fails
+  ~Engine() override;  // closes the database; logs a failure to close
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // The number of this start of the server: above all that were claimed before.
+  // Boot number of this start: above all that earlier starts claimed.
   std::uint32_t boot() const;
-  // The wall clock's time as the start before this one noted it; 0: none did.
+  // Wall clock that an earlier start stored last; 0: no start stored it.
   std::uint64_t earlier_unix_ms() const;
-  // Seed of the key hash: random, drawn when the database was made, kept with it.
+  // Seed of the key hash: drawn at random when the database was created, and stored in it.
   std::uint64_t hash_seed() const;
   Status claim_boot();
-  // That versions of this start may be given out up to `sequence`, which may count on into further
-  // boot numbers. Costs a synced write when it does, nothing else.
+  // Claims the versions of this start up to `sequence`, which may extend into later boot numbers.
+  // Costs a synced write when a further boot number is needed, otherwise nothing.
   Status claim_through(std::uint64_t sequence) override;
 
-  std::uint64_t estimated_records() const;  // for a progress line: may be far off
+  std::uint64_t estimated_records() const;  // for progress lines: may be far off
 
-  // From any thread, beside all other calls. What is seen is everything that write_batch() had
-  // written when the call began, and perhaps more, unless the database has been opened anew
-  // since: then what was not synced may be missing. That does not happen inside `visit`, whose
-  // spans are valid during the call. kCorrupt: a record makes no sense.
+  // The reads below may be called from any thread, concurrently with all other calls. A read sees
+  // everything that write_batch() had written when the read began, and may see more. Exception:
+  // after recover() has reopened the database, unsynced writes may be missing. The database is not
+  // reopened during `visit`. The spans passed to `visit` are valid during the call. kCorrupt: the
+  // stored bytes are not a valid record.
   using Visitor = std::function<Status(const RecordFields&)>;
-  // The record of a key; kNotFound.
+  // Reads the record of `key`. kNotFound: there is none.
   Status read(Bytes key, const Visitor& visit) const;
-  // The records from `first` on, in the order of keys, until `visit` fails: its error. They are
-  // those of one instant.
+  // Reads the records from `first` on in key order, as they were at one instant. Stops when `visit`
+  // fails, and returns its error.
   Status read_from(Bytes first, const Visitor& visit) const;
-  // How many calls of the three have ended with kCorrupt. Each damage is logged once (ReadErrors).
+  // How many calls of read(), read_from() and read_range() ended with kCorrupt. Each damage is
+  // logged once (ReadErrors).
   std::uint64_t damaged_reads() const;
-  // How often recover() has opened the database anew.
+  // How often recover() has reopened the database.
   std::uint64_t reopened() const;
 
   void add_put(const RecordFields& record) override;
   void add_remove(Bytes key) override;
   Status write_batch() override;
   void clear_batch() override;
-  // kIo with ENOENT: the directory is not the one that was opened, or the log is not in it any
-  // more, so that no start would find what is written.
+  // kIo with ENOENT: the directory is not the one that was opened, or the log is no longer in it. A
+  // later start would not find what was written.
   Status sync() override;
   Status recover() override;
   Status check_whole() override;
-  // Makes a database of its own in `target`, which does not exist and whose parent does: everything
-  // written so far, and perhaps some of what is written meanwhile (E1 holds for it). Hard links
-  // where the file system has them, else copies; synced. From any thread, beside all other calls.
-  // kIo, kPermission; what it has made by then may be there. A recover() ends it with kIo.
+  // Writes a database of its own to `target`, which must not exist; its parent must exist. The copy
+  // holds everything written before the call, and may hold writes made during it (E1 holds for the
+  // copy). Uses hard links where the file system has them, else copies; synced. May be called from
+  // any thread, concurrently with all other calls. kIo, kPermission: partial results may remain. A
+  // concurrent recover() ends the checkpoint with kIo.
   Status checkpoint(const std::string& target);
-  // Of a server that is to end: checkpoints end soon with kIo, also those under way. Any thread.
+  // For shutdown: all checkpoints, also those under way, soon fail with kIo. Any thread.
   void stop_checkpoints();
-  // Calls `visit` for the records of a range, in its order, as they were at one instant after the
-  // call began: with everything written before it. Ends when `visit` says false, or fails. Its
-  // spans are valid during the call. From any thread, beside all other calls but close(); recover()
-  // waits for it. kIo: the database is being opened anew after a failure; kCorrupt as above.
+  // Calls `visit` for the records of a range in the range's order, as they were at one instant
+  // after the call began, so with everything written before it. Ends when `visit` returns false, or
+  // on an error. The spans passed to `visit` are valid during the call. May be called from any
+  // thread, concurrently with all calls but close(); recover() waits for it. kIo: the database is
+  // being reopened after a failure. kCorrupt as above.
   using RangeVisitor = std::function<bool(const RecordFields&)>;
   Status read_range(const KeyRange& range, const RangeVisitor& visit) const;
-  // For a copy of another database: boot() is kSkippedBoots later. Before claim_boot().
-  // kUnsupported: there is no such number.
+  // For a copy of another database: skips kSkippedBoots boot numbers. Call before claim_boot().
+  // kUnsupported: there is no number left.
   Status skip_boots();
-  Status close();  // after it only the destructor may be called
+  Status close();  // afterwards only the destructor may be called
 
  private:
   class Impl;

@@ -1,6 +1,6 @@
-// The inside of Engine, shared by the sources that make it up: engine.cc (batches, reads),
-// engine_start.cc (opening, what is kept about the database itself), engine_recovery.cc (after a
-// failure of the disk, and copies, which end for it).
+// Implementation of Engine, shared by engine.cc (batches, reads), engine_start.cc (opening, and
+// what the database stores about itself) and engine_recovery.cc (recovery after a disk failure, and
+// copies of the database).
 //
 // Thread safety: as Engine's.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace rkv::server {
 
-// Which one it is, whatever its name.
+// Identifies a directory independently of its name.
 struct DirectoryIdentity {
   dev_t device = 0;
   ino_t inode = 0;
@@ -77,44 +77,47 @@ class Engine::Impl {
   Status claim_through(std::uint64_t sequence);
   Status write_skip();
 
-  // Logs the full text of an error, once until a sync has succeeded.
+  // Logs the full text of an error. The same error is logged at level error only once until a sync
+  // has succeeded. After kCorrupt, compactions stay off in the next open().
   Status check(const char* what, const rocksdb::Status& status);
 
   std::string path_;
-  const std::shared_ptr<LogFiles> files_;  // outlives the database, as the next
+  const std::shared_ptr<LogFiles> files_;  // outlives the database, as does env_
   EnvWithFiles env_;
   const std::shared_ptr<LogErrors> log_errors_ = std::make_shared<LogErrors>();
   rocksdb::Options options_;
-  std::unique_ptr<LogChain> chain_;  // outlives the database, whose options name it
+  std::unique_ptr<LogChain> chain_;  // outlives the database, whose options point to it
   std::unique_ptr<rocksdb::DB> db_;
   rocksdb::ColumnFamilyHandle* data_ = nullptr;
   rocksdb::ColumnFamilyHandle* meta_ = nullptr;
-  rocksdb::WriteBatch batch_;
+  rocksdb::WriteBatch batch_;  // position up to which the logs are synced
   LogPosition synced_;
-  bool dropped_ = false;  // what was behind damage, at this start
+  bool dropped_ = false;  // this start dropped what was behind damage in a log
   const std::uint32_t least_boot_;
-  std::uint32_t claimed_boot_ = 0;  // the last one
-  std::uint32_t boot_ = 0;          // of this start
+  std::uint32_t claimed_boot_ = 0;  // highest boot number claimed
+  std::uint32_t boot_ = 0;          // boot number of this start
   const std::uint64_t unix_ms_;
   std::uint64_t earlier_unix_ms_ = 0;
   std::uint64_t hash_seed_ = 0;
-  std::uint64_t mark_ = 0;            // of stamps
-  const char* last_error_ = nullptr;  // its sentence
+  std::uint64_t mark_ = 0;            // identifies the stamps of this database
+  const char* last_error_ = nullptr;  // text of the last error logged
   std::atomic<std::uint64_t> reopened_{0};
   database::ReadErrors read_errors_;
   database::Records records() { return {.db = *db_, .family = data_, .errors = read_errors_}; }
-  // Held while db_ is opened or closed; shared, while another thread uses it.
+  // Held exclusively while db_ is opened or closed; shared while another thread uses db_.
   mutable std::shared_mutex life_;
-  // Passed through by those who share it, held by who wants it alone, first: he does not starve.
-  // (Not both by one std::scoped_lock, which lets the gate go while it waits for the other.)
+  // Every thread passes gate_ before it locks life_. An exclusive locker holds gate_ while it waits
+  // for life_, so new readers cannot starve it. (One std::scoped_lock of both does not do: it
+  // releases gate_ while it waits for life_.)
   mutable std::mutex gate_;
   std::shared_lock<std::shared_mutex> shared() const {
     const std::scoped_lock pass(gate_);
     return std::shared_lock(life_);
   }
-  // Reopened after a failure: what was not synced may be missing until it is written again.
+  // The database was reopened after a failure: unsynced writes may be missing until they are
+  // written again.
   std::atomic<bool> incomplete_{false};
-  bool reads_only_ = false;  // db_, for want of a disk that can be written to
+  bool reads_only_ = false;  // db_ is open for reading only, because the disk is not writable
 
  private:
   static const rocksdb::Env& env_of(const EngineOptions& options) {
@@ -137,11 +140,11 @@ class Engine::Impl {
   Status write_boot(std::uint32_t number);
   void take(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles);
 
-  DirectoryIdentity home_;   // of path_, when it was opened
-  std::mutex copies_mutex_;  // guards the next two
+  DirectoryIdentity home_;   // identity of path_ when it was opened
+  std::mutex copies_mutex_;  // guards copies_ and recovering_
   std::condition_variable copies_ended_;
-  int copies_ = 0;           // under way
-  bool recovering_ = false;  // none begins
+  int copies_ = 0;           // number under way
+  bool recovering_ = false;  // no copy may begin
 };
 
 }  // namespace rkv::server

@@ -1,20 +1,19 @@
-// Looks at a data directory without changing anything in it: is all of it there, and is it what was
-// written?
+// Checks a data directory without changing it: is everything there, and is it what was written?
 //
 //   const Inspection found = inspect(directory, [](const std::string& line) { print(line); });
 //   if (found.problems != 0) ...
 //
-// Checked: the files that the database lists are there and have their lengths; the checksum of
-// every block of every table and of every record of the write-ahead log; the form of every record
-// and of the database's own facts; that no version is above those that were ever given out. Not
-// checked: whether the data is the newest; a directory set back as a whole looks sound.
+// Checked: the files that the database lists exist and have their lengths; the checksum of each
+// block of each table and of each record of the write-ahead log; the form of each record and of the
+// database's own facts; no version is above those ever given out. Not checked: whether the data is
+// the newest. A directory set back as a whole looks sound.
 //
-// What a crash leaves behind is sound: the log may be torn behind what is known to have been
-// synced. Where later records say that it had been, it is a problem. A start decides by the same
-// rule.
+// What a crash leaves behind is sound: the log may be torn beyond what is known to have been
+// synced. It is a problem if later records prove that the torn part had been synced. A start
+// decides by the same rule.
 //
-// Thread safety: free functions. Blocks on the disk, for as long as reading everything takes. The
-// caller sees to it that nobody writes meanwhile.
+// Thread safety: free functions. Blocks on the disk for as long as it takes to read everything. The
+// caller ensures that nothing writes to the directory meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +26,19 @@ namespace rkv::server {
 
 struct Inspection {
   std::uint64_t records = 0;
-  std::uint64_t bytes = 0;       // keys and values
-  Version highest{};             // of the records
-  std::uint32_t boot = 0;        // the last that was claimed
-  std::uint64_t torn_bytes = 0;  // of the log, that make no record; no problem by themselves
+  std::uint64_t bytes = 0;  // keys and values
+  Version highest{};        // highest version of the records
+  std::uint32_t boot = 0;   // last boot number claimed
+  std::uint64_t torn_bytes =
+      0;  // bytes of the log that form no record; not a problem by themselves
   std::uint64_t problems = 0;
 };
 
-// `tell` gets a line for each problem, kMostProblemLines at most, without a line end.
+// `tell` gets a line without line end for each problem, at most kMostProblemLines, and then one
+// line with the number of further problems.
 inline constexpr std::uint64_t kMostProblemLines = 20;
-// `looked`, unless it is empty, is called all the time: so many bytes of tables, then so many
-// records, of about so many.
+// `looked`, if not empty, is called after each table and each record: `done` bytes of tables, then
+// `done` records. `expected` is the total, estimated for records.
 enum class Looked : std::uint8_t { kTables, kRecords };
 Inspection inspect(
     const std::string& directory, const std::function<void(const std::string& line)>& tell,

@@ -1,13 +1,13 @@
-// The writes of one batch without those that a later one of the same key makes void.
+// The writes of one batch, without those that a later write of the same key replaces.
 //
 // Invariants:
-//  B1  What add() was given last for a key is visited, once; nothing else is.
+//  B1  For each key, the entry that add() got last is visited once; nothing else is visited.
 //  B2  Only writes of one batch are compared. A batch is on disk whole or not at all (E1) and marks
-//      stand between batches (A3), so nobody can ever see the state that a write left out would
-//      have made: after a crash the state is that before the batch or that after it, and both are
-//      the same without it.
+//      stand between batches (A3). So the state after a write that is left out can never be seen.
+//      After a crash the state is that before the batch or that after it, and both are the same
+//      without the write.
 //
-// Thread safety: none. Allocates while it grows, then no more.
+// Thread safety: none. Allocates while it grows, afterwards not.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace rkv::server {
 
 class LastWrites {
  public:
-  // `seed`: of the hash, so that nobody can choose keys that collide.
+  // `seed`: seed of the key hash, random so that clients cannot choose keys that collide.
   explicit LastWrites(std::uint64_t seed) : seed_(seed), table_(kSmallestTable) {}
 
   // The spans of the entry must stay valid until clear().
@@ -27,8 +27,8 @@ class LastWrites {
   void clear();
 
   std::size_t added() const { return entries_.size(); }
-  std::size_t void_ones() const { return void_; }  // of these, not to be visited
-  std::size_t bytes() const { return bytes_; }     // of keys and values to be visited
+  std::size_t void_ones() const { return void_; }  // entries that are not visited
+  std::size_t bytes() const { return bytes_; }     // length of keys and values to be visited
 
   template <class Visit>
   void for_each(Visit visit) const {
@@ -54,8 +54,8 @@ class LastWrites {
 
   const std::uint64_t seed_;
   std::vector<Kept> entries_;         // in commit order
-  std::vector<std::uint32_t> table_;  // number of a key's last entry, plus one; open addressing
-  std::size_t keys_ = 0;              // in the table: at most half of it
+  std::vector<std::uint32_t> table_;  // index of a key's last entry, plus one; open addressing
+  std::size_t keys_ = 0;              // in table_: at most half its size
   std::size_t void_ = 0;
   std::size_t bytes_ = 0;
 };

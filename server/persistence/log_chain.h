@@ -1,22 +1,21 @@
-// What a start finds in the write-ahead logs: is it one chain, and if not, is what is missing the
-// unsynced end that a lost machine may leave, or something that had been synced? RocksDB by itself
-// would take the first damage for the end.
+// Checks at a start whether the write-ahead logs form one chain. If not, it decides what is
+// missing: the unsynced end that a lost machine may leave, or something that had been synced.
+// RocksDB by itself would take the first damage for the end.
 //
-// Every batch of the applier carries a stamp in the log: up to where the logs were synced when it
-// was written (log_stamp.h). A stamp that reaches beyond the place where the logs cease to be sound
-// proves that what is missing there had been safe.
+// Each batch of the applier carries a stamp in the log: the position up to which the logs were
+// synced when the batch was written (log_stamp.h). A stamp that reaches beyond the end of the sound
+// part proves that synced bytes are missing.
 //
 // Invariants:
-//  N1  A start replays a prefix: at a gap in RocksDB's sequences it stops, whatever comes behind.
-//  Not
-//      before the first log that the records need: of those that are in tables, and that RocksDB
-//      therefore removes, in any order, a crash may leave some.
-//  N2  With an honest disk a lost machine leaves no proof of damage: all that a stamp speaks of is
-//      there, stamps are true (Z1), and nothing but stamps is believed. A stamp is in a log only
-//      when all those before it that a start reads are synced (W1; those of earlier starts are
-//      read no more).
-//  N3  Synced bytes that are damaged are noticed if a sound stamp anywhere behind them says of them
-//      that they were synced, by itself or by being in a later log (Z2).
+//  N1  A start replays a prefix: it stops at the first gap in RocksDB's sequences, whatever
+//      follows. Gaps before the first log that the records need are allowed: records of those logs
+//      are in tables, RocksDB removes the logs in any order, and a crash may leave some of them.
+//  N2  With an honest disk, a lost machine leaves no proof of damage: everything that a stamp
+//      speaks of is there, stamps are true (Z1), and only stamps are believed. A log holds a stamp
+//      only when all logs before it that a start reads are synced (W1; a start does not read those
+//      of earlier starts).
+//  N3  Damage of synced bytes is detected if a sound stamp anywhere behind them says that they were
+//      synced, either by its position or because it lies in a later log (Z2).
 //
 // Thread safety: none; one replay at a time.
 #pragma once
@@ -32,7 +31,7 @@
 
 namespace rkv::server {
 
-// A replay that stops at a gap (N1).
+// A WAL filter that stops the replay at a gap (N1).
 class LogChain final : public rocksdb::WalFilter {
  public:
   const char* Name() const override { return "rkv.LogChain"; }
@@ -45,20 +44,20 @@ class LogChain final : public rocksdb::WalFilter {
  private:
   bool continues(std::uint64_t log_number, const std::string& log_file, std::uint64_t sequence);
 
-  std::uint64_t needed_ = 0;    // the first log with records that are in no table
-  std::uint64_t log_ = 0;       // of the last record
-  std::uint64_t expected_ = 0;  // the next sequence; 0: any
+  std::uint64_t needed_ = 0;    // first log with records that are in no table
+  std::uint64_t log_ = 0;       // log of the last record
+  std::uint64_t expected_ = 0;  // next sequence; 0: any is accepted
   bool gap_ = false;
 };
 
 struct LogsFound {
   bool damaged = false;          // synced writes are missing
-  std::uint64_t torn_bytes = 0;  // from where the logs are not sound on: a start drops them
-  LogPosition sound_end;         // that place; damaged, or torn_bytes != 0
+  std::uint64_t torn_bytes = 0;  // bytes behind the sound part, which a start drops
+  LogPosition sound_end;         // end of the sound part; valid if damaged or torn_bytes != 0
 };
 
-// Reads the logs of the database in `path`, changes nothing. Where there is no database yet, there
-// are no logs. What cannot be read is no OK: nothing is known then.
+// Reads the logs of the database in `path` and changes nothing. If there is no database, there are
+// no logs. A status other than OK means that the logs could not be read; nothing is known then.
 rocksdb::Status check_logs(const rocksdb::Options& options, const std::string& path,
                            LogsFound* found);
 

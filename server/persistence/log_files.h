@@ -1,26 +1,26 @@
-// The files of RocksDB, with two promises about write-ahead logs that RocksDB does not give, and
-// copies of the database that can be given up.
+// The file system under RocksDB. Adds two guarantees about write-ahead logs that RocksDB does not
+// give, and lets copies of the database be interrupted.
 //
 //   auto files = std::make_shared<LogFiles>(env.GetFileSystem(), "/var/lib/rkv/db");
 //   ... rocksdb::DB::Open with it; then db->FlushWAL(true) and
 //   if (!files->failure().ok()) ...  // not synced; nothing is until the database is reopened
 //
 // Invariants:
-//  W1  No log has a byte before those that came before it are synced. Else a lost machine could
-//      leave a log short, by whole records, and the next one whole; a start would see nothing wrong
-//      and keep what came later without what came earlier (E1).
-//  W2  RocksDB never hears that the sync of a log has failed; failure() says so. RocksDB syncs a
-//      log that it has closed from its own threads as well, and the second of two syncs that fail
-//      ends the process in a library that is built with assertions, as Debian's is.
-//  W3  After a failed sync no log is synced any more. A second try may well succeed, of pages that
-//      the kernel has dropped after the first.
-//  W4  What is written outside of the database's directory is a copy: no log of the database,
-//      whatever its name, and it fails when stop_copies() has been called, or between
+//  W1  No log gets a byte before all earlier logs are synced. Otherwise a lost machine could leave
+//      a log short by whole records and the next one complete. A start would notice nothing, and
+//      keep later writes without earlier ones (E1).
+//  W2  RocksDB never sees that the sync of a log has failed; failure() reports it. RocksDB also
+//      syncs closed logs from its own threads. The second of two failed syncs ends the process if
+//      the library is built with assertions, as Debian's is.
+//  W3  After a failed sync no log is synced any more. A second sync may succeed although the kernel
+//      has dropped the pages after the first.
+//  W4  A file written outside the database's directory belongs to a copy: it is not a log of the
+//      database, whatever its name. Writes to it fail after stop_copies(), and between
 //      interrupt_copies() and allow_copies().
-//  W5  end() between two records is where the log ends; a sync that begins then covers all up to
-//  it.
+//  W5  Between two records, end() is the end of the log; a sync that begins then covers everything
+//      up to it.
 //
-// Thread safety: all calls from any thread, as RocksDB needs it. Outlives the database.
+// Thread safety: all calls from any thread, as RocksDB requires. Must outlive the database.
 #pragma once
 
 #include <rocksdb/env.h>
@@ -37,11 +37,11 @@
 
 namespace rkv::server {
 
-// In the text of what such a copy fails with.
+// These texts are in the status of an interrupted copy.
 inline constexpr const char* kCopiesStopped = "copies are stopped";
 inline constexpr const char* kCopiesInterrupted = "copies are interrupted";
 
-// Of the name of a log; 0: it is none.
+// Number of a log from its name; 0: not a log.
 std::uint64_t log_number(const std::string& path);
 
 class LogFiles final : public rocksdb::FileSystemWrapper {
@@ -50,21 +50,21 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
       : FileSystemWrapper(std::move(files)), own_(plain(database + "/")) {}
   const char* Name() const override { return "rkv.LogFiles"; }
 
-  // Of the first sync that failed; OK: none has.
+  // Status of the first sync that failed; OK: none failed.
   rocksdb::IOStatus failure();
-  // The database is reopened: what was in its logs is found, written and synced elsewhere.
+  // Call when the database is reopened: replay finds what its logs hold and syncs it elsewhere.
   void forget_failure();
 
-  // Of the log that is written to; {} when there is none, or a write to it has failed.
+  // End of the log that is being written; {} if there is none or a write to it failed.
   LogPosition end();
 
-  // For good: the server is to end.
+  // Permanently: the server is shutting down.
   void stop_copies() { copies_->stopped.store(true, std::memory_order_relaxed); }
-  // The database is to be reopened.
+  // Until allow_copies(): the database is about to be reopened.
   void interrupt_copies() { copies_->interrupted.store(true, std::memory_order_relaxed); }
   void allow_copies() { copies_->interrupted.store(false, std::memory_order_relaxed); }
 
-  // A copy's files may outlive this.
+  // Shared with the files of a copy, which may outlive this object.
   struct Copies {
     std::atomic<bool> stopped{false};
     std::atomic<bool> interrupted{false};
@@ -82,20 +82,20 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
   void appended(const rocksdb::FSWritableFile* file, std::size_t bytes, bool well);
   void closed(const rocksdb::FSWritableFile* file);
 
-  // Without doubled slashes and dots.
+  // Normalizes a path: no doubled slashes, no dots.
   static std::string plain(const std::string& name) {
     return std::filesystem::path(name).lexically_normal();
   }
 
-  const std::string own_;  // beginning of the names of the database's files
+  const std::string own_;  // prefix of the names of the database's files
   const std::shared_ptr<Copies> copies_ = std::make_shared<Copies>();
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   rocksdb::IOStatus failure_;
-  rocksdb::FSWritableFile* newest_ = nullptr;  // log, if it is open still
-  LogPosition end_;                            // of it
+  rocksdb::FSWritableFile* newest_ = nullptr;  // newest log, if it is still open
+  LogPosition end_;                            // end of *newest_
 };
 
-// As another one, but for its files.
+// The environment `other` with different files.
 class EnvWithFiles final : public rocksdb::EnvWrapper {
  public:
   EnvWithFiles(const rocksdb::Env& other, const std::shared_ptr<rocksdb::FileSystem>& files)
@@ -106,10 +106,10 @@ class EnvWithFiles final : public rocksdb::EnvWrapper {
   const char* Name() const override { return "rkv.EnvWithFiles"; }
 };
 
-// Files whose logs end early for their reader. RocksDB cannot read damaged logs (seen with 7.8.3).
-// If it is to skip damage, a bit that makes a record look recycled keeps it in an endless loop. If
-// it is to stop there, it refuses the logs when a family has tables of later writes. It also
-// refuses a log that is too short.
+// Files whose logs end early for their reader. RocksDB itself cannot read damaged logs (seen with
+// 7.8.3). If it is to skip damage, a bit that makes a record look recycled puts it into an endless
+// loop. If it is to stop at damage, it refuses the logs when a family has tables of later writes.
+// It also refuses a log that is too short.
 class CutLogs final : public rocksdb::FileSystemWrapper {
  public:
   CutLogs(const std::shared_ptr<rocksdb::FileSystem>& files, const LogPosition& end)
@@ -119,7 +119,7 @@ class CutLogs final : public rocksdb::FileSystemWrapper {
                                       std::unique_ptr<rocksdb::FSSequentialFile>* file,
                                       rocksdb::IODebugContext* context) override;
 
-  // As large as the database may have noted.
+  // Reports a log as larger than any size that the database may have recorded for it.
   rocksdb::IOStatus GetFileSize(const std::string& name, const rocksdb::IOOptions& options,
                                 std::uint64_t* bytes, rocksdb::IODebugContext* context) override;
 
@@ -127,7 +127,7 @@ class CutLogs final : public rocksdb::FileSystemWrapper {
   const LogPosition end_;
 };
 
-// Whether RocksDB has failed to write to its log: then a part of a record may be at its end.
+// Records whether RocksDB failed to write to its log, which may then end in a partial record.
 class LogErrors final : public rocksdb::EventListener {
  public:
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason,

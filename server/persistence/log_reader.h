@@ -1,22 +1,22 @@
-// Reads a write-ahead log of RocksDB record by record, up to the first byte that makes none.
-// RocksDB has such a reader, but does not tell where it has ended.
+// Reads a RocksDB write-ahead log record by record, up to the first byte that is not part of a
+// record. RocksDB has such a reader, but it does not report where it stopped.
 //
 //   LogReader reader(std::move(file));
 //   while (reader.next())
 //     use(reader.record());
 //   if (!reader.failure().ok()) ...
 //
-// The format (RocksDB's wiki, "Write Ahead Log File Format"): blocks of 32 KiB; in them fragments,
-// each with a header of 7 bytes: masked crc32c 4 of all behind it, length 2, type 1 (1 whole, 2
-// first, 3 middle, 4 last of a record). No fragment crosses the end of a block; what is too short
-// there for a header is zeroes. Not read: recycled and compressed logs, which we do not write.
+// Format (RocksDB's wiki, "Write Ahead Log File Format"): blocks of 32 KiB that hold fragments. The
+// header of a fragment has 7 bytes: masked crc32c of all that follows it 4, length 2, type 1 (1
+// whole, 2 first, 3 middle, 4 last of a record). No fragment crosses the end of a block; a rest too
+// short for a header is zeroes. Recycled and compressed logs are not read; we do not write them.
 //
 // Invariants:
-//  R1  The records are those that were written, from the first on, and none is left out: up to
-//      where the file ends, is damaged, or cannot be read (failure()).
-//  R2  The bytes of a value are never taken for a record: nothing is looked for behind damage.
+//  R1  The records are those that were written, from the first on without omission, up to where the
+//      file ends, is damaged or is unreadable (failure()).
+//  R2  The bytes of a value are never taken for a record: nothing is searched for behind damage.
 //
-// Thread safety: none. Blocks on the disk. Holds a block and a record.
+// Thread safety: none. Blocks on the disk. Holds one block and one record in memory.
 #pragma once
 
 #include <rocksdb/env.h>
@@ -40,13 +40,13 @@ class LogReader {
 
   explicit LogReader(std::unique_ptr<rocksdb::SequentialFile> file) : file_(std::move(file)) {}
 
-  // False: there is no other one.
+  // Reads the next record. False: the end, damage, or a failed read (failure()).
   bool next();
   // Valid until the next call.
   const std::string& record() const { return record_; }
-  // Where the last record that next() found ends in the file.
+  // Position in the file where the last record returned by next() ends.
   std::uint64_t sound_bytes() const { return sound_bytes_; }
-  // Of a read of the file.
+  // Status of the last read of the file.
   const rocksdb::Status& failure() const { return failure_; }
 
  private:
@@ -62,9 +62,9 @@ class LogReader {
   const std::unique_ptr<rocksdb::SequentialFile> file_;
   rocksdb::Status failure_;
   std::array<char, kBlockBytes> buffer_{};
-  Bytes block_;                  // read of it
-  std::size_t at_ = 0;           // of the block: what comes next
-  std::uint64_t block_end_ = 0;  // in the file
+  Bytes block_;                  // what was read into buffer_
+  std::size_t at_ = 0;           // position of the next fragment in block_
+  std::uint64_t block_end_ = 0;  // position of the block's end in the file
   std::uint64_t sound_bytes_ = 0;
   std::string record_;
 };

@@ -1,6 +1,6 @@
-// What a batch says, in the write-ahead log alone, about what was synced when it was written: "of
-// log 7 the first 1,000 bytes". Behind damage, such a statement tells what a crash has left from
-// what had been safe (log_chain.h).
+// The stamp of a batch: how far the logs were synced when the batch was written, as "the first
+// 1,000 bytes of log 7". Stamps are only in the write-ahead log. A stamp behind damage
+// distinguishes what a crash leaves from the loss of synced bytes (log_chain.h).
 //
 //   batch.PutLogData(stamp_of(synced, mark));
 //
@@ -8,16 +8,16 @@
 //   for (each block of a log) finder.add(block);
 //   if (finder.highest()) ...
 //
-// A stamp, 28 bytes, little-endian: mark 8, log 8, bytes 8, crc32c 4 of these. The mark is a number
-// that was drawn for the database and that no client ever sees.
+// Format of a stamp, 28 bytes, little-endian: mark 8, log 8, bytes 8, crc32c of these 4. The mark
+// is a random number drawn for the database; clients never see it.
 //
 // Invariants:
-//  Z1  A stamp is true wherever it is found, within a record or between the ruins of one: who does
-//      not know the mark makes none (2^-64 a try), and a copy of one, in a value perhaps, says what
-//      has been true since it was written. Logs are numbered upwards, and a number is not used
-//      again once a byte of that log is synced.
-//  Z2  Every sound stamp of a log is found, whatever is damaged around it, also one that the end of
-//      a block divides.
+//  Z1  A stamp is true wherever it is found, inside a record or between damaged bytes. Without the
+//      mark nobody can forge a stamp (2^-64 per attempt). A copy of a stamp, for example in a
+//      value, remains true. Logs are numbered upwards, and a number is not used again once a byte
+//      of that log is synced.
+//  Z2  Every sound stamp of a log is found, whatever is damaged around it, including a stamp that
+//      the end of a block divides.
 //
 // Thread safety: none.
 #pragma once
@@ -31,7 +31,7 @@
 
 namespace rkv::server {
 
-// All logs of a lower number, and the first bytes of this one.
+// All logs of a lower number, and the first `bytes` bytes of log `log`.
 struct LogPosition {
   std::uint64_t log = 0;
   std::uint64_t bytes = 0;
@@ -40,17 +40,18 @@ struct LogPosition {
 
 std::string stamp_of(const LogPosition& synced, std::uint64_t mark);
 
-// Of one log.
+// Finds the stamps of one log.
 class StampFinder {
  public:
   explicit StampFinder(std::uint64_t mark);
-  // Its blocks from the first on, each of LogReader::kBlockBytes, the last one perhaps shorter.
+  // Adds the next block. Blocks start at the log's beginning and have LogReader::kBlockBytes each;
+  // the last may be shorter.
   void add(Bytes block);
   const std::optional<LogPosition>& highest() const { return highest_; }
 
  private:
   const std::string mark_;
-  std::string text_;  // the block, behind the end of the one before
+  std::string text_;  // the last block, behind the end of the block before it
   std::optional<LogPosition> highest_;
 };
 

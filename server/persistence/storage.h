@@ -1,5 +1,5 @@
-// What the applier needs of a disk: ordered batches, made durable. Engine is the real one; tests
-// put a simulated one in its place.
+// Interface of the disk to the applier: ordered batches that sync() makes durable. Engine
+// implements it; tests implement it with a simulated disk.
 //
 // Thread safety: none; one thread at a time. All calls may block on the disk.
 #pragma once
@@ -15,22 +15,27 @@ class Storage {
  public:
   virtual ~Storage() = default;
 
-  // The batch in the making; the bytes are copied.
+  // Adds a write to the pending batch. Copies key and value.
   virtual void add_put(const RecordFields& record) = 0;
   virtual void add_remove(Bytes key) = 0;
-  // Hands the batch to the operating system by way of the write-ahead log and empties it. After an
-  // error the batch is as it was and may be written again; whether it is on disk is not known.
+  // Hands the batch to the operating system through the write-ahead log, then empties the batch.
+  // After an error the batch is unchanged and may be written again; whether it is on disk is
+  // unknown.
   virtual Status write_batch() = 0;
+  // Drops the pending batch.
   virtual void clear_batch() = 0;
-  // What was written survives the end of the machine.
+  // Makes everything written so far survive the loss of the machine.
   virtual Status sync() = 0;
-  // Versions up to that sequence may be given out from now on, and never again by a later start.
+  // Claims the versions up to `sequence`: they may be given out from now on, and no later start
+  // gives them out again.
   virtual Status claim_through(std::uint64_t /*sequence*/) { return {}; }
-  // After an error: makes the storage writable again, if the disk lets it. What was written since
-  // the last sync() may then be missing and has to be written again, in one batch, because parts
-  // of it may be there, and a crash in the middle would leave the newer parts beside older ones.
+  // After an error: makes the storage writable again, if the disk allows it. Afterwards, the writes
+  // since the last sync() may be missing. The caller must write them again in one batch: parts of
+  // them may be on disk, and a crash between two batches would leave newer writes beside older
+  // ones.
   virtual Status recover() = 0;
-  // After recover() from kCorrupt: reads everything that is stored. kCorrupt: it is damaged indeed.
+  // After recover() from kCorrupt: reads everything that is stored. kCorrupt: the storage is
+  // damaged.
   virtual Status check_whole() { return {}; }
 };
 
