@@ -19,10 +19,10 @@ namespace rkv::server {
 
 namespace {
 
-// What is longer is something else, and may have no end.
+// A longer file is not a configuration file, and may be endless (a device).
 constexpr std::size_t kLongest = std::size_t{1} << 20;
 
-// The file's bytes, or why they are not to be had.
+// Returns the file's bytes, or why they cannot be read.
 std::expected<std::string, std::string> whole_file(const std::string& path) {
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) return std::unexpected(strerror(errno));
@@ -39,7 +39,7 @@ std::expected<std::string, std::string> whole_file(const std::string& path) {
   }
 }
 
-// The error is what is wrong with it.
+// Converts a TOML value to text; the error says what is wrong with the value.
 std::expected<std::string, std::string> as_setting(std::string_view key, const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());

@@ -1,4 +1,4 @@
-// A TOML file of settings, as text: the same values that flags take.
+// Reads a TOML file of settings into text values, in the form that flags take.
 #pragma once
 
 #include <map>
@@ -8,11 +8,11 @@ namespace rkv::server {
 
 struct ConfigFile {
   std::map<std::string, std::string> values;
-  std::string error;          // a sentence that names the file; empty when all is well
-  bool could_be_read = true;  // false: the error is the file's, and not of what is in it
+  std::string error;          // a sentence that names the file; empty on success
+  bool could_be_read = true;  // false: reading failed, so the content is not the cause
 };
 
-// Only plain keys with text, numbers or booleans; a table or a list is an error.
+// Accepts only plain keys with text, numbers or booleans; a table or a list is an error.
 ConfigFile read_config_file(const std::string& path);
 
 }  // namespace rkv::server

@@ -8,8 +8,8 @@ namespace rkv::server {
 
 namespace {
 
-// Label values come from outside (a device's name), helps do not; both are escaped as the format
-// says, and a quotation mark only where it would end something.
+// Escapes text as the format requires. Label values come from outside (a device's name), help texts
+// do not. A quotation mark is escaped only inside quotes.
 std::string escaped(std::string_view text, bool quoted) {
   std::string out;
   for (const char c : text) {
@@ -45,7 +45,7 @@ void Exposition::line(std::string_view suffix, Labels labels, std::string_view v
   text_ += fmt::format(" {}\n", value);
 }
 
-// The shortest text that is read back as the same number.
+// The shortest text that reads back as the same number.
 std::string Exposition::number(double value) {
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   return fmt::format("{}", value);

@@ -1,7 +1,7 @@
-// What is known of a running server at one moment: gathered when somebody asks, and made into
-// numbers for people and machines by reports.h.
+// A snapshot of a running server. It is gathered on demand; reports.h turns it into output for
+// people and machines.
 //
-// Thread safety: values. What WorkerFacts points to may be read while its worker runs.
+// Thread safety: values. The objects that WorkerFacts points to may be read while the worker runs.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace rkv::server {
 
 struct WorkerFacts {
   std::string_view transport;  // "verbs", "shm"; static
-  std::uint32_t number = 0;    // among those of its transport
+  std::uint32_t number = 0;    // index among the workers of its transport
   const WorkerCounters* counters = nullptr;
   const Timings* timings = nullptr;
   const MessageRoom* room = nullptr;
@@ -31,12 +31,12 @@ struct WorkerFacts {
 
 struct MemoryFacts {
   std::uint64_t limit_bytes = 0;
-  std::uint64_t index_bytes = 0;  // of index extents
+  std::uint64_t index_bytes = 0;  // index extents
   std::uint64_t index_extents = 0;
   std::uint64_t data_extents = 0;
   std::uint64_t segments = 0;         // in use
-  std::uint64_t unused_segments = 0;  // made, and waiting for a split
-  std::uint64_t message_bytes = 0;    // buffers for requests and answers
+  std::uint64_t unused_segments = 0;  // created, waiting for a split
+  std::uint64_t message_bytes = 0;    // buffers for requests and replies
 };
 
 struct LogFacts {
@@ -49,18 +49,18 @@ struct LogFacts {
   std::uint64_t queue_full = 0;
   DiskState disk = DiskState::kWell;
   Applier::Counts applier;
-  std::uint64_t damaged_reads = 0;   // of the disk, that met what makes no sense
-  std::uint64_t disk_failed_ms = 0;  // how long it has not been well
-  // It has said that it is well, and has not answered for Applier::kHungAfter and longer.
+  std::uint64_t damaged_reads = 0;   // disk reads that found invalid bytes
+  std::uint64_t disk_failed_ms = 0;  // how long the disk has been failing
+  // The disk state is kWell, but the disk has not answered for Applier::kHungAfter or longer.
   bool disk_hangs = false;
 
   bool disk_is_well() const { return disk == DiskState::kWell && !disk_hangs; }
-  // As the statistics show it.
+  // Name of the disk's state in the statistics.
   const char* disk_name() const { return disk_hangs ? kHung : to_string(disk); }
   static constexpr const char* kHung = "hung";
 };
 
-// After a start.
+// Progress of loading after a start.
 struct LoadFacts {
   std::uint64_t loaded = 0;  // records so far
   std::uint64_t estimated = 0;
@@ -68,13 +68,13 @@ struct LoadFacts {
 
 using RefusalCounts = std::array<std::uint64_t, kRefusalReasons>;  // by RefusalReason
 
-// A network that clients come by, and how its device fares.
+// A network by which clients connect, and the state of its device.
 struct EndpointFacts {
   std::string_view transport;  // "verbs", "shm"; static
-  std::string device{};        // described; of one that is lost, the last
+  std::string device{};        // description; of a lost device, the last one
   rdma::DeviceState state = rdma::DeviceState::kServing;
   std::string why{};         // a sentence without a full stop; may be empty
-  std::uint64_t losses = 0;  // of devices, so far
+  std::uint64_t losses = 0;  // devices lost so far
 
   bool serves() const { return state == rdma::DeviceState::kServing; }
 };
@@ -86,7 +86,7 @@ struct ServerFacts {
   LoadFacts load;
   std::vector<WorkerFacts> workers;
   std::vector<EndpointFacts> endpoints;
-  RefusalCounts refusals{};  // of clients that wanted to connect
+  RefusalCounts refusals{};  // connections refused, by reason
   std::uint64_t max_clients = 0;
   Durability durability = Durability::kMemory;
   std::uint64_t epoch = 0;

@@ -36,7 +36,7 @@ bool is_within(const std::string& path, const std::string& directory) {
   std::error_code error;
   const auto canonical = [&](const std::string& name) {
     auto found = std::filesystem::weakly_canonical(std::filesystem::absolute(name, error), error);
-    return found.has_filename() ? found : found.parent_path();  // without a slash at the end
+    return found.has_filename() ? found : found.parent_path();  // removes a slash at the end
   };
   const auto inner = canonical(path);
   const auto outer = canonical(directory);
@@ -65,7 +65,7 @@ int sync_directory(const std::string& path) {
 int make_directory_synced(const std::string& path) {
   std::error_code error;
   std::filesystem::path whole = std::filesystem::absolute(path, error).lexically_normal();
-  if (!whole.has_filename()) whole = whole.parent_path();  // without a slash at the end
+  if (!whole.has_filename()) whole = whole.parent_path();  // removes a slash at the end
   if (std::filesystem::is_directory(whole, error)) return 0;
   const std::string above = whole.parent_path();
   if (const int failed = make_directory_synced(above); failed != 0) return failed;

@@ -1,5 +1,5 @@
-// Files, as backups and their restoring need them. Calls block on the disk and answer an errno, 0
-// when done.
+// File operations for backups and restores. Calls block on the disk. They return an errno, or 0 on
+// success.
 //
 // Thread safety: free functions.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace rkv::server {
 
-// Closed at the end; -1: none.
+// Owns a file descriptor and closes it in the destructor; -1: none.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -25,26 +25,25 @@ class Descriptor {
     return *this;
   }
   int get() const { return fd_; }
-  // It is the caller's to close.
+  // Gives up the descriptor; the caller must close it.
   int release() { return std::exchange(fd_, -1); }
-  // What was put off until now is told here.
+  // Closes now, and returns an error of earlier writes that the system reports only at close().
   int close();
 
  private:
   int fd_;
 };
 
-// Whether `path` is `directory` or below it, by the names that they have without symbolic links.
-// What is not there yet counts by the name that it would have.
+// Whether `path` is `directory` or below it, after symbolic links are resolved. A path that does
+// not exist yet counts with the name that it would have.
 bool is_within(const std::string& path, const std::string& directory);
-// A sentence: why a data directory was not to be made.
+// A sentence: why a data directory could not be created.
 std::string cannot_make(const std::string& directory, const std::error_code& error);
-// The names in a directory survive the end of the machine.
+// Makes the directory's entries survive the loss of the machine.
 int sync_directory(const std::string& path);
-// Makes what is missing of a directory and of those above it, for its owner alone (0700). Each new
-// name is synced.
+// Creates a directory and its missing parents, for their owner only (0700). Syncs each new name.
 int make_directory_synced(const std::string& path);
-// A new file with the other's bytes, synced. What it has made by then is left when it fails.
+// Copies `from` to the new file `to` and syncs it. On failure a partial copy remains.
 int copy_file_synced(const std::string& from, const std::string& to);
 
 }  // namespace rkv::server

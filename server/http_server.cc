@@ -27,13 +27,14 @@ namespace rkv::server {
 
 namespace {
 
-// Above our own limit, so that there is always room to take a connection and end another (H1).
+// Above our own limit, so that a new connection can always be accepted before an old one is ended
+// (H1).
 constexpr unsigned kLibraryConnections = HttpServer::kConnections + 16;
-// How late the end of a connection may come (H2).
+// How late a connection may be ended (H2).
 constexpr int kSweepMs = 250;
 
-// What browsers are told of every answer: it is what it says, of now, and takes nothing from
-// elsewhere.
+// Headers of each answer: browsers must not guess its type, cache it, or load anything from
+// elsewhere for it.
 constexpr std::array<std::pair<const char*, const char*>, 5> kHeaders = {
     {{"Cache-Control", "no-store"},
      {"Connection", "close"},
@@ -67,7 +68,7 @@ struct FreeAddresses {
   void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
 };
 
-// A socket that listens there.
+// Returns a socket that listens at the address.
 Result<Descriptor> listen_at(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
@@ -108,7 +109,8 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-// Of HOST, HOST:PORT or [ADDRESS]:PORT the host, without the brackets and a dot at the end.
+// Returns the host in HOST, HOST:PORT or [ADDRESS]:PORT, without brackets and without a dot at the
+// end.
 std::string host_in(std::string_view text) {
   if (text.starts_with('[')) return std::string(text.substr(1, text.find(']') - 1));
   text = text.substr(0, text.find(':'));
@@ -167,10 +169,10 @@ class Server final : public HttpServer {
   int epoll_ = -1;
   std::uint16_t port_ = 0;
   Descriptor listening_{-1};
-  Descriptor spare_{-1};  // to be given up for a connection that finds no other (H4)
-  bool listens_ = true;   // not while there is none either
+  Descriptor spare_{-1};  // closed to accept a connection when no descriptor is free (H4)
+  bool listens_ = true;   // false: too many connections, or no descriptor (H4)
   Descriptor wake_{-1};
-  std::vector<Connection> all_;  // oldest first; the thread's
+  std::vector<Connection> all_;  // oldest first; the server thread's
   std::atomic<std::size_t> open_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
@@ -227,22 +229,22 @@ void Server::wait() {
   poll(fds.data(), fds.size(), wait_ms);
 }
 
-// As many as the library takes. Whom sweep() has ended counts until the library has seen it; the
-// others wait in the queue that long.
+// Accepts as many connections as the library takes. A connection ended by sweep() counts until the
+// library has closed it; until then new connections wait in the queue.
 void Server::take_connections() {
   listens_ = all_.size() < kLibraryConnections;
-  // Asked first: accept4() takes a descriptor before it looks whether anybody is there.
+  // poll() first: accept4() takes a descriptor before it checks for a waiting connection.
   while (listens_ && all_.size() < kLibraryConnections && somebody_waits()) {
     sockaddr_storage address{};
     socklen_t length = sizeof address;
     auto* const from = reinterpret_cast<sockaddr*>(&address);
     const int fd = accept4(listening_.get(), from, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-      MHD_add_connection(daemon_, fd, from, length);  // closes it where it fails
+      MHD_add_connection(daemon_, fd, from, length);  // closes fd on failure
       continue;
     }
     if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) return;
-    // Anything else lasts: a pause, or this thread would do nothing but try.
+    // Other errors persist: pause, or this thread would retry without end.
     listens_ = (errno == EMFILE || errno == ENFILE) && refuse_one();
     return;
   }
@@ -253,7 +255,8 @@ bool Server::somebody_waits() const {
   return poll(&one, 1, 0) == 1;
 }
 
-// H4. False: not even that, since others have taken what it freed.
+// H4. False: not even the reserve descriptor helped, because other threads took it once it was
+// free.
 bool Server::refuse_one() {
   spare_ = Descriptor(-1);
   const int refused = accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC);
@@ -267,7 +270,7 @@ bool Server::refuse_one() {
   return refused >= 0 || has_left;
 }
 
-// H1, H2. A connection that is shut down is found dead by the library, which closes it.
+// H1, H2. The library notices that a connection was shut down, and closes it.
 void Server::sweep() {
   const Nanos now = clock_.now();
   const std::size_t extra = all_.size() - std::min(all_.size(), kConnections);
@@ -292,12 +295,12 @@ void Server::on_connection(void* self, MHD_Connection* connection, void** /*stat
   server.open_.store(server.all_.size(), std::memory_order_relaxed);
 }
 
-// Answered at the first call, when the headers are there: a body is never read (H3).
+// Answers at the first call, when the headers have arrived: a body is never read (H3).
 MHD_Result Server::on_request(void* self, MHD_Connection* connection, const char* url,
                               const char* method, const char* /*version*/, const char* /*body*/,
                               std::size_t* /*body_length*/, void** /*state*/) {
   auto& server = *static_cast<Server*>(self);
-  // Without it none of today's browsers asks.
+  // All current browsers send the header; a request without it is not from a browser.
   if (const char* const host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host")) {
     const std::string name = host_in(host);
     if (!server.has_name(name)) return server.give(connection, no_such_host(name), false);
@@ -311,14 +314,14 @@ MHD_Result Server::on_request(void* self, MHD_Connection* connection, const char
   return server.give(connection, server.answer_(url), false);
 }
 
-// H5
+// H5.
 bool Server::has_name(const std::string& host) const {
   return host == "localhost" || host.ends_with(".localhost") || is_numeric(host) ||
          std::ranges::find(names_, host) != names_.end();
 }
 
 MHD_Result Server::give(MHD_Connection* connection, const HttpAnswer& answer, bool allow) {
-  // The library takes the bytes as not const, and copies them.
+  // The library takes a pointer to non-const, but copies the bytes.
   MHD_Response* const response = MHD_create_response_from_buffer(
       answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;

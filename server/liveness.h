@@ -1,5 +1,5 @@
-// Whether threads that take turns still take them: each has a count of its turns, and one that has
-// stood still for too long is stuck. A worker that has nothing to do turns once a second
+// Detects threads that are stuck. Each thread counts the turns of its loop; a thread whose count
+// has not changed for kStuckAfter is stuck. An idle worker takes a turn once a second
 // (Worker::run).
 //
 // Thread safety: one owner.
@@ -15,10 +15,10 @@ namespace rkv::server {
 
 class Liveness {
  public:
-  // Ten of a worker's longest sleeps.
+  // Ten times a worker's longest sleep.
   static constexpr Nanos kStuckAfter = 10 * kNanosPerSecond;
 
-  // The turns of all threads, always in one order.
+  // Records the turn counts of all threads, always in the same order.
   void look(Nanos now, const std::vector<std::uint64_t>& turns) {
     seen_.resize(turns.size(), {.turns = ~std::uint64_t{0}, .since = now});
     for (std::size_t i = 0; i < turns.size(); ++i) {
@@ -26,7 +26,7 @@ class Liveness {
     }
     looked_ = now;
   }
-  // The first thread that is stuck. Nothing is, as long as nobody looks: see looked_at().
+  // Index of the first stuck thread. Judges as of the last look(); see looked_at().
   std::optional<std::size_t> stuck() const {
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       if (looked_ - seen_[i].since >= kStuckAfter) return i;

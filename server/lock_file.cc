@@ -21,7 +21,7 @@ namespace rkv::server {
 
 namespace {
 
-// Whole small file; empty when it cannot be read.
+// Returns a whole small file; empty when it cannot be read.
 std::string slurp(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {};
@@ -31,8 +31,8 @@ std::string slurp(const std::string& path) {
   return {text.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
-// A pid alone may have been given to another process. With its start time (in ticks since the
-// machine booted) and the machine's boot it names one process permanently.
+// Identifies a process permanently. A pid alone may be reused; the start time (in ticks since the
+// machine booted) and the machine's boot ID make it unique.
 struct Holder {
   pid_t pid = 0;
   std::uint64_t start_time = 0;
@@ -46,8 +46,8 @@ struct Holder {
   }
 };
 
-// Field 22 of /proc/PID/stat; fields are counted behind the last ')', because the name in the
-// second may hold anything. 0 when there is no such process.
+// Field 22 of /proc/PID/stat, or 0 when the process does not exist. Fields are counted after the
+// last ')', because the name in field 2 may contain anything.
 std::uint64_t start_time_of(pid_t pid) {
   const std::string stat = slurp(fmt::format("/proc/{}/stat", pid));
   const std::size_t name_end = stat.rfind(')');
@@ -75,12 +75,12 @@ bool is_running(const Holder& holder) {
          start_time_of(holder.pid) == holder.start_time;
 }
 
-// Until all threads of the process have ended and with them its memory and descriptors: that is
-// what a pidfd reports. (/proc/PID/stat shows a zombie as soon as the first thread is one.)
+// Waits until all threads of the process have ended, and with them its memory and descriptors. A
+// pidfd reports exactly that. (/proc/PID/stat shows a zombie as soon as the first thread is one.)
 bool wait_until_gone(const Holder& holder, int wait_ms) {
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, holder.pid, 0));
   if (pidfd < 0) return !is_running(holder);
-  // Looked up before the start time is compared, the descriptor cannot be somebody else's.
+  // The pidfd is opened before the start time is compared, so it cannot refer to another process.
   bool gone = !is_running(holder);
   const SteadyClock clock;
   const Deadline deadline = Deadline::after_ms(clock, wait_ms);
@@ -107,7 +107,7 @@ std::string read_holder(int fd) {
   return {text.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
-// The errno of a lock that was not to be had, or 0.
+// Locks the whole file without waiting. Returns 0 or the errno.
 int lock_whole(int fd, short type) {
   struct flock whole{};
   whole.l_type = type;
@@ -115,11 +115,12 @@ int lock_whole(int fd, short type) {
   return fcntl(fd, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
 }
 
-// What to do about a lock that was not to be had.
+// Writes the sentence for a lock that could not be taken.
 Error tell_locked(int error, int fd, const std::string& directory, std::string* sentence) {
   if (error == EAGAIN || error == EACCES) {
     const Holder holder = Holder::parse(read_holder(fd));
-    // Not running: it is one that reads, or a server that has not written its line yet.
+    // No holder is running: the lock is a reader's, or a server's that has not written its line
+    // yet.
     *sentence = fmt::format(
         "the data directory {} is in use by {}: stop that server, or choose another --data-dir",
         directory,
@@ -164,7 +165,7 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
     return fail_call(denied ? Code::kPermission : Code::kIo, "open", error);
   }
   LockFile lock(fd);
-  (void)fchmod(fd, 0600);  // who may read it may lock it, and so keep a server from starting
+  (void)fchmod(fd, 0600);  // read access allows a lock, which blocks a server's start
 
   const int error = lock_whole(fd, F_WRLCK);
   if (error != 0) return std::unexpected(tell_locked(error, fd, directory, sentence));

@@ -1,5 +1,5 @@
-// Cuts floods of log lines short: of each event so many lines are let through in a while, the rest
-// is counted, and told when the while is over.
+// Limits floods of log lines. Each event may log kLines lines per kWhile. Further lines are
+// counted, and their number is reported when the flood is over.
 //
 //   LogLimiter limiter;
 //   if (limiter.admit("client_connected", now)) write(line);
@@ -21,10 +21,11 @@ namespace rkv::server {
 
 class LogLimiter {
  public:
-  // Enough for every client to come and go at once, and for a person to see what happens.
+  // Enough for all clients to connect and disconnect at once, and for a person to see what happens.
   static constexpr std::uint64_t kLines = 100;
   static constexpr Nanos kWhile = 10 * kNanosPerSecond;
 
+  // As `now` of take_over(): all floods count as over.
   static constexpr Nanos kEnd = std::numeric_limits<Nanos>::max() / 2;
 
   struct Flood {
@@ -41,8 +42,8 @@ class LogLimiter {
     ++event.left_out;
     return false;
   }
-  // Floods whose while is over, all of them where `now` is kEnd; the next line of such an event
-  // begins a new one.
+  // Returns the floods whose kWhile is over, and forgets them: the next line of an event starts a
+  // new count.
   std::vector<Flood> take_over(Nanos now) {
     std::vector<Flood> floods;
     for (auto& [name, event] : events_) {
@@ -59,7 +60,7 @@ class LogLimiter {
     std::uint64_t lines = 0;
     std::uint64_t left_out = 0;
   };
-  std::map<std::string, Event, std::less<>> events_;  // as many as the sources name
+  std::map<std::string, Event, std::less<>> events_;  // one per event name in the sources
 };
 
 }  // namespace rkv::server

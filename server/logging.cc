@@ -30,7 +30,7 @@ spdlog::level::level_enum level_of(LogLevel level) {
   }
 }
 
-// "2026-01-31T12:00:00.250Z"
+// Formats a time as "2026-01-31T12:00:00.250Z".
 std::string timestamp(std::int64_t unix_ms) {
   const std::time_t seconds = unix_ms / 1000;
   std::tm parts{};
@@ -43,18 +43,18 @@ std::string timestamp(std::int64_t unix_ms) {
 nlohmann::ordered_json value_of(const LogField& field) {
   if (!field.is_number) return field.value;
   auto number = nlohmann::ordered_json::parse(field.value, nullptr, false);
-  return number.is_number() ? number : nlohmann::ordered_json(field.value);  // nan, inf
+  return number.is_number() ? number : nlohmann::ordered_json(field.value);  // else nan, inf
 }
 
-// Thread safety: write and summarise: any thread.
+// Thread safety: write and summarise may be called from any thread.
 class Sink {
  public:
   explicit Sink(LogFormat format)
       : format_(format), logger_("kvserver", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
     logger_.set_pattern(format == LogFormat::kText ? "%Y-%m-%d %H:%M:%S.%e %l: %v" : "%v");
-    logger_.set_level(spdlog::level::debug);  // what is logged at all, set_log_level decides
+    logger_.set_level(spdlog::level::debug);  // set_log_level() decides what is logged
   }
-  // Who asks for debug lines wants all of them.
+  // Debug lines are not limited: with --log-level=debug all of them are wanted.
   void write(const LogEvent& event) {
     const std::lock_guard lock(mutex_);
     const Nanos now = clock_.now();
@@ -117,7 +117,7 @@ std::string printable_line(std::string_view text) {
   return line;
 }
 
-// Bytes that are no UTF-8 are replaced instead of thrown at us.
+// Bytes that are not valid UTF-8 are replaced; the library would throw otherwise.
 std::string json_line(const LogEvent& event, std::int64_t unix_ms) {
   nlohmann::ordered_json line = {{"time", timestamp(unix_ms)},
                                  {"level", name_of(event.level)},

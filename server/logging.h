@@ -1,5 +1,5 @@
-// Log lines of the program, on stderr: one a line, as text (time, level, sentence, by spdlog) or as
-// a JSON object; floods are cut short (log_limiter.h).
+// Log lines of the program, written to stderr: text (time, level, sentence, by spdlog) or one JSON
+// object per line. Floods of one event are cut (log_limiter.h).
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace rkv::server {
 
 enum class LogFormat : std::uint8_t { kText, kJson };
 
-// Before any thread is started.
+// Call before any thread is started.
 void install_log_sink(LogLevel least, LogFormat format);
-// Tells how many lines were left out, of floods whose time is over: now and then. At the end of the
-// program of all.
+// Logs how many lines were left out in floods that are over; at the end of the program, in all
+// floods. Call periodically.
 void summarise_log(bool at_the_end = false);
 
-// As they are written, without the end of line. `unix_ms`: now. For tests too.
+// A line as it is written, without the line end. `unix_ms`: now. Public for tests.
 std::string json_line(const LogEvent& event, std::int64_t unix_ms);
-// Control characters are shown as \n or \x1b: a peer's name cannot make lines of its own.
+// Escapes control characters as \n or \x1b, so that a peer's name cannot create log lines.
 std::string printable_line(std::string_view text);
 
 }  // namespace rkv::server

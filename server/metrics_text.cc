@@ -1,5 +1,5 @@
-// What /metrics answers. From version 1.0 on names are kept: dashboards and alarms of others hang
-// on them.
+// The answer of /metrics. From version 1.0 on, names do not change: dashboards and alarms depend on
+// them.
 #include <optional>
 
 #include "server/exposition.h"
@@ -27,7 +27,7 @@ void known(Exposition& out, std::string_view name, std::string_view help,
   if (value) gauge(out, name, help, *value);
 }
 
-// A sample for each worker.
+// Adds one sample per worker.
 template <class Value>
 void by_worker(Exposition& out, const ServerFacts& facts, std::string_view name,
                std::string_view type, std::string_view help, Value value) {
@@ -46,7 +46,7 @@ void add_process(Exposition& out, const ServerState& state, const ServerFacts* f
           state.phase == ServerState::kReady && (facts == nullptr || has_way_in(*facts)) ? 1 : 0);
   out.one("kvserver_healthy", "gauge", "1 while the main thread and all workers make turns.",
           state.stuck.empty() ? 1 : 0);
-  // Those of every process have the names that all programs give them.
+  // Metrics of any process, under the names that all programs use.
   out.one("process_start_time_seconds", "gauge", "When the process was started, as Unix time.",
           static_cast<double>(state.unix_ms_at_start) / 1e3);
   out.one("process_cpu_seconds_total", "counter", "CPU time of the process.", process.cpu_seconds);
@@ -57,14 +57,14 @@ void add_process(Exposition& out, const ServerState& state, const ServerFacts* f
   known(out, "process_threads", "Threads of the process.", process.threads);
 }
 
-// "ok" and "not_found" are always there, so that rates work from the first one on; other statuses
-// when they have occurred.
+// "ok" and "not_found" are always present, so that rates work from the first request on. Other
+// statuses are present once they have occurred.
 void add_requests(Exposition& out, const ServerFacts& facts) {
   out.family("kvserver_requests_total", "counter",
              "Requests answered (two-sided), by operation and by what they were answered with.");
   for (std::size_t number = 1; number < kOperations; ++number) {
     const auto opcode = static_cast<Opcode>(number);
-    if (opcode == Opcode::kLong) continue;  // counted as what it carries
+    if (opcode == Opcode::kLong) continue;  // counted under the operation it carries
     for (std::size_t status = 0; status < kStatuses; ++status) {
       std::uint64_t count = 0;
       for (const WorkerFacts& worker : facts.workers)
@@ -85,7 +85,7 @@ void add_latencies(Exposition& out, const ServerFacts& facts) {
     for (const WorkerFacts& worker : facts.workers)
       worker.timings->add_to(sum, opcode);
     const std::string_view operation = operation_name(opcode);
-    // 256 ns to 17 s, two powers of two a step, and what took longer: 15 buckets an operation.
+    // 256 ns to 17 s in steps of two powers of two, and +Inf: 15 buckets per operation.
     for (unsigned power = 8; power <= 34; power += 2) {
       const double bound = static_cast<double>(std::uint64_t{1} << power) * kNanosecond;
       out.part("_bucket", {{"operation", operation}, {"le", Exposition::number(bound)}},
@@ -97,7 +97,7 @@ void add_latencies(Exposition& out, const ServerFacts& facts) {
   }
 }
 
-// Who was not let in or had to go, and what the network said of operations.
+// Refused and ended connections, and errors that the network reported for operations.
 void add_endings(Exposition& out, const ServerFacts& facts) {
   out.family("kvserver_connections_refused_total", "counter",
              "Clients that were not let in, by reason.");

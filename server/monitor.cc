@@ -78,14 +78,14 @@ void Monitor::stopping() {
 }
 
 void Monitor::close() {
-  http_.reset();  // without the lock: its thread may want it
-  view_.reset();  // it refers to workers
+  http_.reset();  // without the lock: the HTTP thread may need it
+  view_.reset();  // refers to workers
   const std::lock_guard lock(mutex_);
   ++change_;
   parts_.reset();
 }
 
-// While the server starts or stops, workers have not begun or are ending.
+// Nothing is stuck while the server starts or stops: workers have not begun, or are ending.
 std::string Monitor::stuck() const {
   if (phase_ != ServerState::kReady || liveness_.looked_at() == 0) return {};
   if (clock_.now() - liveness_.looked_at() >= Liveness::kStuckAfter) {
@@ -134,7 +134,7 @@ HttpAnswer Monitor::health() {
   return {.body = "ok\n"};
 }
 
-// Reads go on while the disk fails: the server is ready, and says so.
+// A failing disk does not make the server unready: reads go on. The answer names the disk's state.
 HttpAnswer Monitor::readiness() {
   const View& now = view();
   if (now.state.phase == ServerState::kStarting)

@@ -1,6 +1,5 @@
-// What a server shows of itself to who looks from outside (--metrics): /metrics, /status, /healthz,
-// /readyz and a page at /. It answers from the moment that the server starts, long before there is
-// data to serve, until it has stopped.
+// The monitoring endpoint (--metrics): /metrics, /status, /healthz, /readyz and a page at /. It
+// answers from the start of the server, before data can be served, until the server has stopped.
 //
 //   Monitor monitor(clock);
 //   monitor.listen("127.0.0.1:9471");        // optional
@@ -10,17 +9,17 @@
 //   ... every 100 ms: monitor.tick();
 //   monitor.stopping();  ...  monitor.close();
 //
-// Values are gathered when somebody asks, ten times a second at most however many ask: gathering
-// takes locks of the store that workers want as well. What is looked at in between is whether
-// workers make turns and how far the disk is behind.
+// Values are gathered on request, at most ten times a second however many clients ask: gathering
+// takes locks of the store that workers also need. Between requests, tick() checks only whether
+// workers take turns and how far the disk lags behind.
 //
 // Invariants:
 //  S1  The parts are called only between ready() and the end of close().
-//  S2  Facts are gathered, and made into text, without the lock that tick() takes: whoever asks
-//      holds nobody up, but for what facts() itself has to wait for.
-//  S3  What is kept is served for kKept at most, and never after the state has changed.
+//  S2  Facts are gathered and turned into text without the lock that tick() takes. A request
+//      therefore delays only what facts() itself locks.
+//  S3  A kept answer is served for at most kKept, and never after the state has changed.
 //
-// Thread safety: one owner; answer() is for one thread, the HTTP server's or a test's.
+// Thread safety: one owner. answer() is for one thread: the HTTP server's or a test's.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +39,7 @@
 
 namespace rkv::server {
 
-// All that is shown of one moment; what is made of it when it is asked for.
+// Everything shown of one moment. Texts are generated when first requested.
 struct MonitorView {
   std::uint64_t change = 0;
   Nanos since = 0;
@@ -56,11 +55,11 @@ class Monitor {
  public:
   struct Parts {
     std::function<ServerFacts()> facts;
-    // Of those, what is looked at between two questions.
+    // The parts of the facts that tick() checks.
     std::function<LogFacts()> log;
     std::function<std::vector<WorkerFacts>()> workers;
   };
-  // Of what was gathered for one who asked, for who asks next.
+  // How long gathered values are kept for further requests.
   static constexpr Nanos kKept = 100 * kNanosPerMs;
 
   explicit Monitor(const Clock& clock);
@@ -68,17 +67,17 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // Address, names and errors as HttpServer::start. Logs where it listens.
+  // Address, names and errors as for HttpServer::start. Logs the address.
   Status listen(const std::string& address, std::vector<std::string> names = {});
-  // What the start is doing, as a person reads it behind "starting: ".
+  // Sets the text after "starting: ", which says what the start is doing.
   void doing(std::string what);
   void ready(Parts parts);
   void tick();
   void stopping();
-  // Nobody asks any more when this returns.
+  // No request is running any more when this returns. Blocks until then.
   void close();
 
-  // What a path is answered with. For the HTTP server, and for tests without one.
+  // The answer for a path. Called by the HTTP server, and by tests without one.
   HttpAnswer answer(std::string_view path);
 
  private:
@@ -91,8 +90,8 @@ class Monitor {
   std::string stuck() const;
 
   const Clock& clock_;
-  std::mutex mutex_;          // guards all of the following but view_ and http_
-  std::uint64_t change_ = 0;  // number of the state: of phase, what is being done, parts
+  std::mutex mutex_;          // guards the members below, except view_ and http_
+  std::uint64_t change_ = 0;  // counts changes of the state: phase, doing, parts
   ServerState::Phase phase_ = ServerState::kStarting;
   std::string doing_ = "reading the options";
   std::uint64_t unix_ms_at_start_ = 0;
@@ -100,8 +99,8 @@ class Monitor {
   LagMeter wal_lag_;
   LagMeter sync_lag_;
   Liveness liveness_;
-  std::vector<std::string> names_;  // of the workers that liveness_ looks at
-  std::optional<View> view_;        // of who answers
+  std::vector<std::string> names_;  // names of the workers in liveness_
+  std::optional<View> view_;        // used by the answering thread only
   std::unique_ptr<HttpServer> http_;
 };
 

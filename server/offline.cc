@@ -24,8 +24,8 @@ Failure data_failure(std::string sentence) {
   return {.exit_code = kExitData, .sentence = std::move(sentence)};
 }
 
-// Whether there is a database to look at, and nobody who writes to it until `lock` is gone. `flag`
-// named the directory.
+// Checks that the directory holds a database, and takes a shared lock into `lock`, so that no
+// server writes to it. `flag` is the flag that named the directory.
 std::optional<Failure> share(const std::string& directory, const char* flag,
                              std::optional<LockFile>* lock) {
   std::error_code error;
@@ -51,7 +51,7 @@ std::optional<Failure> share(const std::string& directory, const char* flag,
   return std::nullopt;
 }
 
-// How far a look or a copy is. Ends its line before another is printed.
+// Shows the progress of a check or a copy. Its line is ended before other output.
 class Watch {
  public:
   explicit Watch(const Clock& clock) : clock_(clock) {}
@@ -65,7 +65,7 @@ class Watch {
   void records(const char* what, std::uint64_t done, std::uint64_t expected) {
     advance(what, done, expected, "records", kRecordsBetweenLooks);
   }
-  // Before another line is printed; it goes on after that.
+  // Ends the progress line before other output; progress continues on a new line.
   void end_line() {
     if (progress_) progress_->finish(done_);
   }
@@ -121,7 +121,7 @@ std::string problems(std::uint64_t count) {
   return count == 1 ? "1 problem" : fmt::format("{} problems", count);
 }
 
-// Nothing but a lock file.
+// Whether the directory holds nothing except a lock file.
 bool is_empty(const std::string& directory, std::error_code& error) {
   for (const auto& entry : fs::directory_iterator(directory, error))
     if (entry.path().filename() != "LOCK") return false;
@@ -143,7 +143,7 @@ std::uint64_t bytes_in(const std::string& directory) {
   return bytes;
 }
 
-// The files of the one directory, as new files of the other.
+// Copies the files of `from` to new files in `to`.
 std::optional<Failure> copy_files(const std::string& from, const std::string& to,
                                   const Clock& clock) {
   std::error_code error;
@@ -171,7 +171,8 @@ Status skip_boots(const std::string& directory) {
   return engine->close();
 }
 
-// `directory` exists, is empty and locked. The copy gets its place when it has been looked at.
+// Copies the backup. REQUIRES: `directory` exists, is empty and locked. The copy is checked before
+// it is renamed to its final place.
 std::optional<Failure> copy_backup(const std::string& backup, const std::string& directory,
                                    const Inspection& expected, const Print& print,
                                    const Clock& clock) {
@@ -192,7 +193,7 @@ std::optional<Failure> copy_backup(const std::string& backup, const std::string&
   if (rename((restoring + kDatabaseDirectory).c_str(), target.c_str()) != 0) {
     return copy_failure(restoring, target, errno);
   }
-  int error = sync_directory(directory);  // before the mark that it is not whole goes
+  int error = sync_directory(directory);  // before the mark of an incomplete restore is removed
   std::error_code ignored;
   fs::remove(restoring, ignored);
   if (error == 0) error = sync_directory(directory);
@@ -253,7 +254,7 @@ std::optional<Failure> restore_data(const Options& options, const Print& print,
   if (auto failure = copy_backup(backup, directory, found, print, clock)) {
     fs::remove_all(directory + kRestoring, error);
     fs::remove(directory + "/LOCK", error);
-    if (!existed) fs::remove(directory, error);  // if it is empty
+    if (!existed) fs::remove(directory, error);  // removes it only if it is empty
     return failure;
   }
   print(fmt::format("restored {} records, {} bytes, highest version {}", found.records, found.bytes,

@@ -1,6 +1,7 @@
-// Runs of the program that serve nobody: --verify and --restore.
+// Runs of the program that serve no clients: --verify and --restore.
 //
-// Thread safety: none needed. Both block on the disk for as long as reading everything takes.
+// Thread safety: none needed. Both block on the disk for as long as it takes to read everything.
+// Both show their progress on standard error (progress.h).
 #pragma once
 
 #include <functional>
@@ -13,21 +14,19 @@
 
 namespace rkv::server {
 
-// Long work says on standard error how far it is (progress.h).
-
-// A line for standard output.
+// Prints a line on standard output.
 using Print = std::function<void(const std::string& line)>;
 
-// Reads all of --data-dir, changes nothing, prints what it has found. kExitData: it is in use, is
-// not there, or has a problem.
+// Reads all of --data-dir, changes nothing, and prints what it found. kExitData: the directory is
+// in use, does not exist, or has a problem.
 std::optional<Failure> verify_data(const Options& options, const Print& print, const Clock& clock);
 
-// Makes --data-dir from the backup --restore. It must not exist, or be empty; the backup must be
-// sound, and is left as it is. Killed at any moment it leaves a directory that no server starts on,
-// or the whole one. kExitData; then --data-dir is as it was.
+// Creates --data-dir from the backup --restore. The directory must not exist, or must be empty. The
+// backup must be sound, and stays unchanged. If the process is killed, the directory is either
+// complete or one that no server starts on. kExitData: --data-dir is as it was before.
 std::optional<Failure> restore_data(const Options& options, const Print& print, const Clock& clock);
 
-// Below a data directory while it is being restored: what is there is no data to start on.
+// Subdirectory of a data directory during a restore; a server does not start while it exists.
 inline constexpr const char* kRestoring = "/restoring";
 
 }  // namespace rkv::server

@@ -1,7 +1,7 @@
 #include "server/options.h"
 
-// Flags are parsed by hand instead of by std::regex, about whose insides gcc 12 warns wrongly when
-// it builds with the address sanitizer.
+// Flags are parsed by hand instead of with std::regex: gcc 12 gives false warnings about the inside
+// of std::regex in builds with the address sanitizer.
 #define CXXOPTS_NO_REGEX true
 
 #include <fmt/format.h>
@@ -23,11 +23,11 @@ namespace rkv::server {
 
 namespace {
 
-// Applies one value; the answer is empty, or what is wrong with it: "must be ...".
+// Applies one value. Returns an empty string, or what is wrong with the value: "must be ...".
 using Apply = std::string (*)(Options&, const std::string& value);
 
 struct Setting {
-  const char* flag;  // as cxxopts wants it: "d,device"
+  const char* flag;  // in the form of cxxopts: "d,device"
   const char* argument;
   const char* help;
   Apply apply;
@@ -37,7 +37,7 @@ struct Setting {
   }
 };
 
-// Empty is most often a variable that was to have a value, and not the wish to have none.
+// Rejects an empty value: it is usually an unset variable, not a wish for no value.
 template <std::string Options::* kMember>
 std::string set_text(Options& options, const std::string& value) {
   if (value.empty()) return "must not be empty";
@@ -51,7 +51,7 @@ std::string set_data_dir(Options& options, const std::string& value) {
   return {};
 }
 
-// "true" and "false" are what a configuration file has.
+// "true" and "false" come from a configuration file.
 std::string set_require_data(Options& options, const std::string& value) {
   options.require_data = value == "yes" || value == "true";
   return options.require_data || value == "no" || value == "false" ? "" : "must be yes or no";
@@ -86,7 +86,7 @@ std::string set_listen(Options& options, const std::string& value) {
   return {};
 }
 
-// A port alone is one of this host's for itself: who wants others to look says so.
+// A port alone listens on 127.0.0.1 only: opening it to other hosts must be explicit.
 std::string set_metrics(Options& options, const std::string& value) {
   const std::size_t colon = value.rfind(':');
   const bool port_alone = colon == std::string::npos || colon == 0;
@@ -312,7 +312,7 @@ ParsedOptions print(std::string text) {
   return parsed;
 }
 
-// A value and where it came from, for the sentence about it.
+// A value and its origin, which error sentences name.
 struct Given {
   std::string value;
   std::string origin;  // "--memory", "KVSERVER_MEMORY", "memory in /etc/kvserver.toml"
@@ -330,7 +330,7 @@ std::optional<Given> from_environment(const Environment& environment, const std:
   return Given{value, variable};
 }
 
-// The values of the file, after a check that it names nothing unknown.
+// Reads the values of the file and rejects unknown names.
 std::string read_file(const Given& config, std::map<std::string, Given>* values) {
   const auto& [path, origin] = config;
   ConfigFile file = read_config_file(path);
@@ -373,7 +373,7 @@ std::string combination_problem(const cxxopts::ParseResult& flags, const Options
   if (options.require_data && options.data_dir.empty()) {
     return "require-data is of no use without data-dir: give --data-dir as well";
   }
-  // Only what is given in the same command line: environment and file serve many.
+  // Checks only this command line: environment and file may serve other runs too.
   for (const char* flag : {"accept-damaged-log", "backup-dir", "load-rate", "require-data"}) {
     if ((options.verify || restores) && flags.count(flag) != 0) {
       return fmt::format("--{} is of no use with --{}: leave it out", flag,

@@ -24,7 +24,7 @@ std::optional<std::uint64_t> entries_of(const char* directory) {
   return error ? std::nullopt : std::optional(count);
 }
 
-// The second number of /proc/self/statm. Without a stream, whose checks under UBSan need
+// The second number of /proc/self/statm. Does not use a stream: its checks under UBSan need
 // descriptors.
 std::optional<std::uint64_t> resident_pages() {
   std::array<char, 128> text{};
@@ -46,7 +46,7 @@ ProcessFacts ProcessFacts::now() {
   if (const auto pages = resident_pages())
     facts.resident_bytes = *pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (const auto open = entries_of("/proc/self/fd"); open && *open > 0)
-    facts.open_files = *open - 1;  // not the one that counts them
+    facts.open_files = *open - 1;  // not the descriptor used for counting
   facts.threads = entries_of("/proc/self/task");
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.max_files = limit.rlim_cur;

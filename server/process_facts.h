@@ -1,7 +1,7 @@
-// What the system says of this process: CPU time, memory, open files.
+// CPU time, memory, open files and threads of this process.
 //
-// Thread safety: values. Reads /proc, some 20 us, for which it opens files: where the process can
-// open none any more, and wherever else a number cannot be read, it is left out.
+// Thread safety: values. Reads /proc in about 20 us, which opens files. A number that cannot be
+// read is left out, for example when the process has no free file descriptor.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,8 @@ ServiceManager::~ServiceManager() {
   if (socket_ >= 0) close(socket_);
 }
 
-// A path, or with '@' before it an abstract name, which has a zero in its place and none behind it.
+// Accepts a path, or '@' and an abstract name. An abstract name has a zero in place of the '@' and
+// is not zero-terminated.
 bool ServiceManager::set_address(std::string_view name) {
   if ((name[0] != '/' && name[0] != '@') || name.size() >= sizeof address_.sun_path) return false;
   address_.sun_family = AF_UNIX;
@@ -49,7 +50,7 @@ bool ServiceManager::set_address(std::string_view name) {
   return true;
 }
 
-// WATCHDOG_PID: the process that it is meant for, if it is set.
+// WATCHDOG_PID, if set, names the process that the watchdog is meant for.
 void ServiceManager::set_watchdog(const Environment& environment) {
   const char* usec = environment("WATCHDOG_USEC");
   const char* pid = environment("WATCHDOG_PID");
@@ -70,7 +71,7 @@ void ServiceManager::ready() {
   ready_to_tell_ = !send("READY=1", MSG_DONTWAIT);
 }
 
-// Restarts the watchdog's time: saving everything may take as long.
+// Also restarts the watchdog's interval: saving everything may take that long.
 void ServiceManager::stopping() {
   ready_to_tell_ = false;
   send(period_ == 0 ? "STOPPING=1" : "STOPPING=1\nWATCHDOG=1", 0);
@@ -82,7 +83,7 @@ void ServiceManager::tick() {
   if (send("WATCHDOG=1", MSG_DONTWAIT)) next_ = clock_.now() + period_;
 }
 
-// True: it is told, or there is nobody to tell.
+// True: the datagram was sent, or there is no manager.
 bool ServiceManager::send(std::string_view text, int flags) {
   if (socket_ < 0) return true;
   const auto* address = reinterpret_cast<const sockaddr*>(&address_);

@@ -1,16 +1,16 @@
-// Tells systemd how the server is, where it was started with Type=notify: by datagrams to the
-// socket that NOTIFY_SOCKET names (sd_notify(3)). Elsewhere every call does nothing.
+// Reports the server's state to systemd if it was started with Type=notify, by datagrams to the
+// socket in NOTIFY_SOCKET (sd_notify(3)). Otherwise each call does nothing.
 //
 //   ServiceManager manager([](const char* name) { return std::getenv(name); }, clock);
 //   manager.ready();
 //   while (...) manager.tick();   // more often than half of WatchdogSec=
 //   manager.stopping();
 //
-// The manager's queue of datagrams is short and shared by all services: what finds no room is tried
-// again by tick(), so that neither "ready" nor a sign of life gets lost.
+// The manager's queue of datagrams is short and shared by all services. tick() therefore retries a
+// datagram that found the queue full, so that neither "ready" nor a watchdog signal is lost.
 //
-// Thread safety: one owner. No call blocks but stopping(), behind which there is no tick: for
-// kStoppingMs at most.
+// Thread safety: one owner. Only stopping() blocks, for at most kStoppingMs: no tick() follows it
+// that could retry.
 #pragma once
 
 #include <sys/socket.h>
@@ -27,7 +27,7 @@ class ServiceManager {
  public:
   static constexpr int kStoppingMs = 1000;
   using Environment = std::function<const char*(const char* name)>;
-  // Says in the log when there is a manager that cannot be told.
+  // Logs a warning if there is a manager that cannot be reached.
   ServiceManager(const Environment& environment, const Clock& clock);
   ~ServiceManager();
   ServiceManager(const ServiceManager&) = delete;
@@ -35,8 +35,8 @@ class ServiceManager {
 
   void ready();
   void stopping();
-  // "Alive", whenever half of the watchdog's time has passed; nothing where it set none. And
-  // "ready", if that could not be told yet.
+  // Sends the watchdog signal whenever half of the watchdog's interval has passed, if an interval
+  // is set. Retries "ready" if that could not be sent.
   void tick();
 
  private:
@@ -45,13 +45,13 @@ class ServiceManager {
   bool send(std::string_view text, int flags);
 
   const Clock& clock_;
-  int socket_ = -1;  // -1: nobody to tell
+  int socket_ = -1;  // -1: no manager
   sockaddr_un address_{};
-  socklen_t address_length_ = 0;
-  Nanos period_ = 0;  // of "alive"; 0: not asked for
+  socklen_t address_length_ = 0;  // interval of the watchdog signal; 0: none
+  Nanos period_ = 0;              // of "alive"; 0: not asked for
   Nanos next_ = 0;
   bool ready_to_tell_ = false;
-  bool failing_ = false;  // the last datagram was not taken, and the log has said so
+  bool failing_ = false;  // the last datagram failed, and the failure has been logged
 };
 
 }  // namespace rkv::server

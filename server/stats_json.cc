@@ -1,4 +1,4 @@
-// The answer to a stats request.
+// The reply to a stats request.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -100,7 +100,7 @@ Json disk_json(const ServerFacts& facts) {
 }  // namespace
 
 std::uint64_t index_slots_used(const StoreStats& store) {
-  // The two are not counted at one instant.
+  // The two counts are not read at one instant.
   return store.records + store.records_on_disk - std::min(store.records, store.stashed_records);
 }
 
@@ -118,7 +118,8 @@ std::string stats_json(const ServerFacts& facts) {
       {"user_cpu_us", used.user_us},
       {"system_cpu_us", used.system_us},
   });
-  // A device's name is not ours: bytes that are no UTF-8 are replaced instead of thrown at us.
+  // A device's name comes from outside: bytes that are not valid UTF-8 are replaced; the library
+  // would throw otherwise.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

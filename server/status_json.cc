@@ -1,5 +1,5 @@
-// What /status answers: the statistics of kvclient stats, and beside them what only somebody who
-// asks again and again can use.
+// The answer of /status: the statistics of kvclient stats, and values that only repeated requests
+// can use.
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -23,7 +23,7 @@ Json statuses_json(const ServerFacts& facts, Opcode opcode) {
   return statuses;
 }
 
-// Counts by buckets, so that who asks twice can tell the latencies of the time between.
+// Bucket counts, so that the latencies between two requests can be computed from their difference.
 Json latency_json(const ServerFacts& facts, Opcode opcode) {
   TimingSum sum;
   for (const WorkerFacts& worker : facts.workers)
@@ -46,7 +46,7 @@ Json operations_json(const ServerFacts& facts) {
   Json operations = Json::object();
   for (std::size_t number = 1; number < kOperations; ++number) {
     const auto opcode = static_cast<Opcode>(number);
-    if (opcode == Opcode::kLong) continue;  // counted as what it carries
+    if (opcode == Opcode::kLong) continue;  // counted under the operation it carries
     operations[std::string(operation_name(opcode))] = {
         {"answers", statuses_json(facts, opcode)},
         {"latency", latency_json(facts, opcode)},
@@ -81,7 +81,7 @@ Json reasons_json(const ServerFacts& facts) {
   return {{"connections_dropped_for", dropped}, {"connections_refused_for", refused}};
 }
 
-// null: not known.
+// null: unknown.
 Json known(const std::optional<std::uint64_t>& value) {
   return value ? Json(*value) : Json();
 }
@@ -125,7 +125,8 @@ const char* to_string(ServerState::Phase phase) {
   return "unknown";
 }
 
-// Not atomic: requests are counted when they come, and again when they are answered.
+// Approximate: a request is counted at arrival and again at its answer, and the two are not read
+// atomically.
 std::uint64_t requests_waiting(const WorkerFacts& worker) {
   std::uint64_t over = worker.counters->get(WorkerCounters::kAbandoned);
   for (std::size_t opcode = 1; opcode < kOperations; ++opcode) {

@@ -1,4 +1,4 @@
-// The page at /: page/status.html, as the build has put it into the program.
+// The page at /: page/status.html, embedded by the build.
 #pragma once
 
 #include <string_view>

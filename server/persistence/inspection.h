@@ -26,11 +26,10 @@ namespace rkv::server {
 
 struct Inspection {
   std::uint64_t records = 0;
-  std::uint64_t bytes = 0;  // keys and values
-  Version highest{};        // highest version of the records
-  std::uint32_t boot = 0;   // last boot number claimed
-  std::uint64_t torn_bytes =
-      0;  // bytes of the log that form no record; not a problem by themselves
+  std::uint64_t bytes = 0;       // keys and values
+  Version highest{};             // highest version of the records
+  std::uint32_t boot = 0;        // last boot number claimed
+  std::uint64_t torn_bytes = 0;  // log bytes that form no record; not a problem by themselves
   std::uint64_t problems = 0;
 };
 
