@@ -24,7 +24,8 @@ std::uint32_t least_boot_at(std::int64_t unix_ns) {
 FirstVersion first_version_at(std::int64_t unix_ns, std::uint64_t random) {
   const auto boot = seconds_since_2020(unix_ns);
   if (!boot) {
-    // Above those of times, so that no clock that is put right meets them, and not at the very end.
+    // Above all boot numbers that times give, so that a corrected clock does not repeat them, but
+    // not at the very end.
     const auto drawn = static_cast<std::uint32_t>(random >> 34);
     return {.boot = kLatestBoot + 1 + drawn, .sequence = random & 0xFFFFFFFFU};
   }

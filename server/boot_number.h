@@ -1,16 +1,17 @@
-// Where the versions of a start begin: by the wall clock.
+// The first version of a start, derived from the wall clock.
 //
-// A version is a fixed-point time: seconds since 2020 in its upper half (the boot number), and in
-// its lower half 2^32nds of a second, which the commit sequence counts up. An entry of the commit
-// log takes 8 of them at least, so a server would have to make 537 million writes a second, or log
-// 34 GB of them, to run ahead of the clock; whatever it has given out therefore lies below the time
-// of its end.
+// A version is a fixed-point time. The upper half is seconds since 2020 (the boot number). The
+// lower half is 2^-32 seconds, and the commit sequence counts it up. An entry of the commit log
+// takes at least 8 sequence numbers. So only a server with 537 million writes a second, or 34 GB of
+// log a second, would overtake the clock. All versions of a start therefore lie below the time of
+// its end.
 //
 //  - With a data directory the claimed numbers there decide (E2 of persistence/engine.h), and the
-//    clock where they are lost: a start begins above both. It may be wrong then, or stand still.
-//  - Without one nothing is kept, and the clock alone decides, to the nanosecond. A version repeats
-//    only if the clock was set back between two starts, by just as much as makes two writes of one
-//    key meet in one 2^32nd of a second.
+//    clock if they are lost: a start begins above both. The clock may then be wrong, or stand
+//    still.
+//  - Without a data directory nothing is kept, and the clock alone decides, to the nanosecond. A
+//    version repeats only if the clock was set back between two starts, by an amount that puts two
+//    writes of one key into the same 2^-32 seconds.
 //
 // Thread safety: values and pure functions.
 #pragma once
@@ -21,16 +22,17 @@ namespace rkv::server {
 
 struct FirstVersion {
   std::uint32_t boot = 1;
-  std::uint64_t sequence = 0;  // none is below it
+  std::uint64_t sequence = 0;  // no version of the start has a lower one
 };
 
-// A clock that is before 2020, or after 2088, is not believed: the half of all numbers that is
-// above those of times is left to claims, and so many starts or writes it will do for.
+// A clock before 2020 or after 2088 is not believed. The upper half of all boot numbers lies above
+// those that times give and is left to claims: enough for as many starts or writes.
 inline constexpr std::uint32_t kLatestBoot = std::uint32_t{1} << 31;
 
-// The least boot number of a start with a data directory; 1 when the clock is not believed.
+// Lower bound of the boot number of a start with a data directory. 1 if the clock is not believed.
 std::uint32_t least_boot_at(std::int64_t unix_ns);
-// Of a start without a data directory. When the clock is not believed, `random` decides.
+// First version of a start without a data directory. If the clock is not believed, `random`
+// decides.
 FirstVersion first_version_at(std::int64_t unix_ns, std::uint64_t random);
 
 }  // namespace rkv::server

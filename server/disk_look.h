@@ -1,4 +1,5 @@
-// What has been found on disk for an operation whose key is not in memory, and is called again.
+// Result of a disk read for an operation whose key is not in memory. The operation is called again
+// with it.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +12,22 @@
 
 namespace rkv::server {
 
-// What an operation says of a key whose record is, or may be, on disk and not in memory: it has to
-// be loaded first (Loads), then the operation is called again. Never leaves the server.
+// Returned by an operation whose key's record is, or may be, on disk only. The record must be
+// loaded (Loads) before the operation is called again. This code never leaves the server.
 inline constexpr Code kOnDisk = static_cast<Code>(200);
 
-// A record that memory has no room for. A GET and a DELETE can do with this.
+// A record on disk that memory has no space for. It is enough for a GET or a DELETE.
 struct RecordOnDisk {
   Version version{};
   std::uint64_t expiry_ms = 0;
   bool counter = false;
-  std::vector<std::byte> value{};  // not a large one
+  std::vector<std::byte> value{};  // empty for a large value
   bool large = false;
-  Error no_room{};  // for everybody else
+  Error no_room{};  // the error for all other operations
 };
 
-// What the disk has of the key after everything up to the commit sequence `as_of` had been written
-// there: no record, or one that was not taken into memory. Nothing: nobody has looked.
+// The key's state on disk after everything up to the commit sequence `as_of` had been written
+// there: no record, or a record that was not taken into memory. Empty if the disk was not read.
 struct SeenOnDisk {
   std::uint64_t as_of = 0;
   const RecordOnDisk* record = nullptr;  // valid during the call

@@ -1,11 +1,11 @@
-// Which records expire when: a heap of notes, each {when, hash, version}. A note is a hint: it is
-// compared with the record before anything is done, and one whose record has been replaced or
-// removed meanwhile means nothing.
+// Expiries: a heap of notes {when, hash, version} about records that expire. A note is a hint: the
+// caller compares it with the record before acting. A note whose record has been replaced or
+// removed has no effect.
 //
-// Bounded: drop_stale() leaves only notes whose record is still there; it is due when there are
-// more than twice as many notes as such records and some.
+// The size is bounded by drop_stale(), which keeps only notes whose record is still there. It is
+// due when there are more than twice as many notes as such records, plus a constant.
 //
-// Thread safety: all operations from any thread.
+// Thread safety: all operations from any thread, except that only one may call drop_stale().
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ struct Expiry {
 
 class Expiries {
  public:
-  // True when no other expires earlier. Without memory for it the record is not noted, and false:
-  // it then expires at the next start of the server.
+  // Adds a note. Returns true if no other record expires earlier. Returns false if there is no
+  // memory for the note: the record then expires at the next start of the server.
   bool add(const Expiry& expiry);
-  // The earliest, if it is due.
+  // Removes and returns the earliest note, if it is due.
   std::optional<Expiry> take_due(std::uint64_t now_ms);
   std::optional<std::uint64_t> earliest_ms() const;
   std::size_t size() const;
 
-  // Asks without a lock, so that `is_stale` may take others. One thread; notes added meanwhile
-  // stay.
+  // Drops the notes for which `is_stale` returns true. Calls it without a lock, so that it may take
+  // locks. Keeps notes that are added meanwhile. One thread.
   template <class IsStale>
   void drop_stale(IsStale is_stale) {
     std::vector<Expiry> all = take_all();

@@ -1,7 +1,7 @@
-// How long ago what a mark has not reached yet was begun: the age of the oldest write that is not
-// on its way's next station. Nobody stamps writes with a time; instead somebody notes now and then
-// (note(), ten times a second) how far writing had come, and age() looks for the first note that
-// the mark has not passed. So an age is too low by at most the time between two notes.
+// LagMeter: the age of the oldest write that a mark has not reached, such as the sync mark. Writes
+// carry no time. Instead the owner calls note() ten times a second to record how far writing has
+// come. age() finds the first note that the mark has not passed. So an age is too low by at most
+// the time between two notes.
 //
 //   LagMeter synced;
 //   synced.note(now, log.last_begun(), log.sync_mark());
@@ -19,18 +19,18 @@ namespace rkv::server {
 
 class LagMeter {
  public:
-  // Notes beyond this are thinned out: every second one goes, and ages are too low by twice as much
-  // as before.
+  // Beyond this many notes, every second note is dropped. Ages are then too low by up to twice as
+  // much.
   static constexpr std::size_t kMost = 1024;
 
-  // `begun`: no write begun so far has a sequence above it.
+  // `begun`: no write so far has a sequence above it.
   void note(Nanos now, std::uint64_t begun, std::uint64_t mark) {
     forget(mark);
     if (begun <= mark || (!notes_.empty() && notes_.back().begun >= begun)) return;
     notes_.push_back({.at = now, .begun = begun});
     if (notes_.size() > kMost) thin_out();
   }
-  // 0: nothing that was noted is behind the mark.
+  // Returns 0 if every noted write is at or below the mark.
   Nanos age(Nanos now, std::uint64_t mark) {
     forget(mark);
     return notes_.empty() ? 0 : now - notes_.front().at;
@@ -45,7 +45,7 @@ class LagMeter {
     while (!notes_.empty() && notes_.front().begun <= mark)
       notes_.pop_front();
   }
-  // The oldest stays: it is what age() says.
+  // Keeps the oldest note: age() returns its age.
   void thin_out() {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < notes_.size(); i += 2)

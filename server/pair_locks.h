@@ -1,9 +1,10 @@
-// One lock for each pair of groups (a group and its overflow neighbour): it covers every change of
-// the keys that live there - groups, records, stash. Several pairs share a lock (striping).
+// PairLocks: one lock for each pair of groups (a group and its overflow neighbour). The lock covers
+// every change of the keys of the pair: groups, records, stash. Several pairs share a lock
+// (striping).
 //
-// A thread holds at most one of these locks, but for a split, which takes all of its segment in
-// ascending order and holds none when it begins (DESIGN.md, "Locks"). Under them, a thread may take
-// the allocator's, the stash's and the segments' locks, never the other way round.
+// A thread holds at most one of these locks. The exception is a split, which takes all locks of its
+// segment in ascending order and holds none before (DESIGN.md, "Locks"). A thread that holds a pair
+// lock may take the locks of the allocator, stash, segments and loading, never the reverse.
 #pragma once
 
 #include <algorithm>
@@ -15,21 +16,21 @@
 
 namespace rkv::server {
 
-// What a stripe counts, guarded by its lock: no counter is shared by all threads.
+// Counters of a stripe, guarded by its lock, so that no counter is shared by all threads.
 struct StripeCounters {
   std::uint64_t records = 0;
   std::uint64_t puts_in_place = 0;
   std::uint64_t puts_moved = 0;
   std::uint64_t splits = 0;
-  std::uint64_t expiring = 0;  // of the records: those with an expiry
+  std::uint64_t expiring = 0;  // records with an expiry
   std::uint64_t expired = 0;
-  std::uint64_t on_disk = 0;  // slots that say so
+  std::uint64_t on_disk = 0;  // slots that say the record is on disk
   std::uint64_t evicted = 0;
 };
 
 class PairLocks {
  public:
-  // A cache line each: threads at work on different stripes do not disturb one another.
+  // A cache line each, so that threads on different stripes do not disturb one another.
   struct alignas(64) Stripe {
     std::mutex mutex;
     StripeCounters counters;
@@ -39,7 +40,7 @@ class PairLocks {
 
   Stripe& of(GroupPlace home) const { return stripes_[home.number / 2 % kStripes]; }
 
-  // All locks of a segment's pairs: its groups are first..first+count-1.
+  // All locks of a segment's pairs. Its groups are first..first+count-1.
   class Segment {
    public:
     Segment(const PairLocks& locks, GroupPlace first, std::uint32_t count)
@@ -61,7 +62,7 @@ class PairLocks {
     StripeCounters& counters() const { return stripes_[first_].counters; }
 
    private:
-    // Ascending, also where the segment's pairs pass the last stripe and begin again at the first.
+    // Ascending order, even if the segment's stripes wrap from the last to the first.
     bool covers(std::uint32_t stripe) const {
       return (stripe + kStripes - first_) % kStripes < count_;
     }
@@ -87,7 +88,7 @@ class PairLocks {
   }
 
  private:
-  // 1024 locks, 64 KiB: with 16 threads at work, a collision for 1.5 % of the operations.
+  // 1024 locks, 64 KiB: with 16 active threads, 1.5 % of the operations collide.
   static constexpr std::uint32_t kStripes = 1024;
   std::unique_ptr<Stripe[]> stripes_;
 };

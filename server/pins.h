@@ -1,15 +1,17 @@
-// Pins: hint words in which clients ask that records of a stripe of key hashes stay whole while
-// they READ them. While a stripe is pinned, PUT moves its records instead of writing in place.
+// Pins: hint words in which clients ask that the records of a stripe of key hashes stay whole while
+// the clients READ them. While a stripe is pinned, PUT moves its records instead of writing in
+// place.
 //
-// A hint and nothing more: no argument about what a GET may return mentions it, nothing is kept
-// for a client because of it, and the server never writes a hint word (atomicity between an adapter
-// and the processor is not promised; on SoftRoCE of Linux 6.1 a compare-and-swap that fails writes
-// back what it has read). Clients can make PUTs of a stripe move for half of the time at most.
+// A pin is only a hint: no argument about what a GET may return depends on it, and the server keeps
+// nothing for a client because of it. The server never writes a hint word, because atomicity
+// between an adapter and the processor is not guaranteed. For example, a failing compare-and-swap
+// on SoftRoCE of Linux 6.1 writes back the value that it read. Clients can make the PUTs of a
+// stripe move for at most half of the time.
 //
 // Invariants:
 //  P1  A word counts only within kPinWindowMs of its tick (layout.h, pin_counts).
-//  P2  A stripe that is pinned without a pause is taken for pinned kPinLimitMs long, then not for
-//      as long again.
+//  P2  A stripe that is pinned without a pause counts as pinned for kPinLimitMs, then as not pinned
+//      for the same time.
 //
 // Thread safety: add_words before the first operation; pinned: any thread.
 #pragma once
@@ -27,8 +29,8 @@ class Pins {
  public:
   static constexpr std::uint32_t kPinLimitMs = 2 * kPinWindowMs;
 
-  // kHintWords words of one transport's clients. Each transport has its own: words that an adapter
-  // and a processor both swap would not be atomic.
+  // Adds the kHintWords words of one transport's clients. Each transport has separate words: a word
+  // that both an adapter and a processor swap would not be atomic.
   void add_words(const std::uint64_t* words) { words_.push_back(words); }
 
   bool pinned(KeyHash hash, std::uint64_t tick_ms) {
@@ -45,7 +47,8 @@ class Pins {
   bool within_limit(std::uint32_t stripe, std::uint32_t now_ms);
 
   std::vector<const std::uint64_t*> words_;
-  // Per stripe: when it was last seen pinned (low half), and since when without a pause.
+  // Per stripe: when it was last seen pinned (low half), and since when without a pause (high
+  // half).
   std::array<std::atomic<std::uint64_t>, kHintWords> history_{};
 };
 

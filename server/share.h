@@ -1,7 +1,7 @@
-// A share of a thread's time: for what is dear and can wait, so that a flood of it does not take
-// the time of all else. Unused time is kept up to a limit: who asks now and then does not notice.
-// Time overspent counts up to the same limit, so a wait for more ends within parts * most: a clock
-// also counts the time in which the thread did not run.
+// Share: a share of a thread's time, for work that is expensive and can wait. A flood of such work
+// then leaves time for everything else. Unused time accumulates up to a limit, so occasional work
+// is not delayed. Overspent time counts up to the same limit, because a clock also counts time in
+// which the thread did not run. So a wait for more time ends within parts * most.
 //
 //   Share share(128, 5 * kNanosPerMs);   // 1 in 128 of the time, 5 ms at a stretch
 //   if (share.has_some(now)) { ...; share.spend(clock.now() - now); }
@@ -25,7 +25,7 @@ class Share {
     return left_ > 0;
   }
   void spend(Nanos time) { left_ = std::max(left_ - time, -most_); }
-  // When it has some again, by the last has_some().
+  // When some time is available again, as of the last has_some().
   Nanos again_at() const { return counted_ + (left_ > 0 ? 0 : (1 - left_) * parts_); }
 
  private:

@@ -1,4 +1,5 @@
-// Memory that the clients of several networks READ: one address, and of each network a key.
+// SharedRegion: memory that the clients of several networks READ. It has one address, and a key for
+// each network.
 //
 // Thread safety: as rdma::Region.
 #pragma once
@@ -13,7 +14,8 @@ namespace rkv::server {
 
 class SharedRegion final : public rdma::Region {
  public:
-  // `memory` belongs to the last network, the others have it registered: in their order.
+  // `memory` is the region of the last network. `registrations` are those of the other networks, in
+  // their order.
   SharedRegion(std::unique_ptr<rdma::Region> memory,
                std::vector<std::unique_ptr<rdma::Region>> registrations)
       : memory_(std::move(memory)), registrations_(std::move(registrations)) {}
@@ -26,7 +28,8 @@ class SharedRegion final : public rdma::Region {
   }
 
  private:
-  // Destroyed from the bottom: a device must forget the memory before its owner unmaps it.
+  // Members are destroyed from the bottom: a device must forget the memory before its owner unmaps
+  // it.
   std::unique_ptr<rdma::Region> memory_;
   std::vector<std::unique_ptr<rdma::Region>> registrations_;
 };

@@ -15,7 +15,7 @@ namespace rkv::server {
 
 namespace {
 
-// Letters to insert, leave out or replace, to make one of the other.
+// Edit distance: the letters to insert, remove or replace to turn one string into the other.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

@@ -16,8 +16,8 @@ Nanos read(clockid_t id) {
 
 }  // namespace
 
-// A thread that loses the processor between two of the clocks would see a step. Of some looks the
-// shortest is taken: its clocks were read at one time.
+// A thread that loses the processor between two clock reads would see a step. So the shortest of
+// several readings is used: the clocks in it were read almost at one time.
 WallClock::Look WallClock::look(const Clock& clock) {
   constexpr int kTries = 16;
   constexpr Nanos kShort = kNanosPerMs / 10;
@@ -56,7 +56,8 @@ std::int64_t WallClock::follow(const Look& now) {
   }
   const std::int64_t asleep_ms = (now.since_boot - now.clock) / kNanosPerMs;
   const std::int64_t at_0 = booted_at_ + asleep_ms;
-  // Each of the clocks is cut to milliseconds, so their difference swings: keys would go early.
+  // Both clocks are truncated to milliseconds, so their difference swings. Following the swing
+  // would expire keys early.
   if (std::llabs(at_0 - static_cast<std::int64_t>(unix_ms_at_0_)) > kSwingMs)
     unix_ms_at_0_ = static_cast<std::uint64_t>(at_0);
   return believed && std::llabs(step) > kStepMs ? step : 0;
