@@ -8,10 +8,10 @@
 namespace rkv::server {
 
 namespace {
-// A counter that others change all the time may move between the look and the swap.
+// A counter that clients change all the time may change between the read and the swap.
 constexpr int kSealTries = 8;
 
-// Of an unsealed cell. Clients may have taken it anywhere: no range is asserted.
+// The number of an unsealed cell. No range is asserted: clients may have set any number.
 std::int64_t number_in(std::uint64_t word) {
   return static_cast<std::int64_t>(word - kCellBias);
 }
@@ -27,7 +27,7 @@ Result<std::unique_ptr<Cells>> Cells::create(std::unique_ptr<rdma::Atomics> atom
                                              const rdma::Region& region, std::uint32_t count) {
   RKV_CHECK(region.bytes().size() >= count * sizeof(std::uint64_t), "a region short of cells");
   auto* words = reinterpret_cast<std::uint64_t*>(region.bytes().data());
-  // Zeros of the system, which take no memory before they are touched.
+  // Zero pages of the kernel, which take no memory until they are touched.
   Table cells(static_cast<Cell*>(std::calloc(count, sizeof(Cell))));
   if (cells == nullptr) {
     return fail(Code::kOutOfMemory, "there is not so much memory for them: ask for fewer");
@@ -63,19 +63,20 @@ void Cells::own(std::uint32_t cell, const Owner& owner) {
   store_word(&own.key_length, owner.key_length, std::memory_order_release);
 }
 
-// Of any cell, even one that nobody has: 0 is added.
+// On any cell, even one that is not in use: the addition is of 0.
 Status Cells::catch_up() {
   RKV_RETURN_IF_ERROR(atomics_->fetch_add(&words_[0], 0));
   return {};
 }
 
-// Whatever atomic told the word: whether the counter has ended. A seal that is there without our
-// knowledge was set by a call that failed, or by a client that keeps to no rule.
+// Processes a word that an atomic returned. Returns whether the counter has ended. A seal that the
+// server did not expect was set by a call that failed, or by a client that breaks the rules.
 bool Cells::settle(Cell& cell, std::uint64_t word) {
   cell.in_doubt = false;
   const Knows knew = std::exchange(cell.knows, Knows::kNothing);
   if ((word & kCellSeal) == 0) return false;
-  // Not by the word: what was added to it since is void, and asked for again.
+  // Otherwise the word does not give the last number: additions after the seal are void, and their
+  // clients repeat them.
   if (knew != Knows::kSealing) cell.number = number_in(word - kCellSeal);
   cell.knows = Knows::kLast;
   open_.fetch_sub(1, std::memory_order_relaxed);
@@ -105,10 +106,10 @@ Result<std::optional<std::int64_t>> Cells::swap(std::uint32_t cell, std::int64_t
   return number_in(word);
 }
 
-// By a swap, so that the last number is known beforehand: should the answer not come, the seal may
-// be there, and the word says no more what the number was when it was set. The addition that always
-// succeeds comes after some tries; only if its answer fails to come may the last number count what
-// was void.
+// Seals by a swap, so that the last number is known beforehand. If the answer is lost, the seal may
+// be set, and the word no longer shows the number at that time. After some tries an addition, which
+// always succeeds, sets the seal. Only if the answer of that addition is lost may the last number
+// include void additions.
 Result<std::int64_t> Cells::end(std::uint32_t cell) {
   Cell& own = cells_[cell];
   if (ended(cell)) return own.number;

@@ -11,7 +11,7 @@ namespace rkv::server {
 
 namespace {
 
-// Small indexes (tests) get a stash worth the name.
+// A minimum, so that small indexes (tests) get a useful stash.
 constexpr std::uint64_t kMinStashEntries = 1024;
 constexpr std::uint32_t kLooksOfTouch = 16;
 
@@ -120,7 +120,7 @@ std::optional<Index::Position> Index::find_version(GroupPlace home, KeyHash hash
   });
 }
 
-// A slot of another home next door may have the same bits: then it is not a guest, or not ours.
+// A slot of another home in the same group may have the same bits. The guest bit tells them apart.
 std::optional<Index::Position> Index::find_on_disk(GroupPlace home, KeyHash hash) const {
   const Slot wanted = Slot::on_disk(hash);
   const auto in = [&](GroupPlace place, bool as_guest) -> std::optional<std::uint32_t> {
@@ -166,12 +166,13 @@ void Index::release(const Position& vacancy) {
 
 // ---------------------------------------------------------------------------------- publishing
 
-// Slot, then header with the change counter, then checksum: each a release store. From the first
-// to the last the group does not verify, so no order among them could be seen; it is fixed because
-// readers may try the slots of a group that does not verify, and the earlier the better.
+// Slot, then header with the change counter, then checksum, each by a release store. Between the
+// first and the last store the group does not verify, so readers cannot depend on the order. It is
+// fixed because readers may try the slots of a group that does not verify: the earlier they see the
+// slot, the better.
 void Index::publish(GroupPlace place, const Edit& edit) {
   Group* shared = memory_.group(place);
-  Group copy = *shared;  // plain: the lock is held
+  Group copy = *shared;  // plain read: the lock is held
   GroupHeader header = GroupHeader::decode(copy.header);
   header.change += 1;  // wraps at 28 bits in encode()
   header.overflow = edit.overflow.value_or(header.overflow);
@@ -179,7 +180,7 @@ void Index::publish(GroupPlace place, const Edit& edit) {
   copy.header = header.encode();
   if (edit.slot_number < kSlotsPerGroup) {
     std::uint64_t& uses = this->uses(place);
-    // A record that has moved goes on as it was, and this was a use.
+    // A record that moved keeps its uses; this publication counts as one more.
     const Slot before{copy.slots[edit.slot_number]};
     if (before.empty() || before.is_on_disk())
       uses &= ~(std::uint64_t{3} << (2 * edit.slot_number));
@@ -236,17 +237,18 @@ void Index::erase(GroupPlace home, const Position& position) {
   }
 }
 
-// The flag first: a reader that sees it set looks next door, whether or not the guest is there yet.
-// Published even when it is set already: the guest may come from the stash, and a change of
-// whereabouts raises the home's counter before the key leaves its old place.
+// The flag comes first: a reader that sees it reads the neighbour, whether or not the guest is
+// there yet. The home group is published even if the flag is set already. The guest may come from
+// the stash, and a change of whereabouts raises the home's counter before the key leaves its old
+// place.
 void Index::insert_guest(GroupPlace home, std::uint32_t slot_number, Slot slot) {
   publish(home, {.overflow = true});
   guests(home.neighbour()) |= 1U << slot_number;
   publish(home.neighbour(), {.slot_number = slot_number, .slot = slot});
 }
 
-// The flag last, when no other guest of this home is left: as long as a reader can find a guest,
-// the flag tells it to look.
+// The flag is cleared last, when this home has no other guest. As long as a reader can find a
+// guest, the flag tells the reader to look for it.
 void Index::erase_guest(GroupPlace home, std::uint32_t slot_number) {
   std::uint32_t& mask = guests(home.neighbour());
   RKV_CHECK((mask >> slot_number & 1U) != 0, "not a guest");
@@ -281,8 +283,8 @@ void Index::refresh_spilled(GroupPlace even) {
   }
 }
 
-// By fingerprint alone: a use of another key that has the same now and then does no harm. Of a long
-// chain only the beginning: a client reports 64 keys at a time.
+// Matches by fingerprint only: counting a use for another key with the same fingerprint does no
+// harm. Of a long chain only the beginning is scanned, because a client reports 64 keys at a time.
 void Index::touch(GroupPlace home, KeyHash hash) const {
   for (const GroupPlace place : {home, home.neighbour()}) {
     std::uint64_t& uses = this->uses(place);
@@ -303,9 +305,9 @@ void Index::touch(GroupPlace home, const Position& position) const {
   add_use(uses(position.where == Where::kHome ? home : home.neighbour()), position.number);
 }
 
-// A slot of `place` has become free. At most three moves, each of one key: a stashed key of this
-// home; else a guest from next door, whose slot then goes to a stashed key of that home; else a
-// stashed key of the other home, as a guest.
+// Fills the freed slot of `place` with at most three moves, each of one key. The slot goes to a
+// stashed key of this home. Otherwise it goes to a guest from the neighbour, whose slot then goes
+// to a stashed key of that home. Otherwise it goes to a stashed key of the other home, as a guest.
 bool Index::fill(GroupPlace place, std::uint32_t slot_number) {
   if (const auto entry = stash_.first_of(stashed_at(place), side(place)); entry != Stash::kNone) {
     take_from_stash(place, entry, {.where = Where::kHome, .number = slot_number});
@@ -316,8 +318,8 @@ bool Index::fill(GroupPlace place, std::uint32_t slot_number) {
   if (const std::uint32_t abroad = guests(other); abroad != 0) {
     const auto from = static_cast<std::uint32_t>(std::countr_zero(abroad));
     const Slot guest{memory_.group(other)->slots[from]};
-    // At home first, and only then gone from next door: a reader that misses it here has read an
-    // older home group, and finds the counter raised when it reads home again.
+    // Inserted at home before it is removed from the neighbour. A reader that misses it here has
+    // read an older home group, and finds the counter raised when it reads home again.
     publish(place, {.slot_number = slot_number, .slot = guest});
     erase_guest(place, from);
     if (stashed != Stash::kNone) {
@@ -330,7 +332,7 @@ bool Index::fill(GroupPlace place, std::uint32_t slot_number) {
   return true;
 }
 
-// Into the group first; `spilled` sends readers to the server until then.
+// Inserts into the group first. Until then `spilled` sends readers to the server.
 void Index::take_from_stash(GroupPlace home, std::uint32_t entry, Position to) {
   insert(home, to, stash_.slot(entry));
   unstash(home, entry);

@@ -1,4 +1,4 @@
-// A pair of the index, looked at as a whole.
+// Checks of a pair of the index.
 #include <fmt/format.h>
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace rkv::server {
 
-// A group by itself, and its slots.
+// Checks one group and its slots.
 std::string Index::check_group(GroupPlace place, std::uint32_t depth,
                                const CheckSlot& check) const {
   const Group& group = *memory_.group(place);

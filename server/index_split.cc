@@ -1,5 +1,5 @@
-// A segment becomes two while clients READ it. DESIGN.md, "Splitting a segment", says what each
-// step prevents.
+// Splitting a segment while clients READ it. DESIGN.md, "Splitting a segment", says what each step
+// prevents.
 #include <array>
 #include <bit>
 #include <span>
@@ -12,13 +12,13 @@ namespace rkv::server {
 
 namespace {
 
-// The bit of the prefix that decides between the halves of a segment of this depth.
+// The bit of the prefix that decides between the two halves of a segment of this depth.
 std::uint32_t deciding_bit(std::uint32_t depth) {
   return 1U << (KeyHash::kPrefixBits - 1 - depth);
 }
 
-// A pair of the new segment before anybody can see it. Home groups are filled first, so that a key
-// is a guest only where its home is full, and stashed only where both are (I4, I5).
+// A pair of the new segment while it is still private. Home groups are filled first. So a key is a
+// guest only if its home is full, and stashed only if both groups are full (I4, I5).
 struct NewPair {
   std::array<Group, 2> groups;
   std::array<std::uint32_t, 2> used = {};
@@ -61,14 +61,14 @@ KeyHash Index::hash_of(Slot slot) const {
   return memory_.hash({record + at, record_key_length(lengths)});
 }
 
-// Whether the slot's key goes to the new segment.
+// Whether the slot's key moves to the new segment.
 bool Index::has_left(Slot slot, std::uint32_t depth) const {
   const std::uint32_t prefix = slot.is_on_disk() ? slot.prefix() : hash_of(slot).prefix();
   return (prefix & deciding_bit(depth)) != 0;
 }
 
-// Bit i: the key of slot i goes to the new segment. The records lie anywhere in memory: asked for
-// together, they are waited for about once.
+// Bit i: the key of slot i moves to the new segment. The records are scattered over memory.
+// Prefetching them together makes the thread wait about once.
 std::uint32_t Index::leaving(GroupPlace place, std::uint32_t depth) const {
   const Group& group = *memory_.group(place);
   for (const std::uint64_t bits : group.slots) {
@@ -101,24 +101,24 @@ void Index::split(Segment from, Segment to) {
     gone[i + 1] = leaving(old_even.neighbour(), depth);
     fill_new_pair(old_even, segments.group(to, i), {gone[i], gone[i + 1]}, depth);
   }
-  // 2. The way to it, before the old segment turns anybody away.
+  // 2. The directory leads to it before the old segment refuses any reader.
   segments.show(new_prefix, to);
   segments.show(prefix, from);
-  // 3. The old one says what it covers now and gives up the rest.
+  // 3. The old segment states its new prefix and drops the other keys.
   for (std::uint32_t i = 0; i < groups; i += 2)
     stamp_and_trim(segments.group(from, i), {gone[i], gone[i + 1]}, depth);
   for (std::uint32_t i = 0; i < groups; i += 2)
     settle(segments.group(from, i));
-  // 4. From here on others change the new segment: no group of the old one covers its keys.
+  // 4. From here on other threads change the new segment: no group of the old one covers its keys.
   segments.set_route(prefix, from);
   segments.set_route(new_prefix, to);
 }
 
-// A pair of the new segment with all keys that come to it.
+// Writes a pair of the new segment with all keys that move to it.
 void Index::fill_new_pair(GroupPlace old_even, GroupPlace new_even,
                           const std::array<std::uint32_t, 2>& leaving, std::uint32_t depth) {
   NewPair pair;
-  std::array<std::uint64_t, 2 * kSlotsPerGroup> abroad;  // those of the second home come last
+  std::array<std::uint64_t, 2 * kSlotsPerGroup> abroad;  // keys of home 1 come last
   std::array<std::uint32_t, 2> abroad_count = {};
   std::uint32_t waiting = 0;
   for (std::uint32_t home = 0; home < 2; ++home) {
@@ -135,7 +135,7 @@ void Index::fill_new_pair(GroupPlace old_even, GroupPlace new_even,
       }
     }
   }
-  // They came from one pair, so one pair has room for them.
+  // They came from one pair, so one pair has space for them.
   for (std::uint32_t i = 0; i < waiting; ++i)
     RKV_CHECK(pair.place_as_guest(i < abroad_count[0] ? 0 : 1, abroad[i]), "half of a pair fits");
   Stash::Chain& old_chain = stashed_at(old_even);
@@ -167,8 +167,8 @@ void Index::fill_new_pair(GroupPlace old_even, GroupPlace new_even,
   }
 }
 
-// No directory entry leads here yet. But a client with an old or a torn directory may READ it, and
-// gets the whole of it or nothing that verifies.
+// No directory entry leads here yet. But a client with an old or a torn directory may READ the
+// group. Such a client gets the whole group, or something that does not verify.
 void Index::write_new_group(GroupPlace place, const Group& group) {
   Group* shared = memory_.group(place);
   copy_to_shared(reinterpret_cast<std::byte*>(shared) + 8,
@@ -176,8 +176,8 @@ void Index::write_new_group(GroupPlace place, const Group& group) {
   publish_word(Step::kNewGroup, &shared->checksum, group_checksum(group, memory_.epoch(), place));
 }
 
-// One publication a group: depth and prefix, and without the slots whose keys have left. A key that
-// stays keeps its slot.
+// One publication per group: sets depth and prefix, and clears the slots whose keys have moved. A
+// key that stays keeps its slot.
 void Index::stamp_and_trim(GroupPlace even, const std::array<std::uint32_t, 2>& leaving,
                            std::uint32_t depth) {
   for (std::uint32_t side = 0; side < 2; ++side)
@@ -185,10 +185,10 @@ void Index::stamp_and_trim(GroupPlace even, const std::array<std::uint32_t, 2>& 
   for (std::uint32_t side = 0; side < 2; ++side) {
     const GroupPlace place = on_side(even, side);
     Group* shared = memory_.group(place);
-    Group copy = *shared;  // plain: the lock is held
+    Group copy = *shared;  // plain read: the lock is held
     GroupHeader header = GroupHeader::decode(copy.header);
     header.change += 1;
-    header.depth = depth + 1;  // the prefix gets a bit of 0
+    header.depth = depth + 1;  // the prefix gets a 0 bit
     header.overflow = guests(place.neighbour()) != 0;
     header.spilled = stash_.first_of(stashed_at(place), side) != Stash::kNone || all_spilled();
     copy.header = header.encode();
@@ -203,7 +203,7 @@ void Index::stamp_and_trim(GroupPlace even, const std::array<std::uint32_t, 2>& 
   }
 }
 
-// There is room now: guests come home and stashed keys into the groups, one by one (I4, I5).
+// Uses the free slots: moves guests home and stashed keys into the groups, one by one (I4, I5).
 void Index::settle(GroupPlace even) {
   for (std::uint32_t side = 0; side < 2; ++side) {
     const GroupPlace place = on_side(even, side);

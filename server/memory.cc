@@ -20,7 +20,7 @@ Result<std::unique_ptr<StoreMemory>> StoreMemory::create(const MemoryOptions& op
   m.index_reserve_ = index_reserve(m.options_);
   m.extents_ = std::make_unique<Extent[]>(kMaxExtents);
 
-  // The root has room for every extent that can ever exist, so that it never moves.
+  // The root has space for every extent that can ever exist, so that it never moves.
   RKV_RETURN_IF_ERROR(m.make_root([](const rdma::Region& region) { return region.remote_key(); }));
   const std::uint32_t depth = directory_depth_for(m.options_);
   const std::size_t directory_length = round_up(std::size_t{8} << depth, kPageBytes);
@@ -74,7 +74,8 @@ std::size_t StoreMemory::next_extent_bytes(ExtentEntry::Kind kind) const {
                                         options_.index_growth * index_bytes_);
   room -= std::min(room, reserved);
   const std::size_t bytes = std::min(room, options_.data_extent_bytes) / kPageBytes * kPageBytes;
-  // A scrap is no use: records would not fit, and the table has so many places and no more.
+  // A very short extent is useless: records would not fit, and the table has a fixed number of
+  // entries.
   return bytes >= std::min(kMinDataExtentBytes, options_.data_extent_bytes) ? bytes : 0;
 }
 
@@ -91,7 +92,7 @@ Result<StoreMemory::Extent> StoreMemory::add_extent(ExtentEntry::Kind kind) {
       .id = id, .kind = kind, .base = all.data(), .length_bytes = bytes, .region = region.get()};
   regions_.push_back(std::move(region));
   {
-    // A key that changes in between is written by rewrite_keys(), which comes after the change.
+    // If a key changes in between, rewrite_keys(), which follows the change, writes the new key.
     const std::scoped_lock lock(keys_mutex_);
     for (const Root& root : roots_)
       write_extent(root, extents_[id]);
@@ -175,8 +176,8 @@ void StoreMemory::write_identity(const Root& root) {
 template <class Line>
 void StoreMemory::write_line(const Root& root, std::size_t offset, Line line, std::uint64_t epoch) {
   seal_line(line, epoch, offset);
-  // A line torn between old and new words does not verify and is read again. The last word releases
-  // the others and what they lead to (M4).
+  // A line torn between old and new words does not verify, and is read again. The last word is a
+  // release store: it publishes the other words and what they lead to (M4).
   const Bytes bytes = std::as_bytes(std::span(&line, 1));
   std::byte* const shared = root.region->bytes().data() + offset;
   copy_to_shared(shared, bytes.first(bytes.size() - 8));

@@ -7,7 +7,7 @@ namespace rkv::server {
 
 namespace {
 
-// A client copies the directory: 2^24 entries are 128 MiB, and lead to 256 GiB of segments.
+// A client copies the directory: 2^24 entries take 128 MiB, and lead to 256 GiB of segments.
 constexpr std::uint32_t kMaxDirectoryDepth = 24;
 
 std::size_t segment_bytes(const MemoryOptions& options) {
@@ -60,9 +60,9 @@ Status check_memory_options(const MemoryOptions& options) {
   return {};
 }
 
-// A store has some sixteen data extents when it is full, so that it grows by steps of a sixteenth,
-// and index extents of a 256th: what is ready for the next splits is memory that nothing uses yet;
-// small stores have fewer data extents, so that large values fit.
+// A full store has about sixteen data extents, so that it grows by 1/16 of the limit. Index extents
+// are 1/256 of the limit, because the segments ready for the next splits are unused memory. Small
+// stores have fewer data extents, so that large values fit.
 MemoryOptions with_sizes(const MemoryOptions& given) {
   MemoryOptions options = given;
   const std::size_t limit = options.memory_bytes;
@@ -75,7 +75,7 @@ MemoryOptions with_sizes(const MemoryOptions& given) {
     options.max_segments = std::max(options.max_segments, options.initial_segments);
   }
   if (options.index_extent_bytes == 0) {
-    // A huge page is the least, in a store that is not small itself.
+    // At least a huge page, unless the store itself is small.
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
     const std::size_t least = std::min(kHugePage, std::bit_floor(limit / 64));
     const std::size_t bytes = std::clamp<std::size_t>(std::bit_floor(limit / 256),

@@ -2,7 +2,8 @@
 
 namespace rkv::server {
 
-// Threads that race here lose one another's notes by a millisecond; nothing depends on it.
+// Racing threads may overwrite each other's history, which is then off by a millisecond. Nothing
+// depends on that.
 bool Pins::within_limit(std::uint32_t stripe, std::uint32_t now_ms) {
   const std::uint64_t history = history_[stripe].load(std::memory_order_relaxed);
   const auto last = static_cast<std::uint32_t>(history);

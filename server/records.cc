@@ -14,15 +14,15 @@ namespace rkv::server {
 
 namespace {
 
-// Blocks this small are cut from long runs a page at a time.
+// Blocks of up to this many units are cut from long runs a page at a time.
 constexpr std::uint32_t kMaxCutAhead = 16;
-// Of so many extents the one that fits best is taken: all of them, up to 8 GiB.
+// Number of extents that are compared for the best fit: all extents, up to 8 GiB.
 constexpr std::uint32_t kCompared = 16;
-// Each operation puts back up to this many old blocks: more than one, so that waiting blocks cannot
-// accumulate after a burst.
+// Each operation puts back up to this many old blocks. With one, blocks that wait after a burst
+// would accumulate.
 constexpr std::uint32_t kRetirePerCall = 2;
 
-// Zero is what unused book-keeping is, and its pages exist from their first use on.
+// Unused bookkeeping is zero, and its pages are allocated on first use.
 template <typename T>
 T* zeroed(std::size_t count) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -81,8 +81,8 @@ std::optional<Location> RecordAllocator::allocate(std::uint64_t wanted) {
   auto block = take_waiting(c, units, clock_.now());
   if (!block) block = take_free(c, units);
   if (!block) {
-    // Blocks that wait, or that were cut ahead for other sizes, may make room. Another thread may
-    // take it first: then there is none indeed.
+    // Blocks that wait, or that were cut ahead for other sizes, may give enough space. If another
+    // thread takes that space first, the allocation fails.
     put_back_everything();
     block = take_free(c, units);
   }
@@ -102,7 +102,7 @@ void RecordAllocator::release(Location at, std::uint64_t units) {
       c.waiting.push_back({.since = now, .block = block});
       c.waiting_units += units;
     } catch (const std::bad_alloc&) {
-      due[due_count++] = block;  // without the wait, which is for the readers' comfort only
+      due[due_count++] = block;  // without the wait, which only serves slow readers
     }
     const Nanos then = c.waiting.size() > kMaxWaiting ? now + c.min_age : now;
     while (due_count < kRetirePerCall && c.is_due(then))
@@ -112,8 +112,8 @@ void RecordAllocator::release(Location at, std::uint64_t units) {
     put_back(due[i]);
 }
 
-// A block of this very size that has waited long enough, or one that was cut ahead. Others whose
-// time is over go back into their extents.
+// Returns a block of exactly this size that has waited long enough, or one that was cut ahead. Puts
+// back other blocks whose wait is over.
 std::optional<Location> RecordAllocator::take_waiting(SizeClass& c, std::uint32_t units,
                                                       Nanos now) {
   std::array<Block, kRetirePerCall> due;
@@ -146,8 +146,8 @@ std::optional<Location> RecordAllocator::take_ready(SizeClass& c, std::uint32_t 
   return block;
 }
 
-// Out of the extents, a few at a time, beginning with those where this class found room last: of
-// these the one that fits best, and if that was a promise only, any.
+// Allocates from the extents, a few at a time, beginning with those where this class found space
+// last. Tries the best fit of the few first. The fit is a hint; if it fails, tries each of them.
 std::optional<Location> RecordAllocator::take_free(SizeClass& c, std::uint32_t units) {
   const std::uint32_t count = extent_count_.load(std::memory_order_acquire);
   const std::uint32_t start = c.extent.load(std::memory_order_relaxed);
@@ -187,7 +187,7 @@ std::optional<Location> RecordAllocator::take_from(Extent& extent, SizeClass& c,
   return Location::of(extent.id, blocks.first);
 }
 
-// Counts one block as used, which the caller has, and keeps those after it for the next.
+// Counts the caller's block as used, and keeps the blocks after it for the next allocations.
 void RecordAllocator::keep_ready(SizeClass& c, Location first, std::uint32_t count,
                                  std::uint32_t units) {
   {

@@ -1,4 +1,4 @@
-// The book-keeping of the allocator, looked at as a whole.
+// Checks of the allocator's bookkeeping.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ std::uint32_t ExtentSpace::block_at(std::uint32_t unit) const {
   return test(page.starts, unit) && !test(page.free, unit) ? length_in(page, unit) : 0;
 }
 
-// REQUIRES the lock, and that an item starts at `unit`.
+// REQUIRES: the lock is held, and an item starts at `unit`.
 std::string ExtentSpace::check_item(std::uint32_t unit, std::uint32_t units) const {
   const Page& page = pages_[number_of(unit)];
   if (units == 0 || units > units_ - unit)

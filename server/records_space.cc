@@ -9,11 +9,12 @@ namespace rkv::server {
 
 namespace {
 
-// Of the runs in the bin of the length asked for itself, which may be shorter, so many are looked
-// at. Longer ones are in the next bins; so only the last one in 32 of the memory can be missed.
+// Limit on the runs that are examined in the bin of the requested length, whose runs may be too
+// short. Longer runs are in the next bins. So the limit can only miss runs that are less than 1/32
+// longer than the request.
 constexpr std::uint32_t kMaxLooks = 64;
 
-// What fit() reads without the lock (E4).
+// The words that fit() reads without the lock (E4).
 std::uint64_t load(const std::uint64_t& word) {
   return std::atomic_ref(const_cast<std::uint64_t&>(word)).load(std::memory_order_relaxed);
 }
@@ -34,7 +35,7 @@ std::uint32_t highest(std::uint64_t word) {
   return 63 - static_cast<std::uint32_t>(std::countl_zero(word));
 }
 
-// Calls with the first unit, counted within the page, of each free run that starts there.
+// Calls visit() with the first unit, counted within the page, of each free run that starts there.
 template <typename Visit>
 void for_free_runs(const ExtentSpace::Page& page, Visit visit) {
   for (std::uint32_t word = 0; word < 2; ++word) {
@@ -63,7 +64,7 @@ void ExtentSpace::open(std::uint32_t units, Page* pages, Bins* bins,
   report_free();
 }
 
-// How far it is to the next item of the page, or what the page says of its last one.
+// The distance to the next item of the page, or the length that the page stores for its last item.
 std::uint32_t ExtentSpace::length_in(const Page& page, std::uint32_t unit) {
   const std::uint32_t at = unit % kPageUnits;
   const std::uint64_t after = ~(bit_of(at) | (bit_of(at) - 1));
@@ -75,7 +76,7 @@ std::uint32_t ExtentSpace::length_in(const Page& page, std::uint32_t unit) {
   return page.last_units;
 }
 
-// REQUIRES: the items that it covers are cleared, and what comes after it is set.
+// REQUIRES: the items that the new item covers are cleared, and the items after it are set.
 void ExtentSpace::set_item(std::uint32_t unit, std::uint32_t units, bool free) {
   const std::uint32_t number = number_of(unit);
   Page& page = pages_[number];
@@ -106,7 +107,7 @@ void ExtentSpace::clear_item(std::uint32_t unit) {
   page.starts[word_of(unit)] &= ~bit_of(unit);
 }
 
-// First unit of the item that ends before this one. REQUIRES: unit > 0.
+// First unit of the item that ends before `unit`. REQUIRES: unit > 0.
 std::uint32_t ExtentSpace::item_before(std::uint32_t unit) const {
   const std::uint32_t end = unit - 1;
   const Page& page = pages_[number_of(end)];
@@ -126,7 +127,7 @@ ExtentSpace::Blocks ExtentSpace::allocate(std::uint32_t units, std::uint32_t mos
   const std::uint32_t length = length_in(pages_[number], first);
   const std::uint32_t count = length > kPageUnits ? std::min(most, length / units) : 1;
   clear_item(first);
-  // From behind, as set_item() wants it. The page's list is put right by the last of them.
+  // From the last to the first, as set_item() requires. The last call updates the page's list.
   if (length > count * units) set_item(first + count * units, length - count * units, true);
   for (std::uint32_t i = count; i-- > 0;)
     set_item(first + i * units, units, false);
@@ -160,7 +161,7 @@ void ExtentSpace::release(std::uint32_t unit, std::uint32_t units) {
   report_free();
 }
 
-// The first bin from `from` on that is not empty, or kBins.
+// The first nonempty bin at or after `from`, or kBins.
 std::uint32_t ExtentSpace::first_used_bin(std::uint32_t from) const {
   if (from >= kBins) return kBins;
   const std::uint32_t word = from / 64;
@@ -168,7 +169,7 @@ std::uint32_t ExtentSpace::first_used_bin(std::uint32_t from) const {
     return word * 64 + lowest(used);
   const std::uint64_t words = load(bins_->used_words) & ~(bit_of(word) | (bit_of(word) - 1));
   if (words == 0) return kBins;
-  const std::uint64_t used = load(bins_->used[lowest(words)]);  // 0: it has just become so
+  const std::uint64_t used = load(bins_->used[lowest(words)]);  // 0: it has just become empty
   return used == 0 ? kBins : lowest(words) * 64 + lowest(used);
 }
 
@@ -178,7 +179,7 @@ std::uint32_t ExtentSpace::fit(std::uint32_t units) const {
   return found == kBins ? kNoFit : found - own;
 }
 
-// A page with a free run of this length, as little longer as can be. 0: none.
+// A page with a free run of at least this length, as short as possible. 0: none.
 std::uint32_t ExtentSpace::find_page(std::uint32_t units) const {
   const std::uint32_t own = bin_of(units);
   std::uint32_t best = 0;
@@ -196,7 +197,7 @@ std::uint32_t ExtentSpace::find_page(std::uint32_t units) const {
   return found == kBins ? 0 : bins_->first[found];
 }
 
-// The shortest run of the page that is long enough. REQUIRES: there is one.
+// The shortest run of the page that is long enough. REQUIRES: one exists.
 std::uint32_t ExtentSpace::best_run_in(std::uint32_t number, std::uint32_t units) const {
   const Page& page = pages_[number];
   std::uint32_t best = 0;
@@ -210,7 +211,7 @@ std::uint32_t ExtentSpace::best_run_in(std::uint32_t number, std::uint32_t units
   return (number - 1) * kPageUnits + best;
 }
 
-// Into the bin that it belongs to now.
+// Moves the page to the list of the bin of its longest free run.
 void ExtentSpace::relist(std::uint32_t number) {
   const Page& page = pages_[number];
   std::uint32_t longest = 0;

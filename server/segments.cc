@@ -41,7 +41,7 @@ Segments::Range Segments::entries_of(std::uint32_t prefix, std::uint32_t depth) 
           .count = std::size_t{1} << (directory_depth_ - depth)};
 }
 
-// Each entry by one store: a client READs old entries or new ones, both of them hints.
+// One store per entry: a client READs old or new entries, and both are hints.
 void Segments::show(std::uint32_t prefix, Segment segment) {
   const Range range = entries_of(prefix, segment.depth);
   const std::uint64_t entry =

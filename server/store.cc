@@ -17,16 +17,16 @@ std::uint64_t* words_of(std::byte* record) {
   return reinterpret_cast<std::uint64_t*>(record);
 }
 
-// Records are encoded here before they are copied to shared memory. Per thread, not on the heap:
-// no allocation per request.
+// Records are encoded here before they are copied to shared memory. One buffer per thread, so that
+// no request allocates.
 MutableBytes scratch() {
   alignas(64) static thread_local std::array<std::byte, kMaxInlineRecordBytes> buffer;
   return buffer;
 }
 
-// The body of a record, everything after its checksum word, or a first part of it. The block
-// verifies as nothing from the first changed word until its checksum word is written, hence relaxed
-// stores in any order.
+// Writes the body of a record, everything after its checksum word, or a first part of it. The
+// stores are relaxed and in any order: from the first changed word until the checksum word is
+// written, the block does not verify.
 void write_body(std::byte* record, Bytes encoded) {
   if constexpr (kStoreSteps) {
     for (std::size_t at = 8; at < encoded.size(); at += 8) {
@@ -47,7 +47,7 @@ Result<Store::Impl::Plan> Store::Impl::plan(const Target& target, const RecordFi
                 record_units(record_bytes(fields.key.size(), fields.value.size(), has_expiry))};
   if (target.found) {
     const Slot old = target.found->slot;
-    // Long records are rewritten for longer than a READ takes; they always move.
+    // Rewriting a long record takes longer than a READ, so long records always move.
     if (!old.is_long() && old.units() == plan.units && !pins_.pinned(target.hash, memory_.tick())) {
       plan.in_place = true;
       plan.block = old.location();
@@ -74,7 +74,7 @@ Result<Location> Store::Impl::allocate(std::uint64_t units) {
   return *block;
 }
 
-// Of a new key, a place in the index.
+// Finds a place in the index for a new key.
 Status Store::Impl::find_vacancy(const Target& target, Plan& plan) {
   if (target.found) return {};
   if (target.on_disk) {
@@ -114,14 +114,14 @@ std::uint64_t Store::Impl::write_prepared(const Plan& plan, const RecordFields& 
   return prepared ^ kPreparedMask;
 }
 
-// The record is live: its checksum word is the bare checksum.
+// REQUIRES: the record is live, so its checksum word is the bare checksum.
 void Store::Impl::supersede(Location block) {
   std::uint64_t* word = words_of(memory_.record(block));
   publish_word(Step::kRecordSuperseded, word, load_word(word) ^ kSupersededMask);
 }
 
-// REQUIRES: no slot leads to it any more and its record is not live (S5), so it is the caller's
-// alone. That of a long one stays as it was, too, until the block is given to another record.
+// REQUIRES: no slot leads to the record and it is not live (S5), so only the caller uses the block.
+// A long record keeps its header until the block is given to another record.
 void Store::Impl::release(Slot gone) {
   std::uint64_t units = gone.units();
   if (gone.is_long()) [[unlikely]] {
@@ -136,7 +136,7 @@ Version Store::Impl::version_at(Location block) const {
   return {load_word(words_of(memory_.record(block)) + 1)};
 }
 
-// The order of steps is the heart of the store: DESIGN.md, "Writing", says what each one prevents.
+// The order of the steps is essential. DESIGN.md, "Writing", says what each step prevents.
 PutResult Store::Impl::publish(const Target& target, const Plan& plan, const RecordFields& fields) {
   PutResult result;
   result.version = fields.version;
@@ -190,7 +190,7 @@ Status Store::Impl::check_condition(const Target& target, Condition condition,
 
 RecordFields Store::Impl::fields_for(Bytes key, const PutOptions& options) const {
   RecordFields fields{.key = key};
-  // Up to the next millisecond: never shorter than asked.
+  // Rounded up to the next millisecond, so that no key expires early.
   if (options.ttl_ms == 0) return fields;
   fields.expiry_ms = (options.until ? 0 : unix_ms(kNanosPerMs - 1)) + options.ttl_ms;
   return fields;
@@ -214,7 +214,7 @@ Result<PutResult> Store::Impl::put(Bytes key, Bytes value, const PutOptions& opt
                [&](const Target& at) { return check_put(at, options); });
 }
 
-// The record goes, its slot with it. The log and the block are the caller's.
+// Removes the record and its slot. The caller logs the removal and releases the block.
 void Store::Impl::erase(const Target& target) {
   const Location block = target.found->slot.location();
   target.counters->records -= 1;
@@ -269,7 +269,7 @@ Result<Version> Store::Impl::remove(Bytes key, std::optional<Version> expected, 
 }
 
 RecordFields Store::Impl::record_at(Location block) const {
-  // Plain reads: the lock keeps the record whole.
+  // Plain reads: the pair's lock keeps the record whole.
   const std::byte* record = memory_.record(block);
   const auto lengths = load_le<std::uint64_t>(record + 16);
   const bool has_expiry = (lengths & kRecordExpiryFlag) != 0;
@@ -325,7 +325,7 @@ std::uint64_t sum_of_cells(const std::vector<Cells*>& all, std::uint32_t (Cells:
 }  // namespace
 
 StoreStats Store::Impl::stats() const {
-  // Before the records are counted: where it says that loading is over, all of them are.
+  // Read before the records are counted: if `loading` is false, the counts cover all records.
   const bool loading = index_.all_spilled();
   const StripeCounters counters = locks_.total();
   const RecordAllocator::Usage usage = records_.usage();

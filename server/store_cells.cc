@@ -1,5 +1,5 @@
-// One-sided counters: counters whose numbers are in cells (cells.h), and how they get there, to the
-// log, and out again.
+// One-sided counters: counters whose numbers are in cells (cells.h). How numbers get into cells,
+// from cells to the log, and out of cells.
 #include <array>
 #include <cstring>
 
@@ -15,7 +15,7 @@ constexpr const char* kPassesLimits = "the counter would pass the limits of 64 b
 bool fits_cell(std::int64_t number) {
   return number > -kCellEndNumber && number < kCellEndNumber;
 }
-// A hint: not told by an atomic.
+// A hint: the word was read by a plain load, not by an atomic.
 bool is_far(std::uint64_t word) {
   const auto number = cell_number(word);
   return !number || !fits_cell(*number);
@@ -53,15 +53,15 @@ Result<std::int64_t> Store::Impl::number_of(const RecordFields& counter) const {
   return cells_of(counter, &cell).read(cell);
 }
 
-// Nothing happens to what is not in a cell, and its number counts for nothing.
+// A record that is not in a cell is left alone, and the number returned for it means nothing.
 Result<std::int64_t> Store::Impl::end_cell(const RecordFields& record) const {
   if (!record.in_cell) return 0;
   std::uint32_t cell = 0;
   return cells_of(record, &cell).end(cell);
 }
 
-// What a cell has no room for comes out of it first, unless it would be refused: a refusal changes
-// nothing.
+// A summand that a cell cannot take ends the cell first, unless the addition would be refused: a
+// refusal changes nothing.
 Result<std::optional<std::int64_t>> Store::Impl::add_in_cell(const RecordFields& counter,
                                                              std::int64_t summand) const {
   std::uint32_t cell = 0;
@@ -77,7 +77,7 @@ Result<std::optional<std::int64_t>> Store::Impl::add_in_cell(const RecordFields&
   return std::nullopt;
 }
 
-// What the number was.
+// Returns the number before the swap.
 Result<std::optional<std::int64_t>> Store::Impl::swap_in_cell(const RecordFields& counter,
                                                               std::int64_t expected,
                                                               std::int64_t desired) const {
@@ -101,8 +101,8 @@ Result<std::optional<std::uint32_t>> Store::Impl::new_cell(std::uint32_t network
   }
 }
 
-// Room for the record first: a cell that was taken never comes back, and a counter that finds no
-// room is asked for again and again. `bytes`: of the record's value.
+// Gets space for the record before the cell: a cell that was taken never comes back, and a client
+// repeats the request until there is space. `bytes` is the buffer of the record's value.
 Result<Store::Impl::CellPlan> Store::Impl::plan_in_cell(const Target& at, RecordFields& fields,
                                                         MutableBytes bytes, std::uint32_t network,
                                                         std::int64_t number) {
@@ -148,7 +148,7 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
           if (old.in_cell) {
             std::uint32_t cell = 0;
             Cells& cells = cells_of(old, &cell);
-            // Clients would be sent to a sealed cell again and again.
+            // Otherwise clients would be sent to a sealed cell repeatedly.
             if (cells.in_doubt(cell)) RKV_RETURN_IF_ERROR(cells.read(cell));
             if (!cells.ended(cell)) {
               over = true;
@@ -183,8 +183,8 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
     cells_[network]->own(
         *opened.cell,
         {.hash = memory_.hash(key), .version = put->version, .key_length = key.size()});
-    // Not by the number of cells taken: two first ones may be taken at once, or the first be
-    // unusable.
+    // Decided by a flag, not by the number of cells taken: two first cells may be taken at once, or
+    // the first may be unusable.
     if (call_sweeper_ && !called_sweeper_.exchange(true, std::memory_order_relaxed))
       call_sweeper_();
   }
@@ -193,10 +193,10 @@ Result<Store::OpenedCounter> Store::Impl::open_counter(Bytes key, bool create,
 
 // ---------------------------------------------------------------------------------- sweeping
 
-// Without room in the log the rest is looked at all the same, for numbers that must not wait, and
-// the next sweep begins where room failed: those that change all the time do not keep others out. A
-// device in trouble puts off what is left of its own cells, for each of its answers may take
-// seconds. The end is tried with every cell.
+// If the log has no space, the sweep still visits the remaining cells for numbers that must not
+// wait. The next sweep begins where space ran out, so that numbers that change all the time do not
+// keep others out. A device in trouble postpones the rest of its own cells, because each of its
+// answers may take seconds. With `end`, every cell is tried.
 Store::Swept Store::Impl::sweep(bool end) {
   const std::scoped_lock lock(sweeping_);
   Swept swept;
@@ -210,7 +210,7 @@ Store::Swept Store::Impl::sweep(bool end) {
   for (Cells* cells : cells_) {
     taken.push_back(cells->taken());
     total += taken.back();
-    // At the end no number is looked at.
+    // With `end` no cell is compared by a plain load.
     const Status seen = end || taken.back() == 0 ? Status{} : cells->catch_up();
     if (!seen) failed(seen);
     in_trouble.push_back(!seen);
@@ -242,16 +242,16 @@ Store::Swept Store::Impl::sweep(bool end) {
   return swept;
 }
 
-// What needs no room in the log: a number that clients have taken too far comes out of its cell
-// before it passes the limits. REQUIRES the counter's pair lock.
+// Ends a cell whose number clients have taken too far, before the number exceeds the limits. Needs
+// no space in the log. REQUIRES: the counter's pair lock.
 Status Store::Impl::end_if_far(Cells& cells, std::uint32_t cell) {
   RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.read(cell));
   if (!fits_cell(number)) RKV_RETURN_IF_ERROR(cells.end(cell));
   return {};
 }
 
-// The number that is logged is what an atomic told, under the lock of the counter's pair: so
-// numbers reach the log in the order in which they were told (C4 of the log).
+// Logs the number that an atomic returned, under the lock of the counter's pair. So numbers reach
+// the log in the order in which they were returned (C4 of the log).
 Status Store::Impl::sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner,
                               bool end) {
   const auto room = log_.try_reserve(owner.key_length, kCounterBytes);
@@ -279,7 +279,7 @@ Status Store::Impl::sweep_one(Cells& cells, std::uint32_t cell, const Cells::Own
   fields.version = Version::of(boot_, ticket.sequence);
   log_.finish(ticket, CommitLog::Kind::kPut, fields);
   cells.saved(cell, looked);
-  if (end) cells.disown(cell);  // logged for good: when the log was full the rest alone comes again
+  if (end) cells.disown(cell);  // fully logged: a retry after a full log skips this cell
   return {};
 }
 

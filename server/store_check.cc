@@ -1,4 +1,4 @@
-// The memory of a store at rest, looked at as a whole.
+// Checks of the memory of a store at rest.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace rkv::server {
 
 struct Store::Impl::Rest {
   RecordAllocator::Check blocks;
-  // Of one pair: the keys whose records are in memory.
+  // The keys of one pair whose records are in memory.
   std::vector<Bytes> keys = {};
   std::uint64_t records = 0;
   std::uint64_t on_disk = 0;
@@ -22,7 +22,7 @@ struct Store::Impl::Rest {
 
 namespace {
 
-// Nothing: the block holds no live record.
+// Returns nothing if the block holds no live record.
 std::optional<RecordFields> live_record(Bytes block, std::uint64_t epoch, Location location) {
   if (claims_large_value(block)) {
     auto head = decode_large_head(block, epoch, location);

@@ -1,5 +1,5 @@
-// Records that are on disk and not in memory: found out after a start, or evicted. DESIGN.md,
-// "Larger than memory", says why a read of the disk may be believed.
+// Records that are on disk only: found after a start, or evicted. DESIGN.md, "Larger than memory",
+// says when a read of the disk may be believed.
 #include <algorithm>
 #include <array>
 
@@ -26,7 +26,8 @@ void Store::Impl::end_loading() {
 
 // ------------------------------------------------------------------------------------- being there
 
-// Whether what the index says of the key is all that is known of it.
+// OK if the memory, or `look`, decides whether the key has a record; else kOnDisk, or the error
+// that kept the record out of memory.
 Status Store::Impl::check_in_memory(const Target& at, DiskLook look) const {
   if (at.found || departures_ == nullptr) return {};
   if (!index_.all_spilled() && !index_.find_on_disk(at.home, at.hash)) return {};
@@ -37,7 +38,7 @@ Status Store::Impl::check_in_memory(const Target& at, DiskLook look) const {
   return std::unexpected(look->record->no_room);
 }
 
-// The key's record, where it is on disk alone and nobody has taken it into memory (V2).
+// The key's record from `look`, if it is on disk only and the look is still valid (V2).
 const RecordOnDisk* Store::Impl::record_on_disk(const Target& at, const DiskLook& look) const {
   if (at.found || departures_ == nullptr || !look) return nullptr;
   return departures_->of(at.hash) <= look->as_of ? look->record : nullptr;
@@ -45,7 +46,7 @@ const RecordOnDisk* Store::Impl::record_on_disk(const Target& at, const DiskLook
 
 Result<GetResult> Store::Impl::get_on_disk(const RecordOnDisk& record, MutableBytes out) const {
   if (has_expired(record.expiry_ms)) return fail(Code::kNotFound, "no such key");
-  // Not kTooLarge, which tells who reads that the buffer is too small.
+  // Not kTooLarge, which would tell the reader that the buffer is too small.
   if (record.large) return fail(Code::kOutOfMemory, record.no_room.text);
   RKV_CHECK(record.value.size() <= out.size(), "room for a value");
   std::ranges::copy(record.value, out.begin());
@@ -79,13 +80,14 @@ void Store::Impl::prefetch(Bytes key) const {
   if (departures_ != nullptr) departures_->prefetch(hash);
 }
 
-// Whether the key has got a slot, if it is on disk alone. REQUIRES: loading_mutex_.
+// Whether loading has passed the key, so that it has a slot if it is on disk only. REQUIRES:
+// loading_mutex_.
 bool Store::Impl::is_given(Bytes key) const {
   return loaded_all_ || std::ranges::lexicographical_compare(key, loading_key_);
 }
 
-// The slot that the key itself has. One with the same bits may be another key's, as long as this
-// one has none.
+// The slot that belongs to this key. Before loading has passed the key, a slot with the same bits
+// belongs to another key.
 std::optional<Index::Position> Store::Impl::own_slot(const Target& at, Bytes key) const {
   {
     const std::scoped_lock lock(loading_mutex_);
@@ -94,9 +96,9 @@ std::optional<Index::Position> Store::Impl::own_slot(const Target& at, Bytes key
   return index_.find_on_disk(at.home, at.hash);
 }
 
-// What an evicted record leaves in the index. Nothing, where it is loaded later: else each time
-// that it comes and goes before its turn would leave one more slot. A record that is newer than the
-// read under way, which would not see it, has to wait for the next.
+// What an evicted record leaves in the index. Nothing if loading will reach it later: otherwise
+// each eviction before that would leave one more slot. A record that is newer than the disk read
+// under way is not in that read, so it must wait for the next one.
 Store::Impl::Leaves Store::Impl::leaves(const RecordFields& record) const {
   if (!index_.all_spilled()) return Leaves::kSlot;
   const std::scoped_lock lock(loading_mutex_);
@@ -114,7 +116,7 @@ Status Store::Impl::load(const RecordFields& from_disk, std::uint64_t as_of, boo
                  [&](const Target& at) -> Result<Plan> { return plan(at, record); });
 }
 
-// The value is copied before any lock is taken.
+// Copies the value before any lock is taken.
 Status Store::Impl::load_large(RecordFields& record, std::uint64_t as_of, bool promoted) {
   record.digest = value_digest(record.key, record.value, memory_.epoch());
   const std::size_t head =
@@ -132,20 +134,22 @@ Status Store::Impl::load_large(RecordFields& record, std::uint64_t as_of, bool p
   return taken;
 }
 
-// `prepare(target)` makes the plan, or says no.
+// `prepare(target)` makes the plan, or refuses.
 template <class Prepare>
 Status Store::Impl::take_in(const RecordFields& record, std::uint64_t as_of, bool promoted,
                             Prepare prepare) {
   const KeyHash hash = memory_.hash(record.key);
   Locked locked(*this, hash);
   Target at = target(hash, locked, record.key);
-  // In memory is the newest, whatever the versions say: that of a counter in a cell does not rise.
+  // The record in memory is the newest, whatever the versions say: the version of a counter in a
+  // cell does not rise.
   const bool newer =
       departures_ == nullptr && at.found && version_at(at.found->slot.location()) < record.version;
   if (at.found && !newer) return {};
   if (departures_ != nullptr) {
     if (departures_->of(hash) > as_of) return fail(Code::kStale, "the key has changed meanwhile");
-    if (promoted) at.on_disk = own_slot(at, record.key);  // one whose turn it is has none
+    // a key that loading has not passed has none
+    if (promoted) at.on_disk = own_slot(at, record.key);
   }
   const Result<Plan> plan = prepare(at);
   if (!plan) {
@@ -163,7 +167,7 @@ Status Store::Impl::take_in(const RecordFields& record, std::uint64_t as_of, boo
   return {};
 }
 
-// A slot of its own, whatever others with the same bits there are: each stands for one key.
+// Inserts a new slot even if there are others with the same bits: each slot stands for one key.
 Status Store::Impl::load_on_disk(const RecordFields& record, std::uint64_t as_of) {
   if (has_expired(record.expiry_ms)) return drop_expired(record, as_of);
   const KeyHash hash = memory_.hash(record.key);
@@ -184,8 +188,8 @@ Status Store::Impl::load_on_disk(const RecordFields& record, std::uint64_t as_of
   return {};
 }
 
-// Nobody gets it any more, and from the disk it goes as by a DELETE; unless it is kept, in case the
-// clock that says so is wrong.
+// Deletes an expired record from the disk, as a DELETE does. A record in the kept range stays
+// there, because the clock that says it expired may be wrong.
 Status Store::Impl::drop_expired(const RecordFields& record, std::uint64_t as_of) {
   const bool kept = record.expiry_ms > kept_from_ms_ && record.expiry_ms <= kept_to_ms_;
   CommitLog::Reservation room;
@@ -207,7 +211,7 @@ Status Store::Impl::drop_expired(const RecordFields& record, std::uint64_t as_of
   return fail(Code::kNotFound, "no such key");
 }
 
-// A DELETE of what is on disk alone.
+// A DELETE of a record that is on disk only.
 Version Store::Impl::erase_on_disk(const Target& at, Bytes key, CommitLog::Reservation room) {
   const CommitLog::Ticket ticket = log_.begin(room);
   const Version version = Version::of(boot_, ticket.sequence);
@@ -231,21 +235,21 @@ void Store::Impl::touch(std::span<const std::uint64_t> hashes) {
 
 // ------------------------------------------------------------------------------------- eviction
 
-// Counters in cells are changed by clients, and records that expire are found through memory when
-// they do.
+// Records that may never be evicted: counters in cells, which clients change, and records that
+// expire, because expiry finds records through memory.
 bool Store::Impl::may_ever_go(const RecordFields& record) {
   return !record.in_cell && record.expiry_ms == 0;
 }
 
-// What the disk has for certain: synced, so that a failing disk cannot take it back.
+// Whether the record is synced, so that a failing disk cannot lose it.
 bool Store::Impl::is_durable(const RecordFields& record, std::uint64_t durable) const {
   return !record.version.is_since(boot_) || record.version.sequence_since(boot_) <= durable;
 }
 
-// As a DELETE does it: superseded, then the slot - which as a rule says where the record is from
-// then on - then the block is free.
+// In the order of a DELETE: supersede the record, then replace or clear the slot, then free the
+// block.
 std::size_t Store::Impl::evict_from(const Pair& pair) {
-  std::array<Slot, std::size_t{4} * kSlotsPerGroup> gone;  // of more, the rest goes next time
+  std::array<Slot, std::size_t{4} * kSlotsPerGroup> gone;  // more records wait for the next pass
   std::size_t count = 0;
   std::size_t left_slots = 0;
   const std::uint64_t durable = log_.sync_mark();
@@ -279,14 +283,14 @@ std::size_t Store::Impl::evict_from(const Pair& pair) {
   pair.counters.evicted += count;
   std::size_t bytes = 0;
   for (const Slot slot : std::span(gone).first(count)) {
-    // A long one is at least that long.
+    // For a long record this is a lower bound.
     bytes += std::size_t{slot.units()} * kUnitBytes;
     release(slot);
   }
   return bytes;
 }
 
-// A clock's hand over all pairs: each use gives a record another round, three at most.
+// A clock's hand over all pairs: each use of a record saves it for one round, three at most.
 std::size_t Store::Impl::evict(std::size_t bytes) {
   const std::uint32_t pairs = memory_.groups_per_segment() / 2;
   std::uint64_t left = std::uint64_t{memory_.segments().in_use()} * pairs * 4 + 1;
@@ -310,7 +314,8 @@ bool Store::Impl::make_room() {
   const std::size_t room = usage.capacity_bytes - usage.used_bytes;
   const std::size_t low = usage.capacity_bytes / 64;
   std::size_t wanted = room < low ? 2 * low - room : 0;
-  if (called) wanted = std::max(wanted, low);  // there was room, but in pieces that were too small
+  // free memory exists, but in pieces that are too small
+  if (called) wanted = std::max(wanted, low);
   if (wanted == 0) {
     nothing_to_evict_.store(false, std::memory_order_relaxed);
     return true;

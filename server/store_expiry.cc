@@ -1,4 +1,4 @@
-// Keys that expire: a DELETE by the server, at the time that its clock says.
+// Expiry: the server deletes a key at the time that the server's clock says.
 #include <array>
 #include <cstring>
 
@@ -7,7 +7,7 @@
 namespace rkv::server {
 
 namespace {
-constexpr Nanos kLongestNap = 1000 * kNanosPerMs;  // and the wall clock is looked at again
+constexpr Nanos kLongestNap = 1000 * kNanosPerMs;  // then expire() reads the clock again
 constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
 constexpr std::size_t kFewNotes = 1024;
 }  // namespace
@@ -39,9 +39,9 @@ Nanos Store::Impl::expire() {
              : latest;
 }
 
-// False: the log has no room; nothing has happened (but perhaps the end of a cell). A log that has
-// failed does not keep the record alive: it goes unlogged, and from the disk when it expires again
-// at the next start.
+// Returns false if nothing was removed: the log has no space, or the device failed; a cell may have
+// been ended. If the log has failed, the record is removed without an entry. It then expires again
+// at the next start, and is removed from the disk.
 bool Store::Impl::expire_one(const Expiry& expiry) {
   const KeyHash hash(expiry.hash);
   const auto reservation = log_.try_reserve(kMaxKeyBytes, 0);
@@ -57,7 +57,7 @@ bool Store::Impl::expire_one(const Expiry& expiry) {
   if (!end_cell(record_at(at.found->slot.location()))) {
     locked.unlock();
     if (reservation) log_.unreserve(*reservation);
-    return false;  // the device is in trouble
+    return false;  // the device failed
   }
   std::array<std::byte, kMaxKeyBytes> key;
   const Bytes in_record = record_at(at.found->slot.location()).key;
@@ -72,7 +72,8 @@ bool Store::Impl::expire_one(const Expiry& expiry) {
   at.counters->expired += 1;
   if (departures_ && reservation) departures_->raise(hash, ticket.sequence);
   if (departures_ && !reservation && expiry.version.is_since(boot_)) {
-    departures_->raise(hash, expiry.version.sequence_since(boot_));  // what is on disk may be older
+    // the record on disk may be older
+    departures_->raise(hash, expiry.version.sequence_since(boot_));
   }
   if (reservation) log_.finish(ticket, CommitLog::Kind::kRemove, removal);
   locked.unlock();

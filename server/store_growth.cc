@@ -1,10 +1,11 @@
-// How the store grows: segments split, extents are added.
+// Growth of the store: splitting segments, adding extents.
 #include "server/store_impl.h"
 
 namespace rkv::server {
 
-// Splits the segment of this hash if too many of its keys are stashed and a segment is to be had;
-// else they wait in the stash until the next of them comes, or more memory. REQUIRES no lock held.
+// Splits the segment of this hash if too many of its keys are stashed and an unused segment exists.
+// Otherwise its keys stay in the stash until another key is stashed, or memory is added. REQUIRES:
+// no lock is held.
 void Store::Impl::split_if_crowded(KeyHash hash) {
   Segments& segments = memory_.segments();
   const Segment crowded = segments.route(hash);
@@ -12,7 +13,8 @@ void Store::Impl::split_if_crowded(KeyHash hash) {
   if (segments.unused() != 0) {
     const PairLocks::Segment locked(locks_, segments.group(crowded, 0),
                                     segments.groups_per_segment());
-    if (segments.route(hash) != crowded || !index_.wants_split(crowded)) return;  // another did
+    // another thread split it
+    if (segments.route(hash) != crowded || !index_.wants_split(crowded)) return;
     if (const std::optional<Segment> fresh = segments.take()) {
       index_.split(crowded, *fresh);
       locked.counters().splits += 1;
@@ -29,20 +31,22 @@ bool Store::Impl::is_low(ExtentEntry::Kind kind) const {
                                      : records_.free_bytes() < low_data_bytes_;
 }
 
-// Once until grow() has answered: a call may wake a thread.
+// Signals the growth thread at most once until grow() returns without an error, because a call may
+// wake a thread.
 void Store::Impl::call_for_memory_if_low() {
   if (called_.load(std::memory_order_relaxed) || !wants_memory()) return;
   if (!called_.exchange(true, std::memory_order_relaxed) && call_) call_();
 }
 
-// An operation found no room. There may be free memory all the same, in pieces too small for it.
+// Records that an operation found no space, and chooses its error. Free memory may still exist, in
+// pieces that are too small.
 std::unexpected<Error> Store::Impl::no_room(ExtentEntry::Kind kind) {
   const bool index = kind == ExtentEntry::kIndex;
   Need& need = index ? index_need_ : data_need_;
   need.starved.store(true, std::memory_order_relaxed);
   call_for_memory_if_low();
   if (!index && is_full_grown()) {
-    // Where nothing may go it is looked again now and then, and not for each that is refused.
+    // If nothing is evictable, the evictor retries on its timer, not per refused write.
     if (!has_nothing_to_evict()) {
       if (!called_evictor_.exchange(true, std::memory_order_relaxed) && call_evictor_) {
         call_evictor_();
@@ -61,8 +65,8 @@ std::unexpected<Error> Store::Impl::no_room(ExtentEntry::Kind kind) {
                                         : "no room for the record: delete some keys");
 }
 
-// Keys that came by chance are parted by a split: at once, or when there is memory for it. Keys
-// that were chosen to collide are not, and must not make the index grow to its limit.
+// Random keys are separated by a split, at once or when memory is added. Keys chosen to collide are
+// not, and must not make the index grow to its limit.
 std::unexpected<Error> Store::Impl::pair_is_crowded(KeyHash hash) {
   const Segments& segments = memory_.segments();
   const Segment segment = segments.route(hash);
@@ -112,7 +116,8 @@ void Store::Impl::see_what_may_grow() {
                             std::memory_order_relaxed);
 }
 
-// Those that had to wait for memory, and get no more keys that would remind us.
+// Splits segments that had to wait for memory. No further key may come that would cause their
+// split.
 void Store::Impl::split_all_crowded() {
   const Segments& segments = memory_.segments();
   for (std::uint32_t id = 0; id < memory_.extent_count(); ++id) {
@@ -121,7 +126,7 @@ void Store::Impl::split_all_crowded() {
     for (std::uint32_t number = 0; number < count; ++number) {
       const Segment segment{.extent = id, .number = number};
       if (!index_.wants_split(segment)) continue;
-      // The header is read without its lock: a hint, judged again under it.
+      // The header is read without its lock: a hint, checked again under the lock.
       const std::uint64_t header = load_word(&memory_.group(segments.group(segment, 0))->header);
       const std::uint64_t prefix = GroupHeader::decode(header).prefix;
       split_if_crowded(KeyHash(prefix << (64 - KeyHash::kPrefixBits)));

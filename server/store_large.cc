@@ -1,4 +1,4 @@
-// Large values: had in two steps, so that no lock is held while the bytes come.
+// Large values, stored in two steps so that no lock is held while the bytes arrive.
 #include <new>
 
 #include "common/check.h"
@@ -51,7 +51,7 @@ Result<PutResult> Store::Impl::finish_large(LargePut large, Bytes key, std::uint
       commit(large.room, fields, prepare, large.look, options.begin_by, std::move(large.copy));
   if (!done) records_.release(large.block, large.units());
   if (!done && done.error().code == kOnDisk) {
-    // Since begin_large(): an eviction in the milliseconds that the value took to come.
+    // The record was evicted after begin_large(), in the milliseconds in which the value arrived.
     return fail(Code::kBusy, "the key's record has left memory: try again");
   }
   return done;
@@ -62,7 +62,7 @@ void Store::Impl::cancel_large(LargePut large) {
   records_.release(large.block, large.units());
 }
 
-// A value that is here in full already.
+// A large value that is complete in memory already.
 Result<PutResult> Store::Impl::put_large(Bytes key, Bytes value, const PutOptions& options) {
   RKV_ASSIGN_OR_RETURN(LargePut large, begin_large(key, value.size(), options));
   copy_to_shared(large.value.data(), value);

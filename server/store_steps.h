@@ -1,5 +1,5 @@
-// Every store that moves a publication forward, in one place, so that a test can look at the memory
-// between any two of them. In the product each call is the store and nothing else; a library built
+// The stores that move a publication forward, in one place, so that a test can inspect the memory
+// between any two of them. In the product each call is the store and nothing else. A library built
 // with RKV_STORE_STEPS calls `step_hook` after it.
 #pragma once
 
@@ -15,14 +15,14 @@ namespace rkv::server {
 
 enum class Step : std::uint8_t {
   kRecordBody,        // a word of a record's body
-  kRecordPrepared,    // its checksum word: written, not yet live
+  kRecordPrepared,    // its checksum word: written, not live yet
   kRecordRewritten,   // its checksum word: written in place, live
-  kRecordSuperseded,  // the checksum word of the record that is replaced or deleted
+  kRecordSuperseded,  // the checksum word of the replaced or deleted record
   kSlot,              // a slot of a group
-  kGroupHeader,       // its header: change counter, flags
-  kGroupChecksum,     // its checksum: the group verifies again
+  kGroupHeader,       // the header of the group: change counter, flags
+  kGroupChecksum,     // the checksum of the group: it verifies again
   kRecordLive,        // the checksum word of a prepared record
-  kNewGroup,          // the checksum of a group of a new segment: it verifies from here on
+  kNewGroup,          // the checksum of a new segment's group: it verifies from here on
   kDirectory,         // an entry of the directory that clients READ
 };
 
@@ -37,8 +37,9 @@ inline constexpr bool kStoreSteps = false;
 constexpr void after_step(Step /*step*/, std::uint64_t* /*word*/) {}
 #endif
 
-// Release: whoever sees this word sees every word stored before it. Readers over RDMA see stores in
-// the order in which the CPU made them visible, which release fixes on every architecture.
+// Release: a thread that sees this word sees every word stored before it. Readers over RDMA see
+// stores in the order in which the CPU made them visible. Release fixes that order on every
+// architecture.
 inline void publish_word(Step step, std::uint64_t* to, std::uint64_t value) {
   store_word(to, value, std::memory_order_release);
   after_step(step, to);

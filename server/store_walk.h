@@ -1,4 +1,4 @@
-// Going over all pairs of the store: of its sources alone.
+// Iteration over all pairs of the store. Included by the store's sources only.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@ inline KeyHash hash_of_prefix(std::uint32_t prefix) {
   return KeyHash(std::uint64_t{prefix} << (64 - KeyHash::kPrefixBits));
 }
 
-// The first prefix after a segment's; 0 after the last.
+// Returns the first prefix after the segment; 0 after the last.
 inline std::uint32_t next_prefix(std::uint32_t prefix, std::uint32_t depth) {
   const std::uint32_t span = 1U << (KeyHash::kPrefixBits - depth);
   return ((prefix & ~(span - 1)) + span) & kPrefixMask;
 }
 
-// One pair under its lock. False: the segment was split meanwhile, look again.
+// Calls visit(Pair) for one pair under its lock. Returns false if the segment was split meanwhile;
+// the caller retries.
 template <class Visit>
 bool Store::Impl::visit_pair(KeyHash prefix, std::uint32_t pair, std::uint32_t* depth,
                              Visit visit) {
@@ -35,8 +36,8 @@ bool Store::Impl::visit_pair(KeyHash prefix, std::uint32_t pair, std::uint32_t* 
   return true;
 }
 
-// All pairs, in the order of prefixes. Of a segment that is split on the way, the new one comes
-// later, or all of it was made by a split that began after this did.
+// Visits all pairs in the order of prefixes. If a segment is split during the walk, its new segment
+// is either visited later, or was created entirely after the walk began.
 template <class Visit>
 void Store::Impl::for_each_pair(Visit visit) {
   std::uint32_t prefix = 0;
