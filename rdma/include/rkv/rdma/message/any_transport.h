@@ -1,13 +1,14 @@
-// One type for transports of any kind, for programs that choose while they run. Each call goes
-// through a virtual function; bytes are copied no more often.
+// One type for any message transport, for programs that choose a transport at run time. Each call
+// is a virtual call; bytes are not copied more often.
 //
 //   AnyMessageTransport transport = use_rings ? AnyMessageTransport(std::move(ring))
 //                                             : AnyMessageTransport(std::move(plain));
 //   Stream<AnyMessageTransport> stream(std::move(transport));
 //
-// Moved from, it may be assigned to or destroyed; any other call ends the process with a sentence.
+// A moved-from transport may only be assigned to or destroyed; any other call aborts with a
+// message.
 //
-// Thread safety and buffers: as the transport inside.
+// Thread safety and buffers: those of the transport inside.
 #pragma once
 
 #include <memory>

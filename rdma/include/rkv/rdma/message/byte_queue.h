@@ -1,4 +1,4 @@
-// Bytes in, bytes out, in one ring of memory that grows by doubling up to a limit and is kept.
+// A byte FIFO in one ring buffer, which grows by doubling up to a limit and does not shrink.
 //
 //   ByteQueue queue(1 << 20);
 //   if (bytes.size() <= queue.room()) queue.push(bytes);
@@ -21,7 +21,7 @@ namespace rkv::rdma {
 class ByteQueue {
  public:
   explicit ByteQueue(std::size_t limit) : limit_(limit) {}
-  // What was moved from is empty.
+  // Leaves `other` empty.
   ByteQueue(ByteQueue&& other) noexcept
       : limit_(other.limit_),
         ring_(std::move(other.ring_)),
@@ -43,7 +43,7 @@ class ByteQueue {
     copy(ring_.data(), bytes.subspan(straight));
     size_ += bytes.size();
   }
-  // Takes as many as there are and fit.
+  // Takes up to into.size() bytes; returns their number.
   std::size_t pop(MutableBytes into) {
     const std::size_t count = std::min(into.size(), size_);
     const std::size_t straight = std::min(count, ring_.size() - first_);

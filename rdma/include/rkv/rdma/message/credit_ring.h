@@ -1,6 +1,7 @@
-// A ring whose reader tells what it has freed: on every message of its own for nothing, and by a
-// message of 8 bytes when a quarter of the ring or of the slots is free and nothing else goes back.
-// For traffic both ways; the writer never asks.
+// A ring whose reader reports the space that it has freed. Each message that the reader sends
+// carries the report at no cost. Without such a message the reader sends a credit of 8 bytes when a
+// quarter of the ring or of the slots is free and unreported. For traffic in both directions; the
+// writer never asks.
 //
 //   CreditRingBuilder builder{{.ring_bytes = 1 << 20}};
 //   RKV_ASSIGN_OR_RETURN(CmListener listener, builder.listen(address));

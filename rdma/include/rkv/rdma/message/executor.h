@@ -1,23 +1,25 @@
-// What runs coroutines that wait for descriptors: on the thread that calls poll(), and on no other.
+// Executors run coroutines that wait for descriptors, only on the thread that calls poll().
 //
-//   EpollExecutor executor = ...;
+//   RKV_ASSIGN_OR_RETURN(std::unique_ptr<EpollExecutor> executor, EpollExecutor::create());
 //   Task<void> task = serve(stream);          // co_await stream.read(...)
-//   RKV_RETURN_IF_ERROR(run(executor, deadline, task));
-//   // or in a loop of the program's own, which waits for executor.fd() among others
-//   executor.poll();
-//   RKV_ASSIGN_OR_RETURN(bool may_sleep, executor.arm());
+//   RKV_RETURN_IF_ERROR(run(*executor, deadline, task));
+//   // or in the program's own loop, which waits for executor->fd() among others
+//   executor->poll();
+//   RKV_ASSIGN_OR_RETURN(bool may_sleep, executor->arm());
 //
 // Invariants:
-//   E1. A waiter is in the list of its executor from the moment its coroutine is suspended until it
-//       is resumed or destroyed; its destructor takes it out. So the end of a coroutine, by any
-//       way, leaves nothing that points to it.
-//   E2. poll() resumes a waiter after it has taken it out of the list, and may be surprised by
-//       nothing: what is resumed may add, remove and destroy any waiters, itself included.
-//   E3. When arm() gave true, fd() becomes readable when a waiter may go on, or wake() is called.
-//   E4. A waiter that cannot be waited for is resumed with the error; the others do not notice.
+//   E1. A waiter is in its executor's list from the suspension of its coroutine until it is resumed
+//       or destroyed; its destructor removes it. So no pointer to a coroutine survives it, however
+//       it ends.
+//   E2. poll() removes a waiter from the list before resuming it. The resumed coroutine may add,
+//       remove and destroy any waiters, itself included.
+//   E3. After arm() returned true, fd() becomes readable when a waiter may continue, or after
+//       wake().
+//   E4. A waiter that cannot be awaited is resumed with the error; the other waiters are
+//       unaffected.
 //
-// Thread safety: one thread at a time; wake() alone may be called by any thread. An executor lives
-// longer than the waiters in it.
+// Thread safety: one thread at a time, but wake() may be called from any thread. An executor must
+// outlive its waiters.
 #pragma once
 
 #include <atomic>
@@ -38,26 +40,27 @@ namespace rkv::rdma {
 
 class Executor;
 
-// An operation that a coroutine waits for. Lives in the coroutine's frame.
+// An operation that a coroutine waits for. It lives in the coroutine's frame.
 class RKV_EXPORT Waiter {
  public:
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
   virtual ~Waiter();
 
-  // Waits for `fd` when arm() gave true. -1: the executor's own wake() tells.
+  // The descriptor to wait for after arm() returned true. -1: wait for the executor's wake().
   virtual int fd() const = 0;
-  // True when nothing is there; the descriptor tells of what comes.
+  // True if nothing is ready now; the descriptor signals the next event.
   virtual Result<bool> arm() = 0;
-  // The executor cannot wait for this one: arm() failed, or its descriptor cannot be watched. It
-  // keeps the error as its coroutine's answer, and the next attempt() gives true.
+  // Called if the executor cannot wait for this waiter: arm() failed, or its descriptor cannot be
+  // watched. The waiter keeps the error as its coroutine's result, and its next attempt() returns
+  // true.
   virtual void fail(const Error& error) = 0;
-  // Tries once. True when the coroutine may go on.
+  // Tries once. Returns true when the coroutine can continue.
   virtual bool attempt() = 0;
 
  protected:
   Waiter() = default;
-  // Suspends: `continuation` is resumed by executor.poll() after attempt() gave true.
+  // Suspends: executor.poll() resumes `continuation` after attempt() returned true.
   void enlist(Executor& executor, std::coroutine_handle<> continuation);
 
  private:
@@ -75,16 +78,17 @@ class RKV_EXPORT Executor {
   Executor& operator=(const Executor&) = delete;
   virtual ~Executor();
 
-  // Tries every waiter once and resumes those that can go on; returns how many. Does not block.
+  // Tries every waiter once and resumes those that can continue; returns their number. Does not
+  // block.
   std::size_t poll();
-  // True when no waiter can go on, and fd() tells when one may. What goes wrong with a waiter is
-  // that waiter's answer and no other's; an error here is the executor's own.
+  // True if no waiter can continue and fd() signals when one may. A waiter's error goes to that
+  // waiter only; an error returned here is the executor's own.
   virtual Result<bool> arm() = 0;
-  // For poll(2) in a loop of the program's; -1: there is none, call poll() again and again.
+  // For poll(2) in the program's own loop. -1: not available, call poll() repeatedly.
   virtual int fd() const = 0;
-  // Makes poll() worth a call, from any thread.
+  // Ends a sleep() and makes fd() readable. Any thread.
   virtual void wake() = 0;
-  // Blocks until poll() is worth a call or the deadline has passed.
+  // Blocks until poll() may have work or the deadline has passed.
   virtual Status sleep(const Deadline& deadline) = 0;
   std::size_t waiters() const { return count_; }
 
@@ -98,11 +102,11 @@ class RKV_EXPORT Executor {
   void remove(Waiter& waiter);
   Waiter* first_ = nullptr;
   Waiter* last_ = nullptr;
-  Waiter* cursor_ = nullptr;  // where poll() goes on; moved by remove()
+  Waiter* cursor_ = nullptr;  // next waiter for poll(); advanced by remove()
   std::size_t count_ = 0;
 };
 
-// Enough for one's own: what the coroutines need of an executor.
+// The interface that coroutines need from an executor; a program may implement its own.
 template <class E>
 concept PollableExecutor = std::derived_from<E, Executor> && requires(E e) {
   { e.poll() } -> std::same_as<std::size_t>;
@@ -110,18 +114,17 @@ concept PollableExecutor = std::derived_from<E, Executor> && requires(E e) {
   { e.fd() } -> std::same_as<int>;
 };
 
-// Polls, never sleeps longer than a moment, and needs no descriptor: for tests, and for threads
-// that have a processor to themselves.
+// Polls without sleeping and needs no descriptor: for tests, and for threads that own a processor.
 class RKV_EXPORT InlineExecutor final : public Executor {
  public:
   Result<bool> arm() override { return false; }
   int fd() const override { return -1; }
   void wake() override {}
-  // Gives the processor away once.
+  // Yields the processor once.
   Status sleep(const Deadline& deadline) override;
 };
 
-// Sleeps in epoll_wait(2) while nothing can be done.
+// Sleeps in epoll_wait(2) while no waiter can continue.
 class RKV_EXPORT EpollExecutor final : public Executor {
  public:
   static Result<std::unique_ptr<EpollExecutor>> create();
@@ -139,19 +142,19 @@ class RKV_EXPORT EpollExecutor final : public Executor {
 };
 static_assert(PollableExecutor<InlineExecutor> && PollableExecutor<EpollExecutor>);
 
-// The error of an operation that a stop token ended; how to tell it from a deadline.
+// The error of an operation that a stop token ended; is_stopped() tells it from a deadline.
 inline constexpr const char* kStopCall = "std::stop_token";
 inline Error stopped() {
   return {.code = Code::kTimeout, .call = kStopCall, .text = "the operation was stopped"};
 }
 inline bool is_stopped(const Error& error) {
-  // By its text: the library and the program may each have the literal at a place of their own.
+  // Compares the text: the library and the program may each have their own copy of the literal.
   return error.code == Code::kTimeout && error.call != nullptr &&
          std::string_view(error.call) == kStopCall;
 }
 
-// Tells a waiter, from whatever thread, that it is to be stopped. In the coroutine's frame too; the
-// destructor waits for a request that is just being made by another thread.
+// Wakes a waiter when its stop token is triggered, from any thread. It lives in the coroutine's
+// frame; its destructor waits for a stop request that another thread is executing.
 class StopWatch {
  public:
   StopWatch() = default;
@@ -167,7 +170,7 @@ class StopWatch {
     std::atomic<bool>* flag;
     Executor* executor;
     void operator()() const noexcept {
-      flag->store(true, std::memory_order_release);  // before the wake-up that makes it be read
+      flag->store(true, std::memory_order_release);  // before the wake-up, which leads to the read
       executor->wake();
     }
   };

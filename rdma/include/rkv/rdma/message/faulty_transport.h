@@ -1,11 +1,11 @@
-// A transport with faults on purpose, around any other: for tests of what stands on one.
+// Wraps a transport and injects faults: for tests of code that uses transports.
 //
 //   FaultyTransport faulty(std::move(transport), {.refuse_one_in = 3, .short_accept_bytes = 100});
 //   faulty.faults().disconnect_after_sends = 10;   // may be changed at any time
 //
-// The transport keeps T1 to T7 with all of these: they are things that any network may do.
+// The transport keeps T1 to T7 with all of these faults: any network may behave so.
 //
-// Thread safety and buffers: as the transport inside.
+// Thread safety and buffers: those of the transport inside.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +22,12 @@ namespace rkv::rdma {
 struct Faults {
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-  std::uint64_t disconnect_after_sends = kNever;  // messages sent; then the connection is cut
+  std::uint64_t disconnect_after_sends = kNever;  // sends before the connection is cut
   std::uint64_t disconnect_after_receives = kNever;
-  std::uint32_t refuse_one_in = 0;  // this share of sends finds "no room"; 0 none, 1 all
-  std::size_t short_accept_bytes = std::numeric_limits<std::size_t>::max();  // no message longer
+  std::uint32_t refuse_one_in = 0;  // refuse one in this many sends ("no room"); 0 none, 1 all
+  std::size_t short_accept_bytes = std::numeric_limits<std::size_t>::max();  // longest message
   std::size_t receive_at_a_time = std::numeric_limits<std::size_t>::max();
-  std::uint64_t seed = 1;  // which sends are refused
+  std::uint64_t seed = 1;  // selects which sends are refused
 };
 
 template <MessageTransport T>
@@ -45,7 +45,7 @@ class FaultyTransport {
     if (sent_ >= faults_.disconnect_after_sends) RKV_RETURN_IF_ERROR(inner_.disconnect());
     refused_ = refuses();
     if (refused_) return 0U;
-    // One message of at most short_accept_bytes: the first pieces, the last of them cut.
+    // One message of at most short_accept_bytes: the first pieces, the last of them truncated.
     std::array<Bytes, kPieces> fewer;
     std::size_t count = 0;
     std::size_t room = faults_.short_accept_bytes;
@@ -80,7 +80,7 @@ class FaultyTransport {
   int fd() const { return inner_.fd(); }
   Result<bool> arm(Interest interest) {
     RKV_ASSIGN_OR_RETURN(const bool quiet, inner_.arm(interest));
-    // A refusal of ours ends by itself, and nothing would wake who waits for it.
+    // An injected refusal ends by itself and raises no event, so a waiter for room must not sleep.
     return quiet && !(refused_ && has(interest, Interest::kRoom));
   }
 
@@ -104,7 +104,7 @@ class FaultyTransport {
   bool refused_ = false;
 };
 
-// Makes faulty transports as `Inner` makes sound ones.
+// Creates faulty transports around the transports that `Inner` creates.
 template <TransportBuilder Inner>
 struct FaultyBuilder {
   using Transport = FaultyTransport<typename Inner::Transport>;

@@ -1,14 +1,15 @@
-// A message transport between two objects of one process, for tests of code that is written for
-// MessageTransport: no device, no system call but for waking a sleeper. It keeps all of T1 to T7,
-// and shows back-pressure sooner than a network would when its options are small.
+// A message transport between two objects of one process, for tests of code that uses
+// MessageTransport. It needs no device, and its only system calls serve waiting (an eventfd per
+// end). It keeps all of T1 to T7, and with small options it shows back-pressure sooner than a
+// network would.
 //
 //   auto [here, there] = MemoryTransport::pair({.receive_buffers = 4});
 //   RKV_ASSIGN_OR_RETURN(std::size_t accepted, here.send_copy(bytes));   // fifth in a row: 0
-//   // or by address, as the others, within what copies of one builder can reach
+//   // or by address, as with the others; copies of one builder reach each other
 //   MemoryBuilder builder;
 //   RKV_ASSIGN_OR_RETURN(MemoryListener listener, builder.listen({}));
 //
-// Thread safety: one thread at a time for an end; the two ends may be used by two threads.
+// Thread safety: one thread at a time per end; two threads may use the two ends.
 #pragma once
 
 #include <memory>
@@ -20,9 +21,9 @@
 namespace rkv::rdma {
 
 struct MemoryOptions {
-  std::uint32_t message_bytes = 65536;  // longest message, of either side the smaller; 1 to 16 Mi
-  std::uint32_t send_buffers = 4;       // sends that poll_sends() has not reaped; 1 to 8192
-  std::uint32_t receive_buffers = 16;   // messages that the peer has not released; 1 to 8192
+  std::uint32_t message_bytes = 65536;  // longest message; the smaller side counts; 1 to 16 Mi
+  std::uint32_t send_buffers = 4;       // sends that poll_sends() has not reported; 1 to 8192
+  std::uint32_t receive_buffers = 16;   // messages to this end that are not released; 1 to 8192
 };
 
 namespace detail {
@@ -34,7 +35,7 @@ extern template class RKV_EXPORT TransportOf<detail::MemoryState>;
 
 class RKV_EXPORT MemoryTransport : public TransportOf<detail::MemoryState> {
  public:
-  // Two ends of a connection. REQUIRES: options in their ranges.
+  // Returns the two ends of a connection. REQUIRES: options within their ranges.
   static std::pair<MemoryTransport, MemoryTransport> pair(const MemoryOptions& options = {});
 
  private:
@@ -48,7 +49,7 @@ class RKV_EXPORT MemoryListener {
   SocketAddress address() const;
   MemoryListener(MemoryListener&&) noexcept = default;
   MemoryListener& operator=(MemoryListener&&) = delete;
-  ~MemoryListener();  // peers that wait are told that nobody listens
+  ~MemoryListener();  // waiting connect() calls fail: nobody listens
 
  private:
   friend struct MemoryBuilder;
@@ -57,7 +58,7 @@ class RKV_EXPORT MemoryListener {
   std::shared_ptr<detail::MemoryPort> port_;
 };
 
-// Copies of a builder reach each other; builders made apart do not. Any thread.
+// Copies of one builder reach each other; separately created builders do not. Any thread.
 struct RKV_EXPORT MemoryBuilder {
   using Transport = MemoryTransport;
   using Listener = MemoryListener;
@@ -66,7 +67,7 @@ struct RKV_EXPORT MemoryBuilder {
 
   MemoryBuilder();
   explicit MemoryBuilder(const MemoryOptions& with);
-  // The address's host means nothing. kConflict: the port is taken.
+  // The host of the address is ignored. kConflict: the port is taken.
   Result<MemoryListener> listen(const SocketAddress& local) const;
   Result<MemoryTransport> connect(const SocketAddress& peer, const Deadline& deadline) const;
   Result<MemoryTransport> accept(MemoryListener& listener, const Deadline& deadline) const;

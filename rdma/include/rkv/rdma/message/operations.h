@@ -7,19 +7,20 @@
 //   Result<std::uint64_t> before = co_await operations.fetch_add(qp, old_value, word, 1);
 //
 // Invariants:
-//   O1. A request's wr_id names a slot of the queue and the slot's generation, never a coroutine.
-//       The slot belongs to the device from the post until the completion; what waits for it is in
-//       the coroutine's frame and may go before, when it leaves the slot behind.
-//   O2. No more than `outstanding` requests are posted, so that neither the completion queue nor a
-//       send queue of that length overflows. Who comes when all slots are taken waits.
-//   O3. Every completion that is polled goes to its slot; one coroutine's polling loses nothing of
-//       another's.
-// A coroutine that was stopped or destroyed while it waited has left its request to the device:
-// its buffers must stay until outstanding() is 0, which drained() waits for. Verbs cannot take a
-// request back; QueuePair::to_error() makes the device give it up.
+//   O1. A request's wr_id names a slot and the slot's generation, never a coroutine. The slot
+//       belongs to the device from the post until the completion. The waiter is in the coroutine's
+//       frame and may be destroyed earlier; it then leaves the slot behind.
+//   O2. At most `outstanding` requests are posted, so neither the completion queue nor a send queue
+//       of that length overflows. An operation waits while all slots are taken.
+//   O3. Every polled completion goes to its slot, so one coroutine's polling loses no completion of
+//       another.
 //
-// Thread safety: one thread at a time, the executor's. Lives longer than the coroutines that wait
-// for its operations, and shorter than the executor; both are checked.
+// A coroutine that is stopped or destroyed while it waits leaves its request to the device. Its
+// buffers must stay until outstanding() is 0, which drained() waits for. Verbs cannot cancel a
+// request; QueuePair::to_error() makes the device give it up.
+//
+// Thread safety: one thread at a time, the executor's. An Operations object must outlive the
+// coroutines that wait for its operations, and the executor must outlive it; both are checked.
 #pragma once
 
 #include <memory>
@@ -38,7 +39,7 @@ namespace detail {
 
 class OperationSlots;
 
-// Who waits for completions. The order of fields matters: the watch goes first.
+// A coroutine's wait for completions. watch_ is the last field, so that it is destroyed first.
 class RKV_EXPORT OperationWaiter : public Waiter {
  public:
   ~OperationWaiter() override;
@@ -50,7 +51,7 @@ class RKV_EXPORT OperationWaiter : public Waiter {
  protected:
   OperationWaiter(OperationSlots& slots, std::stop_token stop);
   bool is_stopped() const { return watch_.stopped() || stop_.stop_requested(); }
-  // Takes what has completed to where it belongs. An error ends the wait.
+  // Delivers the available completions to their slots. An error ends the wait.
   void pump();
 
   friend class OperationSlots;
@@ -61,7 +62,7 @@ class RKV_EXPORT OperationWaiter : public Waiter {
   StopWatch watch_;
 };
 
-// One request and who waits for it.
+// One request and the coroutine that waits for it.
 class RKV_EXPORT Operation : public OperationWaiter {
  public:
   Operation(OperationSlots& slots, const char* name, std::stop_token stop)
@@ -77,11 +78,11 @@ class RKV_EXPORT Operation : public OperationWaiter {
  private:
   friend class OperationSlots;
   void abandon();
-  const char* name_;                   // "RDMA READ"
-  std::optional<std::uint32_t> slot_;  // while posted and not completed
+  const char* name_;                   // e.g. "RDMA READ"
+  std::optional<std::uint32_t> slot_;  // set while posted and not completed
 };
 
-// `Post` posts under a wr_id; `Answer` makes the result of a success.
+// `Post` posts the request with a given wr_id; `Answer` returns the result of a success.
 template <class Post, class Answer>
 class OperationOf final : public Operation {
  public:
@@ -110,7 +111,7 @@ struct OperationsOptions {
 };
 
 class RKV_EXPORT Operations {
-  // Before their users, whose type follows from them.
+  // Declared before the functions that deduce their return types from it.
   class RKV_EXPORT Drained final : public detail::OperationWaiter {
    public:
     Drained(detail::OperationSlots& slots, std::stop_token stop)
@@ -139,23 +140,23 @@ class RKV_EXPORT Operations {
  public:
   static Result<Operations> create(const Device& device, Executor& executor,
                                    const OperationsOptions& options = {});
-  // Coroutines may wait meanwhile. What was moved from can only be destroyed; any other call on it
-  // ends the process with a sentence.
+  // Allowed while coroutines wait. A moved-from object may only be destroyed; any other call aborts
+  // with a message.
   Operations(Operations&&) noexcept;
   Operations& operator=(Operations&&) = delete;
-  // REQUIRES: no coroutine waits for an operation, or for drained(); it would be resumed by nobody,
-  // so the process ends with a sentence. Requests may be outstanding: their buffers are free when
-  // the queue pairs that carry them have ended.
+  // REQUIRES: no coroutine waits for an operation or for drained(). Nothing could resume it, so the
+  // process aborts with a message. Requests may be outstanding: their buffers are free when the
+  // queue pairs that carry them have ended.
   ~Operations();
 
-  // For the sends of queue pairs, whose send_length is `outstanding` at least. Receives go
-  // elsewhere.
+  // The completion queue for the sends of queue pairs, whose send_length must be at least
+  // `outstanding`. Receives must complete into another queue.
   const CompletionQueue& queue() const;
-  // Posted and not completed, whether anybody waits or not.
+  // Requests posted and not completed, with or without a waiter.
   std::size_t outstanding() const;
 
-  // Each is awaited at once; spans, buffers and the queue pair live until the completion. Errors
-  // are those of posting and of the completion (error.h); is_stopped() tells a stop.
+  // Await each call at once. Spans, buffers and the queue pair must live until the completion.
+  // Errors are those of posting and of the completion (error.h); is_stopped() recognizes a stop.
   auto send(QueuePair& qp, const RegisteredSpan& message, std::stop_token stop = {}) {
     return start("SEND", std::move(stop), qp, [=](Batch& batch, std::uint64_t id) {
       batch.send(id, OpFlags::kSignaled, message);
@@ -173,7 +174,7 @@ class RKV_EXPORT Operations {
       batch.write(id, OpFlags::kSignaled, from, to);
     });
   }
-  // Both give the word's old value, which the device stores into the 8 bytes of `old_value` too.
+  // Both return the word's old value, which the device also stores into the 8 bytes of `old_value`.
   auto compare_swap(QueuePair& qp, const RegisteredSpan& old_value, const RemoteSpan& word,
                     std::uint64_t expected, std::uint64_t desired, std::stop_token stop = {}) {
     return start(
@@ -192,7 +193,7 @@ class RKV_EXPORT Operations {
         },
         [=] { return word_in(old_value); });
   }
-  // When nothing is outstanding any more.
+  // Completes when nothing is outstanding.
   auto drained(std::stop_token stop = {}) { return Drained(slots(), std::move(stop)); }
 
  private:

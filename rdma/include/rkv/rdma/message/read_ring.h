@@ -1,7 +1,7 @@
-// A ring whose reader only stores what it has freed into 64 bytes of its own memory; the writer
-// READs them when it is short of room. For traffic one way, to a reader that shall post nothing; in
-// return a writer that is ahead of the reader asks again and again, at growing intervals of up to a
-// millisecond.
+// A ring whose reader only stores the space that it has freed into a 64-byte line in its own
+// memory. The writer READs that line when it is short of space. For one-way traffic to a reader
+// that must not post anything. The cost: a writer that is ahead of the reader READs repeatedly, at
+// intervals that grow to a millisecond.
 //
 //   ReadRingBuilder builder{{.ring_bytes = 1 << 20, .slots = 1024}};
 //   RKV_ASSIGN_OR_RETURN(CmListener listener, builder.listen(address));
@@ -9,8 +9,8 @@
 //   // elsewhere
 //   RKV_ASSIGN_OR_RETURN(ReadRingTransport client, builder.connect(address, deadline));
 //
-// The line that is read: bytes 0-3 the position that is freed, 4-7 the number of records, 8-15 a
-// hash of both, by which a READ that met the store is known. The rest is zero. Little-endian.
+// The line: bytes 0-3 the freed position, 4-7 the number of freed records, 8-15 a hash of both,
+// which detects a READ that overlapped a store. The rest is zero. Little-endian.
 //
 // Invariants and thread safety: ring_transport.h.
 #pragma once
@@ -33,8 +33,8 @@ struct RKV_EXPORT ReadRingBuilder {
   RingOptions options;
 
   Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
-  // kInvalidArgument names the option and its range; kUnsupported: one of the two sides grants no
-  // READs to the other.
+  // kInvalidArgument names the option and its range; kUnsupported: one of the two sides does not
+  // grant READs to the other.
   Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
   Result<Transport> accept(CmListener& listener, const Deadline& deadline) const;
 };

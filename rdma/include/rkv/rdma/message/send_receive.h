@@ -1,5 +1,5 @@
-// A message is a SEND into a receive buffer of the peer's: one work request each. The simplest
-// message transport, and one that needs no remote access at all.
+// A message is a SEND into one of the peer's receive buffers: one work request each. The simplest
+// message transport over verbs; it needs no remote access.
 //
 //   SendReceiveBuilder builder{SendReceiveOptions::stream()};
 //   RKV_ASSIGN_OR_RETURN(CmListener listener, builder.listen(address));
@@ -8,15 +8,16 @@
 //   RKV_ASSIGN_OR_RETURN(SendReceiveTransport client, builder.connect(address, deadline));
 //
 // Invariants, besides those of transport.h:
-//   S1. At most send_buffers SENDs are posted and not reaped: the send queue and its completion
-//       queue are made for that many and cannot overflow.
-//   S2. A send buffer is used again only after its completion was reaped; completions of a queue
-//       pair come in order, so the oldest is always the next.
-//   S3. A receive buffer is posted, or holds a message that waits, or is lent to the caller; never
-//       two of them, and it is posted again by release() alone.
-// A peer that does not release its messages stops us by "receiver not ready": its device answers
-// so until a buffer is posted, and our sends stay in flight. Only a deadline of the caller's ends
-// that wait; keep more receive buffers than the peer has send buffers and it does not come to it.
+//   S1. At most send_buffers SENDs are posted and not reaped. The send queue and its completion
+//       queue have that many entries and cannot overflow.
+//   S2. A send buffer is reused only after its completion is reaped. Completions of a queue pair
+//       arrive in order, so the oldest buffer is always the next one.
+//   S3. A receive buffer is either posted, or holds a waiting message, or is lent to the caller.
+//       Only release() posts it again.
+//
+// A peer that does not release its messages stops this side by "receiver not ready": its device
+// answers so until a buffer is posted, and the sends stay in flight. Only the caller's deadline
+// ends that wait. To avoid it, configure more receive buffers than the peer has send buffers.
 //
 // Thread safety: one thread at a time. Source: ibv_post_send(3), ibv_post_recv(3).
 #pragma once
@@ -30,12 +31,13 @@
 namespace rkv::rdma {
 
 struct RKV_EXPORT SendReceiveOptions {
-  std::uint32_t message_bytes = 65536;  // longest message, of either side the smaller; 1 to 16 Mi
+  std::uint32_t message_bytes = 65536;  // longest message; the smaller side counts; 1 to 16 Mi
   std::uint32_t send_buffers = 4;       // sends in flight; 1 to 8192
-  std::uint32_t receive_buffers = 16;   // messages that may come before one is released; 1 to 8192
-  std::uint32_t inline_bytes = 0;       // up to this long without a buffer; 0 to 512
+  std::uint32_t receive_buffers = 16;   // messages before one must be released; 1 to 8192
+  std::uint32_t inline_bytes = 0;       // up to this length without a send buffer; 0 to 512
 
-  // Few large buffers, for a byte stream; `depth` sends in flight and eight times that received.
+  // Few large buffers, for a byte stream: `depth` sends in flight, and eight receive buffers per
+  // send.
   static SendReceiveOptions stream(std::uint32_t depth = 1);
   // Many small buffers, for messages below an Ethernet packet.
   static SendReceiveOptions datagram();
@@ -48,7 +50,7 @@ extern template class RKV_EXPORT TransportOf<detail::SendReceiveState>;
 
 class RKV_EXPORT SendReceiveTransport : public TransportOf<detail::SendReceiveState> {
  public:
-  // The queue pair below, for what this class has no call for.
+  // The underlying queue pair, for operations that this class does not offer.
   const QueuePair& queue_pair() const;
 
  private:

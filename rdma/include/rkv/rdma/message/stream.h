@@ -1,28 +1,29 @@
-// A byte stream over any message transport, as TCP has it: by polling, or with coroutines.
+// A byte stream over any message transport, like TCP's: by polling or with coroutines.
 //
 //   Stream stream(std::move(transport), executor);
 //   auto written = co_await stream.write(bytes);            // all of them
-//   auto got = co_await stream.read(buffer, stop_token);    // 1 or more; 0: the peer has closed
+//   auto got = co_await stream.read(buffer, stop_token);    // 1 or more; 0: closed by the peer
 //   co_await stream.shutdown();
 //
-//   // By polling: nothing back means "not now"; arm() and wait for fd().
+//   // By polling: an empty optional means "not now"; then arm() and wait for fd().
 //   RKV_ASSIGN_OR_RETURN(std::optional<std::size_t> count, stream.try_read(buffer));
 //
-// A write copies; its bytes may be reused when it returns. Writes are not framed: the peer reads
-// the same bytes in portions of its own.
+// A write copies its bytes, which may be reused when it returns. Writes are not framed: the peer
+// reads the same bytes, divided differently.
 //
 // Invariants:
-//   B1. Bytes are read in the order in which they were written, each once: what waits in the stash
-//       is older than what the transport holds.
-//   B2. Who is blocked in a write or a shutdown receives meanwhile, into the stash, until that is
-//       full. So two peers that both write before they read do not wait for each other, as long as
-//       neither writes more than the other's stash_bytes_max ahead of the reading.
-//   B3. shutdown() ends the connection when every write is in the peer's memory, and waits for no
-//       answer of the peer's. close() ends it at once. Either may come twice, and in any order.
-//   B4. After the peer has gone, what it wrote is read first; then comes 0, or the error when the
-//       connection failed.
+//   B1. Bytes are read in the order in which they were written, each once: the bytes in the stash
+//       are older than those that the transport holds.
+//   B2. While a write or a shutdown is blocked, the stream receives into the stash until the stash
+//       is full. So two peers that both write before they read do not deadlock, unless one writes
+//       more than the other's stash_bytes_max ahead of the reading.
+//   B3. shutdown() ends the connection when every write is in the peer's memory; it does not wait
+//       for an answer. close() ends the connection at once. Both may be called twice, and in any
+//       order.
+//   B4. After the peer has disconnected, the bytes that it wrote are read first; then a read
+//       returns 0, or the error if the connection failed.
 //   B5. A coroutine that is destroyed, stopped or timed out while it waits leaves nothing behind:
-//       no device ever writes into a buffer that was given to read().
+//       no device ever writes into a buffer that was passed to read().
 //
 // One reader and one writer may wait at the same time. Thread safety: one thread at a time.
 #pragma once
@@ -44,9 +45,9 @@
 namespace rkv::rdma {
 
 struct StreamOptions {
-  // What is received while a write is blocked. More lets peers write further ahead before one of
-  // them must read; it is allocated as it is needed and kept. 0: two peers that write before they
-  // read may wait for each other for ever.
+  // The limit for bytes received while a write is blocked. A larger value lets peers write further
+  // ahead before one of them must read; the memory is allocated on demand and kept. 0: two peers
+  // that write before they read may deadlock.
   std::size_t stash_bytes_max = std::size_t{64} << 20;
 };
 
@@ -55,58 +56,60 @@ class Stream {
  public:
   explicit Stream(T transport, const StreamOptions& options = {})
       : transport_(std::move(transport)), stash_(options.stash_bytes_max) {}
-  // For coroutines. The executor lives longer than the stream's coroutines.
+  // For coroutines. The executor must outlive the stream's coroutines.
   Stream(T transport, Executor& executor, const StreamOptions& options = {})
       : Stream(std::move(transport), options) {
     executor_ = &executor;
   }
-  // REQUIRES: no coroutine waits for it. What was moved from can only be destroyed; any other call
-  // on it ends the process with a sentence.
+  // REQUIRES: no coroutine waits for the stream. A moved-from stream may only be destroyed; any
+  // other call aborts with a message.
   Stream(Stream&&) noexcept = default;
   Stream& operator=(Stream&&) = delete;
-  // REQUIRES: no coroutine waits for it.
+  // Closes the stream. REQUIRES: no coroutine waits for it.
   ~Stream() {
     RKV_CHECK(open_.waiters == (std::array<int, 3>{}),
               "a stream is destroyed while one waits for it");
     if (!open_.moved) std::ignore = close();
   }
 
-  // Some bytes; 0 is the end of the stream; nothing: none now. REQUIRES: room for one byte.
+  // Returns the number of bytes read; 0: end of the stream; empty: none now. REQUIRES: `into` is
+  // not empty.
   Result<std::optional<std::size_t>> try_read(MutableBytes into) {
     return try_read_vectored({&into, 1});
   }
   Result<std::optional<std::size_t>> try_read_vectored(std::span<const MutableBytes> into);
-  // How many of the bytes were taken; nothing: no room now. kDisconnected: either side has closed.
+  // Returns the number of bytes taken; empty: no space now. kDisconnected: either side has closed.
   Result<std::optional<std::size_t>> try_write(Bytes bytes) {
     return try_write_vectored({&bytes, 1});
   }
   Result<std::optional<std::size_t>> try_write_vectored(std::span<const Bytes> pieces);
-  // True when the stream has ended: all writes are at the peer, or it has gone.
+  // True when the stream has ended: all writes are at the peer, or the peer has disconnected.
   Result<bool> try_shutdown();
-  // Ends the stream now; writes under way are lost.
+  // Ends the stream now. Writes that are still in flight are lost.
   Status close() {
     check_here();
     open_.open = false;
     return transport_.disconnect();
   }
 
-  // kMessages: wait for something to read; kRoom: to go on writing; kSent: to go on shutting down.
-  // True when there is nothing now and fd() tells when there may be.
+  // Prepares to wait: kMessages to read, kRoom to write on, kSent to shut down on. Returns true if
+  // nothing is ready now and fd() signals the next event.
   Result<bool> arm(Interest interest);
   int fd() const {
     check_here();
     return transport_.fd();
   }
 
-  // Coroutines; REQUIRES: made with an executor. What the spans name lives until the answer.
+  // Coroutines. REQUIRES: constructed with an executor. The memory of the spans must live until the
+  // result.
   auto read(MutableBytes into, std::stop_token stop = {}) {
     return Awaiter<ReadOp>(*this, ReadOp{.into = into}, std::move(stop));
   }
-  // Everything, in as many messages as it takes. After an error some of it may have arrived.
+  // Writes all bytes, in as many messages as needed. After an error some may have arrived.
   auto write(Bytes bytes, std::stop_token stop = {}) {
     return Awaiter<WriteOp>(*this, WriteOp{.bytes = bytes}, std::move(stop));
   }
-  // Some of it, at least one byte.
+  // Writes at least one byte, maybe not all.
   auto write_vectored(std::span<const Bytes> pieces, std::stop_token stop = {}) {
     return Awaiter<GatherOp>(*this, GatherOp{.pieces = pieces}, std::move(stop));
   }
@@ -124,7 +127,7 @@ class Stream {
   std::size_t stashed() const { return stash_.size(); }
 
  private:
-  // An operation for Awaiter: attempt() gives an answer when it has one.
+  // An operation for Awaiter: attempt() returns a result when it has one.
   struct ReadOp {
     static constexpr Interest kInterest = Interest::kMessages;
     MutableBytes into;
@@ -180,7 +183,7 @@ class Stream {
       enlist(*stream_.executor_, continuation);
       watch_.start(stop_, *stream_.executor_);
     }
-    // How many bytes.
+    // The number of bytes.
     Result<std::size_t> await_resume() const { return result_; }
 
     int fd() const override { return stream_.fd(); }
@@ -208,10 +211,12 @@ class Stream {
     std::stop_token stop_;
     Result<std::size_t> result_ = std::size_t{0};
     bool suspended_ = false;
-    StopWatch watch_;  // the first to go: no request reaches what is half destroyed
+    StopWatch watch_;  // last field, so destroyed first: a stop request never reaches a
+                       // half-destroyed object
   };
 
-  // Says in a destructor whether there is anything to close, and catches a move under waiters.
+  // Tells the destructor whether the stream must be closed, and detects a move while coroutines
+  // wait.
   struct Open {
     bool open = true;
     bool moved = false;
@@ -228,9 +233,9 @@ class Stream {
     const int which = interest == Interest::kMessages ? 0 : interest == Interest::kRoom ? 1 : 2;
     open_.waiters[static_cast<std::size_t>(which)] += by;
   }
-  // Whether the transport holds a message for us; asks it when we know of none.
+  // True if a received message is available; polls the transport if none is held.
   Result<bool> refill();
-  // Asking takes a system call: not at each of many polls that find nothing.
+  // poll_disconnect() takes a system call, so only one in 16 polls without a result makes it.
   bool peer_has_left() {
     if (!look_ && ++quiet_polls_ % 16 != 0) return false;
     look_ = false;
@@ -249,27 +254,28 @@ class Stream {
   T transport_;
   Executor* executor_ = nullptr;
   ByteQueue stash_;
-  std::array<Received, 32> held_{};  // messages that the transport has given us
+  std::array<Received, 32> held_{};  // messages received and not released
   std::size_t held_next_ = 0;
   std::size_t held_count_ = 0;
-  std::size_t offset_ = 0;  // read of the next of them
+  std::size_t offset_ = 0;  // bytes already read of the first of them
   unsigned quiet_polls_ = 0;
-  bool look_ = true;         // the end may have come
-  bool at_end_ = false;      // and everything before it is read
+  bool look_ = true;         // poll_disconnect() is due
+  bool at_end_ = false;      // the peer has disconnected, and everything before is read
   bool stash_full_ = false;  // a blocked write receives no more until something is read
   Open open_;
 };
 
 template <MessageTransport T>
 Result<std::size_t> Stream<T>::read_some(MutableBytes into) {
-  stash_full_ = false;  // there will be room: in the stash, or because it is not needed
+  stash_full_ = false;  // after this read the stash has space, or is not needed
   if (!stash_.empty()) return stash_.pop(into);
   RKV_ASSIGN_OR_RETURN(const bool some, refill());
   if (!some) return 0U;
   const Bytes from = front();
   const std::size_t count = std::min(from.size(), into.size());
   if (count != 0) std::memcpy(into.data(), from.data(), count);
-  // A release that fails has ended the connection, and the transport tells of it when all is read.
+  // A failing release has ended the connection; the transport reports the error after the last
+  // message.
   std::ignore = consume(count);
   return count;
 }
@@ -280,7 +286,7 @@ Result<bool> Stream<T>::refill() {
   held_next_ = held_count_ = offset_ = 0;
   RKV_ASSIGN_OR_RETURN(held_count_, transport_.poll_receives(held_));
   if (held_count_ == 0 && !at_end_ && peer_has_left()) {
-    // Once more: what came just before the end.
+    // Poll again: a message may have arrived just before the end.
     RKV_ASSIGN_OR_RETURN(held_count_, transport_.poll_receives(held_));
     at_end_ = held_count_ == 0;
   }
@@ -316,7 +322,7 @@ Result<std::optional<std::size_t>> Stream<T>::try_write_vectored(std::span<const
   if (!open_.open) return fail(Code::kDisconnected, "the stream was closed");
   std::array<Bytes, 16> rest;
   std::size_t total = 0;
-  std::size_t skip = 0;  // of the first piece
+  std::size_t skip = 0;  // bytes of the first piece that are sent
   bool reaped = false;
   for (;;) {
     while (!pieces.empty() && skip >= pieces.front().size()) {
@@ -348,7 +354,7 @@ Result<std::optional<std::size_t>> Stream<T>::try_write_vectored(std::span<const
   return std::optional<std::size_t>();
 }
 
-// B2: frees the peer's sends, whose completion may be what the peer waits for before it reads.
+// B2: receiving lets the peer's sends complete, which the peer may await before it reads.
 template <MessageTransport T>
 Status Stream<T>::drain() {
   for (;;) {
@@ -366,7 +372,7 @@ template <MessageTransport T>
 Result<bool> Stream<T>::try_shutdown() {
   check_here();
   if (!open_.open) return true;
-  // A failure means that the peer has gone or cannot be reached: nothing to wait for.
+  // After a failure the peer cannot be reached, so there is nothing to wait for.
   const Result<std::size_t> done = transport_.poll_sends();
   if (done && transport_.sends_in_flight() != 0 && !peer_has_left()) {
     if (drain()) return false;
@@ -384,7 +390,7 @@ Result<bool> Stream<T>::arm(Interest interest) {
   if (has(interest, Interest::kMessages) && (!stash_.empty() || held_next_ != held_count_)) {
     return false;
   }
-  // The writer may have been told of the sends that a shutdown waits for.
+  // The writer may have consumed the completions that a shutdown waits for.
   if (open_.waiters[2] != 0 && transport_.sends_in_flight() == 0) return false;
   if (receives) interest = interest | Interest::kMessages;
   RKV_ASSIGN_OR_RETURN(const bool quiet, transport_.arm(interest));
@@ -392,7 +398,7 @@ Result<bool> Stream<T>::arm(Interest interest) {
   return quiet;
 }
 
-// Everything of `from` to `to`, until `from` ends; how many bytes.
+// Copies all bytes from `from` to `to` until `from` ends; returns their number.
 template <MessageTransport A, MessageTransport B>
 Task<Result<std::uint64_t>> copy_stream(Stream<A>& from, Stream<B>& to, MutableBytes buffer) {
   std::uint64_t total = 0;

@@ -1,4 +1,5 @@
-// A coroutine that gives a value: starts when it is awaited or run, resumes who awaits it.
+// A coroutine that returns a value. It starts when awaited or run, and resumes the awaiting
+// coroutine.
 //
 //   Task<Result<std::size_t>> read_all(Stream<T>& stream, MutableBytes into) {
 //     std::size_t length = 0;
@@ -11,9 +12,9 @@
 //   }
 //   auto length = run_one(executor, deadline, read_all(stream, buffer));
 //
-// A Task that is destroyed destroys its coroutine where it stands, and with it those it awaits:
-// their waiters leave their executor (executor.h, E1). One allocation a coroutine, none an await.
-// Exceptions end the process: this library throws none.
+// Destroying a Task destroys its suspended coroutine and the coroutines that it awaits: their
+// waiters leave their executor (executor.h, E1). Cost: one allocation per coroutine, none per
+// await. An exception ends the process: this library throws none.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -97,7 +98,7 @@ class [[nodiscard]] Task {
     if (handle_) handle_.destroy();
   }
 
-  // Starts it, or does nothing when it has been started.
+  // Starts the task; does nothing if it was started before.
   void start() {
     RKV_CHECK(handle_ != nullptr, "a task that was moved from");
     if (!std::exchange(started_, true)) handle_.resume();
@@ -106,7 +107,7 @@ class [[nodiscard]] Task {
     RKV_CHECK(handle_ != nullptr, "a task that was moved from");
     return handle_.done();
   }
-  // REQUIRES: done(). Once.
+  // Returns the result. REQUIRES: done(), and only one call.
   T take() {
     RKV_CHECK(done(), "the result of a task that is not done");
     return handle_.promise().take();
@@ -145,16 +146,16 @@ inline Task<void> TaskPromise<void>::get_return_object() {
 }
 }  // namespace detail
 
-// Runs the tasks side by side until all are done. kTimeout: the deadline passed first; another
-// error is the executor's own. Either way the tasks stay as they are, to be run again or destroyed.
-// Blocks.
+// Runs the tasks concurrently until all are done. Blocks. kTimeout: the deadline passed first; any
+// other error is the executor's own. After an error the tasks keep their state: run them again or
+// destroy them.
 template <PollableExecutor E, class... T>
 Status run(E& executor, const Deadline& deadline, Task<T>&... tasks) {
   (tasks.start(), ...);
   while (!(tasks.done() && ...)) {
     const bool moved = executor.poll() != 0;
     if (moved && (tasks.done() && ...)) break;
-    // Looked at after every round: tasks may feed each other for ever.
+    // Checked every round: tasks may feed each other endlessly.
     if (deadline.passed())
       return fail(Code::kTimeout, "the deadline passed before the tasks ended");
     if (!moved) RKV_RETURN_IF_ERROR(executor.sleep(deadline));
@@ -162,7 +163,7 @@ Status run(E& executor, const Deadline& deadline, Task<T>&... tasks) {
   return {};
 }
 
-// One task, whose result is of kind Result<U>.
+// Runs one task whose result type is Result<U>.
 template <PollableExecutor E, class T>
 T run_one(E& executor, const Deadline& deadline, Task<T> task) {
   RKV_RETURN_IF_ERROR(run(executor, deadline, task));

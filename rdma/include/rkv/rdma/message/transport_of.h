@@ -1,11 +1,11 @@
-// The operations of MessageTransport as this library's own transports have them: passed on to a
-// state, which does not move. What each does is written at the concept, in transport.h; which
-// transports there are, in send_receive.h, ring_transport.h and memory_transport.h.
+// The operations of MessageTransport for this library's own transports, forwarded to a state that
+// does not move. transport.h documents each operation at the concept. The transports are in
+// send_receive.h, ring_transport.h and memory_transport.h.
 //
-// A transport that has been moved from may be assigned to or destroyed. Any other call on it is a
-// bug and ends the process with a sentence.
+// A moved-from transport may only be assigned to or destroyed. Any other call is a bug and aborts
+// with a message.
 //
-// Thread safety and buffers: as the transport says.
+// Thread safety and buffers: those of the transport.
 #pragma once
 
 #include <memory>
@@ -40,7 +40,7 @@ class RKV_EXPORT TransportOf {
  protected:
   explicit TransportOf(std::unique_ptr<State> state);
   ~TransportOf();
-  // REQUIRES: not moved from.
+  // REQUIRES: not moved-from.
   State& state() const;
 
  private:
