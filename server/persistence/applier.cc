@@ -80,7 +80,7 @@ void Applier::drain() {
   }
 }
 
-// Between turns. A full batch, an open request or an entry skips it or ends it soon.
+// Sleeps between turns. After a full batch there is no sleep; a request or an entry ends it soon.
 void Applier::sleep() {
   if (failed_) {
     const Nanos left = std::max<Nanos>(retry_at_ - clock_.now(), 0);
@@ -94,7 +94,7 @@ void Applier::sleep() {
   log_.wait_for_entries(static_cast<int>(std::clamp<Nanos>(left / kNanosPerMs + 1, 0, 1000)));
 }
 
-// Somebody waits, for an entry that is not finished yet.
+// A request waits for an entry that is not finished yet.
 bool Applier::wanted() const {
   return sync_requested_.load(std::memory_order_acquire) > log_.sync_mark() ||
          write_requested_.load(std::memory_order_acquire) > log_.wal_mark();
@@ -115,8 +115,8 @@ bool Applier::step() {
   return full;
 }
 
-// Takes finished entries out of the log: up to the limits, or, when `through` is set, everything at
-// or below it whatever its size. True when a limit ended it.
+// Takes finished entries out of the log: up to the batch limits or, if `through` is set, everything
+// at or below `through` whatever its size. True when a limit ended it.
 bool Applier::take(std::uint64_t through) {
   const auto at_limit = [&] {
     if (through != 0) return log_.consumed() >= through;
@@ -130,10 +130,10 @@ bool Applier::take(std::uint64_t through) {
   return true;
 }
 
-// Makes the storage's batch of them.
+// Takes entries and adds them to the storage's batch. True when a limit ended the batch.
 bool Applier::collect(std::uint64_t through) {
   const bool limited = take(through);
-  // What is taken once more, after a failure, has been counted.
+  // Entries taken again after a failure were counted before.
   if (through == 0) taken_.fetch_add(batch_.added(), std::memory_order_relaxed);
   batch_.for_each([&](const CommitLog::Entry& entry) {
     if (entry.kind == CommitLog::Kind::kPut) {
@@ -147,9 +147,9 @@ bool Applier::collect(std::uint64_t through) {
   return limited;
 }
 
-// Others see how long it takes: a disk that hangs answers nothing, not even an error. (What
-// recovers a disk is not timed: its state is not "well" by then, and a replay of the log may take
-// long.)
+// Calls the disk and publishes since when, so that others can see a hanging disk, which does not
+// even answer with an error. (Recovery is not timed: the disk's state is not kWell by then, and a
+// replay of the log may take long.)
 template <class Call>
 Status Applier::ask_disk(Call call) {
   asked_since_.store(clock_.now(), std::memory_order_relaxed);
@@ -171,16 +171,16 @@ bool Applier::write() {
   return true;
 }
 
-// A request is served as soon as what it asks for is written. Requests that come meanwhile share
-// the next sync: so none is put off for ever by later ones, and one sync serves many.
-// `more`: entries are waiting to be taken, which the sync could cover as well.
+// A request is due as soon as its entries are written. Later requests share the next sync. So later
+// requests never delay an earlier one, and one sync serves many.
+// `more`: entries are waiting to be taken, which the sync could cover too.
 bool Applier::sync_due(bool more) const {
   const std::uint64_t written = log_.wal_mark();
   const std::uint64_t synced = log_.sync_mark();
   if (written == synced) return false;
   if (sync_target_ > synced && written >= sync_target_) return true;
-  // Unsynced entries hold their room in the log (A2), and so do their copies of large values: a
-  // quarter of it, and writers get it back. At once when one has been refused for want of it.
+  // Unsynced entries and their attachments occupy the log's space (A2). A sync frees it when they
+  // fill a quarter of the log, or at once when a write was refused for lack of space.
   if (log_.bytes_consumed() >= log_.capacity_bytes() / 4) return true;
   if (!more && log_.refused() != refused_) return true;
   return clock_.now() - unsynced_since_ >= options_.sync_interval_ms * kNanosPerMs;
@@ -199,15 +199,15 @@ void Applier::sync() {
   changed_();
 }
 
-// False: it is, but the log's room is not given back.
+// False: everything is synced, but the log's space could not be given back.
 bool Applier::all_saved() {
-  // A7: when advance() has freed what is consumed, an entry may end so far behind it.
+  // A7: after advance() frees what is consumed, a new entry may end up to this sequence.
   const std::uint64_t last = log_.consumed() + log_.capacity_bytes() / 8;
   if (const Status claimed = ask_disk([&] { return storage_.claim_through(last); }); !claimed) {
     fail("claiming version numbers", claimed.error());
     return false;
   }
-  // Released: who sees this count sees taken_ as it is now, or later.
+  // Release: a thread that reads this count reads a taken_ at least as large.
   saved_.store(taken_.load(std::memory_order_relaxed), std::memory_order_release);
   unsynced_since_ = 0;
   log_.advance();
@@ -247,7 +247,7 @@ void Applier::retry() {
   changed_();
 }
 
-// What was let in before the damage was known and has come since.
+// Saves what was accepted before the damage was known, and has arrived since.
 void Applier::save_the_rest() {
   while (collect(0)) {
     if (!write()) return;
@@ -255,8 +255,8 @@ void Applier::save_the_rest() {
   if (write() && log_.wal_mark() > log_.sync_mark()) sync();
 }
 
-// Everything since the last sync once more, in one batch (A2): parts of it may be on disk already,
-// and a crash between two batches would leave the newer parts beside older ones.
+// Writes everything since the last sync again, in one batch (A2): parts of it may be on disk
+// already, and a crash between two batches would leave newer parts beside older ones.
 bool Applier::write_again() {
   const auto failed = [&](const Status& status) {
     fail("retrying", status.error());
@@ -279,8 +279,8 @@ bool Applier::write_again() {
   return all_saved();
 }
 
-// Of a storage that has said it is damaged, once everything is saved (A6). What looks like damage
-// may be what a failing disk has answered.
+// Whether a storage that reported damage is sound after all. Called once everything is saved (A6).
+// A failing disk may return errors that look like damage.
 bool Applier::is_well() {
   if (damage_is_certain_) return false;
   const Status whole = storage_.check_whole();

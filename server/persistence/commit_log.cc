@@ -19,14 +19,14 @@ namespace rkv::server {
 
 namespace {
 
-// Entries start on a cache line: neighbours written by two threads do not share one, and one ready
-// stamp per line is enough.
+// Entries start on a cache line. Two threads then never write the same line, and one ready stamp
+// per line is enough.
 constexpr std::uint64_t kLineWords = 8;
 constexpr std::size_t kLineBytes = kLineWords * 8;
 
-// Entry: version 8 | record_traits 8 | shape 8 | address of an attachment 8 | key | value, padded
-// to a line. With an attachment the value is there and not here. shape: kind 4 bits | key length 12
-// | value length 25 | lines 20.
+// Entry: version 8 | record_traits 8 | shape 8 | address of the attachment 8 | key | value, padded
+// to a line. With an attachment the value is only there. shape: kind 4 bits | key length 12 | value
+// length 25 | lines 20.
 constexpr std::size_t kEntryHeaderBytes = 32;
 static_assert(kMaxKeyBytes < (1U << 12) && kMaxValueBytes < (1U << 25));
 
@@ -45,12 +45,12 @@ std::uint64_t encode_shape(CommitLog::Kind kind, std::size_t key_length, std::si
          (std::uint64_t{value_length} << 16) | (lines << 41);
 }
 
-// What the applier is doing; a futex word.
+// State of the applier; a futex word.
 enum Applier : std::uint32_t { kAwake = 0, kAwaitsEntries = 1, kNaps = 2 };
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::int64_t us) {
   const timespec timeout{.tv_sec = us / 1'000'000, .tv_nsec = us % 1'000'000 * 1000};
-  // Any return is a wake-up: the callers look again at what they wait for.
+  // Spurious wake-ups are harmless: the callers check their condition again.
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &timeout, nullptr, 0);
 }
 void futex_wake(std::atomic<std::uint32_t>& word) {
@@ -58,11 +58,11 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
 }
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
 
-// The same pages twice, one after the other: an entry that passes the end of the ring is still one
-// span of addresses.
+// Maps the same pages twice in sequence, so that an entry that passes the end of the ring is still
+// one span of addresses.
 class DoubleMapping {
  public:
-  DoubleMapping() = default;  // nothing
+  DoubleMapping() = default;  // maps nothing
   static Result<DoubleMapping> create(std::size_t bytes);
   DoubleMapping(DoubleMapping&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
@@ -84,7 +84,7 @@ Result<DoubleMapping> DoubleMapping::create(std::size_t bytes) {
   static constexpr const char* kAdvice = "no memory for the commit log: lower --queue";
   const int fd = memfd_create("rkv-commit-log", MFD_CLOEXEC);
   if (fd < 0) return fail_call(Code::kOutOfMemory, "memfd_create", errno, kAdvice);
-  // Takes the pages now: a page that cannot be had later would be a SIGBUS in the middle of a put.
+  // Allocates the pages now: failing to get a page later would be a SIGBUS in the middle of a PUT.
   const int allocated = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   if (allocated != 0) {
     close(fd);
@@ -108,13 +108,13 @@ Result<DoubleMapping> DoubleMapping::create(std::size_t bytes) {
 
 }  // namespace
 
-// Ready stamps stand beside the ring, one word per line of it: an entry that starts at position p
-// is ready when the stamp of line p carries p + 1. Only finish() writes stamps, so a stale one is
-// the sequence of an entry of an earlier lap, and that is smaller by a multiple of the capacity; a
-// line where no entry has started yet carries 0, and no sequence is 0. A stamp can therefore never
-// look ready too early, and nothing is ever cleared. (Within the ring this would not hold: where a
-// stamp belongs in this lap, the last one may have left bytes of a value, and a client could choose
-// them to be the sequence expected there.)
+// Ready stamps are beside the ring, one word per line of the ring. An entry that starts at position
+// p is ready when the stamp of line p holds p + 1. Only finish() writes stamps. A stale stamp is
+// the sequence of an entry of an earlier lap, which is smaller by a multiple of the capacity. A
+// line where no entry has started yet holds 0, and no sequence is 0. So a stamp never looks ready
+// too early, and stamps are never cleared. (Stamps inside the ring would not work: the last lap may
+// have left bytes of a value in their place, and a client could choose these to be the expected
+// sequence.)
 struct CommitLog::Ring {
   Ring() = default;  // volatile
   Ring(DoubleMapping mapping, std::size_t bytes)
@@ -122,7 +122,7 @@ struct CommitLog::Ring {
         stamps(std::make_unique<std::atomic<std::uint64_t>[]>(bytes / kLineBytes)),
         capacity_words(bytes / 8) {}
 
-  // An attachment that an entry of the ring has come with.
+  // The attachment of an entry in the ring.
   struct Attached {
     std::byte* bytes;
     std::uint64_t words;
@@ -144,26 +144,26 @@ struct CommitLog::Ring {
   std::unique_ptr<std::atomic<std::uint64_t>[]> stamps;
   std::uint64_t capacity_words = 0;  // 0: volatile
 
-  // Written by every append, each on a line of its own.
+  // Written by each append; each on a line of its own.
   alignas(64) std::atomic<std::uint64_t> used_words{0};  // reserved, or begun and not yet freed
   alignas(64) std::atomic<std::uint64_t> head{0};        // position of the next entry
 
-  // The applier's own.
+  // Used by the applier only.
   alignas(64) std::uint64_t next = 0;  // position of the next entry to consume
-  std::uint64_t freed = 0;             // everything before it has been given back
-  std::vector<Attached> attached;      // of the entries consumed and not yet freed
-  std::uint64_t attached_words = 0;    // of all of these
+  std::uint64_t freed = 0;             // all entries before this position have been freed
+  std::vector<Attached> attached;      // attachments of entries consumed and not yet freed
+  std::uint64_t attached_words = 0;    // sum of their words
 
-  // Read by appends, written seldom.
+  // Read by appends, rarely written.
   alignas(64) std::atomic<std::uint32_t> applier{kAwake};
   std::atomic<bool> interrupted{false};
   std::atomic<DiskState> disk{DiskState::kWell};
-  std::atomic<std::uint64_t> refused{0};  // for want of room: seldom
+  std::atomic<std::uint64_t> refused{0};  // kBusy answers, which are rare
   alignas(64) std::atomic<std::uint64_t> wal_mark{0};
   std::atomic<std::uint64_t> sync_mark{0};
 };
 
-// What is left in the queue of a log that ends has its attachments still.
+// Frees the attachments of entries still in the queue.
 CommitLog::Ring::~Ring() {
   if (capacity_words == 0) return;
   for (const Attached& one : attached)
@@ -216,7 +216,7 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
   do {
     if (used + wanted > ring.capacity_words) [[unlikely]] {
       ring.refused.fetch_add(1, std::memory_order_relaxed);
-      interrupt();  // who finds no room asks for a sync, which makes it
+      interrupt();  // the applier sees refused() grow and syncs, which frees space
       return fail(Code::kBusy, "the server's disk cannot keep up: try again a little later");
     }
     // Acquire: see begin().
@@ -233,14 +233,14 @@ void CommitLog::unreserve(Reservation reservation) {
   RKV_CHECK(before >= taken, "more room given back than was taken");
 }
 
-// Why the place taken here is free, and why the applier's last look at it happened before:
-// Let the new entry end at position e, and let R be the last (in the modification order of
-// used_words) of the reservations of all entries up to and with this one. What had been reserved by
-// R is at least e, so by C3 what advance() had freed by then is at least e - capacity: the place is
-// free. R acquired those advances, because every modification of used_words is a read-modify-write
-// and so continues their release sequence; and R happened before this call, because its owner went
-// through the fetch_add below, earlier or now, and acq_rel chains them. (Attachments are reserved
-// and freed on top: they only make less of the ring available.)
+// Why the place taken here is free, and why the applier's last read of it happened before:
+// Let the new entry end at position e. Let R be the last reservation (in the modification order of
+// used_words) among those of all entries up to and including this one. By R at least e words were
+// reserved, so by C3 advance() had freed at least e - capacity words by then: the place is free. R
+// acquired those advances: every modification of used_words is a read-modify-write, and so
+// continues their release sequence. R happened before this call: the thread that made R went
+// through the fetch_add below, earlier or now, and acq_rel chains these calls. (Attachments are
+// reserved and freed in addition: they only reduce the available part of the ring.)
 CommitLog::Ticket CommitLog::begin(Reservation reservation) {
   const std::uint64_t position =
       ring_->head.fetch_add(reservation.words, std::memory_order_acq_rel);
@@ -267,12 +267,12 @@ void CommitLog::finish(Ticket ticket, Kind kind, const RecordFields& record,
   std::byte* const body = entry + kEntryHeaderBytes;
   if (!key.empty()) std::memcpy(body, key.data(), key.size());
   if (!value.empty() && !attached) std::memcpy(body + key.size(), value.data(), value.size());
-  // seq_cst, with the load after it and the mirror image in wait_for_entries(): either the applier
-  // sees this stamp before it sleeps, or this thread sees that it sleeps. (It is a release store
-  // for the bytes above as well.)
+  // seq_cst, paired with the load below and with the mirror image in wait_for_entries(): either the
+  // applier sees this stamp before it sleeps, or this thread sees that the applier sleeps. (The
+  // store also releases the bytes above.)
   ring.stamp(position).store(ticket.sequence, std::memory_order_seq_cst);
   if (ring.applier.load(std::memory_order_seq_cst) == kAwaitsEntries) [[unlikely]] {
-    // Of several writers one pays for the system call.
+    // The exchange lets only one of several writers pay for the system call.
     std::uint32_t expected = kAwaitsEntries;
     if (ring.applier.compare_exchange_strong(expected, kAwake)) futex_wake(ring.applier);
   }
@@ -312,13 +312,13 @@ void CommitLog::advance() {
     Attachment(one.bytes).reset();
   ring.attached.clear();
   ring.attached_words = 0;
-  // Release: our reads of these entries come before any writer's use of the room.
+  // Release: the applier's reads of these entries happen before a writer reuses their space.
   ring.used_words.fetch_sub(words, std::memory_order_acq_rel);
 }
 
 void CommitLog::rewind() {
   ring_->next = ring_->freed;
-  ring_->attached.clear();  // consume() finds them again
+  ring_->attached.clear();  // consume() adds them again
   ring_->attached_words = 0;
 }
 
@@ -368,7 +368,7 @@ std::uint64_t CommitLog::sync_mark() const {
   return ring_->sync_mark.load(std::memory_order_acquire);
 }
 
-// Only the applier stores the marks, so looking before the store is enough to keep them monotonic.
+// Only the applier stores the marks, so a check before the store keeps them monotonic.
 void CommitLog::set_wal_mark(std::uint64_t sequence) {
   if (sequence > wal_mark()) ring_->wal_mark.store(sequence, std::memory_order_release);
 }

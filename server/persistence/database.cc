@@ -22,9 +22,9 @@ namespace rkv::server::database {
 
 namespace {
 
-// RocksDB's own log lines, without a file of its own: after a failed write to that file the next
-// line would end the process, because Debian builds RocksDB with assertions on (a full disk is
-// enough). What matters comes back as a status anyway.
+// Passes RocksDB's own log lines on and keeps no file for them. Debian builds RocksDB with
+// assertions: after a failed write to its log file, for example on a full disk, the next line would
+// end the process. Everything important is returned as a status anyway.
 class QuietLogger final : public rocksdb::Logger {
  public:
   QuietLogger() : rocksdb::Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
@@ -39,7 +39,7 @@ class QuietLogger final : public rocksdb::Logger {
 
 }  // namespace
 
-// RocksDB puts strerror() into its texts, and nothing else says which error it was.
+// The error number is found by its strerror() text; RocksDB's status does not hold it.
 Error to_error(const rocksdb::Status& status, const std::string& text) {
   const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
   const auto error = [](Code code, int number, const char* sentence) {
@@ -71,9 +71,9 @@ Error to_error(const rocksdb::Status& status, const std::string& text) {
   return error(Code::kInternal, 0, "the database refused: see the server's log");
 }
 
-// Two cores, most of the memory for the records that clients READ: the database gets two memtables
-// of 32 MiB and a cache that holds little more than what leads to a record, because those that are
-// wanted often are in memory anyway.
+// Sized for two cores, with most of the memory left to the records that clients READ. The database
+// gets two memtables of 32 MiB. Its cache holds little more than index and filter blocks, because
+// frequently used records are in memory anyway.
 rocksdb::Options options() {
   rocksdb::Options options;
   options.create_if_missing = true;
@@ -82,19 +82,19 @@ rocksdb::Options options() {
   options.max_write_buffer_number = 2;
   options.max_background_jobs = 2;  // one flush and one compaction: workers need the cores
   options.level_compaction_dynamic_level_bytes = true;  // least space for data that is overwritten
-  // A flush of the data family alone keeps old logs alive because of the meta family; this bounds
-  // them, and with them the time of a restart.
+  // A flush of the data family alone does not free old logs, because the meta family still refers
+  // to them. This limit bounds the logs, and so the time of a restart.
   options.max_total_wal_size = std::uint64_t{128} << 20;
   options.max_open_files = 256;
-  // Writes back steadily, so that sync() does not meet a whole memtable of dirty pages.
+  // Starts writeback steadily, so that sync() does not meet a whole memtable of dirty pages.
   options.bytes_per_sync = std::uint64_t{1} << 20;
   options.wal_bytes_per_sync = std::uint64_t{512} << 10;
-  // Stops replay at the first damaged record: what survives is a prefix (E1). Damage in a log that
-  // was closed and synced is no crash and is reported instead.
+  // Replay stops at the first damaged record: what survives is a prefix (E1). Damage in a log that
+  // was closed and synced is not a crash's, and is reported instead.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
   options.track_and_verify_wals_in_manifest = true;
-  // What a start found in the log is synced before the start goes on: everything of earlier boots
-  // counts as synced.
+  // A start flushes and syncs what it finds in the log before it continues: everything of earlier
+  // boots counts as synced.
   options.avoid_flush_during_recovery = false;
   options.info_log = std::make_shared<QuietLogger>();
   options.stats_dump_period_sec = 0;
@@ -104,16 +104,16 @@ rocksdb::Options options() {
   options.compression = has_lz4 ? rocksdb::kLZ4Compression : rocksdb::kNoCompression;
 
   rocksdb::BlockBasedTableOptions table;
-  // The store is the cache of records; this one is for what leads to them, which it also bounds. In
-  // parts, so that a lookup needs little of it.
+  // The store caches records. This cache holds index and filter blocks, and bounds them. They are
+  // partitioned, so that a lookup needs few of them.
   table.block_cache = rocksdb::NewLRUCache(std::size_t{32} << 20);
   table.cache_index_and_filter_blocks = true;
   table.pin_l0_filter_and_index_blocks_in_cache = true;
   table.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
   table.partition_filters = true;
-  // For keys that do not exist, asked for while records are being loaded.
+  // For lookups of keys that do not exist while records are being loaded.
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
-  table.block_size = std::size_t{8} << 10;  // a lookup reads one of them whole
+  table.block_size = std::size_t{8} << 10;  // a lookup reads a whole block
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;
 }
@@ -123,8 +123,8 @@ Status check_families(const rocksdb::Options& options, const std::string& path) 
   const auto listed =
       guarded([&] { return rocksdb::DB::ListColumnFamilies(options, path, &names); });
   if (!listed.ok()) {
-    // No CURRENT file: nothing there yet. Anything else shows again, better told, when it is
-    // opened.
+    // No CURRENT file: there is no database yet. Any other error appears again, with a better text,
+    // when the database is opened.
     return {};
   }
   const bool foreign = std::ranges::any_of(names, [](const std::string& name) {
@@ -177,8 +177,8 @@ void ReadErrors::forget() {
   told_.clear();
 }
 
-// One iterator sees one instant, that of its making. What it passes leaves the cache alone: a scan
-// is no sign that its records will be wanted again.
+// One iterator sees one instant, that of its creation. It does not fill the cache: a scan does not
+// mean that its records will be read again.
 Status read_range(const Records& records, const KeyRange& range,
                   const std::function<bool(const RecordFields&)>& visit) {
   if (range.is_empty()) return {};
@@ -216,8 +216,8 @@ Status read(const Records& records, Bytes key, const Visitor& visit) {
 Status read_from(const Records& records, Bytes first, const Visitor& visit) {
   rocksdb::ReadOptions whole;
   whole.fill_cache = false;
-  // RocksDB's own readahead grows with the distance gone, up to 256 KiB. A fixed one is paid for by
-  // every call, and a warm-up makes one for each batch: 2 MiB were most of what it cost.
+  // RocksDB's own readahead grows with the distance read, up to 256 KiB. A fixed readahead costs
+  // each call, and a warm-up makes one call per batch: 2 MiB were most of its cost.
   std::unique_ptr<rocksdb::Iterator> at;
   auto moved = guarded([&] {
     at.reset(records.db.NewIterator(whole, records.family));
@@ -240,8 +240,8 @@ Status read_from(const Records& records, Bytes first, const Visitor& visit) {
   return std::unexpected(records.errors.tell(records.db, moved));
 }
 
-// The memtables are flushed first: then the backup is of tables, whose every block has a checksum,
-// and what is written meanwhile is in a copy of the log.
+// Flushes the memtables first. The backup then consists of tables, whose every block has a
+// checksum, and of a copy of the log with the writes made meanwhile.
 Status checkpoint(rocksdb::DB& db, const std::string& target) {
   const auto made = guarded([&] {
     rocksdb::Checkpoint* maker = nullptr;

@@ -48,7 +48,7 @@ const char* to_string(DiskState state) {
 
 namespace {
 
-// Of each state but kWell, in its order.
+// One sentence for each state except kWell, in the order of DiskState.
 using Sentences = std::array<const char*, kDiskStates.size() - 1>;
 
 constexpr Sentences kOfWrites = {

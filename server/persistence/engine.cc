@@ -32,7 +32,7 @@ Status Engine::Impl::write_batch() {
     return {};
   }
   RKV_CHECK(batch_.PutLogData(stamp_of(synced_, mark_)).ok(), "a batch refused its stamp");
-  const rocksdb::WriteOptions unsynced;  // log on, sync off: sync() is for everything at once
+  const rocksdb::WriteOptions unsynced;  // log on, sync off: sync() covers all batches at once
   RKV_RETURN_IF_ERROR(check("write", guarded([&] { return db_->Write(unsynced, &batch_); })));
   batch_.Clear();
   incomplete_.store(false, std::memory_order_release);
@@ -40,7 +40,7 @@ Status Engine::Impl::write_batch() {
 }
 
 Status Engine::Impl::sync() {
-  const LogPosition written = files_->end();  // nobody writes meanwhile (W5)
+  const LogPosition written = files_->end();  // no concurrent writes (W5)
   RKV_RETURN_IF_ERROR(check("sync", guarded([&] { return db_->FlushWAL(true); })));
   RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // W2
   RKV_RETURN_IF_ERROR(check_home());
@@ -59,14 +59,15 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory,
   RKV_RETURN_IF_ERROR(impl->check_log(options.accept_damaged_log));
   Status opened = impl->open();
   if (!opened && opened.error().code == Code::kCorrupt && options.accept_damaged_log) {
-    // A log is shorter than RocksDB has noted, of which no stamp tells: as far as the logs go (N1).
+    // A log is shorter than RocksDB recorded, and no stamp proved it (N1): use the logs as they
+    // are.
     RKV_RETURN_IF_ERROR(impl->drop_behind({.log = std::numeric_limits<std::uint64_t>::max()}));
     opened = impl->open();
   }
   RKV_RETURN_IF_ERROR(opened);
   RKV_RETURN_IF_ERROR(impl->sync_name());
   RKV_RETURN_IF_ERROR(impl->read_meta());
-  // The claim of a start may have been behind the damage.
+  // The last claim may have been behind the damage.
   if (impl->dropped_) RKV_RETURN_IF_ERROR(impl->write_skip());
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }

@@ -1,4 +1,4 @@
-// Recovery after a failure of the disk (E4), and copies of the database, which end for it (E5).
+// Recovery after a disk failure (E4), and copies of the database, which recovery interrupts (E5).
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -19,8 +19,8 @@ DirectoryIdentity identity_of(const std::string& path) {
   return {.device = found.st_dev, .inode = found.st_ino};
 }
 
-// The check of the logs while the server runs. What is not synced may be torn, and is written
-// again. Damage is not accepted, because what it has cost may still be in memory.
+// Checks the logs while the server runs. Their unsynced part may be torn; it is written again.
+// Damage is never accepted here, because the lost writes may still be in memory.
 Status Engine::Impl::check_log_again() {
   constexpr const char* kLost =
       "a write-ahead log has been damaged, and synced writes are lost with it: save what is needed "
@@ -28,7 +28,7 @@ Status Engine::Impl::check_log_again() {
       "kvserver --restore, or start with --accept-damaged-log to go on without them";
   LogsFound found;
   RKV_RETURN_IF_ERROR(look_at_logs(&found));
-  // This process knows what it has synced, which stamps may not say.
+  // This process knows how far it synced; the stamps in the logs may not say so yet.
   const bool lost = found.torn_bytes != 0 && found.sound_end < synced_;
   if (!found.damaged && !lost) return {};
   if (std::exchange(last_error_, kLost) != kLost)
@@ -36,7 +36,7 @@ Status Engine::Impl::check_log_again() {
   return fail(Code::kCorrupt, kLost);
 }
 
-// Changes nothing on disk: what the logs hold is replayed into memory.
+// Opens the database for reading only. Changes nothing on disk: the logs are replayed into memory.
 Status Engine::Impl::open_to_read() {
   chain_ = std::make_unique<LogChain>();  // N1
   rocksdb::Options reading = options_;
@@ -63,7 +63,7 @@ std::string Engine::Impl::current_log() const {
   return number == 0 ? std::string() : fmt::format("{}/{:06}.log", path_, number);
 }
 
-// A directory that was removed under the server takes every write and every sync still.
+// A directory that was removed under the server still accepts writes and syncs, so check for it.
 Status Engine::Impl::check_home() {
   constexpr const char* kMissing =
       "the data directory is not there any more, or is another one: put it back, or stop the "
@@ -75,14 +75,14 @@ Status Engine::Impl::check_home() {
   return std::unexpected(Error{.code = Code::kIo, .sys_errno = ENOENT, .text = kMissing});
 }
 
-// Resume() is enough when RocksDB could not write a table. A log that has failed is not written to
-// again (W3), nor closed and synced by RocksDB's threads: the database is reopened, as after a
-// fatal error, such as a failed write to its own list of files.
+// Resume() suffices when RocksDB failed to write a table. After a failed log write or sync, the log
+// is not written again (W3) and RocksDB's threads must not close and sync it. The database is then
+// reopened, as after a fatal error such as a failed write to RocksDB's list of files.
 Status Engine::Impl::recover() {
   const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();
   if (db_ != nullptr && !reads_only_ && logs_are_well && check_home() &&
       guarded([&] { return db_->Resume(); }).ok()) {
-    allow_copies();  // an earlier try may have ended them
+    allow_copies();  // an earlier attempt may have interrupted them
     return {};
   }
   if (const Status may = may_reopen(); !may) {  // E4
@@ -99,7 +99,8 @@ Status Engine::Impl::recover() {
   return reopened;
 }
 
-// While the database is open still. Nothing is removed from under the look: its threads pause.
+// Runs while the database is still open. RocksDB's threads pause, so that they remove no file
+// during the check of the logs.
 Status Engine::Impl::may_reopen() {
   RKV_RETURN_IF_ERROR(check_home());
   RKV_RETURN_IF_ERROR(try_to_write());
@@ -111,9 +112,10 @@ Status Engine::Impl::may_reopen() {
 
 namespace {
 
-// A file as large as the logs of the database and what else opening it writes; synced, and removed.
+// Writes, syncs and removes a file as large as the database's logs and the other files that opening
+// writes.
 rocksdb::Status write_as_logs(rocksdb::FileSystem& files, const std::string& path) {
-  constexpr std::size_t kMargin = std::size_t{1} << 20;  // lists of files, a new log
+  constexpr std::size_t kMargin = std::size_t{1} << 20;  // lists of files and a new log
   std::vector<std::string> names;
   rocksdb::IOStatus status = files.GetChildren(path, {}, &names, nullptr);
   std::uint64_t bytes = kMargin;
@@ -136,8 +138,8 @@ rocksdb::Status write_as_logs(rocksdb::FileSystem& files, const std::string& pat
 
 }  // namespace
 
-// Opening replays the logs into tables, which may become as large. RocksDB removes a file of this
-// name at a start.
+// Opening replays the logs into tables, which may become as large as the logs. RocksDB removes a
+// file with the name of this probe at a start.
 Status Engine::Impl::try_to_write() {
   return check("try to write",
                guarded([&] { return write_as_logs(*options_.env->GetFileSystem(), path_); }));
@@ -147,19 +149,20 @@ Status Engine::Impl::reopen() {
   const std::scoped_lock pass(gate_);
   const std::unique_lock alone(life_);
   reopened_.fetch_add(1);
-  (void)close_locked();  // its unsynced rest is written again by the caller
+  (void)close_locked();  // the caller writes the unsynced rest again
   db_.reset();
   incomplete_.store(true, std::memory_order_relaxed);
   files_->forget_failure();
   log_errors_->forget();
   read_errors_.forget();
-  options_.create_if_missing = false;  // an empty one would not be a recovery
+  options_.create_if_missing = false;  // an empty database would not be a recovery
   Status opened = open();
   if (!opened) (void)open_to_read();
   return opened;
 }
 
-// E5. A copy may take hours; its files fail from now on, and none begins before allow_copies().
+// E5. A copy may take hours. Writes to its files fail from now on, and no copy begins before
+// allow_copies().
 Status Engine::Impl::end_copies() {
   constexpr auto kPatience = std::chrono::seconds(1);
   std::unique_lock lock(copies_mutex_);
@@ -175,15 +178,16 @@ void Engine::Impl::allow_copies() {
   files_->allow_copies();
 }
 
-// A compaction that meets a damaged table makes the database refuse writes, each time it does. So
-// there are no compactions since check() has seen damage.
+// After check() has seen damage there are no compactions: each compaction that meets a damaged
+// table makes the database refuse writes.
 Status Engine::Impl::check_whole() {
   RKV_RETURN_IF_ERROR(check("read back", guarded([&] { return db_->VerifyChecksum(); })));
   options_.disable_auto_compactions = false;
   return check("compact again", guarded([&] { return db_->EnableAutoCompaction({data_, meta_}); }));
 }
 
-// What is counted is not closed: recover() waits for it, without the gate, so that readers pass.
+// The database is not closed while copies_ counts a copy. recover() waits for the count without
+// holding gate_, so readers are not blocked.
 Status Engine::Impl::checkpoint(const std::string& target) {
   {
     const std::scoped_lock lock(copies_mutex_);

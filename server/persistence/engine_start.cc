@@ -1,4 +1,4 @@
-// Opening the database, and what it keeps about itself.
+// Opening the database, and the data that it stores about itself.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -20,8 +20,8 @@ using database::kMetaFamily;
 using database::kTimeKey;
 using database::slice;
 
-// Runs before anything is changed: opening the database replays the log up to the damage, and drops
-// the rest permanently.
+// Checks the logs. Must run before anything changes: opening the database replays the log up to the
+// damage and drops the rest permanently.
 Status Engine::Impl::look_at_logs(LogsFound* found) {
   return check("look at the logs", check_logs(options_, path_, found));
 }
@@ -46,7 +46,7 @@ Status Engine::Impl::check_log(bool accept_damage) {
       "has been changed)");
 }
 
-// The logs end there from now on.
+// Makes the logs end at `end` permanently, by opening the database with cut logs.
 Status Engine::Impl::drop_behind(const LogPosition& end) {
   EnvWithFiles cut(env_, std::make_shared<CutLogs>(files_, end));
   options_.env = &cut;
@@ -71,7 +71,7 @@ Status Engine::Impl::open() {
                               return rocksdb::DB::Open(options_, path_, families, &handles, &db);
                             })));
   take(db, handles);
-  synced_ = {};  // what the logs held is in tables
+  synced_ = {};  // the logs' content is in tables now
   return {};
 }
 
@@ -83,7 +83,7 @@ void Engine::Impl::take(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamily
   home_ = identity_of(path_);
 }
 
-// RocksDB syncs what is in its directory, and not the directory's own entry in the one above.
+// Syncs the directory's entry in its parent; RocksDB syncs only the content of its directory.
 Status Engine::Impl::sync_name() {
   const std::string above = std::filesystem::path(path_).parent_path();
   return check("sync its name", guarded([&]() -> rocksdb::Status {
@@ -119,7 +119,7 @@ Result<bool> Engine::Impl::data_is_empty() {
   return !at->Valid();
 }
 
-// A new database, or one whose making was cut short by a crash.
+// Initializes a new database, or one whose creation a crash interrupted.
 Status Engine::Impl::initialise() {
   RKV_ASSIGN_OR_RETURN(const bool empty, data_is_empty());
   if (!empty) {
@@ -133,9 +133,9 @@ Status Engine::Impl::initialise() {
   return begin_behind(0);
 }
 
-// Both numbers are drawn once for the life of the data. The hash seed decides how full the index'
-// pairs of groups are, so what fitted into a memory once fits again. The mark is flushed to a table
-// before a batch is written, so that a look at damaged logs finds it there.
+// Both numbers are drawn once for the life of the data. The hash seed decides how full the index's
+// pairs of groups are; with the same seed, what fitted into a memory fits again. The mark is
+// flushed to a table before the first batch, so that a check of damaged logs finds it there.
 Status Engine::Impl::read_drawn() {
   RKV_ASSIGN_OR_RETURN(hash_seed_, read_or_draw(kHashSeedKey));
   RKV_ASSIGN_OR_RETURN(mark_, read_or_draw(kMarkKey));
@@ -164,7 +164,7 @@ Status Engine::Impl::put_meta(const char* what, const char* key, Bytes value) {
   synced.sync = true;
   const auto put = guarded([&] { return db_->Put(synced, meta_, key, slice(value)); });
   RKV_RETURN_IF_ERROR(check(what, put));
-  return check(what, files_->failure());  // W2
+  return check(what, files_->failure());  // RocksDB does not report it (W2)
 }
 
 Status Engine::Impl::read_meta() {
@@ -208,7 +208,7 @@ Status Engine::Impl::claim_boot() {
   return put_meta("note the time", kTimeKey, time);
 }
 
-// With a number to spare, so that the next claim is far away.
+// Claims one number more than needed, so that the next claim is far away.
 Status Engine::Impl::claim_through(std::uint64_t sequence) {
   const std::uint64_t last = Version::of(boot_, sequence).boot();
   if (last < boot_) return fail(Code::kUnsupported, "there are no version numbers left");
@@ -225,7 +225,7 @@ Status Engine::Impl::write_boot(std::uint32_t number) {
   return {};
 }
 
-// Claimed numbers that are unknown here lie within what is skipped.
+// Skips kSkippedBoots numbers, so that claims unknown here are not repeated.
 Status Engine::Impl::write_skip() {
   if (claimed_boot_ >= std::numeric_limits<std::uint32_t>::max() - kSkippedBoots) {
     return fail(Code::kUnsupported,
@@ -238,7 +238,8 @@ Status Engine::Impl::write_skip() {
 
 Status Engine::Impl::skip_boots() {
   RKV_RETURN_IF_ERROR(write_skip());
-  // The server that was backed up goes on writing logs of the same numbers as this one's.
+  // The server that was backed up continues to write logs with the numbers that this database will
+  // use, so stamps need a new mark.
   RKV_ASSIGN_OR_RETURN(mark_, draw(kMarkKey));
   return {};
 }

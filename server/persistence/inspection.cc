@@ -17,7 +17,7 @@ namespace {
 
 using database::guarded;
 
-// For a line: what is no printable ASCII as \xNN, and a long one cut.
+// Formats a key for a line: bytes that are not printable ASCII as \xNN; a long key is cut.
 std::string printable(const rocksdb::Slice& key) {
   constexpr std::size_t kMostBytes = 40;
   std::string text;
@@ -67,7 +67,7 @@ class Inspector {
     if (++found_.problems <= kMostProblemLines) tell_(line);
   }
 
-  // As a start would see it; look_at_logs() reports what is wrong with the logs.
+  // Opens the database as a start would see it; look_at_logs() reports problems of the logs.
   bool open() {
     options_.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
     std::vector<rocksdb::ColumnFamilyHandle*> handles;
@@ -88,7 +88,7 @@ class Inspector {
     return true;
   }
 
-  // By the judge that a start asks.
+  // Uses the same check as a start.
   void look_at_logs() {
     LogsFound logs;
     const auto looked = check_logs(options_, path_, &logs);
@@ -111,7 +111,7 @@ class Inspector {
     db_.reset();
   }
 
-  // Each by itself, so that all that are damaged are told.
+  // Checks each table separately, so that all damaged tables are reported.
   void look_at_tables() {
     std::vector<rocksdb::LiveFileMetaData> tables;
     (void)guarded([&] {
@@ -134,7 +134,7 @@ class Inspector {
     }
   }
 
-  // Nothing when it is not there.
+  // Returns a fact that the database stores about itself; empty when it is missing or invalid.
   std::string fact(const char* name, std::size_t length, bool required) {
     std::string value;
     const auto read = guarded([&] { return db_->Get({}, meta_, name, &value); });

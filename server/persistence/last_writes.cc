@@ -6,7 +6,7 @@
 
 namespace rkv::server {
 
-// Where the key's number stands, or the free place where it would.
+// The entry of the key in table_, or the free entry where it belongs.
 std::uint32_t& LastWrites::place_of(std::uint64_t hash, Bytes key) {
   for (std::size_t at = hash & (table_.size() - 1);; at = (at + 1) & (table_.size() - 1)) {
     std::uint32_t& place = table_[at];
@@ -44,7 +44,7 @@ void LastWrites::add(const CommitLog::Entry& entry) {
 void LastWrites::clear() {
   if (entries_.empty()) return;
   entries_.clear();
-  // After a retry of all that was unsynced the next batches would pay for its size.
+  // A retry of everything unsynced may have grown the table; later batches would pay to clear it.
   if (table_.size() > kLargestKept) table_.resize(kLargestKept);
   std::ranges::fill(table_, 0U);
   keys_ = void_ = bytes_ = 0;

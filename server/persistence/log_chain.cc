@@ -27,8 +27,8 @@ using rocksdb::WriteBatch;
 
 namespace {
 
-// A batch begins with its sequence and how many it takes, and a log with a header and a batch. 0:
-// not so long.
+// A batch begins with its sequence (8) and its count of operations (4). A log begins with a
+// fragment's header and a batch. These functions return 0 when the input is too short.
 std::uint64_t sequence_of(const Slice& batch) {
   return batch.size() < 8 ? 0 : load_le<std::uint64_t>(database::bytes_of(batch).data());
 }
@@ -46,9 +46,9 @@ std::uint64_t first_sequence(const std::string& log_file) {
   return sequence_of(bytes);
 }
 
-// Of the logs from which a start replays each family those that are for records.
+// First log that a start replays for the records' family.
 std::uint64_t first_needed(const std::map<std::uint32_t, std::uint64_t>& first_logs) {
-  constexpr std::uint32_t kRecords = 0;  // the default family
+  constexpr std::uint32_t kRecords = 0;  // number of the default family
   const auto found = first_logs.find(kRecords);
   return found == first_logs.end() ? 0 : found->second;
 }
@@ -60,8 +60,9 @@ void LogChain::ColumnFamilyLogNumberMap(const std::map<std::uint32_t, std::uint6
   needed_ = first_needed(first_logs);
 }
 
-// The first record of all has none before it to be compared with; but when the log begins with
-// another one, that one is damaged.
+// Whether the record is the next of the chain. The very first record has no predecessor to compare
+// with, nor has the first record of a log up to needed_ (N1). If its log begins with a different
+// record, that record is damaged.
 bool LogChain::continues(std::uint64_t log_number, const std::string& log_file,
                          std::uint64_t sequence) {
   const bool begins = log_ != log_number;
@@ -84,7 +85,7 @@ LogChain::WalProcessingOption LogChain::LogRecordFound(unsigned long long log_nu
 
 namespace {
 
-// Which logs a start would replay: they follow from what is in tables already.
+// Finds which logs a start would replay. They follow from what is in tables.
 class LiveLogs final : public rocksdb::WalFilter {
  public:
   const char* Name() const override { return "rkv.LiveLogs"; }
@@ -99,11 +100,11 @@ class LiveLogs final : public rocksdb::WalFilter {
   std::uint64_t first = std::numeric_limits<std::uint64_t>::max();  // none
 };
 
-// What the tables say.
+// Facts read from the tables.
 struct Known {
   std::uint64_t first_log = 0;
-  std::uint64_t needed_log = 0;       // as LogChain has it
-  std::optional<std::uint64_t> mark;  // nothing: no batch has been written yet
+  std::uint64_t needed_log = 0;       // as in LogChain
+  std::optional<std::uint64_t> mark;  // nullopt: no batch has been written yet
 };
 
 Status read_mark(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* meta, Known* known) {
@@ -142,7 +143,7 @@ Status look_at_tables(const rocksdb::Options& options, const std::string& path, 
   return looked;
 }
 
-// In their order.
+// Finds the logs from number `first` on, ordered by number.
 Status logs_from(std::uint64_t first, rocksdb::Env& env, const std::string& path,
                  std::map<std::uint64_t, std::string>* logs) {
   std::vector<std::string> names;
@@ -158,7 +159,7 @@ class Judge {
  public:
   Judge(rocksdb::Env& env, const Known& known) : env_(env), known_(known) {}
 
-  // The logs in their order.
+  // Adds a log. REQUIRES: ascending numbers.
   Status add(std::uint64_t number, const std::string& log) {
     std::uint64_t bytes = 0;
     if (Status sized = env_.GetFileSize(log, &bytes); !sized.ok()) return sized;
@@ -176,7 +177,7 @@ class Judge {
   }
 
  private:
-  // Sets broken_ where the chain ends before the log does.
+  // Follows the chain through a log. Sets broken_ if the chain ends before the log does.
   Status follow(std::uint64_t number, const std::string& log, std::uint64_t bytes) {
     std::unique_ptr<rocksdb::SequentialFile> file;
     if (Status opened = env_.NewSequentialFile(log, &file, {}); !opened.ok()) return opened;
@@ -214,8 +215,8 @@ class Judge {
 
   rocksdb::Env& env_;
   const Known known_;
-  std::uint64_t expected_ = 0;  // the next sequence; 0: any
-  LogPosition end_;             // of the last log, when it is sound
+  std::uint64_t expected_ = 0;  // next sequence; 0: any is accepted
+  LogPosition end_;             // end of the last sound log
   std::optional<LogPosition> broken_;
   LogsFound found_;
 };
@@ -229,7 +230,7 @@ Status check_logs(const rocksdb::Options& options, const std::string& path, Logs
     if (env.FileExists(path + "/CURRENT").IsNotFound()) return Status::OK();
     Known known;
     Status looked = look_at_tables(options, path, &known);
-    if (looked.IsInvalidArgument()) return Status::OK();  // a family is not there: it holds nothing
+    if (looked.IsInvalidArgument()) return Status::OK();  // a missing family: it holds nothing
     std::map<std::uint64_t, std::string> logs;
     if (looked.ok()) looked = logs_from(known.first_log, env, path, &logs);
     Judge judge(env, known);

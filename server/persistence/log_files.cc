@@ -47,7 +47,7 @@ class LogFile final : public rocksdb::FSWritableFileOwnerWrapper {
   LogFiles& files_;
 };
 
-// Of a copy of the database.
+// A file of a copy of the database.
 class CopiedFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
   CopiedFile(std::unique_ptr<rocksdb::FSWritableFile> file,
@@ -139,7 +139,7 @@ LogPosition LogFiles::end() {
   return end_;
 }
 
-// How much of what has failed is in the file is not known.
+// After a failed append it is unknown how much of it is in the file.
 void LogFiles::appended(const rocksdb::FSWritableFile* file, std::size_t bytes, bool well) {
   const std::scoped_lock lock(mutex_);
   if (newest_ != file) return;
@@ -154,7 +154,7 @@ void LogFiles::closed(const rocksdb::FSWritableFile* file) {
   end_ = {};
 }
 
-// W1. Nobody writes to the log before this one meanwhile: RocksDB has stopped its writers.
+// W1. Nothing writes to the previous log meanwhile: RocksDB has stopped its writers.
 IOStatus LogFiles::sync_newest() {
   const std::scoped_lock lock(mutex_);
   if (newest_ != nullptr && failure_.ok()) failure_ = newest_->Sync({}, nullptr);

@@ -6,7 +6,7 @@ namespace rkv::server {
 
 namespace {
 
-// Four bytes at a time: table n is of a byte with n others behind it.
+// Four bytes are processed at a time: table n is for a byte that n more bytes follow.
 using Tables = std::array<std::array<std::uint32_t, 256>, 4>;
 constexpr Tables make_tables() {
   constexpr std::uint32_t kPolynomial = 0x82F63B78;  // Castagnoli's, reflected
@@ -25,7 +25,7 @@ constexpr Tables make_tables() {
 }
 constexpr Tables kTables = make_tables();
 
-// As it stands in a log: so that the checksum of bytes that hold checksums is a good one.
+// The form in a log: masking keeps the checksum of bytes that hold checksums effective.
 constexpr std::uint32_t masked(std::uint32_t crc) {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;
 }
@@ -55,7 +55,7 @@ bool LogReader::fill() {
   return !block_.empty();
 }
 
-// Nothing at the end, and where there is no sound one.
+// The next fragment; nullopt at the end, and where the bytes are not a sound fragment.
 std::optional<LogReader::Fragment> LogReader::take_fragment() {
   const bool in_trailer = block_.size() == kBlockBytes && block_.size() - at_ < kHeaderBytes;
   if ((at_ == block_.size() || in_trailer) && !fill()) return std::nullopt;
