@@ -1,20 +1,21 @@
-// What rkv::Client is made of: the link, the map, the cache, the GETs in flight, and the rules of
-// retrying. client.cc puts the public face on it.
+// The core of rkv::Client: the link, the map, the caches, the GETs in flight, and the rules of
+// retrying. client.cc is the public face.
 //
 // Invariants:
-//  E1  A request that left and was not answered is a write that may have happened: it is reported,
-//      never repeated. A GET, which changes nothing, is repeated until its deadline.
-//  E2  Map and cache belong to one epoch and root region; another one of either empties both before
-//      anything is read.
-//  E3  Every operation ends by its deadline, with everything it posted completed or its link
+//  E1  A write request that was sent and not answered may have happened. It is reported, never
+//      repeated. A GET changes nothing and is repeated until its deadline.
+//  E2  Map and caches belong to one epoch and root region. A connect that brings another epoch or
+//      root region empties them before anything is read.
+//  E3  Every operation ends by its deadline. Everything it posted is then completed, or its link is
 //      closed (K1).
-//  E4  A GET that asks for a durable value returns one whose version a mark of this epoch covers,
-//      or no value at all.
-//  E5  A flush or backup is sent only to a server whose epoch has every write that was acknowledged
-//      to this client and not known to be on disk; else the answer is kStale (U2).
+//  E4  A GET that asks for a durable value returns a value whose version a mark of this epoch
+//      covers, or no value.
+//  E5  A flush or backup promises something about every write acknowledged to this client. It is
+//      sent only if each of these writes is known to be on disk, or was acknowledged in the
+//      server's present epoch. Otherwise the call fails with kStale (U2).
 //
-// Thread safety: none. After create() nothing allocates but what returns text, and the buffers of
-// large values when they are first needed.
+// Thread safety: none. After create() only functions that return text allocate. The buffers of
+// large values are allocated when they are first needed.
 #pragma once
 
 #include <algorithm>
@@ -39,11 +40,11 @@ namespace rkv::client {
 
 class Engine;
 
-// Who may refuse a server that an engine has connected to.
+// A check that may refuse a server that an engine has connected to.
 class Gate {
  public:
   virtual ~Gate() = default;
-  // `epoch`: of the server's present start, which no other server has.
+  // `epoch`: drawn by the server's present start; no other start has it.
   virtual Status admit(const Engine& engine, std::uint64_t epoch) = 0;
 };
 
@@ -56,13 +57,13 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(const ClientOptions& options,
                                                 std::shared_ptr<rdma::Transport> transport,
                                                 const Clock* clock, std::string* refusal);
-  // The same without connecting: the first operation does. `gate`, which may be null, must outlive
-  // the engine.
+  // As create(), without connecting: the first operation connects. `gate`, which may be null, must
+  // outlive the engine.
   static Result<std::unique_ptr<Engine>> create_unconnected(
       const ClientOptions& options, std::shared_ptr<rdma::Transport> transport, const Clock* clock,
       Gate* gate);
   ~Engine();
-  // Of the arena of an engine with these options.
+  // Size of the arena of an engine with these options.
   static std::size_t arena_bytes(const ClientOptions& options) {
     return Arena::region_bytes(gets_of(options), options.requests_in_flight);
   }
@@ -74,54 +75,55 @@ class Engine {
         Deadline::after_ms(*clock_, (timeout.count() > 0 ? timeout : options_.timeout).count());
     return {*clock_, std::min(own.at(), latest_)};
   }
-  // Until let_go() no operation goes on beyond this, whatever its own timeout.
+  // Caps the deadline of every operation at `at` until let_go().
   void hold_to(Nanos at) { latest_ = at; }
   void let_go() { latest_ = std::numeric_limits<Nanos>::max(); }
 
-  // A value read by get(): the bytes lie in the engine until its next operation, or in the reply.
+  // A value read by get(). The bytes lie in the engine until its next operation, or in `reply`.
   struct Got {
     Bytes value;
     Version version;
     std::uint64_t expiry_ms = 0;
     bool counter = false;
-    Durability durability = Durability::kMemory;  // as known
+    Durability durability = Durability::kMemory;  // as far as known
     std::optional<Reply> reply = std::nullopt;
     ValueView view() const;
   };
-  // Where the caller wants the value. Registered: a large value is READ into it.
+  // The caller's buffer for the value. With a `local_key` a large value is READ into it.
   struct Destination {
     MutableBytes bytes;
     std::optional<std::uint32_t> local_key = std::nullopt;
   };
-  // `into` bounds the value's length: kTooLarge, and needed_bytes() tells.
+  // Reads a value. `into` limits the value's length: kTooLarge, and needed_bytes() is the length.
   Result<Got> get(Bytes key, const GetOptions& options, const Destination* into = nullptr);
-  // The shortest GET: where READs are over at once (shm), a key whose slot is cached needs one READ
-  // and neither a deadline nor a state machine. Nothing where it is not as simple as that: get().
-  // The bytes lie in the engine until its next operation.
+  // The shortest GET, for transports that complete READs within the call (shm). A key whose slot is
+  // cached needs one READ, without a deadline or a state machine. Null: the case is not that
+  // simple; use get(). The bytes lie in the engine until its next operation.
   const LiveRecord* get_at_once(Bytes key, const GetOptions& options);
   bool reads_at_once() const { return usable() && link_.reads_at_once(); }
-  // The same for up to kAtOnce of `keys` from `first` on, REQUIRES reads_at_once(). How many are
-  // left over, and in `left` which.
+  // As above, for up to kAtOnce of `keys` from `first` on. Returns how many keys are left over;
+  // `left` gets their indices. REQUIRES reads_at_once().
   static constexpr std::size_t kAtOnce = 16;
   std::size_t get_at_once(std::span<const std::string_view> keys, std::size_t first,
                           Durability at_least, GetVisitor visit, void* target,
                           std::span<std::size_t, kAtOnce> left);
   Result<ValueSize> copy_out(const LiveRecord& found, MutableBytes out);
   ValueView view(const LiveRecord& found) const;
-  // Where it is not there already; kTooLarge as above.
+  // Copies the value, unless it lies in `out` already. kTooLarge as above.
   Result<ValueSize> copy_out(const Got& got, MutableBytes out);
   std::size_t needed_bytes() const { return needed_bytes_; }
-  // kPut, kRemove, kAdd, kSwap, with everything but their time-out: the answer to keep or to read.
-  // `remote_key`: of registered memory that the value lies in; 0 = it does not, and is copied.
+  // Sends kPut, kRemove, kAdd or kSwap and returns the answer. The request is complete but for its
+  // time-out. `remote_key`: key of the registered memory that the value lies in; 0 = the value is
+  // not in registered memory, and is copied.
   Result<Reply> write(const Request& request, const Deadline& deadline,
                       std::uint32_t remote_key = 0);
-  // Counters by requests: engine_counters.cc, as all that follow.
+  // ---- counters (engine_counters.cc). By requests:
   Result<Counter> add(Bytes key, std::int64_t summand, const Deadline& deadline,
                       Durability durability);
   Result<CounterSwap> swap(Bytes key, std::int64_t expected, std::int64_t desired,
                            const Deadline& deadline, Durability durability);
   Result<Counter> number(Bytes key, std::chrono::milliseconds timeout);
-  // Counters in cells.
+  // In cells:
   Result<OneSidedCounter> open_counter(std::string_view key, bool create, const Deadline& deadline);
   Result<Counter> add(OneSidedCounter& counter, std::int64_t summand, const Deadline& deadline,
                       Durability durability);
@@ -130,12 +132,14 @@ class Engine {
   Result<Counter> number(OneSidedCounter& counter, const Deadline& deadline);
   void multi_add(std::span<const CounterAddition> additions, const Deadline& deadline,
                  std::span<Result<Counter>> results);
-  // One READ of the mark lines: repeated while they do not verify, and when the connection is lost.
+  // READs the mark lines once; repeats the READ while they do not verify, and when the connection
+  // is lost.
   Status read_marks(const Deadline& deadline);
-  // kPing, kFlush, kStats: repeated when the connection is lost. kFlush, kBackup: E5.
+  // Sends kPing, kFlush or kStats; repeats the request when the connection is lost. E5 holds for
+  // kFlush.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
-  // kBackup: when the connection is lost with it under way, nobody knows whether it was carried
-  // out.
+  // Sends kBackup once. If the connection is lost during the request, it is unknown whether the
+  // server carried it out. E5 holds.
   Result<Reply> ask_once(const Request& request, const Deadline& deadline);
   Durability durability_of(Version version) const { return map_.marks().of(version); }
   Durability durability_of(const Response& response) const {
@@ -145,27 +149,27 @@ class Engine {
   void multi_get(std::span<const std::string_view> keys, Durability at_least,
                  const Deadline& deadline, GetVisitor visit, void* target);
   Result<ScanPage> scan(const ScanOptions& options);  // scan.cc
-  // The same without the values that are too long for a page: `left_out` gets their entries.
+  // As scan(), without the values that are too long for a page: `left_out` gets their indices.
   Result<ScanPage> scan_page(const ScanOptions& options, const Deadline& deadline,
                              std::vector<std::size_t>& left_out);
   void multi_put(std::span<const KeyValue> items, Durability durability, const Deadline& deadline,
                  PutVisitor visit, void* target);
 
-  // ---- for who has several engines to look after: make_usable() in steps.
+  // ---- for a caller that manages several engines: make_usable() in steps.
 
-  // Whether the connection is there, as far as known without a look at it.
+  // Returns true if the connection is alive, as far as known without polling it.
   bool usable() const { return link_.alive() && map_.ready(); }
-  // When the next attempt to connect is due, for an operation with this deadline; at or behind the
-  // deadline: none is.
+  // When the next attempt to connect is due, for an operation with this deadline. A time at or
+  // after the deadline: no attempt is due.
   Nanos next_attempt(const Deadline& deadline);
-  // Makes it: blocks for the connect_timeout, and until the deadline, at most.
+  // Makes one attempt to connect. Blocks for the connect_timeout, and until the deadline, at most.
   Status attempt_now(const Deadline& deadline);
-  // Whether another attempt may do better.
+  // Returns true if another attempt may succeed after this error.
   bool worth_repeating(const Error& error) const;
   const Link& link() const { return link_; }
   Link& link() { return link_; }
   const Clock& clock() const { return *clock_; }
-  // Of the server that it was last connected to; 0 = of none.
+  // Epoch of the server that the engine was last connected to; 0 = never connected.
   std::uint64_t epoch() const { return map_.epoch(); }
   const ClientOptions& options() const { return options_; }
 
@@ -189,43 +193,43 @@ class Engine {
       kNeedsMap,
       kNeedsRequest,
       kAwaitsReply,
-      kNeedsMark,  // `found` is not known to be as safe as asked
+      kNeedsMark,  // `found` is not known to have the requested durability
     };
     Lane(RemoteMap& map, GroupCache& groups, SlotCache& slots, const Clock& clock)
         : machine(map, groups, slots, clock) {}
     GetMachine machine;
     MutableBytes large;
-    LargeBuffers::Buffer* value = nullptr;  // of a large value
-    std::uint32_t asked = 0;                // how often the server was
+    LargeBuffers::Buffer* value = nullptr;  // buffer of a large value
+    std::uint32_t asked = 0;                // how often this key was requested from the server
     State state = State::kFree;
     GetMachine::Next next = GetMachine::Next::kMissing;
     std::uint32_t pending = 0;  // READs posted and not landed
     std::size_t index = 0;      // of the key
     ValueView found{};
-    std::optional<Reply> reply = std::nullopt;  // that `found` lies in, or nothing
+    std::optional<Reply> reply = std::nullopt;  // holds the bytes of `found`, or is empty
   };
 
-  // One PUT in flight, or refused for now and to be sent again.
+  // One PUT in flight, or refused with "later" and to be sent again.
   struct PutSlot {
     enum class State : std::uint8_t { kFree, kSent, kAgain };
     State state = State::kFree;
     std::size_t index = 0;                  // of the item
     LargeBuffers::Buffer* value = nullptr;  // where the server READs a large value
   };
-  // A put of a large value that lies in registered memory; `encoded` is the request's value.
+  // The source of a large put, in registered memory. `encoded` is the request's value.
   struct Source {
     Bytes value;
     std::uint32_t remote_key = 0;
-    std::uint64_t epoch = 0;  // of the digest in `encoded`
+    std::uint64_t epoch = 0;  // the epoch that the digest in `encoded` was computed for
     std::array<std::byte, kValueSourceBytes> encoded{};
     void describe(Bytes key, std::uint64_t epoch);
   };
-  // Asking the server again where a value is that is being written all the time ends here.
+  // Limit of repeated requests for the place of a value that is rewritten all the time.
   static constexpr std::uint32_t kMaxAsked = 8;
   static constexpr const char* kNumberInCell =
       "nobody knows when a one-sided counter's number is on disk";
 
-  // One GetMemory more than lanes: for GETs that are over at once while lanes are in use.
+  // One GetMemory more than lanes: for get_at_once() while lanes are in use.
   static std::size_t gets_of(const ClientOptions& options) { return options.reads_in_flight + 1U; }
   Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
          const Clock* clock, Arena arena);
@@ -235,17 +239,18 @@ class Engine {
   Status make_usable(const Deadline& deadline);
   void forget_places();
   Status attempt(const Deadline& deadline);
-  // Notices, without waiting, that the connection has ended: before a write leaves.
+  // Checks without waiting whether the connection has ended, before a write is sent.
   void look_at_link();
-  // For a GET. kBusy: what was READ did not verify for some milliseconds; the server can be asked.
+  // Refreshes the map for a GET. kBusy: the bytes did not verify for some milliseconds; the caller
+  // can ask the server instead.
   Status refresh_map(GetMachine::Next what, const Deadline& deadline);
 
   // ---- GET
-  // Where a cache says that a key's record is.
+  // A cached place of a key's record.
   struct AtOnce {
     KeyHash hash{0};
     Slot slot;
-    bool from_group = false;  // the slot, which is to be cached by itself when it has proved right
+    bool from_group = false;  // found in a cached group; cached as a slot once it has verified
     RemoteRange from;
     std::size_t length = 0;
   };
@@ -253,10 +258,11 @@ class Engine {
   bool find_at_once(KeyHash hash, AtOnce& found);
   const LiveRecord* read_at_once(Bytes key, const AtOnce& at, Durability at_least,
                                  MutableBytes room);
-  // Waits until the marks say that the version is so safe: how safe it is. kDisconnected: start
-  // again, for the server may be another one that does not have this version.
+  // Waits until the marks cover the version at `level`, and returns its durability. kDisconnected:
+  // start again, for the next server may not have this version.
   Result<Durability> await_mark(Version version, Durability level, const Deadline& deadline);
-  // Looks at the marks, and asks for them when it is time. Whether the lines could be read.
+  // READs the marks, and requests them when MarkWait says so. Returns false if the lines did not
+  // verify.
   Result<bool> look_or_ask(Durability level, const Deadline& deadline);
   // Runs a machine on lane 0 until it has finished.
   Result<GetMachine::Next> run(Lane& lane, GetMachine::Next next, const Deadline& deadline,
@@ -272,18 +278,19 @@ class Engine {
 
   // ---- counters in cells
   static constexpr std::size_t kAtomicsAtOnce = 512;
-  // Whether the counter's cell, or that it has none, is known and still true.
+  // Returns true if it is known, and still true, which cell the counter has or that it has none.
   bool is_bound(const OneSidedCounter& counter) const;
   Counter counter_in(const Response& response) const;
   Result<Reply> ask_for_cell(Bytes key, bool create, const Deadline& deadline);
-  // Makes it so; connects if need be. kNotFound: only without `create`.
+  // Makes is_bound() true; connects if necessary. kNotFound: only without `create`.
   Status bind(OneSidedCounter& counter, bool create, const Deadline& deadline);
-  // Its cell was found sealed: the counter has ended.
+  // The counter's cell is sealed: the counter has ended.
   static void unbind(OneSidedCounter& counter) { counter.epoch_ = 0; }
   rdma::Operation atomic_on(const OneSidedCounter& counter, std::size_t index) const;
-  std::uint64_t told(std::size_t index) const;  // the old value of the atomic of that index
-  // Binds, and runs one atomic that `shape` completes: the old word. Nothing: the counter is
-  // changed by requests. What changes nothing is repeated when the connection is lost.
+  std::uint64_t told(std::size_t index) const;  // old value of the atomic of that index
+  // Binds the counter, runs one atomic that `shape` completes, and returns the old word. Empty: the
+  // counter is changed by requests. An atomic that changes nothing is repeated when the connection
+  // is lost.
   template <class Shape>
   Result<std::optional<std::uint64_t>> run_atomic(OneSidedCounter& counter, bool create,
                                                   bool changes, const Deadline& deadline,
@@ -295,29 +302,30 @@ class Engine {
                       const Deadline& deadline);
 
   // ---- requests
-  // The answer with code 0, else its error; what says "later" is repeated until the deadline.
-  // `repeat`: also after a lost connection.
+  // Sends the request; repeats it until the deadline while the answer means "later". Returns the
+  // answer with code 0, or the error. `repeat`: repeats it after a lost connection too.
   Result<Reply> ask_until_taken(Request request, bool repeat, const Deadline& deadline,
                                 Source* source = nullptr);
   Result<Reply> write_large(Request request, const Deadline& deadline, std::uint32_t remote_key);
-  // The error that a response with a code stands for.
+  // Converts a response with an error code into an Error.
   Error refused(const Response& response);
-  // Whether the same request may be answered otherwise soon.
+  // Returns true if the same request may get another answer soon.
   static bool is_later(Opcode opcode, Code code) {
     return code == Code::kBusy || (opcode == Opcode::kGet && code == Code::kOutOfMemory);
   }
-  // A write was acknowledged: `asked` is how safe it was to be by then.
+  // Records an acknowledged write; `asked` is the durability that the request asked for.
   void note_write(const Response& response, Durability asked);
   Nanos busy_wait(const Response& response);
-  // When to send again after such a wait; nothing: the deadline is too near. Where it would pass
-  // the deadline there is one more try shortly before.
+  // When to send again after waiting `wait`. If that passes the deadline, there is one last try
+  // shortly before the deadline. Empty: the deadline is too near.
   std::optional<Nanos> again_at(Nanos wait, const Deadline& deadline) const;
-  void learn_place(Bytes key, const Response& response);  // of a write
-  // Of a GET: the next one is a READ, also of a key that no group leads to. A hint (G5).
+  void learn_place(Bytes key, const Response& response);  // from a write's answer
+  // Caches the slot of a GET's answer, so that the next GET is a READ, also for keys that no group
+  // leads to. A hint (G5).
   void learn_slot(KeyHash hash, const Response& response) {
     if (response.slot.fingerprint() == hash.fingerprint()) slots_.put(hash, response.slot);
   }
-  // Of what a GET was answered; kUnsupported: the number of a counter in a cell.
+  // Waits for the durability of a GET's answer. kUnsupported: the number of a counter in a cell.
   Result<Durability> await_mark(const Response& response, Durability level,
                                 const Deadline& deadline);
   void learn_marks(const Response& response) {
@@ -332,7 +340,7 @@ class Engine {
   RemoteMap map_;
   GroupCache cache_;
   SlotCache slots_;
-  LiveRecord at_once_{};  // what get_at_once() found
+  LiveRecord at_once_{};  // result of get_at_once()
   Link link_;
   MapLoader loader_;
   std::vector<Lane> lanes_;
@@ -340,15 +348,15 @@ class Engine {
   std::vector<rdma::Operation> atomics_;  // of multi_add
   std::vector<Lane*> free_lanes_;         // of multi_get
   std::vector<PutSlot> put_slots_;        // of multi_put
-  std::vector<PutSlot*> batch_slots_;     // whose requests the batch holds
+  std::vector<PutSlot*> batch_slots_;     // slots whose requests the batch holds
   Backoff reconnect_backoff_;
   Backoff busy_backoff_;
   MarkWait mark_wait_;
   Gate* gate_ = nullptr;
-  Nanos reconnect_at_ = 0;                            // not before
-  Nanos attempted_at_ = 0;                            // the last one ended
-  Nanos latest_ = std::numeric_limits<Nanos>::max();  // of hold_to()
-  Nanos looked_at_ = 0;                               // by look_at_link()
+  Nanos reconnect_at_ = 0;                            // no attempt to connect before this time
+  Nanos attempted_at_ = 0;                            // end of the last attempt
+  Nanos latest_ = std::numeric_limits<Nanos>::max();  // deadline cap, set by hold_to()
+  Nanos looked_at_ = 0;                               // last check by look_at_link()
   bool connected_once_ = false;
   std::size_t needed_bytes_ = 0;
   std::string refusal_;
@@ -358,7 +366,7 @@ class Engine {
   ClientStats stats_;
 };
 
-// What a GET tells of a record; the value stays where it is.
+// A view of the record that a GET found; the value stays where it is.
 inline ValueView found_view(const RecordFields& record, const Marks& marks) {
   return {.value = as_text(record.value),
           .version = record.version.bits,

@@ -1,38 +1,42 @@
-// The one-sided GET: how a value is read from the server's memory and proved, without the server.
+// The one-sided GET: reads a value from the server's memory and verifies it, without the server.
 //
-// A state machine without a transport. start() and step() say what is to be done next; the caller
-// does it (posts the READs and waits until all have landed) and calls step() again:
+// GetMachine is a state machine without a transport. start() and step() return the next action. The
+// caller performs it (posts the READs and waits until all have landed) and calls step() again:
 //
 //   for (auto next = get.start(key, memory); next == GetMachine::Next::kRead; next = get.step()) {
 //     post(get.reads()); wait();
 //   }
 //
-// Invariants (numbers are cited in get.cc; LAYOUT.md's L1 to L5 are what they build on):
+// Invariants (get.cc cites the numbers; they build on LAYOUT.md's L1 to L5):
 //  G1  Found: a record that verified (epoch, location), has the key, and was read inside this GET.
-//      Live needs nothing else - it is its own proof, whoever pointed at it.
-//  G2  Superseded is an answer only with a licence: the slot came from a group that verified, is
-//      the group computed, covers the key, and was read inside this GET before the record. The
-//      record was then current when the group was read. A cached group never gives a licence.
-//  G3  Missing: the home group verified, covers the key and had no slot of its fingerprint; or
-//      what it and its neighbour had was seen to be other keys', and re-reading showed every
-//      group that was relied on unchanged (the whole header word, in a group that verifies again).
-//  G4  With overflow set, one look is no snapshot: home, neighbour, home again. Every change of a
-//      key's whereabouts raises the home group's counter before the key leaves its old place.
-//      Or both groups in one READ, which may see either of them first, and both once more: where
-//      neither has changed, both were as they are between the two READs.
-//  G5  The caches, of groups and of slots, give candidates only. No miss is ever concluded from
+//      A live record needs nothing else: it is its own proof, wherever its location came from.
+//  G2  A superseded record is an answer only with a licence. A slot is a licence if its group
+//      verified, is the computed group, covers the key, and was read inside this GET before the
+//      record. The record was then current when the group was read. A cached group never gives a
+//      licence.
+//  G3  Missing: the home group verified, covers the key and had no slot of the key's fingerprint.
+//      Or the matching slots of the home group and its neighbour led to records of other keys, and
+//      a second READ showed every group used unchanged: the same header word, in a group that
+//      verifies again.
+//  G4  With the overflow flag set, READs of home and neighbour are not a snapshot. So the GET reads
+//      home, neighbour, and home again: every move of a key raises the home group's counter before
+//      the key leaves its old place. Or the GET reads both groups in one READ, which may see either
+//      group first, and then both again. If neither changed, both were as read between the two
+//      READs.
+//  G5  The caches, of groups and of slots, give candidates only. A miss is never concluded from
 //      them.
-//  G6  Headers are compared only when their READs lie less than a second apart: the counter has
-//      28 bits and may wrap. Otherwise the GET starts again.
+//  G6  Headers are compared only if their READs lie less than a second apart: the counter has 28
+//      bits and may wrap. Otherwise the GET starts again.
 //  G7  Every address is formed by RemoteMap, which checks it against a verified table (M1).
-//  G8  At most kMaxTries tries and kMaxReads READs, then the server is asked.
-//  G9  A pin is a hint to the server. Nothing above depends on whether there is one, or whose.
-//  G10 A large value: the head was proved within this GET, with state and key, before the value is
-//      READ; the value counts only if it has the head's digest. So it is the value of the version
-//      that the head names, whatever has become of the record meanwhile.
-//  G11 A place that the server named within this GET gives a licence for the version that it named.
+//  G8  After kMaxTries tries or kMaxReads READs the server is asked.
+//  G9  A pin is a hint to the server. No other invariant depends on whether there is a pin, or
+//      which client set it.
+//  G10 A large value: the head was verified inside this GET, with state and key, before the value
+//      is READ. The value counts only if it has the head's digest. So it is the value of the
+//      version in the head, whatever happened to the record since.
+//  G11 A place that the server named during this GET gives a licence for the version that it named.
 //
-// Thread safety: none; one machine per GET in flight. No allocation.
+// Thread safety: none; one machine for each GET in flight. No allocation.
 #pragma once
 
 #include <array>
@@ -47,12 +51,12 @@
 
 namespace rkv::client {
 
-// Registered memory of one GET in flight. 65 cache lines: an odd number, so that the buffers of
-// many GETs do not compete for the same sets of a processor cache.
+// Registered memory of one GET in flight. It has 65 cache lines: an odd number, so that the buffers
+// of many GETs do not compete for the same sets of a processor cache.
 struct alignas(64) GetMemory {
   static constexpr std::size_t kRecordBytes = 3008;
 
-  // A group and its neighbour as they lie in the server's memory, the one of even number first.
+  // A group and its neighbour in the order of the server's memory: the even group number first.
   using Pair = std::array<Group, 2>;
 
   Pair groups;
@@ -60,61 +64,62 @@ struct alignas(64) GetMemory {
   std::array<std::byte, kRootLineBytes> directory_line;
   std::uint64_t directory_word;
   std::array<std::uint64_t, 7> unused;
-  // Longer records are read into a large buffer, asked for by Next::kLargeBuffer; of records with a
-  // large value the head is read into this, and the value into a buffer asked for by
-  // Next::kValueBuffer.
+  // Longer records are read into a large buffer, which Next::kLargeBuffer requests. For a large
+  // value, the head is read into this array. The value is read into a buffer that
+  // Next::kValueBuffer requests.
   std::array<std::byte, kRecordBytes> record;
 };
 static_assert(sizeof(GetMemory) == std::size_t{65} * 64);
 
 static_assert(GetMemory::kRecordBytes >= kMaxLargeHeadBytes);
 
-// A READ, or the compare-and-swap of a pin (`to` gets the old word).
+// A READ, or the compare-and-swap of a pin (`to` receives the old word).
 struct ReadRequest {
   RemoteRange from;
   MutableBytes to;
   bool swaps = false;
   std::uint64_t compare = 0;
   std::uint64_t desired = 0;
-  // Of the region that `to` lies in; nothing = the arena's.
+  // Local key of the region that `to` lies in; empty = the arena's.
   std::optional<std::uint32_t> local_key = std::nullopt;
 };
 
 class GetMachine {
  public:
-  // A try ends when what was read does not fit together: torn, prepared, or changed meanwhile.
+  // A try ends when its READs do not fit together: torn, prepared, or changed in between.
   static constexpr std::uint32_t kMaxTries = 8;
-  // Failed tries after which the stripe of the key is pinned: three round trips, once a GET.
+  // The key's stripe is pinned after this many failed tries. Pinning takes a look at the hint word
+  // and a swap: two round trips before the next READ of the home group, once a GET.
   static constexpr std::uint32_t kTriesBeforePin = 2;
-  // Hard limit of READs in one GET. A try needs at most 8 unless fingerprints collide: directory
-  // line and entry, home, long record's header and body, neighbour, a record of it, both again. A
-  // large value takes one more: two READs of up to 8 MiB.
+  // Hard limit of READs in one GET. Unless fingerprints collide, a try needs at most 8: directory
+  // line and entry, home, header and body of a long record, neighbour, a record of the neighbour,
+  // both groups again. A large value takes one more: two READs of up to 8 MiB.
   static constexpr std::uint32_t kMaxReads = 64;
   static constexpr std::uint32_t kMaxRefreshes = 3;  // of the extent table or the directory
   static constexpr Nanos kCompareWindow = 1000 * kNanosPerMs;  // G6
   static constexpr std::size_t kLargeBufferBytes = kMaxInlineRecordBytes;
-  // Of one READ; some adapters take no longer ones.
+  // Length limit of one READ; some adapters take no longer READs.
   static constexpr std::size_t kMaxReadBytes = std::size_t{8} << 20;
   static_assert(kMaxValueBytes <= 2 * kMaxReadBytes);
 
   enum class Next : std::uint8_t {
-    kRead,              // do reads(), all of them, then step()
-    kFound,             // value(), version() until the machine is started again
+    kRead,              // perform all of reads(), then step()
+    kFound,             // value() and version() are valid until the machine is started again
     kMissing,           // the key does not exist
     kTwoSided,          // ask the server; reason() says why
     kRefreshExtents,    // READ the extent table again, then step()
     kRefreshDirectory,  // READ directory line and directory again, then step()
     kLargeBuffer,       // give_buffer(), then step()
-    kValueBuffer,       // give_value_buffer() for value_bytes(), then step(); or end it here
+    kValueBuffer,       // give_value_buffer() for value_bytes(), then step(); or abandon the GET
   };
   enum class Reason : std::uint8_t {
     kNone,
-    kSpilled,     // the server may know the key although the index does not
-    kContention,  // kMaxTries
-    kReads,       // kMaxReads
-    kMap,         // directory or extent table lead nowhere
-    kOnDisk,      // the record is on the server's disk alone
-    kCell,        // the number of a one-sided counter is elsewhere
+    kSpilled,     // the server may know the key although the index does not have it
+    kContention,  // kMaxTries reached
+    kReads,       // kMaxReads reached
+    kMap,         // directory or extent table do not lead to a group
+    kOnDisk,      // the record is only on the server's disk
+    kCell,        // the counter's number is in a one-sided counter's cell
   };
   struct Counts {
     std::uint32_t reads = 0;
@@ -123,26 +128,27 @@ class GetMachine {
     std::uint32_t pins = 0;   // compare-and-swaps of hint words, counted in `reads` too
   };
 
-  // All must outlive the machine.
+  // The arguments must outlive the machine.
   GetMachine(RemoteMap& map, GroupCache& groups, SlotCache& slots, const Clock& clock)
       : map_(&map), cache_(&groups), slots_(&slots), clock_(&clock) {}
 
-  // REQUIRES map.ready(); key and memory stay valid until the machine has finished.
+  // Starts a GET. REQUIRES map.ready(); key and memory stay valid until the machine has finished.
   Next start(Bytes key, GetMemory& memory);
   Next step();
-  // Ends it here: what the caller was to do cannot be done in time.
+  // Ends the GET with kTwoSided, when the caller cannot perform the action in time.
   Next ask_server() { return two_sided(Reason::kMap); }
-  // The server has answered that the key's record, with this version, is where `slot` says. Ends
-  // with kFound, or kTwoSided: ask it again.
+  // Starts a GET with the server's answer: the key's record, with this version, is where `slot`
+  // says. Ends with kFound, or with kTwoSided: ask the server again.
   Next start_at(Bytes key, GetMemory& memory, Slot slot, Version version);
 
   std::span<const ReadRequest> reads() const { return {reads_.data(), read_count_}; }
-  // kLargeBuffer: at least kLargeBufferBytes of registered memory, until the machine has finished
-  // and the value has been used.
+  // For kLargeBuffer: at least kLargeBufferBytes of registered memory. It must stay valid until the
+  // machine has finished and the value has been used.
   void give_buffer(MutableBytes large) { large_ = large; }
-  // kValueBuffer: the key exists, and its value has so many bytes.
+  // For kValueBuffer: the key exists, and its value has this length.
   std::size_t value_bytes() const { return head_.value_bytes; }
-  // At least value_bytes() of memory registered under `local_key`, as above.
+  // For kValueBuffer: at least value_bytes() of memory registered under `local_key`, valid as
+  // above.
   void give_value_buffer(MutableBytes buffer, std::uint32_t local_key) {
     value_ = buffer.first(head_.value_bytes);
     value_key_ = local_key;
@@ -175,14 +181,14 @@ class GetMachine {
     kWholeDirectory,
     kBuffer,
   };
-  // Where the candidates came from, which decides what they may prove.
+  // Where the candidates came from. The source decides what they may prove.
   enum class Source : std::uint8_t {
     kSlot,      // G5
-    kCached,    // likewise
+    kCached,    // G5
     kUnproved,  // a group that did not verify: only a live record counts
-    kHome,      // proved: licence (G2)
+    kHome,      // proved: gives a licence (G2)
     kNeighbour,
-    kServer,  // named by the server: licence for one version (G11)
+    kServer,  // named by the server: a licence for one version (G11)
   };
   bool proved() const {
     return source_ == Source::kHome || source_ == Source::kNeighbour || source_ == Source::kServer;
@@ -244,10 +250,10 @@ class GetMachine {
   Bytes key_;
   GetMemory* memory_ = nullptr;
   MutableBytes large_;
-  MutableBytes value_;  // for a large value
+  MutableBytes value_;  // buffer for a large value
   std::uint32_t value_key_ = 0;
   LargeHead head_;
-  Version told_;  // by the server (G11)
+  Version told_;  // version that the server named (G11)
   KeyHash hash_{0};
   GroupPlace home_;
 
@@ -255,21 +261,21 @@ class GetMachine {
   Source source_ = Source::kCached;
   Reason reason_ = Reason::kNone;
   bool cached_neighbour_tried_ = false;
-  bool incomplete_ = false;     // a candidate of a proved group could not be judged
-  bool other_in_home_ = false;  // a fingerprint match was another key (G3)
+  bool incomplete_ = false;     // a candidate of a proved group proved nothing
+  bool other_in_home_ = false;  // a fingerprint match was another key's (G3)
   bool other_in_neighbour_ = false;
-  bool on_disk_ = false;  // a slot of the group collected last says so of our key
-  bool as_pair_ = false;  // home and neighbour are READ as one piece (G4)
+  bool on_disk_ = false;  // the group collected last has a slot that says so of our key
+  bool as_pair_ = false;  // home and neighbour are READ in one piece (G4)
   bool recheck_neighbour_ = false;
   std::uint32_t tries_ = 0;
   std::uint32_t refreshes_ = 0;
-  Nanos compare_from_ = 0;  // before the first READ of the headers compared (G6)
-  GroupHeader header_;      // of the home group; before it is READ a guess
+  Nanos compare_from_ = 0;  // taken before the first READ of the headers that are compared (G6)
+  GroupHeader header_;      // of the home group; a guess before that group is READ
 
   std::array<Slot, kSlotsPerGroup> candidates_;
   std::size_t candidate_count_ = 0;
-  std::size_t candidate_ = 0;  // the one being read
-  MutableBytes record_bytes_;  // where it is read to
+  std::size_t candidate_ = 0;  // the candidate that is being read
+  MutableBytes record_bytes_;  // where the candidate is read to
   RecordView record_;
 
   std::array<ReadRequest, 2> reads_;
