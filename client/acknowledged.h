@@ -1,13 +1,15 @@
-// Which writes a server has acknowledged to this client and may lose with its process.
+// Tracks writes that the server acknowledged to this client and may lose when its process ends.
 //
 // Invariants:
-//  U1  The highest version acknowledged in an epoch is held, and stands for all below it. It is
-//      dropped when it was acknowledged as synced, or when a sync mark of that epoch covers it.
-//  U2  When the client connects to another epoch with a version held, its writes may be lost. A
-//      call that promises something about everything acknowledged (flush, backup) fails once for
-//      it, before its request is sent: the new server knows nothing of those writes.
+//  U1  The highest version acknowledged in an epoch is held, and stands for all versions below it.
+//      It is dropped when it was acknowledged as synced, or when a sync mark of that epoch covers
+//      it.
+//  U2  When the client connects to another epoch while it holds a version, its writes may be lost.
+//      Calls that promise something about every acknowledged write (flush, backup) fail once for
+//      that reason. They fail before their request is sent: the new server does not know those
+//      writes.
 //
-// A stop in good order saves everything, but a successor does not say how its predecessor ended.
+// An orderly stop saves everything, but the next server does not say how the one before ended.
 //
 // Thread safety: a value.
 #pragma once
@@ -26,9 +28,9 @@ class Acknowledged {
     epoch_ = epoch;
     held_ = std::max(held_, version);
   }
-  // A one-sided counter's: no version tells it, no mark covers it.
+  // Records a change of a one-sided counter: it has no version of its own, and no mark covers it.
   void change_of_cell(std::uint64_t epoch) { write(epoch, {~std::uint64_t{0}}); }
-  // All is on disk up to this one.
+  // Records that everything up to this version is on disk.
   void synced(std::uint64_t epoch, Version mark) {
     if (epoch == epoch_ && held_ <= mark) held_ = {};
   }
@@ -38,7 +40,7 @@ class Acknowledged {
     held_ = {};
     lost_ = true;
   }
-  // Whether something may be lost; says so once.
+  // Returns true, once, if a write may be lost.
   bool take_lost() { return std::exchange(lost_, false); }
 
  private:

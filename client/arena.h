@@ -1,9 +1,9 @@
-// The registered memory of a client, in one region: a staging area for the map, a GetMemory per
-// GET in flight, a small buffer per request, and a few large buffers that GETs of long records and
-// long requests share.
+// The registered memory of a client, in one region: a staging area for the map, a GetMemory for
+// each GET in flight, a small buffer for each request, and a few large buffers. GETs of long
+// records and long requests share the large buffers.
 //
 // Invariant A1: a buffer is handed to another operation only when the completion of the operation
-// before was seen, or when its connection has been closed (Link::close drains).
+// before was seen, or when its connection was closed (Link::close drains).
 //
 // Thread safety: none. Nothing allocates after create().
 #pragma once
@@ -27,12 +27,12 @@ class Arena {
       round_up(std::max(kMaxInlineRecordBytes, kMaxMessageBytes), 4096);
   static_assert(kLargeBytes >= GetMachine::kLargeBufferBytes);
 
-  // How long its region is.
+  // Length of the region.
   static std::size_t region_bytes(std::size_t gets, std::size_t requests);
   static Result<Arena> create(rdma::Transport& transport, std::size_t gets, std::size_t requests);
 
   std::uint32_t local_key() const { return region_->local_key(); }
-  // For the server, which READs long requests; 0 where none are READ.
+  // Key for the server, which READs long requests; 0 if the server READs no requests.
   std::uint32_t remote_key() const { return region_->remote_key(); }
   MutableBytes staging() const { return staging_; }
   GetMemory& get_memory(std::size_t index) const { return gets_[index]; }

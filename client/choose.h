@@ -1,4 +1,4 @@
-// The transport for a server, as ClientOptions ask for it.
+// Chooses the transport for a server, as ClientOptions request.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace rkv::client {
 
-// Blocks for `patience` at most, nor longer than connect_timeout or timeout.
+// Blocks for `patience`, connect_timeout or timeout at most, whichever is least.
 Result<rdma::ClientTransport> choose_transport(const ClientOptions& options,
                                                std::chrono::milliseconds patience);
 

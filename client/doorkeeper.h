@@ -1,5 +1,5 @@
-// Notices that two servers of a map are one process: by the epoch, which is random and new at each
-// start of a kvserver, so that no two have the same.
+// Detects that two servers of a map are one process. It compares epochs: each start of a kvserver
+// draws a random epoch, so no two starts have the same.
 //
 // Thread safety: as the cluster.
 #pragma once
@@ -12,7 +12,8 @@ namespace rkv::client {
 
 class Doorkeeper final : public Gate {
  public:
-  // Engines whose servers must differ. They leave before they are destroyed.
+  // Adds an engine whose server must differ from the others. REQUIRES forget() before it is
+  // destroyed.
   void watch(const Engine& engine) { engines_.push_back(&engine); }
   void forget(const Engine& engine) { std::erase(engines_, &engine); }
   Status admit(const Engine& engine, std::uint64_t epoch) override {
@@ -24,7 +25,7 @@ class Doorkeeper final : public Gate {
     }
     return {};
   }
-  // Whose server the last one refused was.
+  // The engine that is already connected to the server refused last.
   const Engine* twin() const { return twin_; }
 
  private:

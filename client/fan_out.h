@@ -1,13 +1,13 @@
-// Several flows at once, each on an engine of its own, from one thread.
+// Runs several flows at once from one thread, each on its own engine.
 //
 // Invariants:
-//  O1  A round advances every flow whose engine is usable; the thread sleeps only when none of them
-//      had anything to do, and on the queues of all of them.
-//  O2  A flow whose connection was lost is mended behind the others: when all that are well have
-//      ended, or have had half of the time. An attempt blocks the thread: beside flows that are
-//      well attempts take about a quarter of it from then on. Attempts of several take turns,
-//      each with its part of the time that is left, so that one whose host swallows packets does
-//      not keep one that only restarted from coming back.
+//  O1  A round advances every flow whose engine is usable. The thread sleeps only when no flow had
+//      anything to do, and it sleeps on the queues of all flows.
+//  O2  A lost flow is one whose connection was lost. It is reconnected when all connected flows
+//      have ended, or have had half of the time. An attempt blocks the thread: while there are
+//      connected flows, attempts take about a quarter of it. Lost flows take turns, each with a
+//      part of the time that is left. So a host that swallows packets does not keep a restarted
+//      server from being reconnected.
 //  O3  All flows have ended by the deadline.
 //
 // Thread safety: none; one thread.
@@ -25,14 +25,14 @@ class FanOut {
  public:
   // At most ShardMap::kMaxServers flows, of different engines with one clock.
   FanOut(std::span<Flow* const> flows, const Deadline& deadline);
-  // To the end of all.
+  // Runs all flows to their end.
   void run();
 
  private:
   struct Part {
     Flow* flow = nullptr;
     bool mending = false;
-    Error last{};  // why it could not be mended
+    Error last{};  // error of the last attempt to reconnect
   };
   static bool is_well(const Part& part) { return part.flow->engine().usable(); }
   bool any_well() const;
@@ -44,9 +44,9 @@ class FanOut {
 
   const Deadline& deadline_;
   const Clock& clock_;
-  Nanos mend_from_;  // beside flows that are well
+  Nanos mend_from_;  // no attempt before this time while there are connected flows
   std::array<Part, ShardMap::kMaxServers> parts_;
-  std::size_t count_ = 0;  // of those that are not over
+  std::size_t count_ = 0;  // number of flows that are not over
 };
 
 }  // namespace rkv::client

@@ -1,5 +1,5 @@
-// Which slots of a group have a fingerprint: a bit for each. The same loop was a fifth of a warm
-// GET's instructions when it went slot by slot.
+// Finds the slots of a group that have a fingerprint: one bit for each slot. A loop slot by slot
+// took a fifth of a warm GET's instructions.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace rkv::client {
 
 static_assert(kSlotsPerGroup < 32);
 
-// Bit i is set when slot i has `wanted` in its top 16 bits; empty slots have 0 there.
+// Bit i is set if slot i has `wanted` in its top 16 bits. Empty slots have 0 there.
 inline std::uint32_t slots_with_plain(const Group& group, std::uint16_t wanted) {
   std::uint32_t found = 0;
   for (std::size_t i = 0; i < kSlotsPerGroup; ++i)
@@ -30,7 +30,8 @@ inline std::uint32_t slots_with(const Group& group, std::uint16_t wanted) {
   const __m128i pattern = _mm_set1_epi16(static_cast<short>(wanted));
   std::uint32_t found = 0;
   for (std::size_t eight = 0; eight < 4; ++eight) {
-    // The upper half of each of eight words, then its upper half: eight fingerprints in a row.
+    // Takes the upper 32 bits of each of eight words, then their upper 16: eight fingerprints in a
+    // row.
     const auto upper = [&](std::size_t pair) {
       const __m128 a = _mm_castsi128_ps(_mm_loadu_si128(words + eight * 4 + pair));
       const __m128 b = _mm_castsi128_ps(_mm_loadu_si128(words + eight * 4 + pair + 1));

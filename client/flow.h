@@ -1,10 +1,10 @@
-// A pipelined operation on one engine, a round at a time: what several of them, each on a server of
-// its own, are driven by from one thread (fan_out.h).
+// A pipelined operation on one engine, in rounds. FanOut (fan_out.h) drives several of them, each
+// on its own server, from one thread.
 //
 // Invariants:
-//  W1  advance() never waits for requests or READs of the operation itself. What an engine does
-//      blockingly in between (reading its server's map again) ends by half the time that is left,
-//      so that a dead server leaves the others the other half.
+//  W1  advance() never waits for requests or READs of the operation itself. Blocking work of the
+//      engine (reading its server's map again) ends by half of the time that is left. So a dead
+//      server leaves the other half to the other servers.
 //  W2  Each item is visited exactly once, whatever happens.
 //
 // Thread safety: as the engine.
@@ -20,29 +20,29 @@ class Flow {
   virtual ~Flow() = default;
 
   Engine& engine() const { return engine_; }
-  // Before the first round.
+  // Prepares the operation, before the first round.
   virtual void begin() = 0;
   virtual bool over() const = 0;
-  // Starts what can be started, posts it with one doorbell, takes what has come: whether anything
-  // happened. REQUIRES a usable engine.
+  // One round: starts items, posts them with one doorbell, and handles the events that have
+  // arrived. Returns true if anything happened. REQUIRES a usable engine.
   virtual bool advance() = 0;
-  // Until when to sleep, if nothing comes before; 0 = there is something to do at once. REQUIRES
-  // that advance() has just done nothing.
+  // Latest time to sleep until, if no event comes earlier; 0 = there is work to do at once.
+  // REQUIRES that advance() has just returned false.
   virtual Nanos sleep_until() const = 0;
-  // The connection was lost.
+  // The connection was lost: closes the link.
   virtual void lost() = 0;
-  // The connection has been made again.
+  // The connection has been restored: restarts the operation's items.
   virtual void mended() = 0;
-  // The connection cannot be made again: what is left ends with this error.
+  // The connection cannot be restored: ends the remaining items with this error.
   virtual void fail_rest(const Error& error) = 0;
-  // The deadline has passed: ends with a result for everything.
+  // The deadline has passed: ends every remaining item with a result.
   virtual void time_out() = 0;
 
-  // This flow is one of several.
+  // This flow is one of several on its thread.
   void share_thread() { shares_thread_ = true; }
 
  protected:
-  // For what blocks in the middle of it.
+  // Deadline for blocking work within a round (W1).
   Deadline blocking_deadline() const {
     if (!shares_thread_) return deadline_;
     const Nanos now = engine_.clock().now();

@@ -1,4 +1,4 @@
-// What the operations on many keys return, gathered from what they visit.
+// Builds the result vectors of multi-key operations from their visits.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline Value value_of(const ValueView& view) {
           .durability = view.durability};
 }
 
-// `run(visit)` visits each of the `count` results once.
+// `run(visit)` must visit each of the `count` results once.
 template <class Run>
 std::vector<Result<Value>> gather_values(std::size_t count, Run run) {
   std::vector<Result<Value>> results(count, fail(Code::kInternal, nullptr));

@@ -1,9 +1,9 @@
-// Copies of groups that this client has read: where keys were, not what they are. A cached group
-// gives candidates for a record READ and nothing else (get.h, G5).
+// Copies of groups that this client has read: past places of keys, not their present state. A
+// cached group only gives candidates for a record READ (get.h, G5).
 //
 // Set-associative, eight groups a set, second-chance replacement. The tags of a set share one cache
-// line, so that a lookup touches that line and the group. Memory is reserved whole and touched as
-// the cache fills: there is four times the room that is used, or more where a set was full
+// line, so a lookup touches that line and the group. Memory is reserved whole and touched as the
+// cache fills. The cache keeps about four times the space in use, or more after a set was full
 // (growing_sets.h).
 //
 //   GroupCache cache(64 << 20);
@@ -27,38 +27,39 @@ class GroupCache {
   static constexpr std::size_t kWays = 8;
 
   struct Statistics {
-    std::uint64_t hits = 0;  // find() that found
+    std::uint64_t hits = 0;  // find() calls that found the group
     std::uint64_t misses = 0;
     std::uint64_t evictions = 0;
     std::uint64_t groups = 0;    // held now
-    std::uint64_t capacity = 0;  // groups, at most
+    std::uint64_t capacity = 0;  // most groups that the cache can hold
   };
 
-  // Room for about `bytes` of groups, at least one set. 0 turns the cache off. When the address
-  // space cannot be had, the cache is off as well: it is only ever a saving.
+  // Space for about `bytes` of groups, at least one set. The cache is off if `bytes` is 0. It is
+  // also off if the address space is not available: the cache only saves work.
   explicit GroupCache(std::size_t bytes);
 
-  // The group, until the next put() or clear(); null when not held.
+  // Returns the group, valid until the next put() or clear(); null if it is not cached.
   const Group* find(GroupPlace place);
   void put(GroupPlace place, const Group& group);
   void invalidate(GroupPlace place);
   void clear();
 
-  // A PUT's reply told where the key's record is now: replaces the slot of that fingerprint in a
-  // group held, or takes an empty one. With several of that fingerprint the group is dropped.
+  // Applies the key's new place from the reply of a PUT. Replaces the slot of that fingerprint in a
+  // cached group, or takes an empty slot. If several slots have that fingerprint, the group is
+  // dropped.
   void patch(GroupPlace place, Slot slot);
 
   Statistics statistics() const;
 
  private:
   struct alignas(64) Tags {
-    std::uint64_t way[kWays];  // 0 = free, else place | kHeld, and kRecent
+    std::uint64_t way[kWays];  // 0 = free; else place | kHeld, and kRecent if used
   };
   static constexpr std::uint64_t kHeld = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kRecent = std::uint64_t{1} << 62;
 
   std::size_t set_of(std::uint64_t place_bits) const { return sets_.of(mix64(place_bits)); }
-  // Way of the place in its set, or kWays.
+  // The way that holds the place in its set; kWays if none does.
   static std::size_t way_of(const Tags& tags, GroupPlace place);
   static bool full(const Tags& tags);
   void split();

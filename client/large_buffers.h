@@ -1,8 +1,8 @@
-// Registered memory for large values on their way in or out: buffers made when they are first
-// needed and kept for the next, up to a limit in all.
+// Registered memory for large values on their way in or out. Buffers are allocated when they are
+// first needed, and kept for the next use, up to a total limit.
 //
-// The server may READ them (a put) and READs land in them (a get). A buffer is handed to another
-// operation only when the one before has been answered or its connection has been closed (A1).
+// The server may READ a buffer (a put), or READs land in it (a get). A buffer is handed to another
+// operation only when the operation before was answered, or when its connection was closed (A1).
 //
 // Thread safety: none.
 #pragma once
@@ -28,8 +28,8 @@ class LargeBuffers {
   LargeBuffers(rdma::Transport& transport, std::size_t limit_bytes)
       : transport_(&transport), limit_bytes_(limit_bytes) {}
 
-  // A buffer of at least `length` bytes, 1 to kMaxValueBytes. kBusy: give one back first, all the
-  // limit is taken. Else the transport's error: the memory cannot be registered.
+  // Takes a buffer of at least `length` bytes, 1 to kMaxValueBytes. kBusy: the limit is reached;
+  // give a buffer back first. Other errors are the transport's: the memory cannot be registered.
   Result<Buffer*> take(std::size_t length);
   void give_back(Buffer* buffer) {
     if (buffer != nullptr) buffer->taken = false;

@@ -1,4 +1,4 @@
-// Address space for a cache: zeros, whose pages come when they are first touched.
+// Address space for a cache: zeros, whose pages are allocated when they are first touched.
 //
 // Thread safety: none.
 #pragma once
@@ -11,11 +11,12 @@ namespace rkv::client {
 class LazyMemory {
  public:
   LazyMemory() = default;
-  // data() is nullptr when `bytes` is 0, or the address space cannot be had.
+  // data() is nullptr when `bytes` is 0, or when the address space is not available.
   explicit LazyMemory(std::size_t bytes);
 
   void* data() const { return memory_.get(); }
-  // All zeros again, and the pages are the system's. False: nothing has happened.
+  // Returns the pages to the system, so that the memory is all zeros again. False: nothing has
+  // changed.
   bool give_back();
 
  private:

@@ -1,5 +1,5 @@
-// The values of a page that are too long for it, by GETs. These wait until what they find is in the
-// write-ahead log, as the page is.
+// GETs the values that are too long for a page of a scan. The GETs wait until their values are in
+// the write-ahead log, as the page is.
 //
 // Thread safety: one owner.
 #pragma once
@@ -18,12 +18,12 @@ class LongValues {
  public:
   static constexpr Durability kAtLeast = Durability::kWal;
 
-  // `entries`: which of the page's. Both must stay as they are.
+  // `entries`: indices of the page's entries with long values. Both arguments must stay unchanged.
   LongValues(ScanPage& page, std::span<const std::size_t> entries);
   std::span<const std::string_view> keys() const { return keys_; }
-  // What the GET of keys()[i] found.
+  // Takes the result of the GET of keys()[i].
   void take(std::size_t i, const Result<ValueView>& result);
-  // After all: leaves out of the page what is gone.
+  // After all results: removes entries from the page whose keys no longer exist.
   Status finish();
 
  private:
@@ -34,7 +34,7 @@ class LongValues {
   Status failed_;
 };
 
-// What a scan asks for, checked. Spans point where those of the options do.
+// Converts and checks the options of a scan. The spans point where those of the options do.
 Result<ScanQuery> query_of(const ScanOptions& options);
 
 }  // namespace rkv::client

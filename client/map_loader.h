@@ -1,13 +1,13 @@
 // Reads the server's root region and directory into a RemoteMap.
 //
-// Blocking, over a link with nothing in flight. Errors: those of Link::read, and what RemoteMap
-// says about the bytes.
+// Blocking, over a link with nothing in flight. Errors: those of Link::read(), and those of
+// RemoteMap for the bytes.
 //
 // Invariants:
-//  Q1  The server rewrites lines in place, body first, checksum last; the operating system may stop
-//      its thread in between for as long as it likes. A line that does not verify is READ again,
-//      after a pause that grows, until the patience of the caller has passed. Then the error is
-//      kBusy, never kCorrupt: whether another way is left (a request) is the caller's to know.
+//  Q1  The server rewrites lines in place, body first, checksum last. The operating system may stop
+//      the server's thread in between for any length of time. A line that does not verify is READ
+//      again, after a growing pause, until the caller's patience has passed. Then the error is
+//      kBusy, never kCorrupt: the caller knows whether it can send a request instead.
 //
 // Thread safety: none.
 #pragma once
@@ -22,22 +22,24 @@ class MapLoader {
   MapLoader(Link& link, const Clock& clock, Arena& arena, RemoteMap& map)
       : link_(&link), clock_(&clock), arena_(&arena), map_(&map) {}
 
-  // Everything, after map.begin(), with patience until the deadline. kTimeout: a line did not
-  // verify until then.
+  // Loads everything after map.begin(), with patience until the deadline. kTimeout: a line did not
+  // verify before the deadline.
   Status load(const Deadline& deadline);
-  // Extents that have come since.
+  // Reads the extents that are new.
   Status refresh_extents(const Deadline& deadline, Nanos patience_end);
-  // Directory line and directory.
+  // Reads the directory line and the directory.
   Status refresh_directory(const Deadline& deadline, Nanos patience_end);
-  // Both mark lines: one READ, repeated with patience until the deadline. kTimeout as above.
+  // READs both mark lines in one READ, repeated with patience until the deadline. kTimeout as
+  // above.
   Status refresh_marks(const Deadline& deadline);
-  // One READ of them. kBusy: a line did not verify; the other has been learnt.
+  // READs the mark lines once. kBusy: a line did not verify; the other line has been applied.
   Status look_at_marks(const Deadline& deadline);
   std::uint64_t reads() const { return reads_; }
 
  private:
-  // Another READ sees a line whole that was being written: writing takes less than a READ. More of
-  // them without a pause would keep a processor from the thread that was stopped.
+  // A line that was being written is mostly whole in the next READ, since writing takes less time
+  // than a READ. More READs without a pause could keep the processor from the thread that was
+  // stopped.
   static constexpr int kTriesAtOnce = 3;
   static constexpr Nanos kFirstPause = kNanosPerMs / 20;
   static constexpr Nanos kLongestPause = 2 * kNanosPerMs;
@@ -45,7 +47,7 @@ class MapLoader {
   // READs `length` bytes (at most the staging area) and returns them.
   Result<Bytes> read(const std::optional<RemoteRange>& from, std::size_t length,
                      const Deadline& deadline);
-  // Repeats `step` while it says kBusy, until `patience_end` (Q1).
+  // Repeats `step` while it returns kBusy, until `patience_end` (Q1).
   template <class Step>
   Status until_whole(Nanos patience_end, Step step);
   Status read_extents(const Deadline& deadline);

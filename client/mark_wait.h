@@ -1,11 +1,11 @@
 // How a client waits for a mark of the server to cover a version: when it READs the mark lines
-// again, and when it asks instead.
+// again, and when it sends a request instead.
 //
-// READs cost the server no processor time, so they come first. They do not bring the mark nearer,
-// and they say nothing while the thread that writes the lines is stopped between two words. So some
-// milliseconds later a request follows: every answer has the marks, a flush makes the server sync
-// now instead of when its timer says, and a ping is enough for the write-ahead log, which is
-// written within milliseconds anyway.
+// READs cost the server no processor time, so they come first. But READs do not advance the mark,
+// and they show nothing while the server's writing thread is stopped between two words. So a
+// request follows after some milliseconds: every answer carries the marks. A flush makes the server
+// sync now and not on its timer. A ping suffices for the write-ahead log, which is written within
+// milliseconds anyway.
 //
 // Thread safety: none.
 #pragma once
@@ -24,12 +24,12 @@ class MarkWait {
     looks_ = 0;
     pauses_.reset();
   }
-  // After a look that did not show enough: whether it is time for a request.
+  // Counts a look that did not show enough. Returns true if it is time for a request.
   bool asks_after_look() {
     ++looks_;
     return looks_ >= kLooksFirst && (looks_ - kLooksFirst) % kLooksBetween == 0;
   }
-  // Until the next look.
+  // How long to wait before the next look.
   Nanos pause() { return pauses_.next(); }
 
   static Opcode request_for(Durability level) {
@@ -37,9 +37,9 @@ class MarkWait {
   }
 
  private:
-  // The pauses double from the first: six looks take about 4 ms, in which a server that syncs for
-  // somebody anyway is mostly done. Another request after 16 looks of the longest pause: a third of
-  // a second, for a server that refused the first.
+  // The pauses double from the first. Six looks take about 4 ms; a sync that another client caused
+  // is mostly done by then. The request is repeated after 16 looks with the longest pause, about a
+  // third of a second, in case the server refused the first request.
   static constexpr Nanos kFirstPause = kNanosPerMs / 4;
   static constexpr Nanos kLongestPause = 20 * kNanosPerMs;
   static constexpr unsigned kLooksFirst = 6;

@@ -1,14 +1,14 @@
-// What a client knows of the server's watermarks (LAYOUT.md, the mark lines), and what that says of
-// a version.
+// A client's knowledge of the server's watermarks (LAYOUT.md, the mark lines), and the durability
+// of a version that follows from it.
 //
 // Invariants:
-//  V1  What is known is never more than the server has said in this epoch: by a mark line that
-//      verified, or by an answer on this connection. Marks only rise, so whatever was learnt stays
-//      true; an old line or a late answer takes nothing back.
-//  V2  A version is durable if it is not above the mark: the server's marks are contiguous in
+//  V1  The marks held here never exceed what the server published in this epoch: in a mark line
+//      that verified, or in an answer on this connection. Marks only rise, so a mark stays true; an
+//      old line or a late answer changes nothing.
+//  V2  A version is durable if it is not above the mark. The server's marks are contiguous in
 //      commit order (C5, A3 of server/persistence), and versions of earlier boots are below all of
 //      them.
-//  V3  Nothing known, nothing claimed: a version that no mark covers is called kMemory.
+//  V3  A version that no mark covers is reported as kMemory.
 //
 // Thread safety: a value.
 #pragma once
@@ -30,7 +30,7 @@ class Marks {
     if (version <= sync_) return Durability::kSync;
     return version <= wal_ ? Durability::kWal : Durability::kMemory;
   }
-  // Whether the server has said anything: one without a disk never does.
+  // Returns true if the server has published no mark. A server without a disk never does.
   bool none() const { return wal_.bits == 0; }
   Version wal() const { return wal_; }
   Version sync() const { return sync_; }

@@ -1,10 +1,10 @@
 // Many GETs in flight on one connection: posted in batches with one doorbell, each a GetMachine on
-// a lane of its own.
+// its own lane.
 //
-// A refresh of the map is blocking and needs the link to itself: no new GET is started until those
-// under way have finished or wait for the same. So does a look at the marks, for values that are
-// not known to be as safe as asked; others are started meanwhile, while there are lanes for them,
-// and one look serves all that wait.
+// A refresh of the map blocks and needs the link to itself. So no new GET starts until the GETs in
+// flight have finished or wait for a refresh too. A look at the marks, for values that are not
+// known to be as durable as requested, also needs the link to itself. While there are free lanes
+// new GETs start first; one look serves all lanes that wait.
 //
 // Thread safety: as the engine, which no other operation uses meanwhile.
 #pragma once
@@ -20,7 +20,7 @@ class MultiGet final : public Flow {
   MultiGet(Engine& engine, std::span<const std::string_view> keys, Durability at_least,
            const Deadline& deadline, Engine::GetVisitor visit, void* target)
       : Flow(engine, deadline), keys_(keys), at_least_(at_least), visit_(visit), target_(target) {}
-  // All of it, alone on its thread.
+  // Runs the whole operation, alone on its thread.
   void run();
 
   void begin() override;
@@ -36,7 +36,7 @@ class MultiGet final : public Flow {
   using Lane = Engine::Lane;
   using Next = GetMachine::Next;
   using State = Engine::Lane::State;
-  // Of the request whose answer is wanted for its marks; those of GETs are numbers of lanes.
+  // Tag of the request that is sent for its marks. GET requests use the numbers of their lanes.
   static constexpr std::uint64_t kMarksTag = 1U << 20;
 
   bool may_start() const {
@@ -73,18 +73,18 @@ class MultiGet final : public Flow {
   void* target_;
   std::size_t next_key_ = 0;
   std::size_t finished_ = 0;
-  // Keys before next_key_ that need a lane: left over by get_at_once().
+  // Keys before next_key_ that need a lane: get_at_once() left them over.
   std::array<std::size_t, Engine::kAtOnce> left_;
   std::size_t left_count_ = 0;
   std::size_t next_left_ = 0;
   std::size_t waiting_ = 0;       // lanes that need a buffer, the map, a request slot or a mark
-  std::size_t map_waiting_ = 0;   // of these, the map
-  std::size_t mark_waiting_ = 0;  // a mark
-  std::size_t replies_kept_ = 0;  // whose value waits for a mark
+  std::size_t map_waiting_ = 0;   // of these, lanes that need the map
+  std::size_t mark_waiting_ = 0;  // of these, lanes that need a mark
+  std::size_t replies_kept_ = 0;  // replies whose value waits for a mark
   std::size_t under_way_ = 0;     // READs and requests queued or posted, not completed
-  Nanos ask_at_ = 0;              // the server was busy: no request before
-  Nanos look_at_ = 0;             // the marks were behind: no look before
-  bool asks_for_marks_ = false;   // instead, as soon as the link is quiet
+  Nanos ask_at_ = 0;              // the server was busy: no request before this time
+  Nanos look_at_ = 0;             // the marks were behind: no look before this time
+  bool asks_for_marks_ = false;   // request the marks when the link is quiet, instead of a look
 };
 
 }  // namespace rkv::client

@@ -1,7 +1,7 @@
 // Many PUTs in flight on one connection, as many as there are credits.
 //
-// A PUT that was posted and not answered when the connection ends, or the deadline passes, may have
-// happened and is reported so (E1); one that never left is sent over the next connection.
+// A PUT that was posted and not answered when the connection ends, or when the deadline passes, may
+// have happened and is reported so (E1). A PUT that was not sent is sent over the next connection.
 //
 // Thread safety: as the engine, which no other operation uses meanwhile.
 #pragma once
@@ -19,7 +19,7 @@ class MultiPut final : public Flow {
         durability_(durability),
         visit_(visit),
         target_(target) {}
-  // All of it, alone on its thread.
+  // Runs the whole operation, alone on its thread.
   void run();
 
   void begin() override;
@@ -51,8 +51,8 @@ class MultiPut final : public Flow {
   void* target_;
   std::size_t next_item_ = 0;
   std::size_t finished_ = 0;
-  std::size_t again_ = 0;  // slots to be sent again; no new item is begun while there are any
-  Nanos send_at_ = 0;      // the server was busy: nothing is sent before
+  std::size_t again_ = 0;  // slots to be sent again; while there are any, no new item is started
+  Nanos send_at_ = 0;      // the server was busy: nothing is sent before this time
 };
 
 }  // namespace rkv::client

@@ -1,15 +1,15 @@
-// Requests in flight on one connection: credits, sequences, send buffers, and which answer belongs
-// to which request.
+// Requests in flight on one connection: credits, sequences, send buffers, and the matching of
+// answers to requests.
 //
 // Invariants:
-//  R1  No more requests are unanswered than the server granted credits.
-//  R2  A buffer is used again only when its send has completed AND its answer has come, or when
-//      the connection is gone (reset).
-//  R3  An answer is taken only for a request that is waiting, with the same operation; anything
-//      else is the peer's error and ends the connection.
-//  R4  A request longer than what may be SENT stays in its buffer, and a message that says where it
-//      lies goes out of the slot's small one; R2 holds for both, since the answer to the request
-//      comes after it has been READ.
+//  R1  The number of unanswered requests never exceeds the credits that the server granted.
+//  R2  A buffer is reused only when its send has completed AND its answer has come, or when the
+//      connection is closed (reset).
+//  R3  An answer is accepted only for a request that is waiting, with the same operation. Anything
+//      else is an error of the peer and ends the connection.
+//  R4  A request longer than the limit of a SEND stays in its large buffer. A message with its
+//      address goes out of the slot's small buffer. R2 holds for both buffers, since the answer
+//      comes after the server has READ the request.
 //
 // Thread safety: none. Nothing allocates after construction.
 #pragma once
@@ -24,30 +24,30 @@ namespace rkv::client {
 
 class Requests {
  public:
-  // At most `count` in flight, with the arena's request buffers 0 to count-1.
+  // At most `count` requests in flight, with the arena's request buffers 0 to count-1.
   Requests(Arena& arena, std::size_t count);
 
-  // A new connection. Forgets every request: REQUIRES that the old connection is closed.
+  // Starts a new connection. Forgets every request: REQUIRES that the old connection is closed.
   struct Limits {
     std::uint16_t credits = 0;
-    std::uint32_t inline_bytes = 0;    // of a SEND
-    std::uint32_t max_sent_bytes = 0;  // R4
+    std::uint32_t inline_bytes = 0;    // longest inline SEND
+    std::uint32_t max_sent_bytes = 0;  // longest SEND (R4)
   };
   void reset(const Limits& limits);
 
   std::size_t in_flight() const { return unanswered_; }
   bool has_credit() const { return unanswered_ < credits_; }
 
-  // Takes a slot, encodes the request (its sequence is set here) and makes the operation to post.
-  // Nothing without a credit, a free slot or a large buffer: poll, then try again. The bytes of
-  // key and value are copied. `tag` comes back from answered().
+  // Takes a slot, encodes the request with its sequence number, and returns the operation to post.
+  // Empty: there is no credit, free slot or large buffer; poll, then try again. The bytes of key
+  // and value are copied. answered() returns `tag`.
   std::optional<rdma::Operation> begin(Request request, std::uint64_t tag);
-  // The operation made last could not be posted: as if begin() had not been called.
+  // Undoes the last begin(): its operation could not be posted.
   void cancel(const rdma::Operation& operation);
 
-  // A send completed, with the context of its operation.
+  // Records that a send completed, with the context of its operation.
   void sent(std::uint64_t context);
-  // The tag of the request that this answers, which is over; nothing when there is none (R3).
+  // Ends the request that the response answers and returns its tag. Empty: no request matches (R3).
   std::optional<std::uint64_t> answered(const Response& response);
 
   static bool is_send(std::uint64_t context) { return (context & kSendBit) != 0; }

@@ -1,4 +1,4 @@
-// When to try again: exponential back-off with jitter.
+// Exponential back-off with jitter.
 //
 // Thread safety: none.
 #pragma once
@@ -15,8 +15,9 @@ class Backoff {
   Backoff(Nanos first, Nanos longest, std::uint64_t seed)
       : first_(first), longest_(longest), random_(seed) {}
 
-  // How long to wait before the next try: nothing after the first failure (what broke may well be
-  // whole again), then doubling from `first` to `longest`, each shortened by up to one half.
+  // Returns how long to wait before the next try. After the first failure there is no wait, since
+  // the cause may have passed already. Then the wait doubles from `first` to `longest`; each is
+  // shortened by up to one half.
   Nanos next() {
     if (failures_++ == 0) return 0;
     const unsigned doublings = std::min(failures_ - 2, 30U);

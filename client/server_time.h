@@ -1,17 +1,19 @@
-// What is known of the server's clock from its answers. A request says with it until when it may be
-// begun. So a server that was stopped meanwhile knows which clients no longer wait.
+// An estimate of the server's clock, from its answers. Each request carries the time by which the
+// server must begin it. So a server that was stopped for a while knows which clients no longer
+// wait.
 //
-// The clocks need not agree, and messages need not be fast. One thing is assumed: in any time the
+// The clocks need not agree, and messages need not be fast. The only assumption: over any time the
 // two clocks advance by amounts that differ by less than 1 in kDrift.
 //
 // Invariants:
-//  B1  An answer that says s was sent when the server's clock said s or more, so at any instant t
-//      of ours after it had come that clock says s + (t - came) or more, but for the drift.
-//  B2  begin_by(d) is never more than what the server's clock says when ours says d: of (B1) the
-//      drift of all the time from `came` to d is taken off.
+//  B1  An answer that carries the time s was sent when the server's clock read s or more. So at any
+//      instant t of our clock after the answer came, the server's clock reads s + (t - came) or
+//      more, except for the drift.
+//  B2  begin_by(d) never exceeds the server's clock at the instant when ours reads d: it is the
+//      bound of B1, less the drift of the whole time from `came` to d.
 //
-// Both err on one side: the server may refuse a write that could still have been begun, and says
-// the time with it. Then the client, which is not yet late, asks once more.
+// The bounds err on one side: the server may refuse a write that it could still have begun. Its
+// refusal carries its time. The client, which is not late yet, then sends the request once more.
 //
 // Thread safety: none.
 #pragma once
@@ -26,19 +28,20 @@ namespace rkv::client {
 
 class ServerTime {
  public:
-  // Ten times what a clock may be slewed by NTP (500 in 10^6 each), and more.
+  // 1 in 100 is ten times the drift of two clocks that NTP slews at its limit (500 in 10^6 each).
   static constexpr Nanos kDrift = 100;
 
-  // A server has let us in, and its acceptance has come by `now`.
+  // A server has accepted the connection; its acceptance has come by `now`.
   void begin(std::uint64_t server_us, Nanos now) {
     set(nanos(server_us), now);
     told_ = kNothing;
   }
-  // An answer has come. The clock is looked at when the next request is made, not here: what came
-  // before then counts as coming then, which (B1) allows.
+  // An answer has come. Our clock is read when the next request is encoded, not here. The answer
+  // then counts as coming at that time, which B1 allows.
   void told(std::uint64_t server_us) { told_ = nanos(server_us); }
 
-  // For a request of ours that is given up at `deadline`, and encoded after `now`; 0: too far.
+  // Encodes the time for a request that ends at `deadline` and is encoded after `now`; 0: the
+  // deadline is too far away.
   std::uint64_t begin_by_us(Nanos deadline, Nanos now) {
     if (told_ != kNothing && told_ >= at(now)) set(told_, now);
     told_ = kNothing;
@@ -50,10 +53,10 @@ class ServerTime {
 
  private:
   static constexpr Nanos kNothing = -1;
-  // A quarter of what the field tells apart.
+  // A quarter of the range that the field can represent.
   static constexpr Nanos kLongest = static_cast<Nanos>(kBeginByModulus / 4) * kNanosPerUs;
 
-  // Any number from a peer, and no overflow.
+  // Accepts any number from a peer, without overflow.
   static Nanos nanos(std::uint64_t server_us) {
     return static_cast<Nanos>(server_us % kBeginByModulus) * kNanosPerUs;
   }
@@ -61,10 +64,10 @@ class ServerTime {
     server_ = server;
     came_ = now;
   }
-  // What the server's clock says at least when ours says `then`.
+  // Least time of the server's clock when our clock reads `then`.
   Nanos at(Nanos then) const { return server_ + (then - came_) - (then - came_) / kDrift; }
 
-  Nanos server_ = 0;  // what it said in the answer that had come at came_
+  Nanos server_ = 0;  // the server's time in the answer that came at came_
   Nanos came_ = 0;
   Nanos told_ = kNothing;
 };

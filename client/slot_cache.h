@@ -1,15 +1,16 @@
-// Where the records of keys were that this client has read or written: a slot for a key's hash.
-// Like a cached group (group_cache.h) it gives a candidate for a record READ and nothing else
-// (get.h, G5). A group serves all its keys, also those never asked for; an entry here serves one,
-// but is found in one cache line, where directory, tags and group are three, one after the other.
+// Caches a slot for a key's hash: where the record was when this client last read or wrote the key.
+// Like a cached group (group_cache.h) a slot is only a candidate for a record READ (get.h, G5). A
+// group serves all its keys, including keys never requested. An entry here serves one key, but is
+// found in one cache line; directory, tags and group are three, one after the other.
 //
 //   SlotCache cache(8 << 20);
 //   cache.put(hash, slot);
 //   if (const Slot slot = cache.find(hash); !slot.empty()) ...
 //
-// Four entries a set, one set a cache line. An entry that is found changes places with the one
-// before it, a new one takes a free place or else the last: what is read once drives out nothing
-// that is read often. It grows with what it holds (growing_sets.h), as the group cache does.
+// Four entries a set, one set a cache line. An entry that is found changes places with the entry
+// before it. A new entry takes a free place, or else the last place. So a key read once does not
+// displace keys that are read often. The cache grows with its contents (growing_sets.h), as the
+// group cache does.
 //
 // Thread safety: none.
 #pragma once
@@ -26,10 +27,11 @@ namespace rkv::client {
 
 class SlotCache {
  public:
-  // Room for about `bytes`, at least one set. 0 turns it off, as when there is no address space.
+  // Space for about `bytes`, at least one set. The cache is off if `bytes` is 0 or the address
+  // space is not available.
   explicit SlotCache(std::size_t bytes);
 
-  // Empty: not held.
+  // Returns the cached slot; empty if there is none.
   Slot find(KeyHash hash) {
     if (growing_.count() == 0) return {};
     Entry* const entries = set_of(hash.bits()).entries;
@@ -41,7 +43,7 @@ class SlotCache {
     }
     return {};
   }
-  // find() comes soon.
+  // Announces a find().
   void prefetch(KeyHash hash) const {
     if (growing_.count() != 0) __builtin_prefetch(&set_of(hash.bits()));
   }
@@ -51,7 +53,7 @@ class SlotCache {
 
  private:
   static constexpr std::size_t kWays = 4;
-  // Free ones lead nowhere: their slot is empty.
+  // The slot of a free entry is empty.
   struct Entry {
     std::uint64_t hash;
     std::uint64_t slot;

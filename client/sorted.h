@@ -1,4 +1,4 @@
-// The keys or items of one call, by server; kept from call to call, so that little is allocated.
+// The keys or items of one call, sorted by server. Kept from call to call, to save allocations.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@
 namespace rkv::client {
 
 struct Sorted {
-  // What a flow tells its results to, which knows the item by its place among the server's.
+  // Passes a flow's results to the caller's visitor. The flow numbers items by their place among
+  // the server's items; `indices` converts that to the caller's order.
   template <class Result>
   struct Target {
     using Visitor = void (*)(void* target, std::size_t index, const Result& result);
-    const std::uint32_t* indices = nullptr;  // of the server's items in the caller's order
+    const std::uint32_t* indices = nullptr;  // caller's index of each of the server's items
     Visitor visit = nullptr;
     void* target = nullptr;
     static void take(void* self, std::size_t place, const Result& result) {
@@ -25,10 +26,10 @@ struct Sorted {
     }
   };
 
-  std::vector<std::uint8_t> servers;   // of each item, as given
-  std::vector<std::uint32_t> ends;     // of each server's part of what follows
-  std::vector<std::uint32_t> indices;  // as given, by server
-  std::vector<std::string_view> keys;  // by server
+  std::vector<std::uint8_t> servers;   // server of each item, in the caller's order
+  std::vector<std::uint32_t> ends;     // end of each server's part of the vectors below
+  std::vector<std::uint32_t> indices;  // caller's index of each item, by server
+  std::vector<std::string_view> keys;  // keys, by server
   std::vector<KeyValue> items;
   std::vector<MultiGet> gets;
   std::vector<MultiPut> puts;
@@ -36,7 +37,7 @@ struct Sorted {
   std::vector<Target<rkv::Result<ValueView>>> get_targets;
   std::vector<Target<rkv::Result<std::uint64_t>>> put_targets;
 
-  // Sorts `count` items; `key_of(i)`, and `place(from, to)` to put one where it belongs.
+  // Sorts `count` items. `key_of(i)` is the key of item i; `place(from, to)` stores an item.
   template <class KeyOf, class Place>
   void sort(const ShardMap& map, std::size_t count, KeyOf key_of, Place place) {
     const std::size_t all = map.servers().size();
@@ -48,7 +49,7 @@ struct Sorted {
       ++ends[servers[i]];
     }
     std::uint32_t begin = 0;
-    for (std::uint32_t& end : ends)  // where each begins, for now
+    for (std::uint32_t& end : ends)  // the begin of each part, for now
       begin += std::exchange(end, begin);
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t to = ends[servers[i]]++;

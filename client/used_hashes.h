@@ -1,5 +1,6 @@
-// The keys that this client has found by READ lately, of which the server knows nothing: told along
-// with a GET that the server must be asked for, so that what is read stays in its memory.
+// Hashes of keys that this client has recently found by READ, which the server does not notice. The
+// client sends them along with its next GET by request, so that the server keeps these keys in
+// memory.
 //
 // Thread safety: as its client.
 #pragma once
@@ -14,10 +15,11 @@ namespace rkv::client {
 
 class UsedHashes {
  public:
-  // The oldest are forgotten when nobody asks.
+  // Records a hash. Between two take() calls the oldest hashes are overwritten.
   void note(KeyHash hash) { recent_[noted_++ % kMaxUsedHashes] = hash.bits(); }
 
-  // As a GET's value (WIRE.md), and forgets them. Valid until the next call.
+  // Returns the hashes encoded as a GET's value (WIRE.md), and forgets them. The bytes are valid
+  // until the next call.
   Bytes take() {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(noted_, kMaxUsedHashes));
     for (std::size_t i = 0; i < count; ++i)

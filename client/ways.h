@@ -1,5 +1,6 @@
-// Servers that a cluster has no way to yet: no device leads to them, or their names are not known.
-// Looking for one blocks, so it is not done at every operation.
+// Servers that a cluster has no transport to yet: no device leads to them, or their host names are
+// unknown. The search for a transport blocks, so it is repeated with back-off and not for every
+// operation.
 //
 // Thread safety: as the cluster.
 #pragma once
@@ -19,7 +20,7 @@ class Ways {
       all_.push_back({.backoff = Backoff(nanos(options.first_backoff),
                                          nanos(options.longest_backoff), random_from_kernel())});
   }
-  // Whether to look now. If not, last_error() is still the answer.
+  // Returns true if a search is due. If not, last_error() is still the answer.
   bool is_due(std::size_t server, Nanos now) const { return now >= all_[server].next_look; }
   void not_found(std::size_t server, Nanos now, const Error& error) {
     all_[server].next_look = now + all_[server].backoff.next();
