@@ -1,11 +1,11 @@
-// Which transport to use: the one a person asked for, or the one this machine has.
+// Chooses the transport: the requested one, or the one that this machine supports.
 //
 //   auto   an RDMA device that reaches the address, else shared memory with this host. A server
 //          with a device listens on both.
 //   verbs  the device, or an error that says why not
 //   shm    shared memory
 //
-// A choice comes with one line for people that says what was taken and why.
+// Each choice comes with one line of text that says what was chosen and why.
 // Thread safety: free functions, any thread. Both block for VerbsOptions::find_ms at most.
 #pragma once
 
@@ -25,7 +25,7 @@ std::optional<TransportKind> parse_transport_kind(std::string_view text);  // "a
 
 struct TransportOptions {
   TransportKind kind = TransportKind::kAuto;
-  VerbsOptions verbs{};  // a device that is named there is not replaced by shm
+  VerbsOptions verbs{};  // if a device is named, auto does not fall back to shm
   ShmOptions shm{};
 };
 
@@ -39,7 +39,8 @@ struct ServerTransports {
   std::unique_ptr<Transport> verbs{};  // one of them may be null
   std::unique_ptr<Transport> shm{};
   std::string reason{};
-  // Verbs once more, as chosen now: for when that device is lost (reopening/transport.h).
+  // Opens verbs again with the options of this choice, after the device is lost
+  // (reopening/transport.h).
   OpenTransport reopen_verbs{};
 };
 Result<ServerTransports> choose_for_server(const TransportOptions& options);

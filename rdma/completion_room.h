@@ -1,5 +1,5 @@
-// CompletionRoom: what connections reserve in their queue before they exist, so that its
-// completions never overrun it. The queue's own receives come first.
+// CompletionRoom: reserves completion entries of a queue for each connection before it exists, so
+// that the queue never overruns. The queue's own receives are reserved first.
 //
 // Thread safety: any thread.
 #pragma once
@@ -22,7 +22,7 @@ class CompletionRoom {
         receives_(*budget_.reserve(receives)) {}
 
   Result<Reservation> reserve(std::uint32_t completions) { return budget_.reserve(completions); }
-  // Whether no connection has any: none is bound to the queue.
+  // Whether no connection holds a reservation, so none is bound to the queue.
   bool is_unused() const { return budget_.reserved() == receives_.entries(); }
 
  private:

@@ -1,4 +1,4 @@
-// Waiting on several queues: spins over all of them, then sleeps in poll(2) on what each sleeps on.
+// Waiting on several queues: spins over all of them, then sleeps in poll(2) on their descriptors.
 #include <poll.h>
 
 #include <array>
@@ -11,7 +11,7 @@ namespace rkv::rdma {
 
 namespace {
 
-// About what a sleep and a wake-up cost together.
+// Roughly the cost of a sleep plus a wake-up.
 constexpr Nanos kSpin = 20'000;
 constexpr unsigned kRoundsPerYield = 1024;
 
@@ -22,7 +22,7 @@ bool any_ready(std::span<Queue* const> queues) {
   return ready;
 }
 
-// True when there is a reason to return.
+// Returns true when there is a reason to return.
 bool spin(std::span<Queue* const> queues, PollMode mode, const Deadline& deadline) {
   const SteadyClock clock;
   const Nanos end = clock.now() + kSpin;
@@ -31,7 +31,8 @@ bool spin(std::span<Queue* const> queues, PollMode mode, const Deadline& deadlin
     for (int i = 0; i < 16; ++i) {
       if (any_ready(queues)) return true;
     }
-    // What is told by a descriptor alone, the end of a peer above all, is seen in a sleep.
+    // Some events are signaled by a descriptor only, above all the end of a peer. Only a sleep sees
+    // them.
     if (++round % kRoundsPerYield == 0) {
       if (mode == PollMode::kBusy) return true;
       std::this_thread::yield();

@@ -1,4 +1,4 @@
-// Waker: ends the sleep of one thread in poll(2) or epoll_wait(2), from any other.
+// Waker: lets any thread end another thread's sleep in poll(2) or epoll_wait(2).
 //
 //   sleeper: if (waker.consume()) return;
 //            epoll_wait(... waker.fd() ...); if it was readable: waker.drain();
@@ -6,14 +6,15 @@
 //   others:  waker.wake();
 //
 // Invariants:
-//  W1  No wake() is lost, if consume() stands right before the sleep: a wake() before it has left
-//      the flag, one after it finds the flag down and writes, which ends the sleep.
-//  W2  Many calls of wake() cost one system call until the next consume().
-//  W3  The descriptor is drained whenever it is found readable, also when the flag is down: a write
-//      may come late, after consume() has taken the flag of the same wake(). Left there, it would
-//      end every sleep at once.
+//  W1  No wake() is lost if consume() is called right before the sleep. A wake() before consume()
+//      leaves the flag set. A wake() after it finds the flag clear and writes to the descriptor,
+//      which ends the sleep.
+//  W2  Any number of wake() calls cost one system call until the next consume().
+//  W3  The descriptor is drained whenever it is readable, even if the flag is clear. A write may
+//      come late, after consume() has cleared the flag set by the same wake(). If that write were
+//      left there, every later sleep would end at once.
 //
-// Thread safety: wake() any thread; consume() and drain() the sleeper's.
+// Thread safety: wake() may be called by any thread; consume() and drain() only by the sleeper.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -36,7 +37,7 @@ class Waker {
   Waker(const Waker&) = delete;
   Waker& operator=(const Waker&) = delete;
 
-  // Once, before anything else. kBusy: no descriptor is left.
+  // Call once, before anything else. kBusy: no descriptor is available.
   Status open() {
     fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (fd_ < 0) return fail_call(Code::kBusy, "eventfd", errno);
@@ -49,10 +50,12 @@ class Waker {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
   }
-  // Whether wake() was called since the last time. Without a system call when it was not.
+  // Returns whether wake() was called since the last consume(). Without a system call if it was
+  // not.
   bool consume() {
     if (!woken_.load(std::memory_order_relaxed)) return false;
-    drain();  // first: what a wake() after the exchange writes must stay
+    // Drain before clearing the flag: a write by a wake() after the exchange must stay.
+    drain();
     woken_.exchange(false, std::memory_order_acq_rel);
     return true;
   }

@@ -1,4 +1,4 @@
-// Spans of bytes, and the way to and from text. They own nothing.
+// Spans of bytes, and conversions to and from text. A span does not own its bytes.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// RKV_CHECK: programming errors end the process with a message, in release builds too.
-// Never for bytes from a peer or from disk: those are validated and answered with an Error.
+// RKV_CHECK: a programming error ends the process with a message, in release builds too.
+// Not for bytes from a peer or from disk: those are validated and answered with an Error.
 #pragma once
 
 #include "rkv/export.h"

@@ -1,4 +1,4 @@
-// Time as a parameter: what waits takes a Clock, so that a test moves time by hand.
+// Time as a parameter: functions that wait take a Clock, so that a test can advance time by hand.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace rkv {
 
-// Monotonic nanoseconds; the zero point means nothing.
+// Monotonic nanoseconds; the zero point has no meaning.
 using Nanos = std::int64_t;
 inline constexpr Nanos kNanosPerMs = 1'000'000;
 inline constexpr Nanos kNanosPerSecond = 1'000'000'000;
@@ -30,13 +30,14 @@ class SteadyClock final : public Clock {
   }
 };
 
-// A point in time by which an operation must have ended. The clock must outlive it, so a temporary
-// clock does not compile.
+// A point in time by which an operation must have ended. The clock must outlive the Deadline, so
+// passing a temporary clock does not compile.
 class Deadline {
  public:
   Deadline(const Clock& clock, Nanos at) : clock_(&clock), at_(at) {}
   Deadline(const Clock&& clock, Nanos at) = delete;
-  // Any number of milliseconds: what is too far for Nanos, such as the largest of them, is never.
+  // Any number of milliseconds. A time beyond the range of Nanos, such as the largest int64, means
+  // never.
   static Deadline after_ms(const Clock& clock, std::int64_t ms) {
     Nanos at = 0;
     if (__builtin_mul_overflow(ms, kNanosPerMs, &at) ||
@@ -48,8 +49,8 @@ class Deadline {
   static Deadline after_ms(const Clock&& clock, std::int64_t ms) = delete;
   bool passed() const { return clock_->now() >= at_; }
   Nanos at() const { return at_; }
-  // Milliseconds left, rounded up; 0 when passed. For poll(2)-like calls: of more than fits, what
-  // fits, so whoever wakes up looks again at passed().
+  // Milliseconds left, rounded up; 0 when passed. For calls like poll(2): the result is capped at
+  // the largest int, so callers check passed() again after waking up.
   int left_ms() const {
     const Nanos now = clock_->now();
     if (at_ <= now) return 0;

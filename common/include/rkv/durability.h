@@ -1,4 +1,4 @@
-// How safe a write is when it is answered, and how safe a version that was read is known to be.
+// How safe a write is when it is answered, and how safe a version is known to be when it is read.
 //
 // Each level includes those before it. The numbers are sent on the wire (common/WIRE.md).
 #pragma once
@@ -11,7 +11,7 @@
 namespace rkv {
 
 enum class Durability : unsigned char {
-  kDefault = 0,  // a write: as the server was started (kvserver --durability)
+  kDefault = 0,  // a write: the server's default (kvserver --durability)
   kMemory = 1,   // published in the server's memory: lost with the server's process
   kWal = 2,      // in the write-ahead log: survives the end of the process
   kSync = 3,     // synced to the disk: survives the end of the machine

@@ -1,11 +1,11 @@
-// RKV_LIFETIMEBOUND: what a function returns must not outlive the argument marked so, or the object
-// when it stands behind the function's parameters. Clang then warns where it sees that a temporary
-// is left dangling; GCC knows nothing like it and ignores the mark.
+// RKV_LIFETIMEBOUND: the function's result must not outlive the marked argument, or the object if
+// the mark follows the parameter list. Clang warns when a temporary is left dangling. GCC has no
+// equivalent and ignores the mark.
 //
 //   RegisteredSpan local() const& RKV_LIFETIMEBOUND;
 //
-// RKV_CONSUMABLE, RKV_CONSUMES: a class whose objects are used up by one call, and that call.
-// Clang's -Wconsumed then finds a second one within a function.
+// RKV_CONSUMABLE, RKV_CONSUMES: mark a class whose objects are used up by one call, and that call.
+// Clang's -Wconsumed finds a second call within a function.
 #pragma once
 
 #if defined(__clang__)

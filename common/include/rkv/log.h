@@ -1,10 +1,11 @@
-// Where the library's log lines go: a level and one sentence, to a sink that the program chooses.
-// There are few: what no return value could tell, such as an error in a destructor.
+// The library's log: each line is a level and a sentence, passed to a sink that the program
+// chooses. The library logs only what a return value cannot report, such as an error in a
+// destructor.
 //
 //   rkv::set_log_sink([](rkv::LogLevel level, std::string_view text) { ... });
 //
-// Thread safety: set_log_level() from any thread at any time. The sink may be called from any
-// thread.
+// Thread safety: set_log_level() may be called from any thread at any time. The sink may be called
+// from any thread.
 #pragma once
 
 #include <functional>
@@ -19,7 +20,7 @@ enum class LogLevel : unsigned char { kDebug, kInfo, kWarn, kError, kOff };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 RKV_EXPORT void set_log_level(LogLevel least);
-// Replaces the default sink, which writes "level: text" lines to stderr. Set it before threads
+// Replaces the default sink, which writes "level: text" lines to stderr. Call it before threads
 // start.
 RKV_EXPORT void set_log_sink(LogSink sink);
 

@@ -1,8 +1,8 @@
 // Errors as values: Error, Result<T>, Status.
 //
 // Every call of this project that can fail returns a Result; nothing throws. An Error is small and
-// trivially copyable. Its code says what the caller can do about it, `write` whether a write may
-// have taken effect, `call` which system call or verb failed with which errno.
+// trivially copyable. `code` says what the caller can do, `write` whether a write may have taken
+// effect, and `call` which system call or verb failed with `sys_errno`.
 //
 //   rkv::Result<Device> device = Device::open("rxe0");
 //   if (!device) return std::unexpected(device.error());
@@ -18,26 +18,26 @@
 
 namespace rkv {
 
-// Grouped by what the caller must do. The numbers are sent on the wire (common/WIRE.md): append
-// only, within the group's range.
+// Grouped by what the caller must do. The numbers are sent on the wire (common/WIRE.md): append new
+// ones only, within the group's range.
 enum class Code : unsigned char {
   // The operation was carried out; this is its answer. Repeating it changes nothing.
   kNotFound = 1,         // the key does not exist
   kInvalidArgument = 2,  // the request itself is wrong
   kTooLarge = 3,         // key, value or message above a stated limit
   kConflict = 4,         // a condition did not hold, or something exists already
-  kWrongType = 5,        // the key holds a counter, or is asked to be one and is not
+  kWrongType = 5,        // the key holds a counter but a value is needed, or the reverse
   kOutOfRange = 6,       // a counter would pass its limits
   kValueChanged = 7,     // the value's memory was written while it was being sent
   // Retry later on the same connection.
-  kOutOfMemory = 20,  // the store (or this process) has no room
+  kOutOfMemory = 20,  // the store (or this process) is out of memory
   kBusy = 21,         // a queue is full or a limit of connections is reached
   // Reconnect, then retry.
-  kDisconnected = 40,  // the connection is gone
-  kStale = 41,         // the peer restarted: everything learnt from it is void
+  kDisconnected = 40,  // the connection is lost
+  kStale = 41,         // the peer restarted: everything learnt from it is invalid
   // Give up: only a person or another configuration can help.
   kTimeout = 60,          // the deadline passed
-  kUnreachable = 61,      // nobody answers at that address
+  kUnreachable = 61,      // no answer from that address
   kVersionMismatch = 62,  // the peer speaks another version
   kPermission = 63,       // the system or the peer refuses
   kNoDevice = 64,         // no RDMA device, or not the one asked for
@@ -51,13 +51,13 @@ enum class Code : unsigned char {
 // Whether a write may have taken effect although the call failed.
 enum class WriteOutcome : unsigned char {
   kNotApplied,       // certainly not (always so for reads)
-  kMayHaveHappened,  // the request left and no answer came, or the answer says so
+  kMayHaveHappened,  // the request was sent and no answer arrived, or the answer says so
 };
 
 struct Error {
   Code code = Code::kInternal;
   WriteOutcome write = WriteOutcome::kNotApplied;
-  int sys_errno = 0;           // 0 where no system call was involved
+  int sys_errno = 0;           // 0 if no system call was involved
   const char* call = nullptr;  // static: the system call or verb that failed, e.g. "ibv_reg_mr"
   const char* text =
       nullptr;  // static: what is wrong and what to do, a sentence without a full stop
@@ -68,7 +68,7 @@ static_assert(std::is_trivially_copyable_v<Error>);
 RKV_EXPORT std::string to_string(const Error& error);
 RKV_EXPORT const char* to_string(Code code);  // "not found", static
 
-// std::expected of libstdc++ 12 is not [[nodiscard]]; this is, and otherwise the same.
+// Makes std::expected [[nodiscard]], which that of libstdc++ 12 is not. Otherwise identical.
 template <class T>
 class [[nodiscard]] Result : public std::expected<T, Error> {
  public:
