@@ -1,5 +1,5 @@
-// Bytes: little-endian loads and stores, and copies that a remote READ or another thread may race
-// with. The spans themselves are in rkv/bytes.h.
+// Bytes: little-endian loads and stores, and copies that may race with a remote READ or another
+// thread. The span types are in rkv/bytes.h.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Words that others read while we write (remote READs, other threads). 8-byte aligned.
+// Words that others read while this process writes (remote READs, other threads). 8-byte aligned.
 inline std::uint64_t load_word(const std::uint64_t* from,
                                std::memory_order order = std::memory_order_relaxed) {
   return std::atomic_ref<std::uint64_t>(*const_cast<std::uint64_t*>(from)).load(order);
@@ -42,9 +42,9 @@ inline void store_word(std::uint64_t* to, std::uint64_t value,
   std::atomic_ref<std::uint64_t>(*to).store(value, order);
 }
 
-// Copies plain bytes into shared memory word by word (relaxed). `to` is 8-byte aligned and has
-// room for `from` rounded up to 8; the bytes after the end are set to zero. No order among the
-// words is promised: readers prove what they got by a checksum.
+// Copies plain bytes into shared memory word by word (relaxed). `to` is 8-byte aligned and holds
+// `from` rounded up to 8 bytes; bytes after the end are set to zero. The order of the words is not
+// defined: readers verify their copy by a checksum.
 inline void copy_to_shared(std::byte* to, Bytes from) {
   auto* words = reinterpret_cast<std::uint64_t*>(to);
   std::size_t i = 0;

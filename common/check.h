@@ -1,5 +1,5 @@
-// RKV_CHECK, under the name by which the layers of the project include it. It is public because
-// headers of the verbs library use it.
+// Includes rkv/check.h for the layers of the project. RKV_CHECK is public because headers of the
+// verbs library use it.
 #pragma once
 
 #include "rkv/check.h"  // IWYU pragma: export

@@ -1,4 +1,4 @@
-// rkv/clock.h, and the clock of tests.
+// Includes rkv/clock.h and adds a clock for tests.
 #pragma once
 
 #include "rkv/clock.h"  // IWYU pragma: export

@@ -1,6 +1,6 @@
-// The key hash and what its bits are for; the checksums of groups and records.
+// The key hash and the use of its bits; the checksum function of groups and records.
 //
-// Both are 64-bit XXH3 (xxHash 0.8, frozen): its values are part of the layout (LAYOUT.md).
+// Both are 64-bit XXH3 (xxHash 0.8, frozen), whose values are part of the layout (LAYOUT.md).
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace rkv {
 
 std::uint64_t xxh3(Bytes bytes, std::uint64_t seed);
 
-// The same over bytes that come piece by piece.
+// xxh3() over bytes that arrive in pieces.
 class Xxh3Stream {
  public:
   explicit Xxh3Stream(std::uint64_t seed);
@@ -41,7 +41,7 @@ class KeyHash {
 
   std::uint64_t bits() const { return bits_; }
   std::uint32_t prefix() const { return static_cast<std::uint32_t>(bits_ >> 37); }
-  // The first `depth` bits of the prefix as a number; depth 0 to 27.
+  // Returns the first `depth` bits of the prefix as a number; depth 0 to 27.
   std::uint32_t directory_index(unsigned depth) const {
     return depth == 0 ? 0 : static_cast<std::uint32_t>(bits_ >> (64 - depth));
   }

@@ -13,12 +13,12 @@
 
 namespace rkv {
 
-// HdrHistogram's buckets: values below 2^(kBits+1) have one each; above, each power of two is cut
-// into 2^kBits of them.
+// HdrHistogram's buckets: values below 2^(kBits+1) have one bucket each; above, each power of two
+// is divided into 2^kBits buckets.
 template <unsigned kBits>
 struct LogLinearBuckets {
   static constexpr std::uint64_t kLinear = std::uint64_t{1} << (kBits + 1);
-  // For all values that have up to `value_bits` bits.
+  // Number of buckets for all values of up to `value_bits` bits.
   static constexpr std::size_t count(unsigned value_bits) {
     return (value_bits - kBits + 1) * (std::size_t{1} << kBits);
   }
@@ -31,13 +31,14 @@ struct LogLinearBuckets {
     const std::size_t shift = (index >> kBits) - 1;
     return (index - (shift << kBits)) << shift;
   }
-  // lowest(index + 1) may wrap to 0: the last one then ends at 2^64 - 1.
+  // For the last bucket lowest(index + 1) may wrap to 0; the bucket then ends at 2^64 - 1.
   static std::uint64_t highest(std::size_t index) { return lowest(index + 1) - 1; }
 };
 
-// Which of `count` values in their order is at this percentile, from 1 on.
+// Returns the rank, counted from 1, of the value at this percentile among `count` ordered values.
 inline std::uint64_t percentile_rank(double percent, std::uint64_t count) {
-  // A hair less, so that 7 % of 100 values is the 7th, whatever the product's last bit says.
+  // Round the percentage down by one ulp, so that 7 % of 100 values is the 7th value despite
+  // rounding in the product.
   const double part = std::nextafter(percent, 0.0) / 100;
   const double rank = std::ceil(part * static_cast<double>(count));
   return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(rank), 1, count);
@@ -50,8 +51,8 @@ class Histogram {
   void merge(const Histogram& other);
   std::uint64_t count() const { return count_; }
   std::uint64_t max() const { return max_; }
-  // Highest value equivalent to the one at this percentile (0 to 100), as HdrHistogram gives it;
-  // 0 when empty.
+  // Returns the highest value equivalent to the value at this percentile (0 to 100), as
+  // HdrHistogram does; 0 when empty.
   std::uint64_t percentile(double percent) const;
 
  private:

@@ -1,16 +1,17 @@
-// The memory that clients READ: root region, directory, groups, records. LAYOUT.md has every byte
-// with a worked example; this file is its code. Little-endian throughout.
+// The memory that clients READ: root region, directory, groups, records. LAYOUT.md specifies every
+// byte with a worked example; this file implements it. Little-endian throughout.
 //
 // Invariants (numbers are cited where code relies on them):
-//  L1  Everything a client acts on is proved by a checksum over all that it says, by the reader.
-//      The directory alone is a hint: bounds-checked, then proved by the group it led to.
-//  L2  A group's checksum names its epoch and its place, so that a group proves which group it is.
-//  L3  A record's checksum names its epoch, its location, its key; the record's state (live,
-//      superseded, prepared) is in the same 8-byte word, so that one store changes the state and
-//      the word that a READ fetched is the witness of the state.
-//  L4  The three state masks differ in every byte: a word torn between two states of one record
+//  L1  Clients act only on data whose checksum they have verified; the checksum covers all of that
+//      data. The directory alone is a hint: it is bounds-checked, then proved by the group that it
+//      leads to.
+//  L2  A group's checksum covers its epoch and its place, so a group proves which group it is.
+//  L3  A record's checksum covers its epoch, its location and its key. The record's state (live,
+//      superseded, prepared) is encoded in the same 8-byte word. So one store changes the state,
+//      and the word that a READ fetched proves the state.
+//  L4  The three state masks differ in every byte: a word torn between two states of a record
 //      equals none of the three.
-//  L5  Change counters only rise (28 bits, wrapping); versions are never used twice.
+//  L5  Change counters only increase (28 bits, wrapping); versions are never used twice.
 //
 // Thread safety: values and pure functions.
 #pragma once
@@ -48,8 +49,8 @@ struct Location {
   friend constexpr bool operator==(Location, Location) = default;
 };
 
-// Which group: extent and number of the group counted from the extent's start. The number is
-// segment x groups_per_segment + index in the segment, so it proves the index too.
+// Identifies a group by its extent and its number, counted from the extent's start. The number is
+// segment x groups_per_segment + index in the segment, so it also proves the index.
 struct GroupPlace {
   std::uint32_t extent = 0;
   std::uint32_t number = 0;
@@ -61,12 +62,12 @@ struct GroupPlace {
 
 // ---------------------------------------------------------------------------------------- slots
 
-// One index entry: fingerprint 16 | length in units 12 | location 36. Zero = empty. A length of 0:
-// the record is on disk alone; in place of the location, prefix 27 | upper 8 of the hint stripe's 9
-// bits | 1 of the key's hash.
+// An index entry: fingerprint 16 | length in units 12 | location 36. Zero = empty. Length 0: the
+// record is on disk only. The location field then holds prefix 27 | upper 8 of the 9 hint-stripe
+// bits | 1, where prefix and stripe are from the key's hash.
 struct Slot {
   std::uint64_t bits = 0;
-  static constexpr std::uint32_t kLongRecord = 0xFFF;  // 4095 units or more: the header says
+  static constexpr std::uint32_t kLongRecord = 0xFFF;  // 4095 units or more: see the record header
 
   static constexpr Slot of(std::uint16_t fingerprint, std::uint64_t units, Location location) {
     const std::uint64_t length = units < kLongRecord ? units : kLongRecord;
@@ -78,7 +79,7 @@ struct Slot {
   }
   constexpr bool empty() const { return bits == 0; }
   constexpr bool is_on_disk() const { return units() == 0 && bits != 0; }
-  // Of a slot of a record on disk.
+  // REQUIRES: is_on_disk().
   constexpr std::uint32_t prefix() const {
     return static_cast<std::uint32_t>(bits >> 9) & 0x7FFFFFFU;
   }
@@ -97,7 +98,7 @@ struct GroupHeader {
   std::uint32_t depth = 0;   // 0..27: how many bits of `prefix` count
   std::uint32_t prefix = 0;  // 27 bits, left-aligned, unused bits zero
   bool overflow = false;     // keys of this home group may be in the neighbour
-  bool spilled = false;      // keys of this home group may be known to the server alone
+  bool spilled = false;      // keys of this home group may be known to the server only
   bool forward = false;      // reserved for online splits: ask the old segment
 
   constexpr std::uint64_t encode() const {
@@ -113,7 +114,7 @@ struct GroupHeader {
             .spilled = (word & 2U) != 0,
             .forward = (word & 4U) != 0};
   }
-  // Whether keys with this hash belong to this group's segment.
+  // Returns whether keys with this hash belong to this group's segment.
   constexpr bool covers(KeyHash hash) const {
     if (depth > KeyHash::kPrefixBits) return false;
     const std::uint32_t unused = KeyHash::kPrefixBits - depth;
@@ -121,8 +122,8 @@ struct GroupHeader {
   }
 };
 
-// 256 bytes. In shared memory every word is accessed through load_word/store_word; a reader works
-// on its private copy.
+// 256 bytes. In shared memory every word is accessed through load_word and store_word; a reader
+// works on its private copy.
 struct alignas(8) Group {
   std::uint64_t checksum = 0;
   std::uint64_t header = 0;
@@ -159,19 +160,20 @@ constexpr std::uint64_t state_mask(RecordState state) {
                                              : kPreparedMask;
 }
 
-// boot number 32 | commit sequence 32. A sequence that is longer counts on into the boot number: a
-// server owns all numbers that it counts into (E2 of server/persistence/engine.h). Greater = later,
-// across restarts too.
+// boot number 32 | commit sequence 32. A sequence that exceeds 32 bits carries into the boot
+// number; the server owns every boot number that it carries into (E2 of
+// server/persistence/engine.h). A greater version is later, across restarts too.
 struct Version {
   std::uint64_t bits = 0;
   static constexpr Version of(std::uint32_t boot, std::uint64_t sequence) {
     return {(std::uint64_t{boot} << 32) + sequence};
   }
-  // The upper and the lower half. Of what server a version is, and its whole sequence, is seen
-  // from the number with which that server began:
+  // The upper and the lower half. To find which server issued a version and its full sequence, use
+  // is_since() and sequence_since() with that server's first boot number.
   constexpr std::uint32_t boot() const { return static_cast<std::uint32_t>(bits >> 32); }
   constexpr std::uint64_t sequence() const { return bits & 0xFFFFFFFFU; }
-  // REQUIRES: that server is the last to have given out versions.
+  // Whether the server that began with `boot` issued this version. REQUIRES: that server is the
+  // last that issued versions.
   constexpr bool is_since(std::uint32_t boot) const { return this->boot() >= boot; }
   // REQUIRES: is_since(boot).
   constexpr std::uint64_t sequence_since(std::uint32_t boot) const {
@@ -184,10 +186,10 @@ struct Version {
 // lengths: bits 0..10 key length, bit 11 expiry present, bit 12 counter, bit 13 digest present,
 // bit 14 the counter's number is in a cell, 15..31 zero, 32..63 value length.
 //
-// A large value, longer than kMaxInlineBytes, is covered by a digest in the head instead of by the
-// checksum itself: checksum word 8 | version 8 | lengths 8 | [expiry 8] | digest 8 | key | zeros to
-// 8 | value. So the value can be hashed before version and place are known, outside every lock, and
-// be read on its own into memory of the reader's choice.
+// A large value is longer than kMaxInlineBytes. A digest in the record head covers it, and the
+// checksum covers the head: checksum word 8 | version 8 | lengths 8 | [expiry 8] | digest 8 | key |
+// zeros to 8 | value. So the value can be hashed before version and location are known, outside
+// every lock. A reader can READ the value separately into its own memory.
 inline constexpr std::size_t kRecordHeaderBytes = 24;
 inline constexpr std::size_t kExpiryBytes = 8;
 inline constexpr std::uint64_t kRecordExpiryFlag = 1U << 11;
@@ -196,14 +198,14 @@ inline constexpr std::uint64_t kRecordDigestFlag = 1U << 13;
 inline constexpr std::uint64_t kRecordCellFlag = 1U << 14;
 inline constexpr std::size_t kDigestBytes = 8;
 inline constexpr std::size_t kCounterBytes = 8;  // the value of a counter: a signed number
-// Of a counter whose number is in a cell: the number that it had when it was put there, and which
+// Value of a counter whose number is in a cell: the number at the time it was moved there, then the
 // cell: network 32 | index 32.
 inline constexpr std::size_t kCellCounterBytes = 16;
 
 constexpr bool is_large(std::size_t value_length) {
   return value_length > kMaxInlineBytes;
 }
-// Everything before the value.
+// Bytes before the value.
 constexpr std::size_t record_head_bytes(std::size_t key_length, std::size_t value_length,
                                         bool has_expiry) {
   const std::size_t fixed = kRecordHeaderBytes + (has_expiry ? kExpiryBytes : 0);
@@ -221,7 +223,7 @@ constexpr std::uint64_t record_units(std::size_t bytes) {
 }
 inline constexpr std::size_t kMaxRecordBytes =
     round_up(record_bytes(kMaxKeyBytes, kMaxValueBytes, true), kUnitBytes);
-// Where the key is, and how long, by the lengths word of a record that is known to be whole.
+// Offset and length of the key, from the lengths word of a verified record.
 constexpr std::size_t record_key_offset(std::uint64_t lengths) {
   return kRecordHeaderBytes + ((lengths & kRecordExpiryFlag) != 0 ? kExpiryBytes : 0) +
          ((lengths & kRecordDigestFlag) != 0 ? kDigestBytes : 0);
@@ -230,37 +232,37 @@ constexpr std::size_t record_key_length(std::uint64_t lengths) {
   return lengths & (kRecordExpiryFlag - 1);
 }
 
-// Of one whose value is not large.
+// Largest record whose value is not large.
 inline constexpr std::size_t kMaxInlineRecordBytes =
     round_up(record_bytes(kMaxKeyBytes, kMaxInlineBytes, true), kUnitBytes);
 static_assert(kMaxKeyBytes < (1U << 11));
-// A slot shows a large value by its length already: a reader need not ask twice.
+// A slot already shows by its length that a value is large, so a reader need not READ twice.
 static_assert(record_units(record_bytes(1, kMaxInlineBytes + 1)) >= Slot::kLongRecord);
 
 struct RecordFields {
   Version version{};
   std::uint64_t expiry_ms = 0;  // Unix milliseconds by the server's clock; 0 = never
-  bool counter = false;         // the value is a number of kCounterBytes
-  bool in_cell = false;         // a counter, of kCellCounterBytes: the number is in the cell
+  bool counter = false;         // the value is a counter's number, of kCounterBytes
+  bool in_cell = false;         // a counter of kCellCounterBytes: its number is in the cell
   Bytes key{};
   Bytes value{};
   std::uint64_t digest = 0;  // large values: value_digest() of key and value
 };
 
-// What covers a large value, in its record and on its way to the server: XXH3-64 of the value,
-// seeded with XXH3-64 of the key, seeded with the epoch.
+// Digest of a large value, in its record and on its way to the server: XXH3-64 of the value, seeded
+// with XXH3-64 of the key, which is seeded with the epoch.
 std::uint64_t value_digest_seed(Bytes key, std::uint64_t epoch);
 std::uint64_t value_digest(Bytes key, Bytes value, std::uint64_t epoch);
 
-// Writes the record with its checksum word into private memory; `out` holds at least
+// Writes the record with its checksum word into private memory. `out` holds at least
 // record_bytes(...). Returns the bytes written (without padding).
 std::size_t encode_record(MutableBytes out, const RecordFields& fields, RecordState state,
                           std::uint64_t epoch, Location location);
-// The head alone of a record with a large value, of which only the length is looked at.
+// Writes only the head of a record with a large value. Of the value, only its length is used.
 std::size_t encode_large_head(MutableBytes out, const RecordFields& fields, RecordState state,
                               std::uint64_t epoch, Location location);
 
-// Expiry and type as the commit log and the disk keep them, in one word.
+// Expiry and type in a single word, as the commit log and the disk store them.
 constexpr std::uint64_t record_traits(const RecordFields& fields) {
   return fields.expiry_ms | (std::uint64_t{fields.counter} << 63);
 }
@@ -273,11 +275,11 @@ struct RecordView {
   RecordFields fields{};  // spans point into the bytes decoded
   RecordState state = RecordState::kLive;
 };
-// Proves a private copy of a record: lengths checked against the bytes first, then the checksum
-// under each state. Nothing when it does not verify (torn, recycled, never written).
+// Verifies a private copy of a record: first the lengths against the bytes, then the checksum under
+// each state. Returns nullopt if it does not verify (torn, recycled, never written).
 std::optional<RecordView> decode_record(Bytes bytes, std::uint64_t epoch, Location location);
-// The same of the ordinary one alone, in fewer steps: live, of this key, its value neither large
-// nor in a cell. False for all others, whatever they are; `record` is then as it was.
+// Faster variant of decode_record() for the common case: a live record of this key whose value is
+// neither large nor in a cell. Returns false for all other records and leaves `record` unchanged.
 struct LiveRecord {
   Version version;
   std::uint64_t expiry_ms;  // 0 = never
@@ -288,32 +290,33 @@ struct LiveRecord {
 bool decode_live_record(Bytes bytes, std::uint64_t epoch, Location location, Bytes key,
                         LiveRecord& record);
 
-// The head of a record with a large value, proved; the value is not: it is `value_bytes` from
-// `value_offset` of the record on, and right if its value_digest() is `fields.digest`.
+// The verified head of a record with a large value. The value is `value_bytes` long and starts at
+// `value_offset` of the record. It is not verified: compare its value_digest() with
+// `fields.digest`.
 struct LargeHead {
   RecordFields fields{};  // without the value
   RecordState state = RecordState::kLive;
   std::size_t value_offset = 0;
   std::size_t value_bytes = 0;
 };
-// From the first bytes of a record: kMaxLargeHeadBytes are always enough.
+// Decodes the first bytes of a record; kMaxLargeHeadBytes are always enough.
 std::optional<LargeHead> decode_large_head(Bytes bytes, std::uint64_t epoch, Location location);
-// Whether an (unproved) record header claims to be that of a large value.
+// Whether an unverified record header claims a large value.
 bool claims_large_value(Bytes header);
 
-// Total bytes that an (unproved) record header claims, or nothing when it is implausible. To size
-// the second READ of a record whose slot says kLongRecord.
+// Returns the total bytes that an unverified record header claims, or nullopt if it is implausible.
+// Sizes the second READ of a record whose slot says kLongRecord.
 std::optional<std::size_t> claimed_record_bytes(Bytes header);
 
 // ----------------------------------------------------------------------------------- hint words
 
-// One for each stripe of key hashes: a client's number 24 | tick 40. A client that found a record
-// torn puts itself there by compare-and-swap.
+// One word for each stripe of key hashes: client number 24 | tick 40. A client that found a record
+// torn writes its number and the tick there by compare-and-swap.
 inline constexpr std::size_t kHintWords = std::size_t{1} << KeyHash::kStripeBits;
 inline constexpr std::uint32_t kPinWindowMs = 500;
 
 struct HintWord {
-  std::uint32_t client = 0;   // 24 bits: whom to ask about; nothing depends on it
+  std::uint32_t client = 0;   // 24 bits: names the client to people; nothing depends on it
   std::uint64_t tick_ms = 0;  // 40 bits: the tick line as the client read it
   constexpr std::uint64_t encode() const {
     return (std::uint64_t{client & 0xFFFFFFU} << 40) | (tick_ms & 0xFFFFFFFFFFU);
@@ -322,7 +325,7 @@ struct HintWord {
     return {.client = static_cast<std::uint32_t>(word >> 40), .tick_ms = word & 0xFFFFFFFFFFU};
   }
 };
-// Whether a word asks for anything at this tick: neither a pin of the past nor one of the future.
+// Whether a word is a valid pin at this tick: neither expired nor in the future.
 constexpr bool pin_counts(std::uint64_t word, std::uint64_t tick_ms) {
   const std::uint64_t pinned_ms = HintWord::decode(word).tick_ms;
   return word != 0 && pinned_ms <= tick_ms + 1 && tick_ms <= pinned_ms + kPinWindowMs;
@@ -330,14 +333,15 @@ constexpr bool pin_counts(std::uint64_t word, std::uint64_t tick_ms) {
 
 // -------------------------------------------------------------------------------- counter cells
 
-// A cell holds the number of a one-sided counter: kCellBias + number, changed by fetch-and-add and
-// compare-and-swap of clients. The server ends a counter by adding the seal: what an atomic of a
-// client finds sealed, it has not changed. A sealed cell is never used again within the epoch, so
-// that additions that arrive late are lost on nobody; a cell that was never used is 0.
+// A cell holds the number of a one-sided counter as kCellBias + number. Clients change it by
+// fetch-and-add and compare-and-swap. The server ends a counter by adding the seal. An atomic whose
+// old value has the seal did not change the counter. A sealed cell is not reused within the epoch,
+// so a late addition cannot change another counter. A cell that was never used is 0.
 inline constexpr std::uint64_t kCellSeal = std::uint64_t{1} << 63;
 inline constexpr std::uint64_t kCellBias = std::uint64_t{1} << 62;
-// Numbers that a cell may show, either sign. Far inside, at kCellEndNumber, the server takes the
-// counter back: clients that add kMaxCellSummand at a time need 2^28 additions for the way between.
+// Numbers that a cell may hold, of either sign. At kCellEndNumber, well within that range, the
+// server takes the counter back. Clients that add kMaxCellSummand at a time need 2^28 additions
+// from there to kMaxCellNumber.
 inline constexpr std::int64_t kMaxCellNumber = std::int64_t{1} << 61;
 inline constexpr std::int64_t kCellEndNumber = std::int64_t{1} << 60;
 inline constexpr std::int64_t kMaxCellSummand = std::int64_t{1} << 32;
@@ -345,7 +349,7 @@ inline constexpr std::int64_t kMaxCellSummand = std::int64_t{1} << 32;
 constexpr std::uint64_t cell_word(std::int64_t number) {
   return kCellBias + static_cast<std::uint64_t>(number);
 }
-// Nothing: sealed, or never used.
+// Returns nullopt if the cell is sealed or was never used.
 constexpr std::optional<std::int64_t> cell_number(std::uint64_t word) {
   const auto number = static_cast<std::int64_t>(word - kCellBias);
   if ((word & kCellSeal) != 0 || number < -kMaxCellNumber || number > kMaxCellNumber) {
@@ -367,8 +371,8 @@ struct DirectoryEntry {
   static std::optional<DirectoryEntry> decode(std::uint64_t word, std::uint64_t epoch);
 };
 
-// The root region: a page of 64-byte lines, each closed by its own checksum, then the extent
-// table. Line checksum = XXH3-64 of the line's first 56 bytes, seed = epoch, XOR mix64(offset).
+// The root region: a page of 64-byte lines, each ending in a checksum, then the extent table. Line
+// checksum = XXH3-64 of the line's first 56 bytes, seed = epoch, XOR mix64(offset).
 inline constexpr std::uint64_t kRootMagic = 0x31544F4F52564B52U;  // "RKVROOT1"
 inline constexpr std::uint32_t kLayoutVersion = 1;
 inline constexpr std::size_t kRootLineBytes = 64;
@@ -384,7 +388,7 @@ inline constexpr std::size_t kExtentEntryBytes = 32;
 struct IdentityLine {
   std::uint64_t magic = kRootMagic;
   std::uint32_t layout_version = kLayoutVersion;
-  std::uint32_t extent_count = 0;  // entries of the extent table in use; only grows
+  std::uint32_t extent_count = 0;  // entries of the extent table in use; only increases
   std::uint64_t epoch = 0;
   std::uint64_t reserved[4] = {};
   std::uint64_t checksum = 0;
@@ -395,7 +399,7 @@ struct MarkLine {  // tick line: milliseconds since the server started; watermar
   std::uint64_t checksum = 0;
 };
 struct DirectoryLine {
-  std::uint64_t generation = 0;  // rises when the directory moves
+  std::uint64_t generation = 0;  // increases when the directory moves
   std::uint64_t address = 0;
   std::uint32_t remote_key = 0;
   std::uint8_t global_depth = 0;         // the directory has 2^global_depth entries
@@ -410,7 +414,7 @@ struct ExtentEntry {
   std::uint64_t address = 0;
   std::uint32_t remote_key = 0;
   std::uint32_t units = 0;  // length in 32-byte units
-  std::uint32_t id = 0;     // its place in the table
+  std::uint32_t id = 0;     // its index in the table
   std::uint32_t kind = kUnused;
   std::uint64_t checksum = 0;  // XXH3-64 of the first 24 bytes, seed = epoch, XOR mix64(offset)
 };
@@ -421,7 +425,7 @@ constexpr std::size_t root_bytes(std::uint32_t max_extents) {
   return kExtentTableOffset + std::size_t{max_extents} * kExtentEntryBytes;
 }
 
-// Closes a line or entry with its checksum, and checks one. T ends in `checksum`.
+// Writes the checksum of a line or entry, and verifies it. T ends in `checksum`.
 std::uint64_t line_checksum(Bytes line_without_checksum, std::uint64_t epoch, std::size_t offset);
 template <class T>
 void seal_line(T& line, std::uint64_t epoch, std::size_t offset) {

@@ -1,15 +1,14 @@
-// What the layers of the project log with: a level, an event's name and one sentence (rkv/log.h has
-// the levels and the sink). Libraries log only what nobody else could tell (an error in a
-// destructor, a peer that was dropped); never per request.
+// Logging inside the project: a level, an event name and a sentence (rkv/log.h has the levels and
+// the sink). Libraries log only what they cannot report otherwise, such as an error in a destructor
+// or a dropped peer. They never log per request.
 //
-//   log_warn(EventName("client_dropped"), "client {} is disconnected: {}", field("peer", peer),
-//   why);
+//   log_warn(EventName("client_dropped"), "client {} is disconnected: {}", field("peer", peer), y);
 //
-// The sentence is for people. The name is for programs, and floods are told by it; it stays when
-// the sentence is reworded. An argument that is a field() reads in the sentence as its value does,
-// and reaches the sink by its name as well.
+// The sentence is for people. The name is for programs and for flood detection; it stays when the
+// sentence is reworded. A field() argument is formatted as its value and is also passed to the sink
+// by name.
 //
-// Thread safety: all of it.
+// Thread safety: all functions, any thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -36,23 +35,23 @@ struct LogField {
 // Valid during the sink's call only.
 struct LogEvent {
   LogLevel level = LogLevel::kInfo;
-  std::string_view name;  // "" for a line that has none
+  std::string_view name;  // "" for a line without a name
   std::string_view text;
   std::span<const LogField> fields{};
 };
 
 using EventSink = std::function<void(const LogEvent&)>;
 
-// In the place of set_log_sink(), for who wants names and fields.
+// Replaces the sink of set_log_sink() with a sink that receives names and fields.
 void set_event_sink(EventSink sink);
 bool log_enabled(LogLevel level);
-// Whatever the level.
+// Logs regardless of the level.
 void log_event(const LogEvent& event);
 void log_line(LogLevel level, std::string_view text);
 
 class EventName {
  public:
-  // Letters and underscores, static.
+  // `text`: letters and underscores, static.
   explicit constexpr EventName(const char* text) : text_(text) {}
   constexpr std::string_view text() const { return text_; }
 
@@ -60,7 +59,7 @@ class EventName {
   std::string_view text_;
 };
 
-// For an argument of a log line only: it may refer to what it is made of.
+// Only for arguments of a log line: may refer to the object that it was created from.
 template <class T>
 struct Field {
   const char* name;

@@ -12,25 +12,26 @@
 
 namespace rkv {
 
-// A number, whole or real as T is, that all of `text` is: no white space, no '+', no unit.
+// Parses a whole or real number (as T is) that fills all of `text`: no white space, no '+', no
+// unit.
 template <class T>
 std::optional<T> parse_number(std::string_view text, T least = std::numeric_limits<T>::lowest(),
                               T most = std::numeric_limits<T>::max()) {
   T number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if (!(number >= least && number <= most)) return std::nullopt;  // a NaN is neither
+  if (!(number >= least && number <= most)) return std::nullopt;  // also false for a NaN
   return number;
 }
 
 // "4096", "64K", "64KiB", "1GiB", "2g": binary units; "1GB", "64kB": decimal ones (10^9, 64,000).
 // Case is ignored. kInvalidArgument otherwise.
 Result<std::uint64_t> parse_size(std::string_view text);
-// "100us", "250ms", "5s", "2m", "12h", "7d", up to 366 days; a bare number is an error. Result in
-// milliseconds, rounded up.
+// "100us", "250ms", "5s", "2m", "12h", "7d", up to 366 days; a number without a unit is an error.
+// Returns milliseconds, rounded up.
 Result<std::uint64_t> parse_duration_ms(std::string_view text);
 
-// A value as a sentence about it shows it: at most its first 100 bytes and "...", control
+// Formats a value for display in a sentence: at most its first 100 bytes and "...", control
 // characters as \n or \x1b.
 std::string shown(std::string_view value);
 

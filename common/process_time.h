@@ -1,6 +1,6 @@
-// The processor time that this process has used, all its threads together.
+// The processor time used by all threads of this process.
 //
-// Thread safety: any thread. A system call each.
+// Thread safety: any thread. now() costs one system call.
 #pragma once
 
 #include <sys/resource.h>

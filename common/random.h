@@ -1,4 +1,5 @@
-// Random numbers: xoshiro256** for speed and repeatability, the kernel for what must not repeat.
+// Random numbers: xoshiro256** where speed and repeatability matter, the kernel where values must
+// not repeat.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// xoshiro256** 1.0 (Blackman, Vigna). Not for secrets. One per thread; a
+// xoshiro256** 1.0 (Blackman, Vigna). Not for secrets. Use one per thread. A
 // UniformRandomBitGenerator.
 class Random {
  public:
@@ -50,7 +51,8 @@ class Random {
   std::array<std::uint64_t, 4> state_{};
 };
 
-// 64 bits from getrandom(2), never 0: epochs, sessions, hash seeds. Blocks only at boot.
+// Returns 64 bits from getrandom(2), never 0, for epochs, sessions and hash seeds. Blocks only at
+// boot.
 std::uint64_t random_from_kernel();
 
 }  // namespace rkv

@@ -1,4 +1,4 @@
-// A thread's name and its processor, and whether threads are to be had.
+// A thread's name and processor, and checks that threads can be started.
 //
 // Thread safety: free functions, any thread.
 #pragma once
@@ -15,27 +15,26 @@
 
 namespace rkv {
 
-// What the calling thread is called in top(1), ps(1) and a debugger; the kernel keeps 15
-// characters.
+// Sets the calling thread's name in top(1), ps(1) and a debugger; the kernel keeps 15 characters.
 inline void name_thread(const char* name) {
   prctl(PR_SET_NAME, name);
 }
 
-// "2-5,8" in the order given. The error is what it must be, to go behind the name of the flag: a
-// list, each number once, processors that this process may use (sched_getaffinity(2)).
+// Parses a list like "2-5,8" and keeps its order. Each number may occur once, and this process must
+// be allowed to use the processor (sched_getaffinity(2)). The error says what the value must be, to
+// follow the name of the flag.
 std::expected<std::vector<unsigned>, std::string> parse_processors(std::string_view list);
-// The calling thread, from now on. kInvalidArgument: it may not use this processor any more.
+// Pins the calling thread to this processor. kInvalidArgument: the thread may no longer use it.
 Status stay_on(unsigned processor);
 
-// Starts this many threads, which do nothing, and ends them: whether limits of the process, the
-// user or the container leave room for so many now, and for so many bytes of address space besides.
-// kPermission when they do not. Libraries end the program where a thread cannot be started, so it
-// is looked at before they try.
+// Starts `count` idle threads and ends them. Checks that the limits of the process, the user and
+// the container allow so many now, plus `spare_bytes` of address space. kPermission if not.
+// Libraries end the program if a thread cannot be started, so this is checked before they try.
 Status try_threads(unsigned count, std::size_t spare_bytes = 4096);
-// Where address space is limited, the allocator keeps none for each thread: 64 MiB, which stacks of
-// later threads would lack. Before threads are started.
+// If address space is limited, stops the allocator from reserving 64 MiB of it per thread, which
+// would leave too little for stacks of later threads. Call before threads are started.
 void spare_address_space();
-// Whether a thread may have a stack of `bytes`, the main one included: kPermission when not.
+// Checks that a thread, the main one included, may have a stack of `bytes`. kPermission if not.
 Status check_stack_limit(std::size_t bytes);
 
 }  // namespace rkv

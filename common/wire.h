@@ -1,10 +1,10 @@
-// Messages between client and server, and the private data of connection set-up. WIRE.md has
-// every byte with a worked example; this file is its code. Little-endian.
+// Messages between client and server, and the private data of connection set-up. WIRE.md specifies
+// every byte with a worked example; this file implements it. Little-endian.
 //
 // Invariants:
-//  W1  A decoder accepts exactly what the encoder makes: lengths add up to the message's size,
+//  W1  A decoder accepts exactly what the encoder produces: lengths add up to the message's size;
 //      unknown opcodes, flags and reserved bits are refused. Bytes from a peer are never asserted.
-//  W2  A response carries the sequence of its request; a connection answers each request once, in
+//  W2  A response carries the sequence of its request. A connection answers each request once, in
 //      any order.
 //
 // Thread safety: values and pure functions.
@@ -30,7 +30,7 @@ inline constexpr std::size_t kConnectAcceptBytes = 88;
 inline constexpr std::size_t kConnectRejectMaxBytes = 148;
 
 struct ConnectRequest {
-  std::uint16_t credits_wanted = 0;     // requests in flight the client would like
+  std::uint16_t credits_wanted = 0;     // requests in flight that the client asks for
   std::uint64_t session_to_resume = 0;  // 0 = a new session
   std::uint64_t client_nonce = 0;
   std::string_view name{};  // at most 24 bytes, for the server's log; not trusted
@@ -44,13 +44,14 @@ struct ConnectAccept {
   std::uint64_t epoch = 0;              // random per server start, never 0
   std::uint64_t session = 0;            // issued by the server
   std::uint16_t credits = 0;            // requests this client may have in flight, >= 1
-  std::uint32_t max_message_bytes = 0;  // longest request or response there is
-  // Longest request to SEND, a multiple of 64; a longer one is kLong. At most max_message_bytes.
+  std::uint32_t max_message_bytes = 0;  // longest request or response
+  // Longest request to SEND, a multiple of 64; a longer request goes as kLong. At most
+  // max_message_bytes.
   std::uint32_t max_sent_bytes = 0;
   RemoteWindow root{};
   RemoteWindow hints{};
   RemoteWindow counters{};
-  std::uint64_t server_us = 0;  // as in Response
+  std::uint64_t server_us = 0;  // as Response::server_us
 };
 struct ConnectReject {
   Code code = Code::kInternal;
@@ -61,8 +62,8 @@ struct ConnectReject {
 std::size_t encode(const ConnectRequest& request, MutableBytes out);
 std::size_t encode(const ConnectAccept& accept, MutableBytes out);
 std::size_t encode(const ConnectReject& reject, MutableBytes out);
-// Views point into `bytes`. kVersionMismatch for another version of ours, kCorrupt for bytes of a
-// stranger. The bytes may be padded with zeros at the end, as librdmacm does.
+// Views point into `bytes`. kVersionMismatch: another version of this protocol. kCorrupt: not this
+// protocol. The bytes may be padded with zeros at the end, as librdmacm does.
 Result<ConnectRequest> decode_connect_request(Bytes bytes);
 Result<ConnectAccept> decode_connect_accept(Bytes bytes);
 Result<ConnectReject> decode_connect_reject(Bytes bytes);
@@ -80,22 +81,22 @@ enum class Opcode : std::uint8_t {
   kSwap = 8,    // key, two numbers    -> version, slot, value: what the counter is now
   // A put whose value the server READs from the client's memory, before it answers.
   kPutLarge = 9,  // key, ValueSource  -> version, slot
-  // From now on the counter is changed by atomics of clients like the one that asks.
+  // From now on, clients with the same capability as the requester change the counter by atomics.
   kOpenCounter = 10,  // key, 1 byte: whether to create it -> version, value: its cell, or kNoCell
   kBackup = 11,       // the backup's name -> version: every write up to it is in the backup
   kScan = 12,  // a ScanQuery (scan.h) -> version: every write up to it is seen; value: a page
-  kLong = 13,  // a MessageSource: the request itself lies there -> the answer to that one
+  kLong = 13,  // a MessageSource: where the request itself is -> the response to that request
 };
 inline constexpr Opcode kLastOpcode = Opcode::kLong;
-// A backup's name: letters, digits, '.', '_' and '-', not at the beginning '.' or '-'. It is made
-// a file name on the server's host, so nothing else is let through.
+// A backup's name: letters, digits, '.', '_' and '-'; the first character is neither '.' nor '-'.
+// It becomes a file name on the server's host, so no other characters are allowed.
 inline constexpr std::size_t kMaxBackupNameBytes = 128;
 bool is_backup_name(std::string_view name);
-// Where the counter is changed by requests: there is no cell for it.
+// In place of a cell: the counter has none and is changed by requests.
 inline constexpr std::uint64_t kNoCell = ~std::uint64_t{0};
 inline constexpr std::size_t kCellAnswerBytes = 8;
-inline constexpr std::size_t kMaxUsedHashes = 64;  // that a get can tell
-// What must be true of the key for a write to be done; else it is answered kConflict.
+inline constexpr std::size_t kMaxUsedHashes = 64;  // in a kGet
+// Precondition on the key of a write. If it does not hold, the write is answered with kConflict.
 enum class Condition : std::uint8_t {
   kNone = 0,
   kIfAbsent = 1,   // kPut: there is no such key
@@ -108,7 +109,7 @@ inline constexpr std::size_t kResponseHeaderBytes = 64;
 inline constexpr std::size_t kMaxMessageBytes =
     round_up(kRequestHeaderBytes + kMaxKeyBytes + kMaxInlineBytes, 64);
 
-// Where a large value is in the client's memory, and what it must be when it has been READ.
+// The location of a large value in the client's memory, and its expected digest.
 struct ValueSource {
   std::uint64_t address = 0;
   std::uint32_t remote_key = 0;
@@ -117,10 +118,10 @@ struct ValueSource {
 };
 inline constexpr std::size_t kValueSourceBytes = 24;
 void encode(const ValueSource& source, MutableBytes out);
-// kInvalidArgument, kTooLarge with a sentence. REQUIRES: kValueSourceBytes.
+// kInvalidArgument, kTooLarge: with a sentence. REQUIRES: `bytes` has kValueSourceBytes.
 Result<ValueSource> decode_value_source(Bytes bytes);
 
-// Where a request that is too long to be SENT lies in the client's memory.
+// The location of a request in the client's memory, if it is too long to be SENT.
 struct MessageSource {
   std::uint64_t address = 0;
   std::uint32_t remote_key = 0;
@@ -128,39 +129,39 @@ struct MessageSource {
 };
 inline constexpr std::size_t kMessageSourceBytes = 16;
 void encode(const MessageSource& source, MutableBytes out);
-// kInvalidArgument, kTooLarge with a sentence. REQUIRES: kMessageSourceBytes.
+// kInvalidArgument, kTooLarge: with a sentence. REQUIRES: `bytes` has kMessageSourceBytes.
 Result<MessageSource> decode_message_source(Bytes bytes);
 
 struct Request {
   Opcode opcode = Opcode::kPing;
-  std::uint64_t sequence = 0;  // chosen by the client, rises by one per request of a session
+  std::uint64_t sequence = 0;  // chosen by the client, increases by one per request of a session
   Condition condition = Condition::kNone;
   Version expected{};        // kIfVersion
-  std::uint64_t ttl_ms = 0;  // kPut: the key lives so long from now, 0 = for ever
-  bool until = false;        // `ttl_ms` is the time itself, in Unix milliseconds
-  // The client will have given up when the server's clock says this, in microseconds modulo
-  // kBeginByModulus; 0 = it has not said. A write is not begun after it.
+  std::uint64_t ttl_ms = 0;  // kPut: time to live from now, 0 = no expiry
+  bool until = false;        // `ttl_ms` is an expiry time in Unix milliseconds
+  // The client gives up when the server's clock reaches this time, in microseconds modulo
+  // kBeginByModulus; 0 = not given. A write is not begun after it.
   std::uint64_t begin_by_us = 0;
-  // Writes: how safe the write is to be when it is answered.
+  // Writes: the durability required before the answer.
   Durability durability = Durability::kDefault;
   Bytes key{};
   Bytes value{};  // kPut; kPutLarge: a ValueSource; kAdd: 8 bytes; kSwap: 8 expected, 8 desired;
                   // kOpenCounter: 1; kBackup: the name; kScan: a ScanQuery
 };
 inline constexpr std::uint64_t kBeginByModulus = std::uint64_t{1} << 48;
-inline constexpr std::int64_t kNanosPerUs = 1000;  // of what messages say of the server's clock
-// The longest time to live, some 139 years.
+inline constexpr std::int64_t kNanosPerUs = 1000;  // messages carry microseconds
+// The longest time to live, about 139 years.
 inline constexpr std::uint64_t kMaxTtlMs = std::uint64_t{1} << 42;
 struct Response {
   // Flags.
   static constexpr std::uint8_t kInNeighbour = 1;  // the slot is in the overflow neighbour
-  static constexpr std::uint8_t kCounter = 2;      // kGet: the value is a counter's
+  static constexpr std::uint8_t kCounter = 2;      // kGet: the value is that of a counter
   static constexpr std::uint8_t kSwapped = 4;      // kSwap: the counter was as expected
   // kGet: the value is too long for a message. The client READs it from `slot`.
   static constexpr std::uint8_t kByRead = 8;
-  // With a code: the write was made all the same, and may be lost or not.
+  // With a code: the write was applied nevertheless; it may or may not be lost.
   static constexpr std::uint8_t kMayHaveHappened = 16;
-  // kGet, kAdd, kSwap: a counter in a cell, whose numbers no versions tell apart: the version is 0.
+  // kGet, kAdd, kSwap: the counter is in a cell. Its numbers have no versions: `version` is 0.
   static constexpr std::uint8_t kInCell = 32;
 
   Opcode opcode = Opcode::kPing;
@@ -168,26 +169,27 @@ struct Response {
   std::uint8_t flags = 0;
   std::uint64_t sequence = 0;
   Version version{};
-  // kGet, kPut, kAdd, kSwap: where the record is now, whether or not a group says so. kGet: empty
-  // where no READ finds the value.
+  // kGet, kPut, kAdd, kSwap: the record's current location, whether or not a group contains it.
+  // kGet: empty if no READ finds the value.
   Slot slot{};
   std::uint64_t expiry_ms = 0;       // kGet: Unix milliseconds, 0 = never
   std::uint32_t retry_after_ms = 0;  // with a Code
-  // Every version up to the mark is in the write-ahead log, is synced (layout.h: the mark lines).
+  // Watermarks: every version up to wal_mark is in the write-ahead log, every version up to
+  // sync_mark is synced (MarkLine in layout.h).
   Version wal_mark{};
   Version sync_mark{};
-  // What the server's clock said, in microseconds, before the answer was sent. Its zero point means
-  // nothing, and it does not go back in an epoch.
+  // The server's clock in microseconds, read before the response was sent. Its zero point has no
+  // meaning. It does not go back within an epoch.
   std::uint64_t server_us = 0;
   Bytes value{};  // kGet, kStats; with a Code: a sentence for a person, may be empty
 };
 
 // `out` holds at least header + key + value bytes (at most kMaxMessageBytes). Returns the bytes
-// written. The key's and value's lengths must be within the limits.
+// written. REQUIRES: key and value lengths within the limits.
 std::size_t encode(const Request& request, MutableBytes out);
 std::size_t encode(const Response& response, MutableBytes out);
-// Spans point into `bytes`. kInvalidArgument or kTooLarge with a sentence; `*sequence` is set
-// whenever the header could be read, so that even a bad request gets its answer.
+// Spans point into `bytes`. kInvalidArgument, kTooLarge: with a sentence. `*sequence` is set
+// whenever the header could be read, so that an invalid request can be answered.
 Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence);
 Result<Response> decode_response(Bytes bytes);
 

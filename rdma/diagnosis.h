@@ -58,9 +58,8 @@ struct SystemFacts {
   std::string route_interface{};  // interface of the default route; "" = none
 
   static constexpr std::uint64_t kUnlimited = UINT64_MAX;
-  std::uint64_t memlock_bytes = kUnlimited;  // the current limit
-  std::uint64_t memlock_most_bytes =
-      kUnlimited;          // the limit to which this process may raise its own
+  std::uint64_t memlock_bytes = kUnlimited;       // the current limit
+  std::uint64_t memlock_most_bytes = kUnlimited;  // how far this process may raise it
   bool locks_any = false;  // CAP_IPC_LOCK on the whole machine: the limit does not apply
   bool is_root = false;
 
