@@ -81,7 +81,7 @@ enum class Opcode : std::uint8_t {
   kSwap = 8,    // key, two numbers    -> version, slot, value: what the counter is now
   // A put whose value the server READs from the client's memory, before it answers.
   kPutLarge = 9,  // key, ValueSource  -> version, slot
-  // From now on, clients with the same capability as the requester change the counter by atomics.
+  // From now on, clients of the requester's network change the counter by atomics.
   kOpenCounter = 10,  // key, 1 byte: whether to create it -> version, value: its cell, or kNoCell
   kBackup = 11,       // the backup's name -> version: every write up to it is in the backup
   kScan = 12,  // a ScanQuery (scan.h) -> version: every write up to it is seen; value: a page
