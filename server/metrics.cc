@@ -11,7 +11,7 @@ struct Named {
   std::string_view name;
 };
 
-// In the order of their indices, from 1 on.
+// In the order of their indices, starting with 1.
 constexpr std::array<Named, kStatuses - 2> kNames = {{{Code::kNotFound, "not_found"},
                                                       {Code::kInvalidArgument, "invalid_argument"},
                                                       {Code::kTooLarge, "too_large"},

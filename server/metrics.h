@@ -1,5 +1,4 @@
-// What a worker counts, and how long its requests took. Hot-path numbers belong to one worker each
-// and are summed when somebody asks.
+// Counters of a worker. Each worker has its own and writes them on the hot path; readers sum them.
 //
 // Thread safety: one writer, any readers.
 #pragma once
@@ -14,44 +13,44 @@
 
 namespace rkv::server {
 
-// What a request was answered with, as a small number: 0 is "ok", the others stand for a Code.
+// The status of an answer as a small number: 0 is "ok", the others stand for a Code.
 inline constexpr std::size_t kStatuses = 23;
 std::size_t status_index(std::uint8_t code);
-// "ok", "not_found", ...: a label, static.
+// "ok", "not_found", ...: a static label.
 std::string_view status_name(std::size_t index);
-// Requests by their opcode, from 1 on.
+// Number of operation indices. An operation's index is its opcode, from 1 on.
 inline constexpr std::size_t kOperations = static_cast<std::size_t>(kLastOpcode) + 1;
-// "get", "put_large", ...: a label, static.
+// "get", "put_large", ...: a static label.
 std::string_view operation_name(Opcode opcode);
 
-// Why the server has ended a connection that might have gone on.
+// Why the server has disconnected a client that was still connected.
 enum class DropReason : std::uint8_t {
-  kCredits,     // more requests than its credits allow
-  kMalformed,   // its message is no request
-  kLong,        // where it says that a long request lies there is none
-  kUnreadable,  // what it asks to have read is not memory that it lets be read
-  kOverdue,     // its memory answers no READ, and others wait for the buffer
-  kReplies,     // it does not take its replies
-  kSilent,      // when all places were taken: Places
+  kCredits,     // sent more requests than its credits allow
+  kMalformed,   // sent a message that is not a request
+  kLong,        // announced a long request that is not there
+  kUnreadable,  // named memory that it does not let the server READ
+  kOverdue,     // its memory does not answer a READ while other requests wait for the buffer
+  kReplies,     // does not take its replies
+  kSilent,      // lost its place to a newcomer while all places were taken (Places)
 };
 inline constexpr std::size_t kDropReasons = 7;
-std::string_view name_of(DropReason reason);  // "credits", ...: a label, static
+std::string_view name_of(DropReason reason);  // "credits", ...: a static label
 const char* sentence_of(DropReason reason);   // for a log line, static
 
-// Why the server has not let a client in.
+// Why the server has refused a client.
 enum class RefusalReason : std::uint8_t {
-  kMalformed,  // its data is no connection request
+  kMalformed,  // its private data is not a connection request
   kVersion,    // it speaks another version
   kStarting,   // the server is not ready yet
   kResuming,   // its last connection is still being ended
-  kOffences,   // others from there were disconnected for what they did, too often (Offences)
+  kOffences,   // its host's clients were disconnected for misbehaviour too often (Offences)
   kFull,       // --max-clients
-  kFailed,     // the connection could not be made, such as for want of the device's resources
+  kFailed,     // the connection could not be established, e.g. the device is out of resources
 };
 inline constexpr std::size_t kRefusalReasons = 7;
-std::string_view name_of(RefusalReason reason);  // "malformed", ...: a label, static
+std::string_view name_of(RefusalReason reason);  // "malformed", ...: a static label
 
-// What the worker's operations on a connection are, and what their completions can say but "done".
+// The worker's operations on a connection, and the errors that their completions may have.
 inline constexpr std::array<rdma::Completion::Kind, 3> kCompletionKinds = {
     rdma::Completion::Kind::kSend, rdma::Completion::Kind::kReceive, rdma::Completion::Kind::kRead};
 inline constexpr std::array<rdma::Completion::Status, 3> kCompletionErrors = {
@@ -60,33 +59,33 @@ inline constexpr std::array<rdma::Completion::Status, 3> kCompletionErrors = {
 std::string_view name_of(rdma::Completion::Kind kind);      // "send", "receive", "read": a label
 std::string_view name_of(rdma::Completion::Status status);  // "remote_access", ...: a label
 
-// For what one thread alone writes: a plain load and store, nothing atomic has to be paid for.
+// Adds to a value that only one thread writes: a plain load and store, no atomic operation.
 inline void add_to(std::atomic<std::uint64_t>& value, std::uint64_t by) {
   value.store(value.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
 }
 
-// On a line of its own: the neighbours' writes cost it nothing.
+// Cache-line aligned, so that other threads' writes nearby do not slow down its writer.
 class alignas(64) WorkerCounters {
  public:
   enum Counter : std::uint8_t {
-    kWalWrites,     // of puts, counts and removes, answered when they were in the write-ahead log
-    kSyncWrites,    // or synced
-    kMalformed,     // bytes that are no request
-    kDeferred,      // had to wait for a buffer: to answer from, or to be READ into
-    kLongRequests,  // READ from the client's memory, not SENT
+    kWalWrites,     // puts, counts, removes answered when in the write-ahead log
+    kSyncWrites,    // puts, counts, removes answered when synced
+    kMalformed,     // messages that are not requests
+    kDeferred,      // requests that waited for a buffer, for the reply or to be READ into
+    kLongRequests,  // requests READ from the client's memory, not SENT
     kAccepted,      // connections
-    kEnded,         // connections, for whatever reason
-    kTurns,         // of the worker's loop
+    kEnded,         // connections ended, for any reason
+    kTurns,         // turns of the worker's loop
     kReceived,      // requests taken from the receive queue
-    kAbandoned,     // of those, whose client went before they were answered
-    kGranted,       // credits, of all clients so far
-    kReturned,      // of those, of clients that have gone
+    kAbandoned,     // received requests whose client disconnected before they were answered
+    kGranted,       // credits granted to all clients so far
+    kReturned,      // granted credits of clients that have disconnected
     kStored,
-    // Sums of answers().
+    // From here on: sums over answers().
     kPuts = kStored,
     kCounts,   // operations on counters
-    kRemoves,  // of keys that were there
-    kGets,     // two-sided, found or not
+    kRemoves,  // of keys that existed
+    kGets,     // two-sided, found or not found
     kPings,
     kFlushes,
     kBackups,
@@ -106,7 +105,7 @@ class alignas(64) WorkerCounters {
   std::uint64_t drops(DropReason reason) const {
     return drops_[static_cast<std::size_t>(reason)].load(std::memory_order_relaxed);
   }
-  // Of completions of this kind, those that had this status.
+  // The completions of this kind that had this status.
   std::uint64_t failures(rdma::Completion::Kind kind, rdma::Completion::Status status) const {
     return failures_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(status)].load(
         std::memory_order_relaxed);

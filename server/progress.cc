@@ -11,8 +11,8 @@
 namespace rkv::server {
 
 namespace {
-constexpr Nanos kTerminalInterval = 200 * kNanosPerMs;  // pleasant to the eye
-constexpr Nanos kLogInterval = 5000 * kNanosPerMs;      // a minute fills a dozen lines
+constexpr Nanos kTerminalInterval = 200 * kNanosPerMs;  // smooth enough for the eye
+constexpr Nanos kLogInterval = 5000 * kNanosPerMs;      // a dozen lines a minute
 }  // namespace
 
 Progress::Progress(const Clock& clock, const char* what, std::uint64_t expected, const char* unit,

@@ -1,5 +1,5 @@
-// Progress of something long: one line that is rewritten on a terminal, a log line every few
-// seconds elsewhere.
+// Progress: shows the progress of a long operation. On a terminal it rewrites one line; elsewhere
+// it logs a line every few seconds.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@ namespace rkv::server {
 
 class Progress {
  public:
-  // `expected` may be far off; 0 = unknown. Looks at the clock when `done` is a multiple of
-  // `look_every`.
+  // `expected` is a rough estimate; 0: unknown. advance() reads the clock only when `done` is a
+  // multiple of `look_every`.
   Progress(const Clock& clock, const char* what, std::uint64_t expected,
            const char* unit = "records", std::uint64_t look_every = 1024);
-  // Cheap; looks at the clock now and then. True when it did, so that the caller may look at other
-  // things as well.
+  // Shows the progress if it is time to. Returns true if it read the clock, so that the caller can
+  // do its own periodic work.
   bool advance(std::uint64_t done);
   void finish(std::uint64_t done);
 

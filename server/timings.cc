@@ -6,8 +6,8 @@ namespace rkv::server {
 
 namespace {
 
-// One less, so that the bucket that ends below 2^k ns holds what took at most 2^k ns: bounds that
-// are written with "at most" are exact.
+// Subtracts 1 ns, so that the bucket that ends below 2^k holds durations of at most 2^k ns. Bounds
+// stated as "at most" are then exact.
 std::size_t bucket_of(Nanos duration) {
   constexpr std::uint64_t kMost = (std::uint64_t{1} << kTimingBits) - 1;
   const auto ns = static_cast<std::uint64_t>(std::max<Nanos>(duration, 1)) - 1;

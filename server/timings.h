@@ -1,16 +1,17 @@
-// How long requests took in the server: from the moment that a worker took one from its receive
-// queue (or posted the READ for one that is too long to be sent) until its answer had been posted.
-// The way through network and adapter is not in it.
+// Timings: how long requests took in the server. A request's time starts when a worker takes it
+// from its receive queue; for a request too long to be sent, when its READ is posted. It ends when
+// the answer was posted. Time in the network and the adapter is not included.
 //
-// No clock is read for it. A worker reads the clock once a turn, when it has found completions, and
-// once before it goes to sleep; one of the two follows each turn. So an answer is noted with the
-// time of its request's turn, and gets its end at the next of these: too late by what the worker
-// does until then, an empty poll (some 100 ns) or the next batch of completions.
+// Timing needs no clock reads of its own. A worker reads the clock once per turn that has found
+// completions, and once before it sleeps; one of the two follows each turn. An answer is noted with
+// the start of its request's turn and gets its end at the next of these clock reads. So the end is
+// late by the worker's work until then: an empty poll (about 100 ns) or the next batch of
+// completions.
 //
-// Buckets are HdrHistogram's with 8 to a doubling (LogLinearBuckets): a percentile is at most 1/8
+// Buckets are HdrHistogram's, 8 per power of two (LogLinearBuckets): a percentile is at most 1/8
 // too high.
 //
-// Thread safety: the worker writes, anybody may read.
+// Thread safety: the worker writes; any thread may read.
 #pragma once
 
 #include <array>
@@ -26,32 +27,34 @@
 namespace rkv::server {
 
 using TimingBuckets = LogLinearBuckets<3>;
-// Up to 2^37 ns, 137 s; what is longer is counted there. No request is awaited as long.
+// Up to 2^37 ns = 137 s; longer times count in the last bucket. No request is awaited that long.
 inline constexpr unsigned kTimingBits = 37;
 inline constexpr std::size_t kTimingBuckets = TimingBuckets::count(kTimingBits);
 
-// A copy, of one worker or of several.
+// A copy of one worker's timings, or the sum of several workers'.
 struct TimingSum {
   std::array<std::uint64_t, kTimingBuckets> buckets{};
   std::uint64_t count = 0;
   std::uint64_t sum_ns = 0;
-  // Upper end of the bucket at this percentile (0 to 100), in nanoseconds; 0 when empty.
+  // Upper bound of the bucket at this percentile (0 to 100), in nanoseconds; 0 if empty.
   std::uint64_t percentile(double percent) const;
-  // How many took at most 2^power nanoseconds.
+  // Number of requests that took at most 2^power nanoseconds.
   std::uint64_t at_most_power(unsigned power) const;
 };
 
 class Timings {
  public:
-  // `answers`: in one turn at most; more are timed at once, which reads the clock.
+  // `answers`: the expected maximum per turn. Beyond it answers get their end at once, which reads
+  // the clock.
   Timings(const Clock& clock, std::size_t answers);
 
+  // Notes an answer to a request that was taken at `taken`.
   void answered(Opcode opcode, Nanos taken) {
     if (pending_.size() == pending_.capacity()) [[unlikely]]
       at(clock_.now());
     pending_.push_back({.taken = taken, .opcode = opcode});
   }
-  // The time, where somebody has read it anyway.
+  // Passes the time whenever the worker has read the clock: ends the answers noted before.
   void at(Nanos now) {
     if (!pending_.empty()) end(now);
   }
