@@ -75,7 +75,7 @@ Result<std::shared_ptr<const Backup>> Backups::ask(std::string_view name, std::u
   return backup;
 }
 
-// With the mutex, so that a thread that has looked at the marks and is about to wait is not missed.
+// Takes the mutex so that a thread between reading the marks and waiting does not miss the call.
 void Backups::marks_changed() {
   {
     const std::scoped_lock lock(mutex_);
@@ -113,8 +113,9 @@ void Backups::run() {
 
 Status Backups::make(const Backup& backup) const {
   const std::string target = directory_ + "/" + backup.name();
-  const std::string partial = directory_ + "/.partial-" + backup.name();  // no name of a backup
-  // A half-made copy may be another server's. Where there are no such locks there is none.
+  const std::string partial = directory_ + "/.partial-" + backup.name();  // not a valid backup name
+  // The lock keeps this backup from removing another server's partial copy. A file system without
+  // such locks gives no protection.
   const Descriptor lock(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock.get() >= 0 && flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return fail(Code::kBusy, "another server is making a backup there: try again a little later");
@@ -134,7 +135,8 @@ Status Backups::make(const Backup& backup) const {
     return failed(copied.error());
   if (const int error = sync_directory(partial); error != 0)
     return failed(failure_of("fsync", error));
-  if (stopping_.load()) return failed(kStopped);  // of links alone, a checkpoint is over in no time
+  // A checkpoint made of hard links is over before stop_checkpoints() can end it.
+  if (stopping_.load()) return failed(kStopped);
   if (renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) != 0) {
     if (errno == EEXIST) return failed({.code = Code::kConflict, .text = kExists});
     return failed(failure_of("renameat2", errno));

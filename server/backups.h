@@ -1,22 +1,22 @@
-// Backups that clients ask for: one at a time, made by a thread of their own, so that neither a
+// Backups that clients request. A thread of this class makes them, one at a time, so that neither a
 // worker nor the applier waits for the disk.
 //
 //   RKV_ASSIGN_OR_RETURN(auto backup, backups.ask(name, log.last_begun()));  // a worker
-//   ... later, when `finished` has been called:
+//   ... later, after a call of `finished`:
 //   if (backup->done()) answer(backup->failure());
 //
 // Invariants:
-//  D1  A backup holds every write at or below its `through`: it is begun when these are synced.
-//  D2  `<directory>/<name>` is a whole backup or is not there: it is made under another name and
-//      gets its own when everything is synced. What a crash has left is removed by the next backup
-//      of that name.
-//      Servers that share a directory make one at a time, by a lock on it.
-//  D3  Nothing outside of `directory` is written, and nothing in it that was there before.
-//  D4  Every backup that ask() gave is done at some time. stop() ends it soon, and without a backup
-//      unless it was just about to get its name.
+//  D1  A backup holds every write at or below its `through`: it begins when these are synced.
+//  D2  `<directory>/<name>` is a complete backup or does not exist: a backup is made under a
+//      temporary name and renamed when everything is synced. The next backup of a name removes what
+//      a crash has left. A lock on the directory lets servers that share it make one backup at a
+//      time.
+//  D3  Nothing outside of `directory` is written, and nothing that existed before is changed.
+//  D4  Every backup that ask() returned is done eventually. stop() ends it soon, and without a
+//      backup unless it was about to be renamed.
 //
-// Thread safety: ask, marks_changed: any thread, neither blocks on the disk. start, stop: the
-// owner.
+// Thread safety: ask, marks_changed, begin_stop: any thread; ask and marks_changed do not wait for
+// the disk. start, stop: the owner.
 #pragma once
 
 #include <atomic>
@@ -58,27 +58,27 @@ class Backups {
  public:
   struct Parts {
     const CommitLog& log;
-    // Makes a copy of the database in a directory that is not there yet (Engine::checkpoint).
+    // Copies the database into a directory that does not exist yet (Engine::checkpoint).
     std::function<Status(const std::string& target)> checkpoint;
-    std::function<void()> stop_checkpoints;                    // makes it end soon
-    std::function<void(std::uint64_t sequence)> request_sync;  // as of the applier
+    std::function<void()> stop_checkpoints;  // makes a running checkpoint end soon
+    std::function<void(std::uint64_t sequence)> request_sync;  // Applier::request_sync
     std::function<void()> finished;                            // a backup is done; must not block
     MakeBackground make_background = background_threads;
   };
-  // `directory` exists.
+  // REQUIRES: `directory` exists.
   Backups(std::string directory, Parts parts);
-  ~Backups();  // stopped
+  ~Backups();  // REQUIRES: stopped
   Backups(const Backups&) = delete;
   Backups& operator=(const Backups&) = delete;
 
-  // `name` is a backup's name (wire.h). Done with kConflict when there is one of that name, with
-  // kIo or kPermission when the disk or the system refuse, with kBusy when another server is making
-  // one in the directory. kBusy: another one is being made.
+  // Requests a backup. `name` must be valid for a backup (wire.h). kBusy: another backup is being
+  // made. The backup itself may fail: kConflict if the name exists, kIo or kPermission if the disk
+  // or the system refuses, kBusy if another server is making a backup in the directory.
   Result<std::shared_ptr<const Backup>> ask(std::string_view name, std::uint64_t through);
-  // The log's marks, or its failed flag, have changed.
+  // Call it when the log's marks or its failed flag have changed.
   void marks_changed();
   void start();
-  // Ends a backup that is being made, soon, and lets none begin; does not wait. Any thread.
+  // Makes a running backup end soon and refuses new ones. Does not block.
   void begin_stop();
   void stop();
 

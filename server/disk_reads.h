@@ -1,12 +1,12 @@
-// Reads of the disk that may be believed: what of a record was written before the disk was read,
-// and whether the disk can have lost it since.
+// DiskReads: trustworthy reads of the disk. They tell which writes a read is sure to see, and
+// whether the database may have lost them since.
 //
 // Invariants:
-//  J1  When begin() returns n, everything at or below it is in the database, and stays there at
-//      least as long as still_holds() says so.
-//  J2  A write at or below the wal mark is in the database, unless the database was opened anew
-//      after trouble with the disk. So the count of openings is taken before the mark; and while
-//      the disk is failing the sync mark is what counts.
+//  J1  When begin() returns n, every write at or below n is in the database, and stays there at
+//      least while still_holds() is true.
+//  J2  A write at or below the wal mark is in the database unless the database was reopened after a
+//      disk failure. So begin() reads the count of reopenings before the mark. While the disk is
+//      failing, the sync mark counts instead.
 //
 // Thread safety: any thread.
 #pragma once
@@ -25,20 +25,24 @@ struct DiskReads {
   using Visitor = std::function<Status(const RecordFields&)>;
 
   const CommitLog& log;
-  // As those of Engine.
+  // Engine's functions of these names.
   std::function<Status(Bytes key, const Visitor&)> read;
   std::function<Status(Bytes first, const Visitor&)> read_from;
   std::function<std::uint64_t()> reopened;
 
+  // A point in time of the database.
   struct AsOf {
     std::uint64_t sequence = 0;
     std::uint64_t reopened = 0;
   };
+  // Call it before a read: the read sees every write at or below the result's sequence.
   AsOf begin() const {
     const std::uint64_t opened = reopened();
     return {.sequence = written(), .reopened = opened};
   }
+  // Whether the database was not reopened since begin().
   bool still_holds(const AsOf& as_of) const { return reopened() == as_of.reopened; }
+  // The highest sequence that is in the database.
   std::uint64_t written() const { return log.failed() ? log.sync_mark() : log.wal_mark(); }
 };
 

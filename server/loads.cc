@@ -6,15 +6,15 @@ namespace rkv::server {
 
 namespace {
 
-// A key that changes all the time, or memory that stays full.
+// Limit for keys that change all the time and for memory that stays full.
 constexpr int kTries = 64;
-// Marks and room are announced without a lock (their callers must not wait), so an announcement
-// can be missed: then it is seen so late.
+// Marks and free memory are announced without a lock, because their callers must not wait. So a
+// thread can miss an announcement; its wait then ends after this time.
 constexpr Nanos kNap = 2 * kNanosPerMs;
-// Owners of a load that nobody waits for: the table and who has it in hand.
+// Owners of a load that no request waits for: the loading thread and pending_.
 constexpr long kOurs = 2;
 
-// Room that is not made at all, or has not been made.
+// True if waiting for eviction will not help, or has not helped by the last try.
 bool is_no_room(Code code, bool last) {
   return code == Code::kOutOfMemory || code == Code::kTooLarge || (code == Code::kBusy && last);
 }
@@ -53,7 +53,7 @@ std::shared_ptr<const Load> Loads::ask(Bytes key) {
     load = place = std::make_shared<Load>(text);
     queue_.push_back(load);
   }
-  background_->notify();  // others wait for other things
+  background_->notify();  // wakes all: other threads may wait for marks or memory
   return load;
 }
 
@@ -65,7 +65,7 @@ void Loads::run() {
     if (stopping_) return;
     const std::shared_ptr<Load> load = std::move(queue_.front());
     queue_.pop_front();
-    if (load.use_count() == kOurs) {  // its client's connection has ended
+    if (load.use_count() == kOurs) {  // the connections of its clients have ended
       pending_.erase(std::string(as_text(load->key())));
       continue;
     }
@@ -75,7 +75,7 @@ void Loads::run() {
       over = try_once(*load, tries == kTries);
     if (!over) over = fail(Code::kBusy, "the key changes too often: try again");
     lock.lock();
-    pending_.erase(std::string(as_text(load->key())));  // first: who asks now wants a later read
+    pending_.erase(std::string(as_text(load->key())));  // first: later callers need a later read
     load->finish(*over);
     lock.unlock();
     parts_.finished();
@@ -107,7 +107,7 @@ std::optional<Status> Loads::try_once(Load& load, bool last) {
   });
   if (read) return std::optional<Status>(std::in_place);
   switch (read.error().code) {
-    case Code::kNotFound:  // also: expired, and then it is not there the next time
+    case Code::kNotFound:  // also for an expired record, which the next look does not find either
       if (!parts_.disk.still_holds(as_of)) return std::nullopt;
       load.see_nothing(as_of.sequence);
       return std::optional<Status>(std::in_place);
@@ -121,7 +121,7 @@ std::optional<Status> Loads::try_once(Load& load, bool last) {
   }
 }
 
-// False: it will not be, the disk has failed.
+// False: the disk has failed or the server stops, and `sequence` is not written.
 bool Loads::await_written(std::uint64_t sequence) {
   if (sequence <= parts_.disk.written()) return true;
   parts_.request_write(sequence);

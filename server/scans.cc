@@ -45,7 +45,7 @@ void Scans::stop() {
   background_->join();
 }
 
-// The count is exact enough: two workers that ask at once may pass the limit by one.
+// The limit need not be exact: workers that ask at the same time may exceed it by a few.
 Result<std::shared_ptr<const ScanPage>> Scans::ask(Bytes query, std::uint64_t through) {
   if (pages_->load(std::memory_order_relaxed) >= kMaxPages) {
     return fail(Code::kBusy, "too many scans are under way: try again a little later");
@@ -60,7 +60,7 @@ Result<std::shared_ptr<const ScanPage>> Scans::ask(Bytes query, std::uint64_t th
   return page;
 }
 
-// With the mutex, so that a thread that has looked at the marks and is about to wait is not missed.
+// Takes the mutex so that a thread between reading the marks and waiting does not miss the call.
 void Scans::marks_changed() {
   {
     const std::scoped_lock lock(mutex_);
@@ -80,7 +80,7 @@ void Scans::run() {
       page = std::move(asked_.front());
       asked_.pop_front();
     }
-    if (page.use_count() == 1) continue;  // its client's connection has ended
+    if (page.use_count() == 1) continue;  // the connection of its client has ended
     if (const Status made = make(*page); !made) page->failure_ = made.error();
     page->done_.store(true, std::memory_order_release);
     page.reset();
@@ -88,8 +88,8 @@ void Scans::run() {
   }
 }
 
-// Counters in cells first: then what they count reaches the database with all that was written
-// before the page was asked for.
+// Sweeps the counters in cells first. Their numbers then reach the database together with all
+// writes from before the page was requested.
 Status Scans::make(ScanPage& page) {
   if (const Status swept = parts_.sweep(); !swept) {
     return swept.error().code == Code::kIo ? refused() : swept;

@@ -1,13 +1,13 @@
-// A thread that takes a step when it is called, or when the time has come that its last step named:
-// what the store needs done beside its operations (growing, expiring).
+// Stepper: a thread that runs one step when it is called, or at the time that its last step
+// returned. The store's work beside its operations (growing, expiring) runs on steppers.
 //
 //   Stepper grower("grower", clock, [&] { ...; return time_of_the_next_step; });
 //   store.on_low_memory([&] { grower.call(); });
-//   grower.start();   // with a step at once
+//   grower.start();   // runs the first step at once
 //   ...
 //   grower.stop();
 //
-// Thread safety: one owner; call() from any thread, before start() too.
+// Thread safety: one owner; call() from any thread, also before start().
 #pragma once
 
 #include <functional>
@@ -23,11 +23,11 @@ namespace rkv::server {
 class Stepper {
  public:
   using Step = std::function<Nanos()>;
-  // `name`: of the thread, at most 15 characters, static.
+  // `name`: the thread's; at most 15 characters, static. `step` returns the time of the next step.
   Stepper(const char* name, const Clock& clock, Step step,
           std::unique_ptr<Background> background = background_threads())
       : name_(name), clock_(clock), step_(std::move(step)), background_(std::move(background)) {}
-  ~Stepper();  // stopped; nobody may call it afterwards
+  ~Stepper();  // stops. REQUIRES: no later call()
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
 
@@ -42,7 +42,7 @@ class Stepper {
   const Clock& clock_;
   const Step step_;
   const std::unique_ptr<Background> background_;
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards the next two
   bool called_ = false;
   bool stopping_ = false;
 };

@@ -7,7 +7,7 @@
 namespace rkv::server {
 
 namespace {
-// What one-sided counters count reaches the log so late at most; README.md states it.
+// The longest time until the log has what one-sided counters count. README.md states it.
 constexpr Nanos kPeriod = 100 * kNanosPerMs;
 constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
 constexpr Nanos kUntilCalled = Nanos{3'600'000} * kNanosPerMs;
@@ -74,7 +74,7 @@ Store::Swept Sweeper::end(std::int64_t patience_ms) {
   for (;;) {
     const Store::Swept ended = store_.end_counters();
     if (ended.status || deadline.passed()) return ended;
-    // Until the applier has made room; a disk or a device needs longer to become well.
+    // A full log waits for the applier; a disk or a device takes longer to recover.
     const bool full = ended.status.error().code == Code::kBusy;
     std::this_thread::sleep_for(std::chrono::milliseconds(full ? 1 : 50));
   }

@@ -1,12 +1,13 @@
-// The thread that takes the numbers of one-sided counters to the log: of all that changed, ten
-// times a second, and when somebody waits for it. A sweep asks the adapter for each number, some
-// microseconds each, which no worker does: its other clients would wait.
+// Sweeper: the thread that logs the numbers of one-sided counters. It sweeps all counters that have
+// changed ten times a second, and whenever a request waits for it. A sweep asks the adapter for
+// each number, which takes some microseconds each. A worker must not do that: its clients would
+// wait.
 //
-//   const std::uint64_t sweep = sweeper.ask();          // a worker; is called back when it is over
+//   const std::uint64_t sweep = sweeper.ask();          // a worker; `over` is called afterwards
 //   ... later:
-//   if (const auto over = sweeper.outcome(sweep)) ...   // what was counted before ask() is logged
+//   if (const auto over = sweeper.outcome(sweep)) ...   // counts from before ask() are logged
 //
-// Thread safety: ask, outcome, call: any thread. The rest: the owner.
+// Thread safety: ask, outcome, call: any thread. All others: the owner.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ namespace rkv::server {
 
 class Sweeper {
  public:
-  // References must outlive it. `over` is called by the sweeper's thread when a sweep is over that
-  // somebody asked for; it must not block.
+  // References must outlive the sweeper. The sweeper's thread calls `over` after every sweep that
+  // was asked for; it must not block.
   Sweeper(Store& store, const Clock& clock, std::function<void()> over,
           std::unique_ptr<Background> background = background_threads());
 
@@ -33,16 +34,16 @@ class Sweeper {
   void stop();
   void call() { stepper_.call(); }
 
-  // A sweep that begins after this: its number.
+  // Requests a sweep that begins after this call. Returns its number.
   std::uint64_t ask();
-  // Nothing: not over. A log that is full delays it and is no outcome. kInternal: a device failed;
-  // kIo: the disk.
+  // The result of sweep number `asked`. Nothing: it is not over; a full log only delays it.
+  // kInternal: a device failed. kIo: the disk failed.
   std::optional<Status> outcome(std::uint64_t asked) const;
-  // One sweep; when the next is due. For the thread, and for tests without one.
+  // Runs one sweep and returns when the next is due. For the thread, and for tests without one.
   Nanos sweep();
 
-  // Takes all counters out of their cells and logs them, trying again what failed. Blocks, for
-  // `patience_ms` and a pass over all counters at most. Clients have gone.
+  // Takes all counters out of their cells and logs them; retries what fails. Blocks for at most
+  // `patience_ms` and one pass over all counters. REQUIRES: no client is connected.
   Store::Swept end(std::int64_t patience_ms);
 
  private:
@@ -52,8 +53,8 @@ class Sweeper {
   mutable std::mutex mutex_;  // guards what follows
   std::uint64_t asked_ = 0;
   std::uint64_t over_up_to_ = 0;
-  std::uint64_t done_up_to_ = 0;  // of those, without a failure
-  Status failure_{};              // of the last that had one
+  std::uint64_t done_up_to_ = 0;  // up to the last sweep that succeeded
+  Status failure_{};              // of the last sweep that failed
   Stepper stepper_;
 };
 

@@ -10,13 +10,14 @@ namespace rkv::server {
 
 namespace {
 
-// While a batch is read, the database cannot be reopened, and old files cannot be removed.
+// Bounds a batch: during one the database cannot be reopened and old files cannot be removed.
 constexpr std::uint64_t kBatchRecords = 1024;
 constexpr std::uint64_t kBatchBytes = std::uint64_t{4} << 20;
-constexpr std::size_t kAheadRecords = 16;  // some 12 cache lines each, about what can be under way
+// Each record has about 12 cache lines: together about as many misses as can be in flight.
+constexpr std::size_t kAheadRecords = 16;
 constexpr std::size_t kAheadBytes = std::size_t{64} << 10;
 constexpr Nanos kNap = kNanosPerMs;
-constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // a disk that fails, an index that is full
+constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // the disk fails or the index is full
 
 }  // namespace
 
@@ -78,7 +79,7 @@ void WarmUp::run() {
            field("kept_on_disk", kept_on_disk_));
 }
 
-// From next_ on, as much as fits a batch.
+// Takes records from next_ on, up to the limits of a batch.
 WarmUp::End WarmUp::batch() {
   if (wait_for_ > parts_.disk.written()) {
     parts_.request_write(wait_for_);
@@ -86,7 +87,7 @@ WarmUp::End WarmUp::batch() {
     return End::kMore;
   }
   const DiskReads::AsOf as_of = parts_.disk.begin();
-  parts_.store.loading(as_bytes(next_), as_of.sequence);  // before the read begins
+  parts_.store.loading(as_bytes(next_), as_of.sequence);  // must precede the read
   const End end = read_batch(as_of);
   if (end == End::kWhole) return end;
   parts_.store.loading(as_bytes(next_), Store::kForEver);
@@ -112,7 +113,7 @@ WarmUp::End WarmUp::read_batch(const DiskReads::AsOf& as_of) {
     if (const Status taken = take_ahead(as_of); !taken) read = taken;
   }
   if (read) {
-    // Nothing after the last one, as of then: what has come since has come through memory.
+    // There was no record after the last one at as_of. Later records come through memory.
     return parts_.disk.still_holds(as_of) ? End::kWhole : End::kMore;
   }
   if (read.error().code == Code::kStale) return End::kMore;
@@ -136,7 +137,7 @@ bool WarmUp::Ahead::add(const RecordFields& record) {
   const std::size_t used = bytes_.size();
   const std::size_t length = record.key.size() + record.value.size();
   if (records_.size() == kAheadRecords || used + length > kAheadBytes) return false;
-  bytes_.reserve(kAheadBytes);  // never moves
+  bytes_.reserve(kAheadBytes);  // never reallocates, so the spans stay valid
   bytes_.insert(bytes_.end(), record.key.begin(), record.key.end());
   bytes_.insert(bytes_.end(), record.value.begin(), record.value.end());
   RecordFields& copy = records_.emplace_back(record);
@@ -151,7 +152,7 @@ void WarmUp::Ahead::clear() {
   bytes_.clear();
 }
 
-// What is left of it at the first that cannot be taken is read again, from next_ on.
+// Stops at the first record that cannot be taken. The rest is read again, from next_ on.
 Status WarmUp::take_ahead(const DiskReads::AsOf& as_of) {
   Status taken;
   for (const RecordFields& record : ahead_.records()) {
@@ -162,7 +163,7 @@ Status WarmUp::take_ahead(const DiskReads::AsOf& as_of) {
   return taken;
 }
 
-// The one with the lowest key of those that have not been taken.
+// `record` must have the lowest key of those that have not been taken.
 Status WarmUp::take_next(const RecordFields& record, const DiskReads::AsOf& as_of) {
   if (!parts_.disk.still_holds(as_of)) return fail(Code::kStale, nullptr);
   parts_.store.loading(record.key, as_of.sequence);
@@ -174,9 +175,9 @@ Status WarmUp::take_next(const RecordFields& record, const DiskReads::AsOf& as_o
   return {};
 }
 
-// kBusy, kStale: not yet.
+// kBusy, kStale: try again later.
 Status WarmUp::take(const RecordFields& record, const DiskReads::AsOf& as_of) {
-  // A large one would drive many others out.
+  // In full memory a large record would evict many others.
   const bool full = parts_.store.is_full_grown();
   bool to_memory = has_room() && !(full && is_large(record.value.size()));
   Status taken;
@@ -196,7 +197,7 @@ Status WarmUp::take(const RecordFields& record, const DiskReads::AsOf& as_of) {
   return taken;
 }
 
-// Nothing is evicted for what nobody has asked for.
+// In full memory only spare space is used: warming up evicts nothing, as no client asked for it.
 bool WarmUp::has_room() {
   if (!parts_.store.is_full_grown()) return true;
   constexpr std::uint64_t kEvery = 64;

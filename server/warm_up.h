@@ -1,14 +1,14 @@
-// After a start: brings what is on disk into memory, or, when memory is full, into the index alone,
-// while operations run. Until it has come to the end any key may be on disk.
+// WarmUp: after a start, loads all records on disk into memory while operations run. When memory is
+// full, it adds them to the index only. Until it is done, any key may be on disk.
 //
 // Invariants:
-//  Y1  When the store is told end_loading(), every record that is on disk has been given to it, as
-//      it was in a read that may be believed (J1, V2).
-//  Y2  As long as something cannot be read, or has no room in the index, the loading does not end:
-//      keys that are not found in memory go on being looked up on disk. Nothing is missed; it is
-//      slower.
+//  Y1  When end_loading() is called, every record on disk has been passed to the store as a
+//      trustworthy read found it (J1, V2).
+//  Y2  While a record cannot be read, or the index has no space for it, loading does not end. Keys
+//      that are not found in memory are then still looked up on disk. That is slower but misses
+//      nothing.
 //
-// Thread safety: one owner.
+// Thread safety: one owner; records(): any thread.
 #pragma once
 
 #include <atomic>
@@ -32,13 +32,13 @@ class WarmUp {
     Store& store;
     DiskReads disk;
     const Clock& clock;
-    std::function<void(std::uint64_t sequence)> request_write;  // as of the applier
+    std::function<void(std::uint64_t sequence)> request_write;  // Applier::request_write
     std::uint64_t estimated_records = 0;
-    std::uint64_t bytes_per_second = 0;  // 0: as fast as it goes
+    std::uint64_t bytes_per_second = 0;  // 0: no limit
     MakeBackground make_background = background_threads;
   };
   explicit WarmUp(Parts parts) : parts_(std::move(parts)), background_(parts_.make_background()) {}
-  ~WarmUp();  // stopped
+  ~WarmUp();  // REQUIRES: stopped
   WarmUp(const WarmUp&) = delete;
   WarmUp& operator=(const WarmUp&) = delete;
 
@@ -51,11 +51,11 @@ class WarmUp {
   void run();
   End batch();
   End read_batch(const DiskReads::AsOf& as_of);
-  // What was read and not yet given to the store. Records lie all over its memory, so a handful of
-  // them is waited for together.
+  // Records that were read but not passed to the store yet. Records lie all over the store's
+  // memory, so the cache misses of several records are overlapped.
   class Ahead {
    public:
-    // Copies it. False: there is no room beside the others.
+    // Copies the record. False: no space is left.
     bool add(const RecordFields& record);
     void clear();
     std::span<const RecordFields> records() const { return records_; }
@@ -74,11 +74,11 @@ class WarmUp {
   const Parts parts_;
   const std::unique_ptr<Background> background_;
   Ahead ahead_;
-  std::string next_;  // nothing below it is to be taken any more
-  std::string why_;
+  std::string next_;            // all records below it have been taken
+  std::string why_;             // why loading failed
   Nanos pause_ = 0;             // before the next batch
-  bool told_ = false;           // that it waits
-  std::uint64_t wait_for_ = 0;  // what must be written before it can be
+  bool told_ = false;           // the log has said that loading waits
+  std::uint64_t wait_for_ = 0;  // sequence that must be written before the next batch
   std::uint64_t bytes_ = 0;
   std::uint64_t kept_on_disk_ = 0;
   std::uint64_t room_checked_ = 0;
