@@ -1,8 +1,8 @@
 // Atomics on a peer's memory: a counter that hands out tickets (fetch-and-add), and a word that
-// only one of two clients can take (compare-and-swap). The peer's processor takes no part.
+// only one of two clients can own (compare-and-swap). The peer's processor takes no part.
 //
-// Whose word it is: either the peers' through the network or the processor's, never both, unless
-// the device says that its atomics hold against the processor too (AtomicScope::kGlobal).
+// Use a word either only through the network or only by the processor, unless the device says that
+// its atomics hold against the processor too (AtomicScope::kGlobal).
 //
 //   atomics
 #include <cinttypes>
@@ -14,17 +14,17 @@ namespace {
 
 using namespace example;
 
-constexpr std::size_t kTickets = 0;  // where the words lie in the server's memory
-constexpr std::size_t kOwner = 8;    // each 8 bytes long and aligned to as many
+constexpr std::size_t kTickets = 0;  // offsets of the words in the server's memory
+constexpr std::size_t kOwner = 8;    // each 8 bytes long and 8-byte aligned
 constexpr std::uint64_t kNobody = 0;
 
 std::uint64_t word(const MemoryRegion& memory, std::size_t offset) {
-  std::uint64_t value = 0;  // an atomic's old value arrives in this machine's byte order
+  std::uint64_t value = 0;  // an atomic's old value arrives in host byte order
   std::memcpy(&value, memory.bytes().data() + offset, sizeof value);
   return value;
 }
 
-// The old value of the counter: nobody else gets the same.
+// Returns the counter's old value, which no other client gets.
 Result<std::uint64_t> take_ticket(End& client, const RemoteSpan& server) {
   Batch batch = client.qp.batch();
   batch.fetch_add(1, OpFlags::kSignaled, client.memory.local(0, 8), *server.subspan(kTickets, 8),
@@ -34,7 +34,7 @@ Result<std::uint64_t> take_ticket(End& client, const RemoteSpan& server) {
   return word(client.memory, 0);
 }
 
-// Whether `self` owns the word now. Where it does not, the old value says who does.
+// True if `self` owns the word now; otherwise the old value names the owner.
 Result<bool> take_over(End& client, const RemoteSpan& server, std::uint64_t self) {
   Batch batch = client.qp.batch();
   batch.compare_swap(2, OpFlags::kSignaled, client.memory.local(0, 8), *server.subspan(kOwner, 8),

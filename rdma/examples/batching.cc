@@ -1,5 +1,5 @@
-// Doorbell batching: many requests start with one doorbell and end with one completion, and a batch
-// that is not submitted has never been.
+// Doorbell batching: many requests start with one doorbell and end with one completion. A batch
+// that is not submitted has no effect.
 //
 //   batching
 #include <array>
@@ -14,8 +14,8 @@ using namespace example;
 constexpr std::uint32_t kReads = 32;
 constexpr std::size_t kBytes = 64;
 
-// Requests of one queue pair end in order, so the completion of the last is that of all. A slot of
-// the send queue is free again only then: at least one in send_length must be signaled.
+// Requests of one queue pair complete in order, so the completion of the last covers all. Only a
+// completion frees slots of the send queue: signal at least one request in send_length.
 Status read_all(Pair& pair) {
   const RemoteSpan remote = pair.server.memory.remote();
   Batch batch = pair.client.qp.batch();
@@ -34,21 +34,22 @@ Status read_all(Pair& pair) {
   return {};
 }
 
-// A function that gives up halfway leaves no half of its work behind.
+// A function that returns early leaves no partial work behind.
 Status give_up(Pair& pair) {
   {
     Batch batch = pair.client.qp.batch();
     batch.write(1, OpFlags::kSignaled, pair.client.memory.local(0, 8),
                 *pair.server.memory.remote().subspan(0, 8));
-  }  // no submit(): dropped
+  }  // without submit() the batch is dropped
   std::array<WorkCompletion, 1> none;
   RKV_ASSIGN_OR_RETURN(const std::size_t count, pair.client.queue.poll(none));
   std::printf("a dropped batch: %zu completions\n", count);
   return {};
 }
 
-// A WRITE and the message that tells of it: what is posted in order to one queue pair arrives in
-// order. Short messages go inline: copied at once, from memory that nobody registered.
+// A WRITE and the message that announces it: requests posted in order to one queue pair arrive in
+// order. Short messages go inline: they are copied at once, from memory that need not be
+// registered.
 Status write_then_tell(Pair& pair) {
   const ReceiveRequest receive{.wr_id = 1, .buffer = pair.server.memory.local(4096, 64)};
   RKV_RETURN_IF_ERROR(pair.server.qp.post_receives({&receive, 1}));

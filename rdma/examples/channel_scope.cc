@@ -1,5 +1,5 @@
-// Work that cannot outlive its scope: a channel looks after completions and buffers. Single
-// operations that block, many of them in a scope, and a scope that comes to its deadline.
+// Work that cannot outlive its scope: a channel manages completions and buffers. This shows single
+// blocking operations, many operations in a scope, and a scope that reaches its deadline.
 //
 //   channel_scope
 #include <rkv/rdma/channel.h>
@@ -27,7 +27,7 @@ Result<Side> join(const ProtectionDomain& pd, PreparedChannel mine, const Endpoi
   return Side{std::move(memory), std::move(channel)};
 }
 
-// Each call returns when its operation has finished, and the buffer is the caller's again.
+// Each call returns when its operation has finished; then the caller owns the buffer again.
 Status one_by_one(Side& client, const RemoteSpan& remote) {
   std::memcpy(client.memory.bytes().data(), "written", 8);
   RKV_RETURN_IF_ERROR(client.channel.write(client.memory.local(0, 8), remote, soon()));
@@ -36,7 +36,8 @@ Status one_by_one(Side& client, const RemoteSpan& remote) {
   return {};
 }
 
-// Many at a time. What the closure returns and how the operations ended are told apart.
+// Many operations at a time. The closure's result and the operations' outcome are reported
+// separately.
 Status many(Side& client, const RemoteSpan& remote) {
   const auto out = client.channel.scope(soon(), [&](Scope& scope) -> Result<std::uint32_t> {
     std::array<Work, kPieces> reads;
@@ -45,14 +46,14 @@ Status many(Side& client, const RemoteSpan& remote) {
           Work::read(client.memory.local(i * kBytes, kBytes), *remote.subspan(i * kBytes, kBytes));
     RKV_RETURN_IF_ERROR(scope.post(reads));  // one doorbell
     return client.channel.outstanding();
-  });  // here nothing is outstanding, whatever the closure did
+  });  // nothing is outstanding here, whatever the closure did
   RKV_RETURN_IF_ERROR(out.operations);
   RKV_ASSIGN_OR_RETURN(const std::uint32_t under_way, out.value);
   std::printf("%u READs at a time, %u after the scope\n", under_way, client.channel.outstanding());
   return {};
 }
 
-// A handle waits for its own operation. It can neither be copied nor leave the closure.
+// A handle waits for its own operation. It cannot be copied and cannot leave the closure.
 Status question_and_answer(Side& client, Side& server) {
   const auto out = server.channel.scope(soon(), [&](Scope& scope) -> Result<Done> {
     Pending question = scope.receive(server.memory.local(0, kBytes));
@@ -64,8 +65,8 @@ Status question_and_answer(Side& client, Side& server) {
   return out.operations;
 }
 
-// Nobody sends. At the deadline the receive is cut off, so that the device will not write into a
-// buffer that we use for something else. That costs the connection.
+// No peer sends. At the deadline the receive is cut off, so that the device cannot write into a
+// buffer that is reused. The cost: the connection ends.
 Status too_late(Side& server) {
   const rkv::SteadyClock clock;
   const auto out = server.channel.scope(Deadline::after_ms(clock, 50), [&](Scope& scope) {
@@ -84,7 +85,7 @@ Status run() {
   RKV_ASSIGN_OR_RETURN(const ProtectionDomain pd, ProtectionDomain::allocate(device));
   RKV_ASSIGN_OR_RETURN(PreparedChannel a, PreparedChannel::create(pd, {}));
   RKV_ASSIGN_OR_RETURN(PreparedChannel b, PreparedChannel::create(pd, {}));
-  const Endpoint of_a = a.endpoint();  // two programs would send each other theirs
+  const Endpoint of_a = a.endpoint();  // two programs would exchange these
   const Endpoint of_b = b.endpoint();
   RKV_ASSIGN_OR_RETURN(Side client, join(pd, std::move(a), of_b));
   RKV_ASSIGN_OR_RETURN(Side server, join(pd, std::move(b), of_a));

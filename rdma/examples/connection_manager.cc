@@ -1,5 +1,5 @@
-// Two programs, or two threads, that find each other by address: a server that offers memory in its
-// answer, and a client that reads it without asking again.
+// Two programs, or two threads, that find each other by address. The server offers memory in its
+// answer; the client reads it without a further request.
 //
 //   connection_manager                         both, over this machine's own device
 //   connection_manager server HOST:PORT        one of them
@@ -20,7 +20,7 @@ using namespace example;
 constexpr std::string_view kOffered = "read me without asking";
 constexpr std::uint8_t kDepth = 16;  // READs outstanding at a time
 
-// What a connection is made of on either side, on the device that its address led to.
+// The parts of a connection on either side, on the device that the address resolved to.
 struct Parts {
   ProtectionDomain pd;
   CompletionChannel channel;
@@ -39,14 +39,14 @@ struct Parts {
   }
 };
 
-// Answers one client, and stays until it leaves: with this function ends the memory's life.
+// Answers one client, and returns when the client has left: the memory lives in this function.
 Status serve(CmListener& listener) {
   RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(soon()));
   RKV_ASSIGN_OR_RETURN(Parts parts, Parts::make(request.device()));
   std::ranges::copy(rkv::as_bytes(kOffered), parts.memory.bytes().begin());
   RKV_ASSIGN_OR_RETURN(PreparedQueuePair qp,
                        QueuePair::create(parts.pd, parts.queue, parts.queue, {}));
-  // Private data has no length of its own on the wire: of what arrives the first 20 bytes count.
+  // On the wire private data has no length of its own: only the first 20 received bytes count.
   const auto offer = parts.memory.remote().subspan(0, kOffered.size())->to_bytes();
   RKV_ASSIGN_OR_RETURN(
       CmConnection link,
@@ -55,7 +55,7 @@ Status serve(CmListener& listener) {
           offer));
   RKV_RETURN_IF_ERROR(link.wait_established(soon()));
   std::printf("server: a client is there\n");
-  while (link.check()) {  // a program with an event loop watches channel.fd() there
+  while (link.check()) {  // a program with an event loop watches channel.fd() instead
     RKV_RETURN_IF_ERROR(wait_readable(link.channel.fd(), soon()));
   }
   std::printf("server: the client has left\n");
@@ -73,7 +73,7 @@ Status ask(const SocketAddress& server) {
                                                     rkv::as_bytes("hello"), soon(), &refusal));
   const RemoteSpan offered =
       RemoteSpan::from_bytes(link.peer_data.bytes().first<RemoteSpan::kWireBytes>());
-  // A peer's word is a claim: no more is read than there is room for.
+  // A peer's data is a claim: read no more than the buffer holds.
   const std::size_t length = std::min<std::uint64_t>(offered.length, parts.memory.size());
   const auto wanted = offered.subspan(0, length);
   if (!wanted) return rkv::fail(rkv::Code::kCorrupt, "the server offers what cannot be");

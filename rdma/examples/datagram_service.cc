@@ -1,5 +1,5 @@
-// A service of datagrams that is found by address and port: the client is told where to send, and
-// tells where it receives; one question, one answer, and no connection.
+// A datagram service found by address and port. The client learns where to send and says where it
+// receives: one question, one answer, no connection.
 //
 //   datagram_service                         both, over this machine's own device
 //   datagram_service server HOST:PORT        one of them
@@ -19,12 +19,12 @@ namespace {
 
 using namespace example;
 
-constexpr std::size_t kBytes = 256;  // of a receive: 40 bytes of route and the message
+constexpr std::size_t kBytes = 256;  // per receive: 40 bytes of routing header and the message
 
-using Number = std::array<std::byte, 4>;  // of a queue pair, in the order of networks
+using Number = std::array<std::byte, 4>;  // a queue pair's number, in network byte order
 
-// A queue pair and what it works with; receives once it is activated. An answer may be there before
-// it is told that the question has left: each has its completion queue.
+// A queue pair and its resources; it receives after activate(). An answer may arrive before the
+// completion of the question's send, so each direction has its own completion queue.
 struct Node {
   ProtectionDomain pd;
   Room incoming;
@@ -41,7 +41,7 @@ struct Node {
         BasicQueuePair<Ud>::create(pd, outgoing.queue, incoming.queue, {.inline_bytes = 64}));
     return Node{std::move(pd), std::move(incoming), std::move(outgoing), std::move(prepared)};
   }
-  // From INIT, where prepare() of a resolver or of a request has brought it.
+  // Starts in INIT, where prepare() of a resolver or of a request has brought the queue pair.
   Status activate(std::uint32_t qkey) {
     const ReceiveRequest receive{.wr_id = 1, .buffer = incoming.memory.local(0, kBytes)};
     RKV_RETURN_IF_ERROR(prepared.post_receives({&receive, 1}));
@@ -80,7 +80,7 @@ Status serve(DatagramListener& listener) {
   }
   std::ranges::copy(request.private_data().first<sizeof number>(), number.begin());
   const DatagramSource client{.qp_num = ntohl(std::bit_cast<std::uint32_t>(number)),
-                              .has_grh = true};  // as all of RoCE
+                              .has_grh = true};  // always present on RoCE
   const std::uint8_t port = request.port_number();
   RKV_RETURN_IF_ERROR(std::move(request).accept(*node.qp, rkv::as_bytes("welcome")));
 

@@ -1,5 +1,5 @@
-// What RDMA devices this machine has: ports, limits, GIDs, and which GID a connection by address
-// uses. A machine without a device is no error.
+// Lists this machine's RDMA devices: ports, limits, GIDs, and the GID that a connection by address
+// uses. A machine without a device is not an error.
 //
 //   devinfo
 #include <rkv/rdma/device.h>
@@ -57,7 +57,7 @@ rkv::Status run() {
   for (const DeviceInfo& info : devices) {
     std::printf("%s: %s%s, GUID %s\n", info.name.c_str(), info.node_type.c_str(),
                 info.iwarp ? ", iWARP" : "", info.guid.to_string().c_str());
-    if (info.open_error) {  // one that may not be opened hides no other
+    if (info.open_error) {  // a device that cannot be opened hides no other
       std::printf("  cannot be opened: %s\n", rkv::to_string(*info.open_error).c_str());
       continue;
     }

@@ -1,5 +1,6 @@
 // Reliable datagrams of Amazon's EFA: two queue pairs without a connection, each of which could
-// talk to any number of others. On another device it says what is missing. Links rkv::rdma_efa.
+// send to any number of others. On any other device it reports what is missing. Links
+// rkv::rdma_efa.
 //
 //   efa
 #include <rkv/rdma/efa.h>
@@ -13,12 +14,12 @@ namespace {
 
 using namespace example;
 
-constexpr std::uint32_t kKey = 0x1234;  // both sides', agreed beforehand
+constexpr std::uint32_t kKey = 0x1234;  // of both sides, agreed beforehand
 constexpr std::size_t kBytes = 64;
 
 using Address = std::unique_ptr<ibv_ah, int (*)(ibv_ah*)>;
 
-// The way to a peer, made once for each. Here the peer is the same device.
+// The route to a peer, created once per peer. Here the peer is the same device.
 Result<Address> address_of(const ProtectionDomain& pd, std::uint8_t port) {
   RKV_ASSIGN_OR_RETURN(const std::vector<GidEntry> gids, pd.device().gid_table());
   if (gids.empty()) return rkv::fail(rkv::Code::kNoDevice, "the device has no GID");

@@ -1,6 +1,5 @@
-// One thread that serves many connections: it sleeps in epoll_wait until some completion queue has
-// something, is told which of them, and loses no wake-up. Eight connections send a few messages
-// each.
+// One thread serves many connections: it sleeps in epoll_wait until a completion queue has an
+// entry, learns which queue, and loses no wake-up. Eight connections send a few messages each.
 //
 //   event_loop
 #include <sys/epoll.h>
@@ -17,12 +16,12 @@ namespace {
 using namespace example;
 
 constexpr std::size_t kConnections = 8;
-constexpr std::uint32_t kMessages = 4;  // of each connection
+constexpr std::uint32_t kMessages = 4;  // per connection
 constexpr std::size_t kBytes = 64;
 
-// Fields end from the last to the first: the queue pair before the memory that its receives name.
+// Fields are destroyed from last to first: the queue pair before the memory of its receives.
 struct Connection {
-  CompletionQueue queue;  // of its server end
+  CompletionQueue queue;  // of the connection's server end
   MemoryRegion memory;
   QueuePair server;
   End client;
@@ -33,7 +32,7 @@ struct Loop {
   Device device;
   ProtectionDomain pd;
   CompletionChannel channel;  // one for all queues: one descriptor to wait for
-  // Each has its place before its queue is made, which names that place in its events.
+  // Each element has its place before its queue is created: the queue's events name that place.
   std::array<std::optional<Connection>, kConnections> connections;
   std::uint32_t served = 0;
 
@@ -41,7 +40,7 @@ struct Loop {
     RKV_ASSIGN_OR_RETURN(
         CompletionQueue queue,
         CompletionQueue::create(device, {.entries = 64, .channel = &channel, .context = &place}));
-    RKV_RETURN_IF_ERROR(queue.arm());  // before anything can come
+    RKV_RETURN_IF_ERROR(queue.arm());  // before anything can arrive
     RKV_ASSIGN_OR_RETURN(MemoryRegion memory,
                          MemoryRegion::allocate(pd, kMessages * kBytes, AccessFlags::kLocalWrite));
     RKV_ASSIGN_OR_RETURN(PreparedQueuePair server, QueuePair::create(pd, queue, queue, {}));
@@ -60,8 +59,8 @@ struct Loop {
     return {};
   }
 
-  // One event says that there is something, not how much. The order is what keeps a wake-up from
-  // being lost: arm, and then poll until nothing is left. What comes after that makes an event.
+  // An event says that a queue has an entry, not how many. To lose no wake-up: arm first, then poll
+  // until the queue is empty. A later completion raises a new event.
   Status serve(Connection& connection) {
     RKV_RETURN_IF_ERROR(connection.queue.arm());
     for (;;) {
@@ -77,14 +76,14 @@ struct Loop {
     }
   }
 
-  // Sleeps until some queue has something, and touches no other.
+  // Sleeps until some queue has an entry, and touches no other queue.
   Status run_until(std::uint32_t wanted, int epoll) {
     while (served < wanted) {
       epoll_event event{};
       const int ready = epoll_wait(epoll, &event, 1, soon().left_ms());
       if (ready < 0 && errno != EINTR) return verb_error("epoll_wait", errno);
       if (ready == 0) return rkv::fail(rkv::Code::kTimeout, "no message came");
-      for (;;) {  // until there is none: the descriptor is watched for edges
+      for (;;) {  // until no event is left: the descriptor is watched for edges
         RKV_ASSIGN_OR_RETURN(const auto of, channel.next_event());
         if (!of) break;
         RKV_RETURN_IF_ERROR(serve(**static_cast<std::optional<Connection>*>(of->context)));
@@ -98,11 +97,12 @@ Status run() {
   RKV_ASSIGN_OR_RETURN(Device device, Device::open_first_active());
   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
   RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
-  Loop loop{std::move(device), std::move(pd), std::move(channel), {}};  // and stays where it is
+  Loop loop{std::move(device), std::move(pd), std::move(channel), {}};  // must not move from here
+                                                                        // on
   for (std::optional<Connection>& place : loop.connections)
     RKV_RETURN_IF_ERROR(loop.add(place));
 
-  // A loop of a real program has its sockets and timers in the same epoll instance.
+  // A real program's loop has its sockets and timers in the same epoll instance.
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", epoll));
   epoll_event interest{.events = EPOLLIN | EPOLLET, .data = {}};

@@ -12,7 +12,7 @@ namespace {
 
 using namespace rkv::rdma;
 
-// Waits for one completion. What went wrong with a request is told here and nowhere else.
+// Waits for one completion. A request's failure is reported only here.
 rkv::Status finish(CompletionQueue& queue, const char* what) {
   const rkv::SteadyClock clock;
   WorkCompletion done;
@@ -28,15 +28,15 @@ void copy(std::string_view text, const RegisteredSpan& to) {
 }
 
 rkv::Status run() {
-  // A device, a domain that holds what may be used together, a queue for completions.
+  // A device, a protection domain for objects that are used together, and a completion queue.
   RKV_ASSIGN_OR_RETURN(const Device device, Device::open_first_active());
   RKV_ASSIGN_OR_RETURN(const ProtectionDomain pd, ProtectionDomain::allocate(device));
   RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
   RKV_ASSIGN_OR_RETURN(CompletionQueue queue,
                        CompletionQueue::create(device, {.channel = &channel}));
 
-  // Memory that the device may touch. What the peer may do with it is said here, and once more
-  // where the queue pair is connected.
+  // Memory that the device may access. The peer's rights are set here, and again when the queue
+  // pair is connected.
   RKV_ASSIGN_OR_RETURN(const MemoryRegion ours,
                        MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite));
   RKV_ASSIGN_OR_RETURN(const MemoryRegion theirs,
@@ -44,31 +44,31 @@ rkv::Status run() {
                                               AccessFlags::kLocalWrite | AccessFlags::kRemoteRead |
                                                   AccessFlags::kRemoteWrite));
 
-  // Two queue pairs. In two programs the endpoints are sent to the other side, by any means.
+  // Two queue pairs. Two programs would send each other their endpoints, by any means.
   RKV_ASSIGN_OR_RETURN(PreparedQueuePair prepared, QueuePair::create(pd, queue, queue, {}));
   RKV_ASSIGN_OR_RETURN(PreparedQueuePair other, QueuePair::create(pd, queue, queue, {}));
   RKV_ASSIGN_OR_RETURN(const std::uint8_t port, device.first_active_port());
   RKV_ASSIGN_OR_RETURN(const GidEntry gid, device.routable_gid(port));
   RKV_ASSIGN_OR_RETURN(const Endpoint a, prepared.endpoint(port, gid));
   RKV_ASSIGN_OR_RETURN(const Endpoint b, other.endpoint(port, gid));
-  // Connected, it is another type: one that can post work.
+  // A connected queue pair has another type, which can post work.
   RKV_ASSIGN_OR_RETURN(QueuePair client, std::move(prepared).handshake(b));
   RKV_ASSIGN_OR_RETURN(QueuePair server,
                        std::move(other).handshake(a, {.remote_access = AccessFlags::kRemoteRead |
                                                                        AccessFlags::kRemoteWrite}));
 
-  // A message needs a receive on the other side before it is sent.
+  // A message needs a receive that was posted on the other side before.
   const ReceiveRequest receive{.wr_id = 1, .buffer = theirs.local(0, 64)};
   RKV_RETURN_IF_ERROR(server.post_receives({&receive, 1}));
   copy("hello", ours.local());
   Batch message = client.batch();
   message.send(2, OpFlags::kSignaled, ours.local(0, 5));
   RKV_RETURN_IF_ERROR(std::move(message).submit());
-  RKV_RETURN_IF_ERROR(finish(queue, "SEND"));     // these two in either order: one queue takes
-  RKV_RETURN_IF_ERROR(finish(queue, "receive"));  // the completions of both sides here
+  RKV_RETURN_IF_ERROR(finish(queue, "SEND"));     // these two arrive in either order: both
+  RKV_RETURN_IF_ERROR(finish(queue, "receive"));  // sides share one completion queue here
   std::printf("received: %.5s\n", reinterpret_cast<const char*>(theirs.bytes().data()));
 
-  // The other side's processor takes no part in these.
+  // The peer's processor takes no part in these.
   copy("written", ours.local());
   const RemoteSpan remote = theirs.remote();  // 20 bytes on the wire: RemoteSpan::to_bytes()
   Batch both = client.batch();

@@ -1,5 +1,5 @@
-// Two connected queue pairs of one device in one process: what examples about something else start
-// from. loopback.cc shows these steps one by one; two programs connect by address instead
+// Two connected queue pairs of one device in one process: the base of examples about other topics.
+// loopback.cc shows these steps one by one; two programs connect by address instead
 // (connection_manager.cc).
 //
 //   RKV_ASSIGN_OR_RETURN(Pair pair, Pair::make({.inline_bytes = 64}));
@@ -14,7 +14,7 @@
 
 namespace example {
 
-using namespace rkv::rdma;  // an example is short, and about nothing else
+using namespace rkv::rdma;  // an example is short and uses this library only
 using rkv::Deadline;
 using rkv::Result;
 using rkv::Status;
@@ -24,7 +24,7 @@ inline Deadline soon() {
   return Deadline::after_ms(clock, 20'000);
 }
 
-// The exit code of a program that has done `status`.
+// The exit code of a program that ended with `status`.
 inline int report(const Status& status) {
   if (status) return 0;
   std::fprintf(stderr, "%s\n", rkv::to_string(status.error()).c_str());
@@ -35,7 +35,7 @@ inline Result<SocketAddress> resolve_one(const HostPort& where) {
   RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, soon()));
   return all.front();
 }
-// Of this machine's first active device, with port 0: whoever listens there gets a free one.
+// An address of this machine's first active device, with port 0: a listener gets a free port.
 inline Result<SocketAddress> address_of_first_active() {
   RKV_ASSIGN_OR_RETURN(const Device device, Device::open_first_active());
   RKV_ASSIGN_OR_RETURN(const std::uint8_t port, device.first_active_port());
@@ -43,7 +43,7 @@ inline Result<SocketAddress> address_of_first_active() {
   return resolve_one({.host = gid.to_string(), .port = 0});
 }
 
-// Waits for one completion, and takes a failed one for an error.
+// Waits for one completion; returns a failed completion as an error.
 inline Result<WorkCompletion> complete_one(CompletionQueue& queue) {
   WorkCompletion done;
   RKV_ASSIGN_OR_RETURN(const std::size_t count, queue.wait({&done, 1}, soon()));
@@ -55,7 +55,7 @@ inline Result<WorkCompletion> complete_one(CompletionQueue& queue) {
 inline constexpr AccessFlags kAll = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead |
                                     AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic;
 
-// Where an end's completions arrive, and the memory it works with.
+// One end: the queue for its completions, and its memory.
 struct Room {
   CompletionChannel channel;
   CompletionQueue queue;
@@ -73,8 +73,8 @@ struct End : Room {
   QueuePair qp;
 };
 
-// Connects two queue pairs of one device. The first may READ and WRITE the other's memory and
-// change it by atomics; the other nothing.
+// Connects two queue pairs of one device. The first may READ, WRITE and use atomics on the second's
+// memory; the second has no rights.
 struct Both {
   QueuePair client;
   QueuePair server;

@@ -18,14 +18,15 @@ constexpr std::uint32_t kBuffers = 16;
 constexpr std::uint32_t kLowWater = 8;
 constexpr std::size_t kBytes = 64;
 
-// What all connections of a server share: buffers, their queue, and one queue of completions.
+// Shared by all connections of a server: the buffers, their receive queue, and one completion
+// queue.
 struct Server {
   CompletionChannel channel;
   CompletionQueue queue;
   MemoryRegion memory;
   SharedReceiveQueue srq;
 
-  // wr_id is the number of the buffer: that is how a completion says where the message lies.
+  // wr_id is the buffer's number, so a completion names the buffer of its message.
   Status post(std::uint64_t buffer) {
     const ReceiveRequest request{.wr_id = buffer, .buffer = memory.local(buffer * kBytes, kBytes)};
     return srq.post({&request, 1});
@@ -54,7 +55,7 @@ Status send(End& client, std::string_view text) {
   return {};
 }
 
-// Waits for the event; other events of the device are not for us.
+// Waits for the event; ignores other events of the device.
 Status await_limit(const Device& device, const SharedReceiveQueue& srq) {
   for (const Deadline deadline = soon();;) {
     RKV_ASSIGN_OR_RETURN(const std::optional<AsyncEvent> event, device.next_async_event());
@@ -84,7 +85,7 @@ Status run() {
     connections.push_back(std::move(both.server));
   }
 
-  // Below this many buffers the device says so, once.
+  // Below this number of buffers the device raises the event, once.
   RKV_RETURN_IF_ERROR(server.srq.arm_limit(kLowWater));
   std::vector<std::uint64_t> used;
   for (std::uint32_t sent = 0; sent <= kBuffers - kLowWater; ++sent) {
@@ -100,7 +101,7 @@ Status run() {
   RKV_RETURN_IF_ERROR(await_limit(device, server.srq));
   std::printf("limit reached: fewer than %u buffers left\n", kLowWater);
 
-  // Refill first, then arm: armed while still below, it would fire at the next message.
+  // Refill first, then arm: armed below the limit, the event would fire at the next message.
   for (const std::uint64_t buffer : used)
     RKV_RETURN_IF_ERROR(server.post(buffer));
   RKV_RETURN_IF_ERROR(server.srq.arm_limit(kLowWater));

@@ -1,6 +1,6 @@
-// A byte stream, as TCP has it, over message transports: a server sends back whatever comes, a
-// client writes and reads at the same time. Both are coroutines on one thread, which sleeps while
-// none of them can go on.
+// A byte stream, like TCP's, over message transports: a server sends back all that it receives, and
+// a client writes and reads at the same time. Both are coroutines on one thread, which sleeps while
+// neither can continue.
 //
 //   stream_echo                                      over each of them in turn
 //   stream_echo send_receive|credit_ring|read_ring   over one
@@ -22,18 +22,18 @@ using namespace example;
 
 constexpr std::size_t kBytes = std::size_t{256} << 10;
 
-// The server: until the client has closed. Writes are not framed, so it knows nothing of them.
+// The server runs until the client has closed. Writes are not framed, so it sees only bytes.
 template <MessageTransport T>
 Task<Result<std::uint64_t>> echo(Stream<T>& stream) {
   std::vector<std::byte> buffer(16384);
   co_return co_await copy_stream(stream, stream, rkv::MutableBytes(buffer));
 }
 
-// The client's two halves. One coroutine that wrote all before it read would work, too, since a
-// blocked write receives meanwhile, but then all the answers would wait in memory.
+// The client's two halves. A single coroutine that writes everything before it reads would also
+// work: a blocked write receives meanwhile. But then all answers would wait in memory.
 template <MessageTransport T>
 Task<Result<std::size_t>> ask(Stream<T>& stream, rkv::Bytes question) {
-  co_return co_await stream.write(question);  // as many messages as it takes
+  co_return co_await stream.write(question);  // in as many messages as needed
 }
 
 template <MessageTransport T>
@@ -45,19 +45,19 @@ Task<Result<std::size_t>> listen_to(Stream<T>& stream, rkv::MutableBytes answer)
     if (*count == 0) break;  // the server has closed
     length += *count;
   }
-  // Waits until all writes are at the server, then ends the connection: its read answers 0.
+  // Waits until the server has all writes, then ends the connection: the server's read returns 0.
   const Result<std::size_t> ended = co_await stream.shutdown();
   if (!ended) co_return std::unexpected(ended.error());
   co_return length;
 }
 
-// Over any transport: what differs is the builder.
+// Runs over any transport: only the builder differs.
 template <TransportBuilder Builder>
 Status echo_over(const char* name, const Builder& builder) {
   RKV_ASSIGN_OR_RETURN(const SocketAddress address, address_of_first_active());
   RKV_ASSIGN_OR_RETURN(auto listener, builder.listen(address));
   const SocketAddress here = listener.address();
-  // Both block, and each waits for the other.
+  // Both calls block, and each waits for the other.
   auto connecting = std::async(std::launch::async, [&] { return builder.connect(here, soon()); });
   auto accepted = builder.accept(listener, soon());
   auto connected = connecting.get();
@@ -71,7 +71,7 @@ Status echo_over(const char* name, const Builder& builder) {
   std::ranges::generate(question, [i = 0U]() mutable { return std::byte(i++ * 7 % 251); });
   std::vector<std::byte> answer(kBytes);
 
-  // A coroutine starts here and goes on whenever its stream has something for it.
+  // A coroutine starts here, and continues whenever its stream has an event for it.
   auto echoed = echo(server);
   auto asked = ask(client, question);
   auto heard = listen_to(client, answer);

@@ -1,5 +1,5 @@
 // Unreliable datagrams: queue pairs without a connection. Each message names its receiver, and the
-// receiver answers to where the message came from.
+// receiver answers to the message's sender.
 //
 //   ud
 #include <rkv/rdma/address_handle.h>
@@ -14,9 +14,9 @@ namespace {
 
 using namespace example;
 
-constexpr std::size_t kBytes = 256;  // of a receive: 40 bytes of route and the message
+constexpr std::size_t kBytes = 256;  // per receive: 40 bytes of routing header and the message
 
-// A queue pair that receives from now on, and what others must know of it.
+// A queue pair that is ready to receive, and the values that its peers need.
 struct Node {
   Room room;
   Endpoint self;
@@ -37,7 +37,7 @@ struct Node {
     auto batch = qp.batch();
     batch.to(to, peer.qp_num, peer.qkey).send_inline(2, OpFlags::kSignaled, rkv::as_bytes(text));
     RKV_RETURN_IF_ERROR(std::move(batch).submit());
-    RKV_RETURN_IF_ERROR(complete_one(room.queue));  // it has left; whether it arrives, nobody says
+    RKV_RETURN_IF_ERROR(complete_one(room.queue));  // it was sent; its arrival is never confirmed
     return {};
   }
   Result<ReceivedDatagram> receive() {
@@ -60,15 +60,15 @@ Status run() {
   RKV_ASSIGN_OR_RETURN(Node server, Node::make(pd, port, gid));
   std::printf("a datagram is at most %u bytes long\n", client.qp.max_datagram_bytes());
 
-  // The way to a peer is made once, and serves for all queue pairs behind that address.
+  // The route to a peer is created once, and serves all queue pairs behind that address.
   RKV_ASSIGN_OR_RETURN(const Route route, choose_route(port, gid, client.self, server.self));
   RKV_ASSIGN_OR_RETURN(const AddressHandle there, AddressHandle::create(pd, route.address));
   RKV_RETURN_IF_ERROR(client.send(there, server.self, "question"));
   RKV_ASSIGN_OR_RETURN(const ReceivedDatagram question, server.receive());
   show("server", question);
 
-  // The 40 bytes before the message say where it came from. Which queue pair sent it says the
-  // completion; here the server knows its only client.
+  // The 40 bytes before the message name its source address. The completion names the source queue
+  // pair; here the server knows its only client.
   const DatagramSource source{.qp_num = client.self.qp_num, .has_grh = true};
   RKV_ASSIGN_OR_RETURN(const AddressHandle back, AddressHandle::reply(pd, port, source, question));
   RKV_RETURN_IF_ERROR(server.send(back, client.self, "answer"));

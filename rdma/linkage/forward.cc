@@ -1,17 +1,18 @@
-// The functions of libibverbs and librdmacm as this program's own: each looks its namesake up in
-// the library of the system at its first call, and calls it. So nothing links rdma-core, and a
-// program starts where it is not installed.
+// Definitions of the functions of libibverbs and librdmacm for this program. At its first call each
+// function looks up the function of the same name in the system's library; it then calls it. So
+// nothing links rdma-core, and a program starts where rdma-core is not installed.
 //
-// Where a library is missing each function fails with errno ELIBACC, which no verb sets and which
-// error.h explains; where a library is too old to have a function, with ENOSYS. Pointers are null
-// then, texts say "not available", numbers are -1, of which error.h understands each verb's way.
+// If a library is missing, each function fails with errno ELIBACC, which no verb sets and which
+// error.h explains. If a library is too old to have a function, the call fails with ENOSYS. The
+// result is then a null pointer or 0, the text "not available", -1 for an int, or the negative
+// errno for an ssize_t; error.h understands each verb's way to fail.
 //
-// What verbs.h has inline (posting, polling) goes through the tables of an opened device, as
-// always: no call on a hot path comes here. Thread safety: as of the functions themselves.
+// The inline functions of verbs.h (posting, polling) use the tables of an opened device, so no call
+// on a hot path comes here. Thread safety: that of the functions themselves.
 //
-// dlsym(3) without a version gives the default one (`ibv_open_device@@IBVERBS_1.1`), the one that
-// linking gives. A library stays loaded until the process ends: its threads and descriptors cannot
-// be taken back.
+// dlsym(3) without a version returns the default version (`ibv_open_device@@IBVERBS_1.1`), the same
+// that linking selects. A library stays loaded until the process ends: its threads and descriptors
+// cannot be removed.
 #include <dlfcn.h>
 
 #include <cerrno>
@@ -21,7 +22,7 @@
 
 namespace {
 
-// Their names have not changed since 2005: they are what the ABI is promised under.
+// These names have not changed since 2005: the ABI is promised under them.
 void* verbs_library() {
   static void* const handle = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   return handle;
@@ -31,7 +32,7 @@ void* rdmacm_library() {
   return handle;
 }
 
-// librdmacm calls libibverbs: one without the other is neither.
+// librdmacm calls libibverbs, so if one is missing, both count as missing.
 bool is_complete() {
   return verbs_library() != nullptr && rdmacm_library() != nullptr;
 }
@@ -59,7 +60,7 @@ T failed() {
 
 }  // namespace
 
-// The name in parentheses: several are macros as well.
+// The name is in parentheses because several functions are macros as well.
 #define RKV_FORWARD(library, result, name, parameters, arguments)                              \
   extern "C" result(name) parameters {                                                         \
     static auto* const found = find<std::remove_pointer_t<decltype(&(name))>>(library, #name); \

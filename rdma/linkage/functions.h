@@ -1,10 +1,10 @@
-// Every function of libibverbs and librdmacm that their headers of rdma-core 44 declare: what a
-// program built with RKV_RDMA_LINKAGE=dlopen finds at run time (forward.cc).
+// Every function that the headers of rdma-core 44 declare for libibverbs and librdmacm. A program
+// built with RKV_RDMA_LINKAGE=dlopen looks these up at run time (forward.cc).
 //
 //   X(library, result, name, (parameters), (arguments))
 //
-// A function that the header declares differently does not compile; one that is called and not
-// here is found by tests/rdma/linkage. Sources: infiniband/verbs.h, rdma/rdma_cma.h.
+// An entry that differs from the header's declaration does not compile. tests/rdma/linkage finds a
+// function that is called and missing here. Sources: infiniband/verbs.h, rdma/rdma_cma.h.
 #pragma once
 
 #include <infiniband/verbs.h>

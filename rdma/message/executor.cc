@@ -45,7 +45,7 @@ void Executor::remove(Waiter& waiter) {
 std::size_t Executor::poll() {
   std::size_t resumed = 0;
   cursor_ = first_;
-  // Those that are added meanwhile have their turn at the next call: two coroutines that feed each
+  // Waiters added during this call get their turn at the next one: two coroutines that feed each
   // other must not keep the caller here.
   for (std::size_t left = count_; left != 0 && cursor_ != nullptr; --left) {
     Waiter& waiter = *cursor_;
@@ -54,7 +54,7 @@ std::size_t Executor::poll() {
     const std::coroutine_handle<> continuation = waiter.continuation_;
     remove(waiter);
     ++resumed;
-    continuation.resume();  // the waiter may be gone afterwards
+    continuation.resume();  // may destroy the waiter
   }
   cursor_ = nullptr;
   return resumed;
@@ -69,7 +69,7 @@ Result<std::unique_ptr<EpollExecutor>> EpollExecutor::create() {
   const int poller = epoll_create1(EPOLL_CLOEXEC);
   RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", poller));
   const int waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  // Owns both from here on, also when the second is missing.
+  // The object owns both descriptors from here, also if the second is invalid.
   std::unique_ptr<EpollExecutor> out(new EpollExecutor(poller, waker));
   RKV_RETURN_IF_ERROR(from_minus_one("eventfd", waker));
   epoll_event event{};
@@ -83,8 +83,8 @@ EpollExecutor::~EpollExecutor() {
   if (waker_ >= 0) ::close(waker_);
 }
 
-// For one wake-up only: a descriptor that nobody waits for any more must not wake for ever. One
-// that was closed has left by itself, and its number may be another's now.
+// Watches for one wake-up only: a descriptor without a waiter must not wake repeatedly. A closed
+// descriptor leaves the epoll set by itself, and its number may be reused.
 Status EpollExecutor::watch(int fd) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLONESHOT;
@@ -95,7 +95,7 @@ Status EpollExecutor::watch(int fd) {
 
 Result<bool> EpollExecutor::arm() {
   std::uint64_t old = 0;
-  // Before the waiters are asked: a wake() after this line is seen in the descriptor.
+  // Before the waiters are armed: a wake() after this line leaves the descriptor readable.
   if (::read(waker_, &old, sizeof old) > 0) return false;
   for (Waiter* waiter = first(); waiter != nullptr; waiter = next(*waiter)) {
     Result<bool> quiet = waiter->arm();
@@ -112,7 +112,7 @@ Result<bool> EpollExecutor::arm() {
 
 void EpollExecutor::wake() {
   const std::uint64_t one = 1;
-  std::ignore = ::write(waker_, &one, sizeof one);  // fails only when it is readable anyway
+  std::ignore = ::write(waker_, &one, sizeof one);  // fails only if it is readable anyway
 }
 
 Status EpollExecutor::sleep(const Deadline& deadline) {

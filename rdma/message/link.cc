@@ -47,8 +47,8 @@ Status Link::watch(int fd) {
 }
 
 Status Link::arm() {
-  // Old events first, all of them: one left behind would only wake for nothing, but one taken
-  // after the queues are armed would be the wake-up itself.
+  // Drain all old events before arming: an old event that stays would only cause a useless wake-up,
+  // but an event taken after arming would be the wake-up itself.
   RKV_RETURN_IF_ERROR(channel_.drain());
   RKV_RETURN_IF_ERROR(sends_.arm());
   return receives_.arm();
@@ -65,20 +65,20 @@ void Link::look_at_events() {
   if (alive) return;
   gone_ = true;
   if (!connection_->peer_left && !closed_) fail(alive.error());
-  // Answers the peer, which waits for it before it gives up its own end. The queue pair of a peer
-  // that left stays as it is: what it has received is still to be delivered.
+  // Answers the peer, which waits for the answer before it destroys its own end. The queue pair
+  // stays in its state after the peer disconnected: received messages must still be delivered.
   std::ignore = connection_->id.disconnect();
 }
 
 void Link::fail(const Error& error) {
   if (failure_) return;
   failure_ = error;
-  // An error here means that the queue pair is in that state already.
+  // An error here means that the queue pair is already in that state.
   std::ignore = queue_pair().to_error();
 }
 
 void Link::note_send(const char* operation, ibv_wc_status status) {
-  // The peer's leaving comes before the retries that it makes fail: so it is known by now.
+  // The event of the peer's disconnect arrives before its sends' retries fail, so it is known here.
   look_at_events();
   if (!gone_) note(operation, status);
 }
@@ -89,7 +89,7 @@ void Link::note_receive(ibv_wc_status status) {
 }
 
 void Link::note(const char* operation, ibv_wc_status status) {
-  if (closed_ || failure_) return;  // flushed by what we know already
+  if (closed_ || failure_) return;  // flushed by an end that is already known
   if (status == IBV_WC_WR_FLUSH_ERR) {
     fail({.code = Code::kDisconnected, .call = operation, .text = "the connection broke"});
   } else {

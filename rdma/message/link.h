@@ -1,9 +1,9 @@
-// What every message transport on verbs stands on: a connection with a completion queue for each
-// direction, one descriptor to wait on, and the memory of how the connection ended.
+// The common base of the message transports over verbs: a connection with one completion queue per
+// direction, one descriptor to wait for, and a record of how the connection ended.
 //
-// Fields are destroyed from the last to the first: the queue pair goes before its queues, and a
-// transport declares its registered memory before its Link, so that nothing is deregistered while
-// the device may still touch it.
+// Fields are destroyed from the last to the first, so the queue pair is destroyed before its
+// queues. A transport declares its registered memory before its Link: no memory is deregistered
+// while the device may still access it.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace rkv::rdma::detail {
 
-// A descriptor of ours, closed at the end.
+// Owns a descriptor; the destructor closes it.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -39,7 +39,7 @@ class Descriptor {
 };
 
 struct LinkOptions {
-  std::uint32_t send_length = 0;     // requests posted and not reaped, at most
+  std::uint32_t send_length = 0;     // the most requests posted and not reaped
   std::uint32_t receive_length = 0;  // likewise
   std::uint32_t inline_bytes = 0;
   AccessFlags remote_access = AccessFlags::kNone;
@@ -48,13 +48,13 @@ struct LinkOptions {
 
 class Link {
  public:
-  // Queues and a queue pair that is not connected.
+  // Creates the queues and a queue pair that is not connected.
   static Result<Link> create(const Device& device, const LinkOptions& options);
 
   const ProtectionDomain& domain() const { return domain_; }
   const ConnectionParameters& parameters() const { return parameters_; }
-  // Before the connection: for Connector::connect() and ConnectRequest::accept(), which give it
-  // back in a connection.
+  // Before the connection. Connector::connect() and ConnectRequest::accept() take the queue pair
+  // and return it in a connection.
   PreparedQueuePair<>& fresh() { return *fresh_; }
   // REQUIRES: adopt().
   QueuePair& queue_pair() { return connection_->qp; }
@@ -66,31 +66,32 @@ class Link {
   CmConnection& connection() { return *connection_; }
   SocketAddress local_address() const { return connection_->id.local_address(); }
   SocketAddress peer_address() const { return connection_->id.peer_address(); }
-  // Another descriptor that fd() shall wake for.
+  // Adds a descriptor that makes fd() readable.
   Status watch(int fd);
 
   CompletionQueue& sends() { return sends_; }
   Result<std::size_t> poll_sends(std::span<WorkCompletion> out) { return sends_.poll(out); }
   Result<std::size_t> poll_receives(std::span<WorkCompletion> out) { return receives_.poll(out); }
-  // The next completion of either queue makes fd() readable. The caller polls both afterwards:
-  // what came before raises no event.
+  // After this call the next completion of either queue makes fd() readable. The caller then polls
+  // both queues: earlier completions raise no event.
   Status arm();
   int fd() const { return poller_.get(); }
 
-  // Reads what the connection manager has to say. True when the connection has ended in any way.
+  // Processes pending events of the connection manager. True if the connection has ended in any
+  // way.
   bool ended();
   bool usable() const { return !closed_ && !gone_ && !failure_; }
-  // Ended without a failure: by us, or by the peer's own will. What a failure cut off must not look
-  // like the end of what the peer had to say. A peer whose process dies looks like one that leaves,
-  // since its kernel says the same for it.
+  // True if the connection ended without a failure: disconnected by this side or by the peer. A
+  // connection cut by a failure must not look like the end of the peer's data. A peer whose process
+  // dies looks like a peer that disconnects, since its kernel sends the same message.
   bool ended_cleanly() const { return !failure_ && (closed_ || gone_); }
-  // Keeps the first one, and moves the queue pair to the error state: all work is flushed.
+  // Keeps the first error, and moves the queue pair to the error state, which flushes all work.
   void fail(const Error& error);
-  // Completions that failed. Once the peer has left, nothing can reach it, so what was posted
-  // before ends with an error and means no failure; but a receive that ended by itself does.
+  // Report a failed completion. After the peer has disconnected, earlier sends cannot reach it and
+  // end with an error; this is not a failure. A receive that fails otherwise than by a flush is.
   void note_send(const char* operation, ibv_wc_status status);
   void note_receive(ibv_wc_status status);
-  // Why the connection cannot be used. REQUIRES: !usable().
+  // The reason why the connection cannot be used. REQUIRES: !usable().
   Error error() const;
   Status disconnect();
 
@@ -111,15 +112,15 @@ class Link {
   Descriptor poller_;
   ConnectionParameters parameters_;
   std::optional<Error> failure_;
-  bool gone_ = false;    // the connection manager says that it has ended
-  bool closed_ = false;  // we have
+  bool gone_ = false;    // the connection manager reported the end
+  bool closed_ = false;  // this side disconnected
   std::optional<PreparedQueuePair<>> fresh_;
   std::optional<CmConnection> connection_;
 };
 
-// The two ways to a connected State, which must offer kKind, make(device, options), link(),
-// token(), meet(peer's token), post_receives() and begin(deadline), when all is done; nothing but
-// these differs among transports.
+// The two ways to a connected State: dial() and answer(). A State provides kKind, make(device,
+// options), link(), token(), meet(peer's token), post_receives(), and begin(deadline), which is
+// called last. The transports differ only in these.
 template <class State, class Options>
 auto dial(const Options& options, const SocketAddress& peer, const Deadline& deadline)
     -> decltype(State::make(std::declval<Device&>(), options)) {
@@ -136,7 +137,7 @@ auto dial(const Options& options, const SocketAddress& peer, const Deadline& dea
   }
   const PrivateData reply = connection->peer_data;
   RKV_RETURN_IF_ERROR(link.adopt(std::move(*connection)));
-  // From here on an error destroys the connection, which tells the peer.
+  // From here on an error destroys the connection, which notifies the peer.
   RKV_ASSIGN_OR_RETURN(const Token token, decode(reply.bytes(), State::kKind));
   RKV_RETURN_IF_ERROR(state->meet(token));
   RKV_RETURN_IF_ERROR(state->begin(deadline));
@@ -149,11 +150,11 @@ auto answer(const Options& options, CmListener& listener, const Deadline& deadli
   RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
   const Result<Token> token = decode(request.private_data(), State::kKind);
   if (!token) {
-    // An error means that the peer has given up meanwhile; ours is the one to tell.
+    // An error of reject() means that the peer has already given up. Report the error of the token.
     std::ignore = std::move(request).reject(refusal(token.error()));
     return std::unexpected(token.error());
   }
-  // A request that is dropped on the way out is rejected.
+  // A request that is destroyed on an error path is rejected.
   RKV_ASSIGN_OR_RETURN(auto state, State::make(request.device(), options));
   Link& link = state->link();
   RKV_RETURN_IF_ERROR(state->meet(*token));

@@ -19,7 +19,7 @@
 namespace rkv::rdma {
 namespace detail {
 
-// One end, as both sides see it, under the link's mutex.
+// One end's state, used by both sides under the link's mutex.
 struct MemoryEnd {
   enum class Place : unsigned char { kFree, kWaiting, kLent };
   struct Slot {
@@ -33,14 +33,14 @@ struct MemoryEnd {
   bool asleep = false;
   bool closed = false;
   bool refused = false;
-  std::size_t in_flight = 0;  // sends of this end that it has not reaped
-  std::vector<Slot> slots;    // messages to this end
+  std::size_t in_flight = 0;  // this end's sends that it has not reaped
+  std::vector<Slot> slots;    // incoming messages
   std::deque<std::uint32_t> waiting;
 
   void rouse() {
     if (!std::exchange(asleep, false)) return;
     const std::uint64_t one = 1;
-    std::ignore = ::write(wake.get(), &one, sizeof one);  // fails only when it is readable anyway
+    std::ignore = ::write(wake.get(), &one, sizeof one);  // fails only if it is readable anyway
   }
   std::uint32_t free_slot() const {
     const auto found = std::ranges::find(slots, Place::kFree, &Slot::place);
@@ -63,7 +63,7 @@ struct MemoryLink {
   }
 };
 
-// A connect() that waits for its accept().
+// A connect() call that waits for its accept().
 struct MemoryCall {
   MemoryOptions options;
   std::shared_ptr<MemoryLink> answered;
@@ -82,7 +82,8 @@ struct MemoryNetwork {
   std::map<std::uint16_t, std::weak_ptr<MemoryPort>> ports;
   std::uint16_t next_port = 40000;
 
-  // False when the deadline passed first. The clock may be any: short waits, and a look at it.
+  // False if the deadline passed first. The deadline may use any clock, so it is checked after
+  // short waits.
   template <class Condition>
   bool wait(std::unique_lock<std::mutex>& lock, const Deadline& deadline, Condition condition) {
     while (!condition()) {
@@ -132,7 +133,7 @@ Result<std::shared_ptr<MemoryLink>> make_link(const MemoryOptions& a, const Memo
 
 }  // namespace
 
-// One end of a link. Its destruction is the end of the connection.
+// One end of a link. Its destructor ends the connection.
 class MemoryState {
  public:
   MemoryState(std::shared_ptr<MemoryLink> link, unsigned side)
@@ -241,11 +242,11 @@ Result<bool> MemoryState::arm(Interest interest) {
   const std::lock_guard lock(link_->mutex);
   MemoryEnd& self = link_->ends[side_];
   std::uint64_t old = 0;
-  std::ignore = ::read(self.wake.get(), &old, sizeof old);  // fails when there is nothing to clear
+  std::ignore = ::read(self.wake.get(), &old, sizeof old);  // fails if there is nothing to clear
   if (link_->dead()) return false;
   if (has(interest, Interest::kMessages) && !self.waiting.empty()) return false;
   if (has(interest, Interest::kRoom) && self.refused && link_->room(side_)) return false;
-  // Sends complete at once here: whoever waits for room must reap them.
+  // Sends complete at once in this transport, so a waiter for room must reap them.
   if (self.in_flight != 0 && (interest & (Interest::kRoom | Interest::kSent)) != Interest::kNone) {
     return false;
   }

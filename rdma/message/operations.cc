@@ -49,7 +49,7 @@ class OperationSlots {
     free_.push_back(index);
   }
 
-  // Takes what has completed to where it belongs; how many.
+  // Delivers the available completions to their slots; returns their number.
   Result<std::size_t> pump() {
     std::array<WorkCompletion, 16> done;
     std::size_t all = 0;
@@ -61,7 +61,7 @@ class OperationSlots {
     }
     return all;
   }
-  // True when nothing came meanwhile, for anyone: another waiter may have been armed before.
+  // True if no completion arrived for any waiter: another waiter may have been armed before.
   Result<bool> arm() {
     RKV_RETURN_IF_ERROR(channel_.drain());
     RKV_RETURN_IF_ERROR(queue_.arm());
@@ -112,7 +112,7 @@ int OperationWaiter::fd() const {
   return slots_.fd();
 }
 
-// What has been delivered already stays: the work is done, whatever the next poll meets.
+// A delivered completion stays valid: the operation is done, even if the next poll fails.
 void OperationWaiter::fail(const Error& error) {
   if (done_) return;
   outcome_ = std::unexpected(error);
@@ -133,7 +133,7 @@ void Operation::abandon() {
   slot_.reset();
 }
 
-// What is posted stays with the device, and nobody will know how it ends.
+// A posted request stays with the device, and its outcome stays unknown.
 void Operation::fail(const Error& error) {
   Error out = error;
   if (slot_) out.write = WriteOutcome::kMayHaveHappened;
@@ -141,7 +141,7 @@ void Operation::fail(const Error& error) {
   OperationWaiter::fail(out);
 }
 
-// What another waiter's polling has brought raises no event any more.
+// A completion that another waiter's poll delivered raises no further event, so done_ is checked.
 Result<bool> Operation::arm() {
   RKV_ASSIGN_OR_RETURN(const bool quiet, slots_.arm());
   return quiet && !done_ && (slot_ || slots_.full());

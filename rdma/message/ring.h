@@ -1,24 +1,25 @@
-// The arithmetic of a ring in a peer's memory: where records go, what a doorbell says, what is
-// free. No verbs in here, so that it can be run against a model (tests/rdma/message/ring_test.cc).
+// The arithmetic of a ring in a peer's memory: the places of records, the contents of doorbells,
+// and the free space. It uses no verbs, so that tests can compare it with a model
+// (tests/rdma/message/ring_test.cc).
 //
-// A record is a header of 8 bytes and a message, rounded up to 8 bytes. It never wraps around: one
-// that does not fit before the end of the ring starts at the beginning, and what is left over is
-// passed by. Both sides compute that from the length alone, so padding is never told. Positions
-// count bytes since the beginning of the connection, padding included, modulo 2^32; the ring is at
-// most 2^30 long, so a difference of positions is never ambiguous.
+// A record is a header of 8 bytes and a message, rounded up to 8 bytes. A record never wraps
+// around: if it does not fit before the end of the ring it starts at the beginning, and the rest is
+// padding. Both sides compute the padding from the length alone, so it is never transmitted.
+// Positions count bytes since the start of the connection, padding included, modulo 2^32. The ring
+// is at most 2^30 bytes, so a difference of positions is never ambiguous.
 //
 // Invariants:
-//   R1. A place is used again only when the peer has freed it and the completion of the WRITE into
-//   it has been reaped. The first protects the
-//       peer's reader, the second our own bytes, which the device may send once more.
-//   R2. At most `slots` records are sent and not freed, and at most `slots` WRITEs not reaped.
-//   R3. What the receiver frees is a position, the end of the last record of an unbroken run of
-//       released ones. A count would be wrong as soon as records are released out of order.
-//   R4. A doorbell or a credit of the peer's that cannot be true is refused, and changes nothing.
-//   R5. The receiver tells the sender in time: what is free and not told is less than a quarter of
-//       the ring and less than a quarter of the slots (1 at least). With records of at most a
-//       quarter of the ring, a sender whose peer holds nothing can always send: padding and record
-//       take less than a half, and three quarters are known to be free.
+//   R1. A place is reused only when the peer has freed it and the completion of the WRITE into it
+//       is reaped. The first protects the peer's reader, the second the source bytes, which the
+//       device may send again.
+//   R2. At most `slots` records are sent and not freed, and at most `slots` WRITEs are not reaped.
+//   R3. The receiver frees up to a position: the end of the last record of an unbroken run of
+//       released records. A count would be wrong after a release out of order.
+//   R4. An impossible doorbell or credit of the peer is refused and changes nothing.
+//   R5. The receiver reports in time: the freed and unreported space is less than a quarter of the
+//       ring and less than a quarter of the slots (at least 1). With records of at most a quarter
+//       of the ring, a sender whose peer holds nothing can always send: padding and record take
+//       less than half of the ring, and three quarters are known to be free.
 //
 // Thread safety: none.
 #pragma once
@@ -36,50 +37,53 @@ namespace rkv::rdma::detail {
 inline constexpr std::uint32_t kRecordHeader = 8;
 inline constexpr std::uint32_t kRecordAlign = 8;
 inline constexpr std::uint32_t kMaxRingBytes = 1U << 30;
-inline constexpr std::uint32_t kMaxRecord = (1U << 24) - 1;  // what a doorbell can tell
+inline constexpr std::uint32_t kMaxRecord = (1U << 24) - 1;  // the longest length that a doorbell
+                                                             // can state
 
 constexpr std::uint32_t record_span(std::uint32_t length) {
   return (length + kRecordAlign - 1) / kRecordAlign * kRecordAlign;
 }
 
-// The longest message that goes into a ring. `wanted` 0: as long as may be.
+// The longest message that fits a ring. `wanted` 0: the longest possible.
 constexpr std::uint32_t longest_message(std::uint32_t ring_bytes, std::uint32_t wanted) {
   const std::uint32_t quarter = ring_bytes / 4;
   const std::uint32_t most = (quarter < kMaxRecord ? quarter : kMaxRecord) - kRecordHeader;
   return wanted == 0 || wanted > most ? most : wanted;
 }
 
-// What is free, as it is told: where the run of released records ends, and how many they were.
+// Freed space as reported: the end of the run of released records, and the number of records in it.
 struct Freed {
   std::uint32_t position = 0;
   std::uint32_t count = 0;
   friend constexpr bool operator==(const Freed&, const Freed&) = default;
 };
 
-// What both sides have agreed on.
+// The values that both sides agreed on.
 struct RingShape {
   std::uint32_t capacity = 0;    // bytes, a power of two
   std::uint32_t slots = 0;       // records, a power of two
-  std::uint32_t max_record = 0;  // bytes with header; a quarter of the capacity, kMaxRecord at most
-  bool sequenced = false;        // the form of a doorbell, below
+  std::uint32_t max_record = 0;  // bytes with header; at most capacity / 4 and kMaxRecord
+  bool sequenced = false;        // the form of the doorbells, see below
 
-  // Offsets in units of 8 bytes and lengths fit 16 bits each: nothing needs a sequence number.
+  // False if offsets in units of 8 bytes and lengths fit 16 bits each: then the offset form is
+  // enough.
   static constexpr bool needs_sequence(std::uint32_t capacity, std::uint32_t max_record) {
     return capacity / kRecordAlign > 0x1'0000 || max_record > 0xFFFF;
   }
 };
 
-// 32 bits of immediate data. Offset form: offset / 8 in the upper half, length in the lower.
+// 32 bits of immediate data. Offset form: offset / 8 in the upper half, length in the lower half.
 // Sequence form, for large rings: the record's number modulo 256 in the upper 8 bits, length in the
-// lower 24. The receiver knows the place in both; what is said besides catches a peer that lies.
+// lower 24 bits. In both forms the receiver already knows the place; the other bits detect a peer
+// that sends wrong doorbells.
 constexpr std::uint32_t doorbell(const RingShape& shape, std::uint32_t offset,
                                  std::uint32_t sequence, std::uint32_t length) {
   if (shape.sequenced) return (sequence & 0xFF) << 24 | length;
   return (offset / kRecordAlign) << 16 | length;
 }
 
-// Where a record of `span` bytes goes when the next free position is `position`, and how much of
-// the ring it takes with the padding before it.
+// The place of a record of `span` bytes if `position` is the next free one, and the bytes of the
+// ring that the record takes, padding included.
 struct Placing {
   std::uint32_t offset;
   std::uint32_t taken;
@@ -105,7 +109,7 @@ class RingSender {
               "a ring that is no power of two, or too small for its records");
   }
 
-  // The place for a record of `length` bytes with its header, or nothing when there is no room.
+  // The place for a record of `length` bytes, header included; empty if there is no space.
   std::optional<Placing> place(std::uint32_t length) const {
     RKV_CHECK(length > kRecordHeader && length <= shape_.max_record, "a record of no such length");
     if (records_ - freed_.count == shape_.slots || records_ - reaped_records_ == shape_.slots) {
@@ -118,7 +122,7 @@ class RingSender {
     if (placing.taken > shape_.capacity - used) return std::nullopt;
     return placing;
   }
-  // The record was posted; gives the immediate data that was to go with it.
+  // The immediate data for the record; call it before sent().
   std::uint32_t doorbell_of(const Placing& placing, std::uint32_t length) const {
     return doorbell(shape_, placing.offset, records_, length);
   }
@@ -126,13 +130,14 @@ class RingSender {
     sent_ += placing.taken;
     ends_[records_++ % shape_.slots] = sent_;
   }
-  // The oldest WRITE that was not reaped has completed. REQUIRES: in_flight() != 0.
+  // Call when the oldest WRITE that was not reaped has completed. REQUIRES: in_flight() != 0.
   void reaped() {
     RKV_CHECK(in_flight() != 0, "a completion of a record that was not sent");
     reaped_ = ends_[reaped_records_++ % shape_.slots];
   }
-  // The peer says so. False: it cannot be true (R4). What is behind what we know is true and no
-  // news: the answer of a READ may be older than what came with a record meanwhile.
+  // Takes a report of the peer. Returns false if it is impossible (R4). An older report than the
+  // known one is ignored: a READ's answer may be older than a report that came with a record
+  // meanwhile.
   bool freed(const Freed& now) {
     if (static_cast<std::int32_t>(now.position - freed_.position) < 0) return true;
     const std::uint32_t more = now.position - freed_.position;
@@ -174,7 +179,8 @@ class RingReceiver {
         base_(first_index),
         records_(shape.slots) {}
 
-  // A doorbell has rung: the index of its record, until release(). Nothing: it lies.
+  // Takes a doorbell. Returns its record's index, valid until release(); empty: an impossible
+  // doorbell.
   std::optional<std::uint32_t> arrived(std::uint32_t immediate) {
     const std::uint32_t length = immediate & (shape_.sequenced ? 0xFF'FFFFU : 0xFFFFU);
     if (length <= kRecordHeader || length > shape_.max_record) return std::nullopt;
@@ -188,7 +194,7 @@ class RingReceiver {
                    .place = Place::kWaiting};
     return next_++;
   }
-  // The caller has it from now on.
+  // The record is lent to the caller.
   void lend(std::uint32_t index) { slot(index).place = Place::kLent; }
   bool is_lent(std::uint32_t index) const {
     return index - first_ < next_ - first_ && records_[index % shape_.slots].place == Place::kLent;
@@ -205,7 +211,7 @@ class RingReceiver {
 
   const Freed& freed() const { return freed_; }
   std::uint32_t held() const { return next_ - first_; }
-  // Whether so much is free and not told that the peer may be short of it (R5).
+  // True if the freed and unreported space is so large that the peer may run out of space (R5).
   bool must_tell() const {
     const std::uint32_t some = shape_.slots / 4 == 0 ? 1 : shape_.slots / 4;
     return freed_.position - told_.position >= shape_.capacity / 4 ||
@@ -226,8 +232,8 @@ class RingReceiver {
   std::uint32_t arrived_;
   Freed freed_;
   Freed told_;
-  // Indexes of records, modulo 2^32: those from first_ up to next_ are not freed. The number of
-  // slots is a power of two, so index % slots goes on in step when the index wraps around.
+  // Indexes of records, modulo 2^32: records from first_ up to next_ are not freed. The number of
+  // slots is a power of two, so index % slots stays continuous when the index wraps around.
   std::uint32_t first_;
   std::uint32_t next_;
   std::uint32_t base_;

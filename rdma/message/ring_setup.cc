@@ -1,5 +1,5 @@
-// How a ring comes to be open to its peer, and how that ends: memory, what both sides agree on, the
-// window if it has one.
+// Opening and closing a ring for its peer: memory, the agreement of both sides, and the window, if
+// used.
 #include <sys/timerfd.h>
 
 #include <algorithm>
@@ -63,14 +63,15 @@ Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Dev
       MemoryRegion::allocate(domain, options.ring_bytes,
                              AccessFlags::kLocalWrite |
                                  (windows ? AccessFlags::kBindWindow : AccessFlags::kRemoteWrite)));
-  // Of the ring of the peer's, as much as ours: no peer can make us allocate more.
+  // For the part of the peer's ring that is used. It is as long as this side's ring, so no peer can
+  // make this side allocate more.
   RKV_ASSIGN_OR_RETURN(MemoryRegion staging, MemoryRegion::allocate(domain, options.ring_bytes,
                                                                     AccessFlags::kLocalWrite));
   RKV_ASSIGN_OR_RETURN(
       MemoryRegion small,
       MemoryRegion::allocate(domain, kCreditBytes * (receives + kMostCredits) + kHeadBytes,
                              AccessFlags::kLocalWrite));
-  // A page of its own: the peer may read all of it.
+  // The peer may read the whole page, so the head has a page of its own.
   RKV_ASSIGN_OR_RETURN(
       MemoryRegion head,
       MemoryRegion::allocate(
@@ -113,7 +114,7 @@ Status RingState::meet(const Token& peer) {
   RingShape shape{
       .capacity = std::min(options_.ring_bytes, static_cast<std::uint32_t>(peer.ring.length)),
       .slots = std::min(options_.slots, peer.slots)};
-  // Each side has cut its own to its ring, but not to that of the other.
+  // Each side has limited its message length by its own ring, but not by the peer's.
   shape.max_record =
       std::min({longest(), peer.max_message, shape.capacity / 4 - kRecordHeader}) + kRecordHeader;
   shape.sequenced = options_.sequenced || peer.sequenced ||
@@ -139,7 +140,7 @@ Status RingState::post_receives() {
 }
 
 Status RingState::begin(const Deadline& deadline) {
-  // Each side READs the other's head.
+  // Each side READs the other's head, so both depths must be positive.
   const ReadDepths depths = link_.connection().depths;
   if (kind_ == TransportKind::kReadRing && (depths.initiator == 0 || depths.responder == 0)) {
     return fail(Code::kUnsupported,
@@ -160,7 +161,7 @@ Status RingState::begin(const Deadline& deadline) {
   return {};
 }
 
-// The key is told as a credit would be: it takes a credit's place in the send queue.
+// The key is sent like a credit: it takes a credit's place in the send queue.
 Status RingState::open_window(const Deadline& deadline) {
   RKV_ASSIGN_OR_RETURN(
       lessor_, Lessor::create(link_.domain(), link_.queue_pair(), link_.sends(), memory_.ring,
@@ -192,11 +193,12 @@ Status RingState::take_key(const WorkCompletion& one) {
   return checked(post_receive(index));
 }
 
-// The queue pair first: a peer that still writes sees the end of the connection, not a refusal.
+// The queue pair first: a peer that still writes then sees the end of the connection, not a
+// refusal.
 Status RingState::disconnect() {
   const Status told = link_.disconnect();
   lease_.reset();
-  // The bytes stay: messages that are held may be read.
+  // The bytes stay readable for messages that are held.
   if (memory_.ring.raw() != nullptr) RKV_RETURN_IF_ERROR(memory_.ring.deregister());
   return told;
 }

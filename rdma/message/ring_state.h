@@ -1,5 +1,5 @@
-// What is behind both transports with a ring: invariants in rkv/rdma/message/ring_transport.h, the
-// arithmetic in ring.h.
+// The state of both ring transports. Invariants: rkv/rdma/message/ring_transport.h; arithmetic:
+// ring.h.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -14,19 +14,19 @@
 
 namespace rkv::rdma::detail {
 
-// Credits that the peer has not reaped: each tells of a quarter of the ring or of the slots, and
-// the peer cannot have sent more than one ring and all slots without having heard (R5). Four and
-// four.
+// Receives for credits that this side has not reaped. Each credit reports a quarter of the ring or
+// of the slots, and the peer cannot be further ahead than one ring and all slots without a report
+// (R5): four and four.
 inline constexpr std::uint32_t kCreditReceives = 8;
-// Credits whose completion we have not reaped; more of them wait.
+// The limit for credits whose completions are not reaped; further credits wait.
 inline constexpr std::uint32_t kMostCredits = 8;
 
-// What a request in the send queue is, in the upper half of its wr_id.
+// The kind of a request in the send queue, in the upper half of its wr_id.
 inline constexpr std::uint64_t kData = std::uint64_t{1} << 32;
 inline constexpr std::uint64_t kCredit = std::uint64_t{2} << 32;
 inline constexpr std::uint64_t kHead = std::uint64_t{3} << 32;
 
-// The small region: what is received besides records, what is sent besides them, what is read.
+// The parts of the small region: credits received and sent, and the head that was READ.
 inline constexpr std::size_t kCreditBytes = 8;
 inline constexpr std::size_t kHeadBytes = 16;
 
@@ -42,9 +42,10 @@ class RingState {
   Token token() const;
   Status meet(const Token& peer);
   Status post_receives();
-  // Opens the ring by a window, when it is one, and waits for the key of the peer's.
+  // Opens the ring by a window, if one is used, and waits for the key of the peer's ring if it has
+  // one.
   Status begin(const Deadline& deadline);
-  // And no WRITE lands any more.
+  // Also ends the peer's access: no WRITE lands after this call.
   Status disconnect();
 
   Result<std::size_t> send(std::span<const Bytes> pieces);
@@ -57,7 +58,7 @@ class RingState {
   SocketAddress local_address() const { return link_.local_address(); }
   SocketAddress peer_address() const { return link_.peer_address(); }
   int fd() const { return link_.fd(); }
-  // Until poll_sends() has told of them.
+  // Includes sends that are reaped and not reported by poll_sends() yet.
   std::size_t in_flight() const { return sender_->in_flight() + untold_; }
   std::size_t max_message() const { return sender_->shape().max_record - kRecordHeader; }
   std::size_t window() const { return sender_->shape().slots; }
@@ -66,8 +67,8 @@ class RingState {
 
  private:
   struct Memory {
-    MemoryRegion ring;     // the peer writes into it, by its key or that of a window
-    MemoryRegion staging;  // what we write, at the same place as in the peer's ring
+    MemoryRegion ring;     // written by the peer, by its own key or a window's
+    MemoryRegion staging;  // source of WRITEs, at the same offset as in the peer's ring
     MemoryRegion small;
     MemoryRegion head;
   };
@@ -98,33 +99,33 @@ class RingState {
   bool windows_;
   RingOptions options_;
   Memory memory_;
-  Bytes ring_;  // its bytes, which outlive its registration
+  Bytes ring_;  // the ring's bytes, which outlive its registration
   Descriptor timer_;
   Link link_;
-  // Windows end before their queue pair does.
+  // After link_, so that windows are destroyed before their queue pair.
   std::optional<Lessor> lessor_;
   std::optional<Lease> lease_;
-  bool key_due_ = false;  // the peer's ring has a window, whose key is its first message
+  bool key_due_ = false;  // the peer's ring has a window; its first message is the key
   RemoteSpan peer_ring_;
   RemoteSpan peer_head_;
-  std::optional<RingSender> sender_;  // both since meet()
+  std::optional<RingSender> sender_;  // sender_ and receiver_ are set by meet()
   std::optional<RingReceiver> receiver_;
-  std::uint32_t waiting_ = 0;  // records that have come and were not asked for
+  std::uint32_t waiting_ = 0;  // records that arrived and were not returned yet
   std::uint32_t next_ = 0;     // the index of the first of them
-  std::size_t untold_ = 0;     // sends that are reaped, for poll_sends()
-  std::uint32_t refused_ = 0;  // length of the record that was refused last, 0: none
+  std::size_t untold_ = 0;     // reaped sends that poll_sends() has not reported
+  std::uint32_t refused_ = 0;  // length of the last refused record; 0: none
   std::uint64_t credits_sent_ = 0;
   std::uint64_t credits_done_ = 0;
-  bool lied_ = false;  // what comes from the peer is not looked at any more
+  bool lied_ = false;  // ignore all further input of the peer
   bool reading_head_ = false;
   bool timer_set_ = false;
   unsigned torn_in_a_row_ = 0;
   Nanos pause_ns_ = 0;
-  Nanos ask_at_ = 0;  // before that the head is not read again
+  Nanos ask_at_ = 0;  // the head is not READ again before this time
   RingTransport::Counters counters_;
 };
 
-// The two kinds, as dial() and answer() take them.
+// The two kinds, as arguments for dial() and answer().
 struct CreditRing : RingState {
   static constexpr TransportKind kKind = TransportKind::kCreditRing;
   static auto make(const Device& device, const RingOptions& options) {

@@ -21,12 +21,13 @@ namespace {
 
 constexpr std::uint64_t kHeadSeed = 0x68656164;
 
-// The first READ that brought no room is followed by a pause of this length, the next by twice as
-// long and so on: about a round trip of a fast network, and what nobody minds who waits anyway.
+// A READ without new space is followed by a pause of this length, which doubles with each further
+// one. The first pause is about a round trip of a fast network; the longest adds little to the wait
+// of a blocked writer.
 constexpr Nanos kShortestPauseNs = 20'000;
 constexpr Nanos kLongestPauseNs = 1'000'000;
 const SteadyClock kClock;
-// A peer whose head never has its hash is not in the middle of a store.
+// This many torn reads in a row are not stores in progress: the peer never writes a valid hash.
 constexpr unsigned kTornInARow = 1000;
 
 std::uint64_t word_of(const Freed& freed) {
@@ -47,7 +48,7 @@ Status RingState::checked(const Status& posted) {
 void RingState::lied(const Error& error) {
   lied_ = true;
   link_.fail(error);
-  lease_.reset();  // such a peer may have unbound the window: none is left so (lease.h)
+  lease_.reset();  // the peer may have unbound the window; this leaves none unbound (lease.h)
 }
 
 Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
@@ -77,7 +78,7 @@ Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
     room -= part;
   }
   Batch batch = link_.queue_pair().batch();
-  // meet() has made the ring no larger than the peer's: the place is inside.
+  // meet() limited the ring to the peer's length, so the place is inside.
   batch.write_immediate(kData, OpFlags::kSignaled, record,
                         *peer_ring_.subspan(placing->offset, length),
                         sender_->doorbell_of(*placing, length));
@@ -86,7 +87,7 @@ Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
   return length - kRecordHeader;
 }
 
-// Also the heartbeat of a writer that is blocked: nobody tells it, so it asks.
+// Also called repeatedly by a blocked writer: the reader never reports by itself.
 Status RingState::ask_for_head() {
   if (kind_ != TransportKind::kReadRing || reading_head_ || kClock.now() < ask_at_) return {};
   Batch batch = link_.queue_pair().batch();
@@ -105,8 +106,8 @@ RegisteredSpan RingState::head_answer() const {
   return memory_.small.local(memory_.small.size() - kHeadBytes, kHeadBytes);
 }
 
-// Stores what is free where the peer reads it. The hash goes first or last, it does not matter: a
-// READ may take the bytes in any order, and only both of one store fit together.
+// Stores the freed position where the peer READs it. The order of word and hash does not matter: a
+// READ may fetch the bytes in any order, and only a word and a hash of the same store match.
 void RingState::publish(const Freed& freed) {
   auto* line = reinterpret_cast<std::uint64_t*>(memory_.head.bytes().data());
   store_word(line, word_of(freed), std::memory_order_release);
@@ -168,7 +169,7 @@ void RingState::take_send(const WorkCompletion& one) {
   if (!one.ok()) link_.note_send(one.wr_id == kHead ? "RDMA READ" : "RDMA WRITE", one.status);
   if (one.wr_id == kData) {
     sender_->reaped();
-    if (one.ok()) ++untold_;  // else nobody knows whether the peer has it
+    if (one.ok()) ++untold_;  // after an error it is unknown whether the peer has the message
   } else if (one.wr_id == kCredit) {
     ++credits_done_;
   } else if (one.wr_id == kHead && one.ok()) {
@@ -196,8 +197,8 @@ Status RingState::take_receive(const WorkCompletion& one) {
 Status RingState::reap_receives() {
   std::array<WorkCompletion, 16> come;
   std::size_t count = come.size();
-  // Receives are posted again meanwhile: no more than were there at first, or a peer that never
-  // stops would keep us here. What comes after arm() raises an event of its own.
+  // Receives are posted again in this loop. Reap at most their initial number, or a peer that sends
+  // endlessly would keep this side here. Completions after arm() raise their own event.
   std::size_t left = options_.slots + kCreditReceives;
   for (; count == come.size() && left != 0; left -= count) {
     RKV_ASSIGN_OR_RETURN(count,
@@ -214,11 +215,11 @@ Status RingState::reap_receives() {
   return {};
 }
 
-// Both queues: credits come by the one and leave by the other.
+// Both queues: a received credit frees space, and tell() needs reaped credits.
 Status RingState::reap() {
   RKV_RETURN_IF_ERROR(reap_sends());
   RKV_RETURN_IF_ERROR(reap_receives());
-  // When it fails, the link keeps the reason, and what has come is delivered first (T6).
+  // After a failure the link keeps the reason, and received messages are delivered first (T6).
   std::ignore = tell();
   return {};
 }
@@ -255,7 +256,7 @@ Status RingState::release(std::uint32_t index) {
   return tell();
 }
 
-// A pause of 0 stops the timer; setting it makes it forget that it has rung.
+// A pause of 0 stops the timer. Setting the timer clears an earlier expiry.
 Status RingState::set_timer(Nanos pause_ns) {
   if (timer_.get() < 0 || (pause_ns == 0 && !timer_set_)) return {};
   timer_set_ = pause_ns != 0;
@@ -273,7 +274,7 @@ Result<bool> RingState::arm(Interest interest) {
   if (has(interest, Interest::kSent) && untold_ != 0) return false;
   if (!has(interest, Interest::kRoom) || refused_ == 0) return true;
   if (sender_->place(refused_)) return false;
-  // The READ has come back without enough: the next refusal asks again, after a while.
+  // The last READ did not free enough space: the next refused send READs again, after a pause.
   if (kind_ == TransportKind::kReadRing && !reading_head_) {
     RKV_RETURN_IF_ERROR(set_timer(std::max<Nanos>(ask_at_ - kClock.now(), 1)));
   }

@@ -133,14 +133,14 @@ class SendReceiveState {
   SendReceiveOptions options_;
   std::size_t stride_;
   std::size_t max_message_ = 0;
-  // Sends by number: those below done_ are reaped, those below sent_ posted.
+  // Numbers of sends: those below done_ are reaped, those below sent_ are posted.
   std::uint64_t sent_ = 0;
   std::uint64_t done_ = 0;
   std::uint64_t told_ = 0;
-  std::uint64_t arrived_ = 0;  // of those that are reaped and not told: the peer has them
+  std::uint64_t arrived_ = 0;  // of the reaped and unreported sends: those that the peer has
   bool refused_ = false;
-  bool lied_ = false;  // what comes from the peer is not looked at any more
-  // Receives: what has come and was not asked for yet, as a ring of indexes.
+  bool lied_ = false;  // ignore all further input of the peer
+  // Received messages that were not returned yet, as a ring of indexes.
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> waiting_;
   std::size_t waiting_first_ = 0;
@@ -255,7 +255,7 @@ Status SendReceiveState::release(std::uint32_t index) {
   RKV_CHECK(index < slots_.size() && slots_[index].place == Place::kLent,
             "release() of a message that is not held");
   slots_[index].place = Place::kPosted;
-  if (!link_.usable()) return {};  // nothing will come any more
+  if (!link_.usable()) return {};  // no further message will arrive
   const Status posted = post(index);
   if (!posted) link_.fail(posted.error());
   return posted;

@@ -64,7 +64,7 @@ Result<Token> decode(Bytes bytes, TransportKind expected) {
   if (bytes.size() < Token::kBytes || load_le<std::uint32_t>(bytes.data()) != kMagic) {
     return fail(Code::kCorrupt, "the peer is no message transport of this library");
   }
-  // The version first: what follows may mean something else in another one.
+  // Check the version first: the following bytes may have another meaning in another version.
   if (load_le<std::uint16_t>(bytes.data() + 4) != Token::kVersion) {
     return fail(Code::kVersionMismatch, "the peer speaks another version of message transports");
   }

@@ -1,8 +1,8 @@
-// What both ends of a message transport tell each other in the private data of the connection
-// manager's messages: 56 bytes, all that a request carries.
+// The data that both ends of a message transport exchange in the private data of the connection
+// manager's messages: 56 bytes, the most that a request can carry.
 //
 //   bytes  0- 3  magic "RKVM"
-//          4- 5  version, 1: another one ends the connection with kVersionMismatch
+//          4- 5  version, 1: any other ends the connection with kVersionMismatch
 //          6     kind of transport
 //          7     flags (rings): bit 0, doorbells carry a sequence number; bit 1, the ring's key
 //                comes later, in the first message; the others are 0
@@ -11,8 +11,8 @@
 //         16-35  the ring that the peer writes into: address, length, key (RemoteSpan)
 //         36-47  address and key of the 64-byte line with the ring's head
 //         48-55  checksum over bytes 0 to 47
-// Integers are little-endian, but for the RemoteSpan, which has its own form. Downside: 56 bytes
-// leave no room; version 2 will have to shorten something.
+// Integers are little-endian, except in the RemoteSpan, which has its own form. Downside: no byte
+// of the 56 is left, so version 2 must shorten a field.
 //
 // Thread safety: values.
 #pragma once
@@ -45,11 +45,11 @@ struct Token {
 static_assert(Token::kBytes <= kConnectRequestBytes && Token::kBytes <= kConnectReplyBytes);
 
 std::array<std::byte, Token::kBytes> encode(const Token& token);
-// Of bytes that a peer sent, padded or not. kCorrupt: too short, no magic, wrong checksum, sizes
+// Decodes bytes from a peer, padded or not. kCorrupt: too short, no magic, wrong checksum, values
 // out of range; kVersionMismatch: another version or kind.
 Result<Token> decode(Bytes bytes, TransportKind expected);
 
-// The reason of a rejection, and the error that it means to the one who was rejected.
+// Encodes the reason of a rejection, and converts it into the error for the rejected side.
 std::array<std::byte, 8> refusal(const Error& why);
 Error understand_refusal(const Error& rejected, Bytes reason);
 

@@ -1,4 +1,4 @@
-// The bodies of TransportOf, for the sources that have a state and instantiate it.
+// The bodies of TransportOf, for the source files that define a state and instantiate it.
 #pragma once
 
 #include <utility>

@@ -64,7 +64,7 @@ Result<SrdQueuePair> SrdQueuePair::create(const ProtectionDomain& pd, const Comp
   return out;
 }
 
-// The steps are those of unreliable datagrams.
+// The same steps as for unreliable datagrams.
 Status SrdQueuePair::activate(const SrdOptions& options) {
   ibv_qp_attr init{};
   init.qp_state = IBV_QPS_INIT;

@@ -15,7 +15,7 @@ constexpr std::uint32_t kMaxGidIndex = 255;
 
 using State = std::unique_ptr<detail::QueuePairState>;
 
-// What initiator and target have in common. `wanted` gets what was granted.
+// Attributes common to initiator and target. `wanted` receives the granted values.
 Result<State> make(const ProtectionDomain& pd, ibv_qp_init_attr_ex& wanted,
                    mlx5dv_qp_init_attr& kind) {
   if (!is_mlx5(pd.device())) return verb_error("mlx5dv_create_qp", EOPNOTSUPP);
@@ -33,7 +33,7 @@ Result<State> make(const ProtectionDomain& pd, ibv_qp_init_attr_ex& wanted,
   return state;
 }
 
-// The path of a queue pair that has no peer: where it starts.
+// The path of a queue pair without a peer: only the source is set.
 Result<ibv_ah_attr> path(const Device& device, std::uint8_t port, std::uint32_t gid_index) {
   if (gid_index > kMaxGidIndex) {
     return fail(Code::kInvalidArgument, "gid_index is 0 to 255");
@@ -119,8 +119,7 @@ Result<DcTarget> DcTarget::create(const ProtectionDomain& pd, const CompletionQu
   return out;
 }
 
-// The adapter makes the target, and gives it its number, on the way to RTR, which is as far as it
-// goes.
+// The adapter creates the target and assigns its number at the transition to RTR, its final state.
 Status DcTarget::activate(const DcTargetOptions& options) {
   ibv_qp_attr init{};
   init.qp_state = IBV_QPS_INIT;
