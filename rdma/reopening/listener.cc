@@ -18,7 +18,7 @@ class KeptIncoming final : public Incoming {
 
   Bytes private_data() const override { return request_->private_data(); }
   const std::string& peer() const override { return request_->peer(); }
-  // A request of a device that was lost is refused by a queue of the next one (kNoDevice).
+  // The next device's queue refuses a request that came over a lost device (kNoDevice).
   Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
                                              Bytes private_data,
                                              const Deadline& deadline) override {
@@ -26,7 +26,7 @@ class KeptIncoming final : public Incoming {
     RKV_CHECK(kept != nullptr, "a connection and its queue are of different transports");
     KeptQueue::Guest guest(*kept);
     Queue* const inner = guest.enter();
-    // The device is lost by now, or the queue's thread has not taken up the new one yet.
+    // The device is lost, or the queue's thread has not yet taken the new queue.
     if (inner == nullptr) return fail(Code::kBusy, kLost);
     return request_->accept(*inner, options, private_data, deadline);
   }
@@ -89,7 +89,7 @@ bool KeptListener::is_empty() const {
 
 // ---- the owner's thread ----
 
-// Whether there is one to ask.
+// Returns whether there is a listener to ask.
 bool KeptListener::attend() {
   std::unique_ptr<Listener> ended;
   {
@@ -117,7 +117,7 @@ Result<std::unique_ptr<Incoming>> KeptListener::next(const Deadline& deadline) {
     return std::unique_ptr<Incoming>();
   }
   auto request = listener_->next(deadline);
-  if (!request && request.error().code == Code::kNoDevice) {  // lose() comes soon
+  if (!request && request.error().code == Code::kNoDevice) {  // lose() follows soon
     sleep(deadline);
     return std::unique_ptr<Incoming>();
   }

@@ -44,7 +44,7 @@ bool Parts::let_go(const Deadline& deadline) {
   return true;
 }
 
-// (R3) No registration is left when the processor begins.
+// (R3) Ends all registrations before the processor may change words.
 void Parts::end_all() {
   for (KeptAtomics* const atomics : atomics_)
     atomics->lose();

@@ -1,7 +1,8 @@
-// What is made from a ReopeningTransport, and how each of them lives through a loss of its device.
+// Regions, queues, listeners and atomics of a ReopeningTransport, and how each survives the loss of
+// its device.
 //
-// Locks, taken in this order: Parts::mutex_, then one of a part. Neither is held by a user's thread
-// while it waits for the network.
+// Locks are taken in this order: Parts::mutex_, then the mutex of one part. No user thread holds
+// either while it waits for the network.
 #pragma once
 
 #include <atomic>
@@ -20,10 +21,10 @@ namespace rkv::rdma::reopening {
 
 class Parts;
 
-// Memory that stays where it is, registered with the device that is there.
+// Memory that stays in place, registered with the current device.
 class KeptRegion final : public Region {
  public:
-  // Memory of `owner` if it is not null.
+  // Takes a share in `owner`, which keeps the memory alive; nullptr if the caller owns the memory.
   KeptRegion(std::shared_ptr<Parts> parts, MutableBytes memory, Access access,
              std::shared_ptr<void> owner);
   ~KeptRegion() override;
@@ -31,11 +32,11 @@ class KeptRegion final : public Region {
   KeptRegion& operator=(const KeptRegion&) = delete;
 
   MutableBytes bytes() const override { return memory_; }
-  // 0 while there is no device.
+  // 0 until a device is available
   std::uint32_t local_key() const override { return local_key_.load(std::memory_order_relaxed); }
   std::uint32_t remote_key() const override { return remote_key_.load(std::memory_order_relaxed); }
 
-  // Under Parts::mutex_.
+  // Called under Parts::mutex_.
   Status enroll(Transport& transport);
   void end() { registration_.reset(); }
   const Region& registration() const { return *registration_; }
@@ -46,15 +47,16 @@ class KeptRegion final : public Region {
   const MutableBytes memory_;
   const Access access_;
   std::unique_ptr<Region> registration_;
-  // Connections that use them are made after they were stored, through a lock: relaxed.
+  // Relaxed: a connection that uses the keys is created after they were stored, and a lock orders
+  // the two.
   std::atomic<std::uint32_t> local_key_{0};
   std::atomic<std::uint32_t> remote_key_{0};
 };
 
-// One queue after the other. Invariants:
-//  Q1  A queue is let go when it is abandoned, no connection is bound to it, nobody is about to
-//      bind one (guests_), and every receive buffer has been given back.
-//  Q2  No wake() is lost: one that went to a queue which is let go is made up for.
+// A sequence of queues, one per device. Invariants:
+//  Q1  A queue is released when it is abandoned, no connection is bound to it or about to be bound
+//      (guests_), and every receive buffer has been given back.
+//  Q2  No wake() is lost: when a queue is released, its owner's thread is woken once more.
 class KeptQueue final : public Queue {
  public:
   KeptQueue(std::shared_ptr<Parts> parts, const QueueOptions& options);
@@ -71,21 +73,21 @@ class KeptQueue final : public Queue {
   std::optional<int> begin_sleep() override;
   void end_sleep() override;
 
-  // Under Parts::mutex_.
+  // Called under Parts::mutex_.
   Status prepare(Transport& transport);
-  void take_prepared() { queue_ = std::move(prepared_); }  // of a new one
+  void take_prepared() { queue_ = std::move(prepared_); }  // for a new KeptQueue
   void offer();
   void lose();
   bool is_empty() const;
 
-  // While one lives, the queue that it names is not let go. Any thread.
+  // While a Guest is inside, the queue that enter() returned is not released. Any thread.
   class Guest {
    public:
     explicit Guest(KeptQueue& host) : host_(host) {}
     Guest(const Guest&) = delete;
     Guest& operator=(const Guest&) = delete;
     ~Guest();
-    // nullptr: there is no device.
+    // Returns nullptr if there is no device.
     Queue* enter();
 
    private:
@@ -98,12 +100,13 @@ class KeptQueue final : public Queue {
 
   const std::shared_ptr<Parts> parts_;
   const QueueOptions options_;
-  Waker idle_;  // in the place of the queue's own
-  // Written by the owner's thread under mutex_: read there without, elsewhere with it.
+  Waker idle_;  // used while there is no queue
+  // Written by the owner's thread under mutex_. That thread reads it without the lock, other
+  // threads with it.
   std::unique_ptr<Queue> queue_;
-  std::size_t held_ = 0;           // receive buffers with the user; the owner's thread
-  bool abandoned_ = false;         // the owner's thread
-  std::atomic<bool> call_{false};  // attend() has something to do
+  std::size_t held_ = 0;           // receive buffers held by the user; owner's thread only
+  bool abandoned_ = false;         // owner's thread only
+  std::atomic<bool> call_{false};  // attend() has work to do
   mutable std::mutex mutex_;       // guards the following
   std::unique_ptr<Queue> prepared_;
   bool offered_ = false;
@@ -123,7 +126,7 @@ class KeptListener final : public Listener {
   void wake() override;
   std::uint16_t port() const override { return port_; }
 
-  // Under Parts::mutex_.
+  // Called under Parts::mutex_.
   Status prepare(Transport& transport);
   void offer();
   void lose();
@@ -135,16 +138,16 @@ class KeptListener final : public Listener {
 
   const std::shared_ptr<Parts> parts_;
   const std::uint16_t port_;
-  const std::string address_;  // with the port that was bound
+  const std::string address_;  // with the bound port
   Waker idle_;
-  std::unique_ptr<Listener> listener_;  // as KeptQueue::queue_
+  std::unique_ptr<Listener> listener_;  // locked as KeptQueue::queue_
   mutable std::mutex mutex_;            // guards the following
   std::unique_ptr<Listener> prepared_;
   bool offered_ = false;
   bool lost_ = false;
 };
 
-// R3 of transport.h.
+// Implements R3 of transport.h.
 class KeptAtomics final : public Atomics {
  public:
   KeptAtomics(std::shared_ptr<Parts> parts, const KeptRegion& region);
@@ -156,11 +159,11 @@ class KeptAtomics final : public Atomics {
   Result<std::uint64_t> compare_swap(std::uint64_t* word, std::uint64_t expected,
                                      std::uint64_t desired) override;
 
-  // Under Parts::mutex_.
+  // Called under Parts::mutex_.
   Status enroll(Transport& transport);
-  void lose();    // the region is registered still
-  void own();     // it is not
-  void disown();  // it is about to be
+  void lose();    // the region is still registered
+  void own();     // the region is not registered; the processor takes over
+  void disown();  // the region is about to be registered
 
  private:
   const std::shared_ptr<Parts> parts_;
@@ -170,18 +173,19 @@ class KeptAtomics final : public Atomics {
   bool owned_ = false;  // by the processor
 };
 
-// The device that is there, and everything that was made. Shared by all of it.
+// The current device and everything created through the transport. All parts share it.
 class Parts {
  public:
   explicit Parts(std::unique_ptr<Transport> first) : transport_(std::move(first)) {}
 
-  // For users' calls. The transport that is there, or nullptr, for as long as the lock is held.
+  // For users' calls. Calls `call` under the lock with the current transport, or with nullptr if
+  // there is none.
   template <class Call>
   auto with_transport(Call call) {
     const std::scoped_lock lock(mutex_);
     return call(lost_ ? nullptr : transport_.get());
   }
-  // Of a queue that a guest is in.
+  // The transport of a queue that a guest is in.
   Transport& transport_of_guest() const {
     const std::scoped_lock lock(mutex_);
     return *transport_;
@@ -190,7 +194,7 @@ class Parts {
 
   template <class Part>
   void add(Part& part) {
-    list_of(part).push_back(&part);  // by who is in with_transport()
+    list_of(part).push_back(&part);  // the caller is in with_transport()
   }
   template <class Part>
   void remove(Part& part) {
@@ -199,16 +203,17 @@ class Parts {
     emptied();
   }
 
-  // For step(). A queue or a listener has been let go.
+  // A part was destroyed, or a queue or a listener was released: wakes step().
   void emptied() {
     const std::scoped_lock lock(emptied_mutex_);
     emptied_ = true;
     changed_.notify_all();
   }
   void lose();
-  // Waits until users have let go of everything, then lets go of the rest. False: not yet.
+  // Waits until users have released everything, then releases the rest. Returns false if the
+  // deadline passes first.
   bool let_go(const Deadline& deadline);
-  // All parts on the device of `fresh`, or none. `publish` is called when all keys are known.
+  // Moves all parts to the device of `fresh`, or none. Calls `publish` when all keys are known.
   Status take(std::unique_ptr<Transport> fresh, const std::function<void()>& publish);
 
  private:

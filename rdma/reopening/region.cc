@@ -1,4 +1,4 @@
-// Regions and atomics: what lives in memory that stays.
+// Regions and atomics: the parts whose memory stays in place.
 #include <utility>
 
 #include "rdma/reopening/parts.h"

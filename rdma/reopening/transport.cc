@@ -21,8 +21,8 @@ using reopening::Parts;
 
 namespace {
 
-// Between two looks for a device: a person waits for the second one, and a machine that has lost
-// its adapter for good is not kept busy.
+// Pauses between two attempts to open a device. The first is short because people wait for it. The
+// longest keeps a machine that has lost its adapter for good from being busy.
 constexpr std::int64_t kFirstPauseMs = 100;
 constexpr std::int64_t kLongestPauseMs = 1000;
 
@@ -129,7 +129,8 @@ void ReopeningTransport::let_go(const Deadline& deadline) {
     const std::scoped_lock lock(mutex_);
     ended = std::move(watch_);
   }
-  ended.reset();  // before its transport
+  // The watch must end before its transport.
+  ended.reset();
   if (!parts_->let_go(deadline)) return;
   pause_ms_ = kFirstPauseMs;
   next_look_ = steady().now();
@@ -157,7 +158,7 @@ Status ReopeningTransport::reopen() {
   RKV_ASSIGN_OR_RETURN(auto watch, fresh->watch_device());
   if (watch == nullptr) return fail(Code::kUnsupported, "this transport has no device to watch");
   std::string what = fresh->describe();
-  // (R2)
+  // (R2) take() calls this between the new keys and the first connection request.
   const Status taken = parts_->take(std::move(fresh), [&] {
     lost_ = false;
     {
@@ -169,7 +170,7 @@ Status ReopeningTransport::reopen() {
   return taken;
 }
 
-// ---- what users make ----
+// ---- objects for users ----
 
 std::string ReopeningTransport::describe() const {
   return parts_->describe();
@@ -180,8 +181,8 @@ bool ReopeningTransport::pins_receive_buffers() const {
 }
 
 namespace {
-// Behind its pages: fewer entries in the translation tables of processor and adapter where the pool
-// of huge pages has enough of them.
+// Uses huge pages if the pool has enough: fewer entries in the translation tables of processor and
+// adapter.
 Result<Pages> pages_for(std::size_t length) {
   constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
   return Pages::map(length,
@@ -254,7 +255,7 @@ Result<std::unique_ptr<Listener>> ReopeningTransport::listen(const std::string& 
   return std::unique_ptr<Listener>(std::move(*listener));
 }
 
-// The device is not let go while the guest is inside.
+// The device is not released while the guest is inside.
 Result<std::unique_ptr<Connection>> ReopeningTransport::connect(
     Queue& queue, const ConnectionOptions& options, const std::string& address, Bytes private_data,
     const Deadline& deadline, Rejection* rejection) {

@@ -1,28 +1,29 @@
-// ReopeningTransport: a transport that outlives its device. When the device is lost, everything
-// made from it ends; when one is there again, regions, queues, listeners and atomics are made on it
-// once more, behind the same objects.
+// ReopeningTransport: a transport that survives the loss of its device. When the device is lost,
+// its connections end. When a device is available again, regions, queues, listeners and atomics are
+// recreated on it behind the same objects.
 //
 //   auto transport = ReopeningTransport::wrap(std::move(first), [] { return open_verbs(...); });
 //   transport->observe([&](const DeviceReport& now) { ... });
 //   ... on a thread of its own: while (running) transport->step(Deadline::after_ms(clock, 1000));
 //
-// What its users see of a loss: connections end with kDisconnected, no request for one comes, and
-// queues are quiet. Region::bytes() stays. When the device is back, local and remote keys of every
-// region are other ones: no connection that knew the old ones is left by then.
+// Users see a loss as follows: connections end with kDisconnected, no connection requests arrive,
+// and queues deliver nothing. Region::bytes() stays the same. When the device is back, every region
+// has new local and remote keys. By then no connection that knew the old keys is left.
 //
 // Invariants
-//  R1  What was made from a lost device is let go wholly - connections by their owners, queues and
-//      listeners by their threads, atomics and regions here - before a device is looked for. Until
-//      then the driver may be waiting for it (rxe).
-//  R2  Keys change between R1 and the first connection request of the new device, and the observer
-//      is called in between (DeviceReport::keys): what it publishes is true when it is read.
-//  R3  Words of a kRemoteReadAtomic region are changed by one device, or, while no device has the
-//      region registered, by this processor. Not by both: the registration ends before the
+//  R1  Everything created on a lost device is released before a new device is opened: connections
+//      by their owners, queues and listeners by their threads, atomics and regions here. Until then
+//      the driver may be waiting for the release (rxe).
+//  R2  Keys change after R1 and before the first connection request of the new device. The observer
+//      is called between these two (DeviceReport::keys), so the keys that it publishes are valid
+//      when peers read them.
+//  R3  Words of a kRemoteReadAtomic region are changed either by one device or, while no device has
+//      the region registered, by this processor. Never by both: the registration ends before the
 //      processor begins, and the processor's last change comes before the next registration. In
-//      between Atomics fail, and nothing has happened.
+//      between, Atomics fail without effect.
 //
-// Thread safety: as Transport; observe() before the first step(); step(): one thread; wake(),
-// report(): any thread.
+// Thread safety: as Transport. Call observe() before the first step(). step(): one thread. wake()
+// and report(): any thread.
 #pragma once
 
 #include <atomic>
@@ -37,19 +38,19 @@
 
 namespace rkv::rdma {
 
-// Of the device under a transport.
+// State of the device under a transport.
 enum class DeviceState : std::uint8_t {
   kServing,
-  kPortDown,  // it is there and carries no traffic
-  kGone,      // it is lost, and what was made from it is being given up
-  kWaiting,   // nothing of it is left; one is looked for again and again
+  kPortDown,  // present but carries no traffic
+  kGone,      // lost; everything created on it is being released
+  kWaiting,   // everything is released; opening a device is tried repeatedly
 };
 inline constexpr std::size_t kDeviceStates = 4;
 const char* to_string(DeviceState state);  // "serving", "port-down", "gone", "waiting"
 
 struct DeviceReport {
   DeviceState state = DeviceState::kServing;
-  std::string why{};         // a sentence without a full stop; of kServing: what is served now
+  std::string why{};         // a sentence without a full stop; for kServing: the device in use
   std::uint64_t losses = 0;  // so far
   std::uint64_t keys = 0;    // how often the regions' keys have changed
 };
@@ -62,20 +63,19 @@ class Parts;
 
 class ReopeningTransport final : public Transport {
  public:
-  // `open` blocks as open_verbs() does; it is called by step(). After an error `first` is as it
-  // was.
+  // step() calls `open`, which blocks as open_verbs() does. On error `first` is unchanged.
   static Result<std::unique_ptr<ReopeningTransport>> wrap(std::unique_ptr<Transport>&& first,
                                                           OpenTransport open);
   ~ReopeningTransport() override;
   ReopeningTransport(const ReopeningTransport&) = delete;
   ReopeningTransport& operator=(const ReopeningTransport&) = delete;
 
-  // Called by step() after each change.
+  // step() calls the observer after each change.
   void observe(std::function<void(const DeviceReport&)> observer) {
     observer_ = std::move(observer);
   }
-  // Waits for something to happen, and does what follows from it. Returns at the deadline at the
-  // latest, but for the time that opening a device and registering all regions take.
+  // Waits for an event and handles it. Returns at the deadline, plus the time that opening a device
+  // and registering all regions take.
   void step(const Deadline& deadline);
   void wake();
   DeviceReport report() const;
@@ -107,11 +107,11 @@ class ReopeningTransport final : public Transport {
   const OpenTransport open_;
   const std::shared_ptr<reopening::Parts> parts_;
   std::function<void(const DeviceReport&)> observer_;
-  std::unique_ptr<DeviceWatch> watch_;  // of step(); guarded by mutex_ for wake()
-  bool lost_ = false;                   // of step()
-  Nanos next_look_ = 0;                 // likewise
-  std::int64_t pause_ms_ = 0;           // likewise
-  std::string last_failure_{};          // likewise
+  std::unique_ptr<DeviceWatch> watch_;  // of the thread in step(); wake() reads it under mutex_
+  bool lost_ = false;                   // of the thread in step()
+  Nanos next_look_ = 0;                 // of the thread in step()
+  std::int64_t pause_ms_ = 0;           // of the thread in step()
+  std::string last_failure_{};          // of the thread in step()
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable woken_;

@@ -11,7 +11,8 @@
 namespace rkv::rdma::verbs {
 
 std::shared_ptr<Anchor> Anchor::drop(const Device& device, const GidEntry& gid) {
-  const SteadyClock clock;  // not looked at: the address is numeric
+  // Not used: the address is numeric.
+  const SteadyClock clock;
   const auto found = resolve({.host = gid.to_string(), .port = 0}, Deadline::after_ms(clock, 0));
   if (!found || found->empty()) return nullptr;
   auto events = EventChannel::create();
@@ -22,7 +23,8 @@ std::shared_ptr<Anchor> Anchor::drop(const Device& device, const GidEntry& gid) 
   return std::make_shared<Anchor>(std::move(*events), std::move(*id));
 }
 
-// The numbers stay taken, so that librdmacm closes nobody else's when it comes to it.
+// The descriptor numbers stay in use, so that librdmacm, which closes them later, does not close
+// descriptors of others.
 Anchor::~Anchor() {
   if (!removed_) return;
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -1,12 +1,10 @@
-// An id of the connection manager that is bound to a device and is used for nothing else.
+// Anchor: a connection-manager id that is bound to a device and serves two purposes. It receives
+// the event of the device's removal, which a listener on every address does not. While it exists,
+// librdmacm keeps the device's context open.
 //
-// It is told when the device is removed, which a listener on every address is not. And while it is
-// there librdmacm keeps the device's context open.
-//
-// When the device was removed, the anchor's end closes the descriptors of that context. librdmacm
-// itself closes them when it next finds another list of devices, and never when that is empty. A
-// driver without disassociation (rxe) removes its device when the last context is closed, not
-// before.
+// After a removal, the Anchor's destructor closes the descriptors of that context. librdmacm closes
+// them only when it next finds a different list of devices, and never when the list is empty. A
+// driver without disassociation (rxe) removes its device only when the last context is closed.
 //
 // Thread safety: one thread reads its events.
 #pragma once
@@ -21,8 +19,8 @@ namespace rkv::rdma::verbs {
 
 class Anchor {
  public:
-  // nullptr where no id can be bound to the GID: it is not an address of this host (InfiniBand,
-  // where it is not that of IP), or it is of the link alone.
+  // Returns nullptr if no id can be bound to the GID: the GID is not an address of this host
+  // (InfiniBand without IP of that GID), or it is link-local.
   static std::shared_ptr<Anchor> drop(const Device& device, const GidEntry& gid);
   Anchor(EventChannel events, CmId id) : events_(std::move(events)), id_(std::move(id)) {}
   ~Anchor();
@@ -30,7 +28,7 @@ class Anchor {
   Anchor& operator=(const Anchor&) = delete;
 
   EventChannel& events() { return events_; }
-  // The connection manager has told that the device was removed.
+  // Records that the connection manager reported the device's removal.
   void note_removal() { removed_ = true; }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 using Kind = rdma::Completion::Kind;
 using CompletionStatus = rdma::Completion::Status;
 
-// Flushing is local work of the device; more than this means that the device hangs.
+// Flushing is local to the device; a longer wait means that the device hangs.
 constexpr std::int64_t kDrainPatienceMs = 2000;
 
 CompletionStatus status_of(ibv_wc_status status) {
@@ -58,7 +58,8 @@ VerbsConnection::VerbsConnection(VerbsQueue& queue, CompletionRoom::Reservation 
       limits_{.reads_in_flight = 1,
               .sends_in_flight = options.sends_in_flight,
               .inline_bytes = unconnected_->inline_bytes()},
-      // A quarter of the queue at most stays unknown while everything is posted unsignaled.
+      // While everything is posted unsignaled, the state of at most a quarter of the queue is
+      // unknown.
       signal_every_(std::max(1U, options.sends_in_flight / 4)),
       ring_(std::bit_ceil(room_.entries())) {
   handle_->number = number_;
@@ -79,7 +80,8 @@ void VerbsConnection::adopt(CmConnection link, std::string peer) {
 }
 
 VerbsConnection::~VerbsConnection() {
-  if (!link_) {  // never connected: only the device's own strays may know the number
+  // Never connected: only the device's stray receives may name the number.
+  if (!link_) {
     unconnected_.reset();
     queue_->forget(number_);
     return;
@@ -94,14 +96,16 @@ VerbsConnection::~VerbsConnection() {
   }
   if (flushed && !queue_->is_broken()) {
     queue_->retire(std::move(link_->qp));
-    link_.reset();  // the id at once: a handshake that is not over yet is broken off by that
+    // Ends the id at once: this aborts a handshake in progress.
+    link_.reset();
     return;
   }
   if (!queue_->is_broken()) {
     report_teardown(fail_call(Code::kInternal, "ibv_modify_qp", 0,
                               "the device did not flush a queue pair in the error state"));
   }
-  link_.reset();  // destroys the queue pair: from here on the device touches no buffer
+  // Destroys the queue pair: from here on the device touches no buffer.
+  link_.reset();
   queue_->detach(number_);
 }
 
@@ -157,8 +161,8 @@ Result<std::size_t> VerbsConnection::post(std::span<const Operation> operations)
 }
 
 void VerbsConnection::abort() {
-  // First the state, then the flag: whoever sees the flag may post the marker, and a marker on a
-  // queue pair that still works would be sent to the peer.
+  // First the state, then the flag: a thread that sees the flag may post the marker, and a queue
+  // pair that still works would send the marker to the peer.
   report_teardown(link_->qp.to_error());
   alive_.store(false, std::memory_order_release);
   queue_->call_attention();
@@ -174,7 +178,7 @@ void VerbsConnection::close() {
   Batch batch = link_->qp.batch();
   batch.send(marker_, OpFlags::kSignaled, RegisteredSpan());
   if (!std::move(batch).submit()) {
-    // A provider that takes no work in the error state.
+    // This provider accepts no work in the error state.
     queue_->report_when_empty(*this);
     return;
   }
@@ -186,7 +190,7 @@ void VerbsConnection::finish(rdma::Completion& out) {
   out = {.kind = Kind::kDisconnected, .connection = this};
 }
 
-// Unsignaled ones too, as the device would.
+// Reports unsignaled operations too, as the device would.
 void VerbsConnection::tell_end(rdma::Completion& out) {
   if (oldest_ >= std::min(next_, marker_)) return finish(out);
   const InFlight& entry = ring_[oldest_ & (ring_.size() - 1)];

@@ -1,12 +1,12 @@
 // VerbsConnection: a reliable connected queue pair bound to a VerbsQueue.
 //
-// Requests are numbered; the number is the wr_id, and a ring keeps what must be told about each
-// when it completes. Requests complete in the order posted, so that a completion also ends every
-// unsignaled request before it.
+// Requests are numbered. The number is the wr_id; a ring keeps the data to report when a request
+// completes. Requests complete in the order posted, so a completion also ends every unsignaled
+// request before it.
 //
-// How it ends: the queue pair goes to the error state, then a marker is posted behind everything
-// else. All that is outstanding comes back flushed, the marker last: that is kDisconnected. (The
-// LAST_WQE event, meant for this, does not come on SoftRoCE.)
+// End of a connection: the queue pair goes to the error state, then a marker is posted after all
+// other work. All outstanding requests complete as flushed, the marker last; the marker becomes
+// kDisconnected. (The LAST_WQE event, meant for this, does not arrive on SoftRoCE.)
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace rkv::rdma::verbs {
 
 class VerbsConnection final : public Connection {
  public:
-  // Reserves room on the queue. The link is given by adopt().
+  // Reserves completion entries in the queue. adopt() adds the link.
   static Result<std::unique_ptr<VerbsConnection>> create(VerbsQueue& queue,
                                                          const ConnectionOptions& options);
   ~VerbsConnection() override;
@@ -33,30 +33,31 @@ class VerbsConnection final : public Connection {
   bool alive() const override { return alive_.load(std::memory_order_relaxed); }
   void abort() override;
 
-  // Setting up. take_queue_pair() gives the queue pair to be connected, once.
+  // Connection set-up. take_queue_pair() returns the queue pair to connect, once.
   PreparedQueuePair<> take_queue_pair();
   ConnectionParameters parameters() const { return {.remote_access = grant_flags(grant_)}; }
-  // What events about this connection may touch, on any thread: it outlives the connection for as
-  // long as somebody looks at it, since an accept that fails destroys the connection while the
-  // queue's thread reads an event about it.
+  // The data that events about this connection may touch, on any thread. A Handle outlives the
+  // connection while it is in use: an accept that fails destroys the connection while the queue's
+  // thread reads an event about it.
   struct Handle {
     std::uint32_t number = 0;             // of the queue pair
-    std::atomic<bool> peer_left = false;  // perhaps before adopt()
+    std::atomic<bool> peer_left = false;  // may be set before adopt()
   };
   // For CmId::set_owner: expires with this connection.
   std::weak_ptr<Handle> handle() const { return handle_; }
-  // The link stands: joins the queue.
+  // The link is established: joins the queue.
   void adopt(CmConnection link, std::string peer);
 
   // For VerbsQueue, on its thread.
   std::uint32_t number() const { return number_; }
-  // Fills `out` and returns true where the user shall hear of it.
+  // Fills `out`. Returns whether `out` must be reported to the user.
   bool complete(const WorkCompletion& from, rdma::Completion& out);
-  // Begins the end; idempotent.
+  // Begins the end of the connection; idempotent.
   void close();
   bool closed() const { return closed_; }  // kDisconnected has been given to the user
   void finish(rdma::Completion& out);
-  // One of what is left to be told without the device: operations as flushed, then the end.
+  // Reports the end without the device, one completion per call: each outstanding operation as
+  // flushed, then kDisconnected.
   void tell_end(rdma::Completion& out);
   bool is_pair(const void* queue_pair) const { return link_->qp.raw() == queue_pair; }
   bool has_handle(const void* handle) const { return handle_.get() == handle; }
@@ -66,7 +67,7 @@ class VerbsConnection final : public Connection {
   struct InFlight {
     std::uint64_t context = 0;
     rdma::Completion::Kind kind = rdma::Completion::Kind::kRead;
-    bool report = true;  // on success too
+    bool report = true;  // report success too
   };
 
   VerbsConnection(VerbsQueue& queue, CompletionRoom::Reservation room, PreparedQueuePair<> qp,
@@ -74,7 +75,7 @@ class VerbsConnection final : public Connection {
   void append(Batch& batch, const Operation& operation, std::uint64_t number);
 
   VerbsQueue* queue_;
-  CompletionRoom::Reservation room_;  // given back when the queue has forgotten the connection
+  CompletionRoom::Reservation room_;  // returned when the queue has forgotten the connection
   Access grant_;
   std::optional<PreparedQueuePair<>> unconnected_;
   std::optional<CmConnection> link_;

@@ -20,7 +20,7 @@ class FailFast final : public Atomics {
   }
 
  private:
-  // With the lock, so that those who waited for a call that failed fail with it.
+  // Holds the lock during the call, so that callers that waited for a failed call fail with it.
   template <class Call>
   Result<std::uint64_t> ask(Call call) {
     const std::scoped_lock lock(mutex_);
@@ -39,9 +39,9 @@ class FailFast final : public Atomics {
   }
 
   const Clock& clock_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the following
   const std::unique_ptr<Atomics> atomics_;
-  Nanos ask_at_;  // not before
+  Nanos ask_at_;  // earliest time of the next call to the device
 };
 
 }  // namespace

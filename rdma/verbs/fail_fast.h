@@ -1,8 +1,8 @@
-// Atomics that do not make one caller after the other wait for a device that is stuck: when a call
-// has failed for want of an answer, the calls of the next second fail at once, and nothing is asked
-// of the device. Callers hold a lock while they wait (server/store_cells.cc).
+// Atomics that fail fast while the device is stuck, so that callers do not wait for it one after
+// the other. When a call has failed without an answer, calls in the next second fail at once
+// without using the device. Callers hold a lock while they wait (server/store_cells.cc).
 //
-// Thread safety: as Atomics. `atomics` is called by one thread at a time.
+// Thread safety: as Atomics. Calls to the wrapped `atomics` are serialized.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@
 
 namespace rkv::rdma::verbs {
 
-// A failure that took longer was one of waiting; the device says no at once.
+// A failure that took at least this long was a missing answer; a refusal by the device comes at
+// once.
 inline constexpr std::int64_t kStuckMs = 500;
 inline constexpr std::int64_t kPauseMs = 1000;
 

@@ -22,13 +22,13 @@ class VerbsIncoming final : public Incoming {
   Bytes private_data() const override { return request_.private_data(); }
   const std::string& peer() const override { return peer_; }
 
-  // The handshake's last message is not waited for: whatever becomes of it arrives on the queue,
-  // and a client that never sends it cannot hold up the others.
+  // Does not wait for the handshake's last message. Its outcome arrives on the queue, so a client
+  // that never sends it cannot delay other clients.
   Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
                                              Bytes private_data, const Deadline&) override {
     auto* bound = dynamic_cast<VerbsQueue*>(&queue);
     RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
-    if (!same_device_) {  // our memory is registered with the other one
+    if (!same_device_) {  // our memory is registered with the other device
       return fail(Code::kNoDevice,
                   "the request came over another RDMA device than the server's: connect to an "
                   "address of that one");
@@ -40,7 +40,8 @@ class VerbsIncoming final : public Incoming {
                                            private_data, &bound->events());
     if (!link) {
       Error error = link.error();
-      // Arguments were checked before: the id is in no state to be accepted, the peer has gone.
+      // The arguments were checked before. So the id cannot be accepted any more: the peer has
+      // left.
       const bool gone = error.code == Code::kInvalidArgument && private_data.size() <= 196;
       if (gone) error.code = Code::kDisconnected;
       return std::unexpected(error);
@@ -50,7 +51,7 @@ class VerbsIncoming final : public Incoming {
   }
 
   void reject(Bytes reason) override {
-    std::ignore = std::move(request_).reject(reason);  // fails when the peer has given up
+    std::ignore = std::move(request_).reject(reason);  // fails if the peer has given up
   }
 
  private:

@@ -1,4 +1,4 @@
-// VerbsListener and its requests.
+// VerbsListener: yields the connection requests of the connection manager.
 #pragma once
 
 #include "rdma/verbs/shared.h"

@@ -12,11 +12,11 @@
 namespace rkv::rdma::verbs {
 namespace {
 
-constexpr std::int64_t kPatienceMs = 2000;  // the device answers itself in microseconds
+constexpr std::int64_t kPatienceMs = 2000;  // the device completes its own atomics in microseconds
 static_assert(kPatienceMs > kStuckMs);
 constexpr int kSpins = 2000;
 
-// A queue pair whose peer it is itself, and what it takes to wait for it. Made anew after an error.
+// A queue pair connected to itself, with its completion queue. Recreated after an error.
 class Loopback {
  public:
   static Result<Loopback> create(const Shared& shared) {
@@ -49,7 +49,7 @@ class Loopback {
   Loopback(CompletionChannel channel, CompletionQueue queue, QueuePair pair)
       : channel_(std::move(channel)), queue_(std::move(queue)), pair_(std::move(pair)) {}
 
-  // As a rule the answer is there before it would be worth while to sleep.
+  // Spins first: the completion usually arrives before a sleep would pay off.
   Result<WorkCompletion> wait() {
     std::array<WorkCompletion, 1> done;
     for (int i = 0; i < kSpins; ++i) {
@@ -68,7 +68,7 @@ class Loopback {
   QueuePair pair_;
 };
 
-// One call at a time.
+// REQUIRES: one call at a time.
 class OwnAtomics final : public Atomics {
  public:
   OwnAtomics(std::shared_ptr<const Shared> shared, const Region& region, MemoryRegion old_value,

@@ -15,15 +15,17 @@
 namespace rkv::rdma::verbs {
 namespace {
 
-constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63;  // in a wr_id: a receive buffer
+// Set in a wr_id: the rest is a receive buffer.
+constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63;
 constexpr std::size_t kPollBatch = 64;
 constexpr std::size_t kCacheLine = 64;
-// Reading the event channel is a system call: once per this many polls, and whenever wait() sleeps.
+// Reading the event channel is a system call, so it is done once per this many polls and in wait().
 constexpr std::uint32_t kPollsPerEventCheck = 1024;
-// Longer than a round trip on hardware (2 to 5 us) and about one on SoftRoCE (20 to 40 us), shorter
-// than what a sleep and a wake-up cost together there.
+// Longer than a round trip on hardware (2 to 5 us) and about one round trip on SoftRoCE (20 to 40
+// us). Shorter than a sleep plus a wake-up cost on SoftRoCE.
 constexpr Nanos kSpin = 20'000;
-// How long a queue pair outlives its connection, and how many do. Flushing takes microseconds.
+// How long a queue pair outlives its connection, and how many queue pairs may. Flushing takes
+// microseconds.
 constexpr Nanos kRetirement = 200 * kNanosPerMs;
 constexpr std::size_t kMostRetired = 64;
 
@@ -161,7 +163,7 @@ void VerbsQueue::release(std::span<const std::uint32_t> receive_buffers) {
   }
 }
 
-// There is always room: what is polled and not yet given on is part of what was reserved.
+// Never overruns: entries that are polled and not yet delivered are part of the reservations.
 void VerbsQueue::make_room(std::size_t count) {
   if (ready_next_ == ready_end_) ready_next_ = ready_end_ = 0;
   if (ready_end_ + count <= ready_.size()) return;
@@ -176,7 +178,7 @@ void VerbsQueue::append(const WorkCompletion& one) {
   ready_[ready_end_++] = one;
 }
 
-// Takes a batch from the device behind what is there already; returns how many came.
+// Appends a batch of completions from the device; returns how many arrived.
 std::size_t VerbsQueue::refill() {
   if (broken_) [[unlikely]]
     return 0;
@@ -300,7 +302,7 @@ void VerbsQueue::read_events() {
     if (owner == nullptr) continue;
     auto* handle = static_cast<VerbsConnection::Handle*>(owner.get());
     handle->peer_left.store(true, std::memory_order_release);
-    // Numbers are reused: the connection of that number now may be another.
+    // Numbers are reused: the number may belong to another connection by now.
     VerbsConnection* connection = find(handle->number);
     if (connection != nullptr && connection->has_handle(handle)) connection->close();
   }
@@ -310,8 +312,8 @@ void VerbsQueue::read_events() {
 
 bool VerbsQueue::is_ready() {
   if (has_ready() || !ended_.empty() || broken_) return true;
-  // Unsignaled work completed in the last poll(): who found a connection full can post again, and
-  // might otherwise sleep with nothing outstanding that could wake it.
+  // Unsignaled work completed in the last poll(). A user that found a connection full can post
+  // again, and might otherwise sleep with no outstanding work to wake it.
   if (std::exchange(room_came_back_, false)) return true;
   return waker_.consume() || refill() != 0;
 }
@@ -322,7 +324,7 @@ void VerbsQueue::wait(const Deadline& deadline) {
   if (options_.poll != PollMode::kBusy && begin_sleep()) take_events(deadline.left_ms());
 }
 
-// True when there is a reason to return.
+// Returns true when there is a reason to return.
 bool VerbsQueue::spin(const Deadline& deadline) {
   const SteadyClock clock;
   const Nanos end = clock.now() + kSpin;
@@ -338,7 +340,7 @@ bool VerbsQueue::spin(const Deadline& deadline) {
   return deadline.passed();
 }
 
-// Arms, and looks once more: what comes after the look raises the event.
+// Arms, then polls again: completions after that poll raise the event.
 std::optional<int> VerbsQueue::begin_sleep() {
   if (armed_) return epoll_;
   if (const Status armed = completions_.arm(); !armed) {
@@ -366,7 +368,7 @@ void VerbsQueue::take_events(int timeout_ms) {
   }
 }
 
-// The completion queue itself failed: no connection on it can be told anything any more.
+// The completion queue itself failed: no more completions arrive for any connection on it.
 void VerbsQueue::break_down(const Error& error) {
   if (broken_) return;
   report_teardown(std::unexpected(error));
@@ -378,10 +380,11 @@ void VerbsQueue::abandon() {
   bury(true);
   for (const auto& [number, connection] : connections_)
     end_without_device(*connection);
-  attention_.store(true, std::memory_order_release);  // for those on their way here
+  // For connections that are about to join.
+  attention_.store(true, std::memory_order_release);
 }
 
-// A connection that has ended already waits for its destruction alone.
+// A connection whose end was already reported only waits for its destruction.
 void VerbsQueue::end_without_device(VerbsConnection& connection) {
   if (connection.closed()) return;
   connection.close();
@@ -394,7 +397,7 @@ bool VerbsQueue::drain(std::uint32_t qp_num, std::uint64_t marker, const Deadlin
   const auto is_marker = [&](const WorkCompletion& one) {
     return one.qp_num == qp_num && one.wr_id == marker;
   };
-  // What other connections have completed meanwhile stays behind what is there.
+  // Completions of other connections that arrive meanwhile are appended to `ready_`.
   std::size_t fresh = ready_end_ - ready_next_;
   for (;;) {
     const auto newest = std::span(ready_).subspan(ready_end_ - fresh, fresh);
@@ -425,7 +428,7 @@ void VerbsQueue::bury(bool all) {
   while (!retired_.empty() &&
          (all || retired_.size() > kMostRetired || retired_.front().until <= now)) {
     const std::uint32_t qp_num = retired_.front().pair.number();
-    // What has been flushed meanwhile is taken out while the number is its own.
+    // Poll the flushed work and remove it while the number still belongs to this queue pair.
     while (refill() != 0) {
     }
     take_back(qp_num);
@@ -449,7 +452,8 @@ void VerbsQueue::forget_connection(std::uint32_t qp_num) {
   connections_.erase(found);
 }
 
-// Of what has been polled and not been looked at: its receives go back to the device.
+// Removes the completions of `qp_num` that are polled but not delivered; its receive buffers go
+// back to the device.
 void VerbsQueue::take_back(std::uint32_t qp_num) {
   const auto begin = ready_.begin() + static_cast<std::ptrdiff_t>(ready_next_);
   const auto end = ready_.begin() + static_cast<std::ptrdiff_t>(ready_end_);

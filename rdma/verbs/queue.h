@@ -2,25 +2,25 @@
 // bound to it.
 //
 // Invariants
-//  1. Everything but wake(), room(), connections(), attach(), forget(), call_attention() and
-//     pair_failed() runs on the queue's thread. Those others touch only atomics and what `mutex_`
-//     guards.
-//  2. The completion queue cannot overrun: the receives and, for every connection, its
-//     sends_in_flight plus one marker are reserved in it before the connection exists. A
-//     reservation is returned only when the connection has been drained.
-//  3. A completion is found its connection by queue-pair number. Numbers are reused by the device,
-//     so a dying connection takes its completions out of `ready_` before it gives up the number.
-//  4. A receive whose number is unknown belongs to a connection that another thread is about to
-//     attach(): it waits in `strays_` and is neither lost nor given to anybody else.
-//  5. A receive buffer is either with the device or held by the user (`held_`), or its completion
-//     is waiting to be polled. So a queue pair is destroyed only when the device has nothing of it
-//     any more: one in the error state may still complete the receive that it had taken from the
-//     shared queue, and providers drop such a completion with the queue pair, the buffer with it.
-//     The end of flushing is announced by LAST_WQE_REACHED alone, which SoftRoCE never raises; so a
-//     queue pair stays in `retired_` for kRetirement behind its marker, polled as all others.
-//  6. A queue that is broken or abandoned polls no more. Each connection on it, those included that
-//     join later, is among `ended_` until it has been told the end of all that it had outstanding.
-//     Its queue pairs are destroyed at once: no buffer of it goes to anybody else.
+//  1. Everything except wake(), room(), connections(), attach(), forget(), call_attention() and
+//  pair_failed() runs on the queue's thread. These functions touch only atomics and members guarded
+//  by `mutex_`.
+//  2. The completion queue cannot overrun. Before a connection exists, its sends_in_flight plus one
+//  marker are reserved in the queue, and the receives before all connections. A reservation is
+//  returned only when the connection has been drained.
+//  3. A completion is matched to its connection by queue-pair number. The device reuses numbers, so
+//  a dying connection removes its completions from `ready_` before it gives up the number.
+//  4. A receive with an unknown number belongs to a connection that another thread is about to
+//  attach(). The receive waits in `strays_`; it is neither lost nor given to another connection.
+//  5. A receive buffer is with the device, or held by the user (`held_`), or its completion is
+//  waiting to be polled. So a queue pair may be destroyed only when the device holds no buffer of
+//  it. A queue pair in the error state may still complete the receive that it had taken from the
+//  shared queue. Providers drop that completion with the queue pair, and the buffer with it. Only
+//  LAST_WQE_REACHED announces the end of flushing, and SoftRoCE never raises it. So a queue pair
+//  stays in `retired_` for kRetirement after its marker, polled like all others.
+//  6. A broken or abandoned queue stops polling. Each connection on it, including connections that
+//  join later, stays in `ended_` until the end of all its outstanding operations has been reported.
+//  Its queue pairs are destroyed at once: their receive buffers are not reused.
 #pragma once
 
 #include <atomic>
@@ -55,30 +55,32 @@ class VerbsQueue final : public Queue {
   void end_sleep() override { take_events(0); }
   std::size_t connections() const override { return room_.is_unused() ? 0 : 1; }
   void abandon() override;
-  bool is_broken() const { return broken_; }  // or abandoned
+  bool is_broken() const { return broken_; }  // also true if abandoned
 
-  // Room in the completion queue for a connection; kBusy where there is none. Any thread.
+  // Completion entries for a connection; reserving fails with kBusy if there are too few. Any
+  // thread.
   CompletionRoom& room() { return room_; }
-  // A complete connection joins; its stray receives are delivered from now on. Any thread.
+  // Adds a complete connection; its stray receives are delivered from now on. Any thread.
   void attach(VerbsConnection& connection);
-  // A connection that failed while it was being set up: its strays go back. Any thread.
+  // Forgets a connection that failed during set-up: its strays are returned. Any thread.
   void forget(std::uint32_t qp_num);
-  // Makes the queue's thread look for connections that died. Any thread.
+  // Makes the queue's thread check for dead connections. Any thread.
   void call_attention();
-  // The device has said that this queue pair works no more; it may not be one of ours. Any thread.
+  // Reports that the device failed a queue pair, which may not belong to this queue. Any thread.
   void pair_failed(const void* queue_pair);
 
   // For VerbsConnection, on the queue's thread.
-  // Takes in what other threads have left: connections that joined, failed or were aborted.
+  // Processes the changes made by other threads: connections that joined, failed or were aborted.
   void look_around();
   // Polls until the marker of `qp_num` has come or the deadline has passed.
   bool drain(std::uint32_t qp_num, std::uint64_t marker, const Deadline& deadline);
-  // A connection leaves. Its queue pair, in the error state and drained of sends, is destroyed
+  // Removes a connection. Its queue pair, in the error state and drained of sends, is destroyed
   // later (5).
   void retire(QueuePair pair);
-  // Drops what is left of `qp_num`, whose queue pair is gone.
+  // Drops all state of `qp_num`, whose queue pair is destroyed.
   void detach(std::uint32_t qp_num);
-  // The connection could post no marker: report its end when the completion queue is empty.
+  // Called if a connection could not post its marker: reports its end when the completion queue is
+  // empty.
   void report_when_empty(VerbsConnection& connection);
 
   const Shared& shared() const { return *shared_; }
@@ -89,7 +91,7 @@ class VerbsQueue final : public Queue {
  private:
   struct Arrival {
     std::uint32_t qp_num;
-    VerbsConnection* connection;  // nullptr: forget
+    VerbsConnection* connection;  // nullptr: forget() was called
   };
 
   VerbsQueue(std::shared_ptr<const Shared> shared, const QueueOptions& options,
@@ -136,7 +138,7 @@ class VerbsQueue final : public Queue {
   VerbsConnection* last_ = nullptr;
   std::vector<VerbsConnection*> ended_;  // see report_when_empty
   std::uint32_t polls_ = 0;
-  bool room_came_back_ = false;  // by completions nobody is told of; see wait()
+  bool room_came_back_ = false;  // capacity freed by unreported completions; see wait()
   bool armed_ = false;
   bool broken_ = false;
 
@@ -151,8 +153,9 @@ class VerbsQueue final : public Queue {
     QueuePair pair;
     Nanos until;
   };
-  std::deque<Retired> retired_;  // oldest first; ends before all that its queue pairs use
-  Roll::Entry on_roll_;          // last: whoever calls pair_failed() finds a whole queue
+  // Oldest first; destroyed before everything that its queue pairs use.
+  std::deque<Retired> retired_;
+  Roll::Entry on_roll_;  // last: pair_failed() must find a fully constructed queue
 };
 
 }  // namespace rkv::rdma::verbs

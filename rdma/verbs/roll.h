@@ -1,6 +1,6 @@
-// The queues of one transport, for who hears of a queue pair that failed.
+// The list of the queues of a transport, used to report a failed queue pair to its queue.
 //
-// Thread safety: any thread. An entry ends before its queue does.
+// Thread safety: any thread. An Entry must end before its queue does.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Which device, port and GID a transport uses. open_verbs() asks here, and so does what explains
-// the choice to people (rdma/diagnosis.h).
+// Selection of the device, port and GID of a transport. Used by open_verbs() and by the code that
+// explains the choice to people (rdma/diagnosis.h).
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace rkv::rdma::verbs {
 struct Selection {
   Device device;
   std::uint8_t port = 0;
-  // The one asked for, else Device::routable_gid(). Connections by address start from the GID of
-  // their route unless one was asked for.
+  // The requested GID, else Device::routable_gid(). Connections by address start from the GID of
+  // their route unless a GID was requested.
   GidEntry gid;
 };
-// Blocks for options.find_ms at most. As open_verbs().
+// Blocks for options.find_ms at most. Errors as open_verbs().
 Result<Selection> select(const VerbsOptions& options);
 
 }  // namespace rkv::rdma::verbs

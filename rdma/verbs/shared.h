@@ -1,5 +1,5 @@
-// What the parts of one verbs transport have in common. Kept alive by every region, queue and
-// connection made from it.
+// State that the parts of a verbs transport share. Every region, queue and connection created from
+// the transport keeps it alive.
 #pragma once
 
 #include <optional>
@@ -13,20 +13,20 @@
 namespace rkv::rdma::verbs {
 
 struct Shared {
-  // First, so that it goes last: librdmacm closes the context of a device that was removed when
-  // the last of its ids ends.
+  // First member, so that it is destroyed last: librdmacm closes the context of a removed device
+  // when the last of its ids ends.
   std::shared_ptr<Anchor> anchor;
   Device device;
   ProtectionDomain pd;
   std::uint8_t port = 0;
   GidEntry gid;
-  std::optional<SocketAddress> source;  // where a GID was chosen: its address
+  std::optional<SocketAddress> source;  // the address of the requested GID, if any
   std::string description;
   std::shared_ptr<Roll> queues = std::make_shared<Roll>();
 };
 
-// What a region's access means to the device. Local writes are always allowed, since READ results
-// and receives land in regions; remote writes never are.
+// The verbs access flags of a region. Local writes are always allowed, because READ results and
+// receives land in regions; remote writes never are.
 constexpr AccessFlags region_flags(Access access) {
   switch (access) {
     case Access::kRemoteRead:
@@ -39,7 +39,7 @@ constexpr AccessFlags region_flags(Access access) {
   return AccessFlags::kLocalWrite;
 }
 
-// What a peer may do over a connection.
+// The access flags of a connection: what its peer may do.
 constexpr AccessFlags grant_flags(Access access) {
   switch (access) {
     case Access::kRemoteRead:

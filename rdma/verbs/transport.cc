@@ -18,7 +18,7 @@ namespace rkv::rdma {
 namespace verbs {
 namespace {
 
-constexpr int kResolveMs = 2000;  // for the name to listen on
+constexpr int kResolveMs = 2000;  // to resolve the address to listen on
 
 class VerbsRegion final : public Region {
  public:
@@ -36,8 +36,8 @@ class VerbsRegion final : public Region {
   Access access_;
 };
 
-// Large regions, such as extents, from the pool of huge pages where it has enough of them: fewer
-// entries in the translation tables of processor and adapter.
+// Large regions, such as extents, use huge pages if the pool has enough: fewer entries in the
+// translation tables of processor and adapter.
 MemoryRegion::Backing backing_for(std::size_t length) {
   constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
   return length % kHugePageBytes == 0 ? MemoryRegion::Backing::kHugePages
@@ -107,7 +107,7 @@ Result<std::unique_ptr<Connection>> VerbsTransport::connect(
   Result<std::unique_ptr<Connection>> last = fail(Code::kUnreachable, "the host has no address");
   for (const SocketAddress& peer : all) {
     last = connect_to(*bound, options, peer, private_data, deadline, rejection);
-    // Somebody answered, or time is up: another address of the same host helps no further.
+    // The host answered, or time is up: its other addresses do not help.
     if (last || last.error().code == Code::kRejected || deadline.passed()) break;
   }
   return last;
@@ -135,7 +135,7 @@ Result<std::unique_ptr<Connection>> VerbsTransport::connect_to(
     }
     return std::unexpected(link.error());
   }
-  // The owner before the migration: what happens from now on is told to the queue.
+  // Set the owner before the migration: from now on events arrive at the queue.
   link->id.set_owner(connection->handle());
   RKV_RETURN_IF_ERROR(link->id.migrate(queue.events()));
   link->channel = queue.events().share();
@@ -152,7 +152,8 @@ Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options) {
   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
   std::optional<SocketAddress> source;
   if (options.gid_index >= 0) {
-    const SteadyClock clock;  // not looked at: the address is numeric
+    // Not used: the address is numeric.
+    const SteadyClock clock;
     RKV_ASSIGN_OR_RETURN(
         const std::vector<SocketAddress> found,
         resolve({.host = gid.to_string(), .port = 0}, Deadline::after_ms(clock, 0)));

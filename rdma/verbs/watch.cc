@@ -44,7 +44,7 @@ DeviceEvent VerbsWatch::next(const Deadline& deadline) {
     const int ms = lost_ ? deadline.left_ms() : std::min(deadline.left_ms(), look.left_ms());
     (void)::poll(waiting.data(), waiting.size(), ms);
     if ((waiting[0].revents & POLLIN) != 0) waker_.drain();
-    // A descriptor that only fails would be found so again and again: the context is dead.
+    // poll(2) would report a failed descriptor at once, every time: the context is dead.
     if ((waiting[1].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0 && !lost_) {
       lost("its events cannot be read any more");
     }
@@ -95,7 +95,7 @@ void VerbsWatch::on_event(const AsyncEvent& event) {
     case AsyncScope::kCompletionQueue:
     case AsyncScope::kSharedReceiveQueue:
     case AsyncScope::kWorkQueue:
-      // All connections of a worker share it.
+      // All connections of a worker share this queue.
       if (is_loss(event.type)) lost(fmt::format("a queue of the device has failed ({})", name));
       return;
     case AsyncScope::kUnknown:
@@ -103,7 +103,7 @@ void VerbsWatch::on_event(const AsyncEvent& event) {
   }
 }
 
-// Queue pairs name the GID by its index.
+// Queue pairs refer to the GID by its index, so a GID at another index counts as a loss.
 void VerbsWatch::look_at_port() {
   const auto port = shared_->device.port(shared_->port);
   if (!port) return lost(fmt::format("its port cannot be asked: {}", to_string(port.error())));
@@ -143,7 +143,7 @@ void VerbsWatch::look_at_list() {
 bool VerbsWatch::is_listed() const {
   int count = 0;
   ibv_device** const list = ibv_get_device_list(&count);
-  if (list == nullptr) return true;  // no answer says nothing
+  if (list == nullptr) return true;  // the list is unavailable: assume nothing
   const bool found = std::any_of(list, list + count, [&](ibv_device* one) {
     return shared_->device.name() == ibv_get_device_name(one);
   });

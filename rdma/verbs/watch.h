@@ -1,8 +1,8 @@
-// VerbsWatch: the events of a device - asynchronous ones, and those of the connection manager - as
-// what they mean to a transport.
+// VerbsWatch: translates the events of a device into DeviceEvents. It reads the asynchronous events
+// and those of the connection manager.
 //
-// Where the connection manager cannot tell of a removal (Anchor), and a driver may remove a device
-// without an event of its own, the list of devices is looked at once a second.
+// If the connection manager cannot report a removal (no Anchor), a driver may remove the device
+// without any event. The list of devices is then checked once a second.
 #pragma once
 
 #include <deque>
@@ -34,7 +34,7 @@ class VerbsWatch final : public DeviceWatch {
   const std::shared_ptr<const Shared> shared_;
   Waker waker_;
   const SteadyClock clock_;
-  Nanos next_look_ = 0;  // at the list
+  Nanos next_look_ = 0;  // time of the next check of the list
   bool lost_ = false;
   std::deque<DeviceEvent> found_;
 };
