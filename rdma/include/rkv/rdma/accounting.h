@@ -1,5 +1,4 @@
-// Who counts: room in a send queue, in a receive queue and in a completion queue, so that none of
-// them can overrun.
+// Slot accounting for send, receive and completion queues, so that none of them overruns.
 //
 //   SendSlots slots({.slots = qp.send_length(), .signal_every = 16});
 //   while (slots.free() > 0) {
@@ -8,10 +7,12 @@
 //   }
 //   ... for each completion c of a send: slots.complete(c.wr_id) ...
 //
-// A request that is not signaled gives no completion, and its slot comes back with the completion
-// of a later one. So at least one of the requests in a full queue has to be signaled, or nothing
-// ever comes back: take() sees to that. When the queue pair dies, each outstanding request
-// completes as flushed, signaled or not: reserve room in the completion queue for all of them.
+// An unsignaled request produces no completion. Its slot is freed by the completion of a later
+// signaled request. At least one request in a full queue must therefore be signaled, or no slot is
+// ever freed: take() ensures this.
+//
+// When a queue pair enters the error state, every outstanding request completes as flushed,
+// signaled or not. Reserve completion queue entries for all of them.
 //
 // Thread safety: SendSlots: one thread. CompletionBudget: any thread.
 #pragma once
@@ -27,15 +28,15 @@
 namespace rkv::rdma {
 
 struct SendSlotsOptions {
-  std::uint32_t slots = 0;         // of the send queue: QueuePair::send_length(). At least 1
-  std::uint32_t signal_every = 1;  // at most `slots`, else `slots` is taken; 0 is taken as 1
-  std::uint32_t first_number = 0;  // of the first request
+  std::uint32_t slots = 0;         // slots of the send queue: QueuePair::send_length(). At least 1
+  std::uint32_t signal_every = 1;  // at most `slots`, larger values mean `slots`; 0 means 1
+  std::uint32_t first_number = 0;  // number of the first request
 };
 
 // The slots of one send queue. Invariants:
 //  1. completed <= posted <= completed + slots.
-//  2. Of any `signal_every` requests in a row one is signaled; so when all slots are taken, one of
-//     the outstanding requests is signaled.
+//  2. At least one of any `signal_every` consecutive requests is signaled. So when all slots are
+//     taken, one of the outstanding requests is signaled.
 class SendSlots {
  public:
   explicit SendSlots(const SendSlotsOptions& options)
@@ -45,12 +46,14 @@ class SendSlots {
     RKV_CHECK(options.slots != 0, "a send queue without slots");
   }
 
-  // Requests are numbered on from first_number; the low 32 bits are told, to be (part of) a wr_id.
+  // Requests are numbered consecutively from first_number. `number` is the low 32 bits, for use as
+  // (part of) a wr_id.
   struct Slot {
     std::uint32_t number;
-    bool signaled;  // must be posted so
+    bool signaled;  // the request must be posted as signaled
   };
-  // REQUIRES: free() > 0. `signal`: the caller wants a completion of this one in any case.
+  // Takes the next slot. `signal`: the caller wants a completion of this request in any case.
+  // REQUIRES: free() > 0.
   Slot take(bool signal = false) {
     RKV_CHECK(free() != 0, "more requests than the send queue has slots");
     const bool signaled = signal || unsignaled_ + 1 >= every_;
@@ -59,16 +62,18 @@ class SendSlots {
     if (signaled) ++signaled_;
     return {.number = number, .signaled = signaled};
   }
-  // The last `count` were not posted after all: a batch that was dropped or refused. They count as
-  // never taken; the next one taken is signaled. REQUIRES: count <= outstanding().
+  // Returns the slots of the last `count` requests, which were not posted (a batch was dropped or
+  // refused). They count as never taken. The next request taken is signaled. REQUIRES: count <=
+  // outstanding().
   void give_back(std::uint32_t count) {
     RKV_CHECK(count <= outstanding(), "more requests are given back than were taken");
     posted_ -= count;
-    // It is not known any more which of those left is the last signaled one: be on the safe side.
+    // The last signaled request among those left is unknown now, so signal the next one.
     if (count != 0) unsignaled_ = every_ - 1;
   }
-  // The completion of the request of this number: its slot and those of all before it are free.
-  // Returns how many came free; 0 for a number that is not outstanding (a stale completion).
+  // Handles the completion of request `number`: frees its slot and the slots of all earlier
+  // requests. Returns the number of slots freed; 0 if `number` is not outstanding (a stale
+  // completion).
   std::uint32_t complete(std::uint32_t number) {
     const std::uint32_t through = number - first_ - static_cast<std::uint32_t>(completed_) + 1;
     if (through == 0 || through > outstanding()) return 0;
@@ -79,12 +84,13 @@ class SendSlots {
   std::uint32_t slots() const { return slots_; }
   std::uint32_t outstanding() const { return static_cast<std::uint32_t>(posted_ - completed_); }
   std::uint32_t free() const { return slots_ - outstanding(); }
-  std::uint32_t unsignaled() const { return unsignaled_; }  // since the last signaled one
-  // The next take() will be signaled: a good place to end a batch.
+  std::uint32_t unsignaled() const { return unsignaled_; }  // requests since the last signaled one
+  // Whether the next take() returns a signaled slot: a good place to end a batch.
   bool will_signal() const { return unsignaled_ + 1 >= every_; }
   std::uint64_t posted() const { return posted_; }
   std::uint64_t completed() const { return completed_; }
-  std::uint64_t signaled() const { return signaled_; }  // ever taken so, given back ones included
+  // total taken as signaled, including those given back
+  std::uint64_t signaled() const { return signaled_; }
 
  private:
   std::uint32_t slots_;
@@ -96,12 +102,13 @@ class SendSlots {
   std::uint64_t signaled_ = 0;
 };
 
-// The room of one completion queue, shared by the queue pairs on it. Each reserves, before it is
-// made, all that it may have outstanding: send slots and receives; a shared receive queue reserves
-// its length once.
+// The entries of one completion queue, shared by its queue pairs. Before it is created, each queue
+// pair reserves all that it may have outstanding: send slots and receives. A shared receive queue
+// reserves its length once.
 class CompletionBudget {
  public:
-  // `full`: what reserve() says where there is no room; static, a sentence without a full stop.
+  // `full`: the error text of reserve() when too few entries are free; static, a sentence without a
+  // full stop.
   explicit CompletionBudget(
       std::uint32_t entries,
       const char* full =
@@ -112,13 +119,14 @@ class CompletionBudget {
   CompletionBudget& operator=(const CompletionBudget&) = delete;
   ~CompletionBudget() { RKV_CHECK(reserved() == 0, "a budget ends before its reservations"); }
 
-  // Given back when destroyed: not before all of its completions have been taken out.
+  // Reserved entries; the destructor returns them. REQUIRES: all completions they were reserved for
+  // have been polled before destruction.
   class Reservation {
    public:
     Reservation(Reservation&& other) noexcept
         : budget_(std::exchange(other.budget_, nullptr)), entries_(other.entries_) {}
     Reservation& operator=(Reservation&& other) noexcept {
-      Reservation taken(std::move(other));  // what this one held is given back here, not later
+      Reservation taken(std::move(other));  // releases the old reservation now
       std::swap(budget_, taken.budget_);
       std::swap(entries_, taken.entries_);
       return *this;
@@ -135,8 +143,9 @@ class CompletionBudget {
     CompletionBudget* budget_;
     std::uint32_t entries_;
   };
-  // kBusy where there is no room: raise the queue's entries, or lower what may be outstanding.
-  // Relaxed: only the number itself is agreed on; what it guards is passed on by other means.
+  // Reserves `entries`. kBusy if fewer are free: raise the queue's entries or lower the outstanding
+  // work. Relaxed order suffices: the count alone is shared here, and the data it guards is
+  // published by other means.
   Result<Reservation> reserve(std::uint32_t entries) {
     std::uint32_t taken = taken_.load(std::memory_order_relaxed);
     do {

@@ -1,19 +1,20 @@
-// How to wait for completions: poll a while, give the processor away, and only then sleep. Polling
-// is quickest when something comes soon and starves the one that would bring it when cores are few.
+// An adaptive wait for completions: poll for a while, then yield the processor, then sleep. Polling
+// reacts fastest when a completion comes soon. With few cores it starves the thread that would
+// produce the completion.
 //
 //   AdaptiveWait policy({.max_polls = 2000});
 //   RKV_ASSIGN_OR_RETURN(std::size_t count, wait_adaptively(queue, done, deadline, policy));
 //
-// The number of polls adapts: it doubles when something came while polling, and is halved when the
-// wait ended in sleep. So a busy queue is polled and an idle one costs nearly nothing.
+// The number of polls adapts: it doubles when polling found a completion, and halves when the wait
+// ended in sleep. So a busy queue is polled and an idle one costs almost nothing.
 //
-// Where nothing raises an event - memory that a peer writes, a queue pair that gives back its work
-// - pause() takes the step itself, and its sleeps are short ones that grow:
+// Some waits have no event: memory that a peer writes, or a queue pair that returns its work. For
+// those, pause() itself yields or sleeps; its sleeps are short and grow:
 //
 //   for (AdaptiveWait policy({}); !there(); policy.pause())
 //     if (deadline.passed()) return fail(...);
 //
-// Thread safety: one thread. The policy alone, without verbs, is hit() and miss().
+// Thread safety: one thread. hit() and miss() are the policy alone, without verbs.
 #pragma once
 
 #include <sched.h>
@@ -30,9 +31,10 @@
 namespace rkv::rdma {
 
 struct AdaptiveWaitOptions {
-  std::uint32_t min_polls = 16;    // a budget never below this; 0 is allowed: sleep at once
-  std::uint32_t max_polls = 1024;  // nor above; some 20 ns each on hardware
-  std::uint32_t yields = 4;        // times the processor is given away between polls, before sleep
+  std::uint32_t min_polls = 16;  // lower limit of the poll budget; 0 is allowed: sleep at once
+  // upper limit of the poll budget; a poll takes some 20 ns on hardware
+  std::uint32_t max_polls = 1024;
+  std::uint32_t yields = 4;  // sched_yield() calls between polls before sleeping
 };
 
 class AdaptiveWait {
@@ -45,7 +47,8 @@ class AdaptiveWait {
     polls_ = std::min(polls_, options_.max_polls);
   }
 
-  // A poll found nothing: what to do before the next one. After kSleep the round begins anew.
+  // Records a poll that found nothing; returns the step before the next poll. After kSleep the
+  // sequence restarts with kPoll.
   Step miss() {
     const std::uint64_t tried = misses_++;
     if (tried < polls_) return Step::kPoll;
@@ -54,9 +57,9 @@ class AdaptiveWait {
     polls_ = std::max(options_.min_polls, polls_ / 2);
     return Step::kSleep;
   }
-  // A poll found something.
+  // Records a poll that found something.
   void hit() {
-    // At the first poll nobody waited: that says nothing about how long to.
+    // A hit at the first poll involved no waiting, so it says nothing about the right budget.
     if (misses_ != 0) {
       const std::uint64_t doubled = std::max<std::uint64_t>(1, std::uint64_t{polls_} * 2);
       polls_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(options_.max_polls, doubled));
@@ -64,8 +67,8 @@ class AdaptiveWait {
     misses_ = 0;
     nap_ns_ = 0;
   }
-  // A poll found nothing, and no event will tell: polls on, yields, or sleeps up to a millisecond.
-  // Once it sleeps it does so until a hit().
+  // Records a poll that found nothing where no event is raised: returns, yields, or sleeps up to a
+  // millisecond. After its first sleep it sleeps on every call until a hit().
   void pause() {
     constexpr Nanos kFirstNapNs = 20'000;
     constexpr Nanos kLongestNapNs = 1'000'000;
@@ -78,17 +81,17 @@ class AdaptiveWait {
     const timespec nap{.tv_sec = 0, .tv_nsec = nap_ns_};
     ::nanosleep(&nap, nullptr);
   }
-  std::uint32_t polls() const { return polls_; }  // the present budget
+  std::uint32_t polls() const { return polls_; }  // the current budget
 
  private:
   AdaptiveWaitOptions options_;
   std::uint32_t polls_;
   std::uint64_t misses_ = 0;
-  Nanos nap_ns_ = 0;  // the last one of pause(); 0: it does not sleep yet
+  Nanos nap_ns_ = 0;  // length of the last sleep of pause(); 0: pause() does not sleep yet
 };
 
-// Fills `out`; 0 when the deadline passed first. Blocks. REQUIRES: a queue with a channel, room in
-// `out`.
+// Fills `out` and returns the number of completions; 0 if the deadline passed first. Blocks.
+// REQUIRES: `queue` has a channel; `out` is not empty.
 inline Result<std::size_t> wait_adaptively(CompletionQueue& queue, std::span<WorkCompletion> out,
                                            const Deadline& deadline, AdaptiveWait& policy) {
   for (;;) {

@@ -1,4 +1,4 @@
-// Addresses as people write them: HOST:PORT and [v6]:PORT, and as the system takes them.
+// Socket addresses: text as people write it (HOST:PORT and [v6]:PORT) and the system's form.
 //
 //   RKV_ASSIGN_OR_RETURN(HostPort where, parse_host_port("[2001:db8::1]:7471"));
 //   RKV_ASSIGN_OR_RETURN(std::vector<SocketAddress> all, resolve(where, deadline));
@@ -27,16 +27,16 @@ struct RKV_EXPORT HostPort {
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
-// "example.org:7471", "192.0.2.1:0", "[::1]:7471", ":7471". The port is required, decimal, at most
-// 65535; an IPv6 address without brackets is refused because its end cannot be told from a port.
-// kInvalidArgument says which.
+// Parses "example.org:7471", "192.0.2.1:0", "[::1]:7471" or ":7471". The port is required, decimal,
+// at most 65535. An IPv6 address without brackets is refused because its end cannot be told from a
+// port. kInvalidArgument: the error text names the fault.
 RKV_EXPORT Result<HostPort> parse_host_port(std::string_view text);
 
 // An IPv4 or IPv6 socket address.
 class RKV_EXPORT SocketAddress {
  public:
   SocketAddress() = default;
-  // Copies; other families become an empty address.
+  // Copies `address`. A family other than IPv4 and IPv6 gives an empty address.
   static SocketAddress from(const sockaddr* address);
 
   bool empty() const { return storage_.ss_family == AF_UNSPEC; }
@@ -54,14 +54,15 @@ class RKV_EXPORT SocketAddress {
   mutable sockaddr_storage storage_{};
 };
 
-// Every address of a name, as getaddrinfo(3) orders them; an empty host gives the wildcards for
-// listening. A numeric address is only parsed. A name blocks until the deadline at most: the
-// system's resolver, which knows no deadline, runs in a thread that may outlive the call.
+// Returns every address of a name, in the order of getaddrinfo(3). An empty host gives the
+// wildcards for listening. A numeric address is only parsed. A name blocks until the deadline at
+// most: the system's resolver has no deadline, so it runs in a thread that may outlive the call.
 // kUnreachable: no such name; kTimeout; kInvalidArgument: not an address.
 RKV_EXPORT Result<std::vector<SocketAddress>> resolve(const HostPort& where,
                                                       const Deadline& deadline);
 
-// Whether it is an address of this host: a wildcard, loopback, or one of an interface's.
+// Whether `address` belongs to this host: a wildcard, a loopback address, or the address of a local
+// interface.
 RKV_EXPORT bool is_this_host(const SocketAddress& address);
 
 }  // namespace rkv::rdma

@@ -1,4 +1,4 @@
-// Where a datagram goes, and where one came from.
+// Datagram addressing: the destination of a datagram, and the source of a received one.
 //
 //   RKV_ASSIGN_OR_RETURN(AddressHandle to, AddressHandle::create(pd, route.address));
 //   auto batch = qp.batch();                                  // qp: BasicQueuePair<Ud>
@@ -7,9 +7,9 @@
 //   RKV_ASSIGN_OR_RETURN(auto got, ReceivedDatagram::from(buffer, c.byte_length()));
 //   RKV_ASSIGN_OR_RETURN(auto back, AddressHandle::reply(pd, port, DatagramSource::of(c), got));
 //
-// An address handle must live until the requests that name it have completed: SoftRoCE looks at it
-// when it sends. Making one is a system call; on RoCE it may ask the network for the peer's
-// hardware address. Keep one per peer.
+// An address handle must live until the requests that name it have completed: SoftRoCE reads it
+// when it sends. Creating a handle is a system call; on RoCE it may ask the network for the peer's
+// hardware address. Keep one handle per peer.
 //
 // Thread safety: an AddressHandle may be used by several threads. Source: ibv_create_ah(3),
 // ibv_create_ah_from_wc(3), InfiniBand specification 8.3 (GRH), A17.4.5.2 (RoCE v2).
@@ -33,10 +33,10 @@
 
 namespace rkv::rdma {
 
-// The part of an address that crosses subnets; RoCE needs it always.
+// The part of an address that crosses subnets. RoCE always requires it.
 struct GlobalRoute {
-  std::array<std::uint8_t, 16> gid{};  // of the peer
-  std::uint32_t gid_index = 0;         // of our own in the port's table, 0 to 255
+  std::array<std::uint8_t, 16> gid{};  // GID of the peer
+  std::uint32_t gid_index = 0;         // index of our own GID in the port's table, 0 to 255
   std::uint32_t flow_label = 0;        // 20 bits
   std::uint8_t hop_limit = 64;
   std::uint8_t traffic_class = 0;
@@ -45,47 +45,48 @@ struct GlobalRoute {
 
 struct RKV_EXPORT AddressAttributes {
   std::uint8_t port = 1;
-  std::uint16_t lid = 0;           // of the peer; 0 on RoCE
+  std::uint16_t lid = 0;           // LID of the peer; 0 on RoCE
   std::uint8_t service_level = 0;  // 0 to 15
-  std::uint8_t path_bits = 0;      // 0 to 127: which of our LIDs sends
+  std::uint8_t path_bits = 0;      // selects which of our LIDs sends, 0 to 127
   std::optional<GlobalRoute> global = std::nullopt;
 
-  // kInvalidArgument names the field and its range.
+  // Converts to the verbs structure. kInvalidArgument: the error text names the field and its
+  // range.
   Result<ibv_ah_attr> to_verbs() const;
   static AddressAttributes from_verbs(const ibv_ah_attr& attributes);
   friend bool operator==(const AddressAttributes&, const AddressAttributes&) = default;
 };
 
-// The 40 bytes before each received datagram, checked. Of RoCE v2 over IPv4 the addresses are
-// ::ffff:a.b.c.d, as in the GID table.
+// The 40 bytes before each received datagram, parsed and checked. For RoCE v2 over IPv4 the
+// addresses are ::ffff:a.b.c.d, as in the GID table.
 struct RKV_EXPORT Grh {
   static constexpr std::size_t kBytes = 40;
 
   std::array<std::uint8_t, 16> source{};
   std::array<std::uint8_t, 16> destination{};
-  GidType type = GidType::kRoceV2;  // kInfiniBand where it can be that or RoCE v1
+  GidType type = GidType::kRoceV2;  // kInfiniBand if it can be that or RoCE v1
   bool ipv4 = false;
-  std::uint16_t payload_length = 0;  // as the sender's header says; not to be trusted
+  std::uint16_t payload_length = 0;  // from the sender's header; not to be trusted
   std::uint8_t hop_limit = 0;
   std::uint8_t traffic_class = 0;
   std::uint32_t flow_label = 0;  // IPv6 only
 
-  // kCorrupt: no header that a device of InfiniBand or RoCE would write.
+  // Parses the header. kCorrupt: not a header that an InfiniBand or RoCE device would write.
   static Result<Grh> parse(std::span<const std::byte, kBytes> bytes);
 };
 
-// A receive buffer with a datagram in it.
+// A receive buffer that holds a datagram.
 class RKV_EXPORT ReceivedDatagram {
  public:
-  // `byte_length` of the completion counts the 40 bytes. kCorrupt when it is below 40 or above the
-  // buffer's length.
+  // `byte_length` is the completion's and includes the 40 bytes. kCorrupt if it is below 40 or
+  // above the buffer's length.
   static Result<ReceivedDatagram> from(Bytes buffer, std::size_t byte_length);
   static Result<ReceivedDatagram> from(const RegisteredSpan& buffer, std::size_t byte_length) {
     return from(Bytes(buffer.bytes()), byte_length);
   }
 
   Bytes payload() const { return bytes_.subspan(Grh::kBytes); }
-  // What the device left there means something only if the completion says that there is a GRH.
+  // The 40 bytes of route. They are meaningful only if the completion says that there is a GRH.
   std::span<const std::byte, Grh::kBytes> route() const { return bytes_.first<Grh::kBytes>(); }
 
  private:
@@ -93,7 +94,7 @@ class RKV_EXPORT ReceivedDatagram {
   Bytes bytes_;
 };
 
-// Who sent a datagram, as its completion tells.
+// The sender of a datagram, as reported by its completion.
 struct RKV_EXPORT DatagramSource {
   std::uint32_t qp_num = 0;
   std::uint16_t lid = 0;
@@ -102,7 +103,7 @@ struct RKV_EXPORT DatagramSource {
   bool has_grh = false;
 
   static DatagramSource of(const ibv_wc& completion);
-  // Of a completion that is read field by field.
+  // The same for a completion that is read field by field.
   template <class Completion>
     requires requires(const Completion& c) {
       c.source_queue_pair();
@@ -120,19 +121,19 @@ struct RKV_EXPORT DatagramSource {
   }
 };
 
-// The way back to the sender of a datagram that came in on `port`. `gids`: the device's, among
-// which must be the one that the datagram was sent to (kNotFound).
+// Returns the address of a datagram's sender; the datagram arrived on `port`. `gids` is the
+// device's GID table. kNotFound if `gids` lacks the GID that the datagram was sent to.
 RKV_EXPORT Result<AddressAttributes> reply_address(std::uint8_t port, const DatagramSource& source,
                                                    const ReceivedDatagram& datagram,
                                                    const std::vector<GidEntry>& gids);
 
 class RKV_EXPORT AddressHandle {
  public:
-  // ibv_create_ah(3). kInvalidArgument names the field, or says that RoCE needs `global`;
-  // kUnreachable: no route, or nobody has the address.
+  // ibv_create_ah(3). kInvalidArgument names the field, or says that RoCE needs `global`.
+  // kUnreachable: there is no route, or no host has the address.
   static Result<AddressHandle> create(const ProtectionDomain& pd,
                                       const AddressAttributes& attributes);
-  // reply_address() and create().
+  // Combines reply_address() and create().
   static Result<AddressHandle> reply(const ProtectionDomain& pd, std::uint8_t port,
                                      const DatagramSource& source,
                                      const ReceivedDatagram& datagram);
@@ -143,7 +144,7 @@ class RKV_EXPORT AddressHandle {
 
  private:
   explicit AddressHandle(std::shared_ptr<ibv_ah> handle) : handle_(std::move(handle)) {}
-  std::shared_ptr<ibv_ah> handle_;  // its deleter holds the domain
+  std::shared_ptr<ibv_ah> handle_;  // the deleter holds the protection domain
 };
 
 }  // namespace rkv::rdma

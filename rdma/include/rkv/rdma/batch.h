@@ -1,29 +1,29 @@
-// Work requests that start together, with one doorbell.
+// A batch of work requests, posted together with one doorbell.
 //
 //   Batch batch = qp.batch();
 //   batch.read(1, OpFlags::kNone, local_a, remote_a);
 //   batch.read(2, OpFlags::kSignaled, local_b, remote_b);
 //   RKV_RETURN_IF_ERROR(std::move(batch).submit());   // dropped without: nothing is posted
 //
-// Who counts: the caller. Never have more than the queue pair's send_length requests posted whose
-// completion (or that of a later signaled one) has not been polled, nor more on a completion queue
-// than it holds. A request that is not signaled frees its slot only when a later signaled one
-// completes: signal at least one in send_length.
+// The caller counts requests. At most send_length requests of a queue pair may be posted whose
+// completion (or that of a later signaled request) has not been polled. A completion queue may not
+// receive more completions than it holds. An unsignaled request frees its slot only when a later
+// signaled request completes: signal at least one in send_length.
 //
 // Buffers named in a request belong to the device until its completion, or that of a later signaled
-// request, has been polled, or the queue pair is destroyed. Inline data is copied at once. The
-// types cannot watch this: a region freed too early makes the device write to, or send, what the
-// memory is used for next.
+// request, has been polled, or until the queue pair is destroyed. Inline data is copied at once.
+// The types cannot check this. If a region is freed too early, the device writes to, or sends,
+// memory that has a new use.
 //
-// REQUIRES of every operation on a peer's memory: the local piece is no longer than the remote
-// span. What a peer has told may be shorter than it should be: cut such a span with subspan() or
-// first(), whose empty answer is the check.
+// REQUIRES of every operation on a peer's memory: the local span is not longer than the remote
+// span. A span reported by a peer may be shorter than expected. Cut it with subspan() or first()
+// and check for an empty result.
 //
 // Thread safety: one thread at a time, the queue pair's. Source: ibv_wr_post(3).
 //
-// Everything here is noexcept, because a provider's functions are C and throw nothing: the compiler
-// then keeps a batch in registers, since no unwinding has to find it in memory. Checked mode's book
-// may find no memory: that ends the process.
+// Everything here is noexcept because provider functions are C and do not throw. The compiler can
+// then keep a batch in registers, since unwinding does not need it in memory. If checked mode
+// cannot allocate memory for its own records, it ends the process.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -52,28 +52,28 @@ class BasicQueuePair;
 
 namespace detail {
 
-// What batches of all transports are made of.
+// The common part of the batches of all transports.
 class RKV_EXPORT BatchCore {
  public:
   BatchCore(const BatchCore&) = delete;
   BatchCore& operator=(const BatchCore&) = delete;
 
   std::uint32_t count() const noexcept { return count_; }
-  // Whether a batch of this queue pair is open. The mark is the field that libibverbs keeps for its
-  // user and no provider reads.
+  // Whether a batch of this queue pair is open. The mark is qp_context, which libibverbs reserves
+  // for its user and providers do not read.
   static bool is_open(const ibv_qp& queue) noexcept { return queue.qp_context != nullptr; }
 
  protected:
   BatchCore(ibv_qp_ex* queue, std::uint32_t inline_bytes) noexcept
       : queue_(queue), inline_bytes_(inline_bytes) {
     RKV_CHECK(queue_ != nullptr, "a batch of a queue pair that was moved away");
-    // Providers take a lock here, for which a thread with two batches would wait for ever.
+    // Providers take a lock in ibv_wr_start, so a thread with two open batches would deadlock.
     RKV_CHECK(!is_open(queue_->qp_base),
               "a batch is opened while a batch of its queue pair is open");
     queue_->qp_base.qp_context = queue_;
     ibv_wr_start(queue_);
   }
-  // Inlined also where it is cold: a call would need the batch in memory (below).
+  // Always inlined, even in cold code: a call would force the batch into memory (file comment).
   [[gnu::always_inline]] ~BatchCore() {
     if (queue_ != nullptr) abandon(queue_);
   }
@@ -89,8 +89,8 @@ class RKV_EXPORT BatchCore {
     RKV_CHECK(length <= remote.length, "a request reaches past its remote span");
     begin(wr_id, flags);
   }
-  // The inline flag must be in wr_flags before the operation is chosen: SoftRoCE decides by it
-  // where it puts the bytes, and without it the queue pair dies.
+  // The inline flag must be in wr_flags before the operation is chosen. SoftRoCE uses it to decide
+  // where to put the bytes; without it the queue pair fails.
   void begin_inline(std::uint64_t wr_id, OpFlags flags, std::size_t length) noexcept {
     RKV_CHECK(length <= inline_bytes_, "an inline message is longer than inline_bytes()");
     begin(wr_id, flags);
@@ -103,8 +103,9 @@ class RKV_EXPORT BatchCore {
   void set_inline(Bytes bytes) noexcept {
     ibv_wr_set_inline_data(queue_, const_cast<std::byte*>(bytes.data()), bytes.size());
   }
-  // Not ibv_wr_set_inline_data_list: SoftRoCE's delivers an empty message and reports success. So
-  // the pieces are gathered here; `begun` chooses the operation in between.
+  // Copies the pieces into one buffer. ibv_wr_set_inline_data_list is not used: SoftRoCE's version
+  // delivers an empty message and reports success. `begun` chooses the operation after the request
+  // has begun.
   template <class Begun>
   void gather_inline(std::uint64_t wr_id, OpFlags flags, std::span<const Bytes> pieces,
                      Begun begun) noexcept {
@@ -117,7 +118,7 @@ class RKV_EXPORT BatchCore {
   void begin_bind(std::uint64_t wr_id, OpFlags flags, Window& window, const WindowRange& range,
                   RemoteSpan& offered) noexcept;
   void begin_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window) noexcept;
-  // Inline as far as all goes well: a batch of one request pays for it alone.
+  // The success path is inline because a batch of one request bears its whole cost.
   Status complete() noexcept {
     RKV_CHECK(queue_ != nullptr, "a batch submitted twice");
     ibv_qp_ex* const queue = std::exchange(queue_, nullptr);
@@ -147,8 +148,8 @@ constexpr std::uint32_t to_network(std::uint32_t immediate) {
   return __builtin_bswap32(immediate);
 }
 
-// Of a transport of which each request names its receiver. `Derived` has address(to), which puts
-// it into the request.
+// A batch for transports on which each request names its receiver. `Derived` has address(to), which
+// writes the receiver into the request.
 template <class Derived, class Destination>
 class DirectedBatch : public BatchCore {
  public:
@@ -189,15 +190,15 @@ class DirectedBatch : public BatchCore {
 template <TransportType T>
 class BasicBatch;
 
-// A receiver, chosen for one request. Comes from BasicBatch<Ud>::to() and ends with that request.
+// A receiver for one request. Returned by BasicBatch<Ud>::to(); valid for that request only.
 class [[nodiscard]] Addressed {
  public:
   Addressed(const Addressed&) = delete;
   Addressed& operator=(const Addressed&) = delete;
 
-  // At most max_datagram_bytes() of the queue pair: a device drops longer ones and reports success.
-  // How much that is depends on the network the program runs on, so a longer one is no mistake of
-  // the program: submit() answers kTooLarge, and nothing of the batch is posted.
+  // The message may have at most max_datagram_bytes() of the queue pair: a device drops longer ones
+  // and reports success. The limit depends on the network, so exceeding it is not a programming
+  // error. submit() then returns kTooLarge and posts nothing of the batch.
   inline void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) && noexcept;
   inline void send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
                              std::uint32_t immediate) && noexcept;
@@ -234,14 +235,14 @@ struct DatagramLimit<Ud> {
 };
 }  // namespace detail
 
-// Open at most one per queue pair at a time: a second one aborts. It is used where it was opened:
-// it can be neither copied nor moved, and its end is an explicit std::move(batch).submit().
+// At most one batch may be open per queue pair: opening a second aborts. A batch cannot be copied
+// or moved. It is submitted explicitly with std::move(batch).submit().
 template <TransportType T>
 class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
  public:
   [[gnu::always_inline]] ~BasicBatch() = default;
 
-  // The local span is the destination; as many bytes are read as it is long.
+  // Reads to.size() bytes from the beginning of `from` into the local span `to`.
   void read(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& to,
             const RemoteSpan& from) noexcept
     requires(HasRead<T> && Connected<T>)
@@ -258,7 +259,8 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     ibv_wr_rdma_write(queue_, to.rkey, to.address);
     set(from);
   }
-  // Consumes a receive of the peer's, which completes with `immediate`.
+  // WRITE with immediate data. It consumes one of the peer's receives, which completes with
+  // `immediate`.
   void write_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& from,
                        const RemoteSpan& to, std::uint32_t immediate) noexcept
     requires(HasWrite<T> && Connected<T>)
@@ -267,8 +269,8 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     ibv_wr_rdma_write_imm(queue_, to.rkey, to.address, detail::to_network(immediate));
     set(from);
   }
-  // The 8-byte old value goes to `old_value`. The remote word is 8-byte aligned, or the peer's
-  // device refuses.
+  // The 8-byte old value is written to `old_value`. The remote word must be 8-byte aligned, or the
+  // peer's device refuses the request.
   void compare_swap(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& old_value,
                     const RemoteSpan& word, std::uint64_t expected, std::uint64_t desired) noexcept
     requires(HasAtomics<T> && Connected<T>)
@@ -287,8 +289,8 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
     set(old_value);
   }
-  // Stores 8 bytes that nobody sees in part. The word is 8-byte aligned.
-  // REQUIRES: the queue pair was made with SendOps::kAtomicWrite.
+  // Stores 8 bytes atomically: no reader sees a part. The word must be 8-byte aligned. REQUIRES:
+  // the queue pair was created with SendOps::kAtomicWrite.
   void atomic_write(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& word,
                     std::uint64_t value) noexcept
     requires std::same_as<T, Rc>
@@ -296,8 +298,8 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     begin(wr_id, flags, word, 8);
     detail::atomic_write(queue_, word, value);
   }
-  // Completes when what was written there before is where `placement` says; the peer's region must
-  // allow it. REQUIRES: the queue pair was made with SendOps::kFlush.
+  // Completes when earlier writes to `range` have reached `placement`. The peer's region must allow
+  // it. REQUIRES: the queue pair was created with SendOps::kFlush.
   void flush(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& range,
              FlushTo placement) noexcept
     requires std::same_as<T, Rc>
@@ -321,8 +323,9 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     set(message);
   }
 
-  // Inline: the bytes are copied now, so they need no registration and may be reused at once. At
-  // most the queue pair's inline_bytes() in all. Pieces are gathered here, into one buffer.
+  // Inline operations copy the bytes at once, so the buffer needs no registration and may be reused
+  // at once. The total length is at most the queue pair's inline_bytes(). Several pieces are first
+  // gathered into one buffer.
   void send_inline(std::uint64_t wr_id, OpFlags flags, Bytes message) noexcept
     requires Connected<T>
   {
@@ -344,9 +347,9 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     set_inline(from);
   }
 
-  // The receiver of the next request: a datagram has no other way to be sent. `qkey` is what the
-  // receiver was activated with. The handle must live until the request has completed, and a
-  // temporary would not.
+  // Sets the receiver of the next request; datagrams can only be sent this way. `qkey` is the key
+  // the receiver was activated with. The handle must live until the request has completed, so
+  // temporaries are refused.
   Addressed to(const AddressHandle& receiver, std::uint32_t qp_num, std::uint32_t qkey) noexcept
     requires std::same_as<T, Ud>
   {
@@ -356,9 +359,10 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     requires std::same_as<T, Ud>
   = delete;
 
-  // Windows of type two (window.h). Gives what the peer will use once the binding has completed; a
-  // message sent later on this queue pair may carry it already. REQUIRES: kWindowOps when the queue
-  // pair was made, an unbound window of its domain, a range that Window::check() approves.
+  // Binds a window of type two (window.h). Returns the span that the peer may use once the binding
+  // has completed; a message sent later on this queue pair may already carry it. REQUIRES: the
+  // queue pair was created with kWindowOps; `window` is unbound and of its domain; Window::check()
+  // accepts `range`.
   RemoteSpan bind_window(std::uint64_t wr_id, OpFlags flags, Window& window,
                          const WindowRange& range) noexcept
     requires HasWindows<T>
@@ -367,14 +371,16 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     begin_bind(wr_id, flags, window, range, offered);
     return offered;
   }
-  // Takes the window's rights back: after the completion its key is refused. REQUIRES: bound.
+  // Revokes the window's rights: after the completion its key is refused. REQUIRES: `window` is
+  // bound.
   void local_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window) noexcept
     requires HasWindows<T>
   {
     begin_invalidate(wr_id, flags, window);
   }
-  // A message that ends a window of the peer's: its receive completes with the key. The peer's
-  // device refuses a key that is not bound to this connection, which ends it.
+  // Sends a message that invalidates one of the peer's windows. The peer's receive completes with
+  // the key. If the key is not bound to this connection, the peer's device refuses it and the
+  // connection ends.
   void send_invalidate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
                        std::uint32_t peers_rkey) noexcept
     requires HasWindows<T>
@@ -384,9 +390,10 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     set(message);
   }
 
-  // Rings the doorbell once: every request starts, or on an error none. kOutOfMemory: the send
-  // queue is full. An empty batch is nothing. Does not block. Submitting needs an rvalue, and a
-  // second submit() aborts; Clang's -Wconsumed finds it before.
+  // Posts the batch with one doorbell: every request starts, or on an error none does. An empty
+  // batch has no effect. kOutOfMemory: the send queue is full. kTooLarge: a datagram is too long.
+  // Does not block. Requires an rvalue; a second submit() aborts, which Clang's -Wconsumed reports
+  // at compile time.
   Status submit() && noexcept RKV_CONSUMES {
     if constexpr (std::same_as<T, Ud>) {
       if (longest_.exceeded) [[unlikely]]

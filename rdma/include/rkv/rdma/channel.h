@@ -1,5 +1,5 @@
-// A connection that looks after its own work: queue pair, completion queue, and who owns which
-// buffer. Three ways to use it, from the simplest down:
+// A reliable connection that manages its own work: queue pair, completion queue and buffer
+// ownership. There are three ways to use it, from the simplest down:
 //
 //   RKV_ASSIGN_OR_RETURN(PreparedChannel mine, PreparedChannel::create(pd, {}));
 //   ... exchange mine.endpoint() and the peer's ...
@@ -13,19 +13,19 @@
 //   });                  // here nothing is outstanding and `reply` is the caller's again
 //   channel.queue_pair() // 3: by hand, see queue_pair.h
 //
-// Buffers: whatever way a blocking operation or a scope ends - success, error, time-out, exception
-// - the device names none of its buffers afterwards. What is still outstanding at the deadline is
-// cut off: the queue pair goes to the error state, its work is drained, and where even that does
-// not end, it is destroyed. So a time-out costs the connection; give short waits to
-// Pending::wait(). Memory must be registered in the channel's protection domain and live that long,
-// no longer.
+// Buffers: when a blocking operation or a scope has ended - by success, error, time-out or
+// exception - the device no longer names any of its buffers. Operations still outstanding at the
+// deadline are cut off: the queue pair goes to the error state and its work is drained. If draining
+// does not finish, the queue pair is destroyed. So a time-out costs the connection; use
+// Pending::wait() for short waits. Memory must be registered in the channel's protection domain. It
+// must live until its operations have ended, no longer.
 //
-// A failed operation ends the connection too, as verbs have it: broken() is true from then on, and
-// all calls answer kDisconnected. connect() a new channel.
+// A failed operation also ends the connection, as verbs defines. From then on broken() is true and
+// all calls return kDisconnected; connect() a new channel.
 //
-// Thread safety: one thread at a time for a channel and all that was got from it. Nothing here
-// allocates or logs per operation; a wait polls some rounds and then sleeps.
-// Source: ibv_create_qp_ex(3), ibv_wr_post(3), ibv_modify_qp(3), ibv_destroy_qp(3).
+// Thread safety: one thread at a time for a channel and all objects obtained from it. No operation
+// allocates or logs. A wait polls for some rounds and then sleeps. Source: ibv_create_qp_ex(3),
+// ibv_wr_post(3), ibv_modify_qp(3), ibv_destroy_qp(3).
 #pragma once
 
 #include <concepts>
@@ -58,8 +58,8 @@ enum class WorkOp : unsigned char {
 };
 RKV_EXPORT const char* to_string(WorkOp op);  // "RDMA READ", static
 
-// One operation as a value, for lists of work. `local` is what is sent or written, or where the
-// answer goes; atomics put the 8 bytes of the old value there.
+// One operation as a value, for lists of work. `local` is the data to send or write, or the
+// destination of the result. Atomics put the 8 bytes of the old value there.
 struct Work {
   WorkOp op = WorkOp::kSend;
   RegisteredSpan local;
@@ -75,7 +75,7 @@ struct Work {
   static Work send_immediate(const RegisteredSpan& message, std::uint32_t immediate) {
     return {.op = WorkOp::kSendImmediate, .local = message, .remote = {}, .immediate = immediate};
   }
-  // An empty span takes messages without bytes: immediate data alone.
+  // An empty span receives messages without bytes, i.e. immediate data alone.
   static Work receive(const RegisteredSpan& buffer) {
     return {.op = WorkOp::kReceive, .local = buffer, .remote = {}};
   }
@@ -103,7 +103,7 @@ struct Work {
   }
 };
 
-// What a finished operation says.
+// The result of a finished operation.
 struct Done {
   std::uint32_t bytes = 0;      // receives and READs
   std::uint32_t immediate = 0;  // host byte order
@@ -115,20 +115,21 @@ class ChannelState;
 struct ChannelAccess;
 }  // namespace detail
 
-// An operation of a scope. It stays where it was made: neither copied nor moved, it cannot leave
-// the closure. Dropped without a wait, the scope waits for it, and tells its error.
+// An operation of a scope. It cannot leave the closure, because it cannot be copied or moved. If it
+// is destroyed without a wait, the scope waits for it and reports its error.
 class RKV_EXPORT Pending {
  public:
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
   ~Pending();
 
-  // Whether wait() would answer at once. Polls, does not block.
+  // Whether wait() would return at once. Polls, does not block.
   bool finished();
-  // Blocks until the operation has finished or the scope's deadline has passed. An operation that
-  // could not be posted answers why: kBusy when as many are outstanding as the channel has room
-  // for, kInvalidArgument, kDisconnected. kTimeout: it is still outstanding; wait again or leave
-  // the scope. After another answer its buffer is the caller's. REQUIRES: not answered yet.
+  // Blocks until the operation has finished or the deadline (by default the scope's) has passed.
+  // kTimeout: the operation is still outstanding; wait again or leave the scope. After any other
+  // result its buffer belongs to the caller. An operation that could not be posted returns the
+  // reason: kBusy if as many operations are outstanding as ChannelOptions allows, kInvalidArgument,
+  // kDisconnected. REQUIRES: wait() has not returned a result yet.
   Result<Done> wait();
   Result<Done> wait(const Deadline& deadline);
 
@@ -141,19 +142,19 @@ class RKV_EXPORT Pending {
   Deadline deadline_;
   std::uint32_t node_ = 0;
   std::uint32_t generation_ = 0;
-  Error refused_;  // posted_ is false: why not
+  Error refused_;  // the reason if posted_ is false
   bool posted_ = false;
   bool answered_ = false;
 };
 
 class Channel;
 
-// The work of one closure. Made by Channel::scope() alone.
+// The work of one closure. Only Channel::scope() creates it.
 class RKV_EXPORT Scope {
  public:
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
-  ~Scope();  // leaves, where an exception ends the closure
+  ~Scope();  // leaves the scope if an exception ends the closure
 
   Pending send(const RegisteredSpan& message) { return start(Work::send(message)); }
   Pending receive(const RegisteredSpan& buffer) { return start(Work::receive(buffer)); }
@@ -172,18 +173,18 @@ class RKV_EXPORT Scope {
   }
   Pending start(const Work& work) { return {*state_, deadline_, work}; }
 
-  // Without a handle, for loops: all with one doorbell, or on an error none of the sends. kBusy as
-  // above: wait_posted() makes room.
+  // Posts operations without handles, for loops: all with one doorbell, or on an error none of the
+  // sends. kBusy as above: wait_posted() frees slots.
   Status post(std::span<const Work> work);
-  // Waits for what was posted so, and for handles that were dropped; the first error among them,
-  // which is then told nowhere else. kTimeout: some are still outstanding.
+  // Waits for operations posted by post() and for handles that were dropped. Returns the first
+  // error among them, which is then not reported again. kTimeout: some are still outstanding.
   Status wait_posted();
   Status wait_posted(const Deadline& deadline);
 
  private:
   friend class Channel;
   Scope(detail::ChannelState& state, const Deadline& deadline);
-  // Operations that nobody looked at.
+  // The number of operations whose result was not taken.
   std::uint32_t unseen() const;
   Status leave(std::uint32_t& cut_off);
 
@@ -192,12 +193,13 @@ class RKV_EXPORT Scope {
   bool left_ = false;
 };
 
-// How a scope ended: what the closure returned, and apart from it what became of the operations
-// that the closure did not look at.
+// The result of a scope: the value the closure returned and, separately, the outcome of operations
+// whose result the closure did not take.
 template <class T>
 struct [[nodiscard]] Scoped {
-  Status operations;                // the first error among them; kTimeout where some were cut off
-  std::uint32_t cut_off_count = 0;  // outstanding at the deadline: they may have happened or not
+  Status operations;  // the first error; kTimeout if operations were cut off
+  // Operations outstanding at the deadline: they may have happened or not.
+  std::uint32_t cut_off_count = 0;
   T value;
 };
 template <>
@@ -207,7 +209,7 @@ struct [[nodiscard]] Scoped<void> {
 };
 
 namespace detail {
-// Handles, and the scope itself, stay inside.
+// Rejects bodies that return a handle or the scope itself.
 template <class T, class S>
 concept LeavesScope = !std::same_as<std::remove_cvref_t<std::remove_pointer_t<T>>, Pending> &&
                       !std::same_as<std::remove_cvref_t<std::remove_pointer_t<T>>, S>;
@@ -222,33 +224,34 @@ constexpr bool succeeded(const T& value) {
 }  // namespace detail
 
 struct ChannelOptions {
-  std::uint32_t sends = 32;        // outstanding operations other than receives
-  std::uint32_t receives = 32;     // outstanding receives
-  std::uint32_t send_sge = 4;      // pieces of a READ of read_all()
-  std::uint32_t inline_bytes = 0;  // messages and WRITEs up to this length are copied when posted
+  std::uint32_t sends = 32;     // outstanding operations other than receives
+  std::uint32_t receives = 32;  // outstanding receives
+  std::uint32_t send_sge = 4;   // local spans of one READ of read_all()
+  // Messages and WRITEs up to this length are copied when posted.
+  std::uint32_t inline_bytes = 0;
   SendOps operations = kAllSendOps;
-  // How long a queue pair in the error state may take to give its work back before it is destroyed.
+  // Time that a queue pair in the error state may take to return its work before it is destroyed.
   std::int64_t drain_ms = 1000;
 };
 
 class RKV_EXPORT Channel {
  public:
-  // A queue pair that was connected otherwise (connect.h). `queue` was made on `events` and serves
-  // nothing else, with room for all sends and receives; nothing is outstanding. kInvalidArgument
-  // where the queue pair or the queue is shorter than `options` says, where they do not belong
-  // together, and for a queue pair with a shared receive queue.
+  // Wraps a queue pair that was connected by other means (connect.h). `queue` was created on
+  // `events`, serves nothing else and has entries for all sends and receives; nothing is
+  // outstanding. kInvalidArgument if the queue pair or the queue is shorter than `options` says, if
+  // they do not belong together, or if the queue pair has a shared receive queue.
   static Result<Channel> adopt(CompletionChannel events, CompletionQueue queue, QueuePair qp,
                                const ChannelOptions& options);
-  // What was moved from may be assigned to or destroyed; any other call on it ends the process with
-  // a sentence.
+  // A moved-from channel may be assigned to or destroyed. Any other call on it ends the process
+  // with an error message.
   Channel(Channel&&) noexcept;
   Channel& operator=(Channel&&) noexcept;
   ~Channel();  // REQUIRES: no scope is open
 
-  // Blocking operations. On success the operation has finished and the buffer is the caller's; on
-  // an error it is too, and the channel is broken, unless nothing was posted (kBusy,
-  // kInvalidArgument). kTimeout, and what explain() makes of a completion. For a send or write that
-  // failed so, the error says whether it may have happened.
+  // Blocking operations. On success the operation has finished and the buffer belongs to the
+  // caller. On an error the buffer also belongs to the caller, and the channel is broken unless
+  // nothing was posted (kBusy, kInvalidArgument). Other errors: kTimeout, and what explain()
+  // derives from a completion. For a send or write the error says whether it may have happened.
   Status send(const RegisteredSpan& message, const Deadline& deadline);
   Status send_immediate(const RegisteredSpan& message, std::uint32_t immediate,
                         const Deadline& deadline);
@@ -257,28 +260,29 @@ class RKV_EXPORT Channel {
   Status write_immediate(const RegisteredSpan& from, const RemoteSpan& to, std::uint32_t immediate,
                          const Deadline& deadline);
   Status read(const RegisteredSpan& to, const RemoteSpan& from, const Deadline& deadline);
-  // The word's old value, which passes through the 8 bytes of `old_value`.
+  // Atomics. Return the word's old value, which the device writes to the 8 bytes of `old_value`.
   Result<std::uint64_t> compare_swap(const RegisteredSpan& old_value, const RemoteSpan& word,
                                      std::uint64_t expected, std::uint64_t desired,
                                      const Deadline& deadline);
   Result<std::uint64_t> fetch_add(const RegisteredSpan& old_value, const RemoteSpan& word,
                                   std::uint64_t addend, const Deadline& deadline);
   Result<Done> run(const Work& work, const Deadline& deadline);
-  // All READs of a plan (read_plan.h), as many at a time as it allows. Not within a scope.
+  // Executes all READs of a plan (read_plan.h), as many at a time as the plan allows. Not within a
+  // scope.
   Status read_all(const ReadPlan& plan, const Deadline& deadline);
-  // What to plan with. System calls. REQUIRES: as queue_pair().
+  // The limits to plan READs with. Makes system calls. REQUIRES: as queue_pair().
   Result<ReadPlanLimits> read_limits();
 
-  // Calls body(Scope&), then waits until the deadline for everything that is outstanding, then cuts
-  // off. An exception of the body goes on to the caller after that; what became of the operations
-  // is then told by broken() and why_broken() alone. Scopes do not nest.
+  // Calls body(Scope&), waits until the deadline for everything outstanding, then cuts off the
+  // rest. An exception of the body is propagated after that; the outcome of the operations is then
+  // available only from broken() and why_broken(). Scopes do not nest.
   template <class F>
     requires detail::ScopeBody<F, Scope>
   auto scope(const Deadline& deadline, F&& body) {
     return enter<false>(deadline, std::forward<F>(body));
   }
-  // The same for bodies that look at every operation: to return, with success, while there is one
-  // that was neither waited for nor covered by wait_posted() is a bug and ends the process.
+  // The same for bodies that take the result of every operation. If the body returns success with
+  // an operation that was neither waited for nor covered by wait_posted(), the process ends.
   template <class F>
     requires detail::ScopeBody<F, Scope>
   auto strict_scope(const Deadline& deadline, F&& body) {
@@ -286,11 +290,11 @@ class RKV_EXPORT Channel {
   }
 
   bool broken() const;
-  // Why: the first failure. REQUIRES: broken().
+  // The first failure. REQUIRES: broken().
   Error why_broken() const;
   std::uint32_t outstanding() const;
-  // REQUIRES: the queue pair was not destroyed by a cut; what is posted by hand is the caller's to
-  // poll, before the channel is used again.
+  // The queue pair, for posting by hand. The caller polls work posted by hand before using the
+  // channel again. REQUIRES: the queue pair was not destroyed by a cut-off.
   QueuePair& queue_pair();
 
  private:
@@ -322,18 +326,18 @@ class RKV_EXPORT Channel {
   std::unique_ptr<detail::ChannelState> state_;
 };
 
-// A channel that knows no peer yet. It can only be connected.
+// A channel without a peer. Its only use is to be connected.
 class RKV_EXPORT PreparedChannel {
  public:
-  // On the first active port, by its routable GID.
+  // Creates it on the first active port with that port's routable GID.
   static Result<PreparedChannel> create(const ProtectionDomain& pd, const ChannelOptions& options);
   static Result<PreparedChannel> create(const ProtectionDomain& pd, std::uint8_t port,
                                         const GidEntry& gid, const ChannelOptions& options);
 
   const Endpoint& endpoint() const { return endpoint_; }  // for the peer
-  // Does not wait for the peer: what is sent before the peer has connected is lost and sent again,
-  // some half a second long. Tell each other (group/node.h does). Where it fails, `this` is
-  // unchanged.
+  // Connects to `peer`. Does not wait for the peer: a message sent before the peer has connected is
+  // lost and retransmitted, for about half a second. Synchronize both sides (group/node.h does). On
+  // an error `*this` is unchanged.
   Result<Channel> connect(const Endpoint& peer, const ConnectionParameters& parameters) &&;
 
  private:

@@ -1,4 +1,4 @@
-// Completion queues: where the device says what it has done.
+// Completion queues: where the device reports finished work.
 //
 //   RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
 //   RKV_ASSIGN_OR_RETURN(CompletionQueue queue,
@@ -6,21 +6,21 @@
 //   std::array<WorkCompletion, 32> done;
 //   RKV_ASSIGN_OR_RETURN(std::size_t count, queue.wait(done, deadline));
 //
-// Many queues on one descriptor: next_event() says which of them it was.
+// Many queues on one descriptor: next_event() says which of them has a completion.
 //
 //   while (true) {
-//     RKV_ASSIGN_OR_RETURN(const auto event, channel.next_event());   // until nothing is there:
-//     if (!event) break;                                              // good for EPOLLET, too
+//     RKV_ASSIGN_OR_RETURN(const auto event, channel.next_event());   // until there is none:
+//     if (!event) break;                                              // works with EPOLLET too
 //     auto& mine = *static_cast<Mine*>(event->context);
 //     RKV_RETURN_IF_ERROR(mine.queue.arm());                          // arm, then poll dry
 //     ...
 //   }
 //
 // Thread safety: several threads may wait() at a time on queues that share a channel; no wake-up is
-// lost among them. Beside wait() of a channel's queues nobody else takes its events (next_event(),
-// drain()). Polling one queue, which wait() does too: by one thread at a time; only wait_event()
-// may be called by several for one queue. A queue may be destroyed while another thread takes
-// events of its channel.
+// lost among them. While threads wait() on a channel's queues, no other call may take its events
+// (next_event(), drain()). One queue is polled by one thread at a time, and wait() polls too; only
+// wait_event() may be called by several threads for one queue. A queue may be destroyed while
+// another thread takes events of its channel.
 #pragma once
 
 #include <arpa/inet.h>
@@ -55,7 +55,7 @@ enum class WorkKind : unsigned char {
 
 namespace detail {
 
-// Looked up, not switched upon: this is done for each completion.
+// A table instead of a switch, because this runs for every completion.
 inline constexpr auto kWorkKinds = [] {
   std::array<WorkKind, IBV_WC_RECV_RDMA_WITH_IMM + 1> kinds{};
   kinds.fill(WorkKind::kOther);
@@ -75,8 +75,8 @@ constexpr WorkKind work_kind(ibv_wc_opcode opcode) {
 
 }  // namespace detail
 
-// One completion. When status is not IBV_WC_SUCCESS only wr_id, qp_num, status and vendor_error say
-// anything (ibv_poll_cq(3)); the rest is zero then.
+// One completion. If status is not IBV_WC_SUCCESS, only wr_id, qp_num, status and vendor_error are
+// valid (ibv_poll_cq(3)); the other fields are zero.
 struct WorkCompletion {
   std::uint64_t wr_id = 0;
   std::uint32_t qp_num = 0;
@@ -93,13 +93,13 @@ static_assert(sizeof(WorkCompletion) == 32, "half a cache line");
 
 namespace detail {
 
-// The flag of a completion that says "with invalidate". SoftRoCE's kernel side gives its own number
-// for it, which to users means something that it never does.
+// The completion flag that means "with invalidate". SoftRoCE's kernel side reports its own number
+// for it, which in user space is the flag of a feature it does not have.
 constexpr unsigned invalidate_flag(bool soft_roce) {
   return soft_roce ? IBV_WC_IP_CSUM_OK : IBV_WC_WITH_INV;
 }
 
-// Every field is written once, in the order of memory.
+// Writes every field once, in memory order.
 [[gnu::always_inline]] inline void fill(WorkCompletion& out, ibv_cq_ex* queue, bool soft_roce) {
   const ibv_wc_status status = queue->status;
   out.wr_id = queue->wr_id;
@@ -134,8 +134,8 @@ struct CompletionQueueState;
 
 class CompletionQueue;
 
-// Of which queue an event was. The queue may be gone when it is looked at, if another thread
-// destroys queues: compare, and follow `context` only where its owner is known to live.
+// The queue of an event. If another thread destroys queues, the queue may no longer exist: compare,
+// and follow `context` only if its owner is known to live.
 struct RKV_EXPORT CompletionEvent {
   void* context = nullptr;        // CompletionQueueOptions::context
   const ibv_cq* queue = nullptr;  // raw() of the queue
@@ -151,12 +151,12 @@ class RKV_EXPORT CompletionChannel {
 
   // Readable when an armed queue got a completion. For poll(2), epoll(7).
   int fd() const;
-  // The next event, or nothing; does not block. The queue is disarmed with it: arm it again, then
-  // poll it dry. With an edge-triggered epoll take events until nothing is there, since a
-  // descriptor that stays readable makes no edge. ibv_get_cq_event(3).
-  // Events are acknowledged in batches, the rest before the queue is destroyed.
+  // Returns the next event, or nothing; does not block. The event disarms its queue: arm it again,
+  // then poll until it is empty. With an edge-triggered epoll take events until there are none,
+  // since a descriptor that stays readable produces no edge. Events are acknowledged in batches,
+  // the rest before the queue is destroyed. Source: ibv_get_cq_event(3).
   Result<std::optional<CompletionEvent>> next_event();
-  // Takes all pending events, of every queue on the channel; returns how many. Does not block.
+  // Takes all pending events of every queue on the channel; returns their number. Does not block.
   Result<std::size_t> drain();
   ibv_comp_channel* raw() const;
 
@@ -168,45 +168,47 @@ class RKV_EXPORT CompletionChannel {
 };
 
 struct CompletionQueueOptions {
-  // At least this many completions fit. The queue must never hold more: sum up the work that may be
-  // outstanding on all queue pairs, receives included, because an overrun kills the queue.
+  // The queue has at least this many entries and must never hold more. Add up the work that may be
+  // outstanding on all queue pairs, receives included, because an overrun breaks the queue.
   std::uint32_t entries = 256;
   CompletionChannel* channel = nullptr;  // needed for arm() and wait()
-  std::uint32_t vector = 0;              // interrupt vector, below the device's count of them
-  void* context = nullptr;               // the caller's own, given back by next_event()
-  // A parent domain, whose thread domain then spares the queue its locks too. A provider that has
-  // none may ignore it (SoftRoCE) or refuse. kInvalidArgument with CompletionReading::kClassic.
+  std::uint32_t vector = 0;              // interrupt vector, below the device's number of vectors
+  void* context = nullptr;               // returned by next_event()
+  // A parent domain with a thread domain, which removes the queue's locks too. A provider without
+  // parent domains may ignore it (SoftRoCE) or fail. kInvalidArgument with
+  // CompletionReading::kClassic.
   const ProtectionDomain* domain = nullptr;
 };
 
-// How a completion is read. The first four and kSlid to kPathBits every extended queue has; what a
-// device lacks of the others is told when the queue is created.
+// Fields of a completion. Every extended queue has the first four and kSlid to kPathBits. Creating
+// a queue reports which of the others the device lacks.
 enum class WcField : std::uint64_t {
   kNone = 0,
   kByteLength = IBV_WC_EX_WITH_BYTE_LEN,
   kImmediate = IBV_WC_EX_WITH_IMM,
   kQueuePair = IBV_WC_EX_WITH_QP_NUM,
-  kSourceQueuePair = IBV_WC_EX_WITH_SRC_QP,  // datagrams: who sent it
+  kSourceQueuePair = IBV_WC_EX_WITH_SRC_QP,  // datagrams: the sender
   kSlid = IBV_WC_EX_WITH_SLID,
   kServiceLevel = IBV_WC_EX_WITH_SL,
   kPathBits = IBV_WC_EX_WITH_DLID_PATH_BITS,
   kTimestamp = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,            // in ticks of the device's clock
   kVlan = IBV_WC_EX_WITH_CVLAN,                                // raw packets
-  kFlowTag = IBV_WC_EX_WITH_FLOW_TAG,                          // of the flow rule that it met
-  kTag = IBV_WC_EX_WITH_TM_INFO,                               // of tag matching
+  kFlowTag = IBV_WC_EX_WITH_FLOW_TAG,                          // of the flow rule that matched
+  kTag = IBV_WC_EX_WITH_TM_INFO,                               // tag matching
   kWallclock = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,  // in ns of the real-time clock
 };
 template <>
 inline constexpr bool kIsFlagEnum<WcField> = true;
-// What ibv_poll_cq(3) gives as well.
+// The fields of ibv_poll_cq(3).
 inline constexpr WcField kStandardFields = static_cast<WcField>(IBV_WC_STANDARD_FLAGS);
-// What WorkCompletion has.
+// The fields of WorkCompletion.
 inline constexpr WcField kBasicFields =
     WcField::kByteLength | WcField::kImmediate | WcField::kQueuePair;
-RKV_EXPORT const char* to_string(WcField one);  // "completion time stamp"; "?" unless it is one
+// "completion time stamp"; "?" unless it is a single field
+RKV_EXPORT const char* to_string(WcField one);
 
-// Fewer, later events: one after `count` completions or `period_us` microseconds, whichever is
-// first. Both 0: an event for each, as at the beginning.
+// Fewer, later events: one after `count` completions or `period_us` microseconds, whichever comes
+// first. Both 0 (the default): an event for each completion.
 struct CompletionModeration {
   std::uint32_t count = 0;      // at most 65,535
   std::uint32_t period_us = 0;  // at most 65,535
@@ -214,37 +216,39 @@ struct CompletionModeration {
 
 class RKV_EXPORT CompletionQueue {
  public:
-  // An extended queue where the provider has them, else a plain one (ibv_create_cq_ex(3)).
+  // Creates an extended queue if the provider has them, else a plain one (ibv_create_cq_ex(3)).
   static Result<CompletionQueue> create(const Device& device,
                                         const CompletionQueueOptions& options);
   CompletionQueue(CompletionQueue&&) = default;
   CompletionQueue& operator=(CompletionQueue&&) = default;
 
-  // Fills `out` with what is there; returns how many. No system call, does not block. An error
-  // means that the queue itself is broken (overrun, device gone). Inline as far as all goes well:
-  // a call would cost more than all the rest of a completion.
+  // Fills `out` with available completions; returns their number. No system call, does not block.
+  // An error means that the queue itself is broken (overrun, device removed). The success path is
+  // inline: a call would cost more than the rest of a completion.
   Result<std::size_t> poll(std::span<WorkCompletion> out) noexcept;
-  // Asks for one event on the channel at the next completion (ibv_req_notify_cq(3)). What arrived
-  // before the call raises none: arm, then poll once more, and only then wait.
+  // Requests one event on the channel at the next completion (ibv_req_notify_cq(3)). Completions
+  // that arrived before the call raise none: arm, then poll once more, and only then wait.
   Status arm(bool solicited_only = false);
-  // Waits in that order until there is something or the deadline has passed (then 0). Blocks.
+  // Waits in that order until there is a completion or the deadline has passed (then 0). Blocks.
   Result<std::size_t> wait(std::span<WorkCompletion> out, const Deadline& deadline);
 
-  // For programs with a loop of their own around arm() and poll(): how many events of this queue
-  // have been taken from the channel, and a wait until there are more. false: the deadline passed.
-  // What wait() does: seen = events(); arm(); poll(); when that found nothing, wait_event(seen).
+  // For programs with their own loop around arm() and poll(). events() is the number of this
+  // queue's events taken from the channel. wait_event() blocks until that number exceeds `seen`;
+  // false if the deadline passed. wait() is: seen = events(); arm(); poll(); if that found nothing,
+  // wait_event(seen).
   std::uint64_t events() const;
   Result<bool> wait_event(std::uint64_t seen, const Deadline& deadline);
 
-  // ibv_modify_cq(3). kUnsupported where the device cannot, as SoftRoCE.
+  // ibv_modify_cq(3). kUnsupported if the device cannot (SoftRoCE).
   Status moderate(const CompletionModeration& moderation);
-  // At least so many entries from now on; what is in the queue stays. kInvalidArgument when that is
-  // more than `entries`, or above the device's limit. Not while it is polled. ibv_resize_cq(3).
+  // Sets the number of entries to at least `entries`; completions in the queue stay.
+  // kInvalidArgument if the queue holds more than `entries`, or above the device's limit. Not while
+  // the queue is polled. ibv_resize_cq(3).
   Status resize(std::uint32_t entries);
 
   std::uint32_t entries() const;
   bool extended() const;
-  WcField fields() const;  // that were asked for
+  WcField fields() const;  // the fields requested at creation
   ibv_cq* raw() const;
   const std::shared_ptr<detail::CompletionQueueState>& shared() const { return state_; }
 
@@ -261,7 +265,7 @@ class RKV_EXPORT CompletionQueue {
   static Result<std::size_t> poll_failed(int answer) noexcept;
   std::shared_ptr<detail::CompletionQueueState> state_;
   ibv_cq_ex* extended_ = nullptr;
-  ibv_cq_ex* chained_ = nullptr;  // the same, where one poll may take several completions
+  ibv_cq_ex* chained_ = nullptr;  // the same queue, if one poll may take several completions
   bool one_by_one_ = false;
 };
 

@@ -6,9 +6,9 @@
 //   router.dispatch(done, [](Connection& c, const WorkCompletion& wc) { c.on(wc); },
 //                   [](const WorkCompletion& stray) { ... });
 //
-// The device gives numbers of queue pairs again when these are gone, and completions of the old one
-// may still be in the queue. A generation in the upper 16 bits of each wr_id tells them apart: what
-// carries another one than the number's present owner is a stray.
+// A device reuses the numbers of destroyed queue pairs, and completions of the old queue pair may
+// still be in the queue. A generation in the upper 16 bits of each wr_id distinguishes them. A
+// completion whose generation is not that of the number's current owner is a stray.
 //
 // Nothing is allocated after the constructor. Thread safety: one thread.
 #pragma once
@@ -25,8 +25,8 @@
 
 namespace rkv::rdma {
 
-// What a wr_id says here: generation 16 bits, one for receives, 15 unused, number 32 bits, which
-// are enough: at most as many requests are outstanding as there are slots.
+// The layout of a wr_id: generation 16 bits, one bit for receives, 15 unused, number 32 bits. 32
+// bits are enough: at most as many requests are outstanding as there are slots.
 struct WorkId {
   std::uint16_t generation = 0;
   bool receive = false;
@@ -46,13 +46,13 @@ struct WorkId {
 template <class Target>
 class CompletionRouter {
  public:
-  // For at most `most` queue pairs at a time.
+  // `most`: the number of queue pairs at a time.
   explicit CompletionRouter(std::size_t most)
       : most_(most), slots_(std::bit_ceil(most * 2 + 2)), shift_(64 - std::countr_zero(slots())) {}
 
-  // The generation for the wr_ids of this queue pair: never 0, and another one each of the next
-  // 65,534 times. kConflict: the number has a target; kBusy: `most` are there.
-  // REQUIRES: target != nullptr; it lives until remove().
+  // Adds a queue pair; returns the generation for its wr_ids. The generation is never 0 and does
+  // not repeat in the next 65,534 calls. kConflict: the number already has a target; kBusy: `most`
+  // queue pairs are present. REQUIRES: target != nullptr; it lives until remove().
   Result<std::uint16_t> add(std::uint32_t qp_num, Target* target) {
     RKV_CHECK(target != nullptr, "a route to nothing");
     Slot& slot = slots_[place_of(qp_num)];
@@ -67,13 +67,14 @@ class CompletionRouter {
     slot = {.target = target, .qp_num = qp_num, .generation = generation_};
     return generation_;
   }
-  // What still comes with this number is a stray. False: it had no target.
+  // Removes a queue pair; its later completions are strays. Returns false if the number had no
+  // target.
   bool remove(std::uint32_t qp_num) {
     std::size_t hole = place_of(qp_num);
     if (slots_[hole].target == nullptr) return false;
     --count_;
-    // Linear probing without tombstones: whoever sits behind the hole and would not be found past
-    // it moves into it.
+    // Linear probing without tombstones: an entry behind the hole moves into it if the hole would
+    // stop the search for that entry.
     for (std::size_t next = after(hole); slots_[next].target != nullptr; next = after(next)) {
       const std::size_t home = home_of(slots_[next].qp_num);
       if (((next - home) & (slots() - 1)) < ((next - hole) & (slots() - 1))) continue;
@@ -83,16 +84,18 @@ class CompletionRouter {
     slots_[hole] = {};
     return true;
   }
-  // nullptr: nobody's, or a predecessor's.
+  // The target of a completion; nullptr if the number is unknown or the generation is a
+  // predecessor's.
   Target* find(std::uint32_t qp_num, std::uint64_t wr_id) const {
     const Slot& slot = slots_[place_of(qp_num)];
     return slot.generation == WorkId::from(wr_id).generation ? slot.target : nullptr;
   }
-  // By number alone, for wr_ids that carry no generation: receives of a shared queue.
+  // Finds by number alone, for wr_ids without a generation: receives of a shared queue.
   Target* find_any_generation(std::uint32_t qp_num) const {
     return slots_[place_of(qp_num)].target;
   }
-  // Each to its target or to `stray`. A callback may add and remove. Returns how many had a target.
+  // Passes each completion to its target or to `stray`. A callback may add and remove. Returns the
+  // number of completions that had a target.
   template <class Own, class Stray>
   std::size_t dispatch(std::span<const WorkCompletion> completions, Own&& own, Stray&& stray) {
     std::size_t routed = 0;
@@ -120,7 +123,8 @@ class CompletionRouter {
   std::size_t home_of(std::uint32_t qp_num) const {
     return static_cast<std::size_t>(qp_num * 0x9E37'79B9'7F4A'7C15U >> shift_);
   }
-  // Where it is, or the free place where it would be. Half of the places are free at least.
+  // Returns the entry of qp_num, or the free entry where it would be stored. At least half of the
+  // entries are free.
   std::size_t place_of(std::uint32_t qp_num) const {
     std::size_t place = home_of(qp_num);
     while (slots_[place].target != nullptr && slots_[place].qp_num != qp_num)

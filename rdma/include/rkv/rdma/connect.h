@@ -1,7 +1,7 @@
-// Connecting by address: Connector on the active side, CmListener on the passive side. Datagrams,
-// which need no connection but an address too: datagram_service.h.
+// Connecting by address: Connector on the active side, CmListener on the passive side. Datagrams
+// need an address but no connection: see datagram_service.h.
 //
-//   // Active: the device is known after resolve(), so that queues can be made on it.
+//   // Active: the device is known after resolve(), so queues can be created on it.
 //   RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {}, deadline));
 //   ... make domain, queues and a queue pair on connector.device() ...
 //   RKV_ASSIGN_OR_RETURN(CmConnection link,
@@ -30,31 +30,31 @@
 
 namespace rkv::rdma {
 
-// Both ends of a connection look the same. Destruction goes queue pair, id, channel; the peer is
-// told by the kernel.
+// A connection; both ends look the same. The destructor destroys the queue pair, the id, then the
+// channel; the kernel notifies the peer.
 struct RKV_EXPORT CmConnection {
   EventChannel channel;
   CmId id;
   QueuePair qp;
   PrivateData peer_data;  // what the peer sent, padded with zeros
-  // What was agreed: our READs outstanding, the peer's. An initiator of 0 is a peer that answers
-  // none: a READ or atomic fails when it is posted, or on SoftRoCE never ends.
+  // The agreed depths: our outstanding READs, and the peer's. An initiator depth of 0 means that
+  // the peer answers none: posting a READ or atomic fails, or on SoftRoCE it never completes.
   ReadDepths depths;
-  // What the event channel has told so far; check() and wait_established() keep it.
+  // The state reported by the event channel so far; check() and wait_established() update it.
   bool established = false;
   std::optional<Error> ended = std::nullopt;
-  bool peer_left = false;  // `ended` by the peer's disconnecting, and by nothing that broke
+  bool peer_left = false;  // `ended` because the peer disconnected, not by a failure
 
   // Passive side: blocks until the active side has finished the handshake. The connection may be
-  // used before: data that arrives proves that it stands. kTimeout, kDisconnected.
+  // used before that: arriving data proves that it is established. kTimeout, kDisconnected.
   Status wait_established(const Deadline& deadline);
-  // Whether the connection has ended meanwhile: reads the event channel, does not block.
-  // kDisconnected when the peer has left, kNoDevice when the device was removed, and the same again
-  // on every later call. A host that dies says nothing: only deadlines, or work that fails, tell.
-  // A bond's failing over is no end.
+  // Checks whether the connection has ended: reads the event channel, does not block. kDisconnected
+  // if the peer has disconnected, kNoDevice if the device was removed; every later call returns the
+  // same. A crashed host sends nothing: only deadlines or failing work detect it. A bond's failover
+  // does not end the connection.
   Status check();
-  // Tells the peer and moves the queue pair to the error state, so that outstanding work completes
-  // as flushed. Does not wait for either.
+  // Notifies the peer and moves the queue pair to the error state, so that outstanding work
+  // completes as flushed. Does not wait for either.
   Status disconnect();
 
  private:
@@ -62,8 +62,8 @@ struct RKV_EXPORT CmConnection {
 };
 
 struct ResolveOptions {
-  // What the peer is asked to use: a peer with this library uses its own, by its
-  // ConnectionParameters, as this side does by those of connect().
+  // The ACK timeout proposed to the peer. A peer with this library uses its own
+  // ConnectionParameters instead, and so does this side with those of connect().
   AckTimeout ack_timeout = kDefaultAckTimeout;
   const SocketAddress* source = nullptr;  // local address to start from, else the route's
   std::optional<std::uint8_t> type_of_service = std::nullopt;  // CmId::set_type_of_service()
@@ -79,14 +79,14 @@ class RKV_EXPORT Connector {
   std::uint8_t port_number() const { return id_.port_number(); }
   SocketAddress local_address() const { return id_.local_address(); }
 
-  // Moves the queue pair to INIT, where receives of its own can be posted; connect() does it
-  // otherwise. A shared receive queue needs no such step.
+  // Moves the queue pair to INIT, where its own receives can be posted. Optional, since connect()
+  // does it too. A shared receive queue does not need this step.
   Status prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters);
-  // `qp` made on device(), in state RESET or INIT; on an error it is destroyed. What `parameters`
-  // say holds, whatever it was prepared with. Blocks until the deadline at most; on success the
-  // queue pair can be used. `private_data` at most 56 bytes. kInvalidArgument: another device's.
-  // kUnreachable: nobody listens or answers; kRejected: the peer refused, its bytes go to
-  // `rejection` when that is not null; kTimeout.
+  // Connects. `qp` was created on device() and is in state RESET or INIT; on an error it is
+  // destroyed. `parameters` apply, whatever `qp` was prepared with. `private_data` has at most 56
+  // bytes. Blocks until the deadline at most; on success the queue pair can be used.
+  // kInvalidArgument: `qp` is of another device. kUnreachable: no listener or no answer. kRejected:
+  // the peer refused; its bytes go to `rejection` if that is not null. kTimeout.
   Result<CmConnection> connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                                Bytes private_data, const Deadline& deadline,
                                PrivateData* rejection = nullptr) &&;
@@ -97,11 +97,12 @@ class RKV_EXPORT Connector {
   CmId id_;
 };
 
-// What a peer asks for, until it is answered. Dropped without an answer, it is rejected.
+// A peer's request until it is answered. If destroyed without an answer, it is rejected.
 template <class Id>
 class IncomingRequest {
  public:
-  // Not defaulted: a moved-from optional stays engaged, and its destructor would reject nothing.
+  // Not defaulted: a moved-from optional stays engaged, and its destructor would reject an empty
+  // id.
   IncomingRequest(IncomingRequest&& other) noexcept
       : id_(std::exchange(other.id_, std::nullopt)), data_(other.data_) {}
   IncomingRequest& operator=(IncomingRequest&&) = delete;
@@ -110,7 +111,8 @@ class IncomingRequest {
   SocketAddress peer_address() const { return id().peer_address(); }
   Device device() const { return id().device(); }
   std::uint8_t port_number() const { return id().port_number(); }
-  // The peer finds the reason in `rejection`. At most 148 bytes; of a look-up 136.
+  // Rejects the request; the peer finds `reason` in `rejection`. At most 148 bytes; 136 for a
+  // lookup.
   Status reject(Bytes reason) && {
     const Status status = id().reject(reason);
     if (status) id_.reset();
@@ -120,7 +122,7 @@ class IncomingRequest {
  protected:
   IncomingRequest(Id id, Bytes data) : id_(std::move(id)), data_(data) {}
   ~IncomingRequest() {
-    // An error means that the peer has given up meanwhile.
+    // An error means that the peer has already given up.
     if (id_) std::ignore = id_->reject({});
   }
   Id& id() { return const_cast<Id&>(std::as_const(*this).id()); }
@@ -136,13 +138,13 @@ class RKV_EXPORT ConnectRequest : public IncomingRequest<CmId> {
  public:
   ReadDepths peer_depths() const { return depths_; }
 
-  // CmId::set_owner() of the connection to be, before the first event about it can come.
+  // CmId::set_owner() of the future connection, before the first event about it can arrive.
   void set_owner(std::weak_ptr<void> owner) { id().set_owner(std::move(owner)); }
   // As Connector::prepare().
   Status prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters);
-  // `qp` and `parameters` as Connector::connect(). Does not wait for the peer: what becomes of
-  // the handshake arrives on the connection's channel. `channel` is where its events shall go;
-  // nullptr makes a new one. At most 196 bytes of private data.
+  // Accepts the request. `qp` and `parameters` as in Connector::connect(). Does not wait for the
+  // peer: the outcome of the handshake arrives on the connection's channel. `channel` receives its
+  // events; nullptr creates a new one. At most 196 bytes of private data.
   Result<CmConnection> accept(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                               Bytes private_data, const EventChannel* channel = nullptr) &&;
 
@@ -159,18 +161,18 @@ struct ListenOptions {
   std::optional<std::uint8_t> type_of_service = std::nullopt;
   bool reuse_address = false;
   std::optional<bool> ipv6_only = std::nullopt;
-  // Until when an address may turn up: right after an interface or a device was set up, the kernel
-  // knows for a moment of no RDMA device that has it. None: it is there now or never.
+  // How long an address may take to appear: right after an interface or a device was set up, the
+  // kernel briefly knows of no RDMA device with it. None: the address must exist now.
   std::optional<Deadline> until = std::nullopt;
 };
 
-// What listeners for connections and for look-ups have.
+// The common part of the listeners for connections and for lookups.
 class RKV_EXPORT CmListenerBase {
  public:
   int fd() const { return channel_.fd(); }  // readable when next() has something to do
   SocketAddress address() const { return id_.local_address(); }
   std::uint16_t port() const { return address().port(); }
-  // That of the address, before anybody asks; of a wildcard there is none.
+  // The device of the address, known before any request; none for a wildcard.
   std::optional<Device> device() const {
     return id_.has_device() ? std::optional(id_.device()) : std::nullopt;
   }
@@ -196,9 +198,9 @@ class RKV_EXPORT CmListener : public CmListenerBase {
   static Result<CmListener> listen(const SocketAddress& local, int backlog = kDefaultBacklog);
   static Result<CmListener> listen(const SocketAddress& local, const ListenOptions& options);
 
-  // The next request or nothing; does not block. wait() blocks; kTimeout. kNoDevice: the device of
-  // the address was removed, and from then on there are no requests. Destroy the listener then,
-  // since the kernel waits for that. A listener on a wildcard is of no device.
+  // next() returns a request or nothing and does not block. wait() blocks; kTimeout. kNoDevice: the
+  // device of the address was removed and there will be no further requests. Destroy the listener
+  // then, since the kernel waits for that. A listener on a wildcard is not tied to a device.
   Result<std::optional<ConnectRequest>> next();
   Result<ConnectRequest> wait(const Deadline& deadline);
 
