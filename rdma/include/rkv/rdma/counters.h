@@ -1,13 +1,15 @@
-// Counters: the kernel's, of a port; and the program's own, of a queue pair and a completion queue.
+// Counters: those of a port, from the kernel, and the program's own, of a queue pair and a
+// completion queue.
 //
 //   RKV_ASSIGN_OR_RETURN(PortCounters before, port_counters("mlx5_0", 1));
 //   ... RKV_ASSIGN_OR_RETURN(PortCounters after, port_counters("mlx5_0", 1));
 //   after.since(before).get(counter::kOutOfSequence)   // optional: not every device has it
-//
-//   CountedQueue counted(queue);                 // the same poll() and wait(), and counts
+//   CountedQueue counted(queue);                 // poll() and wait() that also count
 //   counted.counts().empty_polls
 //   PostCounts posts;
 //   posts.submit(std::move(batch), 1);           // posts 1 signaled request among batch.count()
+//
+// The second half is opt-in: queues and batches alone count nothing.
 //
 // The second half is for those who use it: queues and batches count nothing by themselves.
 //
@@ -32,7 +34,7 @@
 
 namespace rkv::rdma {
 
-// Names of counters that many devices have; PortCounters::get() takes any other name as well.
+// Names of counters that many devices have; PortCounters::get() accepts any other name as well.
 namespace counter {
 inline constexpr std::string_view kSentWords = "port_xmit_data";     // 4 bytes each
 inline constexpr std::string_view kReceivedWords = "port_rcv_data";  // 4 bytes each
@@ -40,20 +42,20 @@ inline constexpr std::string_view kSentPackets = "port_xmit_packets";
 inline constexpr std::string_view kReceivedPackets = "port_rcv_packets";
 inline constexpr std::string_view kReceiveErrors = "port_rcv_errors";
 inline constexpr std::string_view kSendDiscards = "port_xmit_discards";
-inline constexpr std::string_view kSendWait = "port_xmit_wait";  // ticks in which credits lacked
+inline constexpr std::string_view kSendWait = "port_xmit_wait";  // ticks without send credits
 inline constexpr std::string_view kLinkDowned = "link_downed";
-inline constexpr std::string_view kOutOfSequence = "out_of_sequence";           // mlx5
-inline constexpr std::string_view kOutOfBuffer = "out_of_buffer";               // no receive posted
-inline constexpr std::string_view kCongestionMarks = "rp_cnp_handled";          // told to slow down
-inline constexpr std::string_view kAckTimeouts = "local_ack_timeout_err";       // mlx5
-inline constexpr std::string_view kSoftSentPackets = "sent_pkts";               // SoftRoCE
-inline constexpr std::string_view kSoftReceivedPackets = "rcvd_pkts";           // SoftRoCE
-inline constexpr std::string_view kSoftSends = "rdma_sends";                    // SoftRoCE
-inline constexpr std::string_view kSoftReceiverNotReady = "rcvd_rnr_err";       // SoftRoCE
+inline constexpr std::string_view kOutOfSequence = "out_of_sequence";      // mlx5
+inline constexpr std::string_view kOutOfBuffer = "out_of_buffer";          // no receive posted
+inline constexpr std::string_view kCongestionMarks = "rp_cnp_handled";     // requests to slow down
+inline constexpr std::string_view kAckTimeouts = "local_ack_timeout_err";  // mlx5
+inline constexpr std::string_view kSoftSentPackets = "sent_pkts";          // SoftRoCE
+inline constexpr std::string_view kSoftReceivedPackets = "rcvd_pkts";      // SoftRoCE
+inline constexpr std::string_view kSoftSends = "rdma_sends";               // SoftRoCE
+inline constexpr std::string_view kSoftReceiverNotReady = "rcvd_rnr_err";  // SoftRoCE
 inline constexpr std::string_view kSoftRetriesExceeded = "retry_exceeded_err";  // SoftRoCE
 }  // namespace counter
 
-// From which directory a counter is.
+// The directory of a counter.
 enum class CounterSource : unsigned char {
   kPort,      // counters/: what the InfiniBand specification defines
   kHardware,  // hw_counters/: the driver's own
@@ -72,21 +74,21 @@ class RKV_EXPORT PortCounters {
   std::optional<std::uint64_t> get(std::string_view name, CounterSource source) const;
   std::span<const PortCounter> all() const { return counters_; }
   bool empty() const { return counters_.empty(); }
-  // What was added since; counters that `earlier` lacks are left out. One that is smaller than it
-  // was has been reset, and counts from 0.
+  // Returns the increase since `earlier`; counters that `earlier` lacks are left out. A counter
+  // smaller than in `earlier` was reset and counts from 0.
   PortCounters since(const PortCounters& earlier) const;
 
  private:
   std::vector<PortCounter> counters_;
 };
-// Reads counters/ and hw_counters/ below ROOT/DEVICE/ports/PORT. Files that hold no number ("N/A",
-// unreadable) are left out; no such directory at all: kNotFound. System calls, some per counter.
-// The kernel reads a driver's own counters at most every 10 ms or so (hw_counters/lifespan): what
-// has just happened may be missing.
+// Reads counters/ and hw_counters/ below ROOT/DEVICE/ports/PORT. Files without a number ("N/A",
+// unreadable) are left out. kNotFound: neither directory exists. System calls, some per counter.
+// The kernel reads a driver's own counters at most every 10 ms or so (hw_counters/lifespan), so the
+// latest events may be missing.
 RKV_EXPORT Result<PortCounters> port_counters(std::string_view device, std::uint8_t port,
                                               std::string_view root = "/sys/class/infiniband");
 
-// What a completion queue has given.
+// The completions a completion queue has returned.
 struct RKV_EXPORT CompletionCounts {
   std::uint64_t polls = 0;
   std::uint64_t empty_polls = 0;
@@ -98,12 +100,12 @@ struct RKV_EXPORT CompletionCounts {
   std::uint64_t of(WcClass kind) const { return by_class[static_cast<std::size_t>(kind)]; }
   std::uint64_t flushed() const { return of(WcClass::kFlushed); }
   std::uint64_t receiver_not_ready() const { return of(WcClass::kReceiverNotReady); }
-  // Failed, but not as a mere consequence of an earlier failure.
+  // Completions that failed, except those flushed because of an earlier failure.
   std::uint64_t errors() const { return completions - of(WcClass::kSuccess) - flushed(); }
   void add(const WorkCompletion& completion);
 };
 
-// A completion queue that is counted. Polling past it, through the queue itself, is not seen.
+// A completion queue with counts. Polls of the underlying queue are not counted.
 class CountedQueue {
  public:
   explicit CountedQueue(CompletionQueue& queue) : queue_(queue) {}
@@ -132,16 +134,17 @@ class CountedQueue {
   CompletionCounts counts_;
 };
 
-// What was posted on a queue pair, and what has become of it.
+// The requests posted on a queue pair, and their completions.
 struct PostCounts {
   std::uint64_t posted = 0;
   std::uint64_t signaled = 0;
   std::uint64_t doorbells = 0;  // batches that were accepted
-  std::uint64_t refused = 0;    // batches that were not
+  std::uint64_t refused = 0;    // batches that were refused
   std::uint64_t receives = 0;
-  CompletionCounts completed;  // feed it: completed.add() with this queue pair's completions
+  CompletionCounts completed;  // the caller adds this queue pair's completions: completed.add()
 
-  // Submits and counts. `Batch` is any of the library's: count(), and submit() of an rvalue.
+  // Submits and counts. `Batch` is any batch type of the library: it has count(), and submit() on
+  // an rvalue.
   template <class Batch>
   Status submit(Batch&& batch, std::uint32_t signaled_requests) {
     const std::uint32_t requests = batch.count();

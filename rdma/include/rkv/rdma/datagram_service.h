@@ -1,27 +1,28 @@
-// Datagram services found by address and port: what a client has to know to send the first
-// datagram, asked for through the connection manager. No connection comes of it.
+// Datagram services found by address and port. A client asks the connection manager for what it
+// needs to send the first datagram. No connection is established.
 //
-//   // The one who offers it. The queue pair serves all who ask.
+//   // The service. Its queue pair serves all clients.
 //   RKV_ASSIGN_OR_RETURN(DatagramListener listener, DatagramListener::listen(address));
 //   RKV_ASSIGN_OR_RETURN(auto qp, std::move(prepared).activate(kDatagramQkey));
 //   RKV_ASSIGN_OR_RETURN(DatagramRequest request, listener.wait(deadline));
 //   RKV_RETURN_IF_ERROR(std::move(request).accept(qp, as_bytes("welcome")));
 //
-//   // The one who asks: the device is known after resolve(), so that a domain can be made on it.
+//   // The client: the device is known after resolve(), so a domain can be created on it.
 //   RKV_ASSIGN_OR_RETURN(auto resolver, DatagramResolver::resolve(server, {}, deadline));
 //   RKV_ASSIGN_OR_RETURN(const DatagramPeer peer,
 //                        std::move(resolver).look_up(pd, as_bytes("hello"), deadline));
 //   batch.to(peer.handle, peer.qp_num, peer.qkey).send(1, OpFlags::kSignaled, message);
 //
-// The Q_Key is the port space's and not the program's: whoever addresses a service by IP is told
-// kDatagramQkey, and accept() refuses a queue pair that has another. So it keeps nobody out.
+// The Q_Key belongs to the port space, not to the program. Every client that addresses a service by
+// IP receives kDatagramQkey, and accept() refuses a queue pair that has another. So the Q_Key
+// excludes no client.
 //
-// A question or an answer may be lost, and is then asked again: the same request may come twice.
+// A request or an answer may be lost and is then resent: the same request may arrive twice.
 //
-// For an event loop of the program's own there is DatagramId, on a channel like a CmId's.
+// Programs with their own event loop use DatagramId, on a channel like a CmId's.
 //
-// Thread safety: one thread at a time per object. Source: rdma_connect(3), rdma_accept(3) (those
-// of RDMA_PS_UDP), InfiniBand specification 12.11 (service ID resolution).
+// Thread safety: one thread at a time per object. Source: rdma_connect(3), rdma_accept(3) (the
+// parts on RDMA_PS_UDP), InfiniBand specification 12.11 (service ID resolution).
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -37,35 +38,37 @@
 
 namespace rkv::rdma {
 
-// What the datagrams of services under DatagramPorts::kUdp carry.
+// The Q_Key in datagrams of services under DatagramPorts::kUdp.
 inline constexpr std::uint32_t kDatagramQkey = RDMA_UDP_QKEY;
 
-// Where a service receives: an answer as it came.
+// The receiving end of a service, as returned by a lookup.
 struct DatagramService {
   AddressAttributes address;
   std::uint32_t qp_num = 0;
   std::uint32_t qkey = 0;
 };
 
-// An id for datagrams, on an event channel. Who asks: resolve_address(), resolve_route(),
-// look_up(). Who answers: bind(), listen(), and accept() or reject() of CmEvent's
-// take_datagram_request(); no event follows, and the id may go.
+// An id for datagrams, on an event channel. A client calls resolve_address(), resolve_route(),
+// look_up(). A service calls bind(), listen(), then accept() or reject() on the id of CmEvent's
+// take_datagram_request(). No event follows, and that id may be destroyed.
 class RKV_EXPORT DatagramId : public CmIdBase {
  public:
   static Result<DatagramId> create(const EventChannel& channel,
                                    DatagramPorts ports = DatagramPorts::kUdp);
 
-  // What accept() tells peers, and with what a queue pair of this id is to be activated.
+  // The Q_Key that accept() sends to peers. A queue pair of this id must be activated with it.
   // REQUIRES: has_device().
   Result<std::uint32_t> qkey() const;
-  // To INIT on the id's port and in its partition, where receives can be posted.
+  // Moves `qp` to INIT on the id's port and in its partition, where receives can be posted.
   // REQUIRES: has_device().
   Status to_init(PreparedQueuePair<Ud>& qp);
 
-  // ESTABLISHED, with CmEvent::datagram_service(), or UNREACHABLE follows. At most 180 bytes.
+  // ESTABLISHED, with CmEvent::datagram_service(), or UNREACHABLE follows. At most 180 bytes of
+  // private data.
   Status look_up(Bytes private_data);
-  // At most 136 bytes. kInvalidArgument where datagrams to `qp` would be dropped: it is of another
-  // device than the request came to, or was activated with another key than qkey().
+  // Answers the request. At most 136 bytes of private data. kInvalidArgument if datagrams to `qp`
+  // would be dropped: its device differs from the request's, or it was activated with a key other
+  // than qkey().
   Status accept(const BasicQueuePair<Ud>& qp, Bytes private_data);
   Status reject(Bytes reason);  // at most 136 bytes
 
@@ -74,12 +77,12 @@ class RKV_EXPORT DatagramId : public CmIdBase {
   explicit DatagramId(std::shared_ptr<detail::CmIdState> state) : CmIdBase(std::move(state)) {}
 };
 
-// A service that was found, with the way to it.
+// A service that was found, with its address.
 struct DatagramPeer {
   AddressHandle handle;
   std::uint32_t qp_num = 0;
   std::uint32_t qkey = 0;
-  AddressAttributes address;  // what `handle` was made of, for one of another domain
+  AddressAttributes address;  // the attributes of `handle`, to create a handle in another domain
   PrivateData peer_data;      // what the service sent, padded with zeros
 };
 
@@ -100,12 +103,13 @@ class RKV_EXPORT DatagramResolver {
   std::uint8_t port_number() const { return id_.port_number(); }
   SocketAddress local_address() const { return id_.local_address(); }
 
-  // As DatagramId::to_init(). Then activate() it, with the key that the service has if it is to
-  // answer without asking.
+  // As DatagramId::to_init(). Then activate() it; use the service's key if the service should
+  // answer without a lookup of its own.
   Status prepare(PreparedQueuePair<Ud>& qp) { return id_.to_init(qp); }
-  // `pd` is of device(), or of the same device opened elsewhere. At most 180 bytes of private data.
-  // kUnreachable: nobody listens, or nobody answered for a minute; kRejected: the service refused,
-  // its bytes go to `rejection` when that is not null; kTimeout: the deadline came first.
+  // Looks up the service. `pd` belongs to device(), or to the same device opened separately. At
+  // most 180 bytes of private data. kUnreachable: no listener, or no answer for a minute.
+  // kRejected: the service refused; its bytes go to `rejection` if that is not null. kTimeout: the
+  // deadline passed first.
   Result<DatagramPeer> look_up(const ProtectionDomain& pd, Bytes private_data,
                                const Deadline& deadline, PrivateData* rejection = nullptr) &&;
 
@@ -116,14 +120,14 @@ class RKV_EXPORT DatagramResolver {
   DatagramId id_;
 };
 
-// A peer that asks where to send. Dropped without an answer, it is rejected.
+// A client's lookup request. If destroyed without an answer, it is rejected.
 class RKV_EXPORT DatagramRequest : public IncomingRequest<DatagramId> {
  public:
-  // As DatagramId::to_init() and qkey(): for a queue pair that is made for this peer alone.
+  // As DatagramId::to_init() and qkey(): for a queue pair created for this peer alone.
   Status prepare(PreparedQueuePair<Ud>& qp) { return id().to_init(qp); }
   Result<std::uint32_t> qkey() const { return id().qkey(); }
-  // As DatagramId::accept(). The peer may send from now on, and is heard of no more: there is
-  // nothing to end.
+  // As DatagramId::accept(). The peer may send from now on. No later event reports on the peer, and
+  // there is no connection to end.
   Status accept(const BasicQueuePair<Ud>& qp, Bytes private_data) &&;
 
  private:
@@ -138,7 +142,7 @@ class RKV_EXPORT DatagramListener : public CmListenerBase {
                                          const ListenOptions& options = {},
                                          DatagramPorts ports = DatagramPorts::kUdp);
 
-  // The next request or nothing; does not block. wait() blocks; kTimeout.
+  // next() returns a request or nothing and does not block. wait() blocks; kTimeout.
   Result<std::optional<DatagramRequest>> next();
   Result<DatagramRequest> wait(const Deadline& deadline);
 

@@ -1,13 +1,14 @@
-// Everything about an object as text for a person: devices with all their limits, ports and GIDs,
-// and each object that is made on them.
+// Text descriptions for people: of devices with all their limits, ports and GIDs, and of each
+// object created on them.
 //
-//   puts(describe(device).c_str());        // many lines, what ibv_devinfo -v tells and more
+//   puts(describe(device).c_str());        // many lines, a superset of ibv_devinfo -v
 //   log(describe(queue_pair));             // state, peer, limits: some lines
 //   log(describe(completion));             // "wr 7 on queue pair 17: RECV, 64 bytes"
 //
-// One line without a line break for small things; several, each ended, for a device or a queue
-// pair. The wording may change: not to be parsed. What cannot be asked is said, as an error's text.
-// Thread safety: as the object's. Queries of devices and queue pairs are system calls.
+// Small objects give one line without a line break. A device or a queue pair gives several lines,
+// each terminated. The wording may change: do not parse it. Where a query fails, the text of its
+// error appears instead. Thread safety: as the object's. Queries of devices and queue pairs are
+// system calls.
 #pragma once
 
 #include <concepts>
@@ -27,7 +28,8 @@
 
 namespace rkv::rdma {
 
-// Devices. A Device: identity, limits, what is beyond, each port with its GIDs and the one to use.
+// Devices. A Device gives identity, limits, extended attributes, and each port with its GIDs and
+// the GID to use.
 RKV_EXPORT std::string describe(const Device& device);
 RKV_EXPORT std::string describe(const DeviceInfo& info);
 RKV_EXPORT std::string describe(const DeviceAttributes& limits);

@@ -1,12 +1,13 @@
-// Devices: what RDMA hardware (or SoftRoCE) this machine has, and an opened one.
+// Devices: the RDMA hardware (or SoftRoCE) of this machine, and an opened device.
 //
 //   RKV_ASSIGN_OR_RETURN(Device device, Device::open_first_active());
 //   RKV_ASSIGN_OR_RETURN(DeviceAttributes limits, device.attributes());
 //   RKV_ASSIGN_OR_RETURN(std::vector<GidEntry> gids, device.gid_table());
 //
-// A Device is a handle: share() gives another one to the same opened device, and every object made
-// from it keeps it open. Queries are system calls, none waits for the network. Thread safety: a
-// Device may be used by several threads at a time; next_async_event() by one.
+// A Device is a handle. share() returns another handle to the same opened device, and every object
+// created from it keeps the device open. Queries are system calls; none waits for the network.
+//
+// Thread safety: several threads may use a Device at a time; only one may call next_async_event().
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -42,14 +43,14 @@ struct PortAttributes {
 };
 RKV_EXPORT const char* to_string(ibv_port_state state);  // "ACTIVE"
 
-// What the codes of a port's speed and width mean. 0, 0 and "?" where they are not known.
+// The meaning of a port's speed and width codes. 0, 0 and "?" for unknown codes.
 struct LinkSpeed {
   double gbps = 0;  // all lanes
   double lane_gbps = 0;
   std::uint32_t lanes = 0;
   const char* name = "?";  // "EDR"; static
 };
-// `speed` is ibv_port_attr's active_speed, or active_speed_ex where there is one; `width` its
+// `speed` is ibv_port_attr's active_speed, or active_speed_ex if present; `width` is its
 // active_width. Source: InfiniBand specification 14.2.5.6, PortInfo.
 RKV_EXPORT LinkSpeed link_speed(std::uint32_t speed, std::uint8_t width);
 
@@ -59,7 +60,7 @@ enum class AtomicScope : unsigned char {
   kGlobal,  // atomic with the CPU too
 };
 
-// Limits of ibv_query_device(3), the ones that size something.
+// Limits of ibv_query_device(3) that matter for sizing.
 struct DeviceAttributes {
   std::string firmware;
   std::uint64_t max_region_bytes = 0;
@@ -90,7 +91,7 @@ struct RKV_EXPORT GidEntry {
   std::uint8_t port = 0;
   std::uint32_t index = 0;
   GidType type = GidType::kInfiniBand;
-  std::string netdev;             // "eth0"; empty where there is none
+  std::string netdev;             // "eth0"; empty if there is none
   bool is_ipv4() const;           // ::ffff:a.b.c.d
   bool is_link_local() const;     // fe80::/10; 169.254.0.0/16 (RFC 3927)
   std::string to_string() const;  // "192.0.2.1" for IPv4, else as IPv6
@@ -123,34 +124,35 @@ struct DeviceInfo {
   NodeType node = NodeType::kUnknown;
   DeviceTransport transport = DeviceTransport::kUnknown;
   bool iwarp = false;
-  std::optional<int> kernel_index;    // that `rdma dev` shows; none on old kernels
-  std::vector<PortAttributes> ports;  // empty where the device could not be opened
-  std::optional<Error> open_error;    // why
+  std::optional<int> kernel_index;    // the index that `rdma dev` shows; none on old kernels
+  std::vector<PortAttributes> ports;  // empty if the device could not be opened
+  std::optional<Error> open_error;    // why it could not be opened
 };
-// All devices of this machine, an empty list where there are none. Opens each for a moment.
+// Returns all devices of this machine; an empty list if there are none. Opens each device briefly.
 RKV_EXPORT Result<std::vector<DeviceInfo>> list_devices();
 
 struct AsyncEvent {
   ibv_event_type type = IBV_EVENT_DEVICE_FATAL;
-  // What it is about, to compare with raw() of an object; nullptr where it is about the port or the
-  // device. The event has been acknowledged: the object may be gone, do not dereference.
+  // The affected object, to compare with raw(); nullptr if the event concerns the port or the
+  // device. The event has been acknowledged, so the object may be destroyed: do not dereference.
   const void* object = nullptr;
   std::uint8_t port = 0;
 };
 
 class RKV_EXPORT Device {
  public:
-  // kNoDevice where there is none of that name; kPermission where it may not be opened.
+  // kNoDevice if no device has that name; kPermission if it may not be opened.
   static Result<Device> open(std::string_view name);
-  // The first device that has an ACTIVE port. kNoDevice says what to do about it.
+  // Opens the first device that has an ACTIVE port. kNoDevice: the error text says what to do.
   static Result<Device> open_first_active();
-  // A device that librdmacm has opened; memory and queues used with one of its ids must be made on
-  // this one. An empty name means the first with an ACTIVE port. librdmacm keeps it open until the
-  // last handle ends, also after the device was unplugged. Source: rdma_get_devices(3).
+  // A device that librdmacm has opened. Memory and queues used with a librdmacm id must be created
+  // on this one. An empty name means the first with an ACTIVE port. librdmacm keeps the device open
+  // until the last handle is destroyed, even after the device was unplugged. Source:
+  // rdma_get_devices(3).
   static Result<Device> of_connection_manager(std::string_view name = {});
-  // Somebody else's context, which must outlive everything made from it.
+  // Wraps a context owned by the caller, which must outlive everything created from it.
   static Device borrow(ibv_context* context);
-  // A context whose last handle does what `context`'s deleter says (import.h).
+  // Wraps a context whose last handle runs `context`'s deleter (import.h).
   static Device adopt(std::shared_ptr<ibv_context> context);
 
   Device(Device&&) = default;
@@ -161,20 +163,20 @@ class RKV_EXPORT Device {
   DeviceInfo info() const;
   Result<DeviceAttributes> attributes() const;
   Result<PortAttributes> port(std::uint8_t number) const;
-  // The number of the first ACTIVE port; kNoDevice where there is none.
+  // The number of the first ACTIVE port; kNoDevice if there is none.
   Result<std::uint8_t> first_active_port() const;
   Result<std::vector<GidEntry>> gid_table() const;
-  // One entry of it. kNotFound where the table has none at that index, kInvalidArgument where there
-  // is no such port.
+  // One entry of the GID table. kNotFound if the table has none at that index, kInvalidArgument if
+  // the port does not exist.
   Result<GidEntry> gid(std::uint8_t port, std::uint32_t index) const;
-  // The entry a RoCE connection by address uses: of type v2, IPv4 before IPv6, never link-local
-  // where there is a choice. kNoDevice where the port has none. choose_gid() (gid_choice.h) says
-  // why, and takes the peer's address into account.
+  // The GID that a RoCE connection by address uses: type v2, IPv4 before IPv6, link-local only if
+  // there is no other. kNoDevice if the port has none. choose_gid() (gid_choice.h) explains the
+  // choice and considers the peer's address.
   Result<GidEntry> routable_gid(std::uint8_t port) const;
 
-  // Events about ports, queue pairs, shared receive queues (ibv_get_async_event(3)). Does not wait:
-  // nothing there is an empty optional; wait on async_fd() with poll(2). Of two handles to one
-  // context only one should read events.
+  // Returns the next event about ports, queue pairs or shared receive queues, or nothing
+  // (ibv_get_async_event(3)). Does not block: wait on async_fd() with poll(2). If a context has two
+  // handles, only one should read events.
   Result<std::optional<AsyncEvent>> next_async_event() const;
   int async_fd() const { return context_->async_fd; }
 
@@ -183,7 +185,7 @@ class RKV_EXPORT Device {
 
  private:
   friend class CmIdBase;
-  // The context of an id of the connection manager, held as of_connection_manager() holds one.
+  // The context of a connection manager id, held as of_connection_manager() holds one.
   static Device of_id(ibv_context* context, std::shared_ptr<void> id);
   explicit Device(std::shared_ptr<ibv_context> context) : context_(std::move(context)) {}
   std::shared_ptr<ibv_context> context_;

@@ -1,16 +1,17 @@
-// The device's clock: ticks of completion time stamps as nanoseconds, and as times of this host.
+// The device's clock: converts ticks of completion time stamps to nanoseconds and to times of this
+// host.
 //
 //   RKV_ASSIGN_OR_RETURN(DeviceClock clock, DeviceClock::open(device));
 //   RKV_ASSIGN_OR_RETURN(ClockCorrelation at, clock.correlate());
 //   ... for (auto& c : queue.poll()) ...
-//   const Nanos when = at.host_ns(c.timestamp());    // as SteadyClock tells it
+//   const Nanos when = at.host_ns(c.timestamp());    // in SteadyClock's time
 //   const Nanos took = clock.scale().ns(clock.scale().ticks_between(first, second));
 //
-// Time stamps are as wide as the device's mask and wrap: two of them can be compared when less than
-// half a round lies between them, and TickScale::round_ns() says how long a round is. SoftRoCE has
-// no clock: kUnsupported.
+// Time stamps are as wide as the device's mask and wrap. Two stamps are comparable if they are less
+// than half a round apart; TickScale::round_ns() is the length of a round. SoftRoCE has no clock:
+// kUnsupported.
 //
-// Thread safety: values; DeviceClock may be read by several threads.
+// Thread safety: values; several threads may read a DeviceClock.
 // Source: ibv_query_rt_values_ex(3), ibv_query_device_ex(3).
 #pragma once
 
@@ -24,33 +25,33 @@
 
 namespace rkv::rdma {
 
-// How ticks count: the arithmetic, without a device.
+// The arithmetic of ticks, without a device.
 class RKV_EXPORT TickScale {
  public:
-  // kUnsupported where either is 0, which is how a device says that it has no clock.
-  // kInvalidArgument for a mask that is not 2^n - 1.
+  // kUnsupported if either is 0, by which a device says that it has no clock. kInvalidArgument for
+  // a mask that is not 2^n - 1.
   static Result<TickScale> from(std::uint64_t frequency_khz, std::uint64_t mask);
 
   std::uint64_t frequency_khz() const { return khz_; }
   std::uint64_t mask() const { return mask_; }
-  // From one stamp to a later one, over at most one wrap.
+  // Ticks from a stamp to a later one, over at most one wrap.
   std::uint64_t ticks_between(std::uint64_t earlier, std::uint64_t later) const {
     return (later - earlier) & mask_;
   }
-  // The same where it is not known which was earlier: the nearer way round, negative when `b` was
-  // first. Half a round is taken as positive.
+  // The same if the order is unknown: the shorter way round, negative if `b` was first. Half a
+  // round counts as positive.
   std::int64_t nearest(std::uint64_t a, std::uint64_t b) const {
     const std::uint64_t forward = ticks_between(a, b);
     const std::uint64_t backward = ticks_between(b, a);
     return forward <= backward ? static_cast<std::int64_t>(forward)
                                : -static_cast<std::int64_t>(backward);
   }
-  // Rounded to the nearest nanosecond; what does not fit becomes the largest that does.
+  // Rounded to the nearest nanosecond; saturates at the largest value.
   Nanos ns(std::uint64_t ticks) const;
   Nanos signed_ns(std::int64_t ticks) const;
   // Rounded down. REQUIRES: ns >= 0.
   std::uint64_t ticks(Nanos ns) const;
-  Nanos round_ns() const { return ns(mask_); }  // a whole round
+  Nanos round_ns() const { return ns(mask_); }  // length of a whole round
 
  private:
   TickScale(std::uint64_t khz, std::uint64_t mask) : khz_(khz), mask_(mask) {}
@@ -58,7 +59,7 @@ class RKV_EXPORT TickScale {
   std::uint64_t mask_;
 };
 
-// The device's clock, read between two readings of the host's.
+// A reading of the device's clock between two readings of the host's.
 struct ClockSample {
   Nanos before = 0;
   std::uint64_t ticks = 0;
@@ -67,24 +68,24 @@ struct ClockSample {
   Nanos middle() const { return before + width() / 2; }
 };
 
-// Which time of the host a tick is. It ages: clocks run apart by some microseconds a second; call
-// follow() every now and then, at the latest after a quarter of TickScale::round_ns().
+// Maps a tick to a time of the host. It ages, because clocks diverge by some microseconds a second.
+// Call follow() regularly, at the latest after a quarter of TickScale::round_ns().
 class RKV_EXPORT ClockCorrelation {
  public:
-  // The narrowest of the samples counts. kInvalidArgument: none, or one that ends before it begins.
+  // Uses the narrowest sample. kInvalidArgument: no sample, or a sample that ends before it begins.
   static Result<ClockCorrelation> from(const TickScale& scale,
                                        std::span<const ClockSample> samples);
 
-  // Stamps from half a round before the sample to half a round after it.
+  // The host time of a stamp between half a round before the sample and half a round after it.
   Nanos host_ns(std::uint64_t ticks) const;
-  // How far off a stamp taken near the sample may be: half of the sample's width.
+  // The error bound for a stamp taken near the sample: half of the sample's width.
   Nanos uncertainty_ns() const { return (anchor_.width() + 1) / 2; }
-  // Goes on from a newer sample, and measures with it how fast the device's clock really runs.
-  // REQUIRES: less than half a round has passed. A sample not newer than the last is ignored; from
-  // one so near to it, for the width of the two, that the rate would be off by more than 10 ppm,
-  // the rate is not measured.
+  // Switches to a newer sample and measures the device clock's real rate with it. A sample not
+  // newer than the last is ignored. If the two samples are too wide for their distance, the rate
+  // would be off by more than 10 ppm and is not measured. REQUIRES: less than half a round has
+  // passed.
   void follow(const ClockSample& newer);
-  // Nanoseconds of the host in a second of the device's nominal clock, less 10^9: 0 until follow().
+  // Host nanoseconds per second of the device's nominal clock, minus 10^9; 0 until follow().
   double drift_ppb() const { return (rate_ - 1) * 1e9; }
 
  private:
@@ -97,14 +98,14 @@ class RKV_EXPORT ClockCorrelation {
 
 class RKV_EXPORT DeviceClock {
  public:
-  // kUnsupported, naming the verb, where the device tells no clock or cannot be asked for its time.
+  // kUnsupported, naming the verb, if the device has no clock or its time cannot be read.
   static Result<DeviceClock> open(const Device& device);
 
   const TickScale& scale() const { return scale_; }
-  // Now, in ticks. A system call on most devices (ibv_query_rt_values_ex(3)).
+  // The current time in ticks. A system call on most devices (ibv_query_rt_values_ex(3)).
   Result<std::uint64_t> read() const;
   Result<ClockSample> sample() const;
-  // Of `samples` samples the narrowest, since an interrupted one says little.
+  // Correlates by the narrowest of `samples` samples, since an interrupted sample is imprecise.
   Result<ClockCorrelation> correlate(std::size_t samples = 16) const;
 
  private:

@@ -1,14 +1,14 @@
-// Memory on the adapter itself: work that names it does not cross the bus.
+// Memory on the adapter itself: requests that name it do not cross the bus.
 //
 //   RKV_ASSIGN_OR_RETURN(DeviceMemory counters, DeviceMemory::allocate(device, 4096));
 //   RKV_RETURN_IF_ERROR(counters.copy_in(0, initial));
 //   RKV_ASSIGN_OR_RETURN(MemoryRegion region, counters.enroll(pd, 0, 4096, access));
-//   batch.fetch_add(1, OpFlags::kSignaled, old_value, *region.remote().element<std::uint64_t>(3),
-//   1);
+//   batch.fetch_add(1, OpFlags::kSignaled, old_value,
+//                   *region.remote().element<std::uint64_t>(3), 1);
 //
-// The CPU reaches it by copies alone, and addresses in its regions count from zero. Copies are
-// bounded: past the end they abort. Not on SoftRoCE: kUnsupported naming ibv_alloc_dm.
-// Thread safety: copies that overlap are the caller's to order. Source: ibv_alloc_dm(3).
+// The CPU can access it only by copies. Addresses in its regions count from zero. Copies are
+// bounded: a copy past the end aborts. On SoftRoCE: kUnsupported naming ibv_alloc_dm. Thread
+// safety: the caller orders overlapping copies. Source: ibv_alloc_dm(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,7 +26,7 @@ namespace rkv::rdma {
 
 class RKV_EXPORT DeviceMemory {
  public:
-  // `alignment` is a power of two; 8 for atomics. kOutOfMemory: the adapter has no more.
+  // `alignment` is a power of two; 8 for atomics. kOutOfMemory: the adapter has no more memory.
   // kInvalidArgument for a length of 0 or another alignment.
   static Result<DeviceMemory> allocate(const Device& device, std::size_t length,
                                        std::size_t alignment = 8);
@@ -37,8 +37,8 @@ class RKV_EXPORT DeviceMemory {
   Status copy_in(std::size_t offset, Bytes bytes);
   Status copy_out(std::size_t offset, MutableBytes bytes) const;
 
-  // A region over a part; kZeroBased is added to the flags. It keeps the memory alive.
-  // REQUIRES: the part lies inside.
+  // Registers a part as a region; kZeroBased is added to the flags. The region keeps the memory
+  // alive. REQUIRES: the part lies inside.
   Result<MemoryRegion> enroll(const ProtectionDomain& pd, std::size_t offset, std::size_t length,
                               AccessFlags access) const;
   std::size_t size() const { return length_; }

@@ -1,13 +1,15 @@
-// Protection domains: what belongs together, and what keeps tenants apart.
+// Protection domains: they group objects that work together and isolate tenants.
 //
 //   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
 //   RKV_ASSIGN_OR_RETURN(ThreadDomain mine, ThreadDomain::allocate(device));
 //   RKV_ASSIGN_OR_RETURN(ProtectionDomain lockless, ProtectionDomain::allocate_parent(pd, &mine));
 //
 // A key of one domain is refused on the queue pairs of another: a domain per tenant isolates
-// tenants. A parent domain stands for the domain it was made of - regions, queue pairs and queues
-// may be made from either and work together - and adds a thread domain, whose promise that one
-// thread at a time uses the objects made from it lets the provider leave out its locks.
+// tenants.
+//
+// A parent domain represents the domain it was created from: regions, queue pairs and queues may be
+// created from either and work together. It adds a thread domain: the promise that one thread at a
+// time uses the objects created from it. The provider can then omit its locks.
 //
 // Thread safety: handles may be moved and shared between threads.
 // Source: ibv_alloc_pd(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3).
@@ -26,7 +28,7 @@ namespace rkv::rdma {
 
 class RKV_EXPORT ThreadDomain {
  public:
-  // kUnsupported naming ibv_alloc_td where the provider has none (SoftRoCE).
+  // kUnsupported naming ibv_alloc_td if the provider has no thread domains (SoftRoCE).
   static Result<ThreadDomain> allocate(const Device& device);
   ThreadDomain(ThreadDomain&&) = default;
   ThreadDomain& operator=(ThreadDomain&&) = default;
@@ -45,17 +47,18 @@ class RKV_EXPORT ThreadDomain {
 class RKV_EXPORT ProtectionDomain {
  public:
   static Result<ProtectionDomain> allocate(const Device& device);
-  // `of` (and `thread`) live as long as the new one. REQUIRES: both on the same opened device.
-  // kUnsupported naming ibv_alloc_parent_domain where the provider has none (SoftRoCE).
+  // The parent domain keeps `of` and `thread` alive. kUnsupported naming ibv_alloc_parent_domain if
+  // the provider has none (SoftRoCE). REQUIRES: both are on the same opened device.
   static Result<ProtectionDomain> allocate_parent(const ProtectionDomain& of,
                                                   const ThreadDomain* thread = nullptr);
-  // A domain that somebody else destroys: see import.h.
+  // Wraps a domain that its creator destroys: see import.h.
   static ProtectionDomain adopt(const Device& device, std::shared_ptr<ibv_pd> pd) {
     return {device.share(), std::move(pd)};
   }
   ProtectionDomain(ProtectionDomain&&) = default;
   ProtectionDomain& operator=(ProtectionDomain&&) = default;
-  // Another handle to the same domain; it is deallocated with the last handle, region or queue.
+  // Returns another handle to the same domain. The domain is deallocated with its last handle,
+  // region or queue.
   ProtectionDomain share() const { return {device_.share(), pd_}; }
 
   const Device& device() const { return device_; }

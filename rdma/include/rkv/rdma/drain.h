@@ -1,24 +1,27 @@
-// The end of a queue pair: into the error state, until everything posted on it has completed. Only
-// then may its buffers be used again and the queue pair be destroyed without leaving completions.
+// Draining a queue pair: moves it to the error state and waits until everything posted on it has
+// completed. Only then may its buffers be reused, and the queue pair be destroyed without leaving
+// completions.
 //
 //   QueuePairWork work({.generation = 1, .send_slots = qp.send_length(), .receive_slots = 64});
 //   const auto ticket = work.take_send();                  // wr_id and whether to signal
 //   batch.send(ticket.wr_id, ticket.flags(), message);
-//   ... work.complete(completion) for each ...
+//   ... work.complete(completion) for each completion ...
 //   RKV_RETURN_IF_ERROR(drain(qp, work, sends, receives, deadline,
 //                             [](const WorkCompletion& own) { ... },
 //                             [&](const WorkCompletion& others) { keep(others); }));
 //
-// The completion queues may be shared: what belongs to others comes out with the rest and is handed
-// to a callback; nothing is lost. What a predecessor with the same number left in the queue is told
-// apart by the generation and goes there, too.
+// The completion queues may be shared: completions of other queue pairs are polled too and passed
+// to a callback, so none is lost. Completions of a predecessor with the same number have another
+// generation and go to the same callback.
 //
-// Not covered: receives of a shared receive queue. Those that the queue pair had taken from it may
-// still complete. Devices tell IBV_EVENT_QP_LAST_WQE_REACHED when no more will (supervisor.h), but
-// not SoftRoCE; else destroy the queue pair and look once more. Until then keep the buffers.
+// Not covered: receives of a shared receive queue. Receives that the queue pair took from it may
+// still complete. Devices report IBV_EVENT_QP_LAST_WQE_REACHED after the last of them
+// (supervisor.h), but SoftRoCE does not. Otherwise destroy the queue pair and poll once more. Keep
+// the buffers until then.
 //
-// Nobody else polls these queues meanwhile. Arms nothing and takes no events, so that a channel
-// with its other queues is not disturbed: it polls, with growing pauses of up to a millisecond.
+// No other thread may poll these queues meanwhile. drain() arms nothing and takes no events, so
+// other queues of the channel are not disturbed: it polls, with growing pauses of up to a
+// millisecond.
 //
 // Thread safety: one thread. Source: InfiniBand specification 10.3.1.7 and 11.4.2.1 (requests
 // complete in order, all are flushed in the error state).
@@ -42,13 +45,16 @@
 namespace rkv::rdma {
 
 struct QueuePairWorkOptions {
-  std::uint16_t generation = 1;     // of CompletionRouter::add(), or any that differs in time
+  // from CompletionRouter::add(), or any that differs from the predecessor's
+  std::uint16_t generation = 1;
   std::uint32_t send_slots = 128;   // QueuePair::send_length()
   std::uint32_t receive_slots = 1;  // at least 1; not used with a shared receive queue
-  std::uint32_t signal_every = 1;   // above 1 one send slot is kept for the end: send_free()
+  // Above 1, one send slot is reserved for the last signaled request: send_free().
+  std::uint32_t signal_every = 1;
 };
 
-// What is outstanding on one queue pair. Makes the wr_ids, which say whose work it is and which.
+// The outstanding work of one queue pair. Generates wr_ids, which identify the queue pair and the
+// request.
 class QueuePairWork {
  public:
   explicit QueuePairWork(const QueuePairWorkOptions& options)
@@ -74,11 +80,12 @@ class QueuePairWork {
     return WorkId{.generation = generation_, .receive = true, .number = receives_.take().number}
         .wr_id();
   }
-  // The last ones were not posted: dropped, or refused with an error.
+  // The last `count` requests were not posted: dropped, or refused with an error.
   void give_back_sends(std::uint32_t count) { sends_.give_back(count); }
   void give_back_receives(std::uint32_t count) { receives_.give_back(count); }
 
-  // Counts a completion. False: it is not of this queue pair, or of a predecessor of its number.
+  // Counts a completion. Returns false if it belongs to another queue pair or to a predecessor of
+  // this number.
   bool complete(const WorkCompletion& completion) {
     const WorkId id = WorkId::from(completion.wr_id);
     if (id.generation != generation_) return false;
@@ -88,12 +95,12 @@ class QueuePairWork {
   std::uint32_t send_free() const { return sends_.free() > kept_ ? sends_.free() - kept_ : 0; }
   std::uint32_t receive_free() const { return receives_.free(); }
   bool idle() const { return sends_.outstanding() == 0 && receives_.outstanding() == 0; }
-  // A request that nothing will ever tell of: not signaled, and no later one is.
+  // Whether the last requests complete silently: they are not signaled, and no later request is.
   bool has_silent_end() const { return sends_.outstanding() != 0 && sends_.unsignaled() != 0; }
   const SendSlots& sends() const { return sends_; }
   const SendSlots& receives() const { return receives_; }
   std::uint16_t generation() const { return generation_; }
-  // For drain(): may use the slot that is kept. REQUIRES: sends().free() > 0.
+  // For drain(): may use the reserved slot. REQUIRES: sends().free() > 0.
   Ticket take_last_send(bool signal) {
     const SendSlots::Slot slot = sends_.take(signal);
     return {.wr_id = WorkId{.generation = generation_, .number = slot.number}.wr_id(),
@@ -108,13 +115,13 @@ class QueuePairWork {
 };
 
 struct DrainReport {
-  std::uint32_t own = 0;      // completions of this queue pair that were taken out
-  std::uint32_t flushed = 0;  // of them, flushed
-  std::uint32_t others = 0;   // handed to the other callback
+  std::uint32_t own = 0;      // completions of this queue pair
+  std::uint32_t flushed = 0;  // flushed ones among `own`
+  std::uint32_t others = 0;   // completions passed to the other callback
 };
 
 namespace detail {
-// A callback by reference: whoever gives it keeps it alive for the call.
+// A callback by reference: the caller keeps it alive for the call.
 struct CompletionSink {
   void* object;
   void (*call)(void*, const WorkCompletion&);
@@ -132,12 +139,12 @@ RKV_EXPORT Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
                                      CompletionSink others);
 }  // namespace detail
 
-// Blocks until work.idle() or the deadline has passed: kTimeout, and `work` tells what is missing.
-// A queue pair that is in the error state already, or was never connected, is as welcome.
-// `own` is called after `work` has counted. kUnsupported where a datagram queue pair ends with an
-// unsignaled request: nothing can tell whether it was done, so signal the last one. The queue pair
-// works as before then: post one that is signaled, and drain again.
-// REQUIRES: no batch is open; all of the queue pair's work was taken from `work`.
+// Drains the queue pair. Blocks until work.idle() or the deadline has passed. kTimeout: `work` says
+// what is missing. The queue pair may already be in the error state, or may never have been
+// connected. `own` is called after `work` has counted. kUnsupported if a datagram queue pair's last
+// request is unsignaled: nothing reports its completion, so signal the last request. The queue pair
+// still works then: post a signaled request and drain again. REQUIRES: no batch is open; all of the
+// queue pair's work was taken from `work`.
 template <class Qp, class Own, class Others>
 Result<DrainReport> drain(Qp& qp, QueuePairWork& work, CompletionQueue& sends,
                           CompletionQueue& receives, const Deadline& deadline, Own&& own,
@@ -148,14 +155,14 @@ Result<DrainReport> drain(Qp& qp, QueuePairWork& work, CompletionQueue& sends,
                        detail::sink_of(others));
 }
 
-// Drains when it is destroyed, before what was declared before it: the queue pair, its buffers, its
-// queues. An error goes to the handler of set_teardown_handler(). Own completions are only counted.
-// After a time-out the device may still use the buffers until the queue pair is destroyed: declare
-// them before it.
+// Drains in its destructor, before objects declared earlier are destroyed: the queue pair, its
+// buffers, its queues. An error goes to the handler of set_teardown_handler(). Own completions are
+// only counted. After a time-out the device may use the buffers until the queue pair is destroyed:
+// declare the buffers before the queue pair.
 template <class Qp, class Others>
 class [[nodiscard]] DrainOnExit {
  public:
-  // All are held by reference. `limit_ms` counts from the destruction.
+  // All are held by reference. `limit_ms` counts from the start of the destructor.
   DrainOnExit(Qp& qp, QueuePairWork& work, CompletionQueue& sends, CompletionQueue& receives,
               std::int64_t limit_ms, Others others)
       : qp_(qp),

@@ -1,6 +1,6 @@
-// Amazon's EFA: queue pairs of its transport SRD (scalable reliable datagram), which is reliable
-// and unordered: each message names its receiver, is delivered once, and may overtake others.
-// Component rkv::rdma_efa.
+// Amazon's EFA: queue pairs of its transport SRD (scalable reliable datagram). SRD is reliable and
+// unordered: each message names its receiver, is delivered once, and may overtake others. Component
+// rkv::rdma_efa.
 //
 //   RKV_ASSIGN_OR_RETURN(SrdQueuePair qp,
 //       SrdQueuePair::create(pd, cq, cq, {.port = 1, .qkey = 0x1234}));
@@ -8,13 +8,13 @@
 //   batch.send(1, OpFlags::kSignaled, {.handle = peer_address, .qp_num = n, .qkey = k}, message);
 //   RKV_RETURN_IF_ERROR(std::move(batch).submit());
 //
-// On every other device each call answers kUnsupported and names its verb. What these do on an EFA
-// has not been seen: there was none to run on.
+// On every other device each call returns kUnsupported and names its verb. This code has never run
+// on an EFA device: none was available.
 //
-// Buffers, and who counts what is outstanding: as in batch.h; completions come in any order, so
-// each request that anybody waits for is signaled. An address handle must live until the requests
-// that name it have completed. Thread safety: one thread at a time.
-// Source: efadv_create_qp_ex(3), efadv_query_device(3), ibv_wr_post(3).
+// Buffers, and who counts outstanding requests: as in batch.h. Completions arrive in any order, so
+// signal each request whose completion matters. An address handle must live until the requests that
+// name it have completed. Thread safety: one thread at a time. Source: efadv_create_qp_ex(3),
+// efadv_query_device(3), ibv_wr_post(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -36,21 +36,21 @@ struct EfaAttributes {
   std::uint32_t max_inline_bytes = 0;
   std::uint32_t max_read_bytes = 0;
   bool reads = false;        // RDMA READ
-  bool rnr_retries = false;  // a receiver without a posted receive may be waited for
+  bool rnr_retries = false;  // the sender can wait for a receiver without a posted receive
 };
 // efadv_query_device(3).
 RKV_EXPORT Result<EfaAttributes> efa_attributes(const Device& device);
 
-// A receiver: an address handle of the sender's domain (ibv_create_ah(3)), and what the receiver
-// tells of itself.
+// A receiver: an address handle of the sender's domain (ibv_create_ah(3)), and the numbers that the
+// receiver sent.
 struct SrdDestination {
   ibv_ah* handle = nullptr;
   std::uint32_t qp_num = 0;
   std::uint32_t qkey = 0;
 };
 
-// As BasicBatch, each operation with a receiver. Messages are at most one MTU long.
-// read() REQUIRES: SrdQueuePair::has_reads(). At most EfaAttributes::max_read_bytes.
+// As BasicBatch, with a receiver for each operation. Messages are at most one MTU long. read()
+// REQUIRES: SrdQueuePair::has_reads(). At most EfaAttributes::max_read_bytes.
 class RKV_EXPORT SrdBatch : public detail::DirectedBatch<SrdBatch, SrdDestination> {
  public:
   void send_inline(std::uint64_t wr_id, OpFlags flags, const SrdDestination& to, Bytes message) {
@@ -71,7 +71,7 @@ class RKV_EXPORT SrdBatch : public detail::DirectedBatch<SrdBatch, SrdDestinatio
 
 struct SrdOptions {
   std::uint8_t port = 1;
-  std::uint32_t qkey = 0;  // a message that carries another is dropped
+  std::uint32_t qkey = 0;  // messages with another Q_Key are dropped
   std::uint32_t send_length = 128;
   std::uint32_t receive_length = 128;
   std::uint32_t inline_bytes = 0;
@@ -79,7 +79,8 @@ struct SrdOptions {
 
 class RKV_EXPORT SrdQueuePair : public QueuePairBase {
  public:
-  // Ready to send and receive: SRD has no connection. kUnsupported on other devices.
+  // Returns a queue pair that is ready to send and receive: SRD has no connection. kUnsupported on
+  // other devices.
   static Result<SrdQueuePair> create(const ProtectionDomain& pd, const CompletionQueue& sends,
                                      const CompletionQueue& receives, const SrdOptions& options);
   SrdQueuePair(SrdQueuePair&&) noexcept = default;

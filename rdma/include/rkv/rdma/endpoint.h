@@ -1,11 +1,11 @@
-// Endpoints: what two sides tell each other to connect without a connection manager.
+// Endpoints: the data that two sides exchange to connect without a connection manager.
 //
 //   RKV_ASSIGN_OR_RETURN(Endpoint self, prepared.endpoint(port, gid));
-//   ... give `self` to the peer, and get the peer's, by any means ...
+//   ... send `self` to the peer, and receive the peer's, by any means ...
 //   RKV_ASSIGN_OR_RETURN(QueuePair qp, std::move(prepared).handshake(peer));
 //
-// On the wire an endpoint is a record of at most 56 bytes, which is what the connection manager
-// carries in a request (cm.h). Numbers are big-endian:
+// On the wire an endpoint is a record of at most 56 bytes, the private data size of a connection
+// manager request (cm.h). Numbers are big-endian:
 //
 //   2  magic, "eP"      1  major version (high 4 bits), minor      1  length of the whole record
 //   n  fields in ascending order of type: 1 type, 1 length, value
@@ -21,9 +21,9 @@
 //      7       2  READs asked, READs answered        unless both 0
 //      8       4  Q_Key                              unless 0
 //
-// A record of an endpoint has one form only. A later minor version may add types above 8, which
-// are skipped; another major version is refused. All fields together are just 56 bytes. The
-// checksum finds accidents, not attacks.
+// An endpoint has exactly one encoding. A later minor version may add types above 8, which are
+// skipped; another major version is refused. All fields together are exactly 56 bytes. The checksum
+// detects accidents, not attacks.
 //
 // Thread safety: values. Source: ibv_modify_qp(3), ibv_query_port(3).
 #pragma once
@@ -40,7 +40,7 @@
 
 namespace rkv::rdma {
 
-// Longest packet of a path. Verbs know these five.
+// The largest packet of a path. Verbs define these five sizes.
 enum class Mtu : std::uint16_t { k256 = 256, k512 = 512, k1024 = 1024, k2048 = 2048, k4096 = 4096 };
 constexpr std::uint32_t bytes_of(Mtu mtu) {
   return static_cast<std::uint32_t>(mtu);
@@ -52,19 +52,19 @@ constexpr std::optional<Mtu> mtu_of_bytes(std::uint32_t bytes) {
   return std::nullopt;
 }
 
-// Number of a connection's first packet: 24 bits, random per connection, so that stale packets of
-// an earlier one do not fit.
+// The number of a connection's first packet: 24 bits, random per connection, so that stale packets
+// of an earlier connection do not match.
 class RKV_EXPORT PacketSequence {
  public:
   static constexpr std::uint32_t kMax = 0xFF'FFFF;
 
   constexpr PacketSequence() = default;
-  // Nothing for numbers above kMax.
+  // Returns nothing for numbers above kMax.
   static constexpr std::optional<PacketSequence> make(std::uint32_t number) {
     if (number > kMax) return std::nullopt;
     return PacketSequence(number);
   }
-  static PacketSequence random();  // from the kernel
+  static PacketSequence random();  // from the kernel's random number generator
   constexpr std::uint32_t number() const { return number_; }
   friend constexpr bool operator==(PacketSequence, PacketSequence) = default;
 
@@ -75,7 +75,7 @@ class RKV_EXPORT PacketSequence {
 
 enum class LinkLayer : unsigned char { kInfiniBand = 1, kEthernet = 2 };
 
-// READs and atomics outstanding: ours towards the peer, the peer's towards us.
+// Outstanding READs and atomics: ours towards the peer, the peer's towards us.
 struct ReadDepths {
   std::uint8_t initiator = 0;
   std::uint8_t responder = 0;
@@ -93,13 +93,13 @@ struct RKV_EXPORT Endpoint {
   std::uint16_t lid = 0;               // InfiniBand: the port's address in its subnet
   std::array<std::uint8_t, 16> gid{};  // RoCE, and InfiniBand across subnets; all zero: none
   Mtu mtu = Mtu::k1024;
-  // What the sender asks at most and answers at most; 0: it did not say. Not of UC and UD.
+  // The most READs that the sender requests, and answers; 0: not stated. Not for UC and UD.
   ReadDepths depths{};
-  std::uint32_t qkey = 0;  // UD: what a datagram to it must carry
+  std::uint32_t qkey = 0;  // UD: required in datagrams to this endpoint
 
   bool has_gid() const { return gid != std::array<std::uint8_t, 16>{}; }
 
-  // The record; `length` bytes of it say something, the rest is zero and may be sent or not.
+  // The record. The first `length` bytes are significant; the rest is zero and need not be sent.
   struct Wire {
     std::array<std::byte, kMaxWireBytes> data{};
     std::size_t length = 0;
@@ -107,13 +107,13 @@ struct RKV_EXPORT Endpoint {
   };
   // kInvalidArgument: qp_num above 24 bits.
   Result<Wire> to_bytes() const;
-  // Bytes of a peer: each is looked at. After the record there may be zeros, as the connection
-  // manager pads. kVersionMismatch: another major version; kCorrupt: anything else.
+  // Parses a peer's bytes, each of which is checked. Zeros may follow the record, since the
+  // connection manager pads. kVersionMismatch: another major version; kCorrupt: any other fault.
   static Result<Endpoint> from_bytes(Bytes bytes);
 
-  // The 27 bytes of other libraries, big-endian: flags 1 (bit 0: there is a GID), queue pair 4,
-  // LID 2, GID 16, first packet 4. What they do not tell is taken from `self`, which is on the same
-  // network: link layer and MTU; READ depths stay untold. kCorrupt.
+  // The 27-byte format of other libraries, big-endian: flags 1 (bit 0: GID present), queue pair 4,
+  // LID 2, GID 16, first packet 4. Link layer and MTU are missing and are taken from `self`, which
+  // is on the same network. READ depths stay unstated. kCorrupt.
   Result<std::array<std::byte, kShortWireBytes>> to_short_bytes() const;
   static Result<Endpoint> from_short_bytes(std::span<const std::byte, kShortWireBytes> bytes,
                                            const Endpoint& self);

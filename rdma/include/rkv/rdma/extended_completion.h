@@ -1,23 +1,25 @@
-// Completions read field by field, in place: of each only what the program looks at is read, and a
-// field that the queue was not made for does not compile.
+// Completions read field by field, in place. Only the fields that the program uses are read.
+// Reading a field that the queue was not created for does not compile.
 //
 //   using Queue = ExtendedCompletionQueue<WcField::kByteLength | WcField::kTimestamp>;
 //   RKV_ASSIGN_OR_RETURN(Queue queue, Queue::create(device, {.entries = 256}));
 //   for (auto& c : queue.poll())                     // at most 64; poll(n) for another limit
 //     if (c.ok()) use(c.wr_id(), c.byte_length(), c.timestamp());
-//   c.immediate();                                   // does not compile: was not asked for
+//   c.immediate();                                   // does not compile: not requested
 //
-// A queue is also a CompletionQueue (conversion): queue pairs are made with it, and wait_event(),
-// arm(), resize() are there. Its own poll() then goes through ibv_poll_cq(3).
+// A queue converts to CompletionQueue: create queue pairs with it, and use wait_event(), arm() and
+// resize(). CompletionQueue::poll() on it then uses ibv_poll_cq(3).
 //
-// What poll() gives is a guard: the poll ends when it is destroyed. While it lives do not poll,
-// resize or destroy the queue, nor destroy a queue pair on it (drivers lock the queue meanwhile);
-// posting is fine. The device gets back the room of what was read when the guard ends: where work
-// is posted inside the loop, give the queue `limit` entries more than work can be outstanding.
+// poll() returns a guard: the poll ends when the guard is destroyed. While the guard lives, do not
+// poll, resize or destroy the queue or destroy a queue pair on it (drivers hold the queue's lock);
+// posting is allowed. The device regains the entries that were read only when the guard ends. If
+// the loop posts work, give the queue `limit` more entries than work can be outstanding.
 //
-// An error of the poll itself ends the loop; it is in the guard's status(), and for_each() returns
+// An error of the poll itself ends the loop. The guard's status() holds the error, and for_each()
+// returns it if it found no completion. Thread safety: one thread at a time.
 // it. Thread safety: one thread at a time.
-// Source: ibv_create_cq_ex(3); ibv_poll_cq(3) for devices without, and for what is valid when.
+// Source: ibv_create_cq_ex(3); ibv_poll_cq(3) for devices without it, and for which fields are
+// valid.
 #pragma once
 
 #include <arpa/inet.h>
@@ -37,16 +39,16 @@
 
 namespace rkv::rdma {
 
-// How a queue is read.
+// The calls used to read a queue.
 enum class CompletionReading : unsigned char {
-  kBest,     // by the extended calls; by ibv_poll_cq(3) where the provider lacks them
-  kClassic,  // by ibv_poll_cq(3): standard fields only
+  kBest,     // extended calls; ibv_poll_cq(3) if the provider lacks them
+  kClassic,  // ibv_poll_cq(3): standard fields only
 };
 
 namespace detail {
 
-// A queue that is read by ibv_poll_cq(3), behind the functions of an extended one. One completion
-// at a time: what is taken out is gone from the queue, and a loop may be left at any time.
+// A queue read with ibv_poll_cq(3), behind the interface of an extended queue. It takes one
+// completion at a time, so a loop may stop at any time without losing one.
 class RKV_EXPORT ClassicReader : public ibv_cq_ex {
  public:
   explicit ClassicReader(ibv_cq* from);
@@ -60,8 +62,8 @@ class RKV_EXPORT ClassicReader : public ibv_cq_ex {
   ibv_wc now_{};
 };
 
-// The poll that is going on. Inline and noexcept, so that the compiler keeps it in registers; what
-// is called from here gets no pointer to it.
+// The poll in progress. Inline and noexcept, so that the compiler keeps it in registers; functions
+// called from here get no pointer to it.
 class RKV_EXPORT PollState {
  public:
   PollState(ibv_cq_ex* queue, bool one_by_one, std::size_t limit) noexcept
@@ -70,7 +72,7 @@ class RKV_EXPORT PollState {
   PollState& operator=(const PollState&) = delete;
   [[gnu::always_inline]] ~PollState() { end(); }
 
-  // Goes to the first completion; false when there is none. Once.
+  // Advances to the first completion; false if there is none. Call once.
   [[gnu::always_inline]] bool start() noexcept {
     if (left_ == 0) return false;
     --left_;
@@ -80,7 +82,7 @@ class RKV_EXPORT PollState {
     if (!open_) stopped_by("ibv_start_poll", answer);
     return open_;
   }
-  // To the next; false when there is none or enough.
+  // Advances to the next completion; false if there is none or the limit is reached.
   [[gnu::always_inline]] bool advance() noexcept {
     if (left_ == 0 || !open_) {
       end();
@@ -104,8 +106,8 @@ class RKV_EXPORT PollState {
   ibv_cq_ex* queue() const noexcept { return queue_; }
 
  private:
-  // Where each completion is a poll of its own, because the provider ends the poll itself when it
-  // finds nothing and ibv_end_poll would step past what has not come yet.
+  // Used where each completion needs its own poll: the provider ends the poll itself when it finds
+  // nothing, and ibv_end_poll would then skip a completion that has not arrived yet.
   static int start_again(ibv_cq_ex* queue) noexcept;
   [[gnu::always_inline]] void end() noexcept {
     if (open_) ibv_end_poll(queue_);
@@ -119,20 +121,21 @@ class RKV_EXPORT PollState {
   ibv_cq_ex* queue_;
   std::size_t left_;
   bool one_by_one_;
-  bool open_ = false;      // ibv_end_poll is due
-  const char* verb_ = "";  // that found no more, and what it answered
+  bool open_ = false;  // ibv_end_poll is due
+  // The verb that found no further completion, and its return value.
+  const char* verb_ = "";
   int answer_ = 0;
 };
 
 }  // namespace detail
 
-// A name of a field that the set has.
+// A field that is in the set.
 template <WcField set, WcField wanted>
 concept HasField = has(set, wanted);
 
-// The completion at which a poll is. What it says is gone when the poll goes on: copy what is
+// The completion at the poll's position. Its fields are valid until the poll advances: copy what is
 // needed. REQUIRES for all but wr_id(), status(), ok(), queue_pair(), vendor_error(): ok(), because
-// of a failed request nothing else is valid.
+// nothing else is valid for a failed request.
 template <WcField fields>
 class CompletionCursor {
  public:
@@ -150,9 +153,9 @@ class CompletionCursor {
     return detail::work_kind(ibv_wc_read_opcode(queue_));
   }
   bool has_immediate() const noexcept { return has_flag(IBV_WC_WITH_IMM); }
-  // The peer sent with invalidate: invalidated_rkey() is the window's or region's.
+  // The peer sent with invalidate: invalidated_rkey() is the key of the window or region.
   bool has_invalidated() const noexcept { return !has_immediate() && has_flag(invalidate_flag_); }
-  // Of a datagram: 40 bytes precede the message. RoCE devices may say so of connections, too.
+  // For a datagram: 40 bytes precede the message. RoCE devices may also set it for connections.
   bool has_grh() const noexcept { return has_flag(IBV_WC_GRH); }
 
   std::uint32_t queue_pair() const noexcept
@@ -166,14 +169,14 @@ class CompletionCursor {
     need_ok();
     return ibv_wc_read_byte_len(queue_);
   }
-  // In host byte order. Means something only when has_immediate().
+  // In host byte order. Valid only if has_immediate().
   std::uint32_t immediate() const noexcept
     requires HasField<fields, WcField::kImmediate>
   {
     need_ok();
     return ntohl(ibv_wc_read_imm_data(queue_));
   }
-  // Means something only when has_invalidated(). It stands where the immediate data would.
+  // Valid only if has_invalidated(). It shares its field with the immediate data.
   std::uint32_t invalidated_rkey() const noexcept
     requires HasField<fields, WcField::kImmediate>
   {
@@ -204,7 +207,7 @@ class CompletionCursor {
     need_ok();
     return ibv_wc_read_dlid_path_bits(queue_);
   }
-  // Ticks of the device's clock: device_clock.h makes times of them.
+  // Ticks of the device's clock: device_clock.h converts them to times.
   std::uint64_t timestamp() const noexcept
     requires HasField<fields, WcField::kTimestamp>
   {
@@ -248,7 +251,7 @@ class CompletionCursor {
   unsigned invalidate_flag_;
 };
 
-// One pass over what is in the queue, once; ends the poll when destroyed. Not movable.
+// One pass over the completions in the queue; the destructor ends the poll. Not movable.
 template <WcField fields>
 class [[nodiscard]] CompletionPoll {
  public:
@@ -275,7 +278,7 @@ class [[nodiscard]] CompletionPoll {
 
   [[gnu::always_inline]] ~CompletionPoll() = default;
 
-  // Once per poll.
+  // Call once per poll.
   [[gnu::always_inline]] Iterator begin() noexcept {
     RKV_CHECK(!begun_, "a poll of completions is gone through twice");
     begun_ = true;
@@ -283,7 +286,7 @@ class [[nodiscard]] CompletionPoll {
     return Iterator(this);
   }
   std::default_sentinel_t end() const noexcept { return {}; }
-  // What went wrong with the queue itself: overrun, device gone.
+  // An error of the queue itself: overrun, device removed.
   Status status() const { return state_.status(); }
 
  private:
@@ -304,7 +307,7 @@ class ExtendedCompletionQueue {
   static constexpr std::size_t kDefaultLimit = 64;
   using Cursor = CompletionCursor<fields>;
 
-  // kUnsupported where the device lacks a field; the text names it.
+  // kUnsupported if the device lacks a field; the text names it.
   static Result<ExtendedCompletionQueue> create(
       const Device& device, const CompletionQueueOptions& options,
       CompletionReading reading = CompletionReading::kBest) {
@@ -324,11 +327,11 @@ class ExtendedCompletionQueue {
     return ExtendedCompletionQueue(std::move(queue));
   }
 
-  // Starts at begin(): `for (auto& c : queue.poll())`. No system call, does not block.
+  // The poll starts at begin(): `for (auto& c : queue.poll())`. No system call, does not block.
   CompletionPoll<fields> poll(std::size_t limit = kDefaultLimit) noexcept {
     return {reader_, queue_.one_by_one_, limit};
   }
-  // Calls `take` with the cursor for at most `limit` completions; how many there were.
+  // Calls `take` with the cursor for at most `limit` completions; returns their number.
   template <class Take>
   Result<std::size_t> for_each(Take&& take, std::size_t limit = kDefaultLimit) {
     std::size_t count = 0;
@@ -342,7 +345,7 @@ class ExtendedCompletionQueue {
     }
     return count;
   }
-  // The same, but waits until there is something or the deadline has passed (then 0). Blocks.
+  // The same, but blocks until there is a completion or the deadline has passed (then returns 0).
   template <class Take>
   Result<std::size_t> wait_each(Take&& take, const Deadline& deadline,
                                 std::size_t limit = kDefaultLimit) {
@@ -371,7 +374,7 @@ class ExtendedCompletionQueue {
     reader_ = classic_.get();
   }
   CompletionQueue queue_;
-  std::unique_ptr<detail::ClassicReader> classic_;  // where the provider has no extended queue
+  std::unique_ptr<detail::ClassicReader> classic_;  // used if the provider has no extended queue
   ibv_cq_ex* reader_;
 };
 

@@ -1,11 +1,11 @@
-// What a device has beyond the basic verbs, typed: clock, packet pacing, device memory, PCI
+// Device capabilities beyond the basic verbs, typed: clock, packet pacing, device memory, PCI
 // atomics, paging on demand, raw packets, segmentation, tag matching, moderation.
 //
 //   RKV_ASSIGN_OR_RETURN(ExtendedAttributes beyond, query_extended(device));
 //   if (beyond.has_device_memory()) use(beyond.device_memory_bytes);
 //   if (has(beyond.on_demand.rc, OdpOps::kRead)) ...
 //
-// What a device or an old kernel does not tell is 0, and its has_...() false.
+// Values that a device or an old kernel does not report are 0, and the matching has_...() is false.
 // Thread safety: values; the query is a system call. Source: ibv_query_device_ex(3).
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace rkv::rdma {
 
-// Operations that may meet pages that are not there.
+// Operations allowed on pages that are not present.
 enum class OdpOps : unsigned {
   kNone = 0,
   kSend = IBV_ODP_SUPPORT_SEND,
@@ -34,7 +34,8 @@ inline constexpr bool kIsFlagEnum<OdpOps> = true;
 enum class RawPacketCaps : unsigned {
   kNone = 0,
   kVlanStripping = IBV_RAW_PACKET_CAP_CVLAN_STRIPPING,
-  kScatterChecksum = IBV_RAW_PACKET_CAP_SCATTER_FCS,  // the frame's own, behind its data
+  // appends the frame's own checksum to its data
+  kScatterChecksum = IBV_RAW_PACKET_CAP_SCATTER_FCS,
   kIpChecksum = IBV_RAW_PACKET_CAP_IP_CSUM,
   kDelayDrop = IBV_RAW_PACKET_CAP_DELAY_DROP,
 };
@@ -51,7 +52,7 @@ enum class AtomicSizes : unsigned {
 template <>
 inline constexpr bool kIsFlagEnum<AtomicSizes> = true;
 
-// Types of queue pairs that a capability is for.
+// The queue pair types that a capability applies to.
 struct QueuePairTypes {
   std::uint32_t bits = 0;
   constexpr bool has(ibv_qp_type type) const {
@@ -104,7 +105,7 @@ struct ExtendedAttributes {
   } segmentation;
   bool has_segmentation() const { return segmentation.max_bytes != 0; }
 
-  struct Spreading {  // RSS: received packets over several queues
+  struct Spreading {  // RSS: spreads received packets over several queues
     QueuePairTypes types;
     std::uint32_t max_tables = 0;
     std::uint32_t max_table_entries = 0;
@@ -129,12 +130,12 @@ struct ExtendedAttributes {
   } moderation;
   bool has_moderation() const { return moderation.max_count != 0; }
 
-  std::uint32_t port_count = 0;  // also above 255
+  std::uint32_t port_count = 0;  // may exceed 255
 };
 
 RKV_EXPORT Result<ExtendedAttributes> query_extended(const Device& device);
 
-// What the kernel's structure says, without a device.
+// Converts the kernel's structure, without a device.
 RKV_EXPORT ExtendedAttributes extended_attributes(const ibv_device_attr_ex& raw);
 
 }  // namespace rkv::rdma

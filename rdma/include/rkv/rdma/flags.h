@@ -1,5 +1,5 @@
-// Typed bit sets: an enum class that opts in gets |, &, has() and nothing else, so that flags of
-// different kinds cannot be mixed and an integer is never a flag by accident.
+// Typed bit sets. An enum class that opts in gets only |, & and has(), so flags of different kinds
+// cannot be mixed and integers do not convert to flags.
 //
 //   AccessFlags access = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead;
 //   if (has(access, AccessFlags::kRemoteRead)) ...
@@ -27,15 +27,15 @@ template <FlagEnum E>
 constexpr E operator&(E a, E b) {
   return static_cast<E>(std::to_underlying(a) & std::to_underlying(b));
 }
-// True when every bit of `wanted` is in `set`.
+// True if every bit of `wanted` is in `set`.
 template <FlagEnum E>
 constexpr bool has(E set, E wanted) {
   return (set & wanted) == wanted;
 }
 
-// Rights on registered memory, or of a connected peer on a queue pair (ibv_reg_mr(3),
-// ibv_modify_qp(3)). Reading by the local device is always allowed. Relaxed ordering is left out on
-// purpose: memory that a peer checks by version or checksum must not have it.
+// Access rights on registered memory, or of a connected peer on a queue pair (ibv_reg_mr(3),
+// ibv_modify_qp(3)). The local device may always read. Relaxed ordering is omitted on purpose:
+// memory that a peer checks by version or checksum must not have it.
 enum class AccessFlags : unsigned {
   kNone = 0,
   kLocalWrite = IBV_ACCESS_LOCAL_WRITE,  // the device may store: receives, READ and atomic results
@@ -44,7 +44,7 @@ enum class AccessFlags : unsigned {
   kRemoteAtomic = IBV_ACCESS_REMOTE_ATOMIC,  // needs kLocalWrite
   kBindWindow = IBV_ACCESS_MW_BIND,
   kZeroBased = IBV_ACCESS_ZERO_BASED,
-  // What a peer's FLUSH may ask for; by number, as of SendOps::kFlush.
+  // The placements that a peer's FLUSH may request; numeric for the same reason as SendOps::kFlush.
   kFlushVisible = 1U << 8,
   kFlushPersistent = 1U << 9,
   kOnDemand = IBV_ACCESS_ON_DEMAND,  // no pinning; not on SoftRoCE of Linux 6.1
@@ -54,14 +54,14 @@ template <>
 inline constexpr bool kIsFlagEnum<AccessFlags> = true;
 
 // Remote WRITE and atomics make the device store into the region, so the verbs specification
-// demands LOCAL_WRITE with them.
+// requires LOCAL_WRITE with them.
 constexpr bool is_registrable(AccessFlags access) {
   const bool stores =
       (access & (AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic)) != AccessFlags::kNone;
   return !stores || has(access, AccessFlags::kLocalWrite);
 }
 
-// How one work request behaves (ibv_wr_post(3)).
+// The behaviour of one work request (ibv_wr_post(3)).
 enum class OpFlags : unsigned {
   kNone = 0,
   kSignaled = IBV_SEND_SIGNALED,  // ask for a completion on success; failures always complete
@@ -71,12 +71,12 @@ enum class OpFlags : unsigned {
 template <>
 inline constexpr bool kIsFlagEnum<OpFlags> = true;
 
-// Operations a queue pair must offer (ibv_create_qp_ex(3)). Naming fewer lets a device without
-// atomics still give a queue pair.
+// Operations that a queue pair must offer (ibv_create_qp_ex(3)). With fewer operations, a device
+// without atomics can still create the queue pair.
 enum class SendOps : unsigned {
   kNone = 0,
-  // By number: headers of older rdma-core lack the names. Not of kAllSendOps, since few devices
-  // have them; where one has not, a queue pair that names them is refused with kUnsupported.
+  // Numeric, because headers of older rdma-core lack the names. Not in kAllSendOps, since few
+  // devices have them. A device without them refuses the queue pair with kUnsupported.
   kFlush = 1U << 11,
   kAtomicWrite = 1U << 12,
   kWrite = IBV_QP_EX_WITH_RDMA_WRITE,
@@ -95,7 +95,7 @@ inline constexpr bool kIsFlagEnum<SendOps> = true;
 inline constexpr SendOps kAllSendOps = SendOps::kWrite | SendOps::kWriteImm | SendOps::kSend |
                                        SendOps::kSendImm | SendOps::kRead | SendOps::kCompareSwap |
                                        SendOps::kFetchAdd;
-// Not part of the above: a device without memory windows refuses a queue pair that names them.
+// Not in kAllSendOps: a device without memory windows refuses a queue pair that names them.
 inline constexpr SendOps kWindowOps =
     SendOps::kBindWindow | SendOps::kLocalInvalidate | SendOps::kSendInvalidate;
 

@@ -1,5 +1,5 @@
-// Which GID to use, and why: the wrong one connects and then times out, which is what users of RoCE
-// trip over most. The choice says what spoke for it and what against each of the others.
+// Choosing a GID, with reasons. A wrong GID connects and then times out, which is the most common
+// problem of RoCE users. The result explains the choice and the rejection of each other GID.
 //
 //   RKV_ASSIGN_OR_RETURN(GidChoice choice, choose_gid(device, 1, {.netdev = "eth2"}));
 //   use(choice.chosen);
@@ -25,24 +25,24 @@ namespace rkv::rdma {
 
 struct GidPreferences {
   std::string netdev = {};                                // empty: any interface
-  std::optional<std::array<std::uint8_t, 16>> peer = {};  // the peer's GID, if it is known
+  std::optional<std::array<std::uint8_t, 16>> peer = {};  // the peer's GID, if known
 };
 
 struct RKV_EXPORT GidChoice {
   struct Other {
     GidEntry gid;
-    std::string reason;  // why not this one
+    std::string reason;  // why it was not chosen
   };
   GidEntry chosen;
-  std::string reason;           // why this one
-  std::vector<Other> others;    // of the same port, in the table's order
-  std::string explain() const;  // all of it, one line each
+  std::string reason;           // why it was chosen
+  std::vector<Other> others;    // other GIDs of the port, in table order
+  std::string explain() const;  // the choice and the others, one line each
 };
 
-// In this order: the interface asked for; RoCE v2 before v1; the peer's address family; an address
-// that is routed before a link-local one (the other way round for a link-local peer); IPv4 before
-// IPv6; more leading bits in common with the peer; the lower index.
-// kNoDevice: the port has none, or none on that interface.
+// Criteria in this order: the requested interface; RoCE v2 before v1; the peer's address family; a
+// routed address before a link-local one (reversed for a link-local peer); IPv4 before IPv6; more
+// leading bits in common with the peer; the lower index. kNoDevice: the port has no GID, or none on
+// that interface.
 RKV_EXPORT Result<GidChoice> choose_gid(std::span<const GidEntry> table, std::uint8_t port,
                                         const GidPreferences& preferences = {});
 RKV_EXPORT Result<GidChoice> choose_gid(const Device& device, std::uint8_t port,

@@ -1,8 +1,8 @@
-// Guid: the 64-bit name of a device or port, EUI-64, in host byte order.
+// Guid: the 64-bit identifier of a device or port, EUI-64, in host byte order.
 //
 //   const Guid guid = info.guid;
 //   guid.to_string()          // "0002:c903:00a1:b2c3"
-//   guid.oui()                // 0x0002c9: who made it
+//   guid.oui()                // 0x0002c9: the manufacturer
 //   Guid::parse("0002:c903:00a1:b2c3") == guid
 //
 // Thread safety: values. Source: ibv_get_device_guid(3); IEEE EUI-64.
@@ -22,16 +22,16 @@ class RKV_EXPORT Guid {
  public:
   constexpr Guid() = default;
   constexpr explicit Guid(std::uint64_t host_order) : value_(host_order) {}
-  // Sixteen hexadecimal digits, with a colon between each four or without; nothing else.
+  // Parses sixteen hexadecimal digits, with or without a colon after each four; nothing else.
   static std::optional<Guid> parse(std::string_view text);
 
   constexpr std::uint64_t value() const { return value_; }
-  // The organisation that assigned it (IEEE lists them), 24 bits.
+  // The organisation that assigned the GUID (IEEE lists them), 24 bits.
   constexpr std::uint32_t oui() const { return static_cast<std::uint32_t>(value_ >> 40); }
-  // Given by a driver or a person instead of a manufacturer. InfiniBand writes the bit as EUI-64
-  // does, not inverted as in an IPv6 address.
+  // Whether a driver or a person assigned it instead of a manufacturer. InfiniBand writes the bit
+  // as EUI-64 does, not inverted as in an IPv6 address.
   constexpr bool is_locally_assigned() const { return (value_ >> 57 & 1) != 0; }
-  // 0 or all ones: no GUID.
+  // Whether it is 0 or all ones, which are not GUIDs.
   constexpr bool is_reserved() const { return value_ == 0 || ~value_ == 0; }
   std::string to_string() const;
 

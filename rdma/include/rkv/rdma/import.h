@@ -1,17 +1,17 @@
-// Objects of a device that another process (or another library) opened: a way out for programs that
-// share a device between processes.
+// Import of objects that another process (or another library) opened, for programs that share a
+// device between processes.
 //
 //   // the owner sends device.raw()->cmd_fd over a socket (SCM_RIGHTS), and the two handles
 //   RKV_ASSIGN_OR_RETURN(Device device, import_device(received_fd));
 //   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, import_domain(device, pd_handle));
 //   RKV_ASSIGN_OR_RETURN(ImportedRegion region, import_region(pd, region_handle));
 //
-// Who owns what. The device takes the descriptor, and closes it with its last handle. Domains and
-// regions stay their creator's: here they are only forgotten at the end (ibv_unimport_*), unless
-// Ending::kDestroy says that this process now ends them; then no other may touch them again. To
-// agree on that is up to the programs: the kernel does not check it.
-// kUnsupported naming the verb where the provider cannot (SoftRoCE).
-// Source: ibv_import_device(3), ibv_import_pd(3), ibv_import_mr(3).
+// Ownership: the device takes the descriptor and closes it with its last handle. Domains and
+// regions stay their creator's; here they are only forgotten at the end (ibv_unimport_*). With
+// Ending::kDestroy this process destroys them instead, and no other process may use them
+// afterwards. The programs must agree on this: the kernel does not check it. kUnsupported naming
+// the verb if the provider cannot import (SoftRoCE). Source: ibv_import_device(3),
+// ibv_import_pd(3), ibv_import_mr(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -28,13 +28,14 @@ namespace rkv::rdma {
 
 enum class Ending : unsigned char { kForget, kDestroy };
 
-// `command_fd` is a duplicate (dup(2), SCM_RIGHTS) of another context's cmd_fd; taken on success.
+// `command_fd` is a duplicate (dup(2), SCM_RIGHTS) of another context's cmd_fd. Success transfers
+// its ownership.
 RKV_EXPORT Result<Device> import_device(int command_fd);
 // `handle` is ibv_pd::handle of the original.
 RKV_EXPORT Result<ProtectionDomain> import_domain(const Device& device, std::uint32_t handle,
                                                   Ending ending = Ending::kForget);
 
-// Its keys, for who knows the addresses: an imported region does not know its own.
+// The keys of an imported region. It does not know its addresses; the program must.
 class RKV_EXPORT ImportedRegion {
  public:
   ImportedRegion(ImportedRegion&&) = default;

@@ -1,14 +1,14 @@
-// Registered memory: what the device may touch, and the only ways to name a piece of it.
+// Registered memory: the memory a device may access, and the types that name pieces of it.
 //
 //   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
 //   RKV_ASSIGN_OR_RETURN(MemoryRegion region,
 //       MemoryRegion::allocate(pd, 1 << 20, AccessFlags::kLocalWrite | AccessFlags::kRemoteRead));
 //   RegisteredSpan piece = region.local(0, 4096);       // for work requests posted here
-//   RemoteSpan offered = region.remote();               // to tell a peer
+//   RemoteSpan offered = region.remote();               // to send to a peer
 //
 // A span does not keep its region alive: the region must live until the work that names it has
-// completed. Handles may be moved between threads; a region's bytes are the caller's to guard.
-// Other kinds of memory: owned_region.h (the caller's buffers, lent), device_memory.h,
+// completed. Handles may be moved between threads; the caller synchronizes access to a region's
+// bytes. Other kinds of memory: owned_region.h (the caller's buffers, lent), device_memory.h,
 // region_pool.h (many pieces of one registration), special_regions.h.
 #pragma once
 
@@ -32,74 +32,76 @@
 
 namespace rkv::rdma {
 
-// What reregister() changes; what is left empty stays.
+// Changes for reregister(); empty fields stay unchanged.
 struct Reregistration {
   std::optional<AccessFlags> access = std::nullopt;
-  std::optional<MutableBytes> memory = std::nullopt;  // must stay mapped until the region is gone
+  // must stay mapped until the region is destroyed
+  std::optional<MutableBytes> memory = std::nullopt;
   const ProtectionDomain* domain = nullptr;
 };
 
-// A dma-buf: memory of another device (a GPU), by descriptor.
+// A dma-buf: memory of another device (a GPU), named by a descriptor.
 struct DmaBuf {
   int fd = -1;
   std::uint64_t offset = 0;
   std::size_t length = 0;
-  // The address by which work requests will name its beginning; the same offset within a page as
-  // `offset` has.
+  // The address by which work requests name its beginning. It must have the same offset within a
+  // page as `offset`.
   std::uint64_t address = 0;
 };
 
 enum class Advice : unsigned char { kPrefetch, kPrefetchForWriting, kPrefetchPresentPagesOnly };
 
-// What ibv_rereg_mr(3) has left of a region, by its answer and errno.
+// The state of a region after ibv_rereg_mr(3), derived from its return value and errno.
 enum class AfterReregistration : unsigned char { kNew, kOld, kLost };
 RKV_EXPORT AfterReregistration after_reregistration(int answer, int sys_errno);
 
 class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan> {
  public:
-  // How allocate() gets its pages; pages.h offers more. All are page-aligned and zeroed.
+  // The source of allocate()'s pages; pages.h offers more. All are page-aligned and zeroed.
   enum class Backing : unsigned char {
     kHeap,       // aligned heap memory: small buffers
     kPages,      // mmap: large or long-lived memory
-    kHugePages,  // mmap with 2 MiB pages; falls back to kPages where none are free
+    kHugePages,  // mmap with 2 MiB pages; falls back to kPages if none are free
   };
 
-  // Allocates and registers; the memory lives as long as the region. kOutOfMemory (with advice
-  // about the locked-memory limit; explain_registration() has the numbers), kInvalidArgument for
-  // flags that verbs forbid together or a length of 0, kUnsupported for kOnDemand on a device
-  // without it. System calls; touches every page.
+  // Allocates and registers memory that lives as long as the region. kOutOfMemory: with advice
+  // about the locked-memory limit; explain_registration() has the numbers. kInvalidArgument: a flag
+  // combination that verbs forbid, or a length of 0. kUnsupported: kOnDemand on a device without
+  // it. Makes system calls and touches every page.
   static Result<MemoryRegion> allocate(const ProtectionDomain& pd, std::size_t length,
                                        AccessFlags access, Backing backing = Backing::kPages);
-  // Registers the caller's memory, which must stay mapped until the region is gone. Give whole
-  // pages where the process may fork. Source: ibv_reg_mr(3).
+  // Registers the caller's memory, which must stay mapped until the region is destroyed. Pass whole
+  // pages if the process may fork. Source: ibv_reg_mr(3).
   static Result<MemoryRegion> attach(const ProtectionDomain& pd, MutableBytes memory,
                                      AccessFlags access);
-  // Registers another device's memory; bytes() is empty. kUnsupported where the provider has no
-  // ibv_reg_dmabuf_mr (SoftRoCE). Flags: local write and the remote ones. The descriptor stays the
-  // caller's.
+  // Registers another device's memory; bytes() is empty. The descriptor stays the caller's. Flags:
+  // local write and the remote ones. kUnsupported if the provider has no ibv_reg_dmabuf_mr
+  // (SoftRoCE).
   static Result<MemoryRegion> attach_dmabuf(const ProtectionDomain& pd, const DmaBuf& buffer,
                                             AccessFlags access);
   MemoryRegion(MemoryRegion&&) noexcept = default;
   MemoryRegion& operator=(MemoryRegion&&) noexcept = default;
 
-  // Another registration in place of this one: other rights, other memory, another domain. The keys
-  // may change: cut spans anew. No work may be under way on it, no window bound to it.
-  // After an error usable() tells what is left of the region. It is as it was where the mistake was
-  // found before the device was asked, and for kUnsupported (SoftRoCE has no ibv_rereg_mr); else
-  // the device may have half of it, and the region can only be destroyed: it is empty then.
-  // A region that owned its memory gives that up when other memory takes its place.
-  // Source: ibv_rereg_mr(3), whose error codes sort into these two.
+  // Replaces this registration: other rights, other memory or another domain. The keys may change:
+  // create spans again. No work may be outstanding on the region and no window bound to it. A
+  // region that owned its memory frees it when other memory replaces it.
+  //
+  // After an error usable() says whether the region survived. It is unchanged if the error was
+  // found before the device was asked, and for kUnsupported (SoftRoCE has no ibv_rereg_mr).
+  // Otherwise the device may hold a partial change: the region is then empty and can only be
+  // destroyed. The error codes of ibv_rereg_mr(3) distinguish these cases.
   Status reregister(const Reregistration& change);
   bool usable() const { return usable_ && region_ != nullptr; }
 
-  // Ends the registration while the handle lives, for who wants to see an error: devices refuse
-  // while a window is still bound to it (EBUSY, SoftRoCE EINVAL), and then nothing has changed.
-  // Afterwards the region is empty; its memory is freed with the handle.
+  // Ends the registration while the handle lives, for callers that need the error. Devices refuse
+  // while a window is still bound to the region (EBUSY, SoftRoCE EINVAL); then nothing has changed.
+  // On success the region is empty; its memory is freed with the handle.
   Status deregister();
 
-  // For regions with AccessFlags::kOnDemand: bring pages of it in before work names them. A wish:
-  // the pages may leave again. `wait`: return when the device knows them. kUnsupported naming
-  // ibv_advise_mr where the provider has none (SoftRoCE).
+  // For regions with AccessFlags::kOnDemand: brings pages in before work names them. A hint: the
+  // pages may be evicted again. `wait`: return once the device has mapped them. kUnsupported naming
+  // ibv_advise_mr if the provider has none (SoftRoCE).
   Status advise(Advice advice, const RegisteredSpan& piece, bool wait = false) const;
 
   // Empty for memory that the CPU cannot address.
@@ -115,7 +117,7 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
   RegisteredSpan local(std::size_t offset, std::size_t length) const& RKV_LIFETIMEBOUND {
     return subspan(offset, length);
   }
-  // Of a region that ends with the statement: its memory would be gone before the work is done.
+  // Deleted for temporaries: the memory would be freed before the work is done.
   RegisteredSpan local() const&& = delete;
   RegisteredSpan local(std::size_t offset, std::size_t length) const&& = delete;
   RemoteSpan remote() const { return {.address = address_, .length = length_, .rkey = rkey()}; }
@@ -125,7 +127,7 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
  private:
   friend class LocalSlices<MemoryRegion, RegisteredSpan>;
   friend class DeviceMemory;
-  // Keeps what the registration rests on until after it has ended.
+  // Keeps the registration's domain and storage alive until the registration has ended.
   struct Deregister {
     std::shared_ptr<ibv_pd> domain;
     std::shared_ptr<void> storage;
@@ -156,24 +158,25 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
   void forget();
 
   MutableBytes bytes_;
-  std::uint64_t address_ = 0;  // by which the device knows the beginning
+  std::uint64_t address_ = 0;  // the address by which the device knows the beginning
   std::size_t length_ = 0;
   AccessFlags access_ = AccessFlags::kNone;
   bool usable_ = true;
   Handle region_;
 };
 
-// What this process may lock, and has locked: registered memory counts, and the limit is what
-// registrations fail of most. Source: getrlimit(2), proc(5).
+// The locked-memory limit of this process and the memory counted against it. Registered memory
+// counts, and this limit is the most common cause of failed registrations. Source: getrlimit(2),
+// proc(5).
 struct LockedMemory {
   std::uint64_t limit_bytes = 0;  // ~0: no limit
   std::uint64_t used_bytes = 0;   // locked and pinned
-  bool exempt = false;            // has the right (CAP_IPC_LOCK) to pass the limit
+  bool exempt = false;            // may exceed the limit (CAP_IPC_LOCK)
   bool unlimited() const { return exempt || limit_bytes == ~std::uint64_t{0}; }
 };
 RKV_EXPORT LockedMemory locked_memory();
-// The error of a registration of `asked` bytes as text, with the numbers where the locked-memory
-// limit is to blame: how much was asked, how much is allowed, how much is used.
+// The error of a registration of `asked` bytes as text. If the locked-memory limit is the cause,
+// the text has the numbers: bytes requested, allowed and used.
 RKV_EXPORT std::string explain_registration(const Error& error, std::uint64_t asked,
                                             const LockedMemory& now);
 

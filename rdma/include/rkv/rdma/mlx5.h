@@ -1,21 +1,21 @@
 // Mellanox's (NVIDIA's) dynamic connections: one initiator (DCI) reaches any number of targets
-// (DCT) without a queue pair for each; the adapter connects as messages go out.
-// Component rkv::rdma_mlx5.
+// (DCT) without a queue pair for each. The adapter connects when a message is sent. Component
+// rkv::rdma_mlx5.
 //
 //   RKV_ASSIGN_OR_RETURN(DcTarget target, DcTarget::create(pd, cq, srq, {.gid_index = gid.index,
-//       .access_key = key, .remote_access = AccessFlags::kRemoteRead}));   // tell number() and key
+//       .access_key = key, .remote_access = AccessFlags::kRemoteRead}));   // send number() and key
 //   RKV_ASSIGN_OR_RETURN(DcInitiator qp, DcInitiator::create(pd, cq, {.gid_index = gid.index}));
 //   DcBatch batch = qp.batch();
 //   const DcDestination there{.handle = ah, .target = n, .access_key = key};
 //   batch.read(1, OpFlags::kSignaled, there, local, remote);
 //   RKV_RETURN_IF_ERROR(std::move(batch).submit());
 //
-// On every other device each call answers kUnsupported and names its verb. What these do on such an
-// adapter has not been seen: there was none to run on.
+// On every other device each call returns kUnsupported and names its verb. This code has never run
+// on an mlx5 adapter: none was available.
 //
-// Buffers, and who counts what is outstanding: as in batch.h. An address handle must live until the
-// requests that name it have completed. Thread safety: one thread at a time.
-// Source: mlx5dv_create_qp(3), mlx5dv_wr_post(3).
+// Buffers, and who counts outstanding requests: as in batch.h. An address handle must live until
+// the requests that name it have completed. Thread safety: one thread at a time. Source:
+// mlx5dv_create_qp(3), mlx5dv_wr_post(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -30,18 +30,19 @@
 
 namespace rkv::rdma {
 
-// Whether the device is one of mlx5's, where alone the rest has a chance (mlx5dv_is_supported).
+// Whether the device is an mlx5 device (mlx5dv_is_supported). The other calls fail on any other
+// device.
 RKV_EXPORT bool is_mlx5(const Device& device);
 
-// A target: an address handle of the initiator's domain (ibv_create_ah(3)), and what the target
-// tells of itself.
+// A target: an address handle of the initiator's domain (ibv_create_ah(3)), and the numbers that
+// the target sent.
 struct DcDestination {
   ibv_ah* handle = nullptr;
   std::uint32_t target = 0;  // DcTarget::number()
   std::uint64_t access_key = 0;
 };
 
-// As BasicBatch, each operation with a target.
+// As BasicBatch, with a target for each operation.
 class RKV_EXPORT DcBatch : public detail::DirectedBatch<DcBatch, DcDestination> {
  public:
   void write(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
@@ -50,7 +51,7 @@ class RKV_EXPORT DcBatch : public detail::DirectedBatch<DcBatch, DcDestination> 
     ibv_wr_rdma_write(queue_, remote.rkey, remote.address);
     address_and_set(to, from);
   }
-  // The 8-byte old value goes to `old_value`.
+  // The 8-byte old value is written to `old_value`.
   void compare_swap(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
                     const RegisteredSpan& old_value, const RemoteSpan& word, std::uint64_t expected,
                     std::uint64_t desired) {
@@ -88,7 +89,7 @@ struct DcInitiatorOptions {
 
 class RKV_EXPORT DcInitiator : public QueuePairBase {
  public:
-  // Ready to send; it receives nothing.
+  // Returns an initiator that is ready to send. It cannot receive.
   static Result<DcInitiator> create(const ProtectionDomain& pd, const CompletionQueue& sends,
                                     const DcInitiatorOptions& options);
   DcInitiator(DcInitiator&&) noexcept = default;
@@ -104,7 +105,7 @@ class RKV_EXPORT DcInitiator : public QueuePairBase {
 struct DcTargetOptions {
   std::uint8_t port = 1;
   std::uint32_t gid_index = 0;   // RoCE
-  std::uint64_t access_key = 0;  // requests that carry another are refused
+  std::uint64_t access_key = 0;  // requests with another key are refused
   AccessFlags remote_access = AccessFlags::kNone;
   Mtu mtu = Mtu::k1024;
   RnrTimer rnr_timer = kDefaultRnrTimer;
@@ -112,7 +113,7 @@ struct DcTargetOptions {
 
 class RKV_EXPORT DcTarget : public QueuePairBase {
  public:
-  // Ready to be reached by any number of initiators; their messages go to `shared`.
+  // Returns a target that any number of initiators can reach; their messages go to `shared`.
   static Result<DcTarget> create(const ProtectionDomain& pd, const CompletionQueue& receives,
                                  const SharedReceiveQueue& shared, const DcTargetOptions& options);
   DcTarget(DcTarget&&) noexcept = default;

@@ -1,5 +1,5 @@
-// Operations that headers of older rdma-core do not have. What is compiled with those cannot post
-// them, and a queue pair that names them is refused with kUnsupported (QueuePair::create).
+// Operations that headers of older rdma-core lack. A program compiled with those headers cannot
+// post them: a queue pair that names them is refused with kUnsupported (QueuePair::create).
 //
 //   RKV_ASSIGN_OR_RETURN(auto prepared, QueuePair::create(pd, cq, cq,
 //       {.operations = kAllSendOps | SendOps::kFlush}));
@@ -7,7 +7,7 @@
 //   batch.write(1, OpFlags::kNone, record, place);
 //   batch.flush(2, OpFlags::kSignaled, place, FlushTo::kPersistent);
 //
-// Thread safety: as of the batch. Source: ibv_wr_post(3) of rdma-core 44 (atomic write) and later
+// Thread safety: as the batch. Source: ibv_wr_post(3) of rdma-core 44 (atomic write) and later
 // (flush).
 #pragma once
 
@@ -21,10 +21,10 @@
 
 namespace rkv::rdma {
 
-// Where a FLUSH brings data.
+// The placement that a FLUSH guarantees for data.
 enum class FlushTo : std::uint8_t {
-  kVisible = 1,     // to every processor and device of the peer
-  kPersistent = 2,  // to memory that keeps it without power
+  kVisible = 1,     // visible to every processor and device of the peer
+  kPersistent = 2,  // in memory that keeps it without power
 };
 
 namespace detail {

@@ -1,14 +1,14 @@
-// A region over a buffer that was handed in: it cannot be freed, resized or moved away while it is
-// registered, and comes back in one piece.
+// A region over a buffer that it owns: the buffer cannot be freed, resized or moved while it is
+// registered. release() returns it unchanged.
 //
 //   std::vector<Record> records(1000);
 //   auto lent = OwnedRegion<std::vector<Record>>::enroll(pd, std::move(records), access);
-//   if (!lent) records = std::move(lent.error().buffer);      // refused: here it is again
+//   if (!lent) records = std::move(lent.error().buffer);      // refused: the buffer is returned
 //   lent->elements()[7] = ...;                                // use it in place
-//   RKV_ASSIGN_OR_RETURN(records, std::move(*lent).release()); // registration ended: yours again
+//   RKV_ASSIGN_OR_RETURN(records, std::move(*lent).release()); // ends the registration
 //
-// The work that names the region must have completed before release() and before the end of its
-// life. Thread safety: as MemoryRegion.
+// Work that names the region must have completed before release() and before the region is
+// destroyed. Thread safety: as MemoryRegion.
 #pragma once
 
 #include <expected>
@@ -23,7 +23,7 @@
 
 namespace rkv::rdma {
 
-// A heap array of known length: what a unique_ptr<T[]> does not say of itself.
+// A heap array of known length; a unique_ptr<T[]> alone does not store its length.
 template <class T>
 struct HeapArray {
   std::unique_ptr<T[]> elements;
@@ -32,9 +32,8 @@ struct HeapArray {
   std::size_t size() const { return count; }
 };
 
-// Buffers whose bytes stay where they are when the object is moved. Not std::string, whose short
-// texts lie inside it, nor std::array. Specialise for a type of your own that has data() and
-// size().
+// Buffers whose bytes stay in place when the object is moved. Not std::string, which stores short
+// texts inside the object, nor std::array. Specialise for your own type that has data() and size().
 template <class Buffer>
 inline constexpr bool kStaysInPlace = false;
 template <class T, class Allocator>
@@ -48,7 +47,7 @@ inline constexpr bool kStaysInPlace<Pages> = true;
 template <class Buffer>
 concept LendableBuffer = kStaysInPlace<Buffer> && std::is_nothrow_move_constructible_v<Buffer>;
 
-// Why a buffer was not registered, and the buffer.
+// The error of a failed registration, and the buffer.
 template <class Buffer>
 struct Refused {
   Error error;
@@ -68,15 +67,15 @@ class OwnedRegion : public LocalSlices<OwnedRegion<Buffer>, RegisteredSpan> {
     return OwnedRegion(std::move(buffer), std::move(*region));
   }
   OwnedRegion(OwnedRegion&&) noexcept = default;
-  // The old registration ends before its buffer is freed, hence not member by member.
+  // Not memberwise: the old registration must end before its buffer is freed.
   OwnedRegion& operator=(OwnedRegion&& other) noexcept {
     region_ = std::move(other.region_);
     buffer_ = std::move(other.buffer_);
     return *this;
   }
 
-  // Ends the registration and gives the buffer back. On an error (a window is still bound to it)
-  // nothing has changed, and the region goes on.
+  // Ends the registration and returns the buffer. On an error (a window is still bound to the
+  // region) nothing has changed, and the region remains registered.
   Result<Buffer> release() && {
     RKV_RETURN_IF_ERROR(region_.deregister());
     return std::move(buffer_);
@@ -85,7 +84,7 @@ class OwnedRegion : public LocalSlices<OwnedRegion<Buffer>, RegisteredSpan> {
   const MemoryRegion& region() const { return region_; }
   MutableBytes bytes() const { return region_.bytes(); }
   std::size_t size() const { return region_.size(); }
-  // The buffer's elements, bytes for Pages. Their number is fixed.
+  // The buffer's elements; bytes for Pages. Their number is fixed.
   auto elements() {
     if constexpr (std::is_same_v<Buffer, Pages>) {
       return bytes();
@@ -94,7 +93,7 @@ class OwnedRegion : public LocalSlices<OwnedRegion<Buffer>, RegisteredSpan> {
     }
   }
   RegisteredSpan local() const& RKV_LIFETIMEBOUND { return region_.local(); }
-  RegisteredSpan local() const&& = delete;  // as MemoryRegion's
+  RegisteredSpan local() const&& = delete;  // as MemoryRegion::local()
   RemoteSpan remote() const { return region_.remote(); }
 
  private:
@@ -114,7 +113,7 @@ class OwnedRegion : public LocalSlices<OwnedRegion<Buffer>, RegisteredSpan> {
   Bytes bytes_if_addressable() const { return region_.bytes(); }
 
   Buffer buffer_;
-  MemoryRegion region_;  // behind the buffer: the registration ends first
+  MemoryRegion region_;  // declared after the buffer: the registration ends first
 };
 
 }  // namespace rkv::rdma

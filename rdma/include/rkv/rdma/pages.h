@@ -1,13 +1,13 @@
-// Pages for registered memory: of 4 KiB, 2 MiB or 1 GiB, near a NUMA node, shareable by descriptor.
+// Pages for registered memory: 4 KiB, 2 MiB or 1 GiB, near a NUMA node, shareable by descriptor.
 //
 //   RKV_ASSIGN_OR_RETURN(Pages pages, Pages::map(1 << 30, {.size = PageSize::k1GiB}));
-//   log("got pages of {} bytes", pages.page_bytes());     // 1 GiB, 2 MiB or 4 KiB: what was free
+//   log("pages of {} bytes", pages.page_bytes());     // 1 GiB, 2 MiB or 4 KiB: what was free
 //   auto region = OwnedRegion<Pages>::enroll(pd, std::move(pages), AccessFlags::kLocalWrite);
 //
-// A device has room for few addresses: with large pages it looks up fewer of them. Pages are zeroed
-// and shared with no other allocation, so that a fork() or a neighbour cannot disturb the device's
-// view of them. Thread safety: one thread at a time.
-// Source: mmap(2), memfd_create(2), mbind(2).
+// A device caches few address translations: with large pages it needs fewer. Pages are zeroed and
+// shared with no other allocation, so a fork() or a neighbouring allocation cannot change the
+// device's view of them. Thread safety: one thread at a time. Source: mmap(2), memfd_create(2),
+// mbind(2).
 #pragma once
 
 #include <cstddef>
@@ -23,24 +23,25 @@ enum class PageSize : unsigned char { kSmall, k2MiB, k1GiB };
 
 struct PageOptions {
   PageSize size = PageSize::kSmall;
-  // Where no pages of that size are free, the next smaller; else kOutOfMemory.
+  // If no pages of that size are free, use the next smaller size; if false, kOutOfMemory.
   bool fall_back = true;
-  // The memory is a file without a name, whose descriptor can be sent to another process, which
-  // maps the same memory by Pages::of_descriptor().
+  // The memory is an anonymous file. Its descriptor can be sent to another process, which maps the
+  // same memory with Pages::of_descriptor().
   bool shareable = false;
-  // Take the memory of this node alone; -1 is wherever the kernel wants. kInvalidArgument where
-  // there is no such node.
+  // Use memory of this node only; -1 lets the kernel choose. kInvalidArgument if the node does not
+  // exist.
   int numa_node = -1;
 };
 
 class RKV_EXPORT Pages {
  public:
-  // kInvalidArgument for a length of 0, kOutOfMemory where there is no memory (or no address) of
-  // that size. Small pages are taken from the system at their first use, large ones at once.
+  // Maps pages. kInvalidArgument for a length of 0; kOutOfMemory if there is not enough memory (or
+  // address space). Small pages are allocated at first use, large ones at once.
   static Result<Pages> map(std::size_t length, const PageOptions& options = {});
-  // The memory behind a descriptor that another process got by fd(). The descriptor stays the
-  // caller's. kInvalidArgument where the file is shorter than `length`. That process must be
-  // trusted: were it to shorten the file later, touching the memory would end this one (SIGBUS).
+  // Maps the memory behind a descriptor that another process obtained from fd(). The descriptor
+  // stays the caller's. kInvalidArgument if the file is shorter than `length`. The other process
+  // must be trusted: if it shortens the file later, an access to the memory kills this process
+  // (SIGBUS).
   static Result<Pages> of_descriptor(int fd, std::size_t length);
   Pages(Pages&& other) noexcept;
   Pages& operator=(Pages&& other) noexcept;
@@ -48,9 +49,9 @@ class RKV_EXPORT Pages {
 
   MutableBytes bytes() const { return bytes_; }
   std::size_t size() const { return bytes_.size(); }
-  // What the pages are that were got, to compare with what was asked for.
+  // The page size in use, which may be smaller than the one requested.
   std::size_t page_bytes() const { return page_bytes_; }
-  // -1 where the memory is not shareable. Closed with this object.
+  // -1 if the memory is not shareable. The destructor closes it.
   int fd() const { return fd_; }
 
  private:

@@ -1,17 +1,21 @@
-// Queue pairs of every transport: made, connected, and then used in batches with one doorbell each.
+// Queue pairs of every transport: created, connected, and then used in batches of one doorbell
+// each.
 //
 //   RKV_ASSIGN_OR_RETURN(PreparedQueuePair prepared,
 //                        QueuePair::create(pd, cq, cq, {.send_length = 128}));
-//   RKV_ASSIGN_OR_RETURN(Endpoint self, prepared.endpoint(port, gid));   // tell the peer
+//   RKV_ASSIGN_OR_RETURN(Endpoint self, prepared.endpoint(port, gid));   // send it to the peer
 //   RKV_RETURN_IF_ERROR(prepared.post_receives(requests));
 //   RKV_ASSIGN_OR_RETURN(QueuePair qp, std::move(prepared).handshake(peer));
 //   Batch batch = qp.batch();
 //   batch.read(1, OpFlags::kSignaled, local, remote);
 //   RKV_RETURN_IF_ERROR(std::move(batch).submit());
 //
-// Two types for two stages: a PreparedQueuePair cannot post work, since a device would drop it or
-// refuse it; what handshake(), activate(), the connection manager (connect.h) or into_queue_pair()
-// gives, can. QueuePair is BasicQueuePair<Rc>; of other transports write BasicQueuePair<Uc>.
+// Two types for two stages. A PreparedQueuePair cannot post work, since a device would drop or
+// refuse it. handshake(), activate(), the connection manager (connect.h) and into_queue_pair()
+// return a queue pair that can. QueuePair is BasicQueuePair<Rc>; for other transports write e.g.
+// BasicQueuePair<Uc>.
+//
+// Buffers, and who counts outstanding requests: batch.h.
 //
 // Buffers, and who counts what is outstanding: batch.h.
 //
@@ -44,32 +48,33 @@ namespace rkv::rdma {
 
 struct QueuePairOptions {
   std::uint32_t send_length = 128;
-  std::uint32_t receive_length = 128;          // ignored with a shared receive queue
-  std::uint32_t send_sge = 1;                  // pieces of one request: post_read(), post_send()
-  std::uint32_t receive_sge = 1;               // of one receive: post_receive()
-  std::uint32_t inline_bytes = 0;              // longest inline message, 1024 at most
-  const SharedReceiveQueue* shared = nullptr;  // receives come from there
-  // Fewer lets a device without atomics be used. Those that the transport has not are left out.
+  std::uint32_t receive_length = 128;  // ignored with a shared receive queue
+  std::uint32_t send_sge = 1;          // local spans of one request: post_read(), post_send()
+  std::uint32_t receive_sge = 1;       // local spans of one receive: post_receive()
+  std::uint32_t inline_bytes = 0;      // longest inline message, at most 1024
+  const SharedReceiveQueue* shared = nullptr;  // the source of receives
+  // With fewer operations a device without atomics can be used. Operations that the transport lacks
+  // are ignored.
   SendOps operations = kAllSendOps;
 };
 
-// Of a reliable connection.
+// Parameters of a reliable connection.
 struct ConnectionParameters {
-  AccessFlags remote_access = AccessFlags::kNone;  // what the peer may do to our regions
+  AccessFlags remote_access = AccessFlags::kNone;  // the peer's access rights to our regions
   AckTimeout ack_timeout = kDefaultAckTimeout;
-  std::uint8_t retry_count = kMaxRetryCount;  // 0 to 7; 7 is taken for 6: see kMaxRetryCount
+  std::uint8_t retry_count = kMaxRetryCount;  // 0 to 7; 7 is treated as 6: see kMaxRetryCount
   std::uint8_t rnr_retry = kRnrRetryForever;  // 0 to 7
   RnrTimer rnr_timer = kDefaultRnrTimer;
-  // Outstanding READs and atomics in each direction; 0 is the device's maximum. Never more than
-  // the peer answers: the requester's is cut down to the peer's. A connection manager's peer may
-  // grant none; who gave a number as initiator is told kUnsupported then (connect.h).
+  // Outstanding READs and atomics in each direction; 0 means the device's maximum. The initiator's
+  // number is reduced to what the peer answers. A connection manager's peer may grant none. If a
+  // nonzero number was given as initiator, connecting then fails with kUnsupported (connect.h).
   std::uint8_t reads_as_initiator = 0;
   std::uint8_t reads_as_responder = 0;
 };
 
-// Of an unreliable connection, which has neither acknowledgements nor retries nor READs.
+// Parameters of an unreliable connection, which has no acknowledgements, retries or READs.
 struct UnreliableParameters {
-  AccessFlags remote_access = AccessFlags::kNone;  // kRemoteWrite or nothing
+  AccessFlags remote_access = AccessFlags::kNone;  // kRemoteWrite or none
 };
 
 namespace detail {
@@ -94,27 +99,28 @@ struct ParametersOf<Uc> {
 template <TransportType T>
 using HandshakeParameters = typename detail::ParametersOf<T>::Type;
 
-// What queue pairs of all transports and of both stages have.
+// The common part of queue pairs of all transports and both stages.
 class RKV_EXPORT QueuePairBase {
  public:
   QueuePairBase(const QueuePairBase&) = delete;
   QueuePairBase& operator=(const QueuePairBase&) = delete;
 
-  // Receives of this queue pair's own; not with a shared receive queue, and not before the state
-  // INIT. On an error those before it have been posted.
+  // Posts receives to this queue pair's own receive queue; not with a shared receive queue, and not
+  // before the state INIT. On an error the receives before the failing one have been posted.
   Status post_receives(std::span<const ReceiveRequest> requests);
-  // One receive whose message is scattered over several pieces, in their order; at most the
-  // options' receive_sge, which the device refuses otherwise. REQUIRES: at most 32.
+  // Posts one receive whose message is scattered over several spans, in their order. The device
+  // refuses more than the options' receive_sge. REQUIRES: at most 32.
   Status post_receive(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces);
 
-  // Any set of attributes, for what the functions here do not cover (ibv_modify_qp(3)).
-  // kInvalidArgument: the error says whether the transition, its mask or a value is to blame, and
-  // explain_modify() which attributes.
+  // Changes any set of attributes, for cases that the functions here do not cover
+  // (ibv_modify_qp(3)). kInvalidArgument: the error says whether the transition, its mask or a
+  // value is wrong; explain_modify() names the attributes.
   Status modify(ibv_qp_attr attributes, int mask);
-  // What modify() would say of these in the state that the queue pair has now: a sentence
-  // (transitions.h). A query, no change.
+  // Explains in a sentence what modify() would return for these attributes in the current state
+  // (transitions.h). A query; it changes nothing.
   Result<std::string> explain_modify(const ibv_qp_attr& attributes, int mask) const;
-  // Everything outstanding and everything posted later completes as flushed. Any thread.
+  // Moves to the error state: everything outstanding and everything posted later completes as
+  // flushed. Any thread.
   Status to_error();
   Result<ibv_qp_state> state() const;
   struct Queried {
@@ -124,7 +130,7 @@ class RKV_EXPORT QueuePairBase {
   Result<Queried> query(int mask) const;  // ibv_query_qp(3)
 
   std::uint32_t number() const;
-  std::uint32_t inline_bytes() const { return inline_bytes_; }  // what the device granted
+  std::uint32_t inline_bytes() const { return inline_bytes_; }  // as granted by the device
   std::uint32_t send_length() const;
   bool has_shared_receive_queue() const;
   const Device& device() const;
@@ -139,7 +145,7 @@ class RKV_EXPORT QueuePairBase {
   Status create(ibv_qp_type type, SendOps operations, const ProtectionDomain& pd,
                 const CompletionQueue& sends, const CompletionQueue& receives,
                 const QueuePairOptions& options);
-  const detail::QueuePairState& live() const;  // aborts where it was moved away
+  const detail::QueuePairState& live() const;  // aborts if the queue pair was moved from
   Status open_port(std::uint8_t port);
   Result<Endpoint> make_endpoint(std::uint8_t port, const GidEntry& gid, ReadDepths depths);
   Status bring_up(const Endpoint& peer, const ConnectionParameters& parameters);
@@ -164,12 +170,12 @@ class RKV_EXPORT QueuePairBase {
 template <TransportType T = Rc>
 class PreparedQueuePair;
 
-// Connected, or for datagrams active.
+// A queue pair that is connected or, for datagrams, active.
 template <TransportType T>
 class BasicQueuePair : public QueuePairBase {
  public:
-  // kUnsupported where the provider has no extended work requests; kInvalidArgument names the field
-  // that is outside the device's limits.
+  // kUnsupported if the provider has no extended work requests; kInvalidArgument names the field
+  // that exceeds the device's limits.
   static Result<PreparedQueuePair<T>> create(const ProtectionDomain& pd,
                                              const CompletionQueue& sends,
                                              const CompletionQueue& receives,
@@ -185,16 +191,16 @@ class BasicQueuePair : public QueuePairBase {
       return {extended_, inline_bytes_};
     }
   }
-  // Longest message: the port's active MTU when the queue pair became active.
+  // The longest message: the port's active MTU when the queue pair became active.
   std::uint32_t max_datagram_bytes() const
     requires std::same_as<T, Ud>
   {
     return max_datagram_bytes_;
   }
 
-  // One request with several local pieces, at most the options' send_sge; a doorbell of its own,
-  // not with a batch open. Through the older ibv_post_send(3): rdma-core's SoftRoCE provider takes
-  // the length of the first piece for all of them when a list comes by ibv_wr_set_sge_list.
+  // Posts one request with several local spans, at most the options' send_sge, with its own
+  // doorbell. No batch may be open. Uses the older ibv_post_send(3): with ibv_wr_set_sge_list,
+  // rdma-core's SoftRoCE provider takes the first span's length for all spans.
   Status post_read(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> to,
                    const RemoteSpan& from)
     requires(HasRead<T> && Connected<T>)
@@ -206,7 +212,7 @@ class BasicQueuePair : public QueuePairBase {
   {
     return send_pieces(wr_id, flags, message);
   }
-  // A datagram of several pieces, at most max_datagram_bytes() in all; kTooLarge.
+  // Posts a datagram of several spans, at most max_datagram_bytes() in total; else kTooLarge.
   Status post_send(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message,
                    const AddressHandle& receiver, std::uint32_t qp_num, std::uint32_t qkey)
     requires std::same_as<T, Ud>
@@ -214,8 +220,8 @@ class BasicQueuePair : public QueuePairBase {
     return send_pieces_to(wr_id, flags, message, receiver.raw(), qp_num, qkey);
   }
 
-  // What the peer may do from now on. In state RTS this is a gate: 0 refuses READs and atomics
-  // (which kill the connection), messages still pass.
+  // Sets the peer's access rights from now on. In state RTS it acts as a gate: kNone refuses READs
+  // and atomics (which ends the connection), while messages still pass.
   Status set_remote_access(AccessFlags access)
     requires Connected<T>
   {
@@ -229,29 +235,29 @@ class BasicQueuePair : public QueuePairBase {
 
 using QueuePair = BasicQueuePair<Rc>;
 
-// Made, but not yet usable: it can take receives, tell its endpoint, and become a BasicQueuePair.
-// Where that fails it is still here, and can be queried, explained or tried again.
+// A queue pair that is not usable yet: it can post receives, return its endpoint, and become a
+// BasicQueuePair. If that fails the object remains and can be queried, explained or tried again.
 template <TransportType T>
 class PreparedQueuePair : public QueuePairBase {
  public:
   PreparedQueuePair(PreparedQueuePair&&) noexcept = default;
   PreparedQueuePair& operator=(PreparedQueuePair&&) noexcept = default;
 
-  // From RESET to INIT on this port, where receives can be posted; endpoint() does it too. In INIT
-  // it does nothing.
+  // Moves from RESET to INIT on this port, where receives can be posted; endpoint() does it too. In
+  // INIT it has no effect.
   Status open(std::uint8_t port) { return open_port(port); }
-  // What to tell the peer; on RoCE `gid` comes from Device::routable_gid(). `depths`: what this
-  // side will ask and answer at most; 0 is the device's maximum. One of UD proposes a random
-  // Q_Key for activate(). kNoDevice: the port is not ACTIVE; kInvalidArgument: there is no such
-  // port, or its table does not have `gid` at its index.
+  // Returns the endpoint to send to the peer; on RoCE `gid` comes from Device::routable_gid().
+  // `depths`: the most READs this side will request and answer; 0 means the device's maximum. For
+  // UD the endpoint has a random Q_Key for activate(). kNoDevice: the port is not ACTIVE.
+  // kInvalidArgument: the port does not exist, or its table does not have `gid` at its index.
   Result<Endpoint> endpoint(std::uint8_t port, const GidEntry& gid, ReadDepths depths = {}) {
     return make_endpoint(port, gid, depths);
   }
 
   // Connects; the peer does the same with our endpoint, before or after. The MTU is the smaller of
-  // both, the link layer decides whether LID or GID is used, and READs are never deeper than both
-  // allow. REQUIRES: endpoint() was called. kInvalidArgument names the field; kUnreachable: there
-  // is no route. Tells nothing about the peer: nothing is sent.
+  // both, and the READ depths never exceed what both allow. The link layer decides whether LID or
+  // GID is used. Sends nothing, so success says nothing about the peer. kInvalidArgument names the
+  // field; kUnreachable: there is no route. REQUIRES: endpoint() was called.
   Result<BasicQueuePair<T>> handshake(const Endpoint& peer,
                                       const HandshakeParameters<T>& parameters = {}) &&
     requires Connected<T>
@@ -259,18 +265,18 @@ class PreparedQueuePair : public QueuePairBase {
     RKV_RETURN_IF_ERROR(bring_up(peer, parameters));
     return BasicQueuePair<T>(std::move(*this));
   }
-  // Which route a handshake takes, or took in vain, and why. REQUIRES: endpoint() was called.
+  // Explains the route that a handshake takes, or failed to take. REQUIRES: endpoint() was called.
   Result<RouteReport> explain_route(const Endpoint& peer) const { return report_route(peer); }
-  // From here on datagrams that carry `qkey` are received, and others dropped.
-  // REQUIRES: endpoint() or open() was called.
+  // Starts reception of datagrams that carry `qkey`; others are dropped. REQUIRES: endpoint() or
+  // open() was called.
   Result<BasicQueuePair<T>> activate(std::uint32_t qkey) &&
     requires std::same_as<T, Ud>
   {
     RKV_RETURN_IF_ERROR(bring_up(qkey));
     return BasicQueuePair<T>(std::move(*this));
   }
-  // For one brought up otherwise: by modify(), or by the connection manager's CmId. Asks the
-  // device: kInvalidArgument unless its state is RTR or RTS.
+  // For a queue pair brought up by other means: modify(), or the connection manager's CmId. Queries
+  // the device: kInvalidArgument unless its state is RTR or RTS.
   Result<BasicQueuePair<T>> into_queue_pair() && {
     RKV_RETURN_IF_ERROR(must_be_connected());
     return BasicQueuePair<T>(std::move(*this));
@@ -294,8 +300,8 @@ Result<PreparedQueuePair<T>> BasicQueuePair<T>::create(const ProtectionDomain& p
   return out;
 }
 
-// The READ depths that `parameters` ask of a device: 0 becomes the device's maximum, more than
-// that is cut down. 254 at most, since 255 means "whatever" to librdmacm.
+// The READ depths that `parameters` request from a device: 0 becomes the device's maximum, larger
+// values are reduced to it. At most 254, since 255 means "any" to librdmacm.
 RKV_EXPORT ReadDepths read_depths(const ConnectionParameters& parameters,
                                   const DeviceAttributes& device);
 

@@ -1,23 +1,22 @@
-// Many small READs as few large ones: ranges that touch or overlap in the peer's memory become one
-// READ that is scattered over their destinations.
+// Combines many small READs into few large ones: ranges that touch or overlap in the peer's memory
+// become one READ that is scattered over their destinations.
 //
 //   RKV_ASSIGN_OR_RETURN(ReadPlanLimits limits, ReadPlanLimits::of(qp, queue));
 //   std::array ranges = {ReadRange{.from = remote_a, .to = local_a}, ReadRange{remote_b, local_b}};
 //   RKV_ASSIGN_OR_RETURN(ReadPlan plan, ReadPlan::make(ranges, limits));
 //   RKV_RETURN_IF_ERROR(run_reads(plan, qp, queue, deadline));   // or Channel::read_all()
 //
-// Every requested byte arrives in its place, whatever order the device reads in: bytes that several
-// ranges ask for are read once and copied when all READs have completed; into memory that only the
-// device can address they are read again. Nothing is promised about
-// the moment at which a byte was read: one READ is no snapshot, and two ranges of one READ are
-// none.
+// Every requested byte arrives in its destination, in whatever order the device reads. Bytes that
+// several ranges request are read once, and copied when all READs have completed. If the
+// destination is device-only memory, they are read again. The time at which a byte is read is
+// unspecified: one READ is not a snapshot, and neither are two ranges of one READ.
 //
-// A plan never overruns a queue: of its READs no more are posted at a time than the send queue, the
-// completion queue and the read depth hold (window()). Not every READ is signaled; but when one
-// fails, each that is outstanding completes, so the completion queue needs room for all of them.
+// A plan never overruns a queue: at most window() of its READs are posted at a time, bounded by the
+// send queue, the completion queue and the read depth. Not every READ is signaled. But when one
+// fails, each outstanding READ completes, so the completion queue needs entries for all of them.
 //
-// Thread safety: values; a flow is one thread's. Buffers: until the plan has run, or the queue pair
-// has been drained or destroyed. make() allocates, running does not.
+// Thread safety: values; a ReadFlow belongs to one thread. Buffers must live until the plan has
+// run, or the queue pair has been drained or destroyed. make() allocates, running does not.
 #pragma once
 
 #include <cstddef>
@@ -36,22 +35,22 @@ namespace rkv::rdma {
 
 struct ReadRange {
   RemoteSpan from;
-  RegisteredSpan to;  // as long
+  RegisteredSpan to;  // of the same length
 };
 
 struct RKV_EXPORT ReadPlanLimits {
   std::uint32_t max_sge = 1;  // destinations of one READ
   std::uint64_t max_message_bytes = kMaxSgeBytes;
   std::uint32_t read_depth = 1;        // READs the peer answers at a time
-  std::uint32_t send_slots = 1;        // free ones of the send queue
-  std::uint32_t completion_slots = 1;  // free ones of the completion queue
-  // Ranges at most this far apart are joined too; the bytes between them go to `scratch`, which is
-  // at least as long. They lie between two ranges of one key, so they are the peer's to read.
+  std::uint32_t send_slots = 1;        // free slots of the send queue
+  std::uint32_t completion_slots = 1;  // free entries of the completion queue
+  // Ranges at most this far apart are also joined; the bytes between them go to `scratch`, which is
+  // at least as long. They lie between two ranges of one key, so the peer allows reading them.
   std::uint64_t gap_bytes = 0;
   RegisteredSpan scratch;
 
-  // What the device, its port and the two queues allow; both queues are assumed to be empty.
-  // System calls.
+  // The limits of the device, its port and the two queues; both queues are assumed to be empty.
+  // Makes system calls.
   static Result<ReadPlanLimits> of(const QueuePair& qp, const CompletionQueue& queue);
 };
 
@@ -62,21 +61,21 @@ class RKV_EXPORT ReadPlan {
     std::span<const RegisteredSpan> to;
     bool signaled;
   };
-  // What two ranges share, to be copied from the place where it was delivered.
+  // Bytes that two ranges share, to be copied from where they were delivered.
   struct Copy {
     Bytes from;
     MutableBytes to;
   };
 
-  // kInvalidArgument: a range whose two sides differ in length or that wraps around the end of the
-  // address space, destinations that overlap each other or the scratch, a limit of 0, gaps without
-  // scratch. Ranges without bytes are left out.
+  // Plans the READs. Ranges without bytes are ignored. kInvalidArgument: a range whose two sides
+  // differ in length or that wraps around the end of the address space; destinations that overlap
+  // each other or the scratch; a limit of 0; gaps without scratch.
   static Result<ReadPlan> make(std::span<const ReadRange> ranges, const ReadPlanLimits& limits);
 
   std::size_t size() const { return reads_.size(); }
   Read operator[](std::size_t index) const;
   std::span<const Copy> copies() const { return copies_; }
-  void copy() const;  // makes them; REQUIRES: all READs have completed
+  void copy() const;  // performs copies(); REQUIRES: all READs have completed
 
   std::uint32_t window() const { return window_; }  // READs posted at a time
   std::uint32_t signal_every() const { return signal_every_; }
@@ -99,19 +98,21 @@ class RKV_EXPORT ReadPlan {
   std::uint64_t read_bytes_ = 0;
 };
 
-// How far a plan has been posted and finished: for completion queues that serve other work too.
-// The READs' wr_ids are first_wr_id and following.
+// The progress of a plan, for completion queues that serve other work too. The READs' wr_ids are
+// first_wr_id and following.
 class RKV_EXPORT ReadFlow {
  public:
   explicit ReadFlow(const ReadPlan& plan, std::uint64_t first_wr_id = 0)
       : plan_(&plan), first_wr_id_(first_wr_id) {}
 
-  // How many READs may be posted now, and that they were.
+  // may_post(): the number of READs that may be posted now. posted(): records that `count` were
+  // posted.
   std::size_t may_post() const;
   void posted(std::size_t count);
   // Posts them. On an error the queue pair must be drained or destroyed.
   Status post(QueuePair& qp);
-  // False: not of this plan. An error: the READ's; the others will complete as flushed.
+  // Counts a completion; false if it is not of this plan. An error is the READ's; the other READs
+  // will complete as flushed.
   Result<bool> completed(const WorkCompletion& completion);
 
   bool done() const { return finished_ == plan_->size(); }
@@ -121,12 +122,13 @@ class RKV_EXPORT ReadFlow {
   const ReadPlan* plan_;
   std::uint64_t first_wr_id_;
   std::size_t posted_ = 0;
-  std::size_t finished_ = 0;  // those before, by a completion of the last of them
+  // READs known to have finished, by a signaled completion of the last of them
+  std::size_t finished_ = 0;
 };
 
-// Runs a plan to its end, copies included. Nobody else's completions may be in `queue`, which needs
-// a channel. Blocks. On an error - kTimeout among them - READs may be outstanding: drain or destroy
-// the queue pair before the buffers are used.
+// Runs a plan to its end, copies included. `queue` needs a channel and may not hold other
+// completions. Blocks. On an error, kTimeout included, READs may be outstanding: drain or destroy
+// the queue pair before using the buffers.
 RKV_EXPORT Status run_reads(const ReadPlan& plan, QueuePair& qp, CompletionQueue& queue,
                             const Deadline& deadline);
 

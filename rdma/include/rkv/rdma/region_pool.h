@@ -1,18 +1,18 @@
-// Many pieces of one registration: buffers for requests, taken and given back without a system
-// call, an allocation or a lock.
+// Many pieces of one registration: buffers for requests, taken and returned without a system call,
+// an allocation or a lock.
 //
 //   const std::array classes = {PieceClass{.bytes = 4096, .count = 1024},
 //                               PieceClass{.bytes = 65536, .count = 64}};
 //   RKV_ASSIGN_OR_RETURN(RegionPool pool, RegionPool::create(pd, {.classes = classes}));
-//   if (auto piece = pool.take(1500)) {                   // empty: all are out
+//   if (auto piece = pool.take(1500)) {                   // empty: all are in use
 //     batch.read(1, OpFlags::kSignaled, piece->local(1500), from);
-//     ... keep `piece` until the completion: its end gives the bytes back ...
+//     ... keep `piece` until the completion: its destructor returns the bytes ...
 //   }
 //
-// A piece comes from the smallest class that is large enough and has one free. Pieces hold
-// whatever was in them before. They keep the registration alive, also without the pool.
+// A piece comes from the smallest class that is large enough and has one free. Pieces are not
+// cleared between uses. They keep the registration alive, even after the pool is destroyed.
 //
-// Thread safety: a pool and its pieces are one thread's, together. One pool per thread.
+// Thread safety: a pool and its pieces belong to one thread. Use one pool per thread.
 #pragma once
 
 #include <cstddef>
@@ -33,25 +33,25 @@ struct PieceClass {
 };
 
 struct RegionPoolOptions {
-  std::span<const PieceClass> classes;  // in rising order of bytes; read by create() alone
+  std::span<const PieceClass> classes;  // in ascending order of bytes; read only by create()
   AccessFlags access = AccessFlags::kLocalWrite;
-  // Where a piece begins: 64 is a line of the cache, so that pieces do not share one. A power of
-  // two, at most 4096.
+  // Alignment of pieces: 64 is a cache line, so that pieces do not share one. A power of two, at
+  // most 4096.
   std::size_t alignment = 64;
   PageOptions pages = {.size = PageSize::k2MiB};
-  // kTooLarge where the classes need more; 0 is no limit.
+  // kTooLarge if the classes need more; 0 means no limit.
   std::size_t budget_bytes = 0;
 };
 
 struct RegionPoolStatistics {
   std::size_t registered_bytes = 0;
-  std::size_t page_bytes = 0;  // which pages were got
+  std::size_t page_bytes = 0;  // size of the pages in use
   std::uint32_t pieces = 0;
   std::uint32_t in_use = 0;
-  std::uint32_t in_use_most = 0;  // ever at a time
+  std::uint32_t in_use_most = 0;  // maximum in use at a time
   std::uint64_t taken = 0;
   std::uint64_t refused = 0;   // take() found none
-  std::uint64_t promoted = 0;  // came from a larger class because the fitting one was empty
+  std::uint64_t promoted = 0;  // taken from a larger class because the fitting class was empty
 };
 
 namespace detail {
@@ -72,16 +72,17 @@ class RKV_EXPORT RegionPiece {
   }
   ~RegionPiece() { give_back(); }
 
-  std::size_t size() const { return whole_.size(); }  // of its class, at least what was asked
+  // the class's size, at least the size requested
+  std::size_t size() const { return whole_.size(); }
   MutableBytes bytes() const { return whole_.bytes(); }
   RegisteredSpan local() const& RKV_LIFETIMEBOUND { return whole_; }
   // REQUIRES: length <= size().
   RegisteredSpan local(std::size_t length) const& RKV_LIFETIMEBOUND { return whole_.first(length); }
-  // Of a piece that ends with the statement: its bytes would be another's before the work is done.
+  // Deleted for temporaries: the bytes would be reused before the work is done.
   RegisteredSpan local() const&& = delete;
   RegisteredSpan local(std::size_t length) const&& = delete;
-  // With the rights of the whole pool: a peer that has it can name its neighbours' addresses too.
-  // Where that matters: window.h, lease.h.
+  // Has the rights of the whole pool: a peer that has it can also name the addresses of
+  // neighbouring pieces. Where that matters, use window.h or lease.h.
   RemoteSpan remote() const;
 
  private:
@@ -94,8 +95,8 @@ class RKV_EXPORT RegionPiece {
   RegisteredSpan whole_;
 };
 
-// What RegionPool::take() gives. A temporary one cannot be looked into, since its piece goes back
-// to the pool with the statement: `pool.take(64)->local()` does not compile.
+// The result of RegionPool::take(). Access through a temporary is deleted, since the piece returns
+// to the pool at the end of the statement: `pool.take(64)->local()` does not compile.
 class TakenPiece : public std::optional<RegionPiece> {
  public:
   using std::optional<RegionPiece>::optional;
@@ -108,14 +109,14 @@ class TakenPiece : public std::optional<RegionPiece> {
 
 class RKV_EXPORT RegionPool {
  public:
-  // kInvalidArgument names what is wrong with the options; kTooLarge as above; else as
-  // MemoryRegion::attach(). System calls; touches every page.
+  // kInvalidArgument names the faulty option; kTooLarge as above; otherwise as
+  // MemoryRegion::attach(). Makes system calls and touches every page.
   static Result<RegionPool> create(const ProtectionDomain& pd, const RegionPoolOptions& options);
   RegionPool(RegionPool&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
   RegionPool& operator=(RegionPool&& other) noexcept;
   ~RegionPool();
 
-  // Empty where no class is large enough or none of them has a piece left.
+  // Returns a piece; empty if no class is large enough or none of them has a free piece.
   TakenPiece take(std::size_t bytes);
   std::size_t largest() const;
   const RegionPoolStatistics& statistics() const;

@@ -1,15 +1,15 @@
-// A peer's memory with a type: objects, their fields, and arrays of them, by index and by member
-// pointer. What is read and written is only named here; queue pairs take the spans.
+// Typed views of a peer's memory: objects, their fields, and arrays of them, by index and by member
+// pointer. They only name memory; queue pairs read and write the spans.
 //
 //   struct Slot { std::uint64_t version; std::array<char, 56> text; };
 //   const auto slots = RemoteArray<Slot>::over(RemoteSpan::from_bytes(wire));
 //   if (const auto slot = slots.at(index))                    // empty: the peer's array is shorter
 //     batch.read(1, OpFlags::kSignaled, local, slot->field(&Slot::version).span());
 //
-// The peer's numbers are a claim: over() and at() check bounds without wrapping, and what they give
-// lies inside the span that was claimed. A field of an object that lies inside lies inside too.
-// Types are trivially copyable and of standard layout, or it does not compile; both sides must lay
-// them out alike, down to the byte order. Wire form: RemoteSpan's 20 bytes.
+// The peer's numbers are a claim. over() and at() check bounds without wrapping, so their results
+// lie inside the claimed span; so do fields of those objects. Types must be trivially copyable and
+// of standard layout, or the code does not compile. Both sides must use the same layout, including
+// the byte order. Wire form: RemoteSpan's 20 bytes.
 //
 // Thread safety: values.
 #pragma once
@@ -34,7 +34,7 @@ concept RemoteValue = std::is_trivially_copyable_v<T> && std::is_standard_layout
 
 namespace detail {
 
-// Room for a T that is never made: only the distance of its members is asked for.
+// Storage for a T that is never constructed: only the offsets of its members are computed.
 template <class T>
 union Unmade {
   char none = 0;
@@ -79,7 +79,7 @@ class RemoteObject {
  public:
   static constexpr std::size_t kWireBytes = RemoteSpan::kWireBytes;
 
-  // The T that begins `offset` bytes into `memory`; empty where it reaches outside.
+  // The T that begins `offset` bytes into `memory`; empty if it reaches outside.
   static constexpr std::optional<RemoteObject> within(const RemoteSpan& memory,
                                                       std::uint64_t offset = 0) {
     const auto found = memory.subspan(offset, sizeof(T));
@@ -91,7 +91,7 @@ class RemoteObject {
   template <class Member, class Base>
     requires std::derived_from<T, Base> && RemoteValue<Member>
   RemoteObject<Member> field(Member Base::* member) const {
-    // Within bounds because the object is, and checked all the same: one comparison.
+    // Within bounds because the object is. Checked anyway: it costs one comparison.
     const auto found =
         RemoteObject<Member>::within(span_, detail::offset_of<T, Member, Base>(member));
     RKV_CHECK(found.has_value(), "a member lies outside its object");
@@ -104,13 +104,13 @@ class RemoteObject {
     return RemoteArray<typename detail::ArrayTraits<T>::Element>::over(span_);
   }
 
-  // Exactly sizeof(T) long.
+  // Exactly sizeof(T) bytes long.
   constexpr const RemoteSpan& span() const { return span_; }
-  // Whether it begins where such an object may; atomics are refused elsewhere.
+  // Whether the address is aligned for a T; devices refuse unaligned atomics.
   constexpr bool aligned() const { return span_.address % alignof(T) == 0; }
 
   std::array<std::byte, kWireBytes> to_bytes() const { return span_.to_bytes(); }
-  // Empty where the claim is shorter than a T or wraps around. Longer ones are cut.
+  // Empty if the claim is shorter than a T or wraps around. Longer claims are cut.
   static std::optional<RemoteObject> from_bytes(std::span<const std::byte, kWireBytes> bytes) {
     return within(RemoteSpan::from_bytes(bytes));
   }
@@ -127,8 +127,8 @@ class RemoteArray {
   static constexpr std::size_t kWireBytes = RemoteSpan::kWireBytes;
 
   RemoteArray() = default;
-  // As many whole T as `memory` has room for; bytes left over are ignored. None where the claim
-  // wraps around.
+  // The whole T's that fit in `memory`; remaining bytes are ignored. Empty if the claim wraps
+  // around.
   static constexpr RemoteArray over(const RemoteSpan& memory) {
     const auto whole = memory.first(memory.length - memory.length % sizeof(T));
     return RemoteArray(
@@ -137,12 +137,12 @@ class RemoteArray {
 
   constexpr std::uint64_t size() const { return span_.length / sizeof(T); }
   constexpr bool empty() const { return size() == 0; }
-  // Empty where there is no such element.
+  // Returns the element, or an empty optional past the end.
   constexpr std::optional<RemoteObject<T>> at(std::uint64_t index) const {
     if (index >= size()) return std::nullopt;
     return RemoteObject<T>::within(span_, index * sizeof(T));
   }
-  // `count` elements from the index-th on; empty where it reaches outside.
+  // `count` elements starting at `index`; empty if they reach outside.
   constexpr std::optional<RemoteArray> subspan(std::uint64_t index, std::uint64_t count) const {
     if (!lies_inside(index, count, size())) return std::nullopt;
     const auto found = span_.subspan(index * sizeof(T), count * sizeof(T));

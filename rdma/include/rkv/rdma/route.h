@@ -1,13 +1,13 @@
-// Why a queue pair that is connected without a connection manager takes the route it takes, and
-// what to look at when it does not work.
+// Explains the route of a queue pair that is connected without a connection manager, and what to
+// check when it does not work.
 //
 //   const auto qp = std::move(prepared).handshake(peer);
 //   if (!qp) std::puts(to_string(qp.error()).c_str());
 //   if (!qp) std::puts(need(prepared.explain_route(peer)).to_string().c_str());
 //
-// Most RoCE connections that fail, fail for one of three reasons: the GID is of the wrong kind or
-// index, UDP port 4791 is filtered, or the network carries less than the MTU. None of them shows
-// before work is posted; then it ends with IBV_WC_RETRY_EXC_ERR.
+// Most failing RoCE connections fail for one of three reasons: the GID has the wrong type or index,
+// UDP port 4791 is filtered, or the network carries less than the MTU. None of them shows before
+// work is posted; the work then ends with IBV_WC_RETRY_EXC_ERR.
 //
 // Thread safety: values. Source: InfiniBand specification A17 (RoCE v2), ibv_query_gid_table(3).
 #pragma once
@@ -24,24 +24,24 @@
 
 namespace rkv::rdma {
 
-// What two endpoints come to. handshake() uses this and nothing else.
+// The connection parameters that follow from two endpoints. handshake() uses only these.
 struct Route {
   AddressAttributes address;
   Mtu mtu = Mtu::k1024;  // the smaller of both
-  ReadDepths depths{};   // ours as initiator, the peer's towards us; 0 where there are no READs
+  ReadDepths depths{};   // initiator: ours, responder: the peer's; 0 if there are no READs
 };
-// kInvalidArgument names the field that is wrong: queue pair numbers above 24 bits, link layers
-// that differ, a peer on RoCE without GID, one on InfiniBand with neither LID nor GID.
+// kInvalidArgument names the faulty field: queue pair numbers above 24 bits, link layers that
+// differ, a RoCE peer without GID, an InfiniBand peer with neither LID nor GID.
 RKV_EXPORT Result<Route> choose_route(std::uint8_t port, const GidEntry& gid, const Endpoint& self,
                                       const Endpoint& peer);
 
 struct RKV_EXPORT RouteReport {
-  std::vector<std::string> decisions;  // what was chosen, and why
+  std::vector<std::string> decisions;  // choices, with reasons
   std::vector<std::string> problems;   // what will not work, or probably not
-  std::vector<std::string> advice;     // what to look at when packets do not arrive
-  std::string to_string() const;       // all of it, a line each
+  std::vector<std::string> advice;     // what to check if packets do not arrive
+  std::string to_string() const;       // everything, one line each
 };
-// `gids`: all of the device's, to name a better one.
+// `gids`: the device's GID table, used to suggest a better GID.
 RKV_EXPORT RouteReport explain_route(const PortAttributes& port, const GidEntry& gid,
                                      const std::vector<GidEntry>& gids, const Endpoint& self,
                                      const Endpoint& peer);

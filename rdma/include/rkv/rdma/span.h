@@ -1,16 +1,17 @@
-// Pieces of registered memory: ours (RegisteredSpan) and a peer's (RemoteSpan), cut in the same
-// words.
+// Pieces of registered memory: ours (RegisteredSpan) and a peer's (RemoteSpan), with the same
+// slicing operations.
 //
-//   RegisteredSpan header = region.first(64);             // aborts where it reaches outside
-//   if (auto room = region.try_subspan(offset, length))   // empty where it reaches outside
+//   RegisteredSpan header = region.first(64);             // aborts if it reaches outside
+//   if (auto room = region.try_subspan(offset, length))   // empty if it reaches outside
 //     batch.read(1, OpFlags::kSignaled, *room, *offered.subspan(offset, length));
 //
-// The rule. What names our own memory (RegisteredSpan, OwnedRegion, MemoryRegion, which is also
-// what device memory and dma-bufs are registered as) has subspan, first, last, element and piece,
-// which abort: a wrong offset there is a mistake in this program. Where the numbers came from
-// elsewhere, their try_ forms give an empty optional instead. What names a peer's memory
-// (RemoteSpan, RemoteArray, RemoteObject) rests on what the peer sent, so there every form gives an
-// optional, and no arithmetic on it wraps.
+// Types that name our own memory are RegisteredSpan, OwnedRegion and MemoryRegion; device memory
+// and dma-bufs are registered as a MemoryRegion. They have subspan, first, last, element and piece,
+// which abort: a wrong offset there is a bug in this program. Use the try_ forms for numbers from
+// outside the program; they return an empty optional instead.
+//
+// Types that name a peer's memory are RemoteSpan, RemoteArray and RemoteObject. They depend on data
+// that the peer sent, so every operation returns an optional, and no arithmetic on it wraps.
 //
 // Neither kind keeps its region alive. Thread safety: values.
 #pragma once
@@ -30,7 +31,7 @@
 
 namespace rkv::rdma {
 
-// Longest message of any verbs device: lengths in a work request are 32 bits wide.
+// The longest message of any verbs device: lengths in a work request are 32 bits wide.
 inline constexpr std::size_t kMaxSgeBytes = 0x8000'0000;
 
 // Whether [offset, offset + length) lies in [0, whole). Never wraps.
@@ -38,15 +39,15 @@ constexpr bool lies_inside(std::uint64_t offset, std::uint64_t length, std::uint
   return offset <= whole && length <= whole - offset;
 }
 
-// The words for cutting, for a type with size() and cut(offset, length), which does not check.
-// Of a temporary that owns its memory (a region, whose pieces are of another type) no slice
-// compiles: the registration would end before the work that names the slice.
+// The slicing operations, for a type with size() and cut(offset, length), which does not check.
+// Slicing a temporary that owns its memory (a region; its Piece is another type) does not compile:
+// the registration would end before the work that names the slice.
 template <class Self, class Piece>
 class LocalSlices {
   static constexpr bool kOwns = !std::same_as<Self, Piece>;
 
  public:
-  // REQUIRES (each without try_): the piece lies inside.
+  // REQUIRES for all operations without try_: the piece lies inside.
   Piece subspan(std::size_t offset, std::size_t length) const& {
     RKV_CHECK(lies_inside(offset, length, self().size()),
               "a slice of registered memory reaches past its end");
@@ -57,7 +58,7 @@ class LocalSlices {
     RKV_CHECK(length <= self().size(), "a slice of registered memory reaches past its end");
     return self().cut(self().size() - length, length);
   }
-  // The index-th T of an array that begins where this does.
+  // The index-th T of an array that begins at the start of this memory.
   template <class T>
   Piece element(std::size_t index) const& {
     const auto found = try_element<T>(index);
@@ -85,7 +86,7 @@ class LocalSlices {
     if (index >= self().size() / sizeof(T)) return std::nullopt;
     return self().cut(index * sizeof(T), sizeof(T));
   }
-  // Empty too for memory that the CPU cannot address.
+  // Also empty for memory that the CPU cannot address.
   std::optional<Piece> try_piece(Bytes inside) const& {
     const Bytes whole = self().bytes_if_addressable();
     const auto begin = reinterpret_cast<std::uintptr_t>(whole.data());
@@ -133,23 +134,23 @@ class LocalSlices {
   const Self& self() const { return static_cast<const Self&>(*this); }
 };
 
-// A piece of registered local memory. Comes from a region, which checks the bounds, or from
-// unchecked() where key and memory travelled through code that does not know regions.
+// A piece of registered local memory. It comes from a region, which checks the bounds, or from
+// unchecked() if key and memory passed through code that does not know regions.
 class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredSpan> {
  public:
   RegisteredSpan() = default;
-  // The caller answers for `bytes` lying inside the region that `lkey` names; if not, the device
-  // refuses with a local protection error and the queue pair dies.
+  // The caller guarantees that `bytes` lie inside the region of `lkey`. Otherwise the device
+  // refuses with a local protection error and the queue pair fails.
   static RegisteredSpan unchecked(MutableBytes bytes, std::uint32_t lkey) {
     return {bytes, lkey, true};
   }
-  // Memory that the device knows by another address than the CPU, or the CPU not at all: device
-  // memory, dma-buf, regions counted from zero. As unchecked() otherwise.
+  // Memory that the device knows by another address than the CPU, or that the CPU cannot address:
+  // device memory, dma-buf, zero-based regions. Otherwise as unchecked().
   static RegisteredSpan device_only(std::uint64_t address, std::size_t length, std::uint32_t lkey) {
     return {{reinterpret_cast<std::byte*>(address), length}, lkey, false};
   }
 
-  // REQUIRES: addressable(), that is, not of device_only().
+  // REQUIRES: addressable(), that is, not created by device_only().
   MutableBytes bytes() const {
     RKV_CHECK(addressable_, "memory that only the device can address has no bytes here");
     return bytes_;
@@ -169,8 +170,8 @@ class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredS
   RegisteredSpan(MutableBytes bytes, std::uint32_t lkey, bool addressable)
       : bytes_(bytes), lkey_(lkey), addressable_(addressable) {}
   RegisteredSpan cut(std::size_t offset, std::size_t length) const {
-    // By numbers: an address that only the device knows may be 0, which pointers must not count
-    // from.
+    // Integer arithmetic, because a device-only address may be 0, and pointer arithmetic on null is
+    // undefined.
     return {{reinterpret_cast<std::byte*>(address() + offset), length}, lkey_, addressable_};
   }
   Bytes bytes_if_addressable() const { return addressable_ ? Bytes(bytes_) : Bytes(); }
@@ -180,10 +181,10 @@ class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredS
 };
 static_assert(sizeof(RegisteredSpan) == 24, "passed around for every request");
 
-// A piece of a peer's memory. Values that a peer sent are only a claim: take pieces with
-// subspan() and its like, whose answer is empty when the piece reaches outside or wraps around the
-// end of the address space, and let the peer's device judge the rest. The wire form is 20 bytes
-// big-endian: address 8, length 8, rkey 4.
+// A piece of a peer's memory. Values that a peer sent are only a claim: slice with subspan() and
+// the like. The result is empty when the piece reaches outside or wraps around the end of the
+// address space. The peer's device checks the rest. The wire form is 20 bytes big-endian: address
+// 8, length 8, rkey 4.
 struct RKV_EXPORT RemoteSpan {
   static constexpr std::size_t kWireBytes = 20;
 
@@ -201,7 +202,8 @@ struct RKV_EXPORT RemoteSpan {
     if (bytes > length) return std::nullopt;
     return subspan(length - bytes, bytes);
   }
-  // The index-th T of an array that begins where this does. remote_object.h has typed ones.
+  // The index-th T of an array that begins at the start of this span. remote_object.h has typed
+  // arrays.
   template <class T>
   constexpr std::optional<RemoteSpan> element(std::uint64_t index) const {
     if (index >= length / sizeof(T)) return std::nullopt;

@@ -1,14 +1,15 @@
-// Regions that are no piece of memory: one that swallows what is written and reads as zero, and one
-// that is this process's whole address space.
+// Regions that are not a piece of memory: a null region that discards writes and reads as zero, and
+// an implicit region that is this process's whole address space.
 //
 //   RKV_ASSIGN_OR_RETURN(NullRegion nothing, NullRegion::allocate(pd));
-//   const std::array pieces = {header.local(), nothing.local(4000)};  // receive a header, drop the
-//   rest RKV_ASSIGN_OR_RETURN(ImplicitRegion all, ImplicitRegion::create(pd,
-//   AccessFlags::kLocalWrite)); batch.send(1, OpFlags::kSignaled, all.local(any_bytes)); // nothing
-//   to register first
+//   // Receive a header, drop the rest:
+//   const std::array pieces = {header.local(), nothing.local(4000)};
+//   // Send without registering first:
+//   RKV_ASSIGN_OR_RETURN(ImplicitRegion all, ImplicitRegion::create(pd, AccessFlags::kLocalWrite));
+//   batch.send(1, OpFlags::kSignaled, all.local(any_bytes));
 //
-// Neither is on SoftRoCE of Linux 6.1: kUnsupported, naming the verb. Thread safety: handles.
-// Source: ibv_alloc_null_mr(3), ibv_reg_mr(3).
+// SoftRoCE of Linux 6.1 has neither: kUnsupported, naming the verb. Thread safety: handles. Source:
+// ibv_alloc_null_mr(3), ibv_reg_mr(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,7 +30,7 @@ class RKV_EXPORT NullRegion {
   static Result<NullRegion> allocate(const ProtectionDomain& pd);
   NullRegion(NullRegion&&) = default;
   NullRegion& operator=(NullRegion&&) = default;
-  // As long as wanted, up to kMaxSgeBytes in one request. It has no remote form.
+  // Any length, up to kMaxSgeBytes in one request. It has no remote form.
   RegisteredSpan local(std::size_t length) const {
     return RegisteredSpan::device_only(0, length, region_->lkey);
   }
@@ -40,8 +41,8 @@ class RKV_EXPORT NullRegion {
   std::shared_ptr<ibv_mr> region_;
 };
 
-// Paging on demand over every address that the process has or will have. With a remote flag a peer
-// reaches all of it: then it is refused here (kInvalidArgument) unless `everything_to_peers`.
+// Paging on demand for every current and future address of the process. A remote flag gives a peer
+// access to all of it, so that is refused (kInvalidArgument) unless `everything_to_peers`.
 class RKV_EXPORT ImplicitRegion {
  public:
   static Result<ImplicitRegion> create(const ProtectionDomain& pd, AccessFlags access,

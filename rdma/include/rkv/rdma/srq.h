@@ -4,9 +4,9 @@
 //   RKV_RETURN_IF_ERROR(srq.post(requests));
 //   RKV_RETURN_IF_ERROR(srq.arm_limit(64));   // IBV_EVENT_SRQ_LIMIT_REACHED below 64 buffers
 //
-// Keep it from running dry: a sender that meets an empty queue waits for the receiver-not-ready
-// timer, and that wait is what users notice first. Thread safety: post() by any thread (libibverbs
-// locks); the rest by one.
+// Keep it from running empty: a sender that meets an empty queue waits for the receiver-not-ready
+// timer, and users notice that delay first. Thread safety: any thread may call post() (libibverbs
+// locks); one thread the rest.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -28,30 +28,30 @@ struct ReceiveRequest {
 
 struct SharedReceiveQueueOptions {
   std::uint32_t length = 256;  // receives that may be posted
-  std::uint32_t sge = 1;       // pieces of one receive, 32 at most: post() of pieces
+  std::uint32_t sge = 1;       // pieces of one receive, at most 32: post() of pieces
 };
 
 class RKV_EXPORT SharedReceiveQueue {
  public:
-  // ibv_create_srq(3). kInvalidArgument names the field that is outside the device's limits;
-  // kUnsupported where the device has none.
+  // ibv_create_srq(3). kInvalidArgument names the field that exceeds the device's limits;
+  // kUnsupported if the device has no shared receive queues.
   static Result<SharedReceiveQueue> create(const ProtectionDomain& pd,
                                            const SharedReceiveQueueOptions& options);
   SharedReceiveQueue(SharedReceiveQueue&&) = default;
   SharedReceiveQueue& operator=(SharedReceiveQueue&&) = default;
 
-  // Posts all, in chains. On an error those before it have been posted; how many is written to
-  // `posted` when that is not null. Does not block, allocates nothing.
+  // Posts all, in chains. On an error the requests before the failing one have been posted; their
+  // number is written to `posted` if that is not null. Does not block or allocate.
   Status post(std::span<const ReceiveRequest> requests, std::size_t* posted = nullptr);
-  // One receive whose message is scattered over several pieces, in their order; at most the
-  // options' sge, which the device refuses otherwise. REQUIRES: at most 32.
+  // Posts one receive whose message is scattered over several pieces, in their order. The device
+  // refuses more than the options' sge. REQUIRES: at most 32.
   Status post(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces);
-  // Asks for one IBV_EVENT_SRQ_LIMIT_REACHED (Device::next_async_event) when fewer than `limit`
-  // receives are left. It fires once; arm again after a refill, not before: armed while already
-  // below, it fires at the next receive only. Limits above the length are accepted by some devices
-  // and refused here. Source: ibv_modify_srq(3).
+  // Requests one IBV_EVENT_SRQ_LIMIT_REACHED (Device::next_async_event) when fewer than `limit`
+  // receives are left. The event fires once. Arm again after a refill, not before: if armed below
+  // the limit, it fires only at the next receive. Some devices accept limits above the length; they
+  // are refused here. Source: ibv_modify_srq(3).
   Status arm_limit(std::uint32_t limit);
-  // The armed limit, 0 when it has fired or was never armed (ibv_query_srq(3)).
+  // The armed limit; 0 if it has fired or was never armed (ibv_query_srq(3)).
   Result<std::uint32_t> armed_limit() const;
   std::uint32_t length() const { return length_; }
 

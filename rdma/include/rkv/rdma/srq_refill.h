@@ -1,17 +1,17 @@
-// Keeps a shared receive queue from running dry: counts what is in it, refills it when it falls
-// below a mark, and arms the device's limit event as a second warning.
+// Keeps a shared receive queue from running empty: counts its receives, refills it when it falls
+// below a threshold, and arms the device's limit event as a second warning.
 //
 //   SrqRefill keeper(srq, {.low = 64, .full = 256});
-//   RKV_RETURN_IF_ERROR(keeper.refill(supply));            // at the beginning
+//   RKV_RETURN_IF_ERROR(keeper.refill(supply));            // initial fill
 //   keeper.consumed(receives_polled);                      // in the poll loop
 //   if (keeper.is_low()) RKV_RETURN_IF_ERROR(keeper.refill(supply));
 //   if (keeper.is_mine(event)) RKV_RETURN_IF_ERROR(keeper.refill(supply));   // asynchronous event
 //
-// Two warnings because neither is enough: a loop that is busy elsewhere does not count, and the
-// event fires once and is late under load. `supply` gets a span of ReceiveRequest to fill from its
-// front, and returns how many it filled; 0 when it has none. What it has filled it has
-// given away: where the device refuses some, the keeper keeps those and posts them first at the
-// next refill(), so that none is lost and none is posted twice. held() has them, for the end.
+// Neither warning alone is enough: a loop that is busy elsewhere does not count, and the event
+// fires once and is late under load. `supply` gets a span of ReceiveRequest to fill from its front
+// and returns the number filled; 0 if it has none. It gives those buffers away. If the device
+// refuses some, the keeper keeps them and posts them first at the next refill(), so none is lost or
+// posted twice. held() returns them, for shutdown.
 //
 // Thread safety: one thread. Source: ibv_modify_srq(3).
 #pragma once
@@ -29,8 +29,8 @@
 namespace rkv::rdma {
 
 struct SrqRefillOptions {
-  std::uint32_t low = 0;   // refill below this many; 0: a quarter of `full`
-  std::uint32_t full = 0;  // refill up to this many; 0: the queue's length
+  std::uint32_t low = 0;   // refill below this many receives; 0: a quarter of `full`
+  std::uint32_t full = 0;  // refill up to this many receives; 0: the queue's length
 };
 
 class SrqRefill {
@@ -43,7 +43,7 @@ class SrqRefill {
   SrqRefill(const SrqRefill&) = delete;
   SrqRefill& operator=(const SrqRefill&) = delete;
 
-  // Receives have completed: so many are no longer in the queue.
+  // Records that `count` receives have completed and left the queue.
   void consumed(std::uint32_t count) {
     RKV_CHECK(count <= posted_, "more receives have completed than were posted");
     posted_ -= count;
@@ -54,10 +54,10 @@ class SrqRefill {
     if (mine) armed_ = false;
     return mine;
   }
-  // Posts until it is full or `supply` has none; then arms the limit, in this order because a
-  // limit armed while the queue is below it fires at once or at the next receive. While buffers
-  // are short it stays unarmed: call again when some have come back. Returns how many were posted;
-  // after an error posted() says how far it came.
+  // Posts until the queue is full or `supply` has none, then arms the limit. A limit armed while
+  // the queue is below it fires at once or at the next receive, hence this order. If too few
+  // buffers are supplied the limit stays unarmed: call again when buffers are available. Returns
+  // the number posted; after an error posted() has the count so far.
   template <class Supply>
   Result<std::uint32_t> refill(Supply&& supply) {
     const std::uint32_t before = posted_;
@@ -83,10 +83,10 @@ class SrqRefill {
   }
 
   std::uint32_t posted() const { return posted_; }
-  // What the supply gave and the device has refused so far.
+  // Buffers that the supply gave and the device has refused so far.
   std::span<const ReceiveRequest> held() const { return held_; }
   std::uint32_t low() const { return low_; }
-  bool armed() const { return armed_; }  // as far as is known: until is_mine() saw the event
+  bool armed() const { return armed_; }  // last known state; is_mine() clears it
 
  private:
   SharedReceiveQueue& queue_;

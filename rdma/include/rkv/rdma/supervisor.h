@@ -1,17 +1,17 @@
-// Asynchronous events of a device to those whom they concern: a port that goes down, a queue pair
-// or a queue that broke, a shared receive queue that runs low, a device that is lost.
+// Dispatches a device's asynchronous events to their watchers: a port goes down, a queue pair or
+// queue fails, a shared receive queue runs low, a device is lost.
 //
 //   Supervisor supervisor(device);
 //   auto ports = supervisor.watch_ports([&](const AsyncEvent& e) { if (is_loss(e.type)) ... });
 //   auto mine = supervisor.watch(qp.raw(), [&](const AsyncEvent& e) { fail_pending(e); });
-//   ... when supervisor.fd() is readable, or now and then:
+//   ... when supervisor.fd() is readable, or periodically:
 //   RKV_RETURN_IF_ERROR(supervisor.run());
 //
-// Driven by the caller's loop: no thread of its own. A lost device (IBV_EVENT_DEVICE_FATAL) is told
-// to every watcher, so that pending work fails at once instead of by its deadline.
+// The caller's loop drives it: it has no thread. Every watcher is notified of a lost device
+// (IBV_EVENT_DEVICE_FATAL), so that pending work fails at once instead of at its deadline.
 //
-// A handler may add watches and end any, its own too. Watches may outlive the supervisor.
-// Thread safety: one thread. One supervisor, and no other reader of its events, on a context.
+// A handler may add watches and end any, including its own. Watches may outlive the supervisor.
+// Thread safety: one thread. A context has one supervisor, and no other reader of its events.
 // Source: ibv_get_async_event(3).
 #pragma once
 
@@ -25,7 +25,7 @@
 
 namespace rkv::rdma {
 
-// What an event is about.
+// The kind of object an event is about.
 enum class AsyncScope : unsigned char {
   kQueuePair,
   kCompletionQueue,
@@ -36,14 +36,14 @@ enum class AsyncScope : unsigned char {
   kUnknown,
 };
 RKV_EXPORT AsyncScope scope_of(ibv_event_type type);
-// Whether what it is about works no more: QP_FATAL, PORT_ERR, DEVICE_FATAL ...
+// Whether the object no longer works after the event: QP_FATAL, PORT_ERR, DEVICE_FATAL ...
 RKV_EXPORT bool is_loss(ibv_event_type type);
 
 namespace detail {
 struct Watchers;
 }
 
-// Ends with its destruction: afterwards its handler is not called.
+// A registered handler. The destructor ends the watch: the handler is not called afterwards.
 class RKV_EXPORT Watch {
  public:
   Watch() = default;
@@ -66,17 +66,17 @@ class RKV_EXPORT Supervisor {
 
   explicit Supervisor(const Device& device);
 
-  // Of one object: raw() of a queue pair, completion queue or shared receive queue. End the watch
-  // before the object: its address is given again.
+  // Watches one object: raw() of a queue pair, completion queue or shared receive queue. End the
+  // watch before destroying the object: its address may be reused.
   [[nodiscard]] Watch watch(const void* object, Handler handler);
   [[nodiscard]] Watch watch_ports(Handler handler);
-  // The device itself, and everything that nobody else watches.
+  // Watches the device itself, and every event that has no other watcher.
   [[nodiscard]] Watch watch_device(Handler handler);
 
   int fd() const { return device_.async_fd(); }
-  // Takes all pending events and calls the handlers; how many events there were. Does not block.
+  // Takes all pending events and calls the handlers; returns the number of events. Does not block.
   Result<std::size_t> run();
-  // Calls the handlers of one event, wherever it is from; how many were called.
+  // Calls the handlers of one event from any source; returns the number called.
   std::size_t dispatch(const AsyncEvent& event);
 
  private:

@@ -1,4 +1,4 @@
-// Timers of a reliable connection, as the wire encodes them, made from times by rounding up.
+// Timers of a reliable connection, in the wire's encoding, converted from times by rounding up.
 //
 //   AckTimeout ack = AckTimeout::at_least_ns(60'000'000);  // code 14: 67.1 ms
 //   RnrTimer rnr = RnrTimer::at_least_us(600);             // code 12: 640 us
@@ -15,23 +15,23 @@
 
 namespace rkv::rdma {
 
-// How long a requester waits for an acknowledgement before it sends again: 4.096 us * 2^code. The
-// device may wait up to four times that. Code 0 means for ever and is not offered.
+// The time a requester waits for an acknowledgement before it retransmits: 4.096 us * 2^code. The
+// device may wait up to four times that. Code 0 means no time-out and is not offered.
 class AckTimeout {
  public:
   static constexpr std::uint8_t kMaxCode = 31;
 
-  // REQUIRES: code is 1 to 31. A constant that is not does not compile.
+  // REQUIRES: code is 1 to 31. A constant outside that range does not compile.
   static constexpr AckTimeout from_code(std::uint8_t code) {
     RKV_CHECK(code >= 1 && code <= kMaxCode, "the code of an AckTimeout is 1 to 31");
     return AckTimeout(code);
   }
-  // For a number from elsewhere: empty where there is no such code.
+  // For a number from outside the program: empty if the code does not exist.
   static constexpr std::optional<AckTimeout> try_from_code(std::uint8_t code) {
     if (code < 1 || code > kMaxCode) return std::nullopt;
     return AckTimeout(code);
   }
-  // The smallest encodable time that is not less; the largest where there is none.
+  // The smallest encodable time of at least `ns`; the largest if there is none.
   static constexpr AckTimeout at_least_ns(std::uint64_t ns) {
     std::uint8_t code = 1;
     while (code < kMaxCode && from_code(code).ns() < ns)
@@ -47,24 +47,24 @@ class AckTimeout {
   std::uint8_t code_;
 };
 
-// How long a sender is told to wait when no receive is posted. The codes are not monotonic: 0 is
-// the longest (655.36 ms), 1 the shortest. librdmacm leaves 0, which stalls a sender for most of a
-// second whenever a receive queue runs dry once.
+// The time a sender waits when no receive is posted. The codes are not monotonic: 0 is the longest
+// (655.36 ms), 1 the shortest. librdmacm leaves 0, which stalls a sender for most of a second
+// whenever a receive queue runs empty once.
 class RnrTimer {
  public:
   static constexpr std::uint8_t kMaxCode = 31;
 
-  // REQUIRES: code is 0 to 31. A constant that is not does not compile.
+  // REQUIRES: code is 0 to 31. A constant outside that range does not compile.
   static constexpr RnrTimer from_code(std::uint8_t code) {
     RKV_CHECK(code <= kMaxCode, "the code of an RnrTimer is 0 to 31");
     return RnrTimer(code);
   }
-  // For a number from elsewhere: empty where there is no such code.
+  // For a number from outside the program: empty if the code does not exist.
   static constexpr std::optional<RnrTimer> try_from_code(std::uint8_t code) {
     if (code > kMaxCode) return std::nullopt;
     return RnrTimer(code);
   }
-  // The shortest encodable time that is not less; the longest where there is none.
+  // The shortest encodable time of at least `us`; the longest if there is none.
   static constexpr RnrTimer at_least_us(std::uint32_t us) {
     for (std::size_t code = 1; code < kMicroseconds.size(); ++code) {
       if (kMicroseconds[code] >= us) return RnrTimer(static_cast<unsigned>(code));
@@ -84,14 +84,14 @@ class RnrTimer {
   std::uint8_t code_;
 };
 
-// What this library sets on a connection unless told otherwise.
-inline constexpr AckTimeout kDefaultAckTimeout = AckTimeout::from_code(14);  // 67 ms a try
+// The defaults of this library for a connection.
+inline constexpr AckTimeout kDefaultAckTimeout = AckTimeout::from_code(14);  // 67 ms per attempt
 inline constexpr RnrTimer kDefaultRnrTimer = RnrTimer::from_code(12);        // 0.64 ms
-// 7 means "for ever" on SoftRoCE of Linux 6.1 instead of seven times: a dead peer would never be
-// noticed. With the ack time-out above, 6 tries end after about half a second.
+// 7 means unlimited on SoftRoCE of Linux 6.1 instead of seven retries, so a dead peer would never
+// be noticed. With the ack time-out above, 6 retries end after about half a second.
 inline constexpr std::uint8_t kMaxRetryCount = 6;
-// 7 means for ever. A receive that is merely late must not kill the connection: deadlines of the
-// caller bound the wait.
+// 7 means unlimited. A late receive must not end the connection: the caller's deadlines bound the
+// wait.
 inline constexpr std::uint8_t kRnrRetryForever = 7;
 
 }  // namespace rkv::rdma
