@@ -3,7 +3,7 @@
 // removed has no effect.
 //
 // The size is bounded by drop_stale(), which keeps only notes whose record is still there. It is
-// due when there are more than twice as many notes as such records, plus a constant.
+// due when there are more than twice as many notes as these records, plus a constant.
 //
 // Thread safety: all operations from any thread, except that only one may call drop_stale().
 #pragma once

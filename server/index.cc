@@ -41,7 +41,7 @@ void Index::add_extent(const StoreMemory::Extent& extent) {
   books.stashed_in = std::make_unique<std::atomic<std::uint32_t>[]>(segments);
 }
 
-// ------------------------------------------------------------------------------------- looking
+// -------------------------------------------------------------------------------------- lookup
 
 // Plain reads: records and groups of the pair change only under the lock that the caller holds.
 bool Index::key_at(Slot slot, Bytes key) const {

@@ -15,7 +15,7 @@
 //  I6  All groups of a segment have the depth and prefix of the segment's route, and hold only keys
 //      of that prefix.
 //  I7  A key whose record is on disk only has a slot that says so, unless records are still being
-//      loaded. There may be more such slots than keys.
+//      loaded. There may be more of these slots than keys.
 //  I8  A pair has at most kLongestChain stashed keys. So an operation scans a bounded number of
 //      slots, whatever keys clients choose: clients can READ the hash seed.
 // While the lock is held, a further invariant holds at every instant. A reader that follows the

@@ -168,7 +168,7 @@ void Index::fill_new_pair(GroupPlace old_even, GroupPlace new_even,
 }
 
 // No directory entry leads here yet. But a client with an old or a torn directory may READ the
-// group. Such a client gets the whole group, or something that does not verify.
+// group. That client gets the whole group, or something that does not verify.
 void Index::write_new_group(GroupPlace place, const Group& group) {
   Group* shared = memory_.group(place);
   copy_to_shared(reinterpret_cast<std::byte*>(shared) + 8,

@@ -55,7 +55,7 @@ ExtentSpace::Tiling ExtentSpace::check() const {
   return tiling;
 }
 
-// ------------------------------------------------------------------------------------ all of them
+// ------------------------------------------------------------------------------------ all extents
 
 RecordAllocator::Check::Check(const RecordAllocator& records) : records_(records) {
   claimed_.resize(records.extent_count_.load(std::memory_order_acquire));

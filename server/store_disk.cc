@@ -24,7 +24,7 @@ void Store::Impl::end_loading() {
   for_each_pair([this](const Pair& pair) { index_.refresh_spilled(pair.even); });
 }
 
-// ------------------------------------------------------------------------------------- being there
+// -------------------------------------------------------------------------- lookup and loading
 
 // OK if the memory, or `look`, decides whether the key has a record; else kOnDisk, or the error
 // that kept the record out of memory.
