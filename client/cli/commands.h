@@ -1,7 +1,8 @@
-// What the verbs do.
+// The verbs of kvclient.
 //
-// A command is prepared first - arguments decoded, files and standard input read, everything
-// checked - so that most mistakes are told before anything is connected; then run.
+// A command is first prepared, then run. To prepare means: arguments are decoded, files and
+// standard input are read, everything is checked. So most mistakes are reported before anything is
+// connected.
 #pragma once
 
 #include <optional>
@@ -16,27 +17,27 @@ namespace rkv::cli {
 struct Job {
   Command command;
   std::vector<std::string> arguments;  // decoded: keys, the value
-  std::vector<std::int64_t> numbers;   // incr, decr, cas: what follows the key
-  RecordSet records;                   // load, verify: all, or with a reader the first of them
-  std::optional<RecordReader> reader;  // load: the rest
+  std::vector<std::int64_t> numbers;   // incr, decr, cas: the numbers after the key
+  RecordSet records;                   // load, verify: all records, or with a reader the first part
+  std::optional<RecordReader> reader;  // load: the remaining parts
 };
 
 OrFailure<Job> prepare(Command command);
 
 // Runs a prepared command and prints its result on standard output. `interactive`: for a person at
-// a terminal, who wants to see that something was done.
+// a terminal, who gets a confirmation.
 ExitCode run(Cluster& client, Job& job, bool interactive);
 
-// A counter as its number, anything else as it is.
+// The text of a value: the number of a counter, otherwise the bytes as they are.
 std::string shown(const Value& value);
-// "kvclient: SENTENCE" on standard error.
+// Prints "kvclient: SENTENCE" on standard error.
 void complain(std::string_view sentence);
-// The sentence for an operation's error, with what the server said; of several servers, which one:
-// that of the key, or without one that of the last operation.
+// The sentence for an operation's error, with the server's message. If there are several servers,
+// it names the server of the key, or without a key the server of the last operation.
 std::string describe(const Error& error, const Cluster& client, std::string_view key = {});
-// "ADDRESS: " of that server; nothing where there is one only.
+// "ADDRESS: " of the key's server; empty if there is only one server.
 std::string server_prefix(const Cluster& client, std::string_view key);
-// Says so; the exit code for it.
+// Prints the error and returns its exit code.
 ExitCode fail_with(const Error& error, const Cluster& client);
 
 ExitCode run_load(Cluster& client, Job& job);    // load.cc

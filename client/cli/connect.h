@@ -1,4 +1,4 @@
-// How kvclient and kvbench reach their servers.
+// Connects kvclient and kvbench to their servers.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace rkv::cli {
 
-// As Cluster::connect, but a server that is loading, or has no place just now, is waited for, up to
-// options.timeout, when it is the only one. Blocks up to twice that. A list that names one process
-// twice is kUsage, any other failure kNoServer; its sentence has what the server says.
+// As Cluster::connect(). If there is only one server, and it is loading or has no free place, this
+// waits for it up to options.timeout. Blocks up to twice that time. A list that names one process
+// twice is kUsage, any other failure kNoServer; the sentence includes the server's message.
 OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options);
-// The same to the servers given, or without them to options.server.
+// Connects to the given servers, or without them to options.server.
 OrFailure<Cluster> connect(const std::optional<ShardMap>& servers, const ClientOptions& options);
 
-// The error is about a name, not about a server.
+// Returns true if the error is about a host name, not about a server.
 bool is_of_resolver(const Error& error);
-// What a failure to connect to so many servers comes to.
+// The exit code for a failure to connect to `servers` servers.
 ExitCode exit_code_of_connect(const Error& error, std::size_t servers);
 
 }  // namespace rkv::cli

@@ -1,12 +1,12 @@
-// kvclient doctor: what is right and wrong with RDMA on this machine and with the servers named,
-// and what to do about it.
+// kvclient doctor: checks RDMA on this machine and the named servers, and gives advice for each
+// fault.
 //
-// Facts are gathered by rdma/diagnosis.h and by ask_server(); judge_machine() and judge_server()
-// turn them into findings and touch nothing, so that every fault can be tested as facts made up.
+// rdma/diagnosis.h and ask_server() gather facts. judge_machine() and judge_server() turn the facts
+// into findings and access nothing else, so that tests can check every fault with made-up facts.
 //
-// What counts as an error: what keeps the transport asked for from working. With --transport auto a
-// machine without any RDMA device is no error but a warning, for shared memory works there; a
-// device that is there and does not work is an error.
+// A fault that keeps the requested transport from working is an error. With --transport auto a
+// machine without any RDMA device is a warning, since shared memory works there. A device that
+// exists and does not work is an error.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Finding {
   std::string subject;  // "rxe0/1", a server's address; "" = the machine
   Level level = Level::kOk;
   std::string found;
-  std::string advice{};  // not empty but with kOk; commands stand in backquotes
+  std::string advice{};  // empty only with kOk; commands stand in backquotes
 };
 
 // ---- the machine
@@ -34,21 +34,21 @@ struct Finding {
 struct Asked {
   Transport transport = Transport::kAuto;
   std::string device{};          // "" = any
-  std::uint8_t port = 0;         // of the device; 0 = any that is active
-  int gid_index = -1;            // -1 = chosen by routing
+  std::uint8_t port = 0;         // port of the device; 0 = any active port
+  int gid_index = -1;            // -1 = routing decides
   std::size_t client_bytes = 0;  // registered for one server: Client::registered_bytes()
-  std::size_t large_bytes = 0;   // for its large values besides
-  std::size_t servers = 1;       // of one store: a client registers so much for each
+  std::size_t large_bytes = 0;   // additional memory for large values, for one server
+  std::size_t servers = 1;       // servers of the store: a client registers these bytes for each
 };
 struct MachineFacts {
-  bool had_uverbs = true;  // before libibverbs and librdmacm were used, which may load modules
+  bool had_uverbs = true;  // read before libibverbs and librdmacm, which may load modules, are used
   bool had_cm = true;
   rdma::SystemFacts system{};
   rdma::VerbsFacts verbs{};
   rdma::ConnectionTimers timers{};
   std::optional<rdma::Trial> trial{};
-  std::string shared_memory{};        // what its transport says of itself
-  std::string shared_memory_error{};  // or why there is none
+  std::string shared_memory{};        // description by the shared memory transport
+  std::string shared_memory_error{};  // or the reason why it cannot be used
 };
 std::vector<Finding> judge_machine(const MachineFacts& facts, const Asked& asked);
 
@@ -59,14 +59,14 @@ struct ServerFacts {
     std::uint64_t count = 0;
     double p50_us = 0;
     double p99_us = 0;
-    std::string error{};  // why it ended early
+    std::string error{};  // why the measurement ended early
   };
   std::string address{};
   bool connected = false;
-  std::optional<Error> error{};  // why it was not reached or, connected, gave no statistics
-  std::string refusal{};         // what it said when it was not reached
-  bool over_verbs = false;       // or would be, had it been reached
-  std::string transport{};       // what was taken and why
+  std::optional<Error> error{};  // why it was not reached, or why it gave no statistics
+  std::string refusal{};         // its message when it was not reached
+  bool over_verbs = false;       // also true if verbs would have been used to reach it
+  std::string transport{};       // the transport and the reason for it
   std::string version{};
   std::uint64_t epoch = 0;
   // The server's networks that serve no client at present.
@@ -77,28 +77,28 @@ struct ServerFacts {
   };
   std::vector<Closed> closed{};
   Latency read{};  // one-sided
-  Latency ping{};  // a request
+  Latency ping{};  // by request
 };
-// Connects, READs and pings 200 times each or for two seconds, asks for the statistics. Blocks for
-// options.timeout at most for each operation.
+// Connects, READs and pings 200 times each or for two seconds, and requests the statistics. Blocks
+// for options.timeout at most for each operation.
 ServerFacts ask_server(const ClientOptions& options);
-// All but connecting.
+// As ask_server(), with a client that is connected.
 void ask_client(Client& client, ServerFacts& facts);
-// `named`: somebody said that there is a server.
+// `named`: a flag or the environment named the server.
 std::vector<Finding> judge_server(const ServerFacts& facts, bool named);
 
-// Of a list of servers: two addresses of one process.
+// Checks a list of servers: two addresses of one process are an error.
 std::vector<Finding> judge_list(std::span<const ServerFacts> servers);
 
 // ---- the verb
 
 const char* to_string(Finding::Level level);
-// One line: level, check, what was found, what to do.
+// One line: level, check, finding, advice.
 std::string to_line(const Finding& finding);
 // kDone without an error; kNoServer when a server was not reached; else kFailed.
 ExitCode exit_code_of(const std::vector<Finding>& findings);
 
-// Blocks for some seconds: a trial of the device and what the servers take.
+// Runs the verb. Blocks for some seconds: a trial of the device and measurements of the servers.
 ExitCode run_doctor(const Command& command);
 
 }  // namespace rkv::cli

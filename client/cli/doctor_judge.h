@@ -1,7 +1,7 @@
-// What the facts about a machine mean: one member function for each check of kvclient doctor,
-// spread over doctor_machine.cc (kernel and devices), doctor_ports.cc and doctor_limits.cc.
+// Judges the facts about a machine: one member function for each check of kvclient doctor. They are
+// defined in doctor_machine.cc (kernel and devices), doctor_ports.cc and doctor_limits.cc.
 //
-// Thread safety: none. Touches nothing but its findings.
+// Thread safety: none. Changes nothing but its findings.
 #pragma once
 
 #include <algorithm>
@@ -57,13 +57,13 @@ class Judge {
   }
 
   bool has_kernel_devices() const { return !facts_.system.devices.empty(); }
-  // Of what keeps verbs from working. Without any device shared memory is what is left with auto.
+  // Level of a fault that keeps verbs from working. With auto and no device shared memory remains.
   Level broken() const {
     const bool wants_verbs = asked_.transport == Transport::kVerbs || !asked_.device.empty();
     return wants_verbs || has_kernel_devices() ? Level::kError : Level::kWarning;
   }
   bool has_devices() const { return has_kernel_devices() || !facts_.verbs.devices.empty(); }
-  // Of the ports: one may have been asked for.
+  // Returns true if the port is the requested port, or no port was requested.
   bool is_meant(const PortFacts& port) const {
     return asked_.port == 0 || port.number == asked_.port;
   }
@@ -87,7 +87,7 @@ class Judge {
     }
     return {};
   }
-  // Where SoftRoCE would be made: the default route's, else the first that is up.
+  // The interface for a new SoftRoCE device: that of the default route, else the first that is up.
   std::string likely_interface() const {
     if (!facts_.system.route_interface.empty()) return facts_.system.route_interface;
     for (const rdma::NetworkInterface& one : facts_.system.interfaces) {
@@ -122,7 +122,7 @@ class Judge {
 
   const MachineFacts& facts_;
   const Asked& asked_;
-  std::vector<const DeviceFacts*> devices_;  // those asked for
+  std::vector<const DeviceFacts*> devices_;  // the requested devices
   std::vector<Finding> out_;
 };
 

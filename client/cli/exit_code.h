@@ -1,4 +1,4 @@
-// How kvclient ends, and a failure on its way there.
+// Exit codes of kvclient, and failures with an exit code.
 #pragma once
 
 #include <expected>

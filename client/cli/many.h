@@ -1,4 +1,4 @@
-// What the verbs that move many records share.
+// Shared by the verbs that move many records.
 #pragma once
 
 #include "client/cli/exit_code.h"
@@ -10,16 +10,16 @@
 
 namespace rkv::cli {
 
-// One call of the client moves this much at most, so that its deadline is that of an amount of
-// work and not of a whole file.
+// One call of the client moves at most this much. So its deadline covers a bounded amount of work
+// and not a whole file.
 inline constexpr std::size_t kBatchRecords = 256;
 inline constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
 
-// As a line of a file shows it.
+// Converts an entry to a record of a file.
 Record record_of(const ScanEntry& entry);
 Record record_of(std::string_view key, const Value& value);
 
-// The end of the batch that starts at `first`.
+// Returns the end of the batch that starts at `first`.
 std::size_t batch_end(const std::vector<Record>& records, std::size_t first);
 double seconds_between(Nanos from, Nanos to);
 

@@ -1,7 +1,7 @@
 // kvclient's command line: the verb first, then one set of options per verb.
 //
-// Global flags may stand before or behind the verb; each has an environment variable
-// (KVCLIENT_SERVER for --server, and so on), which it outranks.
+// Global flags may stand before or after the verb. Each outranks its environment variable
+// (KVCLIENT_SERVER for --server, and so on).
 #pragma once
 
 #include <functional>
@@ -50,14 +50,14 @@ const std::vector<VerbInfo>& verbs();
 
 struct Globals {
   ClientOptions client;
-  std::optional<ShardMap> servers;  // several as one store; else client.server is it
-  bool names_server = false;        // somebody said where: a flag or the environment
+  std::optional<ShardMap> servers;  // several servers as one store; empty: only client.server
+  bool names_server = false;        // a flag or the environment named the server
   bool json = false;
-  bool tsv = false;  // get, mget, scan, dump: lines that load takes; for others as text
+  bool tsv = false;  // get, mget, scan, dump: lines that load takes; other verbs print text
   bool hex = false;
 };
 
-// For people: the address of the server, or how many there are.
+// For people: the address of the server, or the number of servers.
 std::string name_of_store(const Globals& globals);
 
 struct Command {
@@ -72,7 +72,7 @@ struct Command {
   std::uint64_t count = 1;                  // ping, incr, decr
   bool one_sided = false;                   // incr, decr, cas
   GetOptions get = {};                      // get
-  PutOptions put = {};                      // put; its durability: of every verb that writes
+  PutOptions put = {};                      // put; the durability is for every verb that writes
   std::optional<std::uint64_t> if_version;  // del
   std::string keys_file;                    // dump
   struct Range {                            // scan, as typed
@@ -85,10 +85,10 @@ struct Command {
   std::uint32_t limit = 0;  // scan; 0 = no limit
   bool reverse = false;
   bool keys_only = false;
-  bool progress = false;  // what moves many records
+  bool progress = false;  // load, dump, verify, scan, backup
 };
 
-// What the arguments ask for: a command, or a text to print before ending with done or usage.
+// The result of parsing: a command, or a text to print before exiting with kDone or kUsage.
 struct Parsed {
   enum class Kind : std::uint8_t { kCommand, kText, kUsageError };
   Kind kind = Kind::kCommand;
@@ -98,9 +98,9 @@ struct Parsed {
 
 using Environment = std::function<const char*(const char* name)>;
 
-// `arguments` without the program's name.
+// Parses a command line. `arguments` are without the program's name.
 Parsed parse_arguments(const std::vector<std::string>& arguments, const Environment& environment);
-// A line of the shell: its verb and options, with the shell's own settings as defaults.
+// Parses a line of the shell: its verb and options, with the shell's own settings as defaults.
 Parsed parse_shell_line(const std::vector<std::string>& words, const Globals& shell);
 
 }  // namespace rkv::cli

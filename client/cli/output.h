@@ -8,8 +8,8 @@ namespace rkv::cli {
 
 using Json = nlohmann::ordered_json;
 
-// Sets object[name], or object[name + "_base64"] when the bytes are no UTF-8, or, with `hex`,
-// object[name + "_hex"].
+// Sets object[name]. Bytes that are not UTF-8 go to object[name + "_base64"]; with `hex` all bytes
+// go to object[name + "_hex"].
 void set_bytes(Json& object, const char* name, std::string_view bytes, bool hex);
 
 void print_json(const Json& value);

@@ -1,5 +1,5 @@
-// Progress on stderr: one rewriting line on a terminal; elsewhere nothing, or, where it is asked
-// for, a plain line every second.
+// Progress on stderr. On a terminal: one line that is rewritten. Elsewhere: nothing, or on request
+// a plain line every second.
 #pragma once
 
 #include <condition_variable>
@@ -14,16 +14,16 @@ namespace rkv::cli {
 
 class Progress {
  public:
-  // `what` such as "loading"; `total` records, 0 = not known; `anywhere`: also on no terminal.
+  // `what` is a word like "loading"; `total` records, 0 = not known; `anywhere`: also if stderr is
+  // not a terminal.
   Progress(std::string what, std::uint64_t total, bool anywhere);
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `part`: how much of the whole this is, where the number of records does not tell; -1 = not
-  // known.
+  // `part`: the completed fraction, if the number of records does not show it; -1 = not known.
   void update(std::uint64_t done, double part = -1);
-  // Takes the rewriting line away, before anything else is printed.
+  // Removes the rewriting line; call it before anything else is printed.
   void clear();
 
  private:
@@ -37,11 +37,11 @@ class Progress {
   Nanos next_;
 };
 
-// How long something has taken of which nobody knows how far it is: "making the backup, 12 s".
-// Until it is destroyed.
+// Shows the elapsed time of work whose progress is not known, until it is destroyed: "making the
+// backup, 12 s".
 class Waiting {
  public:
-  // `anywhere`: as of Progress.
+  // `anywhere`: as for Progress.
   Waiting(std::string what, bool anywhere);
   ~Waiting();
   Waiting(const Waiting&) = delete;
@@ -53,7 +53,7 @@ class Waiting {
   std::mutex mutex_;
   std::condition_variable over_;
   bool is_over_ = false;  // guarded by mutex_
-  std::thread thread_;    // none where nothing is to be said
+  std::thread thread_;    // not started if there is nothing to show
 };
 
 }  // namespace rkv::cli

@@ -1,18 +1,19 @@
-// Files of records: Debian package indexes, TSV, JSON lines; read, and the last two written.
+// Files of records: Debian package indexes, TSV and JSON lines. All three are read; TSV and JSON
+// lines are also written.
 //
-//   deb822  stanzas separated by blank lines; the key is the field Package, the value the stanza as
-//           it stands, without the line end of its last line
+//   deb822  Stanzas separated by blank lines. The key is the field Package. The value is the stanza
+//           as it is, without the line end of its last line.
 //   tsv     key TAB value, one record a line, with the escapes of text.h; with `hex` both in hex.
-//           Then, where there is something to say, TAB \@ and counter (the value is its number) or
-//           expires=N (Unix milliseconds)
+//           A third column is optional: TAB \@ and counter (the value is the counter's number) or
+//           expires=N (Unix milliseconds).
 //   jsonl   {"key": ..., "value": ...} a line; key_base64/value_base64 and key_hex/value_hex for
-//           bytes that are no UTF-8; with `hex`, key and value are hex. {"key": ..., "counter": N}
-//           is a counter; "expires_at_ms": N with a value; "version" is ignored. Other fields, and
-//           a field that comes twice, are mistakes
+//           bytes that are not UTF-8; with `hex`, key and value are hex. {"key": ..., "counter": N}
+//           is a counter. "expires_at_ms": N may accompany a value. "version" is ignored. Any other
+//           field is a mistake, and so is a field that occurs twice.
 //
 // A byte-order mark at the beginning of a file, and a CR at the end of a line, are skipped.
 //
-// A key that comes again replaces the record before it: the last one wins.
+// A key that occurs again replaces the record before: the last record wins.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +34,12 @@ enum class Format : std::uint8_t { kAuto, kDeb822, kTsv, kJsonl };
 
 struct Record {
   std::string_view key;
-  std::string_view value;              // of a counter: none
-  std::optional<std::int64_t> number;  // of a counter
+  std::string_view value;              // empty for a counter
+  std::optional<std::int64_t> number;  // number of a counter
   std::uint64_t expires_at_ms = 0;     // 0 = never
 };
 
-// A record as a line, its end included.
+// Formats a record as a line, with its line end.
 std::string to_tsv(const Record& record, bool hex);
 std::string to_jsonl(const Record& record, bool hex);
 
@@ -47,38 +48,39 @@ struct RecordSet {
   RecordSet(RecordSet&&) noexcept = default;  // a copy would keep pointing into the original
   RecordSet& operator=(RecordSet&&) noexcept = default;
 
-  std::deque<std::string> texts;  // what the views point into; never moved once in here
-  std::vector<Record> records;    // each key once, in the order of their first coming
-  std::uint64_t bytes = 0;        // of all keys and values
-  std::uint64_t replaced = 0;     // records whose key came again
-  std::uint64_t bad = 0;          // records left out
+  std::deque<std::string> texts;  // the bytes that the views point into; a text never moves
+  std::vector<Record> records;    // each key once, in the order of first occurrence
+  std::uint64_t bytes = 0;        // sum over all keys and values
+  std::uint64_t replaced = 0;     // records whose key occurred again
+  std::uint64_t bad = 0;          // records skipped as bad
 };
 
 struct RecordOptions {
   Format format = Format::kAuto;
   bool hex = false;
-  // Called for a bad record with "FILE:LINE: sentence"; it is left out. Without: reading ends
-  // there.
+  // Called for a bad record with "FILE:LINE: sentence"; the record is skipped. If empty, reading
+  // ends at a bad record.
   std::function<void(const std::string&)> on_bad;
 };
 
-// `name` is for messages. kFailed, with FILE:LINE, and :COLUMN in bytes for tsv and jsonl.
-// `lines_before`: of the file, before the text.
+// Parses records. `name` is for messages. `lines_before`: lines of the file before the text.
+// kFailed: the sentence begins with FILE:LINE, and :COLUMN in bytes for tsv and jsonl.
 OrFailure<RecordSet> parse_records(std::string text, const std::string& name,
                                    const RecordOptions& options, std::uint64_t lines_before = 0);
-// By the first line that is not blank, which must be whole; kAuto: there is none.
+// Detects the format by the first line that is not blank. That line must be complete. kAuto: there
+// is no such line.
 OrFailure<Format> told_format(std::string_view text, const std::string& name);
 
-// A file as parts of some megabytes, so that one of any length can be loaded. Within a part a key
-// comes once. Package indexes are one part.
+// Reads a file in parts of some megabytes, so that a file of any length can be loaded. A key occurs
+// once within a part. A package index is one part.
 class RecordReader {
  public:
   // "-" is standard input.
   static OrFailure<RecordReader> open(const std::string& path, RecordOptions options);
-  // The next part; one without records and bad ones: the end.
+  // Returns the next part. A part without records, good or bad, is the end.
   OrFailure<RecordSet> next();
   std::uint64_t bytes_read() const { return bytes_read_; }
-  std::uint64_t bytes_total() const { return bytes_total_; }  // 0: nobody knows
+  std::uint64_t bytes_total() const { return bytes_total_; }  // 0: not known
 
  private:
   struct Close {
@@ -90,18 +92,18 @@ class RecordReader {
   std::string name_;
   RecordOptions options_;
   std::unique_ptr<std::FILE, Close> file_;
-  std::string rest_;        // read, and of the next part
+  std::string rest_;        // read already; belongs to the next part
   std::uint64_t line_ = 0;  // lines in the parts before
   std::uint64_t bytes_read_ = 0;
   std::uint64_t bytes_total_ = 0;
 };
 // "-" is standard input.
 OrFailure<std::string> read_file(const std::string& path);
-// Keys, one a line, escaped or in hex.
+// Parses keys, one a line, escaped or in hex.
 OrFailure<std::vector<std::string>> parse_keys(std::string_view text, const std::string& name,
                                                bool hex);
 
-// Why a key or value cannot be stored, or an empty text.
+// Returns why a key or value cannot be stored; empty if it can.
 std::string key_problem(std::string_view key);
 std::string value_problem(std::string_view value);
 

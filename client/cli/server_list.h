@@ -8,7 +8,7 @@
 
 namespace rkv::cli {
 
-// What is wrong with the list, or with the file and its list; or nothing.
+// Sets `map` and returns an empty text, or returns what is wrong with the list or the file.
 std::string set_servers(const std::string& list, std::optional<ShardMap>& map);
 std::string set_servers_file(const std::string& path, std::optional<ShardMap>& map);
 

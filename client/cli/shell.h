@@ -1,8 +1,8 @@
-// The interactive shell: the same verbs as the command line, a prompt with history and completion
-// on a terminal, a script otherwise.
+// The interactive shell: the same verbs as the command line. On a terminal it has a prompt with
+// history and completion; other input is a script.
 //
-// Words are separated by blanks. "..." knows \n \t \r \" \\ and \xNN; '...' takes everything as it
-// is. A word that begins with # starts a comment.
+// Words are separated by blanks. "..." recognizes \n \t \r \" \\ and \xNN; '...' takes everything
+// as it is. A word that begins with # starts a comment.
 #pragma once
 
 #include <expected>
@@ -14,11 +14,11 @@
 
 namespace rkv::cli {
 
-// The words of a line, or what is wrong with it.
+// Returns the words of a line, or what is wrong with the line.
 std::expected<std::vector<std::string>, std::string> split_words(std::string_view line);
 
-// Reads commands until the end of input, `exit` or `quit`. The exit code is that of the worst
-// command of a script, kDone for a terminal.
+// Reads commands until the end of input, `exit` or `quit`. Returns the highest exit code of a
+// script's commands, or kDone for a terminal.
 ExitCode run_shell(Cluster& client, const Globals& globals);
 
 }  // namespace rkv::cli

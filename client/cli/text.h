@@ -1,7 +1,7 @@
 // Bytes as text and back: hex, base64, the escapes of TSV files, UTF-8.
 //
-// TSV escapes: \t \n \r \\ and \xNN; everything else stands for itself. escape_tsv writes printable
-// ASCII and valid UTF-8 as they are, so that text stays readable.
+// TSV escapes: \t \n \r \\ and \xNN; everything else stands for itself. escape_tsv() keeps
+// printable ASCII and valid UTF-8, so that text stays readable.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ bool is_utf8(std::string_view bytes);  // RFC 3629: shortest forms, no surrogate
 
 std::string escape_tsv(std::string_view bytes);
 std::optional<std::string> unescape_tsv(std::string_view text);
-// Where the first escape begins that unescape_tsv does not know.
+// Position of the first escape that unescape_tsv() does not know.
 std::size_t bad_escape_at(std::string_view text);
 
 }  // namespace rkv::cli

@@ -1,4 +1,4 @@
-// The options that belong to one verb each: declared to cxxopts, and taken from what it found.
+// The options that belong to single verbs: declares them to cxxopts and takes the parsed values.
 #pragma once
 
 #include <cxxopts.hpp>
@@ -10,10 +10,10 @@
 namespace rkv::cli {
 
 void add_verb_options(cxxopts::Options& options, Verb verb);
-// What is wrong with them, or nothing.
+// Sets the options; returns what is wrong with them, or an empty text.
 std::string set_verb_options(Command& command, const cxxopts::ParseResult& result);
 
-// What is wrong with the text of --NAME, or nothing.
+// Parses the text of --NAME; returns what is wrong with it, or an empty text.
 std::string set_duration(std::string_view name, const std::string& text, std::uint64_t& ms);
 
 }  // namespace rkv::cli

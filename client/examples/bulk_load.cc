@@ -1,9 +1,9 @@
-// Many records: put with many in flight, all on disk before the end, got back and compared.
+// Many records: put with many in flight, flushed to disk, read back and compared.
 //
 //   bulk_load [HOST:PORT [RECORDS]]
 //
-// Writes that fail are told one by one: a batch is no transaction. Keys and values are views, so
-// that a program which has its records in memory copies nothing.
+// Failed writes are reported one by one: a batch is not a transaction. Keys and values are views,
+// so a program that has its records in memory copies nothing.
 #include <rkv/client.h>
 
 #include <charconv>
@@ -35,7 +35,7 @@ std::vector<Record> make_records(std::size_t count) {
   return records;
 }
 
-// How many could not be put; the first reason is told.
+// Returns how many records could not be put; prints the first error.
 std::size_t put_all(rkv::Client& client, const std::vector<Record>& records) {
   std::vector<rkv::KeyValue> items;
   for (const Record& record : records)
@@ -47,7 +47,7 @@ std::size_t put_all(rkv::Client& client, const std::vector<Record>& records) {
   return failed;
 }
 
-// How many come back as they were put.
+// Returns how many records come back as they were put.
 std::size_t compare_all(rkv::Client& client, const std::vector<Record>& records) {
   std::vector<std::string_view> keys;
   for (const Record& record : records)
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  // The timeout is that of a whole call, here of all records.
+  // The timeout is that of one call: here of a call with all records.
   auto client = rkv::Client::connect(
       {.server = argc > 1 ? argv[1] : "127.0.0.1:7471", .timeout = std::chrono::minutes(5)});
   if (!client) return complain("connect", client.error());
@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   const std::vector<Record> records = make_records(count);
   const std::size_t failed = put_all(*client, records);
   std::printf("put: %zu, failed: %zu\n", count - failed, failed);
-  // On disk, where the server has one.
+  // Waits until the records are on disk, if the server has a disk.
   if (const auto flushed = client->flush();
       !flushed && flushed.error().code != rkv::Code::kUnsupported) {
     return complain("flush", flushed.error());

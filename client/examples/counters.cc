@@ -1,4 +1,5 @@
-// Counters: exact ones, which the server changes, and one that clients change by RDMA atomics.
+// Counters: exact counters, which the server changes, and a counter that clients change by RDMA
+// atomics.
 //
 //   counters [HOST:PORT]
 #include <rkv/client.h>
@@ -18,7 +19,7 @@ int complain(const char* doing, const rkv::Error& error) {
 int main(int argc, char** argv) {
   auto client = rkv::Client::connect({.server = argc > 1 ? argv[1] : "127.0.0.1:7471"});
   if (!client) return complain("connect", client.error());
-  for (const char* key : {"tickets", "visits"}) {  // from 0, whatever an earlier run has left
+  for (const char* key : {"tickets", "visits"}) {  // from 0, whatever an earlier run left
     const auto removed = client->remove(key);
     if (!removed && removed.error().code != rkv::Code::kNotFound)
       return complain("remove", removed.error());
@@ -35,7 +36,7 @@ int main(int argc, char** argv) {
   if (!swapped) return complain("counter_cas", swapped.error());
   std::printf("tickets are %s 10\n", swapped->done ? "still" : "no longer");
 
-  // The server's processor takes no part in these; rkv/client.h says what they promise less.
+  // The server's processor takes no part here; rkv/client.h says which promises are weaker.
   auto visits = client->open_counter("visits");
   if (!visits) return complain("open_counter", visits.error());
   const std::array<rkv::CounterAddition, 3> additions = {

@@ -1,4 +1,4 @@
-// A value put and got, and what can go wrong with it.
+// Puts and gets a value, and handles the errors.
 //
 //   quick_start [HOST:PORT]
 #include <rkv/client.h>
@@ -21,11 +21,11 @@ int main(int argc, char** argv) {
   const auto version = client->put("greeting", "hello");
   if (!version) return complain("put", version.error());
 
-  const auto got = client->get("greeting");  // READs of the server's memory: it takes no part
+  const auto got = client->get("greeting");  // READs of the server's memory, without its processor
   if (!got) return complain("get", got.error());
   std::printf("greeting: %s\n", got->value.c_str());
 
-  // Only if nobody has changed it meanwhile: else kConflict.
+  // Succeeds only if no other client has changed the value since: else kConflict.
   const auto changed = client->put_if_version("greeting", "good evening", got->version);
   if (!changed) return complain("put_if_version", changed.error());
   const auto late = client->put_if_version("greeting", "good night", got->version);
