@@ -1,4 +1,4 @@
-// When checked mode is on, and the handles' beginnings and ends.
+// The switch of checked mode, and the hooks of handles.
 #include "rkv/rdma/checked.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 struct Switch {
   bool on = false;
   Options options;
-  std::atomic<bool> used{false};  // something was made, with or without the book
+  std::atomic<bool> used{false};  // a handle was created, tracked or not
 
   Switch() {
     const char* const value = secure_getenv("RKV_RDMA_CHECKED");
@@ -38,7 +38,7 @@ bool on_for_new() {
   return the.on;
 }
 
-// Locked, and with what the switch says.
+// The locked book, with the switch's options.
 struct Open {
   Book& in = book();
   std::lock_guard<std::mutex> locked{in.lock};

@@ -9,8 +9,8 @@
 #include "rdma/core/checked_hooks.h"
 #include "rkv/rdma/span.h"
 
-// There in a program that was built with AddressSanitizer, null in others.
-// NOLINTBEGIN(*-reserved-identifier,*-identifier-naming): names of the sanitizer's
+// Defined in a program built with AddressSanitizer, null in others.
+// NOLINTBEGIN(*-reserved-identifier,*-identifier-naming): the sanitizer's names
 extern "C" {
 __attribute__((weak)) void __asan_poison_memory_region(const volatile void*, std::size_t);
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, std::size_t);
@@ -31,7 +31,7 @@ void poison(const Claims::value_type& claim, bool on) {
   (on ? __asan_poison_memory_region : __asan_unpoison_memory_region)(begin, length);
 }
 
-// The first claim with a byte of [begin, end) for which `counts` holds.
+// Returns the first claim on a byte of [begin, end) for which `counts` holds.
 template <class Counts>
 const Request* overlapping(const Claims& claims, std::uint64_t longest, Place begin,
                            std::uint64_t end, Counts counts) {
@@ -48,7 +48,7 @@ constexpr auto kAny = [](const Request&) { return true; };
 }  // namespace
 
 Book& book() {
-  static Book* const one = new Book;  // handles may end after every static object
+  static Book* const one = new Book;  // never destroyed: handles may outlive static objects
   return *one;
 }
 
@@ -118,7 +118,7 @@ void Book::check_starvation(Pair& pair, const Request& request) const {
                   describe(request), pair.send_length));
 }
 
-// The rules of all requests, and the claims.
+// Checks the rules that apply to all requests, and adds the claims.
 void Book::admit(Request& request, const ibv_pd* domain) {
   request.serial = ++serial_;
   if (request.completes_on != nullptr) {
@@ -220,10 +220,10 @@ void Book::take_back(Pair& pair, Requests& from, std::uint64_t serial) {
   take_back(from, serial);
 }
 
-// Completions of one queue come in the order of the requests, and each ends those before it too.
-// What is not in the book (direct verbs of a provider, a completion of a queue pair that is gone
-// whose number was given again) ends nothing. Of a failed one the operation is not told: where both
-// sides have a request of that wr_id, both are ended, since a false alarm would be worse.
+// Completions of one queue arrive in request order, and each also ends earlier requests. A
+// completion that is not in the book ends nothing: one of a provider's direct verbs, or of a
+// destroyed queue pair whose number is reused. A failed completion does not report its operation.
+// If both sides have a request with its wr_id, both are ended, since a false alarm would be worse.
 void Book::completed(const ibv_cq* queue, std::uint32_t qp_num, std::uint64_t wr_id, bool ok,
                      unsigned opcode) {
   const auto known = pairs_by_number.find({queue->context, qp_num});
@@ -245,7 +245,8 @@ void Book::completed(const ibv_cq* queue, std::uint32_t qp_num, std::uint64_t wr
     up_to(pair.receives, [&](const Request& r) { return r.wr_id == wr_id; });
     return;
   }
-  Requests& receives = pair.shared->receives;  // of several queue pairs: in any order
+  // receives of several queue pairs complete in any order
+  Requests& receives = pair.shared->receives;
   const auto one = std::ranges::find(receives, wr_id, &Request::wr_id);
   if (one != receives.end()) end(receives, one);
 }
@@ -268,7 +269,7 @@ const Request* Book::first_of_all(Wanted wanted) const {
     if (const Request* found = look(pair->sends)) return found;
     if (const Request* found = look(pair->receives)) return found;
   }
-  // Without a queue pair nothing can come.
+  // A shared receive queue without queue pairs gets no messages.
   for (const auto& [raw, queue] : shared) {
     if (queue->pairs == 0) continue;
     if (const Request* found = look(queue->receives)) return found;

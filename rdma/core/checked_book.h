@@ -1,10 +1,10 @@
-// The book of checked mode: which request has which bytes. checked_book.cc has the rules,
-// checked_provider.cc what fills it. Not public.
+// The records of checked mode: the requests in flight and the bytes each of them uses.
+// checked_book.cc has the rules; checked_provider.cc adds and removes requests. Not public.
 //
-// Invariants: (1) a request is in the book from before the provider sees it until its completion
-// has been read; so what another thread completes is never unknown. (2) Claims that the device
-// writes do not overlap any other. (3) No function of a provider is called while the book is
-// locked.
+// Invariants: (1) A request is in the book from before the provider sees it until its completion
+// has been read. So a completion read by another thread is never unknown. (2) A claim that the
+// device writes overlaps no other claim, except that of a fenced request after READs and atomics of
+// its queue pair. (3) No provider function is called while the book is locked.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,12 +23,12 @@
 
 namespace rkv::rdma::checked {
 
-// What an operation does with its pieces.
+// How an operation uses its pieces.
 struct Operation {
   const char* name;
-  bool writes = false;  // the device writes them
-  bool fences = false;  // a fenced request waits for it: READ and atomics
-  bool touches = true;  // false: names a region, but not its bytes (bind)
+  bool writes = false;  // the device writes the pieces
+  bool fences = false;  // a fenced request waits for this operation: READ and atomics
+  bool touches = true;  // false: names a region but does not access its bytes (bind)
 };
 
 struct Piece {
@@ -40,7 +40,7 @@ struct Piece {
 struct Pair;
 struct Request;
 
-// Bytes in the hand of the device. `space` is 0 for those that the CPU can address.
+// Bytes that the device may access. `space` is 0 for bytes that the CPU can address.
 struct Claim {
   std::uint64_t end = 0;
   const Request* owner = nullptr;
@@ -53,46 +53,46 @@ struct Request {
   std::uint64_t wr_id = 0;
   bool signaled = false;
   bool fenced = false;
-  bool copied = false;  // inline: its bytes are taken at once
+  bool copied = false;  // inline: its bytes are copied at once
   std::vector<Piece> pieces;
   const ibv_mw* window = nullptr;
   std::uint32_t window_key = 0;
 
-  // Filled in when it is entered.
+  // Set by Book::enter().
   std::uint64_t serial = 0;
   std::uint64_t unsignaled_before = 0;
   const ibv_context* context = nullptr;
-  const Pair* pair = nullptr;      // nullptr: of a shared receive queue
-  ibv_cq* completes_on = nullptr;  // nullptr: not counted there
+  const Pair* pair = nullptr;      // nullptr: request of a shared receive queue
+  ibv_cq* completes_on = nullptr;  // nullptr: not counted against a queue
   std::vector<Claims::iterator> written, read;
 };
 using Requests = std::list<Request>;
 
 struct Region {
   const ibv_mr* raw = nullptr;
-  std::uint32_t domain = 0;  // ibv_pd::handle: of a parent domain that of what it stands for
+  std::uint32_t domain = 0;  // ibv_pd::handle; for a parent domain that of the domain it represents
   std::uint64_t address = 0;
   std::uint64_t length = 0;
-  std::uint64_t cpu = 0;  // 0: the CPU cannot address it
+  std::uint64_t cpu = 0;  // CPU address of the beginning; 0: the CPU cannot address it
   bool anywhere = false;
   bool overlaps = false;
 };
 
 struct SharedReceives {
   ibv_srq* raw = nullptr;
-  std::size_t pairs = 0;  // queue pairs that live
+  std::size_t pairs = 0;  // live queue pairs
   Requests receives;
 };
 
 struct Pair {
   ibv_qp* raw = nullptr;
-  ibv_qp_ex original{};  // its functions; fixed before the first request
+  ibv_qp_ex original{};  // the provider's functions; fixed before the first request
   SharedReceives* shared = nullptr;
   std::uint32_t send_length = 0;
-  std::uint64_t unsignaled = 0;  // in a row, the last ones posted
+  std::uint64_t unsignaled = 0;  // consecutive unsignaled requests, up to the last one posted
   bool unique_ids = false;
   bool batch_open = false;
-  Requests batch;  // of the open batch: not posted yet
+  Requests batch;  // requests of the open batch, not posted yet
   Requests sends;
   Requests receives;
 };
@@ -105,7 +105,7 @@ struct Queue {
 
 class Book {
  public:
-  std::mutex lock;  // of everything below
+  std::mutex lock;  // protects all members below
 
   std::map<std::pair<const ibv_context*, std::uint32_t>, Region> regions;  // by lkey
   std::unordered_map<const ibv_qp*, std::unique_ptr<Pair>> pairs;
@@ -115,21 +115,22 @@ class Book {
   std::unordered_map<const ibv_context*, ibv_context_ops> originals;
   Options options;
 
-  // Checks them and takes them in, at the end of the pair's sends or receives, or of the shared
+  // Checks the requests and moves them to the end of the pair's sends or receives, or of the shared
   // receives. Aborts on a violation. Returns the serial of the first, for take_back().
   std::uint64_t enter(Pair& pair, Requests& fresh, bool receives);
   std::uint64_t enter(SharedReceives& shared, Requests& fresh);
-  // The provider has refused what has this serial or a later one.
+  // Removes requests that the provider has refused: those with this serial or a later one.
   void take_back(Pair& pair, Requests& from, std::uint64_t serial);
   void take_back(Requests& from, std::uint64_t serial);
 
-  // A completion was read.
+  // Removes the requests that a completion ends.
   void completed(const ibv_cq* queue, std::uint32_t qp_num, std::uint64_t wr_id, bool ok,
                  unsigned opcode);
   void end_all(Requests& requests);
   void no_batch_open(const Pair& pair, const char* wish) const;
 
-  // The first request that names the region or the window, or that has some of the bytes.
+  // Return the first request that names the region or the window, or that has a claim on some of
+  // the bytes; nullptr if there is none.
   const Request* naming(const ibv_context* context, std::uint32_t lkey) const;
   const Request* naming(const ibv_mw& window) const;
   const Request* holding(Place begin, std::uint64_t end) const;
@@ -146,7 +147,8 @@ class Book {
   const Request* first_of_all(Wanted wanted) const;
   Claims written_;
   Claims read_;
-  // Of any claim ever: how far before a place one that reaches it can begin.
+  // The length of the longest claim so far: it bounds how far before a place an overlapping claim
+  // can begin.
   std::uint64_t longest_written_ = 0;
   std::uint64_t longest_read_ = 0;
   std::uint64_t serial_ = 0;
@@ -155,7 +157,7 @@ class Book {
 Book& book();
 std::string describe(const Request& request);
 [[noreturn]] void violated(const std::string& sentence);
-// Gives queue pairs, queues and the context functions that keep the book.
+// Replace the functions of contexts, queue pairs and queues by those that keep the book.
 void wrap_context(Book& book, ibv_context* context);
 void wrap_pair(Pair& pair, ibv_qp_ex* extended);
 void wrap_queue(Queue& queue, ibv_cq_ex* extended);

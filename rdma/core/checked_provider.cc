@@ -1,6 +1,6 @@
-// The functions that queue pairs, queues and contexts get in checked mode: each keeps the book and
-// calls the provider's own. A batch is entered when it is submitted, because one that is dropped
-// posts nothing.
+// The functions that queue pairs, queues and contexts get in checked mode: each updates the book
+// and calls the provider's function. A batch is entered when it is submitted, because a dropped
+// batch posts nothing.
 #include <utility>
 
 #include "common/check.h"
@@ -47,7 +47,7 @@ Pair& pair_of(const ibv_qp* raw) {
   RKV_CHECK(found != book().pairs.end(), "work is posted on a queue pair that has ended");
   return *found->second;
 }
-// Outside the lock: what it gives is fixed while the queue pair lives.
+// The result is used outside the lock: it is fixed while the queue pair lives.
 const ibv_qp_ex& original_of(const ibv_qp_ex* pair) {
   const std::lock_guard locked(book().lock);
   return pair_of(&pair->qp_base).original;
@@ -108,21 +108,21 @@ Request& add(Requests& to, const Operation& operation, std::uint64_t wr_id, unsi
 void add_piece(Request& to, const ibv_sge& piece) {
   to.pieces.push_back({.address = piece.addr, .length = piece.length, .lkey = piece.lkey});
 }
-// Without a region it is unbound.
+// Without a region the window is unbound.
 void set_window(Request& of, const ibv_mw* window, const ibv_mw_bind_info& info) {
   of.window = window;
   if (info.mr == nullptr) return;
   of.pieces.push_back({.address = info.addr, .length = info.length, .lkey = info.mr->lkey});
 }
 
-// The request that the batch now makes: wr_id and flags are in the queue pair already.
+// Records the batch's new request. wr_id and flags are already set in the queue pair.
 template <class Change>
 void note(const ibv_qp_ex* raw, const Operation& operation, Change change) {
   const std::lock_guard locked(book().lock);
   change(add(pair_of(&raw->qp_base).batch, operation, raw->wr_id, raw->wr_flags));
 }
 
-// An operation of which no argument matters here.
+// An operation whose arguments do not matter here.
 template <auto member, const Operation& operation, class... Arguments>
 void plain(ibv_qp_ex* raw, Arguments... arguments) {
   note(raw, operation, [](Request&) {});
@@ -133,7 +133,7 @@ void wrap(ibv_qp_ex& raw, void (*ibv_qp_ex::* /*to deduce*/)(ibv_qp_ex*, Argumen
   if (raw.*member != nullptr) raw.*member = plain<member, operation, Arguments...>;
 }
 
-// Those that not every rdma-core has.
+// Operations that some rdma-core versions lack.
 template <class Queue>
 void wrap_newer(Queue& raw) {
   if constexpr (requires { raw.wr_atomic_write; }) {
@@ -174,7 +174,7 @@ void set_pieces(ibv_qp_ex* raw, std::size_t count, const ibv_sge* pieces) {
 
 // Chains of requests.
 
-// How many of the chain the provider has taken.
+// The number of requests of the chain that the provider accepted.
 template <class Chain>
 std::uint64_t taken(const Chain* first, const Chain* refused) {
   std::uint64_t out = 0;
@@ -189,8 +189,8 @@ void take_pieces(Request& request, const Chain& from) {
     add_piece(request, from.sg_list[i]);
 }
 
-// Enters what fill(pair, requests) adds, posts by `post`, and takes back what was refused: after an
-// error, all but the first accepted() of them. Of a queue pair that is not in the book, only posts.
+// Enters the requests that fill(pair, requests) adds, and posts with `post`. After an error, takes
+// back all but the first accepted() of them. Only posts if the queue pair is not in the book.
 template <class Fill, class Post, class Accepted>
 int enter_and_post(ibv_qp* raw, bool receives, Fill fill, Post post, Accepted accepted) {
   std::uint64_t first = 0;
@@ -313,8 +313,8 @@ int next_poll(ibv_cq_ex* queue) {
 
 }  // namespace
 
-// A context whose functions are ours already is in the book. One at the address of a context that
-// has been closed comes with functions of its own, and takes its place.
+// A context that already has our functions is in the book. A new context at the address of a closed
+// one has its own functions and replaces it.
 void wrap_context(Book& in, ibv_context* context) {
   if (context->ops.poll_cq == poll_cq) return;
   in.originals[context] = context->ops;

@@ -14,7 +14,7 @@ struct VerbAdvice {
   const char* text;
 };
 
-// Searched in order: what belongs to one verb stands before what belongs to all.
+// Searched in order: advice for one verb comes before advice for all verbs.
 constexpr VerbAdvice kAdvice[] = {
     {"ibv_reg_mr", ENOMEM,
      "the locked-memory limit is too low: raise it (ulimit -l unlimited, LimitMEMLOCK=infinity, "
@@ -64,7 +64,7 @@ constexpr VerbAdvice kAdvice[] = {
     {"", EOPNOTSUPP, "this device, kernel or provider does not offer the verb"},
     {"", ENOSYS, "this device, kernel or provider does not offer the verb"},
     {"", EPROTONOSUPPORT, "this device, kernel or provider does not offer the verb"},
-    // Set by linkage/forward.cc alone.
+    // Set only by linkage/forward.cc.
     {"", ELIBACC,
      "libibverbs.so.1 and librdmacm.so.1 of rdma-core are not there: install the packages "
      "libibverbs1, librdmacm1 and ibverbs-providers"},
@@ -109,7 +109,7 @@ constexpr WcExplanation kDeviceFailure = {WcClass::kDeviceError, Code::kDisconne
                                           "the device or its driver failed"};
 
 void print_to_stderr(const Error& error) noexcept {
-  // Not through to_string: a destructor must not allocate on its way out.
+  // Does not use to_string: a destructor must not allocate.
   std::fprintf(stderr, "rkv::rdma: tear-down failed: %s: errno %d\n",
                error.call != nullptr ? error.call : "?", error.sys_errno);
 }

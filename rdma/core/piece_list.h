@@ -1,4 +1,4 @@
-// The pieces of one request as verbs take them, on the stack.
+// The pieces of one request as a verbs scatter/gather list, on the stack.
 #pragma once
 
 #include <infiniband/verbs.h>

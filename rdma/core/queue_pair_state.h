@@ -1,4 +1,4 @@
-// What a queue pair holds on to, and what its bring-up remembers. Not public.
+// The objects that a queue pair holds, and its bring-up state. Not public.
 #pragma once
 
 #include <bit>
@@ -11,22 +11,22 @@
 
 namespace rkv::rdma::detail {
 
-// kInvalidArgument with the field and its range. Of three bits, the rest would be cut off somewhere
-// on the way: 8 retries would become none.
+// kInvalidArgument with the field and its range. The counts have three bits on the wire and larger
+// values would be truncated: 8 retries would become 0.
 Status check(const ConnectionParameters& parameters);
 
-// For each operation of which the provider has no function, one that aborts and says so. Exported
+// Fills each operation that the provider lacks with a function that aborts with a message. Exported
 // for the libraries of rdma/vendor.
 RKV_EXPORT void refuse_the_rest(ibv_qp_ex& queue);
 
-// Verbs number them from 1, for 256 bytes, on.
+// Verbs number the MTUs from 1, for 256 bytes.
 inline ibv_mtu to_verbs(Mtu mtu) {
   static_assert(IBV_MTU_256 == 1 && IBV_MTU_4096 == 5);
   return static_cast<ibv_mtu>(std::bit_width(bytes_of(mtu)) - 8);
 }
 
 struct QueuePairState {
-  // Whom endpoint() has told the peer that we are.
+  // Our endpoint as endpoint() returned it, for the peer.
   struct Local {
     std::uint8_t port = 0;
     GidEntry gid;
