@@ -49,7 +49,7 @@ const sockaddr_in6& as_v6(const sockaddr_storage& storage) {
   return reinterpret_cast<const sockaddr_in6&>(storage);
 }
 
-// `flags` as getaddrinfo(3) takes them. AI_NUMERICHOST: does not block.
+// `flags` as for getaddrinfo(3). With AI_NUMERICHOST it does not block.
 Result<std::vector<SocketAddress>> look_up(const HostPort& where, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -89,7 +89,7 @@ Result<HostPort> parse_host_port(std::string_view text) {
   if (host.starts_with('[')) {
     host = host.substr(1, host.size() - 2);
     in6_addr ignored{};
-    const std::string plain(host.substr(0, host.find('%')));  // a zone such as %eth0 may follow
+    const std::string plain(host.substr(0, host.find('%')));  // may have a zone such as %eth0
     if (inet_pton(AF_INET6, plain.c_str(), &ignored) != 1) {
       return fail(Code::kInvalidArgument, "between the brackets there is no IPv6 address");
     }
@@ -124,7 +124,7 @@ std::uint16_t SocketAddress::port() const {
 }
 
 void SocketAddress::set_port(std::uint16_t port) {
-  // Both families keep the port at the same place, right after the family.
+  // Both families have the port at the same offset, right after the family.
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   reinterpret_cast<sockaddr_in&>(storage_).sin_port = htons(port);
 }
@@ -149,7 +149,7 @@ socklen_t SocketAddress::length() const {
 
 Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline& deadline) {
   if (auto numeric = look_up(where, AI_NUMERICHOST); numeric || where.host.empty()) return numeric;
-  // Shared with a thread that may still be asking when nobody waits for it any more.
+  // Shared with a thread that may outlive the caller's wait.
   struct Lookup {
     std::mutex mutex;
     std::condition_variable ended;

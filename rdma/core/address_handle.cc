@@ -14,7 +14,7 @@ constexpr std::uint32_t kMaxFlowLabel = 0xF'FFFF;
 constexpr std::uint8_t kMaxServiceLevel = 15;
 constexpr std::uint8_t kMaxPathBits = 127;
 
-// RoCE v2 over IPv4: the device writes the IPv4 header into the last 20 of the 40 bytes.
+// RoCE v2 over IPv4: the device writes the IPv4 header to the last 20 of the 40 bytes.
 constexpr std::size_t kIpv4Offset = 20;
 constexpr std::size_t kIpv4Bytes = 20;
 constexpr std::uint8_t kUdp = 17;
@@ -27,7 +27,7 @@ std::uint16_t pair(std::span<const std::byte> bytes, std::size_t at) {
   return static_cast<std::uint16_t>(octet(bytes, at) << 8 | octet(bytes, at + 1));
 }
 
-// The sum of an IPv4 header with its checksum is 0xFFFF.
+// The ones' complement sum of an IPv4 header, checksum included, is 0xFFFF.
 bool checksum_fits(std::span<const std::byte> header) {
   std::uint32_t sum = 0;
   for (std::size_t i = 0; i < kIpv4Bytes; i += 2)
@@ -99,8 +99,8 @@ AddressAttributes AddressAttributes::from_verbs(const ibv_ah_attr& attributes) {
   return out;
 }
 
-// As the kernel tells the two apart: an IPv6 header begins with a 6, unless chance put one into the
-// bytes that an IPv4 header leaves alone; then the checksum of the IPv4 header decides.
+// Distinguishes the two as the kernel does: an IPv6 header begins with a 6. The bytes before an
+// IPv4 header are not written and may contain a 6 by chance. Then the IPv4 checksum decides.
 Result<Grh> Grh::parse(std::span<const std::byte, kBytes> bytes) {
   const auto ipv4 = bytes.subspan(kIpv4Offset, kIpv4Bytes);
   const bool looks_ipv6 = octet(bytes, 0) >> 4 == 6;

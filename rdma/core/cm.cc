@@ -22,8 +22,8 @@ struct EventChannelState {
   ~EventChannelState() { rdma_destroy_event_channel(channel); }
 };
 
-// rdma_cm_id::context points here, so that an event finds its id. Reading it is safe while the
-// event is not acknowledged: rdma_destroy_id, called by the destructor, waits for that.
+// rdma_cm_id::context points here, so that an event finds its id. Reading it is safe while an event
+// is not acknowledged: rdma_destroy_id, called by the destructor, waits for the acknowledgement.
 struct CmIdState : std::enable_shared_from_this<CmIdState> {
   std::shared_ptr<EventChannelState> channel;
   rdma_cm_id* id = nullptr;
@@ -46,15 +46,15 @@ Status fits(const char* call, Bytes private_data, std::size_t most, const char* 
 
 namespace {
 
-// Those in which a peer has said something. A refused look-up comes as UNREACHABLE.
+// Events that carry a peer's data. A refused lookup arrives as UNREACHABLE.
 bool carries_data(rdma_cm_event_type type) {
   return type == RDMA_CM_EVENT_CONNECT_REQUEST || type == RDMA_CM_EVENT_CONNECT_RESPONSE ||
          type == RDMA_CM_EVENT_ESTABLISHED || type == RDMA_CM_EVENT_REJECTED ||
          type == RDMA_CM_EVENT_UNREACHABLE;
 }
 
-// How a peer says no: the codes of the InfiniBand specification that a person meets, of
-// connections (12.6.7.2) and of look-ups (12.11.2).
+// Reject codes of the InfiniBand specification that users encounter, for connections (12.6.7.2) and
+// lookups (12.11.2).
 struct Refusals {
   int nobody_listens;
   int by_program;
@@ -76,7 +76,7 @@ Error refused(int status, const Refusals& codes) {
   return error;
 }
 
-// What the kernel says of a RoCE device under DatagramPorts::kIpoib.
+// The kernel's error for a RoCE device under DatagramPorts::kIpoib.
 bool lacks_infiniband(const rdma_cm_id* id, int sys_errno) {
   return id->ps == RDMA_PS_IPOIB && sys_errno == EINVAL;
 }
@@ -133,7 +133,7 @@ Result<CmEvent> EventChannel::wait(const Deadline& deadline) {
 CmEvent::CmEvent(rdma_cm_event* raw, std::shared_ptr<detail::EventChannelState> channel)
     : raw_(raw), channel_(std::move(channel)) {
   if (raw->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-    // librdmacm made the id; it copied the listener's context into it.
+    // librdmacm created the id and copied the listener's context into it.
     id_ = std::make_shared<detail::CmIdState>(channel_);
     id_->id = raw->id;
     id_->id->context = id_.get();
@@ -150,7 +150,7 @@ CmEvent::CmEvent(CmEvent&& other) noexcept
 CmEvent::~CmEvent() {
   if (raw_ == nullptr) return;
   if (raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && id_ != nullptr) {
-    // Errors here mean that the peer has gone already, which is what we want.
+    // An error means that the peer has already given up, so there is nothing to reject.
     rdma_reject(id_->id, nullptr, 0);
   }
   report_teardown(from_minus_one("rdma_ack_cm_event", rdma_ack_cm_event(raw_)));
@@ -168,7 +168,7 @@ std::shared_ptr<void> CmEvent::owner() const {
 }
 
 Bytes CmEvent::private_data() const {
-  // Both kinds of parameters begin with the data.
+  // Both kinds of parameters begin with the private data.
   const rdma_conn_param& from = raw_->param.conn;
   if (!carries_data(raw_->event) || from.private_data == nullptr) return {};
   return {static_cast<const std::byte*>(from.private_data), from.private_data_len};
@@ -260,7 +260,8 @@ Status CmIdBase::bind(const SocketAddress& local) {
   if (!bound && lacks_infiniband(raw(), bound.error().sys_errno)) {
     return fail_call(Code::kUnsupported, "rdma_bind_addr", EINVAL, kNeedsInfiniband);
   }
-  // The kernel's word, too, for a port that is taken on every address, or asked for on every one.
+  // The kernel returns EADDRNOTAVAIL also if the port is taken on the wildcard, or `local` is a
+  // wildcard and the port is taken on one address.
   if (bound || bound.error().sys_errno != EADDRNOTAVAIL || !is_this_host(local)) return bound;
   return fail_call(Code::kConflict, "rdma_bind_addr", EADDRNOTAVAIL,
                    "something else has this port on every address, or on one of those asked for");
@@ -285,7 +286,7 @@ Status CmId::set_ack_timeout(AckTimeout timeout) {
 }
 
 namespace {
-// Options are taken as the C type that rdma_set_option(3) names: one byte, or an int.
+// The option value has the C type that rdma_set_option(3) names: one byte, or an int.
 template <class T>
 Status set_option(rdma_cm_id* id, int name, T value) {
   return from_minus_one("rdma_set_option",
@@ -308,8 +309,9 @@ Status CmIdBase::resolve_route(int timeout_ms) {
 }
 
 namespace {
-// The kernel takes the number of any queue pair, and that of another device's connects whichever
-// has the same number there. Contexts may differ: a number is one of the device.
+// The kernel accepts the number of any queue pair. With a queue pair of another device it would
+// connect the queue pair that has the same number on this one. Contexts may differ: numbers belong
+// to the device.
 Status check_device(const rdma_cm_id* id, const QueuePairBase& qp) {
   if (id->verbs != nullptr && id->verbs->device == qp.raw()->context->device) return {};
   return fail_call(Code::kInvalidArgument, "rdma_init_qp_attr", 0,
@@ -327,7 +329,7 @@ Status CmId::to_init(QueuePairBase& qp, const ConnectionParameters& parameters) 
   int mask = 0;
   RKV_RETURN_IF_ERROR(
       from_minus_one("rdma_init_qp_attr", rdma_init_qp_attr(raw(), &attributes, &mask)));
-  // The kernel's proposal grants remote WRITE; ours is what the program asked for.
+  // The kernel's proposal grants remote WRITE; use the rights that the program requested.
   attributes.qp_access_flags = std::to_underlying(parameters.remote_access);
   return qp.modify(attributes, mask | IBV_QP_ACCESS_FLAGS);
 }
@@ -343,7 +345,7 @@ Status CmId::to_ready(QueuePairBase& qp, const ConnectionParameters& parameters,
       from_minus_one("rdma_init_qp_attr", rdma_init_qp_attr(raw(), &receive, &mask)));
   receive.max_dest_rd_atomic = depths.responder;
   receive.min_rnr_timer = parameters.rnr_timer.code();
-  // Once more: who brought the queue pair to INIT may have granted something else.
+  // Set again: the queue pair may have been moved to INIT with other rights.
   receive.qp_access_flags = std::to_underlying(parameters.remote_access);
   RKV_RETURN_IF_ERROR(qp.modify(
       receive, mask | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS));
@@ -353,8 +355,8 @@ Status CmId::to_ready(QueuePairBase& qp, const ConnectionParameters& parameters,
   mask = 0;
   RKV_RETURN_IF_ERROR(from_minus_one("rdma_init_qp_attr", rdma_init_qp_attr(raw(), &send, &mask)));
   send.max_rd_atomic = depths.initiator;
-  // Ours, on both sides: the kernel's proposal for a passive side is what the peer's request says,
-  // and a peer that says 31 would have us wait for hours until its death is noticed.
+  // Our own timers on both sides. On the passive side the kernel proposes the value of the peer's
+  // request; with a time-out code of 31 a dead peer would be noticed only after hours.
   send.timeout = parameters.ack_timeout.code();
   send.retry_cnt = std::min(parameters.retry_count, kMaxRetryCount);
   send.rnr_retry = parameters.rnr_retry;
@@ -416,7 +418,7 @@ Status CmId::notify(ibv_event_type event) {
 
 Status CmId::disconnect() {
   const Status status = from_minus_one("rdma_disconnect", rdma_disconnect(raw()));
-  // EINVAL, ENOTCONN: the connection is down already.
+  // EINVAL and ENOTCONN mean that the connection is already down.
   if (!status && (status.error().sys_errno == EINVAL || status.error().sys_errno == ENOTCONN)) {
     return {};
   }

@@ -19,13 +19,13 @@
 namespace rkv::rdma {
 namespace detail {
 
-// Several threads may sleep on one channel. One of them, the leader, sleeps in poll(2) on its
-// descriptor and takes the events for all; the others sleep on the condition variable. Without that
-// a thread could take the event of another's queue, and the other would sleep on.
+// Several threads may sleep on one channel. One of them, the leader, sleeps in poll(2) on the
+// descriptor and takes the events for all; the others sleep on the condition variable. Otherwise a
+// thread could take the event of another thread's queue, and that thread would not wake.
 struct ChannelState {
   std::shared_ptr<ibv_context> context;
   ibv_comp_channel* channel;
-  std::mutex mutex;  // guards what is below, and the counts of the queues' events
+  std::mutex mutex;  // guards the members below, and the queues' event counts
   std::condition_variable taken;
   bool has_leader = false;
 
@@ -39,22 +39,23 @@ struct ChannelState {
 };
 
 struct CompletionQueueState {
-  // Acknowledging takes a lock inside libibverbs; once per this many events is enough.
+  // Acknowledging takes a lock inside libibverbs, so events are acknowledged in batches of this
+  // size.
   static constexpr unsigned kAckBatch = 16;
 
   std::shared_ptr<ibv_context> context;
-  std::shared_ptr<ibv_pd> domain;  // where the queue belongs to a parent domain
+  std::shared_ptr<ibv_pd> domain;  // set if the queue belongs to a parent domain
   std::shared_ptr<ChannelState> channel;
   ibv_cq* queue = nullptr;
   ibv_cq_ex* extended = nullptr;
   void* user_context = nullptr;
   WcField fields = kBasicFields;
   std::uint64_t events = 0;     // guarded by the channel's mutex, as the next two
-  unsigned unacknowledged = 0;  // never below kAckBatch when closing
+  unsigned unacknowledged = 0;  // events not acknowledged yet: below kAckBatch, and 0 once closing
   bool closing = false;
-  // rdma-core's SoftRoCE provider ends the poll itself when ibv_next_poll finds nothing; the
-  // ibv_end_poll that must follow then steps past a completion that has not come yet, and old ones
-  // are delivered again. There, each completion is a poll of its own.
+  // rdma-core's SoftRoCE provider ends the poll itself when ibv_next_poll finds nothing. The
+  // ibv_end_poll that must follow then skips a completion that has not arrived yet, and old
+  // completions are delivered again. So on SoftRoCE each completion has its own poll.
   bool one_by_one = false;
 
   CompletionQueueState() = default;
@@ -64,8 +65,8 @@ struct CompletionQueueState {
     if (queue == nullptr) return;
     checked::queue_ends(queue);
     if (channel != nullptr) {
-      // ibv_destroy_cq waits for ever for an event that nobody acknowledged. A thread that takes
-      // one from here on acknowledges it at once, and touches this object no more after that.
+      // ibv_destroy_cq blocks until every event is acknowledged. From here on a thread that takes
+      // an event acknowledges it at once and does not use this object afterwards.
       const std::lock_guard lock(channel->mutex);
       closing = true;
       acknowledge();
@@ -136,7 +137,7 @@ bool CompletionEvent::is_of(const CompletionQueue& other) const {
 
 Result<std::optional<CompletionEvent>> CompletionChannel::next_event() {
   for (;;) {
-    // Taken and counted under one lock, so that a queue being destroyed sees either.
+    // Taken and counted under one lock, so that the destructor of the queue sees both or neither.
     const std::lock_guard lock(state_->mutex);
     ibv_cq* queue = nullptr;
     void* context = nullptr;
@@ -195,15 +196,15 @@ const char* to_string(WcField one) {
   return "?";
 }
 
-// Only a queue that reads all of them can fill a WorkCompletion by the extended calls; a provider
-// need not have a function for a field that was not asked for.
+// The extended calls can fill a WorkCompletion only if the queue reads all of kBasicFields. A
+// provider may lack functions for fields that were not requested.
 CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state)
     : state_(std::move(state)),
       extended_(has(state_->fields, kBasicFields) ? state_->extended : nullptr),
       chained_(state_->one_by_one ? nullptr : extended_),
       one_by_one_(state_->one_by_one) {
-  // A thread that takes an event of this queue gets the state from the kernel's hands, of which
-  // C++ knows nothing. Through the lock it sees the state as it was made.
+  // A thread that takes an event of this queue gets the state's address from the kernel, which does
+  // not synchronize in the C++ memory model. Taking this lock publishes the state to that thread.
   if (state_->channel == nullptr) return;
   const std::lock_guard published(state_->channel->mutex);
 }
@@ -223,7 +224,8 @@ constexpr std::array kOptionalFields = {
     OptionalField{WcField::kTag, "the device has no tag matching in completions (kTag)"},
 };
 
-// Which field the device refuses, found by asking for each alone; nullptr where each alone is fine.
+// Returns the name of a field that the device refuses, by requesting each field alone; nullptr if
+// each alone is accepted.
 const char* lacking_field(ibv_context* context, WcField fields) {
   for (const OptionalField& candidate : kOptionalFields) {
     if (!has(fields, candidate.field)) continue;
@@ -326,7 +328,7 @@ Result<std::size_t> CompletionQueue::poll_one_by_one(std::span<WorkCompletion> o
   for (WorkCompletion& one : out) {
     ibv_poll_cq_attr none{};
     const Result<bool> found = from_poll("ibv_start_poll", ibv_start_poll(extended_, &none));
-    // What was read is good; a broken queue shows again at the next call.
+    // Completions read so far are valid; a broken queue fails again at the next call.
     if (!found && count == 0) return std::unexpected(found.error());
     if (!found || !*found) break;
     detail::fill(one, extended_, true);
@@ -377,7 +379,7 @@ Result<bool> CompletionQueue::wait_event(std::uint64_t seen, const Deadline& dea
     const Result<std::size_t> taken =
         readable && *readable ? CompletionChannel(state_->channel).drain() : 0U;
     lock.lock();
-    // Whoever's events these were, and whoever leads from now on: all look again.
+    // Events of any queue may have been taken, and a new leader is needed: wake all to check again.
     shared.has_leader = false;
     shared.taken.notify_all();
     if (!readable) return std::unexpected(readable.error());
@@ -394,7 +396,7 @@ Result<std::size_t> CompletionQueue::wait(std::span<WorkCompletion> out, const D
   for (;;) {
     const std::uint64_t seen = events();
     // Arm before the poll that decides to sleep: a completion between poll and arm would raise no
-    // event and nobody would wake up.
+    // event, and the thread would not wake.
     RKV_RETURN_IF_ERROR(arm());
     const Result<std::size_t> found = poll(out);
     if (!found || *found != 0) return found;

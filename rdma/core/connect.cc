@@ -13,8 +13,8 @@
 namespace rkv::rdma {
 namespace detail {
 
-// What ends nothing: a bond has failed over, and its new hardware address is in use already.
-// Source: rdma_get_cm_event(3), RDMA_CM_EVENT_ADDR_CHANGE.
+// An address change does not end the connection: a bond has failed over and already uses its new
+// hardware address. Source: rdma_get_cm_event(3), RDMA_CM_EVENT_ADDR_CHANGE.
 bool is_hint(rdma_cm_event_type type) {
   return type == RDMA_CM_EVENT_ADDR_CHANGE;
 }
@@ -62,8 +62,9 @@ Result<ReadDepths> own_depths(const QueuePairBase& qp, const ConnectionParameter
   return read_depths(parameters, limits);
 }
 
-// Who asks for READs by name does not want a connection that can never carry one: devices refuse
-// them there, or wait for ever. Who leaves the depth to the device sees it in CmConnection::depths.
+// A program that sets reads_as_initiator needs READs, so a connection that cannot carry any is
+// refused. Devices would fail such READs or never complete them. A program that leaves the depth to
+// the device finds it in CmConnection::depths.
 Status check_agreed(const char* verb, const ConnectionParameters& parameters, ReadDepths own,
                     ReadDepths agreed) {
   if (parameters.reads_as_initiator == 0 || agreed.initiator != 0) return {};
@@ -112,8 +113,8 @@ Result<Connector> Connector::resolve(const SocketAddress& peer, const ResolveOpt
   RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
   RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
   RKV_RETURN_IF_ERROR(detail::find_device(channel, id, peer, options.source, deadline));
-  // The kernel takes the time-out into the path it resolves next. One that does not know the
-  // option (before 5.1) keeps its own, slower to notice a dead peer, which is no reason to fail.
+  // The kernel uses the time-out for the path it resolves next. Kernels before 5.1 lack the option
+  // and keep their own time-out; they notice a dead peer later, which is acceptable.
   const Status timeout = id.set_ack_timeout(options.ack_timeout);
   if (!timeout && timeout.error().sys_errno != ENOSYS) return std::unexpected(timeout.error());
   RKV_RETURN_IF_ERROR(detail::find_path(channel, id, options.type_of_service, deadline));
@@ -179,7 +180,7 @@ Result<CmConnection> ConnectRequest::accept(PreparedQueuePair<> qp,
 
 namespace {
 
-// The kernel does not say when a device takes an address.
+// Retries, because the kernel does not report when a device gets an address.
 Status bind(CmIdBase& id, const SocketAddress& local, const std::optional<Deadline>& until) {
   constexpr int kPauseMs = 10;
   for (;;) {
@@ -209,7 +210,7 @@ Result<std::optional<CmEvent>> CmListenerBase::next_request() {
   while (!lost_) {
     RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, channel_.next());
     if (!event || event->type() == RDMA_CM_EVENT_CONNECT_REQUEST) return event;
-    // Anything else is about a request that its peer gave up before it was answered, unless it is
+    // Other events concern a request that its peer abandoned before the answer, unless the event is
     // about the listening id itself.
     const bool is_own = event->raw()->id == id_.raw();
     if (is_own && event->type() == RDMA_CM_EVENT_DEVICE_REMOVAL) lost_ = event->error();

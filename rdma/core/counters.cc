@@ -19,7 +19,7 @@ std::optional<std::uint64_t> read_number(const std::filesystem::path& file) {
   return value;
 }
 
-// False where there is no such directory.
+// Returns false if the directory does not exist.
 bool read_directory(const std::filesystem::path& directory, CounterSource source,
                     std::vector<PortCounter>& out) {
   std::error_code error;
@@ -27,7 +27,7 @@ bool read_directory(const std::filesystem::path& directory, CounterSource source
   if (error) return false;
   for (; files != std::filesystem::directory_iterator(); files.increment(error)) {
     std::string name = files->path().filename().string();
-    // A setting of the driver that stands among its counters.
+    // A driver setting among the counters.
     if (name == "lifespan") continue;
     if (const auto value = read_number(files->path())) {
       out.push_back({.name = std::move(name), .source = source, .value = *value});

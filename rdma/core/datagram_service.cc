@@ -24,7 +24,7 @@ DatagramService CmEvent::datagram_service() const {
 }
 
 namespace {
-// What the connection manager knows of a queue pair of this id: port, partition, Q_Key.
+// The connection manager's attributes for a queue pair of this id: port, partition, Q_Key.
 Result<std::pair<ibv_qp_attr, int>> initial_attributes(rdma_cm_id* id) {
   RKV_CHECK(id->verbs != nullptr, "an id of datagrams without a device has no Q_Key");
   ibv_qp_attr attributes{};
@@ -67,7 +67,8 @@ Status DatagramId::accept(const BasicQueuePair<Ud>& qp, Bytes private_data) {
     return fail_call(Code::kInvalidArgument, "rdma_accept", 0,
                      "qp is of another device than the request came to");
   }
-  // The peer is told the port space's key, whatever the queue pair has: it would send in vain.
+  // The peer receives the port space's key. If the queue pair has another key, it would drop the
+  // peer's datagrams.
   RKV_ASSIGN_OR_RETURN(const std::uint32_t told, qkey());
   RKV_ASSIGN_OR_RETURN(const auto found, qp.query(IBV_QP_QKEY | IBV_QP_PORT));
   if (found.attributes.port_num != port_number()) {

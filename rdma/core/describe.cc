@@ -103,7 +103,7 @@ std::string sizes_text(AtomicSizes sizes) {
                 "none");
 }
 
-// Each line of `text` two columns further in.
+// Indents each line of `text` by two columns.
 std::string indented(std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -378,7 +378,7 @@ std::string describe_queue_pair(const ibv_qp* queue_pair) {
                         IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN |
                         IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
                         IBV_QP_MIN_RNR_TIMER | IBV_QP_DEST_QPN | IBV_QP_PORT | IBV_QP_CAP;
-  // The verb does not write to the queue pair; its signature is of a time without const.
+  // The verb does not modify the queue pair; its signature merely lacks const.
   const Status asked =
       from_errno("ibv_query_qp", ibv_query_qp(const_cast<ibv_qp*>(queue_pair), &now, kMask, &made));
   if (!asked) {

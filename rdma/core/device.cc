@@ -28,13 +28,13 @@ std::shared_ptr<ibv_device*> device_list(int* count) {
           }};
 }
 
-// Of a list that is null: a program that finds rdma-core at run time (rdma/linkage) has not found
-// it, which is no lack of devices.
+// Whether a null list means that rdma-core was not found at run time (rdma/linkage), which differs
+// from having no devices.
 bool is_without_rdma_core(const void* list) {
   return list == nullptr && errno == ELIBACC;
 }
 
-// Event reads must not block: the descriptor is shared by everything made on the context.
+// Event reads must not block: all objects of the context share the descriptor.
 void make_nonblocking(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags >= 0) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
@@ -82,7 +82,7 @@ std::uint32_t lanes(std::uint8_t width) {
   }
 }
 
-// XDR's code does not fit into the 8 bits of active_speed; newer rdma-core has a wider field.
+// The code of XDR exceeds the 8 bits of active_speed; newer rdma-core has a wider field.
 template <class Attributes>
 std::uint32_t speed_code(const Attributes& from) {
   if constexpr (requires { from.active_speed_ex; }) {
@@ -122,7 +122,7 @@ AtomicScope scope_of(ibv_atomic_cap cap) {
 Result<std::vector<DeviceInfo>> list_devices() {
   int count = 0;
   const auto list = device_list(&count);
-  // The kernel has no RDMA at all, or the system no rdma-core: a machine with no device.
+  // The kernel has no RDMA, or the system no rdma-core: report a machine without devices.
   if (list == nullptr && (errno == ENOSYS || errno == ELIBACC)) return std::vector<DeviceInfo>{};
   RKV_RETURN_IF_ERROR(from_null("ibv_get_device_list", list.get()));
   std::vector<DeviceInfo> out;
@@ -236,7 +236,7 @@ Result<DeviceAttributes> Device::attributes() const {
   out.atomics = scope_of(from.atomic_cap);
   out.on_demand_paging = (raw.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
   out.core_clock_khz = raw.hca_core_clock;
-  // The kernel gives rdma_rxe this vendor; older kernels gave none, and only names were left.
+  // The kernel gives rdma_rxe this vendor id; older kernels set none, so the name decides.
   constexpr std::uint32_t kSoftRoceVendor = 0xFFFFFF;
   out.soft_roce = from.vendor_id == kSoftRoceVendor || name().starts_with("rxe");
   return out;

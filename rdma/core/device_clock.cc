@@ -11,7 +11,7 @@
 namespace rkv::rdma {
 namespace {
 
-// A product of two 64-bit numbers has 128 bits: at 1 GHz, 2^64 ticks times 10^6 does not fit in 64.
+// The product of two 64-bit numbers needs 128 bits: 2^64 ticks times 10^6 does not fit in 64.
 __extension__ using Wide = unsigned __int128;
 constexpr Wide kNanosTimesKhz = 1'000'000;
 
@@ -57,7 +57,7 @@ Result<ClockCorrelation> ClockCorrelation::from(const TickScale& scale,
 
 Nanos ClockCorrelation::host_ns(std::uint64_t ticks) const {
   const Nanos nominal = scale_.signed_ns(scale_.nearest(anchor_.ticks, ticks));
-  // Only the small difference goes through floating point, so that nothing is lost to its 53 bits.
+  // Only the small difference uses floating point, so its 53-bit precision loses nothing.
   const auto correction = std::llround(static_cast<double>(nominal) * (rate_ - 1));
   return anchor_.middle() + nominal + correction;
 }
@@ -67,13 +67,14 @@ void ClockCorrelation::follow(const ClockSample& newer) {
   const std::uint64_t ticks = scale_.ticks_between(anchor_.ticks, newer.ticks);
   const Nanos device = scale_.ns(ticks);
   if (host <= 0 || device <= 0) return;
-  // Where in its sample each reading was, nobody knows: the rate is known to blur / host.
+  // The position of a reading within its sample is unknown, so the rate's error is up to blur /
+  // host.
   constexpr Nanos kHostPerBlur = 100'000;
   const Nanos blur = anchor_.width() / 2 + newer.width() / 2;
   if (blur <= host / kHostPerBlur) {
     rate_ = static_cast<double>(host) / static_cast<double>(device);
   } else if (ticks < scale_.mask() / 8) {
-    return;  // the older anchor measures better next time, and is not too old yet
+    return;  // the older anchor will give a better rate later, and is not too old yet
   }
   anchor_ = newer;
 }
@@ -99,7 +100,7 @@ Result<std::uint64_t> DeviceClock::read() const {
     return fail_call(Code::kUnsupported, "ibv_query_rt_values_ex", 0,
                      "the device does not tell its clock");
   }
-  // Drivers put all ticks into tv_nsec, which is as wide as they are.
+  // Drivers put all ticks into tv_nsec, which is wide enough for them.
   return static_cast<std::uint64_t>(values.raw_clock.tv_nsec) & scale_.mask();
 }
 

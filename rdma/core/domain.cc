@@ -38,7 +38,7 @@ Result<ProtectionDomain> ProtectionDomain::allocate_parent(const ProtectionDomai
   RKV_ASSIGN_OR_RETURN(
       ibv_pd * raw,
       from_null("ibv_alloc_parent_domain", ibv_alloc_parent_domain(of.device().raw(), &wanted)));
-  // The parent goes first: its deleter holds what it was made of.
+  // The parent domain is deallocated first: its deleter holds the objects it was created from.
   std::shared_ptr<ibv_td> locks = thread != nullptr ? thread->domain_ : nullptr;
   std::shared_ptr<ibv_pd> pd(raw, [inner = of.shared(), locks = std::move(locks)](ibv_pd* old) {
     report_teardown(from_errno("ibv_dealloc_pd", ibv_dealloc_pd(old)));

@@ -15,8 +15,8 @@ Status to_error_state(ibv_qp* queue_pair) {
   return from_errno("ibv_modify_qp", ibv_modify_qp(queue_pair, &attributes, IBV_QP_STATE));
 }
 
-// Requests that were not signaled and have succeeded tell nothing. A signaled one behind them does:
-// in the error state it is flushed, after all before it.
+// Unsignaled requests that succeeded produce no completion. A signaled marker after them does: in
+// the error state it is flushed, after all earlier requests.
 bool takes_marker(const ibv_qp* queue_pair) {
   return queue_pair->qp_type == IBV_QPT_RC || queue_pair->qp_type == IBV_QPT_UC;
 }
@@ -32,7 +32,7 @@ Status post_marker(ibv_qp* queue_pair, QueuePairWork& work) {
   return posted;
 }
 
-// Flushing takes the device microseconds, an overtaxed machine milliseconds.
+// Flushing takes a device microseconds, or milliseconds on an overloaded machine.
 constexpr AdaptiveWaitOptions kFlushWait = {.min_polls = 64, .max_polls = 64, .yields = 16};
 
 }  // namespace
@@ -50,7 +50,7 @@ Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
   DrainReport report;
   AdaptiveWait policy(kFlushWait);
   while (!work.idle()) {
-    // A full queue has no slot for the marker until something has been taken out.
+    // A full queue has no slot for the marker until a completion has been polled.
     if (!marked && work.sends().free() != 0) {
       const Status posted = post_marker(queue_pair, work);
       if (!posted && posted.error().sys_errno != ENOMEM) return std::unexpected(posted.error());
@@ -73,7 +73,8 @@ Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
       }
     }
     if (work.idle()) break;
-    // Also when others' completions keep coming: they must not hold us up for ever.
+    // Checked even while other queue pairs' completions keep arriving, so that they cannot delay
+    // the deadline.
     if (deadline.passed()) {
       return fail_call(Code::kTimeout, "drain", 0,
                        "the device has not completed all work of a queue pair in the error state");

@@ -61,7 +61,7 @@ std::uint32_t load(Bytes bytes) {
   return value;
 }
 
-// Writes one after the other; the caller has made sure that all fit.
+// Writes fields in order; the caller ensures that all fit.
 class Writer {
  public:
   explicit Writer(MutableBytes to) : to_(to) {}
@@ -124,7 +124,7 @@ Status take_field(Endpoint& out, unsigned type, Bytes value) {
     default:
       break;
   }
-  // Those left out when they are zero: a record has one form only.
+  // Fields that are omitted when zero: accepting a zero would allow a second encoding.
   if (is_zero(value)) return corrupt("a field of the endpoint says nothing");
   if (type == kLid) out.lid = static_cast<std::uint16_t>(number);
   if (type == kGid) out.gid = load_gid(value);
@@ -176,7 +176,7 @@ Result<Endpoint::Wire> Endpoint::to_bytes() const {
   Writer to(out.data);
   to.number(kMagic, 2);
   to.number(kMajor << 4 | kMinor, 1);
-  to.number(0, 1);  // the length, below
+  to.number(0, 1);  // the length, set below
   to.field(kQueuePair, qp_num);
   to.field(kPacketSequence, packet_sequence.number());
   to.field(kLinkLayer, static_cast<std::uint32_t>(link_layer));

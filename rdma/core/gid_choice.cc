@@ -31,7 +31,7 @@ unsigned common_bits(const Gid& a, const Gid& b) {
   return bits;
 }
 
-// The criteria in the order in which they decide; the higher score is better.
+// Scores by criterion, in the order in which the criteria decide; a higher score is better.
 constexpr std::size_t kCriteria = 6;
 struct Judged {
   std::array<unsigned, kCriteria> scores{};

@@ -1,4 +1,4 @@
-// From RESET to RTS without a connection manager: what endpoint(), handshake() and activate() do.
+// Bring-up from RESET to RTS without a connection manager: endpoint(), handshake() and activate().
 #include <algorithm>
 #include <cerrno>
 
@@ -25,15 +25,15 @@ Result<ibv_qp_attr> to_receive(const Route& route, const Endpoint& peer,
 constexpr int kConnectedReceive = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                   IBV_QP_RQ_PSN | IBV_QP_ACCESS_FLAGS;
 
-// To RTR, where the kernel looks for a way to the peer. What it says when there is none is an errno
-// of its own choice, with nothing about addresses.
+// Moves to RTR; here the kernel resolves a route to the peer. If there is none, its errno varies
+// and says nothing about addresses.
 Status find_way(QueuePairBase& qp, const ibv_qp_attr& receive, int mask) {
   const Status done = qp.modify(receive, mask);
   if (done || receive.ah_attr.is_global == 0) return done;
   Error error = done.error();
   switch (error.sys_errno) {
     case EINVAL:
-      // From another state than INIT there is no such change, wherever the peer is.
+      // In a state other than INIT the transition itself is invalid, whatever the peer.
       if (const auto now = qp.state(); !now || *now != IBV_QPS_INIT) break;
       [[fallthrough]];
     case ENODEV:
@@ -51,8 +51,8 @@ Status find_way(QueuePairBase& qp, const ibv_qp_attr& receive, int mask) {
   return std::unexpected(error);
 }
 
-// A connection with an index that holds another address, or none, fails at the peer, long after and
-// without a word about GIDs.
+// Checked here because a GID index that holds another address, or none, fails only later, at the
+// peer, with an error that does not mention GIDs.
 Status is_in_table(const Device& device, const GidEntry& gid) {
   if (gid.gid == decltype(gid.gid){}) return {};  // InfiniBand within a subnet
   const Result<GidEntry> there = device.gid(gid.port, gid.index);
@@ -116,7 +116,7 @@ Result<Endpoint> QueuePairBase::make_endpoint(std::uint8_t port, const GidEntry&
     self.depths = read_depths(
         {.reads_as_initiator = depths.initiator, .reads_as_responder = depths.responder}, limits);
   }
-  // The highest bit would make it a privileged Q_Key, which a sender may not choose.
+  // The highest bit would make it a privileged Q_Key, which a sender may not set.
   if (raw()->qp_type == IBV_QPT_UD) {
     self.qkey = static_cast<std::uint32_t>(random_from_kernel()) & 0x7FFF'FFFF;
   }
@@ -189,7 +189,7 @@ Status QueuePairBase::bring_up(std::uint32_t qkey) {
   return learn_longest_datagram();
 }
 
-// A datagram that is longer is dropped, and completes with success: somebody must know the limit.
+// A device drops longer datagrams and reports success, so the limit is read here.
 Status QueuePairBase::learn_longest_datagram() {
   RKV_ASSIGN_OR_RETURN(const Queried found, query(IBV_QP_PORT));
   RKV_ASSIGN_OR_RETURN(const PortAttributes port, device().port(found.attributes.port_num));

@@ -9,10 +9,10 @@
 namespace rkv::rdma {
 namespace {
 
-// Where the kernel stops when a peer invalidates a window that is not bound (window.h), none is
-// kept; elsewhere so many.
+// The most unbound windows kept for reuse. None is kept where a peer that invalidates an unbound
+// window crashes the kernel (window.h).
 constexpr std::size_t kSpareWindows = 64;
-// After 256 bindings a window's first key would come again, which somebody may still know.
+// After 256 bindings a window's first key would repeat, and a peer may still know it.
 constexpr std::uint32_t kMaxBindings = 255;
 
 }  // namespace
@@ -28,7 +28,7 @@ struct LessorState {
   bool windows = false;
   std::uint32_t sequence = 0;
   std::size_t most_spare = 0;
-  std::vector<Window> spare;  // unbound; room is reserved
+  std::vector<Window> spare;  // unbound; capacity is reserved
 
   LessorState(const ProtectionDomain& pd, QueuePair& queue_pair, CompletionQueue& queue,
               const MemoryRegion& memory, LessorOptions wanted)
@@ -41,7 +41,8 @@ struct LessorState {
   std::uint64_t next_wr_id() { return std::uint64_t{options.wr_id_tag} << 32 | ++sequence; }
   bool is_ours(std::uint64_t wr_id) const { return wr_id >> 32 == options.wr_id_tag; }
 
-  // Waits for one request of ours. An earlier one that was given up may complete meanwhile.
+  // Waits for one of the lessor's requests. An earlier request that was abandoned may complete
+  // meanwhile.
   Status wait(std::uint64_t wr_id, const char* operation, const Deadline& deadline) {
     for (;;) {
       std::array<WorkCompletion, 16> some;
@@ -84,8 +85,8 @@ Lease::~Lease() {
   report_teardown(end());
 }
 
-// Deallocating a window and ending a registration are calls of the kernel, which return when the
-// device has forgotten the key. They need neither a living queue pair nor room in its queue.
+// Deallocating a window and deregistering are kernel calls that return once the device no longer
+// knows the key. They need neither a working queue pair nor a free slot in its queue.
 Status Lease::end() {
   span_ = {};
   if (window_) RKV_RETURN_IF_ERROR(window_->deallocate());
@@ -153,7 +154,7 @@ Result<Lease> Lessor::grant(const LeaseTerms& terms, const Deadline& deadline) {
   if (terms.access == AccessFlags::kNone || (terms.access & kRemote) != terms.access) {
     return fail(Code::kInvalidArgument, "a lease's rights are remote ones, one at least");
   }
-  // Else a region that is never written to would become one that is.
+  // Otherwise the lease would allow writes to a region that is registered without them.
   const bool stores = (terms.access & kStores) != AccessFlags::kNone;
   if (stores && !has(state_->region.access(), AccessFlags::kLocalWrite)) {
     return fail(Code::kInvalidArgument, "the region was registered without kLocalWrite");
@@ -195,12 +196,13 @@ Status Lessor::bind(Lease& lease, const Deadline& deadline) {
     lease.span_ = *lease.window_->remote();
     return {};
   }
-  // It may be carried out yet, when the deadline was short: a window that is gone cannot be bound.
+  // The device may still execute the request if the deadline was short. Deallocate the window,
+  // since a deallocated window cannot be bound.
   lease.window_.reset();
   return done;
 }
 
-// The quick way to end a window: by a request, after which it can be used again.
+// The fast way to end a window: a request, after which the window can be reused.
 Status Lessor::invalidate(Lease& lease, const Deadline& deadline) {
   const std::uint64_t wr_id = state_->next_wr_id();
   Batch batch = state_->qp.batch();

@@ -1,4 +1,4 @@
-// How much memory this process may lock, and a registration's error in numbers.
+// The locked-memory limit of this process, and the text of a failed registration with its numbers.
 #include <fmt/format.h>
 #include <sys/resource.h>
 

@@ -11,13 +11,13 @@
 namespace rkv::rdma::detail {
 namespace {
 
-// The contexts that Devices hold now, so that a further one of the same costs no system call.
+// The contexts that Devices hold now, so that another Device of a context costs no system call.
 struct HeldContexts {
   std::mutex mutex;
   std::map<ibv_context*, std::weak_ptr<ibv_context>> all;  // guarded by mutex
 };
 
-// Never destroyed: handles may end after main().
+// Never destroyed: handles may outlive main().
 HeldContexts& held_contexts() {
   static auto& held = *new HeldContexts;
   return held;
@@ -34,16 +34,16 @@ std::size_t length_of(ibv_context** list) {
 std::shared_ptr<ibv_context> hold(HeldContexts& held, ibv_context** list, std::size_t index) {
   const std::size_t length = length_of(list);
   std::swap(list[0], list[index]);
-  // The other contexts are given back now: a device that nobody here uses must not stay open after
-  // its unplugging. librdmacm counts by a list's entries and frees it by free(3), so it takes a
-  // part of a list for a list. Without memory for the second one, the first is held as a whole.
+  // Releases the other contexts now: an unused device must not stay open after it is unplugged.
+  // librdmacm counts by a list's entries and frees the list with free(3), so it accepts a part of a
+  // list as a list. If no memory is available for the second list, the first is held whole.
   auto** others = static_cast<ibv_context**>(std::malloc(length * sizeof *list));
   if (others != nullptr) {
     std::copy(list + 1, list + length + 1, others);
     list[1] = nullptr;
     rdma_free_devices(others);
   }
-  // The deleter takes no lock of ours, since an entry of the map is only a weak reference.
+  // The deleter takes no lock of this file, since the map holds only weak references.
   std::shared_ptr<ibv_context> out(list[0],
                                    [list](ibv_context* /*context*/) { rdma_free_devices(list); });
   std::erase_if(held.all, [](const auto& entry) { return entry.second.expired(); });

@@ -30,7 +30,7 @@ Result<std::shared_ptr<void>> take_heap(std::size_t length) {
   return std::shared_ptr<void>(memory, [](void* old) { std::free(old); });
 }
 
-// Owned together with their pages: the pointer is their first byte.
+// Owns the pages; the pointer is their first byte.
 Result<std::shared_ptr<void>> take_pages(std::size_t length, PageSize size) {
   RKV_ASSIGN_OR_RETURN(Pages pages, Pages::map(length, {.size = size}));
   auto owner = std::make_shared<Pages>(std::move(pages));
@@ -44,7 +44,7 @@ Status check_flags(const ProtectionDomain& pd, AccessFlags access) {
                 "remote writes and atomics need local write access on the region too");
   }
   if (!has(access, AccessFlags::kOnDemand)) return {};
-  // Asked first because the kernel would say no more than EINVAL.
+  // Checked here because the kernel would return only EINVAL.
   RKV_ASSIGN_OR_RETURN(const DeviceAttributes device, pd.device().attributes());
   if (device.on_demand_paging) return {};
   return fail_call(Code::kUnsupported, "ibv_reg_mr", EOPNOTSUPP,
@@ -122,14 +122,14 @@ Result<MemoryRegion> MemoryRegion::attach_dmabuf(const ProtectionDomain& pd, con
 AfterReregistration after_reregistration(int answer, int sys_errno) {
   switch (answer) {
     case 0:
-    case IBV_REREG_MR_ERR_DO_FORK_OLD:  // done; only the old range stays out of a fork
+    case IBV_REREG_MR_ERR_DO_FORK_OLD:  // done; only the old range remains excluded from fork()
       return AfterReregistration::kNew;
     case IBV_REREG_MR_ERR_INPUT:
     case IBV_REREG_MR_ERR_DONT_FORK_NEW:
       return AfterReregistration::kOld;
     default:
-      // A "command error", after which the manual forbids the region, is the answer too where the
-      // provider or the kernel lacks the verb and so has touched nothing.
+      // A "command error", after which the manual forbids using the region. It is also returned if
+      // the provider or the kernel lacks the verb, and then nothing has changed.
       return is_unsupported(sys_errno) ? AfterReregistration::kOld : AfterReregistration::kLost;
   }
 }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t k2MiBPage = std::size_t{1} << 21;
 constexpr std::size_t k1GiBPage = std::size_t{1} << 30;
-// mmap(2) and memfd_create(2) take the page size as its logarithm in the same bits.
+// mmap(2) and memfd_create(2) encode the logarithm of the page size in the same bits.
 constexpr unsigned kSizeShift = 26;
 
 std::size_t small_page() {
@@ -46,7 +46,7 @@ std::size_t next_smaller(std::size_t page_bytes) {
   return page_bytes == k1GiBPage ? k2MiBPage : small_page();
 }
 
-// A file without a name that is `whole` bytes long, or -1 with errno set.
+// Returns an anonymous file of `whole` bytes, or -1 with errno set.
 int make_file(std::size_t whole, std::size_t page_bytes) {
   const bool large = page_bytes > small_page();
   const int fd =
@@ -59,7 +59,7 @@ int make_file(std::size_t whole, std::size_t page_bytes) {
   return -1;
 }
 
-// Before any page has been touched, so that nothing has to be moved.
+// Called before any page is touched, so that no page has to be moved.
 Status bind_to_node(MutableBytes memory, int node) {
   Status placed = place_memory(memory, static_cast<unsigned>(node), NumaPolicy::kStrict);
   if (placed || placed.error().code != Code::kNotFound) return placed;
@@ -102,7 +102,7 @@ Result<Pages> Pages::map(std::size_t length, const PageOptions& options) {
     got = map_of(length, page_bytes, options.shareable);
   }
   if (!got) return got;
-  // Where the system makes large pages on its own: a wish, whose refusal means nothing.
+  // A hint for systems with transparent huge pages; a refusal does not matter.
   if (options.size != PageSize::kSmall && page_bytes == small_page())
     madvise(got->bytes_.data(), length, MADV_HUGEPAGE);
   if (options.numa_node != -1) {
@@ -115,11 +115,11 @@ Result<Pages> Pages::map(std::size_t length, const PageOptions& options) {
 Result<Pages> Pages::of_descriptor(int fd, std::size_t length) {
   struct stat file{};
   RKV_RETURN_IF_ERROR(from_minus_one("fstat", fstat(fd, &file)));
-  // Beyond its end a mapped file kills the process that touches it.
+  // An access to a mapped file beyond its end kills the process.
   if (length == 0 || file.st_size < 0 || static_cast<std::size_t>(file.st_size) < length) {
     return fail(Code::kInvalidArgument, "the descriptor's memory is shorter than asked, or empty");
   }
-  // st_blksize of a file in memory is the size of its pages.
+  // For a file in memory, st_blksize is the page size.
   const auto page_bytes = static_cast<std::size_t>(file.st_blksize);
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return verb_error("fcntl", errno);

@@ -28,8 +28,9 @@ Status post_list(ibv_qp* queue, ibv_send_wr request, std::span<const RegisteredS
   return from_errno("ibv_post_send", ibv_post_send(queue, &request, &refused));
 }
 
-// Operations that a device must be asked for before: one that lacks them may well give a queue pair
-// that names them, whose requests then fail. The bits are the kernel's, which older headers lack.
+// Checks operations that need a device query. A device that lacks them may still create a queue
+// pair that names them, whose requests then fail. The bits are the kernel's, because older headers
+// lack them.
 Status has_newer_operations(const Device& device, SendOps wanted) {
   constexpr std::uint64_t kFlushes = 3ULL << 38;
   constexpr std::uint64_t kAtomicWrites = 1ULL << 40;
@@ -49,7 +50,7 @@ Status has_newer_operations(const Device& device, SendOps wanted) {
   return {};
 }
 
-// Stands where the provider has no function.
+// Replaces functions that the provider lacks.
 template <class... Arguments>
 void not_offered(ibv_qp_ex* /*queue*/, Arguments...) {
   RKV_CHECK(false, "an operation that the queue pair was made without");
@@ -57,8 +58,9 @@ void not_offered(ibv_qp_ex* /*queue*/, Arguments...) {
 
 }  // namespace
 
-// Providers leave out what QueuePairOptions::operations did not name. Filled once, so that no
-// request has to look. Not those of windows, whose null says that there are none (lease.h).
+// Providers leave functions null that QueuePairOptions::operations did not name. They are filled in
+// once, so that requests need no check. Window functions stay null: that means that there are none
+// (lease.h).
 void detail::refuse_the_rest(ibv_qp_ex& queue) {
   const auto fill = []<class... Arguments>(void (*&function)(ibv_qp_ex*, Arguments...)) {
     if (function == nullptr) function = not_offered<Arguments...>;
@@ -79,7 +81,7 @@ std::unexpected<Error> out_of_range(const char* text) {
   return fail_call(Code::kInvalidArgument, "ibv_create_qp_ex", 0, text);
 }
 
-// Asked first because the kernel would say no more than EINVAL.
+// Checked here because the kernel would return only EINVAL.
 Status check_options(const DeviceAttributes& limits, const QueuePairOptions& options) {
   if (options.send_length > limits.max_work_requests) {
     return out_of_range(
@@ -106,7 +108,8 @@ Status check_options(const DeviceAttributes& limits, const QueuePairOptions& opt
 }  // namespace
 
 QueuePairBase::QueuePairBase() noexcept = default;
-// What was moved away must not post to a queue pair that may have ended since.
+// Resets the pointers of a moved-from object, so that it cannot post to a queue pair that may have
+// been destroyed.
 QueuePairBase::QueuePairBase(QueuePairBase&& other) noexcept
     : state_(std::move(other.state_)),
       extended_(std::exchange(other.extended_, nullptr)),
@@ -131,8 +134,8 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
     return fail(Code::kInvalidArgument, "inline_bytes is 0 to 1024");
   }
   RKV_RETURN_IF_ERROR(has_newer_operations(pd.device(), operations));
-  // The kernel knows queues by numbers that each opened device counts anew: a queue of another one
-  // would be taken for whichever has the same number here.
+  // The kernel numbers queues separately for each opened device. A queue of another context would
+  // be taken for the queue with the same number in this context.
   const ibv_context* const opened = pd.raw()->context;
   if (sends.raw()->context != opened || receives.raw()->context != opened ||
       (options.shared != nullptr && options.shared->raw()->context != opened)) {

@@ -12,15 +12,17 @@
 namespace rkv::rdma {
 namespace detail {
 
-// Lives until the pool and the last piece are gone; one thread, hence a plain count of who is left.
+// Lives until the pool and the last piece are destroyed. A plain reference count suffices: one
+// thread.
 struct RegionPoolState {
   struct Class {
     std::size_t piece_bytes = 0;
     std::size_t stride = 0;
-    std::size_t begin = 0;  // in the region
+    std::size_t begin = 0;  // offset in the region
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    std::vector<std::uint32_t> free;  // has room for all, so that giving back allocates nothing
+    // capacity for all pieces, so that returning one does not allocate
+    std::vector<std::uint32_t> free;
   };
 
   OwnedRegion<Pages> region;
@@ -58,7 +60,7 @@ Status check(const RegionPoolOptions& options) {
   return {};
 }
 
-// Places the classes one behind the other; returns their length together.
+// Places the classes one after another; returns their total length.
 Result<std::size_t> lay_out(const RegionPoolOptions& options, std::vector<State::Class>& classes) {
   std::size_t end = 0;
   std::uint32_t pieces = 0;
@@ -102,7 +104,7 @@ Result<RegionPool> RegionPool::create(const ProtectionDomain& pd,
                        .pieces = classes.back().first + classes.back().count};
   for (State::Class& one : classes) {
     one.free.reserve(one.count);
-    // The lowest comes out first, so that few pages are touched where few pieces are used.
+    // The lowest piece is taken first, so that light use touches few pages.
     for (std::uint32_t i = one.count; i-- > 0;)
       one.free.push_back(i);
   }

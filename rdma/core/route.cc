@@ -17,18 +17,18 @@ GidEntry entry_of(const Gid& gid) {
 std::string text_of(const Gid& gid) {
   return entry_of(gid).to_string();
 }
-// The upper half of a GID of InfiniBand names the subnet.
+// The upper half of an InfiniBand GID is the subnet.
 bool same_subnet(const Gid& a, const Gid& b) {
   return std::equal(a.begin(), a.begin() + 8, b.begin());
 }
 
 std::uint8_t agree(std::uint8_t own, std::uint8_t of_peer) {
-  // Told nothing: one at a time is what every device answers.
+  // If the peer states no depth, use 1, which every device supports.
   return std::min(own, std::max<std::uint8_t>(of_peer, 1));
 }
 
 bool needs_global(const Endpoint& self, const Endpoint& peer) {
-  // Some RoCE adapters show a LID too: the link layer decides, not whether there is one.
+  // Some RoCE adapters have a LID too, so the link layer decides, not the LID.
   if (self.link_layer == LinkLayer::kEthernet) return true;
   return peer.lid == 0 || (self.has_gid() && peer.has_gid() && !same_subnet(self.gid, peer.gid));
 }

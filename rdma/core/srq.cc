@@ -12,7 +12,7 @@ namespace rkv::rdma {
 
 namespace {
 
-// Asked first because the kernel would say no more than EINVAL, and some devices take 0 for 1.
+// Checked here because the kernel would return only EINVAL, and some devices treat 0 as 1.
 Status check_options(const DeviceAttributes& limits, const SharedReceiveQueueOptions& options) {
   if (limits.max_srq == 0) return verb_error("ibv_create_srq", EOPNOTSUPP);
   if (options.length == 0 || options.length > limits.max_srq_work_requests) {
@@ -49,7 +49,7 @@ Result<SharedReceiveQueue> SharedReceiveQueue::create(const ProtectionDomain& pd
 }
 
 Status SharedReceiveQueue::post(std::span<const ReceiveRequest> requests, std::size_t* posted) {
-  constexpr std::size_t kChain = 32;  // work requests on the stack, one doorbell each chain
+  constexpr std::size_t kChain = 32;  // work requests on the stack, one doorbell per chain
   std::array<ibv_sge, kChain> pieces;
   std::array<ibv_recv_wr, kChain> chain;
   std::size_t done = 0;

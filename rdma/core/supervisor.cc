@@ -10,8 +10,8 @@ namespace detail {
 
 struct Watcher {
   std::size_t id;
-  AsyncScope scope;    // kPort, kDevice; else by object
-  const void* object;  // nullptr for those two
+  AsyncScope scope;    // kPort or kDevice; otherwise matched by object
+  const void* object;  // nullptr for kPort and kDevice
   std::shared_ptr<Supervisor::Handler> handler;
 };
 struct Watchers {
@@ -123,7 +123,7 @@ std::size_t Supervisor::dispatch(const AsyncEvent& event) {
     if (event.object != nullptr) return one.object == event.object;
     return scope == AsyncScope::kPort && one.scope == AsyncScope::kPort;
   };
-  // A handler may change the list, and may end watches of those that are still to be called.
+  // Copied, because a handler may change the list and end watches that are still to be called.
   const auto watchers = watchers_;
   std::vector<detail::Watcher> called;
   std::ranges::copy_if(watchers->all, std::back_inserter(called), concerned);

@@ -14,15 +14,15 @@ constexpr int kAddress = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_
 constexpr int kAnswering = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kAsking =
     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-// What may change of a path and its rights while a connection is up.
+// Path attributes and rights that may change while a connection is up.
 constexpr int kPath = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
 
-// What a type has of what the transitions are about.
+// Properties of a queue pair type that the transitions depend on.
 struct Kind {
   bool connected;  // has a path to one peer
-  bool answers;    // acknowledges: of RC and of the target of XRC
-  bool asks;       // is acknowledged: of RC and of the initiator of XRC
-  int identity;    // what INIT wants
+  bool answers;    // sends acknowledgements: RC and the XRC target
+  bool asks;       // receives acknowledgements: RC and the XRC initiator
+  int identity;    // attributes required for INIT
 };
 
 constexpr int kConnectedIdentity = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
@@ -60,7 +60,7 @@ Transition to_ready_to_receive(ibv_qp_type type, const Kind& kind) {
           .optional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX};
 }
 
-// Into RTS, from wherever, and within it.
+// Transitions to RTS from any state, and within RTS.
 Transition in_ready_to_send(ibv_qp_type type, const Kind& kind, ibv_qp_state from) {
   Transition out{.exists = true};
   if (type == IBV_QPT_RAW_PACKET) {
@@ -83,11 +83,11 @@ Transition in_ready_to_send(ibv_qp_type type, const Kind& kind, ibv_qp_state fro
   return out;
 }
 
-// Of a send queue that has come to rest.
+// Attribute changes in SQD, where the send queue is drained.
 Transition at_rest(ibv_qp_type type, const Kind& kind) {
   if (type == IBV_QPT_RAW_PACKET) return {.exists = true};
   if (!kind.connected) return {.exists = true, .optional = IBV_QP_PKEY_INDEX | IBV_QP_QKEY};
-  // No address for UC: Linux takes its port along, which UC may not change.
+  // UC has no IBV_QP_AV here: Linux would also take its port, which UC may not change.
   int optional = kPath | IBV_QP_PKEY_INDEX;
   if (kind.asks || kind.answers) optional |= IBV_QP_AV | IBV_QP_PORT | IBV_QP_TIMEOUT;
   if (kind.asks) optional |= kAsking;

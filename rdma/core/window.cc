@@ -60,7 +60,7 @@ Status Window::deallocate() {
 }
 
 Status Window::check(const WindowRange& range) const {
-  // A parent domain has the handle of the domain that it stands for.
+  // A parent domain has the handle of the domain it represents.
   const auto same_domain = [this](const ibv_mr* region) {
     return region->context == window_->context && region->pd->handle == window_->pd->handle;
   };
@@ -117,14 +117,14 @@ void Window::bind_ended(bool ok) {
 }
 
 void Window::begin_invalidate() {
-  // SoftRoCE's kernel follows a null pointer when it is asked to invalidate what is not bound.
+  // SoftRoCE's kernel dereferences a null pointer when asked to invalidate an unbound window.
   RKV_CHECK(state_ == State::kBound, "a window that is not bound, to be invalidated");
   state_ = State::kInvalidating;
 }
 
 void Window::invalidate_ended(bool ok) {
   RKV_CHECK(state_ == State::kInvalidating, "no invalidation of this window is under way");
-  // A failure ends the queue pair. The device may still know the binding, until the window goes.
+  // A failure ends the queue pair. The device may know the binding until the window is deallocated.
   state_ = ok ? State::kUnbound : State::kBound;
 }
 
@@ -143,7 +143,7 @@ Result<RemoteSpan> Window::bind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags 
       .wr_id = wr_id, .send_flags = std::to_underlying(flags), .bind_info = bind_info(range)};
   const Status posted = from_errno("ibv_bind_mw", ibv_bind_mw(qp.raw(), raw(), &request));
   if (posted) {
-    span_.rkey = window_->rkey;  // the provider chose it
+    span_.rkey = window_->rkey;  // chosen by the provider
     return RemoteSpan{.address = offered.address, .length = offered.length, .rkey = span_.rkey};
   }
   go_back();
@@ -153,7 +153,7 @@ Result<RemoteSpan> Window::bind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags 
 Status Window::unbind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags flags) {
   RKV_CHECK(type() == WindowType::kOne && state_ == State::kBound,
             "a window of type two, or one that is not bound, to be bound to nothing");
-  // rdma-core's SoftRoCE provider reads the region also where nothing of it is bound.
+  // rdma-core's SoftRoCE provider dereferences the region even if nothing of it is bound.
   ibv_mw_bind request{.wr_id = wr_id,
                       .send_flags = std::to_underlying(flags),
                       .bind_info = {.mr = region_, .addr = 0, .length = 0, .mw_access_flags = 0}};

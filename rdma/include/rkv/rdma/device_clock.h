@@ -82,8 +82,9 @@ class RKV_EXPORT ClockCorrelation {
   Nanos uncertainty_ns() const { return (anchor_.width() + 1) / 2; }
   // Switches to a newer sample and measures the device clock's real rate with it. A sample not
   // newer than the last is ignored. If the two samples are too wide for their distance, the rate
-  // would be off by more than 10 ppm and is not measured. REQUIRES: less than half a round has
-  // passed.
+  // would be off by more than 10 ppm and is not measured. The call then has no effect until an
+  // eighth of a round has passed since the last sample.
+  // REQUIRES: less than half a round has passed.
   void follow(const ClockSample& newer);
   // Host nanoseconds per second of the device's nominal clock, minus 10^9; 0 until follow().
   double drift_ppb() const { return (rate_ - 1) * 1e9; }
