@@ -10,8 +10,8 @@
 //    clock if they are lost: a start begins above both. The clock may then be wrong, or stand
 //    still.
 //  - Without a data directory nothing is kept, and the clock alone decides, to the nanosecond. A
-//    version repeats only if the clock was set back between two starts, by an amount that puts two
-//    writes of one key into the same 2^-32 seconds.
+//    version repeats only if the clock was set back between two starts, by exactly the amount that
+//    matters: two writes of one key then meet in the same 2^-32 seconds.
 //
 // Thread safety: values and pure functions.
 #pragma once

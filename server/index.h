@@ -8,7 +8,7 @@
 //  I1  A group verifies, and every publication has raised its change counter.
 //  I2  `overflow` is set in a group exactly if the neighbour holds a key whose home is this group
 //      (a guest).
-//  I3  `spilled` is set in a group exactly if the stash holds a key whose home is this group, or
+//  I3  `spilled` is set in a group exactly if the stash holds a key whose home is this group, or if
 //      records are still being loaded (all_spilled).
 //  I4  While a pair has stashed keys, neither group of the pair has a free slot.
 //  I5  While a group has guests in the neighbour, it has no free slot.
@@ -90,7 +90,7 @@ class Index {
   std::string check_pair(GroupPlace even, std::uint32_t depth, const CheckSlot& check,
                          std::uint64_t& stashed) const;
 
-  // ---- records that are on disk alone (store_disk.cc)
+  // ---- records that are on disk only (store_disk.cc)
 
   // While set, every group is `spilled`, because the set of existing keys is not known yet (I3).
   // After a change the caller calls refresh_spilled() for every pair.
@@ -139,9 +139,9 @@ class Index {
   // Bookkeeping of an index extent that clients do not see.
   struct Books {
     std::unique_ptr<std::uint32_t[]> guests;  // by group; bit i: slot i holds a guest
-    std::unique_ptr<std::uint64_t[]> uses;    // by group; bits 2i and 2i + 1: how often lately
+    std::unique_ptr<std::uint64_t[]> uses;    // by group; bits 2i and 2i + 1: recent uses of slot i
     std::unique_ptr<Stash::Chain[]> stashed;  // by pair
-    std::unique_ptr<std::atomic<std::uint32_t>[]> stashed_in;  // by segment: how many
+    std::unique_ptr<std::atomic<std::uint32_t>[]> stashed_in;  // by segment: stashed keys
   };
   void publish(GroupPlace place, const Edit& edit);
   std::string check_group(GroupPlace place, std::uint32_t depth, const CheckSlot& check) const;

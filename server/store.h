@@ -231,7 +231,8 @@ class Store {
   // Sets a callback for an operation that found no space. It runs in any thread, inside that
   // operation. Set it before the first operation.
   void on_no_room(std::function<void()> call);
-  // Whether memory cannot grow any more, so that make_room() must be called regularly.
+  // Whether make_room() must be called regularly: records may be on disk only, and data memory
+  // cannot grow, because the limit is reached or the last attempt failed.
   bool is_full_grown() const;
   // Whether the last make_room() found nothing evictable, now or after a sync.
   bool has_nothing_to_evict() const;
