@@ -1,9 +1,9 @@
 // RecordAllocator: blocks for records, 32 bytes to kMaxRecordBytes, in the data extents.
 //
 // A block has exactly the units that were requested. It is cut from the free run that fits best,
-// wherever that run begins; free neighbours merge (ExtentSpace). So no memory is lost to rounding
-// or to slabs of other sizes, and memory follows a changing mix of sizes. Small blocks are cut
-// several at a time while there are long runs.
+// wherever that run begins; free neighbours merge (ExtentSpace). So no memory is lost to rounding,
+// to tails of slabs or to slabs of other sizes, and memory follows a changing mix of sizes. Small
+// blocks are cut several at a time while there are long runs.
 //
 // Freed blocks wait for `min_age` before they are reused. Blocks of large values wait
 // kHugeAgeFactor times as long, because a READ of them takes longer. So a slow reader of an old
@@ -11,9 +11,9 @@
 // correctness depends on it. It is cut short when memory is exhausted, or when more than
 // kMaxWaiting blocks of a class wait.
 //
-// Thread safety: all operations from any thread, except add_extent(). There is one lock per size
-// class, held for some 20 ns. There is one lock per extent, taken when the class has no block that
-// was cut in advance or has waited long enough.
+// Thread safety: all operations from any thread; add_extent() from one thread. There is one lock
+// per size class, held for some 20 ns. There is one lock per extent, taken when the class has no
+// block that was cut in advance or has waited long enough.
 #pragma once
 
 #include <array>

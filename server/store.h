@@ -122,17 +122,18 @@ class Store {
   //  - kOnDisk: the record is on disk only, or may be.
   //  - kOutOfMemory: no space for the record.
   //  - kBusy: the commit log is full, or memory is being added or freed.
-  //  - kIo: from the commit log.
+  //  - kIo: the commit log failed.
   //  - kTimeout: the write could not begin in time. The clock is read under the pair's lock, after
   //    everything that may wait.
   // Key and value lengths are within the limits (the wire decoder checks them).
   //
   // Stores a value. Errors from the options: kConflict: the condition does not hold. kNotFound:
-  // kIfVersion, and the key does not exist. kWrongType: the key holds a counter. A put without a
-  // time to live never expires.
+  // kIfVersion, and the key does not exist. kWrongType: the key holds a counter. kTooLarge: no
+  // block of this store is long enough. A put without a time to live never expires.
   Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options = {});
   // The same in two steps, for a value longer than kMaxInlineBytes that arrives in pieces.
-  // begin_large() fails like put(), and with kTooLarge: no block of this store is long enough.
+  // Both steps fail like put(). begin_large() checks the key's presence on disk and acquires the
+  // memory; finish_large() checks the condition.
   Result<LargePut> begin_large(Bytes key, std::size_t value_length, const PutOptions& options);
   // Publishes the value. `digest` is value_digest() of the bytes in `large.value`. On an error
   // `large` is cancelled. Holds the pair's lock no longer than a small put does.
@@ -201,13 +202,15 @@ class Store {
   // Records may be on disk only from now on, and any key may be until end_loading(). Call it before
   // the first operation. REQUIRES: the log is not volatile. Writes every group once.
   void begin_loading();
-  // Ends loading. REQUIRES: every record on disk was passed to load() or load_on_disk().
+  // Ends loading. Writes every group once. REQUIRES: every record on disk was passed to load() or
+  // load_on_disk().
   void end_loading();
-  // Takes a record from disk into memory. `as_of`: the record was read after everything up to this
-  // sequence had been written to disk (V2). Nothing is logged. A key that is in memory keeps its
-  // record. kStale: the key has changed since; read it again. kOutOfMemory, kBusy: no space.
-  // kNotFound: the record has expired and no longer exists.
+  // Above all sequences.
   static constexpr std::uint64_t kForEver = ~std::uint64_t{0};
+  // Takes a record from disk into memory. `as_of`: the record was read after everything up to this
+  // sequence had been written to disk (V2). A key that is in memory keeps its record. Nothing is
+  // logged, except the removal of an expired record. kStale: the key has changed since; read it
+  // again. kOutOfMemory, kBusy: no space. kNotFound: the record has expired.
   Status load(const RecordFields& record, std::uint64_t as_of = kForEver, bool promoted = false);
   // The same without the value: the index gets a slot that says the record is on disk.
   Status load_on_disk(const RecordFields& record, std::uint64_t as_of);
