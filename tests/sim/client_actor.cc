@@ -16,7 +16,8 @@ using Outcome = Op::Outcome;
 
 namespace {
 constexpr Nanos kLongestNap = 15 * kNanosPerMs;
-constexpr std::size_t kMoreBytes = 20'000;  // than a message holds: room for some of them
+constexpr std::size_t kMoreBytes = 20'000;  // more than a message holds; memory has space for some
+                                            // of these
 constexpr std::uint64_t kStepLifeMs = 600;
 constexpr std::int64_t kLongLifeMs = 1'000'000;
 }  // namespace
@@ -95,7 +96,7 @@ std::size_t ClientActor::any_length() {
   const auto one_in = [&](std::uint64_t many) {
     return many != 0 && story_.random.below(many) == 0;
   };
-  // Those too long for a message are READ by the server.
+  // The server READs values that are too long for a message.
   if (one_in(story_.plan.large_in)) return kMaxInlineBytes + 1 + story_.random.below(kMoreBytes);
   if (story_.plan.two_lengths) return story_.random.below(2) == 0 ? 20 : 60;
   if (one_in(story_.plan.huge_in)) return kMaxInlineBytes + 100 - story_.random.below(200);
@@ -127,9 +128,9 @@ void ClientActor::end(std::size_t number) {
   story_.scheduler.trace(30 + static_cast<std::uint64_t>(op.outcome), op.version.bits);
 }
 
-// Whether the disk was full meanwhile: writes and flushes are refused then, and so are scans, which
-// miss the latest writes. Gets go on, but for keys that are not in memory and whose last change is
-// not on the disk: those that were removed, or whose time has come.
+// True if a full disk explains the error. Then writes, flushes and scans are refused; scans because
+// they would miss the latest writes. Gets continue, except for keys that are not in memory and
+// whose last change is not on the disk: removed or expired keys.
 bool ClientActor::excused(const Op& op, const Error& error, bool reads_disk) {
   if (op.kind == Kind::kGet && !reads_disk && !story_.history.may_have_left(op.key)) return false;
   if (error.code != Code::kIo || (!story_.disk_is_full && op.called > story_.was_full))
@@ -250,8 +251,8 @@ void ClientActor::add(std::size_t key) {
                             : Result<std::uint64_t>(std::unexpected(result.error())));
 }
 
-// A page shows each key of its range as a get would at one instant of the call. A key whose time
-// has come may be missing earlier than for a get, so absence then says nothing.
+// A page shows each key of its range as a get would at one instant of the call. An expired key may
+// be missing from a page earlier than from a get, so its absence proves nothing.
 void ClientActor::scan() {
   const Nanos called = story_.scheduler.now();
   const auto page = client_->scan({.timeout = timeout_});
@@ -332,7 +333,7 @@ void ClientActor::multi_put() {
 
 // ---------------------------------------------------------------------- one-sided counters
 
-// Changed by atomics mostly, and by requests beside them.
+// Changes a counter mostly by atomics, sometimes by requests.
 void ClientActor::count_in_cell() {
   const std::size_t key = story_.keys.size() - 1 - story_.random.below(story_.plan.cell_keys);
   const std::uint64_t choice = story_.random.below(16);
@@ -343,7 +344,7 @@ void ClientActor::count_in_cell() {
   add_in_cell(key);
 }
 
-// nullptr: this time the client goes by requests, or could not open it.
+// nullptr: use requests this time, or opening failed.
 OneSidedCounter* ClientActor::opened(std::size_t key) {
   if (story_.random.below(4) == 0) return nullptr;
   auto& counter = counters_[key];
@@ -360,7 +361,7 @@ OneSidedCounter* ClientActor::opened(std::size_t key) {
   return counter ? &*counter : nullptr;
 }
 
-// Looking at one may open it again, which a full disk refuses.
+// Reading a counter may open it again, which a full disk refuses.
 void ClientActor::take_number(std::size_t number, const Result<Counter>& result, bool opens) {
   Op& op = story_.history[number];
   if (result) {
@@ -383,7 +384,7 @@ void ClientActor::look_at_cell(std::size_t key) {
               counter != nullptr);
 }
 
-// Now and then by more than a cell has room for: the counter leaves it.
+// Sometimes adds more than a cell can hold, so that the counter leaves the cell.
 void ClientActor::add_in_cell(std::size_t key) {
   OneSidedCounter* const counter = opened(key);
   const bool far = story_.random.below(12) == 0;
@@ -420,7 +421,7 @@ void ClientActor::multi_add() {
     take_number(numbers[i], results[i], true);
 }
 
-// Upwards, as all changes are.
+// Swaps to a greater number: all changes increase it.
 void ClientActor::swap_in_cell(std::size_t key) {
   OneSidedCounter* const counter = opened(key);
   const std::size_t number = begin(Kind::kSwap, key);
@@ -438,11 +439,11 @@ void ClientActor::swap_in_cell(std::size_t key) {
   if (result && !result->done) story_.history[number].outcome = Outcome::kConflict;
 }
 
-// With nothing in the way every key must be answered, and whatever was written must be seen.
+// Without faults every key must be answered, with all that was written.
 void ClientActor::look_at_everything() {
   if (!client_) return;
   timeout_ = Client::Timeout(20'000);
-  flush();  // the first word on a new connection
+  flush();  // first request on a new connection
   for (std::size_t key = 0; key < story_.keys.size(); ++key) {
     const bool filler =
         key >= story_.plan.hot_keys && key < story_.plan.hot_keys + story_.plan.fillers;

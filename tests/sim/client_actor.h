@@ -1,4 +1,4 @@
-// One simulated application: a client of the product, what it asks for, and what it is told.
+// One simulated application: a client of the product, its requests and its answers.
 //
 // Thread safety: none.
 #pragma once
@@ -14,34 +14,33 @@
 
 namespace rkv::sim {
 
-// What all actors of a run share.
+// The state that all actors of a run share.
 struct Story {
   Story(std::uint64_t seed, Canary canary);
 
   std::shared_ptr<Fabric> fabric;
   rdma::sim::Scheduler& scheduler;
-  Random random;  // what actors choose
+  Random random;  // for the actors' choices
   Plan plan;
   Disk disk;
   Wall wall;
   History history;
-  std::vector<std::string> keys;  // the hot ones first, the counters last,
-                                  // those in cells behind them
+  std::vector<std::string> keys;  // hot keys first, then counters, then counters in cells
   std::size_t operations_done = 0;
   std::size_t clients_working = 0;
   bool clock_working = false;
   bool room_working = false;
-  bool disk_is_full = false;  // or the server has not yet found out that there is room again
-  Nanos was_full = 0;         // when that last was so
+  bool disk_is_full = false;  // until the server has found that there is space again
+  Nanos was_full = 0;         // the last time that disk_is_full was true
   std::uint64_t full_refusals = 0;
-  bool calm = false;   // all faults are over; the server is up
-  WaitPoint progress;  // the operator's
+  bool calm = false;   // all faults are over, and the server runs
+  WaitPoint progress;  // wakes the operator
 };
 
 class ClientActor {
  public:
   ClientActor(Story& story, int number);
-  // The body of its fiber: operations, and when all is calm a look at every key.
+  // The body of the fiber: operations, and after the faults a read of every key.
   void run();
   const ClientStats& stats() const { return stats_; }
 
@@ -87,9 +86,9 @@ class ClientActor {
   const ClientOptions options_;
   std::optional<Client> client_;
   ClientStats stats_;
-  std::vector<Version> seen_;  // of each key, the last version that this client was told of
+  std::vector<Version> seen_;  // by key: the last version reported to this client
   std::vector<std::optional<OneSidedCounter>> counters_;  // by key
-  std::vector<std::int64_t> numbers_;                     // by key, the last that it was told
+  std::vector<std::int64_t> numbers_;  // by key: the last number reported to this client
   Client::Timeout timeout_{0};
 };
 

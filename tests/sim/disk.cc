@@ -72,7 +72,7 @@ void DiskStorage::clear_batch() {
   batch_.clear();
 }
 
-// Whether the batch got there is left open, as is how much of what was not synced is left.
+// Leaves open whether the batch was written and how much of the unsynced data is left.
 Status DiskStorage::broken(bool may_be_there) {
   disk_.broken_ = true;
   Scheduler& scheduler = disk_.scheduler_;
@@ -84,7 +84,7 @@ Status DiskStorage::broken(bool may_be_there) {
   return fail(Code::kIo, "the simulated disk failed");
 }
 
-// What was there stays, and what is written now is there or is not: a write may fail halfway.
+// Keeps the old data; the new data may be there or not: a write may fail halfway.
 Status DiskStorage::no_room() {
   if (!disk_.broken_) (void)broken(true);
   return std::unexpected(
@@ -105,7 +105,7 @@ Status DiskStorage::write_batch() {
   disk_.written_.push_back(std::move(batch_));
   disk_.incomplete_ = false;
   clear_batch();
-  // A crash here: the batch is there, and nobody was told.
+  // A crash here: the batch is on disk, and no client has the answer.
   scheduler.sleep(scheduler.up_to(disk_.faults_.write));
   return {};
 }
@@ -161,7 +161,7 @@ Status DiskStorage::read(Bytes key, const Visitor& visit) {
       stale && disk_.replaced_.contains(name) ? disk_.replaced_ : disk_.visible_;
   const auto found = source.find(name);
   if (found == source.end()) return fail(Code::kNotFound, nullptr);
-  const Disk::Record record = found->second;  // as of now, whatever is written meanwhile
+  const Disk::Record record = found->second;  // the state now; later writes do not affect it
   disk_.scheduler_.sleep(disk_.scheduler_.up_to(disk_.faults_.read));
   return visit(fields_of(name, record));
 }
@@ -185,7 +185,7 @@ Status DiskStorage::read_range(const KeyRange& range,
   return {};
 }
 
-// One instant of the database, as an iterator of it shows.
+// Reads one instant of the database, like an iterator of it.
 Status DiskStorage::read_from(Bytes first, const Visitor& visit) {
   RKV_RETURN_IF_ERROR(begin_read());
   const Disk::Records snapshot(disk_.visible_.lower_bound(std::string(as_text(first))),

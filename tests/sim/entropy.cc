@@ -13,7 +13,7 @@ void set_entropy(Random* source) {
 }
 }  // namespace sim
 
-// Linked before common/random.cc, whose definition is then left out.
+// Linked before common/random.cc, so the linker does not take the definition there.
 std::uint64_t random_from_kernel() {
   RKV_CHECK(sim::entropy != nullptr, "randomness outside of a simulation");
   return (*sim::entropy)() | 1U;

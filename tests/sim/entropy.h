@@ -1,5 +1,5 @@
-// Programs of this folder have no randomness but that of their seed: random_from_kernel() is
-// defined in entropy.cc and takes the place of the one in common/.
+// Programs of this folder take all randomness from their seed: entropy.cc defines
+// random_from_kernel() and replaces the definition in common/.
 //
 // Thread safety: none.
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace rkv::sim {
 
-// Where random_from_kernel() draws from; REQUIRES one to be set while anybody draws.
+// Sets the source of random_from_kernel(). REQUIRES: a source is set whenever a caller draws.
 void set_entropy(Random* source);
 
 }  // namespace rkv::sim

@@ -1,5 +1,5 @@
-// A Background (server/background.h) on fibers of the simulation: the parts of a server that work
-// beside requests run as they do on threads, on the simulated clock.
+// A Background (server/background.h) on fibers of the simulation: the server's work beside requests
+// runs as on threads, but on the simulated clock.
 //
 // Thread safety: none.
 #pragma once
@@ -17,7 +17,7 @@ namespace rkv::sim {
 
 class FiberBackground final : public server::Background {
  public:
-  // `group`: of its fibers (Scheduler::spawn).
+  // `group`: the group of its fibers (Scheduler::spawn).
   FiberBackground(rdma::sim::Scheduler& scheduler, int group)
       : scheduler_(scheduler), group_(group) {}
 
@@ -65,7 +65,7 @@ class FiberBackground final : public server::Background {
   rdma::sim::Scheduler& scheduler_;
   const int group_;
   int running_ = 0;
-  std::deque<Waiter> waiters_;  // one a fiber that waits; a deque, since fibers hold references
+  std::deque<Waiter> waiters_;  // one per waiting fiber; a deque, because fibers hold references
 };
 
 }  // namespace rkv::sim

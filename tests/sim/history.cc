@@ -23,16 +23,16 @@ bool is_write(const Op& op) {
   return op.kind == Kind::kPut || op.kind == Kind::kRemove || op.kind == Kind::kAdd ||
          op.kind == Kind::kSwap;
 }
-// An answer that tells of the key's state and changes nothing.
+// An answer about the key's state that changes nothing.
 bool is_read(const Op& op) {
   if (is_write(op)) return op.outcome == Outcome::kMissing || op.outcome == Outcome::kConflict;
   return op.kind == Kind::kGet && (op.outcome == Outcome::kDone || op.outcome == Outcome::kMissing);
 }
-// What the checker knows the value of put `number` by.
+// The checker's name for the value of put `number`.
 std::string tag_of(std::size_t number) {
   return fmt::format("#{}", number);
 }
-// A write whose place in the commit order is known.
+// A write with a known place in the commit order.
 bool is_placed(const Op& op) {
   return is_write(op) && op.version.bits != 0;
 }
@@ -91,7 +91,7 @@ void History::answered_number(std::size_t number, std::int64_t sum, Version vers
   op.sum = sum;
 }
 
-// A version seen with a value settles that its put happened, and when.
+// A version that was seen with a value proves that the put happened, and its place in the order.
 void History::learn(std::size_t writer, Version version, std::size_t key) {
   Op& put = ops_[writer];
   const bool refused = put.outcome == Outcome::kConflict || put.outcome == Outcome::kMissing;
@@ -126,7 +126,7 @@ std::vector<std::optional<History::OnDisk>> History::content_of(
       note({.what = "the disk holds a value that nobody put", .key = key});
       continue;
     }
-    // Learned when all is over: the put may be under way still.
+    // Checked at the end of the run: the put may still be under way.
     const std::size_t number = begin({.kind = Kind::kGet, .key = key});
     ops_[number].outcome = Outcome::kFailed;
     ops_[number].writer = *writer;
@@ -173,8 +173,8 @@ const std::optional<History::Violation>& History::check(std::size_t key_count, N
   return violation_;
 }
 
-// A client that is served again has a new session, and its old one was ended before: what it had
-// asked for before has happened by then or never will. An atomic has no session.
+// A client that is served again has a new session, and its old session was ended before. So its
+// earlier requests have happened by then or never will. An atomic has no session.
 void History::bound_unknown_writes() {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     Op& op = ops_[i];
@@ -200,8 +200,8 @@ void History::check_commit_order() {
           is_placed(second) || (second.kind == Kind::kFlush && second.outcome == Outcome::kDone);
       if (a == b || !placed) continue;
       const bool flush = second.kind == Kind::kFlush;
-      // A flush covers what was acknowledged before it; a loss by a crash in between is seen by
-      // check_flushes().
+      // A flush covers the writes acknowledged before it. check_flushes() checks for losses by a
+      // crash in between.
       const bool comparable = !flush || first.version.boot() == second.version.boot();
       const bool ordered = flush ? first.version <= second.version : first.version < second.version;
       if (first.returned < second.called && comparable && !ordered) {
@@ -217,7 +217,7 @@ void History::check_commit_order() {
   }
 }
 
-// By a removal that was not answered, or because its time had come.
+// By a removal without an answer, or by expiry.
 bool History::maybe_removed(std::size_t key, const Boot& boot) const {
   return std::ranges::any_of(ops_, [&](const Op& op) {
     const bool removes = op.kind == Kind::kRemove && op.outcome == Outcome::kUnknown;
@@ -225,7 +225,7 @@ bool History::maybe_removed(std::size_t key, const Boot& boot) const {
   });
 }
 
-// By an addition that was not answered: its version is not known.
+// By an addition without an answer, whose version is unknown.
 bool History::maybe_counted(std::size_t key, const Boot& boot) const {
   return std::ranges::any_of(ops_, [&](const Op& op) {
     return op.kind == Kind::kAdd && op.key == key && op.outcome == Outcome::kUnknown &&
@@ -233,7 +233,8 @@ bool History::maybe_counted(std::size_t key, const Boot& boot) const {
   });
 }
 
-// Whether an operation's answer promised that everything up to its version outlives such an end.
+// True if the operation's answer promised that everything up to its version survives this kind of
+// end.
 bool History::is_promised(const Op& op, End end) {
   if (op.outcome == Outcome::kDone) {
     if (op.kind == Kind::kFlush || op.durability == Durability::kSync) return true;
@@ -242,11 +243,11 @@ bool History::is_promised(const Op& op, End end) {
   return end == End::kStopped && is_placed(op);
 }
 
-// What the disk holds must be the state after some write of this boot, one and the same for all
-// keys, and none before what was promised.
+// The disk must hold the state after some write of this boot: the same write for all keys, and none
+// before a promised version.
 void History::check_survivors(Boot& boot, std::size_t key_count) {
   Version promised{};
-  std::vector<Version> ends;  // the places where the prefix may end
+  std::vector<Version> ends;  // the versions at which the prefix may end
   for (const Op& op : ops_) {
     if (op.version.boot() != boot.number) continue;
     if (is_placed(op)) ends.push_back(op.version);
@@ -276,7 +277,7 @@ void History::check_survivors(Boot& boot, std::size_t key_count) {
   }
 }
 
-// Whether the client of both was told of a loss between them.
+// True if the client of both was informed of a loss between them.
 bool History::is_told(const Op& write, const Op& flush) const {
   return std::ranges::any_of(ops_, [&](const Op& op) {
     return op.outcome == Outcome::kStale && op.client == flush.client &&
@@ -314,7 +315,7 @@ void History::check_flushes() {
   }
 }
 
-// The states of a key in a boot, each with the version that it begins with.
+// The states of a key in a boot, each with the version at which it begins.
 History::Timeline History::timeline_of(const Boot& boot, std::size_t key) const {
   const auto& loaded = boot.loaded[key];
   Timeline timeline = {{Version{}, loaded ? std::optional(loaded->version) : std::nullopt}};
@@ -327,7 +328,7 @@ History::Timeline History::timeline_of(const Boot& boot, std::size_t key) const 
   return timeline;
 }
 
-// Whether the key is as it was just after `end`.
+// True if the key has its state of right after `end`.
 bool History::survived(const Boot& boot, std::size_t key, const Timeline& timeline,
                        Version end) const {
   if (in_cell(key)) return true;
@@ -346,7 +347,7 @@ const History::Boot* History::boot_of(Version version) const {
   return found == boots_.end() ? nullptr : &*found;
 }
 
-// The put that wrote what a server loaded has the version.
+// A text that a server loaded: its version names the put that wrote it.
 std::string History::text_of(std::size_t key, Version version) const {
   const auto put = std::ranges::find_if(ops_, [&](const Op& op) {
     return op.kind == Kind::kPut && op.key == key && op.version == version;
@@ -354,7 +355,7 @@ std::string History::text_of(std::size_t key, Version version) const {
   return put == ops_.end() ? "?" : tag_of(static_cast<std::size_t>(put - ops_.begin()));
 }
 
-// A start of a server, as the key sees it: between two servers nobody is answered.
+// A start of a server as an operation on the key, between two servers: no client is answered then.
 history::Operation History::start_of(std::size_t boot, std::size_t key) const {
   const Boot& now = boots_[boot];
   const Nanos after = boot == 0 ? 0 : boots_[boot - 1].ended;
@@ -406,7 +407,7 @@ history::Call History::call_of(std::size_t number) const {
   return call;
 }
 
-// An operation in the checker's terms; nothing when it says nothing.
+// An operation in the checker's form; empty if it carries no information.
 std::optional<history::Operation> History::operation(std::size_t number) const {
   const Op& op = ops_[number];
   if (in_cell(op.key)) return cell_operation(number);
@@ -416,9 +417,9 @@ std::optional<history::Operation> History::operation(std::size_t number) const {
                          .returned = op.returned,
                          .until = op.returned};
   if (is_placed(op)) {
-    // It happened, and while its server lived, whatever its client was told.
+    // It happened, while its server lived, whatever the client's answer was.
     const Boot* const boot = boot_of(op.version);
-    if (boot == nullptr) return std::nullopt;  // there from the start: the server loads it
+    if (boot == nullptr) return std::nullopt;  // present from the start: the server loads it
     out.invoked = std::max(op.called, boot->started);
     out.returned = std::min(op.returned, boot->ended);
     out.answer = {.outcome = history::Outcome::kOk, .version = op.version.bits};
@@ -455,7 +456,7 @@ void History::check_key(std::size_t key, Nanos expiry_late) {
     told.push_back(*op);
   }
   if (in_cell(key)) push_survivors(key, told);
-  if (told.size() == boots_.size()) return;  // nobody has touched it
+  if (told.size() == boots_.size()) return;  // no operation on this key
   const auto violation = history::check(told, {.search = {.expiry_late = expiry_late}});
   if (!violation) return;
   note({.what = fmt::format("{}\n(a process is the number of an operation)", violation->text),

@@ -1,21 +1,22 @@
-// What the clients asked and were told, and whether a linearizable store could have told them that.
+// The requests of the clients and their answers, and the verdict: could a linearizable store have
+// given these answers?
 //
-// Each write's value carries its number, so that a value read names the write it came from. A write
-// that succeeded has a version, and versions say in which order the server committed: that claim is
-// checked, not believed (it must agree with time, and with every answer).
+// Each write's value carries its number, so a value that was read names its write. A successful
+// write has a version, and versions claim the server's commit order. That claim is checked: it must
+// agree with time and with every answer.
 //
-// Whether the operations on a key can be put in an order is asked of the checker of recorded runs
-// (tests/history); a start of a server is one of them, which brings back what the disk held.
+// The checker of recorded runs (tests/history) decides whether the operations on a key can be put
+// in an order. A start of a server is one of these operations: it restores what the disk held.
 //
-// Across a restart a prefix of the commit order survives, and it contains whatever the answers to
-// flushes, to durable writes and to gets of durable versions promised. A flush that succeeds
-// promises that nothing acknowledged to its client is lost, by an earlier restart neither, unless
-// the client has been told since (kStale); and it is told so only after a restart.
+// Across a restart a prefix of the commit order survives. It contains everything that the answers
+// to flushes, durable writes and gets of durable versions promised. A flush that succeeds promises
+// that no write acknowledged to its client is lost, not even by an earlier restart, unless the
+// client was informed of the loss since (kStale). A client is informed so only after a restart.
 //
 // Keys of one-sided counters: versions do not tell their changes apart, and a crash may take back
-// the latest. Their numbers only grow. What survives is a number that the counter had at some
-// instant since the last promise to save it: that is one more read of it, and is judged like all
-// others.
+// the latest changes. Their numbers only grow. The surviving number is one that the counter had at
+// some instant since the last promise to save it. It counts as one more read, and is judged like
+// all others.
 //
 // Thread safety: none.
 #pragma once
@@ -38,15 +39,15 @@ namespace rkv::sim {
 
 struct Op {
   enum class Kind : std::uint8_t { kPut, kRemove, kGet, kFlush, kAdd, kSwap, kOpen };
-  // Of a put.
+  // The condition of a put.
   enum class Condition : std::uint8_t { kNone, kIfAbsent, kIfVersion };
   enum class Outcome : std::uint8_t {
     kOpen,      // under way
     kDone,      // put, remove, flush: version; get: version and writer
-    kMissing,   // get, remove, put on a version: there was no such key
-    kConflict,  // put: its condition did not hold; swap: the number was another
+    kMissing,   // get, remove, put on a version: the key did not exist
+    kConflict,  // put: its condition did not hold; swap: the number had changed
     kFailed,    // certainly changed nothing
-    kUnknown,   // a write that may have happened
+    kUnknown,   // a write that may have been done
     kStale,     // a flush: writes acknowledged to its client may have been lost
   };
   int client = -1;
@@ -56,17 +57,17 @@ struct Op {
   Nanos returned = 0;
   Outcome outcome = Outcome::kOpen;
   Version version{};
-  // What the answer to a write promised; what a get was told of its version.
+  // Write: the durability that the answer promised; get: the durability reported for its version.
   Durability durability = Durability::kMemory;
   std::size_t length = 0;  // of the value written
-  std::size_t writer = 0;  // get: number of the put that wrote what was read, or kNoWriter
+  std::size_t writer = 0;  // get: the number of the put whose value was read, or kNoWriter
   Condition condition = Condition::kNone;
   Version expected{};          // kIfVersion
-  std::int64_t ttl_ms = 0;     // put: 0 = lives for ever
-  bool expires = false;        // get: what was read has a time to live
-  std::int64_t number = 0;     // add: the summand; swap: what the number shall be
-  std::int64_t if_number = 0;  // swap
-  std::int64_t sum = 0;        // add, swap, and get of a counter: what it was then
+  std::int64_t ttl_ms = 0;     // put: 0 = no expiry
+  bool expires = false;        // get: the value read has a time to live
+  std::int64_t number = 0;     // add: the summand; swap: the new number
+  std::int64_t if_number = 0;  // swap: the expected number
+  std::int64_t sum = 0;        // add, swap, and get of a counter: the number in the answer
   Code error{};
 };
 
@@ -76,30 +77,32 @@ class History {
  public:
   static constexpr std::size_t kNoWriter = ~std::size_t{0};
 
-  // What is wrong, and the operations that show it.
+  // The broken promise, and the key whose operations show it.
   struct Violation {
     std::string what;
     std::optional<std::size_t> key;
   };
 
-  std::size_t begin(Op op);  // its number
+  std::size_t begin(Op op);  // returns the operation's number
   Op& operator[](std::size_t number) { return ops_[number]; }
   std::size_t size() const { return ops_.size(); }
 
-  // The value that put number `number` writes.
+  // The value that put `number` writes.
   static std::string value_of(std::size_t number, std::size_t length);
-  // A get's answer: finds its writer. False, with a violation noted, when no put wrote that.
+  // A get's answer: finds its writer. Returns false and notes a violation if no put wrote that
+  // value.
   bool answered(std::size_t number, std::string_view value, Version version);
 
-  // A server starts with this content, and (later) is dead.
+  // server_starts(): a server starts with this content. server_ends(): it ended, and this content
+  // is left on the disk.
   enum class End : std::uint8_t { kStopped, kProcess, kMachine };
   void server_starts(std::uint32_t boot, Nanos when, const Disk::Records& content,
                      const std::vector<std::string>& keys);
   void server_ends(Nanos when, End end, const Disk::Records& content,
                    const std::vector<std::string>& keys);
 
-  // The numbers of the keys from `first` on are in cells. `to_log`: after so long a process that
-  // dies takes no addition back; 0: nothing is known of that.
+  // The keys from `first` on are counters in cells. `to_log`: an addition older than this survives
+  // the death of the process; 0: unknown.
   void count_in_cells(std::size_t first, Nanos to_log) {
     first_in_cell_ = first;
     to_log_ = to_log;
@@ -107,10 +110,10 @@ class History {
 
   bool in_cell(std::size_t key) const { return key >= first_in_cell_; }
 
-  // The wall clock has been set ahead for good: what has a time to live may go by it from then on.
+  // The wall clock was set ahead for good: from then on keys with a time to live may expire by it.
   void clock_is_believed(Nanos from) { clock_believed_ = from; }
 
-  // Whether the key may have been removed, or its time may have come.
+  // True if the key may have been removed or may have expired.
   bool may_have_left(std::size_t key) const {
     return std::ranges::any_of(ops_, [key](const Op& op) {
       return op.key == key && (op.kind == Op::Kind::kRemove || op.ttl_ms != 0);
@@ -122,9 +125,9 @@ class History {
   }
   // A get's answer that is a counter's number.
   void answered_number(std::size_t number, std::int64_t sum, Version version);
-  // After all is over. `expiry_late`: how long a key may outlive its time.
+  // Call after the end of the run. `expiry_late`: how long a key may outlive its time to live.
   const std::optional<Violation>& check(std::size_t key_count, Nanos expiry_late);
-  // The operations on a key (or all), in the order of their calls, one a line.
+  // The operations on a key (or on all keys) in the order of their calls, one per line.
   std::string tell(std::optional<std::size_t> key, const std::vector<std::string>& keys) const;
 
  private:
@@ -140,7 +143,7 @@ class History {
     End end = End::kMachine;
     std::vector<std::optional<OnDisk>> loaded;    // by key
     std::vector<std::optional<OnDisk>> survived;  // by key
-    Version through = {~std::uint64_t{0}};        // what is above is lost, for certain
+    Version through = {~std::uint64_t{0}};        // later versions are certainly lost
   };
   using Timeline = std::vector<std::pair<Version, std::optional<Version>>>;
   std::optional<std::size_t> writer_of(std::string_view value) const;
@@ -164,7 +167,7 @@ class History {
   bool survived(const Boot& boot, std::size_t key, const Timeline& timeline, Version end) const;
   void check_key(std::size_t key, Nanos expiry_late);
   history::Call call_of(std::size_t number) const;
-  // How long what a put wrote lives at least. The step ahead is longer than any life.
+  // The shortest time that a put's value lives. The clock's step ahead is longer than any life.
   std::int64_t life_ms_of(const Op& op) const {
     if (op.ttl_ms == 0 || clock_believed_ == 0) return op.ttl_ms;
     const std::int64_t until_ms = (clock_believed_ - op.called) / kNanosPerMs;

@@ -1,4 +1,4 @@
-// Keys of one-sided counters.
+// The part of the model for keys of one-sided counters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace rkv::sim {
 
-// When the last server ended that can have been asked by then: nobody asks a later one.
+// The end of the last server that could be reached at `when`: later servers do not get the request.
 Nanos History::alive_until(Nanos when) const {
   Nanos until = 0;
   for (const Boot& boot : boots_)
@@ -45,7 +45,7 @@ std::optional<history::Operation> History::cell_operation(std::size_t number) co
   }
 }
 
-// What was counted by then is on the disk when the boot has ended, whatever ended it.
+// All changes counted up to this instant are on the disk after the boot's end.
 Nanos History::counted_since(const Boot& boot) const {
   if (boot.end == End::kStopped) return boot.ended;
   Nanos since = boot.started;
@@ -69,7 +69,7 @@ void History::push_survivors(std::size_t key, history::History& told) const {
   }
 }
 
-// A change that promised to be in the log, or on the disk, is in the number that survived.
+// A change that was promised to be in the log, or on the disk, is in the surviving number.
 void History::check_cells(const Boot& boot, std::size_t key_count) {
   for (std::size_t key = first_in_cell_; key < key_count; ++key) {
     if (!boot.survived[key] || !boot.survived[key]->number) {
@@ -98,8 +98,8 @@ bool History::may_be_taken_back(const Op& change, const Op& flush) const {
   });
 }
 
-// The boot that a change was made in, if it has ended without the change, and without a flush of
-// the same client in between.
+// The boot of a change that ended without the change and without a flush of the same client in
+// between; nullptr if none.
 const History::Boot* History::taken_back(const Op& change, const Op& flush) const {
   const bool flushed = std::ranges::any_of(ops_, [&](const Op& op) {
     return op.kind == Op::Kind::kFlush && op.outcome == Op::Outcome::kDone &&

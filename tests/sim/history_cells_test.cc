@@ -1,4 +1,4 @@
-// The model of one-sided counters: what a crash may take back, and what it may not.
+// The model of one-sided counters: which changes a crash may take back.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -16,13 +16,13 @@ class CellHistoryTest : public ::testing::Test {
 
   CellHistoryTest() { begin(0); }
 
-  // A server that finds this number.
+  // Starts a server that finds this number.
   void begin(std::int64_t number) {
     history_ = History();
     history_.count_in_cells(0, kToLog);
     history_.server_starts(2, 5, holding(number), keys_);
   }
-  // Each number under a version of its own.
+  // Each number has its own version.
   static Disk::Records holding(std::int64_t number) {
     std::string bytes(sizeof number, 0);
     store_le(reinterpret_cast<std::byte*>(bytes.data()), number);
@@ -70,7 +70,7 @@ TEST_F(CellHistoryTest, NumbersWithoutVersions) {
   begin(7);
   add(20, 30, 5, 12);
   get(31, 40, 12);
-  add(35, 50, 1, 0);  // unknown
+  add(35, 50, 1, 0);  // outcome unknown
   get(60, 70, 13);
   EXPECT_TRUE(good());
   get(80, 90, 12);
@@ -150,7 +150,7 @@ TEST_F(CellHistoryTest, ADurableAdditionIsThereAfterItsKindOfEnd) {
   }
 }
 
-// What nobody knows of may show, but in no later server.
+// A change with unknown outcome may appear, but not in a later server.
 TEST_F(CellHistoryTest, AnUnknownAdditionEndsWithItsServer) {
   for (const std::int64_t read : {0, 5}) {
     begin(0);

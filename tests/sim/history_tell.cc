@@ -1,4 +1,4 @@
-// The story of a run, for people.
+// Prints the history of a run for people.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The model: histories that a linearizable store can have made, and some that it cannot.
+// The model: histories that a linearizable store can produce, and histories that it cannot.
 #include "tests/sim/history.h"
 
 #include <gtest/gtest.h>
@@ -137,7 +137,7 @@ TEST_F(HistoryTest, AfterACrashSomethingFlushedIsGone) {
   EXPECT_FALSE(good());
 }
 
-// Each level of durability promises its own kind of end, and no more.
+// Each level of durability promises to survive its own kind of end, and no more.
 TEST_F(HistoryTest, AfterACrashADurableWriteIsGone) {
   using End = History::End;
   for (const auto& [durability, end, promised] :
@@ -165,7 +165,7 @@ TEST_F(HistoryTest, AfterACrashALaterWriteSurvivedAnEarlierOne) {
   EXPECT_FALSE(good());
 }
 
-// A flush answers for everything that its client was told is done, whatever became of the server.
+// A flush covers every change acknowledged to its client, whatever happened to the server.
 TEST_F(HistoryTest, AFlushAfterACrashThatTookAWriteOfItsClient) {
   for (const bool told : {false, true}) {
     for (const bool of_another : {false, true}) {

@@ -52,8 +52,8 @@ ClientOptions draw_client(Random& random, bool may_fail) {
   return options;
 }
 
-// Half of the runs: little goes wrong, but everybody is at the same one or two keys all the time,
-// and the server dwells in the midst of its writes. What an order of stores gets wrong shows here.
+// For half of the runs: few faults, but all clients use the same one or two keys, and the server
+// pauses within its writes. This shows a wrong order of stores.
 void crowd(Random& random, Plan& plan) {
   plan.clients = 3 + random.below(2);
   plan.operations = 40 + random.below(60);
@@ -77,7 +77,7 @@ void crowd(Random& random, Plan& plan) {
   plan.network.cut_in = plan.network.handshake_in = plan.network.refuse_in = 0;
 }
 
-// Time passes, and the wall clock is set while keys live that have a time to live.
+// Adds a passing of time, and steps of the wall clock while keys with a time to live exist.
 void set_clocks(Random& random, Plan& plan, std::size_t steps, bool stands) {
   plan.clock_steps = steps;
   plan.clock_stands = stands;
@@ -90,7 +90,7 @@ void set_clocks(Random& random, Plan& plan, std::size_t steps, bool stands) {
   plan.nap_in = 0;
 }
 
-// More than memory holds: records are evicted, and come back for an operation.
+// More than memory holds: records are evicted, and loaded again for operations.
 void tighten(Random& random, Plan& plan) {
   plan.server.tight = true;
   plan.server.max_index_segments = 8;
@@ -151,7 +151,7 @@ void draw_room(Random& random, Plan& plan, Canary canary) {
 void draw_clock(Random& random, Plan& plan, Canary canary) {
   const bool hasty = canary == Canary::kHastyClock;
   const bool deaf = canary == Canary::kDeafClock;
-  // A minute passes until a clock that stands is believed: seldom.
+  // Rare, because a minute passes until a clock that stays ahead is believed.
   const bool stands = random.below(24) == 0 || deaf;
   const bool steps = random.below(10) == 0 || hasty;
   if (deaf || hasty) plan.fillings = plan.disk.fail_in = plan.huge_in = plan.restarts = 0;
@@ -161,7 +161,7 @@ void draw_clock(Random& random, Plan& plan, Canary canary) {
   if (deaf) plan.server.follows = ServerOptions::Follows::kNever;
 }
 
-// By chance of its own: runs without such counters are what they were before there were any.
+// Draws from its own generator, so that the draws of runs without cells stay the same.
 void draw_cells(Random random, Plan& plan, Canary canary) {
   Random own(random());
   const bool broken = canary == Canary::kNoSweep || canary == Canary::kBlindSeal;
@@ -174,7 +174,7 @@ void draw_cells(Random random, Plan& plan, Canary canary) {
   plan.server.seals_blindly = canary == Canary::kBlindSeal;
   if (broken) plan.restarts = 2;
   if (broken || plan.clock_steps != 0 || own.below(3) != 0) return;
-  // Longer than it takes until what is counted is logged, though nobody flushes.
+  // Longer than it takes until counts are logged without a flush.
   plan.think = 200 * kMilli;
   plan.restarts = std::max<std::size_t>(plan.restarts, 1);
 }
@@ -186,8 +186,8 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.clients = 2 + random.below(3);
   plan.operations = 20 + random.below(40);
   plan.hot_keys = pick<std::size_t>(random, {1, 1, 2, 3, 5, 8});
-  // Two groups hold 60 keys. Above that, keys move between home, neighbour and stash, and segments
-  // split where they may.
+  // Two groups hold 60 keys. With more, keys move between home, neighbour and stash, and segments
+  // split if they may.
   plan.fillers = pick<std::size_t>(random, {0, 0, 0, 25, 56, 62, 130});
   plan.think = pick<Nanos>(random, {0, 0, 10 * kMicro, 100 * kMicro, 3 * kMilli});
   plan.store_step = pick<Nanos>(random, {0, 30, 300});
@@ -211,7 +211,7 @@ Plan Plan::draw(Random& random, Canary canary) {
   if (random.below(2) == 0 || canary == Canary::kForgedRecords) crowd(random, plan);
   if (random.below(8) == 0 || canary == Canary::kStaleDisk) tighten(random, plan);
   if (plan.huge_in != 0) {
-    // The commit log fills up while the disk takes its time.
+    // The commit log fills up because the disk is slow.
     plan.disk.sync = 30 * kMilli;
     plan.server.applier.sync_interval_ms = 1000;
   }
@@ -228,12 +228,12 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||
                   plan.network.handshake_in != 0 || plan.network.refuse_in != 0 ||
                   plan.huge_in != 0 || plan.fillers > 50 || plan.disk.read_fails_in != 0;
-  // A log that is full or has failed keeps expired keys; else server/README.md's bound holds.
+  // A log that is full or failed keeps expired keys; otherwise server/README.md's bound holds.
   const bool on_time = plan.disk.fail_in == 0 && plan.huge_in == 0 && plan.fillings == 0;
   plan.expiry_late = on_time ? 200 * kMilli : 3'600'000 * kMilli;
-  // The sweep's 100 ms, and as much for two sweeps and the way to the log.
+  // 100 ms until the sweep begins, and as much for two sweeps and the way to the log.
   if (on_time && plan.server.cells != 0) plan.to_log = 200 * kMilli;
-  // The clock is looked at ten times a second, and the expirer looks at it once a second.
+  // The server reads the clock ten times a second, and the expirer uses it once a second.
   if (plan.clock_stands) plan.expiry_late += 1200 * kMilli;
   for (std::size_t i = 0; i < plan.clients; ++i)
     plan.client_options.push_back(draw_client(random, plan.may_fail));

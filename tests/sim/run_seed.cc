@@ -21,15 +21,16 @@ namespace {
 
 constexpr std::uint64_t kMostEvents = 5'000'000;
 constexpr Nanos kLatest = 600'000 * kNanosPerMs;
-// Of a brief key, with what it may be late.
+// The longest life of a brief key, its possible delay included.
 constexpr Nanos kLongestLife = 300 * kNanosPerMs;
 constexpr Nanos kLongestLifeWithSteps = 900 * kNanosPerMs;
-constexpr std::int64_t kUntilWellMs = 10'000;  // many times the longest pause between two tries
-constexpr Nanos kUntilBelieved = 60'000 * kNanosPerMs;  // of a wall clock that is ahead
+constexpr std::int64_t kUntilWellMs = 10'000;  // many times the longest pause between two attempts
+constexpr Nanos kUntilBelieved = 60'000 * kNanosPerMs;  // until a wall clock that is ahead is
+                                                        // believed
 constexpr std::int64_t kAheadForGoodMs = 7'200'000;     // longer than any key lives
 constexpr Nanos kLongestDowntime = 5 * kNanosPerMs;
 
-// Starts the server, restarts it as planned, ends the faults, and stops it at last.
+// Starts the server, restarts it as planned, ends the faults, and finally stops it.
 class Operator {
  public:
   explicit Operator(Story& story) : story_(story) {}
@@ -55,9 +56,9 @@ class Operator {
       story_.history.note({.what = "the disk is well, and the server takes no writes", .key = {}});
     }
     if (story_.plan.clock_stands) set_clock_for_good();
-    // Once more everybody has to come back, now without an excuse for what gets lost.
+    // All clients must reconnect once more, now without an excuse for lost connections.
     story_.fabric->cut_all();
-    // And what has a time to live is gone.
+    // After this every key with a time to live is gone.
     if (story_.plan.clock_steps != 0) {
       story_.scheduler.sleep(kLongestLifeWithSteps);
     } else if (story_.plan.brief_in != 0) {
@@ -65,7 +66,7 @@ class Operator {
     }
     story_.calm = true;
   }
-  // Everybody has gone.
+  // Called when all clients have ended.
   void finish() { stop(); }
   ServerProcess* server() { return server_.get(); }
   std::uint64_t restarts() const { return restarts_; }
@@ -90,7 +91,7 @@ class Operator {
       stop();
     } else {
       const Nanos now = story_.scheduler.now();
-      // A failing disk may lose what was written and not synced, whatever ends.
+      // A failing disk may lose data that is written and not synced, whatever kind of end comes.
       const bool keeps_written = how < 3 && !server_->log().failed();
       server_->crash(how < 3 ? Disk::End::kProcess : Disk::End::kMachine);
       story_.history.server_ends(now,
@@ -103,7 +104,7 @@ class Operator {
     story_.scheduler.sleep(story_.scheduler.up_to(kLongestDowntime));
     start();
   }
-  // Nobody works any more. It is believed a minute later, and not before.
+  // Called when no client works any more. The clock is believed a minute later, and not before.
   void set_clock_for_good() {
     story_.wall.set_by(kAheadForGoodMs);
     story_.history.clock_is_believed(story_.scheduler.now() + kUntilBelieved);
@@ -152,7 +153,7 @@ std::optional<Location> location_of(const ServerProcess* server, std::uint64_t a
   return std::nullopt;
 }
 
-// A record that does not verify gets the checksum that it would have if it were whole and live.
+// Gives a record that does not verify the checksum that it would have if it were whole and live.
 void forge(const ServerProcess* server, MutableBytes landed, std::uint64_t address) {
   const auto location = location_of(server, address);
   if (!location || landed.size() < kRecordHeaderBytes) return;
@@ -197,8 +198,8 @@ void tamper(Story& story, Operator& control, Canary canary, Remembered& remember
 
 // ----------------------------------------------------------------------------------- the run
 
-// The disk has no room for a while. Nothing is refused for it once the server has found out that
-// there is room again.
+// Fills the disk for a while. After the server has found that there is space again, it may not
+// refuse any operation for lack of space.
 void fill_disk(Story& story, Operator& control) {
   Scheduler& scheduler = story.scheduler;
   const auto working = [&] { return story.clients_working != 0; };
@@ -224,8 +225,8 @@ void fill_disk(Story& story, Operator& control) {
   story.room_working = false;
 }
 
-// The wall clock is set back for good, or ahead for a moment: ahead by too much to be believed at
-// once, whatever it was set back by.
+// Sets the wall clock back for good, or ahead for a moment: so far ahead that it is not believed at
+// once, despite all steps back.
 void step_clock(Story& story) {
   static constexpr std::array<std::int64_t, 4> kBackMs = {50, 300, 5'000, 3'600'000};
   static constexpr std::array<std::int64_t, 2> kAheadMs = {10'000, 7'200'000};
@@ -253,8 +254,8 @@ std::string describe(const History::Violation& violation, const Story& story) {
          story.history.tell(violation.key, story.keys);
 }
 
-// In the midst of a publication. A record's body is many stores of which no order matters, so most
-// pauses are elsewhere.
+// Called between two stores of a publication. A record's body consists of many stores whose order
+// does not matter, so most pauses are elsewhere.
 void between_stores(Story& story, server::Step step) {
   rdma::sim::Scheduler& scheduler = story.scheduler;
   scheduler.spend(scheduler.up_to(story.plan.store_step));
@@ -320,7 +321,8 @@ Story::Story(std::uint64_t seed, Canary canary)
   }
   for (std::size_t i = 0; i < plan.counters; ++i)
     keys.push_back(fmt::format("zcounter{}", i));
-  // On the disk from the start, so that no opening makes one: the model knows nothing of that.
+  // Present on the disk from the start, so that no opening creates one, which the model does not
+  // know.
   if (plan.cell_keys != 0) history.count_in_cells(keys.size(), plan.to_log);
   for (std::size_t i = 0; i < plan.cell_keys; ++i) {
     keys.push_back(fmt::format("zzcell{}", i));
@@ -377,7 +379,7 @@ Outcome run_seed(std::uint64_t seed, Canary canary) {
   outcome.expired = control->expired();
   for (const auto& actor : actors)
     outcome.clients += actor->stats();
-  if (stuck) {  // kept alive: the fibers' stacks refer to all of it
+  if (stuck) {  // kept alive: the fibers' stacks refer to these objects
     static auto& stories = *new std::vector<std::unique_ptr<Story>>;
     static auto& operators = *new std::vector<std::unique_ptr<Operator>>;
     static auto& clients = *new std::vector<std::unique_ptr<ClientActor>>;

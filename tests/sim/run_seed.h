@@ -1,5 +1,5 @@
-// One simulated run, from its seed alone: a server, its clients, an operator who kills and restarts
-// the server, a fabric and a disk with faults, and the verdict on what the clients were told.
+// One simulated run from its seed: a server, its clients, an operator who kills and restarts the
+// server, a fabric and a disk with faults, and the verdict on the clients' answers.
 //
 // Thread safety: none; one run at a time.
 #pragma once
@@ -14,8 +14,8 @@
 namespace rkv::sim {
 
 struct Outcome {
-  std::optional<std::string> violation;  // what, and the story of the key
-  bool stuck = false;                    // its fibers never ended: leave the process soon
+  std::optional<std::string> violation;  // the violation, and the history of its key
+  bool stuck = false;                    // fibers never ended: exit the process soon
   std::uint64_t trace_hash = 0;
   std::uint64_t events = 0;
   std::uint64_t operations = 0;
@@ -27,11 +27,11 @@ struct Outcome {
   std::uint64_t evicted = 0;
   std::uint64_t expired = 0;
   std::uint64_t clock_steps = 0;
-  std::uint64_t large_puts = 0;     // done, of values too long for a message
-  std::uint64_t full_refusals = 0;  // since the disk was full
+  std::uint64_t large_puts = 0;     // successful puts of values too long for a message
+  std::uint64_t full_refusals = 0;  // because the disk was full
   Nanos time = 0;
   rdma::sim::Fabric::Counts network{};
-  ClientStats clients{};  // of all clients together
+  ClientStats clients{};  // the sum over all clients
 };
 
 Outcome run_seed(std::uint64_t seed, Canary canary = Canary::kNone);

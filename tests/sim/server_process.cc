@@ -34,7 +34,7 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const W
       transport_(rdma::sim::open_sim(fabric_, "server")),
       listener_(need(transport_->listen(kAddress))) {
   acceptor_ = std::make_unique<server::Acceptor>(*listener_, fabric_->scheduler());
-  spawn("acceptor", &ServerProcess::run_acceptor);  // tells clients "loading"
+  spawn("acceptor", &ServerProcess::run_acceptor);  // answers clients with "loading"
   const server::MemoryOptions layout{.memory_bytes = server::kMinMemoryBytes,
                                      .epoch = random_from_kernel(),
                                      .hash_seed = options.hash_seed,
@@ -43,7 +43,7 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const W
                                      .max_segments = options.max_index_segments,
                                      .index_extent_bytes = 2 * 2 * kGroupBytes,
                                      .data_extent_bytes = std::size_t{1} << 20,
-                                     // No room is left for a second data extent.
+                                     // Leaves no space for a second data extent.
                                      .index_growth = options.tight ? 14U << 10 : 0U};
   memory_ = need(server::StoreMemory::create(layout, [this](std::size_t bytes) {
     return transport_->allocate(bytes, rdma::Access::kRemoteRead);
@@ -61,12 +61,12 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const W
 
 ServerProcess::~ServerProcess() {
   RKV_CHECK(running_ == 0, "a simulated server is destroyed while it runs");
-  workers_.clear();  // and with them unfinished writes
+  workers_.clear();  // also discards unfinished writes
   const std::string wrong = store_->check_at_rest();
   RKV_CHECK(wrong.empty(), wrong.c_str());
 }
 
-// As Networks::create_cells.
+// Like Networks::create_cells.
 void ServerProcess::create_cells(const ServerOptions& options) {
   if (options.cells == 0) return;
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
@@ -146,7 +146,7 @@ void ServerProcess::serve(const ServerOptions& options) {
                     .max_clients = options.clients});
 }
 
-// What workers hold on to.
+// Creates the objects that workers refer to.
 void ServerProcess::create_background() {
   scans_ = std::make_unique<server::Scans>(server::Scans::Parts{
       .log = *log_,
@@ -167,7 +167,7 @@ void ServerProcess::create_background() {
                            .make_background = [this] { return background(); }});
 }
 
-// What works beside requests, as server.cc starts it.
+// Starts the work beside requests, like server.cc.
 void ServerProcess::start_background(const ServerOptions& options) {
   const Clock& clock = fabric_->scheduler();
   grower_ =
@@ -261,7 +261,7 @@ void ServerProcess::run_applier() {
   }
 }
 
-// Late now and then, as a thread that registers memory is.
+// Late sometimes, like a thread that registers memory.
 Nanos ServerProcess::grow() {
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
   const auto grown = store_->grow();
@@ -269,7 +269,7 @@ Nanos ServerProcess::grow() {
   return scheduler.now() + scheduler.up_to(10 * kNanosPerMs);
 }
 
-// As Server::make_room.
+// Like Server::make_room.
 Nanos ServerProcess::make_room() {
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
   if (store_->is_full_grown()) {
@@ -298,7 +298,7 @@ server::WallClock::Look ServerProcess::look_at_wall() const {
   return {.clock = now, .since_boot = now, .unix_ms = wall_.unix_ms() + wall_error_ms_};
 }
 
-// As Server::follow_wall_clock.
+// Like Server::follow_wall_clock.
 void ServerProcess::follow_wall_clock() {
   if (follows_ == ServerOptions::Follows::kNever) return;
   const server::WallClock::Look look = look_at_wall();
@@ -309,7 +309,7 @@ void ServerProcess::follow_wall_clock() {
                              : wall_clock_.unix_ms_at_0());
 }
 
-// In place of a condition variable: looks again and again.
+// Polls, in place of a condition variable.
 void ServerProcess::wait_until(const std::function<bool()>& done, const Deadline& deadline) {
   while (!done() && !deadline.passed() && !stopping_)
     fabric_->scheduler().sleep(1 + fabric_->scheduler().up_to(2'000));
@@ -353,7 +353,7 @@ bool ServerProcess::stop() {
   return saved;
 }
 
-// As Sweeper::end, on the simulated clock. The applier makes room in the log meanwhile.
+// Like Sweeper::end, on the simulated clock. Meanwhile the applier frees space in the log.
 bool ServerProcess::end_counters(const Deadline& patience) {
   if (sweeper_ == nullptr) return true;
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();

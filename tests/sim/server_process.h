@@ -1,5 +1,5 @@
-// A simulated server process: the product's parts - store, commit log, applier, workers, acceptor -
-// driven by fibers instead of threads, from start to crash or stop.
+// A simulated server process, from start to crash or stop. It runs the product's parts (store,
+// commit log, applier, workers, acceptor) on fibers instead of threads.
 //
 //   ServerProcess server(fabric, disk, options);  // loads, then serves
 //   server.crash();  or  server.stop();
@@ -38,24 +38,24 @@ using rdma::sim::WaitPoint;
 struct ServerOptions {
   std::uint32_t boot = 2;
   std::uint64_t hash_seed = 1;
-  std::uint32_t index_segments = 1;      // at the start, of two groups each
-  std::uint32_t max_index_segments = 1;  // and when it has grown
-  // Data extents of 1 MiB in all: what is evicted and comes back.
+  std::uint32_t index_segments = 1;      // at the start; two groups each
+  std::uint32_t max_index_segments = 1;  // after growth
+  // 1 MiB of data extents in all, so that records are evicted and loaded again.
   bool tight = false;
   bool expires = true;  // false: a canary
-  // The wall clock is wrong by up to so much, by another amount at each start.
+  // The wall clock is wrong by up to this much, by another amount at each start.
   std::uint64_t clock_step_ms = 0;
   enum class Follows : std::uint8_t {
-    kWallClock,  // as the product does
-    kAtOnce,     // a canary: whatever it says
+    kWallClock,  // like the product
+    kAtOnce,     // a canary: follows every step
     kNever,      // a canary
   };
   Follows follows = Follows::kWallClock;
-  std::uint64_t load_rate = 0;  // bytes a second of the warm-up; 0: as fast as it goes
+  std::uint64_t load_rate = 0;  // bytes per second of the warm-up; 0: unlimited
   std::uint32_t workers = 1;
   std::uint32_t clients = 8;
-  std::uint32_t cells = 0;     // for one-sided counters; 0: none, and no sweeper
-  bool flush_sweeps = true;    // false: a canary, workers know no sweeper
+  std::uint32_t cells = 0;     // cells for one-sided counters; 0: no cells and no sweeper
+  bool flush_sweeps = true;    // false: a canary, workers have no sweeper
   bool seals_blindly = false;  // a canary: swaps of cells do not compare
   server::ApplierOptions applier{};
 };
@@ -63,25 +63,27 @@ struct ServerOptions {
 class ServerProcess {
  public:
   static constexpr const char* kAddress = "server:7471";
-  static constexpr int kWorkers = 1;  // group of the fibers that lock group pairs, the grower too
+  static constexpr int kWorkers = 1;  // the group of fibers that lock group pairs, including the
+                                      // grower
 
-  // Serves when it returns; what is on disk is loaded meanwhile and afterwards.
+  // Serves when the constructor returns; the content of the disk is loaded meanwhile and
+  // afterwards.
   ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const Wall& wall,
                 const ServerOptions& options);
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  // Dies at this instant: nothing that its fibers still do is seen by anybody.
+  // Dies at this instant: nothing that its fibers still do has any effect outside.
   void crash(Disk::End end);
-  // In good order: stops taking requests, saves everything. False when it could not be saved.
+  // Stops in good order: takes no more requests and saves everything. False if saving failed.
   bool stop();
   void join();
-  // When it died, or the network was taken from it.
+  // When it died, or lost its network.
   Nanos gone_at() const { return gone_at_; }
 
   const server::StoreMemory& memory() const { return *memory_; }
-  // REQUIRES that its fibers have ended: takes all locks.
+  // REQUIRES: its fibers have ended; takes all locks.
   server::StoreStats stats() const { return store_->stats(); }
   server::CommitLog& log() { return *log_; }
 
@@ -116,7 +118,7 @@ class ServerProcess {
   const std::int64_t wall_error_ms_;
   const ServerOptions::Follows follows_;
   server::WallClock wall_clock_;
-  // In the order of creation; destroyed the other way round.
+  // In the order of creation; destroyed in reverse order.
   DiskStorage storage_;
   std::unique_ptr<server::CommitLog> log_;
   std::unique_ptr<rdma::Transport> transport_;
@@ -124,10 +126,10 @@ class ServerProcess {
   std::unique_ptr<rdma::Region> hints_;
   std::unique_ptr<rdma::Region> cell_memory_;
   std::unique_ptr<server::Cells> cells_;
-  std::uint32_t cells_number_ = server::RequestHandler::kNoNetwork;  // the store's for them
+  std::uint32_t cells_number_ = server::RequestHandler::kNoNetwork;  // the store's number for them
   std::unique_ptr<server::StoreMemory> memory_;
   std::unique_ptr<server::Store> store_;
-  std::unique_ptr<server::Sweeper> sweeper_;  // nullptr: there are no cells
+  std::unique_ptr<server::Sweeper> sweeper_;  // nullptr without cells
   std::unique_ptr<server::Scans> scans_;
   std::unique_ptr<server::Loads> loads_;
   std::unique_ptr<server::WarmUp> warm_up_;

@@ -1,4 +1,5 @@
-// The simulation itself: a seed repeats exactly, and a fault that no design survives is noticed.
+// The simulation itself: a seed repeats exactly, and the model notices faults that no design
+// survives.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ TEST_F(Simulation, ASeedRepeatsExactlyWhateverRanBefore) {
   }
 }
 
-// How many of the first 20 seeds notice.
+// The number of the first 20 seeds that notice.
 int caught(Canary canary) {
   int seeds = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed)
@@ -79,18 +80,18 @@ TEST_F(Simulation, AnAdditionLostWhenACounterLeavesItsCellIsNoticed) {
   EXPECT_GE(caught(Canary::kBlindSeal), 3);
 }
 
-// A sanitizer makes a seed ten times as long.
+// A seed takes ten times as long with a sanitizer.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kSeeds = 200;
 #else
 constexpr std::uint64_t kSeeds = 500;
 #endif
-// `count` in 500 seeds.
+// `count` per 500 seeds, scaled to kSeeds.
 constexpr std::uint64_t share_of(std::uint64_t count) {
   return count * kSeeds / 500;
 }
 
-// What does not happen is not tested.
+// A fault that never happens is not tested.
 TEST_F(Simulation, EveryKindOfTroubleHappens) {
   Outcome sum;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {

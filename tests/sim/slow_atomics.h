@@ -1,5 +1,5 @@
-// An adapter's atomics on its own host, which take a while to reach the word and another to come
-// back: meanwhile those of clients come.
+// An adapter's atomics on its own host. Each takes time to reach the word and to return, so that
+// clients' atomics happen in between.
 //
 // Thread safety: none.
 #pragma once
@@ -14,7 +14,7 @@ namespace rkv::sim {
 
 class SlowAtomics final : public rdma::Atomics {
  public:
-  // `stores`: a canary, swaps whatever it finds and says that it found what was expected.
+  // `stores`: a canary; a swap ignores the word's value and reports the expected one.
   SlowAtomics(std::unique_ptr<rdma::Atomics> device, rdma::sim::Scheduler& scheduler, bool stores)
       : device_(std::move(device)), scheduler_(scheduler), stores_(stores) {}
 

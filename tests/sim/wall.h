@@ -1,9 +1,9 @@
-// The wall clock of the simulated machine: set ahead and back while a server runs.
+// The wall clock of the simulated machine: it is set ahead and back while a server runs.
 //
-// What is promised (server/README.md): a clock that is ahead for less than a minute removes no key,
-// one that is set back lets keys live as much longer, and one that has stood ahead for a minute is
-// believed. So the steps are such that a server can tell them apart: ahead by hours or ten seconds
-// and soon undone, back by any amount for good, and at last ahead for good.
+// The promise (server/README.md): a clock that is ahead for less than a minute removes no key; one
+// that is set back lets keys live longer by that amount; one that has been ahead for a minute is
+// believed. So a server can tell the steps apart: ahead by hours or ten seconds and soon undone,
+// back by any amount for good, and at last ahead for good.
 //
 // Thread safety: none.
 #pragma once
@@ -24,15 +24,15 @@ class Wall {
     ++steps_;
     set_back_ms_ += ms < 0 ? -ms : 0;
   }
-  // Ends a step ahead. `believed`: by a server that may have started meanwhile, for which it is a
-  // step back.
+  // Ends a step ahead. `believed`: a server may have started meanwhile and believed the step; for
+  // that server this is a step back.
   void undo(std::int64_t ms, bool believed) {
     ahead_ms_ -= ms;
     ++steps_;
     set_back_ms_ += believed ? ms : 0;
   }
   std::uint64_t steps() const { return steps_; }
-  // How much longer a key may live by all of them.
+  // How much longer a key may live because of all steps.
   Nanos set_back() const { return set_back_ms_ * kNanosPerMs; }
 
  private:
