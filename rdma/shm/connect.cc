@@ -19,7 +19,7 @@ std::unexpected<Error> call_error(int error) {
   switch (error) {
     case ENOENT:
     case ENOTDIR:
-    case ECONNREFUSED:  // the server that made the socket was killed
+    case ECONNREFUSED:  // the server that created the socket was killed
       return fail_call(Code::kUnreachable, "connect", error,
                        "no server on this host listens on that port over shared memory");
     case EACCES:
@@ -34,7 +34,7 @@ std::unexpected<Error> call_error(int error) {
   }
 }
 
-// Blocks while the server's queue of callers is full, at most until the deadline.
+// Blocks while the server's queue of callers is full, until the deadline at most.
 Result<Fd> call(const std::string& directory, std::uint16_t port, const Deadline& deadline) {
   const std::string path = socket_path(directory, port);
   sockaddr_un address{};
@@ -46,7 +46,7 @@ Result<Fd> call(const std::string& directory, std::uint16_t port, const Deadline
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) return fail_call(Code::kBusy, "socket", errno);
-  const long left_ms = std::max(1, deadline.left_ms());  // 0 would mean for ever
+  const long left_ms = std::max(1, deadline.left_ms());  // 0 would mean no limit
   const timeval limit{.tv_sec = left_ms / 1000, .tv_usec = left_ms % 1000 * 1000};
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   int result = 0;
@@ -64,7 +64,7 @@ Result<Fd> call_any(const std::string& chosen, std::uint16_t port, const Deadlin
   for (const std::string& directory : client_directories(chosen)) {
     Result<Fd> made = call(directory, port, deadline);
     if (made) return made;
-    // What a later directory says counts only if it says more than "nobody here".
+    // The error of a later directory counts only if it says more than "nobody listens here".
     if (first || made.error().code != Code::kUnreachable) best = std::move(made);
     first = false;
   }
@@ -94,7 +94,7 @@ Result<Answer> wait_for_answer(int socket, const Deadline& deadline) {
   }
 }
 
-// The regions that there are: without them the first READ would come before its memory.
+// Waits for the announced regions: without them the first READ would come before its memory.
 Status wait_for_regions(RegionTable& regions, std::size_t count, int socket,
                         const Deadline& deadline) {
   while (regions.heard() < count) {
@@ -125,7 +125,7 @@ std::unexpected<Error> refusal(Bytes packet, Rejection* rejection) {
 }
 
 Result<Link> make_link(Answer answer, const Accept& accept) {
-  // A mistake of the server must not become a crash here.
+  // A mistake of the server must not crash the client.
   if (answer.descriptors.size() != 3 || !is_sound(accept)) {
     return fail(Code::kCorrupt, "the server's answer makes no sense");
   }

@@ -17,14 +17,14 @@ namespace {
 using Kind = Completion::Kind;
 using CompletionStatus = Completion::Status;
 
-// Packets taken from a socket at a time. A client sends bytes that wake, one per sleep of ours; a
-// server may have a good many regions to tell of. Taking in a client's regions is the longest of
-// these: some 50 us for a packet of them.
+// Packets taken from a socket at a time. A client sends wake-up bytes, one per sleep of ours; a
+// server may announce many regions. Processing a client's regions takes longest: about 50 us per
+// packet.
 constexpr int kPeerNewsAtOnce = 16;
 constexpr int kPeerRegionPacketsAtOnce = 1;
 constexpr int kNewsAtOnce = 4096;
-// Before a READ, whose region may be told of behind all the others that a client may have, and the
-// bytes that wake.
+// Before a READ: its region may be announced after all other regions that a client may have, and
+// after wake-up bytes.
 constexpr int kPeerNewsBeforeRead = 1024;
 static_assert(kPeerNewsBeforeRead > static_cast<int>(2 * kMaxPeerRegions));
 
@@ -71,7 +71,7 @@ Result<ShmConnection::Reservation> ShmConnection::Reservation::make(
 ShmConnection::ShmConnection(Reservation reservation, const ConnectionOptions& options, Link link)
     : reservation_(std::move(reservation)),
       queue_(&reservation_.queue()),
-      // READs are over when post() returns, so that nothing but the slots limits them.
+      // READs are complete when post() returns, so that only sends_in_flight limits them.
       limits_{.reads_in_flight = options.sends_in_flight,
               .sends_in_flight = options.sends_in_flight,
               .inline_bytes = options.inline_bytes,
@@ -137,7 +137,7 @@ void ShmConnection::report(const Operation& operation, CompletionStatus status) 
                   .context = operation.context});
 }
 
-// What failed, what stands behind it, and the end.
+// Reports the failed operation, flushes the operations after it, and ends the connection.
 void ShmConnection::fail(const Operation& operation, Done how, std::span<const Operation> behind) {
   const bool refused = how == Done::kRefused;
   report(operation, refused ? CompletionStatus::kRemoteAccess : CompletionStatus::kFailed);
@@ -155,7 +155,7 @@ Result<std::size_t> ShmConnection::post(std::span<const Operation> batch) {
   std::size_t i = 0;
   Done done = Done::kYes;
   for (; i < batch.size(); ++i) {
-    // What waits for room goes first.
+    // Pending operations go first.
     done = pending_first_ == pending_end_ ? execute(batch[i]) : Done::kNotYet;
     if (done == Done::kNotYet) {
       hold(batch[i]);
@@ -169,8 +169,8 @@ Result<std::size_t> ShmConnection::post(std::span<const Operation> batch) {
   return batch.size();
 }
 
-// What fails is posted by the caller, and fails there again, with a completion that says why; a
-// region that is new is found there.
+// After a failure the caller posts the READ, which fails again with a completion that says why.
+// post() also finds a region that was announced meanwhile.
 bool ShmConnection::read_at_once(MutableBytes to, std::uint64_t remote_address,
                                  std::uint32_t remote_key) {
   if (link_.passive || !alive() || pending_first_ != pending_end_) return false;
@@ -181,13 +181,13 @@ bool ShmConnection::read_at_once(MutableBytes to, std::uint64_t remote_address,
   const std::byte* const from = region->at(remote_address, to.size());
   if (from == nullptr) return false;
   copy_out(to, from);
-  return link_.host.alive_after_copy() && !in_.closed();  // last, as below
+  return link_.host.alive_after_copy() && !in_.closed();  // last, as in execute_remote()
 }
 
 void ShmConnection::prefetch(std::uint64_t remote_address, std::uint32_t remote_key,
                              std::size_t length) {
   constexpr std::size_t kLine = 64;
-  constexpr std::size_t kMostBytes = 4 * kLine;  // the processor itself fetches the rest ahead
+  constexpr std::size_t kMostBytes = 4 * kLine;  // the processor prefetches the rest itself
   const RegionTable::Entry* const region = link_.regions.find(remote_key);
   const std::byte* const from = region == nullptr ? nullptr : region->at(remote_address, length);
   if (from == nullptr) return;
@@ -217,8 +217,8 @@ ShmConnection::Done ShmConnection::execute_send(const Operation& operation) {
   return Done::kFailed;
 }
 
-// Where the operation's remote memory is mapped; nullptr where it is not. A region that is new to
-// us may be waiting in the socket.
+// Returns where the operation's remote memory is mapped, or nullptr if it is not. The announcement
+// of a new region may be waiting in the socket, so this reads the socket and tries again.
 std::byte* ShmConnection::find_remote(const Operation& operation, std::uint64_t bytes) {
   const bool atomic = operation.kind != Operation::Kind::kRead;
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -231,8 +231,8 @@ std::byte* ShmConnection::find_remote(const Operation& operation, std::uint64_t 
   return nullptr;
 }
 
-// The news first: what the client has withdrawn is READ no more, as with an adapter. Two system
-// calls, which are little beside the copy of a value that is worth a READ.
+// Reads the news first: memory that the client has withdrawn is not READ any more, as with an
+// adapter. The two system calls cost little compared with the copy of a value that is worth a READ.
 ShmConnection::Done ShmConnection::execute_peer_read(const Operation& operation) {
   if (operation.kind != Operation::Kind::kRead) return Done::kRefused;
   read_peer_news(kPeerNewsBeforeRead, kPeerNewsBeforeRead);
@@ -253,7 +253,7 @@ ShmConnection::Done ShmConnection::execute_remote(const Operation& operation) {
   if (!atomic) {
     copy_out(local, remote);
   } else {
-    // seq_cst: as strong as the adapter's, which are one after the other for everybody.
+    // seq_cst: as strong as an adapter's atomics, which have a single order for all observers.
     const std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(remote));
     std::uint64_t old = operation.compare_or_add;
     if (operation.kind == Operation::Kind::kFetchAdd) {
@@ -263,7 +263,7 @@ ShmConnection::Done ShmConnection::execute_remote(const Operation& operation) {
     }
     store_le(local.data(), old);
   }
-  // Last, because it vouches for the copy (H1).
+  // Last, because it proves the copy valid (H1).
   return link_.host.alive_after_copy() && !in_.closed() ? Done::kYes : Done::kFailed;
 }
 
@@ -272,7 +272,7 @@ void ShmConnection::hold(const Operation& operation) {
   pending_[place] = operation;
   if (operation.kind != Operation::Kind::kSend || !operation.inline_data) return;
   RKV_CHECK(operation.local.size() <= limits_.inline_bytes, "an inline message of that length");
-  // Only who sends faster than the peer reads ever needs this.
+  // Allocated on first use: only a sender that is faster than its peer needs it.
   if (inline_data_.empty()) inline_data_.resize(pending_.size() * limits_.inline_bytes);
   std::byte* copy = inline_data_.data() + place * limits_.inline_bytes;
   std::ranges::copy(operation.local, copy);
@@ -348,7 +348,7 @@ void ShmConnection::wake_peer() {
 }
 
 void ShmConnection::tell_sleeping(std::uint64_t value) const {
-  // Those whom we accepted look at the queue's own page.
+  // Accepted peers read the queue's own page instead.
   if (!link_.passive) store(header().client_sleeps, value, std::memory_order_seq_cst);  // S5
 }
 
@@ -361,7 +361,7 @@ void ShmConnection::read_socket() {
   if (peer_ended_) end(Ending::kPeerLeft);
 }
 
-// A client says "wake up", and what memory of its own may be READ.
+// Packets from a client: wake-up bytes, and announcements of memory that we may READ.
 void ShmConnection::read_peer_news(int packets_max, int region_packets_max) {
   for (int i = 0; i < packets_max && region_packets_max > 0 && !peer_ended_; ++i) {
     bool has_regions = false;
@@ -370,8 +370,8 @@ void ShmConnection::read_peer_news(int packets_max, int region_packets_max) {
   }
 }
 
-// One packet, looked at before it is taken: what has descriptors that nobody expects stays where it
-// is (D1). False: there is none.
+// Handles one packet. It is peeked before it is taken: a packet with unexpected descriptors stays
+// in the socket (D1). Returns false if there is none.
 bool ShmConnection::take_peer_packet(bool* has_regions) {
   std::array<std::byte, kMaxPacketBytes> buffer;
   const Peeked peeked = peek_packet(socket(), buffer);
@@ -394,7 +394,7 @@ bool ShmConnection::take_peer_packet(bool* has_regions) {
   return true;
 }
 
-// nullptr: there is no reason to.
+// Does nothing if `why` is nullptr.
 void ShmConnection::say_goodbye(const char* why) {
   if (why == nullptr) return;
   log_warn(EventName("peer_refused"), "{} is disconnected: {}", link_.peer, why);
@@ -407,14 +407,14 @@ void ShmConnection::say_goodbye(const char* why) {
 }
 
 void ShmConnection::read_news() {
-  // The number first: what is told after it raises it again (H5).
+  // Load the number before reading the socket: a later removal increases it again (H5).
   regions_gone_ = link_.host.regions_gone();
   std::array<std::byte, kMaxPacketBytes> buffer;
   for (int i = 0; i < kNewsAtOnce && !peer_ended_; ++i) {
     std::vector<Fd> descriptors;
     const Packet packet = receive_packet(socket(), buffer, &descriptors);
     if (packet.result == Packet::Result::kNothing) return;
-    if (packet.result == Packet::Result::kPacket && packet.length == 1) continue;  // a wake
+    if (packet.result == Packet::Result::kPacket && packet.length == 1) continue;  // a wake-up byte
     peer_ended_ = packet.result == Packet::Result::kEnd || packet.length > buffer.size() ||
                   is_goodbye(Bytes(buffer).first(packet.length), link_.peer) ||
                   !link_.regions.take_in(Bytes(buffer).first(packet.length), descriptors);

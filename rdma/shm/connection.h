@@ -1,16 +1,16 @@
 // ShmConnection: one link between two processes, bound to a ShmQueue.
 //
-// READs and atomics are done by post() itself, on the mapping of the server's region, or, where the
-// server READs, by a system call on the client's memory (peer_regions.h). Messages are
-// copied into the ring to the peer by post(), or, when it is full, by a later poll(): then they
-// wait in `pending_`, and everything posted after them waits behind them, so that operations
-// complete in the order posted.
+// post() performs READs and atomics itself, on the mapping of the server's region. If the server
+// READs, post() uses a system call on the client's memory instead (peer_regions.h). post() copies
+// messages into the ring to the peer. If the ring is full, the message waits in `pending_` until a
+// later poll(). Everything posted after it waits behind it, so that operations complete in the
+// order posted.
 //
-// Only the side that connected has atomics: a server never maps memory that a client made.
+// Only the connecting side has atomics: a server never maps memory that a client created.
 //
-// How it ends: refused work, garbage, abort() and a destructor make it kDead: what is pending is
-// flushed, then kDisconnected is reported. When the peer has left (kPeerLeft), the messages that it
-// had published come first.
+// End of a connection: refused work, garbage, abort() and the destructor make it kDead. Pending
+// operations are flushed, then kDisconnected is reported. If the peer has left (kPeerLeft), the
+// messages that it had published are delivered first.
 #pragma once
 
 #include <atomic>
@@ -26,15 +26,15 @@
 
 namespace rkv::rdma::shm {
 
-// What a handshake has made; see protocol.h.
+// The result of a handshake; see protocol.h.
 struct Link {
   PeerSocket socket{};
-  bool passive = false;        // accepted here
+  bool passive = false;        // this side accepted the connection
   Mapping memory{};            // of the rings
-  Mapping peer_page{};         // passive: none; else the server queue's page
-  HostView host{};             // passive: none
-  RegionTable regions{};       // passive: none
-  PeerRegions peer_regions{};  // passive only: what the client lets us READ
+  Mapping peer_page{};         // page of the server's queue; empty if passive
+  HostView host{};             // empty if passive
+  RegionTable regions{};       // empty if passive
+  PeerRegions peer_regions{};  // passive only: the client's regions that we may READ
   std::uint64_t to_server_bytes = 0;
   std::uint64_t to_client_bytes = 0;
   std::uint64_t peer_receive_bytes = 0;
@@ -44,8 +44,8 @@ struct Link {
 
 class ShmConnection final : public Connection {
  public:
-  // What a connection takes in its queue: kBusy where there is no room. Held by the handshake,
-  // then by the connection.
+  // A connection's entries in its queue; make() fails with kBusy if there are too few. Held by the
+  // handshake, then by the connection.
   class Reservation {
    public:
     static Result<Reservation> make(ShmQueue& queue, const ConnectionOptions& options);
@@ -62,7 +62,8 @@ class ShmConnection final : public Connection {
   ~ShmConnection() override;
   ShmConnection(const ShmConnection&) = delete;
   ShmConnection& operator=(const ShmConnection&) = delete;
-  void attach();  // once, when it is complete
+  // Call once, when the connection is complete.
+  void attach();
 
   Result<std::size_t> post(std::span<const Operation> batch) override;
   bool read_at_once(MutableBytes to, std::uint64_t remote_address,
@@ -78,7 +79,8 @@ class ShmConnection final : public Connection {
   // For ShmQueue, on its thread.
   enum class Ending : std::uint8_t { kNone, kPeerLeft, kDead };
   int socket() const { return link_.socket.get(); }
-  // Gives out received messages, places pending operations; returns how many it put into `out`.
+  // Delivers received messages and executes pending operations. Returns how many completions it put
+  // into `out`.
   std::size_t advance(std::span<Completion> out);
   bool can_advance();
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
@@ -115,16 +117,16 @@ class ShmConnection final : public Connection {
   RingReader in_;
   std::uint64_t regions_gone_ = 0;  // as last seen; see HostPage
   const std::uint64_t* peer_sleeps_;
-  std::uint64_t woken_sleep_ = 0;  // the sleep of the peer that we have ended
+  std::uint64_t woken_sleep_ = 0;  // the last sleep of the peer that this side ended
 
   std::vector<Operation> pending_;  // a ring, a power of two long: [first, end)
   std::uint64_t pending_first_ = 0;
   std::uint64_t pending_end_ = 0;
-  std::vector<std::byte> inline_data_;  // of pending operations, by their place in the ring
-  std::uint32_t unpolled_ = 0;          // completions of ours in the queue
+  std::vector<std::byte> inline_data_;  // of pending operations, indexed as `pending_`
+  std::uint32_t unpolled_ = 0;          // completions of this connection in the queue
   Ending ending_ = Ending::kNone;
   bool reported_ = false;    // kDisconnected is in the queue
-  bool peer_ended_ = false;  // its socket said so
+  bool peer_ended_ = false;  // its socket reported the end
   bool attached_ = false;
   std::atomic<bool> aborted_ = false;
   std::atomic<bool> alive_ = true;

@@ -43,7 +43,7 @@ Result<ucred> peer_of(int socket) {
   return peer;
 }
 
-// The groups that a process had, beside its first one, when it connected.
+// Returns the supplementary groups that a process had when it connected.
 std::vector<gid_t> groups_of_peer(int socket) {
   std::vector<gid_t> groups(64);
   for (;;) {
@@ -87,7 +87,7 @@ Result<std::string> server_directory(const std::string& chosen, std::optional<gi
         "the directory of the shared-memory sockets cannot be made: choose another "
         "with RKV_SHM_DIR");
   }
-  // lstat: a link could lead anywhere by the time the socket is made.
+  // lstat: a link could point elsewhere by the time the socket is created.
   struct stat status{};
   if (lstat(path.c_str(), &status) != 0) return fail_call(Code::kPermission, "lstat", errno);
   if (!S_ISDIR(status.st_mode) || (status.st_uid != geteuid() && status.st_uid != 0) ||
@@ -97,7 +97,8 @@ Result<std::string> server_directory(const std::string& chosen, std::optional<gi
                 "this user or root and that nobody else can write: correct it, or choose another "
                 "with RKV_SHM_DIR");
   }
-  // What was there has the modes that somebody chose; umask has cut those of a new one.
+  // An existing directory keeps the mode that its owner chose; a new directory has a mode cut by
+  // umask.
   if (made && system && chmod(path.c_str(), 0755) != 0) return group_error("chmod", errno);
   if (made && !system && group) {
     if (chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0)

@@ -18,14 +18,14 @@
 namespace rkv::rdma::shm {
 namespace {
 
-// One cache line: a client looks at both with every READ.
+// One cache line: a client loads both fields with every READ.
 struct alignas(64) Page {
   std::uint32_t life;  // robust futex: the holder's thread id while it lives
   std::uint32_t unused;
   std::uint64_t regions_gone;
 };
 
-// What the kernel follows when the holder exits: a list of one futex. Not shown to clients.
+// The list that the kernel walks when the holder exits: it has one futex. Not shown to clients.
 struct Control {
   robust_list_head head;
   robust_list entry;
@@ -48,8 +48,7 @@ struct HostPage::Holder {
     std::atomic_ref<std::uint32_t>(page()->life).store(value, std::memory_order_seq_cst);
   }
 
-  // Takes the place of the list that the C library made for this thread, which holds no robust
-  // mutex of its own.
+  // Replaces the list that the C library created for this thread, which holds no robust mutex.
   bool hold() const {
     auto* list = control.memory.as<Control>();
     const auto* word = shared.memory.data() + offsetof(Page, life);
@@ -97,7 +96,7 @@ Result<std::unique_ptr<HostPage>> HostPage::create() {
                        make_shared_memory("rkv-host", kPageBytes, Sealing::kOthersRead));
   RKV_ASSIGN_OR_RETURN(holder->control,
                        make_shared_memory("rkv-control", kPageBytes, Sealing::kOthersRead));
-  // Not to be swapped out either; where the limit forbids it, that is a hope. (H6)
+  // (H6) Keep the pages from being swapped out, if the lock limit permits it.
   std::ignore = mlock(holder->shared.memory.data(), kPageBytes);
   std::ignore = mlock(holder->control.memory.data(), kPageBytes);
   if (!holder->start()) {
@@ -129,12 +128,12 @@ int HostPage::fd() const {
 
 void HostPage::count_gone() {
   std::uint64_t& count = holder_->page()->regions_gone;
-  // Release: the news lies in the sockets before the number rises (H5).
+  // Release: the news is in the sockets before the number increases (H5).
   store(count, load(count, std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 bool HostView::alive_after_copy() const {
-  loads_before_loads();  // the copy is over when the word is looked at (H1)
+  loads_before_loads();  // the copy completes before the word is loaded (H1)
   const std::uint32_t state =
       std::atomic_ref<std::uint32_t>(page_.as<Page>()->life).load(std::memory_order_relaxed);
   return (state & FUTEX_TID_MASK) != 0 && (state & FUTEX_OWNER_DIED) == 0;

@@ -1,28 +1,27 @@
-// The page by which a server proves to its clients, without a system call, that it still lives, and
-// tells them that regions have gone. Made by the server, read by everybody it accepts.
+// A page that a server creates and every accepted client maps. It proves to clients, without a
+// system call, that the server still lives, and reports that regions were removed.
 //
-// Memory outlives who made it, so a copy out of a dead server's region succeeds for ever. What ends
-// with a process for certain is a robust futex: a word that holds the number of a thread, and that
-// the kernel marks when that thread exits, however that comes about.
+// Shared memory outlives its creator, so a copy out of a dead server's region would always succeed.
+// A robust futex is certain to end with a process: it is a word that holds a thread's number, and
+// the kernel marks it when that thread exits for any reason.
 //
 // Invariants
-//  H1  A client that finds the word held *after* it has copied may believe the copy. The server was
-//      alive at that moment, and no successor had acknowledged anything: a successor waits until
-//      the process is gone, or for a lock that is given up with the process's descriptors, and
-//      Linux gives those up (exit_files) after every thread has marked its robust futexes
-//      (exit_mm). So "held" comes before "gone" comes before "acknowledged by a successor".
-//  H2  The holder is a thread that does nothing else, with all signals blocked: it ends when the
-//      transport ends or when the process does. exec() marks the word as well.
+//  H1  A client that finds the word held *after* its copy may trust the copy. The server was alive
+//      at that moment, and no successor had acknowledged anything. A successor waits until the
+//      process has ended, or for a lock that is released with the process's descriptors. Linux
+//      releases those (exit_files) after every thread has marked its robust futexes (exit_mm). So
+//      "held" comes before "ended", and "ended" before "acknowledged by a successor".
+//  H2  The holder is a thread that does nothing else, with all signals blocked. It ends when the
+//      transport ends or when the process does. exec() also marks the word.
 //  H3  A forked child does not inherit the word: it is marked when the server dies although the
-//      child has the page. (The child has no business with the transport; descriptors are closed on
-//      exec.)
-//  H4  Nobody but the server can write the page (F_SEAL_FUTURE_WRITE).
-//  H5  `regions_gone` rises after the news of it lies in every client's socket (regions.h): who
-//      sees the new number finds the news.
-//  H6  What the kernel reads when the thread exits lies in shared pages. That is why this is no
-//      pthread_mutex_t: its list is in the thread's private memory, which the kernel's reaper may
-//      take from a process that is killed for lack of memory *before* its threads exit; then
-//      nothing would be marked.
+//      child has the page. (A child must not use the transport; descriptors are closed on exec.)
+//  H4  Only the server can write the page (F_SEAL_FUTURE_WRITE).
+//  H5  `regions_gone` increases after the news of the removal is in every client's socket
+//      (regions.h): a client that sees the new number finds the news.
+//  H6  The data that the kernel reads when the thread exits lies in shared pages. So a
+//      pthread_mutex_t does not work here: its list is in the thread's private memory. The kernel's
+//      reaper may take that memory from a process that is killed for lack of memory *before* its
+//      threads exit; then nothing would be marked.
 #pragma once
 
 #include <memory>
@@ -38,7 +37,7 @@ class HostPage {
  public:
   // Starts the thread.
   static Result<std::unique_ptr<HostPage>> create();
-  ~HostPage();  // gives the word up: for clients, the server is dead
+  ~HostPage();  // releases the word: for clients, the server is dead
   HostPage(const HostPage&) = delete;
   HostPage& operator=(const HostPage&) = delete;
 
@@ -56,9 +55,10 @@ class HostView {
  public:
   HostView() = default;
   explicit HostView(Mapping page) : page_(std::move(page)) {}
-  // One load. What was loaded before the call was loaded from a living server (H1).
+  // Returns whether the server lives. Costs one load. All loads before the call came from a living
+  // server (H1).
   bool alive_after_copy() const;
-  // Rises when a region is no more.
+  // Increases when a region is removed.
   std::uint64_t regions_gone() const;
 
  private:

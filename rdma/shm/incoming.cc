@@ -27,7 +27,7 @@ class ShmIncoming final : public Incoming {
     if (socket_) say_no(reason);
   }
 
-  // Nothing to wait for: the answer goes into the socket, and the client is there or it is not.
+  // Does not wait: the answer goes into the socket, and the client has either left or is there.
   Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
                                              Bytes private_data, const Deadline&) override {
     auto* bound = dynamic_cast<ShmQueue*>(&queue);
@@ -43,7 +43,8 @@ class ShmIncoming final : public Incoming {
                   "(ulimit -n)");
     }
     RKV_ASSIGN_OR_RETURN(auto reservation, ShmConnection::Reservation::make(*bound, options));
-    // What the client can take is its own word; what we send is ours, and bounds our memory (L3).
+    // The client chooses its receive limit, we choose our send limit; the latter bounds our memory
+    // (L3).
     const std::uint64_t longest =
         options.send_bytes == 0 ? hello_.receive_bytes
                                 : std::min<std::uint64_t>(hello_.receive_bytes, options.send_bytes);

@@ -1,4 +1,5 @@
-// A client that has introduced itself, and how it is answered; the client's side of the same.
+// Both sides of the handshake: a server's answer to a client that has sent its Hello, and
+// connect().
 #pragma once
 
 #include <memory>

@@ -86,13 +86,14 @@ Status ShmListener::open() {
   std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
   socket_ = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_) return fail_call(Code::kBusy, "socket", errno);
-  // Before it has a name: the socket never exists with another mode.
+  // Set the mode before bind() gives it a name: the socket never exists with another mode.
   if (fchmod(socket_.get(), 0600) != 0) return fail_call(Code::kIo, "fchmod", errno);
   unlink(path_.c_str());  // (L1)
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return open_error("bind", errno);
   }
-  // Before anybody can connect. The socket itself is 0600 until it is the group's.
+  // Set the group before anyone can connect. The socket's mode is 0600 until it belongs to the
+  // group.
   if (shared_->group) {
     constexpr const char* kNotOurs =
         "the server must be root or a member of the group that it lets in (--shm-group)";
@@ -176,13 +177,13 @@ void ShmListener::take_callers() {
       continue;
     }
     Stranger stranger{.socket = std::move(caller), .since = clock.now(), .pid = peer->pid};
-    if (hear(stranger)) continue;  // the usual case: the greeting was there already
+    if (hear(stranger)) continue;  // the usual case: the greeting was already there
     if (strangers_.size() >= kMaxStrangers) make_room_among_strangers();
     if (watch(stranger.socket.get())) strangers_.push_back(std::move(stranger));
   }
 }
 
-// Empty: nobody waits, or nobody can be taken in.
+// Returns an empty Fd if no caller waits or no caller can be accepted.
 Fd ShmListener::take_caller(Nanos now) {
   Fd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (caller) return caller;
@@ -193,7 +194,7 @@ Fd ShmListener::take_caller(Nanos now) {
   return {};
 }
 
-// (L4) The callers stay in the queue of the socket, which would be readable all the time.
+// (L4) Stops watching the socket: waiting callers would keep it readable all the time.
 void ShmListener::pause(Nanos now, int error) {
   if (paused_until_ == 0) {
     log_warn(EventName("shm_no_files"), "clients over shared memory have to wait: {}{}",
@@ -205,17 +206,18 @@ void ShmListener::pause(Nanos now, int error) {
 
 void ShmListener::resume(Nanos now) {
   if (paused_until_ == 0 || now < paused_until_) return;
-  // What the kernel refuses now, it may give later.
+  // Registering the socket may fail now and succeed later.
   paused_until_ = watch(socket_.get()) ? 0 : now + kPause;
 }
 
-// (L2) Not simply the oldest: a process with many silent connections would drive out all others.
+// (L2) Not simply the oldest stranger: a process with many silent connections would drive out all
+// others.
 void ShmListener::make_room_among_strangers() {
   std::unordered_map<int, int> count;
   for (const Stranger& one : strangers_)
     ++count[one.pid];
   const auto most = std::ranges::max_element(
-      strangers_, {}, [&](const Stranger& one) { return count[one.pid]; });  // the first of them
+      strangers_, {}, [&](const Stranger& one) { return count[one.pid]; });  // the oldest of them
   strangers_.erase(most);
 }
 

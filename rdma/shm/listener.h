@@ -1,15 +1,16 @@
-// ShmListener: a Unix socket that nobody else can have, and the strangers who knock on it.
+// ShmListener: a Unix socket that no other server can have, and the callers that have not yet
+// introduced themselves (strangers).
 //
 // Invariants
-//  L1  The lock file's lock is held from before the socket is made until after it is removed: a
+//  L1  The lock file is locked from before the socket is created until after it is removed. So a
 //      socket found there under the lock was left by a server that has died.
-//  L2  A stranger gets one packet to say who he is. Whoever says nothing waits with at most
-//      kMaxStrangers others, for at most kPatience, and holds up nobody.
-//      Where there are more, the process that has most of them loses its oldest.
-//  L3  The memory of a connection is bounded by what its acceptor receives and sends, whatever the
-//      caller says that it can take.
-//  L4  While callers cannot be taken in for want of descriptors or memory, the socket is looked at
-//      again every kPause, not for as long as somebody waits in it.
+//  L2  A stranger introduces itself with its first packet. Silent strangers, at most kMaxStrangers,
+//      wait for at most kPatience and delay nobody. If there are more, the process that has most of
+//      them loses its oldest.
+//  L3  The memory of a connection is bounded by the acceptor's receive and send limits, whatever
+//      the caller claims to accept.
+//  L4  While callers cannot be accepted for lack of descriptors or memory, the socket is checked
+//      every kPause, and not as long as a caller waits in it.
 //
 // Thread safety: one thread, except wake().
 #pragma once
@@ -63,7 +64,7 @@ class ShmListener final : public Listener {
   void pause(Nanos now, int error);
   void resume(Nanos now);
   void make_room_among_strangers();
-  // Whether the stranger is done with: introduced, or turned away.
+  // Returns whether the stranger is finished: introduced, or refused.
   bool hear(Stranger& stranger);
   void hear_stranger(int fd);
   void forget_the_silent(Nanos now);

@@ -27,7 +27,7 @@ constexpr const char* kNoRoom = "this machine has no memory of that size left";
 
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
-// The number behind `name` in a file of lines "NAME NUMBER ...".
+// Returns the number after `name` in a file of lines "NAME NUMBER ...".
 std::optional<std::uint64_t> number_in(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   std::string rest;
@@ -44,19 +44,19 @@ std::optional<std::uint64_t> number_of(const std::string& path) {
   return file >> number ? std::optional(number) : std::nullopt;  // "max": no limit
 }
 
-// What is left of the limit of one control group (version 2).
+// Returns what is left of the limit of one control group (version 2).
 std::uint64_t left_in(const std::string& group) {
   const auto limit = number_of(group + "/memory.max");
   if (!limit) return kNoLimit;
   const std::uint64_t used = number_of(group + "/memory.current").value_or(0);
-  std::uint64_t cache = 0;  // shared memory is not in these
+  std::uint64_t cache = 0;  // excludes shared memory
   for (const char* kind : {"inactive_file", "active_file", "slab_reclaimable"})
     cache += number_in(group + "/memory.stat", kind).value_or(0);
   const std::uint64_t held = used - std::min(used, cache);
   return *limit - std::min(*limit, held);
 }
 
-// The directory of our control group below the mount of all; in a container that is "/".
+// Returns the path of our control group below the cgroup mount; in a container that is "/".
 std::string own_group(const std::string& root) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -75,8 +75,9 @@ Result<Mapping> map_shared(int fd, std::size_t bytes, int protection) {
   return Mapping(start, bytes);
 }
 
-// Huge pages where the system gives them to shared memory that asks (shmem_enabled = advise): they
-// are made when pages are first touched, not by fallocate. Wishes, whose refusal means nothing.
+// Requests huge pages, if the system gives them to shared memory on request (shmem_enabled =
+// advise). They are allocated when pages are first touched, not by fallocate. A refusal is
+// harmless.
 void wish_for_huge_pages(const Mapping& memory) {
   constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
   if (memory.size() < kHugePageBytes) return;
@@ -132,7 +133,7 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sea
     return fail_call(full ? Code::kBusy : Code::kOutOfMemory, "memfd_create", error,
                      full ? "raise the limit of open files (ulimit -n)" : nullptr);
   }
-  // Address space before pages: it is the cheaper one to be refused.
+  // Reserve the size before the pages: a refusal of ftruncate() is cheaper.
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return fail_call(Code::kOutOfMemory, "ftruncate", errno, kNoRoom);
   }
@@ -175,7 +176,8 @@ void copy_out(MutableBytes to, const std::byte* from) {
   while (out != end && reinterpret_cast<std::uintptr_t>(from) % 8 != 0)
     *out++ = byte_at(from++);
   const auto* words = reinterpret_cast<const std::uint64_t*>(from);
-  for (; end - out >= 32; out += 32, words += 4) {  // by hand: atomic loads are never unrolled
+  // Unrolled by hand: compilers never unroll atomic loads.
+  for (; end - out >= 32; out += 32, words += 4) {
     store_le(out, load_word(words));
     store_le(out + 8, load_word(words + 1));
     store_le(out + 16, load_word(words + 2));

@@ -1,7 +1,8 @@
-// Descriptors, shared memory of a fixed size, and copying out of memory that another process may be
+// Descriptors, shared memory of a fixed size, and copying from memory that another process may be
 // changing.
 //
-// Thread safety: handles belong to one thread at a time; the functions may be called by any.
+// Thread safety: a handle belongs to one thread at a time; the functions may be called by any
+// thread.
 #pragma once
 
 #include <atomic>
@@ -63,43 +64,46 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-// What happens to a memfd once its maker has mapped it. Its size never changes again either way,
-// so that touching a mapping of it cannot raise SIGBUS.
+// Write access to a memfd after its creator has mapped it. In both cases its size never changes
+// again, so that touching a mapping of it cannot raise SIGBUS.
 enum class Sealing : std::uint8_t {
-  kOthersRead,   // nobody but the existing mapping will ever write it
-  kOthersWrite,  // who gets the descriptor may map it writable
+  kOthersRead,   // only the existing mapping can write it
+  kOthersWrite,  // any process that gets the descriptor may map it writable
 };
 
 struct SharedMemory {
   Fd fd;
   Mapping memory;  // writable
 };
-// Bytes that this process can still be given without swapping: what the machine has available, and
-// what is left of the memory limits of our control group and of those above it. Page cache, which
-// the kernel gives up under pressure, counts as available in both. `root`: of the file system; a
-// test has its own.
+// Returns how many bytes this process can still get without swapping: the minimum of the machine's
+// available memory and what is left of the memory limits of our control group and its ancestors.
+// Page cache, which the kernel gives up under pressure, counts as available in both. `root`: root
+// of the file system; tests pass their own.
 std::uint64_t available_memory(const std::string& root = "");
-// Zeroed memory whose pages all exist when this returns: where there is no room for them, that is
-// kOutOfMemory here and no signal later.
+// Allocates zeroed memory whose pages all exist when this returns. So a lack of memory is
+// kOutOfMemory here and not a signal later.
 Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sealing sealing);
 Result<Mapping> map_private(std::size_t bytes);
-// Maps what a server passed: refuses a descriptor that is no memory of this size fixed for ever.
+// Maps a descriptor that a server passed. Refuses it unless it is memory of exactly this size,
+// fixed for good.
 Result<Mapping> map_received(int fd, std::size_t bytes, bool writable);
 
-// Copies out of memory that others may be writing: 8-byte loads where `from` allows, single bytes
-// at the ragged ends, all relaxed. Each aligned word is loaded once; their order is not promised.
+// Copies from memory that others may be writing: 8-byte loads where `from` is aligned, single bytes
+// at the unaligned ends, all relaxed. Each aligned word is loaded once; the order of the words is
+// not defined.
 void copy_out(MutableBytes to, const std::byte* from);
 
-// Loads before it are over when loads after it happen. ThreadSanitizer knows no fences; its atomic
-// operations are calls that the compiler moves nothing across, on machines that keep loads in
-// order.
+// Orders loads before it ahead of loads after it. ThreadSanitizer does not support fences. There,
+// atomic operations are calls that the compiler moves nothing across, on machines that keep loads
+// in order.
 inline void loads_before_loads() {
 #if !defined(__SANITIZE_THREAD__)
   std::atomic_thread_fence(std::memory_order_acquire);
 #endif
 }
 
-// 8-byte words in shared memory: relaxed, or one of the orders that a comment at the call explains.
+// Access to 8-byte words in shared memory: relaxed, or another order that a comment at the call
+// explains.
 inline std::uint64_t load(const std::uint64_t& word, std::memory_order order) {
   return load_word(&word, order);
 }

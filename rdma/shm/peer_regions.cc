@@ -24,8 +24,8 @@ constexpr const char* kNoDescriptors =
     "clients share as many regions as the server has descriptors for: raise its limit of open "
     "files (ulimit -n), or share fewer and larger regions";
 
-// (P2) The file system of a memfd is the kernel's own; only such files know seals and can have this
-// one.
+// (P2) Only files of in-kernel file systems like that of a memfd support seals and can have
+// F_SEAL_SHRINK.
 bool is_fixed_memory(int fd, std::uint64_t bytes) {
   struct stat status{};
   const int seals = fcntl(fd, F_GET_SEALS);
@@ -45,7 +45,7 @@ const char* PeerRegions::receive(int socket, Nanos now) {
   const Peeked peeked = peek_packet(socket, buffer);
   const auto said =
       decode_regions(Bytes(buffer).first(std::min(peeked.packet.length, buffer.size())));
-  // (D1) It stays where it is, and goes with the socket.
+  // (D1) The packet stays in the socket and is closed with it.
   if (!said || said->count == 0 || said->count > kPeerRegionsPerPacket) return kNonsense;
   if (!may_bring(said->count, now)) return kTooFast;
   Charge charge = shared_->budget->take_regions(said->count);
@@ -83,7 +83,8 @@ const char* PeerRegions::take_in(Bytes packet, std::vector<Fd>& descriptors, Cha
   if (!said || descriptors.size() != said->count) problem = kNonsense;
   for (std::size_t i = 0; problem == nullptr && i < said->count; ++i)
     problem = add(said->entries[i], descriptors[i], charge.split_one());
-  // (D3) What is left was refused, and may be anything. A liar sends more than it says.
+  // (D3) The remaining descriptors were refused and may be anything. A dishonest client sends more
+  // than it announces.
   if (said && descriptors.size() > said->count) {
     charge = shared_->budget->take_unasked(descriptors.size());
   }
@@ -114,7 +115,7 @@ bool PeerRegions::read(std::uint32_t key, std::uint64_t address, MutableBytes to
   const auto found = regions_.find(key);
   if (found == regions_.end()) return false;
   const Region& region = found->second;
-  // No sum here can overflow.
+  // No sum can overflow.
   if (address < region.address || to.size() > region.length ||
       address - region.address > region.length - to.size()) {
     return false;

@@ -44,7 +44,7 @@ int send_packet(int socket, Bytes packet, std::span<const int> descriptors) {
 
 namespace {
 
-// `message` has no pieces and may have room for control data.
+// REQUIRES: `message` has no iovec; it may have a control buffer.
 Packet receive(int socket, MutableBytes buffer, msghdr& message, int flags) {
   iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
   message.msg_iov = &piece;

@@ -1,17 +1,17 @@
-// What two processes say to each other over the Unix socket of a connection. One packet, one
-// message (SOCK_SEQPACKET); the machine's own byte order, since both ends are on it.
+// Packets between two processes on the Unix socket of a connection. Each packet is one message
+// (SOCK_SEQPACKET), in the machine's own byte order, since both ends are on it.
 //
 //   client -> server   Hello
 //   server -> client   Accept with three descriptors (link memory, queue page, host page), or
 //                      Reject, or WrongVersion
 //   server -> client   Regions with one descriptor each, Gone; at any time afterwards
-//   client -> server   the same, of what the client lets the server READ, where it grants that
+//   client -> server   Regions and Gone, for memory that the client lets the server READ
 //   server -> client   Goodbye, before it ends a connection that asks for too much
 //   both               a packet of one byte: "wake up"
 //
 // Header is the same in all versions of this protocol; the rest may change with kVersion. A client
-// passes descriptors with Regions alone. Any other packet that has some is the end of its
-// connection, and is not taken out of the socket (reaper.h).
+// passes descriptors only with Regions. Any other packet with descriptors ends its connection and
+// is not taken out of the socket (reaper.h).
 #pragma once
 
 #include <array>
@@ -33,7 +33,8 @@ inline constexpr std::uint32_t kVersion = 3;  // 2: clients share regions; 3: 16
 inline constexpr std::size_t kRequestDataBytes = 56;  // as librdmacm leaves for RC connections
 inline constexpr std::size_t kAcceptDataBytes = 196;
 inline constexpr std::size_t kRejectDataBytes = 148;
-// Longest message that a queue may offer to receive: bounds what a peer can make us allocate.
+// Longest message that a queue may offer to receive: bounds the memory that a peer can make us
+// allocate.
 inline constexpr std::uint32_t kMaxReceiveBytes = 4U << 20;
 
 enum class PacketKind : std::uint32_t {
@@ -55,18 +56,18 @@ static_assert(sizeof(Header) == 16);
 
 struct Hello {
   Header header{.kind = PacketKind::kHello};
-  std::uint64_t receive_bytes = 0;  // longest message the client can take
+  std::uint64_t receive_bytes = 0;  // longest message that the client accepts
   std::array<std::byte, kRequestDataBytes> data{};
 };
 static_assert(sizeof(Hello) == 80);
 
 struct Accept {
   Header header{.kind = PacketKind::kAccept};
-  std::uint64_t receive_bytes = 0;    // longest message the server can take
-  std::uint64_t to_server_bytes = 0;  // room of the rings; see ring.h
+  std::uint64_t receive_bytes = 0;    // longest message that the server accepts
+  std::uint64_t to_server_bytes = 0;  // sizes of the rings; see ring.h
   std::uint64_t to_client_bytes = 0;
   std::array<std::byte, kAcceptDataBytes> data{};
-  std::uint32_t regions = 0;  // that follow; a client waits for them before it READs
+  std::uint32_t regions = 0;  // number that follows; a client waits for them before it READs
 };
 static_assert(sizeof(Accept) == 240);
 
@@ -89,16 +90,17 @@ struct WrongVersion {
 };
 
 struct RegionEntry {
-  std::uint64_t address = 0;  // in the server: what READs name
+  std::uint64_t address = 0;  // in the memory of its owner; READs name it
   std::uint64_t length = 0;
   std::uint32_t key = 0;
   std::uint32_t atomics = 0;  // 1: map it writable
 };
 static_assert(sizeof(RegionEntry) == 24);
 
-// SCM_MAX_FD is 253; a packet of this size is one page.
+// SCM_MAX_FD is 253; a packet of this many entries fits in a page.
 inline constexpr std::size_t kRegionsPerPacket = 128;
-// From a client: a server takes in one packet of these at a turn, between requests of others.
+// Regions from a client: a server processes one packet of this size per turn, between requests of
+// others.
 inline constexpr std::size_t kPeerRegionsPerPacket = 16;
 struct Regions {
   Header header{.kind = PacketKind::kRegions};
@@ -108,7 +110,7 @@ struct Regions {
 };
 static_assert(offsetof(Regions, entries) == 24);
 
-// A packet of kind kRegions whose lengths add up; nothing when it is not.
+// Decodes a packet of kind kRegions. Returns nullopt if it is not, or if its lengths do not add up.
 std::optional<Regions> decode_regions(Bytes packet);
 
 struct Gone {
@@ -125,29 +127,28 @@ Bytes packet_of(const T& message) {
   return {reinterpret_cast<const std::byte*>(&message), sizeof message};
 }
 
-// Sends one packet without blocking. 0 or errno.
+// Sends one packet without blocking. Returns 0 or errno.
 int send_packet(int socket, Bytes packet, std::span<const int> descriptors = {});
 
 struct Packet {
   enum class Result : std::uint8_t { kPacket, kNothing, kEnd };
   Result result = Result::kNothing;
-  std::size_t length = 0;  // real length: beyond the buffer's size it was cut off
+  std::size_t length = 0;  // real length; if it exceeds the buffer, the packet was truncated
 };
-// Takes one packet without blocking. kEnd: the peer closed, died, or the socket broke. Descriptors
-// that came along are appended to `descriptors`; without it they are closed by the kernel.
+// Takes one packet without blocking. kEnd: the peer closed, died, or the socket broke. Appends
+// received descriptors to `descriptors`; if that is nullptr, the kernel closes them.
 Packet receive_packet(int socket, MutableBytes buffer, std::vector<Fd>* descriptors = nullptr);
 
-// Looks at the next packet, which stays where it is. Descriptors that came with it are neither
-// received nor closed.
+// Reads the next packet without removing it. Its descriptors are neither received nor closed.
 struct Peeked {
   Packet packet{};
   bool has_descriptors = false;
 };
 Peeked peek_packet(int socket, MutableBytes buffer);
-// Takes out a packet that peek_packet() has seen to have no descriptors.
+// Removes a packet in which peek_packet() found no descriptors.
 void drop_packet(int socket);
 
-// Whether the packet begins with our header; its version may be another.
+// Returns whether the packet begins with our header; its version may differ.
 bool has_header(Bytes packet, Header* header);
 template <class T>
 bool decode(Bytes packet, PacketKind kind, T* out) {
@@ -156,11 +157,12 @@ bool decode(Bytes packet, PacketKind kind, T* out) {
   return out->header.version == kVersion && out->header.kind == kind;
 }
 
-// Whether the numbers in it can be (L2 in listener.h; a client's view of a server's mistake).
+// Returns whether the numbers are plausible (L3 in listener.h; for Accept, protects a client from a
+// server's mistake).
 bool is_sound(const Hello& hello);
 bool is_sound(const Accept& accept);
 
-// Writes one byte that wakes a sleeping peer. A full socket holds a byte already.
+// Writes one byte that wakes a sleeping peer. A full socket already holds a byte.
 void send_wake(int socket);
 
 }  // namespace rkv::rdma::shm

@@ -16,14 +16,14 @@ namespace rkv::rdma::shm {
 namespace {
 
 constexpr std::size_t kCacheLine = 64;
-// Looking at the sockets is a system call: once per this many polls, and whenever wait() sleeps.
+// Reading the sockets is a system call, so it is done once per this many polls and in wait().
 constexpr std::uint32_t kPollsPerSocketCheck = 1024;
-// The rings are looked at when nothing else has arrived, and once per this many polls: whoever
-// READs without pause finds its completions without touching what the peer writes.
+// The rings are checked when nothing else has arrived, and once per this many polls. So a user that
+// READs continuously gets its completions without touching memory that the peer writes.
 constexpr std::uint32_t kPollsPerRingCheck = 16;
 static_assert(kPollsPerSocketCheck % kPollsPerRingCheck == 0);
-// About what a sleep and a wake-up cost together. Longer would only take the processor from the
-// peer where both share one.
+// Roughly the cost of a sleep plus a wake-up. A longer spin would only take the processor from the
+// peer if both share it.
 constexpr Nanos kSpin = 20'000;
 constexpr std::uint64_t kMaxBufferBytes = std::uint64_t{1} << 40;
 
@@ -114,7 +114,7 @@ void ShmQueue::look_around() {
     connections_.push_back(connection);
     epoll_event interest{.events = EPOLLIN, .data = {.ptr = connection}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->socket(), &interest) != 0) {
-      connection->end(ShmConnection::Ending::kDead);  // its peer's death would go unnoticed
+      connection->end(ShmConnection::Ending::kDead);  // the death of its peer would go unnoticed
     }
   }
   for (ShmConnection* connection : connections_) {
@@ -148,7 +148,7 @@ std::size_t ShmQueue::poll(std::span<Completion> out) {
   for (std::size_t i = 0; i < all && count < out.size(); ++i) {
     const std::size_t which = turn_ + i < all ? turn_ + i : turn_ + i - all;
     count += connections_[which]->advance(out.subspan(count));
-    if (count == out.size()) turn_ = which + 1;  // the next one is first next time
+    if (count == out.size()) turn_ = which + 1;  // the next poll() begins with the next connection
   }
   return count + take_ready(out.subspan(count));
 }
@@ -188,7 +188,7 @@ void ShmQueue::detach(ShmConnection& connection) {
 
 // ---- waiting ----
 
-// Whether poll() would return something or make room.
+// Returns whether poll() would return a completion or free capacity.
 bool ShmQueue::anything() const {
   return std::ranges::any_of(connections_,
                              [](ShmConnection* connection) { return connection->can_advance(); });
@@ -196,8 +196,8 @@ bool ShmQueue::anything() const {
 
 bool ShmQueue::is_ready() {
   if (ready_next_ != ready_end_ || attention_.load(std::memory_order_relaxed)) return true;
-  // Unsignaled work completed in the last poll(): who found a connection full can post again, and
-  // might otherwise sleep with nothing outstanding that could wake it.
+  // Unsignaled work completed in the last poll(). A user that found a connection full can post
+  // again, and might otherwise sleep with no outstanding work to wake it.
   if (std::exchange(room_came_back_, false)) return true;
   return waker_.consume() || anything();
 }
@@ -208,7 +208,7 @@ void ShmQueue::wait(const Deadline& deadline) {
   if (options_.poll != PollMode::kBusy) sleep(deadline);
 }
 
-// True when there is a reason to return.
+// Returns true when there is a reason to return.
 bool ShmQueue::spin(const Deadline& deadline) {
   const SteadyClock clock;
   const Nanos end = clock.now() + kSpin;
@@ -219,7 +219,7 @@ bool ShmQueue::spin(const Deadline& deadline) {
     if (++polls_ % kPollsPerSocketCheck == 0) {
       read_sockets(0);
       if (ready_next_ != ready_end_) return true;
-      std::this_thread::yield();  // the peer may be waiting for this very processor
+      std::this_thread::yield();  // the peer may be waiting for this processor
     }
   } while (!deadline.passed() && (options_.poll == PollMode::kBusy || clock.now() < end));
   return deadline.passed();
@@ -261,7 +261,7 @@ void ShmQueue::read_sockets(int timeout_ms) {
     if (connection != nullptr) {
       connection->read_socket();
     } else {
-      waker_.drain();  // its flag is for wait() to consume and for nobody else
+      waker_.drain();  // only wait() consumes its flag
     }
   }
 }

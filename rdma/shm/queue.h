@@ -1,23 +1,24 @@
 // ShmQueue: the connections of one thread, their completions, and how that thread sleeps.
 //
 // Invariants
-//  S1  Everything but wake(), room(), attach() and call_attention() runs on the
-//      queue's thread. Those others touch only atomics and what `mutex_` guards.
-//  S2  `ready_` cannot overrun: a connection has at most sends_in_flight operations that are posted
-//      and not polled, and one kDisconnected; room for those is reserved before it exists.
-//  S3  A receive buffer is free (`free_`) or held by the user (`held_`). Without a free one,
-//      messages stay in their rings, and rings that fill hold back their senders.
-//  S4  A connection's completions go through `ready_` in the order posted; kDisconnected is put
-//      there last, and received messages are given out before it is.
-//  S5  No wake-up is lost (Dekker): the sleeper stores its sleep word, then looks at the rings; the
-//      other side stores to the ring, then looks at the sleep word. All four are seq_cst, so that
-//      one of the two looks sees the other's store. The sleeper never blocks but in epoll_wait,
-//      which a byte in the socket ends.
+//  S1  Everything except wake(), room(), attach() and call_attention() runs on the queue's thread.
+//      These functions touch only atomics and members guarded by `mutex_`.
+//  S2  `ready_` cannot overrun. A connection has at most sends_in_flight operations that are posted
+//      and not polled, and one kDisconnected. Entries for those are reserved before the connection
+//      exists.
+//  S3  A receive buffer is free (`free_`) or held by the user (`held_`). Without a free buffer,
+//      messages stay in their rings, and full rings delay their senders.
+//  S4  A connection's completions go through `ready_` in the order posted. kDisconnected is added
+//      last, and received messages are delivered before it is.
+//  S5  No wake-up is lost (Dekker). The sleeper stores its sleep word, then loads the rings; the
+//      other side stores to the ring, then loads the sleep word. All four accesses are seq_cst, so
+//      that at least one of the two loads sees the other side's store. The sleeper blocks only in
+//      epoll_wait, which a byte in the socket ends.
 //  S6  The sleep word is odd while asleep and changes with every sleep, so that one sleep costs
 //      each peer at most one system call and one byte in the socket.
-//  S7  A peer cannot keep this thread to itself: at most a few packets are taken from its socket at
-//      a time, and when its messages have filled a poll(), the next poll() begins with its
-//      neighbour.
+//  S7  A peer cannot monopolize this thread. At most a few packets are taken from its socket at a
+//      time. When its messages have filled a poll(), the next poll() begins with the next
+//      connection.
 #pragma once
 
 #include <atomic>
@@ -49,11 +50,12 @@ class ShmQueue final : public Queue {
   std::optional<int> begin_sleep() override;
   void end_sleep() override;
 
-  // Room in `ready_` for a connection; kBusy where there is none. Any thread.
+  // Entries in `ready_` for a connection; reserving fails with kBusy if there are too few. Any
+  // thread.
   CompletionRoom& room() { return room_; }
-  // A complete connection joins. Any thread.
+  // Adds a complete connection. Any thread.
   void attach(ShmConnection& connection);
-  // Makes the queue's thread look for connections that joined or were aborted. Any thread.
+  // Makes the queue's thread check for connections that joined or were aborted. Any thread.
   void call_attention();
 
   // For ShmConnection, on the queue's thread.
@@ -63,7 +65,7 @@ class ShmQueue final : public Queue {
   void stop_watching(const ShmConnection& connection);
   void room_came_back() { room_came_back_ = true; }
   bool has_free_buffer() const { return !free_.empty(); }
-  // REQUIRES: has_free_buffer(). take_buffer() makes the user the holder of next_buffer().
+  // REQUIRES: has_free_buffer(). take_buffer() gives next_buffer() to the user.
   MutableBytes next_buffer();
   std::uint32_t take_buffer();
 
@@ -85,7 +87,7 @@ class ShmQueue final : public Queue {
   std::shared_ptr<Shared> shared_;
   QueueOptions options_;
   std::size_t stride_;  // bytes from one receive buffer to the next
-  SharedMemory page_;   // its first word: our sleep word, for those whom we accepted
+  SharedMemory page_;   // its first word is our sleep word, for accepted peers
   Mapping buffers_;
   Fd epoll_;
   Waker waker_;
@@ -96,10 +98,10 @@ class ShmQueue final : public Queue {
   std::vector<std::uint32_t> free_;
   std::vector<bool> held_;
   std::vector<ShmConnection*> connections_;
-  std::size_t turn_ = 0;  // whose ring is looked at first
+  std::size_t turn_ = 0;  // index of the connection whose ring is checked first
   std::uint64_t sleep_number_ = 0;
   std::uint32_t polls_ = 0;
-  bool room_came_back_ = false;  // by completions nobody is told of; see wait()
+  bool room_came_back_ = false;  // capacity freed by unreported completions; see wait()
 
   CompletionRoom room_;
   std::atomic<bool> attention_ = false;

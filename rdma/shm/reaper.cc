@@ -21,7 +21,7 @@ namespace {
 
 // ---- the signal that ends waits
 
-constexpr long kNudgeNanos = 1'000'000;  // a close that does not wait takes microseconds
+constexpr long kNudgeNanos = 1'000'000;  // a close that does not block takes microseconds
 constexpr auto kPatience = std::chrono::milliseconds(100);
 constexpr std::size_t kMostLimit = std::size_t{1} << 16;
 
@@ -31,7 +31,7 @@ int nudge_signal() {
 
 void do_nothing(int) {}
 
-// Only a signal with a handler interrupts a wait.
+// Installs a handler: only a signal with a handler interrupts a wait.
 bool install_nudge() {
   static const bool installed = [] {
     struct sigaction now{};
@@ -43,7 +43,7 @@ bool install_nudge() {
   return installed;
 }
 
-// Sends this thread the signal again and again while it is armed.
+// Sends this thread the signal repeatedly while it is armed.
 class Nudge {
  public:
   Nudge() {
@@ -125,7 +125,7 @@ struct Reaper::State {
   std::mutex mutex;  // guards all below
   std::condition_variable changed;
   std::deque<Item> items;
-  bool running = false;  // there is a thread
+  bool running = false;  // the thread exists
   bool stopping = false;
 
   static void run(std::shared_ptr<State> state);
@@ -145,7 +145,7 @@ void Reaper::State::run(std::shared_ptr<State> state) {
       nudge.arm(true);
       item.fd.reset();
       nudge.arm(false);
-    }  // the charge is given back
+    }  // returns the charge to the budget
     lock.lock();
   }
   state->running = false;
@@ -171,7 +171,7 @@ void Reaper::close(Fd fd, Charge charge) {
     std::thread(State::run, state_).detach();
     state_->running = true;
   } catch (const std::system_error&) {
-    // No thread is to be had now: the next close() tries again.
+    // No thread can be started now: the next close() tries again.
   }
 }
 

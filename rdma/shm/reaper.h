@@ -1,21 +1,21 @@
-// Closing what peers have made, and counting what they make us hold.
+// Closes descriptors that peers created, and counts the descriptors that peers make us hold.
 //
-// The last close of a descriptor can wait for as long as its maker likes: a TCP socket that
-// lingers, a file whose server does not answer. Nor is it only close(2): the kernel closes the
-// descriptors that lie unread in a socket when that socket is closed, and those for which a
-// receiver has no room, in the thread that does it. So no thread that serves anybody does either.
+// The last close of a descriptor can block for as long as its creator likes: a TCP socket that
+// lingers, a file whose server does not answer. This is not limited to close(2). When a socket is
+// closed, the closing thread also closes the descriptors that lie unread in it. A receiving thread
+// closes the descriptors that do not fit. So a thread that serves peers must do none of these.
 //
 // Invariants
-//  D1  A packet with descriptors that are not expected is never taken out of its socket: it is seen
-//      there (peek_packet) and goes with the socket.
-//  D2  A socket to a peer that we accepted, and every descriptor that one passed, is closed by a
-//      Reaper's thread. A signal ends the waits there that a signal can end, lingering among them.
-//  D3  What a signal cannot end is the flush of a file that was passed as memory (FUSE). Such
-//      descriptors have a Reaper of their own, so that nothing else waits behind them.
-//  D4  Peers make us hold a bounded number of descriptors (DescriptorBudget). It counts each until
-//      it has been closed, and leaves the process as many for itself.
+//  D1  A packet with unexpected descriptors is never taken out of its socket: peek_packet() detects
+//      it, and it is closed with the socket.
+//  D2  Only a Reaper's thread closes the socket of an accepted peer and the descriptors that the
+//      peer passed. There a signal ends the waits that a signal can end, including lingering.
+//  D3  A signal cannot end the flush of a file that was passed as memory (FUSE). These descriptors
+//      have a separate Reaper, so that nothing else waits behind them.
+//  D4  Peers make us hold a bounded number of descriptors (DescriptorBudget). The budget counts
+//      each until it is closed, and leaves the process as many for itself.
 //
-// Thread safety: all of it, but for PeerSocket and Charge, which belong to one thread at a time.
+// Thread safety: any thread, except PeerSocket and Charge, which belong to one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -32,36 +32,37 @@ class Charge;
 
 class DescriptorBudget : public std::enable_shared_from_this<DescriptorBudget> {
  public:
-  // Half of this process's limit of open files.
+  // Half of this process's limit of open files, at most 65536.
   static std::size_t limit_of_process();
 
   explicit DescriptorBudget(std::size_t limit = limit_of_process()) : limit_(limit) {}
-  // Sockets may take all of it, and kRefusals more that are told so and closed (is_overdrawn);
-  // regions three quarters, so that clients that share memory do not keep others out. An empty
-  // Charge: there is no room.
+  // Sockets may take the whole budget, plus kRefusals sockets whose peers are refused with a reason
+  // and closed (is_overdrawn). Regions may take three quarters, so that clients that share memory
+  // do not keep others out. Returns an empty Charge if the budget is exhausted.
   static constexpr std::size_t kRefusals = 64;
   Charge take_socket();
   Charge take_regions(std::size_t count);
-  // For what came without being asked for: it is held already, and counts whatever the limit is.
+  // Charges descriptors that arrived unrequested: they are held already and count whatever the
+  // limit is.
   Charge take_unasked(std::size_t count);
   bool is_overdrawn() const { return held() > limit(); }
   std::size_t held() const { return held_.load(std::memory_order_relaxed); }
   std::size_t limit() const { return limit_.load(std::memory_order_relaxed); }
   void set_limit(std::size_t limit) { limit_.store(limit, std::memory_order_relaxed); }
-  // Held by whoever receives descriptors: a packet may bring 253 of them, more than it says, and
-  // room for those is kept once and not for every thread.
+  // Hold this lock while receiving descriptors. A packet may bring 253 of them, more than it says;
+  // the reserve for those exists once and not for every thread.
   std::mutex& receiving() { return receiving_; }
 
  private:
   friend class Charge;
   Charge take(std::size_t count, std::size_t most);
-  // Relaxed: these are counts, nothing is published by them.
+  // Relaxed: these are counts; they publish nothing.
   std::atomic<std::size_t> limit_;
   std::atomic<std::size_t> held_ = 0;
   std::mutex receiving_;
 };
 
-// Descriptors that are counted; given back when it is destroyed.
+// Counted descriptors; the destructor returns them to the budget.
 class Charge {
  public:
   Charge() = default;
@@ -76,7 +77,7 @@ class Charge {
   Charge(const Charge&) = delete;
   Charge& operator=(const Charge&) = delete;
   explicit operator bool() const { return count_ != 0; }
-  // One of them, for a descriptor that goes its own way.
+  // Splits off one descriptor that is closed separately.
   Charge split_one();
 
  private:
@@ -88,24 +89,25 @@ class Charge {
   std::size_t count_ = 0;
 };
 
-// A thread that closes. It is started by the first close, and does not keep the process: one that
-// is stuck when its Reaper is destroyed is left behind.
+// A thread that closes descriptors. The first close() starts it. It does not keep the process: a
+// thread that is stuck when its Reaper is destroyed is left behind.
 class Reaper {
  public:
   Reaper();
-  ~Reaper();  // waits for what is there, a tenth of a second at most
+  ~Reaper();  // waits for queued closes, a tenth of a second at most
   Reaper(const Reaper&) = delete;
   Reaper& operator=(const Reaper&) = delete;
 
-  // Never blocks, never fails. `charge` is given back when the descriptor has been closed.
+  // Never blocks, never fails. `charge` is returned when the descriptor has been closed.
   void close(Fd fd, Charge charge = {});
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // the thread has it too
+  std::shared_ptr<State> state_;  // shared with the thread
 };
 
-// The socket of a connection. One that was accepted is closed by a Reaper, our own call here.
+// The socket of a connection. A Reaper closes a socket that was accepted; a socket that called is
+// closed here.
 class PeerSocket {
  public:
   PeerSocket() = default;

@@ -37,8 +37,8 @@ template <class Send>
 void Exporter::tell_all(Send send) {
   for (const Subscriber& one : subscribers_) {
     if (one.grant == Access::kLocal) continue;
-    // Whoever does not take it must not go on with half the news (E2). Both sides see the end on
-    // their socket.
+    // A subscriber that cannot receive it must not continue with partial news (E2). Both sides see
+    // the end on their socket.
     if (send(one) != 0) shutdown(one.socket, SHUT_RDWR);
   }
 }
@@ -57,8 +57,8 @@ void Exporter::withdraw(const Export& region) {
 }
 
 namespace {
-// What a peer gets of a region; empty: nothing. An atomic region that cannot be shown read-only is
-// not shown to those who may only READ.
+// Returns the descriptor of a region for a peer; empty if the peer gets none. A region with atomics
+// that cannot be passed read-only is not passed to peers that may only READ.
 const Fd& door_to(const Export& region, Access grant) {
   static const Fd none;
   if (grant == Access::kLocal) return none;
@@ -162,7 +162,7 @@ void RegionTable::add(const RegionEntry& said, const Fd& fd) {
   const bool atomics = said.atomics != 0;
   auto memory = map_received(fd.get(), said.length, atomics);
   if (!memory) {
-    // READs of it will be refused here; the user hears why from this line.
+    // READs of the region will be refused here; this line tells the user why.
     log_warn(EventName("region_unmapped"), "a region of the server cannot be mapped: {}",
              to_string(memory.error()));
     return;

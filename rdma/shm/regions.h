@@ -1,18 +1,19 @@
-// Regions on their way from a server to its clients, and from a client to its servers
-// (peer_regions.h is the other end of those).
+// Announces regions from a server to its clients, and from a client to its servers (peer_regions.h
+// is the receiving end of those).
 //
-//   Exporter      a process's list of regions and of the connections that hear of them
+//   Exporter      a process's list of regions and of the connections to which they are announced
 //   RegionTable   a client's mappings of one server's regions
 //
 // Invariants
-//  E1  A connection hears of every region there is when it is accepted, and of each that comes or
-//      goes afterwards, in that order: all of it is sent under one lock, and a socket keeps order.
-//  E2  Nothing is sent blocking. A client whose socket is full has not looked at it for thousands
-//      of regions: its connection ends.
-//  E3  READ is bounded by what the server said of the region, and the region's memory is at least
-//      that long for ever (memory.h): a copy cannot fault.
+//  E1  A connection learns of every region that exists when it is accepted, and of each later
+//      addition or removal, in that order: all of it is sent under one lock, and a socket keeps
+//      order.
+//  E2  Sends never block. A client whose socket is full has not read it for thousands of regions:
+//      its connection ends.
+//  E3  READs are bounded by the announced length, and the region's memory is never shorter than
+//      that (memory.h): a copy cannot fault.
 //
-// Thread safety: Exporter all of it; RegionTable belongs to its queue's thread.
+// Thread safety: Exporter: any thread. RegionTable: belongs to its queue's thread.
 #pragma once
 
 #include <memory>
@@ -28,11 +29,11 @@
 
 namespace rkv::rdma::shm {
 
-// A region as its maker holds it.
+// A region and its memory, as its owner holds them.
 struct Export {
   SharedMemory shared{};
-  // Atomic regions only: another door to the same memory, through which nothing can be mapped
-  // writable. For connections that grant READ alone.
+  // Only for regions with atomics: a second descriptor of the same memory, through which nothing
+  // can be mapped writable. For connections that grant only READ.
   Fd read_only{};
   std::size_t length = 0;
   Access access = Access::kRemoteRead;
@@ -43,18 +44,19 @@ class Exporter {
  public:
   Exporter() : random_(random_from_kernel()) {}
 
-  // Starts what shows clients that we live; before the first connection is accepted.
+  // Creates the host page, which shows clients that we live. Call before the first connection is
+  // accepted.
   Status open();
 
-  void add(Export& region);     // gives it a key
-  void remove(Export& region);  // what was added
+  void add(Export& region);     // assigns a key
+  void remove(Export& region);  // REQUIRES: add() was called
 
   // Sends `accept` with `descriptors` and our host page, then all regions that `grant` allows;
-  // later ones follow until unsubscribe(). kDisconnected: the client has gone. kBusy: more regions
-  // than the socket takes.
+  // later regions follow until unsubscribe(). kDisconnected: the client has disconnected. kBusy:
+  // more regions than fit into the socket.
   Status subscribe(int socket, Access grant, Accept accept, std::vector<int> descriptors);
-  // Of a client: sends the server all regions that `grant` allows; later ones follow until
-  // unsubscribe(). kInvalidArgument: more than a server takes.
+  // For a client: sends the server all regions that `grant` allows; later regions follow until
+  // unsubscribe(). kInvalidArgument: more regions than a server accepts.
   Status share(int socket, Access grant);
   void unsubscribe(int socket);
 
@@ -84,7 +86,8 @@ class RegionTable {
     std::uint64_t length = 0;
     bool atomics = false;
     Mapping memory;
-    // Where the piece is mapped here; nullptr when it is not wholly inside. No sum can overflow.
+    // Returns where the range is mapped here; nullptr if it is not wholly inside. No sum can
+    // overflow.
     std::byte* at(std::uint64_t remote, std::uint64_t bytes) const {
       if (remote < address || bytes > length || remote - address > length - bytes) return nullptr;
       return memory.data() + (remote - address);
@@ -99,9 +102,9 @@ class RegionTable {
     last_ = &found->second;
     return last_;
   }
-  // Takes in a packet of kind kRegions or kGone; false when it is neither.
+  // Processes a packet of kind kRegions or kGone. Returns false if it is neither.
   bool take_in(Bytes packet, std::vector<Fd>& descriptors);
-  // How many regions it has been told of, those included that are gone.
+  // Number of regions announced so far, including removed regions.
   std::size_t heard() const { return heard_; }
 
  private:

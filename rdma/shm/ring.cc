@@ -22,11 +22,11 @@ std::uint64_t ring_bytes(std::uint64_t receive_bytes) {
 // ---- producer ----
 
 bool RingWriter::refresh() {
-  // seq_cst: after wants_room and the sleep word were stored, a head that makes room is seen here,
-  // or else the consumer sees that somebody waits (queue.h, S5). Acquire, as part of it: the bytes
-  // that the head gives back have been read (R5).
+  // seq_cst: `wants_room` and the sleep word were stored before. Either this load sees a head that
+  // frees space, or the consumer sees that this side waits (queue.h, S5). It includes acquire: the
+  // bytes that the head returns have been read (R5).
   const std::uint64_t head = load(shared_->consumer.head, std::memory_order_seq_cst);
-  if (head - head_ > tail_ - head_) return false;  // not between the last one and our tail
+  if (head - head_ > tail_ - head_) return false;  // not between the last head and our tail
   head_ = head;
   return true;
 }
@@ -59,20 +59,21 @@ RingWriter::Outcome RingWriter::place(Bytes message) {
 bool RingWriter::publish() {
   if (published_ == tail_) return false;
   published_ = tail_;
-  // Release: the messages are there before the tail says so (R5). seq_cst: see S5 in queue.h.
+  // Release: the messages are in place before the tail covers them (R5). seq_cst: see S5 in
+  // queue.h.
   store(shared_->producer.tail, tail_, std::memory_order_seq_cst);
   return true;
 }
 
 bool RingWriter::has_room(std::size_t message_bytes) {
-  // Garbage counts as room: it is found by the next place().
+  // Garbage counts as space: the next place() detects it.
   return !refresh() || room_of(message_bytes) <= bytes_ - (tail_ - head_);
 }
 
 // ---- consumer ----
 
 std::uint64_t RingReader::tail() const {
-  // Acquire: the messages up to here are there (R5). seq_cst: see S5 in queue.h.
+  // Acquire: the messages up to the tail are in place (R5). seq_cst: see S5 in queue.h.
   return frozen_ ? frozen_tail_ : load(shared_->producer.tail, std::memory_order_seq_cst);
 }
 
@@ -103,7 +104,7 @@ RingReader::Outcome RingReader::take(std::byte* buffer, std::size_t* length) {
   copy_from_shared({buffer + first, said - first}, ring_);
   *length = said;
   head_ += room_of(said);
-  // Release: the bytes have been copied out before their room is given back (R5).
+  // Release: the bytes have been copied out before their space is returned (R5).
   store(shared_->consumer.head, head_, std::memory_order_seq_cst);
   return Outcome::kTaken;
 }

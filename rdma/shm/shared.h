@@ -1,5 +1,5 @@
-// What the parts of one shared-memory transport have in common. Kept alive by every region, queue,
-// listener and connection made from it.
+// State that the parts of a shared-memory transport share. Every region, queue, listener and
+// connection created from the transport keeps it alive.
 #pragma once
 
 #include <sys/types.h>
@@ -18,13 +18,13 @@ struct Shared {
   explicit Shared(std::string chosen, std::optional<gid_t> let_in = std::nullopt)
       : directory(std::move(chosen)), group(let_in) {}
 
-  std::string directory;       // as the user chose; "" = the usual ones (directory.h)
-  std::optional<gid_t> group;  // of a server: whose members may connect as well
+  std::string directory;       // as the user chose; "" = the default (directory.h)
+  std::optional<gid_t> group;  // server only: members of this group may also connect
   Exporter exporter;
   std::shared_ptr<DescriptorBudget> budget = std::make_shared<DescriptorBudget>();
-  // Closes sockets of peers, and memory of theirs that was found to be memory.
+  // Closes peers' sockets, and descriptors of peers that were verified to be memory.
   std::shared_ptr<Reaper> reaper = std::make_shared<Reaper>();
-  // Closes what was passed as memory and is something else (D3).
+  // Closes descriptors that were passed as memory but are something else (D3).
   std::shared_ptr<Reaper> foreign_reaper = std::make_shared<Reaper>();
 };
 

@@ -15,14 +15,15 @@ namespace rkv::rdma {
 namespace shm {
 namespace {
 
-// For the name of an address to listen on, which is usually a number.
+// To resolve the address to listen on, which is usually numeric.
 constexpr int kResolveMs = 2000;
 
 class LocalRegion final : public Region {
  public:
   explicit LocalRegion(Mapping memory) : memory_(std::move(memory)) {}
   MutableBytes bytes() const override { return {memory_.data(), memory_.size()}; }
-  std::uint32_t local_key() const override { return 0; }  // the CPU copies: it needs none
+  // The processor copies, so no key is needed.
+  std::uint32_t local_key() const override { return 0; }
   std::uint32_t remote_key() const override { return 0; }
 
  private:
@@ -45,10 +46,10 @@ class ExportedRegion final : public Region {
 
  private:
   std::shared_ptr<Shared> shared_;
-  Export region_;  // the exporter points to it
+  Export region_;  // the exporter refers to it
 };
 
-// Peers change these words by instructions of the same processor (connection.cc).
+// Peers change these words by instructions of the same processors (connection.cc).
 class ProcessorAtomics final : public Atomics {
  public:
   Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {

@@ -40,7 +40,7 @@ std::optional<std::uint16_t> port_of(const std::string& address) {
   return port;
 }
 
-// An adapter's atomic on its own host happens at once: all that others do is events of their own.
+// An adapter's atomic on its own host is immediate: all actions of others are separate events.
 class HostAtomics final : public Atomics {
  public:
   Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
@@ -96,7 +96,7 @@ Result<std::unique_ptr<Listener>> SimTransport::listen(const std::string& addres
   return std::unique_ptr<Listener>(new SimListener(fabric_, host_, port));
 }
 
-// Sends a connection request on its way.
+// Sends a connection request.
 std::shared_ptr<Handshake> SimTransport::knock(SimQueue& queue, const ConnectionOptions& options,
                                                std::uint16_t port, Bytes private_data) {
   auto handshake = std::make_shared<Handshake>();

@@ -1,11 +1,12 @@
-// The simulated network: hosts, the links between them, and what may go wrong. What a backend of
-// transport.h has to do is here and in the files beside it; what it need not do, faults decide.
+// The simulated network: hosts, the links between them, and the faults that may occur. This file
+// and the files beside it implement the required behaviour of a transport.h backend; faults decide
+// the behaviour that transport.h leaves open.
 //
 //   auto fabric = std::make_shared<Fabric>(seed);
 //   auto server = open_sim(fabric, "server");  // a host of its own, and a Transport on it
 //   auto client = open_sim(fabric, "client");
-//   fabric->faults().cut_in = 200;              // one in 200 operations loses its connection
-//   fabric->crash(*server);                     // the host dies; its memory answers no more
+//   fabric->faults().cut_in = 200;              // 1 in 200 operations loses its connection
+//   fabric->crash(*server);                     // the host dies; its memory is no longer READ
 //
 // Rules: README.md of this directory.
 // Thread safety: none; one thread, many fibers.
@@ -28,24 +29,24 @@ class SimListener;
 class SimQueue;
 class SimRegion;
 
-// Times in nanoseconds, each drawn anew for each operation between 0 (or `least`) and the number
-// given. `..._in`: one in so many; 0 = never. The defaults are a network in which nothing fails.
+// Times in nanoseconds, drawn for each operation between 0 (or `latency_least`) and the given
+// number. `..._in`: 1 in so many; 0 = never. The defaults are a network without failures.
 struct Faults {
   Nanos latency_least = 500;  // one way
-  Nanos latency = 3'000;      // on top of it
+  Nanos latency = 3'000;      // on top of latency_least
   std::uint64_t slow_in = 0;  // an operation that takes up to `slow` longer
   Nanos slow = 0;
-  std::uint32_t pieces = 1;         // a READ touches memory in up to so many pieces, in any order
-  Nanos piece_spread = 0;           // within so long
-  std::uint64_t retransmit_in = 0;  // a READ whose pieces lie up to `retransmit` apart
+  std::uint32_t pieces = 1;         // a READ fetches memory in up to so many pieces, in any order
+  Nanos piece_spread = 0;           // all pieces within this time
+  std::uint64_t retransmit_in = 0;  // a READ whose pieces are up to `retransmit` apart
   Nanos retransmit = 0;
   std::uint64_t cut_in = 0;        // an operation whose connection is lost, half of the time
                                    // before it was carried out, half of the time after
   Nanos notice = 1'000;            // until an end learns that its connection is lost
   std::uint64_t refuse_in = 0;     // a READ that the peer's adapter refuses without reason
   std::uint64_t handshake_in = 0;  // a message of connecting that is lost
-  // What the adapter of whoever connects takes of a connection at a time; 0 = as much as is asked
-  // for.
+  // The adapter of the connecting side limits a connection to these numbers; 0 = as many as
+  // requested.
   std::uint32_t sends_in_flight = 0;
   std::uint32_t reads_in_flight = 16;
   Nanos refill = 0;                 // until a receive buffer given back can take a message
@@ -53,8 +54,8 @@ struct Faults {
   std::uint64_t early_wake_in = 0;  // a wait that returns without cause
 };
 
-// Of one READ that has landed, before its completion: what a fabric worse than any real one may do
-// to the bytes. For canaries: a test of the tests.
+// Called for one READ that has landed, before its completion: may change the bytes as no real
+// network would. For canaries, which test the tests.
 using Tampering = std::function<void(MutableBytes landed, std::uint64_t remote_address)>;
 
 // A machine with an adapter.
@@ -70,7 +71,8 @@ struct Host {
   std::string name;
   bool alive = true;
   std::uint32_t next_key = 1;
-  std::map<std::uint32_t, SimRegion*> regions;  // by remote key, and by local key with kLocalBit
+  // Keyed by remote key, and by local key with kLocalBit.
+  std::map<std::uint32_t, SimRegion*> regions;
   std::vector<SimQueue*> queues;
   std::vector<SimListener*> listeners;
 };
@@ -86,13 +88,14 @@ class Fabric {
   Faults& faults() { return faults_; }
   Tampering& tampering() { return tampering_; }
 
-  // The host that a transport of open_sim() is on dies: nothing leaves it any more, nothing in its
-  // memory is read, its listeners are gone. Its own fibers may run on to their ends, unheard.
+  // Kills the host of a transport of open_sim(): it sends nothing more, its memory is not READ any
+  // more, its listeners are removed. Its own fibers may run to their ends; other hosts receive
+  // nothing from them.
   void crash(Transport& transport);
-  // Every connection there is is lost.
+  // Loses every existing connection.
   void cut_all();
 
-  // How often each thing happened, for a test that wants to know that it did.
+  // How often each event happened, for tests that check that it did.
   struct Counts {
     std::uint64_t reads = 0;
     std::uint64_t reads_in_pieces = 0;
@@ -127,11 +130,11 @@ class Fabric {
   Counts counts_;
   std::map<std::uint16_t, SimListener*> ports_;
   std::uint16_t next_port_ = 40'000;
-  // Kept to the end: events name links.
+  // Kept until the fabric's end: events refer to links.
   std::vector<std::unique_ptr<Link>> links_;
 };
 
-// A new host on the fabric, which the transport keeps alive.
+// Creates a host on the fabric; the transport keeps it alive.
 std::unique_ptr<Transport> open_sim(std::shared_ptr<Fabric> fabric, std::string host_name);
 
 }  // namespace rkv::rdma::sim

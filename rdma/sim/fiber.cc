@@ -17,7 +17,8 @@ namespace rkv::rdma::sim {
 
 namespace {
 
-// Sanitizers make frames several times as large. Pages are touched when used.
+// Large enough for sanitizers, which make frames several times as large. Pages are allocated on
+// use.
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
 constexpr std::size_t kGuardBytes = 4096;
 
@@ -29,13 +30,13 @@ std::byte* map_stack() {
   return static_cast<std::byte*>(at);
 }
 
-// Never unmapped: a simulation makes thousands of short-lived fibers, a few at a time.
+// Never unmapped: a simulation creates thousands of short-lived fibers, a few at a time.
 std::vector<std::byte*>& spare_stacks() {
   static std::vector<std::byte*> spare;
   return spare;
 }
 
-Fiber* starting = nullptr;  // handed to enter(): makecontext passes nothing but ints
+Fiber* starting = nullptr;  // passed to enter(): makecontext passes only ints
 
 }  // namespace
 
@@ -48,8 +49,8 @@ struct Fiber::Machine {
   const void* outside_bottom = nullptr;
   std::size_t outside_bytes = 0;
 
-  // Tells AddressSanitizer which stack comes next, and that it has come. `save` is where the side
-  // that is left keeps its second stack; nullptr when it never comes back.
+  // Notify AddressSanitizer of the next stack, and that the switch is done. `save` is where the
+  // side that is left keeps its second stack; nullptr when that side never returns.
   static void leave([[maybe_unused]] void** save, [[maybe_unused]] const void* bottom,
                     [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)

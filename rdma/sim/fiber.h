@@ -1,12 +1,12 @@
-// A fiber: a function with a stack of its own that runs until it gives way. So blocking code of
-// many actors runs on one thread, and who runs when is decided by whoever resumes them.
+// A fiber: a function with a separate stack that runs until it gives way. So the blocking code of
+// many actors runs on one thread, and the caller of resume() decides which fiber runs.
 //
 //   Fiber fiber([&] { one(); fiber_gives_way(); two(); });
 //   fiber.resume();  // one()
 //   fiber.resume();  // two(); fiber.done()
 //
-// Stacks are kept and used again by later fibers; below each lies a page that nobody may touch.
-// AddressSanitizer is told of every switch. Not for ThreadSanitizer.
+// Stacks are reused by later fibers; below each stack lies an inaccessible guard page.
+// AddressSanitizer is notified of every switch. Does not work with ThreadSanitizer.
 //
 // Thread safety: none; all fibers of a process belong to one thread.
 #pragma once
@@ -19,14 +19,14 @@ namespace rkv::rdma::sim {
 class Fiber {
  public:
   explicit Fiber(std::function<void()> body);
-  // REQUIRES done(), or never resumed: what lives on an unfinished stack cannot be destroyed.
+  // REQUIRES: done(), or never resumed: objects on an unfinished stack cannot be destroyed.
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Runs the body until it gives way or returns. Not from inside a fiber.
+  // Runs the body until it gives way or returns. REQUIRES: not called from inside a fiber.
   void resume();
-  // From inside the body: back to resume()'s caller.
+  // Called from inside the body: returns to the caller of resume().
   void give_way();
   bool done() const { return done_; }
 

@@ -16,14 +16,14 @@ namespace {
 using Kind = Operation::Kind;
 using Status = Completion::Status;
 
-// A peer without a receive buffer is tried again after this long, for ever.
+// Delay before a message to a peer without a receive buffer is retried; there is no retry limit.
 constexpr Nanos kNotReadyNanos = 640'000;
 
 bool is_read(const Operation& operation) {
   return operation.kind != Kind::kSend;  // atomics count as READs
 }
 
-// The address of a remote operation is one of this process.
+// Simulated remote memory is in this process, so the remote address is a local one.
 std::byte* memory_at(std::uint64_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
@@ -41,7 +41,8 @@ Link::Link(Fabric& fabric, const EndOptions& active, const EndOptions& passive) 
   }
 }
 
-// Until now what came for this end waited; if its end came, it is told of it.
+// Retries the operations that waited for this end to open. Reports kDisconnected if the end is
+// already dead.
 void Link::open(int side, SimConnection* handle) {
   End& end = ends_[side];
   end.handle = handle;
@@ -58,7 +59,7 @@ Link::Pending* Link::find(int side, std::uint64_t number) {
 
 // ------------------------------------------------------------------------------ on their way
 
-// An operation that names memory which is not registered is a bug of whoever posts it.
+// An operation on memory that is not registered is a bug of the caller.
 void Link::check_local(const End& end, const Operation& operation) const {
   if (operation.inline_data) {
     RKV_CHECK(operation.kind == Kind::kSend && operation.local.size() <= end.limits.inline_bytes,
@@ -87,7 +88,7 @@ Result<std::size_t> Link::post(int side, std::span<const Operation> batch) {
     if (operation.inline_data) {
       pending.inline_bytes.assign(operation.local.begin(), operation.local.end());
     }
-    // What a buffer holds before the completion means nothing.
+    // The content of a READ's buffer is undefined before the completion.
     if (operation.kind == Kind::kRead && !operation.local.empty()) {
       std::memset(operation.local.data(), 0xA5, operation.local.size());
     }
@@ -134,7 +135,7 @@ void Link::arrive(int side, std::uint64_t number) {
   if (wait || !carry_out(side, number)) held.push_back(number);
 }
 
-// What has arrived at the peer and waits there behind a message without a buffer.
+// Retries operations that arrived at the peer and wait behind a message without a buffer.
 void Link::retry_held(int side) {
   std::deque<std::uint64_t>& held = ends_[side].held;
   while (!held.empty()) {
@@ -147,7 +148,7 @@ void Link::retry_held(int side) {
 
 // ------------------------------------------------------------------------------ at the peer
 
-// False: there is no buffer for a message; to be tried again.
+// Returns false if there is no buffer for a message; the caller tries again later.
 bool Link::carry_out(int side, std::uint64_t number) {
   Pending& pending = *find(side, number);
   fabric_.scheduler().trace(2, (number << 8) | static_cast<std::uint64_t>(pending.operation.kind));
@@ -219,7 +220,7 @@ void Link::carry_out_read(int side, std::uint64_t number, Pending& pending) {
     return answer(side, number, Status::kRemoteAccess);
   }
   if (length == 0) return executed(side, number);
-  // Cut at random bytes: the borders, sorted, make the pieces.
+  // Cut at random bytes: the sorted borders delimit the pieces.
   std::size_t count = 1 + scheduler.random().below(faults.pieces);
   std::array<std::size_t, 16> borders{};
   count = std::min({count, borders.size(), length});
@@ -247,7 +248,7 @@ void Link::touch(int side, std::uint64_t number, std::size_t piece) {
   Pending* const pending = find(side, number);
   if (pending == nullptr || severed_ || !ends_[1 - side].alive || pending->landed) return;
   if (!permitted(side, *pending, Access::kRemoteRead)) {
-    return answer(side, number, Status::kRemoteAccess);  // the region has gone meanwhile
+    return answer(side, number, Status::kRemoteAccess);  // the region was removed meanwhile
   }
   const auto [offset, length] = pending->pieces[piece];
   const Operation& operation = pending->operation;
@@ -334,8 +335,8 @@ void Link::complete(int side, const Pending& pending, Status status) {
 
 // ------------------------------------------------------------------------------ the end
 
-// The adapter has forgotten these messages, the network has not: the first few of them arrive
-// nevertheless, unless the peer has heard of the end before.
+// The adapter has flushed these messages, but the network still has them. The first few of them
+// arrive, unless the peer has already learned of the end.
 void Link::let_stray(int side) {
   End& end = ends_[side];
   for (std::size_t i = 0; i < end.issued && !severed_; ++i) {
@@ -379,7 +380,7 @@ void Link::die_later(int side, Nanos in, Status first_status) {
 void Link::abort(int side) {
   End& end = ends_[side];
   if (!std::exchange(end.alive, false)) return;
-  // Until the adapter has seen to it, what was posted goes on its way.
+  // Posted operations continue until the adapter has processed the abort.
   die_later(side, fabric_.notice(), Status::kFlushed);
   if (!severed_) die_later(1 - side, fabric_.notice() + fabric_.latency(), Status::kFlushed);
 }

@@ -1,14 +1,14 @@
-// A link: two ends, the operations under way between them, and how they end.
+// A link: two ends, their operations in flight, and how operations and ends terminate.
 //
-// Each operation takes its way through events: it *arrives* at the peer (in the order of posting),
-// is carried out there (a READ in pieces), its answer *returns*, and in the order of posting the
-// completions are handed to the queue.
+// Each operation passes through events: it *arrives* at the peer (in the order of posting) and is
+// carried out there (a READ in pieces). Then its answer *returns*, and the completions are passed
+// to the queue in the order of posting.
 //
 // Invariants (README.md has the rules that they serve):
 //  N1  Operations of one end arrive, and complete, in the order of posting.
-//  N2  No remote byte is read before its operation was posted or after its completion; no local
-//      byte is written after its completion, or after the connection's destruction.
-//  N3  An end says kDisconnected once, after all else.
+//  N2  A remote byte is read only after its operation was posted and before its completion. A local
+//      byte is written only before the completion and before the connection's destruction.
+//  N3  An end reports kDisconnected once, after everything else.
 //
 // Thread safety: none.
 #pragma once
@@ -38,9 +38,9 @@ class Link {
   };
   Link(Fabric& fabric, const EndOptions& active, const EndOptions& passive);
 
-  // ---- from the connection of a side
+  // ---- called by the connection of a side
   void open(int side, SimConnection* handle);
-  // The passive end may send before the active one has heard of its existence.
+  // The passive end may send before the active end has learned that it exists.
   void hold_until(int side, Nanos when) { ends_[side].arrive_not_before = when; }
   Result<std::size_t> post(int side, std::span<const Operation> batch);
   const ConnectionLimits& limits(int side) const { return ends_[side].limits; }
@@ -48,14 +48,14 @@ class Link {
   void abort(int side);
   void close(int side);  // the connection is destroyed
 
-  // ---- from the queue
+  // ---- called by the queue
   void taken(int side) { --ends_[side].in_queue; }
 
-  // ---- from the fabric
+  // ---- called by the fabric
   bool touches(const Host& host) const {
     return ends_[0].host.get() == &host || ends_[1].host.get() == &host;
   }
-  // Nothing passes any more, in either direction. The ends notice later.
+  // Drops everything in both directions from now on. The ends notice later.
   void sever();
   bool severed() const { return severed_; }
 
@@ -83,14 +83,14 @@ class Link {
     Access grant = Access::kLocal;
     bool alive = true;
     bool told = false;             // kDisconnected is in the queue
-    std::uint64_t first = 0;       // number of pending.front()
+    std::uint64_t first = 0;       // number of the operation pending.front()
     std::deque<Pending> pending;   // posted, completion not yet in the queue
     std::size_t issued = 0;        // of pending
-    std::size_t reads_issued = 0;  // and not landed
+    std::size_t reads_issued = 0;  // READs issued and not landed
     std::size_t in_queue = 0;      // completions that poll() has not yet taken
     Nanos arrive_not_before = 0;
     std::deque<std::uint64_t> held;  // arrived at the peer behind a message that waits for a buffer
-    // Messages flushed here and still in the network, by number.
+    // Messages that were flushed here and are still in the network, by number.
     std::map<std::uint64_t, std::vector<std::byte>> stray{};
     Nanos complete_not_before = 0;
   };

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kMaxAcceptBytes = 196;
 constexpr std::size_t kMaxRejectBytes = 148;
 
-// The answer reaches the one who connects, unless it has given up or the network loses it.
+// The answer reaches the connecting side, unless that side has given up or the network loses it.
 void send_answer(Fabric& fabric, std::shared_ptr<Handshake> handshake, Nanos when,
                  Handshake::State answer) {
   if (fabric.scheduler().chance(fabric.faults().handshake_in)) return;
@@ -106,7 +106,7 @@ Result<std::unique_ptr<Connection>> SimIncoming::accept(Queue& queue,
   link.hold_until(1, when + 1);
   send_answer(*fabric_, handshake_, when, Handshake::State::kAccepted);
   ++fabric_->counts().connections;
-  // What the peer sends at once may come before the caller hears of the connection.
+  // Messages that the peer sends at once may arrive before the caller has the connection.
   fabric_->scheduler().may_yield();
   return std::unique_ptr<Connection>(std::move(connection));
 }

@@ -1,4 +1,5 @@
-// Connecting: a request on its way from one host to another's listener, and the answer.
+// Connection set-up: a request travels from one host to the listener of another, and the answer
+// back.
 //
 // Thread safety: none.
 #pragma once
@@ -13,18 +14,18 @@
 
 namespace rkv::rdma::sim {
 
-// What is known to both sides of one attempt to connect.
+// State of one attempt to connect, known to both sides.
 struct Handshake {
   enum class State : std::uint8_t { kPending, kAccepted, kRejected, kUnreachable };
   State state = State::kPending;
-  bool abandoned = false;  // whoever connected has given up
+  bool abandoned = false;  // the connecting side has given up
   std::array<std::byte, 56> request{};
   std::string from;           // "client:40001"
-  Link::EndOptions active{};  // its queue has reserved room
-  Link* link = nullptr;       // from accept() on
+  Link::EndOptions active{};  // its queue has a reservation
+  Link* link = nullptr;       // set by accept()
   std::vector<std::byte> answer;
   Rejection rejection;
-  WaitPoint point;  // of connect()
+  WaitPoint point;  // connect() waits here
 };
 
 class SimListener final : public Listener {
@@ -37,7 +38,7 @@ class SimListener final : public Listener {
 
   void arrive(std::shared_ptr<Handshake> handshake);
   void nudge() { fabric_->scheduler().notify(point_); }
-  // The host has died.
+  // Called when the host has died.
   void vanish();
 
  private:
@@ -70,10 +71,10 @@ class SimIncoming final : public Incoming {
   bool answered_ = false;
 };
 
-// The limits of one end, and how much room its queue must have for it.
+// The limits of an end, and the number of completions to reserve in its queue.
 ConnectionLimits limits_of(const Faults& faults, const ConnectionOptions& options, bool active);
 constexpr std::uint32_t completions_of(const ConnectionLimits& limits) {
-  return limits.sends_in_flight + 1;  // and kDisconnected
+  return limits.sends_in_flight + 1;  // plus kDisconnected
 }
 
 }  // namespace rkv::rdma::sim

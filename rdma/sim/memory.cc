@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kPoolBytes = std::size_t{4} << 30;
-// Free on Linux with 47 bits of addresses, with and without AddressSanitizer.
+// Unused on Linux with 47-bit addresses, with and without AddressSanitizer.
 constexpr std::uintptr_t kPoolAddress = 0x2000'0000'0000;
 
 class Pool {
@@ -53,7 +53,7 @@ class Pool {
  private:
   std::byte* base_ = nullptr;
   std::size_t used_ = 0;
-  std::size_t taken_ = 0;  // pieces
+  std::size_t taken_ = 0;  // number of pieces in use
   std::map<std::size_t, std::vector<std::byte*>> free_;
 };
 

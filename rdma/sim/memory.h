@@ -1,8 +1,8 @@
-// Memory for the simulated hosts' regions: zeroed, page-aligned, at addresses that depend on
-// nothing but the order of the calls since all of it was free, so that a run repeats with the same
-// addresses whatever ran before it. Freed pieces are handed out again, last freed first.
+// Memory for the simulated hosts' regions: zeroed and page-aligned. Its addresses depend only on
+// the order of the calls since all of it was free. So a run repeats with the same addresses
+// whatever ran before it. Freed pieces are reused, last freed first.
 //
-// Pages exist from their first use on.
+// Pages are allocated on first use.
 // Thread safety: none.
 #pragma once
 

@@ -9,8 +9,9 @@
 namespace rkv::rdma::sim {
 
 namespace {
-constexpr Nanos kPollNanos = 50;  // what a poll takes, at most: no loop of polls stops the clock
-}
+// Maximum duration of a poll: nonzero, so that a loop of polls does not stop the clock.
+constexpr Nanos kPollNanos = 50;
+}  // namespace
 
 SimQueue::SimQueue(std::shared_ptr<Fabric> fabric, std::shared_ptr<Host> host,
                    const QueueOptions& options)

@@ -1,9 +1,9 @@
-// SimQueue: completions and messages of one fiber's connections.
+// SimQueue: completions and received messages of one fiber's connections.
 //
 // Invariants:
-//  Q1  Room for every completion is reserved before a connection exists (reserve()).
-//  Q2  A receive buffer is memory of its own, made when a message arrives and freed when it is
-//      released: reading it later is a use after free.
+//  Q1  Entries for all completions of a connection are reserved before it exists (reserve()).
+//  Q2  Each receive buffer is a separate allocation, created when a message arrives and freed when
+//      it is released: reading it later is a use after free.
 //
 // Thread safety: none.
 #pragma once
@@ -28,21 +28,21 @@ class SimQueue final : public Queue {
   void wake() override;
   void release(std::span<const std::uint32_t> receive_buffers) override;
 
-  // ---- for links
+  // ---- called by links
   struct Item {
     Completion completion;
     Link* link = nullptr;
     int side = 0;
-    bool silent = false;  // of an unsignaled operation: only gives room back
+    bool silent = false;  // for an unsignaled operation: only frees capacity
   };
   bool reserve(std::uint32_t completions);
   void unreserve(std::uint32_t completions) { reserved_ -= completions; }
   void push(const Item& item);
   bool has_receive_buffer();
   std::uint32_t receive_bytes() const { return options_.receive_bytes; }
-  // A message arrives. REQUIRES a receive buffer.
+  // Delivers a message. REQUIRES: has_receive_buffer().
   void deliver(Item item, Bytes message);
-  // Forgets everything about one end of a link: its connection is destroyed.
+  // Drops everything of one end of a link: its connection is destroyed.
   void forget(const Link& link, int side);
   void nudge() { fabric_->scheduler().notify(point_); }
 
@@ -61,7 +61,7 @@ class SimQueue final : public Queue {
   std::deque<Returning> returning_;
   WaitPoint point_;
   bool woken_ = false;
-  bool room_ = false;  // by completions that nobody was told of
+  bool room_ = false;  // capacity freed by unreported completions
 };
 
 }  // namespace rkv::rdma::sim

@@ -1,4 +1,4 @@
-// SimRegion: memory of a host that its peers may READ.
+// SimRegion: registered memory of a host.
 //
 // Thread safety: none.
 #pragma once

@@ -10,7 +10,7 @@
 namespace rkv::rdma::sim {
 
 namespace {
-constexpr std::size_t kOutside = ~std::size_t{0};  // stands for the caller outside of any fiber
+constexpr std::size_t kOutside = ~std::size_t{0};  // the caller outside of any fiber
 }
 
 Scheduler::~Scheduler() {
@@ -47,7 +47,7 @@ void Scheduler::park(WaitPoint& point, Nanos until) {
   if (point.ticket_ == self.ticket) point.task_ = 0;
 }
 
-// A test's main function waits: events go on happening, one of them may notify it.
+// The main function of a test waits: events continue, and one of them may notify it.
 void Scheduler::park_outside(WaitPoint& point, Nanos until) {
   outside_ticket_ = next_ticket_++;
   point.task_ = kOutside;
@@ -108,7 +108,7 @@ void Scheduler::spend(Nanos duration) {
 void Scheduler::run_device_event() {
   ++events_;
   now_ = std::max(now_, device_.top().at);
-  // Moved out first: the event may add others.
+  // Move the event out first: it may add others.
   const auto run = std::move(const_cast<DeviceEvent&>(device_.top()).run);
   device_.pop();
   run();
@@ -127,7 +127,7 @@ void Scheduler::resume(const WakeUp& wake_up) {
   task.fiber->resume();
   running_ = nullptr;
   if (task.fiber->done()) {
-    task.fiber.reset();  // its stack serves the next one
+    task.fiber.reset();  // its stack serves the next fiber
     --unfinished_;
   }
 }

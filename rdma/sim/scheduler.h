@@ -1,19 +1,18 @@
 // Simulated time: a clock that jumps from event to event, fibers that wait on it, and one source of
-// chance. Everything that happens is a function of the seed.
+// randomness. Everything that happens is a function of the seed.
 //
 //   Scheduler scheduler(seed);
 //   scheduler.spawn("client 1", [&] { ... scheduler.sleep(kNanosPerMs); ... });
 //   scheduler.at(scheduler.now() + 500, [&] { deliver(); });
 //   if (const auto stuck = scheduler.run(limit)) complain(*stuck);
 //
-// Two kinds of events. *Device events* (at()) are what hardware does: they call no product code,
-// may happen between any two instructions of a fiber, and so run inside spend() as well. *Resuming
-// a fiber* happens only when no other fiber runs: where one waits, or sleeps to let others come
-// first.
-//
+// There are two kinds of events. *Device events* (at()) are actions of hardware: they call no
+// product code and may happen between any two instructions of a fiber, so spend() runs them too.
+// *Resuming a fiber* happens only when no other fiber runs: where the running fiber waits, or
+// sleeps to let others run first.
 // Invariants:
-//  S1  Of two events the earlier runs first; of two at one time, the one made first.
-//  S2  Nothing here looks at real time, addresses or any order but that of the events.
+//  S1  The earlier of two events runs first; of two events at the same time, the one created first.
+//  S2  Nothing here depends on real time, on addresses or on any order except that of the events.
 //
 // Thread safety: none.
 #pragma once
@@ -31,25 +30,25 @@
 
 namespace rkv::rdma::sim {
 
-// Where one fiber at a time waits to be notified.
+// A place where one fiber at a time waits for notify().
 class WaitPoint {
  private:
   friend class Scheduler;
-  std::size_t task_ = 0;      // who waits, plus one; 0 = nobody
+  std::size_t task_ = 0;      // the waiting task's index plus 1; 0 = none
   std::uint64_t ticket_ = 0;  // of that wait
 };
 
 class Scheduler final : public Clock {
  public:
-  // How the fibers' processors behave; times in nanoseconds.
+  // Speed of the fibers' processors; times in nanoseconds.
   struct Pace {
     Nanos wake_up = 2'000;       // from notify() to running, at most
-    std::uint64_t yield_in = 8;  // one of so many may_yield() gives way; 0 = none
-    Nanos yield = 3'000;         // for so long at most
+    std::uint64_t yield_in = 8;  // 1 in so many calls of may_yield() gives way; 0 = none
+    Nanos yield = 3'000;         // for at most this long
   };
 
   explicit Scheduler(std::uint64_t seed) : random_(seed) {}
-  // REQUIRES that every fiber has ended, or abandon().
+  // REQUIRES: every fiber has ended.
   ~Scheduler() override;
 
   Nanos now() const override { return now_; }
@@ -61,33 +60,32 @@ class Scheduler final : public Clock {
   }
   Pace& pace() { return pace_; }
 
-  // Fibers of one group other than 0 exclude one another where sleep_holding() says so.
+  // Fibers of the same group, other than 0, exclude one another during sleep_holding().
   void spawn(std::string name, std::function<void()> body, int group = 0);
   void at(Nanos when, std::function<void()> device_event);
 
-  // Blocks until notify(), or the time. Outside of any fiber: runs events meanwhile.
+  // Blocks until notify() or the given time. Outside of any fiber: runs events meanwhile.
   void park(WaitPoint& point, Nanos until);
   void notify(WaitPoint& point);
   void sleep(Nanos duration);
-  // The same in the midst of what a lock protects: until it returns no other fiber of the group
-  // runs, or one might ask for that lock and stop the only thread there is.
+  // sleep() while holding a lock: no other fiber of the group runs until it returns. Otherwise
+  // another fiber might request that lock and block the only thread.
   void sleep_holding(Nanos duration);
   int group() const { return running_ == nullptr ? 0 : running_->group; }
-  // A place where another fiber may come first.
+  // A point where another fiber may run first.
   void may_yield();
-  // Time passes while the caller computes: device events happen meanwhile, fibers do not.
+  // Advances time while the caller computes: device events happen meanwhile, fibers do not run.
   void spend(Nanos duration);
 
-  // Runs until every fiber has ended. When that cannot be, or has not happened after `max_events`
-  // or by `latest`: who waits for what is the answer.
+  // Runs until every fiber has ended, then returns nullopt. If that cannot happen, or has not
+  // happened after `max_events` or by `latest`, returns which fiber waits for what.
   std::optional<std::string> run(std::uint64_t max_events, Nanos latest);
-  // Runs until `enough`; false when nothing is left to happen.
+  // Runs until `enough` returns true. Returns false when no event is left.
   bool run_until(const std::function<bool()>& enough);
   bool in_fiber() const { return running_ != nullptr; }
   std::uint64_t events() const { return events_; }
 
-  // The trace: every event that anybody thinks worth telling, as one number. Equal traces, equal
-  // runs.
+  // The trace: a hash of every event that is passed to trace(). Equal traces mean equal runs.
   void trace(std::uint64_t what, std::uint64_t detail) {
     trace_ = mix64(trace_ ^ what) + mix64(detail ^ static_cast<std::uint64_t>(now_));
   }
@@ -99,7 +97,7 @@ class Scheduler final : public Clock {
     int group = 0;
     std::string name;
     std::unique_ptr<Fiber> fiber;
-    std::uint64_t ticket = 0;  // of its present wait: older wake-ups are void
+    std::uint64_t ticket = 0;  // of its present wait: older wake-ups are ignored
     bool waiting = false;
   };
   struct DeviceEvent {
@@ -134,8 +132,8 @@ class Scheduler final : public Clock {
   Task* running_ = nullptr;
   std::priority_queue<DeviceEvent, std::vector<DeviceEvent>, Later> device_;
   std::priority_queue<WakeUp, std::vector<WakeUp>, Later> wake_ups_;
-  Task* holder_ = nullptr;         // in sleep_holding()
-  std::vector<WakeUp> held_back_;  // until the holder is back
+  Task* holder_ = nullptr;         // the fiber in sleep_holding()
+  std::vector<WakeUp> held_back_;  // until sleep_holding() returns
   std::uint64_t next_number_ = 0;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t outside_ticket_ = 0;  // of the wait outside of any fiber; 0 = notified
