@@ -23,8 +23,8 @@ Result<Arena> Arena::create(rdma::Transport& transport, std::size_t gets, std::s
   const std::size_t total = region_bytes(gets, requests);
 
   Arena arena;
-  // Where the server's receive buffers are short, it READs longer requests from here. What else
-  // lies here came from the server or is for it, so that there is nothing to hide from its READs.
+  // If the server's receive buffers are short, it READs longer requests from here. Everything else
+  // in this region came from the server or goes to it, so its READs reveal nothing.
   const rdma::Access access =
       transport.pins_receive_buffers() ? rdma::Access::kRemoteRead : rdma::Access::kLocal;
   RKV_ASSIGN_OR_RETURN(arena.region_, transport.allocate(total, access));
@@ -51,7 +51,7 @@ MutableBytes Arena::take_large() {
 }
 
 void Arena::give_back_large(MutableBytes large) {
-  // Room for all was reserved by create(): never allocates.
+  // create() reserved the capacity for all buffers: never allocates.
   if (!large.empty()) free_large_.push_back(large);
 }
 

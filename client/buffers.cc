@@ -1,4 +1,4 @@
-// Registered memory in the caller's hands: the part of rkv::Client that deals with it.
+// The part of rkv::Client that handles the caller's registered memory.
 #include <cstring>
 #include <utility>
 

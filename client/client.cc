@@ -85,7 +85,7 @@ Result<std::uint64_t> Client::put_with(std::string_view key, std::string_view va
   return put_registered(key, value, 0, options);
 }
 
-// `remote_key`: of the registered memory that the value lies in; 0 = it does not.
+// `remote_key`: key of the registered memory that the value lies in; 0 = not in registered memory.
 Result<std::uint64_t> Client::put_registered(std::string_view key, std::string_view value,
                                              std::uint32_t remote_key, const PutOptions& options) {
   if (options.if_absent && options.if_version) {

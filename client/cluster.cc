@@ -1,4 +1,4 @@
-// A Cluster's servers: finding ways to them, connecting, asking each of them.
+// A Cluster's servers: finds transports to them, connects, and sends requests to each of them.
 #include "rkv/cluster.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ using client::Engine;
 
 namespace {
 
-// What may pass by itself: the server is down, or has no place just now.
+// Returns true for errors that may pass: the server is down, or has no free place at the moment.
 bool may_pass(const Error& error) {
   const bool no_such_host = error.call != nullptr && std::strcmp(error.call, "getaddrinfo") == 0 &&
                             error.code == Code::kUnreachable && error.sys_errno == 0;
@@ -69,7 +69,7 @@ Cluster::Cluster(const ShardMap& map, const ClientOptions& options,
 Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&& other) noexcept {
   if (this == &other) return *this;
-  clients_.clear();  // before the doorkeeper that their engines know
+  clients_.clear();  // before the doorkeeper, which their engines point to
   map_ = std::move(other.map_);
   options_ = std::move(other.options_);
   transport_ = std::move(other.transport_);
@@ -108,7 +108,7 @@ Result<Cluster> Cluster::open(Cluster cluster, std::string* problem) {
   return cluster;
 }
 
-// An unconnected one. Blocks for as long as choosing a transport takes, until the deadline at most.
+// Creates an unconnected client. Blocks while a transport is chosen, until the deadline at most.
 Result<std::unique_ptr<Client>> Cluster::make_client(const ShardMap& map, std::size_t index,
                                                      const Deadline& deadline) {
   ClientOptions options = options_;
@@ -139,7 +139,7 @@ Status Cluster::connect_one(const ShardMap& map, std::size_t index, std::unique_
   return engine.attempt_now(deadline);
 }
 
-// Each has an equal part of the time that is left. Those that are down stay unconnected.
+// Gives each server an equal part of the time that is left. Servers that are down stay unconnected.
 Status Cluster::connect_all(const ShardMap& map, Clients& clients, std::string* problem) {
   const Deadline deadline = deadline_of({});
   const auto& servers = map.servers();
@@ -191,7 +191,7 @@ Status Cluster::use(const ShardMap& map, std::string* problem) {
     from[i] = static_cast<std::size_t>(old - map_.servers().begin());
     clients[i] = std::move(clients_[from[i]]);
   }
-  // Those that leave are not among those that the newcomers must differ from.
+  // New servers need not differ from servers that leave.
   for (const auto& leaving : clients_) {
     if (leaving != nullptr) doorkeeper_->forget(*leaving->engine_);
   }

@@ -1,4 +1,4 @@
-// A Cluster's operations on many keys: sorted by server, all servers at once.
+// A Cluster's operations on many keys: sorted by server, on all servers at once.
 #include <array>
 
 #include "client/fan_out.h"
@@ -12,8 +12,8 @@ using client::FanOut;
 using client::Flow;
 using client::Sorted;
 
-// `add(server, deadline)` makes the flow of a server; `fail(server)` is for one without a way to
-// it. Ways are looked for behind the others, in what time they have left.
+// `add(server, deadline)` creates a server's flow. `fail(server)` ends the items of a server
+// without a transport. The search for transports follows the other flows, in their remaining time.
 template <class Add, class Fail>
 void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
   const Deadline deadline = deadline_of(timeout);
@@ -36,7 +36,7 @@ void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
   for (std::size_t done = 0; done < missing; ++done) {
     const Nanos now = clock_->now();
     const Nanos part = (deadline.at() - now) / static_cast<Nanos>(missing - done);
-    if (part <= 0) {  // the others had all of it: no look, and none that failed
+    if (part <= 0) {  // the other flows used all of it: no search
       no_way_ = {.code = Code::kTimeout, .text = "no time was left to look for a way to it"};
       fail(no_way[done]);
     } else if (find_way(no_way[done], {*clock_, now + part}) != nullptr) {

@@ -1,11 +1,11 @@
-// A page of all servers of a Cluster.
+// Reads one page of all servers of a Cluster.
 //
 // Invariants:
-//  P1  A server's page that goes on says nothing of keys behind its token. So the merged page ends
-//      at the first of those tokens in the order of the scan, and what others had behind it is got
-//      again with the next page.
-//  P2  The merged token is one that any of the servers might have made (N2 of common/scan.h), and
-//      each takes it.
+//  P1  A server's page with a token says nothing about keys after its token. So the merged page
+//      ends at the first of these tokens in the order of the scan. Entries that other servers had
+//      after it are read again with the next page.
+//  P2  The merged token is a token that any of the servers might have made (N2 of common/scan.h),
+//      and each server accepts it.
 #include <algorithm>
 #include <optional>
 
@@ -25,7 +25,8 @@ struct Found {
 
 }  // namespace
 
-// What the servers' pages have, with the key at which the merged page ends if it goes on (P1).
+// Entries of the servers' pages, and the key at which the merged page ends if the scan goes on
+// (P1).
 struct Cluster::Merge {
   const ShardMap& map;
   const ScanQuery& query;
@@ -35,7 +36,7 @@ struct Cluster::Merge {
   bool before(std::string_view one, std::string_view other) const {
     return query.reverse ? one > other : one < other;
   }
-  // `left_out`: whose values are not in the page.
+  // `left_out`: indices of the entries whose values are not in the page.
   Status take(const ScanPage& part, std::size_t server, std::span<const std::size_t> left_out) {
     for (std::size_t i = 0; i < part.entries_.size(); ++i) {
       const bool is_left_out = !left_out.empty() && left_out.front() == i;

@@ -26,16 +26,17 @@ Nanos nanos(std::chrono::milliseconds ms) {
   return ms.count() * kNanosPerMs;
 }
 
-constexpr Nanos kIdle = 10 * kNanosPerMs;  // a link not looked at for longer may have gone
-// Of the cache: its part for single keys.
+constexpr Nanos kIdle = 10 * kNanosPerMs;  // an idle link is checked before a write after this time
+// Fraction of the cache for single keys: one in four.
 constexpr std::size_t kSlotsPart = 4;
 constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
 constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
-// The last attempt to connect that an operation makes, when its next one would be due behind its
-// deadline: so long before that, and so long behind the attempt before. An attempt takes some
-// milliseconds; clients with shorter timeouts than back-offs do not make more than 20 a second.
+// If the next attempt to connect would be due after the operation's deadline, a last attempt is
+// made this long before the deadline. An attempt takes some milliseconds. It also starts at least
+// this long after the attempt before, so that clients with timeouts shorter than their back-off
+// make at most 20 attempts a second.
 constexpr Nanos kLastAttempt = 50 * kNanosPerMs;
-// How long a GET waits for a line of the map to verify before it asks the server for its value.
+// How long a GET waits for a line of the map to verify, before it asks the server for the value.
 constexpr Nanos kMapPatience = 10 * kNanosPerMs;
 
 Status check_options(const ClientOptions& options) {
@@ -137,9 +138,9 @@ Result<std::unique_ptr<Engine>> Engine::create_unconnected(
 
 Status Engine::attempt(const Deadline& deadline) {
   link_.close();
-  acknowledged_.synced(map_.epoch(), map_.marks().sync());  // U1, before they are forgotten
+  acknowledged_.synced(map_.epoch(), map_.marks().sync());  // U1, before the map is cleared
   if (link_.read_refused()) {
-    // Within an epoch nothing that was granted is taken away: what we have is wrong.
+    // A server never revokes a grant within an epoch, so our view of its memory is wrong.
     map_.clear();
     forget_places();
   }
@@ -189,7 +190,8 @@ Status Engine::make_usable(const Deadline& deadline) {
   Status last = fail(Code::kDisconnected, "the connection is lost; waiting before the next try");
   for (;;) {
     const Nanos at = next_attempt(deadline);
-    // What is left is too short for one. Not slept through: the next operation has the rest.
+    // The time left is too short for an attempt. Return without sleeping: the next operation has
+    // it.
     if (at >= deadline.at()) return last;
     if (at > clock_->now()) link_.sleep_until(at);
     if (deadline.passed()) return last;
@@ -201,7 +203,7 @@ Status Engine::make_usable(const Deadline& deadline) {
 Nanos Engine::next_attempt(const Deadline& deadline) {
   if (reconnect_at_ == 0) reconnect_at_ = clock_->now() + reconnect_backoff_.next();
   if (reconnect_at_ < deadline.at()) return reconnect_at_;
-  // A server that came back during the wait is not missed.
+  // One last attempt before the deadline, so that a server that came back during the wait is found.
   return std::min(reconnect_at_,
                   std::max(deadline.at(), attempted_at_ + 2 * kLastAttempt) - kLastAttempt);
 }
@@ -217,7 +219,7 @@ void Engine::look_at_link() {
   if (!link_.alive()) return;
   const Nanos now = clock_->now();
   if (now - looked_at_ > kIdle) {
-    // The end of a connection that was idle is seen by wait() at the latest; here it returns at
+    // Only wait() is sure to notice the end of an idle connection. With this deadline it returns at
     // once.
     link_.wait(Deadline(*clock_, now));
   }
@@ -247,7 +249,7 @@ std::unexpected<Error> Engine::too_long(std::size_t needed) {
   return fail(Code::kTooLarge, "the value is longer than the buffer given");
 }
 
-// For a large value: the caller's memory if it is registered, else the client's own.
+// Gives a large value the caller's memory if it is registered, else the client's own.
 Status Engine::give_value_buffer(Lane& lane, const Destination* into) {
   const std::size_t needed = lane.machine.value_bytes();
   if (into != nullptr && into->bytes.size() < needed) return too_long(needed);
@@ -255,7 +257,7 @@ Status Engine::give_value_buffer(Lane& lane, const Destination* into) {
     lane.machine.give_value_buffer(into->bytes, *into->local_key);
     return {};
   }
-  large_.give_back(lane.value);  // of a shorter value, before it was overwritten
+  large_.give_back(lane.value);  // of a shorter value that was overwritten since
   lane.value = nullptr;
   RKV_ASSIGN_OR_RETURN(lane.value, large_.take(needed));
   lane.machine.give_value_buffer(lane.value->bytes(), lane.value->region->local_key());
@@ -284,7 +286,7 @@ Result<Next> Engine::run(Lane& lane, Next next, const Deadline& deadline, const 
         break;
       case Next::kLargeBuffer:
         lane.large = arena_.take_large();
-        // Taken by requests whose sends the device has not reported yet.
+        // Requests hold all of them: the device has not reported their sends yet.
         if (lane.large.empty()) [[unlikely]]
           return lane.machine.ask_server();
         lane.machine.give_buffer(lane.large);
@@ -307,8 +309,8 @@ ValueView Engine::Got::view() const {
           .durability = durability};
 }
 
-// The version found stays the answer meanwhile: it was the key's value within this call. Reading
-// the key again instead might never end where it is written all the time.
+// The version found stays the answer during the wait: it was the key's value within this call.
+// Reading the key again might never end if the key is written all the time.
 Result<Durability> Engine::await_mark(Version version, Durability level, const Deadline& deadline) {
   mark_wait_.begin();
   for (;;) {
@@ -327,8 +329,8 @@ Result<Durability> Engine::await_mark(Version version, Durability level, const D
   }
 }
 
-// A request that is refused - the disk is in trouble, the server busy - tells the marks too. More
-// is not wanted of it: the mark may rise all the same.
+// A refused request (the disk has failed, the server is busy) carries the marks too. Its error is
+// ignored: the mark may rise all the same.
 Result<bool> Engine::look_or_ask(Durability level, const Deadline& deadline) {
   const Status looked = loader_.look_at_marks(deadline);
   if (!looked && looked.error().code != Code::kBusy) return std::unexpected(looked.error());
@@ -365,10 +367,10 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
   ++stats_.gets;
   Lane& lane = lanes_.front();
   GetMemory& memory = arena_.get_memory(0);
-  std::optional<Reply> told;  // where the server says that a large value is
+  std::optional<Reply> told;  // the server's answer with the place of a large value
   for (std::uint32_t asked = 0;;) {
     if (!usable()) [[unlikely]] {
-      told.reset();  // perhaps another epoch's
+      told.reset();  // it may belong to another epoch
       RKV_RETURN_IF_ERROR(make_usable(deadline));
     }
     free_large(lane);

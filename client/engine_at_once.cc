@@ -1,5 +1,5 @@
-// GETs that are one copy: it is cached where the record is, and a READ is over when the call
-// returns.
+// GETs that are a single copy: the place of the record is cached, and a READ completes within the
+// call.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,7 +9,8 @@
 
 namespace rkv::client {
 
-// The only slot of the key's fingerprint in its home group, if that is cached; else empty.
+// Returns the only slot with the key's fingerprint in its home group, if the group is cached; else
+// an empty slot.
 Slot Engine::slot_in_cached_group(KeyHash hash) {
   const auto home = map_.home(hash);
   const Group* const group = home ? cache_.find(*home) : nullptr;
@@ -19,7 +20,7 @@ Slot Engine::slot_in_cached_group(KeyHash hash) {
   return Slot{group->slots[static_cast<std::size_t>(std::countr_zero(found))]};
 }
 
-// G7: the address comes from the map.
+// Finds the cached place of a key's record. G7: the address comes from the map.
 [[gnu::always_inline]] inline bool Engine::find_at_once(KeyHash hash, AtOnce& found) {
   Slot slot = slots_.find(hash);
   const bool from_group = slot.empty();
@@ -33,8 +34,9 @@ Slot Engine::slot_in_cached_group(KeyHash hash) {
   return true;
 }
 
-// G1: a live record that verified, of this key, read inside this GET. Whatever is not so ends here
-// without an answer, and the state machine begins again.
+// READs the record. The answer is a live record that verified, has this key, and was read inside
+// this GET (G1). In any other case there is no answer here, and the caller starts the state
+// machine.
 [[gnu::always_inline]] inline const LiveRecord* Engine::read_at_once(Bytes key, const AtOnce& at,
                                                                      Durability at_least,
                                                                      MutableBytes room) {
@@ -55,12 +57,12 @@ const LiveRecord* Engine::get_at_once(Bytes key, const GetOptions& options) {
   if (!reads_at_once() || key.empty() || key.size() > kMaxKeyBytes) return nullptr;
   AtOnce at;
   if (!find_at_once(map_.hash(key), at)) return nullptr;
-  free_large(lanes_.front());  // of the GET before
+  free_large(lanes_.front());  // held for the GET before
   return read_at_once(key, at, options.at_least, arena_.get_memory(0).record);
 }
 
-// Step by step for all of them, so that what one needs from memory comes while others are looked
-// at.
+// Performs each step for all keys before the next step, so that memory of one key is fetched while
+// other keys are handled.
 std::size_t Engine::get_at_once(std::span<const std::string_view> keys, std::size_t first,
                                 Durability at_least, GetVisitor visit, void* target,
                                 std::span<std::size_t, kAtOnce> left) {
@@ -78,7 +80,7 @@ std::size_t Engine::get_at_once(std::span<const std::string_view> keys, std::siz
     known[i] = known[i] && find_at_once(at[i].hash, at[i]);
     if (known[i]) link_.prefetch(at[i].from, at[i].length);
   }
-  // The lanes' memory may be in use.
+  // The memory of the lanes may be in use.
   const MutableBytes room = arena_.get_memory(options_.reads_in_flight).record;
   std::size_t left_count = 0;
   for (std::size_t i = 0; i < count; ++i) {

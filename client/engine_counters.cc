@@ -1,10 +1,10 @@
-// Counters: by requests, and those whose numbers are in cells, by atomics (one READ-sized round
-// trip).
+// Counters changed by requests, and counters whose numbers are in cells, changed by atomics (one
+// round trip, as for a READ).
 //
-// A word is added to or swapped only where the accept of this connection and an answer of this
-// epoch say that the counter's cell is, and the old value that comes back judges what happened:
-// without the seal it was applied, with it nothing was (server/cells.h). No other proof is looked
-// for.
+// A word is added to or swapped only at an address that both the accept of this connection and an
+// answer of this epoch name as the counter's cell. The returned old value decides the outcome:
+// without the seal the change was applied, with the seal nothing was (server/cells.h). No other
+// proof is needed.
 #include <algorithm>
 #include <bitset>
 
@@ -14,7 +14,7 @@ namespace rkv::client {
 
 namespace {
 
-constexpr Nanos kAskAgain = 1000 * kNanosPerMs;  // for a cell, after there was none
+constexpr Nanos kAskAgain = 1000 * kNanosPerMs;  // wait before asking for a cell again
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
 bool fits_addition(std::int64_t summand) {
@@ -24,8 +24,8 @@ bool fits_cell(std::int64_t number) {
   return number > -kCellEndNumber && number < kCellEndNumber;
 }
 
-// What is to be on disk when it returns goes through the server. An atomic is asked for by opening
-// the counter: the server's default does not count.
+// A change that must be on disk when the call returns goes through the server. Other changes use
+// atomics: opening the counter asks for them, so the server's default durability does not apply.
 bool goes_by_atomic(Durability durability) {
   return durability == Durability::kDefault || durability == Durability::kMemory;
 }
@@ -36,7 +36,7 @@ Error lost(const Status& ended, bool may_have_happened) {
   return error;
 }
 
-// The decoder has seen to its length.
+// The decoder has checked the length.
 std::int64_t number_in(const Response& response) {
   return load_le<std::int64_t>(response.value.data());
 }
@@ -89,14 +89,14 @@ Result<Counter> Engine::number(Bytes key, std::chrono::milliseconds timeout) {
 bool Engine::is_bound(const OneSidedCounter& counter) const {
   if (!usable() || counter.epoch_ != map_.epoch()) return false;
   if (!counter.is_one_sided()) return clock_->now() < counter.ask_again_at_;
-  // Another network's clients have other cells.
+  // A connection over another network has other cells.
   const RemoteWindow& cells = link_.accept().counters;
   return counter.word_ - cells.address < cells.length;
 }
 
-// Making the counter is a write. It is not sent again where it may have happened (E1), because
-// another client may have removed the counter meanwhile. A look is not a write. If the look finds
-// the counter, it is open. If not, it is unknown whether the counter was ever made.
+// Creating the counter is a write. It is not sent again if it may have happened (E1), because
+// another client may have removed the counter since. A lookup is not a write. If the lookup finds
+// the counter, it is open. If not, it is unknown whether the counter was ever created.
 Result<Reply> Engine::ask_for_cell(Bytes key, bool create, const Deadline& deadline) {
   const auto ask = [&](bool creates) {
     const std::byte flag{creates ? std::uint8_t{1} : std::uint8_t{0}};
@@ -117,7 +117,7 @@ Result<Reply> Engine::ask_for_cell(Bytes key, bool create, const Deadline& deadl
 }
 
 Status Engine::bind(OneSidedCounter& counter, bool create, const Deadline& deadline) {
-  look_at_link();  // a connection that is seen to be gone now takes no addition with it
+  look_at_link();  // if the end of the connection is noticed now, no addition is lost with it
   while (!is_bound(counter)) {
     if (!usable()) {
       RKV_RETURN_IF_ERROR(make_usable(deadline));
@@ -216,12 +216,12 @@ Result<CounterSwap> Engine::swap(OneSidedCounter& counter, std::int64_t expected
   return CounterSwap{.done = number == expected, .number = number == expected ? desired : number};
 }
 
-// An addition of 0: a READ's word might be torn, the result of an atomic is not.
+// Adds 0: the word of a READ might be torn, the result of an atomic is not.
 Result<Counter> Engine::number(OneSidedCounter& counter, const Deadline& deadline) {
   RKV_ASSIGN_OR_RETURN(const auto old,
                        run_atomic(counter, false, false, deadline, [](rdma::Operation&) {}));
   if (!old) {
-    // Of no time left a little: 0 would be the default time-out.
+    // At least 1 ms: 0 would mean the default time-out.
     const std::chrono::milliseconds left(std::max(deadline.left_ms(), 1));
     return number(as_bytes(counter.key_), left);
   }
@@ -240,14 +240,15 @@ void Engine::multi_add(std::span<const CounterAddition> additions, const Deadlin
   }
 }
 
-// All are bound first, and looked at once more: binding one may connect again, to another epoch.
+// All counters are bound first and checked once more, since binding one may reconnect to another
+// epoch.
 void Engine::add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
                       std::span<Result<Counter>> results) {
   std::bitset<kAtomicsAtOnce> settled;
   for (std::size_t i = 0; i < additions.size(); ++i) {
     const Status bound = bind(*additions[i].counter, true, deadline);
     if (bound) continue;
-    // It may have been made: not to be made again. Of the others add() will say why.
+    // The counter may have been created: not sent again. For the others add() finds the error.
     settled[i] = bound.error().write == WriteOutcome::kMayHaveHappened;
     if (settled[i]) results[i] = std::unexpected(bound.error());
     break;

@@ -1,4 +1,4 @@
-// Requests of the engine: PUT, DELETE and the rest, one at a time.
+// Requests of the engine (PUT, DELETE and others), one at a time.
 #include <algorithm>
 #include <cstring>
 
@@ -8,11 +8,11 @@ namespace rkv::client {
 
 namespace {
 
-// The last try of an operation that is told "later": so long before its deadline.
+// An operation whose answers mean "later" makes its last try this long before its deadline.
 constexpr Nanos kLastTry = 20 * kNanosPerMs;
 
-// Whether a request answered with this code certainly changed nothing. A code that we do not know
-// counts as "may have": wrong only on the safe side.
+// Returns kNotApplied if a request answered with this code certainly changed nothing. An unknown
+// code counts as kMayHaveHappened, which errs on the safe side.
 WriteOutcome outcome_of(Code code) {
   switch (code) {
     case Code::kNotFound:
@@ -27,15 +27,15 @@ WriteOutcome outcome_of(Code code) {
     case Code::kTimeout:  // not begun, and never will be
     case Code::kPermission:
     case Code::kUnsupported:
-    case Code::kIo:       // the server takes no write while its disk is in trouble
-    case Code::kCorrupt:  // of the key's record on disk, which is read before it is changed
+    case Code::kIo:       // the server makes no write while its disk fails
+    case Code::kCorrupt:  // the key's record on disk is read before it is changed
       return WriteOutcome::kNotApplied;
     default:
       return WriteOutcome::kMayHaveHappened;
   }
 }
 
-// What promises something of every write that was acknowledged (E5).
+// Requests that promise something about every acknowledged write (E5).
 bool is_save(Opcode opcode) {
   return opcode == Opcode::kFlush || opcode == Opcode::kBackup;
 }
@@ -85,7 +85,7 @@ Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadli
                                       Source* source) {
   busy_backoff_.reset();
   for (;;) {
-    look_at_link();  // a connection that is seen to be gone now takes no write with it
+    look_at_link();  // if the end of the connection is noticed now, no write is lost with it
     if (!usable()) RKV_RETURN_IF_ERROR(make_usable(deadline));
     if (is_save(request.opcode) && acknowledged_.take_lost()) {
       return fail(Code::kStale,
@@ -115,7 +115,8 @@ Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadli
       return reply;
     }
     const Error error = refused(response);
-    // It came too late by what we knew of the server's clock; its answer knows better (ServerTime).
+    // By our estimate of the server's clock the request was late. Its answer has corrected the
+    // estimate (ServerTime).
     if (error.code == Code::kTimeout && !deadline.passed()) continue;
     if (!is_later(request.opcode, error.code)) return std::unexpected(error);
     ++stats_.busy_answers;
@@ -159,9 +160,10 @@ void Engine::forget_places() {
   slots_.clear();
 }
 
-// Where the record is now, so that the next GET is one READ. A hint like all of the caches (G5).
-// Of a key that only the server finds too: in a group that is full it takes no place, unless the
-// cached one is old. Without a slot in the answer: it is not where it was.
+// Caches the place of a record that was written, so that the next GET is one READ. A hint, as
+// everything in the caches (G5). It also serves keys that only the server finds. Such a key's group
+// is full, so patch() adds nothing to it unless the cached copy is old. An answer without a slot:
+// the key is no longer at its cached place.
 void Engine::learn_place(Bytes key, const Response& response) {
   const KeyHash hash = map_.hash(key);
   if (response.slot.fingerprint() != hash.fingerprint()) return slots_.forget(hash);
@@ -182,14 +184,13 @@ Result<Reply> Engine::write(const Request& request, const Deadline& deadline,
   return reply;
 }
 
-// The buffer is free again when there is an answer, or else when the connection has been closed:
-// before that nothing else is done with it (K1).
+// A staged buffer is reused after the answer, or after the connection was closed (K1), not before.
 Result<Reply> Engine::write_large(Request request, const Deadline& deadline,
                                   std::uint32_t remote_key) {
   Source source{.value = request.value, .remote_key = remote_key};
   LargeBuffers::Buffer* staged = nullptr;
   if (remote_key == 0) {
-    free_large(lanes_.front());  // what the last GET returned is over
+    free_large(lanes_.front());  // frees the buffers of the last GET's result
     RKV_ASSIGN_OR_RETURN(staged, large_.take(request.value.size()));
     std::memcpy(staged->bytes().data(), request.value.data(), request.value.size());
     source.value = staged->bytes().first(request.value.size());

@@ -19,7 +19,7 @@ FanOut::FanOut(std::span<Flow* const> flows, const Deadline& deadline)
 }
 
 void FanOut::run() {
-  // Progress does not excuse from the deadline, but the clock need not be read every round.
+  // The deadline holds even while there is progress, but need not be checked every round.
   constexpr unsigned kRoundsPerLook = 64;
   for (unsigned round = 1; count_ != 0; ++round) {
     const bool idle = !advance();
@@ -45,7 +45,7 @@ bool FanOut::any_well() const {
   return std::ranges::any_of(std::span(parts_).first(count_), is_well);
 }
 
-// Whether anything happened.
+// Returns true if anything happened.
 bool FanOut::advance() {
   bool busy = false;
   for (Part& part : std::span(parts_).first(count_)) {
@@ -65,7 +65,7 @@ void FanOut::look_after_lost() {
   }
 }
 
-// Until something comes for one that is well, or the next attempt to mend is due.
+// Sleeps until an event comes for a connected flow, or the next attempt to reconnect is due.
 void FanOut::sleep() {
   std::array<rdma::Queue*, ShardMap::kMaxServers> queues;
   std::size_t count = 0;
@@ -97,8 +97,8 @@ void FanOut::sleep() {
   parts_.front().flow->engine().link().sleep_until(until);
 }
 
-// The time of one attempt: a part for each flow that is not over; a small one beside those that are
-// well, so that there is time for more than one.
+// Time for one attempt: an equal part for each flow that is not over. Beside connected flows it is
+// an eighth of that, so that there is time for more than one attempt.
 Deadline FanOut::turn() const {
   constexpr Nanos kBesideWell = 8;
   const Nanos now = clock_.now();
@@ -106,13 +106,14 @@ Deadline FanOut::turn() const {
   return {clock_, now + (any_well() ? part / kBesideWell : part)};
 }
 
-// One attempt at what has been due for longest. False: none is due.
+// Makes the attempt that has been due for longest. False: none is due.
 bool FanOut::mend_one() {
   Part* next = nullptr;
   for (Part& part : std::span(parts_).first(count_)) {
     if (!part.mending) continue;
     if (part.flow->engine().next_attempt(deadline_) >= deadline_.at()) {
-      // What is left is too short for one. Not slept through: the next operation has the rest.
+      // The time left is too short for an attempt. It is not slept through: the next operation has
+      // it.
       part.flow->fail_rest(part.last);
       return true;
     }
@@ -125,7 +126,7 @@ bool FanOut::mend_one() {
   Engine& engine = next->flow->engine();
   const Nanos begin = clock_.now();
   const Status mended = engine.attempt_now(turn());
-  constexpr Nanos kOthersPart = 3;  // for each unit that an attempt took
+  constexpr Nanos kOthersPart = 3;  // the time for the other flows, in times of this attempt
   mend_from_ = clock_.now() + kOthersPart * (clock_.now() - begin);
   if (mended) {
     next->mending = false;

@@ -11,7 +11,7 @@ namespace rkv::client {
 using Next = GetMachine::Next;
 
 namespace {
-// First READ of a record that only its header sizes: all of a head.
+// First READ of a record whose length is only in its header: long enough for every head.
 constexpr std::size_t kLongHeaderBytes = kMaxLargeHeadBytes;
 static_assert(kLongHeaderBytes <= Slot::kLongRecord * kUnitBytes);
 }  // namespace
@@ -76,7 +76,7 @@ Next GetMachine::step() {
     case State::kPinLook:
       return on_pin_look();
     case State::kPin:
-      return read_home();  // pinned, or somebody else was faster: as good (G9)
+      return read_home();  // pinned, or another client was faster: equally good (G9)
     case State::kExtentsForRecord:
     case State::kBuffer:
       return read_record();
@@ -102,7 +102,7 @@ Next GetMachine::begin_reads(State state, std::size_t count) {
 }
 
 Next GetMachine::read_one(State state, const Lookup& at, MutableBytes to) {
-  reads_[0] = {.from = at.range, .to = to};  // and the arena's key
+  reads_[0] = {.from = at.range, .to = to};  // the local key is the arena's
   return begin_reads(state, 1);
 }
 
@@ -116,7 +116,7 @@ void GetMachine::collect(const Group& group, Source source) {
   for (std::uint32_t found = slots_with(group, hash_.fingerprint()); found != 0;
        found &= found - 1) {
     const Slot slot{group.slots[static_cast<std::size_t>(std::countr_zero(found))]};
-    if (slot.empty()) continue;  // has fingerprint 0 too
+    if (slot.empty()) continue;  // an empty slot has fingerprint 0 too
     if (slot.is_on_disk()) {
       on_disk_ = on_disk_ || slot == Slot::on_disk(hash_);
     } else {
@@ -140,7 +140,7 @@ Next GetMachine::next_candidate() {
   return read_record();
 }
 
-// Reads the present candidate, whole or (a long one) its header first.
+// Reads the present candidate: a short record whole, of a long record the header first.
 Next GetMachine::read_record() {
   const Slot slot = candidates_[candidate_];
   const std::size_t length = slot.is_long() ? kLongHeaderBytes : slot.units() * kUnitBytes;
@@ -161,7 +161,8 @@ Next GetMachine::read_record() {
   return read_one(slot.is_long() ? State::kRecordHeader : State::kRecord, at, record_bytes_);
 }
 
-// The header of a long record is unproved: it sizes a READ that is bounds-checked and proved.
+// The header of a long record is unproved. It only sizes a READ that is bounds-checked and
+// verified.
 Next GetMachine::on_record_header() {
   if (claims_large_value(record_bytes_)) return on_large_head();
   const auto claimed = claimed_record_bytes(record_bytes_);
@@ -169,14 +170,14 @@ Next GetMachine::on_record_header() {
     tear();
     return give_up_candidate();
   }
-  if (large_.empty()) return Next::kLargeBuffer;  // step() comes back here; the header stays
+  if (large_.empty()) return Next::kLargeBuffer;  // step() returns here; the header stays
   const Lookup at = map_->record(candidates_[candidate_].location(), *claimed);
   if (at.kind != Lookup::Kind::kOk || *claimed > large_.size()) return give_up_candidate();
   record_bytes_ = large_.first(*claimed);
   return read_one(State::kRecord, at, record_bytes_);
 }
 
-// The head of a record with a large value: proves everything but the value (G10).
+// Handles the head of a record with a large value, which proves everything but the value (G10).
 Next GetMachine::on_large_head() {
   const auto head =
       decode_large_head(record_bytes_, map_->epoch(), candidates_[candidate_].location());
@@ -187,7 +188,7 @@ Next GetMachine::on_large_head() {
   if (!is_our_key(head->fields.key)) return on_other_key();
   if (!counts(head->state, head->fields.version)) return give_up_candidate();
   head_ = *head;
-  if (value_.size() == head_.value_bytes) return read_value();  // of an earlier try
+  if (value_.size() == head_.value_bytes) return read_value();  // a buffer from an earlier try
   state_ = State::kValueBuffer;
   return Next::kValueBuffer;
 }
@@ -223,8 +224,8 @@ bool GetMachine::is_our_key(Bytes key) const {
   return key.size() == key_.size() && std::memcmp(key.data(), key_.data(), key.size()) == 0;
 }
 
-// A record that verified is another key's now. For a miss that is not enough: the block may have
-// been ours when the group was read, so the group must be seen unchanged (G3).
+// A verified record belongs to another key now. This does not prove a miss: the block may have been
+// our key's when the group was read. So the group must be seen unchanged (G3).
 Next GetMachine::on_other_key() {
   if (source_ == Source::kHome) other_in_home_ = true;
   if (source_ == Source::kNeighbour) other_in_neighbour_ = true;
@@ -232,7 +233,7 @@ Next GetMachine::on_other_key() {
   return next_candidate();
 }
 
-// Whether a verified record of our key in this state is an answer.
+// Returns true if a verified record of our key in this state is an answer.
 bool GetMachine::counts(RecordState state, Version version) const {
   if (state == RecordState::kLive) return true;
   if (state != RecordState::kSuperseded || !proved()) return false;  // G2
@@ -255,7 +256,8 @@ Next GetMachine::on_record() {
   return found();  // G1
 }
 
-// The candidate proved nothing: torn, prepared, superseded without a licence, out of bounds.
+// The candidate proved nothing: it is torn, prepared, superseded without a licence, or out of
+// bounds.
 Next GetMachine::give_up_candidate() {
   incomplete_ = true;
   ++candidate_;
@@ -265,7 +267,7 @@ Next GetMachine::give_up_candidate() {
 Next GetMachine::candidates_done() {
   switch (source_) {
     case Source::kSlot: {
-      // The cached group is usually as old.
+      // The cached group is usually as old as the slot, so it is not tried.
       slots_->forget(hash_);
       const auto home = map_->home(hash_);
       if (!home) return read_directory();
@@ -274,7 +276,7 @@ Next GetMachine::candidates_done() {
     }
     case Source::kCached:
       if (incomplete_) {
-        // What the cache said is out of date.
+        // The cached group is out of date.
         cache_->invalidate(cached_neighbour_tried_ ? home_.neighbour() : home_);
         incomplete_ = false;
       } else if (!cached_neighbour_tried_ && header_.overflow) {
@@ -283,8 +285,8 @@ Next GetMachine::candidates_done() {
       }
       return read_home();
     case Source::kUnproved:
-      // Torn, or the directory led to something that is no group: a hint must not be trusted
-      // twice, so the second time the directory is read as well.
+      // The group is torn, or the directory led to something that is not a group. A hint is not
+      // trusted twice: the second time the directory is read too.
       return again(tries_ > 0);
     case Source::kHome:
       return incomplete_ ? again() : home_done();
@@ -301,7 +303,7 @@ Next GetMachine::candidates_done() {
 
 // ----------------------------------------------------------------------------------- groups
 
-// As the directory has it now; where that leads nowhere, it is READ again.
+// Takes the group that the directory copy names. If there is none, the directory is READ again.
 Next GetMachine::look_up_home() {
   const auto home = map_->home(hash_);
   if (!home) return again(true);
@@ -311,7 +313,7 @@ Next GetMachine::look_up_home() {
 
 Next GetMachine::read_home() {
   incomplete_ = other_in_home_ = other_in_neighbour_ = false;
-  as_pair_ = header_.overflow;  // as far as is known: a READ saved, or 256 bytes for nothing
+  as_pair_ = header_.overflow;  // as far as known: saves a READ if true, else costs 256 bytes
   const Lookup at = as_pair_ ? map_->group_pair(home_) : map_->group(home_);
   if (at.kind == Lookup::Kind::kUnknownExtent && refreshes_ < kMaxRefreshes) {
     ++refreshes_;
@@ -333,7 +335,7 @@ Next GetMachine::on_home() {
   }
   header_ = GroupHeader::decode(group.header);
   if (!header_.covers(hash_)) {
-    // The directory copy is older than a split.
+    // The directory copy is older than a split of the segment.
     return again(true);
   }
   cache_->put(home_, group);
@@ -341,18 +343,18 @@ Next GetMachine::on_home() {
   return next_candidate();
 }
 
-// Nothing of ours in the home group.
+// The home group has no record of our key.
 Next GetMachine::home_done() {
-  if (header_.forward) return two_sided(Reason::kMap);  // an unfinished split: not ours to follow
+  if (header_.forward) return two_sided(Reason::kMap);  // a split that clients do not follow
   if (on_disk_) return two_sided(Reason::kOnDisk);
   if (header_.overflow) return as_pair_ ? on_neighbour() : read_neighbour();
   if (header_.spilled) return two_sided(Reason::kSpilled);
   if (other_in_home_) return recheck(false);
-  return finish(Next::kMissing);  // G3: one look, nothing of the fingerprint
+  return finish(Next::kMissing);  // G3: one READ showed no slot of the fingerprint
 }
 
 Next GetMachine::read_neighbour() {
-  // The neighbour lies in the same extent, checked when home was read; the table cannot shrink.
+  // The neighbour lies in the home group's extent, which was checked. The table cannot shrink.
   const GroupPlace place = home_.neighbour();
   const Lookup at = map_->group(place);
   if (at.kind != Lookup::Kind::kOk) return again(true);
@@ -377,7 +379,8 @@ Next GetMachine::on_neighbour() {
 
 // ----------------------------------------------------------------------------------- a miss
 
-// One READ of both needs no order between them: both come after everything they are compared with.
+// The two groups need no order within one READ: both are read after everything they are compared
+// with.
 Next GetMachine::recheck(bool with_neighbour) {
   const Lookup at = with_neighbour ? map_->group_pair(home_) : map_->group(home_);
   if (at.kind != Lookup::Kind::kOk) return again(true);
@@ -393,7 +396,7 @@ Next GetMachine::on_recheck() {
       tear();
       return false;
     }
-    // Counter, depth, prefix, flags: so it still covers (L5).
+    // The header has counter, depth, prefix and flags: so the group still covers the key (L5).
     return now.header == group_of(memory_->groups, place).header;
   };
   if (!unchanged(home_)) return again();
@@ -445,7 +448,7 @@ Next GetMachine::on_pin_look() {
   const auto tick_ms = map_->tick_ms(memory_->directory_line);
   const std::uint64_t seen = memory_->directory_word;
   const auto word = map_->hint(hash_);
-  // A pin that counts serves everybody.
+  // A valid pin serves every client.
   if (!tick_ms || !word || pin_counts(seen, *tick_ms)) return read_home();
   reads_[0] = {.from = *word,
                .to = std::as_writable_bytes(std::span(&memory_->directory_word, 1)),

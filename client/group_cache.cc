@@ -59,7 +59,7 @@ void GroupCache::split() {
   }
 }
 
-// So that three quarters are free, and the place's set has room.
+// Splits sets until three quarters of the ways are free and the place's set has a free way.
 void GroupCache::make_room(GroupPlace place) {
   if (sets_.may_split() && 4 * statistics_.groups >= sets_.count() * kWays) split();
   for (int i = 0; i < kMostSplits && sets_.may_split() && full(tags_[set_of(place.bits())]); ++i)
@@ -74,7 +74,7 @@ std::size_t GroupCache::victim(Tags& tags) {
     }
   }
   ++statistics_.evictions;
-  // Second chance: the first that was not used since it was last passed over.
+  // Second chance: takes the first way that was not used since the hand last passed it.
   for (std::size_t i = 0; i < kWays; ++i) {
     const std::size_t way = hand_++ % kWays;
     if ((tags.way[way] & kRecent) == 0) return way;

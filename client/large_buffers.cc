@@ -17,7 +17,7 @@ Result<LargeBuffers::Buffer*> LargeBuffers::take(std::size_t length) {
     if (fits && (best == nullptr || one->bytes().size() < best->bytes().size())) best = one.get();
   }
   if (best == nullptr) {
-    // Those that lie idle make room: they are too short.
+    // Frees idle buffers, which are all too short, until the new buffer fits the limit.
     std::erase_if(all_, [&](const auto& one) {
       const bool full = held_bytes_ + bytes > limit_bytes_ || all_.size() >= kMostBuffers;
       if (!full || one->taken) return false;

@@ -19,8 +19,8 @@ LazyMemory::LazyMemory(std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return;
-  // A look-up goes to a random page; where the system gives large ones, it spares a page walk. The
-  // beginning is in small ones: a process may have hundreds of clients that cache little.
+  // A lookup touches a random page; large pages save page walks. The beginning uses small pages,
+  // since a process may have hundreds of clients that cache little.
   (void)::madvise(memory, std::min(bytes, kSmallPagesBytes), MADV_NOHUGEPAGE);
   if (bytes > kSmallPagesBytes) {
     (void)::madvise(static_cast<std::byte*>(memory) + kSmallPagesBytes, bytes - kSmallPagesBytes,

@@ -31,7 +31,7 @@ Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOpt
 
 // --------------------------------------------------------------------------- set-up and end
 
-// All of the link's waiting is done on a queue, sleeping between two connections too.
+// The link always waits on a queue, even while it sleeps between two connections.
 Status Link::make_queue() {
   if (queue_ != nullptr) return {};
   const rdma::QueueOptions options{.completions = operations() + options_.requests_in_flight + 8,
@@ -55,7 +55,7 @@ Status Link::connect(const Deadline& deadline) {
          hello);
   rdma::Rejection rejection;
   auto connection =
-      // The server READs large values from our memory.
+      // The server READs large values and long requests from our memory.
       transport_->connect(*queue_,
                           {.sends_in_flight = operations(),
                            .inline_bytes = kInlineBytes,
@@ -80,13 +80,13 @@ Status Link::connect(const Deadline& deadline) {
   return {};
 }
 
-// The peer's own words, when it is one of ours and said any.
+// Converts a rejection into an error; keeps the peer's message if it is an rkv server's.
 Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
   if (error.code != Code::kRejected) return std::unexpected(error);
   const Bytes reason =
       Bytes(rejection.reason).first(std::min(rejection.length, sizeof rejection.reason));
-  // Nobody read the request: a connection manager rejects what is left when its program ends, with
-  // nothing but padding. The next server may take us.
+  // Only padding: no program read the request. A connection manager rejects pending requests this
+  // way when their program ends. The next server may accept us.
   if (std::ranges::all_of(reason, [](std::byte b) { return b == std::byte{0}; })) {
     return fail(Code::kUnreachable,
                 "the connection was refused without a word: the server is ending, or it is no "
@@ -115,7 +115,7 @@ void Link::close() {
       if (events.empty() && !drained_) queue_->wait(deadline);
     }
     connection_.reset();  // K1
-    if (!drained_) {      // may still hold completions that name the connection
+    if (!drained_) {      // the queue may hold completions that name the connection
       queue_.reset();
       ++queue_number_;
     }
@@ -123,7 +123,7 @@ void Link::close() {
   requests_.reset({});
 }
 
-// A peer that breaks the protocol is left.
+// Disconnects from a peer that breaks the protocol.
 void Link::break_off(const char* why) {
   log_warn(EventName("server_left"), "server {}: {}; disconnecting", connection_->peer(), why);
   alive_ = false;
@@ -142,7 +142,7 @@ std::span<const Event> Link::poll() {
   return std::span(events_).first(count);
 }
 
-// Answers that nobody waits for any more.
+// Releases answers that no caller waits for any more.
 void Link::release_replies(std::span<const Event> events) {
   for (const Event& event : events) {
     if (event.kind == Event::Kind::kReply) release(event.buffer);
@@ -153,7 +153,7 @@ bool Link::to_event(const rdma::Completion& completion, Event& event) {
   using Kind = rdma::Completion::Kind;
   using Outcome = rdma::Completion::Status;
   if (completion.connection != connection_.get()) {
-    // Left over from a connection that failed while it was being made.
+    // Left over from a connection whose set-up failed.
     if (completion.kind == Kind::kReceive) release(completion.receive_buffer);
     return false;
   }
@@ -202,7 +202,7 @@ void Link::sleep_until(Nanos at) {
   }
   while (!deadline.passed()) {
     queue_->wait(deadline);
-    release_replies(poll());  // else an event left there would wake us again and again
+    release_replies(poll());  // else an event left in the queue would wake us repeatedly
   }
 }
 
@@ -228,7 +228,7 @@ bool Link::is_landed(const rdma::Completion& completion) const {
          completion.connection == connection_.get();
 }
 
-// Field by field: every GET comes here.
+// Sets field by field, without a temporary operation: every GET calls this.
 void Link::prepare(const ReadRequest& read, rdma::Operation& operation) const {
   if (read.swaps) [[unlikely]] {
     operation = operation_of(read, local_key(), 0);
@@ -318,7 +318,7 @@ Link::Atomics Link::run_atomics(std::span<const rdma::Operation> operations,
   return done;
 }
 
-// kBusy never comes out of here: waits for a slot and for room in the send queue.
+// Waits for a slot and for space in the send queue; never returns kBusy.
 Status Link::send_when_possible(const Request& request, const Deadline& deadline) {
   for (;;) {
     if (!alive_) return fail(Code::kDisconnected, kGone);
@@ -349,7 +349,7 @@ Result<Reply> Link::call(const Request& request, const Deadline& deadline) {
   for (;;) {
     const auto events = poll();
     for (const Event& event : events) {
-      // Nothing else is in flight, so that the first reply is ours and the only one.
+      // Nothing else is in flight, so the first reply is the only reply and ours.
       if (event.kind == Event::Kind::kReply) return Reply(*this, event);
     }
     if (!alive_) return lost(Code::kDisconnected, kGone);

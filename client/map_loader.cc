@@ -7,7 +7,7 @@ namespace rkv::client {
 static_assert(Arena::kStagingBytes >= kRootPageBytes);
 
 namespace {
-// The error of a caller that cannot ask the server instead.
+// Converts kBusy to kTimeout, for callers that cannot ask the server instead.
 Status out_of_patience(const Status& status) {
   if (status || status.error().code != Code::kBusy) return status;
   return fail(Code::kTimeout,
@@ -19,7 +19,7 @@ Status out_of_patience(const Status& status) {
 Result<Bytes> MapLoader::read(const std::optional<RemoteRange>& from, std::size_t length,
                               const Deadline& deadline) {
   if (!from) return fail(Code::kCorrupt, "the server's map names memory that it did not grant");
-  // READs that are over at once do not look at the time.
+  // READs that complete within the call do not check the deadline.
   if (deadline.passed()) return fail(Code::kTimeout, "the server's map was not read in time");
   const ReadRequest request{.from = *from, .to = arena_->staging().first(length)};
   ++reads_;

@@ -25,7 +25,7 @@ void MultiGet::begin() {
 
 void MultiGet::run() {
   begin();
-  // Progress does not excuse from the deadline, but the clock need not be read every round.
+  // The deadline holds even while there is progress, but need not be checked every round.
   constexpr unsigned kRoundsPerLook = 64;
   for (unsigned round = 1; finished_ < keys_.size(); ++round) {
     if (!engine_.usable()) {
@@ -52,7 +52,7 @@ bool MultiGet::advance() {
   return poll() != 0 || posted || starts;
 }
 
-// Everything under way is started again (E1).
+// Restarts every GET in flight (E1).
 void MultiGet::mended() {
   engine_.batch_.clear();
   under_way_ = waiting_ = map_waiting_ = mark_waiting_ = replies_kept_ = 0;
@@ -66,7 +66,7 @@ void MultiGet::mended() {
   }
 }
 
-// As many as are looked at together: the deadline and what is under way want to be seen to.
+// Tries one batch of kAtOnce keys, so that the deadline and GETs in flight are handled in between.
 void MultiGet::get_at_once() {
   next_left_ = 0;
   left_count_ = engine_.get_at_once(keys_, next_key_, at_least_, visit_, target_, std::span(left_));
@@ -173,7 +173,7 @@ void MultiGet::serve_waiting() {
   if (map_waiting_ != 0) refresh_if_quiet();
 }
 
-// The value lies in the lane's memory, or in the reply that the lane keeps.
+// `value` lies in the lane's memory, or in the reply that the lane keeps.
 void MultiGet::found(Lane& lane, const ValueView& value) {
   if (value.durability < at_least_) [[unlikely]] {
     lane.found = value;
@@ -192,7 +192,7 @@ void MultiGet::found(Lane& lane, const ValueView& value) {
   finish(lane, value);
 }
 
-// `answer(lane)`: what to tell, or nothing yet.
+// Calls `answer(lane)` for each waiting lane: the result to report, or empty to keep waiting.
 template <class Answer>
 void MultiGet::finish_those_that_wait_for_marks(Answer answer) {
   for (Lane& lane : engine_.lanes_) {
@@ -210,7 +210,7 @@ void MultiGet::finish_those_that_wait_for_marks(Answer answer) {
   }
 }
 
-// What waits is looked at again whenever answers may have brought marks along.
+// Waiting lanes are checked again on every call, since any answer may have carried new marks.
 void MultiGet::look_at_marks_if_quiet() {
   const auto safe = [&](Lane& lane) -> std::optional<Result<ValueView>> {
     lane.found.durability = engine_.durability_of(Version{lane.found.version});
@@ -222,7 +222,7 @@ void MultiGet::look_at_marks_if_quiet() {
   if (asks_for_marks_) return ask_for_marks();
   if (engine_.clock_->now() < look_at_) return;
   const Status looked = engine_.loader_.look_at_marks(blocking_deadline());
-  if (!engine_.link_.alive()) return;  // run() sees to it
+  if (!engine_.link_.alive()) return;  // run() reconnects
   finish_those_that_wait_for_marks(safe);
   const bool torn = !looked && looked.error().code == Code::kBusy;
   if (torn || (looked && !engine_.map_.marks().none())) {
@@ -240,7 +240,7 @@ void MultiGet::fail_those_that_wait_for_marks(const Error& error) {
   });
 }
 
-// Nothing else is under way, so there is a credit.
+// No other request is in flight, so there is a credit.
 void MultiGet::ask_for_marks() {
   const auto operation =
       engine_.link_.requests().begin({.opcode = MarkWait::request_for(at_least_)}, kMarksTag);
@@ -251,7 +251,7 @@ void MultiGet::ask_for_marks() {
   ++engine_.stats_.two_sided_requests;
 }
 
-// Where all the memory is taken, by other lanes: they give it back when they have finished.
+// If other lanes have taken all the memory, the lane waits: they return it when they finish.
 void MultiGet::give_value_buffer(Lane& lane) {
   const Status given = engine_.give_value_buffer(lane, nullptr);
   if (!given && given.error().code == Code::kBusy) return;
@@ -266,7 +266,7 @@ void MultiGet::refresh_if_quiet() {
   for (Lane& lane : engine_.lanes_) {
     if (lane.state != State::kNeedsMap) continue;
     const Status refreshed = engine_.refresh_map(lane.next, blocking_deadline());
-    if (!engine_.link_.alive()) return;  // run() sees to it
+    if (!engine_.link_.alive()) return;  // run() reconnects
     --waiting_;
     --map_waiting_;
     if (refreshed) {
@@ -285,7 +285,7 @@ void MultiGet::ask_server(Lane& lane) {
     if (engine_.clock_->now() < ask_at_) return;
     ask_at_ = 0;
   }
-  // Replies that are kept lie in the buffers that the next ones arrive in.
+  // Kept replies occupy the buffers that the next replies arrive in.
   if (engine_.link_.requests().in_flight() + replies_kept_ >= engine_.options_.requests_in_flight) {
     return;
   }
@@ -301,13 +301,13 @@ void MultiGet::ask_server(Lane& lane) {
   ++engine_.stats_.two_sided_requests;
 }
 
-// Whether anything was posted.
+// Returns true if anything was posted.
 bool MultiGet::post() {
   if (engine_.batch_.empty()) return false;
   const auto taken = engine_.link_.post(engine_.batch_);
   if (!taken) {
     engine_.batch_.clear();
-    return true;  // run() sees that the link is dead
+    return true;  // run() notices that the link is dead
   }
   engine_.batch_.erase(engine_.batch_.begin(),
                        engine_.batch_.begin() + static_cast<std::ptrdiff_t>(*taken));
@@ -335,7 +335,7 @@ std::size_t MultiGet::poll() {
   return events.size();
 }
 
-// As Engine::look_or_ask().
+// As Engine::look_or_ask(), the error of a refused request is ignored.
 void MultiGet::on_marks(const Response& response) {
   engine_.learn_marks(response);
   if (engine_.map_.marks().none()) {
@@ -343,7 +343,7 @@ void MultiGet::on_marks(const Response& response) {
   }
 }
 
-// Whether the lane has taken the buffer.
+// Returns true if the lane has taken the receive buffer.
 bool MultiGet::on_reply(const Event& event) {
   Lane& lane = engine_.lanes_[event.context];
   const Response& response = event.response;
@@ -388,7 +388,7 @@ bool MultiGet::on_reply(const Event& event) {
   return true;
 }
 
-// Until a busy server may be asked again, or the marks looked at.
+// Until a busy server may be asked again, or the marks may be checked again.
 Nanos MultiGet::sleep_until() const {
   const bool looks = mark_waiting_ != 0 && look_at_ != 0 && under_way_ == 0;
   if (may_start() || (under_way_ == 0 && ask_at_ == 0 && !looks)) return 0;
@@ -399,7 +399,7 @@ Nanos MultiGet::sleep_until() const {
 }
 
 void MultiGet::time_out() {
-  // What is under way may still land: quarantined by closing the link (K1).
+  // Operations in flight may still land: closing the link quarantines their buffers (K1).
   if (under_way_ != 0) engine_.link_.close();
   finish_those_that_wait_for_marks([](Lane&) -> std::optional<Result<ValueView>> {
     return Result<ValueView>(

@@ -16,7 +16,7 @@ void MultiPut::begin() {
 
 void MultiPut::run() {
   begin();
-  // Progress does not excuse from the deadline, but the clock need not be read every round.
+  // The deadline holds even while there is progress, but need not be checked every round.
   constexpr unsigned kRoundsPerLook = 64;
   for (unsigned round = 1; !over(); ++round) {
     if (!engine_.usable()) {
@@ -43,7 +43,7 @@ bool MultiPut::advance() {
 }
 
 void MultiPut::lost() {
-  engine_.link_.close();  // before buffers that the server READs serve anything else (K1)
+  engine_.link_.close();  // closed before buffers that the server READs are reused (K1)
   fail_sent(Code::kDisconnected, "the connection was lost before the answer came");
 }
 
@@ -53,7 +53,7 @@ void MultiPut::time_out() {
   fail_rest({.code = Code::kTimeout, .text = "the deadline passed before this was sent"});
 }
 
-// Encodes requests into the batch as long as there are credits.
+// Encodes requests into the batch while there are credits.
 void MultiPut::fill() {
   if (send_at_ != 0) {
     if (engine_.clock_->now() < send_at_) return;
@@ -62,12 +62,12 @@ void MultiPut::fill() {
   for (Slot& slot : engine_.put_slots_) {
     if (slot.state == State::kSent) continue;
     if (slot.state == State::kFree && (again_ != 0 || !take_next_item(slot))) continue;
-    // Without memory for this large value, another slot may have its own already.
+    // This slot may lack memory for its large value while another slot already has its memory.
     if (!begin(slot) && !engine_.link_.requests().has_credit()) return;
   }
 }
 
-// Gives the slot the next item that is fit to be sent.
+// Gives the slot the next valid item; invalid items are finished with their error.
 bool MultiPut::take_next_item(Slot& slot) {
   while (next_item_ < items_.size()) {
     slot.index = next_item_++;
@@ -92,10 +92,11 @@ bool MultiPut::take_next_item(Slot& slot) {
   return false;
 }
 
-// Copies a large value to where the server will READ it. False: not now; finish() of another slot
-// gives memory back. Where that cannot be, for want of memory to register, the slot is finished.
+// Copies a large value to where the server will READ it. False: the memory is in use until finish()
+// of another slot returns some; or it cannot be registered, and the slot is finished with the
+// error.
 bool MultiPut::stage(Slot& slot) {
-  if (slot.value != nullptr) return true;  // staged before, and refused for now
+  if (slot.value != nullptr) return true;  // staged before, then refused with "later"
   const Bytes value = as_bytes(items_[slot.index].value);
   const auto taken = engine_.large_.take(value.size());
   if (!taken) {
@@ -137,7 +138,7 @@ bool MultiPut::begin(Slot& slot) {
   return true;
 }
 
-// Posts the batch; what was not taken is as if it had never begun. Whether anything was taken.
+// Posts the batch; undoes begin() for requests that were not taken. Returns true if any were taken.
 bool MultiPut::post() {
   auto& batch = engine_.batch_;
   auto& slots = engine_.batch_slots_;
@@ -157,12 +158,12 @@ bool MultiPut::post() {
   return taken != 0;
 }
 
-// How many answers came.
+// Returns how many answers came.
 std::size_t MultiPut::poll() {
   if (!engine_.link_.alive()) return 0;
   const auto events = engine_.link_.poll();
   for (const Event& event : events) {
-    on_reply(event);  // nothing but requests is in flight
+    on_reply(event);  // only requests are in flight
     engine_.link_.release(event.buffer);
   }
   if (!events.empty()) engine_.reconnect_backoff_.reset();
@@ -181,7 +182,7 @@ void MultiPut::on_reply(const Event& event) {
   }
   const Error error = engine_.refused(response);
   const bool again = error.code == Code::kBusy ||
-                     (error.code == Code::kTimeout && !deadline_.passed());  // ask_until_taken()
+                     (error.code == Code::kTimeout && !deadline_.passed());  // as ask_until_taken()
   if (!again) return finish(slot, std::unexpected(error));
   if (error.code == Code::kBusy) {
     ++engine_.stats_.busy_answers;

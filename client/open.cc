@@ -1,4 +1,4 @@
-// Client::connect by options, and the only place of the client that chooses a backend.
+// Client::connect with options. Only this file of the client chooses a backend.
 #include <algorithm>
 #include <utility>
 

@@ -8,12 +8,12 @@ namespace rkv::client {
 
 namespace {
 
-// Not yet a verdict on the server: its thread may have been stopped between body and checksum.
+// Not kCorrupt yet: the server's thread may have been stopped between body and checksum.
 std::unexpected<Error> torn() {
   return fail(Code::kBusy, "a line that the server rewrites in place does not verify");
 }
 
-// Whether `length` bytes from `address` exist in a 64-bit address space.
+// Returns true if `length` bytes from `address` lie in the 64-bit address space.
 bool fits(std::uint64_t address, std::uint64_t length) {
   return address != 0 && address <= std::numeric_limits<std::uint64_t>::max() - length;
 }
@@ -61,7 +61,7 @@ Status RemoteMap::apply_identity(Bytes root_page) {
   IdentityLine unproved;
   if (root_page.size() < kIdentityOffset + sizeof unproved) return torn();
   std::memcpy(&unproved, root_page.data() + kIdentityOffset, sizeof unproved);
-  // These fields are the same in every version of the line: no writer explains another value.
+  // These fields are the same in every version of the line: no torn write explains another value.
   RKV_RETURN_IF_ERROR(check_identity(unproved, epoch_));
   const auto identity = open_line<IdentityLine>(root_page, epoch_, kIdentityOffset);
   if (!identity) return torn();
@@ -72,10 +72,10 @@ Status RemoteMap::apply_identity(Bytes root_page) {
   if (identity->extent_count > std::min<std::size_t>(room, kMaxExtents)) {
     return fail(Code::kCorrupt, "the server's extent table is longer than its root region");
   }
-  // Extents only ever become more (M3); what is known stays.
+  // The number of extents only rises (M3); known extents stay.
   extent_count_ = std::max(extent_count_, identity->extent_count);
   extents_.resize(extent_count_);
-  (void)apply_marks(root_page, 0);  // while they are at hand; nothing depends on it
+  (void)apply_marks(root_page, 0);  // a free update: the page contains the mark lines
   return {};
 }
 
@@ -104,7 +104,7 @@ Status RemoteMap::apply_extents(std::uint32_t first, Bytes entries) {
     const bool used = entry.kind == ExtentEntry::kIndex || entry.kind == ExtentEntry::kData;
     if (!used || entry.id != first + i || entry.units > kMaxExtentUnits || entry.address % 8 != 0 ||
         !fits(entry.address, length)) {
-      continue;  // a place without an extent that we could use
+      continue;  // not an extent that this client can use
     }
     const Extent said{.address = entry.address,
                       .length_bytes = length,
@@ -176,7 +176,7 @@ std::optional<RemoteRange> RemoteMap::hint(KeyHash hash) const {
 }
 
 namespace {
-// The value of a mark line alone, if it verifies.
+// Returns the value of a mark line if the line verifies.
 std::optional<std::uint64_t> mark_in(Bytes bytes, std::uint64_t epoch, std::size_t offset) {
   MarkLine line;
   if (bytes.size() < sizeof line) return std::nullopt;

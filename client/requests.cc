@@ -47,7 +47,7 @@ std::optional<rdma::Operation> Requests::begin(Request request, std::uint64_t ta
   return operation;
 }
 
-// The message that tells the server where to READ the one given (R4).
+// Encodes the message that tells the server where to READ `message` (R4).
 MutableBytes Requests::place_of(MutableBytes message, std::uint64_t sequence,
                                 std::size_t index) const {
   std::array<std::byte, kMessageSourceBytes> source;

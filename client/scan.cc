@@ -53,7 +53,7 @@ Result<ScanPage> Engine::scan(const ScanOptions& options) {
   return page;
 }
 
-// The page is copied, so that its receive buffer serves the next answer.
+// Copies the page, so that its receive buffer is free for the next answer.
 Result<ScanPage> Engine::scan_page(const ScanOptions& options, const Deadline& deadline,
                                    std::vector<std::size_t>& left_out) {
   RKV_ASSIGN_OR_RETURN(ScanQuery query, query_of(options));
@@ -94,8 +94,8 @@ LongValues::LongValues(ScanPage& page, std::span<const std::size_t> entries)
     keys_.push_back(page.entries_[index].key);
 }
 
-// What a GET finds is not older than the page; a key that is gone, or has become a one-sided
-// counter, was removed while the scan went on.
+// The GET's value is not older than the page. A key that no longer exists, or has become a
+// one-sided counter, was removed during the scan.
 void LongValues::take(std::size_t i, const Result<ValueView>& result) {
   ScanEntry& entry = page_->entries_[entries_[i]];
   if (result) {

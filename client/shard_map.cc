@@ -33,7 +33,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The canonical text of an IPv6 address; a zone (%eth0) stays as it is.
+// Returns the canonical text of an IPv6 address; a zone (%eth0) stays as it is.
 std::optional<std::string> normal_ipv6(std::string_view text) {
   const std::size_t percent = std::min(text.find('%'), text.size());
   in6_addr address{};
@@ -49,7 +49,7 @@ char small(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Printable, and nothing that means something else in a list.
+// Printable characters without those that have a meaning in a list.
 bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= ShardMap::kMaxNameBytes &&
          std::ranges::all_of(text, [](char c) {
@@ -75,7 +75,7 @@ std::optional<ShardServer> parse_server(std::string_view text) {
   return server;
 }
 
-// What is wrong with the list, its addresses in one spelling afterwards; or nothing.
+// Normalizes the addresses. Returns what is wrong with the list, or an empty text.
 std::string check_and_normalise(std::vector<ShardServer>& servers) {
   if (servers.empty()) return "the list of servers is empty: name one HOST:PORT at least";
   if (servers.size() > ShardMap::kMaxServers) {
@@ -179,7 +179,8 @@ Result<ShardMap> ShardMap::parse(std::string_view text, std::string* problem) {
   return create(std::move(servers), problem);
 }
 
-// 2^17 slots and a hash each for every unit of weight: a millisecond a server.
+// Computes the owner of 2^17 slots, with one hash for each slot and unit of weight: a millisecond
+// for a server of weight 1.
 ShardMap::ShardMap(std::vector<ShardServer> servers) : servers_(std::move(servers)) {
   if (servers_.size() == 1) return;
   struct Candidate {

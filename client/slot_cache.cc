@@ -30,7 +30,7 @@ void SlotCache::split() {
   }
 }
 
-// So that three quarters are free, and the hash's set has room.
+// Splits sets until three quarters of the entries are free and the hash's set has a free entry.
 void SlotCache::make_room(KeyHash hash) {
   if (growing_.may_split() && 4 * held_ >= growing_.count() * kWays) split();
   for (int i = 0; i < kMostSplits && growing_.may_split() && full(set_of(hash.bits())); ++i)
