@@ -306,8 +306,9 @@ void Index::touch(GroupPlace home, const Position& position) const {
 }
 
 // Fills the freed slot of `place` with at most three moves, each of one key. The slot goes to a
-// stashed key of this home. Otherwise it goes to a guest from the neighbour, whose slot then goes
-// to a stashed key of that home. Otherwise it goes to a stashed key of the other home, as a guest.
+// stashed key of this home. Otherwise it goes to a guest of this home in the neighbour, whose slot
+// then goes to a stashed key of that group. Otherwise it goes to a stashed key of the other home,
+// as a guest.
 bool Index::fill(GroupPlace place, std::uint32_t slot_number) {
   if (const auto entry = stash_.first_of(stashed_at(place), side(place)); entry != Stash::kNone) {
     take_from_stash(place, entry, {.where = Where::kHome, .number = slot_number});

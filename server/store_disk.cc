@@ -148,7 +148,7 @@ Status Store::Impl::take_in(const RecordFields& record, std::uint64_t as_of, boo
   if (at.found && !newer) return {};
   if (departures_ != nullptr) {
     if (departures_->of(hash) > as_of) return fail(Code::kStale, "the key has changed meanwhile");
-    // a key that loading has not passed has none
+    // A key that loading has not passed has no slot.
     if (promoted) at.on_disk = own_slot(at, record.key);
   }
   const Result<Plan> plan = prepare(at);
@@ -235,8 +235,8 @@ void Store::Impl::touch(std::span<const std::uint64_t> hashes) {
 
 // ------------------------------------------------------------------------------------- eviction
 
-// Records that may never be evicted: counters in cells, which clients change, and records that
-// expire, because expiry finds records through memory.
+// Whether the record may ever be evicted. Counters in cells may not, because clients change them.
+// Records that expire may not, because expiry finds records through memory.
 bool Store::Impl::may_ever_go(const RecordFields& record) {
   return !record.in_cell && record.expiry_ms == 0;
 }
@@ -314,7 +314,7 @@ bool Store::Impl::make_room() {
   const std::size_t room = usage.capacity_bytes - usage.used_bytes;
   const std::size_t low = usage.capacity_bytes / 64;
   std::size_t wanted = room < low ? 2 * low - room : 0;
-  // free memory exists, but in pieces that are too small
+  // Free memory exists, but in pieces that are too small.
   if (called) wanted = std::max(wanted, low);
   if (wanted == 0) {
     nothing_to_evict_.store(false, std::memory_order_relaxed);

@@ -72,7 +72,7 @@ bool Store::Impl::expire_one(const Expiry& expiry) {
   at.counters->expired += 1;
   if (departures_ && reservation) departures_->raise(hash, ticket.sequence);
   if (departures_ && !reservation && expiry.version.is_since(boot_)) {
-    // the record on disk may be older
+    // The record on disk may be older.
     departures_->raise(hash, expiry.version.sequence_since(boot_));
   }
   if (reservation) log_.finish(ticket, CommitLog::Kind::kRemove, removal);

@@ -13,7 +13,7 @@ void Store::Impl::split_if_crowded(KeyHash hash) {
   if (segments.unused() != 0) {
     const PairLocks::Segment locked(locks_, segments.group(crowded, 0),
                                     segments.groups_per_segment());
-    // another thread split it
+    // Another thread split it.
     if (segments.route(hash) != crowded || !index_.wants_split(crowded)) return;
     if (const std::optional<Segment> fresh = segments.take()) {
       index_.split(crowded, *fresh);

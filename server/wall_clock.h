@@ -24,7 +24,7 @@ namespace rkv::server {
 class WallClock {
  public:
   static constexpr std::int64_t kStepMs = 1000;
-  // smaller changes are ignored: readings differ by as much
+  // Smaller changes are ignored: readings differ by as much.
   static constexpr std::int64_t kSwingMs = 2;
   static constexpr Nanos kBelievedAfter = 60'000 * kNanosPerMs;
 
