@@ -1,6 +1,6 @@
 #include "common/hash.h"
 
-// Compiled in: a call through the library costs as much as hashing a short key does.
+// Inline the library: a call into it costs as much as hashing a short key.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -28,7 +28,7 @@ struct Lengths {
   std::size_t total() const { return head() + value; }
 };
 
-// Nothing for lengths that no record of ours can have.
+// Returns nullopt for lengths that no valid record can have.
 std::optional<Lengths> decode_lengths(std::uint64_t word) {
   const Lengths lengths{.key = word & 0x7FFU,
                         .value = word >> 32,
@@ -51,7 +51,7 @@ std::optional<Lengths> lengths_in(Bytes bytes) {
   return decode_lengths(load_le<std::uint64_t>(bytes.data() + 16));
 }
 
-// Everything before the value but the checksum word.
+// Writes everything before the value except the checksum word.
 std::size_t put_head(MutableBytes out, const RecordFields& fields) {
   const bool has_expiry = fields.expiry_ms != 0;
   const bool large = is_large(fields.value.size());
@@ -177,7 +177,7 @@ bool decode_live_record(Bytes bytes, std::uint64_t epoch, Location location, Byt
   const auto lengths = load_le<std::uint64_t>(from + 16);
   const std::uint64_t expiry_flag = lengths & kRecordExpiryFlag;
   const std::uint64_t counter_flag = lengths & kRecordCounterFlag;
-  // Of the lower half, the key's length and no other flag.
+  // The lower half must hold the key's length and no other flag.
   if (static_cast<std::uint32_t>(lengths ^ expiry_flag ^ counter_flag) != key.size()) return false;
   const std::size_t key_at = kRecordHeaderBytes + (expiry_flag != 0 ? kExpiryBytes : 0);
   const std::size_t value_at = key_at + key.size();

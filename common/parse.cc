@@ -94,7 +94,7 @@ Result<std::uint64_t> parse_duration_ms(std::string_view text) {
 std::string shown(std::string_view value) {
   static constexpr std::size_t kMost = 100;
   std::size_t end = std::min(value.size(), kMost);
-  // Not in the middle of a character of several bytes.
+  // Do not cut within a multi-byte character.
   while (end < value.size() && end > 0 && (static_cast<unsigned char>(value[end]) >> 6U) == 2)
     --end;
   std::string out;

@@ -15,8 +15,8 @@ constexpr std::uint8_t kKeysOnly = 2;
 constexpr std::uint8_t kTokenVersion = 1;
 constexpr std::uint8_t kItemCounter = 1;
 constexpr std::uint8_t kItemLeftOut = 2;
-// Nobody has to be kept from making tokens: one says no more than a start key. The seed only
-// keeps checks of other things from fitting.
+// Clients may make tokens themselves: a token gives no more access than a start key. The seed only
+// keeps checks of other data from matching.
 constexpr std::uint64_t kScanSeed = 0x6E6163'732D766BU;
 
 std::byte* append(std::byte* at, Bytes bytes) {
@@ -54,7 +54,7 @@ Status check_token(const ScanQuery& query) {
               "the continuation token is not one of this scan: begin without a token");
 }
 
-// The least text above all that begin with `prefix`; nothing when there is none.
+// Returns the least text above all texts that begin with `prefix`, or nullopt if there is none.
 std::optional<std::string> end_of_prefix(std::string_view prefix) {
   std::string end(prefix);
   while (!end.empty() && end.back() == '\xFF')
@@ -159,7 +159,7 @@ ScanPageWriter::ScanPageWriter(const ScanQuery& query)
     : scan_(identity_of(query)), limit_(query.limit), keys_only_(query.keys_only) {
   bytes_.reserve(kMaxScanPageBytes);
   bytes_.resize(kScanPageHeaderBytes);
-  // Where nothing is looked at, the scan goes on from where it was.
+  // If the page examines no key, the scan continues from the query's token.
   if (!query.token.empty()) last_key_.assign(as_text(key_in_token(query.token)));
 }
 
@@ -191,7 +191,7 @@ bool ScanPageWriter::add(const RecordFields& record) {
 std::vector<std::byte> ScanPageWriter::finish(bool more) && {
   const std::size_t entries_end = bytes_.size();
   std::size_t token = 0;
-  // Without a key looked at there is nothing to go on from; a page always looks at one.
+  // Without an examined key there is nothing to continue from; a page always examines at least one.
   if (more && !last_key_.empty()) {
     token = kScanTokenHeaderBytes + last_key_.size();
     bytes_.resize(entries_end + token);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr unsigned kMost = CPU_SETSIZE - 1;
 
-// "3" or "2-5"; false: it is neither.
+// Parses "3" or "2-5". Returns false for other texts.
 bool add_range(std::string_view range, std::vector<unsigned>& to) {
   const std::size_t dash = range.find('-');
   const auto first = parse_number<unsigned>(range.substr(0, dash), 0, kMost);
@@ -86,7 +86,7 @@ Status stay_on(unsigned processor) {
 
 namespace {
 
-// Address space that is kept as long as this lives; none when there is none.
+// Reserves address space for its lifetime; reserves none if none is available.
 class Reserve {
  public:
   explicit Reserve(std::size_t bytes)

@@ -19,7 +19,7 @@ void put_preamble(MutableBytes out, std::size_t length) {
   store_le(out.data() + 6, static_cast<std::uint16_t>(length));
 }
 
-// Reserved bytes are zero, so that they can be given a meaning later (W1).
+// Reserved bytes must be zero, so that they can be given a meaning later (W1).
 Status check_reserved(Bytes bytes, std::size_t from, std::size_t length) {
   for (const std::byte b : bytes.subspan(from, length)) {
     if (b != std::byte{0}) return fail(Code::kCorrupt, "reserved bytes of the peer's data are set");
@@ -31,7 +31,7 @@ constexpr const char* kNoServer =
     "the peer does not speak rkv: check that the address and port are a kvserver's";
 constexpr const char* kNoClient = "what it sent is not an rkv connection request";
 
-// Checks the preamble; a later version may be longer, never shorter.
+// Checks the preamble. A later version may be longer than `least`, never shorter.
 Status check_preamble(Bytes bytes, std::size_t least, const char* stranger = kNoServer) {
   if (bytes.size() < 8 || load_le<std::uint32_t>(bytes.data()) != kWireMagic) {
     return fail(Code::kCorrupt, stranger);
@@ -59,7 +59,7 @@ RemoteWindow get_window(const std::byte* from) {
 }
 
 constexpr std::size_t kNameBytes = 24;
-constexpr std::uint32_t kSentUnitBytes = 64;  // of the longest request to SEND, in an accept
+constexpr std::uint32_t kSentUnitBytes = 64;  // unit of max_sent_bytes in an accept
 static_assert(kMaxMessageBytes % kSentUnitBytes == 0 &&
               kMaxMessageBytes / kSentUnitBytes <= 0xFFFF);
 constexpr std::size_t kRejectTextOffset = 12;
@@ -231,7 +231,7 @@ bool is_write(Opcode opcode) {
   return takes_key(opcode) && opcode != Opcode::kGet;
 }
 
-// How long the value must be; nothing: anything within the limit.
+// Returns the required length of the value, or nullopt if any length within the limit is allowed.
 std::optional<std::size_t> value_length_of(Opcode opcode) {
   switch (opcode) {
     case Opcode::kGet:
@@ -292,7 +292,7 @@ Status check_request_sizes(const Request& request, std::size_t key, std::size_t 
   return check_condition(request);
 }
 
-// What the value says, where more than its length is fixed.
+// Checks the contents of a value if more than its length is constrained.
 Status check_value(const Request& request) {
   switch (request.opcode) {
     case Opcode::kGet:

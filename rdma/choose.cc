@@ -10,13 +10,13 @@
 namespace rkv::rdma {
 namespace {
 
-// Whether shared memory may stand in for verbs.
+// Whether `auto` may use shared memory instead of verbs.
 bool may_fall_back(const TransportOptions& options) {
   return options.kind == TransportKind::kAuto && options.verbs.device.empty() &&
          options.verbs.gid_index < 0;
 }
 
-// Of the name or address in HOST:PORT.
+// Whether the name or address in HOST:PORT is one of this host.
 bool is_on_this_host(const std::string& address, const Deadline& deadline) {
   const auto where = parse_host_port(address);
   if (!where) return false;
@@ -65,7 +65,7 @@ Result<ClientTransport> choose_for_client(const TransportOptions& options) {
             : fmt::format("{}, which reaches {}", (*verbs)->describe(), options.verbs.address);
     return ClientTransport{.transport = std::move(*verbs), .reason = std::move(reason)};
   }
-  // A server elsewhere is out of reach of shared memory: then the device is what is missing.
+  // Shared memory cannot reach a server on another host: then the error is the missing device.
   if (!may_fall_back(options) || !is_on_this_host(options.verbs.address, deadline)) {
     return std::unexpected(verbs.error());
   }

@@ -1,4 +1,4 @@
-// The part of rdma/diagnosis.h that asks the devices.
+// The part of rdma/diagnosis.h that queries the devices.
 #include "rdma/diagnosis.h"
 
 #include <ifaddrs.h>
@@ -51,7 +51,7 @@ Atomicity facts_of(AtomicScope scope) {
   return Atomicity::kNone;
 }
 
-// What an opened device says of itself.
+// Reads the attributes of an opened device.
 Status ask(const Device& device, DeviceFacts& facts) {
   RKV_ASSIGN_OR_RETURN(const DeviceAttributes attributes, device.attributes());
   facts.soft_roce = attributes.soft_roce;
@@ -79,13 +79,13 @@ DeviceFacts facts_of(const DeviceInfo& info) {
   return facts;
 }
 
-// Where a connection to an address starts.
+// The local end of a connection to an address.
 struct Route {
   std::string device;
   std::uint8_t port = 0;
   std::string from;  // local address
 };
-// As a transport finds it, from its GID where one was asked for.
+// Finds the route as a transport does: from the requested GID, if any.
 Result<Route> route_to(const VerbsOptions& options, const GidFacts& gid) {
   const SteadyClock clock;
   const Deadline deadline = Deadline::after_ms(clock, options.find_ms);
@@ -105,8 +105,8 @@ Result<Route> route_to(const VerbsOptions& options, const GidFacts& gid) {
                .from = connector.local_address().host()};
 }
 
-// Where librdmacm puts a connection from this address: a GID that is the address, of type v2 where
-// there are both.
+// Returns the GID that librdmacm uses for a connection from this address: the GID equal to the
+// address, of type v2 if both types exist.
 const GidFacts* gid_of_address(const DeviceFacts& device, std::uint8_t port,
                                const std::string& address) {
   const GidFacts* found = nullptr;
@@ -117,7 +117,8 @@ const GidFacts* gid_of_address(const DeviceFacts& device, std::uint8_t port,
   return found;
 }
 
-// An address to listen on: the GID's own, or with InfiniBand one of the port's interface.
+// Returns an address to listen on: the GID's own address, or on InfiniBand an address of the port's
+// interface.
 std::string own_address(const GidFacts& gid, const std::string& netdev) {
   const bool is_address = gid.roce_v2 && !gid.link_local;
   if (is_address) return gid.ipv4 ? gid.address : "[" + gid.address + "]";
@@ -145,7 +146,7 @@ void take_route(const DeviceFacts& device, const VerbsOptions& options, ChosenPa
   chosen.why = ChosenPath::Why::kRoute;
 }
 
-// Of an interface that the kernel knows, where the GID names none.
+// Returns the GID's interface, or the interface known to the kernel if the GID names none.
 std::string netdev_of(const ChosenPath& chosen) {
   if (!chosen.gid.netdev.empty()) return chosen.gid.netdev;
   for (const KernelDevice& device : look_at_system().devices) {
@@ -159,7 +160,7 @@ Result<ChosenPath> path_to(const VerbsOptions& options, const std::vector<Device
   const bool leads = selected.has_value();
   const std::optional<Error> why_not = leads ? std::nullopt : std::optional(selected.error());
   if (!selected && options.device.empty() && !options.address.empty()) {
-    // The address has no route over a device; what is here is still of interest.
+    // No device leads to the address; the local path is still reported.
     VerbsOptions anywhere = options;
     anywhere.address.clear();
     selected = verbs::select(anywhere);
@@ -193,7 +194,7 @@ VerbsFacts look_at_verbs(const VerbsOptions& options, std::span<const std::strin
   for (const DeviceInfo& info : *listed)
     facts.devices.push_back(facts_of(info));
   if (facts.devices.empty()) {
-    // No device is no error, no rdma-core is one that a person can mend.
+    // A missing device is not an error; a missing rdma-core is an error that a person can fix.
     const auto none = Device::open_first_active();
     if (!none && none.error().code == Code::kUnsupported)
       facts.list_error = to_string(none.error());
@@ -209,7 +210,7 @@ VerbsFacts look_at_verbs(const VerbsOptions& options, std::span<const std::strin
     VerbsOptions other = options;
     other.address = address;
     auto path = path_to(other, facts.devices);
-    if (!path) continue;  // it would say what the first did not
+    if (!path) continue;  // it would repeat the error of the first
     if (path->leads && !facts.chosen->leads) std::swap(*path, *facts.chosen);
     facts.others.push_back(std::move(*path));
   }

@@ -33,7 +33,7 @@ std::uint64_t number(const std::string& text, int base = 10, std::uint64_t other
   return end.ec == std::errc{} ? value : otherwise;
 }
 
-// Names in a directory, in order; none where there is no such directory.
+// Returns the names in a directory, sorted; none if there is no directory.
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -50,7 +50,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// The words behind "NAME:" at the start of a line.
+// Returns the words after "NAME:" at the start of a line.
 std::vector<std::string> words_after(const std::string& text, const std::string& name) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -64,7 +64,7 @@ std::vector<std::string> words_after(const std::string& text, const std::string&
   return {};
 }
 
-// The one in brackets of "always [madvise] never".
+// Returns the word in brackets of "always [madvise] never".
 std::string chosen_of(const std::string& text) {
   const std::size_t begin = text.find('[');
   const std::size_t end = text.find(']', begin);
@@ -73,8 +73,9 @@ std::string chosen_of(const std::string& text) {
 }
 
 std::string netdev_of(const fs::path& device) {
-  // SoftRoCE names its interface; an adapter's is below the same PCI device; any RoCE device tells
-  // that of a GID, which may be missing while the interface is down.
+  // Three sources. SoftRoCE names its interface. An adapter's interface is below the same PCI
+  // device. Any RoCE device reports the interface of a GID, which may be missing while the
+  // interface is down.
   std::string name = first_line(device / "parent");
   if (!name.empty()) return name;
   for (const std::string& netdev : names_in(device / "device/net"))
@@ -95,7 +96,7 @@ DeviceFile device_file(const std::string& root, const std::string& path, std::st
 
 void look_at_modules(const fs::path& root, SystemFacts& facts) {
   const fs::path modules = root / "sys/module";
-  // What is built in may have no folder there, but its devices have classes.
+  // A built-in module may have no folder here, but its devices have classes.
   facts.has_uverbs =
       is_there(modules / "ib_uverbs") || is_there(root / "sys/class/infiniband_verbs");
   facts.has_cm = is_there(modules / "rdma_ucm") || is_there(root / "sys/class/misc/rdma_cm");

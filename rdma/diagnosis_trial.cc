@@ -1,5 +1,5 @@
-// The part of rdma/diagnosis.h that connects a device to itself. Written against the seam, so that
-// what is tried is what the store does.
+// The part of rdma/diagnosis.h that connects a device to itself. It uses transport.h, so that the
+// trial performs the same operations as the store.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,23 +14,24 @@
 namespace rkv::rdma {
 namespace {
 
-// What InfiniBand and RoCE carry (transport.h).
+// Capacities of InfiniBand and RoCE private data (transport.h).
 constexpr std::size_t kRequestBytes = 56;
 constexpr std::size_t kReplyBytes = 196;
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
-constexpr std::uint32_t kOperations = 16;  // of each end
+constexpr std::uint32_t kOperations = 16;  // per end
 
 template <std::size_t kLength>
 std::array<std::byte, kLength> noise() {
   std::array<std::byte, kLength> bytes;
   for (std::byte& byte : bytes) {
-    // Never zero, which is what is put behind data that was cut off.
+    // Never zero, because zeros pad data that was cut off.
     byte = static_cast<std::byte>(random_from_kernel()) | std::byte{1};
   }
   return bytes;
 }
 
-// Both ends. Destroyed from the bottom: connections before their queues.
+// Both ends of the connection. Members are destroyed in reverse order: connections before their
+// queues.
 struct Ends {
   std::unique_ptr<Queue> queue;
   std::unique_ptr<Queue> peer_queue;
@@ -38,7 +39,7 @@ struct Ends {
   std::unique_ptr<Connection> peer;
 };
 
-// Fails with the first error, and says what was being done.
+// Runs the steps of a trial. Stops at the first error and records the step that failed.
 class Course {
  public:
   Course(const TrialOptions& options, Trial& trial)
@@ -68,7 +69,7 @@ class Course {
   }
 
  private:
-  // The peer's side, in a thread of its own.
+  // The peer's side, on a separate thread.
   Status accept(Listener& listener, Ends& ends, Bytes request, Bytes reply) {
     RKV_ASSIGN_OR_RETURN(const auto incoming, listener.next(deadline_));
     if (incoming == nullptr) return fail(Code::kTimeout, "no connection request came");
@@ -89,7 +90,7 @@ class Course {
     const std::string address = options_.address + ":" + std::to_string(listener->port());
     auto connection = transport.connect(*ends.queue, {.sends_in_flight = kOperations}, address,
                                         request, deadline_, nullptr);
-    if (!connection) listener->wake();  // it waits for nothing more
+    if (!connection) listener->wake();  // no connection request will follow
     peer.join();
     if (!accepted && accepted.error().code != Code::kTimeout) return accepted;
     if (!connection) return std::unexpected(connection.error());
@@ -137,17 +138,17 @@ class Course {
     }
   }
 
-  // The processor adds to a word while compare-and-swaps on it fail. One that stores the old value
-  // back undoes an addition between its load and its store: the next addition finds less than it
-  // left.
+  // The processor adds to a word while compare-and-swaps on it fail. A compare-and-swap that stores
+  // the old value back undoes an addition between its load and its store. The next addition then
+  // finds less than the previous addition left.
   Status swap(Transport& transport) {
     const auto region = transport.allocate(kWordBytes, Access::kRemoteReadAtomic);
-    if (!region) return {};  // memory of other kinds was registered: it is the atomics that lack
+    if (!region) return {};  // other memory was registered, so the device has no atomics
     auto atomics = transport.create_atomics(**region);
     if (!atomics && atomics.error().code == Code::kUnsupported) return {};
     if (!atomics) return std::unexpected(atomics.error());
     auto* const word = reinterpret_cast<std::uint64_t*>((*region)->bytes().data());
-    constexpr std::uint64_t kNever = ~std::uint64_t{0};  // what the word never is
+    constexpr std::uint64_t kNever = ~std::uint64_t{0};  // the word never has this value
     std::atomic<bool> lost = false;
     std::jthread processor([&](const std::stop_token& stop) {
       std::uint64_t left = 0;
