@@ -72,8 +72,9 @@ class Backups {
   Backups& operator=(const Backups&) = delete;
 
   // Requests a backup. `name` must be valid for a backup (wire.h). kBusy: another backup is being
-  // made. The backup itself may fail: kConflict if the name exists, kIo or kPermission if the disk
-  // or the system refuses, kBusy if another server is making a backup in the directory.
+  // made, or the server stops. The backup itself may fail: kConflict if the name exists, kIo or
+  // kPermission if the disk or the system refuses, kBusy if another server is making a backup in
+  // the directory.
   Result<std::shared_ptr<const Backup>> ask(std::string_view name, std::uint64_t through);
   // Call it when the log's marks or its failed flag have changed.
   void marks_changed();

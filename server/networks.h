@@ -41,7 +41,6 @@ class Networks {
   Status create_hints(Store& store);
   // Allocates `each` cells for one-sided counters on every network that supports atomics, and adds
   // them to the store. 0: no cells.
-  // them. 0: none.
   Status create_cells(std::uint32_t each, Store& store);
   // Allocates memory that clients of every network may READ: one address, one key per network.
   Result<std::unique_ptr<rdma::Region>> allocate(std::size_t bytes);

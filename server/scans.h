@@ -9,6 +9,7 @@
 // log. So when the thread begins a page, it first waits until the applier has written everything
 // that has a sequence by then. That takes one turn of the applier, which is requested at once:
 // usually a millisecond, longer when the queue is full.
+//
 // Invariants:
 //  Q1  A page shows one instant of the database, with every PUT and DELETE at or below `through`.
 //  Q2  Work for a page is bounded: kMaxScanPageBytes of result, kMaxRecordsLookedAt records,

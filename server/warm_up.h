@@ -6,7 +6,7 @@
 //      trustworthy read found it (J1, V2).
 //  Y2  While a record cannot be read, or the index has no space for it, loading does not end. Keys
 //      that are not found in memory are then still looked up on disk. That is slower but misses
-//      nothing.
+//      nothing. If the thread gives up, end_loading() is never called.
 //
 // Thread safety: one owner; records(): any thread.
 #pragma once

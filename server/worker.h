@@ -32,8 +32,8 @@
 //      is done before waiting_ is cleared.
 //  K6  A write that awaits a mark has been executed, exactly once, and is never repeated. It is
 //      answered when the mark has passed it, or with "may have happened" if the disk fails first.
-//      It stays unanswered if its client disconnects. When the worker is stopped, the write is
-//      answered before its connection ends.
+//      It stays unanswered if its client disconnects. When the worker is stopped, the connection
+//      ends only after the answer, or after kAnswersMs.
 //  K7  A request that awaits a load keeps its buffer (for a long request, one of long_'s) and
 //      changes nothing until it is handled again. A load is done before waiting_ is cleared (K5).
 //

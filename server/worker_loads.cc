@@ -7,7 +7,7 @@
 namespace rkv::server {
 
 namespace {
-// A request fails after this many loads. Its record was evicted each time before the request's
+// A request fails after more loads than this. Its record was evicted each time before the request's
 // turn, so memory is far too small.
 constexpr std::uint32_t kMaxRounds = 8;
 }  // namespace
