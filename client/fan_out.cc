@@ -112,8 +112,7 @@ bool FanOut::mend_one() {
   for (Part& part : std::span(parts_).first(count_)) {
     if (!part.mending) continue;
     if (part.flow->engine().next_attempt(deadline_) >= deadline_.at()) {
-      // The time left is too short for an attempt. It is not slept through: the next operation has
-      // it.
+      // The time left is too short for an attempt. End without sleeping: the next operation has it.
       part.flow->fail_rest(part.last);
       return true;
     }

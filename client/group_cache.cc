@@ -59,7 +59,8 @@ void GroupCache::split() {
   }
 }
 
-// Splits sets until three quarters of the ways are free and the place's set has a free way.
+// Splits a set if less than three quarters of the ways are free, and more while the place's set is
+// full.
 void GroupCache::make_room(GroupPlace place) {
   if (sets_.may_split() && 4 * statistics_.groups >= sets_.count() * kWays) split();
   for (int i = 0; i < kMostSplits && sets_.may_split() && full(tags_[set_of(place.bits())]); ++i)

@@ -222,7 +222,7 @@ void MultiGet::look_at_marks_if_quiet() {
   if (asks_for_marks_) return ask_for_marks();
   if (engine_.clock_->now() < look_at_) return;
   const Status looked = engine_.loader_.look_at_marks(blocking_deadline());
-  if (!engine_.link_.alive()) return;  // run() reconnects
+  if (!engine_.link_.alive()) return;  // the driver, run() or FanOut, reconnects
   finish_those_that_wait_for_marks(safe);
   const bool torn = !looked && looked.error().code == Code::kBusy;
   if (torn || (looked && !engine_.map_.marks().none())) {
@@ -266,7 +266,7 @@ void MultiGet::refresh_if_quiet() {
   for (Lane& lane : engine_.lanes_) {
     if (lane.state != State::kNeedsMap) continue;
     const Status refreshed = engine_.refresh_map(lane.next, blocking_deadline());
-    if (!engine_.link_.alive()) return;  // run() reconnects
+    if (!engine_.link_.alive()) return;  // the driver, run() or FanOut, reconnects
     --waiting_;
     --map_waiting_;
     if (refreshed) {
@@ -307,7 +307,7 @@ bool MultiGet::post() {
   const auto taken = engine_.link_.post(engine_.batch_);
   if (!taken) {
     engine_.batch_.clear();
-    return true;  // run() notices that the link is dead
+    return true;  // the driver notices that the link is dead
   }
   engine_.batch_.erase(engine_.batch_.begin(),
                        engine_.batch_.begin() + static_cast<std::ptrdiff_t>(*taken));

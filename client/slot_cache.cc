@@ -30,7 +30,8 @@ void SlotCache::split() {
   }
 }
 
-// Splits sets until three quarters of the entries are free and the hash's set has a free entry.
+// Splits a set if less than three quarters of the entries are free, and more while the hash's set
+// is full.
 void SlotCache::make_room(KeyHash hash) {
   if (growing_.may_split() && 4 * held_ >= growing_.count() * kWays) split();
   for (int i = 0; i < kMostSplits && growing_.may_split() && full(set_of(hash.bits())); ++i)

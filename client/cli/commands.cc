@@ -44,7 +44,7 @@ OrFailure<void> prepare_arguments(Job& job) {
   if (job.command.last_from_stdin) {
     auto text = read_file("-");
     if (!text) return std::unexpected(text.error());
-    // Hex is typed or piped as a line; raw bytes are taken as they are.
+    // Hex is typed or piped as a line, so a line end is removed; raw bytes are taken as they are.
     if (job.command.globals.hex && text->ends_with('\n')) text->pop_back();
     auto decoded = decode_argument(*text, job.command.globals.hex);
     if (!decoded) return failure(kUsage, "standard input is not hexadecimal");
@@ -53,7 +53,7 @@ OrFailure<void> prepare_arguments(Job& job) {
   return check_arguments(job);
 }
 
-// The key, then numbers.
+// Takes the key, then numbers.
 OrFailure<void> prepare_counter(Job& job) {
   std::vector<std::string>& words = job.command.arguments;
   for (std::size_t i = 1; i < words.size(); ++i) {
@@ -74,7 +74,7 @@ OrFailure<void> prepare_records(Job& job) {
   RecordOptions options{.format = command.format, .hex = command.globals.hex, .on_bad = {}};
   if (command.skip_bad) options.on_bad = [](const std::string& sentence) { complain(sentence); };
   if (command.verb == Verb::kLoad && !command.verify) {
-    // A part at a time; mistakes in the first are told before anything is connected.
+    // Reads one part at a time. Mistakes in the first part are reported before connecting.
     auto reader = RecordReader::open(path, options);
     if (!reader) return std::unexpected(reader.error());
     auto first = reader->next();
@@ -101,7 +101,7 @@ OrFailure<void> prepare_keys(Job& job) {
   return {};
 }
 
-// Prefix and bounds in hex, if keys are.
+// Decodes prefix and bounds, which are in hex if keys are.
 OrFailure<void> prepare_range(Job& job) {
   Command::Range& range = job.command.range;
   for (std::string* const text : {&range.prefix, &range.start, &range.end}) {
@@ -161,7 +161,7 @@ ExitCode run_get(Cluster& client, Job& job) {
     print_raw((value->is_counter ? shown(*value) : to_hex(value->value)) + "\n");
     return kDone;
   }
-  // Raw, so that a file comes out as it went in; the line end is for a person's eyes only.
+  // Raw, so that a file is restored as it was; the line end is for a terminal only.
   print_raw(value->value);
   if (stdout_is_terminal() && !value->value.ends_with('\n')) print_raw("\n");
   return kDone;
@@ -196,7 +196,7 @@ ExitCode run_mget(Cluster& client, Job& job) {
   return worst;
 }
 
-// PUT and DELETE: silent for programs, a word for a person, the version in JSON.
+// Reports a PUT or DELETE: silent for programs, a word for a person, the version in JSON.
 ExitCode report_write(const Result<std::uint64_t>& version, Cluster& client, const Job& job,
                       bool interactive) {
   const Globals& globals = job.command.globals;
@@ -228,7 +228,7 @@ ExitCode run_del(Cluster& client, const Job& job, bool interactive) {
                       client, job, interactive);
 }
 
-// `one_sided`: whether it went that way in the end; nothing: it was not asked to.
+// `one_sided`: true if the change went by an atomic; empty: not requested.
 struct Counted {
   std::int64_t number = 0;
   std::uint64_t version = 0;
@@ -245,7 +245,7 @@ void report_counter(const Counted& counted, const Job& job) {
   print_json(object);
 }
 
-// Calls `change` with the key, or with the counter opened for atomics.
+// Calls `change` with the key, or with the counter opened for one-sided changes.
 template <class Change>
 auto change_counter(Cluster& client, const Job& job, std::optional<bool>& one_sided, Change change)
     -> decltype(change(std::string_view())) {
@@ -276,7 +276,7 @@ ExitCode run_count(Cluster& client, const Job& job) {
   return kDone;
 }
 
-// The number that it has afterwards is printed either way.
+// Prints the counter's number in both cases, swapped or not.
 ExitCode run_cas(Cluster& client, const Job& job) {
   const WriteOptions options{.durability = job.command.put.durability};
   std::optional<bool> one_sided;
@@ -311,7 +311,7 @@ OrFailure<Job> prepare(Command command) {
       ready = prepare_counter(job);
       break;
     case Verb::kBackup:
-      break;  // a name as it was typed
+      break;  // the name is taken as typed
     default:
       ready = prepare_arguments(job);
       break;
@@ -351,7 +351,7 @@ ExitCode run(Cluster& client, Job& job, bool interactive) {
       return run_stats(client, job);
     case Verb::kPing:
       return run_ping(client, job);
-    case Verb::kDoctor:  // in the shell: with clients of its own
+    case Verb::kDoctor:  // in the shell too it opens its own clients
       return run_doctor(job.command);
     case Verb::kShell:
       break;

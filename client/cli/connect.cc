@@ -11,7 +11,7 @@
 namespace rkv::cli {
 
 namespace {
-constexpr std::chrono::milliseconds kPause{100};  // between attempts at a busy server
+constexpr std::chrono::milliseconds kPause{100};  // between attempts to connect to a busy server
 }
 
 bool is_of_resolver(const Error& error) {
@@ -19,7 +19,7 @@ bool is_of_resolver(const Error& error) {
 }
 
 ExitCode exit_code_of_connect(const Error& error, std::size_t servers) {
-  // Of a name without an address the resolver says kInvalidArgument too.
+  // The resolver reports a name without an address as kInvalidArgument too.
   const bool twice = servers > 1 && error.code == Code::kInvalidArgument && !is_of_resolver(error);
   return twice ? kUsage : kNoServer;
 }

@@ -23,7 +23,7 @@ rdma::VerbsOptions verbs_options(const ClientOptions& client) {
           .address = client.server};
 }
 
-// `others`: addresses besides client.server.
+// `others`: addresses other than client.server.
 MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client,
                              std::span<const std::string> others) {
   MachineFacts facts;
@@ -40,7 +40,7 @@ MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client,
   facts.had_uverbs = facts.system.has_uverbs;
   facts.had_cm = facts.system.has_cm;
   facts.verbs = rdma::look_at_verbs(verbs_options(client), others);
-  // Again: the libraries have the kernel load modules where it may.
+  // Read again: the libraries may have made the kernel load modules.
   facts.system = rdma::look_at_system();
   facts.timers = rdma::connection_timers();
   const auto& chosen = facts.verbs.chosen;
@@ -51,7 +51,7 @@ MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client,
   return facts;
 }
 
-// Whether a client would reach the address over a device.
+// Returns true if a client would use a device to reach the address.
 bool goes_over_verbs(const MachineFacts& facts, const Asked& asked, const std::string& address) {
   if (asked.transport != Transport::kAuto) return asked.transport == Transport::kVerbs;
   const auto leads = [&](const rdma::ChosenPath& path) { return path.leads && path.to == address; };
@@ -75,7 +75,7 @@ Json to_json(const Finding& finding) {
               {"advice", finding.advice}};
 }
 
-// Findings as they come: text at once, JSON when all are there.
+// Prints findings: text at once, JSON when all findings are there.
 class Report {
  public:
   explicit Report(bool json) : json_(json) {}
@@ -148,7 +148,7 @@ ExitCode run_doctor(const Command& command) {
   const std::vector<std::string> servers = addresses(globals);
   ClientOptions client = globals.client;
   client.server = servers.front();
-  client.connect_timeout = client.timeout;  // there is no second attempt
+  client.connect_timeout = client.timeout;  // there is only one attempt
   const Asked asked{.transport = client.transport,
                     .device = client.device,
                     .port = client.port,

@@ -1,4 +1,4 @@
-// kvclient doctor: limits, what the devices can do, what the trial has shown, pages.
+// kvclient doctor: limits, the devices' abilities, the result of the trial, huge pages.
 #include <fmt/format.h>
 
 #include "client/cli/doctor_judge.h"
@@ -8,7 +8,7 @@ namespace rkv::cli {
 
 namespace {
 
-// What a server registers with its default --memory, without its buffers.
+// Memory that a server registers with its default --memory, without its buffers.
 constexpr std::uint64_t kServerBytes = std::uint64_t{1} << 30;
 
 std::string bytes_text(std::uint64_t bytes) {
@@ -28,7 +28,7 @@ std::string Judge::raise_memlock() const {
   const char* const good =
       "for good: LimitMEMLOCK=infinity of a service, memlock in /etc/security/limits.d, "
       "docker run --ulimit memlock=-1";
-  // Above the hard limit only root gets; whose shell it is, the shell itself says.
+  // Only root may exceed the hard limit. The command applies to the shell that runs it ($$).
   const char* const now = facts_.system.memlock_most_bytes == rdma::SystemFacts::kUnlimited
                               ? "ulimit -l unlimited"
                           : facts_.system.is_root ? "prlimit --memlock=unlimited --pid $$"
@@ -170,7 +170,7 @@ void Judge::huge_pages() {
       system.free_huge_pages, system.huge_pages, bytes_text(system.huge_page_bytes),
       or_unknown(system.transparent_huge_pages), or_unknown(system.shared_transparent_huge_pages));
   const bool transparent = system.transparent_huge_pages != "never";
-  // Pages that are taken are of use to the process that took them, such as a server.
+  // Pages in use serve the process that took them, such as a server.
   if (transparent || system.huge_pages > 0) return add(Level::kOk, "huge_pages", "", found);
   add(Level::kWarning, "huge_pages", "", found + ": a large store misses more in its page tables",
       "for a server, as root: `echo madvise >/sys/kernel/mm/transparent_hugepage/enabled`, or "

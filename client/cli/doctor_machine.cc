@@ -1,4 +1,4 @@
-// kvclient doctor: what the kernel says of devices, modules, files and namespaces.
+// kvclient doctor: devices, modules, files and namespaces, as the kernel reports them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -60,9 +60,9 @@ void Judge::devices() {
   }
 }
 
-// libibverbs leaves out devices without a provider, and those whose file it cannot find.
+// Reports devices that libibverbs leaves out: without a provider, or without a device file.
 void Judge::unseen_devices() {
-  if (!facts_.system.has_uverbs) return;  // then it sees none, and that is said
+  if (!facts_.system.has_uverbs) return;  // libibverbs finds nothing; this is reported already
   std::vector<std::string> no_provider;
   std::vector<std::string> no_file;
   for (const rdma::KernelDevice& device : facts_.system.devices) {
@@ -83,7 +83,7 @@ void Judge::unseen_devices() {
         fmt::format("install its provider, as root: `apt-get install {}ibverbs-providers`",
                     listed ? "" : "libibverbs1 librdmacm1 "));
   }
-  // Of others the files alone are told of, below.
+  // If other devices are left, only the files are reported, below.
   if (!no_file.empty() && none_left) {
     add(Level::kError, "devices", "",
         fmt::format("the kernel has {}, no program here can use it", fmt::join(no_file, ", ")),
@@ -92,7 +92,7 @@ void Judge::unseen_devices() {
 }
 
 void Judge::modules() {
-  if (!has_kernel_devices()) return;  // they come with a device
+  if (!has_kernel_devices()) return;  // modules are loaded with a device
   const auto judge = [&](const char* name, bool has, bool had, const char* what) {
     if (!has) {
       add(Level::kError, "modules", name, fmt::format("not loaded: {}", what),
@@ -113,7 +113,7 @@ void Judge::modules() {
   if (soft && facts_.system.has_rxe) add(Level::kOk, "modules", "rdma_rxe", "loaded");
 }
 
-// Of the devices that are meant. A container may well have been given one of several.
+// Checks the files of the devices in question. A container may have only one of several devices.
 void Judge::files() {
   using rdma::FileState;
   if (!has_kernel_devices()) return;
@@ -130,7 +130,7 @@ void Judge::files() {
   }
 }
 
-// `spare`: those of devices that nobody named while another one's can be used; else all others.
+// `spare`: files of devices that were not named, while another device can be used; else all others.
 void Judge::unusable_files(rdma::FileState state, bool spare) {
   using rdma::FileState;
   const auto& files = facts_.system.files;

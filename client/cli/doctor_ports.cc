@@ -10,7 +10,7 @@
 namespace rkv::cli {
 
 namespace {
-// Headers of the longest RoCE packet, as the kernel reckons them: 40 GRH, 8 UDP, 12 base transport,
+// Headers of the longest RoCE packet, as the kernel counts them: 40 GRH, 8 UDP, 12 base transport,
 // 4 XRC, 28 atomic, 4 checksum.
 constexpr std::uint32_t kRoceHeaderBytes = 96;
 }  // namespace
@@ -70,14 +70,14 @@ void Judge::mtu(const DeviceFacts& device, const PortFacts& port) {
   if (port.active_mtu_bytes < allowed) {
     add(Level::kWarning, "mtu", subject,
         found + fmt::format(", though the {} of {} allow {}", link->mtu_bytes, netdev, allowed),
-        // A device looks at the interface's when that changes. Down and up would lose routes and
-        // IPv6 addresses.
+        // A device reads the interface's MTU when that MTU changes. Setting the interface down and
+        // up instead would lose routes and IPv6 addresses.
         fmt::format("as root: `ip link set dev {} mtu {} && ip link set dev {} mtu {}`", netdev,
                     link->mtu_bytes - 1, netdev, link->mtu_bytes));
     return;
   }
   if (port.active_mtu_bytes < port.max_mtu_bytes) {
-    // Nothing is wrong: it is Ethernet's usual one.
+    // Not a fault: this is Ethernet's usual MTU.
     found +=
         fmt::format(", since {} has {}: longer values take more packets", netdev, link->mtu_bytes);
   }
@@ -152,7 +152,7 @@ std::string list_of(const rdma::DeviceFacts& device, std::uint8_t port) {
 
 }  // namespace
 
-// Those of every active port; which are used, and why.
+// Reports the GIDs of every active port; which of them are used, and why.
 void Judge::gids() {
   if (!any_active()) return;
   if (!facts_.verbs.chosen && !facts_.verbs.choice_error.empty()) no_gid();
@@ -205,7 +205,7 @@ std::string Judge::use_of(const ChosenPath& path) const {
 }
 
 void Judge::gid(const DeviceFacts& device, const PortFacts& port) {
-  std::vector<ChosenPath> ways;  // `to` of each: all that are reached so
+  std::vector<ChosenPath> ways;  // `to` of each: all addresses reached this way
   const auto take = [&](const ChosenPath& path) {
     if (path.device != device.name || path.port != port.number) return;
     const auto same =
@@ -225,7 +225,7 @@ void Judge::gid(const DeviceFacts& device, const PortFacts& port) {
     const GidFacts& gid = way.gid;
     std::string found = use_of(way);
     if (!list.empty()) found += "; " + list;
-    list.clear();  // once
+    list.clear();  // shown once
     if (is_roce(gid) && gid.netdev.empty()) {
       add(Level::kError, "gid", subject, found + "; its interface is not in this network namespace",
           "use the host's network (docker: `--network host`)");

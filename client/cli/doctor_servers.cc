@@ -14,9 +14,9 @@ namespace {
 using Level = Finding::Level;
 
 constexpr std::uint64_t kRounds = 200;
-constexpr std::int64_t kLongestMs = 2000;  // of them all
-// What is sent again waits for an acknowledgement first, 67 ms (rkv/rdma/timers.h); nothing else on
-// the way of a READ takes so long on a machine that is not overloaded.
+constexpr std::int64_t kLongestMs = 2000;  // for all rounds
+// A lost packet is sent again after an acknowledgement time-out of 67 ms (rkv/rdma/timers.h).
+// Nothing else in a READ takes that long on a machine that is not overloaded.
 constexpr double kSentAgainUs = 67'000;
 
 template <class Round>
@@ -45,7 +45,7 @@ std::string text_of(const Json& from, const char* name) {
   return found != from.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// A peer's words, as below.
+// The text comes from a peer: any field may have any type.
 void note_endpoints(const Json& stats, ServerFacts& facts) {
   const auto endpoints = stats.find("endpoints");
   if (endpoints == stats.end() || !endpoints->is_array()) return;
@@ -133,7 +133,7 @@ void judge_latency(const ServerFacts::Latency& latency, const char* check, const
 ServerFacts ask_server(const ClientOptions& given) {
   ServerFacts facts{.address = given.server};
   ClientOptions options = given;
-  options.repeat_connect = false;  // what the first attempt meets is what is to be told
+  options.repeat_connect = false;  // reports the error of the first attempt
   auto client = Client::connect(options, &facts.refusal);
   if (!client) {
     facts.error = client.error();
@@ -146,7 +146,7 @@ ServerFacts ask_server(const ClientOptions& given) {
 void ask_client(Client& client, ServerFacts& facts) {
   facts.connected = true;
   facts.transport = client.describe();
-  // First: a request that is not answered may cost the connection.
+  // The READs come first: a request without an answer may cost the connection.
   facts.read = measure([&] { return client.ping_one_sided(); });
   const auto text = client.server_stats();
   if (!text) {
@@ -154,7 +154,7 @@ void ask_client(Client& client, ServerFacts& facts) {
     return;
   }
   const Json stats = Json::parse(*text, nullptr, false);
-  // A peer's words: of whatever type.
+  // The text comes from a peer: any field may have any type.
   if (stats.contains("version") && stats["version"].is_string()) {
     facts.version = stats["version"].get<std::string>();
   }
@@ -170,8 +170,8 @@ std::vector<Finding> judge_server(const ServerFacts& facts, bool named) {
   if (facts.error && !facts.connected) {
     std::string found = fmt::format("cannot be reached: {}", to_string(*facts.error));
     if (!facts.refusal.empty()) found += fmt::format(": {}", facts.refusal);
-    // Of the address that is meant when none is given, nobody says that there is a server: unless
-    // one has answered, only that it may be missed.
+    // The default address does not claim that a server exists. Unless a server has answered there,
+    // its absence is a warning.
     const Code code = facts.error->code;
     const bool absent = code != Code::kBusy && code != Code::kRejected &&
                         code != Code::kVersionMismatch && code != Code::kCorrupt;

@@ -1,4 +1,4 @@
-// Storing the records of a file: the verb load.
+// Stores the records of a file: the verb load.
 #include <fmt/format.h>
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace rkv::cli {
 
 namespace {
 
-// What became of a file so far.
+// What has been stored of a file so far.
 struct Loaded {
   std::uint64_t stored = 0;
   std::uint64_t bytes = 0;
@@ -23,16 +23,16 @@ struct Loaded {
   double seconds = 0;
 };
 
-// What went wrong, and with which key if it was one's own.
+// The error that ended the load, and the key if it concerns a single key.
 struct Refusal {
   Error error;
   std::string key;
 };
 
-// The counter's number becomes `record.number`, whatever it is now; what others count meanwhile is
-// overwritten as by a put.
+// Sets the counter to `record.number`, whatever its number is. Changes by other clients in between
+// are overwritten, as by a put.
 Status set_counter(Cluster& client, const Record& record, const WriteOptions& options) {
-  auto now = client.incr(record.key, 0, options);  // made if it is not there
+  auto now = client.incr(record.key, 0, options);  // creates an absent counter
   if (!now) return std::unexpected(now.error());
   std::int64_t number = now->number;
   while (number != *record.number) {
@@ -51,7 +51,7 @@ class Loader {
         reader_(reader),
         progress_("loading", reader == nullptr ? records : 0, command.progress) {}
 
-  // Stops at the first record that is refused.
+  // Stores the records. Returns false at the first record that is refused.
   bool store(const RecordSet& set) {
     for (std::size_t first = 0; first < set.records.size() && !refusal_;) {
       const std::size_t end = batch_end(set.records, first);
@@ -158,7 +158,7 @@ ExitCode run_load(Cluster& client, Job& job) {
   if (const auto& refusal = loader.refusal()) {
     complain(stopped(loader.loaded(), fmt::format("key {}: {}", escape_tsv(refusal->key),
                                                   describe(refusal->error, client, refusal->key))));
-    // A file is well-formed here: what the server refuses is no mistake of usage.
+    // The file is well-formed: an error of the server is not a mistake of usage.
     return exit_code_of(refusal->error) == kNoServer ? kNoServer : kFailed;
   }
   const bool json = command.globals.json;

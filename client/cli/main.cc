@@ -47,7 +47,7 @@ int run_program(const std::vector<std::string>& arguments) {
   return connect_and_run(globals, [&](Cluster& client) { return run(client, *job, false); });
 }
 
-// Output that did not arrive is a failure, too: a full disk, a closed pipe.
+// Flushes the output: output that did not arrive (a full disk, a closed pipe) is a failure.
 int end(int exit_code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
   complain("cannot write to standard output");
@@ -58,11 +58,11 @@ int end(int exit_code) {
 }  // namespace rkv::cli
 
 int main(int argc, char** argv) {
-  // The failed write reports a file that may not grow further, as it reports a full disk.
+  // The failed write then reports a file that may not grow further, as it reports a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return rkv::cli::end(rkv::cli::run_program({argv + 1, argv + argc}));
-  } catch (const std::exception& problem) {  // std::bad_alloc above all
+  } catch (const std::exception& problem) {  // mainly std::bad_alloc
     std::fprintf(stderr, "kvclient: %s\n", problem.what());
     return rkv::cli::kFailed;
   }

@@ -55,7 +55,7 @@ const GlobalFlag* find_flag(std::string_view argument) {
   return nullptr;
 }
 
-// Where the store is.
+// Returns true for the flags that name the store's servers.
 bool says_where(const GlobalFlag& flag) {
   return std::string_view(flag.name).starts_with("server");
 }
@@ -130,7 +130,7 @@ std::string server_problem(const std::string& server) {
   return {};
 }
 
-// Sets one global; returns what is wrong with the text, or nothing.
+// Sets a global option; returns what is wrong with the text, or an empty text.
 std::string set_global(Globals& globals, std::string_view name, const std::string& text) {
   const auto wants = [&](const char* what) {
     return fmt::format("--{} wants {}, not '{}'", name, what, shown(text));
@@ -191,8 +191,8 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   return size ? "" : wants("a size such as 64MiB");
 }
 
-// Asked for along with the verb. As the preference of a shell or of the environment it goes for
-// what it can go for.
+// Checks --output tsv given with the verb. As a default of the shell or the environment tsv applies
+// only to the verbs that support it.
 std::string tsv_problem(const Command& command) {
   const Verb verb = command.verb;
   if (!command.globals.tsv) return {};
@@ -215,7 +215,8 @@ std::string arguments_problem(const Command& command, const VerbInfo& info) {
 
 // ------------------------------------------------------------------------------------- parsing
 
-// Index of the verb: the first argument that is neither a flag nor the value of a global one.
+// Returns the index of the verb: the first argument that is neither a flag nor a global flag's
+// value.
 std::optional<std::size_t> find_verb_argument(const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
@@ -227,7 +228,7 @@ std::optional<std::size_t> find_verb_argument(const std::vector<std::string>& ar
   return std::nullopt;
 }
 
-// `hidden`: numbers, by hide_negative_numbers().
+// `hidden`: hide_negative_numbers() has marked the numbers.
 Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std::string>& words,
                   bool hidden = false) {
   const std::string program = info == nullptr ? "kvclient" : fmt::format("kvclient {}", info->name);
@@ -283,8 +284,8 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   return parsed;
 }
 
-// cxxopts matches what begins with - by std::regex, whose depth grows with the length: a long one
-// would overflow the stack.
+// cxxopts matches words that begin with - by std::regex, whose recursion depth grows with the
+// length of the word: a long word would overflow the stack.
 bool has_endless_flag(const std::vector<std::string>& words) {
   constexpr std::size_t kLongest = 1024;
   const auto end = std::ranges::find(words, "--");
@@ -297,9 +298,9 @@ bool wants_numbers(Verb verb) {
   return verb == Verb::kIncr || verb == Verb::kDecr || verb == Verb::kCas;
 }
 
-// A negative number is taken for one, without -- before it, where a verb wants numbers: hidden from
-// cxxopts by a byte before it, which parse_with() takes away. Whether it was done: not beside a
-// word that begins with this byte.
+// Marks negative numbers for verbs that take numbers, so that cxxopts does not take them for flags:
+// -- is not needed before them. The mark is a byte before the number; parse_with() removes it.
+// Returns false and marks nothing if the verb takes no numbers, or a word begins with that byte.
 bool hide_negative_numbers(std::vector<std::string>& words, Verb verb) {
   const auto is_marked = [](const std::string& word) { return word.starts_with(kNegative); };
   if (!wants_numbers(verb) || std::ranges::any_of(words, is_marked)) return false;
@@ -365,7 +366,7 @@ Parsed parse_arguments(const std::vector<std::string>& arguments, const Environm
   for (const GlobalFlag& flag : kGlobalFlags) {
     const char* set = environment(flag.variable);
     const std::string text = set != nullptr ? set : flag.fallback;
-    if (text.empty() && std::string_view(flag.name).starts_with("servers")) continue;  // none
+    if (text.empty() && std::string_view(flag.name).starts_with("servers")) continue;  // no list
     if (set != nullptr && says_where(flag)) defaults.names_server = true;
     const std::string problem = set_global(defaults, flag.name, text);
     if (!problem.empty()) return usage_error(fmt::format("{}: {}", flag.variable, problem));

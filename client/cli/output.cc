@@ -25,7 +25,7 @@ void print_raw(std::string_view bytes) {
 }
 
 void print_json(const Json& value) {
-  // What a server said may be no UTF-8; values went through set_bytes.
+  // A server's message may be invalid UTF-8; values went through set_bytes().
   print_raw(value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 

@@ -1,4 +1,4 @@
-// Files of records: reading them a part at a time, writing their lines.
+// Files of records: reads them in parts, and formats their lines.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -13,8 +13,8 @@
 
 namespace rkv::cli {
 
-// The first byte escaped where the line would be told wrongly: a blank one, or one that looks like
-// JSON.
+// Escapes the first byte if the line's format would otherwise be misdetected: a blank, or a byte
+// that looks like JSON.
 std::string to_tsv(const Record& record, bool hex) {
   const auto show = hex ? to_hex : escape_tsv;
   std::string line = show(record.key);
@@ -49,7 +49,7 @@ std::unexpected<Failure> cannot_read(const std::string& path) {
   return failure(kFailed, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
 }
 
-// Of a part: longer than it is only by its last line.
+// Length of a part; its last line may exceed it.
 constexpr std::size_t kPartBytes = std::size_t{4} << 20;
 
 }  // namespace
@@ -75,7 +75,7 @@ OrFailure<RecordReader> RecordReader::open(const std::string& path, RecordOption
   return reader;
 }
 
-// Up to the end of a line, or of the file; of a package index, all of it.
+// Reads up to the end of a line or of the file; a package index is read whole.
 OrFailure<std::string> RecordReader::read_part() {
   std::string text = std::exchange(rest_, {});
   std::string chunk(std::size_t{1} << 16, '\0');

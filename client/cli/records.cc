@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kLatestExpiryMs = std::uint64_t{1} << 42;  // as the server takes it
+constexpr std::uint64_t kLatestExpiryMs = std::uint64_t{1} << 42;  // the server's limit
 
 // Splits off the first line, without its end.
 std::string_view take_line(std::string_view& text) {
@@ -32,7 +32,7 @@ std::string_view without_cr(std::string_view line) {
   return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
 }
 
-// Some editors begin a file of UTF-8 with it.
+// Some editors write this mark at the beginning of a UTF-8 file.
 void skip_byte_order_mark(std::string_view& text) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";
   if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
@@ -68,7 +68,7 @@ std::optional<std::string_view> package_of(std::string_view line) {
 
 class Parser {
  public:
-  // `lines_before`: of the file, before this text.
+  // `lines_before`: lines of the file before this text.
   Parser(std::string text, const std::string& name, const RecordOptions& options,
          std::uint64_t lines_before)
       : name_(name), options_(options), lines_before_(lines_before) {
@@ -90,7 +90,7 @@ class Parser {
   }
 
  private:
-  // Whether to go on after a bad record. `column` 0: the line as a whole.
+  // Handles a bad record; returns true to continue. `column` 0: the line as a whole.
   bool bad(std::size_t line, std::size_t column, std::string_view why) {
     const std::string place = column == 0
                                   ? fmt::format("{}:{}", name_, lines_before_ + line)
@@ -105,7 +105,7 @@ class Parser {
     return false;
   }
 
-  // Where on its line a record's key and value begin; 0: not said.
+  // Columns where a record's key and value begin; 0: not known.
   struct Columns {
     std::size_t key = 0;
     std::size_t value = 0;
@@ -127,7 +127,7 @@ class Parser {
     }
     Record& before = set_.records[place->second];
     set_.bytes += record.value.size() - before.value.size();
-    const std::string_view key = before.key;  // places_ points to it
+    const std::string_view key = before.key;  // places_ points to this key
     before = record;
     before.key = key;
     ++set_.replaced;
@@ -156,7 +156,7 @@ class Parser {
           problem_line = line_number;
         }
       }
-      if (value.empty()) continue;  // several blank lines
+      if (value.empty()) continue;  // there were several blank lines
       if (problem.empty() && !package) problem = "the stanza has no Package field";
       const bool go_on = problem.empty()
                              ? add(first_line, {}, {.key = *package, .value = value, .number = {}})
@@ -175,7 +175,7 @@ class Parser {
     return true;
   }
 
-  // A view of the decoded text: the text itself when nothing had to be decoded.
+  // Returns the decoded text: a view of `text` itself if nothing had to be decoded.
   std::optional<std::string_view> decode(std::string_view text) {
     if (!options_.hex && text.find('\\') == std::string_view::npos) return text;
     auto decoded = options_.hex ? from_hex(text) : unescape_tsv(text);
@@ -189,7 +189,7 @@ class Parser {
                "unknown escape: write \\t \\n \\r \\\\ or \\xNN");
   }
 
-  // What follows \@; false when it makes no sense.
+  // Parses the text after \@; false if it is not valid.
   static bool set_attribute(std::string_view text, Record& record, bool& is_counter) {
     is_counter = text == "counter";
     if (is_counter) return true;
@@ -237,7 +237,7 @@ class Parser {
     return add(number, {.key = 1, .value = value_column}, record);
   }
 
-  // The bytes of field `name`, NAME_base64 or NAME_hex; or what is wrong.
+  // Returns the bytes of field `name`, NAME_base64 or NAME_hex; or what is wrong.
   std::expected<std::string, std::string> json_bytes(const json& object,
                                                      const std::string& name) const {
     for (const char* form : {"", "_base64", "_hex"}) {
@@ -266,8 +266,9 @@ class Parser {
     std::string why;
   };
 
-  // Why a field cannot be taken after those before it. An unknown field is refused: else a misspelt
-  // expiry would be lost in silence. "version" is what scan shows, and cannot be set.
+  // Returns why a field is not allowed after the fields before it. Unknown fields are refused:
+  // otherwise a misspelt expiry would be lost silently. "version" is shown by scan, and cannot be
+  // set.
   static std::string field_problem(const std::string& name, std::vector<std::string>& before) {
     static constexpr std::string_view kForms[] = {"", "_base64", "_hex"};
     std::string of = name;
@@ -287,7 +288,7 @@ class Parser {
     return {};
   }
 
-  // The library's text names the number, but not its place.
+  // Finds the number's place in the line: the library's message has only its text.
   static Mistake too_large(std::string_view line, std::string_view library) {
     const std::size_t quote = library.find('\'');
     const std::size_t end = library.rfind('\'');
@@ -320,7 +321,7 @@ class Parser {
     }
   }
 
-  // "counter" and "expires_at_ms"; false when they make no sense.
+  // Parses "counter" and "expires_at_ms"; false if they are not valid.
   static bool set_numbers(const json& object, Record& record) {
     if (const auto found = object.find("expires_at_ms"); found != object.end()) {
       if (!found->is_number_unsigned() || found->get<std::uint64_t>() > kLatestExpiryMs) {

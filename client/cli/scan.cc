@@ -68,7 +68,7 @@ void show(const ScanEntry& entry, const Command& command) {
                         record.number ? std::to_string(*record.number) : escaped(entry.value)));
 }
 
-// Where to go on. Among the keys for programs that read JSON, beside them for others.
+// Prints the token: as a line of JSON for programs that read JSON, otherwise on standard error.
 void show_token(std::string_view token, const Command& command) {
   if (command.globals.json) return print_json(Json{{"token", to_hex(token)}});
   complain(fmt::format("there is more, with --token {}", to_hex(token)));
@@ -76,8 +76,8 @@ void show_token(std::string_view token, const Command& command) {
 
 // ------------------------------------------------------------------------------------------ dump
 
-// Standard output, or a file that appears under its name when it is whole. Until then it has one
-// that nobody else uses; what another has under it is left alone.
+// Standard output, or a file that appears under its name when it is complete. Until then it has a
+// name that no other process uses; an existing file of that name is left unchanged.
 class Target {
  public:
   static OrFailure<Target> open(const std::string& path) {
@@ -102,7 +102,7 @@ class Target {
   }
   bool failed() const { return error_ != 0; }
   OrFailure<void> finish() {
-    if (file_ == nullptr) return {};  // of standard output main() sees to the end
+    if (file_ == nullptr) return {};  // main() flushes standard output
     if (!failed() && std::fflush(file_.get()) != 0) error_ = errno;
     if (!failed() && !partial_.empty() && fsync(fileno(file_.get())) != 0) error_ = errno;
     if (std::fclose(file_.release()) != 0 && !failed()) error_ = errno;
@@ -128,12 +128,12 @@ class Target {
     return failure(kFailed, fmt::format("cannot write {}: {}", path, std::strerror(error)));
   }
   std::string path_;     // empty: standard output
-  std::string partial_;  // its name until it is whole; empty: written in place, or whole
-  int error_ = 0;        // of the first write that failed
+  std::string partial_;  // temporary name; empty: written in place, or complete
+  int error_ = 0;        // errno of the first write that failed
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-// Each ends with nothing, or with what went wrong.
+// Both functions return the error that ended the dump, if any.
 std::optional<Error> dump_all(Cluster& client, auto&& write, Progress& progress,
                               const Target& target) {
   Scanner scanner(client);
@@ -186,7 +186,7 @@ ExitCode run_scan(Cluster& client, Job& job) {
   for (const ScanEntry& entry : scanner) {
     show(entry, command);
     if (!stdout_is_terminal()) progress.update(++shown);
-    if (std::ferror(stdout) != 0) break;  // told at the end
+    if (std::ferror(stdout) != 0) break;  // main() reports it
   }
   progress.clear();
   if (!scanner.status()) {

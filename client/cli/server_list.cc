@@ -12,7 +12,7 @@ namespace rkv::cli {
 
 namespace {
 
-// 64 servers with names and comments have room; a device that never ends has not.
+// Enough for 64 servers with names and comments. The limit stops reading from an endless device.
 constexpr std::size_t kLongestFile = std::size_t{64} << 10;
 
 std::string set(std::string_view text, const std::string& where, std::optional<ShardMap>& map) {
@@ -46,7 +46,7 @@ std::string set_servers_file(const std::string& path, std::optional<ShardMap>& m
     return fmt::format("--servers-file: {} is longer than 64 KiB: a list of servers is wanted",
                        path);
   }
-  if (!text.ends_with('\n')) text += '\n';  // so that lines have numbers
+  if (!text.ends_with('\n')) text += '\n';  // so that errors have line numbers
   return set(text, fmt::format("--servers-file: {}", path), map);
 }
 

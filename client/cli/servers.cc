@@ -1,5 +1,5 @@
-// The verbs that are of servers and not of keys: flush, backup, stats, ping. Of several servers
-// each is asked; a failure of one is told with its address, and the others are asked all the same.
+// The verbs about servers and not about keys: flush, backup, stats, ping. Each of several servers
+// is asked. The failure of a server is reported with its address, and the others are still asked.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,16 +23,16 @@ std::vector<std::string> addresses(const Cluster& client) {
   return all;
 }
 
-// The results of all servers: an object as of one server, or all of them in an array under
-// "servers", with addresses and errors. Complains of errors; the worst exit code. `doubt`: the text
-// where it is unknown whether it was done.
+// Reports the results of all servers: an object for a single server, otherwise an array under
+// "servers" with addresses and errors. Complains of errors and returns the highest exit code.
+// `doubt`: text to add if it is unknown whether the operation was done.
 template <class T, class Facts>
 ExitCode report_each(const Cluster& client, const std::vector<Result<T>>& results, const Job& job,
                      bool interactive, Facts facts, const char* doubt = "") {
   const bool json = job.command.globals.json;
   const auto told = [&](Error error) {
     const bool unknown = error.write == WriteOutcome::kMayHaveHappened;
-    error.write = WriteOutcome::kNotApplied;  // not a write of a key
+    error.write = WriteOutcome::kNotApplied;  // this is not a write of a key
     return std::pair(error, unknown ? doubt : "");
   };
   if (results.size() == 1 && !results.front()) {
@@ -97,7 +97,7 @@ void print_flat(const Json& object) {
   }
 }
 
-// Of one server.
+// Results for one server.
 struct Pings {
   Json samples = Json::array();
   Histogram nanos;
@@ -109,7 +109,7 @@ Json to_json(const Pings& pings) {
               {"max_us", static_cast<double>(pings.nanos.max()) / 1000}};
 }
 
-// One request; shown as it is answered.
+// Sends one request; prints it when it is answered.
 Status ping_once(Cluster& client, std::size_t server, const std::string& label, Pings& pings,
                  bool show) {
   const SteadyClock clock;
@@ -196,7 +196,7 @@ ExitCode run_ping(Cluster& client, const Job& job) {
   ExitCode worst = kDone;
   for (std::uint64_t i = 1; i <= job.command.count; ++i) {
     for (std::size_t server = 0; server < names.size(); ++server) {
-      if (!states[server]) continue;  // it was told
+      if (!states[server]) continue;  // reported already
       const std::string label =
           several ? fmt::format("{} {}", i, names[server]) : fmt::format("{}", i);
       states[server] = ping_once(client, server, label, pings[server], !json);

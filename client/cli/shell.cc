@@ -16,7 +16,7 @@ namespace rkv::cli {
 
 namespace {
 
-// Verbs and the shell's own words.
+// Completes verbs and the shell's own words.
 std::vector<std::string> completions(std::string_view start) {
   std::vector<std::string> found;
   for (const VerbInfo& info : verbs()) {
@@ -36,7 +36,7 @@ std::string shell_help() {
   return text + "  VERB --help              its options\n  exit\n";
 }
 
-// Line editing by libedit.
+// Edits lines with libedit.
 class Editor {
  public:
   explicit Editor(std::string prompt)
@@ -45,7 +45,7 @@ class Editor {
         edit_(el_init("kvclient", stdin, stdout, stderr)) {
     HistEvent event;
     ::history(history_.get(), &event, H_SETSIZE, 1000);
-    // A file only when asked for: values may be secrets.
+    // The history is kept in a file only on request: values may be secrets.
     if (const char* file = std::getenv("KVCLIENT_HISTORY")) {
       file_ = file;
       ::history(history_.get(), &event, H_LOAD, file_.c_str());
@@ -99,7 +99,7 @@ class Editor {
     const LineInfo* info = el_line(edit);
     const std::string_view typed(info->buffer,
                                  static_cast<std::size_t>(info->cursor - info->buffer));
-    if (typed.find(' ') != std::string_view::npos) return CC_ERROR;  // only the verb
+    if (typed.find(' ') != std::string_view::npos) return CC_ERROR;  // only verbs are completed
     const auto found = completions(typed);
     if (found.size() != 1) return CC_ERROR;
     const std::string rest = found.front().substr(typed.size()) + " ";
@@ -108,11 +108,11 @@ class Editor {
 
   std::string prompt_;
   std::string file_;
-  std::unique_ptr<History, EndHistory> history_;  // before the editor, which uses it
+  std::unique_ptr<History, EndHistory> history_;  // declared before the editor, which uses it
   std::unique_ptr<EditLine, EndEdit> edit_;
 };
 
-// Lines of a script on standard input.
+// Reads a line of a script from standard input.
 std::optional<std::string> next_script_line() {
   char* line = nullptr;
   std::size_t room = 0;

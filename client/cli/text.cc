@@ -30,7 +30,7 @@ unsigned byte_at(std::string_view bytes, std::size_t i) {
   return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0U;
 }
 
-// Length of the UTF-8 sequence at the start of `bytes`, 0 when there is none.
+// Returns the length of the UTF-8 sequence at the start of `bytes`; 0 if there is none.
 std::size_t utf8_sequence(std::string_view bytes) {
   const unsigned first = byte_at(bytes, 0);
   if (first < 0x80) return 1;
@@ -104,7 +104,7 @@ std::optional<std::string> from_base64(std::string_view text) {
     count -= 8;
     out += static_cast<char>((bits >> count) & 0xFFU);
   }
-  // Bits left over must be zero, else two texts would mean the same bytes.
+  // The remaining bits must be zero, else two texts would stand for the same bytes.
   if ((bits & ((1U << count) - 1)) != 0) return std::nullopt;
   return out;
 }
@@ -148,7 +148,7 @@ namespace {
 
 struct Unescaped {
   std::string bytes;
-  std::size_t stopped = std::string_view::npos;  // at an unknown escape
+  std::size_t stopped = std::string_view::npos;  // position of an unknown escape
 };
 
 Unescaped unescape(std::string_view text) {

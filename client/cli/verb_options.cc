@@ -159,7 +159,7 @@ std::string set_duration(std::string_view name, const std::string& text, std::ui
     ms = *parsed;
     return {};
   }
-  // What would be a time with another number in it.
+  // True for a text that would be a time with another number.
   const std::size_t unit = text.find_first_not_of("0123456789");
   const bool digits = unit != 0 && unit != std::string::npos;
   if (!parsed && digits && parse_duration_ms("1" + text.substr(unit))) {

@@ -1,4 +1,4 @@
-// Reading records back and comparing them: the verb verify, and load --verify.
+// Reads records back and compares them: the verb verify, and load --verify.
 #include <fmt/format.h>
 
 #include "client/cli/commands.h"
@@ -50,7 +50,7 @@ struct Comparison {
   bool equal() const { return missing == 0 && mismatches == 0 && !error; }
 };
 
-// Not found counts; any other error ends the comparison.
+// Counts kNotFound as missing; any other error ends the comparison.
 void note(Comparison& comparison, const Error& error, std::string_view key) {
   if (error.code == Code::kNotFound) {
     ++comparison.missing;

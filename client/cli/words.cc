@@ -7,7 +7,7 @@ namespace rkv::cli {
 
 namespace {
 
-// One pass over a line.
+// Splits a line in one pass.
 class Splitter {
  public:
   explicit Splitter(std::string_view line) : rest_(line) {}
@@ -62,7 +62,7 @@ class Splitter {
     return std::string_view::npos;
   }
 
-  // The escapes of TSV and \" besides.
+  // Recognizes the escapes of TSV, and \".
   static std::optional<std::string> unescape(std::string_view text) {
     std::string tsv;
     for (std::size_t i = 0; i < text.size(); ++i) {
