@@ -1,4 +1,4 @@
-// Histories that no linearizable store can have told: each must be rejected, for what is wrong.
+// Histories that no linearizable store can produce: each must be rejected for the right reason.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ constexpr auto number = Scene::number;
 
 class BadHistory : public ::testing::Test {
  protected:
-  // Rejected with this said of it, and the window has so many operations.
+  // Expects a rejection with this text, and a window of this many operations.
   void expect_rejected(const std::string& what, std::size_t window) {
     const auto violation = check(scene_.history());
     ASSERT_TRUE(violation) << "accepted";
@@ -51,7 +51,7 @@ TEST_F(BadHistory, AbsentAfterAnAcknowledgedWrite) {
 }
 
 TEST_F(BadHistory, LostUpdate) {
-  // Two replace one version, both successfully.
+  // Two writes replace one version, both successfully.
   scene_.put(0, 10, "0", 1);
   scene_.put_if_version(20, 40, "1a", 1, ok(2));
   scene_.put_if_version(20, 40, "1b", 1, ok(3));

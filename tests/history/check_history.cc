@@ -1,5 +1,5 @@
-// check_history FILE: judges a recorded history (README.md). Exit code 0: linearizable; 1: not;
-// 2: no such file, or not a history; 3: undecided.
+// check_history FILE: judges a recorded history (README.md). Exit code 0: linearizable; 1: not; 2:
+// the file is missing or not a history; 3: undecided.
 #include <fmt/format.h>
 
 #include <cstdio>

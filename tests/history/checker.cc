@@ -42,7 +42,7 @@ Found of_two(const Operation& earlier, const Operation& later, std::string what)
 
 // --------------------------------------------------------------------------------- versions
 
-// What a version was said to name.
+// The content that an operation gives for a version.
 struct Named {
   const Operation* op;
   Content content;
@@ -58,7 +58,8 @@ Named named_by(const Operation& op) {
   return {&op, op.answer.content, op.answer.expires_at_ms};
 }
 
-// What two operations say of one version cannot be true; the sentence why, or nothing.
+// If the statements of two operations about one version contradict each other, returns the reason;
+// else nullptr.
 const char* contradiction(const Named& one, const Named& other) {
   const auto writes = [](const Named& named) {
     return named.op->answer.outcome == Outcome::kOk && is_write(named.op->call.f) &&
@@ -77,7 +78,7 @@ const char* contradiction(const Named& one, const Named& other) {
 std::optional<Found> check_names(const History& history) {
   std::optional<Found> first;
   std::unordered_map<std::uint64_t, Named> names;
-  std::unordered_map<std::uint64_t, Named> read;  // reads tell when it expires
+  std::unordered_map<std::uint64_t, Named> read;  // reads report the expiry
   for (const Operation& op : history) {
     if (op.answer.version == 0 || op.answer.outcome == Outcome::kInfo) continue;
     const std::uint64_t version = op.answer.version;
@@ -94,7 +95,7 @@ std::optional<Found> check_names(const History& history) {
   return first;
 }
 
-// A write that is called after a version was told of gets a greater one.
+// A write that is called after a version was reported gets a greater version.
 std::optional<Found> check_rising(const History& history) {
   struct Event {
     Nanos time;
@@ -130,7 +131,7 @@ std::optional<Found> check_rising(const History& history) {
 
 // ------------------------------------------------------------------------------------- keys
 
-// A text that was read must have been written.
+// Every text that was read must have been written.
 std::optional<Found> check_origins(const History& key_history) {
   std::unordered_map<std::string, std::vector<const Operation*>> writers;
   for (const Operation& op : key_history) {
@@ -160,7 +161,7 @@ std::optional<Found> check_origins(const History& key_history) {
   return std::nullopt;
 }
 
-// Whether what was read should have gone before the read was called.
+// True if the content should have expired before the read was called.
 bool outlived(const History& key_history, const Operation& read, const SearchLimits& limits) {
   return std::ranges::any_of(key_history, [&](const Operation& put) {
     const bool wrote = is_put(put.call.f) && put.answer.outcome == Outcome::kOk &&
@@ -225,7 +226,7 @@ std::optional<Violation> check(const History& history, const CheckLimits& limits
     keys[op.call.key].push_back(op);
   for (const auto& [key, key_history] : keys) {
     auto found = check_key(key_history, limits.search);
-    // What is proved comes before what is undecided.
+    // A proved violation has priority over an undecided one.
     if (found && first && found->violation.given_up && !first->violation.given_up) continue;
     if (found && first && !found->violation.given_up && first->violation.given_up) first.reset();
     if (found) keep_first(first, std::move(*found));

@@ -1,4 +1,5 @@
-// The exchange format: what is written is read back, what is not a history is refused by its line.
+// The exchange format: exported histories are imported unchanged; invalid input is refused with its
+// line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +42,7 @@ History some_of_everything() {
   scene.add(20, 21, {.f = Function::kRestart},
             {.outcome = Outcome::kOk, .content = Content::of("z"), .version = 1});
   History history = scene.history();
-  // One that was under way when the program ended.
+  // An operation that was under way when the program ended.
   history.push_back({.process = 99, .call = {.f = Function::kGet, .key = "k"}, .invoked = 30'000});
   return history;
 }

@@ -1,4 +1,4 @@
-// Makes a right history wrong, to see that the checker notices.
+// Makes a right history wrong, to prove that the checker notices.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace rkv::history {
 
-// REQUIRES: all of one key. A read is made to tell what had been replaced before it was called;
-// false when operation `at` is no read, or nothing had been replaced.
+// Makes a read return a value that had been replaced before its call. Returns false if operation
+// `at` is not a read, or no value had been replaced. REQUIRES: all operations are on one key.
 inline bool make_stale(std::span<Operation> key_history, std::size_t at) {
   Operation& read = key_history[at];
   if (read.call.f != Function::kGet || read.answer.outcome != Outcome::kOk) return false;
-  std::uint64_t newest = 0;  // that was acknowledged before the read was called
+  std::uint64_t newest = 0;  // acknowledged before the read was called
   for (const Operation& op : key_history) {
     const bool before = op.answer.outcome == Outcome::kOk && op.returned < read.invoked;
     if (before) newest = std::max(newest, op.answer.version);
@@ -30,15 +30,15 @@ inline bool make_stale(std::span<Operation> key_history, std::size_t at) {
   return false;
 }
 
-// REQUIRES: all of one key, in the order of the calls. Takes away an addition that was told of, so
-// that it is as if it had been lost; of a one-sided counter, where no version tells changes apart.
-// False when there is none of which it is certain that nothing else explains the next number.
+// Removes an acknowledged addition, as if it had been lost: for a one-sided counter, whose changes
+// have no versions. Returns false if no addition certainly explains the next number alone.
+// REQUIRES: all operations are on one key, in the order of their calls.
 inline bool lose_an_addition(History& key_history) {
   const auto adds = [](const Operation& op) {
     return op.call.f == Function::kIncr && op.answer.outcome == Outcome::kOk &&
            op.answer.version == 0;
   };
-  Nanos others_until = 0;  // of what was called before the three
+  Nanos others_until = 0;  // end of the operations called before the three
   for (std::size_t i = 1; i + 2 < key_history.size(); ++i) {
     const Operation& before = key_history[i - 1];
     const Operation& lost = key_history[i];

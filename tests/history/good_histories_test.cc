@@ -1,4 +1,4 @@
-// Histories that look odd and are right: each must be accepted.
+// Histories that look wrong and are right: each must be accepted.
 #include <gtest/gtest.h>
 
 #include "tests/history/checker.h"
@@ -145,12 +145,12 @@ TEST_F(GoodHistory, CountersAreDifferentFromText) {
 TEST_F(GoodHistory, AnOpenedCounterHasANewVersionOrNot) {
   scene_.incr(0, 10, 4, number(4, 1));
   scene_.open_counter(20, 30, ok(0));
-  scene_.get_number(40, 50, 4, 1);  // there was no cell for it
+  scene_.get_number(40, 50, 4, 1);  // no cell was free for it
   scene_.open_counter(60, 70, ok(0));
   scene_.incr(80, 90, 3, number(7, 0));
   scene_.add(100, 110, {.f = Function::kRemoveIfVersion, .if_version = 1}, failed(Code::kConflict));
   scene_.open_counter(120, 130, Scene::info());
-  scene_.get_number(140, 150, 7, 9);  // the server has taken it back
+  scene_.get_number(140, 150, 7, 9);  // the server has taken the counter back
   scene_.remove(160, 170, ok(10));
   scene_.get_absent(180, 190);
   scene_.get_number(200, 210, 0, 0);  // opened only now

@@ -1,6 +1,7 @@
-// What clients asked and were told, as data: the form that checker.h judges and that is exported.
+// The requests of clients and their answers as data: checker.h judges this form, and it can be
+// exported.
 //
-// The exchange format is JSON lines in the order of time, for checkers outside of this project too
+// The exchange format is JSON lines in the order of time, also for checkers outside of this project
 // (README.md lists all fields):
 //
 //   {"process":3,"type":"invoke","f":"put","key":"k","value":"v","version":null,"time":171}
@@ -31,13 +32,13 @@ enum class Function : std::uint8_t {
   kPutIfVersion,
   kRemove,
   kRemoveIfVersion,
-  kIncr,  // decr too: by a negative number
+  kIncr,  // also decr: by a negative number
   kCounterCas,
-  // Of a one-sided counter: an incr by 0 that tells neither number nor version, and that may leave
-  // the counter's version as it is or not.
+  // Of a one-sided counter: an incr by 0 that returns neither number nor version, and that may
+  // change the counter's version or not.
   kOpenCounter,
-  // No operation of a client: the server died and started again with this content of the key, which
-  // may be an earlier one.
+  // Not an operation of a client: the server died and started again with this content of the key,
+  // which may be an earlier content.
   kRestart,
 };
 const char* to_string(Function f);
@@ -48,7 +49,7 @@ enum class Outcome : std::uint8_t {
   kInfo,  // it may have been done, at any time since the call
 };
 
-// What is under a key: nothing, text or a counter's number.
+// The content of a key: nothing, text or a counter's number.
 struct Content {
   enum class Kind : std::uint8_t { kAbsent, kText, kNumber };
   Kind kind = Kind::kAbsent;
@@ -63,8 +64,8 @@ struct Content {
 struct Call {
   Function f = Function::kGet;
   std::string key = {};
-  std::string text = {};         // what a put writes
-  std::int64_t number = 0;       // incr: to add; counter_cas: desired
+  std::string text = {};         // the text of a put
+  std::int64_t number = 0;       // incr: the summand; counter_cas: desired
   std::int64_t expected = 0;     // counter_cas
   std::uint64_t if_version = 0;  // put_if_version, remove_if_version
   std::chrono::milliseconds ttl{0};
@@ -72,9 +73,9 @@ struct Call {
 
 struct Answer {
   Outcome outcome = Outcome::kInfo;
-  Code error{};                     // kFail; kInfo: what the client said
-  Content content = {};             // get, restart; incr, counter_cas (conflict, too): the number
-  std::uint64_t version = 0;        // 0 = not told
+  Code error{};               // kFail; kInfo: the client's error
+  Content content = {};       // get, restart; incr, counter_cas (also with conflict): the number
+  std::uint64_t version = 0;  // 0 = not reported
   std::uint64_t expires_at_ms = 0;  // get: 0 = never
 };
 
@@ -83,8 +84,8 @@ struct Operation {
   Call call = {};
   Answer answer = {};
   Nanos invoked = 0;
-  Nanos returned = kForever;  // kForever: nobody was told anything
-  Nanos until = kForever;     // kInfo: if it has not happened by now it never will
+  Nanos returned = kForever;  // kForever: no completion
+  Nanos until = kForever;     // kInfo: if it has not happened by then it never will
 
   // The latest instant at which it can have happened.
   Nanos end() const { return answer.outcome == Outcome::kInfo ? until : returned; }
@@ -92,19 +93,19 @@ struct Operation {
 using History = std::vector<Operation>;
 
 bool is_write(Function f);
-// Whether an answer is about the key's state at some instant of the call: it was carried out, or
-// the state is why not (not found, conflict, wrong type, out of range).
+// True if the answer describes the key's state at some instant of the call: the operation was done,
+// or the state was the reason for its refusal (not found, conflict, wrong type, out of range).
 bool tells(const Answer& answer);
 
-// In the order of their calls.
+// In the order of the calls.
 History merge(std::span<const History* const> parts);
 
 // Keys and texts must be UTF-8.
 void export_history(std::ostream& out, const History& history);
-// What export_history (or another recorder) wrote, in the order of the calls. kCorrupt: `complaint`
-// names the line and what is wrong with it.
+// Reads the format of export_history (or of another recorder); returns the operations in the order
+// of their calls. kCorrupt: `complaint` names the line and the reason.
 Result<History> import_history(std::istream& in, std::string* complaint);
-// The same with files. kIo.
+// The same for files. kIo.
 Status export_to(const std::string& path, const History& history);
 Result<History> import_from(const std::string& path, std::string* complaint);
 

@@ -1,4 +1,4 @@
-// The exchange format: README.md says what each field means.
+// The exchange format: README.md defines the fields.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ bool has_condition(Function f) {
 bool is_put(Function f) {
   return f == Function::kPut || f == Function::kPutIfAbsent || f == Function::kPutIfVersion;
 }
-// Whether a completion's `value` says what is under the key.
+// True if a completion's `value` is the content of the key.
 bool tells_content(Function f) {
   return f == Function::kGet || f == Function::kIncr || f == Function::kCounterCas ||
          f == Function::kRestart;
@@ -134,7 +134,7 @@ Answer answer_from(const Json& line, const Call& call) {
 
 class Reader {
  public:
-  // Throws what is wrong with the line.
+  // Throws a description of the error in the line.
   void take(const Json& line) {
     const int process = line.at("process").get<int>();
     const Nanos time = line.at("time").get<Nanos>();
@@ -175,7 +175,7 @@ class Reader {
 void export_history(std::ostream& out, const History& history) {
   struct Event {
     Nanos time;
-    bool completes;  // after the invokes of the same instant: what touches, overlaps
+    bool completes;  // completions follow invokes of the same instant: touching operations overlap
     const Operation* op;
   };
   std::vector<Event> events;
@@ -192,7 +192,7 @@ void export_history(std::ostream& out, const History& history) {
 Result<History> import_history(std::istream& in, std::string* complaint) {
   Reader reader;
   std::string text;
-  // The JSON library throws; nothing of that gets out of here.
+  // The JSON library throws; no exception leaves this function.
   for (int number = 1; std::getline(in, text); ++number) {
     try {
       reader.take(Json::parse(text));

@@ -18,7 +18,7 @@ Kind kind_of(Content::Kind kind) {
   return kind == Content::Kind::kText ? Kind::kText : Kind::kNumber;
 }
 
-// Somebody was told the version of the present content.
+// The version of the present content is reported. Returns false if it cannot be.
 bool see_version(State& state, std::uint64_t version) {
   if (version == 0 || version == state.version) return true;
   if (state.version != 0 || version <= state.floor) return false;
@@ -27,7 +27,7 @@ bool see_version(State& state, std::uint64_t version) {
   return true;
 }
 
-// Whether the content may be of this version, which a condition names.
+// True if the content may have this version, which a condition names.
 bool has_version(State& state, std::uint64_t version) {
   if (state.version != 0) return state.version == version;
   return see_version(state, version);
@@ -50,17 +50,17 @@ bool set(State& state, Kind kind, std::int64_t datum, const Step& step) {
 bool erase(State& state, const Step& step) {
   vanish(state);
   if (!write_version(state, step.version)) return false;
-  state.version = 0;  // a removal has one; absence has none
+  state.version = 0;  // a removal has a version; absence has none
   return true;
 }
 
-// The key is found to be absent.
+// An answer says that the key is absent. Returns false if that is impossible.
 bool see_absent(State& state) {
   if (state.kind == Kind::kAny) vanish(state);
   return state.kind == Kind::kAbsent;
 }
 
-// The key is found to hold this.
+// An answer says that the key has this content. Returns false if that is impossible.
 bool see(State& state, Kind kind, std::int64_t datum, std::uint64_t version) {
   if (kind == Kind::kAbsent) return see_absent(state);
   if (state.kind == Kind::kAny) {
@@ -74,7 +74,7 @@ bool see(State& state, Kind kind, std::int64_t datum, std::uint64_t version) {
 bool get(const Step& step, State& state) {
   if (step.outcome == Outcome::kFail) {
     if (step.error == Code::kNotFound) return see_absent(state);
-    // Asked for a counter.
+    // Refused because the key is text: the operation needs a counter.
     return step.error == Code::kWrongType &&
            (state.kind == Kind::kText || state.kind == Kind::kAny);
   }
@@ -99,7 +99,7 @@ bool put_if_absent(const Step& step, State& state) {
   return (any || state.kind == Kind::kAbsent) && set(state, Kind::kText, step.argument, step);
 }
 
-// Why a write on condition of a version was not done.
+// True if the reason why a write on condition of a version was refused fits the state.
 bool refused_version(const Step& step, State& state) {
   if (step.error == Code::kNotFound) return see_absent(state);
   if (state.kind == Kind::kAny) return true;
@@ -151,7 +151,7 @@ bool incr(const Step& step, State& state) {
     return step.error == Code::kOutOfRange && (!fits || state.kind == Kind::kAny);
   }
   if (!fits || (step.outcome == Outcome::kOk && sum != step.told_datum)) return false;
-  // Counting leaves a time to live as it is.
+  // Counting does not change a time to live.
   state.kind = Kind::kNumber;
   state.datum = sum;
   return write_version(state, step.version);
@@ -163,9 +163,9 @@ bool open_counter(const Step& step, State& state) {
            (state.kind == Kind::kText || state.kind == Kind::kAny);
   }
   if (state.kind == Kind::kText) return false;
-  if (state.kind == Kind::kAny) return true;  // a number that may be any
+  if (state.kind == Kind::kAny) return true;  // it may be any number
   if (state.kind == Kind::kNumber) {
-    if (state.version == 0) return !step.optional;  // without an effect
+    if (state.version == 0) return !step.optional;  // has no effect
     state.floor = std::min(state.floor, state.version - 1);
     state.version = 0;
     return true;
@@ -190,7 +190,8 @@ bool counter_cas(const Step& step, State& state) {
   return write_version(state, step.version);
 }
 
-// What came back may be older than what there was, and with it its version; new ones are not.
+// The restored content may be older than the last one, and so may its version; new versions are
+// greater.
 bool restart(const Step& step, State& state) {
   state.kind = kind_of(step.told);
   state.datum = step.told_datum;
@@ -223,7 +224,7 @@ void vanish(State& state) {
 }
 
 bool apply(const Step& step, State& state) {
-  // Whatever it did to an unknown state, the result is one that the unknown state may have been.
+  // Whatever the step did to an unknown state, the result is a possible unknown state.
   if (step.optional && state.kind == Kind::kAny) return false;
   switch (step.f) {
     case Function::kGet:
@@ -282,7 +283,7 @@ KeySteps steps_of(const History& key_history) {
   for (const Operation& op : key_history) {
     if (op.answer.content.kind == Content::Kind::kText) seen.insert(op.answer.content.text);
   }
-  // Texts that nobody has read are all the same: there is no telling one from another.
+  // Texts that were never read are equivalent, because no answer distinguishes them.
   static constexpr std::int64_t kUnseen = 0;
   std::unordered_map<std::string, std::int64_t> numbers;
   KeySteps all{.steps = {}, .texts = {"(a value that nobody read)"}};

@@ -1,9 +1,9 @@
-// What one key does: its states, and what an operation makes of a state. As the server's page says
-// (server/LINEARIZABLE.md, server/README.md) and nothing of how it is done.
+// The semantics of one key: its states, and the effect of an operation on a state. It follows the
+// server's documentation (server/LINEARIZABLE.md, server/README.md), not its implementation.
 //
-// Versions: greater = later. A state remembers the greatest version that anybody was told of (the
-// floor), so that no later write may have a smaller one. The version of a write without an answer
-// is not known until somebody reads it.
+// Versions: greater is later. A state keeps the greatest version that was reported to any client
+// (the floor); no later write may have a smaller one. The version of a write without an answer is
+// unknown until it is read.
 //
 // Thread safety: values.
 #pragma once
@@ -17,13 +17,13 @@
 
 namespace rkv::history {
 
-// An operation with texts as numbers: equal texts of one key have equal numbers.
+// An operation with texts replaced by numbers: equal texts of one key have equal numbers.
 struct Step {
   std::size_t index = 0;  // in the key's history
   Function f = Function::kGet;
   Outcome outcome = Outcome::kOk;
   Code error{};
-  std::int64_t argument = 0;  // put: the text; incr: to add; counter_cas: desired
+  std::int64_t argument = 0;  // put: the text; incr: the summand; counter_cas: desired
   std::int64_t expected = 0;
   std::uint64_t if_version = 0;
   std::int64_t ttl_ns = 0;
@@ -33,11 +33,12 @@ struct Step {
   bool expires = false;
   Nanos invoked = 0;
   Nanos end = kForever;
-  // It need not have happened: no answer came, or it may have been before the part of a history
-  // that is looked at.
+  // It need not have happened: it has no answer, or it may have happened before the examined part
+  // of the history.
   bool optional = false;
 
-  // Whether two have the same effect at the same times, so that it does not matter which happened.
+  // True if two steps have the same effect at the same times: then it does not matter which
+  // happened.
   bool same_as(const Step& other) const;
 };
 
@@ -46,32 +47,32 @@ struct State {
     kAbsent,
     kText,
     kNumber,
-    kAny,  // where a part of a history begins: whatever is told of it is true
+    kAny,  // at the start of a partial history: any answer is possible
   };
   static constexpr std::uint32_t kNoLease = 0;
   static constexpr std::uint32_t kAnyLease = 0xFFFFFFFF;
 
   Kind kind = Kind::kAbsent;
-  // Whose time to live the key has: index of that put + 1.
+  // The put that set the key's time to live: its index + 1.
   std::uint32_t lease = kNoLease;
   std::int64_t datum = 0;     // the text's number, or the number
-  std::uint64_t version = 0;  // of the present content; 0 = nobody was told yet
+  std::uint64_t version = 0;  // of the present content; 0 = not reported yet
   std::uint64_t floor = 0;
   bool operator==(const State&) const = default;
   std::size_t hash() const;
 };
 
-// The state after the step, if the step can be carried out in this one and its answer fits; for one
-// without an answer, if it has an effect.
+// Applies the step to the state. Returns false if the step is impossible in this state or its
+// answer does not fit; for a step without an answer, also if it has no effect.
 bool apply(const Step& step, State& state);
-// The key's time has come.
+// The key expires.
 void vanish(State& state);
 
-// The operations on one key as steps. Such as say nothing are left out: reads without an answer,
-// writes that were certainly not done for reasons that are not the key's.
+// The operations on one key as steps. Operations without information are left out: reads without an
+// answer, and writes that failed for reasons other than the key's state.
 struct KeySteps {
   std::vector<Step> steps;
-  std::vector<std::string> texts;  // by their numbers
+  std::vector<std::string> texts;  // by number
 };
 KeySteps steps_of(const History& key_history);
 

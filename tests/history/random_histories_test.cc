@@ -1,6 +1,6 @@
-// Random histories: of a sequential execution with calls and returns drawn around each instant
-// (right by construction), the same with one answer changed so that it is certainly wrong, and
-// small arbitrary ones, compared with trying every order.
+// Random histories of three kinds: a sequential execution with calls and returns drawn around each
+// instant (right by construction); the same with one answer changed so that it is certainly wrong;
+// and small arbitrary histories, compared with a search over every order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace rkv::history {
 namespace {
 
-// A plain store, written apart from model.cc.
+// A plain store, written independently of model.cc.
 class PlainStore {
  public:
   Answer carry_out(const Call& call) {
@@ -80,8 +80,8 @@ class PlainStore {
 struct Mix {
   std::size_t operations = 400;
   std::size_t keys = 3;
-  Nanos spread = 300;         // how far calls and returns are from the instant
-  std::uint64_t info_in = 0;  // one in so many writes is not answered
+  Nanos spread = 300;         // distance of calls and returns from the instant
+  std::uint64_t info_in = 0;  // one in this many writes has no answer
   bool versions = true;
 };
 
@@ -102,10 +102,12 @@ class Generator {
     Operation op{.process = static_cast<int>(number), .call = any_call(number)};
     const bool unanswered =
         mix_.info_in != 0 && is_write(op.call.f) && random_.below(mix_.info_in) == 0;
-    // An answer that was lost on its way, or a request.
+    // Either the answer or the request was lost.
     const bool done = !unanswered || random_.below(2) == 0;
     op.invoked = now_ - static_cast<Nanos>(random_.below(static_cast<std::uint64_t>(mix_.spread)));
-    if (unanswered && random_.below(2) == 0) op.invoked -= 10 * mix_.spread;  // it came late
+    if (unanswered && random_.below(2) == 0)
+      op.invoked -= 10 * mix_.spread;  // the request arrived
+                                       // late
     op.returned = now_ + static_cast<Nanos>(random_.below(static_cast<std::uint64_t>(mix_.spread)));
     if (done) op.answer = store_.carry_out(op.call);
     if (unanswered) op.answer = {.outcome = Outcome::kInfo, .error = Code::kDisconnected};
@@ -159,17 +161,17 @@ TEST(RandomHistories, OfASequentialExecutionAreAccepted) {
   }
 }
 
-// Changes one answer so that it cannot be true; false when this one cannot be changed so.
+// Changes one answer so that it cannot be true. Returns false if this answer cannot be changed so.
 bool falsify(History& history, std::size_t at, std::uint64_t how) {
   Operation& op = history[at];
   if (op.answer.outcome != Outcome::kOk) return false;
   if (op.call.f == Function::kIncr) {
-    // Versions tell the order of all writes, hence the sum.
+    // Versions fix the order of all writes, and so the sum.
     op.answer.content.number += 1;
     return true;
   }
   if (op.call.f != Function::kGet) return false;
-  // Something is there, and nobody writes meanwhile.
+  // The key exists, and no write is under way meanwhile.
   const bool quiet = std::ranges::none_of(history, [&](const Operation& other) {
     return other.call.key == op.call.key && is_write(other.call.f) &&
            other.invoked <= op.returned && other.end() >= op.invoked;
@@ -215,7 +217,7 @@ TEST(RandomHistories, WithOneWrongAnswerAreRejected) {
 
 // ------------------------------------------------------------------------- against every order
 
-// Whether some order of the steps that must happen and any of the others explains all answers.
+// True if some order of the required steps and any of the optional ones explains all answers.
 bool some_order_fits(const std::vector<Step>& steps, std::uint32_t happened, const State& state) {
   bool complete = true;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -225,13 +227,13 @@ bool some_order_fits(const std::vector<Step>& steps, std::uint32_t happened, con
   if (complete) return true;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if ((happened >> i & 1) != 0) continue;
-    // Nothing that returned before this was called is left out, except what need not happen.
+    // A step may come next only if each step that returned before its call is done or optional.
     bool next = true;
     for (std::size_t j = 0; j < steps.size(); ++j) {
       const bool open = (happened >> j & 1) == 0;
       if (open && j != i && !steps[j].optional && steps[j].end < steps[i].invoked) next = false;
     }
-    // An unanswered one comes before whatever was called after its end.
+    // A step without an answer must come before steps called after its end.
     for (std::size_t j = 0; j < steps.size(); ++j) {
       const bool done = (happened >> j & 1) != 0;
       if (done && steps[j].invoked > steps[i].end) next = false;
@@ -294,11 +296,11 @@ TEST(RandomHistories, AreJudgedAsByTryingEveryOrder) {
       told += fmt::format("{} .. {} {}\n", op.invoked, op.end(), describe(op));
     ASSERT_EQ(result.verdict == SearchResult::Verdict::kLinearizable, fits) << i << "\n" << told;
     if (!fits) {
-      // The window that is shown must be impossible by itself, and so must the checker find.
+      // The printed window must be impossible by itself, and the checker must confirm it.
       ASSERT_TRUE(check(history)) << told;
     }
   }
-  // Both kinds were there.
+  // Both kinds occurred.
   EXPECT_GT(linearizable, kHistories / 50);
   EXPECT_LT(linearizable, kHistories / 2);
 }

@@ -24,8 +24,8 @@ std::size_t Recorder::begin(Call call, std::size_t lane) {
 }
 
 // A client whose request went unanswered closes its connection, and the server ends the old session
-// before it serves the new one: a call that began after that and was answered shows that the
-// unanswered one has happened, or never will (server/LINEARIZABLE.md, 17).
+// before it serves the new one. So after an answered call that began later, the unanswered request
+// has happened or never will (server/LINEARIZABLE.md, 17).
 void Recorder::settle(const Operation& answered) {
   std::erase_if(unsettled_, [&](std::size_t index) {
     if (history_[index].returned >= answered.invoked) return false;
@@ -44,7 +44,7 @@ void Recorder::finish(std::size_t op, Answer answer) {
   }
   ++unanswered_;
   unsettled_.push_back(op);
-  // A process is not heard of again after an info.
+  // A process does not appear again after an info.
   const auto lane = std::ranges::find(lanes_, operation.process);
   *lane = std::exchange(next_process_, next_process_ + stride_);
 }

@@ -19,7 +19,7 @@ using testing_support::ScratchDirectory;
 using testing_support::Server;
 using testing_support::server_stat;
 
-// The index grows with the run's progress: keys of no interest.
+// Makes the index grow with the run's progress, by keys that no other operation uses.
 void fill(Shared& shared) {
   constexpr std::size_t kBatch = 500;
   const std::size_t total = shared.options.threads * shared.options.operations;
@@ -37,7 +37,7 @@ void fill(Shared& shared) {
   }
 }
 
-// How late a thread is woken that wants to go on: the server's are not better off.
+// Measures how late a runnable thread is woken; the server's threads are delayed as much.
 class StallWatch {
  public:
   explicit StallWatch(const Clock& clock) : thread_([this, &clock] { watch(clock); }) {}
@@ -61,7 +61,7 @@ class StallWatch {
   std::thread thread_;
 };
 
-// What is done to the server while clients are at work.
+// The disturbances of the server while clients are at work.
 class Trouble {
  public:
   Trouble(Shared& shared, Server& server)
@@ -83,13 +83,14 @@ class Trouble {
       longest_ = std::max(longest_, shared_.clock.now() - begin);
     }
   }
-  // The longest time for which the server could not do its work.
+  // The longest time for which the server could not run.
   Nanos longest() const { return longest_; }
   std::uint64_t cells() { return server_stat(observer_, "counter_cells_taken"); }
   std::uint64_t splits() { return splits_ + server_stat(observer_, "index_splits"); }
 
  private:
-  // Until a write has gone unanswered; not for ever, because there may be none.
+  // Suspends the server until a write has gone unanswered, for a limited time, because there may be
+  // no write.
   void stand_still() {
     const std::size_t before = shared_.unanswered;
     server_.process().signal(SIGSTOP);
@@ -156,7 +157,7 @@ RunReport run(const RunOptions& options) {
     parts.push_back(&worker->recorder().history());
   }
   report.history = merge(parts);
-  // The bound on late expiry supposes that the machine runs the server's thread.
+  // The bound on late expiry assumes that the machine runs the server's thread.
   report.limits.search.expiry_late += trouble.longest() + stalls.stop();
   report.index_splits = trouble.splits();
   report.cells = trouble.cells();

@@ -1,6 +1,7 @@
-// Recorded runs against a real server, judged from the file that they leave.
+// Recorded runs against a real server, judged from their exported files.
 //
-// RKV_HISTORY_OPERATIONS: how many operations in all. RKV_HISTORY_SEED: which run (default: another
+// RKV_HISTORY_OPERATIONS: number of operations in all. RKV_HISTORY_SEED: which run (default: a new
+// one each time). RKV_HISTORY_DIR: where the history of a failed run is kept.
 // each time). RKV_HISTORY_DIR: where the history of a failed run stays.
 #include "tests/history/run.h"
 
@@ -22,7 +23,7 @@ std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// Beside the results of the test run, which come out of the VM too; else in the build directory.
+// Beside the results of the test run, which leave the VM too; else in the build directory.
 std::filesystem::path kept_directory() {
   if (const char* chosen = std::getenv("RKV_HISTORY_DIR")) return chosen;
   const char* output = std::getenv("GTEST_OUTPUT");
@@ -34,7 +35,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// In the history of a real run, one answer is exchanged.
+// Changes one answer in the history of a real run.
 void expect_that_a_stale_read_is_noticed(const History& history, const CheckLimits& limits) {
   std::map<std::string, History> keys;
   for (const Operation& op : history)
@@ -53,7 +54,7 @@ void expect_that_a_stale_read_is_noticed(const History& history, const CheckLimi
   EXPECT_GT(made, 0U);
 }
 
-// An addition that was acknowledged, and is nowhere.
+// Removes an acknowledged addition.
 void expect_that_a_lost_addition_is_noticed(const History& history, const CheckLimits& limits) {
   std::map<std::string, History> keys;
   for (const Operation& op : history)
@@ -66,11 +67,11 @@ void expect_that_a_lost_addition_is_noticed(const History& history, const CheckL
     ASSERT_TRUE(violation) << "an addition to " << key << " is missing, and nobody noticed";
     EXPECT_FALSE(violation->given_up);
   }
-  // A short run has few moments in which a counter has one client at work.
+  // In a short run a counter rarely has only one client at work.
   EXPECT_GT(made, history.size() < 30'000 ? -1 : 0);
 }
 
-// Exports, reads back, judges. The file stays if it fails.
+// Exports, imports and judges a history. The file stays if the check fails.
 void judge(const RunReport& report, std::uint64_t seed) {
   std::error_code ignored;
   std::filesystem::create_directories(kept_directory(), ignored);
@@ -116,7 +117,7 @@ TEST(RecordedRun, IsLinearizable) {
   judge(report, options.seed);
   for (const std::string& error : report.unexpected)
     ADD_FAILURE() << "without a cause: " << error;
-  // What did not happen was not tested.
+  // An event that did not happen was not tested.
   EXPECT_GT(report.unanswered, 0U);
   EXPECT_GT(report.reconnects, 0U);
   EXPECT_GT(report.clients_replaced, 0U);

@@ -1,4 +1,5 @@
-// Histories made by hand, for tests: who called what from when to when, and was told what.
+// Histories written by hand, for tests: caller, call time, return time and answer of each
+// operation.
 //
 //   Scene scene;
 //   scene.put(0, 10, "a", 1);

@@ -9,7 +9,7 @@
 namespace rkv::history {
 namespace {
 
-// Operations under way have slots while they are; so many at once on one key are looked at.
+// Each operation under way has a slot. This is the limit for one key.
 constexpr std::size_t kSlots = 256;
 
 struct SlotSet {
@@ -26,7 +26,13 @@ struct Configuration {
 };
 
 struct Event {
-  enum class Kind : std::uint8_t { kCall, kMayVanish, kReturn, kMustBeGone };  // at one instant
+  enum class Kind : std::uint8_t {
+    kCall,
+    kMayVanish,
+    kReturn,
+    kMustBeGone
+  };  // the order at one
+      // instant
   Nanos time = 0;
   Kind kind = Kind::kCall;
   std::size_t step = 0;
@@ -83,12 +89,12 @@ class Search {
   std::vector<std::size_t> answered_;  // slots in use
   std::vector<std::size_t> optional_;  // slots in use
   SlotSet optional_mask_;
-  SlotSet pure_mask_;                // with an answer, and changing nothing
-  std::vector<std::size_t> mortal_;  // steps whose key may vanish now
+  SlotSet pure_mask_;                // answered operations that change nothing
+  std::vector<std::size_t> mortal_;  // steps whose key may expire now
   std::vector<Configuration> now_;
-  std::unordered_map<State, std::vector<SlotSet>, StateHash> known_;  // while advancing
+  std::unordered_map<State, std::vector<SlotSet>, StateHash> known_;  // during an advance
   std::size_t known_count_ = 0;
-  Layers layers_;  // by how many optional operations were taken
+  Layers layers_;  // by the number of optional operations taken
   SearchResult result_;
 };
 
@@ -170,7 +176,7 @@ bool Search::call(std::size_t step) {
   return true;
 }
 
-// The operation is over; its slot is another's from now on.
+// The operation is over; another operation may get its slot.
 void Search::forget(std::size_t step) {
   const std::size_t slot = slot_of_[step];
   free_.push_back(slot);
@@ -219,7 +225,7 @@ bool Search::advance(const Event& event, const Reached& reached) {
   return true;
 }
 
-// Everything that can come next.
+// Adds every operation that can come next.
 void Search::continue_from(const Configuration& from, std::size_t layer) {
   for (const std::size_t slot : answered_) {
     if (from.happened.has(slot)) continue;
@@ -266,7 +272,7 @@ void Search::settle(Configuration& configuration) const {
   }
 }
 
-// Whether another write that must happen could not any more, its version being smaller.
+// True if another required write would become impossible, because its version is smaller.
 bool Search::too_late(const Configuration& before, const Step& step) const {
   if (step.version == 0 || !is_write(step.f) || step.f == Function::kRestart) return false;
   return std::ranges::any_of(answered_, [&](std::size_t slot) {
@@ -288,7 +294,7 @@ bool Search::a_twin_first(const Configuration& before, std::size_t slot) const {
 
 bool Search::dominates(const SlotSet& one, const SlotSet& other) const {
   for (std::size_t i = 0; i < one.words.size(); ++i) {
-    // A write that has not happened yet may still be of use; a read only has to be explained.
+    // A write that has not happened may still be useful; a read only needs an explanation.
     const std::uint64_t missing = other.words[i] & ~one.words[i] & ~optional_mask_.words[i];
     const std::uint64_t wasted = one.words[i] & ~other.words[i] & ~pure_mask_.words[i];
     if (missing != 0 || wasted != 0) return false;
@@ -297,14 +303,14 @@ bool Search::dominates(const SlotSet& one, const SlotSet& other) const {
 }
 
 void Search::start_anew() {
-  constexpr std::size_t kMany = 4096;  // clearing is linear in them
+  constexpr std::size_t kMany = 4096;  // clearing takes time linear in the buckets
   if (known_.bucket_count() > kMany) known_ = {};
   known_.clear();
   known_count_ = 0;
 }
 
-// S1. Configurations with fewer optional operations come first, so that what was taken before is
-// seldom dominated by what comes now; where it is, both stay.
+// S1. Configurations with fewer optional operations come first, so a new configuration seldom
+//     dominates an older one; where it does, both stay.
 bool Search::is_new(const Configuration& configuration) {
   std::vector<SlotSet>& known = known_[configuration.state];
   if (std::ranges::any_of(

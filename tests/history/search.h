@@ -1,19 +1,20 @@
-// Whether the operations on one key can be put in an order: Wing and Gong's search ("Testing and
-// verifying concurrent objects", 1993) as just-in-time linearization with memory (Lowe, "Testing
-// for linearizability", 2016).
+// Decides whether the operations on one key can be put in an order: Wing and Gong's search
+// ("Testing and verifying concurrent objects", 1993) as just-in-time linearization with memory
+// (Lowe, "Testing for linearizability", 2016).
 //
-// It goes through the events - calls, returns, ends of life - in the order of time and keeps all
-// configurations that explain what has been told so far: a state, and which of the operations under
-// way have happened. Only when an operation returns does it have to have happened; then each
-// configuration in which it has not is continued by every operation that can come next.
+// The search processes the events (calls, returns, ends of life) in the order of time. It keeps all
+// configurations that explain the answers so far; a configuration is a state, and the set of
+// operations under way that have happened. An operation must have happened only when it returns.
+// Then each configuration without it is continued by every operation that can come next.
 //
 // Invariants:
-//  S1  A configuration is dropped only for another of the same state in which the same writes with
-//      an answer have happened, the same or more reads, and the same or fewer writes without an
-//      answer: whatever can follow upon the one can follow upon the other. ("Reads" are all
-//      operations that change nothing.)
-//  S2  A read whose answer fits the state happens at once (by S1).
-//  S3  Of two operations without an answer that do the same, the one happens first that ends first.
+//   S1. A configuration is dropped only in favour of another with the same state, in which the same
+//       answered writes have happened, the same or more reads, and the same or fewer writes without
+//       an answer: every continuation of the one is a continuation of the other. ("Reads" are all
+//       operations that change nothing.)
+//   S2. A read whose answer fits the state happens at once (by S1).
+//   S3. Of two operations without an answer and with the same effect, the one that ends first
+//       happens first.
 //
 // Thread safety: none.
 #pragma once
@@ -29,20 +30,20 @@
 namespace rkv::history {
 
 struct SearchLimits {
-  Nanos expiry_late = 200 * kNanosPerMs;  // how long a key may outlive its time
-  // Configurations to look at for one event. Beyond, the search gives up.
+  Nanos expiry_late = 200 * kNanosPerMs;  // how long a key may outlive its time to live
+  // The most configurations per event. Beyond this number the search gives up.
   std::size_t configurations = 200'000;
 };
 
 struct SearchResult {
   enum class Verdict : std::uint8_t { kLinearizable, kImpossible, kGivenUp };
   Verdict verdict = Verdict::kLinearizable;
-  // kImpossible: the first operation whose return leaves no explanation (an index as of Step), or,
+  // kImpossible: the first operation whose return leaves no explanation (an index as in Step), or,
   // if `outlived`, the put whose time to live the key outlived.
   std::size_t index = 0;
   bool outlived = false;
   Nanos time = 0;
-  // The states that the key could be in before.
+  // The possible states of the key before it.
   std::vector<State> states{};
 };
 

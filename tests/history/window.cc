@@ -7,15 +7,15 @@
 namespace rkv::history {
 namespace {
 
-// Only so many operations are tried one by one.
+// The most operations that are tried one by one.
 constexpr std::size_t kFew = 300;
 
 bool impossible(const std::vector<Step>& steps, const State& first, const SearchLimits& limits) {
   return search(steps, first, limits).verdict == SearchResult::Verdict::kImpossible;
 }
 
-// What is left of the steps when nothing is known of the time before `cut`: of an operation that
-// was under way then, whether it comes after the cut.
+// The remaining steps if nothing is known about the time before `cut`. An operation under way at
+// `cut` may have happened before it or after it.
 std::vector<Step> since(const std::vector<Step>& steps, Nanos cut) {
   std::vector<Step> part;
   for (Step step : steps) {
@@ -30,12 +30,12 @@ std::vector<Step> since(const std::vector<Step>& steps, Nanos cut) {
   return part;
 }
 
-// Leaves out what changes nothing and is not needed.
+// Leaves out operations that change nothing and are not needed.
 void leave_out(std::vector<Step>& steps, const State& first, const SearchLimits& limits) {
   for (std::size_t at = 0; at < steps.size();) {
     const bool changes =
         is_write(steps[at].f) && steps[at].outcome != Outcome::kFail && !steps[at].optional;
-    // An optional one may always not have happened; but then it could not be seen.
+    // Optional operations stay: without one, an answer that shows its effect would look impossible.
     if (changes || steps[at].optional) {
       ++at;
       continue;
@@ -58,13 +58,14 @@ std::vector<std::size_t> smallest_window(const std::vector<Step>& steps, const S
   std::vector<Nanos> calls;
   for (Step step : steps) {
     if (step.invoked > result.time) continue;
-    // What returns later need not have happened yet.
+    // An operation that returns later need not have happened yet.
     if (step.end > result.time) step.end = kForever;
     whole.push_back(step);
     calls.push_back(step.invoked);
   }
   std::ranges::sort(calls, std::greater{});
-  // The latest cut after which the rest is impossible whatever was before: first roughly.
+  // Finds the latest cut after which the rest is impossible whatever happened before: a rough
+  // search first.
   State first{.kind = State::Kind::kAny};
   std::size_t low = 0;
   std::size_t high = 1;

@@ -1,5 +1,4 @@
-// The smallest part of a key's history that is found to be impossible by itself, and how it is
-// told.
+// Finds and prints the smallest part of a key's history that is impossible by itself.
 //
 // Thread safety: none.
 #pragma once
@@ -12,12 +11,12 @@
 
 namespace rkv::history {
 
-// REQUIRES: search() found `steps` impossible from an absent key, with `result`. Indexes of the
-// operations (as of Step) that are impossible whatever was before them.
+// Returns the indexes (as in Step) of operations that are impossible whatever happened before them.
+// REQUIRES: search() found `steps` impossible from an absent key, with `result`.
 std::vector<std::size_t> smallest_window(const std::vector<Step>& steps, const SearchResult& result,
                                          const SearchLimits& limits);
 
-// The operations one a line with their times, `offending` marked.
+// The operations with their times, one per line, with `offending` marked.
 std::string tell(const History& window, const Operation& offending, std::size_t most_lines);
 
 }  // namespace rkv::history

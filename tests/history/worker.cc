@@ -13,10 +13,10 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr std::size_t kMany = 8;  // keys of one multi_get or multi_put
+constexpr std::size_t kMany = 8;  // keys per multi_get or multi_put
 
-// Whether an error needs no other cause than the trouble that a run makes: the server away or
-// standing still, and operations that have little time.
+// True if the run's disturbances explain the error: a server that is away or suspended, and short
+// deadlines.
 bool is_explained(Code code) {
   switch (code) {
     case Code::kNotFound:
@@ -55,17 +55,17 @@ Client connect(const Shared& shared, std::uint64_t seed, std::uint16_t requests_
   ClientOptions options{.server = shared.address,
                         .name = fmt::format("history-{}", seed % 100),
                         .timeout = milliseconds(60'000),
-                        // Little to register, so that making a client costs little.
+                        // Little memory to register, so that creating a client is cheap.
                         .cache_bytes = std::size_t{1} << 20,
                         .reads_in_flight = 4,
                         .requests_in_flight = requests_in_flight,
                         .transport = shared.transport};
-  // Some find every key in their cache, others have only the directory.
+  // Some clients find every key in their cache, others use only the directory.
   if (seed % 3 == 0) options.cache_bytes = 0;
   for (;;) {
     auto client = Client::connect(options);
     if (client) return std::move(*client);
-    std::this_thread::sleep_for(milliseconds(10));  // the server is standing still, or away
+    std::this_thread::sleep_for(milliseconds(10));  // the server is suspended, or away
   }
 }
 
@@ -125,7 +125,7 @@ Worker::Key Worker::any_key() {
 }
 
 std::string Worker::any_value() {
-  // Two lengths often, so that blocks go to and fro; seldom some that travel in other ways.
+  // Often two lengths, so that keys exchange blocks; seldom lengths that take other paths.
   static constexpr std::array<std::size_t, 4> kLengths = {20, 60, 20, 400};
   static constexpr std::array<std::size_t, 3> kLong = {3'000, 9'000, kMaxInlineBytes + 5'000};
   const std::string tag = fmt::format("{}-{}", number_, ++written_);
@@ -147,7 +147,7 @@ void Worker::operate() {
   if (choice < 48) return multi_put();
   if (choice < 55) return remove(key);
   if (choice < 57) return remove_if_version(key);
-  const bool other = random_.below(50) == 0;  // what the key is not for
+  const bool other = random_.below(50) == 0;  // an operation of the wrong type for the key
   if ((key.kind == Key::Kind::kCounter) != other) {
     return choice < 85 ? incr(key) : counter_cas(key);
   }
@@ -237,8 +237,8 @@ OneSidedCounter* Worker::any_handle(const Key& key) {
   return &handles_.emplace(key.name, std::move(*opened)).first->second;
 }
 
-// A handle whose counter has ended opens it anew by itself, and again if that one has ended
-// meanwhile: nobody tells when, only how many requests were sent.
+// The handle of an ended counter reopens it by itself, and again if that counter has ended
+// meanwhile. Only the number of requests sent is known, not when they were.
 template <class Operation>
 void Worker::count(const Key& key, Call call, Operation operation) {
   OneSidedCounter* const handle = any_handle(key);
@@ -254,7 +254,7 @@ void Worker::count(const Key& key, Call call, Operation operation) {
 }
 
 void Worker::incr(const Key& key) {
-  // Now and then more than a cell takes at a time: the counter comes out of it.
+  // Sometimes adds more than a cell can hold, so that the counter leaves its cell.
   const std::int64_t unit = random_.below(30) == 0 ? std::int64_t{1} << 33 : 1;
   const std::int64_t by = (static_cast<std::int64_t>(random_.below(4)) - 1) * unit;
   count(key, {.f = Function::kIncr, .number = by},

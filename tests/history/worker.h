@@ -1,6 +1,6 @@
-// One client thread of a recorded run: what it asks, and the recording of it.
+// One client thread of a recorded run: its operations and their recording.
 //
-// Thread safety: a worker belongs to its thread; Shared is for all of them.
+// Thread safety: a worker belongs to its thread; all workers share Shared.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@ struct Shared {
   const Clock& clock;
   std::string address;
   Transport transport;
-  std::atomic<std::size_t> done{0};        // operations, of all threads
-  std::atomic<std::size_t> unanswered{0};  // of all threads
-  std::atomic<bool> standing{false};       // the server is stopped: do not wait for long
+  std::atomic<std::size_t> done{0};        // operations of all threads
+  std::atomic<std::size_t> unanswered{0};  // operations of all threads
+  std::atomic<bool> standing{false};       // the server is suspended: use short deadlines
 };
 
 // Tries until it succeeds.
@@ -34,7 +34,7 @@ class Worker {
   Worker(Shared& shared, int number);
 
   void run();
-  // Reads every key, so that whatever was written is seen.
+  // Reads every key, so that the history covers everything written.
   void look_at_everything();
 
   const Recorder& recorder() const { return recorder_; }
@@ -67,10 +67,11 @@ class Worker {
   void remove_if_version(const Key& key);
   void incr(const Key& key);
   void counter_cas(const Key& key);
-  // The key's handle for every other operation, opened if need be: an operation of its own. Nothing
-  // when it could not be opened.
+  // The key's handle, for every second operation. Opens it if necessary, which is a separate
+  // operation. nullptr if it could not be opened.
   OneSidedCounter* any_handle(const Key& key);
-  // An operation by `handle`, or by requests without one. `operation(handle)` returns its result.
+  // Runs an operation by `handle`, or by requests without a handle. `operation(handle)` returns its
+  // result.
   template <class Operation>
   void count(const Key& key, Call call, Operation operation);
   void multi_get();
@@ -89,13 +90,13 @@ class Worker {
   std::size_t replaced_ = 0;
   std::map<std::string, std::uint64_t> versions_;   // last seen
   std::map<std::string, std::int64_t> numbers_;     // last seen
-  std::map<std::string, OneSidedCounter> handles_;  // of this client
+  std::map<std::string, OneSidedCounter> handles_;  // of the current client
   ClientStats stats_{};
   std::map<std::string, std::size_t> errors_;
 };
 
-// Values are stretched to a length; the history has their first word. The whole of a value read is
-// compared, so that a mixture of two gets a name that nobody wrote.
+// Values are stretched to a length; the history has only their first word. A value read is compared
+// as a whole, so a mixture of two values gets a name that no write has.
 std::string stretched(const std::string& tag, std::size_t length);
 std::string tag_of(const std::string& value);
 

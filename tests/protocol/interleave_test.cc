@@ -29,7 +29,7 @@ using Next = GetMachine::Next;
 
 constexpr std::uint64_t kEpoch = 0xA5A5'0001'0203'0405U;
 
-// What the fabric does to a READ besides tearing it.
+// The fabric's fault in READs, besides tearing.
 enum class Fault { kNone, kStale };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -38,7 +38,7 @@ constexpr std::uint64_t kSeeds = 20;
 constexpr std::uint64_t kSeeds = 60;
 #endif
 
-// With more keys than these, segments split.
+// With more keys than this, segments split.
 constexpr std::size_t kGrowing = 110;
 
 struct World {
@@ -49,7 +49,8 @@ struct World {
                                            .hash_seed = seed,
                                            .groups_per_segment = 2,
                                            .initial_segments = 1,
-                                           // The many keys of a growing store; else one pair.
+                                           // 16 segments for the many keys of a growing store; else
+                                           // one pair.
                                            .max_segments = key_count > kGrowing ? 16U : 1U,
                                            .index_extent_bytes = 2 * 2 * kGroupBytes})),
         log(server::CommitLog::create_volatile()),
@@ -87,7 +88,7 @@ struct World {
 
   Random random;
   ManualClock clock;
-  // Clients swap them in any case; a server may look at them or not.
+  // Clients always swap hints; a server may read them or not.
   std::vector<std::uint64_t> hints = std::vector<std::uint64_t>(kHintWords);
   std::unique_ptr<server::StoreMemory> memory;
   std::unique_ptr<server::CommitLog> log;
@@ -97,10 +98,10 @@ struct World {
   std::string violation;
 };
 
-// One client with at most one GET under way, whose READs land in pieces.
+// One client with at most one GET under way, whose READs arrive in pieces.
 class Reader {
  public:
-  // `slowness`: takes part in one of so many chances.
+  // `slowness`: acts on one in this many calls.
   enum class Cache : std::uint8_t { kNone, kGroups, kBoth };
   Reader(World& world, Fault fault, Cache cache, std::uint64_t slowness)
       : world_(world),
@@ -111,8 +112,8 @@ class Reader {
         map_(world.map),
         machine_(map_, cache_, slots_, world.clock) {}
 
-  // Something small happens: a GET begins, or some pieces of its READs land. Called between any
-  // two stores of the writer.
+  // One small step: a GET begins, or some pieces of its READs arrive. Called between any two stores
+  // of the writer.
   void advance() {
     if (wants_server_ || world_.random.below(slowness_) != 0) return;
     if (!busy_) {
@@ -123,7 +124,7 @@ class Reader {
       land_one();
     if (pieces_.empty()) act(machine_.step());
   }
-  // Between writes: what was to be asked of the server is asked.
+  // Called between writes: runs a request to the server, if the reader needs one.
   void ask_server() {
     if (!wants_server_) return;
     std::vector<std::byte> value(kMaxInlineBytes);
@@ -187,7 +188,7 @@ class Reader {
     }
   }
 
-  // Cuts the READs into pieces at any byte, to land in any order.
+  // Cuts the READs into pieces at any byte, to arrive in any order.
   void cut_reads() {
     pieces_.clear();
     const auto reads = machine_.reads();
@@ -220,7 +221,7 @@ class Reader {
     pieces_.clear();
     ++swaps_;
   }
-  // The faulty fabric: now and then the bytes that the first READ of this place returned.
+  // The faulty fabric: sometimes answers with the bytes of the first READ of this place.
   void replay(std::uint64_t address, MutableBytes to) {
     const auto [it, first] = seen_.try_emplace({address, to.size()}, to.begin(), to.end());
     if (!first && world_.random.below(4) != 0)
@@ -239,10 +240,10 @@ class Reader {
 
   World& world_;
   Fault fault_;
-  client::GroupCache cache_;  // its own: each reader remembers another past
+  client::GroupCache cache_;  // one per reader, with its own past
   client::SlotCache slots_;
   std::uint64_t slowness_;
-  client::RemoteMap map_;  // as old as this reader, where it has not had to look again
+  client::RemoteMap map_;  // as old as this reader, until it reads the map again
   GetMachine machine_;
   client::GetMemory memory_;
   std::vector<std::byte> large_ = std::vector<std::byte>(GetMachine::kLargeBufferBytes);
@@ -267,15 +268,14 @@ struct Outcome {
   std::uint64_t swaps = 0;
 };
 
-// One random write with its history.
+// One random write, recorded in its history.
 void write_something(World& world, std::uint64_t serial) {
   const std::size_t number = world.random.below(world.histories.size());
   auto& history = world.histories[number];
   const std::string key = world.key(number);
-  // Old blocks are old enough to be used again at once, by the same key too.
+  // Freed blocks become old enough to be reused at once, by the same key too.
   world.clock.advance(10 * kNanosPerMs);
-  // Some pins are from long ago when they are looked at, some from what is the future to the
-  // server.
+  // Some pins are old when the server reads them; some lie in the server's future.
   if (world.random.below(4) == 0) world.memory->set_tick(world.memory->tick() + 100);
   if (world.random.below(4) == 0) {
     history.write_begins(std::nullopt);
@@ -298,14 +298,14 @@ void write_something(World& world, std::uint64_t serial) {
 Outcome run_seed(std::uint64_t seed, std::size_t key_count, Fault fault) {
   World world(seed, key_count, seed % 2 == 0);
   std::vector<std::unique_ptr<Reader>> readers;
-  // The slowest READs last for several writes, long enough for a block to be used again.
+  // The slowest READs last for several writes, long enough for a block to be reused.
   for (const std::uint64_t slowness : {1, 20, 100}) {
     for (const auto cache : {Reader::Cache::kNone, Reader::Cache::kGroups, Reader::Cache::kBoth})
       readers.push_back(std::make_unique<Reader>(world, fault, cache, slowness));
   }
   const auto one_reader = [&] { readers[world.random.below(readers.size())]->advance(); };
   server::step_hook = [&](server::Step, std::uint64_t*) {
-    // Nothing at some steps, a piece at others, or whole GETs.
+    // No step, one piece, or whole GETs.
     static constexpr std::size_t kPace[] = {0, 0, 1, 1, 4, 40};
     for (std::size_t n = kPace[world.random.below(6)]; n > 0; --n) {
       one_reader();
@@ -337,9 +337,9 @@ std::uint64_t first_seed() {
   return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
 }
 
-// A quarter of the keys are absent at a time. Few keys: everything in the home groups, blocks used
-// again by the same key. More than 60: the pair's 60 slots are full to the brim, keys move between
-// home, neighbour and the server's stash.
+// A quarter of the keys are absent at a time. With few keys, all keys are in their home groups, and
+// the same key reuses blocks. With more than 60, the pair's 60 slots are full, and keys move
+// between home, neighbour and the server's stash.
 class Interleave : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Interleave, EveryAnswerIsLinearizable) {

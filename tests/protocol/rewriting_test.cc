@@ -1,6 +1,6 @@
-// A value that is rewritten without pause, and the 29 others of its group with it: how many READs a
-// GET takes, with pins and with a server that ignores them. One thread: between the cache lines of
-// the READs whole PUTs happen, every so many lines. Prints what bench/RESULTS.md has.
+// The number of READs of a GET while its value is rewritten without pause, alone or with the 29
+// others of its group, with pins and with a server that ignores pins. One thread: whole PUTs happen
+// between the cache lines of the READs, every so many lines. Prints the table of bench/RESULTS.md.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,20 +25,20 @@ using Next = GetMachine::Next;
 
 constexpr std::uint64_t kEpoch = 0xA5A5'0001'0203'0405U;
 constexpr std::size_t kLineBytes = 64;
-constexpr std::size_t kShort = 1000;      // 16 lines and a piece: a few PUTs fall into each READ
-constexpr std::uint32_t kMostReads = 19;  // client/README.md, of a short record in its home group
+constexpr std::size_t kShort = 1000;      // 16 lines and a part: a few PUTs during each READ
+constexpr std::uint32_t kMostReads = 19;  // client/README.md: for a short record in its home group
 
 constexpr std::uint64_t kBetweenGetsMs = 10 * std::uint64_t{kPinWindowMs};
 constexpr int kGets = 500;
 
 struct Load {
   const char* name;
-  bool moving = false;      // lengths change, so that records and slots do
-  bool neighbours = false;  // each PUT of the key is one of a neighbour as well
-  std::size_t lines = 0;    // READ between two PUTs
+  bool moving = false;      // lengths change, so records and slots move
+  bool neighbours = false;  // each PUT of the key also rewrites a neighbour
+  std::size_t lines = 0;    // lines READ between two PUTs
 };
 
-// Every line of a value says which PUT it is of.
+// Every word of a value names its PUT.
 constexpr std::size_t kWord = 8;
 std::string filled(const std::string& word, std::size_t length) {
   std::string value;
@@ -47,7 +47,7 @@ std::string filled(const std::string& word, std::size_t length) {
   return value;
 }
 
-// One group with 30 keys; the first is the one that is read.
+// One group with 30 keys; the GETs read the first.
 class World {
  public:
   World(const Load& load, bool pins)
@@ -71,7 +71,7 @@ class World {
     load_map();
   }
 
-  // A GET from an empty cache on, long after the pin of the one before has run out.
+  // A GET with an empty cache, long after the previous GET's pin has expired.
   void get() {
     tick_ms_ += kBetweenGetsMs;
     memory_->set_tick(tick_ms_);

@@ -13,7 +13,7 @@ using server::MemoryOptions;
 
 namespace {
 
-// The adapter of the storm: clients and the server change the same words by the same atomics.
+// The storm's adapter: clients and the server change the same words by the same atomics.
 class Atomics final : public rdma::Atomics {
  public:
   Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
@@ -104,7 +104,7 @@ bool Life::add_to_cell(std::uint32_t cell, std::int64_t summand) {
   return cell_number(old).has_value();
 }
 
-// What the server's own threads do; one beside the disk's is enough.
+// The work of the server's own threads; one thread beside the disk's is enough.
 void Life::keep_house() {
   while (house_is_kept_.load(std::memory_order_relaxed)) {
     if (!on_disk_ && store_->wants_memory() && !store_->grow()) report("the store cannot grow");
@@ -129,7 +129,7 @@ void Life::run(std::uint64_t operations) {
   house_is_kept_ = false;
   for (std::thread& thread : others)
     thread.join();
-  over_ = false;  // for those that follow, which may find no room at once
+  over_ = false;  // the checks below run operations, which may first find no space
   if (canary == Canary::kDamage) damage();
   if (violation().empty()) check_counters();
   if (violation().empty()) check_contents();
@@ -140,9 +140,9 @@ void Life::run(std::uint64_t operations) {
   if (std::string wrong = store_->check_at_rest(); !wrong.empty()) report("memory: " + wrong);
 }
 
-// Every key once more, by its last acknowledged write.
+// Reads every key once more and compares it with its last acknowledged write.
 void Life::check_contents() {
-  // Others are to see these.
+  // Other checks must notice these canaries.
   if (canary == Canary::kDamage || canary == Canary::kMissedKey) return;
   std::vector<std::byte> buffer(kMaxInlineBytes);
   for (std::uint64_t key = 0; key < keys; ++key) {
@@ -151,7 +151,9 @@ void Life::check_contents() {
     const auto got = run_operation(name, [&](const server::DiskLook& look) {
       return store_->get(as_bytes(name), buffer, look);
     });
-    if (!got && got.error().code != Code::kNotFound) continue;  // a large one on disk, no room
+    if (!got && got.error().code != Code::kNotFound)
+      continue;  // a large value on disk, and no
+                 // space for it
     if (!got && present && !expires(key)) return report(name + " is gone");
     if (got && !present) return report(name + " was removed and is there");
     if (!got || got->large) continue;
@@ -173,7 +175,7 @@ void Life::check_counters() {
   }
 }
 
-// A byte of a record, as a block that was given away twice would have it.
+// Changes a byte of a record, as if its block had been allocated twice.
 void Life::damage() {
   std::vector<std::byte> buffer(kMaxInlineBytes);
   for (std::uint64_t key = 0; key < keys; ++key) {

@@ -1,4 +1,4 @@
-// One life of a store in the storm, and the ledger of what was done to it.
+// One life of a store in the storm, and the record of its operations.
 #pragma once
 
 #include <array>
@@ -19,37 +19,37 @@ namespace rkv::storm {
 
 enum class Kind : std::uint8_t { kSmall, kGrowing, kOnDisk };
 
-// What a canary breaks.
+// The fault that a canary injects.
 enum class Canary : std::uint8_t {
   kNone,
-  kWrongByte,  // a value with a byte that nobody wrote
-  kOldValue,   // a write that is acknowledged before it is made
-  kMissedKey,  // a key that is removed without a word
-  kLostCount,  // an addition that is acknowledged and not made
-  kLostBlock,  // a block that nobody gives back
+  kWrongByte,  // a value with a byte that no write wrote
+  kOldValue,   // a write that is acknowledged before it is done
+  kMissedKey,  // a key that is removed without a record
+  kLostCount,  // an addition that is acknowledged and not done
+  kLostBlock,  // a block that is never freed
   kDamage,     // a live record that is overwritten
 };
 
 inline constexpr std::uint32_t kWriters = 3;
 inline constexpr std::uint32_t kReaders = 2;
 inline constexpr std::uint32_t kCounters = 4;  // the last two are one-sided
-// On disk: with values of some 2 KiB, more than the 16 MiB of memory.
+// With a disk: values of some 2 KiB, so more data than the 16 MiB of memory.
 inline constexpr std::uint32_t kMostKeys = 10'000;
 
-// The value that write `number` of a key has: it says so, and every byte follows from that.
+// The value of write `number` of a key. It names the write, and every byte follows from the name.
 std::string value_of(std::uint64_t key, std::uint64_t number);
 std::string key_of(std::uint64_t key);
 std::string counter_of(std::uint64_t counter);
-// Whether write `number` of a key has a time to live.
+// True if the writes of the key have a time to live.
 inline bool expires(std::uint64_t key) {
   return key % 8 == 7;
 }
 
-// What is known of a key, by its one writer and by all who read it.
+// The facts about a key, shared by its one writer and all readers.
 struct Known {
-  std::atomic<std::uint64_t> acknowledged{0};  // the number of the last write that was
-  // Odd from the acknowledgement of a put until a removal begins: who finds the same odd number
-  // before and after a GET may not have missed the key.
+  std::atomic<std::uint64_t> acknowledged{0};  // number of the last acknowledged write
+  // Odd from the acknowledgement of a put until a removal begins. A reader that loads the same odd
+  // number before and after a GET may not have missed the key.
   std::atomic<std::uint64_t> presence{0};
 };
 
@@ -60,18 +60,18 @@ class Life {
   Life(const Life&) = delete;
   Life& operator=(const Life&) = delete;
 
-  // All threads, until so many operations have been done by each writer. Then everything is looked
-  // at once more, at rest.
+  // Runs all threads until each writer has done this many operations. Then checks everything once
+  // more, at rest.
   void run(std::uint64_t operations);
 
-  // The first thing that was found wrong, or nothing.
+  // The first violation, or empty.
   std::string violation() const;
   void report(std::string what);
   bool over() const { return over_.load(std::memory_order_relaxed); }
 
   server::Store& store() { return *store_; }
   server::StoreMemory& memory() { return *memory_; }
-  // As a worker does it: again, when there is room or the record has come.
+  // Like a worker: repeats the operation when there is space or the record is loaded.
   template <class Operation>
   auto run_operation(std::string_view key, Operation operation) {
     for (;;) {
@@ -80,7 +80,7 @@ class Life {
       std::this_thread::yield();
     }
   }
-  // As a client does: an atomic on the cell. False: it has been sealed.
+  // Like a client: an atomic on the cell. False: the cell is sealed.
   bool add_to_cell(std::uint32_t cell, std::int64_t summand);
 
   const Kind kind;
@@ -117,7 +117,7 @@ class Life {
   std::string violation_;
 };
 
-// Writes to the keys that leave `number` when divided by kWriters.
+// Writes to the keys whose remainder by kWriters is `number`.
 void write_storm(Life& life, std::uint32_t number, std::uint64_t seed, std::uint64_t operations);
 // GETs by the client's GET core until the life is over.
 void read_storm(Life& life, std::uint64_t seed);

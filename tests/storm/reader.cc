@@ -1,4 +1,4 @@
-// The readers of the storm: the client's GET core, whose READs are copies out of the memory.
+// The readers of the storm: the client's GET core, whose READs are copies from the memory.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ namespace {
 
 using client::GetMachine;
 
-// Bytes at `address` as a READ fetches them: word by word, wherever it begins.
+// Copies bytes at `address` like a READ: word by word, from any offset.
 void fetch(MutableBytes to, std::uint64_t address) {
   (void)testing::regions_made.load(std::memory_order_acquire);
   const std::uint64_t skip = address % 8;
@@ -47,7 +47,7 @@ class Reader {
     life_.gets.fetch_add(1, std::memory_order_relaxed);
     if (one_sided) life_.one_sided.fetch_add(1, std::memory_order_relaxed);
     if (!answer_) {
-      // Release: the GET's loads are over when the number is looked at again.
+      // Release: the GET's loads are complete before the number is loaded again.
       const bool throughout = present % 2 == 1 && life_.known[key].presence.fetch_add(
                                                       0, std::memory_order_acq_rel) == present;
       if (throughout && !expires(key)) life_.report(name_ + " was there and was missed");
@@ -148,7 +148,7 @@ class Reader {
     map_.apply_directory(0, directory);
     map_.finish();
   }
-  // Again, when a line was torn.
+  // Repeats while a line is torn.
   void load_extents() {
     const Bytes root = life_.memory().root().bytes();
     std::vector<std::byte> page(kRootPageBytes);

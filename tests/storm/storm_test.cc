@@ -1,5 +1,5 @@
-// Lives of a store under all of its threads, until the time is over; and each check shown to see
-// what it is there for.
+// Lives of a store under all of its threads, until the time is over; and a proof for each check
+// that it notices its fault.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kOperations = 2'000;
 constexpr std::uint64_t kOnDiskOperations = 12'000;  // each key is written some three times
 #else
-constexpr std::uint64_t kOperations = 15'000;  // of each writer in a life
+constexpr std::uint64_t kOperations = 15'000;  // per writer and life
 constexpr std::uint64_t kOnDiskOperations = kOperations;
 #endif
 
@@ -39,7 +39,7 @@ TEST(Storm, EveryThreadAtOnce) {
   std::uint64_t one_sided = 0;
   std::uint64_t evicted = 0;
   std::uint64_t splits = 0;
-  // One of each kind, however slow the machine is.
+  // One life of each kind, even on a slow machine.
   for (; lives < 3 || clock.now() < end; ++lives) {
     const auto kind = static_cast<Kind>(lives % 3);
     const auto life = std::make_unique<Life>(kind, mix64(seed + lives), Canary::kNone);
@@ -66,7 +66,7 @@ struct Seen {
 };
 class StormCanary : public ::testing::TestWithParam<Seen> {};
 
-// Some lives, because it takes a reader to look at the right moment.
+// Several lives, because a reader must read at the right moment.
 TEST_P(StormCanary, IsSeen) {
   std::string violation;
   for (std::uint64_t seed = 1; seed <= 20 && violation.empty(); ++seed) {

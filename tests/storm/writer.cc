@@ -27,13 +27,13 @@ class Writer {
  private:
   bool is_time_for(Canary canary) { return life_.canary == canary && random_.below(64) == 0; }
 
-  // A canary's moment lasts until others have run.
+  // Keeps a canary's faulty state until other threads have run.
   static void let_readers_look() {
     for (int i = 0; i < 100; ++i)
       std::this_thread::yield();
   }
 
-  // Whether it was done. Without room nothing has happened.
+  // Returns the write's result. Without space the write has had no effect.
   Result<Version> send(std::uint64_t key, const std::string& value, server::PutOptions options) {
     const std::string name = key_of(key);
     const auto put = life_.run_operation(name, [&](const DiskLook& look) {
@@ -58,7 +58,7 @@ class Writer {
     if (!put) return unless_no_room(put.error(), key);
     if (*put <= versions_[key]) life_.report(key_of(key) + ": a version that does not rise");
     versions_[key] = *put;
-    // Release: who sees this may expect nothing older.
+    // Release: a reader that loads this number may not accept an older write.
     known.acknowledged.store(number, std::memory_order_release);
     if (known.presence % 2 == 0) known.presence.fetch_add(1, std::memory_order_release);
     life_.writes.fetch_add(1, std::memory_order_relaxed);
@@ -84,12 +84,12 @@ class Writer {
     }
     if (removed.error().code == Code::kNotFound) return;
     unless_no_room(removed.error(), key);
-    // It is as it was. To those who read in between it may have been away.
+    // The key is unchanged. Readers in between may have seen it absent.
     if (known.presence % 2 == 0 && versions_[key].bits != 0)
       known.presence.fetch_add(1, std::memory_order_release);
   }
 
-  // Its own keys alone are written by it: what it was told last is what the key has.
+  // Only this writer writes its keys, so each key has the version of the writer's last answer.
   void put_on_condition(std::uint64_t key) {
     if (expires(key)) return;
     const Version last = versions_[key];
@@ -125,7 +125,7 @@ class Writer {
   Life& life_;
   const std::uint32_t number_;
   Random random_;
-  std::vector<Version> versions_;  // of its own keys, as it was told; 0: none
+  std::vector<Version> versions_;  // of its own keys, from the answers; 0: none
   std::uint64_t last_number_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Files as strings, for tests that look at what is on disk, damage it and put it right again.
+// Files as strings, for tests that read, damage and restore files on disk.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,14 +22,14 @@ inline void write_file(const std::filesystem::path& path, const std::string& tex
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// With one byte other than it was, by a bit unless `mask` has more.
+// Changes one byte: one bit, or all bits of `mask`.
 inline std::string flipped(std::string bytes, std::size_t at, int mask = 1) {
   bytes.at(at) = static_cast<char>(bytes.at(at) ^ mask);
   return bytes;
 }
 
-// The longest file of a directory whose name holds `part`: of a database's, the one with the data.
-// Others may be deleted meanwhile, as databases do in the background.
+// The longest file in a directory whose name contains `part`: a database's data file. Other files
+// may disappear meanwhile, because databases delete files in the background.
 inline std::filesystem::path longest_file(const std::filesystem::path& directory,
                                           const std::string& part) {
   std::filesystem::path longest;

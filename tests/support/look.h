@@ -1,5 +1,5 @@
-// Who looks at a server over HTTP, as curl would: one GET a connection, and one that goes on and on
-// in a thread of its own.
+// HTTP clients of a server, like curl: a function for one GET per connection, and a thread that
+// sends GETs repeatedly.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@
 namespace rkv::testing {
 
 struct Looked {
-  int status = 0;    // 0: nobody is there any more
+  int status = 0;    // 0: the server does not answer any more
   std::string text;  // headers and body
 };
 
@@ -44,8 +44,8 @@ inline Looked look_at(std::uint16_t port, const std::string& path) {
   return looked;
 }
 
-// All paths in turn, until nobody is there any more. Once the server may be stopping, 503 is an
-// answer like others, and a connection may be cut off.
+// Requests all paths in turn until the server does not answer any more. After may_stop(), 503 is a
+// valid answer, and a connection may be cut off.
 class Looker {
  public:
   explicit Looker(std::uint16_t port) : thread_([this, port] { run(port); }) {}
@@ -53,10 +53,10 @@ class Looker {
   Looker(const Looker&) = delete;
   Looker& operator=(const Looker&) = delete;
 
-  // How often it has seen all of them.
+  // The number of completed rounds over all paths.
   int rounds() const { return rounds_.load(); }
   void may_stop() { may_stop_.store(true); }
-  // Blocks until nobody is there any more.
+  // Blocks until the server does not answer any more.
   void join() {
     if (thread_.joinable()) thread_.join();
   }

@@ -1,4 +1,4 @@
-// Plain memory in the place of registered memory: for tests of the store that need no device.
+// Plain memory in place of registered memory: for tests of the store that need no device.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,12 +13,12 @@
 
 namespace rkv::testing {
 
-// Counted up when a region is there. A thread that READs as an adapter does loads it first: an
-// adapter knows a region by its registration, before anybody is told of it. ThreadSanitizer would
-// otherwise take the making of the memory for a write beside the READ.
+// Incremented when a region is ready. A thread that READs like an adapter loads it first: an
+// adapter knows a region by its registration before any client learns of the region. Otherwise
+// ThreadSanitizer would report the initialization of the memory as a race with the READ.
 inline std::atomic<std::uint64_t> regions_made{0};
 
-// Page-aligned and zeroed; pages exist from their first use on.
+// Page-aligned and zeroed; pages are allocated at their first use.
 class PlainRegion final : public rdma::Region {
  public:
   static Result<std::unique_ptr<rdma::Region>> make(std::size_t length) {

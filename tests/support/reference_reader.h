@@ -1,6 +1,6 @@
-// A second reader of the memory layout, written from the rules of a one-sided GET and from nothing
-// of the client: tests hold the server's memory against it. Each READ is a suspension point of a
-// coroutine, so that a test decides when, in which order and in how many pieces it happens.
+// A second reader of the memory layout, written from the rules of a one-sided GET without any
+// client code: tests compare the server's memory with it. Each READ is a suspension point of a
+// coroutine, so a test decides when, in which order and in how many pieces each READ happens.
 //
 //   ReferenceReader reader(root_region_bytes, epoch);
 //   ReadPort port;
@@ -25,11 +25,11 @@
 
 namespace rkv::testing {
 
-// A lazily started coroutine that another may await.
+// A lazily started coroutine that another coroutine may await.
 template <class T>
 class Task {
  public:
-  struct promise_type {  // NOLINT(readability-identifier-naming): the language wants it so
+  struct promise_type {  // NOLINT(readability-identifier-naming): the language requires this name
     std::optional<T> value;
     std::coroutine_handle<> continuation = std::noop_coroutine();
     Task get_return_object() {
@@ -75,12 +75,12 @@ class Task {
   std::coroutine_handle<promise_type> handle_;
 };
 
-// The one READ that a GET waits for.
+// The READ that a GET waits for.
 struct ReadPort {
   const std::byte* from = nullptr;
   MutableBytes to;
   std::coroutine_handle<> waiting;
-  int reads = 0;  // since the port was made
+  int reads = 0;  // since the port was created
 
   void resume() { std::exchange(waiting, {}).resume(); }
   void complete() {
@@ -96,19 +96,19 @@ struct Answer {
   Version version;
 };
 
-// Rules left out on purpose: a test of tests.
+// Rules to leave out on purpose: a test of tests.
 struct ReaderFlaws {
   bool no_second_look_home = false;       // a miss through the overflow without reading home again
-  bool no_second_look_other_key = false;  // a miss after a fingerprint of another key, likewise
-  bool licence_from_cache = false;        // a superseded record found through the cache counts
-  bool no_look_at_the_prefix = false;     // a group is believed whatever prefix it says it covers
+  bool no_second_look_other_key = false;  // the same after a fingerprint of another key
+  bool licence_from_cache = false;        // a superseded record found through the cache is accepted
+  bool no_look_at_the_prefix = false;     // a group is accepted whatever prefix it covers
 };
 
 class ReferenceReader {
  public:
-  // What a client remembers, however old.
+  // A client's caches, of any age.
   struct Cache {
-    std::map<std::uint64_t, Group> groups;  // that verified once, by GroupPlace::bits()
+    std::map<std::uint64_t, Group> groups;  // groups that verified once, by GroupPlace::bits()
     std::map<std::size_t, std::uint64_t> directory;
     void clear() { *this = {}; }
   };
@@ -125,8 +125,8 @@ class ReferenceReader {
   const std::vector<ExtentEntry>& extents() const { return extents_; }
   const DirectoryLine& directory() const { return directory_; }
 
-  // The home group as the directory says it, or as it said once (`cache`). Nothing when the entry
-  // is no entry.
+  // The home group by the directory, or by an earlier state of the directory (`cache`). Empty if
+  // the directory entry is invalid.
   std::optional<GroupPlace> home(KeyHash hash, Cache* cache = nullptr) const {
     const auto* entries = reinterpret_cast<const std::uint64_t*>(memory_at(directory_.address));
     const std::size_t index = hash.directory_index(directory_.global_depth);
@@ -180,16 +180,16 @@ class ReferenceReader {
  private:
   struct Tried {
     std::optional<Answer> answer;
-    bool again = false;      // something was torn or on its way: nothing can be concluded
-    bool other_key = false;  // a fingerprint matched and belonged to another key
-    bool lost = false;       // the directory led to a group that proves nothing about the key
+    bool again = false;      // something was torn or in progress: no conclusion
+    bool other_key = false;  // a fingerprint matched, but it belonged to another key
+    bool lost = false;       // the directory led to a group that does not cover the key
   };
   struct GroupRead {
     Group group;
     bool proved = false;
   };
 
-  // Suspends until the READ has been carried out.
+  // Suspends until the READ is done.
   struct Read {
     ReadPort& port;
     const std::byte* from;
@@ -206,7 +206,7 @@ class ReferenceReader {
 
   const std::byte* at(std::uint32_t extent, std::uint64_t offset, std::uint64_t length,
                       std::uint32_t kind) const {
-    if (extent >= extents_.size()) read_extents();  // more may have come
+    if (extent >= extents_.size()) read_extents();  // more extents may exist now
     if (extent >= extents_.size() || extents_[extent].kind != kind ||
         offset + length > std::uint64_t{extents_[extent].units} * kUnitBytes) {
       return nullptr;
@@ -217,8 +217,8 @@ class ReferenceReader {
   bool read_extents() const {
     std::vector<std::byte> copy(root_bytes(kMaxExtents));
     copy_from_shared(copy, root_.data());
-    // Acquire, for ThreadSanitizer: what the line leads to was made by another thread. After the
-    // copy, so that it sees the same store of the word or a later one.
+    // Acquire, for ThreadSanitizer: another thread created the objects that the line leads to.
+    // After the copy, so that the load sees the same store of the word or a later one.
     const std::byte* checksum = root_.data() + kIdentityOffset + kRootLineBytes - 8;
     load_word(reinterpret_cast<const std::uint64_t*>(checksum), std::memory_order_acquire);
     const auto identity = open_line<IdentityLine>(copy, epoch_, kIdentityOffset);
@@ -232,7 +232,7 @@ class ReferenceReader {
     return true;
   }
 
-  // In place of an RDMA READ: the address is one of this process.
+  // Replaces an RDMA READ: the address belongs to this process.
   static const std::byte* memory_at(std::uint64_t address) {
     return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
   }
@@ -248,7 +248,8 @@ class ReferenceReader {
     co_return result;
   }
 
-  // Every record whose slot has the fingerprint. `licence`: the group was proved within this GET.
+  // Tries every record whose slot has the fingerprint. `licence`: the group was verified in this
+  // GET.
   Task<Tried> try_slots(ReadPort& port, const Group& group, KeyHash hash, const std::string& key,
                         bool licence) const {
     Tried tried;
@@ -287,7 +288,7 @@ class ReferenceReader {
     const Location location = slot.location();
     std::uint64_t length = std::uint64_t{slot.units()} * kUnitBytes;
     std::vector<std::byte> bytes;
-    if (slot.is_long()) {  // the header says how long
+    if (slot.is_long()) {  // the header has the length
       bytes.resize(kUnitBytes);
       const std::byte* from =
           at(location.extent(), location.offset(), kUnitBytes, ExtentEntry::kData);
@@ -304,7 +305,7 @@ class ReferenceReader {
     co_return bytes;
   }
 
-  // Home, and the neighbour where the overflow flag says so. No answer: try again.
+  // Reads home, and the neighbour if the overflow flag is set. Without an answer, try again.
   Task<Tried> attempt(ReadPort& port, GroupPlace place, KeyHash hash, const std::string& key,
                       Cache* cache) const {
     const GroupRead home = co_await read_group(port, place, hash, cache);
@@ -345,7 +346,7 @@ class ReferenceReader {
   const ReaderFlaws flaws_;
   bool valid_ = false;
   DirectoryLine directory_;
-  mutable std::vector<ExtentEntry> extents_;  // as many as have been seen
+  mutable std::vector<ExtentEntry> extents_;  // the extents read so far
 };
 
 }  // namespace rkv::testing

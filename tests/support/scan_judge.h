@@ -1,14 +1,15 @@
-// What a page of a scan may show while others write: a judge that knows what was written, not how
-// a page is made.
+// Judges a page of a scan while other threads write: it knows what was written, not how a page is
+// built.
 //
-// Each key has one writer, which counts its operations on it from 1: odd ones are PUTs of their own
-// number, even ones DELETEs; of a steady key all are PUTs.
+// Each key has one writer, which counts its operations on the key from 1. An odd operation is a PUT
+// of its own number, an even one a DELETE; all operations on a steady key are PUTs.
 //
-// Judged, for each page, by what was done before it was asked for and begun before it was there:
-//  J1  Keys rise strictly and lie behind those of the pages before.
-//  J2  No key that nobody wrote; no number that was not begun, or that is older than one that was
-//      done before.
-//  J3  No key is missing that was there all the time, of those that the page has come past.
+// Each page is judged by the operations that were done before its request and those that began
+// before its arrival:
+//   J1. Keys rise strictly, and are greater than those of the pages before.
+//   J2. Every key was written by some writer. Its number was begun, and is not older than one that
+//       was done before the request.
+//   J3. No key within the page's range is missing that was present all the time.
 #pragma once
 
 #include <fmt/format.h>
@@ -33,13 +34,13 @@ class ScanJudge {
     std::string key;
     std::uint64_t number = 0;
   };
-  // Of one key: `done` before the page was asked for, `begun` before it was there.
+  // Of one key: `done` before the page was requested, `begun` before it arrived.
   struct Known {
     bool steady = false;
     ScanProgress progress;
   };
 
-  // Nothing, or what is wrong. `last`: no page follows.
+  // Returns the violated rule, or empty. `last`: no page follows.
   std::optional<std::string> page(const std::vector<Entry>& entries, bool last,
                                   const std::map<std::string, Known>& known) {
     for (const Entry& entry : entries) {
