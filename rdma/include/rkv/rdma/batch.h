@@ -11,9 +11,9 @@
 // signaled request completes: signal at least one in send_length.
 //
 // Buffers named in a request belong to the device until its completion, or that of a later signaled
-// request, has been polled, or until the queue pair is destroyed. Inline data is copied at once.
-// The types cannot check this. If a region is freed too early, the device writes to, or sends,
-// memory that has a new use.
+// request, has been polled. Destroying the queue pair also releases them. Inline data is copied at
+// once. The types cannot check this. If a region is freed too early, the device writes to, or
+// sends, memory that has a new use.
 //
 // REQUIRES of every operation on a peer's memory: the local span is not longer than the remote
 // span. A span reported by a peer may be shorter than expected. Cut it with subspan() or first()

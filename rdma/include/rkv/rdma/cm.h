@@ -7,8 +7,8 @@
 //   RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));   // ADDR_RESOLVED
 //
 // The program creates queue pairs (queue_pair.h); librdmacm never does. So the program chooses the
-// peer's access rights, while librdmacm would grant remote WRITE. They are PreparedQueuePairs until
-// to_ready() has succeeded.
+// peer's access rights, while librdmacm would grant remote WRITE. A queue pair is a
+// PreparedQueuePair until to_ready() has succeeded.
 //
 // A CmId establishes connections; a DatagramId (datagram_service.h) looks up datagram services. A
 // call that applies only to the other kind does not compile. Both may share one channel.
@@ -208,7 +208,7 @@ class RKV_EXPORT CmId : public CmIdBase {
   // Reports IBV_EVENT_COMM_EST of an accepted id's queue pair: data arrived before the peer's last
   // handshake message, which may be lost. ESTABLISHED follows. Source: rdma_notify(3).
   Status notify(ibv_event_type event);
-  // The peer gets DISCONNECTED. Calling it on a connection that is already down is not an error.
+  // Ends the connection; the peer gets DISCONNECTED. Not an error if it is already down.
   Status disconnect();
 
  private:

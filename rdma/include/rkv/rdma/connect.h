@@ -63,7 +63,7 @@ struct RKV_EXPORT CmConnection {
 
 struct ResolveOptions {
   // The ACK timeout proposed to the peer. A peer with this library uses its own
-  // ConnectionParameters instead, and so does this side with those of connect().
+  // ConnectionParameters instead. This side uses the parameters of connect().
   AckTimeout ack_timeout = kDefaultAckTimeout;
   const SocketAddress* source = nullptr;  // local address to start from, else the route's
   std::optional<std::uint8_t> type_of_service = std::nullopt;  // CmId::set_type_of_service()
@@ -101,8 +101,8 @@ class RKV_EXPORT Connector {
 template <class Id>
 class IncomingRequest {
  public:
-  // Not defaulted: a moved-from optional stays engaged, and its destructor would reject an empty
-  // id.
+  // Not defaulted: a moved-from optional stays engaged, and its destructor would call reject()
+  // on an empty id.
   IncomingRequest(IncomingRequest&& other) noexcept
       : id_(std::exchange(other.id_, std::nullopt)), data_(other.data_) {}
   IncomingRequest& operator=(IncomingRequest&&) = delete;

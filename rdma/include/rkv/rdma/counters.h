@@ -4,14 +4,13 @@
 //   RKV_ASSIGN_OR_RETURN(PortCounters before, port_counters("mlx5_0", 1));
 //   ... RKV_ASSIGN_OR_RETURN(PortCounters after, port_counters("mlx5_0", 1));
 //   after.since(before).get(counter::kOutOfSequence)   // optional: not every device has it
+//
 //   CountedQueue counted(queue);                 // poll() and wait() that also count
 //   counted.counts().empty_polls
 //   PostCounts posts;
 //   posts.submit(std::move(batch), 1);           // posts 1 signaled request among batch.count()
 //
 // The second half is opt-in: queues and batches alone count nothing.
-//
-// The second half is for those who use it: queues and batches count nothing by themselves.
 //
 // Thread safety: one thread at a time for CountedQueue and PostCounts; the rest are values.
 // Source: Documentation/ABI/stable/sysfs-class-infiniband of Linux.

@@ -16,8 +16,8 @@
 //
 // Not covered: receives of a shared receive queue. Receives that the queue pair took from it may
 // still complete. Devices report IBV_EVENT_QP_LAST_WQE_REACHED after the last of them
-// (supervisor.h), but SoftRoCE does not. Otherwise destroy the queue pair and poll once more. Keep
-// the buffers until then.
+// (supervisor.h), but SoftRoCE does not. Without that event, destroy the queue pair and poll once
+// more. Keep the buffers until then.
 //
 // No other thread may poll these queues meanwhile. drain() arms nothing and takes no events, so
 // other queues of the channel are not disturbed: it polls, with growing pauses of up to a

@@ -16,8 +16,9 @@
 // the loop posts work, give the queue `limit` more entries than work can be outstanding.
 //
 // An error of the poll itself ends the loop. The guard's status() holds the error, and for_each()
-// returns it if it found no completion. Thread safety: one thread at a time.
-// it. Thread safety: one thread at a time.
+// returns it if it found no completion.
+//
+// Thread safety: one thread at a time.
 // Source: ibv_create_cq_ex(3); ibv_poll_cq(3) for devices without it, and for which fields are
 // valid.
 #pragma once

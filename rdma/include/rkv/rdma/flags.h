@@ -1,5 +1,5 @@
-// Typed bit sets. An enum class that opts in gets only |, & and has(), so flags of different kinds
-// cannot be mixed and integers do not convert to flags.
+// Typed bit sets. An enum class that opts in gets only |, & and has(). So flags of different kinds
+// cannot be mixed, and integers do not convert to flags.
 //
 //   AccessFlags access = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead;
 //   if (has(access, AccessFlags::kRemoteRead)) ...

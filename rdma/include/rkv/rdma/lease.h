@@ -15,7 +15,7 @@
 // Implementation: each lease has a memory window of type two, which gives no access to other
 // connections. Without windows, each lease has its own registration. Other connections of the same
 // protection domain could use its key if they guessed it, so give each tenant a domain. A lease
-// grants no more than its terms, and the region itself needs no remote flag.
+// never widens: its range and rights are fixed by grant(). The region itself needs no remote flag.
 //
 // A lessor belongs to one queue pair and waits for its own requests on the queue pair's send
 // completion queue; other completions go to `others`. It needs one send slot. A window costs a

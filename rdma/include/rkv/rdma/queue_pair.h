@@ -12,12 +12,10 @@
 //
 // Two types for two stages. A PreparedQueuePair cannot post work, since a device would drop or
 // refuse it. handshake(), activate(), the connection manager (connect.h) and into_queue_pair()
-// return a queue pair that can. QueuePair is BasicQueuePair<Rc>; for other transports write e.g.
-// BasicQueuePair<Uc>.
+// return a queue pair that can. QueuePair is BasicQueuePair<Rc>; for other transports write
+// BasicQueuePair<Uc> or BasicQueuePair<Ud>.
 //
 // Buffers, and who counts outstanding requests: batch.h.
-//
-// Buffers, and who counts what is outstanding: batch.h.
 //
 // Thread safety: one thread at a time; to_error() alone may be called by any thread.
 // Source: ibv_create_qp_ex(3), ibv_modify_qp(3), ibv_query_qp(3).
