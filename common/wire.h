@@ -31,7 +31,7 @@ inline constexpr std::size_t kConnectRejectMaxBytes = 148;
 
 struct ConnectRequest {
   std::uint16_t credits_wanted = 0;     // requests in flight that the client asks for
-  std::uint64_t session_to_resume = 0;  // 0 = a new session
+  std::uint64_t session_to_resume = 0;  // last session, which the server ends; 0 = none
   std::uint64_t client_nonce = 0;
   std::string_view name{};  // at most 24 bytes, for the server's log; not trusted
 };
@@ -77,8 +77,8 @@ enum class Opcode : std::uint8_t {
   kPing = 4,    // nothing             -> nothing
   kFlush = 5,   // nothing             -> version: every write up to it is on disk
   kStats = 6,   // nothing             -> value: a JSON object, UTF-8
-  kAdd = 7,     // key, summand        -> version, slot, value: the sum
-  kSwap = 8,    // key, two numbers    -> version, slot, value: what the counter is now
+  kAdd = 7,     // key, summand        -> version, slot, value: the new number
+  kSwap = 8,    // key, two numbers    -> version, slot, value: the number afterwards
   // A put whose value the server READs from the client's memory, before it answers.
   kPutLarge = 9,  // key, ValueSource  -> version, slot
   // From now on, clients of the requester's network change the counter by atomics.
@@ -145,8 +145,10 @@ struct Request {
   // Writes: the durability required before the answer.
   Durability durability = Durability::kDefault;
   Bytes key{};
-  Bytes value{};  // kPut; kPutLarge: a ValueSource; kAdd: 8 bytes; kSwap: 8 expected, 8 desired;
-                  // kOpenCounter: 1; kBackup: the name; kScan: a ScanQuery
+  // kPut: the value. kGet: hashes of used keys. kPutLarge: a ValueSource. kAdd: 8 bytes. kSwap: 8
+  // bytes expected, 8 desired. kOpenCounter: 1 byte. kBackup: the name. kScan: a ScanQuery. kLong:
+  // a MessageSource.
+  Bytes value{};
 };
 inline constexpr std::uint64_t kBeginByModulus = std::uint64_t{1} << 48;
 inline constexpr std::int64_t kNanosPerUs = 1000;  // messages carry microseconds
@@ -181,7 +183,7 @@ struct Response {
   // The server's clock in microseconds, read before the response was sent. Its zero point has no
   // meaning. It does not go back within an epoch.
   std::uint64_t server_us = 0;
-  Bytes value{};  // kGet, kStats; with a Code: a sentence for a person, may be empty
+  Bytes value{};  // see Opcode; with a Code: a sentence for a person, may be empty
 };
 
 // `out` holds at least header + key + value bytes (at most kMaxMessageBytes). Returns the bytes

@@ -28,7 +28,7 @@
 namespace rkv::rdma::shm {
 
 inline constexpr std::uint64_t kMagic = 0x31'30'6D'68'73'76'6B'72;  // "rkvshm01"
-inline constexpr std::uint32_t kVersion = 3;  // 2: clients share regions; 3: 16 a packet, Goodbye
+inline constexpr std::uint32_t kVersion = 3;  // raise it with every incompatible change
 
 inline constexpr std::size_t kRequestDataBytes = 56;  // as librdmacm leaves for RC connections
 inline constexpr std::size_t kAcceptDataBytes = 196;

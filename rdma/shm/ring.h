@@ -42,7 +42,7 @@ struct RingIndices {
 struct LinkHeader {
   RingIndices to_server;
   RingIndices to_client;
-  // See SleepWord in queue.h; written by the client.
+  // The client's sleep word (S5 and S6 in queue.h); written by the client.
   alignas(64) std::uint64_t client_sleeps;
 };
 inline constexpr std::size_t kLinkHeaderBytes = 4096;

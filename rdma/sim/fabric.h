@@ -3,7 +3,7 @@
 // the behaviour that transport.h leaves open.
 //
 //   auto fabric = std::make_shared<Fabric>(seed);
-//   auto server = open_sim(fabric, "server");  // a host of its own, and a Transport on it
+//   auto server = open_sim(fabric, "server");  // a new host, and a Transport on it
 //   auto client = open_sim(fabric, "client");
 //   fabric->faults().cut_in = 200;              // 1 in 200 operations loses its connection
 //   fabric->crash(*server);                     // the host dies; its memory is no longer READ

@@ -1,7 +1,7 @@
 // A fiber: a function with a separate stack that runs until it gives way. So the blocking code of
 // many actors runs on one thread, and the caller of resume() decides which fiber runs.
 //
-//   Fiber fiber([&] { one(); fiber_gives_way(); two(); });
+//   Fiber fiber([&] { one(); fiber.give_way(); two(); });
 //   fiber.resume();  // one()
 //   fiber.resume();  // two(); fiber.done()
 //

@@ -57,7 +57,7 @@ Link::Pending* Link::find(int side, std::uint64_t number) {
   return number < end.first || index >= end.pending.size() ? nullptr : &end.pending[index];
 }
 
-// ------------------------------------------------------------------------------ on their way
+// ------------------------------------------------------------------------------ posting
 
 // An operation on memory that is not registered is a bug of the caller.
 void Link::check_local(const End& end, const Operation& operation) const {
@@ -282,7 +282,7 @@ void Link::executed(int side, std::uint64_t number) {
   answer(side, number, Status::kOk);
 }
 
-// ------------------------------------------------------------------------------ and back
+// ------------------------------------------------------------------------------ answers
 
 void Link::answer(int side, std::uint64_t number, Status status) {
   find(side, number)->status = status;

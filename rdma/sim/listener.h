@@ -20,7 +20,7 @@ struct Handshake {
   State state = State::kPending;
   bool abandoned = false;  // the connecting side has given up
   std::array<std::byte, 56> request{};
-  std::string from;           // "client:40001"
+  std::string from;           // "client:1"
   Link::EndOptions active{};  // its queue has a reservation
   Link* link = nullptr;       // set by accept()
   std::vector<std::byte> answer;

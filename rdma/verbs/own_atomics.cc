@@ -63,7 +63,7 @@ class Loopback {
     return fail(Code::kInternal, "the device does not answer an atomic operation of its own");
   }
 
-  CompletionChannel channel_;  // destroyed from the bottom
+  CompletionChannel channel_;  // members are destroyed in reverse order
   CompletionQueue queue_;
   QueuePair pair_;
 };

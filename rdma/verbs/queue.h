@@ -72,7 +72,8 @@ class VerbsQueue final : public Queue {
   // For VerbsConnection, on the queue's thread.
   // Processes the changes made by other threads: connections that joined, failed or were aborted.
   void look_around();
-  // Polls until the marker of `qp_num` has come or the deadline has passed.
+  // Polls until the marker of `qp_num` arrives. Returns false if the deadline passes first or the
+  // queue breaks.
   bool drain(std::uint32_t qp_num, std::uint64_t marker, const Deadline& deadline);
   // Removes a connection. Its queue pair, in the error state and drained of sends, is destroyed
   // later (5).
