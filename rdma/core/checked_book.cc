@@ -245,7 +245,7 @@ void Book::completed(const ibv_cq* queue, std::uint32_t qp_num, std::uint64_t wr
     up_to(pair.receives, [&](const Request& r) { return r.wr_id == wr_id; });
     return;
   }
-  // receives of several queue pairs complete in any order
+  // Receives of several queue pairs complete in any order.
   Requests& receives = pair.shared->receives;
   const auto one = std::ranges::find(receives, wr_id, &Request::wr_id);
   if (one != receives.end()) end(receives, one);

@@ -21,7 +21,7 @@ struct RegionPoolState {
     std::size_t begin = 0;  // offset in the region
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    // capacity for all pieces, so that returning one does not allocate
+    // Capacity for all pieces, so that returning one does not allocate.
     std::vector<std::uint32_t> free;
   };
 

@@ -89,7 +89,7 @@ class SendSlots {
   bool will_signal() const { return unsignaled_ + 1 >= every_; }
   std::uint64_t posted() const { return posted_; }
   std::uint64_t completed() const { return completed_; }
-  // total taken as signaled, including those given back
+  // Total taken as signaled, including those given back.
   std::uint64_t signaled() const { return signaled_; }
 
  private:

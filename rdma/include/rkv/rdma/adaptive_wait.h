@@ -32,7 +32,7 @@ namespace rkv::rdma {
 
 struct AdaptiveWaitOptions {
   std::uint32_t min_polls = 16;  // lower limit of the poll budget; 0 is allowed: sleep at once
-  // upper limit of the poll budget; a poll takes some 20 ns on hardware
+  // Upper limit of the poll budget; a poll takes some 20 ns on hardware.
   std::uint32_t max_polls = 1024;
   std::uint32_t yields = 4;  // sched_yield() calls between polls before sleeping
 };

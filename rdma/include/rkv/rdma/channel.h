@@ -20,8 +20,8 @@
 // Pending::wait() for short waits. Memory must be registered in the channel's protection domain. It
 // must live until its operations have ended, no longer.
 //
-// A failed operation also ends the connection, as verbs defines. From then on broken() is true and
-// all calls return kDisconnected; connect() a new channel.
+// A failed operation also ends the connection, as in verbs. From then on broken() is true and all
+// calls return kDisconnected; connect() a new channel.
 //
 // Thread safety: one thread at a time for a channel and all objects obtained from it. No operation
 // allocates or logs. A wait polls for some rounds and then sleeps. Source: ibv_create_qp_ex(3),

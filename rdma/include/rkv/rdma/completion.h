@@ -242,8 +242,8 @@ class RKV_EXPORT CompletionQueue {
   // ibv_modify_cq(3). kUnsupported if the device cannot (SoftRoCE).
   Status moderate(const CompletionModeration& moderation);
   // Sets the number of entries to at least `entries`; completions in the queue stay.
-  // kInvalidArgument if the queue holds more than `entries`, or above the device's limit. Not while
-  // the queue is polled. ibv_resize_cq(3).
+  // kInvalidArgument if the queue holds more than `entries`, or if `entries` exceeds the device's
+  // limit. Not while the queue is polled. ibv_resize_cq(3).
   Status resize(std::uint32_t entries);
 
   std::uint32_t entries() const;

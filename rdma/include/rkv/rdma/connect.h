@@ -101,8 +101,8 @@ class RKV_EXPORT Connector {
 template <class Id>
 class IncomingRequest {
  public:
-  // Not defaulted: a moved-from optional stays engaged, and its destructor would call reject()
-  // on an empty id.
+  // Not defaulted: a moved-from optional stays engaged, and its destructor would call reject() on
+  // an empty id.
   IncomingRequest(IncomingRequest&& other) noexcept
       : id_(std::exchange(other.id_, std::nullopt)), data_(other.data_) {}
   IncomingRequest& operator=(IncomingRequest&&) = delete;

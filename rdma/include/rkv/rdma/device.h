@@ -35,7 +35,7 @@ struct PortAttributes {
   std::uint64_t max_message_bytes = 0;
   std::uint16_t lid = 0;
   std::uint32_t gid_count = 0;
-  double speed_gbps = 0;  // lanes times lane rate; 0 where unknown
+  double speed_gbps = 0;  // lanes times lane rate; 0 if unknown
   std::uint32_t lanes = 0;
   const char* speed_name = "?";  // "HDR"; static
   std::uint32_t physical_state = 0;

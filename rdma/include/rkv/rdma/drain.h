@@ -45,11 +45,11 @@
 namespace rkv::rdma {
 
 struct QueuePairWorkOptions {
-  // from CompletionRouter::add(), or any that differs from the predecessor's
+  // From CompletionRouter::add(), or any that differs from the predecessor's.
   std::uint16_t generation = 1;
   std::uint32_t send_slots = 128;   // QueuePair::send_length()
   std::uint32_t receive_slots = 1;  // at least 1; not used with a shared receive queue
-  // Above 1, one send slot is reserved for the last signaled request: send_free().
+  // Above 1, one send slot is reserved for the marker of drain(): see send_free().
   std::uint32_t signal_every = 1;
 };
 

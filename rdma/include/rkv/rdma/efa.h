@@ -50,7 +50,7 @@ struct SrdDestination {
 };
 
 // As BasicBatch, with a receiver for each operation. Messages are at most one MTU long. read()
-// REQUIRES: SrdQueuePair::has_reads(). At most EfaAttributes::max_read_bytes.
+// REQUIRES: SrdQueuePair::has_reads(). A READ has at most EfaAttributes::max_read_bytes.
 class RKV_EXPORT SrdBatch : public detail::DirectedBatch<SrdBatch, SrdDestination> {
  public:
   void send_inline(std::uint64_t wr_id, OpFlags flags, const SrdDestination& to, Bytes message) {

@@ -34,7 +34,7 @@ inline constexpr bool kIsFlagEnum<OdpOps> = true;
 enum class RawPacketCaps : unsigned {
   kNone = 0,
   kVlanStripping = IBV_RAW_PACKET_CAP_CVLAN_STRIPPING,
-  // appends the frame's own checksum to its data
+  // Appends the frame's own checksum to its data.
   kScatterChecksum = IBV_RAW_PACKET_CAP_SCATTER_FCS,
   kIpChecksum = IBV_RAW_PACKET_CAP_IP_CSUM,
   kDelayDrop = IBV_RAW_PACKET_CAP_DELAY_DROP,

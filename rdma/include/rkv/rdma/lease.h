@@ -64,7 +64,7 @@ struct LeaseTerms {
   std::size_t offset = 0;  // in the lessor's region
   std::size_t length = 0;
   AccessFlags access = AccessFlags::kRemoteRead;
-  // reported by expired(); nothing happens automatically
+  // Reported by expired(); nothing happens automatically.
   std::optional<Nanos> expires_at = std::nullopt;
 };
 

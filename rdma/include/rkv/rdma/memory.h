@@ -35,7 +35,7 @@ namespace rkv::rdma {
 // Changes for reregister(); empty fields stay unchanged.
 struct Reregistration {
   std::optional<AccessFlags> access = std::nullopt;
-  // must stay mapped until the region is destroyed
+  // Must stay mapped until the region is destroyed.
   std::optional<MutableBytes> memory = std::nullopt;
   const ProtectionDomain* domain = nullptr;
 };

@@ -72,7 +72,7 @@ class RKV_EXPORT RegionPiece {
   }
   ~RegionPiece() { give_back(); }
 
-  // the class's size, at least the size requested
+  // The class's size, at least the size requested.
   std::size_t size() const { return whole_.size(); }
   MutableBytes bytes() const { return whole_.bytes(); }
   RegisteredSpan local() const& RKV_LIFETIMEBOUND { return whole_; }

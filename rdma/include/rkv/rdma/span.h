@@ -11,7 +11,8 @@
 // outside the program; they return an empty optional instead.
 //
 // Types that name a peer's memory are RemoteSpan, RemoteArray and RemoteObject. They depend on data
-// that the peer sent, so every operation returns an optional, and no arithmetic on it wraps.
+// that the peer sent, so every slicing operation returns an optional, and its arithmetic never
+// wraps.
 //
 // Neither kind keeps its region alive. Thread safety: values.
 #pragma once

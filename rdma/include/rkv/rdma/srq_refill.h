@@ -86,7 +86,7 @@ class SrqRefill {
   // Buffers that the supply gave and the device has refused so far.
   std::span<const ReceiveRequest> held() const { return held_; }
   std::uint32_t low() const { return low_; }
-  bool armed() const { return armed_; }  // last known state; is_mine() clears it
+  bool armed() const { return armed_; }  // last known state; cleared by is_mine()
 
  private:
   SharedReceiveQueue& queue_;

@@ -7,8 +7,8 @@
 //   ... when supervisor.fd() is readable, or periodically:
 //   RKV_RETURN_IF_ERROR(supervisor.run());
 //
-// The caller's loop drives it: it has no thread. Every watcher is notified of a lost device
-// (IBV_EVENT_DEVICE_FATAL), so that pending work fails at once instead of at its deadline.
+// The caller's loop drives a supervisor, which has no thread. Every watcher is notified of a lost
+// device (IBV_EVENT_DEVICE_FATAL), so that pending work fails at once instead of at its deadline.
 //
 // A handler may add watches and end any, including its own. Watches may outlive the supervisor.
 // Thread safety: one thread. A context has one supervisor, and no other reader of its events.

@@ -24,10 +24,10 @@
 // pair.
 //
 // On SoftRoCE of Linux 6.1 a window does not enforce its bounds: its key opens the whole region to
-// the peer. Destroying a queue pair that has a bound window takes 50 s there. Any peer
-// connected to any process on the device can crash the machine by invalidating an unbound window of
-// type two: the kernel dereferences a null pointer. Do not use windows there with untrusted peers:
-// see WindowSupport. Source: ibv_alloc_mw(3), ibv_bind_mw(3), ibv_wr_post(3).
+// the peer. Destroying a queue pair that has a bound window takes 50 s there. Any peer connected to
+// any process on the device can crash the machine by invalidating an unbound window of type two:
+// the kernel dereferences a null pointer. Do not use windows there with untrusted peers: see
+// WindowSupport. Source: ibv_alloc_mw(3), ibv_bind_mw(3), ibv_wr_post(3).
 #pragma once
 
 #include <infiniband/verbs.h>
