@@ -125,8 +125,8 @@ struct ChosenPath {
   std::string own_address{};  // a numeric address of this port to listen on; "" = none
   std::string to{};           // the requested address; "" = none
   // Whether a connection to `to` takes this path. If not, this path exists here nevertheless and
-  // `why_not` says why it is not taken: kNoDevice if no device is known to lead there, another
-  // error if that is unknown.
+  // `why_not` says why it is not taken: kNoDevice if it is certain that no device leads there, else
+  // the error that prevented the check.
   bool leads = true;
   std::optional<Error> why_not{};
 };
@@ -134,8 +134,8 @@ struct ChosenPath {
 struct VerbsFacts {
   std::vector<DeviceFacts> devices{};
   std::string list_error{};
-  // The device that leads to options.address; if none does, the best of all devices. If that name
-  // has several addresses: the first that a device leads to.
+  // Uses the device that leads to options.address; if none does, chosen among all devices. With
+  // several addresses (`more`): the path to the first address that a device leads to.
   std::optional<ChosenPath> chosen{};
   std::vector<ChosenPath> others{};  // paths to the other addresses, as far as they exist
   std::string choice_error{};        // why no path was chosen although there are devices

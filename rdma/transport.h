@@ -1,6 +1,6 @@
 // The transport seam: what the store needs from a network that can READ remote memory.
 //
-// The server and the client use these classes and nothing else of `rdma/`. Three backends implement
+// The server and the client use the network only through these classes. Three backends implement
 // them: verbs (RC queue pairs), shm (shared memory) and sim (simulation). Calls are batch-grained:
 // one virtual call posts or polls many operations.
 //
@@ -13,9 +13,9 @@
 //   DeviceWatch reports state changes of the device (reopening/transport.h survives its loss)
 //
 // Meaning of a completion:
-//   kRead, kCompareSwap, kFetchAdd  The data has arrived in the local buffer. The completion does
-//   not say when or in which order the remote memory was accessed.
-//   kSend  The local buffer may be reused and the message is in the peer's receive buffer.
+//   kRead, kCompareSwap, kFetchAdd: the data has arrived in the local buffer. When and in which
+//       order the remote memory was accessed is undefined.
+//   kSend: the local buffer may be reused and the message is in the peer's receive buffer.
 // No completion means "durable".
 //
 // Threads: Transport is thread-safe. A Queue and every Connection bound to it are used by one

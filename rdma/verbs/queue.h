@@ -3,24 +3,24 @@
 //
 // Invariants
 //  1. Everything except wake(), room(), connections(), attach(), forget(), call_attention() and
-//  pair_failed() runs on the queue's thread. These functions touch only atomics and members guarded
-//  by `mutex_`.
+//     pair_failed() runs on the queue's thread. These functions touch only atomics and members
+//     guarded by `mutex_`.
 //  2. The completion queue cannot overrun. Before a connection exists, its sends_in_flight plus one
-//  marker are reserved in the queue, and the receives before all connections. A reservation is
-//  returned only when the connection has been drained.
+//     marker are reserved in the queue, and the receives before all connections. A reservation is
+//     returned only when the connection has been drained.
 //  3. A completion is matched to its connection by queue-pair number. The device reuses numbers, so
-//  a dying connection removes its completions from `ready_` before it gives up the number.
+//     a dying connection removes its completions from `ready_` before it gives up the number.
 //  4. A receive with an unknown number belongs to a connection that another thread is about to
-//  attach(). The receive waits in `strays_`; it is neither lost nor given to another connection.
+//     attach(). The receive waits in `strays_`; it is neither lost nor given to another connection.
 //  5. A receive buffer is with the device, or held by the user (`held_`), or its completion is
-//  waiting to be polled. So a queue pair may be destroyed only when the device holds no buffer of
-//  it. A queue pair in the error state may still complete the receive that it had taken from the
-//  shared queue. Providers drop that completion with the queue pair, and the buffer with it. Only
-//  LAST_WQE_REACHED announces the end of flushing, and SoftRoCE never raises it. So a queue pair
-//  stays in `retired_` for kRetirement after its marker, polled like all others.
+//     waiting to be polled. So a queue pair may be destroyed only when the device holds no buffer
+//     of it. A queue pair in the error state may still complete the receive that it had taken from
+//     the shared queue. Providers drop that completion with the queue pair, and the buffer with it.
+//     Only LAST_WQE_REACHED announces the end of flushing, and SoftRoCE never raises it. So a queue
+//     pair stays in `retired_` for kRetirement after its marker, polled like all others.
 //  6. A broken or abandoned queue stops polling. Each connection on it, including connections that
-//  join later, stays in `ended_` until the end of all its outstanding operations has been reported.
-//  Its queue pairs are destroyed at once: their receive buffers are not reused.
+//     join later, stays in `ended_` until the end of all its outstanding operations has been
+//     reported. Its queue pairs are destroyed at once: their receive buffers are not reused.
 #pragma once
 
 #include <atomic>
