@@ -1,4 +1,4 @@
-// What the benchmark programs have in common: flags, one phase, one JSON object on standard output.
+// Common part of the benchmark programs: flags, one phase, one JSON object on standard output.
 //
 //   json fill(const Arguments& given) {
 //     Client client = given.connect();
@@ -13,9 +13,9 @@
 //                                     .phases = {{"fill", fill}}});
 //   }
 //
-// Every program also takes --server, --phase, --transport and --poll. A phase that cannot go on
-// throws (give_up, or Misuse where flags are to blame). Exit status: 0 done, 2 wrong arguments, 3
-// no server to connect to, 4 anything else; with one sentence on standard error.
+// Each program also takes --server, --phase, --transport and --poll. A phase that cannot continue
+// throws (give_up(), or Misuse for wrong flags). Exit status: 0 done, 2 wrong arguments, 3 no
+// server to connect to, 4 any other failure. A failure prints one sentence on standard error.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ namespace rkv::bench {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-// A flag has a value that makes no sense here.
+// A flag has an invalid value.
 struct Misuse : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -46,7 +46,7 @@ struct NoServer : std::runtime_error {
 
 [[noreturn]] void give_up(const char* what, const Error& error);
 [[noreturn]] void give_up_connecting(const Error& error);
-// The value, or gives up.
+// Returns the value, or gives up with the error.
 template <class Value>
 Value value_or_give_up(const char* what, Result<Value> result) {
   if (!result) give_up(what, result.error());
@@ -59,9 +59,10 @@ class Arguments {
  public:
   std::uint64_t operator[](const std::string& flag) const { return numbers_.at(flag); }
   const std::string& text(const std::string& flag) const { return texts_.at(flag); }
-  // With --server, --poll and five minutes for an operation, a whole pipelined call included.
+  // Options with --server, --poll and a timeout of five minutes per call; a pipelined call counts
+  // as one.
   ClientOptions client_options() const;
-  Client connect(const ClientOptions& options) const;  // by --transport
+  Client connect(const ClientOptions& options) const;  // over --transport
   Client connect() const { return connect(client_options()); }
 
  private:
@@ -71,10 +72,10 @@ class Arguments {
 };
 
 struct Program {
-  struct Number {  // at least 1
+  struct Number {  // values are at least 1
     const char* flag;
     const char* help;
-    std::uint64_t value;  // unless given
+    std::uint64_t value;  // default
   };
   struct Text {
     const char* flag;
@@ -97,11 +98,12 @@ int run_program(int argc, char** argv, const Program& program);
 std::string key_of(std::uint64_t number);  // 16 bytes
 std::vector<std::string> keys_of(std::uint64_t count);
 std::vector<std::string> shuffled_keys_of(std::uint64_t count);
-// 1024 values to be used in turn. LZ4 makes them half as long: half is random, half repeats it.
+// 1024 values to be used in turn. LZ4 halves their size: half of each is random, the rest repeats
+// it.
 std::vector<std::string> values_of(std::size_t bytes);
 double seconds_since(Clock::time_point begin);
 json server_stats(Client& client);
-// Puts them all, pipelined.
+// Puts all items, pipelined.
 void put_all(Client& client, const std::vector<KeyValue>& items, const WriteOptions& options = {});
 
 // Runs `operation` and records how long it took, in nanoseconds.
@@ -112,7 +114,7 @@ auto timed(Histogram& nanoseconds, Operation operation) {
   nanoseconds.record(static_cast<std::uint64_t>((Clock::now() - begin).count()));
   return result;
 }
-// p50_us, p99_us, p999_us; curve_us: pairs of percentage and microseconds.
+// Keys p50_us, p99_us, p999_us, and curve_us: pairs of percentage and microseconds.
 json percentiles(const Histogram& nanoseconds);
 
 }  // namespace rkv::bench

@@ -1,6 +1,6 @@
-// What a run ran on, for its results: figures without it say nothing.
+// Describes the machine and device of a run. Results mean little without it.
 //
-// Thread safety: none needed, called once.
+// Thread safety: none needed; called once.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct RunsOn {
 // `transport`: Client::describe().
 RunsOn environment(const std::string& transport);
 
-// Of the sources that this program was built from, "33fddae" or "33fddae-dirty".
+// Revision of the sources of this program, "33fddae" or "33fddae-dirty".
 std::string git_revision();
 
 }  // namespace rkv::kvbench

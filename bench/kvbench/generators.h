@@ -2,11 +2,11 @@
 // YCSB's sources (package site.ycsb.generator); the zipfian algorithm is Gray et al., "Quickly
 // generating billion-record synthetic databases", SIGMOD 1994.
 //
-// The bounds of every generator are inclusive. Each draws from the caller's Random, so that a
-// thread has its own and a run can be repeated.
+// All bounds of generators are inclusive. Each generator draws from the caller's Random, so that
+// each thread has its own and a run can be repeated.
 //
-// Thread safety: const functions from any number of threads; Latest has state and is copied for
-// each thread; Sequential and AcknowledgedCounter are shared.
+// Thread safety: const functions from any number of threads. Latest has state; each thread has its
+// copy. Sequential and AcknowledgedCounter are shared.
 #pragma once
 
 #include <atomic>
@@ -26,8 +26,8 @@ namespace rkv::kvbench {
 
 inline constexpr double kZipfianConstant = 0.99;
 
-// The sum of 1/i^theta for i from first to last, first > 0 and theta not 1. Takes less than a
-// millisecond however many numbers there are (YCSB adds them all, a minute for 10^8).
+// The sum of 1/i^theta for i from `first` to `last`. REQUIRES: first > 0 and theta not 1. Takes
+// less than a millisecond for any range (YCSB adds all terms: a minute for 10^8).
 double zeta(std::uint64_t first, std::uint64_t last, double theta);
 
 class Uniform {
@@ -40,17 +40,17 @@ class Uniform {
   std::uint64_t count_;
 };
 
-// Rank r (from 0) has probability proportional to 1/(r+1)^0.99, nearly: ranks from 2 on come from
-// a continuous approximation.
+// Rank r (from 0) has a probability of nearly 1/(r+1)^0.99 times a constant: ranks from 2 on come
+// from a continuous approximation.
 class Zipfian {
  public:
   Zipfian(std::uint64_t least, std::uint64_t most);
-  // With the sum of the items' weights already known.
+  // With the known sum of the items' weights.
   Zipfian(std::uint64_t least, std::uint64_t most, double zeta_of_items);
   std::uint64_t next(Random& random) const { return at(next_double(random)); }
-  // What a draw of `u` from [0, 1) gives.
+  // The result for a draw of `u` from [0, 1).
   std::uint64_t at(double u) const;
-  // More items than before. As YCSB, `eta` goes on with the first number of items.
+  // Raises the number of items. As in YCSB, `eta` keeps the value for the first number of items.
   void grow(std::uint64_t items);
   std::uint64_t items() const { return items_; }
 
@@ -64,13 +64,13 @@ class Zipfian {
   double eta_;
 };
 
-// A zipfian over 10^10 items, each thrown to one of the numbers by the key hash: the popular ones
-// are spread, and stay the same ones whatever their number.
+// A zipfian over 10^10 items, each mapped to a number by the key hash. Popular numbers are
+// scattered, and the popular items do not depend on the number of records.
 class ScrambledZipfian {
  public:
   ScrambledZipfian(std::uint64_t least, std::uint64_t most);
   std::uint64_t next(Random& random) const { return scatter(ranks_.next(random)); }
-  // Where the item of this rank goes.
+  // The number for the item of this rank.
   std::uint64_t scatter(std::uint64_t rank) const;
 
   static constexpr std::uint64_t kItems = 10'000'000'000;
@@ -82,7 +82,7 @@ class ScrambledZipfian {
   Zipfian ranks_;
 };
 
-// A part of the numbers, the first ones, gets a part of the draws.
+// The first part of the numbers gets a fixed part of the draws.
 class Hotspot {
  public:
   Hotspot(std::uint64_t least, std::uint64_t most, double hot_data, double hot_operations);
@@ -95,26 +95,26 @@ class Hotspot {
   double hot_operations_;
 };
 
-// Distances from the newest record; `percentile` percent of them are within `range`, before those
-// that are farther than there are records are left out. YCSB draws these again, which need not
-// end; here the same distribution is drawn at once.
+// Distances from the newest record. `percentile` percent of the distances are within `range`,
+// before distances beyond the oldest record are excluded. YCSB draws those again, which need not
+// end; here one draw from the same distribution suffices.
 class Exponential {
  public:
-  // REQUIRES: 0 < percentile <= 100, range >= 0. With a percentile of 100 or a range of 0 it is
-  // always the newest, as in YCSB.
+  // REQUIRES: 0 < percentile <= 100, range >= 0. A percentile of 100 or a range of 0 always gives
+  // the newest record, as in YCSB.
   Exponential(double percentile, double range);
   // `end`: one past the newest record, above 0.
   std::uint64_t next(Random& random, std::uint64_t end) const {
     return at(next_double(random), end);
   }
-  // What a draw of `u` from [0, 1) gives.
+  // The result for a draw of `u` from [0, 1).
   std::uint64_t at(double u, std::uint64_t end) const;
 
  private:
   double gamma_;
 };
 
-// One number after the other, from the first again after the last, over all threads together.
+// Numbers in sequence, shared by all threads; starts again after the last number.
 class Sequential {
  public:
   Sequential(std::uint64_t least, std::uint64_t most) : least_(least), count_(most - least + 1) {}
@@ -128,8 +128,8 @@ class Sequential {
   std::atomic<std::uint64_t> counter_{0};
 };
 
-// Numbers of records to insert. One is chosen by readers only when it and all before it have been
-// acknowledged: the record is there then.
+// Numbers of records to insert. Readers choose a number only when it and all numbers before it have
+// been acknowledged: the record exists then.
 //
 // Invariants: A1  every number given out by next() is acknowledged once.
 //             A2  last() + 1 is the least number not acknowledged; it only rises.
@@ -139,18 +139,18 @@ class AcknowledgedCounter {
   explicit AcknowledgedCounter(std::uint64_t first) : next_(first), end_(first) {}
   std::uint64_t next() { return next_.fetch_add(1, std::memory_order_relaxed); }
   void acknowledge(std::uint64_t number);
-  // One past the highest number that readers may choose. Acquire: what the inserter of a record
-  // did before it acknowledged is seen.
+  // One past the highest number that readers may choose. Acquire: makes visible what an inserter
+  // did before it acknowledged.
   std::uint64_t end() const { return end_.load(std::memory_order_acquire); }
 
  private:
   std::atomic<std::uint64_t> next_;
   std::atomic<std::uint64_t> end_;
   std::mutex mutex_;
-  std::vector<std::uint64_t> ahead_;  // acknowledged above end_; a heap, the least first
+  std::vector<std::uint64_t> ahead_;  // acknowledged above end_; a min-heap
 };
 
-// The newest record is the most popular: distances from it are zipfian. Per thread, since its
+// The newest record is the most popular: distances from it are zipfian. One per thread, because its
 // zipfian grows with the records.
 class Latest {
  public:
@@ -167,7 +167,8 @@ class LengthHistogram {
  public:
   static OrSentence<LengthHistogram> read_file(const std::string& path);
   std::uint64_t next(Random& random) const;
-  // Not above kMaxValueBytes times a million: the file is refused before it wraps.
+  // At most kMaxValueBytes times a million; read_file() refuses larger files, so the product cannot
+  // overflow.
   std::uint64_t most() const { return block_bytes_ * counts_.size(); }
 
  private:
@@ -176,13 +177,13 @@ class LengthHistogram {
   std::vector<std::uint64_t> counts_;
 };
 
-// Always the same.
+// Always the same value.
 struct Constant {
   std::uint64_t value = 0;
   std::uint64_t next(Random&) const { return value; }
 };
 
-// Lengths of fields and of scans.
+// Lengths of fields and scans.
 using LengthGenerator = std::variant<Constant, Uniform, Zipfian, LengthHistogram>;
 inline std::uint64_t next_length(const LengthGenerator& generator, Random& random) {
   return std::visit([&](const auto& one) { return one.next(random); }, generator);

@@ -1,5 +1,5 @@
-// Histogram logs (.hlog, format version 1.3), one file for each row of the results: a line for each
-// interval. HdrHistogram's own tools, and HistogramLogReader, read them. Values are nanoseconds.
+// Histogram logs (.hlog, format version 1.3): one file per row of the results, one line per
+// interval. HdrHistogram's own tools and HistogramLogReader can read them. Values are nanoseconds.
 //
 // Thread safety: none.
 #pragma once
@@ -17,12 +17,11 @@ namespace rkv::kvbench {
 
 class HdrLog {
  public:
-  // Files are named `prefix`, the row's name and ".hdr", as YCSB names them. Existing ones are
-  // replaced.
+  // Files are named `prefix`, the row's name and ".hdr", as in YCSB. Existing files are replaced.
   explicit HdrLog(std::string prefix);
-  // What was measured since the last call, or since the log was made.
+  // Adds what was measured since the last call, or since construction.
   void add(const std::vector<Row>& rows);
-  // Why a file could not be written, one sentence; empty: none.
+  // One sentence on why a file could not be written; empty: no problem.
   std::string problem() const { return problem_; }
 
  private:

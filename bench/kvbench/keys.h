@@ -1,4 +1,4 @@
-// YCSB's key names: "user" and a number, which is scattered by a hash unless insertorder=ordered.
+// YCSB's key names: "user" and a number, hashed unless insertorder=ordered.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace rkv::kvbench {
 
-// The 64-bit FNV-1a of the number's 8 bytes, least significant first, taken as signed, and its
-// absolute value as Java's Math.abs gives it (site.ycsb.Utils.fnvhash64). Since Math.abs leaves the
-// least number negative, so does this.
+// The 64-bit FNV-1a of the number's 8 bytes, least significant first, taken as signed, and then the
+// absolute value as Java's Math.abs computes it (site.ycsb.Utils.fnvhash64). Math.abs leaves the
+// least number negative, and so does this function.
 constexpr std::int64_t ycsb_hash(std::int64_t number) {
   constexpr std::uint64_t kOffsetBasis = 0xCBF29CE484222325U;
   constexpr std::uint64_t kPrime = 1099511628211U;
@@ -23,10 +23,10 @@ constexpr std::int64_t ycsb_hash(std::int64_t number) {
 }
 
 struct KeyNames {
-  bool ordered = false;          // insertorder=ordered: the number itself, else its hash
+  bool ordered = false;          // insertorder=ordered: the number itself; false: its hash
   std::size_t zero_padding = 1;  // least number of digits
 
-  // Replaces what `key` holds; its memory is used again.
+  // Writes the name to `key` and reuses the memory of `key`.
   void write(std::uint64_t number, std::string& key) const;
   std::string name(std::uint64_t number) const {
     std::string key;

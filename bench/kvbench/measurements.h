@@ -1,11 +1,10 @@
-// What a run measures: per kind of operation a histogram of latencies and how operations ended,
-// with YCSB's names. Each thread has a Measurements of its own; summaries are taken while they are
-// written.
+// Measurements of a run: per kind of operation a histogram of latencies and counts of outcomes,
+// with YCSB's names. Each thread has a Measurements; summaries may be taken while it is written.
 //
-// Latencies are nanoseconds. Failed operations are counted apart, as "READ-FAILED". With
-// measurement.interval=both, every latency is also taken from the moment at which the operation was
-// due, as "Intended-READ": under -target a stalled store delays what follows, and these rows say by
-// how much (the plain ones omit it, the coordinated omission).
+// Latencies are nanoseconds. Failed operations are counted separately, as "READ-FAILED". With
+// measurement.interval=both each latency is also taken from the moment when the operation was due,
+// as "Intended-READ". Under -target a stalled store delays later operations; these rows show by how
+// much (the plain rows do not: the coordinated omission).
 //
 // Thread safety: one writer; summaries from any thread.
 #pragma once
@@ -35,7 +34,7 @@ enum class Kind : std::uint8_t {
 inline constexpr std::size_t kKinds = 8;
 std::string_view name_of(Kind kind);  // "READ-MODIFY-WRITE"
 
-// How an operation ended, in YCSB's words.
+// Outcome of an operation, with YCSB's names.
 enum class Outcome : std::uint8_t {
   kOk,
   kNotFound,
@@ -49,7 +48,7 @@ enum class Outcome : std::uint8_t {
 inline constexpr std::size_t kOutcomes = 8;
 std::string_view name_of(Outcome outcome);  // "NOT_FOUND"
 
-// measurement.interval: from when the operation began, from when it was due, or both.
+// measurement.interval: latency from the operation's begin, from when it was due, or both.
 enum class Interval : std::uint8_t { kOperation, kIntended, kBoth };
 
 struct Times {
@@ -58,11 +57,11 @@ struct Times {
   Nanos end = 0;
 };
 
-// One row of the results, complete or of the time since an earlier one.
+// One row of the results, complete or since an earlier row.
 struct Row {
   std::string name;  // "READ", "Intended-READ", "READ-FAILED"
   HdrHistogram latency;
-  std::array<std::uint64_t, kOutcomes> outcomes{};  // empty where the name has none of its own
+  std::array<std::uint64_t, kOutcomes> outcomes{};  // empty if the row has no outcomes
   bool any() const;
 };
 
@@ -73,9 +72,10 @@ class Measurements {
   Measurements(const Measurements&) = delete;
   Measurements& operator=(const Measurements&) = delete;
 
-  // An operation on the store. Allocates at the first of its kind.
+  // Records an operation on the store. Allocates at the first operation of a kind.
   void operation(Kind kind, Outcome outcome, const Times& times);
-  // The same without an outcome: what is made of several operations, and what is no operation.
+  // Records a latency without an outcome, for compound operations and for steps that are not
+  // operations.
   void latency(Kind kind, const Times& times, bool failed = false);
   void outcome(Kind kind, Outcome outcome);
 
@@ -83,7 +83,8 @@ class Measurements {
 
  private:
   friend std::vector<Row> collect(const std::vector<const Measurements*>& threads);
-  // Of one kind: succeeded and failed, each plain and intended. Made by the writer at first use.
+  // Recorders of one kind: succeeded and failed, each plain and intended. The writer creates them
+  // at first use.
   using Recorders = std::array<std::atomic<LatencyRecorder*>, 4>;
   LatencyRecorder& recorder(Kind kind, bool failed, bool intended);
 
@@ -92,9 +93,9 @@ class Measurements {
   std::array<std::array<std::atomic<std::uint64_t>, kOutcomes>, kKinds> outcomes_{};
 };
 
-// All threads together; rows without anything are left out. In a fixed order.
+// Sums over all threads, in a fixed order. Empty rows are left out.
 std::vector<Row> collect(const std::vector<const Measurements*>& threads);
-// What has come since; rows are matched by name.
+// The difference between two collections; rows are matched by name.
 std::vector<Row> since(std::vector<Row> now, const std::vector<Row>& before);
 
 }  // namespace rkv::kvbench

@@ -1,4 +1,5 @@
-// kvbench's command line: YCSB's flags with one dash, kvclient's for the connection, and its own.
+// kvbench's command line: YCSB's flags with one dash, kvclient's flags for the connection, and its
+// own flags.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +18,17 @@ namespace rkv::kvbench {
 
 enum class Form : std::uint8_t { kText, kJson, kCsv, kYcsbJson, kYcsbJsonArray };
 
-// Everything a run is told, checked.
+// All settings of a run, checked.
 struct Options {
-  Properties properties;  // files in their order, then -p
+  Properties properties;  // files in order, then -p
   ClientOptions client;
-  std::optional<ShardMap> servers;  // several as one store; else client.server is it
+  std::optional<ShardMap> servers;  // several servers as one store; unset: client.server
   Phase phase = Phase::kTransactions;
   WorkloadSettings workload;
   std::uint32_t threads = 1;
-  std::vector<unsigned> cpus;   // a thread stays on one; empty = anywhere
-  std::uint32_t in_flight = 1;  // operations of a thread at once
-  std::uint64_t target = 0;     // operations a second of all threads; 0 = as fast as they can
+  std::vector<unsigned> cpus;   // each thread is pinned to one; empty = anywhere
+  std::uint32_t in_flight = 1;  // concurrent operations per thread
+  std::uint64_t target = 0;     // operations per second of all threads; 0 = unlimited
   bool spin_sleep = false;
   bool status = false;
   std::uint32_t status_interval_s = 10;
@@ -36,16 +37,16 @@ struct Options {
   std::vector<double> percentiles;
   bool verbose_histogram = false;
   bool hdr_files = false;
-  std::string hdr_path;  // of hdrhistogram.output.path: a prefix
+  std::string hdr_path;  // prefix from hdrhistogram.output.path
   Form form = Form::kText;
   std::string export_file;  // "" = standard output
   bool plain_updates = false;
   Durability durability = Durability::kDefault;
   std::uint64_t seed = 0;
-  std::vector<std::string> notes;  // what is strange but no mistake, for standard error
+  std::vector<std::string> notes;  // warnings for standard error
 };
 
-// What the arguments ask for: a run, or a text to print before ending with done or usage.
+// What the arguments request: a run, or a text to print before exit with kDone or kUsage.
 struct Parsed {
   enum class Kind : std::uint8_t { kRun, kText, kUsageError };
   Kind kind = Kind::kRun;
@@ -55,7 +56,7 @@ struct Parsed {
 
 using Environment = std::function<const char*(const char* name)>;
 
-// `arguments` without the program's name. Reads the property files.
+// `arguments` excludes the program's name. Reads the property files.
 Parsed parse_arguments(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace rkv::kvbench

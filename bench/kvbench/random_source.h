@@ -1,4 +1,4 @@
-// What YCSB draws from java.util.concurrent.ThreadLocalRandom, drawn from rkv::Random.
+// Replaces YCSB's draws from java.util.concurrent.ThreadLocalRandom by draws from rkv::Random.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Results in the forms that people and programs read.
+// Formats results for people and programs.
 //
 // Thread safety: none needed, pure functions.
 #pragma once
@@ -12,14 +12,14 @@
 
 namespace rkv::kvbench {
 
-// One line of YCSB's text, and of its JSON.
+// One line of YCSB's text output, or one object of its JSON.
 struct Metric {
   std::string section;  // "READ"
   std::string name;     // "AverageLatency(us)"
   std::string value;    // a number
 };
-// In YCSB's order and with its names; latencies are whole microseconds there, so the same in
-// nanoseconds follow. Sections CLIENT and SERVER are not YCSB's.
+// Metrics in YCSB's order and with its names. YCSB's latencies are whole microseconds, so rows in
+// nanoseconds follow. YCSB does not have the sections CLIENT and SERVER.
 std::vector<Metric> metrics(const Options& options, const Results& results);
 
 // `command`: the command line, for JSON.

@@ -1,10 +1,10 @@
-// A run: connects, starts the threads, watches them, and gathers what they measured.
+// A run: connects, starts the threads, watches them, and collects their measurements.
 //
 //   auto results = run(options);
 //   if (!results) return complain(results.error().sentence);
 //
-// Blocks until the run is over. One at a time in a process: it takes SIGINT and SIGTERM from when
-// it has connected.
+// Blocks until the run is over. Only one run at a time per process: it handles SIGINT and SIGTERM
+// once it has connected.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ enum ExitCode : int {
   kSomeFailed = 1,
   kUsage = 2,
   kNoServer = 3,
-  kPartial = 4,  // or nothing at all, for a reason other than the connection
+  kPartial = 4,  // partial or no results, for a reason other than the connection
 };
 
 struct Failure {
@@ -34,20 +34,20 @@ struct Failure {
 };
 
 struct Results {
-  bool complete = false;  // everything asked for was tried
-  std::string why;        // else: why not
+  bool complete = false;  // all requested operations were attempted
+  std::string why;        // reason, if not complete
   std::uint64_t operations = 0;
-  std::uint64_t missing = 0;  // not tried; 0 where a run is bounded by time alone
-  std::uint64_t failed = 0;   // of the operations
+  std::uint64_t missing = 0;  // not attempted; 0 for a run bounded by time only
+  std::uint64_t failed = 0;   // how many of `operations` failed
   double seconds = 0;
   std::uint32_t threads = 0;
   std::vector<Row> rows;
-  ClientStats client;  // all threads together
+  ClientStats client;  // sum over all threads
   StoreCounters counters;
-  std::string log_problem;   // a histogram log could not be written; a sentence
+  std::string log_problem;   // sentence: a histogram log could not be written
   std::string transport;     // Client::describe()
-  std::string server_stats;  // at the end, a JSON object; empty: no answer
-  // During the run; the server's is 0 where it could not be asked.
+  std::string server_stats;  // JSON object from the end of the run; empty: no answer
+  // During the run; the server's time is 0 if the server could not be asked.
   ProcessTime server_time;
   ProcessTime client_time;
 };

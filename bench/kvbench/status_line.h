@@ -1,4 +1,4 @@
-// YCSB's status line on standard error: how far a run is, and what the last interval measured.
+// YCSB's status line on standard error: progress of the run, and measurements of the last interval.
 //
 // Thread safety: none.
 #pragma once
@@ -16,7 +16,7 @@ class StatusLine {
  public:
   StatusLine(std::string label, Nanos began)
       : label_(std::move(label)), began_(began), last_(began) {}
-  // `rows`: of the time since the last line. `total` operations, 0 = not known.
+  // `rows`: measurements since the last line. `total`: number of operations, 0 = unknown.
   void print(Nanos now, std::uint64_t done, std::uint64_t total, const std::vector<Row>& rows);
   std::string line(Nanos now, std::uint64_t done, std::uint64_t total, const std::vector<Row>& rows,
                    const std::string& date) const;

@@ -1,7 +1,7 @@
-// What the main thread waits for while others work: their end, a signal (SIGINT, SIGTERM), or a
-// time.
+// Waits in the main thread until the workers end, a signal (SIGINT, SIGTERM) arrives, or a time is
+// reached.
 //
-// Thread safety: one thread waits; done() from any.
+// Thread safety: wait_until() from one thread; done() from any.
 #pragma once
 
 #include "common/clock.h"
@@ -11,7 +11,8 @@ namespace rkv::kvbench {
 
 class Watch {
  public:
-  // Blocks the two signals in this thread and those it starts, so that they are read here.
+  // Blocks the two signals in this thread and in the threads it starts, so that wait_until()
+  // receives them.
   static Result<Watch> create();
   Watch(Watch&& other) noexcept;
   Watch& operator=(Watch&&) = delete;
@@ -20,8 +21,8 @@ class Watch {
   void done();
 
   enum class Event : unsigned char { kTime, kDone, kSignal };
-  // Returns at `until` (steady nanoseconds) at the latest. After a signal the next one ends the
-  // process, as is usual.
+  // Returns at `until` (steady nanoseconds) at the latest. After one signal, a second signal ends
+  // the process as usual.
   Event wait_until(Nanos until);
 
  private:

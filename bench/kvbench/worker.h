@@ -1,7 +1,7 @@
 // One thread of a run: its connection, its choices, its measurements.
 //
-// Thread safety: run() and what it uses belong to one thread; done(), measurements() and the stop
-// from any. stats() and counters() when run() has returned.
+// Thread safety: run() and what it uses belong to one thread. done(), measurements() and Stop may
+// be used from any thread; stats() and counters() after run() has returned.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@
 
 namespace rkv::kvbench {
 
-// Asks all threads to end. The first one to say why is heard.
+// Requests all threads to end. Keeps the reason of the first request.
 class Stop {
  public:
-  // `why` empty: as planned (the time is over).
+  // `why` is empty for a planned end (the time is over).
   void request(std::string why);
-  // The same; nothing is asked of the server any more.
+  // As request(); in addition, the server gets no further requests.
   void server_lost(std::string why);
   bool is_server_lost() const { return server_lost_.load(std::memory_order_relaxed); }
   bool requested() const { return requested_.load(std::memory_order_relaxed); }
@@ -37,11 +37,11 @@ class Stop {
   std::string why_;
 };
 
-// One operation as it was drawn: a record, and the fields to write to it.
+// A drawn operation: a record, and the fields to write.
 struct Draft {
   std::string key;
-  std::string bytes;                     // of the fields
-  std::vector<std::string_view> fields;  // into `bytes`: all, or the one named by `field`
+  std::string bytes;                     // content of the fields
+  std::vector<std::string_view> fields;  // views into `bytes`: all fields, or only `field`
   std::optional<std::size_t> field;
 };
 
@@ -49,22 +49,22 @@ struct Draft {
 struct Slot {
   Operation operation = Operation::kRead;
   Draft draft;
-  std::uint64_t inserted = 0;  // the number of a record that is inserted
-  std::string value;           // as read; as to be put
-  Answer answer;               // of the GET, then of the PUT
-  Nanos due = 0;               // 0 = when its batch begins
+  std::uint64_t inserted = 0;  // number of the record to insert
+  std::string value;           // the value read, then the value to put
+  Answer answer;               // answer of the GET, then of the PUT
+  Nanos due = 0;               // 0 = when the batch begins
   Nanos got = 0;               // when the GET was answered
-  Nanos put = 0;               // and the PUT
+  Nanos put = 0;               // when the PUT was answered
 };
 
 class Worker {
  public:
-  // `operations` of this thread; 0 = until the stop.
+  // `operations`: number for this thread; 0 = until the stop.
   Worker(const Options& options, Workload& workload, Cluster client, Stop& stop, std::size_t number,
          std::uint64_t operations);
 
-  // Blocks until the operations are made or the stop is seen, which may take the longest time for
-  // one operation.
+  // Runs the operations until they are done or a stop is requested. Blocks; after a stop for up to
+  // the timeout of one operation.
   void run();
 
   std::uint64_t done() const { return done_.load(std::memory_order_relaxed); }
@@ -84,14 +84,14 @@ class Worker {
 
   // False: the load must end.
   bool load_one();
-  bool insert_again(const Draft& draft, Answer answer);  // after it failed
-  // False: the stop came before a record was chosen.
+  bool insert_again(const Draft& draft, Answer answer);  // after a failed insertion
+  // False: a stop was requested before a record was chosen.
   bool transaction();
   // ---- worker_batch.cc: several operations at once
   void run_batches(Nanos began);
   std::size_t wait_until_due(Nanos began, std::uint64_t done);
   std::uint64_t batch(std::size_t count);
-  bool draw(Slot& slot);  // false: likewise
+  bool draw(Slot& slot);  // false: as transaction()
   void get_batch(Nanos begin);
   void after_get(Slot& slot, Nanos begin);
   void change_field(Slot& slot);
@@ -100,18 +100,18 @@ class Worker {
   bool after_put(Slot& slot, Nanos begin, Nanos put_begin);
   std::uint64_t scan_batch(std::size_t count);
 
-  // ---- of the record that the draft has, but insert()
+  // ---- on the record in draft_, except insert()
   void read();
   void update();
   void insert();
   void scan();
   void read_modify_write();
 
-  // Records the operation, and looks after the server when it failed.
+  // Records the operation. After a failure, checks whether the server is still there.
   void end_operation(Kind kind, const Answer& answer, Nanos begin);
   void look_after_server(const Answer& answer);
-  bool choose_key(Draft& draft);  // false: the stop came first
-  // The fields to be written: all, or one.
+  bool choose_key(Draft& draft);  // false: a stop was requested first
+  // Generates the fields to write: all, or one.
   void make_written_fields(Draft& draft);
   void make_fields(Draft& draft, std::size_t first, std::size_t count);
   void verify(std::string_view key, const std::vector<std::string_view>& fields);
@@ -124,17 +124,17 @@ class Worker {
   const SteadyClock clock_;
   Chooser chooser_;
   Measurements measurements_;
-  std::optional<Store> store_;  // until run() ends
+  std::optional<Store> store_;  // exists until run() ends
   std::atomic<std::uint64_t> done_{0};
   ClientStats stats_;
   StoreCounters counters_;
 
-  Nanos tick_ = 0;              // between two operations; 0 = no throttle
-  Nanos due_ = 0;               // of the operation under way; 0 = when it begins
-  std::size_t seen_alive_ = 0;  // a server of the map
+  Nanos tick_ = 0;              // interval between two operations; 0 = no throttle
+  Nanos due_ = 0;               // when the current operation is due; 0 = when it begins
+  std::size_t seen_alive_ = 0;  // index of the server last seen alive
   std::vector<std::string> field_names_;
-  Draft draft_;              // with one operation at a time
-  std::vector<Slot> slots_;  // with several
+  Draft draft_;              // used without batches
+  std::vector<Slot> slots_;  // used with batches
   std::vector<std::string_view> keys_;
   std::vector<KeyValue> items_;
   std::vector<Slot*> getting_;

@@ -1,5 +1,5 @@
-// YCSB's CoreWorkload: what a run does, read from properties; and each operation's choices of
-// record, field and length. Names, defaults and meaning are those of
+// YCSB's CoreWorkload: the settings of a run, read from properties, and the choices of record,
+// field and length for each operation. Names, defaults and meaning are those of
 // site.ycsb.workloads.CoreWorkload.
 //
 //   auto workload = Workload::create(properties, Phase::kTransactions);
@@ -37,13 +37,13 @@ enum class RequestDistribution : std::uint8_t {
   kExponential,
 };
 
-// What the properties say, checked.
+// Settings from the properties, checked.
 struct WorkloadSettings {
   std::uint64_t record_count = 0;
-  std::uint64_t operation_count = 0;  // transactions; 0 = until max_seconds
+  std::uint64_t operation_count = 0;  // number of transactions; 0 = until max_seconds
   std::uint64_t insert_start = 0;
-  std::uint64_t insert_count = 0;  // records among which requests choose
-  std::uint64_t load_count = 0;    // records that -load inserts
+  std::uint64_t insert_count = 0;  // number of records that requests choose from
+  std::uint64_t load_count = 0;    // number of records that -load inserts
   std::uint64_t max_seconds = 0;   // 0 = no limit
 
   std::size_t field_count = 10;
@@ -68,10 +68,10 @@ struct WorkloadSettings {
   bool insertion_keep_going = false;
 };
 
-// One sentence names the property that is wrong, and its place.
+// On an error, returns a sentence that names the property and its position.
 OrSentence<WorkloadSettings> read_workload(const Properties& properties, Phase phase);
 
-// Among how many numbers zipfian requests choose: the records, and those that may be inserted.
+// How many numbers zipfian requests choose from: existing records and those that may be inserted.
 std::uint64_t zipfian_numbers(const WorkloadSettings& settings);
 
 class Workload {
@@ -81,9 +81,9 @@ class Workload {
   double proportion(Operation operation) const {
     return settings_.proportions[static_cast<std::size_t>(operation)];
   }
-  // Records that -load inserts, one after the other.
+  // Number of the next record that -load inserts.
   std::uint64_t next_loaded() { return loaded_.fetch_add(1, std::memory_order_relaxed); }
-  // Records that transactions insert.
+  // Numbers of the records that transactions insert.
   AcknowledgedCounter& inserted() { return inserted_; }
 
  private:
@@ -94,15 +94,15 @@ class Workload {
   std::unique_ptr<Sequential> sequential_;
 };
 
-// A thread's own choices.
+// The choices of one thread.
 class Chooser {
  public:
   Chooser(Workload& workload, std::uint64_t seed);
 
   Operation operation();
-  // A record that is there, unless its insertion failed; none: the number drawn is of a record not
-  // inserted yet, draw again. With many more insertions to come than there are records zipfian
-  // draws may go on like that for long: look whether to stop.
+  // Draws a record that exists, unless its insertion failed. nullopt: the number drawn is of a
+  // record not yet inserted; draw again. With many more insertions to come than records, zipfian
+  // draws may return nullopt for a long time: check for a stop in between.
   std::optional<std::uint64_t> record();
   std::size_t field() { return fields_.next(random_); }
   std::size_t field_bytes() { return next_length(workload_->settings_.field_length, random_); }
@@ -119,8 +119,8 @@ class Chooser {
   Keys keys_;
 };
 
-// Properties that are used, or that other programs use and this one may ignore; for telling a
-// mistyped name. Names that begin with "htrace." and the like of other stores are not known.
+// Whether a property is used here, or is used by other programs and may be ignored here. Serves to
+// report mistyped names. Names such as "htrace.*" and those of other stores are unknown.
 bool is_known_property(const std::string& name);
 
 }  // namespace rkv::kvbench

@@ -1,4 +1,4 @@
-// Plain memory in the place of registered memory. Pages exist from their first use on.
+// Plain memory in place of registered memory. Pages are allocated at first use.
 #pragma once
 
 #include <sys/mman.h>

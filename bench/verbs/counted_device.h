@@ -1,12 +1,12 @@
-// A device that does nothing but count, for counting the instructions on this side of it: its
-// functions cost the same whoever calls them. What libibverbs would do for opening, making and
-// asking is defined here as well, so a program with this in it has no other device.
+// A device that only counts, for counting the instructions of its callers: its functions cost the
+// same for each caller. libibverbs' functions to open, create and query are defined here too, so a
+// program that contains this file has no other device.
 //
 //   CountedDevice device;
 //   QueuePair qp = ...QueuePair::create(...) on Device::borrow(device.context())...;
 //   device.complete(16);                    // the next polls find these
 //
-// One at a time. Thread safety: one thread.
+// At most one instance exists. Thread safety: one thread.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -32,7 +32,7 @@ class CountedDevice {
   ibv_qp_ex* queue();
   ibv_cq_ex* completions();
   void complete(std::uint64_t count);
-  Counts counts() const;  // since it was made
+  Counts counts() const;  // since construction
 };
 
 }  // namespace rkv::bench

@@ -1,6 +1,6 @@
-// The same work twice: through the library, and as a C program would do it. Each function is one
-// that callgrind can find by its name, and works `rounds` times over; what a poll has to find is
-// put there by CountedDevice::complete() in each round, in both ways alike.
+// The same work twice: through the library, and as a C program would do it. callgrind finds each
+// function by its name. Each function does its work `rounds` times. In each round, of either way,
+// CountedDevice::complete() supplies the completions to be polled.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace rkv::bench {
 
-// Requests of one doorbell, completions of one poll.
+// Requests per doorbell, and completions per poll.
 inline constexpr std::uint32_t kMany = 32;
 
-// What the READs name, none of it known to the compiler: both ways must carry it and the library
-// must check it.
+// Arguments of the READs. The compiler does not know their values, so both ways must pass them and
+// the library must check them.
 struct Places {
   std::uint64_t local = 0;
   std::uint64_t remote = 0;
@@ -27,20 +27,20 @@ struct Places {
 using InPlaceQueue = rdma::ExtendedCompletionQueue<rdma::WcField::kByteLength>;
 
 extern "C" {
-// One READ a doorbell, and kMany.
+// One READ per doorbell, and kMany.
 void plain_post_one(ibv_qp_ex* queue, const Places& places, std::uint64_t rounds);
 void plain_post_many(ibv_qp_ex* queue, const Places& places, std::uint64_t rounds);
 void wrapped_post_one(rdma::QueuePair& queue, const Places& places, std::uint64_t rounds);
 void wrapped_post_many(rdma::QueuePair& queue, const Places& places, std::uint64_t rounds);
-// One completion a poll, and kMany. They return the sum of the wr_ids.
+// One completion per poll, and kMany. Return the sum of the wr_ids.
 std::uint64_t plain_poll_one(CountedDevice& device, std::uint64_t rounds);
 std::uint64_t plain_poll_many(CountedDevice& device, std::uint64_t rounds);
 std::uint64_t wrapped_poll_one(CountedDevice& device, rdma::CompletionQueue& queue,
                                std::uint64_t rounds);
 std::uint64_t wrapped_poll_many(CountedDevice& device, rdma::CompletionQueue& queue,
                                 std::uint64_t rounds);
-// The same, each completion looked at where it is: status, wr_id and length. They return the sum of
-// the wr_ids and lengths.
+// The same, with each completion read in place: status, wr_id and length. Return the sum of the
+// wr_ids and lengths.
 std::uint64_t plain_poll_in_place_one(CountedDevice& device, std::uint64_t rounds);
 std::uint64_t plain_poll_in_place_many(CountedDevice& device, std::uint64_t rounds);
 std::uint64_t wrapped_poll_in_place_one(CountedDevice& device, InPlaceQueue& queue,
@@ -49,6 +49,6 @@ std::uint64_t wrapped_poll_in_place_many(CountedDevice& device, InPlaceQueue& qu
                                          std::uint64_t rounds);
 }
 
-[[noreturn]] void failed();  // of a device that cannot fail
+[[noreturn]] void failed();  // for errors of a device that cannot fail
 
 }  // namespace rkv::bench

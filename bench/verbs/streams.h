@@ -1,5 +1,5 @@
-// What the ways to move a stream of bytes have in common in bench_verbs_streams: how much is moved,
-// a barrier at the beginning, the clock, and how a side waits.
+// Common part of the streams of bench_verbs_streams: the amount of data, a barrier at the
+// beginning, the clock, and how a side waits.
 #pragma once
 
 #include <latch>
@@ -12,19 +12,19 @@
 
 namespace rkv::bench {
 
-// The peer has room for so many times what one side has under way.
+// The peer has buffers for this many times the messages that one side has in flight.
 inline constexpr std::uint32_t kReceivesPerSend = 8;
 
 struct Flow {
-  std::uint64_t bytes = 0;  // of each write, and the longest read
-  std::uint64_t total = 0;  // a multiple of it
-  std::uint32_t depth = 0;  // messages under way at a time
+  std::uint64_t bytes = 0;  // of each write, and of the longest read
+  std::uint64_t total = 0;  // a multiple of `bytes`
+  std::uint32_t depth = 0;  // messages in flight
 };
 
-// What one side has done.
+// Counts of one side.
 struct Moved {
   std::uint64_t bytes = 0;
-  std::uint64_t calls = 0;  // that moved any
+  std::uint64_t calls = 0;  // calls that moved any bytes
   std::uint64_t sleeps = 0;
 };
 
@@ -40,7 +40,7 @@ inline void must(const char* what, const Status& status) {
   if (!status) give_up(what, status.error());
 }
 
-// Between polls that found nothing; `sleep` arms, looks once more and blocks.
+// Call after a poll that found nothing. `sleep` must arm, poll once more and then block.
 template <class Sleep>
 void pause(rdma::AdaptiveWait& policy, Moved& moved, Sleep sleep) {
   switch (policy.miss()) {
@@ -56,8 +56,8 @@ void pause(rdma::AdaptiveWait& policy, Moved& moved, Sleep sleep) {
   }
 }
 
-// `write` on this thread, `read` on another: from the first write to the last byte read. What a
-// thread throws ends the program: there is nobody left to answer.
+// Runs `write` on this thread and `read` on another, and measures from the first write to the last
+// byte read. An exception of either thread ends the program, because the peer would wait for it.
 template <class Write, class Read>
 json move(Write write, Read read) {
   std::latch ready(2);
