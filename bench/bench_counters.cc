@@ -1,10 +1,10 @@
-// bench_counters: what changing a counter costs; see README.md.
+// bench_counters: the cost of changing a counter; see README.md.
 //
-//   request    one after the other, each a request that the server carries out
-//   atomic     one after the other, each an RDMA atomic
-//   pipelined  RDMA atomics, many in flight
+//   request    one request at a time, which the server carries out
+//   atomic     one RDMA atomic at a time
+//   pipelined  many RDMA atomics in flight
 //
-// Against a running kvserver. Prints one JSON object. Exit status as program.h says.
+// Needs a running kvserver. Prints one JSON object. Exit status: see program.h.
 #include <stdexcept>
 #include <vector>
 
@@ -35,7 +35,7 @@ json one_by_one(const Arguments& given, Add add) {
   return percentiles(nanoseconds);
 }
 
-// Runs `add`, which adds 1 to the counter as often as --additions says.
+// Runs `add` (adds 1 to the counter) --additions times.
 template <class Add>
 json checked(const Arguments& given, Client& client, OneSidedCounter& counter, Add add) {
   const auto number = [&] {

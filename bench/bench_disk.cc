@@ -1,13 +1,13 @@
-// bench_disk: what the disk costs without clients and server, for bench_durability to be compared
-// with; see README.md. No server, no device.
+// bench_disk: the cost of the disk without clients and server, as comparison for bench_durability;
+// see README.md. Needs no server and no device.
 //
 //   rocksdb    RocksDB's own batch loop: --keys records in batches of the applier's size, the
 //              server's options, write-ahead log on; the log is synced at the end, and before that
-//              whenever --sync-bytes were written
-//   queue      the same records through commit log, applier and engine, as the server has them
-//   read       opens the database of a stopped server, gets one record, then goes over all of them
+//              after every --sync-bytes
+//   queue      the same records through commit log, applier and engine, as in the server
+//   read       opens the database of a stopped server, gets one record, then reads all records
 //
-// Prints one JSON object. Exit status as program.h says.
+// Prints one JSON object. Exit status: see program.h.
 #include <fmt/format.h>
 #include <rocksdb/db.h>
 #include <rocksdb/write_batch.h>
@@ -39,13 +39,13 @@ void check(const rocksdb::Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
-// It might be well again some time; a figure with such a pause in it is none.
+// Gives up if the disk has failed. It might recover, but a figure that contains a pause is useless.
 void check(const server::CommitLog& log) {
   if (log.failed())
     throw std::runtime_error(server::refusal_of(server::Refused::kWrite, log.disk_state()).text);
 }
 
-// As Engine opens it, without its files that remember failures.
+// Opens the database as Engine does, except for the file system that records failed syncs.
 class Database {
  public:
   explicit Database(const std::string& directory) {
@@ -115,7 +115,7 @@ json rocksdb_loop(const Arguments& given) {
   return rates(given, seconds_since(begin), batches, syncs);
 }
 
-// Ends the applier's thread whatever happens.
+// Stops the applier's thread in all cases.
 class Running {
  public:
   explicit Running(server::Applier& applier) : applier_(applier) { applier_.start(); }

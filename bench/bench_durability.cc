@@ -1,14 +1,14 @@
-// bench_durability: what it costs that data survives; see README.md.
+// bench_durability: the cost of durable data; see README.md.
 //
-//   background      PUTs (memory) of --keys new keys, pipelined, until a flush says that all are
+//   background      PUTs (memory) of --keys new keys, pipelined, until a flush reports that all are
 //                   on disk
 //   put             latency of PUTs (memory) at --server and, in turn, at --other, in slices
 //   sync            PUTs (sync) of --writers clients and, in turn, fdatasync of as many bytes to a
 //                   file in --directory, in slices
-//   sync_pipelined  the same of a quarter of the clients, each with four PUTs in flight
-//   first_get       until a server that is just starting answers a GET, and has loaded all
+//   sync_pipelined  the same with a quarter of the clients, each with four PUTs in flight
+//   first_get       time until a starting server answers a GET, and until it has loaded all records
 //
-// Against running kvservers. Prints one JSON object. Exit status as program.h says.
+// Needs running kvservers. Prints one JSON object. Exit status: see program.h.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -63,8 +63,8 @@ json background(const Arguments& given) {
 
 // ------------------------------------------------------------------------------------------- put
 
-// One PUT at a time for a second; the same on a schedule of `per_second`: then the time is taken
-// from when a PUT was due, so that those that wait for a slow one are counted as well.
+// One PUT at a time for a second, or a schedule of `per_second`. On a schedule the time counts from
+// when a PUT was due, so that PUTs that wait for a slow PUT are measured too.
 json one_by_one(Client& client, const Arguments& given, const std::vector<std::string>& keys,
                 const std::vector<std::string>& values, bool paced) {
   Histogram nanoseconds;
@@ -102,23 +102,23 @@ json put(const Arguments& given) {
         Client& client = clients[persistent ? 0 : 1];
         pair[persistent ? "with" : "without"][paced ? "paced" : "closed"] =
             one_by_one(client, given, keys, values, paced);
-        // Nothing is left to be done for it while the other one is measured.
+        // The flush leaves no background work for the slices of the other server.
         if (persistent) value_or_give_up("flush", client.flush());
       }
     }
-    if (slice != 0) slices.push_back(pair);  // the first one makes the keys
+    if (slice != 0) slices.push_back(pair);  // the first slice creates the keys
   }
   return {{"slices", slices}};
 }
 
 // ------------------------------------------------------------------------------------------ sync
 
-// Appends `bytes` and syncs them, as often as said.
+// A file that sync() appends to; each append and fdatasync is timed.
 class RawFile {
  public:
   explicit RawFile(const std::string& directory) : path_(directory + "/fdatasync") {
     descriptor_ = open(path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
-    // As RocksDB does with a log: the blocks are there, the length is not.
+    // As RocksDB does with a log: reserves blocks without changing the length.
     const bool made =
         descriptor_ >= 0 && fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, 36 << 20) == 0;
     if (!made) throw std::system_error(errno, std::generic_category(), path_);
@@ -148,16 +148,16 @@ class RawFile {
   int descriptor_;
 };
 
-// What a record of the write-ahead log takes beyond key and value: RocksDB's tag 1, length of a key
-// of 16 bytes 1 and of a value of 128 or more 2 (else 1), our version and traits; and a batch of
-// them beyond its records: RocksDB's headers of a fragment 7 and of a batch 12, our stamp 28 with
-// its tag and length. (A fragment's header for each 32 KiB is left out.)
+// Size of a record in the write-ahead log beyond key and value: RocksDB's tag 1, length of a key of
+// 16 bytes 1, length of a value 2 if 128 or more (else 1), our version and traits. A batch adds
+// RocksDB's headers of a fragment 7 and of a batch 12, and our stamp 28 with its tag and length.
+// (The fragment header per 32 KiB is left out.)
 constexpr std::size_t log_record_bytes(std::size_t value_bytes) {
   return 1 + 1 + (value_bytes + 16 < 128 ? 1 : 2) + 16;
 }
 constexpr std::size_t kLogBatchBytes = 7 + 12 + 1 + 1 + 28;
 
-// --writers PUTs at any time, of clients in threads of their own that have so many in flight each.
+// --writers PUTs in flight in total, from clients in threads of their own.
 class Writers {
  public:
   Writers(const Arguments& given, std::uint64_t in_flight)
@@ -179,7 +179,7 @@ class Writers {
   Writers(const Writers&) = delete;
   Writers& operator=(const Writers&) = delete;
 
-  // So many PUTs for each that is in flight.
+  // Each client puts `each` values per PUT in flight. Returns when all are done.
   void put(std::uint64_t each) {
     each_ = each;
     turn_.arrive_and_wait();
@@ -215,7 +215,7 @@ class Writers {
   const std::vector<std::string> keys_;
   const std::vector<std::string> values_;
   std::barrier<> turn_;
-  std::uint64_t each_ = 0;  // written between turns; 0: the end
+  std::uint64_t each_ = 0;  // written between turns; 0: end
   std::atomic<bool> failed_{false};
   std::vector<Client> clients_;
   std::vector<std::jthread> threads_;
@@ -241,7 +241,7 @@ json groups_against_fdatasync(const Arguments& given, Writers& writers) {
     const auto begin_raw = Clock::now();
     const Histogram raw = file.sync(bytes, groups);
     const double raw_seconds = seconds_since(begin_raw);
-    if (slice == 0) continue;  // warms up
+    if (slice == 0) continue;  // warm-up
     const auto of_groups = static_cast<double>(groups);
     slices.push_back({{"puts", puts},
                       {"groups", groups},
@@ -259,7 +259,7 @@ json sync(const Arguments& given) {
   return groups_against_fdatasync(given, writers);
 }
 
-// As many as the server grants a client.
+// Each client has as many PUTs in flight as the server grants it requests: kCredits.
 json sync_pipelined(const Arguments& given) {
   constexpr std::uint64_t kCredits = 4;
   if (given["writers"] % kCredits != 0) throw Misuse("--writers is a multiple of 4");
@@ -273,7 +273,7 @@ double cpu_seconds(const json& stats) {
   return (stats["user_cpu_us"].get<double>() + stats["system_cpu_us"].get<double>()) / 1e6;
 }
 
-// --since: when the server was started, nanoseconds of the monotonic clock.
+// --since: start of the server, nanoseconds of the monotonic clock.
 json first_get(const Arguments& given) {
   const auto since = Clock::time_point(std::chrono::nanoseconds(given["since"]));
   ClientOptions options = given.client_options();

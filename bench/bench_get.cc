@@ -3,14 +3,14 @@
 //   load            stores the keys
 //   warm            blocking GETs of keys whose index groups are cached
 //   cold            blocking GETs without a cache
-//   pipelined       as many GETs as --depth in flight, groups cached
+//   pipelined       --depth GETs in flight, groups cached
 //   pipelined_cold  the same without a cache
-//   threads         as warm, --threads clients at once, for their rate together
-//   connected       --threads clients that have made a GET and a PUT: memory of the server, --pid
+//   threads         as warm, with --threads clients at once; their total rate
+//   connected       --threads clients that have done a GET and a PUT: memory of the server --pid
 //   copy            no server: copies of as many bytes as a warm GET READs, from as much shared
 //                   memory as the records take, each from another place
 //
-// Prints one JSON object. Exit status as program.h says.
+// Prints one JSON object. Exit status: see program.h.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -57,7 +57,7 @@ std::uint64_t server_user_cpu_us(Client& client) {
   return server_stats(client).at("user_cpu_us").get<std::uint64_t>();
 }
 
-// Fetches each key once, many at a time; with a cache every group is in it then.
+// Gets each key once, many at a time; with a cache, all groups are in it afterwards.
 void get_all(Client& client, const Keys& keys) {
   Error last{};
   bool failed = false;
@@ -69,7 +69,7 @@ void get_all(Client& client, const Keys& keys) {
   if (failed) give_up("get", last);
 }
 
-// What one warm GET READs: the comparison uses as many bytes.
+// Bytes that one warm GET READs: the comparison uses as many.
 std::size_t record_read_bytes(const Arguments& given) {
   return record_units(record_bytes(key_of(0).size(), given["value-bytes"])) * kUnitBytes;
 }
@@ -86,7 +86,7 @@ json load(const Arguments& given) {
   return {{"record_read_bytes", record_read_bytes(given)}};
 }
 
-// A GET of each of `keys`, drawn at random, as often as --gets says, once ready() returns.
+// Gets random keys of `keys`, --gets times, once ready() returns.
 void get_at_random(
     const Arguments& given, Client& client, const Keys& keys, std::uint64_t seed,
     Histogram& nanoseconds, const std::function<void()>& ready = [] {}) {
@@ -103,7 +103,7 @@ void get_at_random(
   }
 }
 
-// What the client and the server have spent since this was made, per GET.
+// Processor time of client and server per GET since construction.
 class Costs {
  public:
   explicit Costs(Client& client)
@@ -145,7 +145,7 @@ json threads(const Arguments& given) {
     clients.push_back(open(given));
     get_all(clients.back(), set.keys);
   }
-  // From the first GET to the last: starting the threads takes longer than short runs do.
+  // From the first GET to the last: starting the threads takes longer than short runs.
   struct Run {
     Clock::time_point begin;
     Clock::time_point end;
@@ -166,7 +166,7 @@ json threads(const Arguments& given) {
   try {
     for (std::uint64_t i = 0; i < count; ++i)
       running.push_back(std::async(std::launch::async, run_one, i));
-  } catch (const std::system_error&) {  // the others are not to wait for those without a thread
+  } catch (const std::system_error&) {  // release the threads that already wait
     for (std::uint64_t i = running.size(); i < count; ++i)
       all_ready.arrive_and_drop();
     throw;
@@ -180,9 +180,8 @@ json threads(const Arguments& given) {
   return {{"gets_per_s", static_cast<double>(given["gets"] * count) / seconds}};
 }
 
-// Memory that a process has in use, shared memory and the rings of the device's queues included.
-// Not the pages of programs and libraries: of these the system maps now more, now less, by some
-// MiB.
+// Resident memory of a process, including shared memory and the rings of the device's queues. Pages
+// of programs and libraries are left out: how many the system maps varies by some MiB.
 std::uint64_t resident_kib(std::uint64_t pid) {
   std::ifstream maps("/proc/" + std::to_string(pid) + "/smaps");
   std::uint64_t total_kib = 0;
@@ -191,7 +190,7 @@ std::uint64_t resident_kib(std::uint64_t pid) {
     std::uint64_t kib = 0;
     if (std::sscanf(line.c_str(), "Rss: %" SCNu64, &kib) == 1) {
       if (counts) total_kib += kib;
-    } else if (line.find(':') > line.find(' ')) {  // a mapping's own line
+    } else if (line.find(':') > line.find(' ')) {  // first line of a mapping
       const std::string file = line.substr(std::min(line.find('/'), line.size()));
       counts = !file.starts_with('/') || file.starts_with("/dev/") || file.starts_with("/memfd:");
     }
@@ -229,7 +228,7 @@ json copy(const Arguments& given) {
     const std::byte* from = records + random.below(keys) * bytes;
     timed(nanoseconds, [&] {
       std::memcpy(to.data(), from, bytes);
-      asm volatile("" : : "r"(to.data()) : "memory");  // the copy is wanted
+      asm volatile("" : : "r"(to.data()) : "memory");  // keeps the copy from being optimised away
       return 0;
     });
   }

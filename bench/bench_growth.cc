@@ -1,14 +1,15 @@
-// bench_growth: what a client sees of a store that fills and grows; see README.md.
+// bench_growth: a client's view of a store that fills and grows; see README.md.
 //
-//   loads     READs a GET, hit and miss, with the index filled to 25 to 90 % of its slots
-//   doubling  latency of GETs while nobody writes, while others overwrite, and while the number of
-//             keys doubles
-//   memory    bytes of index a key - groups alone, and all memory the index has - averaged while
+//   loads     READs per GET, hit and miss, with the index filled to 25 to 90 % of its slots
+//   doubling  latency of GETs while nothing is written, while others overwrite, and while the
+//   number
+//             of keys doubles
+//   memory    bytes of index per key (groups alone, and all memory of the index), averaged while
 //   the
-//             number of keys doubles; bytes of memory a record takes beyond key and value
+//             number of keys doubles; bytes of memory per record beyond key and value
 //   mixed     GETs/s alone, and with one PUT for nine GETs
 //
-// Against a running, empty kvserver. Prints one JSON object. Exit status as program.h says.
+// Needs a running, empty kvserver. Prints one JSON object. Exit status: see program.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +33,8 @@ Client without_cache(const Arguments& given) {
   return given.connect(options);
 }
 
-// Keys first..first+count-1, new ones or again; values of 100 bytes or of what `size` draws.
+// Puts keys first..first+count-1, new or existing; values of 100 bytes or of a size drawn by
+// `size`.
 void put(
     Client& client, std::uint64_t first, std::uint64_t count,
     const std::function<std::size_t()>& size = [] { return 100; }) {
@@ -100,7 +102,7 @@ json loads(const Arguments& given) {
 
 // ---------------------------------------------------------------------------------- doubling
 
-// GETs of old keys, at least one, while `others` works; until it has finished.
+// Latency of GETs of old keys while `others` runs; at least one GET.
 json latency_while(const Arguments& given, std::uint64_t old_keys,
                    const std::function<void()>& others) {
   Client client = given.connect();
@@ -136,7 +138,7 @@ json latency_while(const Arguments& given, std::uint64_t old_keys,
   return result;
 }
 
-// Batches with pauses, so that the machine's few processors are not what is measured.
+// Puts batches with pauses, so that the few processors of the machine do not limit the result.
 void put_slowly(Client& writer, std::uint64_t first, std::uint64_t count) {
   constexpr std::uint64_t kBatch = 50;
   for (std::uint64_t i = 0; i < count; i += kBatch) {
@@ -190,7 +192,8 @@ json memory(const Arguments& given) {
     const auto number = [&](const char* name) { return stats[name].get<double>(); };
     constexpr double kSlotBytes = static_cast<double>(kGroupBytes) / kSlotsPerGroup;
     groups += number("index_slots") * kSlotBytes / number("records");
-    // All that is neither records nor cells of counters: groups, room for more, directory, root.
+    // All memory except records and cells of counters: groups, space for more groups, directory,
+    // root.
     allocated += (number("memory_bytes") - number("data_bytes") -
                   number("counter_cells") * sizeof(std::uint64_t)) /
                  number("records");

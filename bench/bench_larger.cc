@@ -2,12 +2,12 @@
 // README.md.
 //
 //   fill     stores the keys
-//   mix      YCSB's workload B on them: 95 % GETs, 5 % PUTs, scrambled zipfian 0.99. The part of
-//            the GETs answered by READs alone, against what an LRU cache of as many records as the
-//            server has in memory would have answered, given the same operations
-//   restart  until the first GET is answered; until all records are loaded
+//   mix      YCSB's workload B on them: 95 % GETs, 5 % PUTs, scrambled zipfian 0.99. Measures the
+//            share of GETs answered by READs alone. The comparison is an LRU cache of as many
+//            records as the server holds in memory, given the same operations
+//   restart  time until the first GET is answered, and until all records are loaded
 //
-// Against a running kvserver. Prints one JSON object. Exit status as program.h says.
+// Needs a running kvserver. Prints one JSON object. Exit status: see program.h.
 #include <list>
 #include <string>
 #include <unordered_map>
@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::size_t kValueBytes = 1000;  // YCSB: 10 fields of 100 bytes
 
-// Popular keys are scattered by a hash. (kvbench's own scrambled generator draws from 10^10 items,
-// as YCSB's does, which is less skewed than 0.99 over the keys that there are.)
+// A zipfian over the existing keys, scattered by a hash. (kvbench's scrambled generator draws from
+// 10^10 items, as YCSB's does, which is less skewed than 0.99 over the existing keys.)
 class Popular {
  public:
   explicit Popular(std::uint64_t keys) : keys_(keys), ranks_(0, keys - 1) {}
@@ -53,7 +53,7 @@ class Lru {
 
  private:
   const std::uint64_t capacity_;
-  std::list<std::uint64_t> order_;  // the latest first
+  std::list<std::uint64_t> order_;  // most recent first
   std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> where_;
 };
 
@@ -82,7 +82,7 @@ json mix(const Arguments& given) {
   std::uint64_t lru_hits = 0;
   std::uint64_t asked_before = 0;
   Clock::time_point begin;
-  // The first half is there to fill both caches with what is used.
+  // The first half only warms up both caches.
   for (std::uint64_t n = 0; n < 2 * operations; ++n) {
     if (n == operations) {
       gets = lru_hits = 0;
@@ -113,7 +113,7 @@ json mix(const Arguments& given) {
           {"records_on_disk", stats["records_on_disk"]}};
 }
 
-// The server has just said that it is ready.
+// REQUIRES: the server has just reported that it is ready.
 json restart(const Arguments& given) {
   const auto begin = Clock::now();
   Client client = given.connect();

@@ -2,7 +2,7 @@
 //
 //   put  blocking PUTs (memory) of values of --value-bytes, one after the other
 //
-// Prints one JSON object. Exit status as program.h says.
+// Prints one JSON object. Exit status: see program.h.
 #include <string>
 #include <vector>
 

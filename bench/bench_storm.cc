@@ -1,9 +1,9 @@
-// bench_storm: GETs racing writers, and what of it a client did not notice; see README.md.
+// bench_storm: GETs racing writers, and the tears that a client did not notice; see README.md.
 //
-//   storm  one client GETs --gets times while two others overwrite the same few keys, with values
-//          of 16 KB and of 96 bytes, as fast as they can
+//   storm  one client does --gets GETs while two others overwrite the same few keys as fast as they
+//          can, with values of 16 KB and of 96 bytes
 //
-// Against a running kvserver. Prints one JSON object. Exit status as program.h says.
+// Needs a running kvserver. Prints one JSON object. Exit status: see program.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,20 +21,20 @@
 namespace rkv::bench {
 namespace {
 
-constexpr std::array<std::size_t, 2> kWords = {2000, 12};  // five packets of SoftRoCE's; one
-constexpr std::uint64_t kKeys = 2;                         // of each writer
+constexpr std::array<std::size_t, 2> kWords = {2000, 12};  // packets of SoftRoCE: five; one
+constexpr std::uint64_t kKeys = 2;                         // per writer
 
 std::string storm_key(std::uint64_t number) {
   return fmt::format("storm-{}", number);
 }
 
-// Each word follows from the first, which counts the key's values, so that a value says whether it
-// is a mixture.
+// Each word of a value is computed from the first, which counts the key's values. So a value shows
+// whether it is a mixture.
 std::uint64_t word_of(std::uint64_t counter, std::size_t index) {
   return counter * 0x9E3779B97F4A7C15U + index * 0xD1B54A32D192ED03U;
 }
 
-// The last that a storm before this one, on the same server, has written.
+// The last counter that an earlier storm on this server wrote.
 std::uint64_t last_counter(Client& client, std::uint64_t writer) {
   std::uint64_t last = 0;
   for (std::uint64_t key = 0; key < kKeys; ++key) {
@@ -62,7 +62,7 @@ void write(Client& client, std::uint64_t writer, const std::atomic<bool>& over,
   }
 }
 
-// Ends the writers however the measurement ends.
+// Stops the writers in all cases.
 struct Ended {
   std::atomic<bool>& over;
   ~Ended() { over = true; }

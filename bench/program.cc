@@ -48,7 +48,7 @@ const Program::Phase* phase_of(const Program& program, std::string_view name) {
   return found == program.phases.end() ? nullptr : &*found;
 }
 
-// Of --phase, --transport and --poll.
+// Checks --phase, --transport and --poll.
 const Program::Phase& check_choices(const Program& program, const Arguments& given) {
   const auto check = [&](const char* flag, std::initializer_list<std::string_view> choices) {
     if (std::ranges::find(choices, given.text(flag)) != choices.end()) return;

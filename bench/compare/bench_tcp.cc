@@ -1,14 +1,15 @@
-// bench_tcp: GETs of Redis and of memcached over TCP, for GETs of the store to be compared with;
-// see README.md. The same keys, values, draws, clock and histogram as bench_get, so that no two
-// clients are compared.
+// bench_tcp: GETs of Redis and memcached over TCP, as comparison for GETs of the store; see
+// README.md. Uses the keys, values, random draws, clock and histogram of bench_get, so that the
+// comparison is of stores, not of benchmark programs.
 //
 //   load  stores the keys
-//   get   --threads connections, each with --depth GETs of keys drawn evenly in flight: so many are
-//         written at once and all answers read, as redis-benchmark -P does. For memcached they are
-//         one `get` of so many keys, the least work there is for it.
+//   get   --threads connections, each with --depth GETs of evenly drawn keys in flight. The
+//   requests
+//         are written at once and all answers read, as redis-benchmark -P does. For memcached they
+//         are one `get` with as many keys, which is the least work for memcached
 //
-// Against a running redis-server or memcached, --protocol says which. Prints one JSON object. Exit
-// status as program.h says.
+// Needs a running redis-server or memcached; --protocol says which. Prints one JSON object. Exit
+// status: see program.h.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -38,7 +39,7 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// A blocking stream of lines and bytes. It spins for answers as a client of the store does.
+// A blocking stream of lines and bytes. It spins for answers, as a client of the store does.
 class Connection {
  public:
   explicit Connection(const Arguments& given)
@@ -79,7 +80,7 @@ class Connection {
     }
   }
 
-  // Without its end, until the next call.
+  // The next line without its end; valid until the next call.
   std::string_view line() {
     for (;;) {
       const std::string_view unread(buffer_.data() + first_, last_ - first_);
@@ -91,7 +92,7 @@ class Connection {
     }
   }
 
-  // A value and the end of its line, copied as a client hands it to its caller.
+  // Copies a value, as a client does for its caller, and skips the end of its line.
   void value(std::string& into) {
     std::size_t copied = 0;
     const std::size_t wanted = into.size() + 2;
@@ -148,7 +149,7 @@ class Protocol {
  public:
   virtual ~Protocol() = default;
   virtual void set(std::string& out, std::string_view key, std::string_view value) const = 0;
-  virtual std::string_view stored() const = 0;  // the line that answers
+  virtual std::string_view stored() const = 0;  // the reply to a successful store
   virtual void get(std::string& out, const std::vector<std::string_view>& keys) const = 0;
   virtual void read(Connection& from, const std::vector<std::string_view>& keys,
                     std::string& value) const = 0;

@@ -31,7 +31,7 @@ std::string processor() {
   return "unknown";
 }
 
-// "verbs: rxe0 port 1 ...": the second word.
+// The second word of "verbs: rxe0 port 1 ...".
 std::string device_of(std::string_view transport) {
   constexpr std::string_view kVerbs = "verbs: ";
   if (!transport.starts_with(kVerbs)) return {};
@@ -52,7 +52,7 @@ RunsOn environment(const std::string& transport) {
   const std::string sys = "/sys/class/infiniband/" + on.device;
   std::error_code error;
   const auto driver = std::filesystem::read_symlink(sys + "/device/driver", error);
-  // SoftRoCE has no device below it, but names the network interface that it is made on.
+  // SoftRoCE has no device below it; it names the network interface that it uses.
   on.is_softroce = std::filesystem::exists(sys + "/parent", error) || on.device.starts_with("rxe");
   on.provider = on.is_softroce ? "rdma_rxe" : driver.filename().string();
   const std::string interface = first_line(sys + "/ports/1/gid_attrs/ndevs/0");

@@ -16,8 +16,8 @@
 
 namespace rkv::kvbench {
 
-// The first terms are added, the rest is their integral by the Euler-Maclaurin formula. What that
-// leaves out is below theta (theta+1) (theta+2) / 720 / 10^4^(theta+3): less than a double holds.
+// Adds the first terms; the rest is their integral by the Euler-Maclaurin formula. The error is
+// below theta (theta+1) (theta+2) / 720 / 10^4^(theta+3), which is less than a double's precision.
 double zeta(std::uint64_t first, std::uint64_t last, double theta) {
   constexpr std::uint64_t kAdded = 10'000;
   double sum = 0;
@@ -67,7 +67,7 @@ void Zipfian::grow(std::uint64_t items) {
   eta_ = eta();
 }
 
-// YCSB has ITEM_COUNT as the highest rank, so there is one item more.
+// YCSB uses ITEM_COUNT as the highest rank, so there is one item more.
 ScrambledZipfian::ScrambledZipfian(std::uint64_t least, std::uint64_t most)
     : least_(least), count_(most - least + 1), ranks_(0, kItems, kZetaOfItems) {}
 
@@ -75,8 +75,8 @@ std::uint64_t ScrambledZipfian::scatter(std::uint64_t rank) const {
   return least_ + static_cast<std::uint64_t>(ycsb_hash(static_cast<std::int64_t>(rank))) % count_;
 }
 
-// YCSB's zipfian has as many items as the newest record's number, and 0 stands for the newest; so
-// record 0 is never chosen, but where it is the only one.
+// YCSB's zipfian has as many items as the newest record's number, and 0 is the newest record. So
+// record 0 is never chosen, unless it is the only record.
 Latest::Latest(std::uint64_t records) : distances_(0, std::max<std::uint64_t>(records, 2) - 2) {}
 
 std::uint64_t Latest::next(Random& random, std::uint64_t end) {
@@ -161,8 +161,8 @@ OrSentence<LengthHistogram> LengthHistogram::read_file(const std::string& path) 
   return histogram;
 }
 
-// As YCSB: bucket i stands for lengths up to (i + 1) blocks, but the last for as many as its
-// number.
+// As YCSB: bucket i stands for lengths up to (i + 1) blocks; the last bucket stands for as many
+// blocks as its number.
 std::uint64_t LengthHistogram::next(Random& random) const {
   std::uint64_t left = random.below(total_);
   for (std::size_t i = 0; i + 1 < counts_.size(); ++i) {

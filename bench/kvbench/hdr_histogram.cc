@@ -76,7 +76,7 @@ void append_big_endian(std::uint64_t number, unsigned bytes, std::string& out) {
     out.push_back(static_cast<char>(number >> (8 * i)));
 }
 
-// ZigZag and LEB128; the original's ninth byte would hold 8 bits, but no count is that large.
+// ZigZag and LEB128. The original's ninth byte would hold 8 bits, but no count is that large.
 void append_zigzag(std::int64_t number, std::string& out) {
   auto rest = (static_cast<std::uint64_t>(number) << 1) ^ static_cast<std::uint64_t>(number >> 63);
   while (rest >= 0x80) {
@@ -86,8 +86,8 @@ void append_zigzag(std::int64_t number, std::string& out) {
   out.push_back(static_cast<char>(rest));
 }
 
-// RFC 1950 around stored blocks of RFC 1951: counts are short as they are, and no library is
-// needed.
+// RFC 1950 with stored blocks of RFC 1951: encoded counts are short without compression, and no
+// library is needed.
 std::string zlib_stored(std::string_view bytes) {
   constexpr std::size_t kLargestBlock = 65535;
   std::string out("\x78\x01", 2);
@@ -100,7 +100,7 @@ std::string zlib_stored(std::string_view bytes) {
   do {
     const std::string_view block = bytes.substr(0, kLargestBlock);
     bytes.remove_prefix(block.size());
-    out.push_back(bytes.empty() ? 1 : 0);  // the last block
+    out.push_back(bytes.empty() ? 1 : 0);  // flag of the last block
     const auto length = static_cast<std::uint16_t>(block.size());
     for (const std::uint16_t half : {length, static_cast<std::uint16_t>(~length)}) {
       out.push_back(static_cast<char>(half));

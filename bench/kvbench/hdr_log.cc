@@ -40,7 +40,7 @@ std::FILE* HdrLog::file_of(const std::string& row) {
       "\"Interval_Compressed_Histogram\"\n",
       row, seconds(began_.time_since_epoch()), fmt::gmtime(time),
       seconds(began_.time_since_epoch()));
-  std::fputs(head.c_str(), file.get());  // what did not arrive is told by the next flush
+  std::fputs(head.c_str(), file.get());  // the next flush reports a failure
   return files_.emplace(row, std::move(file)).first->second.get();
 }
 

@@ -22,7 +22,7 @@ void complain(const std::string& sentence) {
   std::fputs(fmt::format("kvbench: {}\n", sentence).c_str(), stderr);
 }
 
-// False: it did not arrive, and that was told.
+// False: writing failed, and the failure was reported.
 bool write_out(const std::string& text, const std::string& path) {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
@@ -56,7 +56,7 @@ int run_and_report(const Options& options, const std::vector<std::string>& comma
   }
   if (!results->log_problem.empty()) complain(results->log_problem);
   const std::string text = report(options, *results, environment(results->transport), command);
-  // Results that cannot go where they were to go are shown instead.
+  // Prints the results if they could not be written to the file.
   bool arrived = write_out(text, options.export_file);
   if (!arrived && !options.export_file.empty()) write_out(text, "");
   if (!results->complete || !arrived || !results->log_problem.empty()) return kPartial;
@@ -84,7 +84,7 @@ int run_program(const std::vector<std::string>& command) {
 int main(int argc, char** argv) {
   try {
     return rkv::kvbench::run_program({argv, argv + argc});
-  } catch (const std::exception& problem) {  // std::bad_alloc above all
+  } catch (const std::exception& problem) {  // mostly std::bad_alloc
     std::fprintf(stderr, "kvbench: %s\n", problem.what());
     return rkv::kvbench::kPartial;
   }

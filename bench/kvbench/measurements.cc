@@ -7,7 +7,7 @@ namespace rkv::kvbench {
 
 namespace {
 
-// A single writer's addition.
+// Adds one; correct for a single writer only.
 void add_one(std::atomic<std::uint64_t>& count) {
   count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
@@ -55,7 +55,7 @@ LatencyRecorder& Measurements::recorder(Kind kind, bool failed, bool intended) {
   LatencyRecorder* recorder = place.load(std::memory_order_relaxed);
   if (recorder == nullptr) [[unlikely]] {
     recorder = new LatencyRecorder;
-    place.store(recorder, std::memory_order_release);  // its zeroes, for collect()
+    place.store(recorder, std::memory_order_release);  // publishes its zeroes to collect()
   }
   return *recorder;
 }

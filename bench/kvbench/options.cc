@@ -78,10 +78,10 @@ Parsed printed(const char* text) {
   return parsed;
 }
 
-// The flags as they stand, before anything is read from properties.
+// The flags as given, before properties are read.
 struct Words {
   Properties files;
-  struct Set {  // by -p, or by the flag that stands for one
+  struct Set {  // by -p, or by a flag that stands for a property
     std::string name;
     std::string value;
     std::string flag = "-p";
@@ -89,9 +89,9 @@ struct Words {
   std::vector<Set> set;
   std::vector<std::string> connection;  // for kvclient's parser
   std::string output = "text";
-  std::string update;  // "" = not said
+  std::string update;  // "" = not given
   std::string in_flight = "1";
-  std::string cpus;  // "" = not said
+  std::string cpus;  // "" = not given
   std::string durability = "default";
   std::string seed = "0";
   const char* text = nullptr;  // to be printed instead of a run
@@ -123,7 +123,7 @@ bool take_switch(Words& words, std::string_view flag) {
   return true;
 }
 
-// A flag with its value; false: there is no such flag.
+// Takes a flag with its value; false: unknown flag.
 bool take_pair(Words& words, const std::string& flag, const std::string& value) {
   const auto* property =
       std::ranges::find_if(kPropertyFlags, [&](const auto& one) { return one.first == flag; });
@@ -161,7 +161,7 @@ bool take_pair(Words& words, const std::string& flag, const std::string& value) 
   return true;
 }
 
-// What stands for the commands of YCSB's script.
+// A hint for a command word of YCSB's script; empty for other words.
 const char* word_of_ycsb(std::string_view word) {
   if (word == "load") return " (\"ycsb load basic\" is kvbench -load)";
   if (word == "run") return " (\"ycsb run basic\" is kvbench -t)";
@@ -236,7 +236,7 @@ OrSentence<void> set_cpus(Options& options, const Words& words) {
 }
 
 OrSentence<void> set_in_flight(Options& options, const Words& words) {
-  constexpr std::uint64_t kMost = 1024;  // of ClientOptions::reads_in_flight
+  constexpr std::uint64_t kMost = 1024;  // limit of ClientOptions::reads_in_flight
   const auto in_flight = parse_number<std::uint64_t>(words.in_flight, 1, kMost);
   if (!in_flight) {
     return std::unexpected(
@@ -299,7 +299,7 @@ OrSentence<void> set_percentiles(Options& options) {
   }
 }
 
-// Told before a run of hours rather than after it.
+// Checks the directory before the run, which may take hours.
 OrSentence<void> check_log_directory(const Options& options) {
   std::string directory = std::filesystem::path(options.hdr_path).parent_path();
   if (directory.empty()) directory = ".";
@@ -363,7 +363,7 @@ OrSentence<void> set_program(Options& options) {
   return {};
 }
 
-// kvclient's flags by kvclient's own parser.
+// kvclient's own parser parses kvclient's flags.
 OrSentence<cli::Globals> connection_options(std::vector<std::string> flags,
                                             const Environment& environment) {
   flags.emplace_back("ping");
@@ -372,9 +372,9 @@ OrSentence<cli::Globals> connection_options(std::vector<std::string> flags,
   return parsed.command.globals;
 }
 
-// Numbers that are not those of records yet are drawn again.
+// Adds a note if many draws would hit numbers without a record and be repeated.
 void note_rare_records(Options& options) {
-  constexpr std::uint64_t kMany = 1000;  // draws for an operation, tens of nanoseconds each
+  constexpr std::uint64_t kMany = 1000;  // draws per operation, at tens of nanoseconds each
   const WorkloadSettings& workload = options.workload;
   if (options.phase != Phase::kTransactions ||
       workload.distribution != RequestDistribution::kZipfian) {

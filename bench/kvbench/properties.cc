@@ -19,7 +19,7 @@ namespace rkv::kvbench {
 
 namespace {
 
-constexpr std::size_t kLongestShown = 40;  // of a value in a sentence
+constexpr std::size_t kLongestShown = 40;  // of a value in an error sentence
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\f';
@@ -44,7 +44,7 @@ void append_utf8(std::string& out, std::uint32_t point) {
   }
 }
 
-// Goes through a file, natural line by natural line, and counts where it is.
+// Reads a file by natural lines and keeps track of the position.
 class Reader {
  public:
   Reader(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -52,7 +52,7 @@ class Reader {
   bool at_end() const { return at_ == text_.size(); }
   std::string place() const { return fmt::format("{}:{}:{}", name_, line_, column_); }
 
-  // Blank lines, comments and the white space before a key.
+  // Skips blank lines, comments and the white space before a key.
   void skip_to_key() {
     while (!at_end()) {
       const char c = text_[at_];
@@ -70,7 +70,7 @@ class Reader {
   OrSentence<std::string> key() {
     return take([](char c) { return is_blank(c) || c == '=' || c == ':'; });
   }
-  // White space, one = or :, white space; each may be on a continued line.
+  // Skips white space, one = or :, and white space again; each may be on a continued line.
   void skip_separator() {
     skip_blanks();
     if (!at_end() && (text_[at_] == '=' || text_[at_] == ':')) {
@@ -92,7 +92,8 @@ class Reader {
     column_ = ends ? 1 : column_ + 1;
   }
 
-  // A backslash before a line end: both, and the white space that the next line begins with.
+  // Skips a backslash before a line end, the line end, and the white space at the begin of the next
+  // line.
   bool skip_continuation() {
     if (text_[at_] != '\\' || at_ + 1 == text_.size() || !is_line_end(text_[at_ + 1])) return false;
     step();
@@ -113,7 +114,7 @@ class Reader {
     }
   }
 
-  // Up to the line's end or a character that `ends` is true for.
+  // Reads up to the line's end or to a character for which `ends` is true.
   template <class Ends>
   OrSentence<std::string> take(Ends ends) {
     std::string out;
@@ -199,7 +200,7 @@ std::string shown(std::string_view value) {
 }  // namespace
 
 OrSentence<void> Properties::read_text(std::string_view text, const std::string& name) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as some editors begin UTF-8
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors begin UTF-8 with it
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   Reader reader(text, name);
   while (true) {

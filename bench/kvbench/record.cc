@@ -27,7 +27,7 @@ void append_varint(std::uint64_t number, std::string& out) {
   out.push_back(static_cast<char>(number));
 }
 
-// Takes one from the front; five bytes at most, so that no length wraps.
+// Takes a varint from the front; at most five bytes, so that no length overflows.
 std::optional<std::uint64_t> take_varint(std::string_view& in) {
   std::uint64_t number = 0;
   for (unsigned i = 0; i < 5 && i < in.size(); ++i) {
@@ -41,7 +41,7 @@ std::optional<std::uint64_t> take_varint(std::string_view& in) {
   return std::nullopt;
 }
 
-// java.lang.String.hashCode goes on with the next character.
+// Continues java.lang.String.hashCode with the next characters.
 void hash_on(std::uint32_t& hash, std::string_view text) {
   for (const char c : text)
     hash = 31 * hash + static_cast<unsigned char>(c);
@@ -67,7 +67,7 @@ bool decode_record(std::string_view value, std::vector<std::string_view>& fields
   if (value.empty() || value.front() != kFormat) return false;
   std::string_view lengths = value.substr(1);
   const auto count = take_varint(lengths);
-  if (!count || *count > lengths.size()) return false;  // a length has a byte at least
+  if (!count || *count > lengths.size()) return false;  // a length takes at least one byte
   std::string_view bytes = lengths;
   for (std::uint64_t i = 0; i < *count; ++i) {
     if (!take_varint(bytes)) return false;
@@ -119,7 +119,7 @@ void deterministic_bytes(std::string_view key, std::string_view field_name, std:
   while (out.size() < bytes) {
     const std::size_t before = out.size();
     out.push_back(':');
-    // YCSB appends the colon first, and then the hash of all that is there.
+    // YCSB appends the colon first, then the hash of everything before it.
     hash_on(hash, ":");
     char digits[12];
     const auto [end, error] =

@@ -14,14 +14,14 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kSoftRoceNote = "SoftRoCE: not representative of hardware";
 constexpr double kAlwaysShown[] = {50, 90, 95, 99, 99.9, 99.99};  // in CSV and JSON
 
-// As Java prints a double: with a decimal point always.
+// Formats a double as Java does: always with a decimal point.
 std::string real(double number) {
   std::string text = fmt::format("{}", number);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }
 
-// 50th, 1st, 99.9: YCSB's ordinals.
+// YCSB's ordinals: 50th, 1st, 99.9.
 std::string ordinal(double percent) {
   if (percent != std::floor(percent)) return fmt::format("{}", percent);
   const auto whole = static_cast<int>(percent);
@@ -42,7 +42,7 @@ double throughput(const Results& results) {
   return results.seconds > 0 ? static_cast<double>(results.operations) / results.seconds : 0;
 }
 
-// Each READ, each atomic and each request is a round trip; pipelined ones share their time.
+// Each READ, atomic and request counts as a round trip; pipelined ones overlap in time.
 std::uint64_t round_trips(const ClientStats& client) {
   return client.rdma_reads + client.map_reads + client.atomics + client.two_sided_requests;
 }
@@ -86,7 +86,7 @@ std::string text(const Options& options, const Results& results, const RunsOn& o
   return out;
 }
 
-// YCSB's exporters: objects one after the other, or in an array.
+// YCSB's exporters: JSON objects in sequence, or in an array.
 std::string ycsb_json(const Options& options, const Results& results, bool array) {
   std::string out = array ? "[" : "";
   const char* between = "";
@@ -229,7 +229,7 @@ std::string json(const Options& options, const Results& results, const RunsOn& o
   out["operations"] = rows;
   out["client"] = client_json(results);
   out["server"] = server_json(results);
-  // What came from a property file may be no UTF-8.
+  // Text from a property file may not be valid UTF-8.
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -41,7 +41,7 @@ void add(StoreCounters& sum, const StoreCounters& one) {
   sum.update_conflicts += one.update_conflicts;
 }
 
-// Process time of servers and client up to now.
+// Process time of servers and client so far.
 struct CpuTimes {
   ProcessTime server;
   ProcessTime client;
@@ -49,7 +49,7 @@ struct CpuTimes {
   bool server_known = false;
 };
 
-// `control` null: the server is not asked, since it would be waited for in vain.
+// `control` null: skips the server, because the request would only run into its timeout.
 CpuTimes cpu_times(Cluster* control) {
   CpuTimes times;
   times.client = ProcessTime::now();
@@ -70,7 +70,7 @@ CpuTimes cpu_times(Cluster* control) {
   return times;
 }
 
-// What would make every operation of a kind fail is told before the first.
+// Reports, before the first operation, a cause that would make every operation of a kind fail.
 std::optional<Failure> probe(Cluster& control, const Options& options) {
   if (options.phase != Phase::kTransactions) return std::nullopt;
   const auto& proportions = options.workload.proportions;
@@ -121,8 +121,8 @@ class Run {
     return std::nullopt;
   }
 
-  // Signals are watched from here on only: what comes before may wait for the server, has measured
-  // nothing yet, and is ended by a signal as is usual.
+  // Signals are handled only from here on. Earlier steps may block on the server and have measured
+  // nothing; a signal ends them as usual.
   std::expected<Results, Failure> run() {
     auto watch = Watch::create();
     if (!watch) return failure(kPartial, to_string(watch.error()));
@@ -139,7 +139,7 @@ class Run {
   }
 
  private:
-  // All threads or none: they wait for each other before they do anything.
+  // Starts all threads or none: they wait for each other before the first operation.
   std::optional<Failure> start() {
     left_ = static_cast<int>(threads_);
     ready_.emplace(static_cast<std::ptrdiff_t>(threads_) + 1);
@@ -154,7 +154,7 @@ class Run {
           if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) watch_->done();
         });
       }
-    } catch (const std::exception& problem) {  // std::system_error: no more threads, or memory
+    } catch (const std::exception& problem) {  // std::system_error: no more threads or memory
       const std::size_t started = running_.size();
       stop_.request("");
       ready_->count_down(static_cast<std::ptrdiff_t>(threads_ + 1 - started));
@@ -210,7 +210,7 @@ class Run {
     }
   }
 
-  // The status line, and a line in each histogram log.
+  // Prints the status line and adds a line to each histogram log.
   void show_status(Nanos now) {
     if (!options_.status && !log_) return;
     std::uint64_t done = 0;
@@ -234,8 +234,8 @@ class Run {
     }
     results.missing = total_ > results.operations ? total_ - results.operations : 0;
     if (results.why.empty() && results.missing != 0) {
-      // The time was over. It may end the operations, but a load is done when the records are
-      // there.
+      // The time is over. That is a complete end for operations; a load is complete only when all
+      // records are stored.
       if (options_.phase == Phase::kLoad) {
         results.why = "maxexecutiontime was over before the load was";
       } else {
@@ -275,7 +275,7 @@ class Run {
   Nanos began_ = 0;
   std::optional<StatusLine> status_;
   std::optional<HdrLog> log_;
-  std::vector<Row> seen_;  // by the status line
+  std::vector<Row> seen_;  // rows at the last status line
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace rkv::kvbench {
 
 namespace {
 
-// Two decimals at most, without zeroes at the end, as Java's "#.##".
+// At most two decimals, without trailing zeroes, as Java's "#.##".
 std::string short_number(double number) {
   std::string text = fmt::format("{:.2f}", number);
   while (text.ends_with('0'))
@@ -20,7 +20,7 @@ std::string short_number(double number) {
   return text;
 }
 
-// "1 hour 2 minutes", in YCSB's way: seconds only below a minute, minutes only below a day.
+// "1 hour 2 minutes", in YCSB's form: seconds only below a minute, minutes only below a day.
 std::string remaining(std::uint64_t seconds) {
   const auto part = [](std::uint64_t number, const char* unit) {
     return number == 0 ? "" : fmt::format("{} {}{} ", number, unit, number == 1 ? "" : "s");

@@ -47,7 +47,7 @@ Answer Store::answer_of(const Error& error) const {
 
 Answer Store::read(std::string_view key) {
   auto got = client_.get_into(key, std::as_writable_bytes(std::span(buffer_)));
-  while (!got && got.error().code == Code::kTooLarge) {  // loaded by somebody with longer fields
+  while (!got && got.error().code == Code::kTooLarge) {  // another program loaded longer fields
     buffer_.resize(client_.needed_bytes());
     got = client_.get_into(key, std::as_writable_bytes(std::span(buffer_)));
   }
@@ -90,7 +90,7 @@ Answer Store::update_read(std::string_view key, std::optional<std::size_t> field
 
 Answer Store::change(std::string_view key, std::optional<std::size_t> field,
                      const std::vector<std::string_view>& fields, bool have_read) {
-  // Each repetition means that another writer has got on; this bounds one that never does.
+  // Each repetition means that another writer made progress; this limit ends an endless sequence.
   constexpr int kMostTries = 1000;
   Answer answer;
   for (int i = 0; i < kMostTries; ++i) {

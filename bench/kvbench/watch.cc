@@ -42,7 +42,7 @@ Watch::~Watch() {
 
 void Watch::done() {
   const std::uint64_t one = 1;
-  // Cannot fail: the counter is read or left, never near its limit.
+  // Cannot fail: the counter never comes near its limit.
   [[maybe_unused]] const auto written = write(done_, &one, sizeof one);
 }
 

@@ -14,7 +14,7 @@
 namespace rkv::kvbench {
 
 namespace {
-constexpr Nanos kLongestSleep = 100 * kNanosPerMs;  // then the stop is looked at
+constexpr Nanos kLongestSleep = 100 * kNanosPerMs;  // then the thread checks for a stop
 }  // namespace
 
 void Stop::request(std::string why) {
@@ -66,11 +66,11 @@ void Worker::sleep_until(Nanos until) {
     if (options_.spin_sleep) continue;
     const Nanos next = std::min(until, now + kLongestSleep);
     const timespec at{.tv_sec = next / kNanosPerSecond, .tv_nsec = next % kNanosPerSecond};
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);  // a signal only wakes it early
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);  // a signal wakes it early
   }
 }
 
-// As YCSB: slow threads do not all begin at once.
+// As YCSB: a random delay, so that throttled threads do not all begin at once.
 void Worker::wait_for_random_start() {
   if (tick_ < kNanosPerMs) return;
   const auto tick = static_cast<std::uint64_t>(tick_);
@@ -86,7 +86,7 @@ void Worker::throttle(Nanos began, std::uint64_t done) {
 // -------------------------------------------------------------------------------------- run
 
 void Worker::run() {
-  // Sleeps end within a microsecond of when they should, instead of 50.
+  // Timers wake within a microsecond instead of 50.
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   try {
     wait_for_random_start();
@@ -101,7 +101,7 @@ void Worker::run() {
     const Nanos begin = clock_.now();
     store_.reset();
     measurements_.latency(Kind::kCleanup, {.due = begin, .begin = begin, .end = clock_.now()});
-  } catch (const std::exception& problem) {  // std::bad_alloc above all
+  } catch (const std::exception& problem) {  // mostly std::bad_alloc
     stop_.request(problem.what());
   }
 }
@@ -185,8 +185,8 @@ bool Worker::choose_key(Draft& draft) {
 
 void Worker::look_after_server(const Answer& answer) {
   if (answer.outcome != Outcome::kServiceUnavailable || stop_.requested()) return;
-  // The operation has waited for the server as long as it may. Is it there again, or another one?
-  // First the one that was there the last time: others take as long to say that they are not.
+  // The operation reached its timeout. Check whether a server still answers, beginning with the
+  // server last seen alive: a lost server takes as long to time out.
   Cluster& cluster = store_->client();
   const auto& servers = cluster.map().servers();
   Error error{};
@@ -224,7 +224,7 @@ void Worker::insert() {
   const Nanos begin = clock_.now();
   const Answer answer = store_->insert(draft_.key, draft_.fields);
   end_operation(Kind::kInsert, answer, begin);
-  workload_.inserted().acknowledge(number);  // as YCSB, when it failed, too
+  workload_.inserted().acknowledge(number);  // also after a failure, as in YCSB
 }
 
 void Worker::scan() {
@@ -253,7 +253,7 @@ void Worker::read_modify_write() {
     end_operation(Kind::kUpdate, update, update_begin);
     done = update.ok();
   }
-  // Without what was done between the two.
+  // Excludes the time between the two operations.
   const Nanos end = clock_.now() - (update_begin - read_end);
   measurements_.latency(Kind::kReadModifyWrite,
                         {.due = due_ != 0 ? due_ : begin, .begin = begin, .end = end}, !done);
@@ -270,7 +270,7 @@ void Worker::make_written_fields(Draft& draft) {
 
 void Worker::make_fields(Draft& draft, std::size_t first, std::size_t count) {
   draft.bytes.clear();
-  draft.bytes.reserve(count * settings_.most_field_bytes);  // so that the views below hold
+  draft.bytes.reserve(count * settings_.most_field_bytes);  // keeps the views below valid
   draft.fields.clear();
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t begin = draft.bytes.size();
@@ -285,8 +285,8 @@ void Worker::make_fields(Draft& draft, std::size_t first, std::size_t count) {
   }
 }
 
-// The fields just read against what must have been written. With readallfields=false one of them,
-// as YCSB asks for no more.
+// Compares the fields just read with what must have been written. With readallfields=false it
+// compares one field, because YCSB reads only one.
 void Worker::verify(std::string_view key, const std::vector<std::string_view>& fields) {
   const Nanos begin = clock_.now();
   Outcome outcome = Outcome::kOk;

@@ -1,10 +1,11 @@
-// Several operations of a thread in flight: drawn together, their GETs pipelined, then their PUTs,
-// then one scan after the other. The next are drawn when all have ended.
+// Batches: several operations of a thread in flight. A batch is drawn together; its GETs are
+// pipelined, then its PUTs, and then its scans run one after the other. The next batch is drawn
+// when all have ended.
 //
-// Latencies: a GET's and an update's are from the moment at which the batch begins, a PUT's alone
-// from when the PUTs begin, each until it is answered. Between the operations of a batch there is
-// no order, and updates are plain. Under -target a batch is what is due, as many as may be in
-// flight: an operation that is due alone waits for no other.
+// Latencies: those of a GET or an update count from the beginning of the batch, that of a PUT from
+// the beginning of the PUTs, each until its answer. The operations of a batch have no order, and
+// updates are plain. Under -target a batch holds the operations that are due, at most --in-flight:
+// an operation that is due alone does not wait for others.
 #include <algorithm>
 
 #include "bench/kvbench/record.h"
@@ -39,7 +40,7 @@ void Worker::run_batches(Nanos began) {
   }
 }
 
-// How many are to be made now: at least one.
+// Returns how many operations are due now: at least one.
 std::size_t Worker::wait_until_due(Nanos began, std::uint64_t done) {
   std::uint64_t most = slots_.size();
   if (operations_ != 0) most = std::min(most, operations_ - done);
@@ -49,8 +50,8 @@ std::size_t Worker::wait_until_due(Nanos began, std::uint64_t done) {
   return due > done ? std::min(due - done, most) : 1;
 }
 
-// How many of them were tried: all, but what is left of a load that must end, and draws and scans
-// that a stop came before.
+// Returns how many operations of the batch were attempted. Not attempted are the rest of a load
+// that must end, and draws and scans that a stop precedes.
 std::uint64_t Worker::batch(std::size_t count) {
   getting_.clear();
   putting_.clear();
@@ -100,7 +101,7 @@ void Worker::get_batch(Nanos begin) {
     after_get(*slot, begin);
 }
 
-// Measured by itself unless it is a part of an update.
+// Records a GET's own latency unless the GET is a part of an update.
 void Worker::after_get(Slot& slot, Nanos begin) {
   read_fields_.clear();
   if (slot.answer.ok() && !decode_record(slot.value, read_fields_)) {
@@ -130,7 +131,7 @@ void Worker::change_field(Slot& slot) {
 
 // -------------------------------------------------------------------------------------- PUTs
 
-// How many insertions of a load have failed for good.
+// Returns how many insertions of a load failed permanently.
 std::uint64_t Worker::put_batch(Nanos begin) {
   skip_unread(begin);
   if (putting_.empty()) return 0;
@@ -150,7 +151,7 @@ std::uint64_t Worker::put_batch(Nanos begin) {
   return lost;
 }
 
-// What could not be read is not written: a failed update, or half of a read-modify-write.
+// A record that could not be read is not written: a failed update, or half of a read-modify-write.
 void Worker::skip_unread(Nanos begin) {
   std::erase_if(putting_, [&](const Slot* slot) {
     if (slot->answer.ok()) return false;
@@ -166,7 +167,7 @@ void Worker::skip_unread(Nanos begin) {
   });
 }
 
-// False: an insertion of a load that must end.
+// False: an insertion failed and the load must end.
 bool Worker::after_put(Slot& slot, Nanos begin, Nanos put_begin) {
   const auto from = [&](Nanos start) {
     return Times{.due = slot.due != 0 ? slot.due : start, .begin = start, .end = slot.put};
@@ -187,7 +188,7 @@ bool Worker::after_put(Slot& slot, Nanos begin, Nanos put_begin) {
 
 // ------------------------------------------------------------------------------------- scans
 
-// How many were not made.
+// Returns how many scans were not run.
 std::uint64_t Worker::scan_batch(std::size_t count) {
   std::uint64_t left = 0;
   for (const Slot& slot : std::span(slots_).first(count)) {

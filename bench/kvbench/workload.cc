@@ -18,7 +18,7 @@ constexpr std::uint64_t kMostRecords = std::uint64_t{1} << 48;
 constexpr std::uint64_t kMostFields = 16384;
 constexpr std::uint64_t kMostScan = 1'000'000;
 
-// Reads one property after the other; what is wrong first is kept.
+// Reads properties one by one and keeps the first error.
 class Read {
  public:
   explicit Read(const Properties& properties) : properties_(properties) {}
@@ -40,7 +40,7 @@ class Read {
   void wrong(const char* name, const std::string& sentence) {
     if (problem_.empty()) problem_ = properties_.place(name) + sentence;
   }
-  // A property that there must be is not there. One that nobody knows may be it, mistyped.
+  // Reports a missing required property. An unknown property may be the missing one, mistyped.
   void missing(const std::string& sentence) {
     if (!problem_.empty()) return;
     problem_ = sentence;
@@ -95,7 +95,7 @@ void read_counts(Read& read, Phase phase, WorkloadSettings& settings) {
   if (settings.insert_count > rest) {
     return read.wrong("insertcount", "insertstart and insertcount together pass recordcount");
   }
-  // YCSB: without an insertcount, as many as recordcount, from insertstart on.
+  // As YCSB: without an insertcount, recordcount records from insertstart on.
   settings.load_count = read.has("insertcount") ? settings.insert_count : settings.record_count;
   settings.operation_count = read.number("operationcount", 0, 0, kMostRecords);
   settings.max_seconds = read.number("maxexecutiontime", 0, 0, 1U << 30);
@@ -108,7 +108,7 @@ void read_counts(Read& read, Phase phase, WorkloadSettings& settings) {
   read.missing(fmt::format("the property operationcount is missing: {}", kSay));
 }
 
-// constant, uniform, zipfian: up to `most`, and from `least` on.
+// constant, uniform or zipfian: lengths from `least` to `most`.
 std::optional<LengthGenerator> simple_lengths(const std::string& distribution, std::uint64_t least,
                                               std::uint64_t most) {
   if (distribution == "uniform") return Uniform(least, most);
@@ -156,13 +156,13 @@ void read_fields(Read& read, WorkloadSettings& settings) {
 
 void read_rules(Read& read, WorkloadSettings& settings) {
   settings.read_all_fields = read.boolean("readallfields", true);
-  read.boolean("readallfieldsbyname", false);  // the same here: a record is one value
+  read.boolean("readallfieldsbyname", false);  // no effect: a record is one value
   settings.write_all_fields = read.boolean("writeallfields", false);
   settings.data_integrity = read.boolean("dataintegrity", false);
   if (settings.data_integrity && read.text("fieldlengthdistribution", "constant") != "constant") {
     read.wrong("dataintegrity", "dataintegrity=true wants fieldlengthdistribution=constant");
   }
-  // As YCSB: everything but "hashed" is ordered; a mistyped word is told.
+  // As YCSB: every value but "hashed" means ordered; an unknown word is reported.
   const std::string order = read.text("insertorder", "hashed");
   if (order != "hashed" && order != "ordered") {
     read.wrong("insertorder", fmt::format("insertorder wants hashed or ordered, not '{}'", order));
@@ -177,7 +177,7 @@ void read_rules(Read& read, WorkloadSettings& settings) {
 }
 
 void read_proportions(Read& read, WorkloadSettings& settings) {
-  constexpr double kRounding = 1e-6;  // thirds and the like, written with few digits
+  constexpr double kRounding = 1e-6;  // for thirds and similar fractions written with few digits
   constexpr std::pair<const char*, double> kNames[kOperations] = {{"readproportion", 0.95},
                                                                   {"updateproportion", 0.05},
                                                                   {"insertproportion", 0},
@@ -215,7 +215,7 @@ void read_distributions(Read& read, WorkloadSettings& settings) {
   settings.distribution = known->second;
   settings.hotspot_data = read.real("hotspotdatafraction", 0.2, 0, 1);
   settings.hotspot_operations = read.real("hotspotopnfraction", 0.8, 0, 1);
-  // With 0 percent YCSB asks for records that there are none of.
+  // With 0 percent YCSB requests records that do not exist.
   settings.exponential_percentile = read.real("exponential.percentile", 95, 1e-6, 100);
   settings.exponential_part = read.real("exponential.frac", 0.8571428571, 0, 1e9);
 
@@ -257,9 +257,9 @@ Workload::Workload(WorkloadSettings settings)
       sequential_(std::make_unique<Sequential>(
           settings_.insert_start, settings_.insert_start + settings_.insert_count - 1)) {}
 
-// Twice the expected insertions are among the numbers from the beginning, so that popular ones stay
-// the same; one not yet inserted is drawn again. YCSB 0.10 and later have one number more than
-// that, by an inclusive bound, which moves the popular ones; not so here.
+// Twice the expected insertions are among the numbers from the beginning, so that popular numbers
+// do not change; a number not yet inserted is drawn again. YCSB 0.10 and later use one number more,
+// by an inclusive bound, which moves the popular numbers; we do not.
 std::uint64_t zipfian_numbers(const WorkloadSettings& settings) {
   const double expected = static_cast<double>(settings.operation_count) *
                           settings.proportions[static_cast<std::size_t>(Operation::kInsert)] * 2.0;
@@ -338,12 +338,12 @@ bool is_known_property(const std::string& name) {
       "maxscanlength", "scanlengthdistribution", "insertorder", "zeropadding",
       "core_workload_insertion_retry_limit", "core_workload_insertion_retry_interval",
       "core_workload_insertion_keep_going_on_error",
-      // Of the program.
+      // Properties of the program.
       "threadcount", "target", "dotransactions", "status", "status.interval", "label", "spin.sleep",
       "measurementtype", "measurement.interval", "hdrhistogram.percentiles",
       "hdrhistogram.fileoutput", "hdrhistogram.output.path", "measurement.histogram.verbose",
       "exporter", "exportfile", "reportlatencyforeacherror", "latencytrackederrors",
-      // Without meaning here, but in files that people have.
+      // Properties without effect here that occur in existing files.
       "table", "columnfamily", "db", "histogram.buckets", "timeseries.granularity", "maxscanrate",
       "scanoptimelimit", "discardscannedrecord", "measurement.trackjvm"};
   return std::ranges::find(*known, name) != known->end();

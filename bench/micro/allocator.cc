@@ -1,4 +1,4 @@
-// What a block of the data extents costs to allocate and to release, without the store around it.
+// The cost of allocating and releasing a block of the data extents, without the store around it.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -41,7 +41,7 @@ struct Arena {
   std::unique_ptr<StoreMemory> memory;
   std::optional<RecordAllocator> records;
 };
-std::unique_ptr<Arena> arena;  // of the threads of one benchmark
+std::unique_ptr<Arena> arena;  // shared by the threads of one benchmark
 
 struct Blocks {
   struct Block {
@@ -52,7 +52,7 @@ struct Blocks {
   std::uint64_t units = 0;
 };
 
-// As many as fill this part of the memory, shared by the threads.
+// Allocates blocks until this part of the memory is full; the threads share the work.
 void fill(const benchmark::State& state, Random& random, Blocks& blocks) {
   const std::uint64_t capacity = arena->records->usage().capacity_bytes / kUnitBytes;
   const std::uint64_t share =
@@ -66,7 +66,7 @@ void fill(const benchmark::State& state, Random& random, Blocks& blocks) {
   }
 }
 
-// A PUT that moves its record: a new block, and a random old one goes.
+// A PUT that moves its record: allocates a block and releases a random old block.
 void allocator_replace(benchmark::State& state) {
   Random random(static_cast<std::uint64_t>(state.thread_index()) + 1);
   Blocks blocks;

@@ -1,4 +1,4 @@
-// A client's caches: where a key's record was. Of the size that a client has by default.
+// A client's caches of where records are, in a client's default size.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 using client::GroupCache;
 using client::SlotCache;
 
-// As Engine divides it.
+// As Engine divides the memory.
 std::size_t slot_bytes() {
   return ClientOptions{}.cache_bytes / 4;
 }
@@ -23,15 +23,15 @@ std::size_t group_bytes() {
   return ClientOptions{}.cache_bytes - slot_bytes();
 }
 
-// Arguments: how many are held, and asked for in random order; whether those are that are held.
-// Few stay in the processor's own caches, many do not.
+// Arguments: how many entries are held, and looked up in random order; whether the held entries are
+// looked up. Few entries stay in the processor's own caches, many do not.
 constexpr std::int64_t kFew = 1 << 9;
 constexpr std::int64_t kMany = 3 << 15;
 void held_and_asked(benchmark::internal::Benchmark* one) {
   one->ArgNames({"held", "hit"})->ArgsProduct({{kFew, kMany}, {1, 0}});
 }
 
-// `count` numbers from `first` on, shuffled.
+// Returns `count` numbers from `first` on, shuffled.
 std::vector<std::uint32_t> shuffled(std::uint32_t first, std::int64_t count) {
   std::vector<std::uint32_t> numbers(static_cast<std::size_t>(count));
   std::ranges::generate(numbers, [&] { return first++; });
@@ -47,7 +47,7 @@ void count_hits(benchmark::State& state, std::uint64_t hits) {
   state.counters["hits"] = static_cast<double>(hits) / static_cast<double>(state.iterations());
 }
 
-// The group's header is looked at, as a GET does: a hit that is never touched would cost less.
+// Reads the group's header, as a GET does: a hit that touches nothing would cost less.
 void group_cache_find(benchmark::State& state) {
   GroupCache cache(group_bytes());
   for (const std::uint32_t number : shuffled(0, state.range(0)))

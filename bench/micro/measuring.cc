@@ -1,4 +1,4 @@
-// What it costs to measure: counting a latency, and drawing what to do next.
+// The cost of measuring: counting a latency, and drawing the next operation.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -12,7 +12,7 @@
 namespace rkv::bench {
 namespace {
 
-// Latencies as they come: most within a few microseconds, some a thousand times as long.
+// Realistic latencies: most are a few microseconds, some a thousand times as long.
 std::vector<std::uint64_t> latencies() {
   Random random(11);
   std::vector<std::uint64_t> values(4096);

@@ -1,4 +1,4 @@
-// Requests and responses: what both sides do with the bytes of a message.
+// Requests and responses: the work of both sides on the bytes of a message.
 #include <benchmark/benchmark.h>
 
 #include <array>

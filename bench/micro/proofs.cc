@@ -1,5 +1,5 @@
-// What a client computes to find a key's place and to prove what it has READ; and what the server
-// computes so that it can. Beside each what it cannot be faster than.
+// What a client computes to find a key's slot and to verify what it has READ, and what the server
+// computes for that; each beside its lower bound.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -122,7 +122,7 @@ void value_sizes(benchmark::internal::Benchmark* one) {
   one->ArgName("bytes")->Arg(100)->Arg(1 << 10)->Arg(16 << 10);
 }
 BENCHMARK(copy)->Apply(value_sizes);
-// A key; what is hashed of a group; and of records with values of these sizes.
+// The hashed sizes: a key, a group, and records with values of these sizes.
 void hashed_sizes(benchmark::internal::Benchmark* one) {
   one->ArgName("bytes")->Arg(kKey.size())->Arg(kGroupBytes - sizeof(Group::checksum));
   for (const std::size_t value_bytes : {100, 1 << 10, 16 << 10})

@@ -1,5 +1,5 @@
-// What splitting a segment of the index takes: the time for which a writer of one of its keys may
-// have to wait. Clients READ on meanwhile.
+// The time to split a segment of the index, for which a writer of one of its keys may have to wait.
+// Clients continue to READ meanwhile.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -16,8 +16,8 @@
 namespace rkv::server {
 namespace {
 
-// An index without a store: keys are 8 random bytes, records heads and keys alone, which is what a
-// split reads of them.
+// An index without a store. Keys are 8 random bytes; records have only header and key, because a
+// split reads nothing else of them.
 class Grower {
  public:
   Grower() {
@@ -32,8 +32,8 @@ class Grower {
     data_ = memory_->add_extent(ExtentEntry::kData).value();
   }
 
-  // The next segment to be split, with as many keys stashed as one that has to be. Nothing: all are
-  // used up.
+  // Fills the next segment until as many keys are stashed as in a segment that must split. nullopt:
+  // all segments are used up.
   std::optional<Segment> crowd_one() {
     while (memory_->segments().unused() != 0) {
       const auto key = insert();
@@ -90,7 +90,7 @@ void segment_split(benchmark::State& state) {
     grower->split(*segment);
     state.SetIterationTime(std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  // A segment that has to be split has about as many keys as slots.
+  // A segment that must split has about as many keys as slots.
   state.SetItemsProcessed(
       static_cast<std::int64_t>(state.iterations() * Grower::kGroups * kSlotsPerGroup));
 }

@@ -1,12 +1,12 @@
-// bench_verbs: how long a message, a READ and a WRITE take through the verbs library, measured as
-// perftest's ib_send_lat, ib_read_lat and ib_write_lat do: two queue pairs of one device, both
-// sides spin, half of the way there and back (READ: all of it).
+// bench_verbs: the latency of a message, a READ and a WRITE through the verbs library, measured as
+// perftest's ib_send_lat, ib_read_lat and ib_write_lat do. Two queue pairs of one device, both
+// sides spin, and the result is half of the round trip (READ: all of it).
 //
-//   send   a message to and fro
-//   read   a READ, one after the other
-//   write  a WRITE to and fro; each side watches the last byte of its memory
+//   send   a message in each direction
+//   read   one READ at a time
+//   write  a WRITE in each direction; each side polls the last byte of its memory
 //
-// Prints one JSON object. Exit status as program.h says.
+// Prints one JSON object. Exit status: see program.h.
 #include <array>
 #include <atomic>
 #include <stdexcept>
@@ -27,7 +27,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // a message has l
 constexpr AccessFlags kAccess =
     AccessFlags::kLocalWrite | AccessFlags::kRemoteRead | AccessFlags::kRemoteWrite;
 
-// One side: its half of the memory is sent from and READ into, the other is the peer's to write.
+// One side. It sends from and READs into one half of its memory; the peer writes the other half.
 struct Side {
   CompletionQueue sends;
   CompletionQueue receives;
@@ -41,7 +41,7 @@ struct Side {
   RegisteredSpan in() const { return memory.local(memory.size() / 2, bytes); }
   RemoteSpan in_of_peer() const { return *peer.subspan(peer.length / 2, bytes); }
 
-  // Spins, but not for ever.
+  // Spins for a completion, with a time limit.
   void take(CompletionQueue& queue) const {
     WorkCompletion done;
     for (std::uint64_t spins = 0; spins < kMostSpins; ++spins) {
@@ -79,7 +79,7 @@ struct Side {
     batch.read(0, OpFlags::kSignaled, out(), in_of_peer());
     check("submit", std::move(batch).submit());
   }
-  // Until the peer's WRITE has put `value` into the last byte.
+  // Spins until the peer's WRITE has put `value` into the last byte.
   void await(std::byte value) const {
     const std::atomic_ref<std::byte> last(in().bytes().back());
     for (std::uint64_t spins = 0; spins < kMostSpins; ++spins) {
@@ -137,8 +137,8 @@ Both connect(std::size_t bytes) {
                      std::move(server), to_ours, bytes, inline_bytes != 0}};
 }
 
-// `there` on this thread, `back` on another, as often as --iterations says. What a thread throws
-// ends the program: there is nobody left to answer.
+// Runs `there` on this thread and `back` on another, --iterations times. An exception of either
+// thread ends the program, because the peer would wait for it.
 template <class There, class Back>
 json to_and_fro(const Arguments& given, There there, Back back) {
   Both both = connect(given["bytes"]);
@@ -162,7 +162,7 @@ json to_and_fro(const Arguments& given, There there, Back back) {
 }
 
 json send(const Arguments& given) {
-  // A receive is there before the message that wants it can have been sent.
+  // Posts a receive before the message that needs it can have been sent.
   const auto there = [](Side& side, std::uint64_t) {
     side.send();
     side.take(side.sends);

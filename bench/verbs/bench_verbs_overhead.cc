@@ -1,5 +1,5 @@
 // bench_verbs_overhead: posts and polls on a device that only counts, through the library and as a
-// C program would; see README.md. Run under callgrind, which finds the loops by their names.
+// C program would do; see README.md. Run it under callgrind, which finds the loops by their names.
 #include <cstdio>
 #include <stdexcept>
 
@@ -18,7 +18,7 @@ json to_json(const Counts& counts) {
           {"completions", counts.completions}};
 }
 
-// Never touched.
+// Addresses that are never accessed.
 Places places(const Arguments& given) {
   if (given["bytes"] > kMostBytes) throw Misuse("--bytes is at most 1073741824");
   return {.local = 0x10000,

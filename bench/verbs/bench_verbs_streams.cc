@@ -1,14 +1,14 @@
-// bench_verbs_streams: how many bytes a second a stream of the verbs library moves one way, over
-// each of its transports, and what it is compared with.
+// bench_verbs_streams: the one-way throughput of a stream of the verbs library over each of its
+// transports, and of its comparisons.
 //
 //   send_receive, credit_ring, read_ring   Stream over these, on the first active device
-//   memory                                 Stream over memory: what it costs without a device
+//   memory                                 Stream over memory: its cost without a device
 //   raw                                    SENDs by verbs' own functions: raw.cc
-//   tcp                                    over loopback: tcp.cc
+//   tcp                                    TCP over loopback: tcp.cc
 //
-// One thread writes --bytes at a time until --total have been written, another reads up to as many
+// One thread writes --bytes at a time until --total bytes are written; another reads up to as many
 // at a time. Both wait adaptively, TCP in the kernel. Prints one JSON object, in which bytes_sent
-// and bytes_received must be equal. Exit status as program.h says.
+// and bytes_received must be equal. Exit status: see program.h.
 #include <algorithm>
 #include <bit>
 #include <future>
@@ -26,7 +26,7 @@ namespace {
 
 using namespace rkv::rdma;  // NOLINT(google-build-using-namespace): it is about nothing else
 
-// With these a ring is as large as rings can be.
+// With these limits a ring has its maximum size.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostDepth = 128;
 
@@ -110,7 +110,7 @@ json over(const B& builder, const Flow& flow) {
   return move_stream(std::move(writes), value_or_give_up("accept", std::move(reads)), flow);
 }
 
-// As much memory for the reader as send_receive has, in as many messages.
+// Gives the reader as much memory as send_receive has, in as many messages.
 RingOptions ring_of(const Flow& flow) {
   const std::uint32_t slots = std::bit_ceil(flow.depth * kReceivesPerSend);
   const auto bytes = static_cast<std::uint32_t>(flow.bytes);

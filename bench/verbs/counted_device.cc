@@ -6,8 +6,8 @@
 namespace rkv::bench {
 namespace {
 
-// All there is of the device. The functions below get objects of it, by which C would find its way
-// back; there is one device, so they do not.
+// The whole state of the device. A C library would find it from the objects passed to the functions
+// below; there is only one device, so they use it directly.
 struct State {
   ibv_device device{};
   verbs_context verbs{};
@@ -124,7 +124,7 @@ Counts CountedDevice::counts() const {
 
 }  // namespace rkv::bench
 
-// What is no function of a table is libibverbs' own: these stand before it.
+// Functions of libibverbs itself, not of a table: these definitions take precedence.
 extern "C" {
 const char* ibv_get_device_name(ibv_device* device) {
   return device->name;

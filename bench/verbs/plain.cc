@@ -1,4 +1,4 @@
-// What a C program does with verbs' own functions. Inlined into each loop: wrapped.cc.
+// The work of a C program with verbs' own functions. Inlined into each loop; see wrapped.cc.
 #include <cerrno>
 #include <cstdlib>
 
@@ -22,7 +22,7 @@ namespace {
   }
 }
 
-// The fields that WorkCompletion has, into an array.
+// Fills an array with the fields that WorkCompletion has.
 [[gnu::always_inline]] inline std::uint32_t take(ibv_cq_ex* queue, ibv_wc* out,
                                                  std::uint32_t room) {
   ibv_poll_cq_attr none{};

@@ -1,6 +1,6 @@
-// A stream as a C program would write it over verbs: SENDs of one size, `depth` of them under way,
-// into kReceivesPerSend times as many receive buffers, which are posted again as soon as they are
-// seen. No byte is copied, and nobody looks at what arrives.
+// A stream as a C program would write it over verbs: SENDs of one size, `depth` of them in flight,
+// into kReceivesPerSend times as many receive buffers, which are posted again as soon as they
+// complete. No byte is copied, and the received data is not read.
 #include <array>
 #include <cerrno>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace rkv::rdma;  // NOLINT(google-build-using-namespace): it is about nothing else
 
-// The library connects; then only verbs' own functions are called.
+// The library connects; afterwards only verbs' own functions are called.
 struct End {
   CompletionChannel channel;
   CompletionQueue queue;
@@ -55,7 +55,7 @@ struct End {
       if (one.status != IBV_WC_SUCCESS) give_up("completion", wc_error("message", one.status));
     return std::span(out).first(static_cast<std::size_t>(count));
   }
-  // Arms and polls once more; blocks when that finds nothing.
+  // Arms and polls once more; blocks if that poll finds nothing.
   std::span<const ibv_wc> poll_or_sleep(std::array<ibv_wc, 16>& out) const {
     must("arm", from_errno("ibv_req_notify_cq", ibv_req_notify_cq(queue.raw(), 0)));
     if (const auto found = poll(out); !found.empty()) return found;
@@ -111,7 +111,7 @@ Both connect(const Flow& flow) {
   };
 }
 
-// Calls take(completion) for each of `count` completions, and go_on() before each look for some.
+// Calls take(completion) for each of `count` completions, and go_on() before each poll.
 template <class GoOn, class Take>
 Moved until(std::uint64_t count, const End& end, GoOn go_on, Take take) {
   Moved moved;

@@ -1,5 +1,5 @@
-// The stream of TCP over loopback, as most programs use it: sockets that block, Nagle's wait off,
-// the system's buffers.
+// A stream of TCP over loopback, as most programs use it: blocking sockets, Nagle's algorithm off,
+// the system's buffer sizes.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -50,7 +50,7 @@ json tcp(const Flow& flow) {
   const Socket writer(tcp_socket());
   const int on = 1;
   good("TCP_NODELAY", setsockopt(writer.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
-  good("connect", connect(writer.fd(), raw, length));  // the listener's backlog takes it
+  good("connect", connect(writer.fd(), raw, length));  // succeeds through the listener's backlog
   const Socket reader(good("accept", accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC)));
 
   const std::vector<char> from(flow.bytes, 'w');
@@ -78,7 +78,7 @@ json tcp(const Flow& flow) {
           ++moved.calls;
         }
       });
-  out.erase("sleeps");  // the kernel's, which nobody counts
+  out.erase("sleeps");  // sleeps are in the kernel and not counted
   return out;
 }
 

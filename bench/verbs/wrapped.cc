@@ -1,5 +1,5 @@
-// The same by the library. Inlined into each loop, in both files: the number of requests is known
-// there.
+// The same work by the library. Inlined into each loop, as in plain.cc: the compiler knows the
+// number of requests there.
 #include <array>
 
 #include "bench/verbs/loops.h"
