@@ -33,8 +33,8 @@ constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
 constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
 // If the next attempt to connect would be due after the operation's deadline, a last attempt is
 // made this long before the deadline. An attempt takes some milliseconds. It also starts at least
-// this long after the attempt before, so that clients with timeouts shorter than their back-off
-// make at most 20 attempts a second.
+// this long after the attempt before. So a client with timeouts shorter than its back-off makes at
+// most 20 attempts a second.
 constexpr Nanos kLastAttempt = 50 * kNanosPerMs;
 // How long a GET waits for a line of the map to verify, before it asks the server for the value.
 constexpr Nanos kMapPatience = 10 * kNanosPerMs;

@@ -1,10 +1,10 @@
 // Counters changed by requests, and counters whose numbers are in cells, changed by atomics (one
 // round trip, as for a READ).
 //
-// A word is added to or swapped only at an address that both the accept of this connection and an
-// answer of this epoch name as the counter's cell. The returned old value decides the outcome:
-// without the seal the change was applied, with the seal nothing was (server/cells.h). No other
-// proof is needed.
+// A word is added to or swapped only at the address of the counter's cell. The address comes from
+// the accept of this connection and an answer of this epoch. The returned old value decides the
+// outcome: without the seal the change was applied, with the seal nothing was (server/cells.h). No
+// other proof is needed.
 #include <algorithm>
 #include <bitset>
 

@@ -10,14 +10,13 @@
 // Invariants (get.cc cites the numbers; they build on LAYOUT.md's L1 to L5):
 //  G1  Found: a record that verified (epoch, location), has the key, and was read inside this GET.
 //      A live record needs nothing else: it is its own proof, wherever its location came from.
-//  G2  A superseded record is an answer only with a licence. A slot is a licence if its group
+//  G2  A superseded record is an answer only with a licence. A slot gives a licence if its group
 //      verified, is the computed group, covers the key, and was read inside this GET before the
 //      record. The record was then current when the group was read. A cached group never gives a
 //      licence.
 //  G3  Missing: the home group verified, covers the key and had no slot of the key's fingerprint.
-//      Or the matching slots of the home group and its neighbour led to records of other keys, and
-//      a second READ showed every group used unchanged: the same header word, in a group that
-//      verifies again.
+//      Or the matching slots of home and neighbour led to records of other keys. Then a second READ
+//      must show every group used unchanged: the same header word, in a group that verifies again.
 //  G4  With the overflow flag set, READs of home and neighbour are not a snapshot. So the GET reads
 //      home, neighbour, and home again: every move of a key raises the home group's counter before
 //      the key leaves its old place. Or the GET reads both groups in one READ, which may see either

@@ -6,9 +6,9 @@
 // two clocks advance by amounts that differ by less than 1 in kDrift.
 //
 // Invariants:
-//  B1  An answer that carries the time s was sent when the server's clock read s or more. So at any
-//      instant t of our clock after the answer came, the server's clock reads s + (t - came) or
-//      more, except for the drift.
+//  B1  An answer that carries the time s was sent when the server's clock read s or more. Let t be
+//      a later instant of our clock than the answer's coming. The server's clock then reads
+//      s + (t - came) or more, except for the drift.
 //  B2  begin_by(d) never exceeds the server's clock at the instant when ours reads d: it is the
 //      bound of B1, less the drift of the whole time from `came` to d.
 //

@@ -444,7 +444,7 @@ class RKV_EXPORT Client {
 
   // ---- the server
 
-  // Sends a request and waits for the answer.
+  // Sends a request and waits for the answer. Repeated when the connection is lost.
   Status ping(Timeout timeout = {});
   // READs the server's mark lines and verifies them: tests the one-sided path, without the server's
   // processor. Costs one READ; repeated when the bytes were being written, and when the connection

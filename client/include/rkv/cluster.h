@@ -25,7 +25,7 @@
 // A client with other names or weights in its map looks for keys on other servers: all clients of a
 // store must agree (shard_map.h, H1). The client moves no key when a map changes.
 //
-// Threads, fork: as a Client. Memory: that of a Client for each server, but all share the cache.
+// Threads, fork: as a Client. Memory: that of a Client for each server; the cache is divided.
 #pragma once
 
 #include <cstdint>
