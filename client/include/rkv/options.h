@@ -45,7 +45,7 @@ struct ClientOptions {
   std::uint32_t reads_in_flight = 32;
 
   // Requests (writes and two-sided GETs) in flight, 1 to 256; the server may grant fewer. About
-  // 136 KiB of registered memory each.
+  // 133 KiB of registered memory each.
   std::uint16_t requests_in_flight = 16;
 
   // Limit of registered memory for values longer than 128 KiB on their way in or out, in bytes: 16
