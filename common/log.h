@@ -2,7 +2,7 @@
 // the sink). Libraries log only what they cannot report otherwise, such as an error in a destructor
 // or a dropped peer. They never log per request.
 //
-//   log_warn(EventName("client_dropped"), "client {} is disconnected: {}", field("peer", peer), y);
+//   log_warn(EventName("client_dropped"), "client {} is dropped: {}", field("peer", peer), why);
 //
 // The sentence is for people. The name is for programs and for flood detection; it stays when the
 // sentence is reworded. A field() argument is formatted as its value and is also passed to the sink

@@ -1,9 +1,9 @@
 // Encoding of a SCAN: the client's query, the page that answers it, and the token that says where
 // the next page begins. WIRE.md has each with a worked example. Little-endian.
 //
-//   ScanPageWriter writer(query);                   // the server
+//   ScanPageWriter writer(query);  // the server
 //   while (... writer.add(record)) ...
-//   const Bytes page = writer.finish(true);
+//   const std::vector<std::byte> page = std::move(writer).finish(true);
 //   RKV_ASSIGN_OR_RETURN(auto view, decode_scan_page(page, query.reverse));  // the client
 //
 // Invariants:

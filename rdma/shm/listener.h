@@ -9,8 +9,9 @@
 //      them loses its oldest.
 //  L3  The memory of a connection is bounded by the acceptor's receive and send limits, whatever
 //      the caller claims to accept.
-//  L4  While callers cannot be accepted for lack of descriptors or memory, the socket is checked
-//      every kPause, and not as long as a caller waits in it.
+//  L4  While callers cannot be accepted for lack of descriptors or memory, the socket is tried
+//  again
+//      every kPause. It is not polled meanwhile, because waiting callers keep it readable.
 //
 // Thread safety: one thread, except wake().
 #pragma once

@@ -10,6 +10,7 @@
 // product code and may happen between any two instructions of a fiber, so spend() runs them too.
 // *Resuming a fiber* happens only when no other fiber runs: where the running fiber waits, or
 // sleeps to let others run first.
+//
 // Invariants:
 //  S1  The earlier of two events runs first; of two events at the same time, the one created first.
 //  S2  Nothing here depends on real time, on addresses or on any order except that of the events.

@@ -36,9 +36,9 @@ class VerbsConnection final : public Connection {
   // Connection set-up. take_queue_pair() returns the queue pair to connect, once.
   PreparedQueuePair<> take_queue_pair();
   ConnectionParameters parameters() const { return {.remote_access = grant_flags(grant_)}; }
-  // The data that events about this connection may touch, on any thread. A Handle outlives the
-  // connection while it is in use: an accept that fails destroys the connection while the queue's
-  // thread reads an event about it.
+  // The data that events about this connection may touch, on any thread. A thread that reads an
+  // event keeps the Handle alive beyond the connection: an accept that fails may destroy the
+  // connection meanwhile.
   struct Handle {
     std::uint32_t number = 0;             // of the queue pair
     std::atomic<bool> peer_left = false;  // may be set before adopt()
