@@ -29,9 +29,9 @@ class Flow {
   // Latest time to sleep until, if no event comes earlier; 0 = there is work to do at once.
   // REQUIRES that advance() has just returned false.
   virtual Nanos sleep_until() const = 0;
-  // The connection was lost: closes the link.
+  // The connection was lost: closes the link, and ends items whose outcome is unknown.
   virtual void lost() = 0;
-  // The connection has been restored: restarts the operation's items.
+  // The connection has been restored: restarts the items in flight that may be repeated.
   virtual void mended() = 0;
   // The connection cannot be restored: ends the remaining items with this error.
   virtual void fail_rest(const Error& error) = 0;

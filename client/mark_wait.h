@@ -1,5 +1,5 @@
 // How a client waits for a mark of the server to cover a version: when it READs the mark lines
-// again, and when it sends a request instead.
+// again, and when it also sends a request.
 //
 // READs cost the server no processor time, so they come first. But READs do not advance the mark,
 // and they show nothing while the server's writing thread is stopped between two words. So a

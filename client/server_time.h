@@ -1,4 +1,4 @@
-// An estimate of the server's clock, from its answers. Each request carries the time by which the
+// An estimate of the server's clock, from its answers. Every write carries the time by which the
 // server must begin it. So a server that was stopped for a while knows which clients no longer
 // wait.
 //

@@ -155,7 +155,7 @@ struct PutOptions {
 struct GetOptions {
   // Minimum durability of the returned value. If the client does not know it yet, it READs the
   // server's mark line until the mark covers the value: mostly one READ. kTimeout: the deadline
-  // passed first. After some milliseconds the client sends a request instead; with kSync that is a
+  // passed first. After some milliseconds the client also sends a request; with kSync that is a
   // flush, so that the client does not wait for a timer of the server. The wait ignores later
   // writes of the key.
   // kUnsupported: the server has no disk. kNotFound says nothing about durability: a crash may lose
