@@ -14,8 +14,9 @@
 //      other side stores to the ring, then loads the sleep word. All four accesses are seq_cst, so
 //      that at least one of the two loads sees the other side's store. The sleeper blocks only in
 //      epoll_wait, which a byte in the socket ends.
-//  S6  The sleep word is odd while asleep and changes with every sleep, so that one sleep costs
-//      each peer at most one system call and one byte in the socket.
+//  S6  The sleep word is odd while asleep and changes with every sleep. So one sleep costs each
+//  peer
+//      at most one system call and one byte in the socket.
 //  S7  A peer cannot monopolize this thread. At most a few packets are taken from its socket at a
 //      time. When its messages have filled a poll(), the next poll() begins with the next
 //      connection.
