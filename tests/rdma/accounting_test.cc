@@ -1,5 +1,5 @@
-// Slots of a send queue and room in a completion queue, against a model of the device; the routes
-// of completions, and the policy that decides between polling and sleep.
+// The accounting of send queue slots and completion queue entries, against a model of the device;
+// the routes of completions, and the policy that chooses between polling and sleep.
 #include "rkv/rdma/accounting.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 namespace rkv::rdma {
 namespace {
 
-// A send queue as the specification has it: requests are executed in order; a signaled one gives a
+// A send queue by the specification: requests are executed in order; a signaled request gives a
 // completion; after a failure each request gives one, signaled or not. Taking a completion out
 // frees the slots up to its request.
 class ModelQueue {
@@ -69,8 +69,8 @@ class ModelQueue {
   std::deque<Done> done_;
 };
 
-// What goes wrong when slots are used against the model; nullptr when nothing does. `honest`: the
-// signaled flag is obeyed; else it is ignored, to show that this check notices.
+// Returns the error of using the slots against the model, or nullptr. `honest`: the signaled flag
+// is obeyed; else it is ignored, to prove that this check notices.
 const char* run(std::uint32_t slots_count, std::uint32_t every, const std::vector<int>& steps,
                 bool honest) {
   SendSlots slots({.slots = slots_count, .signal_every = every});
@@ -87,7 +87,7 @@ const char* run(std::uint32_t slots_count, std::uint32_t every, const std::vecto
         const auto slot = slots.take(step % 64 == 1);
         if (!device.post(slot.number, slot.signaled && honest)) return "the send queue overran";
       } else {
-        // Full: whatever the device has executed, something must come back.
+        // Full: whatever the device has executed, a completion must be available.
         device.execute(slots_count);
         if (!take_out()) return "all slots are taken and none will ever come back";
       }
@@ -99,7 +99,8 @@ const char* run(std::uint32_t slots_count, std::uint32_t every, const std::vecto
     if (slots.outstanding() != device.held()) return "slots and device disagree";
   }
   device.fail();
-  // Of the silent ones at the very end nothing can be known; one more request tells.
+  // Unsignaled requests at the very end cannot be known to have completed; one more request shows
+  // it.
   if (slots.free() == 0) {
     device.execute(slots_count);
     if (!take_out()) return "all slots are taken and none will ever come back";
@@ -152,7 +153,7 @@ TEST(SendSlots, WhatIsGivenBackWasNeverTaken) {
   SendSlots slots({.slots = 8, .signal_every = 4});
   for (int i = 0; i < 4; ++i)
     slots.take();
-  slots.give_back(2);  // the signaled one is among them
+  slots.give_back(2);  // one of these two is signaled
   EXPECT_EQ(slots.outstanding(), 2U);
   const auto next = slots.take();
   EXPECT_EQ(next.number, 2U);
@@ -178,7 +179,7 @@ TEST(CompletionBudget, RefusesWhatDoesNotFitAndGetsRoomBack) {
   const auto refused = budget.reserve(41);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kBusy);
-  EXPECT_TRUE(budget.reserve(40));  // and goes at once
+  EXPECT_TRUE(budget.reserve(40));  // succeeds at once
   EXPECT_EQ(budget.reserved(), 60U);
   {
     const CompletionBudget::Reservation moved = std::move(*first);
@@ -235,7 +236,7 @@ TEST(QueuePairWork, CountsBothSidesAndNoOtherGeneration) {
   EXPECT_TRUE(work.idle());
 }
 
-// Routes against a map, with numbers that collide in the table.
+// The router against a map, with numbers that collide in the table.
 RC_GTEST_PROP(CompletionRouter, AgreesWithAMap, ()) {
   constexpr std::size_t kMost = 12;
   CompletionRouter<int> router(kMost);
@@ -279,7 +280,7 @@ TEST(CompletionRouter, APredecessorsCompletionsAreStrays) {
   int new_owner = 0;
   const auto before = router.add(17, &old_owner);
   ASSERT_TRUE(before && router.remove(17));
-  const auto after = router.add(17, &new_owner);  // the device gave the number again
+  const auto after = router.add(17, &new_owner);  // the device reused the number
   ASSERT_TRUE(after);
   EXPECT_NE(*before, *after);
   const std::array<WorkCompletion, 3> done = {
@@ -325,9 +326,9 @@ std::string steps_until_sleep(AdaptiveWait& policy) {
 
 TEST(AdaptiveWaits, PollThenYieldThenSleep) {
   AdaptiveWait policy({.min_polls = 2, .max_polls = 16, .yields = 3});
-  EXPECT_EQ(steps_until_sleep(policy), "ppppyyys");  // begins with a quarter of the most
-  EXPECT_EQ(steps_until_sleep(policy), "ppyyys");    // which was for nothing: half
-  EXPECT_EQ(steps_until_sleep(policy), "ppyyys");    // never below the least
+  EXPECT_EQ(steps_until_sleep(policy), "ppppyyys");  // starts with a quarter of the maximum
+  EXPECT_EQ(steps_until_sleep(policy), "ppyyys");    // the polls were useless: half as many
+  EXPECT_EQ(steps_until_sleep(policy), "ppyyys");    // never below the minimum
 }
 
 TEST(AdaptiveWaits, PollLongerWherePollingPays) {
@@ -352,7 +353,7 @@ TEST(AdaptiveWaits, PausesGrowUpToAMillisecondUntilAHit) {
     const Nanos before = clock.now();
     for (int i = 0; i < 7; ++i)
       policy.pause();
-    EXPECT_GE(clock.now() - before, kSeven);  // a sleep is never shorter than it should be
+    EXPECT_GE(clock.now() - before, kSeven);  // a sleep is never too short
     policy.hit();
     EXPECT_EQ(policy.miss(), AdaptiveWait::Step::kPoll);
     policy.hit();

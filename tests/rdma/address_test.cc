@@ -60,7 +60,8 @@ TEST(SocketAddress, NamesResolveToo) {
 
 TEST(SocketAddress, ANameServerIsNotWaitedForBeyondTheDeadline) {
   const ManualClock clock;
-  // Passed already: nothing is waited for, whatever the resolver is doing. Numbers need no wait.
+  // The deadline has passed: the call does not wait for the resolver. Numeric addresses need no
+  // wait.
   const auto named = resolve({"no-such-host.invalid", 1}, Deadline(clock, 0));
   ASSERT_FALSE(named);
   EXPECT_TRUE(named.error().code == Code::kTimeout || named.error().code == Code::kUnreachable);

@@ -1,6 +1,6 @@
-// Arguments outside their range, devices that lack something and ports that are down: refused with
-// an error that names verb, field and range. And what programs do on their own with what is below
-// the library: C objects, regions over their memory, fewer operations.
+// Arguments outside their range, devices without a feature, and ports that are down: refused with
+// an error that names verb, field and range. Also what a program can do with the layer below the
+// library: C objects, regions over its own memory, fewer operations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Made {
   }
 };
 
-// That `answer` is an error of this code and verb whose sentence has `part` in it.
+// Expects an error of this code and verb whose text contains `part`.
 template <class T>
 void expect_refused(const Result<T>& answer, Code code, const char* verb, const char* part) {
   ASSERT_FALSE(answer) << part;
@@ -49,8 +49,8 @@ TEST(QueuePairOptionsOfADevice, OutOfRangeAreRefusedByName) {
   refused({.receive_length = limits.max_work_requests + 1}, "receive_length is above the device's");
   refused({.send_sge = 33}, "send_sge is above 32");
   refused({.receive_sge = 33}, "receive_sge is above 32");
-  made.prepared({.send_sge = std::min(limits.max_sge, 32U)});  // the twin
-  // With a shared receive queue, what is said about receives does not count.
+  made.prepared({.send_sge = std::min(limits.max_sge, 32U)});  // the twin that must succeed
+  // With a shared receive queue, the options of receives are ignored.
   const auto srq = need(SharedReceiveQueue::create(made.pd, {.length = 8}));
   made.prepared({.receive_length = limits.max_work_requests + 1, .shared = &srq});
 }
@@ -98,7 +98,7 @@ TEST(GidIndexes, ThatAreWrongAreRefusedBeforeThePeerIsTold) {
   need(qp.endpoint(made.port, made.gid));
 }
 
-// The device's answers about its ports and itself, changed on their way. No cable is pulled.
+// The device's answers about its ports and itself, modified on their way; no cable is pulled.
 struct Altered {
   static inline decltype(verbs_context::query_port) real_port = nullptr;
   static inline decltype(verbs_context::query_device_ex) real_device = nullptr;
@@ -180,7 +180,7 @@ TEST(DevicesThatLack, SharedReceiveQueuesSaySo) {
                  "does not offer");
 }
 
-// A device without atomics refuses a queue pair that names them, and takes one that does not.
+// A device without atomics refuses a queue pair that requests them, and accepts one that does not.
 TEST(SendOperations, MayBeFewerForDevicesThatLackSome) {
   Made made;
   static decltype(verbs_context::create_qp_ex) real = nullptr;
@@ -211,7 +211,7 @@ TEST(SendOperations, MayBeFewerForDevicesThatLackSome) {
   EXPECT_TRUE(one[0].ok());
 }
 
-// What the library does not have is done with the C objects of its handles.
+// Operations that the library lacks use the C objects of its handles.
 TEST(RawHandles, AreThoseThatTheVerbsKnow) {
   const Made made;
   auto channel = need(CompletionChannel::create(made.device));
@@ -231,7 +231,7 @@ TEST(RawHandles, AreThoseThatTheVerbsKnow) {
   EXPECT_EQ(ibv_query_srq(srq.raw(), &found), 0) << "plain verbs take it";
 }
 
-// More receives than one chain has, over memory of the caller's own: each buffer once, in order.
+// More receives than one chain holds, over the caller's memory: each buffer once, in order.
 TEST(Receives, ManyAtOnceOverTheCallersMemory) {
   constexpr std::size_t kCount = 100;
   constexpr std::size_t kSlot = 64;

@@ -1,5 +1,5 @@
-// Waiting: many queues on one descriptor, edge-triggered loops, several threads on one channel, and
-// that no wake-up is lost - with the proof that these checks notice a lost one.
+// Waiting: many queues on one descriptor, edge-triggered loops, several threads on one channel. No
+// wake-up may be lost; a further test proves that these checks notice a lost wake-up.
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
 
-// Queues on one channel, each with a pair whose other end sends to it.
+// A queue on the shared channel, with a pair whose other end sends to it.
 struct Member {
   CompletionQueue queue;
   std::optional<Pair> pair;
@@ -44,10 +44,10 @@ struct SharedChannel {
     return {.queue = need(CompletionQueue::create(device, {.entries = 64, .channel = &channel})),
             .pair = {}};
   }
-  // A message arrives in the member's queue. Not from several threads.
+  // Sends a message to the member's queue. One thread only.
   void send_to(Member& member) {
     post_receive(member.pair->a, memory.local(0, 64), member.sent);
-    // Some are signaled, because most devices free the slots before a signaled one only with it.
+    // Some are signaled, because most devices free slots only at a signaled request.
     send(member.pair->b, memory.local(64, 8), member.sent,
          member.sent % 32 == 31 ? OpFlags::kSignaled : OpFlags::kNone);
     ++member.sent;
@@ -62,7 +62,7 @@ struct SharedChannel {
   }
 };
 
-// Takes out what is there; how much.
+// Takes all available completions; returns their number.
 std::size_t take_all(Member& member) {
   std::size_t count = 0;
   std::array<WorkCompletion, 8> some;
@@ -109,7 +109,8 @@ TEST(Channels, GiveTheCallersContextBack) {
   EXPECT_EQ(event->context, &mine);
 }
 
-// More events than an acknowledgement batch, then destruction: it would hang if one were missing.
+// More events than an acknowledgement batch, then destruction, which would hang if one were
+// missing.
 TEST(Channels, AcknowledgeEverythingBeforeAQueueIsDestroyed) {
   for (const int events : {1, 15, 16, 17, 33}) {
     SharedChannel shared(1);
@@ -139,7 +140,7 @@ TEST(Channels, ServeAnEdgeTriggeredLoop) {
     Random random(7);
     for (std::uint64_t i = 0; i < kMessages; ++i) {
       Member& to = *shared.members[random.below(shared.members.size())];
-      // Never more than the receive queue holds.
+      // At most as many as the receive queue holds.
       const Deadline end = soon();
       while (to.sent - std::atomic_ref(to.got).load() > 32 && !end.passed())
         std::this_thread::yield();
@@ -171,8 +172,8 @@ TEST(Channels, ServeAnEdgeTriggeredLoop) {
 
 enum class Order : unsigned char { kArmThenPoll, kPollThenArm };
 
-// Waits for messages that come at random instants, in the right order of arming and polling or in
-// the wrong one. Returns how many wake-ups were lost: a message lay there and no event came.
+// Waits for messages at random instants, with the right or the wrong order of arming and polling.
+// Returns the number of lost wake-ups: a message had arrived and no event came.
 int lost_wake_ups(Order order, int messages, int patience_ms, int enough) {
   SharedChannel shared(1);
   Member& member = *shared.members[0];
@@ -184,7 +185,7 @@ int lost_wake_ups(Order order, int messages, int patience_ms, int enough) {
       while (wanted.load() <= sent && !stop)
         std::this_thread::yield();
       if (stop) return;
-      // A message every few microseconds to some hundred: around the moment of arming.
+      // A message every few to some hundred microseconds: around the moment of arming.
       for (std::uint64_t spin = random.below(20'000); spin != 0; --spin)
         asm volatile("" ::: "memory");
       shared.send_to(member);
@@ -220,13 +221,13 @@ int lost_wake_ups(Order order, int messages, int patience_ms, int enough) {
 TEST(WakeUps, AreNotLostWhoeverSendsWhenever) {
   EXPECT_EQ(lost_wake_ups(Order::kArmThenPoll, 2000, kPatienceMs, 1), 0);
 }
-// The same check with the order broken: it has to see that wake-ups are lost.
+// The same check with the wrong order: it must notice lost wake-ups.
 TEST(WakeUps, ALostOneIsNoticed) {
   EXPECT_GE(lost_wake_ups(Order::kPollThenArm, 2000, 200, 1), 1);
 }
 
 // Threads that wait on queues of one channel: one of them reads the descriptor for all, so each
-// takes events of others. None of them may sleep on over a completion of its own.
+// takes events of others. No thread may sleep while it has a completion.
 TEST(WakeUps, ReachEachThreadOfAChannel) {
   constexpr std::uint64_t kMessages = 300;
   SharedChannel shared(3);
@@ -261,7 +262,7 @@ TEST(WakeUps, ReachEachThreadOfAChannel) {
   EXPECT_EQ(lost, 0) << "a thread slept over its completions";
 }
 
-// Waits as one would who knows of no other thread on the channel.
+// Waits as if no other thread used the channel.
 Result<bool> wait_alone(Member& member, CompletionChannel& channel, int patience_ms) {
   for (const Deadline end = soon(patience_ms); !end.passed();) {
     need(member.queue.arm());
@@ -271,8 +272,9 @@ Result<bool> wait_alone(Member& member, CompletionChannel& channel, int patience
   return false;
 }
 
-// The check above with such waiters: a thread that never gets a message takes the event of another,
-// which sleeps on. That this happens, and is noticed, is what the leader of a channel is for.
+// The check above with these waiters: a thread that never gets a message takes the event of another
+// thread, which continues to sleep. The leader of a channel exists to prevent this; here it
+// happens, and the check notices.
 TEST(WakeUps, AreLostToAnotherThreadOfAChannelWithoutALeader) {
   SharedChannel shared(2);
   Member& busy = *shared.members[0];
@@ -308,7 +310,7 @@ TEST(WakeUps, TwoThreadsMayWaitOnOneQueue) {
   Member& member = *shared.members[0];
   std::atomic<std::uint64_t> got{0};
   std::atomic<bool> done{false};
-  std::mutex polling;  // polling one queue is for one thread at a time; sleeping is not
+  std::mutex polling;  // one thread at a time may poll a queue; sleeping needs no lock
   const auto work = [&] {
     while (!done) {
       const std::uint64_t seen = member.queue.events();
@@ -336,7 +338,7 @@ TEST(WakeUps, TwoThreadsMayWaitOnOneQueue) {
   EXPECT_EQ(got, kMessages);
 }
 
-// A thread takes events while another destroys queues: neither hangs nor touches what is gone.
+// A thread takes events while another destroys queues: neither hangs or uses freed memory.
 TEST(Channels, AQueueMayGoWhileItsEventsAreTaken) {
   SharedChannel shared(0);
   std::atomic<bool> stop{false};
@@ -355,7 +357,7 @@ TEST(Channels, AQueueMayGoWhileItsEventsAreTaken) {
     member.pair.emplace(shared.pd, member.queue, shared.senders);
     need(member.queue.arm());
     shared.send_to(member);
-    // Destroyed when the event is on its way, there, or taken.
+    // Destroyed while the event is on its way, queued, or taken.
     for (int spin = 0; spin < i * 40; ++spin)
       asm volatile("" ::: "memory");
   }

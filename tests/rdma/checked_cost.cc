@@ -1,7 +1,7 @@
-// READs that a provider of nothing takes at once, posted and polled: for counting instructions with
-// checked mode off and on (rdma/README.md has the command and the counts).
+// READs that a provider without effects accepts at once, posted and polled: for counting
+// instructions with checked mode off and on (rdma/README.md has the command and the counts).
 //
-//   rdma_checked_cost 1000      # so many READs
+//   rdma_checked_cost 1000      # this many READs
 #include <array>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Checked mode on real verbs: what is posted here is in flight until this test polls, so that each
-// violation comes for certain. Its twin is the same step after the completion.
+// Checked mode on real verbs: posted work stays in flight until this test polls, so each violation
+// is certain. Its twin is the same step after the completion.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -160,7 +160,7 @@ TEST_F(CheckedFlowsDeathTest, ANumberIsUsedAgain) {
   EXPECT_TRUE(loop_->client.completion().ok());
 }
 
-// Queues that are read in each way, one of them without the number of the queue pair.
+// Queues with each way to poll, one of them without the field for the queue pair's number.
 TEST_F(CheckedFlowsDeathTest, EveryWayToPollEndsWhatIsPolled) {
   using Bare = ExtendedCompletionQueue<WcField::kByteLength>;
   loop_.emplace(readable());

@@ -1,4 +1,4 @@
-// Checked mode while it is off: a provider's functions are its own.
+// Checked mode while it is off: the provider's functions are unchanged.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ TEST(CheckedOffDeathTest, LeavesTheProvidersFunctionsInPlace) {
   EXPECT_EQ(checked::fields_needed(), 0U);
   EXPECT_EQ(checked::in_flight(), 0U);
   EXPECT_FALSE(checked::on());
-  // Too late: what was made before is not in the book.
+  // Too late: objects created before are not recorded.
   EXPECT_DEATH(checked::enable(), "switched on before the first region or queue is made");
 }
 

@@ -1,5 +1,5 @@
-// Checked mode without a device: queue pairs, queues and regions of a provider that does nothing,
-// and completions as the test wants them. Each violation stands beside its twin that is none.
+// Checked mode without a device: queue pairs, queues and regions of a provider without effects, and
+// completions that the test chooses. Each violation stands beside a twin without a violation.
 #include "rkv/rdma/checked.h"
 
 #include <gtest/gtest.h>
@@ -29,9 +29,9 @@ struct Done {
   ibv_wc_status status = IBV_WC_SUCCESS;
   std::uint32_t qp_num = 0x11;
 };
-std::deque<Done> ready;    // what the next polls find
-int posts_answer = 0;      // of every way to post
-std::size_t accepted = 0;  // of a chain that is refused
+std::deque<Done> ready;    // the completions of the next polls
+int posts_answer = 0;      // the result of every post
+std::size_t accepted = 0;  // requests accepted of a refused chain
 
 template <class Chain>
 int take_chain(Chain* chain, Chain** refused) {
@@ -180,7 +180,7 @@ class CheckedDeathTest : public ::testing::Test {
     posts_answer = 0;
     accepted = 0;
   }
-  // Reads one completion, as CompletionQueue::poll() does.
+  // Reads one completion, like CompletionQueue::poll().
   void poll(const Done& done) {
     ready.push_back(done);
     ibv_poll_cq_attr none{};
@@ -239,7 +239,7 @@ TEST_F(CheckedDeathTest, AWindowEndsWhileARequestNamesIt) {
   batch([&] { ibv_wr_bind_mw(&pair_.raw, &window, 0x501, &info); });
   EXPECT_DEATH(checked::window_ends(&window), "the window with key 0x500 ends while wr_id 3 .bind");
   EXPECT_DEATH(checked::end(memory_.raw), "ends while wr_id 3 .bind");
-  second_.read(4, memory_.local(0, 8));  // a window over bytes is no claim on them
+  second_.read(4, memory_.local(0, 8));  // a window over bytes does not claim them
   poll({.wr_id = 3, .opcode = IBV_WC_BIND_MW});
   poll({.wr_id = 4, .qp_num = 0x12});
   batch([&] { ibv_wr_local_inv(&pair_.raw, 0x500); });
@@ -273,7 +273,7 @@ TEST_F(CheckedDeathTest, TheDeviceWritesBytesThatAreInFlight) {
                "wr_id 3 .atomic");
   pair_.read(3, memory_.local(128, 64));
   second_.read(4, memory_.local(56, 8));
-  second_.send(5, memory_.local(256, 64));  // two may send the same
+  second_.send(5, memory_.local(256, 64));  // two requests may send the same bytes
   poll({.wr_id = 1});
   pair_.read(6, memory_.local(64, 64));
 }
@@ -399,7 +399,7 @@ TEST_F(CheckedDeathTest, WhatWasNotPostedIsNotInFlight) {
         [&](Batch& batch) { batch.read(1, OpFlags::kNone, memory_.local(0, 8), Pair::kRemote); }));
   }
   EXPECT_EQ(checked::in_flight(), 0U);
-  // A chain of which the first was taken.
+  // A chain whose first request was accepted.
   accepted = 1;
   std::array<ibv_sge, 2> pieces = {memory_.local(0, 8).sge(), memory_.local(8, 8).sge()};
   ibv_recv_wr tail{.wr_id = 2, .next = nullptr, .sg_list = &pieces[1], .num_sge = 1};

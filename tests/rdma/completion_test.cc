@@ -78,7 +78,7 @@ TEST_P(ExtendedQueues, ReadTheFieldsOfAMessage) {
   EXPECT_EQ(seen, 1);
 }
 
-// Polling with more room than there are completions, and with less; leaving the loop in between.
+// Polling for more than the available completions and for fewer; leaving the loop early.
 TEST_P(ExtendedQueues, GiveEachCompletionOnceInOrder) {
   ExtendedLoop loop(GetParam());
   std::uint64_t expected = 0;
@@ -118,7 +118,7 @@ TEST_P(ExtendedQueues, AFailedRequestHasStatusAndNumber) {
   EXPECT_EQ(need(loop.queue.wait_each(take, soon())), 1U);
 }
 
-// A queue that does not read what WorkCompletion has is still a CompletionQueue.
+// A queue without some fields of WorkCompletion is still a CompletionQueue.
 TEST(CompletionFields, AQueueOfOneFieldCanBePolledAsAnyOther) {
   Loopback loop;
   using Small = ExtendedCompletionQueue<WcField::kByteLength>;
@@ -157,7 +157,7 @@ TEST(CompletionFields, AFieldThatTheDeviceLacksIsNamed) {
   expect_named_or_there<WcField::kVlan>(device, "kVlan");
   expect_named_or_there<WcField::kFlowTag>(device, "kFlowTag");
   expect_named_or_there<WcField::kTag>(device, "kTag");
-  // Of two that are missing, one is named; of one missing among those that are there, that one.
+  // If two fields are missing, one is named; if one of several is missing, that one.
   expect_named_or_there<WcField::kTimestamp | WcField::kFlowTag>(device, "kTimestamp");
   const auto classic = ExtendedCompletionQueue<WcField::kTimestamp>::create(
       device, {.entries = 8}, CompletionReading::kClassic);
@@ -226,7 +226,7 @@ TEST(Resizing, KeepsWhatIsInTheQueueAndRefusesLessThanThat) {
   Batch batch = pair.a.batch();
   for (std::uint64_t i = 0; i < kInside; ++i)
     batch.read(i, OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
-  // Starts when all READs are done: when it has arrived, their completions are in the queue.
+  // Starts when all READs are done: when it arrives, their completions are in the queue.
   batch.send(99, OpFlags::kFenced, loop.client.memory.local(0, 8));
   need(std::move(batch).submit());
   ASSERT_TRUE(loop.server.completion().ok());
@@ -288,7 +288,8 @@ TEST(Counters, OfAQueueAndAQueuePair) {
   EXPECT_EQ(counted.counts().errors(), 0U);
 }
 
-// Selective signalling with room that is counted: a send queue is kept full for long, and neither
+// Selective signaling with accounting: a send queue is kept full for long, and neither it nor its
+// completion queue overruns.
 // it nor its completion queue overruns.
 TEST(SlotsOnADevice, KeepAFullQueueRunning) {
   Loopback loop;
@@ -318,7 +319,7 @@ TEST(SlotsOnADevice, KeepAFullQueueRunning) {
   EXPECT_FALSE(need(loop.device.next_async_event())) << "an overrun would have been told";
 }
 
-// One queue for several queue pairs; some are replaced meanwhile.
+// One completion queue for several queue pairs, some of which are replaced meanwhile.
 TEST(RoutesOnADevice, FindTheOwnerOfEachCompletion) {
   Loopback loop;
   auto shared = need(CompletionQueue::create(loop.device, {.entries = 512}));
@@ -364,7 +365,8 @@ TEST(RoutesOnADevice, FindTheOwnerOfEachCompletion) {
     read_from_each();
   collect(posted);
   EXPECT_EQ(strays, 0U);
-  // The number stays, the owner changes: what the old one has in the queue is nobody's.
+  // The number stays, the owner changes: completions of the old owner in the queue belong to no
+  // one.
   read_from_each();
   ASSERT_TRUE(router.remove(owners[2].pair->a.number()));
   owners[2].generation = need(router.add(owners[2].pair->a.number(), &owners[2]));
@@ -374,7 +376,7 @@ TEST(RoutesOnADevice, FindTheOwnerOfEachCompletion) {
     EXPECT_EQ(owner.got, &owner == &owners[2] ? 10U : 11U);
 }
 
-// What the accounting prevents: a completion queue that overruns tells so, and is broken.
+// Without the accounting: a completion queue that overruns reports it and is broken.
 TEST(SupervisorsOnADevice, TellOfAnOverrunQueue) {
   Loopback loop;
   auto small = need(CompletionQueue::create(loop.device, {.entries = 1}));

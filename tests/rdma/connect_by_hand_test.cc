@@ -1,5 +1,5 @@
 // The connection manager by hand: both sides in one thread's event loop, options of ids, addresses
-// that turn up late, and waits that end with their deadline.
+// that appear late, and waits that end at their deadline.
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -30,7 +30,7 @@ struct Half {
   QueuePair ready() { return need(std::move(prepared).into_queue_pair()); }
 };
 
-// The next event of the channel, which must be of this type and about the one `owner` names.
+// The next event of the channel, which must have this type and the id that `owner` names.
 CmEvent next(EventChannel& channel, rdma_cm_event_type type, const std::shared_ptr<int>& owner) {
   CmEvent event = need(channel.wait(soon()));
   EXPECT_EQ(event.type(), type) << event.name();
@@ -40,7 +40,7 @@ CmEvent next(EventChannel& channel, rdma_cm_event_type type, const std::shared_p
 
 constexpr ConnectionParameters kOpen = {.remote_access = AccessFlags::kRemoteWrite};
 
-// One channel, one thread: a listening id and the two ends of a connection, told apart by owner.
+// One channel, one thread: a listening id and the two ends of a connection, identified by owner.
 struct ByHand {
   EventChannel channel = need(EventChannel::create());
   std::shared_ptr<int> listens = std::make_shared<int>(1);
@@ -59,7 +59,7 @@ struct ByHand {
     need(listener.listen(8));
   }
 
-  // Up to the request, with `hello` in it, at the listening id.
+  // Runs until the request, which contains `hello`, is at the listening id.
   CmEvent call(Bytes hello, ReadDepths depths) {
     const auto there = device_address(listener.local_address().port());
     need(caller.resolve_address(there, nullptr, kPatienceMs));
@@ -81,7 +81,8 @@ struct ByHand {
   }
 };
 
-// Who names a depth is told that there are none; who leaves it to the device sees the 0.
+// A caller that names a depth gets an error if the peer grants none; a caller that leaves it to the
+// device sees 0.
 TEST(ByHandConnections, APeerThatGrantsNoReadsIsNamed) {
   for (const std::uint8_t asked : {std::uint8_t{0}, std::uint8_t{4}}) {
     ByHand both;
@@ -110,7 +111,7 @@ TEST(ByHandConnections, OneThreadIsBothSides) {
   ByHand both;
   CmEvent request = both.call(as_bytes("hello"), {.initiator = 2, .responder = 4});
   EXPECT_EQ(as_text(request.private_data().first(5)), "hello");
-  // Both depths as the peer sees them: what it asks at most, we answer.
+  // The depths are swapped for this side: it responds to the READs that the peer initiates.
   EXPECT_EQ(request.peer_depths(), (ReadDepths{.initiator = 4, .responder = 2}));
   both.answer(std::move(request), {.initiator = 4, .responder = 2}, as_bytes("welcome"));
   {
@@ -131,7 +132,7 @@ TEST(ByHandConnections, OneThreadIsBothSides) {
   EXPECT_EQ(of_server.max_rd_atomic, 4);
   EXPECT_EQ(of_server.max_dest_rd_atomic, 2);
 
-  // The passive side writes into the active side's memory, and the other way round.
+  // The passive side writes into the active side's memory, and vice versa.
   const auto write = [](QueuePair& qp, Half& from, Half& to, std::string_view text) {
     Batch batch = qp.batch();
     batch.write_inline(1, OpFlags::kSignaled, as_bytes(text),
@@ -146,8 +147,8 @@ TEST(ByHandConnections, OneThreadIsBothSides) {
   next(both.channel, RDMA_CM_EVENT_DISCONNECTED, both.answers);
 }
 
-// The last word of the active side may be lost, or come after its first data: then the queue pair's
-// event stands for it.
+// The active side's last message of the handshake may be lost, or arrive after its first data. Then
+// the queue pair's event replaces it.
 TEST(ByHandConnections, StandOnceDataHasCome) {
   ByHand both;
   both.answer(both.call({}, {}), {}, {});
@@ -176,7 +177,7 @@ TEST(Listening, WaitsEndWithTheirDeadline) {
   EXPECT_GE(clock.now() - start, 90 * kNanosPerMs);
 }
 
-// Of a client that does not finish its handshake.
+// A client that does not finish its handshake.
 TEST(Listening, AcceptedIsNotEstablished) {
   ByHand both;
   CmListener listener = need(CmListener::listen(device_address(0)));
@@ -234,14 +235,15 @@ TEST(IdOptions, AWildcardIsOfOneFamilyOrOfBoth) {
   };
   need(listen_on_both(true));
   EXPECT_EQ(listen_on_both(false).error().code, Code::kConflict);
-  // A port that is taken on every address is so on each: no word about interfaces.
+  // A port that is taken on the wildcard address is taken on each address: the error does not
+  // mention interfaces.
   const auto all = need(CmListener::listen(address_of("0.0.0.0", 0)));
   const auto one = CmListener::listen(device_address(all.port()), ListenOptions{.until = soon()});
   ASSERT_FALSE(one);
   EXPECT_EQ(one.error().code, Code::kConflict) << to_string(one.error());
 }
 
-// A second address of the device's interface, which this test may set (as root) and takes away.
+// A second address of the device's interface, which this test may add (as root) and removes again.
 class SecondAddress {
  public:
   explicit SecondAddress(const std::string& interface) {

@@ -11,7 +11,7 @@ namespace {
 
 using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
 
-// What one end needs: made on the context that librdmacm uses.
+// The objects of one end, created on the context that librdmacm uses.
 struct End {
   ProtectionDomain pd;
   CompletionChannel channel;
@@ -91,7 +91,7 @@ TEST(Connecting, UsesFullReadDepthOurTimersAndOurAccessFlags) {
                         IBV_QP_RNR_RETRY;
   const ibv_qp_attr ours = need(connected.link->qp.query(kMask)).attributes;
   EXPECT_EQ(ours.qp_access_flags, 0U);
-  EXPECT_EQ(ours.max_rd_atomic, 8);  // the swap of the two depths, done right
+  EXPECT_EQ(ours.max_rd_atomic, 8);  // the two depths are swapped correctly
   EXPECT_EQ(connected.link->depths.initiator, 8);
   EXPECT_EQ(ours.min_rnr_timer, kDefaultRnrTimer.code());
   EXPECT_EQ(ours.retry_cnt, kMaxRetryCount);
@@ -104,7 +104,7 @@ TEST(Connecting, UsesFullReadDepthOurTimersAndOurAccessFlags) {
   EXPECT_EQ(theirs.retry_cnt, kMaxRetryCount);
 }
 
-// A client that asks for the longest time-out of all: the server would retry for hours.
+// A client that requests the longest time-out: the server would retry for hours.
 TEST(Connecting, EachSideKeepsItsOwnTimeoutWhateverThePeerProposes) {
   CmListener listener = need(CmListener::listen(device_address(0)));
   auto client = std::async(std::launch::async, [to = device_address(listener.port())] {
@@ -126,7 +126,7 @@ TEST(Connecting, EachSideKeepsItsOwnTimeoutWhateverThePeerProposes) {
   EXPECT_EQ(need(connected.link->qp.query(IBV_QP_TIMEOUT)).attributes.timeout, 17);
 }
 
-// What connect() and accept() are given holds, whatever the queue pair was prepared with.
+// The arguments of connect() and accept() apply, whatever the queue pair was prepared with.
 TEST(Connecting, GrantsWhatIsAskedAlsoToAQueuePairThatIsInInit) {
   CmListener listener = need(CmListener::listen(device_address(0)));
   auto client = connect_later(listener.port(), "");
@@ -289,12 +289,12 @@ TEST(Leaving, ThePeerIsToldAndItsWorkIsFlushed) {
   {
     Connecting connected = client.get();
     ASSERT_TRUE(connected.link);
-    // check() may be who reads that it stands; wait_established() knows it then.
+    // check() may read the event of the established connection; wait_established() then knows it.
     ASSERT_TRUE(need(wait_readable(server.channel.fd(), soon())));
     need(server.check());
     need(server.wait_established(soon()));
     need(connected.link->disconnect());
-    need(connected.link->disconnect());  // twice is no error
+    need(connected.link->disconnect());  // a second call is not an error
   }
   ASSERT_TRUE(need(wait_readable(server.channel.fd(), soon())));
   const Status gone = server.check();
@@ -313,7 +313,7 @@ TEST(Leaving, AnEventKeepsItsIdAliveUntilItIsAcknowledged) {
   const CmEvent event = need(channel.wait(soon()));
   EXPECT_EQ(event.type(), RDMA_CM_EVENT_ADDR_RESOLVED);
   EXPECT_EQ(event.owner(), owner);
-  id.reset();  // would wait for ever, were the event not holding the id
+  id.reset();  // would block forever if the event did not hold the id
   EXPECT_STREQ(event.name(), "RDMA_CM_EVENT_ADDR_RESOLVED");
 }
 

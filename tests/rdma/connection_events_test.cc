@@ -1,5 +1,5 @@
-// What the connection manager tells of a connection and of a listener, and how long contexts stay
-// open: on a connection manager that says what the test wants.
+// The events of the connection manager for a connection and for a listener, and the lifetime of
+// contexts: on a connection manager that the test controls.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
 
-// A queue pair and what it stands on.
+// A queue pair and the objects that it depends on.
 struct Made {
   ProtectionDomain pd;
   CompletionQueue queue;
@@ -48,7 +48,7 @@ struct Dialled {
 
 TEST(ConnectionEvents, ABondThatFailsOverEndsNothing) {
   FakeRdma fake;
-  fake.announce_changes(true);  // and disturbs no set-up
+  fake.announce_changes(true);  // this must not disturb the set-up
   Dialled dialled;
   CmConnection& link = *dialled.link;
   fake.tell(link.id.raw(), RDMA_CM_EVENT_ADDR_CHANGE);
@@ -75,7 +75,7 @@ TEST(ConnectionEvents, AListenerSaysThatItsDeviceWasRemoved) {
   rdma_cm_id* const own = fake.ids().front();
   EventChannel elsewhere = need(EventChannel::create());
   const CmId other = need(CmId::create(elsewhere));
-  // About a request that its peer has given up: nothing that the listener's user asked for.
+  // About a request that its peer has given up: the listener's user must not see it.
   rdma_cm_id* const of_request = other.raw();
   of_request->channel = own->channel;
   fake.tell(of_request, RDMA_CM_EVENT_DISCONNECTED);
@@ -115,7 +115,7 @@ TEST(LinkEndings, WhoOnlyLeavesHasEndedCleanly) {
   LinkOnFake on;
   EXPECT_FALSE(on.link->ended());
   on.tell(RDMA_CM_EVENT_DISCONNECTED);
-  // What was on its way to the peer cannot arrive, whichever is looked at first.
+  // Sends in flight cannot arrive any more, whichever completion is reported first.
   on.link->note_send("SEND", IBV_WC_RETRY_EXC_ERR);
   on.link->note_receive(IBV_WC_WR_FLUSH_ERR);
   EXPECT_TRUE(on.link->ended());
@@ -152,7 +152,7 @@ TEST(LinkEndings, ARemovedDeviceIsNoCleanEnd) {
   EXPECT_EQ(on.link->error().code, Code::kNoDevice);
 }
 
-// ---- what a connection is set up with ----
+// ---- the parameters of a connection's set-up ----
 
 ibv_qp_attr changed_to(const FakeRdma& fake, ibv_qp_state state, int needed) {
   ibv_qp_attr out{};
@@ -164,7 +164,7 @@ ibv_qp_attr changed_to(const FakeRdma& fake, ibv_qp_state state, int needed) {
   return out;
 }
 
-// The kernel proposes to a passive side what its peer's request says: 31 are two hours.
+// The kernel proposes the value of the peer's request to the passive side: 31 means two hours.
 TEST(ConnectionSetUp, UsesOurTimeoutWhateverThePeerProposes) {
   FakeRdma fake;
   fake.propose_timeout(31);
@@ -199,7 +199,7 @@ TEST(ConnectionSetUp, RefusesAQueuePairOfAnotherDevice) {
   EXPECT_TRUE(fake.changes().empty());
 }
 
-// ---- misuse that ends the process with a sentence ----
+// ---- misuse that aborts the process with a message ----
 
 TEST(MisusedQueuePairs, ThatWereMovedAwayAreNamed) {
   FakeRdma fake;
@@ -226,7 +226,8 @@ TEST(MisusedQueuePairs, WithABatchOpenTakeNoOther) {
   }
   need(qp.batch().submit());
   {
-    const Batch again = qp.batch();  // dropped or submitted, the one before is closed
+    const Batch again = qp.batch();  // allowed: the previous batch is closed, whether dropped or
+                                     // submitted
   }
 }
 
@@ -281,9 +282,9 @@ TEST(Contexts, OfAnIdOutliveTheId) {
   {
     const CmListener listener = need(CmListener::listen(FakeRdma::address()));
     device = listener.device();
-    // Asked for again, it costs no further reference and gives the same context.
+    // A second call takes no further reference and returns the same context.
     EXPECT_EQ(listener.device()->raw(), device->raw());
-    EXPECT_EQ(fake.references(), 2U);  // the id's, and one of all handles
+    EXPECT_EQ(fake.references(), 2U);  // one of the id, and one for all handles
   }
   EXPECT_EQ(device->raw(), fake.context());
   fake.unplug();
@@ -292,7 +293,7 @@ TEST(Contexts, OfAnIdOutliveTheId) {
   EXPECT_FALSE(fake.is_open());
 }
 
-// librdmacm lists the device no longer, so the id is all that keeps the context open.
+// librdmacm does not list the device any more, so only the id keeps the context open.
 TEST(Contexts, OfAnIdWhoseDeviceHasBeenUnpluggedKeepTheId) {
   FakeRdma fake;
   std::optional<CmListener> listener = need(CmListener::listen(FakeRdma::address()));

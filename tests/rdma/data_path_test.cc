@@ -1,4 +1,4 @@
-// What travels: messages, READs, WRITEs, atomics, batches, refusals, and the death of a peer.
+// The data path: messages, READs, WRITEs, atomics, batches, refusals, and the death of a peer.
 #include <poll.h>
 
 #include <thread>
@@ -66,7 +66,7 @@ TEST(Messages, InlineBytesAreTakenAtOnceAndGathered) {
   {
     Batch batch = loop.client.qp->batch();
     batch.send_inline(1, OpFlags::kNone, std::as_bytes(std::span(text)));
-    text.fill('y');  // the first message must not see this
+    text.fill('y');  // the first message must not contain this
     const std::array<Bytes, 3> pieces = {as_bytes("ab"), Bytes{}, as_bytes("cde")};
     batch.send_inline(2, OpFlags::kSignaled, pieces);
     need(std::move(batch).submit());
@@ -206,7 +206,7 @@ TEST(Batches, DroppedWithoutSubmitPostNothing) {
     batch.fetch_add(1, OpFlags::kSignaled, loop.client.memory.local(0, 8),
                     *loop.server.memory.remote().subspan(0, 8), 100);
   }
-  need(loop.client.qp->batch().submit());  // empty: nothing either
+  need(loop.client.qp->batch().submit());  // empty: has no effect
   EXPECT_TRUE(run(loop.client, [&](Batch& batch) {
                 batch.fetch_add(2, OpFlags::kSignaled, loop.client.memory.local(0, 8),
                                 *loop.server.memory.remote().subspan(0, 8), 10);
@@ -233,8 +233,8 @@ TEST(Batches, AFullSendQueueRefusesTheWholeBatch) {
               }).ok());
 }
 
-// What the store promises rests on this: a region with REMOTE_READ alone, behind a queue pair that
-// grants everything, refuses every change.
+// The store relies on this: a region with only REMOTE_READ refuses every change, even behind a
+// queue pair that grants everything.
 class ReadOnlyRegion : public ::testing::TestWithParam<int> {};
 
 TEST_P(ReadOnlyRegion, RefusesEveryChange) {
@@ -305,7 +305,7 @@ TEST(Failures, MovingToErrorFlushesWhatIsOutstanding) {
   }
 }
 
-// The transports' way to know that nothing more will come: a marker behind everything.
+// How transports know that nothing more will arrive: a marker after all other work.
 TEST(Failures, WorkPostedInErrorStateCompletesAsFlushedInOrder) {
   Loopback loop;
   need(loop.client.qp->to_error());
@@ -318,7 +318,7 @@ TEST(Failures, WorkPostedInErrorStateCompletesAsFlushedInOrder) {
 
 TEST(Failures, ADeadPeerIsNoticedWithinASecond) {
   Loopback loop;
-  loop.server.qp.reset();  // silence: nobody tells the client
+  loop.server.qp.reset();  // silently: the client gets no message
   const SteadyClock clock;
   const Nanos start = clock.now();
   const WorkCompletion done = run(loop.client, [&](Batch& batch) {

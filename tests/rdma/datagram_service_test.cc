@@ -63,7 +63,7 @@ struct Node {
   }
 };
 
-// On the device as the program itself opens it, which is another handle than that of a request.
+// On the device as the program opens it, whose handle differs from that of a request.
 Node service_node() {
   Node node(need(Device::open_first_active()));
   node.activate(kDatagramQkey);
@@ -107,7 +107,7 @@ TEST(DatagramServices, AreFoundByAddressAndPort) {
   EXPECT_EQ(asked.peer->qp_num, server.qp->number());
   EXPECT_EQ(asked.peer->qkey, kDatagramQkey);
 
-  // There, and back to where it came from. The request is answered, and nothing stands.
+  // There and back to the sender. The request is answered, and no connection exists.
   asked.node->send(asked.peer->handle, asked.peer->qp_num, asked.peer->qkey, "question");
   const auto question = server.receive();
   EXPECT_EQ(question.text, "question");
@@ -142,8 +142,8 @@ TEST(DatagramServices, OneQueuePairServesAllWhoAsk) {
   EXPECT_EQ(server.receive().text, "from 2");
 }
 
-// A queue pair made for one peer, and one made before it is known who serves: both on what the
-// connection manager says of port, partition and key.
+// A queue pair created for one peer, and one created before the service is known: both on the port,
+// partition and key of the connection manager.
 TEST(DatagramServices, PrepareQueuePairsOfBothSides) {
   auto listener = need(DatagramListener::listen(device_address(0)));
   auto resolver = need(DatagramResolver::resolve(device_address(listener.port()), {}, soon()));
@@ -294,8 +294,8 @@ TEST(DatagramServices, TheTypeOfServiceReachesTheAddress) {
   EXPECT_EQ(peer.address.global->traffic_class, kService);
 }
 
-// One channel, one thread: a listening id, who asks and who answers, and an id for connections on
-// the same port, told apart by owner.
+// One channel, one thread: a listening id, a client, a server, and an id for connections on the
+// same port, identified by owner.
 struct Ids {
   EventChannel channel = need(EventChannel::create());
   std::shared_ptr<int> listens = std::make_shared<int>(1);

@@ -1,4 +1,4 @@
-// What describe() tells of real objects, what devices have beyond the basics, and their counters.
+// describe() for real objects, extended features of devices, and their counters.
 #include "rkv/rdma/describe.h"
 
 #include <gtest/gtest.h>
@@ -103,7 +103,7 @@ TEST(PortCountersOfADevice, CountWhatIsSent) {
     ASSERT_TRUE(loop.server.completion().ok());
   }
   if (need(loop.device.attributes()).soft_roce) {
-    // The kernel shows what it read some milliseconds ago (the file "lifespan").
+    // The kernel's values are some milliseconds old (the file "lifespan").
     PortCounters since({});
     const auto at_least_sent = [&](std::string_view name) {
       return since.get(name).value_or(0) >= kMessages;

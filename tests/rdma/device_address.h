@@ -1,4 +1,4 @@
-// What tests of the connection manager share: an address of an RDMA device, from RKV_RDMA_ADDRESS,
+// Helpers for tests of the connection manager: an address of an RDMA device, from RKV_RDMA_ADDRESS,
 // and private data as text.
 #pragma once
 

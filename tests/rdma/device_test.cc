@@ -1,4 +1,4 @@
-// Devices, memory and queues as a real provider shows them.
+// Devices, memory and queues of a real provider.
 #include <poll.h>
 
 #include <algorithm>
@@ -99,7 +99,7 @@ TEST(Ownership, ParentsOutliveTheirHandles) {
     qp = need(QueuePair::create(pd, queue, queue, {.shared = &srq}));
   }
   EXPECT_EQ(need(qp->state()), IBV_QPS_RESET);
-  // A destroy that fails because something below is still in use would be reported.
+  // A destroy call that fails because a dependent object still exists would be reported.
   static int failures = 0;
   const auto before = set_teardown_handler([](const Error&) noexcept { ++failures; });
   qp.reset();
@@ -183,7 +183,7 @@ TEST(SharedReceiveQueues, TheLimitFiresOnceAndCanBeArmedAgain) {
   need(srq.arm_limit(6));
   EXPECT_EQ(need(srq.armed_limit()), 6U);
   send(2);
-  EXPECT_FALSE(need(device.next_async_event()));  // 6 are left: not below 6
+  EXPECT_FALSE(need(device.next_async_event()));  // 6 are left, which is not below 6
   send(1);
   EXPECT_TRUE(fired(kPatienceMs));
   EXPECT_EQ(need(srq.armed_limit()), 0U);
@@ -194,7 +194,8 @@ TEST(SharedReceiveQueues, TheLimitFiresOnceAndCanBeArmedAgain) {
   send(3);
   EXPECT_TRUE(fired(kPatienceMs));
   EXPECT_EQ(srq.arm_limit(1'000'000).error().code, Code::kInvalidArgument);
-  client.qp.reset();  // both could bring a message into the server's memory, which goes first
+  client.qp.reset();  // both could write a message into the server's memory, which is destroyed
+                      // first
 }
 
 TEST(CompletionQueues, AreExtendedOnSoftRoce) {
@@ -206,8 +207,8 @@ TEST(CompletionQueues, AreExtendedOnSoftRoce) {
   }
 }
 
-// Polling with more room than there are completions: on SoftRoCE the extended poll calls, used as
-// documented, would give old completions again.
+// Polling for more than the available completions: on SoftRoCE the extended poll calls, used as
+// documented, would return old completions again.
 TEST(CompletionQueues, RoomToSpareGivesNothingTwice) {
   Loopback loop;
   std::array<WorkCompletion, 64> some;

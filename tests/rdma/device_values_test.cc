@@ -1,5 +1,5 @@
-// What devices tell, without a device: clocks, link speeds, GUIDs, the choice of a GID, counters,
-// capabilities, asynchronous events, and which fields of a completion may be read.
+// Values that devices report, without a device: clocks, link speeds, GUIDs, the choice of a GID,
+// counters, capabilities, asynchronous events, and which fields of a completion may be read.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -19,7 +19,7 @@
 namespace rkv::rdma {
 namespace {
 
-// A field that was not asked for is no member that could be called.
+// A field that was not requested has no member function to call.
 template <class Cursor>
 concept ReadsTimestamp = requires(const Cursor& c) { c.timestamp(); };
 template <class Cursor>
@@ -31,7 +31,7 @@ using Sized = CompletionCursor<WcField::kByteLength>;
 static_assert(ReadsTimestamp<Stamped> && !ReadsLength<Stamped> && !ReadsVlan<Stamped>);
 static_assert(!ReadsTimestamp<Sized> && ReadsLength<Sized>);
 static_assert(requires(const Sized& c) { c.wr_id(), c.ok(), c.status(), c.kind(); });
-// The guard and its cursor stay where they are.
+// The guard and its cursor can be neither copied nor moved.
 static_assert(!std::is_copy_constructible_v<Sized> && !std::is_move_constructible_v<Sized>);
 using SizedPoll = CompletionPoll<WcField::kByteLength>;
 static_assert(!std::is_copy_constructible_v<SizedPoll> && !std::is_move_constructible_v<SizedPoll>);
@@ -51,7 +51,7 @@ TEST(TickScales, TicksBecomeNanosecondsAndBack) {
   EXPECT_EQ(odd.ticks(38), 5U) << "rounded down";
   EXPECT_EQ(odd.signed_ns(-5), -32);
   EXPECT_EQ(odd.round_ns(), 27'487'790'688);  // 27.5 s
-  // 2^64 ticks of a slow clock do not fit into 63 bits of nanoseconds.
+  // 2^64 ticks of a slow clock exceed 63 bits of nanoseconds.
   EXPECT_EQ(scale(1, ~std::uint64_t{0}).ns(~std::uint64_t{0}), std::numeric_limits<Nanos>::max());
 }
 
@@ -77,7 +77,7 @@ TEST(TickScales, ADeviceWithoutAClockIsUnsupported) {
 }
 
 RC_GTEST_PROP(ClockCorrelations, FindTheHostsTimeAcrossWraps, ()) {
-  // A device clock that starts anywhere, is 32 bits wide, and runs up to 50 ppm fast or slow.
+  // A device clock with any start value, 32 bits wide, up to 50 ppm fast or slow.
   const auto offset = *rc::gen::arbitrary<std::uint32_t>();
   const auto ppm = *rc::gen::inRange(-50, 51);
   const TickScale mhz = scale(156'250, 0xFFFF'FFFF);
@@ -91,7 +91,7 @@ RC_GTEST_PROP(ClockCorrelations, FindTheHostsTimeAcrossWraps, ()) {
   const std::array samples = {sample_at(1'000), sample_at(2'000)};
   auto found = *ClockCorrelation::from(mhz, samples);
   RC_ASSERT(found.uncertainty_ns() == 500);
-  // Followed every two seconds, over two rounds of the clock (27 s each).
+  // Sampled every two seconds, over two rounds of the clock (27 s each).
   for (Nanos now = 2 * kNanosPerSecond; now < 60 * kNanosPerSecond; now += 2 * kNanosPerSecond) {
     found.follow(sample_at(now));
     for (const Nanos near : {-kNanosPerSecond, Nanos{0}, kNanosPerSecond}) {
@@ -102,7 +102,7 @@ RC_GTEST_PROP(ClockCorrelations, FindTheHostsTimeAcrossWraps, ()) {
   RC_ASSERT(found.drift_ppb() > -ppm * 1000 - 100 && found.drift_ppb() < -ppm * 1000 + 100);
 }
 
-// Two wide samples close to each other say nothing about the rate: half a microsecond of error in
+// Two wide samples close to each other do not determine the rate: half a microsecond of error in
 // ten would be 50,000 ppm.
 TEST(ClockCorrelations, DoNotMeasureTheRateFromSamplesThatAreTooNear) {
   const TickScale ghz = scale(1'000'000, 0xFFFF'FFFF);
@@ -111,10 +111,11 @@ TEST(ClockCorrelations, DoNotMeasureTheRateFromSamplesThatAreTooNear) {
   found.follow({10'000, 11'000, 11'000});  // read at the end of its sample
   EXPECT_DOUBLE_EQ(found.drift_ppb(), 0);
   EXPECT_EQ(found.host_ns(1'000'000'500), 1'000'000'500);
-  // Far enough away for a tenth of a second to tell.
+  // Far enough from the first sample: now the rate can be determined.
   found.follow({200'000'000, 200'000'500, 200'001'000});
   EXPECT_NEAR(found.drift_ppb(), 0, 10'000);
-  // Never near enough: the anchor goes along all the same before it is a quarter of a round old.
+  // The samples are never good enough. The anchor still moves before it is a quarter of a round
+  // old.
   const std::array wide = {ClockSample{0, 50'000'000, 100'000'000}};
   auto vague = *ClockCorrelation::from(ghz, wide);
   for (Nanos now = 0; now < 20 * kNanosPerSecond; now += kNanosPerSecond / 2) {
@@ -241,7 +242,7 @@ TEST(GidChoices, WarnWhereOnlyTheOldTypeIsThere) {
   EXPECT_NE(choice->reason.find("none of RoCE v2"), std::string::npos);
 }
 
-// A directory as the kernel's, gone with the test.
+// A directory like the kernel's; deleted at the end of the test.
 class CounterFiles : public ::testing::Test {
  public:
   CounterFiles() {
@@ -342,7 +343,7 @@ TEST(ExtendedAttributesOfADevice, AreTyped) {
   EXPECT_NE(text.find("device memory: 128 KiB"), std::string::npos) << text;
 }
 
-// A device that nobody opened: enough for events that a test makes up.
+// A device that is not opened: enough for events that a test invents.
 struct NoDevice {
   ibv_context context{};
   NoDevice() { context.async_fd = -1; }
@@ -365,10 +366,10 @@ TEST(Supervisors, TellEachItsOwnEvents) {
   EXPECT_EQ(supervisor.dispatch({.type = IBV_EVENT_QP_FATAL, .object = &qp}), 1U);
   EXPECT_EQ(supervisor.dispatch({.type = IBV_EVENT_PORT_ERR, .port = 2}), 1U);
   EXPECT_EQ(std::make_tuple(of_qp, of_other, of_ports, of_device), std::make_tuple(1, 0, 2, 0));
-  // A lost device concerns everybody.
+  // A lost device concerns all watchers.
   EXPECT_EQ(supervisor.dispatch({.type = IBV_EVENT_DEVICE_FATAL}), 4U);
   EXPECT_EQ(std::make_tuple(of_qp, of_other, of_device), std::make_tuple(2, 1, 1));
-  // What nobody watches is told to those who watch the device.
+  // Events without their own watcher go to the watchers of the device.
   first.end();
   EXPECT_EQ(supervisor.dispatch({.type = IBV_EVENT_QP_FATAL, .object = &qp}), 1U);
   EXPECT_EQ(of_qp, 2);

@@ -1,4 +1,4 @@
-// What is read from the kernel's files, below a root made up here.
+// Reads the kernel's files below a root directory that the test creates.
 #include "rdma/diagnosis.h"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST_F(Diagnosis, AFileThatThisUserMayNotUse) {
   write("/sys/class/infiniband_verbs/uverbs0/ibdev", "rxe0\n");
   write("/dev/infiniband/uverbs0", "");
   fs::permissions(root_ + "/dev/infiniband/uverbs0", fs::perms::none);
-  const bool root = geteuid() == 0;  // who may use any: access(2) goes by the real user
+  const bool root = geteuid() == 0;  // root may use any: access(2) checks the real user
   constexpr uid_t kNobody = 65534;
   ASSERT_TRUE(!root || setresuid(kNobody, 0, 0) == 0);
   const SystemFacts facts = look();

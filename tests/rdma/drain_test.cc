@@ -1,4 +1,4 @@
-// The end of a queue pair with work outstanding: everything comes back, nothing of others is lost.
+// The end of a queue pair with outstanding work: all of it comes back, and no other work is lost.
 #include "rkv/rdma/drain.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
 
 constexpr std::uint32_t kSlots = 32;
 
-// Two queue pairs that complete into one queue, and peers that never post a receive: what is sent
-// stays outstanding until the queue pair ends.
+// Two queue pairs that complete into one queue, and peers that never post a receive: sends stay
+// outstanding until the queue pair ends.
 struct Stuck {
   Device device = need(Device::open_first_active());
   ProtectionDomain pd = need(ProtectionDomain::allocate(device));
@@ -55,7 +55,7 @@ TEST(Draining, BringsBackWhatIsOutstandingAndLosesNothingOfOthers) {
   stuck.receive(stuck.mine, stuck.my_work, kSlots);
   stuck.send(stuck.theirs, stuck.their_work, 3);
   stuck.receive(stuck.theirs, stuck.their_work, 4);
-  need(stuck.theirs.a.to_error());  // theirs complete at the same time, into the same queue
+  need(stuck.theirs.a.to_error());  // these complete at the same time, into the same queue
   std::vector<WorkCompletion> own;
   std::vector<WorkCompletion> others;
   const DrainReport report = need(stuck.drain_mine(own, others));
@@ -66,7 +66,7 @@ TEST(Draining, BringsBackWhatIsOutstandingAndLosesNothingOfOthers) {
   EXPECT_EQ(report.others, others.size());
   for (const WorkCompletion& one : own)
     EXPECT_EQ(one.qp_num, stuck.mine.a.number());
-  // What was not yet there comes to its owner by the usual way.
+  // Completions that had not arrived yet reach their owner in the usual way.
   const Deadline end = soon();
   while (others.size() < 7 && !end.passed()) {
     std::array<WorkCompletion, 8> some;
@@ -80,7 +80,7 @@ TEST(Draining, BringsBackWhatIsOutstandingAndLosesNothingOfOthers) {
   EXPECT_TRUE(stuck.their_work.idle());
 }
 
-// Requests that were not signaled and have succeeded never tell. The marker behind them does.
+// Unsignaled requests that succeeded give no completion. The marker after them does.
 TEST(Draining, KnowsTheEndOfRequestsThatDoNotTell) {
   Loopback loop;
   for (const std::uint32_t requests : {1U, 3U, 9U, 255U}) {
@@ -106,7 +106,7 @@ TEST(Draining, KnowsTheEndOfRequestsThatDoNotTell) {
   }
 }
 
-// A datagram needs an address, so there is no marker; the queue pair is left as it was.
+// A datagram needs an address, so there is no marker; the queue pair stays as it was.
 TEST(Draining, OfDatagramsNeedsASignaledEnd) {
   Loopback loop;
   const std::uint8_t port = need(loop.device.first_active_port());
@@ -145,14 +145,14 @@ TEST(Draining, OfAQueuePairThatIsBrokenAlready) {
   Stuck stuck;
   stuck.send(stuck.mine, stuck.my_work, 4);
   need(stuck.mine.a.to_error());
-  // SoftRoCE looks at receives that come after the error only when it is told of the error again.
+  // SoftRoCE flushes receives posted after the error only when the error state is set again.
   stuck.receive(stuck.mine, stuck.my_work, 3);
   std::vector<WorkCompletion> own;
   std::vector<WorkCompletion> others;
   need(stuck.drain_mine(own, others));
   EXPECT_EQ(own.size(), 7U);
   EXPECT_EQ(need(stuck.mine.a.state()), IBV_QPS_ERR);
-  // Again, with nothing outstanding: nothing happens.
+  // Again, with nothing outstanding: no effect.
   EXPECT_EQ(need(stuck.drain_mine(own, others)).own, 0U);
 }
 
@@ -176,7 +176,7 @@ TEST(Draining, EndsWithItsDeadlineWhenWorkIsMissing) {
   std::vector<WorkCompletion> own;
   std::vector<WorkCompletion> others;
   const Deadline patience = soon();
-  do {  // how often depends on how soon the device flushes
+  do {  // the number depends on how soon the device flushes
     const auto report = stuck.drain_mine(own, others, 100);
     ASSERT_FALSE(report);
     EXPECT_EQ(report.error().code, Code::kTimeout);
@@ -186,7 +186,7 @@ TEST(Draining, EndsWithItsDeadlineWhenWorkIsMissing) {
   EXPECT_EQ(stuck.my_work.receives().outstanding(), 1U);
 }
 
-// A predecessor with the same number left completions behind: they are not counted as ours.
+// A predecessor with the same number left completions: they are not counted for this queue pair.
 TEST(Draining, DoesNotTakeAPredecessorsCompletionsForItsOwn) {
   Stuck stuck;
   const std::uint64_t stale = WorkId{.generation = 6, .receive = true, .number = 0}.wr_id();
@@ -212,7 +212,7 @@ TEST(Draining, HappensInADestructorToo) {
   EXPECT_TRUE(stuck.my_work.idle());
   EXPECT_EQ(others, 0U);
 
-  // What a destructor cannot return goes to the handler.
+  // Completions that a destructor cannot return go to the handler.
   static std::atomic<int> reported;
   reported = 0;
   const auto before = set_teardown_handler([](const Error& error) noexcept {

@@ -58,7 +58,7 @@ std::vector<std::byte> bytes_of_record(const Endpoint& endpoint) {
   return {wire->bytes().begin(), wire->bytes().end()};
 }
 
-// CRC-32C, bit by bit: apart from the table of the code under test.
+// CRC-32C, bit by bit: independent of the table in the code under test.
 std::uint32_t slow_crc32c(Bytes bytes) {
   std::uint32_t crc = ~0U;
   for (const std::byte byte : bytes) {
@@ -89,7 +89,7 @@ TEST(EndpointRecord, EveryFieldFitsIntoAConnectRequest) {
   EXPECT_EQ(*back, full());
 }
 
-// The form is a promise to other versions: these bytes must never change.
+// The format is a promise to other versions: these bytes must never change.
 TEST(EndpointRecord, IsTheBytesThatItAlwaysWas) {
   const Endpoint small{.qp_num = 0x11,
                        .packet_sequence = *PacketSequence::make(0x22'3344),
@@ -112,7 +112,7 @@ TEST(EndpointRecord, ComesBackAsItWas) {
   for (int i = 0; i < 20'000; ++i) {
     const Endpoint endpoint = random_endpoint(random);
     auto record = bytes_of_record(endpoint);
-    record.resize(kConnectRequestBytes);  // as the connection manager pads
+    record.resize(kConnectRequestBytes);  // the connection manager pads so
     const auto back = Endpoint::from_bytes(record);
     ASSERT_TRUE(back) << to_string(back.error());
     ASSERT_EQ(*back, endpoint);
@@ -141,8 +141,8 @@ TEST(EndpointRecord, EveryFlippedBitIsFound) {
 
 TEST(EndpointRecord, ALaterMinorVersionMayHaveFieldsMore) {
   auto record = bytes_of_record(full());
-  record.erase(record.end() - 14, record.end());       // makes room: depths, Q_Key and checksum go
-  ASSERT_EQ(record[record.size() - 3], std::byte{6});  // what remains ends with the MTU
+  record.erase(record.end() - 14, record.end());       // depths, Q_Key and checksum are removed
+  ASSERT_EQ(record[record.size() - 3], std::byte{6});  // the rest ends with the MTU
   for (const unsigned byte : {200U, 3U, 1U, 2U, 3U, 0U, 0U, 0U, 0U})
     record.push_back(static_cast<std::byte>(byte));
   seal(record);
@@ -166,7 +166,7 @@ TEST(EndpointRecord, AnotherMajorVersionIsRefused) {
   }
 }
 
-// Each of these has a checksum that fits.
+// Each of these has a fitting checksum.
 TEST(EndpointRecord, ThereIsOneFormOnly) {
   const auto refused = [](const std::vector<unsigned>& fields) {
     std::vector<std::byte> record = {std::byte{'e'}, std::byte{'P'}, std::byte{0x10}, std::byte{0}};
@@ -190,9 +190,9 @@ TEST(EndpointRecord, ThereIsOneFormOnly) {
   EXPECT_TRUE(refused({0, 0, 1, 3, 0, 0, 1, 2, 3, 0, 0, 1, 3, 1, 1, 6, 1, 3})) << "type 0";
 }
 
-// Bytes from nowhere, and records with some bytes changed and, of every second, the checksum put
-// right, so that what is behind it is reached. Whatever is accepted has one form: it is written as
-// it was read, but for what a later minor version adds.
+// Random bytes, and records with some bytes changed. Every second changed record gets a corrected
+// checksum, so that the code behind the check is reached. An accepted record has one form: it is
+// written as it was read, except for additions of a later minor version.
 TEST(EndpointRecord, AnyBytesAreAcceptedInOneFormOrRefused) {
   Random random(kSeed);
   int accepted = 0;

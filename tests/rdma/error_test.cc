@@ -12,7 +12,7 @@ namespace {
 
 TEST(ErrnoAdapters, PositiveErrnoIsReturned) {
   EXPECT_TRUE(from_errno("ibv_modify_qp", 0));
-  errno = ENOENT;  // must not be looked at
+  errno = ENOENT;  // must not be used
   const Status status = from_errno("ibv_modify_qp", EINVAL);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().sys_errno, EINVAL);
@@ -50,7 +50,8 @@ TEST(ErrnoAdapters, NegativeCountIsAnError) {
   EXPECT_EQ(from_count("ibv_poll_cq", 0).value(), 0U);
   EXPECT_EQ(from_count("ibv_poll_cq", 7).value(), 7U);
   EXPECT_EQ(from_count("ibv_query_gid_table", -EOPNOTSUPP).error().code, Code::kUnsupported);
-  EXPECT_EQ(from_count("ibv_poll_cq", -1).error().sys_errno, EIO);  // "negative" is all it promises
+  EXPECT_EQ(from_count("ibv_poll_cq", -1).error().sys_errno, EIO);  // the man page only says
+                                                                    // "negative"
 }
 
 TEST(ErrnoAdapters, NoEntryMeansEmpty) {
@@ -82,7 +83,7 @@ TEST(ErrorText, MissingVerbIsUnsupportedAndNamed) {
   }
 }
 
-// Each by a word of the status that it is about: a text in another's place is found.
+// Each text contains a word of its status, so a text in the wrong place is found.
 TEST(CompletionStatus, EveryStatusIsExplained) {
   const std::map<ibv_wc_status, std::string> words = {
       {IBV_WC_SUCCESS, "success"},

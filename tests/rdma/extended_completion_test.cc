@@ -1,5 +1,5 @@
-// The guard of a poll against a provider that a test plays: which calls it makes in which order,
-// for a provider that keeps to the manual and for one that ends the poll by itself.
+// The guard of a poll against a provider that the test plays: the calls and their order, for a
+// provider that follows the manual and for one that ends the poll by itself.
 #include "rkv/rdma/extended_completion.h"
 
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@
 namespace rkv::rdma {
 namespace {
 
-// A completion queue of a provider, with a log of the calls: s start, n next, e end, l byte length.
+// A completion queue of a provider, with a log of its calls: s start, n next, e end, l byte length.
 struct Provider {
   ibv_cq_ex queue{};
   std::vector<std::uint64_t> wr_ids;
-  std::size_t at = 0;  // next to give
+  std::size_t at = 0;  // index of the next completion
   int answer_at_end = ENOENT;
   ibv_wc_status status = IBV_WC_SUCCESS;
   std::string calls;
@@ -42,7 +42,7 @@ struct Provider {
   }
 };
 
-// As much of a poll as `limit` allows; the wr_ids seen, in the log too.
+// Polls up to `limit` completions; returns the wr_ids, which are also in the log.
 Status go_through(Provider& provider, bool one_by_one, std::size_t limit, std::size_t stop_after) {
   detail::PollState poll(&provider.queue, one_by_one, limit);
   const CompletionCursor<WcField::kByteLength> cursor(poll.queue());
@@ -67,8 +67,8 @@ TEST(PollGuards, DoNotEndWhatDidNotStart) {
   EXPECT_EQ(provider.calls, "s");
 }
 
-// SoftRoCE: after a next that found nothing the provider has ended the poll, and an end would step
-// past what has not come yet. So there is never a next.
+// SoftRoCE: a `next` that finds nothing has ended the poll in the provider, and an `end` would then
+// skip a completion that has not arrived yet. So the guard never makes this `next`.
 TEST(PollGuards, AreAPollForEachWhereNextEndsThePoll) {
   Provider provider(2);
   EXPECT_TRUE(go_through(provider, true, 10, kAll));
@@ -147,8 +147,8 @@ TEST(CompletionCursors, ReadEachFieldFromItsPlace) {
   EXPECT_FALSE(cursor.has_immediate());
 }
 
-// The kernel's side of SoftRoCE has another number for the flag, which stands for a good checksum
-// everywhere else.
+// The kernel's part of SoftRoCE uses another number for this flag, which elsewhere means a good
+// checksum.
 TEST(CompletionCursors, TellTheInvalidatedKeyByTheDevicesOwnFlag) {
   static unsigned flags;
   ibv_cq_ex queue{};

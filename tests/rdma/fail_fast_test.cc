@@ -1,4 +1,4 @@
-// A device that is stuck, and who waits for it.
+// A device that is stuck, and the callers that wait for it.
 #include "rdma/verbs/fail_fast.h"
 
 #include <gtest/gtest.h>

@@ -17,7 +17,7 @@
 namespace rkv::rdma::testing {
 namespace {
 
-// All there is. The functions below are C and find their way back by this.
+// The only instance. The C functions below find it by this pointer.
 struct State {
   struct OneDevice {
     ibv_device device{};
@@ -35,8 +35,8 @@ struct State {
   ibv_srq shared{};
   ibv_mr region{};
   std::deque<std::uint64_t> receives;   // of the shared queue, by wr_id
-  std::deque<std::uint64_t> taken;      // by the queue pair
-  std::deque<std::uint64_t> completed;  // as flushed, and not polled
+  std::deque<std::uint64_t> taken;      // taken by the queue pair
+  std::deque<std::uint64_t> completed;  // flushed and not polled
   bool marker_polled = false;
   std::vector<FakeRdma::Change> changes;
   std::vector<ibv_sge> pieces;
@@ -227,7 +227,7 @@ bool FakeRdma::is_open(unsigned device) const {
 
 }  // namespace rkv::rdma::testing
 
-// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the headers' names are not ours
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the headers have other names
 using rkv::rdma::testing::answer;
 using rkv::rdma::testing::close_if_unused;
 using rkv::rdma::testing::device_of;
@@ -256,7 +256,7 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr*) {
 int ibv_destroy_srq(ibv_srq*) {
   return 0;
 }
-// In parentheses: macros of these names stand before them.
+// In parentheses, because macros of these names exist.
 ibv_mr*(ibv_reg_mr)(ibv_pd* pd, void* address, std::size_t length, int) {
   state->region = {};
   state->region.context = pd->context;
@@ -363,7 +363,7 @@ int rdma_resolve_route(rdma_cm_id* id, int) {
   answer(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
   return 0;
 }
-// The attributes and bits that the kernel gives for the state asked for.
+// The attributes and bits that the kernel returns for the requested state.
 int rdma_init_qp_attr(rdma_cm_id*, ibv_qp_attr* attributes, int* mask) {
   *mask = IBV_QP_STATE;
   if (attributes->qp_state == IBV_QPS_INIT) {

@@ -1,4 +1,4 @@
-// Leases: a peer's access ends when it is revoked, by windows and by registrations, and under load.
+// Leases: a peer's access ends when it is revoked, with windows and registrations, and under load.
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -40,7 +40,7 @@ TEST_P(Leases, OpenAPieceUntilTheyAreRevoked) {
   need(lessor.revoke(lease, soon()));
   EXPECT_FALSE(lease.live());
   EXPECT_EQ(lease.remote().length, 0U);
-  need(lessor.revoke(lease, soon()));  // again: nothing
+  need(lessor.revoke(lease, soon()));  // again: no effect
   expect_refused(loop, *key.first(8));
 }
 
@@ -70,7 +70,7 @@ TEST_P(Leases, RotateToAnotherKeyWhenTheyExpire) {
   expect_refused(loop, *first.first(8));
 }
 
-// A key has a byte that counts: no key of an ended lease may come back when it is through.
+// One byte of a key is a counter: no key of an ended lease may come back when the counter wraps.
 TEST_P(Leases, NeverHandOutAnOldKeyAgainWhileCounting) {
   std::vector<std::uint32_t> keys;
   Lease lease = need(lessor.grant({.offset = 0, .length = 64}, soon()));
@@ -80,13 +80,13 @@ TEST_P(Leases, NeverHandOutAnOldKeyAgainWhileCounting) {
   }
   std::ranges::sort(keys);
   const auto twice = std::ranges::adjacent_find(keys);
-  // Registrations: the device chooses, of 256 for each of its places, and goes round those.
+  // Registrations: the device chooses among 256 keys for each of its places, in turn.
   if (by_windows()) {
     EXPECT_EQ(twice, keys.end());
   }
 }
 
-// Where a peer could stop the machine by it.
+// On devices where a peer could halt the machine this way.
 TEST_P(Leases, KeepAnUnboundWindowOnlyWhereThatIsSafe) {
   Lease lease = need(lessor.grant({.offset = 0, .length = 64}, soon()));
   EXPECT_EQ(lessor.spare_windows(), 0U);
@@ -111,7 +111,7 @@ TEST_P(Leases, AreRevokedAlsoWhenTheConnectionIsGone) {
   need(lessor.revoke(lease, soon()));
   EXPECT_FALSE(lease.live());
   EXPECT_FALSE(lessor.grant({.offset = 0, .length = 64}, soon()).has_value() && by_windows());
-  // Nothing holds the region any more.
+  // Nothing refers to the region any more.
   EXPECT_TRUE(loop.server.memory.deregister());
 }
 
@@ -126,7 +126,7 @@ TEST_P(Leases, HandOnTheCompletionsOfOthers) {
   if (by_windows()) {
     EXPECT_EQ(foreign, std::vector<std::uint64_t>{1234});
   } else {
-    EXPECT_EQ(loop.server.completion().wr_id, 1234U);  // nothing was waited for
+    EXPECT_EQ(loop.server.completion().wr_id, 1234U);  // this call did not wait
   }
 }
 
@@ -143,13 +143,14 @@ TEST_P(Leases, TermsOutsideTheRegionOrItsRightsAreRefused) {
             Code::kInvalidArgument);
 }
 
-// A client READs in a loop, several READs of several packets outstanding; what it saw last.
+// A client READs in a loop, with several READs of several packets outstanding; it keeps the last
+// result.
 class Reader {
  public:
   Reader(Loopback& loop, const RemoteSpan& from)
       : thread_([this, &loop, from] { work(loop, from); }) {}
-  // At least so many after the call: of those after a revoke one has begun after it, too, if there
-  // are more than are under way at a time.
+  // Waits for at least this many READs after the call. If that is more than are outstanding at a
+  // time, one of them began after the call too.
   void wait_for_reads(std::uint64_t more) const {
     const std::uint64_t count = reads_.load() + more;
     while (reads_.load() < count && !ended_.load())
@@ -159,9 +160,9 @@ class Reader {
   void stop() { stop_.store(true); }
   void join() { thread_.join(); }
 
-  ibv_wc_status status = IBV_WC_SUCCESS;  // of the READ that ended it
+  ibv_wc_status status = IBV_WC_SUCCESS;  // of the READ that ended the loop
   bool saw_later_bytes = false;
-  bool read_after_revoke = false;  // one that was posted after revoke() had returned succeeded
+  bool read_after_revoke = false;  // a READ that was posted after revoke() returned succeeded
 
  private:
   static constexpr std::size_t kAtATime = 4;
@@ -207,19 +208,19 @@ TEST_P(Leases, UnderLoadNoLaterByteLeavesAfterTheRevoke) {
   std::ranges::fill(memory, std::byte{'B'});
   reader.revoked();
   reader.join();
-  // SoftRoCE breaks off a READ that is under way without an answer.
+  // SoftRoCE aborts a READ in progress without an answer.
   const WcClass kind = explain(reader.status).kind;
   EXPECT_TRUE(kind == WcClass::kRemoteRefused || kind == WcClass::kPeerUnreachable)
       << reader.status;
   EXPECT_FALSE(reader.read_after_revoke);
-  // SoftRoCE does not wait for a packet that is being copied when a window ends, a registration's
-  // end waits: see LeasePolicy::kRequireWindows.
+  // SoftRoCE does not wait for a packet that is being copied when a window ends; the end of a
+  // registration waits: see LeasePolicy::kRequireWindows.
   if (!by_windows() || need(window_support(loop.device)).trustworthy) {
     EXPECT_FALSE(reader.saw_later_bytes);
   }
 }
 
-// The reader above is not blind.
+// The reader above can detect a violation.
 TEST_P(Leases, UnderLoadLaterBytesAreSeenWithoutARevoke) {
   const auto memory = loop.server.memory.bytes().first(16'384);
   std::ranges::fill(memory, std::byte{'A'});

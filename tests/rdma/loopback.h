@@ -19,7 +19,7 @@
 
 namespace rkv::rdma::testing {
 
-inline constexpr int kPatienceMs = 5000;  // an end for waits that must succeed, not a pause
+inline constexpr int kPatienceMs = 5000;  // a limit for waits that must succeed, not a pause
 
 template <class T>
 T need(Result<T> result) {
@@ -55,7 +55,7 @@ struct Side {
   std::byte* at(std::size_t offset) { return memory.bytes().data() + offset; }
   std::uint64_t word(std::size_t offset) { return load_le<std::uint64_t>(at(offset)); }
 
-  // Blocks until `count` completions have come.
+  // Blocks until `count` completions have arrived.
   std::vector<WorkCompletion> completions(std::size_t count) {
     std::vector<WorkCompletion> all;
     while (all.size() < count) {

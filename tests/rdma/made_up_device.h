@@ -1,5 +1,5 @@
-// A device made up, for tests of what outlives one: everything on it counts itself, so that a test
-// sees what is left; a Lab says what happens to it.
+// A simulated device, for tests of objects that outlive a device. Everything on it is counted, so a
+// test sees what is left; a Lab controls the events.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace rkv::rdma {
 
-// What the device and everything on it have in common.
+// The state shared by the device and everything on it.
 struct Lab {
   std::mutex mutex;
   std::deque<DeviceEvent> events;
@@ -33,7 +33,7 @@ struct Lab {
   int given_back = 0;  // receive buffers
   std::uint32_t next_key = 100;
   std::string listening{};
-  bool request = false;  // somebody wants to connect
+  bool request = false;  // a client wants to connect
 
   void happens(DeviceEvent::Kind kind, const char* what) {
     const std::scoped_lock lock(mutex);
@@ -41,7 +41,7 @@ struct Lab {
   }
 };
 
-// Counts itself among those that live.
+// Counts itself among the existing objects.
 class Counted {
  public:
   Counted(Lab& lab, int Lab::* count) : lab_(lab), count_(count) { change(1); }
@@ -72,7 +72,7 @@ class FakeRegion final : public Region {
   std::uint32_t key_;
 };
 
-// Adds ten times what is asked, so that it shows who did it.
+// Adds ten times the requested amount, so that the result shows the caller.
 class FakeAtomics final : public Atomics {
  public:
   explicit FakeAtomics(Lab& lab) : counted_(lab, &Lab::atomics) {}
@@ -156,7 +156,7 @@ class FakeQueue final : public Queue {
   std::vector<Connection*> bound_;
   bool message_ = false;
   bool abandoned_ = false;
-  std::set<Connection*> told_;  // of its end
+  std::set<Connection*> told_;  // connections whose end was reported
 };
 
 inline FakeConnection::FakeConnection(Lab& lab, FakeQueue& queue)

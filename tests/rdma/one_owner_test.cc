@@ -1,10 +1,10 @@
 // Why a word that remote peers change by atomics must never be stored to by the CPU.
 //
-// Devices promise atomicity among their own queue pairs only (AtomicScope::kDevice). SoftRoCE shows
-// it drastically: up to Linux 6.2 even a compare-and-swap that FAILS stores the old value back
-// with a plain load and store, so that an add by the CPU in between is lost. This test makes it
-// happen. (6.3 stores on a match only; 6.2 too, from 6.2.3 on.) Whoever wants to let the CPU write
-// to such a word has to break it first.
+// Devices promise atomicity only among their own queue pairs (AtomicScope::kDevice). SoftRoCE is an
+// extreme case: up to Linux 6.2 even a failing compare-and-swap stores the old value back with a
+// plain load and store, so an add by the CPU in between is lost. This test makes that happen. (6.3
+// stores only on a match; so does 6.2 from 6.2.3 on.) A change that lets the CPU write to such a
+// word must first break this test.
 #include <sys/utsname.h>
 
 #include <atomic>
@@ -31,7 +31,7 @@ Kernel running_kernel() {
   return kernel;
 }
 
-// Adds of the CPU that a stream of failing compare-and-swaps made disappear.
+// The number of the CPU's adds that a stream of failing compare-and-swaps has undone.
 std::uint64_t lost_adds(Loopback& loop, int batches) {
   constexpr std::size_t kBatch = 64;
   auto* word = reinterpret_cast<std::uint64_t*>(loop.server.at(0));
@@ -48,7 +48,7 @@ std::uint64_t lost_adds(Loopback& loop, int batches) {
   for (int i = 0; i < batches; ++i) {
     Batch batch = loop.client.qp->batch();
     for (std::size_t j = 0; j < kBatch; ++j) {
-      // Expects a value that the word never has: every one of these fails.
+      // Expects a value that the word never has, so each of these fails.
       batch.compare_swap(j, j + 1 == kBatch ? OpFlags::kSignaled : OpFlags::kNone,
                          loop.client.memory.local(j * 8, 8),
                          *loop.server.memory.remote().subspan(0, 8), ~std::uint64_t{0}, 42);
@@ -65,7 +65,7 @@ TEST(OneOwnerPerWord, AFailedCompareSwapOfSoftRoceErasesStoresOfTheCpu) {
   Loopback loop;
   const Kernel kernel = running_kernel();
   const bool softroce = loop.device.name().starts_with("rxe");
-  constexpr int kRounds = 200;  // on a busy machine the two rarely run side by side
+  constexpr int kRounds = 200;  // on a busy machine the two rarely run at the same time
   std::uint64_t lost = 0;
   int rounds = 0;
   while (lost == 0 && rounds < kRounds) {
@@ -77,7 +77,7 @@ TEST(OneOwnerPerWord, AFailedCompareSwapOfSoftRoceErasesStoresOfTheCpu) {
               static_cast<unsigned long long>(lost), rounds);
   if (lost == 0) std::printf("NO ADD WAS LOST: this run does not show the danger\n");
   const bool before_6_2 = kernel.major < 6 || (kernel.major == 6 && kernel.minor < 2);
-  const bool is_6_2 = kernel.major == 6 && kernel.minor == 2;  // some of them do
+  const bool is_6_2 = kernel.major == 6 && kernel.minor == 2;  // some versions of 6.2 do
   if (softroce && before_6_2) {
     EXPECT_GT(lost, 0U) << "on this kernel a failing CAS stores back; the race was not met in "
                         << rounds << " rounds";
@@ -86,7 +86,7 @@ TEST(OneOwnerPerWord, AFailedCompareSwapOfSoftRoceErasesStoresOfTheCpu) {
   }
 }
 
-// How a server changes such a word instead: with a queue pair of its own, on the same device.
+// The right way for a server to change such a word: by its own queue pair on the same device.
 TEST(OneOwnerPerWord, AtomicsOfTwoQueuePairsLoseNothing) {
   LoopbackOptions options;
   options.link.remote_access = AccessFlags::kRemoteAtomic;

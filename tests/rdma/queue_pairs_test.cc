@@ -1,5 +1,5 @@
-// What a queue pair refuses: queues of elsewhere, operations it was made without, what was moved
-// away, and a handshake from the wrong state.
+// What a queue pair refuses: queues of another device, operations that it was created without, use
+// after a move, and a handshake from the wrong state.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
 
-// A number of a queue means another queue on every opened device, if only by one open() more.
+// The same queue number means another queue on each opened device, even on one device opened twice.
 TEST(QueuePairs, AreOfOneOpenedDevice) {
   const Device device = need(Device::open_first_active());
   const Device again = need(Device::open_first_active());
@@ -76,7 +76,7 @@ TEST(QueuePairs, ThatWereMovedAwayPostNothing) {
   EXPECT_TRUE(loop.client.completion().ok());
 }
 
-// The kernel says EINVAL to this as to a GID that leads nowhere.
+// The kernel reports EINVAL for this as for a GID without a route.
 TEST(QueuePairs, InAnotherStateAreNotSaidToLackARoute) {
   Loopback loop;
   auto prepared =

@@ -27,7 +27,7 @@ struct SharedReceives {
   }
 };
 
-// A header apart from what follows it, by a queue of one's own and by a shared one.
+// A header separate from its payload, by a plain receive queue and by a shared one.
 TEST(Receives, AreScatteredOverTheirPieces) {
   Loopback loop;
   const auto expect_scattered = [&](Pair& pair, auto post) {
@@ -81,8 +81,7 @@ TEST(SharedReceiveRefill, KeepsTheQueueFilledByEventAlone) {
     ASSERT_TRUE(loop.client.completion().ok());
     ASSERT_TRUE(loop.server.completion().ok());
     keeper.consumed(1);
-    // The event is there when the count has fallen below the limit; until then nothing is waited
-    // for.
+    // The event arrives when the count falls below the limit; until then the test does not wait.
     if (keeper.is_low()) {
       ASSERT_TRUE(need(wait_readable(supervisor.fd(), soon())));
     }
@@ -113,7 +112,7 @@ TEST(SharedReceiveRefill, DoesNotArmWhileBuffersAreShort) {
   EXPECT_EQ(need(loop.srq.armed_limit()), 8U);
 }
 
-// Others' receives have taken the room, so that a part of a refill is refused.
+// Other receives fill the queue, so that a part of a refill is refused.
 TEST(SharedReceiveRefill, KeepsWhatTheDeviceRefusedAndPostsItOnce) {
   SharedReceives loop;
   constexpr std::uint64_t kOthers = 1000;
@@ -122,7 +121,7 @@ TEST(SharedReceiveRefill, KeepsWhatTheDeviceRefusedAndPostsItOnce) {
     const ReceiveRequest one = {kOthers + others, loop.server.memory.local(0, 64)};
     return loop.srq.post({&one, 1}).has_value();
   };
-  while (post_another())  // how long the queue is in truth, the device alone knows
+  while (post_another())  // only the device knows its real length
     ++others;
   std::vector<std::uint64_t> arrived;
   const auto take = [&](std::uint32_t count) {
@@ -149,7 +148,7 @@ TEST(SharedReceiveRefill, KeepsWhatTheDeviceRefusedAndPostsItOnce) {
   EXPECT_EQ(keeper.posted(), 12U);
   ASSERT_EQ(keeper.held().size(), 18U);
   EXPECT_EQ(keeper.held().front().wr_id, 12U);
-  EXPECT_FALSE(keeper.refill(supply));  // still no room: nothing new is asked for
+  EXPECT_FALSE(keeper.refill(supply));  // still full: no new buffers are requested
   EXPECT_EQ(supplied, 30U);
   EXPECT_EQ(keeper.posted(), 12U);
   take(others - 12);

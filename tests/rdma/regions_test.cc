@@ -1,4 +1,4 @@
-// Regions of every kind on a real provider: what it has works, what it lacks is told by name.
+// Regions of every kind on a real provider: supported kinds work, others are refused by name.
 #include <linux/capability.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -28,7 +28,7 @@ ProtectionDomain some_domain() {
   return need(ProtectionDomain::allocate(need(Device::open_first_active())));
 }
 
-// READs `from` into the client's memory; whether that succeeded.
+// READs `from` into the client's memory; returns true if that succeeded.
 bool reads(Loopback& loop, const RemoteSpan& from) {
   Batch batch = loop.client.qp->batch();
   batch.read(1, OpFlags::kSignaled, loop.client.memory.local(0, from.length), from);
@@ -36,7 +36,7 @@ bool reads(Loopback& loop, const RemoteSpan& from) {
   return loop.client.completion().ok();
 }
 
-// Either it works or the verb is named: what a device lacks must be told, not guessed.
+// Either the call works or the error names the verb.
 template <class T>
 bool lacks(const Result<T>& result, const char* verb) {
   if (result) return false;
@@ -56,7 +56,7 @@ TEST(Domains, OfThreadsAndParentsWorkOrAreRefusedByName) {
   EXPECT_EQ(lacks(thread, "ibv_alloc_td"), is_soft_roce(pd));
   const auto parent = ProtectionDomain::allocate_parent(pd, thread ? &*thread : nullptr);
   EXPECT_EQ(lacks(parent, "ibv_alloc_parent_domain"), is_soft_roce(pd));
-  // A domain that is no parent: SoftRoCE does not look at it.
+  // A domain that is not a parent: SoftRoCE does not check it.
   EXPECT_TRUE(CompletionQueue::create(pd.device(), {.domain = &pd}) || !is_soft_roce(pd));
   if (!parent) return;
   const auto queue = need(CompletionQueue::create(pd.device(), {.domain = &*parent}));
@@ -159,7 +159,7 @@ TEST(Regions, CountedFromZeroAreNamedByOffset) {
   EXPECT_EQ(loop.client.word(0), 4711U);
 }
 
-// Asks the system for free pages of 2 MiB, for as long as it lives. It may have none to give.
+// Requests free 2 MiB pages from the system for its lifetime. The system may have none.
 class SomeHugePages {
  public:
   explicit SomeHugePages(unsigned count) : before_(set(count)) {}
@@ -186,7 +186,7 @@ TEST(Regions, OfHugePagesAreReadLikeOthers) {
     auto pages = Pages::map(3 << 20, {.size = PageSize::k2MiB, .shareable = shareable});
     ASSERT_TRUE(pages);
     if (is_soft_roce(loop.pd)) {
-      EXPECT_EQ(pages->page_bytes(), std::size_t{2} << 20);  // a fresh machine has some
+      EXPECT_EQ(pages->page_bytes(), std::size_t{2} << 20);  // a machine without load has some
     }
     auto region = OwnedRegion<Pages>::enroll(loop.pd, std::move(*pages), AccessFlags::kRemoteRead);
     ASSERT_TRUE(region);
@@ -196,9 +196,9 @@ TEST(Regions, OfHugePagesAreReadLikeOthers) {
   }
 }
 
-// Lengths are 64 bits wide from end to end: were one cut to 32, the last mapping would be outside
-// the region, or its first bytes would come instead. Few pages, mapped many times; huge ones where
-// there are some, since a device registers them much faster.
+// Lengths are 64 bits wide everywhere. If one were cut to 32 bits, the last mapping would be
+// outside the region, or its first bytes would appear instead. Few pages, mapped many times; huge
+// pages if available, since a device registers them much faster.
 TEST(Regions, OfMoreThanFourGibibytesAreReadAtTheirEnd) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   constexpr std::size_t kPart = std::size_t{64} << 20;
@@ -285,7 +285,7 @@ TEST(OwnedRegions, EndTheOldRegistrationBeforeItsBuffer) {
   set_teardown_handler(before);
 }
 
-// In a process without the right to lock what it likes: what a user meets who is not root.
+// In a process that may not lock unlimited memory, like a user's process without root.
 [[noreturn]] void register_above_the_limit() {
   __user_cap_header_struct who{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
   std::array<__user_cap_data_struct, 2> rights{};
@@ -331,7 +331,7 @@ TEST(RegionPools, GivePiecesOfOneRegistration) {
   auto pool = need(RegionPool::create(loop.pd, {.classes = kClasses, .access = kEverything}));
   auto a = pool.take(1);
   auto b = pool.take(100);
-  auto c = pool.take(100);  // the small ones are out
+  auto c = pool.take(100);  // the small pieces are taken
   ASSERT_TRUE(a && b && c);
   EXPECT_EQ(a->size(), 100U);
   EXPECT_EQ(c->size(), 4096U);
@@ -370,8 +370,8 @@ TEST(RegionPools, AllocateNothingOnceTheyAreThere) {
   }
   EXPECT_EQ(rkv::testing::allocation_count(), before);
   EXPECT_EQ(pool.statistics().in_use, 0U);
-  // The counter counts.
-  ::operator delete(::operator new(1));  // unlike `new int`, not to be left out by a compiler
+  // The counter works.
+  ::operator delete(::operator new(1));  // unlike `new int`, a compiler may not omit this
   EXPECT_GT(rkv::testing::allocation_count(), before);
 }
 

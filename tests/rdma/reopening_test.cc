@@ -1,5 +1,5 @@
-// A transport that outlives its device, over a device made up: what users see of a loss, what is
-// left of it, and in which order things come back.
+// A transport that outlives its device, on a simulated device: how users notice the loss, what is
+// left, and in which order things return.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ class ReopeningTest : public ::testing::Test {
     step();
     ASSERT_EQ(state(), DeviceState::kGone);
   }
-  // As users do.
+  // Like a real user.
   void let_go() {
     while (poll() != 0) {
       if (got_[0].kind == Completion::Kind::kReceive) queue_->release({&got_[0].receive_buffer, 1});
@@ -99,7 +99,7 @@ class ReopeningTest : public ::testing::Test {
 
 TEST_F(ReopeningTest, NothingIsLookedForBeforeUsersHaveLetGo) {
   let_in();
-  ASSERT_EQ(poll(), 1U);  // a message, which is not given back yet
+  ASSERT_EQ(poll(), 1U);  // a message, which is not released yet
   lose();
   EXPECT_EQ(transport_->report().losses, 1U);
   EXPECT_EQ(transport_->report().why, "the device was removed");
@@ -225,7 +225,7 @@ TEST_F(ReopeningTest, APortThatIsDownLosesNothing) {
   queue_->release({&buffer, 1});
 }
 
-// Users on threads of their own, as the server's are.
+// Users on their own threads, like the server's.
 TEST_F(ReopeningTest, ManyLossesUnderUsers) {
   constexpr int kLosses = 50;
   std::atomic<bool> stop{false};
@@ -248,7 +248,7 @@ TEST_F(ReopeningTest, ManyLossesUnderUsers) {
       for (const Completion& one : std::span(out).first(count)) {
         if (one.kind == Completion::Kind::kReceive) queue_->release({&one.receive_buffer, 1});
         if (one.kind != Completion::Kind::kDisconnected) continue;
-        // The acceptor hands it over by then or does soon: its end is told once.
+        // The acceptor hands the connection over soon, if not before: its end is reported once.
         for (bool found = false; !found;) {
           const std::scoped_lock lock(connections_mutex);
           found = std::erase_if(
@@ -263,7 +263,7 @@ TEST_F(ReopeningTest, ManyLossesUnderUsers) {
       const bool connected = [&] {
         const std::scoped_lock lock(lab_.mutex);
         if (lab_.connections != 0) return true;
-        lab_.request = true;  // again, where it came before the queue was there
+        lab_.request = true;  // repeated, in case it came before the queue existed
         return false;
       }();
       if (connected) lab_.happens(DeviceEvent::Kind::kLost, "the device was removed");

@@ -19,7 +19,7 @@ std::array<std::uint8_t, 16> ipv4_gid(std::uint8_t last) {
   return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 192, 0, 2, last};
 }
 
-// On RoCE; shows a LID nevertheless, as some adapters do.
+// On RoCE; reports a LID nevertheless, as some adapters do.
 Endpoint full() {
   return {.qp_num = 17,
           .packet_sequence = *PacketSequence::make(4711),
@@ -163,7 +163,7 @@ TEST(GlobalRouteHeaders, OfRoceOverIpv4AreReadFromTheLastTwentyBytes) {
   EXPECT_EQ(grh->payload_length, 64);
   EXPECT_EQ(grh->hop_limit, 64);
   EXPECT_EQ(grh->traffic_class, 8);
-  // Leavings of an earlier header before it: then the checksum decides.
+  // An earlier header left bytes before this one: then the checksum decides.
   bytes[0] = std::byte{0x60};
   EXPECT_FALSE(Grh::parse(bytes));
   bytes[30] = std::byte{0xB6};

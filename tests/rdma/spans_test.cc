@@ -1,4 +1,4 @@
-// Pieces of memory, ours and a peer's: bounds, the words shared by all kinds, typed projections.
+// Spans of local and remote memory: bounds, the operations shared by all kinds, typed projections.
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint64_t kEnd = ~std::uint64_t{0};
 
-// Every kind of local memory is cut in the same words.
+// Every kind of local memory has the same functions for sub-spans.
 template <class T>
 concept CutsLikeTheOthers = requires(const T& memory, Bytes inside) {
   { memory.subspan(1, 2) } -> std::same_as<RegisteredSpan>;
@@ -40,7 +40,7 @@ static_assert(CutsLikeTheOthers<RegisteredSpan> && CutsLikeTheOthers<MemoryRegio
 static_assert(CutsLikeTheOthers<OwnedRegion<Pages>>);
 static_assert(CutsLikeTheOthers<OwnedRegion<std::vector<int>>>);
 
-// Handles move, and are never copied.
+// Handles can be moved, and never copied.
 template <class T>
 constexpr bool kMoveOnly = std::is_move_constructible_v<T> && !std::is_copy_constructible_v<T> &&
                            !std::is_copy_assignable_v<T>;
@@ -49,7 +49,7 @@ static_assert(kMoveOnly<NullRegion> && kMoveOnly<ImplicitRegion> && kMoveOnly<Im
 static_assert(kMoveOnly<OwnedRegion<Pages>> && kMoveOnly<RegionPool> && kMoveOnly<RegionPiece>);
 static_assert(kMoveOnly<Window> && kMoveOnly<Lease> && kMoveOnly<Lessor>);
 
-// Buffers that would move their bytes, or free them at a resize, cannot be lent.
+// Buffers that would move or free their bytes at a resize cannot be lent.
 static_assert(LendableBuffer<std::vector<std::byte>> && LendableBuffer<HeapArray<double>>);
 static_assert(!LendableBuffer<std::string> && !LendableBuffer<std::array<char, 64>>);
 static_assert(!LendableBuffer<std::vector<std::string>> && !LendableBuffer<std::vector<bool>>);
@@ -68,7 +68,8 @@ TEST(RegisteredSpan, IsCutInEveryWordOrAborts) {
   EXPECT_FALSE(whole.try_first(65));
   EXPECT_FALSE(whole.try_last(65));
   EXPECT_FALSE(whole.try_element<std::uint64_t>(8));
-  EXPECT_FALSE(whole.try_element<std::uint64_t>(kEnd / 8 + 2));  // 16 bytes in, if it wrapped
+  EXPECT_FALSE(whole.try_element<std::uint64_t>(kEnd / 8 + 2));  // would be 16 bytes in if it
+                                                                 // wrapped
   EXPECT_FALSE(whole.try_piece({memory.data() - 1, 2}));
   EXPECT_TRUE(whole.try_piece({memory.data() + 64, 0}));
 }
@@ -78,7 +79,7 @@ TEST(RegisteredSpan, OfTheDeviceAloneHasNoBytes) {
   EXPECT_EQ(counted.subspan(8, 8).sge().addr, 0x108U);
   EXPECT_FALSE(counted.subspan(8, 8).addressable());
   EXPECT_DEATH(std::ignore = counted.bytes(), "only the device");
-  // The adapter counts its own memory from 0.
+  // The adapter's own memory has addresses from 0.
   EXPECT_EQ(RegisteredSpan::device_only(0, 64, 9).subspan(8, 8).sge().addr, 8U);
   EXPECT_FALSE(counted.try_piece({reinterpret_cast<const std::byte*>(0x108), 4}));
 }
@@ -159,7 +160,7 @@ TEST(RemoteArray, HasWholeElementsOnly) {
   EXPECT_TRUE(RemoteArray<Record>().empty());
 }
 
-// Numbers near the ends, where arithmetic wraps, come as often as all others together.
+// Numbers near the limits, where arithmetic wraps, are as frequent as all others together.
 std::uint64_t some_number(std::mt19937_64& random) {
   const std::uint64_t any = random();
   switch (any % 4) {
@@ -174,7 +175,7 @@ std::uint64_t some_number(std::mt19937_64& random) {
   }
 }
 
-// What a piece must be, in arithmetic too wide to wrap.
+// The expected sub-span, computed in arithmetic too wide to wrap.
 __extension__ using Wide = unsigned __int128;
 bool contains(const RemoteSpan& whole, const RemoteSpan& piece) {
   return piece.address >= whole.address &&
@@ -211,7 +212,8 @@ TEST(RemoteObject, WhateverAPeerSendsNothingReachesOutsideItsClaim) {
     }
     if (const auto some = array.subspan(a, b)) check(some->span(), b * sizeof(Record));
     if (const auto one = RemoteObject<Record>::within(claim, a)) check(one->span(), sizeof(Record));
-    // Where there is room, there is an answer: nothing refuses everything.
+    // A range within the bounds must be accepted: an implementation that refuses everything fails
+    // here.
     if (Wide{claim.address} + claim.length <= Wide{kEnd} && Wide{a} + b <= Wide{claim.length}) {
       ASSERT_TRUE(claim.subspan(a, b));
     }
@@ -219,7 +221,7 @@ TEST(RemoteObject, WhateverAPeerSendsNothingReachesOutsideItsClaim) {
   EXPECT_GT(given, 1000U);
 }
 
-// The judge of the test above is not blind.
+// The check of the test above can fail.
 TEST(RemoteObject, TheJudgeOfPiecesSeesWhatReachesOutside) {
   const RemoteSpan whole{.address = 100, .length = 50};
   EXPECT_FALSE(contains(whole, {.address = 99, .length = 1}));
@@ -287,7 +289,7 @@ TEST(Pages, AreSharedByDescriptor) {
   mine->bytes()[8191] = std::byte{42};
   EXPECT_EQ(other->bytes()[8191], std::byte{42});
   EXPECT_NE(other->fd(), mine->fd());
-  // Past its end a mapped file kills: refused.
+  // An access past the end of a mapped file kills the process, so the range is refused.
   EXPECT_EQ(Pages::of_descriptor(mine->fd(), 8193).error().code, Code::kInvalidArgument);
   EXPECT_EQ(Pages::of_descriptor(mine->fd(), 0).error().code, Code::kInvalidArgument);
   EXPECT_FALSE(Pages::of_descriptor(-1, 1));
@@ -299,7 +301,7 @@ TEST(Pages, AreSharedByDescriptor) {
 
 TEST(Pages, AreBoundToANode) {
   auto pages = Pages::map(1 << 20, {.numa_node = 0});
-  if (!pages && pages.error().code == Code::kUnsupported) return;  // a kernel without NUMA
+  if (!pages && pages.error().code == Code::kUnsupported) return;  // a kernel without NUMA nodes
   ASSERT_TRUE(pages) << to_string(pages.error());
   int policy = -1;
   std::array<unsigned long, 16> nodes{};

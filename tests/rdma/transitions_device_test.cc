@@ -1,4 +1,4 @@
-// Every change of state, with every attribute too few or too many, as the kernel judges it.
+// Every change of state, with each attribute missing or superfluous, as judged by the kernel.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -29,7 +29,7 @@ class TransitionsOnDevice : public ::testing::TestWithParam<ibv_qp_type> {
                   .max_inline_data = 0};
     return RawQueuePair(ibv_create_qp(pd_.raw(), &wanted));
   }
-  // Values that are right for every attribute; it is its own peer.
+  // Valid values for every attribute; the queue pair is its own peer.
   ibv_qp_attr values(const ibv_qp& qp, ibv_qp_state from, ibv_qp_state to) const {
     ibv_qp_attr all{};
     all.qp_state = to;
@@ -55,7 +55,7 @@ class TransitionsOnDevice : public ::testing::TestWithParam<ibv_qp_type> {
     ibv_qp_attr attributes = values(qp, from, to);
     return ibv_modify_qp(&qp, &attributes, mask | IBV_QP_STATE);
   }
-  // A new one in this state; SQE, which only a failure leads to, cannot be had.
+  // A new queue pair in this state. SQE cannot be reached: only a failure leads to it.
   RawQueuePair in(ibv_qp_state wanted) const {
     RawQueuePair qp = create();
     if (qp == nullptr || wanted == IBV_QPS_RESET) return qp;
@@ -70,7 +70,7 @@ class TransitionsOnDevice : public ::testing::TestWithParam<ibv_qp_type> {
     if (wanted == IBV_QPS_SQD) wait_until_drained(*qp);
     return qp;
   }
-  // While it drains, any change but to ERR is refused, whatever its mask.
+  // While it drains, every change but to ERR is refused, whatever the mask.
   static void wait_until_drained(ibv_qp& qp) {
     ibv_qp_attr attributes{};
     ibv_qp_init_attr created{};
@@ -80,7 +80,7 @@ class TransitionsOnDevice : public ::testing::TestWithParam<ibv_qp_type> {
       ASSERT_EQ(ibv_query_qp(&qp, &attributes, IBV_QP_STATE, &created), 0);
     } while (attributes.sq_draining != 0);
   }
-  // Whether kernel and table agree about it.
+  // True if the kernel and the table agree.
   void compare(ibv_qp_state from, ibv_qp_state to, int mask) const {
     const RawQueuePair qp = in(from);
     ASSERT_NE(qp, nullptr);
@@ -110,7 +110,7 @@ TEST_P(TransitionsOnDevice, TheKernelAgreesOnEachAttribute) {
       if (!transition(GetParam(), from, to).exists) continue;
       for (int bit = IBV_QP_CUR_STATE; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
         if (bit == IBV_QP_ALT_PATH && ethernet_) continue;
-        compare(from, to, required ^ bit);  // one too few, or one more
+        compare(from, to, required ^ bit);  // one attribute less or more
       }
     }
   }

@@ -1,4 +1,5 @@
-// What is said of a change of state, alone. transitions_device_test.cc asks the kernel.
+// The texts about a change of state, without a device. transitions_device_test.cc compares with the
+// kernel.
 #include "rkv/rdma/transitions.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What transports can and cannot do, as types: each of these is a call that has no overload, beside
-// one that has (the compiler's words about them: compile_fail/).
+// The abilities of transports as types: each of these is a call without an overload, beside one
+// that has an overload (compile_fail/ checks the compiler's messages).
 #include "rkv/rdma/transport_types.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ static_assert(!ShakesHandsWithTimeout<PreparedQueuePair<Uc>>);
 static_assert(!ShakesHandsTwice<PreparedQueuePair<Rc>>, "it needs an rvalue");
 static_assert(Activates<PreparedQueuePair<Ud>> && !Activates<PreparedQueuePair<Rc>>);
 
-// The stages do not turn into each other silently, and a transport into no other.
+// The stages do not convert to each other implicitly, and no transport converts to another.
 static_assert(!std::is_convertible_v<PreparedQueuePair<Rc>, QueuePair>);
 static_assert(!std::is_convertible_v<QueuePair, PreparedQueuePair<Rc>>);
 static_assert(!std::is_convertible_v<UcPair, QueuePair>);
@@ -90,7 +90,7 @@ TEST(TransportTypes, OperationsThatATransportLacksAreLeftOut) {
   EXPECT_EQ(operations_of<Ud>(SendOps::kSend), SendOps::kSend);
 }
 
-// What a provider is given, by one that only notes it.
+// Records the arguments that a provider gets.
 struct Noted : Batch {
   explicit Noted(ibv_qp_ex* provider) : Batch(provider, 64) {}
 };

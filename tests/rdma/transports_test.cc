@@ -1,4 +1,5 @@
-// Bring-up by hand, unreliable connections, datagrams, and the flags that order and wake.
+// Bring-up by hand, unreliable connections, datagrams, and the flags for ordering and solicited
+// events.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,7 +35,7 @@ struct Two {
   Endpoint of_b = need(b.endpoint(port, gid));
 };
 
-constexpr std::size_t kSlot = 65536;  // a receive buffer each
+constexpr std::size_t kSlot = 65536;  // size of each receive buffer
 
 template <class Pair>
 void post_receive(Pair& pair, Side& side, std::uint64_t number) {
@@ -190,8 +191,8 @@ TEST(UnreliableConnections, WriteAndTellThePeer) {
   EXPECT_EQ(text_at(two.server, 200, 7), "written");
 }
 
-// A completion says that the message has left: that nobody takes it, the sender is not told. RC
-// would wait for a receive.
+// A completion only says that the message was sent. The sender does not learn that no receive was
+// posted; RC would wait for a receive.
 TEST(UnreliableConnections, LoseAMessageThatNobodyReceives) {
   Two<Uc> two;
   auto b = need(std::move(two.b).handshake(two.of_a));
@@ -260,7 +261,8 @@ TEST(Datagrams, ArriveBehindTheirRouteAndCanBeAnswered) {
       "answer");
 }
 
-// Another Q_Key: dropped at the receiver. One with the right one, sent later, comes first.
+// With a wrong Q_Key a datagram is dropped at the receiver. One with the right key, sent later,
+// arrives first.
 TEST(Datagrams, WithAnotherQkeyAreDropped) {
   ActiveTwo two;
   post_receive(two.receiver, two.server, 1);
@@ -292,7 +294,7 @@ TEST(Datagrams, LongerThanTheMtuAreRefused) {
           .send(2, OpFlags::kSignaled, two.client.memory.local(0, length));
     });
   };
-  // The first of the two is not sent either: what comes is the batch behind.
+  // The first of the two is not sent either: the batch after it arrives.
   EXPECT_EQ(send(longest + 1).error().code, Code::kTooLarge);
   need(send(longest));
   EXPECT_EQ(two.client.completions(2).size(), 2U);
@@ -328,7 +330,7 @@ TEST(Datagrams, AreGatheredFromPieces) {
       Code::kTooLarge);
 }
 
-// Brought up by hand, a queue pair knows its longest message too.
+// A queue pair brought up by hand also knows its longest message.
 TEST(Datagrams, OfAQueuePairBroughtUpByHandHaveTheSameLimit) {
   Two<Ud> two;
   ibv_qp_attr attributes{};
@@ -340,8 +342,8 @@ TEST(Datagrams, OfAQueuePairBroughtUpByHandHaveTheSameLimit) {
   EXPECT_EQ(qp.max_datagram_bytes(), need(two.device.port(two.port)).active_mtu_bytes);
 }
 
-// An endpoint fits into the private data of a connect request, padding included: here it takes the
-// way through bytes that any two programs would take.
+// An endpoint fits into the private data of a connect request, padding included. Here it passes
+// through bytes, as between two programs.
 TEST(Datagrams, ReachAnEndpointThatCameAsBytes) {
   ActiveTwo two;
   post_receive(two.receiver, two.server, 1);
@@ -381,7 +383,7 @@ TEST(Flags, OnlyASolicitedSendWakesAWaiterWhoAskedForThose) {
       batch.send(2, OpFlags::kSignaled | flags, loop.client.memory.local(0, 8));
     }));
     EXPECT_TRUE(loop.client.completion().ok());
-    // Polled without arming, unlike by completion().
+    // Polled without arming, unlike completion().
     std::array<WorkCompletion, 1> one;
     const Deadline deadline = soon();
     while (need(loop.server.queue.poll(one)) == 0) {
@@ -395,7 +397,7 @@ TEST(Flags, OnlyASolicitedSendWakesAWaiterWhoAskedForThose) {
   send(OpFlags::kSolicited);
   EXPECT_TRUE(need(wait_readable(loop.server.channel.fd(), soon())));
   EXPECT_EQ(need(loop.server.channel.drain()), 1U);
-  // The twin: who asked for any is woken by one that is not solicited.
+  // The twin: a waiter for any completion is woken by an unsolicited one.
   need(loop.server.queue.arm());
   send(OpFlags::kNone);
   EXPECT_TRUE(need(wait_readable(loop.server.channel.fd(), soon())));

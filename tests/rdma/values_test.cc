@@ -1,4 +1,4 @@
-// Values that need no device: flags, timers, spans, and the rules the types themselves enforce.
+// Values that need no device: flags, timers, spans, and the rules that the types enforce.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace rkv::rdma {
 namespace {
 
-// Handles own something the device knows: they move and are never copied.
+// Handles own an object of the device: they can be moved and never copied.
 template <class T>
 constexpr bool kMoveOnly = std::is_move_constructible_v<T> && !std::is_copy_constructible_v<T> &&
                            !std::is_copy_assignable_v<T>;
@@ -21,16 +21,16 @@ static_assert(kMoveOnly<SharedReceiveQueue> && kMoveOnly<EventChannel> && kMoveO
 static_assert(kMoveOnly<CmEvent> && kMoveOnly<ConnectRequest> && kMoveOnly<CmListener>);
 static_assert(kMoveOnly<DatagramId> && kMoveOnly<DatagramRequest> && kMoveOnly<DatagramListener>);
 static_assert(kMoveOnly<DatagramResolver> && kMoveOnly<DatagramPeer>);
-// Neither kind of id becomes the other.
+// Neither kind of id converts to the other.
 static_assert(!std::is_constructible_v<CmId, DatagramId> &&
               !std::is_constructible_v<DatagramId, CmId>);
-// A batch belongs to the place that opened it.
+// A batch belongs to the scope that opened it.
 static_assert(!std::is_move_constructible_v<Batch> && !std::is_copy_constructible_v<Batch>);
-// Submitting needs an rvalue, so that the end of a batch is visible where it happens.
+// Submitting needs an rvalue, so that the end of a batch is visible in the code.
 template <class T>
 concept SubmitsAsLvalue = requires(T& batch) { batch.submit(); };
 static_assert(!SubmitsAsLvalue<Batch>);
-// An SGE cannot be formed from bare bytes, nor flags from numbers or from other flags.
+// An SGE cannot be constructed from bare bytes, nor flags from numbers or from other flags.
 static_assert(!std::is_constructible_v<RegisteredSpan, MutableBytes>);
 static_assert(!std::is_constructible_v<RegisteredSpan, MutableBytes, std::uint32_t>);
 static_assert(!std::is_convertible_v<int, AccessFlags> && !std::is_convertible_v<int, OpFlags>);
@@ -59,7 +59,7 @@ TEST(AckTimeout, RoundsUpAtEveryStep) {
       EXPECT_EQ(AckTimeout::at_least_ns(exact.ns() + 1).code(), code + 1);
     }
   }
-  EXPECT_EQ(AckTimeout::at_least_ns(0).code(), 1);  // code 0 means for ever
+  EXPECT_EQ(AckTimeout::at_least_ns(0).code(), 1);  // code 0 means unlimited
   EXPECT_EQ(AckTimeout::at_least_ns(~std::uint64_t{0}).code(), 31);
 }
 

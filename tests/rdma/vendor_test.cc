@@ -1,4 +1,4 @@
-// Adapters' own transports on a device that is none of theirs: a refusal that names the verb.
+// Adapters' own transports on another device: a refusal that names the verb.
 #include "loopback.h"
 #include "rkv/rdma/efa.h"
 #include "rkv/rdma/mlx5.h"

@@ -1,11 +1,11 @@
-// A loopback whose server's memory is open to windows alone, and what tests of keys do with it.
+// A loopback whose server's memory is accessible by windows only, and helpers for tests of keys.
 #pragma once
 
 #include "loopback.h"
 
 namespace rkv::rdma::testing {
 
-// Closed to peers but for windows: nothing that succeeds here went by the region's own key.
+// Closed to peers except by windows: no access here can succeed by the region's own key.
 inline constexpr AccessFlags kWindowsOnly = AccessFlags::kLocalWrite | AccessFlags::kBindWindow;
 
 inline LoopbackOptions with_windows() {
@@ -29,7 +29,7 @@ inline WorkCompletion read(Loopback& loop, const RemoteSpan& from) {
   });
 }
 
-// Each refusal ends the connection, so that a test has one, as its last step.
+// Each refusal ends the connection, so a test has one refusal, as its last step.
 inline void expect_refused(Loopback& loop, const RemoteSpan& from) {
   const WorkCompletion done = read(loop, from);
   EXPECT_EQ(explain(done.status).kind, WcClass::kRemoteRefused) << done.status;

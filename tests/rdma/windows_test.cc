@@ -1,4 +1,4 @@
-// Memory windows: what a peer may do under a key, and that it ends when it is taken back.
+// Memory windows: the rights of a peer by a key, and their end when the window is invalidated.
 #include "windows.h"
 
 #include "rkv/rdma/window.h"
@@ -44,7 +44,7 @@ TEST(Windows, OpenAPartOfAClosedRegion) {
   EXPECT_NE(offered.rkey, loop.server.memory.rkey());
   ASSERT_TRUE(read(loop, *offered.first(8)).ok());
   EXPECT_EQ(loop.client.word(0), 4711U);
-  // The same bytes by the region's own key are closed.
+  // The region's own key does not open the same bytes.
   expect_refused(loop, *loop.server.memory.remote().subspan(4096, 8));
 }
 
@@ -58,7 +58,7 @@ TEST(Windows, RefuseWhatLiesOutsideTheRegion) {
   expect_refused(loop, *offered.last(8));
 }
 
-// What WindowSupport::trustworthy says: elsewhere this READ is refused.
+// The meaning of WindowSupport::trustworthy: without it this READ is refused.
 TEST(Windows, BoundTheirPeerWhereTheyAreTrustworthy) {
   Loopback loop(with_windows());
   auto window = need(Window::allocate(loop.pd, WindowType::kTwo));
@@ -143,7 +143,8 @@ TEST(Windows, AreInvalidatedByThePeersMessage) {
 TEST(Windows, OfTypeTwoServeTheirConnectionAlone) {
   Loopback loop(with_windows());
   Loopback other(with_windows());
-  // Of the first loopback's domain, and so not of another's by the domain alone.
+  // The window is in the first loopback's domain, so the domain alone already excludes the other
+  // loopback.
   auto window = need(Window::allocate(loop.pd, WindowType::kTwo));
   const RemoteSpan offered = bind(loop.server, window, range_of(loop.server, 0, 64));
   expect_refused(other, *offered.first(8));
@@ -175,7 +176,7 @@ TEST(Windows, OfTypeOneAreBoundByACall) {
   expect_refused(loop, *moved.first(8));
 }
 
-// A binding that fails leaves the one before in force, and told so.
+// A binding that fails leaves the previous one valid, and the error says so.
 TEST(Windows, OfTypeOneAreAsBeforeAfterABindingThatFailed) {
   Loopback loop(with_windows());
   auto window = need(Window::allocate(loop.pd, WindowType::kOne));

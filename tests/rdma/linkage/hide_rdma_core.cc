@@ -1,4 +1,4 @@
-// Loaded before a program (LD_PRELOAD): rdma-core's libraries are not there for dlopen(3), as on a
+// Preloaded into a program (LD_PRELOAD): dlopen(3) does not find rdma-core's libraries, as on a
 // machine where they are not installed.
 #include <dlfcn.h>
 

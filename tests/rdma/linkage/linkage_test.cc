@@ -48,7 +48,7 @@ TEST(WithoutRdmaCore, WhatIsOpenedSaysWhichPackagesToInstall) {
 }
 
 TEST(WithoutRdmaCore, EveryWayOfFailingIsUnderstood) {
-  ibv_context context{};  // never looked into: there is nobody who would
+  ibv_context context{};  // never read: no library is there
   expect_unsupported(from_null("ibv_open_device", ibv_open_device(nullptr)), "ibv_open_device");
   expect_unsupported(from_errno("ibv_destroy_qp", ibv_destroy_qp(nullptr)), "ibv_destroy_qp");
   expect_unsupported(from_minus_one("rdma_listen", rdma_listen(nullptr, 1)), "rdma_listen");
@@ -72,7 +72,7 @@ TEST(WithoutRdmaCore, VerbsAreRefusedAndSharedMemoryTakesOver) {
   EXPECT_THAT(either->reason, HasSubstr("ibverbs-providers"));
 }
 
-// libibverbs has two versions of many functions; the one of 2005 takes other structures.
+// libibverbs has two versions of many functions; the version of 2005 takes other structures.
 TEST(RdmaCoreAtRunTime, TheDefaultVersionOfAFunctionIsTaken) {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW);
   ASSERT_NE(library, nullptr);
