@@ -1,12 +1,10 @@
 // bench_growth: a client's view of a store that fills and grows; see README.md.
 //
 //   loads     READs per GET, hit and miss, with the index filled to 25 to 90 % of its slots
-//   doubling  latency of GETs while nothing is written, while others overwrite, and while the
-//   number
-//             of keys doubles
-//   memory    bytes of index per key (groups alone, and all memory of the index), averaged while
-//   the
-//             number of keys doubles; bytes of memory per record beyond key and value
+//   doubling  latency of GETs while nothing is written, while others overwrite, and while
+//             the number of keys doubles
+//   memory    bytes of index per key (groups alone, and all memory of the index), averaged
+//             while the number of keys doubles; bytes of memory per record beyond key and value
 //   mixed     GETs/s alone, and with one PUT for nine GETs
 //
 // Needs a running, empty kvserver. Prints one JSON object. Exit status: see program.h.

@@ -76,7 +76,7 @@ bool is_running(const Holder& holder) {
 }
 
 // Waits until all threads of the process have ended, and with them its memory and descriptors. A
-// pidfd reports exactly that. (/proc/PID/stat shows a zombie as soon as the first thread is one.)
+// pidfd reports exactly that. (/proc/PID/stat shows a zombie as soon as the main thread has ended.)
 bool wait_until_gone(const Holder& holder, int wait_ms) {
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, holder.pid, 0));
   if (pidfd < 0) return !is_running(holder);

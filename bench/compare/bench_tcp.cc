@@ -3,10 +3,9 @@
 // comparison is of stores, not of benchmark programs.
 //
 //   load  stores the keys
-//   get   --threads connections, each with --depth GETs of evenly drawn keys in flight. The
-//   requests
-//         are written at once and all answers read, as redis-benchmark -P does. For memcached they
-//         are one `get` with as many keys, which is the least work for memcached
+//   get   --threads connections, each with --depth GETs of evenly drawn keys in flight.
+//         The requests are written at once and all answers read, as redis-benchmark -P does. For
+//         memcached they are one `get` with as many keys, which is the least work for memcached
 //
 // Needs a running redis-server or memcached; --protocol says which. Prints one JSON object. Exit
 // status: see program.h.

@@ -2,7 +2,7 @@
 // pipelined, then its PUTs, and then its scans run one after the other. The next batch is drawn
 // when all have ended.
 //
-// Latencies: those of a GET or an update count from the beginning of the batch, that of a PUT from
+// Latencies: those of a GET or an update count from the beginning of the batch, those of a PUT from
 // the beginning of the PUTs, each until its answer. The operations of a batch have no order, and
 // updates are plain. Under -target a batch holds the operations that are due, at most --in-flight:
 // an operation that is due alone does not wait for others.

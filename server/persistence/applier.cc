@@ -247,7 +247,7 @@ void Applier::retry() {
   changed_();
 }
 
-// Saves what was accepted before the damage was known, and has arrived since.
+// Saves the writes that were accepted before the damage was known and have arrived since.
 void Applier::save_the_rest() {
   while (collect(0)) {
     if (!write()) return;

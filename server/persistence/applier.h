@@ -1,9 +1,9 @@
 // The applier: the one thread that carries the commit log to the disk.
 //
-// There is one stream for the whole store, not one per shard. What survives a crash is therefore a
-// prefix of the commit order of all writes, one number says what is durable, and a start has
-// nothing to merge. A RocksDB batch takes a few hundred nanoseconds per record, far less than a PUT
-// costs the network.
+// There is one stream for the whole store, not one per shard. The writes that survive a crash are
+// therefore a prefix of the commit order of all writes. One number says which writes are durable,
+// and a start has nothing to merge. A RocksDB batch takes a few hundred nanoseconds per record, far
+// less than a PUT costs the network.
 //
 //   Applier applier(log, storage, clock, {}, [&] { publish(log.wal_mark(), log.sync_mark()); });
 //   applier.start();

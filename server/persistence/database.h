@@ -1,4 +1,4 @@
-// What this folder shares about RocksDB: options, the names of stored items, and the conversion of
+// Shared code for RocksDB in this folder: options, the names of stored items, and the conversion of
 // errors. Only this header, engine_impl.h, log_chain.h, log_files.h and log_reader.h include
 // RocksDB's headers. Only sources, tests and benchmarks include these five.
 //

@@ -17,7 +17,7 @@
 //      claim and not below the wall clock's (boot_number.h). Versions therefore do not repeat even
 //      where claims are lost: with a damaged log, a restored backup or a missing directory.
 //  E3  open() changes nothing in a directory that is not ours.
-//  E4  What can be read stays readable. Before recover() closes the database, it checks that the
+//  E4  Readable data stays readable. Before recover() closes the database, it checks that the
 //      directory is there, that the logs are sound, and that the disk has space for what they hold.
 //      A database that then does not open is opened for reading only.
 //  E5  recover() does not wait for a copy of the database to complete: it interrupts the copies
@@ -128,10 +128,10 @@ class Engine final : public Storage {
   // For shutdown: all checkpoints, also those under way, soon fail with kIo. Any thread.
   void stop_checkpoints();
   // Calls `visit` for the records of a range in the range's order, as they were at one instant
-  // after the call began, so with everything written before it. Ends when `visit` returns false, or
-  // on an error. The spans passed to `visit` are valid during the call. May be called from any
-  // thread, concurrently with all calls but close(); recover() waits for it. kIo: the database is
-  // being reopened after a failure. kCorrupt as above.
+  // after the call began. That includes everything written before the call. Ends when `visit`
+  // returns false, or on an error. The spans passed to `visit` are valid during the call. May be
+  // called from any thread, concurrently with all calls but close(); recover() waits for it. kIo:
+  // the database is being reopened after a failure. kCorrupt as above.
   using RangeVisitor = std::function<bool(const RecordFields&)>;
   Status read_range(const KeyRange& range, const RangeVisitor& visit) const;
   // For a copy of another database: skips kSkippedBoots boot numbers. Call before claim_boot().

@@ -1,6 +1,5 @@
-// Implementation of Engine, shared by engine.cc (batches, reads), engine_start.cc (opening, and
-// what the database stores about itself) and engine_recovery.cc (recovery after a disk failure, and
-// copies of the database).
+// Implementation of Engine, shared by its sources: engine.cc (batches, reads), engine_start.cc
+// (opening, metadata) and engine_recovery.cc (recovery after a disk failure, copies).
 //
 // Thread safety: as Engine's.
 #pragma once

@@ -8,7 +8,7 @@
 // database's own facts; no version is above those ever given out. Not checked: whether the data is
 // the newest. A directory set back as a whole looks sound.
 //
-// What a crash leaves behind is sound: the log may be torn beyond what is known to have been
+// The state that a crash leaves is sound: the log may be torn beyond what is known to have been
 // synced. It is a problem if later records prove that the torn part had been synced. A start
 // decides by the same rule.
 //

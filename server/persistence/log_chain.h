@@ -14,8 +14,8 @@
 //      speaks of is there, stamps are true (Z1), and only stamps are believed. A log holds a stamp
 //      only when all logs before it that a start reads are synced (W1; a start does not read those
 //      of earlier starts).
-//  N3  Damage of synced bytes is detected if a sound stamp anywhere behind them says that they were
-//      synced, either by its position or because it lies in a later log (Z2).
+//  N3  Damage of synced bytes is detected if a sound stamp behind them (Z2) says that they were
+//      synced. A stamp in a later log says so by being there (W1).
 //
 // Thread safety: none; one replay at a time.
 #pragma once

@@ -52,7 +52,7 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
 
   // Status of the first sync that failed; OK: none failed.
   rocksdb::IOStatus failure();
-  // Call when the database is reopened: replay finds what its logs hold and syncs it elsewhere.
+  // Call when the database is reopened: the replay finds the logs' content and syncs it elsewhere.
   void forget_failure();
 
   // End of the log that is being written; {} if there is none or a write to it failed.

@@ -1,5 +1,5 @@
 // Reads a RocksDB write-ahead log record by record, up to the first byte that is not part of a
-// record. RocksDB has such a reader, but it does not report where it stopped.
+// record. RocksDB's own log reader does not report where it stopped.
 //
 //   LogReader reader(std::move(file));
 //   while (reader.next())
