@@ -1,10 +1,10 @@
-// Barriers on real verbs, between threads that are nodes, watched by a checker of what a barrier
-// promises - and a barrier that does not wait, to see that the checker notices.
+// Barriers on real verbs, between threads that are nodes. A checker watches the promise of a
+// barrier; a barrier that does not wait proves that the checker notices.
 //
-// What was tried: each of these changes to barrier.cc makes a test here fail, or never end.
+// Mutations tried: each of these changes to barrier.cc makes a test here fail, or never end.
 //   1  a round does not wait for its own writes           MayBeEnteredWithinAScope
-//   2  any counter is believed, or only the very one      NobodyLeavesBefore...
-//      a counter is believed without its complement       ACounterWithoutItsComplement...
+//   2  any counter is accepted, or only an exact match    NobodyLeavesBefore...
+//      a counter is accepted without its complement       ACounterWithoutItsComplement...
 //      an error does not poison                           WhoeverIsMissing...
 #include "rkv/rdma/group/barrier.h"
 
@@ -24,7 +24,7 @@ constexpr BarrierKind kKinds[] = {BarrierKind::kCentralized, BarrierKind::kTree,
                                   BarrierKind::kDissemination};
 constexpr int kShortMs = 100;
 
-// Who has entered which round; a member that leaves while one is missing is a violation.
+// Records which members have entered each round; leaving while a member is missing is a violation.
 class Checker {
  public:
   explicit Checker(std::size_t rounds) : entered_(rounds) {}
@@ -39,7 +39,7 @@ class Checker {
   std::atomic<std::size_t> violations_ = 0;
 };
 
-// The same members for every rank that asks for the same round.
+// Returns the same members for every rank that asks for the same round.
 std::vector<std::uint32_t> members_of(std::uint64_t round, std::uint32_t size) {
   Random random(round * 7919 + size);
   std::vector<std::uint32_t> out;
@@ -99,7 +99,7 @@ TEST(Barriers, OfSubgroupsFollowEachOtherInAnyMixture) {
   }
 }
 
-// Rank 1 does not enter before rank 0 has left: of a barrier that is one, rank 0 would never leave.
+// Rank 1 does not enter before rank 0 has left: in a correct barrier rank 0 would never leave.
 TEST(Barriers, ABrokenOneIsNoticed) {
   for (const BarrierKind kind : kKinds) {
     World world(2);
@@ -117,13 +117,14 @@ TEST(Barriers, ABrokenOneIsNoticed) {
       checker.leave(0, 2);
       left = true;
       left.notify_all();
-      need(node.exchange().meet(World::late()));  // nobody goes before the other has been answered
+      need(node.exchange().meet(World::late()));  // no rank ends before the other's write is
+                                                  // acknowledged
     });
     EXPECT_EQ(checker.violations(), 1U);
   }
 }
 
-// Half of a slot has arrived: the counter that is waited for, without its complement.
+// Half of a slot has arrived: the awaited counter without its complement.
 TEST(Barriers, ACounterWithoutItsComplementIsNotBelieved) {
   World world(2);
   world.run([](Node& node) {
@@ -153,7 +154,7 @@ TEST(Barriers, WhoeverIsMissingIsATimeoutAndPoisons) {
         EXPECT_FALSE(barrier.poisoned());
       }
       need(node.exchange().meet(World::late()));
-      // The channels are as good as before: a new barrier works.
+      // The channels still work, so a new barrier works.
       Barrier second = need(Barrier::create(node, kind, World::late()));
       need(second.wait(World::late()));
     });
@@ -175,7 +176,7 @@ TEST(Barriers, MembersThatCannotBeAreRefusedAndNothingIsPoisoned) {
   });
 }
 
-// What was written before the barrier is there behind it.
+// Data written before the barrier is visible after it.
 TEST(Barriers, WhatWasWrittenBeforeIsThereAfterwards) {
   constexpr std::uint32_t kSize = 4;
   for (const BarrierKind kind : kKinds) {
@@ -203,7 +204,7 @@ TEST(Barriers, WhatWasWrittenBeforeIsThereAfterwards) {
   }
 }
 
-// A barrier within a scope leaves the scope's own work alone, in strict scopes too.
+// A barrier within a scope does not affect the scope's own work, in strict scopes either.
 TEST(Barriers, MayBeEnteredWithinAScope) {
   World world(2);
   world.run([](Node& node) {
@@ -221,7 +222,7 @@ TEST(Barriers, MayBeEnteredWithinAScope) {
   });
 }
 
-// The scope has taken all the room that the channel has for sends: the barrier waits for some.
+// The scope has used all send slots of the channel: the barrier waits for a free one.
 TEST(Barriers, WaitForRoomThatAScopeHasTaken) {
   World world(2);
   std::atomic<bool> full = false;

@@ -1,14 +1,14 @@
-// Channels on real verbs: the blocking operations, every way out of a scope, and that after each of
-// them no buffer is touched any more - with the cut left out, to see that the check would notice.
+// Channels on real verbs: the blocking operations, every way out of a scope, and that no buffer is
+// touched after any of them. A test without the cut proves that the check notices.
 //
-// What was tried: each of these changes to channel_state.cc makes a test here or of barriers fail.
-//   1  what a drain leaves is not destroyed               ACutLeftOut...
-//   2  there is always room                               Barriers.WaitForRoom...
-//   3  a node's generation stays                          AHandleThatOutlives...
+// Mutations tried: each of these changes to channel_state.cc makes a test here or of barriers fail.
+//   1  work that a drain leaves is not destroyed          ACutLeftOut...
+//   2  there is always a free slot                        Barriers.WaitForRoom...
+//   3  a node's generation does not change                AHandleThatOutlives...
 //   4  a broken channel posts                             AFailureNamesItsOperation...
 //      no poll between arming and sleeping                WhatComesBeforeTheSleep...
 //   And to multi_channel.cc:
-//      who is late costs all their outstanding work       WhoIsLateCosts...
+//      a late peer costs all peers their work             WhoIsLateCosts...
 //      a scope's end overwrites the outcomes of calls     AnOutcomeOfTheBody...
 #include <time.h>
 
@@ -102,7 +102,7 @@ TEST(Channels, WhatDoesNotFitIsAnAnswerAndBreaksNothing) {
     Pending two = s.receive(pair.mine(8, 8));
     Pending three = s.receive(pair.mine(16, 8));
     EXPECT_EQ(code_of(three.wait()), Code::kBusy);
-    // Sends have room of their own, and finished ones give theirs back.
+    // Sends have their own slots, and finished sends free theirs.
     for (std::size_t i = 0; i < 20; ++i)
       need(s.write(pair.mine(64, 8), pair.remote(64, 8)).wait());
     need(pair.server->send(pair.theirs(0, 8), soon()));
@@ -128,7 +128,7 @@ TEST(Channels, AFailureNamesItsOperationAndBreaksTheChannel) {
   EXPECT_EQ(pair.client->why_broken().code, read.error().code);
   EXPECT_EQ(code_of(pair.client->write(pair.mine(0, 8), pair.remote(0, 8), soon())),
             Code::kDisconnected);
-  // Nothing is posted any more, only to come back flushed.
+  // A broken channel refuses work instead of posting it to be flushed.
   const auto out = pair.client->scope(soon(), [&](Scope& s) {
     Pending refused = s.write(pair.mine(0, 8), pair.remote(0, 8));
     EXPECT_EQ(pair.client->outstanding(), 0U);
@@ -137,7 +137,7 @@ TEST(Channels, AFailureNamesItsOperationAndBreaksTheChannel) {
   need(out.operations);
 }
 
-// What completes between the last poll and arming raises no event.
+// A completion between the last poll and arming raises no event.
 TEST(Channels, WhatComesBeforeTheSleepIsNotSleptOver) {
   ChannelPair pair;
   bool sent = false;
@@ -148,7 +148,7 @@ TEST(Channels, WhatComesBeforeTheSleepIsNotSleptOver) {
   EXPECT_TRUE(sent);
 }
 
-// Nothing but the heap lets one out; its node may be another operation's by then.
+// A handle can leave its scope only by the heap; then its node may belong to another operation.
 TEST(ScopesDeathTest, AHandleThatOutlivesItsScopeSaysSo) {
   ChannelPair pair;
   std::unique_ptr<Pending> kept;
@@ -158,7 +158,7 @@ TEST(ScopesDeathTest, AHandleThatOutlivesItsScopeSaysSo) {
   need(out.operations);
   EXPECT_DEATH(std::ignore = kept->finished(), "outlived its scope");
   EXPECT_DEATH(std::ignore = kept->wait(), "outlived its scope");
-  kept.reset();  // its end is no use
+  kept.reset();  // destroying it has no effect
 }
 
 TEST(ChannelsDeathTest, AChannelThatWasMovedFromSaysSo) {
@@ -176,7 +176,7 @@ TEST(ChannelsDeathTest, AChannelThatWasMovedFromSaysSo) {
   EXPECT_DEATH(std::ignore = gone.queue_pair(), says);
 }
 
-// A connected queue pair from elsewhere becomes a channel, if it is as long as promised.
+// A connected queue pair from elsewhere becomes a channel if it is as long as the options say.
 TEST(Channels, AdoptAQueuePairThatIsLongEnough) {
   const auto adopt = [](const ChannelOptions& options) {
     Loopback loop;
@@ -209,12 +209,12 @@ TEST(Channels, AdoptOnlyWhatBelongsTogether) {
 
 // ---- ways out of a scope ----
 
-// Whether the peer's next message is still delivered into the buffer that a scope left behind.
+// True if the peer's next message is still delivered into the buffer of an ended scope.
 bool is_written_after(ChannelPair& pair, const RegisteredSpan& buffer) {
   put(buffer, "untouched");
   put(pair.theirs(0, 64), "delivered");
-  // To a queue pair in the error state it fails when the tries are used up; either way it is over
-  // when this returns.
+  // To a queue pair in the error state the send fails after its retries; in either case it has
+  // ended when this returns.
   const bool sent = pair.server->send(pair.theirs(0, 9), soon()).has_value();
   const bool written = text_of(buffer.first(9)) != "untouched";
   EXPECT_EQ(sent, written);
@@ -225,7 +225,7 @@ TEST(Scopes, WaitForWhatIsOutstandingAndGiveBackTheValue) {
   ChannelPair pair;
   put(pair.theirs(0, 8), "contents");
   const auto out = pair.client->scope(soon(), [&](Scope& s) {
-    s.read(pair.mine(0, 8), pair.remote(0, 8));  // nobody waits for it in here
+    s.read(pair.mine(0, 8), pair.remote(0, 8));  // the closure does not wait for it
     return 42;
   });
   need(out.operations);
@@ -330,14 +330,14 @@ TEST(Scopes, ABlockingOperationThatTimesOutGivesItsBufferBackToo) {
   EXPECT_STREQ(got.error().call, "receive");
   EXPECT_FALSE(is_written_after(pair, pair.mine(0, 64)));
   ChannelPair second;
-  const Status sent = second.client->send(second.mine(0, 8), soon(kShortMs));  // no receive there
+  const Status sent = second.client->send(second.mine(0, 8), soon(kShortMs));  // no receive is
+                                                                               // posted there
   ASSERT_FALSE(sent);
   EXPECT_EQ(code_of(sent), Code::kTimeout);
   EXPECT_EQ(sent.error().write, WriteOutcome::kMayHaveHappened);
 }
 
-// The check above can fail: without the cut the message arrives in a buffer that the scope gave
-// back.
+// The check above can fail: without the cut the message arrives in a buffer of an ended scope.
 TEST(Scopes, ACutLeftOutIsNoticed) {
   ChannelPair pair;
   detail::ChannelAccess::state(*pair.client).faults.skip_cut = true;
@@ -347,7 +347,7 @@ TEST(Scopes, ACutLeftOutIsNoticed) {
   EXPECT_TRUE(is_written_after(pair, pair.mine(0, 64)));
 }
 
-// A device that gives nothing back: the queue pair is destroyed, and the scope ends all the same.
+// A device that returns no completion: the queue pair is destroyed, and the scope still ends.
 TEST(Scopes, EndEvenWhenTheDrainDoesNot) {
   ChannelPair pair({.drain_ms = 20});
   detail::ChannelAccess::state(*pair.client).faults.lose_completions = true;
@@ -386,7 +386,7 @@ TEST(Scopes, PostMoreThanTheQueueHoldsInTurns) {
     ASSERT_EQ(load_le<std::uint64_t>(pair.theirs(i * 8, 8).bytes().data()), i * i);
 }
 
-// Waiting costs no processor: of half a second of it, most is slept.
+// Waiting uses little processor time: most of half a second is slept.
 TEST(Scopes, SleepWhileTheyWait) {
   const auto processor_ms = [] {
     timespec now{};
@@ -421,7 +421,7 @@ TEST(StrictScopes, AcceptWorkThatWasLookedAtAndErrorsWithoutIt) {
     const std::array work = {Work::write(pair.mine(0, 8), pair.remote(0, 8)),
                              Work::read(pair.mine(8, 8), pair.remote(0, 8))};
     need(s.post(work));
-    s.write(pair.mine(16, 8), pair.remote(16, 8));  // dropped: wait_posted() is for it too
+    s.write(pair.mine(16, 8), pair.remote(16, 8));  // no handle: wait_posted() covers it too
     need(s.wait_posted());
   });
   need(looked.operations);
@@ -441,7 +441,7 @@ TEST(StrictScopes, RefuseWorkThatNobodyLookedAt) {
     return detail::ChannelAccess::state(*pair.client).unseen();
   });
   EXPECT_EQ(counted.value, 1U);
-  // In the child of a death test the device takes no work: here it is one that was refused.
+  // In the child of a death test the device accepts no work, so this operation is refused.
   EXPECT_DEATH(std::ignore = pair.client->strict_scope(
                    soon(), [&](Scope& s) { s.write(pair.mine(0, 8), pair.remote(0, 8)); }),
                "nobody looked at");

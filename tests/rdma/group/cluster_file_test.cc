@@ -59,7 +59,7 @@ TEST(ClusterFiles, WhatIsWrongIsToldWithItsLine) {
     ASSERT_FALSE(cluster) << text;
     EXPECT_EQ(code_of(cluster), Code::kInvalidArgument);
     EXPECT_THAT(problem, HasSubstr(expected)) << text;
-    EXPECT_FALSE(Cluster::parse(text));  // who does not ask for the problem gets none
+    EXPECT_FALSE(Cluster::parse(text));  // `problem` is optional
   }
   EXPECT_FALSE(Cluster::parse(std::string(Cluster::kMaxFileBytes + 1, '\n')));
 }

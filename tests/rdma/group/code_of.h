@@ -1,4 +1,4 @@
-// The code of an error, or nothing where there is none: error() of a good result is undefined.
+// The code of an error, or nothing without an error: error() of a good result is undefined.
 #pragma once
 
 #include <optional>

@@ -25,14 +25,14 @@ using detail::Socket;
 using ::testing::HasSubstr;
 
 constexpr int kPatienceMs = 10'000;
-constexpr int kShortMs = 100;  // for what must end by its deadline
+constexpr int kShortMs = 100;  // for calls that must end by their deadline
 
 Deadline soon(int ms = kPatienceMs) {
   static const SteadyClock clock;
   return Deadline::after_ms(clock, ms);
 }
 
-// Ports that are open, and the cluster of them.
+// Open ports, and the cluster that they form.
 struct Doors {
   std::vector<ExchangeListener> listeners;
   std::optional<Cluster> cluster;
@@ -56,7 +56,7 @@ Bytes text(std::string_view words) {
   return as_bytes(words);
 }
 
-// A caller or listener with no manners.
+// A caller or listener that does not follow the protocol.
 struct Stranger {
   Socket socket;
   explicit Stranger(std::uint16_t port) : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -67,7 +67,7 @@ struct Stranger {
     EXPECT_EQ(::connect(socket.fd(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
   }
   explicit Stranger(Socket accepted) : socket(std::move(accepted)) {}
-  // The next to dial `door`.
+  // Accepts the next caller of `door`.
   static Stranger answering(const ExchangeListener& door) {
     pollfd one{.fd = door.fd(), .events = POLLIN, .revents = 0};
     EXPECT_EQ(::poll(&one, 1, kPatienceMs), 1);
@@ -80,7 +80,7 @@ struct Stranger {
   void say(const FrameHeader& header, Bytes payload = {}) const {
     say(detail::encode(header, payload));
   }
-  // A frame, or nothing when the other side closes.
+  // Returns a frame, or nothing when the other side closes.
   std::optional<std::pair<FrameHeader, Payload>> hear() const {
     detail::FrameReader reader;
     for (;;) {
@@ -142,9 +142,9 @@ TEST(Exchanges, OfOneRankNeedNobody) {
   EXPECT_EQ(exchange->all_gather(text("me"), soon())->front().size(), 2U);
 }
 
-// What answers at rank 1's address at first: somebody who hangs up, then, as TCP does it when a
-// socket connects with itself, our own words. Then nobody. Each was seen to be dialed, so rank 0
-// has to dial again to find rank 1.
+// At first rank 1's address is answered by a peer that disconnects, then by an echo of this side's
+// own bytes (TCP does that when a socket connects to itself). Then nothing answers. The test sees
+// each attempt, so rank 0 must dial again to find rank 1.
 TEST(Exchanges, WaitForPeersThatAreNotUpYet) {
   Doors doors(2);
   const std::uint16_t port = doors.listeners[1].port();
@@ -196,7 +196,7 @@ TEST(Exchanges, OwnMistakesAreRefused) {
             Code::kConflict);
 }
 
-// Each of these calls rank 1 before rank 0 does, is turned away, and does no harm.
+// Each of these callers reaches rank 1 before rank 0 does, is turned away, and does no harm.
 TEST(Exchanges, TurnStrangersAwayAndGoOn) {
   Doors doors(2);
   const Cluster& cluster = *doors.cluster;
@@ -211,7 +211,7 @@ TEST(Exchanges, TurnStrangersAwayAndGoOn) {
     EXPECT_FALSE(stranger.hear().has_value());
   };
   closes_on(text("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"));
-  closes_on(text({"\xff\xff\xff\xff", 4}));  // four gigabytes are announced
+  closes_on(text({"\xff\xff\xff\xff", 4}));  // announces four gigabytes
   closes_on(text({"\0\0\0\x03", 4}));        // shorter than a header
   closes_on(
       text({"\0\0\0\x1c"
@@ -249,7 +249,7 @@ TEST(Exchanges, TurnStrangersAwayAndGoOn) {
   EXPECT_EQ((*exchange)->strangers(), 13U);
 }
 
-// A rank that is there keeps its place; one that has died can come again.
+// A connected rank keeps its place; a rank that died can connect again.
 TEST(Exchanges, ADuplicateRankIsRefusedUnlessTheFirstHasDied) {
   Doors doors(3);
   const Cluster& cluster = *doors.cluster;
@@ -273,16 +273,16 @@ TEST(Exchanges, ADuplicateRankIsRefusedUnlessTheFirstHasDied) {
   server.join();
 }
 
-// What rank 0 answers when whoever sits at rank 1's address says these bytes.
+// The result of rank 0 when rank 1's address answers with these bytes.
 Code dial(Doors& doors, const std::vector<std::byte>& answer) {
   std::thread peer([&] {
     const Stranger stranger = Stranger::answering(doors.listeners[1]);
     EXPECT_EQ(stranger.hear().value().first.kind, FrameKind::kHello);
     stranger.say(answer);
-    stranger.hear();  // until the other side closes, or goes on
+    stranger.hear();  // until the other side closes, or continues
   });
   std::string problem;
-  Code code = Code::kNotFound;  // it is fine
+  Code code = Code::kNotFound;  // accepted
   if (const Result<Exchange> out = doors.connect(0, kPatienceMs, &problem); !out) {
     EXPECT_THAT(problem, HasSubstr("rank 1"));
     code = out.error().code;
@@ -300,7 +300,7 @@ TEST(Exchanges, ABadAnswerOfARankIsATypedError) {
     change(header, payload);
     return dial(doors, detail::encode(header, payload));
   };
-  constexpr Code kAccepted = Code::kNotFound;  // what dial() says then
+  constexpr Code kAccepted = Code::kNotFound;  // dial()'s result for an accepted answer
   EXPECT_EQ(code([](FrameHeader&, auto&) {}), kAccepted);
   EXPECT_EQ(code([](FrameHeader& h, auto&) { h.from = 0; }), Code::kInvalidArgument);
   EXPECT_EQ(code([](FrameHeader& h, auto&) { h.to = 1; }), Code::kInvalidArgument);
@@ -326,7 +326,7 @@ TEST(Exchanges, ABadAnswerOfARankIsATypedError) {
   EXPECT_EQ(dial(doors, {http.begin(), http.end()}), Code::kTooLarge);
 }
 
-// Rank 0 is an exchange, rank 1 is this test.
+// Rank 0 is an exchange; this test plays rank 1.
 struct Half {
   Doors doors{2};
   std::optional<Exchange> exchange;
@@ -363,7 +363,7 @@ TEST(Exchanges, WhatDoesNotBelongInARoundIsATypedError) {
     change(header, payload);
     half.peer->say(header, payload);
     const Code first = half.round();
-    // After an error it is of no use.
+    // After an error every call fails.
     if (first != kFine) {
       EXPECT_EQ(half.round(), Code::kDisconnected);
     }

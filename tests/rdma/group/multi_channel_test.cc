@@ -58,7 +58,7 @@ struct Star {
       out.push_back(remote(i, length));
     return out;
   }
-  // Each peer in a thread: the waits of the hub are for all of them at a time.
+  // Each peer has a thread: the hub waits for all of them at a time.
   template <class Body>
   std::thread peers_do(Body body) {
     return std::thread([this, body] {
@@ -79,7 +79,7 @@ TEST(MultiChannels, ScatterAndGatherMessages) {
   Star star;
   std::thread peers = star.peers_do([&](std::uint32_t i, Channel& channel) {
     EXPECT_EQ(need(channel.receive(star.of(i, 64), soon())).bytes, 5U);
-    need(channel.send(star.of(i, 5), soon()));  // back to where it came from
+    need(channel.send(star.of(i, 5), soon()));  // back to its sender
     EXPECT_EQ(need(channel.receive(star.of(i, 64), soon())).bytes, 3U);
   });
   for (std::uint32_t i = 0; i < kPeers; ++i)
@@ -139,7 +139,7 @@ TEST(MultiChannels, APeerThatFailsFailsAlone) {
   Star star;
   std::vector<RemoteSpan> to = star.remotes(8);
   to[1].rkey ^= 0x5555;
-  to[2].length = 7;  // refused before it is posted: that channel stays whole
+  to[2].length = 7;  // refused before it is posted: that channel stays usable
   const GroupOutcome out = star.hub->scatter_write(star.locals(8), to, soon());
   EXPECT_FALSE(out.ok());
   EXPECT_EQ(out.failed_count(), 2U);
@@ -168,7 +168,7 @@ TEST(MultiChannels, PeersThatDoNotAnswerAreCutOffTogether) {
       EXPECT_EQ(code_of(out[i].status), Code::kTimeout);
     }
   }
-  // What arrives now finds no buffer.
+  // A message that arrives now finds no buffer.
   put(star.local(1, 64), "untouched");
   EXPECT_FALSE(star.peers[1].send(star.of(1, 5), soon()));
   EXPECT_EQ(text_of(star.local(1, 9)), "untouched");
@@ -188,7 +188,7 @@ TEST(MultiChannels, WhoIsLateCostsTheOthersNothingThatTheyHaveOutstanding) {
   EXPECT_TRUE((*star.hub)[1].broken());
 }
 
-// Receives go first, so they are outstanding when the sends behind them are refused.
+// Receives are posted first, so they are outstanding when the sends after them are refused.
 TEST(MultiChannels, WorkRefusedHalfwayLeavesNoBufferBehind) {
   Star star;
   detail::ChannelAccess::state((*star.hub)[1]).faults.refuse_sends = true;
@@ -229,7 +229,7 @@ TEST(GroupScopes, WaitForAllAndTellEachPeersError) {
     const std::array two = {Work::write(star.local(1, 8), star.remote(1, 8)),
                             Work::read(star.local(1, 8), star.remote(1, 8))};
     need(s.post(1, two));
-    s.receive(2, star.local(2, 64));  // nobody sends
+    s.receive(2, star.local(2, 64));  // no peer sends
     s.write(star.local(3, 8), {.peer = 3, .span = wrong});
     need(first.wait());
     return 7;
@@ -245,7 +245,7 @@ TEST(GroupScopes, WaitForAllAndTellEachPeersError) {
   }
 }
 
-// What the body did and what it left behind are told apart, and the one does not overwrite the
+// The body's outcome and the outcome of the work it left are separate; neither overwrites the
 // other.
 TEST(GroupScopes, AnOutcomeOfTheBodyOutlivesTheScope) {
   Star star;

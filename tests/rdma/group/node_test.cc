@@ -1,4 +1,4 @@
-// Nodes that join each other on real verbs, and memory near a device that has no node.
+// Nodes that join each other on real verbs, and memory near a device without a NUMA node.
 #include "rkv/rdma/group/node.h"
 
 #include "rkv/rdma/numa.h"
@@ -23,7 +23,7 @@ TEST(Nodes, JoinAndSpeakWithEachOther) {
     for (std::uint32_t rank = 0; rank < kSize; ++rank) {
       if (rank == node.rank()) continue;
       EXPECT_EQ(node.rank_of(node.peer_of(rank)), rank);
-      // At once: join() returned when all channels stood.
+      // Immediately: join() returned when all channels were connected.
       need(node.channel(rank).read(region.local(64, 8), *all[rank].subspan(0, 8), World::late()));
       EXPECT_EQ(load_le<std::uint64_t>(region.bytes().data() + 64), 1000 + rank);
     }
@@ -50,11 +50,11 @@ TEST(Nodes, SayWhoIsMissing) {
   EXPECT_EQ(code_of(node), Code::kTimeout);
   EXPECT_NE(problem.find("rank 1"), std::string::npos) << problem;
   EXPECT_EQ(code_of(Node::join(pd, world.cluster(), 3, soon())), Code::kInvalidArgument);
-  // The address of rank 1 is taken: its port is open here.
+  // Rank 1's address is in use: its port is open in this process.
   EXPECT_EQ(code_of(Node::join(pd, world.cluster(), 1, soon())), Code::kConflict);
 }
 
-// Rank 1 is an exchange that sends what is no endpoint.
+// Rank 1 is an exchange that sends an invalid endpoint.
 TEST(Nodes, AnEndpointThatCannotBeIsTheErrorOfItsRank) {
   for (const std::size_t length : {0U, 7U, 35U, 1000U}) {
     World world(2);
@@ -83,7 +83,7 @@ TEST(NumaOnDevice, ADeviceInSoftwareHasNoNodeAndAPlacedRegionWorks) {
     EXPECT_EQ(code_of(node), Code::kUnsupported);
     EXPECT_STREQ(node.error().call, "numa_node");
   }
-  // Kernels that run SoftRoCE know NUMA nodes, if only one.
+  // Kernels that run SoftRoCE have NUMA nodes, if only one.
   const NumaMemory pages = need(NumaMemory::allocate(1 << 16, 0, NumaPolicy::kStrict));
   const MemoryRegion region = need(MemoryRegion::attach(pd, pages.bytes(), kEverything));
   EXPECT_EQ(region.size(), std::size_t{1} << 16);

@@ -1,5 +1,5 @@
-// What needs no device. Kernels without NUMA nodes are machines too: there the answer is
-// kUnsupported, naming the call.
+// The part that needs no device. On a kernel without NUMA nodes the result is kUnsupported, naming
+// the call.
 #include "rkv/rdma/numa.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(ProcessorLists, AreReadAsTheKernelWritesThem) {
 TEST(NumaNodes, ThatAreNotThereAreTold) {
   EXPECT_EQ(code_of(processors_of_node(kMaxNumaNodes)), Code::kInvalidArgument);
   const auto missing = processors_of_node(kMaxNumaNodes - 1);
-  if (!missing) {  // a kernel and a machine of that many nodes
+  if (!missing) {  // a machine with that many nodes
     EXPECT_FALSE(missing->empty());
   } else {
     EXPECT_TRUE(missing.error().code == Code::kNotFound || is_unsupported(missing.error()));
@@ -45,7 +45,7 @@ TEST(NumaNodes, ThatAreNotThereAreTold) {
   EXPECT_EQ(code_of(place_memory({}, kMaxNumaNodes, NumaPolicy::kStrict)), Code::kInvalidArgument);
 }
 
-// What the kernel says about this thread: policy, and whether it is node 0's.
+// The kernel's policy for this thread, and whether its mask is node 0.
 std::pair<int, bool> policy_of_thread() {
   int mode = -1;
   unsigned long mask[kMaxNumaNodes / 64] = {};

@@ -1,5 +1,5 @@
 // Two channels of one device, connected to each other, each with registered memory. Fails the test
-// where there is no device.
+// without a device.
 #pragma once
 
 #include <string_view>

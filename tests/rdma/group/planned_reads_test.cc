@@ -1,4 +1,4 @@
-// Planned READs on real verbs: the same bytes as single READs, by fewer of them.
+// Planned READs on real verbs: the same bytes as by single READs, with fewer READs.
 #include "common/random.h"
 #include "pair.h"
 
@@ -58,8 +58,8 @@ TEST(PlannedReads, BringTheSameBytesAsSingleOnes) {
   EXPECT_LT(plan.size(), ranges.size() / 2);
 }
 
-// 64 neighbours: one READ where their destinations are neighbours too, eight where they are not and
-// a READ has eight pieces, 64 where the peer's memory has gaps that nobody allowed to read.
+// 64 neighbouring ranges: one READ if their destinations are neighbours too; eight if they are not
+// and a READ has eight pieces; 64 if the peer's memory has gaps that may not be read.
 TEST(PlannedReads, AreAsFewAsStated) {
   for (const auto& [stride, gap, allowed, expected] : {std::array<std::size_t, 4>{64, 0, 0, 1},
                                                        {64, 1, 0, 8},

@@ -1,5 +1,5 @@
-// Read plans against a model: the peer's memory is an array, a device carries out the READs in any
-// order and byte by byte. Random plans print their seed.
+// Read plans against a model: the peer's memory is an array, and a device carries out the READs in
+// any order and byte by byte. Random plans print their seed.
 #include "rkv/rdma/read_plan.h"
 
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST(ReadPlans, ReadSharedBytesOnceAndCopyThem) {
   EXPECT_EQ(plan.copies().size(), 2U);
 }
 
-// Device memory and regions counted from zero have addresses of their own.
+// Device memory and regions counted from zero have separate address spaces.
 TEST(ReadPlans, ReachMemoryThatOnlyTheDeviceCanAddress) {
   Memory memory;
   const auto far = [](std::uint64_t address, std::size_t length, std::uint32_t lkey) {
@@ -149,7 +149,7 @@ TEST(ReadPlans, ReachMemoryThatOnlyTheDeviceCanAddress) {
   const std::array same = {apart[0], ReadRange{.from = from(64, 64), .to = far(32, 64, 1)}};
   EXPECT_EQ(ReadPlan::make(same, wide()).error().code, Code::kInvalidArgument);
 
-  // What two ranges share cannot be copied there, so it is read twice.
+  // The shared part of two ranges cannot be copied there, so it is read twice.
   const std::array shared = {ReadRange{.from = from(0, 100), .to = far(0, 100, 1)},
                              ReadRange{.from = from(50, 100), .to = memory.take(100)}};
   const ReadPlan twice = make(shared, wide());
@@ -242,7 +242,7 @@ Case random_case(Random& random) {
   const RegisteredSpan scratch = out.memory.take(64);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t length = random.below(most_bytes + 1);
-    // Few places, so that ranges touch and overlap often.
+    // Few offsets, so that ranges often touch and overlap.
     const std::uint64_t offset =
         random.below(4) == 0 ? random.below(kRemoteBytes - length) : random.below(8) * most_bytes;
     out.ranges.push_back(
@@ -262,7 +262,7 @@ Case random_case(Random& random) {
   return out;
 }
 
-// What is wrong with a plan that has been carried out; empty when nothing is.
+// The error of a plan that has been carried out; empty if there is none.
 std::string wrong_with(const Case& from, const ReadPlan& plan) {
   std::vector<bool> wanted(kLocalBytes, false);
   for (const ReadRange& one : from.ranges) {
@@ -280,7 +280,7 @@ std::string wrong_with(const Case& from, const ReadPlan& plan) {
     const ReadPlan::Read read = plan[i];
     if (read.to.empty() || read.to.size() > from.limits.max_sge) return "too many pieces";
     if (read.from.length > from.limits.max_message_bytes) return "too long a READ";
-    // Its ends were asked for: no READ begins or ends in a gap or outside of the ranges.
+    // Both ends of a READ were requested: no READ begins or ends in a gap or outside of the ranges.
     const auto covers = [&](std::uint64_t address) {
       return std::ranges::any_of(from.ranges, [&](const ReadRange& one) {
         return one.from.rkey == read.from.rkey && address >= one.from.address &&
@@ -314,7 +314,7 @@ TEST(ReadPlans, DeliverEveryByteToItsPlaceAndNoOther) {
     ASSERT_EQ(gaps, plan.read_bytes());
     joined += plan.size() < one.ranges.size() ? 1 : 0;
   }
-  EXPECT_GT(joined, 100U);  // the cases are worth something
+  EXPECT_GT(joined, 100U);  // the random cases are useful
 }
 
 // The check above can fail.
@@ -334,14 +334,14 @@ TEST(ReadPlans, ABrokenPlanIsNoticed) {
   EXPECT_EQ(wrong_with(one, plan), "a stray byte");
 }
 
-// Queues of the lengths that the limits name, and a device that completes in order, or fails.
+// Queues with the lengths in the limits, and a device that completes in order, or fails.
 struct Queues {
   const Case& from;
   const ReadPlan& plan;
   ReadFlow flow{plan, 1000};
-  std::deque<std::size_t> sent;  // not finished; and completions that were not polled
+  std::deque<std::size_t> sent;  // unfinished, and completed but not polled
   std::vector<WorkCompletion> completions;
-  std::size_t unseen_sends = 0;  // slots that no polled completion gave back
+  std::size_t unseen_sends = 0;  // slots that no polled completion has freed
 
   std::size_t next = 0;
   void post() {

@@ -1,5 +1,5 @@
-// Barriers as graphs of messages: for many numbers of members, everybody who has gone through its
-// steps knows that everybody has entered.
+// Barriers as graphs of messages: for many numbers of members, each member that has run its steps
+// knows that all members have entered.
 #include <gtest/gtest.h>
 
 #include <bitset>
@@ -24,11 +24,11 @@ struct Left {
 
 struct Outcome {
   std::string wrong;            // with the messages themselves
-  bool everybody_knows = true;  // when it leaves, that all have entered
+  bool everybody_knows = true;  // each member knows when it leaves that all have entered
 };
 
-// What a member knows is what it had been told before it sent: that does not depend on who runs
-// first, so one schedule stands for all. `left_out`: a step that its member skips.
+// A member knows what it was sent before. That does not depend on the order of execution, so one
+// schedule represents all. `left_out`: a step that its member skips.
 Outcome walk(BarrierKind kind, std::uint32_t members, std::optional<Left> left_out = {}) {
   std::vector<Members> knows(members);
   std::vector<std::uint32_t> next(members, 0);
@@ -53,7 +53,7 @@ Outcome walk(BarrierKind kind, std::uint32_t members, std::optional<Left> left_o
           const auto found = messages.find({step.peer, self});
           if (found == messages.end()) break;
           knows[self] |= found->second;
-          found->second.reset();  // seen
+          found->second.reset();  // consumed
         }
         moved = true;
       }
@@ -83,7 +83,7 @@ TEST(BarrierTopology, EverybodyLeavesKnowingThatEverybodyHasEntered) {
   }
 }
 
-// No step can be spared, and the check above notices each that is.
+// Every step is needed, and the check above notices each missing step.
 TEST(BarrierTopology, WithoutOneAwaitSomebodyLeavesTooEarly) {
   for (const BarrierKind kind : kKinds) {
     for (std::uint32_t members = 2; members <= 17; ++members) {
@@ -131,7 +131,7 @@ TEST(BarrierMembers, OfEverySubgroupAreAcceptedByThoseInItAlone) {
     }
     for (std::uint32_t self = 0; self < kSize; ++self) {
       EXPECT_EQ(check_members(members, self, kSize).has_value(), (bits >> self & 1) != 0);
-      // The last rank is none of a smaller group.
+      // The last rank does not exist in a smaller group.
       EXPECT_EQ(check_members(members, self, kSize - 1).has_value(),
                 (bits >> self & 1) != 0 && (bits >> (kSize - 1)) == 0);
     }

@@ -1,4 +1,4 @@
-// Several nodes within this process, a thread for each, on one device.
+// Several nodes within this process, one thread each, on one device.
 #pragma once
 
 #include <exception>
@@ -26,7 +26,7 @@ class World {
   const Cluster& cluster() const { return *cluster_; }
   ExchangeListener& door(std::uint32_t rank) { return doors_[rank]; }
 
-  // body(Node&) in each rank's thread. What it throws has been reported as a failure.
+  // Runs body(Node&) in each rank's thread. An exception of body was reported as a failure before.
   template <class Body>
   void run(Body body, const NodeOptions& options = {}) {
     std::vector<std::thread> threads;

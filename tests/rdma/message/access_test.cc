@@ -1,9 +1,9 @@
-// What a peer may do to a ring: within its bounds, until the transport ends, by a registration or a
-// memory window.
+// A peer's access to a ring: only within its bounds and until the transport ends, by a registration
+// or a memory window.
 //
-// What was tried: this change makes a test here fail.
+// Mutations tried: each of these changes makes a test here fail.
 //   G5  disconnect() does not end the registration        NoKeyOpensTheRingAfterTheEnd
-//   G3  a message that invalidates is a credit            AMessageThatInvalidatesEndsTheConnection
+//   G3  a message that invalidates counts as a credit     AMessageThatInvalidatesEndsTheConnection
 #include "rkv/rdma/message/credit_ring.h"
 #include "rkv/rdma/message/read_ring.h"
 #include "tests/rdma/message/stranger.h"
@@ -19,7 +19,7 @@ constexpr RingOptions with(LeasePolicy policy) {
   return out;
 }
 
-// One WRITE of 8 bytes; how it ended.
+// Posts one WRITE of 8 bytes; returns its status.
 ibv_wc_status write_to(Stranger& stranger, QueuePair& qp, const RemoteSpan& to) {
   store_le<std::uint64_t>(stranger.memory.bytes().data(), 0x5152'5354'5556'5758);
   Batch batch = qp.batch();
@@ -35,8 +35,8 @@ RemoteSpan piece(const RemoteSpan& ring, std::int64_t offset) {
       .address = ring.address + static_cast<std::uint64_t>(offset), .length = 8, .rkey = ring.rkey};
 }
 
-// Another connection into the protection domain of `transport`: what does not end with the
-// connection of the transport's own is still open to this one.
+// Another connection into the protection domain of `transport`: access that does not end with the
+// transport's own connection is still open to this one.
 struct SideDoor {
   ProtectionDomain pd;
   CompletionQueue queue;
@@ -82,18 +82,18 @@ TEST(RingAccess, NoKeyOpensTheRingAfterTheEnd) {
   const auto held = receive_alone(*visit.server, 1);
   SideDoor door(*visit.server, peer);
   EXPECT_EQ(write_to(peer, *door.outside, piece(ring, 1024)), IBV_WC_SUCCESS);
-  EXPECT_NE(word(1024), 0U);  // the door leads there
+  EXPECT_NE(word(1024), 0U);  // the other connection has access
   need(visit.server->disconnect());
   EXPECT_EQ(write_to(peer, *door.outside, piece(ring, 2048)), IBV_WC_REM_ACCESS_ERR);
   EXPECT_NE(write_to(peer, peer.link->qp, piece(ring, 2048)), IBV_WC_SUCCESS);
   EXPECT_EQ(word(2048), 0U);
-  // What was held may be read still, and the end may come twice.
+  // Held messages may still be read, and a second disconnect() is allowed.
   ASSERT_EQ(held.size(), 1U);
   EXPECT_EQ(visit.server->view(held[0].index).size(), 100U);
   need(visit.server->disconnect());
 }
 
-// A stranger that knows of windows: it reads the key out of the first message.
+// A stranger that supports windows: it takes the key from the first message.
 struct WindowVisit {
   std::unique_ptr<Stranger> peer;
   std::optional<CreditRingTransport> server;
@@ -141,7 +141,7 @@ TEST(RingAccess, AWindowIsGoodForItsConnectionOnly) {
   EXPECT_NE(write_to(peer, peer.link->qp, piece(visit.ring, 2048)), IBV_WC_SUCCESS);
 }
 
-// As long as a credit, and it takes the window away.
+// As long as a credit, and it invalidates the window.
 TEST(RingAccess, AMessageThatInvalidatesEndsTheConnection) {
   WindowVisit visit;
   Stranger& peer = *visit.peer;

@@ -1,4 +1,4 @@
-// Two connected ends of a message transport of any kind, and what tests do with them on one thread.
+// Two connected ends of any message transport, and helpers that drive them on one thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace rkv::rdma::testing {
 
 inline constexpr int kLongPatienceMs = 20000;  // many round trips through an emulated machine
 
-// Contents that tell which message and which byte of it they are.
+// Contents that identify their message and the byte within it.
 inline std::vector<std::byte> pattern(std::uint64_t number, std::size_t length) {
   std::vector<std::byte> out(length);
   for (std::size_t i = 0; i < length; ++i)
@@ -47,7 +47,7 @@ struct Ends {
   T server;
 };
 
-// What the two sides of a connection are made with may differ.
+// The two sides may have different builders.
 template <class B>
 Ends<typename B::Transport> connect_ends(const B& active, const B& passive,
                                          const SocketAddress& address) {
@@ -60,7 +60,7 @@ Ends<typename B::Transport> connect_ends(const B& active, const B& passive,
   return {need(std::move(connected)), need(std::move(server))};
 }
 
-// Sleeps until one of the two may have something to do. False when that took too long.
+// Sleeps until one of the two may have an event. Returns false on a time-out.
 template <class A, class B>
 bool sleep_on(A& a, Interest of_a, B& b, Interest of_b, const Deadline& deadline) {
   if (!need(a.arm(of_a))) return true;
@@ -72,8 +72,8 @@ bool sleep_on(A& a, Interest of_a, B& b, Interest of_b, const Deadline& deadline
 
 inline constexpr Interest kAnything = Interest::kMessages | Interest::kRoom | Interest::kSent;
 
-// Calls `step` until it says that it is done; sleeps when it changed nothing. `step` must use both
-// ends as far as it can: nobody else does.
+// Calls `step` until it returns true; sleeps when a call changed nothing. `step` must drive both
+// ends as far as possible: no other thread does.
 template <class A, class B>
 void until(A& a, B& b, const std::function<bool()>& step, Interest of_a = kAnything,
            Interest of_b = kAnything) {
@@ -93,7 +93,7 @@ std::vector<Received> receive(T& transport, std::size_t most = 64) {
   return out;
 }
 
-// Waits for `count` messages and keeps them.
+// Waits for `count` messages and holds them.
 template <class T>
 std::vector<Received> receive_exactly(T& to, T& from, std::size_t count) {
   std::vector<Received> all;
@@ -108,7 +108,7 @@ std::vector<Received> receive_exactly(T& to, T& from, std::size_t count) {
   return all;
 }
 
-// The same, without a look at the other end.
+// The same without driving the other end.
 template <class T>
 std::vector<Received> receive_alone(T& to, std::size_t count) {
   std::vector<Received> all;
@@ -125,8 +125,8 @@ std::vector<Received> receive_alone(T& to, std::size_t count) {
   return all;
 }
 
-// Sends messages `first`, `first` + 1, ... until the transport says that there is no room, without
-// reaping anything; returns how many.
+// Sends messages `first`, `first` + 1, ... until the transport has no more space, without reaping
+// completions; returns their number.
 template <class T>
 std::size_t fill(T& transport, std::uint64_t first, std::size_t length, std::size_t most = 100000) {
   std::size_t count = 0;
@@ -139,7 +139,7 @@ std::size_t fill(T& transport, std::uint64_t first, std::size_t length, std::siz
   return count;
 }
 
-// Sends one message and waits until it is taken.
+// Sends one message and waits until the transport has taken it.
 template <class T>
 void send(T& from, T& to, Bytes message) {
   until(
@@ -151,7 +151,7 @@ void send(T& from, T& to, Bytes message) {
       Interest::kRoom | Interest::kSent, Interest::kNone);
 }
 
-// Waits until no send is under way.
+// Waits until no send is in flight.
 template <class T>
 void flush(T& from, T& to) {
   until(
@@ -163,7 +163,7 @@ void flush(T& from, T& to) {
       Interest::kSent, Interest::kNone);
 }
 
-// Checks contents and releases.
+// Checks the contents and releases the messages.
 template <class T>
 void expect_and_release(T& transport, std::span<const Received> messages, std::uint64_t first) {
   for (const Received& one : messages) {

@@ -1,18 +1,18 @@
-// The transport in memory, the one with faults, and what every transport must do on both.
+// The transport in memory, the transport with faults, and the scenarios of every transport on both.
 //
-// What was tried: each of these changes makes a test here fail, or never end.
+// Mutations tried: each of these changes makes a test here fail, or never end.
 //   B1  the held message is read before the stash                  AFullStash...
 //   B2  nothing is received while a write is blocked               TwoThatWriteBeforeTheyRead...
 //       the stash has no limit                                     AFullStash...
-//   B4  the transport is not asked again after its end was seen    WhatComesJustBeforeTheEnd...
-//   B3  a shutdown does not wait for the sends under way           AShutdownWaits...
-//   B5  a stream still counts who has gone                         all streams
+//   B4  the transport is not polled again after its end was seen   WhatComesJustBeforeTheEnd...
+//   B3  a shutdown does not wait for the sends in flight           AShutdownWaits...
+//   B5  a stream still counts a destroyed waiter                   all streams
 //   E1  a waiter's destructor leaves it in the list                ACoroutineThatIsDestroyed...
-//   E2  poll() goes on with a waiter that is gone                  WhatIsResumedMayChange...
-//       a deadline counts for those alone who sleep                TheDeadlineCounts...
+//   E2  poll() continues with a destroyed waiter                   WhatIsResumedMayChange...
+//       only sleeping tasks check the deadline                     TheDeadlineCounts...
 //   E3  wake() writes nothing                                      AStopFromAnotherThread...
 //   E4  arm()'s error ends the loop                                WhoCannotBeWaitedFor...
-//   T5  a message does not rouse who is armed                      ASleeperIsWoken
+//   T5  a message does not wake an armed end                       ASleeperIsWoken
 #include <cstdio>
 #include <functional>
 
@@ -45,7 +45,7 @@ struct InMemory {
 INSTANTIATE_TYPED_TEST_SUITE_P(Memory, TransportScenarios, InMemory);
 INSTANTIATE_TYPED_TEST_SUITE_P(Memory, StreamScenarios, InMemory);
 
-// Gives one message at a time; the other faults break what the scenarios count on.
+// Receives one message at a time; the other faults break assumptions of the scenarios.
 struct Moody {
   using Builder = FaultyBuilder<MemoryBuilder>;
   static constexpr Faults kFaults = {.receive_at_a_time = 1};
@@ -56,7 +56,7 @@ struct Moody {
 INSTANTIATE_TYPED_TEST_SUITE_P(Faulty, TransportScenarios, Moody);
 static_assert(TransportBuilder<Moody::Builder>);
 
-// A stream bears more: sends that are refused for no reason, and messages that are cut.
+// A stream tolerates more: sends that are refused without a reason, and truncated messages.
 struct Hostile {
   using Builder = FaultyBuilder<MemoryBuilder>;
   static constexpr Faults kFaults = {
@@ -67,7 +67,7 @@ struct Hostile {
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Faulty, StreamScenarios, Hostile);
 
-// Which connection is cut, after how many messages: the stream tells the reader, and nothing hangs.
+// For each connection and message count of a cut: the stream informs the reader, and no call hangs.
 TEST(Faults, AConnectionThatIsCutIsTheEndOfBothStreams) {
   for (std::uint64_t after = 0; after < 12; ++after) {
     for (const bool sending : {true, false}) {
@@ -100,7 +100,7 @@ TEST(Faults, AConnectionThatIsCutIsTheEndOfBothStreams) {
   }
 }
 
-// A peer that writes and leaves between two of our looks.
+// A peer that writes and leaves between two polls of this side.
 struct LateTransport : MemoryTransport {
   std::function<void()> before_look;
   explicit LateTransport(MemoryTransport inner) : MemoryTransport(std::move(inner)) {}
@@ -120,12 +120,12 @@ TEST(Streams, WhatComesJustBeforeTheEndIsRead) {
   Stream stream(std::move(late));
   std::array<std::byte, 64> buffer;
   EXPECT_EQ(need(stream.try_read(buffer)), 20U);
-  EXPECT_EQ(need(stream.try_read(buffer)), std::nullopt);  // it has not looked since
+  EXPECT_EQ(need(stream.try_read(buffer)), std::nullopt);  // no poll since the message
   EXPECT_FALSE(need(stream.arm(Interest::kMessages)));
   EXPECT_EQ(need(stream.try_read(buffer)), 0U);
 }
 
-// A transport that takes messages back with an error, as one does whose connection breaks.
+// A transport whose release() fails, as when its connection breaks.
 struct BrittleTransport : MemoryTransport {
   explicit BrittleTransport(MemoryTransport inner) : MemoryTransport(std::move(inner)) {}
   Status release(std::uint32_t index) {
@@ -143,9 +143,9 @@ TEST(Streams, WhatWasReadIsDeliveredThoughItsReleaseFails) {
   EXPECT_TRUE(is_pattern(Bytes(buffer).first(20), 1));
 }
 
-// B3: the end comes only when the last write is at the peer.
+// B3: the end comes only when the peer has the last write.
 struct SlowTransport : MemoryTransport {
-  std::size_t held_back = 0;  // sends that count as under way
+  std::size_t held_back = 0;  // sends that count as in flight
   explicit SlowTransport(MemoryTransport inner) : MemoryTransport(std::move(inner)) {}
   Result<std::size_t> poll_sends() {
     held_back += MemoryTransport::sends_in_flight();
@@ -162,7 +162,8 @@ TEST(Streams, AShutdownWaitsForItsWritesAndForNothingElse) {
   for (int i = 0; i < 100; ++i)
     ASSERT_FALSE(need(stream.try_shutdown()));
   EXPECT_FALSE(there.poll_disconnect());
-  // What comes meanwhile is received, so that the peer gets on (B2), and may be read afterwards.
+  // Messages that arrive meanwhile are received, so that the peer can continue (B2), and may be
+  // read afterwards.
   EXPECT_EQ(need(there.send_copy(pattern(2, 30))), 30U);
   EXPECT_FALSE(need(stream.try_shutdown()));
   EXPECT_EQ(stream.stashed(), 30U);
@@ -184,7 +185,7 @@ TEST(MessagesDeathTest, AStreamOutlivesWhoWaitsForIt) {
   EXPECT_DEATH(stream.reset(), "while one waits");
 }
 
-// Cannot be waited for: its queue does not arm, or its descriptor is of a kind that epoll refuses.
+// Cannot be awaited: its queue does not arm, or epoll refuses its kind of descriptor.
 struct SleeplessTransport : MemoryTransport {
   int file = -1;
   SleeplessTransport(MemoryTransport inner, int fd) : MemoryTransport(std::move(inner)), file(fd) {}
@@ -209,7 +210,8 @@ TEST(Executors, WhoCannotBeWaitedForIsToldAndTheOthersGoOn) {
     const auto fails = [&]() -> Task<> {
       const auto count = co_await sleepless.read(mine);
       if (!count) told = count.error();
-      EXPECT_EQ(need(right.send_copy(pattern(1, 8))), 8U);  // only now has the other one something
+      EXPECT_EQ(need(right.send_copy(pattern(1, 8))), 8U);  // only now the other coroutine can
+                                                            // continue
     };
     const auto works = [&]() -> Task<> {
       const auto count = co_await sound.read(theirs);
@@ -224,7 +226,7 @@ TEST(Executors, WhoCannotBeWaitedForIsToldAndTheOthersGoOn) {
   std::fclose(file);
 }
 
-// Sleepers of both kinds on one descriptor: what wakes the one must not be lost to the other.
+// A reader and a writer sleep on one descriptor: an event for one must not be lost for the other.
 TEST(Streams, AReaderAndAWriterSleepTogether) {
   for (int round = 0; round < 20; ++round) {
     auto [here, there] = MemoryTransport::pair(kTiny);
@@ -266,7 +268,8 @@ TEST(Streams, AStopFromAnotherThreadWakesASleeper) {
   };
   auto reading = read();
   reading.start();
-  ASSERT_TRUE(need(executor->arm()));  // nothing to do: whoever sleeps now hears by the descriptor
+  ASSERT_TRUE(need(executor->arm()));  // nothing is ready: from now on the descriptor wakes a
+                                       // sleeper
   const std::jthread stopper([&] { source.request_stop(); });
   EXPECT_TRUE(need(wait_readable(executor->fd(), soon())));
   EXPECT_EQ(executor->poll(), 1U);
@@ -287,7 +290,7 @@ TEST(Tasks, MayBeMovedWhileTheyWait) {
   auto first = read();
   first.start();
   Task<> second = std::move(first);
-  second.start();  // has begun already: a second start would resume it before its time
+  second.start();  // already started: a second start would resume it too early
   EXPECT_FALSE(resumed);
   Task<> third = read();
   third = std::move(second);
@@ -297,7 +300,7 @@ TEST(Tasks, MayBeMovedWhileTheyWait) {
   need(run(executor, soon(), third));
 }
 
-// Can go on whenever it is asked.
+// Can continue at any attempt.
 struct Turn final : Waiter {
   Executor& executor;
   explicit Turn(Executor& from) : executor(from) {}
@@ -324,8 +327,8 @@ TEST(Tasks, TheDeadlineCountsForTheBusyToo) {
   EXPECT_GT(turns, 0U);
 }
 
-// E2: what is resumed destroys others in the list, before and behind itself, polls once more, and
-// adds new ones.
+// E2: a resumed coroutine destroys others in the list, before and after itself, polls again, and
+//     adds new ones.
 TEST(Executors, WhatIsResumedMayChangeTheListAtWill) {
   for (std::size_t round = 0; round < 10; ++round) {
     SCOPED_TRACE(round);
@@ -355,7 +358,7 @@ TEST(Executors, WhatIsResumedMayChangeTheListAtWill) {
     EXPECT_GE(executor.poll(), 1U);
     EXPECT_EQ(executor.poll(), nested ? 0U : 1U);
     EXPECT_EQ(executor.waiters(), 0U);
-    EXPECT_EQ(resumed, killer + 1);  // those before, and the one that was added
+    EXPECT_EQ(resumed, killer + 1);  // those before it, and the added one
   }
 }
 
@@ -379,7 +382,7 @@ TEST(MessagesDeathTest, WhatHoldsATransportAndWasMovedFromSaysSo) {
   EXPECT_EQ(need(stream.try_write(buffer)), 4U);
   EXPECT_EQ(need(right.send_copy(pattern(1, 20))), 20U);
   EXPECT_FALSE(need(stream.try_shutdown()));
-  EXPECT_EQ(stream.stashed(), 20U);  // what waits there goes with the stream
+  EXPECT_EQ(stream.stashed(), 20U);  // the stash moves with the stream
   const Stream<SlowTransport> moved = std::move(stream);
   const char* const says = "stream that has been moved from";
   // NOLINTBEGIN(bugprone-use-after-move)

@@ -12,7 +12,7 @@ namespace {
 
 using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
 
-// Two queue pairs of one device; the first one's sends complete for coroutines.
+// Two queue pairs of one device; the sends of the first complete for coroutines.
 struct Bench {
   Device device = need(Device::open_first_active());
   ProtectionDomain pd = need(ProtectionDomain::allocate(device));
@@ -86,11 +86,11 @@ TEST(Operations, MoreCoroutinesThanSlotsTakeTurns) {
     task.start();
   for (Task<>& task : tasks)
     need(run(*bench.executor, soon(), task));
-  EXPECT_EQ(seen.size(), kTasks * kTimes);  // every addition saw another old value
+  EXPECT_EQ(seen.size(), kTasks * kTimes);  // every addition returned a different old value
   EXPECT_EQ(bench.there.word(0), kTasks * kTimes);
 }
 
-// The peer has no receives, so nothing completes before the queue pair is given up.
+// The peer has no receives, so nothing completes before the queue pair enters the error state.
 TEST(Operations, NoMoreAreOutstandingThanThereAreSlots) {
   Bench bench(4);
   const auto send = [&]() -> Task<> {
@@ -129,7 +129,8 @@ TEST(Operations, AFailureNamesTheOperationAndFlushesTheOthers) {
   EXPECT_EQ(bench.operations.outstanding(), 0U);
 }
 
-// Nobody has posted a receive, so the SEND stays with the device until the queue pair is given up.
+// No receive is posted, so the SEND stays with the device until the queue pair enters the error
+// state.
 TEST(Operations, WhatIsStoppedOrDestroyedStaysWithTheDeviceUntilItCompletes) {
   Bench bench;
   std::stop_source source;
@@ -161,7 +162,7 @@ TEST(Operations, WhatIsStoppedOrDestroyedStaysWithTheDeviceUntilItCompletes) {
   EXPECT_EQ(bench.operations.outstanding(), 0U);
 }
 
-// The completion is taken out by one who does not wait for it: no event will tell of it again.
+// Another coroutine's poll takes the completion: no further event announces it.
 TEST(Operations, WhatAnothersPollingFindsIsNotSleptOver) {
   Bench bench;
   const auto write = [&]() -> Task<> {
@@ -176,12 +177,13 @@ TEST(Operations, WhatAnothersPollingFindsIsNotSleptOver) {
   while (need(bench.executor->arm()))
     ASSERT_TRUE(need(wait_readable(bench.executor->fd(), deadline)));
   EXPECT_EQ(bench.operations.outstanding(), 0U);  // arm() has polled
-  EXPECT_FALSE(need(bench.executor->arm()));      // and says so until they have gone on
-  EXPECT_GE(bench.executor->poll(), 1U);          // a quick one did not have to wait
+  EXPECT_FALSE(need(bench.executor->arm()));      // and returns false until the coroutines have
+                                                  // continued
+  EXPECT_GE(bench.executor->poll(), 1U);          // a fast one may not have had to wait
   EXPECT_TRUE(writing.done() && draining.done());
 }
 
-// The one before in the list finds no slot, the one after it sets one free.
+// The earlier waiter in the list finds no slot; the later one frees a slot.
 TEST(Operations, AFreeSlotIsNotSleptOver) {
   Bench bench(1);
   const auto write = [&](std::size_t at) -> Task<> {
@@ -193,7 +195,7 @@ TEST(Operations, AFreeSlotIsNotSleptOver) {
     auto first = write(0);
     first.start();
     second.start();
-  }  // its slot is the device's still
+  }  // the device still owns its slot
   const Deadline deadline = soon();
   while (need(bench.executor->arm()))
     ASSERT_TRUE(need(wait_readable(bench.executor->fd(), deadline)));
@@ -202,7 +204,7 @@ TEST(Operations, AFreeSlotIsNotSleptOver) {
   need(run(*bench.executor, soon(), second));
 }
 
-// Whatever it waits for: a completion, a slot, or that nothing is outstanding.
+// For each kind of wait: a completion, a slot, or drained().
 TEST(OperationsDeathTest, TheyOutliveWhoWaitsForThem) {
   Bench bench(1);
   std::optional<Operations> operations(std::move(bench.operations));
@@ -211,7 +213,7 @@ TEST(OperationsDeathTest, TheyOutliveWhoWaitsForThem) {
   };
   const auto drain = [&]() -> Task<> { std::ignore = co_await operations->drained(); };
   const char* const says = "while a coroutine waits";
-  std::optional posted(send());  // nobody receives it
+  std::optional posted(send());  // no receive is posted
   posted->start();
   EXPECT_DEATH(operations.reset(), says);
   std::optional queued(send());
@@ -224,7 +226,7 @@ TEST(OperationsDeathTest, TheyOutliveWhoWaitsForThem) {
   EXPECT_DEATH(operations.reset(), says);
   draining.reset();
   EXPECT_EQ(operations->outstanding(), 1U);
-  operations.reset();  // the device may have a request still: that ends with the queue pair
+  operations.reset();  // a request may still be outstanding: it ends with the queue pair
   EXPECT_EQ(bench.executor->waiters(), 0U);
 }
 

@@ -1,18 +1,18 @@
-// The arithmetic of rings against a model that knows every byte, tokens from peers that lie, and
-// the queue of bytes under a stream. No device.
+// The arithmetic of rings against a model that tracks every byte, tokens from dishonest peers, and
+// the byte queue of a stream. No device.
 //
-// What was tried: each of these changes to rdma/message/ring.h makes a test here fail, or never
+// Mutations tried: each of these changes to rdma/message/ring.h makes a test here fail, or never
 // end.
 //   R1  a place is free when the peer has freed it, reaped or not     ...KnowsEveryByte
 //       a place is free when it is reaped, freed or not               ...KnowsEveryByte
 //       padding is not counted as taken; a record may wrap around     ...KnowsEveryByte
 //   R2  no limit of records that are not freed, or not reaped         ...KnowsEveryByte
 //   R3  release() frees up to the record that is released             ...KnowsEveryByte
-//   R4  a doorbell's place, length, or room for it is not compared    ...AreRefused
-//       a credit beyond what was sent is taken                        ...AreRefused
-//       an old credit is taken for a lie, or for news                 ...KnowsEveryByte
-//   R5  told at three quarters of the ring, or all of the slots       ...IsNeverStuck, AQuarter...
-//       told at every record                                          ...EightCredits...
+//   R4  a doorbell's place, length, or space is not checked           ...AreRefused
+//       a credit beyond what was sent is accepted                     ...AreRefused
+//       an old credit counts as impossible, or as new                 ...KnowsEveryByte
+//   R5  reported at three quarters of the ring, or all of the slots   ...IsNeverStuck, AQuarter...
+//       reported at every record                                      ...EightCredits...
 #include "rdma/message/ring.h"
 
 #include <gtest/gtest.h>
@@ -35,12 +35,12 @@ RingShape shape_of(std::uint32_t capacity, std::uint32_t slots, bool sequenced) 
   return {.capacity = capacity, .slots = slots, .max_record = capacity / 4, .sequenced = sequenced};
 }
 
-// Both ends, the wire between them, and who owns each byte of the ring.
+// Both ends, the wire between them, and the owner of each byte of the ring.
 class Model {
  public:
   Model(const RingShape& shape, std::uint64_t seed)
       : shape_(shape),
-        // Positions and indexes wrap around soon after the beginning.
+        // So that positions and indexes wrap around soon after the start.
         sender_(shape, kNearTheEnd & ~7U),
         receiver_(shape, kNearTheEnd & ~7U, kNearTheEnd + 990),
         owners_(shape.capacity, 0),
@@ -95,7 +95,7 @@ class Model {
     ASSERT_LE(held_.size(), shape_.slots);
     delivered_ = flight.number;
   }
-  // A WRITE completes some time after it was delivered.
+  // A WRITE completes some time after its delivery.
   void reap() {
     if (unreaped_.empty() || unreaped_.front().number > delivered_) return;
     sender_.reaped();
@@ -121,7 +121,7 @@ class Model {
     seen_.push_back(receiver_.freed());
     if (seen_.size() > 8) seen_.pop_front();
   }
-  // The oldest credit under way, or the answer of a READ that is as old as may be.
+  // Delivers the oldest credit in flight, or an answer of a READ, as old as possible.
   void credit() {
     if (random_.below(4) == 0 && !seen_.empty()) {
       ASSERT_TRUE(sender_.freed(seen_[random_.below(seen_.size())]));
@@ -130,7 +130,7 @@ class Model {
       told_.pop_front();
     }
   }
-  // Everything under way arrives and is released; credits come only as must_tell() has it.
+  // Everything in flight arrives and is released; credits are sent only by must_tell().
   void settle() {
     while (!wire_.empty())
       deliver();
@@ -154,7 +154,7 @@ class Model {
     std::uint32_t offset;
     std::uint32_t length;
   };
-  // Free for a new record when both the reader and our device are done with it.
+  // A byte is free for a new record when both the reader and this side's device are done with it.
   void clear(const Flight& flight, bool both) {
     if (!both) return;
     std::fill_n(owners_.begin() + flight.offset, flight.length, 0U);
@@ -202,7 +202,7 @@ TEST(Rings, ASenderIsNeverStuckWhenItsPeerHoldsNothing) {
   }
 }
 
-// What the number of receives beside the slots stands on.
+// The number of receives beside the slots relies on this.
 TEST(Rings, NoMoreThanEightCreditsAreUnderWay) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Model model(shape_of(4096, 1U << (seed % 8), false), seed);
@@ -312,14 +312,14 @@ TEST(Rings, DoorbellsAndCreditsThatCannotBeAreRefused) {
     EXPECT_FALSE(receiver.arrived(0xFFFF'FFFF));
     for (std::uint32_t i = 0; i < 4; ++i)
       EXPECT_TRUE(receiver.arrived(doorbell(shape, i * 16, i, 16)));
-    EXPECT_FALSE(receiver.arrived(doorbell(shape, 64, 4, 16)));  // all slots are held
+    EXPECT_FALSE(receiver.arrived(doorbell(shape, 64, 4, 16)));  // no slot is free
     EXPECT_EQ(receiver.held(), 4U);
 
     const RingShape wide = shape_of(4096, 8, sequenced);
     RingReceiver full(wide);
     for (std::uint32_t i = 0; i < 4; ++i)
       EXPECT_TRUE(full.arrived(doorbell(wide, i * 1024, i, 1024)));
-    EXPECT_FALSE(full.arrived(doorbell(wide, 0, 4, 16)));  // all bytes are held
+    EXPECT_FALSE(full.arrived(doorbell(wide, 0, 4, 16)));  // no byte is free
   }
   RingSender sender(shape_of(4096, 4, false));
   sender.sent(*sender.place(100));
@@ -327,7 +327,7 @@ TEST(Rings, DoorbellsAndCreditsThatCannotBeAreRefused) {
   EXPECT_FALSE(sender.freed({.position = 104, .count = 2}));
   EXPECT_FALSE(sender.freed({.position = 0, .count = 0xFFFF'FFFF}));
   EXPECT_TRUE(sender.freed({.position = 104, .count = 1}));
-  EXPECT_TRUE(sender.freed({.position = 0, .count = 0}));  // old, no lie, and no news
+  EXPECT_TRUE(sender.freed({.position = 0, .count = 0}));  // old: neither impossible nor new
   EXPECT_EQ(sender.known(), (Freed{.position = 104, .count = 1}));
 }
 
@@ -337,7 +337,7 @@ TEST(Rings, NoImmediateLeadsOutsideTheRing) {
     const RingShape shape = shape_of(1U << (9 + round % 8), 8, round % 2 == 0);
     RingReceiver receiver(shape, static_cast<std::uint32_t>(random()) & ~7U);
     for (int i = 0; i < 100; ++i) {
-      // Near enough to the truth to be believed now and then.
+      // Close enough to valid values to be accepted sometimes.
       auto immediate = static_cast<std::uint32_t>(random());
       if (random.below(2) == 0) immediate &= 0xFF00'03FF;
       const auto index = receiver.arrived(immediate);

@@ -1,4 +1,4 @@
-// A peer that does not keep to the protocol of message transports: verbs of its own, and a token.
+// A peer that does not follow the protocol of message transports: its own verbs calls, and a token.
 #pragma once
 
 #include "rdma/message/token.h"
@@ -11,10 +11,10 @@ namespace rkv::rdma::testing {
 using detail::Token;
 using detail::TransportKind;
 
-inline constexpr int kShortMs = 500;  // for waits that must end so
+inline constexpr int kShortMs = 500;  // for waits that must end by a time-out
 inline constexpr RingOptions kRing = {.ring_bytes = 4096, .slots = 4};
 
-// The program's side of a connection, without any of the library's message code.
+// The peer's side of a connection, without any of the library's message code.
 struct Stranger {
   ProtectionDomain pd;
   CompletionChannel channel;
@@ -37,7 +37,7 @@ struct Stranger {
   }
   PreparedQueuePair<> make() { return need(QueuePair::create(pd, queue, queue, {})); }
 
-  // One record with this immediate data, told as `freed`.
+  // Sends one record with this immediate data, and `freed` as its report.
   void ring(std::uint32_t offset, std::uint32_t length, std::uint32_t immediate,
             std::uint64_t freed = 0) {
     store_le(memory.bytes().data() + 16384, freed);
@@ -60,7 +60,7 @@ struct Stranger {
   }
 };
 
-// A stranger who dials, and the transport that took it for one of its kind.
+// A stranger that connects, and the transport that accepted it as one of its kind.
 template <class Builder>
 struct Visit {
   std::optional<typename Builder::Transport> server;
@@ -71,7 +71,7 @@ struct Visit {
   explicit Visit(TransportKind kind, const Builder& builder) {
     server.emplace(need(meet(kind, builder)));
   }
-  // The stranger has more to say before it is taken for one of its kind.
+  // `say`: what the stranger sends before it is accepted.
   Visit(TransportKind kind, const Builder& builder, std::function<void(Stranger&)> say)
       : say_(std::move(say)), accepted(meet(kind, builder)) {}
 
@@ -96,7 +96,7 @@ struct Visit {
   }
 };
 
-// Polls until the transport gives an error.
+// Polls until the transport returns an error.
 template <class T>
 Error failure_of(T& transport, std::size_t* delivered = nullptr) {
   const Deadline deadline = soon();

@@ -1,6 +1,6 @@
-// Peers that do not keep to the protocol, on real verbs: what they send ends their own connection
-// with a typed error, after what came before it was delivered. And what the rings do when they are
-// short of room.
+// Peers that do not follow the protocol, on real verbs: their input ends their own connection with
+// a typed error, after earlier messages were delivered. Also the behaviour of rings when they are
+// short of space.
 #include "tests/rdma/message/stranger.h"
 
 #include "rdma/message/ring.h"
@@ -33,7 +33,7 @@ TEST(Strangers, ABadTokenIsRefusedAndBothSidesSayWhy) {
     const Code wanted = changed == 4 ? Code::kVersionMismatch : Code::kCorrupt;
     ASSERT_FALSE(accepted);
     EXPECT_EQ(accepted.error().code, wanted);
-    const Error rejected = dialled.get();  // and with it the reason
+    const Error rejected = dialled.get();  // carries the reason
     EXPECT_EQ(detail::understand_refusal(rejected, reason.bytes()).code, wanted);
   }
 }
@@ -61,7 +61,7 @@ TEST(Strangers, AServerThatAnswersWithNonsenseIsLeft) {
   EXPECT_EQ(dialled.get().code, Code::kCorrupt);
 }
 
-// A peer that asks for no READs and answers none, step by step, since no options say so.
+// A peer that requests no READs and grants none, set up step by step, since no option does that.
 TEST(Strangers, AReadRingNeedsAPeerThatAnswersReads) {
   const ReadRingBuilder builder{.options = kRing};
   for (const auto& [depths, field] : {std::pair{ReadDepths{}, "responder_resources are 0"},
@@ -100,7 +100,7 @@ TEST(Strangers, AReadRingNeedsAPeerThatAnswersReads) {
 TEST(Strangers, ADoorbellThatCannotBeEndsTheConnectionAfterWhatCameBefore) {
   Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
   visit.stranger->ring(0, 108, 108);
-  visit.stranger->ring(112, 16, 16);  // says offset 0, and its place is 112
+  visit.stranger->ring(112, 16, 16);  // states offset 0, but its place is 112
   std::size_t delivered = 0;
   const Error error = failure_of(*visit.server, &delivered);
   EXPECT_EQ(delivered, 1U);
@@ -120,7 +120,7 @@ TEST(Strangers, ALieBeforeTheEndIsNoCleanEnd) {
   expect_corrupt(*visit.server, "record");
 }
 
-// The failure is seen before the end, or behind it: it stays one.
+// Whether the failure is seen before the end or after it: the end is not clean.
 TEST(Strangers, AMessageThatDidNotFitBeforeTheEndIsNoCleanEnd) {
   for (const bool waits : {true, false}) {
     Visit<SendReceiveBuilder> visit(TransportKind::kSendReceive,
@@ -162,14 +162,14 @@ TEST(Strangers, ImmediatesOutOfRangeEndTheConnection) {
 TEST(Strangers, CreditsAndRecordsAreNeverTakenForEachOther) {
   const std::array<std::byte, 8> nothing{};
   {
-    // A ring whose head is read has no credits.
+    // A read ring has no credits.
     Visit<ReadRingBuilder> visit(TransportKind::kReadRing, {.options = kRing});
     visit.stranger->say(nothing);
     expect_corrupt(*visit.server, "neither");
   }
   {
     Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
-    visit.stranger->say(nothing);  // nothing is free: true
+    visit.stranger->say(nothing);  // nothing is freed: valid
     visit.stranger->say(Bytes(nothing).first(4));
     expect_corrupt(*visit.server, "neither");
   }
@@ -185,7 +185,7 @@ TEST(Strangers, WhoFreesWhatWasNeverSentIsLeft) {
   }
   {
     Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
-    visit.stranger->ring(0, 16, 16, std::uint64_t{1} << 32 | 64);  // on a record
+    visit.stranger->ring(0, 16, 16, std::uint64_t{1} << 32 | 64);  // in a record's header
     expect_corrupt(*visit.server, "frees");
   }
 }
@@ -196,7 +196,7 @@ TEST(Strangers, AHeadThatIsNoneIsNotReadForEver) {
   const Deadline deadline = soon(kLongPatienceMs);
   const auto bytes = pattern(0, 900);
   Result<std::size_t> sent = 0U;
-  // Nobody receives: the ring fills, or the peer has no receive for a doorbell.
+  // No receiver: the ring fills, or the peer has no receive for a doorbell.
   std::vector<ReceiveRequest> receives;
   for (std::uint64_t i = 0; i < 8; ++i)
     receives.push_back({.wr_id = i, .buffer = visit.stranger->memory.local(32768, 64)});
@@ -210,7 +210,7 @@ TEST(Strangers, AHeadThatIsNoneIsNotReadForEver) {
   EXPECT_GE(visit.server->counters().heads_torn, 1000U);
 }
 
-// The peer has no receives, so that nothing of ours ends: as much is outstanding as may be (G1).
+// The peer has no receives, so no request completes: the most that is possible is outstanding (G1).
 TEST(Strangers, WhoTakesNoCreditsHoldsUpNothingElse) {
   Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
   for (std::uint32_t i = 0; i < 40; ++i) {
@@ -219,7 +219,7 @@ TEST(Strangers, WhoTakesNoCreditsHoldsUpNothingElse) {
     ASSERT_EQ(got.size(), 1U);
     need(visit.server->release(got[0].index));
   }
-  EXPECT_EQ(visit.server->counters().credits_sent, 8U);  // of 40 that were due
+  EXPECT_EQ(visit.server->counters().credits_sent, 8U);  // of 40 that would be due
   EXPECT_EQ(fill(*visit.server, 0, 16), kRing.slots);
   EXPECT_FALSE(visit.server->poll_disconnect());
   EXPECT_EQ(need(visit.server->poll_sends()), 0U);
@@ -303,7 +303,7 @@ TEST(SendReceivePresets, AreWhatTheyAreCalled) {
     const SendReceiveBuilder builder{options};
     auto ends = connect_ends(builder, builder, device_address());
     for (std::uint64_t i = 0; i < 10; ++i) {
-      const std::size_t length = 1 + 150 * i;  // inline and not
+      const std::size_t length = 1 + 150 * i;  // inline and not inline
       send(ends.client, ends.server, pattern(i, length));
       expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), i);
     }
@@ -311,7 +311,7 @@ TEST(SendReceivePresets, AreWhatTheyAreCalled) {
   }
 }
 
-// More than 64 KiB in one message, and a ring that no offset of 16 bits reaches.
+// More than 64 KiB in one message, and a ring larger than offsets of 16 bits can reach.
 TEST(LargeRings, CarryLargeMessages) {
   const CreditRingBuilder builder{.options = {.ring_bytes = 1U << 21, .slots = 8}};
   auto ends = connect_ends(builder, builder, device_address());
@@ -330,7 +330,7 @@ TEST(CreditRings, CreditsAreBatchedAndRideOnRecordsOfTheOtherWay) {
     send(ends.client, ends.server, pattern(i, 100));
     expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), i);
   }
-  // One for every quarter of the slots, not one for every message.
+  // One per quarter of the slots, not one per message.
   EXPECT_EQ(ends.server.counters().credits_sent, 40U);
   const std::uint64_t before = ends.server.counters().credits_sent;
   for (std::uint64_t i = 0; i < 320; ++i) {
@@ -343,14 +343,14 @@ TEST(CreditRings, CreditsAreBatchedAndRideOnRecordsOfTheOtherWay) {
   EXPECT_EQ(ends.client.counters().credits_sent, 0U);
 }
 
-// The writer is blocked, the reader frees and says nothing: the writer's own READs find out, also
-// while it sleeps, and they leave pauses.
+// The writer is blocked, and the reader frees space without a report. The writer's own READs find
+// out, also while it sleeps, and there are pauses between them.
 TEST(ReadRings, AWriterThatIsBlockedAsksByItself) {
   const ReadRingBuilder builder{.options = {.ring_bytes = 4096, .slots = 4}};
   auto ends = connect_ends(builder, builder, device_address());
   const std::size_t sent = fill(ends.client, 0, 16);
   EXPECT_EQ(sent, 4U);
-  EXPECT_EQ(ends.client.counters().heads_read, 1U);  // none before the room was short
+  EXPECT_EQ(ends.client.counters().heads_read, 1U);  // none before the space ran out
   const auto held = receive_alone(ends.server, sent);
   const auto blocked = [&](const Deadline& deadline) {
     while (!deadline.passed()) {
@@ -365,7 +365,7 @@ TEST(ReadRings, AWriterThatIsBlockedAsksByItself) {
   EXPECT_TRUE(blocked(soon(300)));
   const std::uint64_t asked = ends.client.counters().heads_read;
   EXPECT_GT(asked, 10U);
-  // The first READ, six pauses that grow, then one each millisecond: not as fast as it can.
+  // The first READ, six growing pauses, then one READ each millisecond: no busy loop.
   EXPECT_LE(asked, 8 + static_cast<std::uint64_t>((clock.now() - before) / kNanosPerMs));
   expect_and_release(ends.server, held, 0);
   EXPECT_FALSE(blocked(soon()));

@@ -1,5 +1,5 @@
-// What a byte stream must do over every message transport, with coroutines and by polling. Worlds
-// are those of transport_scenarios.h.
+// What a byte stream must do over every message transport, with coroutines and by polling. The
+// worlds are those of transport_scenarios.h.
 #pragma once
 
 #include <thread>
@@ -16,7 +16,7 @@ class StreamScenarios : public ::testing::Test {
   using Pipe = Stream<Transport>;
   using Count = Result<std::size_t>;
 
-  // Two streams that are driven by one executor.
+  // Two streams driven by one executor.
   struct Pipes {
     std::unique_ptr<EpollExecutor> executor = need(EpollExecutor::create());
     std::optional<Pipe> client;
@@ -39,7 +39,7 @@ class StreamScenarios : public ::testing::Test {
     EXPECT_TRUE(count) << to_string(count.error());
     EXPECT_EQ(count.value_or(0), bytes.size());
   }
-  // Reads until there is as much, in portions of at most `portion`.
+  // Reads until `into` is full, in portions of at most `portion`.
   static Task<> read_exactly(Pipe& from, std::vector<std::byte>& into, std::size_t portion) {
     for (std::size_t done = 0; done < into.size();) {
       const std::size_t most = std::min(portion, into.size() - done);
@@ -139,7 +139,7 @@ TYPED_TEST_P(StreamScenarios, TwoThatWriteBeforeTheyReadDoNotWaitForEachOther) {
 TYPED_TEST_P(StreamScenarios, AFullStashHoldsThePeerBackAndLosesNothing) {
   typename TestFixture::Pipes pipes(true, {.stash_bytes_max = 2000});
   const std::size_t length = 50000;
-  // The server is blocked in its write until the client reads, and its stash fills meanwhile.
+  // The server's write is blocked until the client reads, and its stash fills meanwhile.
   std::size_t most = 0;
   const auto blocked = [&](auto& stream) -> Task<> {
     co_await TestFixture::send_pattern(stream, 1, length);
@@ -189,10 +189,10 @@ TYPED_TEST_P(StreamScenarios, ShutdownDeliversWhatWasWrittenThenTheEnd) {
     co_await TestFixture::send_pattern(stream, 6, 1500);
     co_await TestFixture::shut(stream);
   };
-  // The reader starts when the writer has long ended: nothing waits for its answer.
+  // The reader starts long after the writer has ended: the writer does not wait for an answer.
   pipes.run_all(write(*pipes.client), this->expect_pattern(*pipes.server, 6, 1500));
   pipes.run_all(this->expect_end(*pipes.server));
-  pipes.run_all(this->expect_end(*pipes.server));  // and it stays the end
+  pipes.run_all(this->expect_end(*pipes.server));  // the end stays the end
   pipes.run_all(this->shut(*pipes.server));
 }
 
@@ -213,7 +213,7 @@ TYPED_TEST_P(StreamScenarios, AfterThePeerIsGone) {
     pipes.client.reset();
     const auto rest = [writes](auto& stream) -> Task<> {
       if (writes) {
-        // Some may be taken before the end is seen; then an error, and no hang.
+        // Some may be taken before the end is seen; then an error, and no call hangs.
         const auto bytes = pattern(0, 1000);
         for (bool taken = true; taken;) {
           const auto count = co_await stream.write(bytes);
@@ -250,7 +250,7 @@ TYPED_TEST_P(StreamScenarios, AStopTokenEndsAWaitFromAnotherThread) {
     EXPECT_FALSE(count);
     EXPECT_TRUE(!count && is_stopped(count.error()));
     const auto again = co_await stream.read(buffer, source.get_token());
-    EXPECT_FALSE(again);  // asked to stop before it began
+    EXPECT_FALSE(again);  // stopped before it began
   };
   auto waiting = wait(*pipes.server);
   waiting.start();
@@ -258,7 +258,7 @@ TYPED_TEST_P(StreamScenarios, AStopTokenEndsAWaitFromAnotherThread) {
   std::jthread stopper([&] { source.request_stop(); });
   need(run(*pipes.executor, soon(), waiting));
   EXPECT_EQ(pipes.executor->waiters(), 0U);
-  // The stream goes on, and the buffer that was given up stays untouched.
+  // The stream continues, and the abandoned buffer stays untouched.
   pipes.run_all(this->send_pattern(*pipes.client, 1, 16),
                 this->expect_pattern(*pipes.server, 1, 16));
   EXPECT_EQ(buffer, (std::array<std::byte, 16>{}));

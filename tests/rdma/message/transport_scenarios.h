@@ -1,10 +1,10 @@
-// What every message transport must do: one body of tests, run on each of them. A `World` gives the
+// What every message transport must do: one body of tests, run on each transport. A `World` has the
 // builders and an address:
 //
 //   struct World { using Builder = ...; static Builder usual(); static Builder tiny();
 //                  static SocketAddress address(); };
 //
-// tiny() makes few and small buffers, so that a few messages fill them.
+// tiny() has few and small buffers, so that a few messages fill them.
 #pragma once
 
 #include <algorithm>
@@ -74,7 +74,8 @@ TYPED_TEST_P(TransportScenarios, BackPressureIsNoErrorAndEnds) {
   std::uint64_t sent = fill(ends.client, 0, length, 1000);
   EXPECT_GE(sent, 1U);
   EXPECT_LT(sent, 1000U);
-  // As long as the peer takes nothing there is an end to it, and asking again is no error.
+  // While the peer takes nothing, the number of sends is limited, and a further attempt is not an
+  // error.
   for (int i = 0; i < 1000; ++i) {
     need(ends.client.poll_sends());
     sent += fill(ends.client, sent, length, 1);
@@ -114,8 +115,8 @@ TYPED_TEST_P(TransportScenarios, SendingReapsNothing) {
   const std::size_t sent = fill(ends.client, 0, 8);
   EXPECT_EQ(ends.client.sends_in_flight(), sent);
   expect_and_release(ends.server, receive_alone(ends.server, sent), 0);
-  // All of them are at the peer; still only poll_sends() may say so. Sends that are refused, or
-  // fail to fit, must not have looked.
+  // The peer has all of them, but only poll_sends() may report that. Refused sends must not have
+  // polled.
   EXPECT_EQ(need(ends.client.send_copy(pattern(0, 8))), 0U);
   EXPECT_EQ(ends.client.sends_in_flight(), sent);
   std::size_t reaped = 0;
@@ -155,7 +156,7 @@ TYPED_TEST_P(TransportScenarios, MessagesAreReleasedInAnyOrder) {
   std::uint64_t received = 0;
   std::vector<std::pair<Received, std::uint64_t>> held;
   constexpr std::uint64_t kCount = 400;
-  // True when something came.
+  // Returns true if a message arrived.
   const auto step = [&] {
     need(ends.client.poll_sends());
     while (sent < kCount && fill(ends.client, sent, 1 + mix64(sent) % 200, 1) != 0)
@@ -163,7 +164,8 @@ TYPED_TEST_P(TransportScenarios, MessagesAreReleasedInAnyOrder) {
     const std::uint64_t before = received;
     for (const Received& one : receive(ends.server, 3))
       held.emplace_back(one, received++);
-    // Half of them, wherever they stand; the others stay what they are until nothing more comes.
+    // Releases half of them, in any order; the others keep their contents until no more messages
+    // arrive.
     const std::size_t leave = received == before ? 0 : held.size() / 2;
     while (held.size() > leave) {
       const std::size_t i = random.below(held.size());
@@ -213,7 +215,7 @@ TYPED_TEST_P(TransportScenarios, LongMessagesAreCutAndEmptyOnesRefused) {
   const auto empty = ends.client.send_copy({});
   ASSERT_FALSE(empty);
   EXPECT_EQ(empty.error().code, Code::kInvalidArgument);
-  send(ends.client, ends.server, pattern(4, 10));  // the connection does not mind
+  send(ends.client, ends.server, pattern(4, 10));  // the connection still works
   expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), 4);
 }
 
@@ -286,7 +288,7 @@ TYPED_TEST_P(TransportScenarios, SeveralConnectionsOfOneListener) {
     clients.push_back(need(one.get()));
   for (std::size_t i = 0; i < kCount; ++i)
     EXPECT_EQ(need(clients[i].send_copy(pattern(i, 64 + i))), 64 + i);
-  // Which client a server got is not known: each says who it is by its length.
+  // It is unknown which client each server got: each client identifies itself by its length.
   std::size_t seen = 0;
   for (auto& server : servers) {
     const auto got = receive_exactly(server, clients[0], 1);
@@ -301,7 +303,7 @@ TYPED_TEST_P(TransportScenarios, ASleeperIsWoken) {
   EXPECT_TRUE(need(ends.server.arm(kAnything)));
   send(ends.client, ends.server, pattern(1, 10));
   ASSERT_TRUE(need(wait_readable(ends.server.fd(), soon())));
-  // Something is there for one who wants messages, and nothing for one who waits for room.
+  // There is an event for a waiter for messages, and none for a waiter for space.
   until(
       ends.server, ends.client, [&] { return !need(ends.server.arm(Interest::kMessages)); },
       Interest::kNone, Interest::kNone);
@@ -319,7 +321,8 @@ TYPED_TEST_P(TransportScenarios, RoomWakesWhoWasRefused) {
   const std::size_t length = ends.client.max_message();
   std::uint64_t sent = fill(ends.client, 0, length);
   std::uint64_t received = 0;
-  // Ten times the whole window: each round sleeps until there is room, never spins on a message.
+  // Ten times the whole window: each round sleeps until there is space, and never spins on a
+  // message.
   const std::uint64_t goal = sent + 10 * ends.server.receive_window();
   until(
       ends.client, ends.server,
@@ -334,8 +337,8 @@ TYPED_TEST_P(TransportScenarios, RoomWakesWhoWasRefused) {
       Interest::kRoom, Interest::kMessages);
 }
 
-// Both ways at once, all sizes, messages held for a while and released out of order: several times
-// through every buffer. What arrives is what was sent.
+// Both directions at once, all sizes, messages held for a while and released out of order, several
+// times through every buffer. Each message arrives unchanged.
 TYPED_TEST_P(TransportScenarios, ALongRandomTalk) {
   auto ends = this->tiny();
   struct Talker {
@@ -404,7 +407,7 @@ TYPED_TEST_P(TransportScenarios, AnyTransportHoldsIt) {
   until(server, client, [&] { return server.poll_disconnect(); }, Interest::kNone, Interest::kNone);
 }
 
-// Whatever is called on what was moved from; it may be given a connection again, and be destroyed.
+// All calls on a moved-from transport abort; it may be assigned to again, and destroyed.
 template <class T>
 void expect_moved_from(T& gone) {
   std::array<Received, 1> got;
