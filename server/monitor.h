@@ -71,8 +71,11 @@ class Monitor {
   Status listen(const std::string& address, std::vector<std::string> names = {});
   // Sets the text after "starting: ", which says what the start is doing.
   void doing(std::string what);
+  // Clients are served from now on; `parts` supplies the facts.
   void ready(Parts parts);
+  // Checks workers and disk lag. Call every 100 ms.
   void tick();
+  // The server begins to stop.
   void stopping();
   // No request is running any more when this returns. Blocks until then.
   void close();

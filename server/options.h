@@ -38,13 +38,13 @@ struct Options {
   std::uint32_t threads = 1;                            // workers; default: cores - 1, at least 1
   rdma::PollMode poll = rdma::PollMode::kAdaptive;
   rdma::TransportKind transport = rdma::TransportKind::kAuto;
-  std::string shm_group;     // may connect over shm, as may our own user; empty: root only
+  std::string shm_group;     // may connect over shm beside our user and root; empty: none
   std::string device;        // empty: the device that routes to `listen`
   std::uint8_t ib_port = 0;  // 0: any active port
   int gid_index = -1;        // -1: chosen by the connection manager
   std::uint32_t max_clients = 64;
   std::uint32_t max_offences = 4;          // per second and origin; 0 = no limit
-  std::uint32_t counter_cells = 65536;     // one-sided counters that can ever be opened; 0 = none
+  std::uint32_t counter_cells = 65536;     // one-sided counters to be opened per start; 0 = none
   std::string metrics;                     // HOST:PORT; empty: no monitoring
   std::vector<std::string> metrics_names;  // names of this host that HTTP requests may use
   LogLevel log_level = LogLevel::kInfo;

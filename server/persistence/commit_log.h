@@ -88,6 +88,7 @@ class CommitLog {
   // a little later. kIo: the disk has failed; writes are refused until it works again. kTooLarge:
   // the write is longer than the whole queue. REQUIRES: lengths within the limits.
   Result<Reservation> try_reserve(std::size_t key_length, std::size_t value_length);
+  // Gives the space back without a write.
   void unreserve(Reservation reservation);
   // Assigns the commit sequence. REQUIRES: the key's pair lock is held.
   Ticket begin(Reservation reservation);
@@ -111,6 +112,7 @@ class CommitLog {
   // Sleeps until interrupt() is called or `us` have passed. Entries do not end it, so writers do
   // not pay for a wake-up meanwhile.
   void nap(int us);
+  // Ends the current or next wait_for_entries() or nap().
   void interrupt();
 
   // Upper bound of all sequences assigned so far: every acknowledged write is at or below it.

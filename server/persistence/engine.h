@@ -86,6 +86,7 @@ class Engine final : public Storage {
   std::uint64_t earlier_unix_ms() const;
   // Seed of the key hash: drawn at random when the database was created, and stored in it.
   std::uint64_t hash_seed() const;
+  // Claims boot(), synced. Writes may be acknowledged afterwards.
   Status claim_boot();
   // Claims the versions of this start up to `sequence`, which may extend into later boot numbers.
   // Costs a synced write when a further boot number is needed, otherwise nothing.
