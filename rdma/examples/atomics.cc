@@ -1,8 +1,8 @@
 // Atomics on a peer's memory: a counter that hands out tickets (fetch-and-add), and a word that
 // only one of two clients can own (compare-and-swap). The peer's processor takes no part.
 //
-// Use a word either only through the network or only by the processor, unless the device says that
-// its atomics hold against the processor too (AtomicScope::kGlobal).
+// Use a word either only through the network or only by the processor. The exception is a device
+// whose atomics hold against the processor too (AtomicScope::kGlobal).
 //
 //   atomics
 #include <cinttypes>

@@ -1,8 +1,8 @@
 // The frames of the exchange, and sockets that read and write them without blocking.
 //
 // Invariant: a reader takes from a socket at most the rest of the current frame. So the bytes of a
-// peer that is a round ahead stay in the kernel, and no peer can make this process allocate more
-// than one frame's limit per connection.
+// peer that is a round ahead stay in the kernel. No peer can make this process allocate more than
+// one frame's limit per connection.
 //
 // Thread safety: values; a socket belongs to one thread.
 #pragma once

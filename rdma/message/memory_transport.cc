@@ -246,7 +246,7 @@ Result<bool> MemoryState::arm(Interest interest) {
   if (link_->dead()) return false;
   if (has(interest, Interest::kMessages) && !self.waiting.empty()) return false;
   if (has(interest, Interest::kRoom) && self.refused && link_->room(side_)) return false;
-  // Sends complete at once in this transport, so a waiter for room must reap them.
+  // Sends complete at once in this transport, so a waiter for space must reap them.
   if (self.in_flight != 0 && (interest & (Interest::kRoom | Interest::kSent)) != Interest::kNone) {
     return false;
   }

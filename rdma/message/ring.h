@@ -82,8 +82,8 @@ constexpr std::uint32_t doorbell(const RingShape& shape, std::uint32_t offset,
   return (offset / kRecordAlign) << 16 | length;
 }
 
-// The place of a record of `span` bytes if `position` is the next free one, and the bytes of the
-// ring that the record takes, padding included.
+// The place of a record of `span` bytes if `position` is the next free one. `taken` are the bytes
+// of the ring that the record uses, padding included.
 struct Placing {
   std::uint32_t offset;
   std::uint32_t taken;

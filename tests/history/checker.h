@@ -1,5 +1,5 @@
-// Decides whether a store that carries out the operations on each key one at a time can have
-// produced a history, each operation at an instant between its call and its return.
+// Decides whether a linearizable store can have produced a history: a store that carries out the
+// operations on each key one at a time, each at an instant between its call and its return.
 //
 //   if (const auto violation = check(history)) std::puts(violation->text.c_str());
 //

@@ -6,8 +6,8 @@
 //   ...
 //   check(merge(histories))
 //
-// A new kind of operation needs a Function, its step in model.cc, its arguments in history_json.cc,
-// and an end() if its answer is of a new type.
+// A new kind of operation needs a Function, its step in model.cc and its arguments in
+// history_json.cc. It also needs an end() if its answer is of a new type.
 //
 // Thread safety: none; one recorder per thread. It takes no lock and makes no system call; it
 // allocates.

@@ -1,6 +1,6 @@
 // A recorded run: client threads at work on one real server, with hot and cold keys and all kinds
-// of operations. Meanwhile the index grows, the server is suspended for moments so that writes go
-// unanswered, clients are destroyed and created again, and the server stops and starts once.
+// of operations. Meanwhile the index grows, and the server is suspended for moments so that writes
+// go unanswered. Clients are destroyed and created again, and the server stops and starts once.
 //
 //   const RunReport report = run({.seed = 7});
 //   EXPECT_FALSE(check(report.history, report.limits));

@@ -1,5 +1,5 @@
 // The number of READs of a GET while its value is rewritten without pause, alone or with the 29
-// others of its group, with pins and with a server that ignores pins. One thread: whole PUTs happen
+// others of its group. The server respects pins or ignores them. One thread: whole PUTs happen
 // between the cache lines of the READs, every so many lines. Prints the table of bench/RESULTS.md.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

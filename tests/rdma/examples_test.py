@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The verbs library's examples, on real verbs: each ends well and prints what it should.
+"""The verbs library's examples, on real verbs: each succeeds and prints the expected lines.
 
     tests/rdma/examples_test.py BUILD [unittest's arguments]     BUILD: a build directory
 """
@@ -12,7 +12,7 @@ import unittest
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# What each prints, line by line, as regular expressions; of devinfo some of the lines.
+# The output of each, line by line, as regular expressions; for devinfo only some lines.
 PRINTED = {
     "atomics": [
         "tickets: 0 and 1",
@@ -100,16 +100,16 @@ class Examples(unittest.TestCase):
         self.assertIn("send_receive, credit_ring or read_ring", errors)
 
     def test_efa_says_what_is_missing(self):
-        if not os.path.exists(example("efa")):  # built where libefa's files are
+        if not os.path.exists(example("efa")):  # built only if libefa is installed
             return
         status, lines, errors = run(example("efa"))
         self.assertEqual((status, lines), (1, []))
         self.assertRegex(errors, r"^efadv_query_device: .*does not offer the verb\n$")
 
     def test_with_rdma_core_found_at_run_time(self):
-        """rdma/linkage, with the libraries there."""
+        """rdma/linkage, with the libraries installed."""
         program = os.path.join(BUILD, "tests", "loopback_dlopen")
-        if not os.path.exists(program):  # built in one kind of build alone
+        if not os.path.exists(program):  # built in one kind of build only
             return
         self.assertNotIn("libibverbs", subprocess.check_output(["readelf", "-d", program], text=True))
         self.check(program, PRINTED["loopback"])

@@ -50,8 +50,8 @@ class FakeRdma {
   std::vector<ibv_sge> pieces() const;  // of the SENDs so far; inline SENDs have none
 
   // Receives of the shared queue that the device holds. A receive taken by the queue pair completes
-  // as flushed in a poll after the one that finds the marker, unless the queue pair is destroyed by
-  // then.
+  // as flushed, in a poll after the one that finds the marker. It does not if the queue pair is
+  // destroyed by then.
   std::size_t posted_receives() const;
   void take_receive();
 

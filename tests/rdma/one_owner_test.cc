@@ -2,9 +2,9 @@
 //
 // Devices promise atomicity only among their own queue pairs (AtomicScope::kDevice). SoftRoCE is an
 // extreme case: up to Linux 6.2 even a failing compare-and-swap stores the old value back with a
-// plain load and store, so an add by the CPU in between is lost. This test makes that happen. (6.3
-// stores only on a match; so does 6.2 from 6.2.3 on.) A change that lets the CPU write to such a
-// word must first break this test.
+// plain load and store. So an add by the CPU in between is lost, which this test shows. (6.3 stores
+// only on a match; so does 6.2 from 6.2.3 on.) A change that lets the CPU write to such a word must
+// first break this test.
 #include <sys/utsname.h>
 
 #include <atomic>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""rdma/PARITY.md is true as far as a machine can tell: the headers, tests and examples that it names
-exist, no cell is empty, and what is missing names none of them."""
+"""Checks rdma/PARITY.md: the headers, tests and examples that it names exist, no cell is empty, and
+rows of missing features name none of them."""
 
 import os
 import re
@@ -12,7 +12,7 @@ EXAMPLES = os.path.join(SOURCE, "rdma", "examples")
 HEADERS = os.path.join(SOURCE, "rdma", "include", "rkv", "rdma")
 LEDGER = os.path.join(SOURCE, "rdma", "PARITY.md")
 STATES = {"SoftRoCE", "native", "hardware", "untested", "missing"}
-WITHOUT = {"header": {"missing"}, "test": {"untested", "missing"}}  # of each column, who has none
+WITHOUT = {"header": {"missing"}, "test": {"untested", "missing"}}  # per column: the states without an entry
 COLUMNS = ["capability", "header", "test", "example", "seeds", "state"]
 NONE = "-"
 
@@ -32,7 +32,7 @@ def rows(text):
 
 
 def tests_there_are():
-    """The names of all tests of the project, in C++ and in Python, and of what must not compile."""
+    """The names of all tests of the project, in C++ and in Python, and of the compile_fail cases."""
     cases = os.path.join(SOURCE, "tests", "rdma", "compile_fail", "CMakeLists.txt")
     with open(cases, encoding="utf-8") as file:
         names = {f"compile_fail/{case}" for case in re.findall(r"\w+\.cc", file.read())}

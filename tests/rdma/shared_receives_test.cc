@@ -1,5 +1,5 @@
-// Receive buffers of a shared queue when a connection ends, on a device that keeps a receive for a
-// while after the marker, and that drops unpolled completions when the queue pair is destroyed.
+// Receive buffers of a shared queue when a connection ends. The device keeps a receive for a while
+// after the marker, and drops unpolled completions when the queue pair is destroyed.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -9,9 +9,9 @@
 // in an order. A start of a server is one of these operations: it restores what the disk held.
 //
 // Across a restart a prefix of the commit order survives. It contains everything that the answers
-// to flushes, durable writes and gets of durable versions promised. A flush that succeeds promises
-// that no write acknowledged to its client is lost, not even by an earlier restart, unless the
-// client was informed of the loss since (kStale). A client is informed so only after a restart.
+// to flushes, durable writes and gets of durable versions promised. A successful flush promises
+// that no write acknowledged to its client is lost, not even by an earlier restart. The exception
+// is a loss that the client was informed of since (kStale), which happens only after a restart.
 //
 // Keys of one-sided counters: versions do not tell their changes apart, and a crash may take back
 // the latest changes. Their numbers only grow. The surviving number is one that the counter had at

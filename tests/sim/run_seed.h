@@ -1,5 +1,5 @@
-// One simulated run from its seed: a server, its clients, an operator who kills and restarts the
-// server, a fabric and a disk with faults, and the verdict on the clients' answers.
+// One simulated run from its seed, and the verdict on the clients' answers. The run has a server,
+// its clients, an operator who kills and restarts the server, and a fabric and a disk with faults.
 //
 // Thread safety: none; one run at a time.
 #pragma once

@@ -1,4 +1,4 @@
-"""Programs under test, for tests in Python: run one, keep a kvserver."""
+"""Programs under test, for tests in Python: runs a program, or keeps a kvserver running."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import time
 
 
 def run(*command, **settings):
-    """What a command prints; an AssertionError with all of it when it fails."""
+    """Returns the output of a command; raises AssertionError with the output if it fails."""
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, **settings)
     if done.returncode != 0:
@@ -15,8 +15,8 @@ def run(*command, **settings):
 
 
 class Server:
-    """A kvserver over shared memory, ready when this is made. Its sockets lie in `scratch`, which
-    RKV_SHM_DIR names from then on for every program started from here."""
+    """A kvserver over shared memory, ready when the constructor returns. Its sockets are in
+    `scratch`; RKV_SHM_DIR names it for every program that this process starts later."""
 
     address = "127.0.0.1:7471"  # names the sockets
 
@@ -39,6 +39,6 @@ class Server:
             return log.read()
 
     def stop(self):
-        """SIGTERM; the exit status."""
+        """Sends SIGTERM and returns the exit status."""
         self.process.terminate()
         return self.process.wait(60)

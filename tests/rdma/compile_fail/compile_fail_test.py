@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Misuse of the verbs library does not compile, for the reason that each case names, and its twin does.
+"""Misuse of the verbs library does not compile, for the reason named in each case; its twin compiles.
 
     compile_fail_test.py --compiler g++ [--clang clang++-19] [--include DIR]... CASE...
 """
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 ALWAYS = ["rkv/rdma/queue_pair.h", "rkv/rdma/connect.h"]
-# Beside them nothing is an error: a case shall fail for what it shows.
+# No other warning is an error: a case must fail for its own reason.
 ANALYSES = ["-Wconsumed", "-Werror=consumed", "-Wdangling", "-Werror=dangling"]
 LIMIT_S = 120
 
@@ -65,7 +65,7 @@ class Compiler:
 
 
 def judge(case, compiler):
-    """What is wrong with a case, or nothing."""
+    """Returns the fault of a case, or None."""
     if not case.expect or not case.has_both:
         return "needs a line `// expect:` and code under RKV_WRONG"
     twin = compiler.check(case, wrong=False)
@@ -81,7 +81,7 @@ def judge(case, compiler):
 
 
 def self_check(compiler, folder):
-    """That the judge sees through cases that prove nothing."""
+    """Checks that judge() rejects cases that prove nothing."""
     halves = {
         "compiles": ("// expect: x\n#ifdef RKV_WRONG\nint a;\n#endif\n", "its wrong half compiles"),
         "another": ("// expect: no such word\n#ifdef RKV_WRONG\nint a = b;\n#endif\n", "another reason"),

@@ -142,9 +142,9 @@ TEST(Exchanges, OfOneRankNeedNobody) {
   EXPECT_EQ(exchange->all_gather(text("me"), soon())->front().size(), 2U);
 }
 
-// At first rank 1's address is answered by a peer that disconnects, then by an echo of this side's
-// own bytes (TCP does that when a socket connects to itself). Then nothing answers. The test sees
-// each attempt, so rank 0 must dial again to find rank 1.
+// At first a peer at rank 1's address disconnects. A second one echoes this side's own bytes, as
+// TCP does when a socket connects to itself. Then nothing answers. The test sees each attempt, so
+// rank 0 must dial again to find rank 1.
 TEST(Exchanges, WaitForPeersThatAreNotUpYet) {
   Doors doors(2);
   const std::uint16_t port = doors.listeners[1].port();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Programs that find rdma-core at run time (rdma/linkage): the table has what is called, and the
-store runs where rdma-core is not installed.
+"""Programs that find rdma-core at run time (rdma/linkage): the table has every called verb,
+and the store runs where rdma-core is not installed.
 
     tests/rdma/linkage/linkage_test.py BUILD [unittest's arguments]     BUILD: a build directory
 """
@@ -21,7 +21,7 @@ VERB = re.compile(r"^_?ibv_|^rdma_")
 
 
 def symbols(kind, archive):
-    """Names of verbs in a library's objects: `undefined` (called) or `defined` ones."""
+    """The verbs in a library's objects, by kind: `undefined` (called) or `defined`."""
     listed = run("nm", "--format=posix", f"--{kind}-only", os.path.join(BUILD, "rdma", archive))
     names = {line.split()[0] for line in listed.splitlines() if len(line.split()) > 1}
     return {name for name in names if VERB.match(name)}

@@ -1,7 +1,6 @@
 // A ring whose reader reports the space that it has freed. Each message that the reader sends
-// carries the report at no cost. Without such a message the reader sends a credit of 8 bytes when a
-// quarter of the ring or of the slots is free and unreported. For traffic in both directions; the
-// writer never asks.
+// carries the report at no cost. When a quarter of the ring or of the slots is free and unreported,
+// the reader sends a credit of 8 bytes. For traffic in both directions; the writer never asks.
 //
 //   CreditRingBuilder builder{{.ring_bytes = 1 << 20}};
 //   RKV_ASSIGN_OR_RETURN(CmListener listener, builder.listen(address));

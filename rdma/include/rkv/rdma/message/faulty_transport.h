@@ -80,7 +80,7 @@ class FaultyTransport {
   int fd() const { return inner_.fd(); }
   Result<bool> arm(Interest interest) {
     RKV_ASSIGN_OR_RETURN(const bool quiet, inner_.arm(interest));
-    // An injected refusal ends by itself and raises no event, so a waiter for room must not sleep.
+    // An injected refusal ends by itself and raises no event, so a waiter for space must not sleep.
     return quiet && !(refused_ && has(interest, Interest::kRoom));
   }
 

@@ -14,9 +14,9 @@
 //       that this side expects. A record's place follows from its length, which is checked (R4).
 //   G5. The peer may write only into the ring, and only until the transport is disconnected or
 //       destroyed. So it can change messages that it sent and that are still held, and no other
-//       memory. Its key belongs to a memory window that is valid for this connection only, or to a
-//       registration in a protection domain that has this connection only. disconnect() ends
-//       either, by a system call.
+//       memory. Its key is that of a memory window for this connection only, or of a registration
+//       in a protection domain with this connection only. disconnect() ends either, by a system
+//       call.
 //
 // Thread safety: one thread at a time. Source: ibv_post_send(3), InfiniBand specification 9.5 (the
 // order of requests on one queue pair).

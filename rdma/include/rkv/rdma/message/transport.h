@@ -1,6 +1,6 @@
-// Message transports send and receive messages over any medium. Code that is a template over
-// MessageTransport runs on SEND and receive (send_receive.h), on rings that the peer writes into
-// (credit_ring.h, read_ring.h), and in memory for unit tests (memory_transport.h).
+// Message transports send and receive messages over any medium. A template over MessageTransport
+// runs on SEND and receive (send_receive.h), and on rings that the peer writes into (credit_ring.h,
+// read_ring.h). For unit tests it runs in memory (memory_transport.h).
 //
 //   RKV_ASSIGN_OR_RETURN(std::size_t accepted, transport.send_copy(bytes));  // 0: no room now
 //   std::array<Received, 16> got;
