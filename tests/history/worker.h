@@ -67,8 +67,8 @@ class Worker {
   void remove_if_version(const Key& key);
   void incr(const Key& key);
   void counter_cas(const Key& key);
-  // The key's handle, for every second operation. Opens it if necessary, which is a separate
-  // operation. nullptr if it could not be opened.
+  // The key's handle, for about half of the operations on counters; nullptr for the others. Opens
+  // it if necessary, which is a separate operation; nullptr if that failed.
   OneSidedCounter* any_handle(const Key& key);
   // Runs an operation by `handle`, or by requests without a handle. `operation(handle)` returns its
   // result.

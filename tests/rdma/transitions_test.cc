@@ -1,4 +1,4 @@
-// The texts about a change of state, without a device. transitions_device_test.cc compares with the
+// The table of state changes, without a device. transitions_device_test.cc compares it with the
 // kernel.
 #include "rkv/rdma/transitions.h"
 

@@ -1,7 +1,7 @@
 // A simulated server process, from start to crash or stop. It runs the product's parts (store,
 // commit log, applier, workers, acceptor) on fibers instead of threads.
 //
-//   ServerProcess server(fabric, disk, options);  // loads, then serves
+//   ServerProcess server(fabric, disk, options);  // serves, and loads meanwhile
 //   server.crash();  or  server.stop();
 //   server.join();   // its fibers have ended
 //
