@@ -74,10 +74,10 @@ struct ExchangeState;
 class RKV_EXPORT Exchange {
  public:
   // Returns when this rank is connected to every other rank. kTimeout: `problem`, if not null,
-  // names the missing ranks and says why the last caller was turned away. kInvalidArgument: `rank` is not in the
-  // file, or another rank answers at an address. kVersionMismatch. kConflict: the peer has another
-  // cluster file, or is already connected to a process with this rank. kCorrupt: the peer speaks
-  // another protocol.
+  // names the missing ranks and says why the last caller was turned away. kInvalidArgument: `rank`
+  // is not in the file, or another rank answers at an address. kVersionMismatch. kConflict: the
+  // peer has another cluster file, or is already connected to a process with this rank. kCorrupt:
+  // the peer speaks another protocol.
   static Result<Exchange> connect(const Cluster& cluster, std::uint32_t rank,
                                   ExchangeListener listener, const Deadline& deadline,
                                   const ExchangeOptions& options = {},
