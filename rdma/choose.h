@@ -14,8 +14,8 @@
 #include <string>
 #include <string_view>
 
-#include "rdma/reopening/transport.h"
-#include "rdma/transport.h"
+#include "rdma/transport/reopening/transport.h"
+#include "rdma/transport/transport.h"
 
 namespace rkv::rdma {
 

@@ -19,13 +19,13 @@
 #include "common/log.h"
 #include "common/signals.h"
 #include "common/thread.h"
-#include "server/logging.h"
-#include "server/offline.h"
-#include "server/options.h"
+#include "server/program/environment.h"
+#include "server/program/logging.h"
+#include "server/program/offline.h"
+#include "server/program/options.h"
+#include "server/program/service_manager.h"
+#include "server/program/stop_watch.h"
 #include "server/server.h"
-#include "server/service_manager.h"
-#include "server/stop_watch.h"
-#include "server/variables.h"
 
 namespace {
 

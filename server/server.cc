@@ -15,10 +15,9 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/thread.h"
-#include "server/boot_number.h"
-#include "server/files.h"
-#include "server/offline.h"
-#include "server/reports.h"
+#include "server/monitor/reports.h"
+#include "server/persistence/boot_number.h"
+#include "server/persistence/files.h"
 
 namespace rkv::server {
 
@@ -205,7 +204,7 @@ std::optional<Failure> Server::open_backups() {
           .checkpoint = [this](const std::string& to) { return engine_->checkpoint(to); },
           .stop_checkpoints = [this] { engine_->stop_checkpoints(); },
           .request_sync = [this](std::uint64_t sequence) { applier_->request_sync(sequence); },
-          .finished = [this] { networks_->marks_changed(); }});
+          .finished = [this] { endpoints_->marks_changed(); }});
   return std::nullopt;
 }
 
@@ -218,7 +217,7 @@ void Server::make_scans() {
                   const KeyRange& range,
                   const Engine::RangeVisitor& visit) { return engine_->read_range(range, visit); },
       .unix_ms = [this] { return store_->unix_ms(); },
-      .finished = [this] { networks_->marks_changed(); }});
+      .finished = [this] { endpoints_->marks_changed(); }});
 }
 
 std::optional<Failure> Server::open_network() {
@@ -231,8 +230,8 @@ std::optional<Failure> Server::open_network() {
     return environment_failure("cannot open " + which, transports.error());
   }
   log_info(EventName("transport"), "transport {}", transports->reason);
-  networks_ = std::make_unique<Networks>(std::move(*transports));
-  if (const Status listening = networks_->listen(options_.listen, clock_); !listening)
+  endpoints_ = std::make_unique<Endpoints>(std::move(*transports));
+  if (const Status listening = endpoints_->listen(options_.listen, clock_); !listening)
     return environment_failure("cannot use --listen " + options_.listen, listening.error());
   return std::nullopt;
 }
@@ -249,15 +248,15 @@ std::optional<Failure> Server::create_store() {
                              .epoch = random_from_kernel(),
                              .hash_seed = engine_ ? engine_->hash_seed() : random_from_kernel(),
                              .index_growth = engine_ ? 3U : 0U};
-  auto memory =
-      StoreMemory::create(layout, [this](std::size_t bytes) { return networks_->allocate(bytes); });
+  auto memory = StoreMemory::create(
+      layout, [this](std::size_t bytes) { return endpoints_->allocate(bytes); });
   if (!memory) {
     return environment_failure("cannot get the first memory that clients may read (--memory " +
                                    mebibytes(options_.memory_bytes) + ")",
                                memory.error());
   }
   memory_ = std::move(*memory);
-  if (const Status made = networks_->create_roots(*memory_); !made) {
+  if (const Status made = endpoints_->create_roots(*memory_); !made) {
     return environment_failure("cannot get the memory of another network's root", made.error());
   }
   wall_.emplace(WallClock::look(clock_));
@@ -269,11 +268,12 @@ std::optional<Failure> Server::create_store() {
 }
 
 std::optional<Failure> Server::create_workers() {
-  sweeper_ = std::make_unique<Sweeper>(*store_, clock_, [this] { networks_->marks_changed(); });
-  if (const Status hints = networks_->create_hints(*store_); !hints) {
+  counter_flusher_ =
+      std::make_unique<CounterFlusher>(*store_, clock_, [this] { endpoints_->marks_changed(); });
+  if (const Status hints = endpoints_->create_hints(*store_); !hints) {
     return environment_failure("cannot make the hint words", hints.error());
   }
-  if (const Status cells = networks_->create_cells(options_.counter_cells, *store_); !cells) {
+  if (const Status cells = endpoints_->create_cells(options_.counter_cells, *store_); !cells) {
     return environment_failure("cannot make the cells of one-sided counters (--counter-cells)",
                                cells.error());
   }
@@ -297,12 +297,12 @@ std::optional<Failure> Server::create_workers() {
                            .durability = options_.durability,
                            .network = network,
                            .backups = backups_.get(),
-                           .sweeper = sweeper_.get(),
+                           .counter_flusher = counter_flusher_.get(),
                            .scans = scans_.get(),
-                           .loads = loads_.get()},
+                           .loads = disk_fetcher_.get()},
                           each);
   };
-  if (const Status created = networks_->create_workers(threads, make); !created) {
+  if (const Status created = endpoints_->create_workers(threads, make); !created) {
     return environment_failure(
         fmt::format("cannot make the message buffers of {} clients (--max-clients)",
                     options_.max_clients),
@@ -313,7 +313,7 @@ std::optional<Failure> Server::create_workers() {
       "pinned {} for the store, up to {} as it grows, and {} for messages ({} threads, {} clients, "
       "{} polling)",
       mebibytes(memory_->allocated_bytes()), mebibytes(options_.memory_bytes),
-      mebibytes(networks_->message_bytes()), threads * networks_->count(), options_.max_clients,
+      mebibytes(endpoints_->message_bytes()), threads * endpoints_->count(), options_.max_clients,
       to_string(options_.poll));
 
   return std::nullopt;
@@ -330,20 +330,20 @@ DiskReads Server::disk_reads() const {
           .reopened = [this] { return engine_->reopened(); }};
 }
 
-// Before the workers, which refer to loads_. Its threads start with the applier.
+// Before the workers, which refer to disk_fetcher_. Its threads start with the applier.
 void Server::create_loads() {
   if (engine_ == nullptr) return;
   store_->begin_loading();
-  loads_ = std::make_unique<Loads>(Loads::Parts{
+  disk_fetcher_ = std::make_unique<DiskFetcher>(DiskFetcher::Parts{
       .store = *store_,
       .disk = disk_reads(),
       .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
-      .finished = [this] { networks_->marks_changed(); }});
+      .finished = [this] { endpoints_->marks_changed(); }});
 }
 
 void Server::start_loading() {
   if (engine_ == nullptr) return;
-  loads_->start();
+  disk_fetcher_->start();
   estimated_records_ = engine_->estimated_records();
   warm_up_ = std::make_unique<WarmUp>(WarmUp::Parts{
       .store = *store_,
@@ -371,10 +371,10 @@ std::optional<Failure> Server::begin_serving() {
     const ApplierOptions options{.sync_interval_ms = static_cast<int>(options_.sync_interval_ms)};
     applier_ = std::make_unique<Applier>(*log_, *engine_, clock_, options, [this] {
       publish_marks();
-      networks_->marks_changed();
+      endpoints_->marks_changed();
       if (backups_) backups_->marks_changed();
       scans_->marks_changed();
-      loads_->marks_changed();
+      disk_fetcher_->marks_changed();
     });
     applier_->start();
     if (backups_) backups_->start();
@@ -382,24 +382,24 @@ std::optional<Failure> Server::begin_serving() {
   }
   start_growing();
   start_expiring();
-  store_->on_first_cell([this] { sweeper_->call(); });
-  sweeper_->start();
+  store_->on_first_cell([this] { counter_flusher_->call(); });
+  counter_flusher_->start();
   start_evicting();
   start_loading();
   tick();
-  networks_->admit({.workers = {},
-                    .all_workers = {},
-                    .epoch = memory_->epoch(),
-                    .root = {},
-                    .max_clients = options_.max_clients,
-                    .max_offences = options_.max_offences});
+  endpoints_->admit({.workers = {},
+                     .all_workers = {},
+                     .epoch = memory_->epoch(),
+                     .root = {},
+                     .max_clients = options_.max_clients,
+                     .max_offences = options_.max_offences});
   ready_ = true;
   monitor_.ready({.facts = [this] { return facts(); },
                   .log = [this] { return log_facts(); },
-                  .workers = [this] { return networks_->workers(); }});
+                  .workers = [this] { return endpoints_->workers(); }});
   log_info(EventName("ready"), "kvserver ready: listening on {}:{} ({}){}",
-           field("host", host_of(options_.listen)), field("port", networks_->port()),
-           field("device", networks_->describe()),
+           field("host", host_of(options_.listen)), field("port", endpoints_->port()),
+           field("device", endpoints_->describe()),
            engine_ ? fmt::format(", about {} records on disk", engine_->estimated_records()) : "");
   return std::nullopt;
 }
@@ -419,7 +419,7 @@ void Server::tick() {
 // At rest: no client is served, and the workers' unfinished writes were destroyed with them.
 std::optional<Failure> Server::check_memory() {
   if (!options_.check_memory || store_ == nullptr || !ready_) return std::nullopt;
-  networks_->end_workers();
+  endpoints_->end_workers();
   if (const std::string wrong = store_->check_at_rest(); !wrong.empty())
     return Failure{kExitOther, fmt::format("the memory is damaged: {}", wrong)};
   log_info(EventName("memory_checked"), "memory checked: {} records in {}", store_->stats().records,
@@ -433,18 +433,18 @@ std::optional<Failure> Server::stop() {
   monitor_.stopping();
   // First: a copy may take hours, and while the disk is in trouble other threads may wait for it.
   if (backups_) backups_->begin_stop();
-  if (networks_) networks_->stop();
+  if (endpoints_) endpoints_->stop();
   if (backups_) backups_->stop();
   if (warm_up_) warm_up_->stop();
-  if (loads_) loads_->stop();
+  if (disk_fetcher_) disk_fetcher_->stop();
   if (evictor_) evictor_->stop();
   if (grower_) grower_->stop();
   if (expirer_) expirer_->stop();
-  if (sweeper_) sweeper_->stop();
+  if (counter_flusher_) counter_flusher_->stop();
   if (scans_) scans_->stop();
   if (applier_) {
     constexpr std::int64_t kPatienceMs = 10'000;  // applier_->stop() waits at least as long again
-    const Store::Swept ended = sweeper_->end(kPatienceMs);
+    const Store::Swept ended = counter_flusher_->end(kPatienceMs);
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};
     } else if (!ended.status) {

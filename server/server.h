@@ -33,29 +33,24 @@
 
 #include "common/clock.h"
 #include "rdma/choose.h"
-#include "server/backups.h"
-#include "server/loads.h"
-#include "server/lock_file.h"
-#include "server/memory.h"
-#include "server/monitor.h"
-#include "server/networks.h"
-#include "server/options.h"
+#include "server/background/backups.h"
+#include "server/background/counter_flusher.h"
+#include "server/background/disk_fetcher.h"
+#include "server/background/scans.h"
+#include "server/background/store_maintenance.h"
+#include "server/background/warm_up.h"
+#include "server/memory/memory.h"
+#include "server/monitor/monitor.h"
+#include "server/network/endpoints.h"
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
 #include "server/persistence/engine.h"
-#include "server/scans.h"
-#include "server/stepper.h"
-#include "server/store.h"
-#include "server/sweeper.h"
-#include "server/wall_clock.h"
-#include "server/warm_up.h"
+#include "server/persistence/lock_file.h"
+#include "server/program/options.h"
+#include "server/program/wall_clock.h"
+#include "server/store/store.h"
 
 namespace rkv::server {
-
-struct Failure {
-  ExitCode exit_code = kExitOther;
-  std::string sentence;  // what is wrong and what to do
-};
 
 class Server {
  public:
@@ -76,7 +71,7 @@ class Server {
   std::optional<Failure> stop();
 
   ServerFacts facts() const;
-  std::uint16_t port() const { return networks_ ? networks_->port() : std::uint16_t{0}; }
+  std::uint16_t port() const { return endpoints_ ? endpoints_->port() : std::uint16_t{0}; }
 
  private:
   std::optional<Failure> start_parts();
@@ -93,7 +88,7 @@ class Server {
   void create_loads();
   void start_loading();
   void start_evicting();
-  Nanos make_room();
+  Nanos evict_for_space();
   std::optional<Failure> begin_serving();
   void start_growing();
   void start_expiring();
@@ -121,14 +116,14 @@ class Server {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Applier> applier_;
   std::unique_ptr<Backups> backups_;  // nullptr: backups are disabled
-  std::unique_ptr<Sweeper> sweeper_;
-  std::unique_ptr<Scans> scans_;     // nullptr: memory only
-  std::unique_ptr<Loads> loads_;     // nullptr: all records are in memory
-  std::unique_ptr<WarmUp> warm_up_;  // likewise
-  std::unique_ptr<Networks> networks_;
-  std::unique_ptr<Stepper> grower_;
-  std::unique_ptr<Stepper> expirer_;
-  std::unique_ptr<Stepper> evictor_;
+  std::unique_ptr<CounterFlusher> counter_flusher_;
+  std::unique_ptr<Scans> scans_;               // nullptr: memory only
+  std::unique_ptr<DiskFetcher> disk_fetcher_;  // nullptr: all records are in memory
+  std::unique_ptr<WarmUp> warm_up_;            // likewise
+  std::unique_ptr<Endpoints> endpoints_;
+  std::unique_ptr<StoreMaintenance> grower_;
+  std::unique_ptr<StoreMaintenance> expirer_;
+  std::unique_ptr<StoreMaintenance> evictor_;
   std::uint64_t estimated_records_ = 0;    // on disk at the start
   bool told_that_it_cannot_grow_ = false;  // used by the growth thread
   bool disk_hangs_ = false;                // used by the main thread: each change is logged once

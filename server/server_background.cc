@@ -7,7 +7,7 @@ namespace rkv::server {
 
 // Growing has a thread of its own: registering an extent takes longer than any operation may.
 void Server::start_growing() {
-  grower_ = std::make_unique<Stepper>("rkv-grow", clock_, [this] { return grow(); });
+  grower_ = std::make_unique<StoreMaintenance>("rkv-grow", clock_, [this] { return grow(); });
   store_->on_low_memory([this] { grower_->call(); });
   grower_->start();
 }
@@ -27,7 +27,8 @@ Nanos Server::grow() {
 
 // Records that expired while the server was down are not loaded, so the store need not remove them.
 void Server::start_expiring() {
-  expirer_ = std::make_unique<Stepper>("rkv-expire", clock_, [this] { return store_->expire(); });
+  expirer_ =
+      std::make_unique<StoreMaintenance>("rkv-expire", clock_, [this] { return store_->expire(); });
   store_->on_earlier_expiry([this] { expirer_->call(); });
   expirer_->start();
 }
@@ -36,17 +37,18 @@ void Server::start_expiring() {
 // free memory.
 void Server::start_evicting() {
   if (engine_ == nullptr) return;
-  evictor_ = std::make_unique<Stepper>("rkv-evict", clock_, [this] { return make_room(); });
+  evictor_ =
+      std::make_unique<StoreMaintenance>("rkv-evict", clock_, [this] { return evict_for_space(); });
   store_->on_no_room([this] { evictor_->call(); });
   evictor_->start();
 }
 
-Nanos Server::make_room() {
+Nanos Server::evict_for_space() {
   constexpr Nanos kPeriod = 10 * kNanosPerMs;
   constexpr Nanos kWhileItGrows = 1000 * kNanosPerMs;
   if (!store_->is_full_grown()) return clock_.now() + kWhileItGrows;
-  if (store_->make_room()) {
-    loads_->room_made();
+  if (store_->evict_for_space()) {
+    disk_fetcher_->room_made();
   } else {
     // Records that are not synced cannot be evicted. If only that prevents eviction, sync now.
     if (store_->evicts_after_sync()) applier_->request_sync(log_->last_begun());

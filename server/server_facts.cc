@@ -51,7 +51,7 @@ MemoryFacts Server::memory_facts() const {
   MemoryFacts facts{.limit_bytes = options_.memory_bytes,
                     .segments = memory_->segments().in_use(),
                     .unused_segments = memory_->segments().unused(),
-                    .message_bytes = networks_->message_bytes()};
+                    .message_bytes = endpoints_->message_bytes()};
   for (std::uint32_t id = 0; id < memory_->extent_count(); ++id) {
     const StoreMemory::Extent& extent = memory_->extent(id);
     if (extent.kind == ExtentEntry::kData) ++facts.data_extents;
@@ -67,15 +67,15 @@ ServerFacts Server::facts() const {
           .memory = memory_facts(),
           .log = log_facts(),
           .load = {.loaded = warm_up_ ? warm_up_->records() : 0, .estimated = estimated_records_},
-          .workers = networks_->workers(),
-          .endpoints = networks_->endpoints(),
-          .refusals = networks_->refusals(),
+          .workers = endpoints_->workers(),
+          .endpoints = endpoints_->endpoints(),
+          .refusals = endpoints_->refusals(),
           .max_clients = options_.max_clients,
           .durability = options_.durability,
           .epoch = memory_->epoch(),
           .boot = boot_,
           .uptime_ms = static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs),
-          .device = networks_->describe()};
+          .device = endpoints_->describe()};
 }
 
 }  // namespace rkv::server

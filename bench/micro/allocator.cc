@@ -8,8 +8,8 @@
 #include "bench/micro/plain_memory.h"
 #include "common/clock.h"
 #include "common/random.h"
-#include "server/memory.h"
-#include "server/records.h"
+#include "server/memory/memory.h"
+#include "server/memory/record_allocator.h"
 
 namespace rkv::server {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "client/group_cache.h"
-#include "client/slot_cache.h"
+#include "client/get/group_cache.h"
+#include "client/get/slot_cache.h"
 #include "common/random.h"
 #include "rkv/options.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "common/bytes.h"
-#include "rdma/transport.h"
+#include "rdma/transport/transport.h"
 #include "rkv/result.h"
 
 namespace rkv::bench {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "client/fingerprints.h"
+#include "client/get/fingerprints.h"
 #include "common/hash.h"
 #include "common/layout.h"
 #include "common/random.h"

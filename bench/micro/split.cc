@@ -11,7 +11,7 @@
 #include "bench/micro/plain_memory.h"
 #include "common/check.h"
 #include "common/random.h"
-#include "server/index.h"
+#include "server/index/index.h"
 
 namespace rkv::server {
 namespace {

@@ -1,8 +1,9 @@
 // kvclient doctor: checks RDMA on this machine and the named servers, and gives advice for each
 // fault.
 //
-// rdma/diagnosis.h and ask_server() gather facts. judge_machine() and judge_server() turn the facts
-// into findings and access nothing else, so that tests can check every fault with made-up facts.
+// rdma/diagnosis/diagnosis.h and ask_server() gather facts. judge_machine() and judge_server() turn
+// the facts into findings and access nothing else, so that tests can check every fault with made-up
+// facts.
 //
 // A fault that keeps the requested transport from working is an error. With --transport auto a
 // machine without any RDMA device is a warning, since shared memory works there. A device that
@@ -16,7 +17,7 @@
 #include <vector>
 
 #include "client/cli/options.h"
-#include "rdma/diagnosis.h"
+#include "rdma/diagnosis/diagnosis.h"
 
 namespace rkv::cli {
 

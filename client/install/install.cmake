@@ -11,7 +11,7 @@ install(TARGETS rkv_static EXPORT rkvStaticTargets
 foreach(layer common rdma client)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer}/include/rkv DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
     COMPONENT dev FILES_MATCHING PATTERN "*.h"
-    REGEX "/rdma/(efa|mlx5)[.]h$" EXCLUDE)  # installed with their libraries: rdma/vendor
+    REGEX "/rdma/(efa|mlx5)[.]h$" EXCLUDE)  # installed with their libraries: rdma/extras/vendor
 endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rkv)

@@ -6,7 +6,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "server/persistence/engine_impl.h"
-#include "server/persistence/log_stamp.h"
+#include "server/persistence/wal/log_stamp.h"
 
 namespace rkv::server {
 

@@ -21,8 +21,8 @@
 
 #include "server/persistence/database.h"
 #include "server/persistence/engine.h"
-#include "server/persistence/log_chain.h"
-#include "server/persistence/log_files.h"
+#include "server/persistence/wal/log_chain.h"
+#include "server/persistence/wal/log_files.h"
 
 namespace rkv::server {
 
@@ -104,14 +104,15 @@ class Engine::Impl {
   database::ReadErrors read_errors_;
   database::Records records() { return {.db = *db_, .family = data_, .errors = read_errors_}; }
   // Held exclusively while db_ is opened or closed; shared while another thread uses db_.
-  mutable std::shared_mutex life_;
-  // Every thread passes gate_ before it locks life_. An exclusive locker holds gate_ while it waits
-  // for life_, so new readers cannot starve it. (One std::scoped_lock of both does not do: it
-  // releases gate_ while it waits for life_.)
-  mutable std::mutex gate_;
+  mutable std::shared_mutex db_mutex_;
+  // Every thread passes writer_turnstile_ before it locks db_mutex_. An exclusive locker holds
+  // writer_turnstile_ while it waits for db_mutex_, so new readers cannot starve it. (One
+  // std::scoped_lock of both does not do: it releases writer_turnstile_ while it waits for
+  // db_mutex_.)
+  mutable std::mutex writer_turnstile_;
   std::shared_lock<std::shared_mutex> shared() const {
-    const std::scoped_lock pass(gate_);
-    return std::shared_lock(life_);
+    const std::scoped_lock pass(writer_turnstile_);
+    return std::shared_lock(db_mutex_);
   }
   // The database was reopened after a failure: unsynced writes may be missing until they are
   // written again.

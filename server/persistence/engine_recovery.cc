@@ -87,8 +87,8 @@ Status Engine::Impl::recover() {
   }
   if (const Status may = may_reopen(); !may) {  // E4
     if (db_ == nullptr) {
-      const std::scoped_lock pass(gate_);
-      const std::unique_lock alone(life_);
+      const std::scoped_lock pass(writer_turnstile_);
+      const std::unique_lock alone(db_mutex_);
       (void)open_to_read();
     }
     return may;
@@ -146,8 +146,8 @@ Status Engine::Impl::try_to_write() {
 }
 
 Status Engine::Impl::reopen() {
-  const std::scoped_lock pass(gate_);
-  const std::unique_lock alone(life_);
+  const std::scoped_lock pass(writer_turnstile_);
+  const std::unique_lock alone(db_mutex_);
   reopened_.fetch_add(1);
   (void)close_locked();  // the caller writes the unsynced rest again
   db_.reset();
@@ -187,7 +187,7 @@ Status Engine::Impl::check_whole() {
 }
 
 // The database is not closed while copies_ counts a copy. recover() waits for the count without
-// holding gate_, so readers are not blocked.
+// holding writer_turnstile_, so readers are not blocked.
 Status Engine::Impl::checkpoint(const std::string& target) {
   {
     const std::scoped_lock lock(copies_mutex_);

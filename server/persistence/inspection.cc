@@ -9,7 +9,7 @@
 
 #include "server/persistence/database.h"
 #include "server/persistence/engine.h"
-#include "server/persistence/log_chain.h"
+#include "server/persistence/wal/log_chain.h"
 
 namespace rkv::server {
 

@@ -17,8 +17,8 @@
 
 #include "common/check.h"
 #include "common/wire.h"
-#include "rdma/transport.h"
-#include "tests/client/scripted_memory.h"
+#include "rdma/transport/transport.h"
+#include "tests/client/get/scripted_memory.h"
 
 namespace rkv::testing {
 

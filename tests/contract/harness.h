@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "rdma/transport.h"
+#include "rdma/transport/transport.h"
 
 namespace rkv::rdma::contract {
 

@@ -1,7 +1,7 @@
 // The contract on the simulated network: fibers instead of threads, simulated time.
 #include <utility>
 
-#include "rdma/sim/fabric.h"
+#include "rdma/transport/sim/fabric.h"
 #include "tests/contract/harness.h"
 
 namespace rkv::rdma::contract {

@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "link.h"
-#include "rdma/reopening/transport.h"
+#include "rdma/transport/reopening/transport.h"
 
 namespace rkv::rdma::contract {
 namespace {

@@ -1,11 +1,11 @@
-// Frames of the exchange (rdma/group/exchange_frame.h) as sockets bring them, in pieces: a reader
-// takes no more memory than its limit, and a header has one form only.
+// Frames of the exchange (rdma/extras/group/exchange_frame.h) as sockets bring them, in pieces: a
+// reader takes no more memory than its limit, and a header has one form only.
 #include <sys/socket.h>
 
 #include <array>
 #include <vector>
 
-#include "rdma/group/exchange_frame.h"
+#include "rdma/extras/group/exchange_frame.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace rkv::fuzz {

@@ -1,11 +1,11 @@
-// What a client READs (common/layout.h, client/remote_map.h): records by three decoders that must
-// agree, and a map that hands out no address beside the extents (M1). Checksums are put right where
-// the input says so; otherwise none of it would be looked at.
+// What a client READs (common/layout.h, client/get/remote_map.h): records by three decoders that
+// must agree, and a map that hands out no address beside the extents (M1). Checksums are put right
+// where the input says so; otherwise none of it would be looked at.
 #include <array>
 #include <cstring>
 #include <vector>
 
-#include "client/remote_map.h"
+#include "client/get/remote_map.h"
 #include "common/layout.h"
 #include "tests/fuzz/fuzz.h"
 

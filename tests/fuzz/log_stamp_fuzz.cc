@@ -1,11 +1,11 @@
-// Stamps in a write-ahead log (server/persistence/log_stamp.h): every sound one is found, whatever
-// is around it, also one that the end of a block divides (Z2), and nothing else is.
+// Stamps in a write-ahead log (server/persistence/wal/log_stamp.h): every sound one is found,
+// whatever is around it, also one that the end of a block divides (Z2), and nothing else is.
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "server/persistence/log_reader.h"
-#include "server/persistence/log_stamp.h"
+#include "server/persistence/wal/log_reader.h"
+#include "server/persistence/wal/log_stamp.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,6 +1,6 @@
-// What is said over the socket of a connection over shared memory (rdma/shm/protocol.h), as both
-// sides take it in: greetings and answers, regions with real memory, and READs of such regions,
-// which never leave what was said of them nor the memory that there is (E3, P1 to P3).
+// What is said over the socket of a connection over shared memory (rdma/transport/shm/protocol.h),
+// as both sides take it in: greetings and answers, regions with real memory, and READs of such
+// regions, which never leave what was said of them nor the memory that there is (E3, P1 to P3).
 //
 // The first byte chooses a side; then packets: a byte for the number of descriptors, two for the
 // length, and the bytes. What follows a packet of no bytes are READs: key, address, length.
@@ -11,11 +11,11 @@
 #include <thread>
 
 #include "common/log.h"
-#include "rdma/shm/peer_regions.h"
-#include "rdma/shm/protocol.h"
-#include "rdma/shm/regions.h"
-#include "rdma/shm/ring.h"
-#include "rdma/shm/shared.h"
+#include "rdma/transport/shm/peer_regions.h"
+#include "rdma/transport/shm/protocol.h"
+#include "rdma/transport/shm/regions.h"
+#include "rdma/transport/shm/ring.h"
+#include "rdma/transport/shm/shared.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace rkv::fuzz {

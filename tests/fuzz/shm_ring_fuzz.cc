@@ -1,14 +1,14 @@
-// A ring in shared memory (rdma/shm/ring.h) between one of our ends and a peer that writes what it
-// likes at any time: nothing outside of buffer and ring is touched, nothing longer than agreed is
-// taken, and every call returns (R2, R3). As long as the peer keeps to the rules, messages come out
-// as they were put in.
+// A ring in shared memory (rdma/transport/shm/ring.h) between one of our ends and a peer that
+// writes what it likes at any time: nothing outside of buffer and ring is touched, nothing longer
+// than agreed is taken, and every call returns (R2, R3). As long as the peer keeps to the rules,
+// messages come out as they were put in.
 //
 // The first byte chooses our end and the ring's size; then steps, a byte each and what it takes.
 #include <deque>
 #include <memory>
 #include <string>
 
-#include "rdma/shm/ring.h"
+#include "rdma/transport/shm/ring.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace rkv::fuzz {

@@ -18,7 +18,7 @@ from kv import LIMIT_S, Server, parse_metrics, wait_until
 
 BIN = ""
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-DASHBOARD = os.path.join(ROOT, "server/dashboard/kvserver.json")
+DASHBOARD = os.path.join(ROOT, "server/monitor/dashboard/kvserver.json")
 
 
 def requests(metrics, operation, status="ok"):
@@ -149,7 +149,7 @@ class Metrics(unittest.TestCase):
             self.assertEqual(server.get("/metrics", "DELETE")[0], 405)
             page = server.get("/")
             self.assertEqual(page[1]["Content-Type"], "text/html; charset=utf-8")
-            with open(os.path.join(ROOT, "server/page/status.html"), encoding="utf-8") as file:
+            with open(os.path.join(ROOT, "server/monitor/page/status.html"), encoding="utf-8") as file:
                 self.assertEqual(page[2].strip(), file.read().strip())
             self.assertEqual(server.stop(), 0)
 

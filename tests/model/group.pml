@@ -1,6 +1,6 @@
 /* One group, word by word: what a READ that verifies says.
  *
- * Mirrors: Index::publish (server/index.cc), verify_group (common/layout.h).
+ * Mirrors: Index::publish (server/index/index.cc), verify_group (common/layout.h).
  *
  * Proves what the other models build on: a READ whose words verify gives the publication whose
  * checksum was in memory at the instant at which the READ fetched the checksum word, unchanged. So

@@ -1,7 +1,7 @@
 /* A home group and its overflow neighbour: where a key is, and when a reader may say that it is not.
  *
  * Mirrors: server/DESIGN.md "Whereabouts"; insert, insert_guest, erase_guest, fill, take_from_stash
- * (server/index.cc), put and remove (server/store.cc); the reader is client/get.cc from read_home()
+ * (server/index/index.cc), put and remove (server/store/store.cc); the reader is client/get/get.cc from read_home()
  * to on_recheck().
  *
  * Modelled: one key at home, next door as a guest, in the stash, on disk alone (spilled), or nowhere;

@@ -1,8 +1,8 @@
 /* One key and its blocks: records that are READ while they are rewritten, moved, freed, reused.
  *
  * Mirrors: server/DESIGN.md "A record in place", "A record that moves", "A key that goes"; Store's
- * write_in_place, write_prepared, supersede, publish, remove (server/store.cc); the reader is
- * client/get.cc: next_candidate, on_record, on_home, home_done, recheck.
+ * write_in_place, write_prepared, supersede, publish, remove (server/store/store.cc); the reader is
+ * client/get/get.cc: next_candidate, on_record, on_home, home_done, recheck.
  *
  * Modelled: two blocks, each in words: body (which key, which value) and checksum word (the checksum
  * of such a body, and the state). The two are stored one by one and READ one by one in either order. A

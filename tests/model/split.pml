@@ -1,8 +1,8 @@
 /* A segment is split under the eyes of a reader with a directory of any age.
  *
- * Mirrors: server/DESIGN.md "Writing" and "Whereabouts"; Store::put and remove (server/store.cc),
- * Index::publish, insert_guest, erase_guest, fill (server/index.cc) and the split; the reader is
- * client/get.cc from read_home() to on_recheck().
+ * Mirrors: server/DESIGN.md "Writing" and "Whereabouts"; Store::put and remove (server/store/store.cc),
+ * Index::publish, insert_guest, erase_guest, fill (server/index/index.cc) and the split; the reader is
+ * client/get/get.cc from read_home() to on_recheck().
  *
  * Modelled: one key; its home group and the neighbour, in the old segment and in the new one; each
  * group in words (checksum, header, slot of the key) that are stored one by one and READ one by one

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "client/get.h"
-#include "client/group_cache.h"
-#include "client/remote_map.h"
+#include "client/get/get.h"
+#include "client/get/group_cache.h"
+#include "client/get/remote_map.h"
 #include "common/random.h"
-#include "server/store.h"
-#include "server/store_steps.h"
+#include "server/memory/publish_hooks.h"
+#include "server/store/store.h"
 #include "tests/support/plain_memory.h"
 #include "tests/support/single_writer_history.h"
 

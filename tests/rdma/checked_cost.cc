@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "rdma/core/checked_hooks.h"
+#include "rdma/core/checked/checked_hooks.h"
 #include "rkv/rdma/checked.h"
 #include "rkv/rdma/queue_pair.h"
 

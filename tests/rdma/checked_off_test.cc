@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "rdma/core/checked_hooks.h"
+#include "rdma/core/checked/checked_hooks.h"
 #include "rkv/rdma/checked.h"
 
 namespace rkv::rdma {

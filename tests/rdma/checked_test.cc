@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "rdma/core/checked_hooks.h"
+#include "rdma/core/checked/checked_hooks.h"
 #include "rkv/rdma/queue_pair.h"
 
 #if defined(__SANITIZE_ADDRESS__)

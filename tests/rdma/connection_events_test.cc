@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "loopback.h"
-#include "rdma/message/link.h"
+#include "rdma/extras/message/link.h"
 #include "rkv/rdma/channel.h"
 #include "rkv/rdma/connect.h"
 #include "rkv/rdma/message/operations.h"

@@ -1,5 +1,5 @@
 // Reads the kernel's files below a root directory that the test creates.
-#include "rdma/diagnosis.h"
+#include "rdma/diagnosis/diagnosis.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

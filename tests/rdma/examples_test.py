@@ -107,7 +107,7 @@ class Examples(unittest.TestCase):
         self.assertRegex(errors, r"^efadv_query_device: .*does not offer the verb\n$")
 
     def test_with_rdma_core_found_at_run_time(self):
-        """rdma/linkage, with the libraries installed."""
+        """rdma/core/linkage, with the libraries installed."""
         program = os.path.join(BUILD, "tests", "loopback_dlopen")
         if not os.path.exists(program):  # built in one kind of build only
             return

@@ -1,5 +1,5 @@
 // A device that is stuck, and the callers that wait for it.
-#include "rdma/verbs/fail_fast.h"
+#include "rdma/transport/verbs/fail_fast.h"
 
 #include <gtest/gtest.h>
 

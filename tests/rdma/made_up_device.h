@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "rdma/transport.h"
+#include "rdma/transport/transport.h"
 
 namespace rkv::rdma {
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "common/clock.h"
-#include "rdma/reopening/transport.h"
+#include "rdma/transport/reopening/transport.h"
 #include "tests/rdma/made_up_device.h"
 
 namespace rkv::rdma {

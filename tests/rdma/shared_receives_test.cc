@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "loopback.h"
-#include "rdma/verbs/connection.h"
+#include "rdma/transport/verbs/connection.h"
 #include "tests/rdma/fake_rdma.h"
 
 namespace rkv::rdma::verbs {

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "rdma/core/queue_pair_state.h"
+#include "rdma/core/queue/queue_pair_state.h"
 #include "rkv/rdma/connect.h"
 #include "rkv/rdma/queue_pair.h"
 

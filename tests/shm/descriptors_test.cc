@@ -10,9 +10,9 @@
 #include <atomic>
 #include <thread>
 
-#include "rdma/shm/listener.h"
-#include "rdma/shm/peer_regions.h"
-#include "rdma/shm/shared.h"
+#include "rdma/transport/shm/listener.h"
+#include "rdma/transport/shm/peer_regions.h"
+#include "rdma/transport/shm/shared.h"
 #include "tests/shm/harness.h"
 
 namespace rkv::rdma::shm {

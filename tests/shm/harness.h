@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "rdma/shm/directory.h"
-#include "rdma/shm/protocol.h"
-#include "rdma/shm/ring.h"
+#include "rdma/transport/shm/directory.h"
+#include "rdma/transport/shm/protocol.h"
+#include "rdma/transport/shm/ring.h"
 #include "tests/contract/link.h"
 
 namespace rkv::rdma::shm {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "common/random.h"
-#include "rdma/shm/peer_regions.h"
+#include "rdma/transport/shm/peer_regions.h"
 #include "tests/shm/harness.h"
 
 namespace rkv::rdma::shm {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "rdma/transport.h"
+#include "rdma/transport/transport.h"
 
 namespace rkv::rdma::shm {
 namespace {

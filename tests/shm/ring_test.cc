@@ -1,5 +1,5 @@
 // One ring: what goes in comes out, and what a hostile other end can write into it.
-#include "rdma/shm/ring.h"
+#include "rdma/transport/shm/ring.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/bytes.h"
-#include "rdma/sim/fabric.h"
+#include "rdma/transport/sim/fabric.h"
 
 namespace rkv::sim {
 

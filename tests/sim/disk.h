@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/scan.h"
-#include "rdma/sim/scheduler.h"
+#include "rdma/transport/sim/scheduler.h"
 #include "server/persistence/storage.h"
 
 namespace rkv::sim {

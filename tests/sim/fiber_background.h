@@ -1,5 +1,5 @@
-// A Background (server/background.h) on fibers of the simulation: the server's work beside requests
-// runs as on threads, but on the simulated clock.
+// A BackgroundThread (server/background/background_thread.h) on fibers of the simulation: the
+// server's work beside requests runs as on threads, but on the simulated clock.
 //
 // Thread safety: none.
 #pragma once
@@ -10,12 +10,12 @@
 #include <mutex>
 #include <utility>
 
-#include "rdma/sim/scheduler.h"
-#include "server/background.h"
+#include "rdma/transport/sim/scheduler.h"
+#include "server/background/background_thread.h"
 
 namespace rkv::sim {
 
-class FiberBackground final : public server::Background {
+class FiberBackground final : public server::BackgroundThread {
  public:
   // `group`: the group of its fibers (Scheduler::spawn).
   FiberBackground(rdma::sim::Scheduler& scheduler, int group)

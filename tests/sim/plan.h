@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "rdma/sim/fabric.h"
+#include "rdma/transport/sim/fabric.h"
 #include "rkv/options.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/server_process.h"

@@ -11,7 +11,7 @@
 
 #include "common/check.h"
 #include "common/layout.h"
-#include "server/store_steps.h"
+#include "server/memory/publish_hooks.h"
 #include "tests/sim/client_actor.h"
 #include "tests/sim/entropy.h"
 

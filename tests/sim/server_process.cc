@@ -75,7 +75,7 @@ void ServerProcess::create_cells(const ServerOptions& options) {
                                                scheduler, options.seals_blindly);
   cells_ = need(server::Cells::create(std::move(atomics), *cell_memory_, options.cells));
   cells_number_ = store_->add_cells(*cells_);
-  sweeper_ = std::make_unique<server::Sweeper>(
+  counter_flusher_ = std::make_unique<server::CounterFlusher>(
       *store_, scheduler, [this] { tell_workers(); }, background());
 }
 
@@ -96,9 +96,9 @@ void ServerProcess::create_workers(const ServerOptions& options) {
          .wait_until = [this](const auto& done,
                               const Deadline& deadline) { wait_until(done, deadline); },
          .network = cells_number_,
-         .sweeper = options.flush_sweeps ? sweeper_.get() : nullptr,
+         .counter_flusher = options.flush_sweeps ? counter_flusher_.get() : nullptr,
          .scans = scans_.get(),
-         .loads = loads_.get()},
+         .loads = disk_fetcher_.get()},
         {.clients = options.clients})));
   }
 }
@@ -110,7 +110,7 @@ void ServerProcess::serve(const ServerOptions& options) {
                                                  publish_marks();
                                                  tell_workers();
                                                  scans_->marks_changed();
-                                                 loads_->marks_changed();
+                                                 disk_fetcher_->marks_changed();
                                                });
   spawn("applier", &ServerProcess::run_applier);
   start_background(options);
@@ -158,36 +158,36 @@ void ServerProcess::create_background() {
       .finished = [this] { tell_workers(); },
       .make_background = [this] { return background(); }});
   store_->begin_loading();
-  loads_ = std::make_unique<server::Loads>(
-      server::Loads::Parts{.store = *store_,
-                           .disk = disk_reads(),
-                           .request_write = [this](std::uint64_t n) { request_write(n); },
-                           .finished = [this] { tell_workers(); },
-                           .threads = 2,
-                           .make_background = [this] { return background(); }});
+  disk_fetcher_ = std::make_unique<server::DiskFetcher>(
+      server::DiskFetcher::Parts{.store = *store_,
+                                 .disk = disk_reads(),
+                                 .request_write = [this](std::uint64_t n) { request_write(n); },
+                                 .finished = [this] { tell_workers(); },
+                                 .threads = 2,
+                                 .make_background = [this] { return background(); }});
 }
 
 // Starts the work beside requests, like server.cc.
 void ServerProcess::start_background(const ServerOptions& options) {
   const Clock& clock = fabric_->scheduler();
-  grower_ =
-      std::make_unique<server::Stepper>("grower", clock, [this] { return grow(); }, background());
+  grower_ = std::make_unique<server::StoreMaintenance>(
+      "grower", clock, [this] { return grow(); }, background());
   store_->on_low_memory([this] { grower_->call(); });
   grower_->start();
-  expirer_ = std::make_unique<server::Stepper>(
+  expirer_ = std::make_unique<server::StoreMaintenance>(
       "expirer", clock, [this] { return store_->expire(); }, background());
   store_->on_earlier_expiry([this] { expirer_->call(); });
   if (options.expires) expirer_->start();
-  if (sweeper_ != nullptr) {
-    store_->on_first_cell([this] { sweeper_->call(); });
-    sweeper_->start();
+  if (counter_flusher_ != nullptr) {
+    store_->on_first_cell([this] { counter_flusher_->call(); });
+    counter_flusher_->start();
   }
-  evictor_ = std::make_unique<server::Stepper>(
-      "evictor", clock, [this] { return make_room(); }, background());
+  evictor_ = std::make_unique<server::StoreMaintenance>(
+      "evictor", clock, [this] { return evict_for_space(); }, background());
   store_->on_no_room([this] { evictor_->call(); });
   evictor_->start();
   scans_->start();
-  loads_->start();
+  disk_fetcher_->start();
   warm_up_ = std::make_unique<server::WarmUp>(
       server::WarmUp::Parts{.store = *store_,
                             .disk = disk_reads(),
@@ -200,15 +200,15 @@ void ServerProcess::start_background(const ServerOptions& options) {
 
 void ServerProcess::stop_background() {
   warm_up_->stop();
-  loads_->stop();
+  disk_fetcher_->stop();
   evictor_->stop();
   grower_->stop();
   expirer_->stop();
-  if (sweeper_ != nullptr) sweeper_->stop();
+  if (counter_flusher_ != nullptr) counter_flusher_->stop();
   scans_->stop();
 }
 
-std::unique_ptr<server::Background> ServerProcess::background() {
+std::unique_ptr<server::BackgroundThread> ServerProcess::background() {
   return std::make_unique<FiberBackground>(fabric_->scheduler(), kWorkers);
 }
 
@@ -269,12 +269,12 @@ Nanos ServerProcess::grow() {
   return scheduler.now() + scheduler.up_to(10 * kNanosPerMs);
 }
 
-// Like Server::make_room.
-Nanos ServerProcess::make_room() {
+// Like Server::evict_for_space.
+Nanos ServerProcess::evict_for_space() {
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
   if (store_->is_full_grown()) {
-    if (store_->make_room()) {
-      loads_->room_made();
+    if (store_->evict_for_space()) {
+      disk_fetcher_->room_made();
     } else if (store_->evicts_after_sync()) {
       applier_->request_sync(log_->last_begun());
       scheduler.notify(applier_point_);
@@ -353,9 +353,9 @@ bool ServerProcess::stop() {
   return saved;
 }
 
-// Like Sweeper::end, on the simulated clock. Meanwhile the applier frees space in the log.
+// Like CounterFlusher::end, on the simulated clock. Meanwhile the applier frees space in the log.
 bool ServerProcess::end_counters(const Deadline& patience) {
-  if (sweeper_ == nullptr) return true;
+  if (counter_flusher_ == nullptr) return true;
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
   for (;;) {
     if (store_->end_counters().status) return true;

@@ -12,20 +12,20 @@
 #include <string>
 #include <vector>
 
-#include "rdma/sim/fabric.h"
-#include "server/acceptor.h"
-#include "server/cells.h"
-#include "server/loads.h"
-#include "server/memory.h"
+#include "rdma/transport/sim/fabric.h"
+#include "server/background/counter_flusher.h"
+#include "server/background/disk_fetcher.h"
+#include "server/background/scans.h"
+#include "server/background/store_maintenance.h"
+#include "server/background/warm_up.h"
+#include "server/memory/memory.h"
+#include "server/network/acceptor.h"
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
-#include "server/scans.h"
-#include "server/stepper.h"
-#include "server/store.h"
-#include "server/sweeper.h"
-#include "server/wall_clock.h"
-#include "server/warm_up.h"
-#include "server/worker.h"
+#include "server/program/wall_clock.h"
+#include "server/request/worker.h"
+#include "server/store/cells.h"
+#include "server/store/store.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fiber_background.h"
 #include "tests/sim/wall.h"
@@ -54,8 +54,8 @@ struct ServerOptions {
   std::uint64_t load_rate = 0;  // bytes per second of the warm-up; 0: unlimited
   std::uint32_t workers = 1;
   std::uint32_t clients = 8;
-  std::uint32_t cells = 0;     // cells for one-sided counters; 0: no cells and no sweeper
-  bool flush_sweeps = true;    // false: a canary, workers have no sweeper
+  std::uint32_t cells = 0;     // cells for one-sided counters; 0: no cells and no counter_flusher
+  bool flush_sweeps = true;    // false: a canary, workers have no counter_flusher
   bool seals_blindly = false;  // a canary: swaps of cells do not compare
   server::ApplierOptions applier{};
 };
@@ -97,13 +97,13 @@ class ServerProcess {
   server::WallClock::Look look_at_wall() const;
   void follow_wall_clock();
   Nanos grow();
-  Nanos make_room();
+  Nanos evict_for_space();
   server::DiskReads disk_reads();
   void create_background();
   void start_background(const ServerOptions& options);
   void stop_background();
   bool end_counters(const Deadline& patience);
-  std::unique_ptr<server::Background> background();
+  std::unique_ptr<server::BackgroundThread> background();
   void spawn(const std::string& name, void (ServerProcess::*body)(), int group = 0);
   void ended();
   void wait_until(const std::function<bool()>& done, const Deadline& deadline);
@@ -129,13 +129,13 @@ class ServerProcess {
   std::uint32_t cells_number_ = server::RequestHandler::kNoNetwork;  // the store's number for them
   std::unique_ptr<server::StoreMemory> memory_;
   std::unique_ptr<server::Store> store_;
-  std::unique_ptr<server::Sweeper> sweeper_;  // nullptr without cells
+  std::unique_ptr<server::CounterFlusher> counter_flusher_;  // nullptr without cells
   std::unique_ptr<server::Scans> scans_;
-  std::unique_ptr<server::Loads> loads_;
+  std::unique_ptr<server::DiskFetcher> disk_fetcher_;
   std::unique_ptr<server::WarmUp> warm_up_;
-  std::unique_ptr<server::Stepper> grower_;
-  std::unique_ptr<server::Stepper> expirer_;
-  std::unique_ptr<server::Stepper> evictor_;
+  std::unique_ptr<server::StoreMaintenance> grower_;
+  std::unique_ptr<server::StoreMaintenance> expirer_;
+  std::unique_ptr<server::StoreMaintenance> evictor_;
   std::unique_ptr<server::Applier> applier_;
   std::vector<std::unique_ptr<server::Worker>> workers_;
   std::unique_ptr<server::Acceptor> acceptor_;

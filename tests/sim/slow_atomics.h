@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "rdma/sim/scheduler.h"
-#include "rdma/transport.h"
+#include "rdma/transport/sim/scheduler.h"
+#include "rdma/transport/transport.h"
 
 namespace rkv::sim {
 

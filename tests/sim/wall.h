@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "rdma/sim/scheduler.h"
+#include "rdma/transport/sim/scheduler.h"
 
 namespace rkv::sim {
 

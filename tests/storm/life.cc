@@ -148,7 +148,7 @@ void Life::check_contents() {
   for (std::uint64_t key = 0; key < keys; ++key) {
     const std::string name = key_of(key);
     const bool present = known[key].presence % 2 == 1;
-    const auto got = run_operation(name, [&](const server::DiskLook& look) {
+    const auto got = run_operation(name, [&](const server::DiskLookup& look) {
       return store_->get(as_bytes(name), buffer, look);
     });
     if (!got && got.error().code != Code::kNotFound)
@@ -168,7 +168,7 @@ void Life::check_counters() {
   for (std::uint64_t i = 0; i < kCounters; ++i) {
     const std::string name = counter_of(i);
     const auto sum = run_operation(
-        name, [&](const server::DiskLook& look) { return store_->add(as_bytes(name), 0, look); });
+        name, [&](const server::DiskLookup& look) { return store_->add(as_bytes(name), 0, look); });
     if (!sum) return report(name + ": " + to_string(sum.error()));
     if (sum->number != counted[i])
       return report(fmt::format("{} is {}, not {}", name, sum->number, counted[i].load()));

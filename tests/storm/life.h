@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "server/cells.h"
-#include "server/store.h"
-#include "tests/server/program/loads_fixture.h"
+#include "server/store/cells.h"
+#include "server/store/store.h"
+#include "tests/server/background/disk_fetcher_fixture.h"
 
 namespace rkv::storm {
 
@@ -75,7 +75,7 @@ class Life {
   template <class Operation>
   auto run_operation(std::string_view key, Operation operation) {
     for (;;) {
-      auto done = on_disk_ ? on_disk_->run(key, operation) : operation(server::DiskLook());
+      auto done = on_disk_ ? on_disk_->run(key, operation) : operation(server::DiskLookup());
       if (done || done.error().code != Code::kBusy || over()) return done;
       std::this_thread::yield();
     }

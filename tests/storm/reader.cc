@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <thread>
 
-#include "client/get.h"
-#include "client/group_cache.h"
-#include "client/remote_map.h"
+#include "client/get/get.h"
+#include "client/get/group_cache.h"
+#include "client/get/remote_map.h"
 #include "common/random.h"
 #include "tests/storm/life.h"
 
@@ -122,7 +122,7 @@ class Reader {
 
   // False: no answer.
   bool ask_server() {
-    const auto got = life_.run_operation(name_, [&](const server::DiskLook& look) {
+    const auto got = life_.run_operation(name_, [&](const server::DiskLookup& look) {
       return life_.store().get(as_bytes(name_), buffer_, look);
     });
     if (!got) return got.error().code == Code::kNotFound;

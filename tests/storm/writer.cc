@@ -8,7 +8,7 @@ namespace rkv::storm {
 
 namespace {
 
-using server::DiskLook;
+using server::DiskLookup;
 
 class Writer {
  public:
@@ -36,7 +36,7 @@ class Writer {
   // Returns the write's result. Without space the write has had no effect.
   Result<Version> send(std::uint64_t key, const std::string& value, server::PutOptions options) {
     const std::string name = key_of(key);
-    const auto put = life_.run_operation(name, [&](const DiskLook& look) {
+    const auto put = life_.run_operation(name, [&](const DiskLookup& look) {
       options.look = look;
       return life_.store().put(as_bytes(name), as_bytes(value), options);
     });
@@ -74,7 +74,7 @@ class Writer {
     const bool silent = is_time_for(Canary::kMissedKey);
     if (known.presence % 2 == 1 && !silent) known.presence.fetch_add(1, std::memory_order_release);
     const std::string name = key_of(key);
-    const auto removed = life_.run_operation(name, [&](const DiskLook& look) {
+    const auto removed = life_.run_operation(name, [&](const DiskLookup& look) {
       return life_.store().remove(as_bytes(name), std::nullopt, look);
     });
     if (silent) let_readers_look();
@@ -108,14 +108,14 @@ class Writer {
     if (is_time_for(Canary::kLostCount)) life_.counted[counter].fetch_add(1);
     if (counter >= kCounters / 2 && random_.below(4) != 0) return add_in_cell(counter, summand);
     const std::string name = counter_of(counter);
-    const auto added = life_.run_operation(name, [&](const DiskLook& look) {
+    const auto added = life_.run_operation(name, [&](const DiskLookup& look) {
       return life_.store().add(as_bytes(name), summand, look);
     });
     if (added) life_.counted[counter].fetch_add(summand);
   }
   void add_in_cell(std::uint64_t counter, std::int64_t summand) {
     const std::string name = counter_of(counter);
-    const auto opened = life_.run_operation(name, [&](const DiskLook& look) {
+    const auto opened = life_.run_operation(name, [&](const DiskLookup& look) {
       return life_.store().open_counter(as_bytes(name), true, life_.network, look);
     });
     if (opened && opened->cell && life_.add_to_cell(*opened->cell, summand))

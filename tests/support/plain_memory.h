@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "common/bytes.h"
-#include "rdma/transport.h"
+#include "rdma/transport/transport.h"
 #include "rkv/result.h"
-#include "server/memory.h"
+#include "server/memory/memory.h"
 
 namespace rkv::testing {
 

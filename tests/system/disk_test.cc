@@ -140,7 +140,7 @@ TEST(Disk, FullRefusesWritesServesReadsAndGoesOn) {
     EXPECT_EQ(client.backup("b").error().code, Code::kIo);
     EXPECT_THAT(client.last_refusal(), HasSubstr("disk is full: there is no backup"));
     load.expect_all(client);
-    disk.make_room();
+    disk.free_space();
     ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
     load.run(client, 30, 2000);
     ASSERT_TRUE(client.flush());
@@ -185,7 +185,7 @@ TEST(Disk, FullServesReadsOfWhatIsNotInMemory) {
       ASSERT_NO_FATAL_FAILURE(load.run(client, 20, 100'000));
     for (int round = 0; round < 3; ++round)  // with tries to recover in between
       ASSERT_NO_FATAL_FAILURE(load.expect_all(client)) << round;
-    disk.make_room();
+    disk.free_space();
     ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
     ASSERT_NO_FATAL_FAILURE(load.expect_all(client));
   }
@@ -288,7 +288,7 @@ TEST(Disk, AStopAndAStartOnAFullDiskSaySo) {
   const Ended ended = run_program({RKV_KVSERVER, "--listen", server.address(), "--data-dir", data});
   EXPECT_EQ(ended.status, 6) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("make room"));
-  disk.make_room();
+  disk.free_space();
   server.start();
   Client client = server.client();
   load.expect_all(client);
@@ -430,7 +430,7 @@ TEST(Disk, ABackupOnTheFullDiskOfTheDataIsRefused) {
   EXPECT_FALSE(fs::exists(disk.file("backups/b")));
   load.run(client, 20, 2000);
   load.expect_all(client);
-  disk.make_room();
+  disk.free_space();
   ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
   load.run(client, 20, 2000);
   ASSERT_TRUE(client.flush());

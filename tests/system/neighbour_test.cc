@@ -10,7 +10,7 @@
 // them the p99 at the one must be at most twice that at the other. Nothing is tried twice.
 //
 // What bounds each kind is proved turn by turn, without a clock, in
-// tests/server/program/fairness_test.cc; this is the whole of it, over a real transport.
+// tests/server/network/fairness_test.cc; this is the whole of it, over a real transport.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

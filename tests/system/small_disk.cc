@@ -62,7 +62,7 @@ void SmallDisk::fill() const {
   close(fd);
 }
 
-void SmallDisk::make_room() const {
+void SmallDisk::free_space() const {
   std::filesystem::remove(file("filler"));
 }
 

@@ -23,7 +23,7 @@ class SmallDisk {
 
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   void fill() const;  // to the last byte
-  void make_room() const;
+  void free_space() const;
   void set_read_only() const;  // REQUIRES: nobody writes to it
 
  private:

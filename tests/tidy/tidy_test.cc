@@ -1,5 +1,5 @@
 // Style that a machine can see, as a test: include direction, where foreign headers may appear,
-// line, function and file lengths, left-over marks, dead files, Markdown links, a README in every
+// line and function lengths, left-over marks, dead files, Markdown links, a README in every
 // directory. Runs from the repository's root.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxLine = 100;
 constexpr std::size_t kMaxFunctionLines = 70;
-constexpr std::size_t kMaxFileLines = 500;
 const std::vector<std::string> folders = {"common", "rdma",  "server", "client",
                                           "bench",  "tests", "docker"};
 
@@ -32,7 +31,7 @@ struct File {
 
 std::vector<File> read_tree() {
   std::vector<File> files;
-  std::vector<fs::path> paths = {"README.md", "CMakeLists.txt", "run"};
+  std::vector<fs::path> paths = {"README.md", "CONTRIBUTING.md", "CMakeLists.txt", "run"};
   for (const std::string& folder : folders) {
     if (!fs::exists(folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -85,6 +84,45 @@ TEST_F(Tidy, IncludesPointDown) {
   }
 }
 
+// The rooms of each layer, lowest first. A file includes its own room and lower ones.
+const std::vector<std::vector<std::string>> rooms = {
+    {"rdma/core/checked", "rdma/core/memory", "rdma/core/device", "rdma/core/queue",
+     "rdma/core/connect", "rdma/extras", "rdma/transport/", "rdma/transport/verbs",
+     "rdma/transport/reopening", "rdma/", "rdma/diagnosis"},
+    {"server/memory", "server/index", "server/persistence", "server/store", "server/admission",
+     "server/background", "server/request", "server/program", "server/monitor", "server/network",
+     "server/"},
+    {"client/get", "client/link", "client/engine", "client/cluster", "client/api", "client/cli"}};
+
+// The place of a path among the rooms of its layer, -1 for none. A room that ends in '/' is the
+// folder without its subfolders.
+int height_of(const std::string& path, const std::vector<std::string>& layer) {
+  const std::string folder = fs::path(path).parent_path().string();
+  for (std::size_t i = 0; i < layer.size(); ++i) {
+    const std::string& room = layer[i];
+    if (room.ends_with('/') ? folder + "/" == room
+                            : folder == room || folder.starts_with(room + "/")) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+TEST_F(Tidy, RoomsIncludeLowerRooms) {
+  const std::regex include(R"re(^#include "((?:rdma|server|client)/[^"]+)")re");
+  for (const File& file : cpp_files()) {
+    for (const std::vector<std::string>& layer : rooms) {
+      const int from = height_of(file.path, layer);
+      if (from < 0) continue;
+      for (const std::string& line : file.lines) {
+        std::smatch match;
+        if (!std::regex_search(line, match, include)) continue;
+        EXPECT_LE(height_of(match[1], layer), from) << file.path << ": " << line;
+      }
+    }
+  }
+}
+
 // The store is written against the seam, not against verbs. What explains a machine to people
 // looks below it, through facts that name no verbs.
 TEST_F(Tidy, ServerAndClientIncludeOnlyTheSeamOfRdma) {
@@ -93,9 +131,9 @@ TEST_F(Tidy, ServerAndClientIncludeOnlyTheSeamOfRdma) {
     for (const std::string& line : file.lines) {
       if (line.starts_with("#include \"rdma/") || line.starts_with("#include \"rkv/rdma/")) {
         const bool doctor = file.path.starts_with("client/cli/doctor");
-        EXPECT_TRUE(line == "#include \"rdma/transport.h\"" ||
+        EXPECT_TRUE(line == "#include \"rdma/transport/transport.h\"" ||
                     line == "#include \"rdma/choose.h\"" ||
-                    (doctor && line == "#include \"rdma/diagnosis.h\""))
+                    (doctor && line == "#include \"rdma/diagnosis/diagnosis.h\""))
             << file.path << ": " << line;
       }
     }
@@ -112,7 +150,7 @@ TEST_F(Tidy, ForeignHeadersStayWhereTheyBelong) {
       {"<rdma/", {"rdma/", "tests/rdma/"}},
       {"<rocksdb/",
        {"server/persistence/", "tests/server/persistence/", "tests/system/dump_test.cc", "bench/"}},
-      {"<cxxopts.hpp>", {"server/options.cc", "client/cli/", "bench/"}},
+      {"<cxxopts.hpp>", {"server/program/options.cc", "client/cli/", "bench/"}},
       {"<xxhash.h>", {"common/hash.cc"}}};
   for (const File& file : cpp_files()) {
     for (const std::string& line : file.lines) {
@@ -136,9 +174,8 @@ TEST_F(Tidy, HeadersAreGuardedAndExplained) {
   }
 }
 
-TEST_F(Tidy, LinesAndFilesAreShort) {
+TEST_F(Tidy, LinesAreShort) {
   for (const File& file : cpp_files()) {
-    EXPECT_LE(file.lines.size(), kMaxFileLines) << file.path;
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
       EXPECT_LE(file.lines[i].size(), kMaxLine) << file.path << ":" << i + 1;
     }
@@ -153,7 +190,7 @@ TEST_F(Tidy, FunctionsAreShort) {
       const std::string& line = file.lines[i];
       const std::size_t indent = line.find_first_not_of(' ');  // npos when empty
       if (indent > 2 || !line.ends_with("{") || line.starts_with("namespace") ||
-          line.find(')') == std::string::npos) {
+          line.starts_with("//") || line.find(')') == std::string::npos) {
         continue;
       }
       const std::string closing = std::string(indent, ' ') + "}";
@@ -242,9 +279,14 @@ TEST(TidyCanary, PatternsMatchOffenders) {
   EXPECT_FALSE(may_include.at("client").contains("server"));
   EXPECT_FALSE(may_include.at("common").contains("rdma"));
   std::smatch match;
-  const std::string line = "#include \"server/store.h\"";
+  const std::string line = "#include \"server/store/store.h\"";
   EXPECT_TRUE(std::regex_search(line, match, std::regex(R"re(^#include "([a-z]+)/.*")re")));
   EXPECT_EQ(match[1], "server");
+  EXPECT_GT(height_of("server/store/store.h", rooms[1]),
+            height_of("server/index/index.h", rooms[1]));
+  EXPECT_GT(height_of("server/server.h", rooms[1]),
+            height_of("server/persistence/wal/log_chain.h", rooms[1]));
+  EXPECT_EQ(height_of("server/install/x.h", rooms[1]), -1);
 }
 
 }  // namespace

@@ -46,9 +46,9 @@
 namespace rkv {
 
 namespace client {
-class Doorkeeper;
-struct Sorted;
-class Ways;
+class DuplicateServerCheck;
+struct ShardedBatch;
+class RouteBackoff;
 }  // namespace client
 
 class RKV_EXPORT Cluster {
@@ -356,12 +356,13 @@ class RKV_EXPORT Cluster {
 
   ShardMap map_;
   ClientOptions options_;
-  std::shared_ptr<rdma::Transport> transport_;      // for all servers; null = choose one for each
-  const Clock* clock_;                              // never null
-  std::unique_ptr<client::Doorkeeper> doorkeeper_;  // before the clients: destroyed after them
-  Clients clients_;                                 // null until a transport to the server is found
-  std::unique_ptr<client::Ways> ways_;              // to servers without a client
-  std::unique_ptr<client::Sorted> sorted_;          // of multi_get and multi_put
+  std::shared_ptr<rdma::Transport> transport_;  // for all servers; null = choose one for each
+  const Clock* clock_;                          // never null
+  std::unique_ptr<client::DuplicateServerCheck>
+      duplicate_server_check_;  // before the clients: destroyed after them
+  Clients clients_;             // null until a transport to the server is found
+  std::unique_ptr<client::RouteBackoff> route_backoff_;  // to servers without a client
+  std::unique_ptr<client::ShardedBatch> sharded_batch_;  // of multi_get and multi_put
   std::size_t last_ = 0;
   Error no_way_{};
   std::string description_;

@@ -17,7 +17,7 @@
 //      to that server.
 //  H3  A server of weight w holds w / (sum of weights) of the keys, within a factor of 1.05 for up
 //      to 16 servers of one weight, 1.10 for up to 64 (measured over random lists and 10^6 keys;
-//      tests/client/shard_map_test.cc).
+//      tests/client/cluster/shard_map_test.cc).
 //
 // Method: rendezvous hashing over 2^17 slots. The slot of a key is the top 17 bits of XXH3-64 of
 // its bytes under the seed kSeed. A slot belongs to the server with the greatest score. A server's

@@ -1,5 +1,5 @@
-// A program that finds rdma-core at run time (rdma/linkage). Suite WithoutRdmaCore runs where its
-// libraries are hidden, suite RdmaCoreAtRunTime where they are installed: two ctest entries.
+// A program that finds rdma-core at run time (rdma/core/linkage). Suite WithoutRdmaCore runs where
+// its libraries are hidden, suite RdmaCoreAtRunTime where they are installed: two ctest entries.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "rdma/choose.h"
-#include "rdma/linkage/functions.h"
+#include "rdma/core/linkage/functions.h"
 #include "rkv/rdma/cm.h"
 #include "rkv/rdma/device.h"
 #include "rkv/rdma/error.h"

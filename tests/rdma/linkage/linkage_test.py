@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs that find rdma-core at run time (rdma/linkage): the table has every called verb,
+"""Programs that find rdma-core at run time (rdma/core/linkage): the table has every called verb,
 and the store runs where rdma-core is not installed.
 
     tests/rdma/linkage/linkage_test.py BUILD [unittest's arguments]     BUILD: a build directory
@@ -34,7 +34,7 @@ class Linkage(unittest.TestCase):
         self.assertIn("ibv_create_qp", symbols("defined", "linkage/librkv_forward.a"))
         self.assertIn("rdma_connect", called)
         self.assertEqual(called - symbols("defined", "linkage/librkv_forward.a"), set(),
-                         "missing in rdma/linkage/functions.h")
+                         "missing in rdma/core/linkage/functions.h")
 
     def test_nothing_of_rdma_core_is_linked(self):
         for name in "kvserver", "kvclient":

@@ -12,7 +12,7 @@
 
 #include "common/log.h"
 #include "server/persistence/engine.h"
-#include "server/persistence/log_files.h"
+#include "server/persistence/wal/log_files.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/files.h"
 

@@ -1,5 +1,5 @@
 // The logs: synced in their order, damage told from a torn end. Invariants W1-W4, N1-N3.
-#include "server/persistence/log_chain.h"
+#include "server/persistence/wal/log_chain.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@
 
 #include "common/log.h"
 #include "server/persistence/engine.h"
-#include "server/persistence/log_files.h"
+#include "server/persistence/wal/log_files.h"
 #include "tests/server/persistence/disk_model.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/files.h"

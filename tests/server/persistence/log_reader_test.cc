@@ -1,5 +1,5 @@
 // Logs as RocksDB writes them, damaged: R1 and R2 of log_reader.h.
-#include "server/persistence/log_reader.h"
+#include "server/persistence/wal/log_reader.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
 // Stamps: Z1 and Z2 of log_stamp.h.
-#include "server/persistence/log_stamp.h"
+#include "server/persistence/wal/log_stamp.h"
 
 #include <gtest/gtest.h>
 
-#include "server/persistence/log_reader.h"
+#include "server/persistence/wal/log_reader.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/files.h"
 

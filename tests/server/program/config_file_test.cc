@@ -1,4 +1,4 @@
-#include "server/config_file.h"
+#include "server/program/config_file.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

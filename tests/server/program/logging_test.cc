@@ -1,4 +1,4 @@
-#include "server/logging.h"
+#include "server/program/logging.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "server/log_limiter.h"
+#include "server/program/log_limiter.h"
 
 namespace rkv::server {
 namespace {

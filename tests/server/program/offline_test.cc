@@ -1,5 +1,5 @@
 // What --verify and --restore say of how far they are.
-#include "server/offline.h"
+#include "server/program/offline.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

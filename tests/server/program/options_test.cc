@@ -1,4 +1,4 @@
-#include "server/options.h"
+#include "server/program/options.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <map>
 
-#include "server/variables.h"
+#include "server/program/environment.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {

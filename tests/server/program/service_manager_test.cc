@@ -1,5 +1,5 @@
 // What systemd is told, over a socket as it would make it.
-#include "server/service_manager.h"
+#include "server/program/service_manager.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "server/stop_watch.h"
+#include "server/program/stop_watch.h"
 
 #include <gtest/gtest.h>
 

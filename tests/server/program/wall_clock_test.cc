@@ -1,4 +1,4 @@
-#include "server/wall_clock.h"
+#include "server/program/wall_clock.h"
 
 #include <gtest/gtest.h>
 

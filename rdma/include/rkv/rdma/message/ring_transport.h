@@ -3,7 +3,8 @@
 // two kinds differ in how the peer's progress comes back: credit_ring.h and read_ring.h have the
 // examples and builders.
 //
-// Invariants, besides those of transport.h; those of the arithmetic are in rdma/message/ring.h:
+// Invariants, besides those of transport.h; those of the arithmetic are in
+// rdma/extras/message/ring.h:
 //   G1. The send queue holds everything that can be outstanding: `slots` WRITEs, and eight credits
 //       or one READ. A request beyond these limits waits for completions.
 //   G2. A receive is posted again when its doorbell is reaped, not when its message is released.

@@ -1,0 +1,68 @@
+// The part of rkv::Client that handles the caller's registered memory.
+#include <cstring>
+#include <utility>
+
+#include "client/engine/engine.h"
+#include "rkv/client.h"
+
+namespace rkv {
+
+using client::Engine;
+
+RegisteredBuffer::RegisteredBuffer(std::shared_ptr<rdma::Transport> transport,
+                                   std::unique_ptr<rdma::Region> region)
+    : transport_(std::move(transport)), region_(std::move(region)) {}
+RegisteredBuffer::RegisteredBuffer(RegisteredBuffer&&) noexcept = default;
+RegisteredBuffer& RegisteredBuffer::operator=(RegisteredBuffer&&) noexcept = default;
+RegisteredBuffer::~RegisteredBuffer() = default;
+
+std::span<std::byte> RegisteredBuffer::bytes() const {
+  return region_->bytes();
+}
+
+namespace {
+constexpr const char* kForeign = "the buffer belongs to another client's transport";
+}  // namespace
+
+Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
+  if (bytes == 0) return fail(Code::kInvalidArgument, "a registered buffer has at least 1 byte");
+  RKV_ASSIGN_OR_RETURN(auto region,
+                       engine_->transport()->allocate(bytes, rdma::Access::kRemoteRead));
+  return RegisteredBuffer(engine_->transport(), std::move(region));
+}
+
+Result<ValueSize> Client::get_into(std::string_view key, RegisteredBuffer& buffer,
+                                   const GetOptions& options) {
+  if (buffer.transport_ != engine_->transport()) return fail(Code::kInvalidArgument, kForeign);
+  const Engine::Destination into{.bytes = buffer.bytes(), .local_key = buffer.region_->local_key()};
+  const auto got = engine_->get(as_bytes(key), options, &into);
+  if (!got) return std::unexpected(got.error());
+  return engine_->copy_out(*got, buffer.bytes());
+}
+
+Result<ValueSize> Client::get_into(std::string_view key, std::span<std::byte> out,
+                                   const GetOptions& options) {
+  if (const LiveRecord* const found = engine_->try_get_sync(as_bytes(key), options)) {
+    return engine_->copy_out(*found, out);
+  }
+  const Engine::Destination into{.bytes = out};
+  const auto got = engine_->get(as_bytes(key), options, &into);
+  if (!got) return std::unexpected(got.error());
+  return engine_->copy_out(*got, out);
+}
+
+std::size_t Client::needed_bytes() const {
+  return engine_->needed_bytes();
+}
+
+Result<std::uint64_t> Client::put_from(std::string_view key, const RegisteredBuffer& buffer,
+                                       std::size_t length, const PutOptions& options) {
+  if (buffer.transport_ != engine_->transport()) return fail(Code::kInvalidArgument, kForeign);
+  if (length > buffer.bytes().size()) {
+    return fail(Code::kInvalidArgument, "the buffer is shorter than the value to be put");
+  }
+  const std::string_view value = as_text(buffer.bytes().first(length));
+  return put_registered(key, value, buffer.region_->remote_key(), options);
+}
+
+}  // namespace rkv

@@ -1,0 +1,121 @@
+// A Cluster's operations on many keys: sorted by server, on all servers at once.
+#include <array>
+
+#include "client/cluster/fan_out.h"
+#include "client/cluster/sharded_batch.h"
+#include "client/engine/gather.h"
+#include "rkv/cluster.h"
+
+namespace rkv {
+
+using client::FanOut;
+using client::PipelinedOp;
+using client::ShardedBatch;
+
+// `add(server, deadline)` creates a server's flow. `fail(server)` ends the items of a server
+// without a transport. The search for transports follows the other flows, in their remaining time.
+template <class Add, class Fail>
+void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
+  const Deadline deadline = deadline_of(timeout);
+  ShardedBatch& sorted = *sharded_batch_;
+  const auto run = [&] {
+    if (!sorted.flows.empty()) FanOut(sorted.flows, deadline).run();
+    sorted.flows.clear();
+  };
+  std::array<std::size_t, ShardMap::kMaxServers> no_way;
+  std::size_t missing = 0;
+  for (std::size_t i = 0; i < clients_.size(); ++i) {
+    if (sorted.size_of(i) == 0) continue;
+    if (clients_[i] == nullptr) {
+      no_way[missing++] = i;
+    } else {
+      sorted.flows.push_back(add(i, deadline));
+    }
+  }
+  run();
+  for (std::size_t done = 0; done < missing; ++done) {
+    const Nanos now = clock_->now();
+    const Nanos part = (deadline.at() - now) / static_cast<Nanos>(missing - done);
+    if (part <= 0) {  // the other flows used all of it: no search
+      no_way_ = {.code = Code::kTimeout, .text = "no time was left to look for a way to it"};
+      fail(no_way[done]);
+    } else if (find_way(no_way[done], {*clock_, now + part}) != nullptr) {
+      sorted.flows.push_back(add(no_way[done], deadline));
+    } else {
+      fail(no_way[done]);
+    }
+  }
+  run();
+}
+
+void Cluster::visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
+                        const GetOptions& options) {
+  if (clients_.size() == 1 && clients_.front() != nullptr) {
+    return clients_.front()->visit_all(keys, visit, target, options);
+  }
+  ShardedBatch& sorted = *sharded_batch_;
+  sorted.keys.resize(keys.size());
+  sorted.sort(
+      map_, keys.size(), [&](std::size_t i) { return keys[i]; },
+      [&](std::size_t from, std::size_t to) { sorted.keys[to] = keys[from]; });
+  sorted.gets.clear();
+  sorted.gets.reserve(clients_.size());
+  sorted.get_targets.assign(clients_.size(), {});
+  run_flows(
+      options.timeout,
+      [&](std::size_t i, const Deadline& deadline) -> PipelinedOp* {
+        auto& to = sorted.get_targets[i];
+        to = {.indices = &sorted.indices[sorted.begin_of(i)], .visit = visit, .target = target};
+        return &sorted.gets.emplace_back(
+            *clients_[i]->engine_,
+            std::span(sorted.keys).subspan(sorted.begin_of(i), sorted.size_of(i)), options.at_least,
+            deadline, to.take, &to);
+      },
+      [&](std::size_t i) {
+        for (std::uint32_t j = sorted.begin_of(i); j < sorted.ends[i]; ++j)
+          visit(target, sorted.indices[j], std::unexpected(no_way_));
+      });
+}
+
+void Cluster::put_all(std::span<const KeyValue> items, RawPutVisitor visit, void* target,
+                      const WriteOptions& options) {
+  if (clients_.size() == 1 && clients_.front() != nullptr) {
+    return clients_.front()->put_all(items, visit, target, options);
+  }
+  ShardedBatch& sorted = *sharded_batch_;
+  sorted.items.resize(items.size());
+  sorted.sort(
+      map_, items.size(), [&](std::size_t i) { return items[i].key; },
+      [&](std::size_t from, std::size_t to) { sorted.items[to] = items[from]; });
+  sorted.puts.clear();
+  sorted.puts.reserve(clients_.size());
+  sorted.put_targets.assign(clients_.size(), {});
+  run_flows(
+      options.timeout,
+      [&](std::size_t i, const Deadline& deadline) -> PipelinedOp* {
+        auto& to = sorted.put_targets[i];
+        to = {.indices = &sorted.indices[sorted.begin_of(i)], .visit = visit, .target = target};
+        return &sorted.puts.emplace_back(
+            *clients_[i]->engine_,
+            std::span(sorted.items).subspan(sorted.begin_of(i), sorted.size_of(i)),
+            options.durability, deadline, to.take, &to);
+      },
+      [&](std::size_t i) {
+        for (std::uint32_t j = sorted.begin_of(i); j < sorted.ends[i]; ++j)
+          visit(target, sorted.indices[j], std::unexpected(no_way_));
+      });
+}
+
+std::vector<Result<Value>> Cluster::multi_get(std::span<const std::string_view> keys,
+                                              const GetOptions& options) {
+  return client::gather_values(keys.size(),
+                               [&](auto visit) { multi_get_into(keys, visit, options); });
+}
+
+std::vector<Result<std::uint64_t>> Cluster::multi_put(std::span<const KeyValue> items,
+                                                      const WriteOptions& options) {
+  return client::gather_versions(items.size(),
+                                 [&](auto visit) { multi_put_each(items, visit, options); });
+}
+
+}  // namespace rkv

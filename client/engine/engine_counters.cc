@@ -1,0 +1,287 @@
+// Counters changed by requests, and counters whose numbers are in cells, changed by atomics (one
+// round trip, as for a READ).
+//
+// A word is added to or swapped only at the address of the counter's cell. The address comes from
+// the accept of this connection and an answer of this epoch. The returned old value decides the
+// outcome: without the seal the change was applied, with the seal nothing was
+// (server/store/cells.h). No other proof is needed.
+#include <algorithm>
+#include <bitset>
+
+#include "client/engine/engine.h"
+
+namespace rkv::client {
+
+namespace {
+
+constexpr Nanos kAskAgain = 1000 * kNanosPerMs;  // wait before asking for a cell again
+constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
+
+bool fits_addition(std::int64_t summand) {
+  return summand >= -kMaxCellSummand && summand <= kMaxCellSummand;
+}
+bool fits_cell(std::int64_t number) {
+  return number > -kCellEndNumber && number < kCellEndNumber;
+}
+
+// A change that must be on disk when the call returns goes through the server. Other changes use
+// atomics: opening the counter asks for them, so the server's default durability does not apply.
+bool goes_by_atomic(Durability durability) {
+  return durability == Durability::kDefault || durability == Durability::kMemory;
+}
+
+Error lost(const Status& ended, bool may_have_happened) {
+  Error error = ended.error();
+  error.write = may_have_happened ? WriteOutcome::kMayHaveHappened : WriteOutcome::kNotApplied;
+  return error;
+}
+
+// The decoder has checked the length.
+std::int64_t number_in(const Response& response) {
+  return load_le<std::int64_t>(response.value.data());
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------- by requests
+
+Counter Engine::counter_in(const Response& response) const {
+  return {.number = number_in(response),
+          .version = response.version.bits,
+          .durability = durability_of(response)};
+}
+
+Result<Counter> Engine::add(Bytes key, std::int64_t summand, const Deadline& deadline,
+                            Durability durability) {
+  std::array<std::byte, kCounterBytes> bytes;
+  store_le(bytes.data(), summand);
+  const auto reply = write(
+      {.opcode = Opcode::kAdd, .durability = durability, .key = key, .value = bytes}, deadline);
+  if (!reply) return std::unexpected(reply.error());
+  return counter_in(reply->response());
+}
+
+Result<CounterSwap> Engine::swap(Bytes key, std::int64_t expected, std::int64_t desired,
+                                 const Deadline& deadline, Durability durability) {
+  std::array<std::byte, 2 * kCounterBytes> numbers;
+  store_le(numbers.data(), expected);
+  store_le(numbers.data() + kCounterBytes, desired);
+  const auto reply = write(
+      {.opcode = Opcode::kSwap, .durability = durability, .key = key, .value = numbers}, deadline);
+  if (!reply) return std::unexpected(reply.error());
+  const Response& response = reply->response();
+  return CounterSwap{.done = (response.flags & Response::kSwapped) != 0,
+                     .number = number_in(response),
+                     .version = response.version.bits};
+}
+
+Result<Counter> Engine::number(Bytes key, std::chrono::milliseconds timeout) {
+  const auto got = get(key, GetOptions{.timeout = timeout});
+  if (!got) return std::unexpected(got.error());
+  if (!got->counter) return fail(Code::kWrongType, "the key holds a plain value, not a counter");
+  return Counter{.number = load_le<std::int64_t>(got->value.data()),
+                 .version = got->version.bits,
+                 .durability = got->durability};
+}
+
+// ------------------------------------------------------------------------------------ cells
+
+bool Engine::is_bound(const OneSidedCounter& counter) const {
+  if (!usable() || counter.epoch_ != map_.epoch()) return false;
+  if (!counter.is_one_sided()) return clock_->now() < counter.ask_again_at_;
+  // A connection over another network has other cells.
+  const RemoteWindow& cells = link_.accept().counters;
+  return counter.word_ - cells.address < cells.length;
+}
+
+// Creating the counter is a write. It is not sent again if it may have happened (E1), because
+// another client may have removed the counter since. A lookup is not a write. If the lookup finds
+// the counter, it is open. If not, it is unknown whether the counter was ever created.
+Result<Reply> Engine::ask_for_cell(Bytes key, bool create, const Deadline& deadline) {
+  const auto ask = [&](bool creates) {
+    const std::byte flag{creates ? std::uint8_t{1} : std::uint8_t{0}};
+    Request open{.opcode = Opcode::kOpenCounter};
+    open.key = key;
+    open.value = {&flag, 1};
+    return ask_until_taken(open, !creates, deadline);
+  };
+  auto reply = ask(create);
+  if (reply || !create) return reply;
+  const Error lost = reply.error();
+  if (lost.code != Code::kDisconnected || lost.write == WriteOutcome::kNotApplied) return reply;
+  auto found = ask(false);
+  if (found) return found;
+  Error error = found.error().code == Code::kNotFound ? lost : found.error();
+  error.write = WriteOutcome::kMayHaveHappened;
+  return std::unexpected(error);
+}
+
+Status Engine::bind(OneSidedCounter& counter, bool create, const Deadline& deadline) {
+  check_link();  // if the end of the connection is noticed now, no addition is lost with it
+  while (!is_bound(counter)) {
+    if (!usable()) {
+      RKV_RETURN_IF_ERROR(ensure_connected(deadline));
+      continue;
+    }
+    if (deadline.passed())
+      return fail(Code::kTimeout, "the server did not say in time where the counter is");
+    const auto reply = ask_for_cell(as_bytes(counter.key_), create, deadline);
+    if (!reply) return std::unexpected(reply.error());
+    const RemoteWindow& cells = link_.accept().counters;
+    const auto cell = load_le<std::uint64_t>(reply->response().value.data());
+    if (cell != kNoCell && cell >= cells.length / kWordBytes) {
+      return fail(Code::kCorrupt, "the server named a counter's cell that it does not have");
+    }
+    counter.word_ = cell == kNoCell ? 0 : cells.address + cell * kWordBytes;
+    counter.epoch_ = map_.epoch();
+    counter.ask_again_at_ = clock_->now() + kAskAgain;
+  }
+  return {};
+}
+
+rdma::Operation Engine::atomic_on(const OneSidedCounter& counter, std::size_t index) const {
+  return {.kind = rdma::Operation::Kind::kFetchAdd,
+          .local_key = arena_.local_key(),
+          .local = arena_.staging().subspan(index * kWordBytes, kWordBytes),
+          .remote_address = counter.word_,
+          .remote_key = link_.accept().counters.remote_key};
+}
+
+std::uint64_t Engine::told(std::size_t index) const {
+  return load_le<std::uint64_t>(arena_.staging().data() + index * kWordBytes);
+}
+
+template <class Shape>
+Result<std::optional<std::uint64_t>> Engine::run_atomic(OneSidedCounter& counter, bool create,
+                                                        bool changes, const Deadline& deadline,
+                                                        Shape shape) {
+  for (;;) {
+    RKV_RETURN_IF_ERROR(bind(counter, create, deadline));
+    if (!counter.is_one_sided()) return std::nullopt;
+    rdma::Operation operation = atomic_on(counter, 0);
+    shape(operation);
+    const Link::Atomics done = link_.run_atomics({&operation, 1}, deadline);
+    stats_.atomics += done.posted;
+    if (!done.ended) {
+      const bool left = done.posted != 0;
+      if (done.ended.error().code == Code::kDisconnected && (!left || !changes)) continue;  // E1
+      return std::unexpected(lost(done.ended, left && changes));
+    }
+    reconnect_backoff_.reset();
+    const std::uint64_t word = told(0);
+    if (cell_number(word)) return word;
+    unbind(counter);
+  }
+}
+
+Result<OneSidedCounter> Engine::open_counter(std::string_view key, bool create,
+                                             const Deadline& deadline) {
+  RKV_RETURN_IF_ERROR(check_key(as_bytes(key)));
+  OneSidedCounter counter{std::string(key)};
+  RKV_RETURN_IF_ERROR(bind(counter, create, deadline));
+  return counter;
+}
+
+Result<Counter> Engine::add(OneSidedCounter& counter, std::int64_t summand,
+                            const Deadline& deadline, Durability durability) {
+  const Bytes key = as_bytes(counter.key_);
+  if (!goes_by_atomic(durability) || !fits_addition(summand)) {
+    return add(key, summand, deadline, durability);
+  }
+  RKV_ASSIGN_OR_RETURN(const auto old,
+                       run_atomic(counter, true, true, deadline, [&](rdma::Operation& operation) {
+                         operation.compare_or_add = static_cast<std::uint64_t>(summand);
+                       }));
+  if (!old) return add(key, summand, deadline, durability);
+  acknowledged_.change_of_cell(map_.epoch());
+  return Counter{.number = *cell_number(*old) + summand};
+}
+
+Result<CounterSwap> Engine::swap(OneSidedCounter& counter, std::int64_t expected,
+                                 std::int64_t desired, const Deadline& deadline,
+                                 Durability durability) {
+  const Bytes key = as_bytes(counter.key_);
+  if (!goes_by_atomic(durability) || !fits_cell(expected) || !fits_cell(desired)) {
+    return swap(key, expected, desired, deadline, durability);
+  }
+  RKV_ASSIGN_OR_RETURN(const auto old,
+                       run_atomic(counter, false, true, deadline, [&](rdma::Operation& operation) {
+                         operation.kind = rdma::Operation::Kind::kCompareSwap;
+                         operation.compare_or_add = cell_word(expected);
+                         operation.swap = cell_word(desired);
+                       }));
+  if (!old) return swap(key, expected, desired, deadline, durability);
+  const std::int64_t number = *cell_number(*old);
+  if (number == expected) acknowledged_.change_of_cell(map_.epoch());
+  return CounterSwap{.done = number == expected, .number = number == expected ? desired : number};
+}
+
+// Adds 0: the word of a READ might be torn, the result of an atomic is not.
+Result<Counter> Engine::number(OneSidedCounter& counter, const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(const auto old,
+                       run_atomic(counter, false, false, deadline, [](rdma::Operation&) {}));
+  if (!old) {
+    // At least 1 ms: 0 would mean the default time-out.
+    const std::chrono::milliseconds left(std::max(deadline.left_ms(), 1));
+    return number(as_bytes(counter.key_), left);
+  }
+  return Counter{.number = *cell_number(*old)};
+}
+
+// ------------------------------------------------------------------------------ many at a time
+
+void Engine::multi_add(std::span<const CounterAddition> additions, const Deadline& deadline,
+                       std::span<Result<Counter>> results) {
+  while (!additions.empty()) {
+    const std::size_t count = std::min(additions.size(), kAtomicsAtOnce);
+    add_some(additions.first(count), deadline, results.first(count));
+    additions = additions.subspan(count);
+    results = results.subspan(count);
+  }
+}
+
+// All counters are bound first and checked once more, since binding one may reconnect to another
+// epoch.
+void Engine::add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
+                      std::span<Result<Counter>> results) {
+  std::bitset<kAtomicsAtOnce> settled;
+  for (std::size_t i = 0; i < additions.size(); ++i) {
+    const Status bound = bind(*additions[i].counter, true, deadline);
+    if (bound) continue;
+    // The counter may have been created: not sent again. For the others add() finds the error.
+    settled[i] = bound.error().write == WriteOutcome::kMayHaveHappened;
+    if (settled[i]) results[i] = std::unexpected(bound.error());
+    break;
+  }
+  atomics_.clear();
+  for (const CounterAddition& one : additions) {
+    const bool goes =
+        is_bound(*one.counter) && one.counter->is_one_sided() && fits_addition(one.summand);
+    if (!goes || settled[static_cast<std::size_t>(&one - additions.data())]) continue;
+    atomics_.push_back(atomic_on(*one.counter, static_cast<std::size_t>(&one - additions.data())));
+    atomics_.back().compare_or_add = static_cast<std::uint64_t>(one.summand);
+    atomics_.back().context = static_cast<std::uint64_t>(&one - additions.data());
+  }
+  const Link::Atomics done = link_.run_atomics(atomics_, deadline);
+  stats_.atomics += done.posted;
+  for (std::size_t place = 0; place < done.posted; ++place) {
+    const std::size_t index = atomics_[place].context;
+    const auto number = place < done.landed ? cell_number(told(index)) : std::nullopt;
+    if (number) {
+      acknowledged_.change_of_cell(map_.epoch());
+      results[index] = Counter{.number = *number + additions[index].summand};
+    } else if (place < done.landed) {
+      unbind(*additions[index].counter);  // sealed
+      continue;
+    } else {
+      results[index] = std::unexpected(lost(done.ended, true));
+    }
+    settled.set(index);
+  }
+  for (std::size_t i = 0; i < additions.size(); ++i) {
+    if (settled[i]) continue;
+    results[i] = add(*additions[i].counter, additions[i].summand, deadline, Durability::kDefault);
+  }
+}
+
+}  // namespace rkv::client

@@ -1,0 +1,40 @@
+// GETs the values that are too long for a page of a scan. The GETs wait until their values are in
+// the write-ahead log, as the page is.
+//
+// Thread safety: one owner.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "client/engine/engine.h"
+#include "common/scan.h"
+#include "rkv/scan.h"
+
+namespace rkv::client {
+
+class LongValues {
+ public:
+  static constexpr Durability kAtLeast = Durability::kWal;
+
+  // `entries`: indices of the page's entries with long values. Both arguments must stay unchanged.
+  LongValues(ScanPage& page, std::span<const std::size_t> entries);
+  std::span<const std::string_view> keys() const { return keys_; }
+  // Takes the result of the GET of keys()[i].
+  void take(std::size_t i, const Result<ValueView>& result);
+  // After all results: removes entries from the page whose keys no longer exist.
+  Status finish();
+
+ private:
+  ScanPage* page_;
+  std::span<const std::size_t> entries_;
+  std::vector<bool> gone_;
+  std::vector<std::string_view> keys_;
+  Status failed_;
+};
+
+// Converts and checks the options of a scan. The spans point where those of the options do.
+Result<ScanQuery> query_of(const ScanOptions& options);
+
+}  // namespace rkv::client

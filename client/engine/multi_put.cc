@@ -1,0 +1,229 @@
+#include "client/engine/multi_put.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rkv::client {
+
+void MultiPut::begin() {
+  engine_.batch_.clear();
+  engine_.batch_slots_.clear();
+  engine_.busy_backoff_.reset();
+  std::ranges::fill(engine_.put_slots_, Slot{});
+  engine_.free_large(engine_.lanes_.front());
+  engine_.check_link();
+}
+
+void MultiPut::run() {
+  begin();
+  // The deadline holds even while there is progress, but need not be checked every round.
+  constexpr unsigned kRoundsPerLook = 64;
+  for (unsigned round = 1; !over(); ++round) {
+    if (!engine_.usable()) {
+      lost();
+      if (over()) return;
+      if (const Status usable = engine_.ensure_connected(deadline_); !usable) {
+        return fail_rest(usable.error());
+      }
+    }
+    fill();
+    post();
+    const bool idle = poll() == 0;
+    if (over() || !engine_.link_.alive()) continue;
+    if (!idle && round % kRoundsPerLook != 0) continue;
+    if (deadline_.passed()) return time_out();
+    if (idle) engine_.link_.wait(Deadline(*engine_.clock_, sleep_until()));
+  }
+}
+
+bool MultiPut::advance() {
+  fill();
+  const bool posted = post();
+  return poll() != 0 || posted || !engine_.link_.alive();
+}
+
+void MultiPut::lost() {
+  engine_.link_.close();  // closed before buffers that the server READs are reused (K1)
+  fail_sent(Code::kDisconnected, "the connection was lost before the answer came");
+}
+
+void MultiPut::time_out() {
+  engine_.link_.close();
+  fail_sent(Code::kTimeout, "the server did not answer in time");
+  fail_rest({.code = Code::kTimeout, .text = "the deadline passed before this was sent"});
+}
+
+// Encodes requests into the batch while there are credits.
+void MultiPut::fill() {
+  if (send_at_ != 0) {
+    if (engine_.clock_->now() < send_at_) return;
+    send_at_ = 0;
+  }
+  for (Slot& slot : engine_.put_slots_) {
+    if (slot.state == State::kSent) continue;
+    if (slot.state == State::kFree && (again_ != 0 || !take_next_item(slot))) continue;
+    // This slot may lack memory for its large value while another slot already has its memory.
+    if (!begin(slot) && !engine_.link_.requests().has_credit()) return;
+  }
+}
+
+// Gives the slot the next valid item; invalid items are finished with their error.
+bool MultiPut::take_next_item(Slot& slot) {
+  while (next_item_ < items_.size()) {
+    slot.index = next_item_++;
+    const KeyValue& item = items_[slot.index];
+    Status valid = check_key(as_bytes(item.key));
+    if (valid) valid = check_value(as_bytes(item.value));
+    if (valid && item.expires_at_ms > kMaxTtlMs) {
+      valid = fail(Code::kInvalidArgument, "a time until which a key lives is at most 2^42 ms");
+    }
+    if (valid && !is_large(item.value.size()) &&
+        kRequestHeaderBytes + item.key.size() + item.value.size() >
+            engine_.link_.accept().max_message_bytes) {
+      valid = fail(Code::kTooLarge, "the server takes no request as long as this one");
+    }
+    if (valid) {
+      slot.state = State::kAgain;
+      ++again_;
+      return true;
+    }
+    finish(slot, std::unexpected(valid.error()));
+  }
+  return false;
+}
+
+// Copies a large value to where the server will READ it. False: the memory is in use until finish()
+// of another slot returns some; or it cannot be registered, and the slot is finished with the
+// error.
+bool MultiPut::stage(Slot& slot) {
+  if (slot.value != nullptr) return true;  // staged before, then refused with "later"
+  const Bytes value = as_bytes(items_[slot.index].value);
+  const auto taken = engine_.large_.take(value.size());
+  if (!taken) {
+    if (taken.error().code != Code::kBusy) {
+      --again_;
+      finish(slot, std::unexpected(taken.error()));
+    }
+    return false;
+  }
+  slot.value = *taken;
+  std::memcpy(slot.value->bytes().data(), value.data(), value.size());
+  return true;
+}
+
+bool MultiPut::begin(Slot& slot) {
+  const KeyValue& item = items_[slot.index];
+  Request put{.opcode = Opcode::kPut, .key = as_bytes(item.key)};
+  put.value = as_bytes(item.value);
+  put.durability = durability_;
+  put.until = item.expires_at_ms != 0;
+  put.ttl_ms = item.expires_at_ms;
+  Engine::Source source;
+  if (is_large(item.value.size())) {
+    if (!engine_.link_.requests().has_credit() || !stage(slot)) return false;
+    source = {.value = slot.value->bytes().first(item.value.size()),
+              .remote_key = slot.value->region->remote_key()};
+    source.describe(put.key, engine_.map_.epoch());
+    put.opcode = Opcode::kPutLarge;
+    put.value = source.encoded;
+  }
+  put.begin_by_us = engine_.link_.begin_by_us(deadline_);
+  const auto tag = static_cast<std::uint64_t>(&slot - engine_.put_slots_.data());
+  const auto operation = engine_.link_.requests().begin(put, tag);
+  if (!operation) return false;
+  engine_.batch_.push_back(*operation);
+  engine_.batch_slots_.push_back(&slot);
+  slot.state = State::kSent;
+  --again_;
+  return true;
+}
+
+// Posts the batch; undoes begin() for requests that were not taken. Returns true if any were taken.
+bool MultiPut::post() {
+  auto& batch = engine_.batch_;
+  auto& slots = engine_.batch_slots_;
+  if (batch.empty()) return false;
+  const auto posted = engine_.link_.post(batch);
+  const std::size_t taken = posted ? *posted : 0;
+  engine_.stats_.two_sided_requests += taken;
+  while (batch.size() > taken) {
+    engine_.link_.requests().cancel(batch.back());
+    slots.back()->state = State::kAgain;
+    ++again_;
+    batch.pop_back();
+    slots.pop_back();
+  }
+  batch.clear();
+  slots.clear();
+  return taken != 0;
+}
+
+// Returns how many answers came.
+std::size_t MultiPut::poll() {
+  if (!engine_.link_.alive()) return 0;
+  const auto events = engine_.link_.poll();
+  for (const Event& event : events) {
+    on_reply(event);  // only requests are in flight
+    engine_.link_.release(event.buffer);
+  }
+  if (!events.empty()) engine_.reconnect_backoff_.reset();
+  return events.size();
+}
+
+void MultiPut::on_reply(const Event& event) {
+  Slot& slot = engine_.put_slots_[event.context];
+  const Response& response = event.response;
+  engine_.learn_marks(response);
+  if (response.code == 0) {
+    engine_.note_write(response, durability_);
+    engine_.learn_place(as_bytes(items_[slot.index].key), response);
+    engine_.busy_backoff_.reset();
+    return finish(slot, response.version.bits);
+  }
+  const Error error = engine_.refused(response);
+  const bool again = error.code == Code::kBusy ||
+                     (error.code == Code::kTimeout && !deadline_.passed());  // as ask_until_taken()
+  if (!again) return finish(slot, std::unexpected(error));
+  if (error.code == Code::kBusy) {
+    ++engine_.stats_.busy_answers;
+    send_at_ = engine_.clock_->now() + engine_.busy_wait(response);
+  }
+  slot.state = State::kAgain;
+  ++again_;
+}
+
+Nanos MultiPut::sleep_until() const {
+  return send_at_ != 0 ? std::min(send_at_, deadline_.at()) : deadline_.at();
+}
+
+void MultiPut::finish(Slot& slot, const Result<std::uint64_t>& version) {
+  visit_(target_, slot.index, version);
+  engine_.large_.give_back(slot.value);
+  slot.value = nullptr;
+  slot.state = State::kFree;
+  ++finished_;
+}
+
+void MultiPut::fail_sent(Code code, const char* text) {
+  for (Slot& slot : engine_.put_slots_) {
+    if (slot.state != State::kSent) continue;
+    finish(slot, std::unexpected(
+                     Error{.code = code, .write = WriteOutcome::kMayHaveHappened, .text = text}));
+  }
+}
+
+void MultiPut::fail_rest(const Error& error) {
+  for (Slot& slot : engine_.put_slots_) {
+    if (slot.state == State::kAgain) finish(slot, std::unexpected(error));
+  }
+  for (; next_item_ < items_.size(); ++next_item_, ++finished_) {
+    visit_(target_, next_item_, std::unexpected(error));
+  }
+}
+
+void Engine::multi_put(std::span<const KeyValue> items, Durability durability,
+                       const Deadline& deadline, PutVisitor visit, void* target) {
+  MultiPut(*this, items, durability, deadline, visit, target).run();
+}
+
+}  // namespace rkv::client

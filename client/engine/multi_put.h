@@ -1,0 +1,58 @@
+// Many PUTs in flight on one connection, as many as there are credits.
+//
+// A PUT that was posted and not answered when the connection ends, or when the deadline passes, may
+// have happened and is reported so (E1). A PUT that was not sent is sent over the next connection.
+//
+// Thread safety: as the engine, which no other operation uses meanwhile.
+#pragma once
+
+#include "client/engine/pipelined_op.h"
+
+namespace rkv::client {
+
+class MultiPut final : public PipelinedOp {
+ public:
+  MultiPut(Engine& engine, std::span<const KeyValue> items, Durability durability,
+           const Deadline& deadline, Engine::PutVisitor visit, void* target)
+      : PipelinedOp(engine, deadline),
+        items_(items),
+        durability_(durability),
+        visit_(visit),
+        target_(target) {}
+  // Runs the whole operation, alone on its thread.
+  void run();
+
+  void begin() override;
+  bool over() const override { return finished_ == items_.size(); }
+  bool advance() override;
+  Nanos sleep_until() const override;
+  void lost() override;
+  void mended() override {}
+  void fail_rest(const Error& error) override;
+  void time_out() override;
+
+ private:
+  using Slot = Engine::PutSlot;
+  using State = Engine::PutSlot::State;
+
+  void fill();
+  bool stage(Slot& slot);
+  bool begin(Slot& slot);
+  bool take_next_item(Slot& slot);
+  bool post();
+  std::size_t poll();
+  void on_reply(const Event& event);
+  void finish(Slot& slot, const Result<std::uint64_t>& version);
+  void fail_sent(Code code, const char* text);
+
+  std::span<const KeyValue> items_;
+  const Durability durability_;
+  Engine::PutVisitor visit_;
+  void* target_;
+  std::size_t next_item_ = 0;
+  std::size_t finished_ = 0;
+  std::size_t again_ = 0;  // slots to be sent again; while there are any, no new item is started
+  Nanos send_at_ = 0;      // the server was busy: nothing is sent before this time
+};
+
+}  // namespace rkv::client

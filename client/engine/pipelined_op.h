@@ -1,0 +1,59 @@
+// A pipelined operation on one engine, in rounds. FanOut (fan_out.h) drives several of them, each
+// on its own server, from one thread.
+//
+// Invariants:
+//  W1  advance() never waits for requests or READs of the operation itself. Blocking work of the
+//      engine (reading its server's map again) ends by half of the time that is left. So a dead
+//      server leaves the other half to the other servers.
+//  W2  Each item is visited exactly once, whatever happens.
+//
+// Thread safety: as the engine.
+#pragma once
+
+#include "client/engine/engine.h"
+
+namespace rkv::client {
+
+class PipelinedOp {
+ public:
+  PipelinedOp(Engine& engine, const Deadline& deadline) : engine_(engine), deadline_(deadline) {}
+  virtual ~PipelinedOp() = default;
+
+  Engine& engine() const { return engine_; }
+  // Prepares the operation, before the first round.
+  virtual void begin() = 0;
+  virtual bool over() const = 0;
+  // One round: starts items, posts them with one doorbell, and handles the events that have
+  // arrived. Returns true if anything happened. REQUIRES a usable engine.
+  virtual bool advance() = 0;
+  // Latest time to sleep until, if no event comes earlier; 0 = there is work to do at once.
+  // REQUIRES that advance() has just returned false.
+  virtual Nanos sleep_until() const = 0;
+  // The connection was lost: closes the link, and ends items whose outcome is unknown.
+  virtual void lost() = 0;
+  // The connection has been restored: restarts the items in flight that may be repeated.
+  virtual void mended() = 0;
+  // The connection cannot be restored: ends the remaining items with this error.
+  virtual void fail_rest(const Error& error) = 0;
+  // The deadline has passed: ends every remaining item with a result.
+  virtual void time_out() = 0;
+
+  // This flow is one of several on its thread.
+  void share_thread() { shares_thread_ = true; }
+
+ protected:
+  // Deadline for blocking work within a round (W1).
+  Deadline blocking_deadline() const {
+    if (!shares_thread_) return deadline_;
+    const Nanos now = engine_.clock().now();
+    return {engine_.clock(), now + (deadline_.at() - now) / 2};
+  }
+
+  Engine& engine_;
+  const Deadline& deadline_;
+
+ private:
+  bool shares_thread_ = false;
+};
+
+}  // namespace rkv::client

@@ -1,0 +1,365 @@
+#include "client/link/link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/random.h"
+
+namespace rkv::client {
+
+namespace {
+constexpr const char* kGone = "the connection to the server is gone";
+constexpr const char* kLate = "the server did not answer in time";
+}  // namespace
+
+Reply::Reply(Link& link, const Event& event)
+    : link_(&link), response_(event.response), buffer_(event.buffer), queue_(link.queue_number()) {}
+
+Reply::~Reply() {
+  if (link_ != nullptr && link_->queue_number() == queue_) link_->release(buffer_);
+}
+
+Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOptions options)
+    : transport_(&transport),
+      clock_(&clock),
+      arena_(&arena),
+      options_(std::move(options)),
+      requests_(arena, options_.requests_in_flight) {}
+
+// --------------------------------------------------------------------------- set-up and end
+
+// The link always waits on a queue, even while it sleeps between two connections.
+Status Link::make_queue() {
+  if (queue_ != nullptr) return {};
+  const rdma::QueueOptions options{.completions = operations() + options_.requests_in_flight + 8,
+                                   .receive_buffers = receive_buffers(options_.requests_in_flight),
+                                   .receive_bytes = kMaxMessageBytes,
+                                   .poll = options_.poll};
+  RKV_ASSIGN_OR_RETURN(queue_, transport_->create_queue(options));
+  return {};
+}
+
+Status Link::connect(const Deadline& deadline) {
+  RKV_CHECK(connection_ == nullptr, "connect() on a link that is not closed");
+  refusal_.clear();
+  read_refused_ = false;
+  RKV_RETURN_IF_ERROR(make_queue());
+  std::array<std::byte, kConnectRequestBytes> hello;
+  encode(ConnectRequest{.credits_wanted = options_.requests_in_flight,
+                        .session_to_resume = accept_.session,  // 0 the first time
+                        .client_nonce = random_from_kernel(),
+                        .name = options_.name},
+         hello);
+  rdma::Rejection rejection;
+  auto connection =
+      // The server READs large values and long requests from our memory.
+      transport_->connect(*queue_,
+                          {.sends_in_flight = operations(),
+                           .inline_bytes = kInlineBytes,
+                           .grant = rdma::Access::kRemoteRead},
+                          options_.address, hello, deadline, &rejection);
+  if (!connection) return refused(connection.error(), rejection);
+
+  connection_ = std::move(*connection);
+  drained_ = false;
+  const auto accept = decode_connect_accept(connection_->private_data());
+  if (!accept) {
+    close();
+    return std::unexpected(accept.error());
+  }
+  accept_ = *accept;
+  server_time_.begin(accept_.server_us, clock_->now());
+  requests_.reset({.credits = accept_.credits,
+                   .inline_bytes = connection_->limits().inline_bytes,
+                   .max_sent_bytes = accept_.max_sent_bytes});
+  reads_at_once_ = connection_->limits().reads_at_once;
+  alive_ = true;
+  return {};
+}
+
+// Converts a rejection into an error; keeps the peer's message if it is an rkv server's.
+Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
+  if (error.code != Code::kRejected) return std::unexpected(error);
+  const Bytes reason =
+      Bytes(rejection.reason).first(std::min(rejection.length, sizeof rejection.reason));
+  // Only padding: no program read the request. A connection manager rejects pending requests this
+  // way when their program ends. The next server may accept us.
+  if (std::ranges::all_of(reason, [](std::byte b) { return b == std::byte{0}; })) {
+    return fail(Code::kUnreachable,
+                "the connection was refused without a word: the server is ending, or it is no "
+                "kvserver");
+  }
+  const auto reject = decode_connect_reject(reason);
+  if (!reject) return std::unexpected(reject.error());
+  refusal_ = std::string(reject->text);
+  if (reject->code == Code::kVersionMismatch) {
+    return fail(Code::kVersionMismatch, "the server speaks another version of rkv");
+  }
+  if (reject->code == Code::kBusy || reject->code == Code::kOutOfMemory) {
+    return fail(Code::kBusy, "the server takes no client at the moment");
+  }
+  return fail(Code::kRejected, "the server refused the connection");
+}
+
+void Link::close() {
+  alive_ = false;
+  if (connection_ != nullptr) {
+    connection_->abort();
+    const auto deadline = Deadline::after_ms(*clock_, kDrainMs);
+    while (!drained_ && !deadline.passed()) {
+      const auto events = poll();
+      release_replies(events);
+      if (events.empty() && !drained_) queue_->wait(deadline);
+    }
+    connection_.reset();  // K1
+    if (!drained_) {      // the queue may hold completions that name the connection
+      queue_.reset();
+      ++queue_number_;
+    }
+  }
+  requests_.reset({});
+}
+
+// Disconnects from a peer that breaks the protocol.
+void Link::break_off(const char* why) {
+  log_warn(EventName("server_left"), "server {}: {}; disconnecting", connection_->peer(), why);
+  alive_ = false;
+  connection_->abort();
+}
+
+// ----------------------------------------------------------------------------------- events
+
+std::span<const Event> Link::poll() {
+  const std::size_t arrived = queue_->poll(raw_);
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < arrived; ++i) {
+    if (to_event(raw_[i], events_[count])) ++count;
+  }
+  made_room_ = arrived > count;
+  return std::span(events_).first(count);
+}
+
+// Releases answers that no caller waits for any more.
+void Link::release_replies(std::span<const Event> events) {
+  for (const Event& event : events) {
+    if (event.kind == Event::Kind::kReply) release(event.buffer);
+  }
+}
+
+bool Link::to_event(const rdma::Completion& completion, Event& event) {
+  using Kind = rdma::Completion::Kind;
+  using Outcome = rdma::Completion::Status;
+  if (completion.connection != connection_.get()) {
+    // Left over from a connection whose set-up failed.
+    if (completion.kind == Kind::kReceive) release(completion.receive_buffer);
+    return false;
+  }
+  if (completion.kind == Kind::kDisconnected) {
+    alive_ = false;
+    drained_ = true;
+    return false;
+  }
+  if (completion.status != Outcome::kOk) {
+    alive_ = false;  // K3
+    if (completion.status == Outcome::kRemoteAccess) read_refused_ = true;
+    return false;
+  }
+  if (completion.kind == Kind::kRead || completion.kind == Kind::kCompareSwap ||
+      completion.kind == Kind::kFetchAdd) {
+    event.kind = Event::Kind::kRead;
+    event.context = completion.context;
+    return true;
+  }
+  if (completion.kind == Kind::kSend) requests_.sent(completion.context);
+  if (completion.kind == Kind::kReceive) return receive(completion, event);
+  return false;
+}
+
+bool Link::receive(const rdma::Completion& completion, Event& event) {
+  const auto response = decode_response(completion.message);
+  const auto tag = response ? requests_.answered(*response) : std::nullopt;
+  if (!tag) {
+    release(completion.receive_buffer);
+    if (alive_) break_off("its answer matches no request");  // R3
+    return false;
+  }
+  server_time_.told(response->server_us);
+  event = {.kind = Event::Kind::kReply,
+           .context = *tag,
+           .response = *response,
+           .buffer = completion.receive_buffer};
+  return true;
+}
+
+void Link::sleep_until(Nanos at) {
+  const Deadline deadline(*clock_, at);
+  if (!make_queue()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(deadline.left_ms()));
+    return;
+  }
+  while (!deadline.passed()) {
+    queue_->wait(deadline);
+    release_replies(poll());  // else an event left in the queue would wake us repeatedly
+  }
+}
+
+// ------------------------------------------------------------------------------ blocking use
+
+rdma::Operation Link::operation_of(const ReadRequest& read, std::uint32_t local_key,
+                                   std::uint64_t context) {
+  rdma::Operation operation =
+      rdma::Operation::read(read.to, read.local_key.value_or(local_key), read.from.address,
+                            read.from.remote_key, context);
+  if (read.swaps) [[unlikely]] {
+    operation.kind = rdma::Operation::Kind::kCompareSwap;
+    operation.compare_or_add = read.compare;
+    operation.swap = read.desired;
+  }
+  return operation;
+}
+
+bool Link::is_landed(const rdma::Completion& completion) const {
+  const bool ours = completion.kind == rdma::Completion::Kind::kRead ||
+                    completion.kind == rdma::Completion::Kind::kCompareSwap;
+  return ours && completion.status == rdma::Completion::Status::kOk &&
+         completion.connection == connection_.get();
+}
+
+// Sets field by field, without a temporary operation: every GET calls this.
+void Link::prepare(const ReadRequest& read, rdma::Operation& operation) const {
+  if (read.swaps) [[unlikely]] {
+    operation = operation_of(read, local_key(), 0);
+    return;
+  }
+  operation.kind = rdma::Operation::Kind::kRead;
+  operation.local = read.to;
+  operation.local_key = read.local_key.value_or(local_key());
+  operation.remote_address = read.from.address;
+  operation.remote_key = read.from.remote_key;
+}
+
+Status Link::read(std::span<const ReadRequest> reads, const Deadline& deadline) {
+  RKV_CHECK(reads.size() <= reads_.size(), "too many READs at once");
+  std::size_t done = 0;
+  while (done < reads.size() && alive_ && reads_at_once_ && !reads[done].swaps &&
+         read_at_once(reads[done].to, reads[done].from)) {
+    ++done;
+  }
+  if (done == reads.size()) return {};
+  for (std::size_t i = done; i < reads.size(); ++i)
+    prepare(reads[i], reads_[i]);
+  return post_and_wait(std::span(reads_).subspan(done, reads.size() - done), deadline);
+}
+
+Status Link::post_and_wait(std::span<const rdma::Operation> reads, const Deadline& deadline) {
+  std::size_t posted = 0;
+  std::size_t landed = 0;
+  for (;;) {
+    if (posted < reads.size()) {
+      RKV_ASSIGN_OR_RETURN(const std::size_t taken, post(reads.subspan(posted)));
+      posted += taken;
+    }
+    const std::size_t arrived = queue_->poll(raw_);
+    for (std::size_t i = 0; i < arrived; ++i) {
+      if (is_landed(raw_[i])) [[likely]] {
+        ++landed;
+        continue;
+      }
+      Event event;
+      if (to_event(raw_[i], event)) release(event.buffer);
+    }
+    if (landed == reads.size()) return {};
+    if (!alive_) return fail(Code::kDisconnected, kGone);
+    if (arrived != 0) continue;
+    if (deadline.passed()) {
+      close();
+      return fail(Code::kTimeout, kLate);
+    }
+    wait(deadline);
+  }
+}
+
+// Operations of one connection complete in the order in which they were posted.
+Link::Atomics Link::run_atomics(std::span<const rdma::Operation> operations,
+                                const Deadline& deadline) {
+  Atomics done;
+  while (done.landed < operations.size()) {
+    if (done.posted < operations.size()) {
+      const auto taken = post(operations.subspan(done.posted));
+      if (!taken) {
+        done.ended = std::unexpected(taken.error());
+        return done;
+      }
+      done.posted += *taken;
+    }
+    const auto events = poll();
+    for (const Event& event : events) {
+      if (event.kind == Event::Kind::kRead) {
+        ++done.landed;
+      } else {
+        release(event.buffer);
+      }
+    }
+    if (done.landed == operations.size() || !events.empty()) continue;
+    if (!alive_) {
+      done.ended = fail(Code::kDisconnected, kGone);
+      return done;
+    }
+    if (deadline.passed()) {
+      close();
+      done.ended = fail(Code::kTimeout, kLate);
+      return done;
+    }
+    wait(deadline);
+  }
+  return done;
+}
+
+// Waits for a slot and for space in the send queue; never returns kBusy.
+Status Link::send_when_possible(const Request& request, const Deadline& deadline) {
+  for (;;) {
+    if (!alive_) return fail(Code::kDisconnected, kGone);
+    if (const auto operation = requests_.begin(request, 0)) {
+      const auto taken = post({&*operation, 1});
+      if (taken && *taken == 1) return {};
+      requests_.cancel(*operation);
+      if (!taken) return std::unexpected(taken.error());
+    }
+    const auto events = poll();
+    release_replies(events);
+    if (!events.empty()) continue;
+    if (deadline.passed()) return fail(Code::kTimeout, kLate);
+    wait(deadline);
+  }
+}
+
+Result<Reply> Link::call(const Request& request, const Deadline& deadline) {
+  const std::size_t length = kRequestHeaderBytes + request.key.size() + request.value.size();
+  if (alive_ && length > accept_.max_message_bytes) {
+    return fail(Code::kTooLarge, "the server takes no request as long as this one");
+  }
+  RKV_RETURN_IF_ERROR(send_when_possible(request, deadline));
+  const auto lost = [](Code code, const char* text) {
+    return std::unexpected(
+        Error{.code = code, .write = WriteOutcome::kMayHaveHappened, .text = text});
+  };
+  for (;;) {
+    const auto events = poll();
+    for (const Event& event : events) {
+      // Nothing else is in flight, so the first reply is the only reply and ours.
+      if (event.kind == Event::Kind::kReply) return Reply(*this, event);
+    }
+    if (!alive_) return lost(Code::kDisconnected, kGone);
+    if (!events.empty()) continue;
+    if (deadline.passed()) {
+      close();
+      return lost(Code::kTimeout, kLate);
+    }
+    wait(deadline);
+  }
+}
+
+}  // namespace rkv::client

@@ -1,0 +1,196 @@
+// One connection to the server, reconnected as often as needed: set-up with private data, READs,
+// requests, and the events that answer them.
+//
+// Invariants:
+//  K1  After close() nothing posted before can touch a local buffer: the connection is aborted,
+//      drained and destroyed. A READ or request whose deadline passes closes the link, so that its
+//      buffers are quarantined until the close has finished.
+//  K2  Every received message is released exactly once, by Reply's destructor or by the caller of
+//      poll(). If its queue was destroyed before, it is not released at all.
+//  K3  A link that saw any error stays dead: alive() is false until the next connect().
+//
+// Thread safety: none; one thread at a time.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "client/link/arena.h"
+#include "client/link/requests.h"
+#include "client/link/server_time.h"
+#include "common/clock.h"
+#include "rdma/transport/transport.h"
+
+namespace rkv::client {
+
+struct LinkOptions {
+  std::string address;
+  std::string name;
+  std::uint32_t reads_in_flight = 32;
+  std::uint16_t requests_in_flight = 16;
+  rdma::PollMode poll = rdma::PollMode::kAdaptive;
+};
+
+struct Event {
+  enum class Kind : std::uint8_t { kRead, kReply };
+  Kind kind = Kind::kRead;
+  std::uint64_t context = 0;  // context of the READ's operation, or tag of the request
+  Response response;          // kReply: valid until release(buffer)
+  std::uint32_t buffer = 0;
+};
+
+class Link;
+
+// An answer, and ownership of its receive buffer.
+class Reply {
+ public:
+  Reply(Link& link, const Event& event);
+  Reply(Reply&& other) noexcept
+      : link_(std::exchange(other.link_, nullptr)),
+        response_(other.response_),
+        buffer_(other.buffer_),
+        queue_(other.queue_) {}
+  Reply& operator=(Reply&&) = delete;
+  ~Reply();
+  const Response& response() const { return response_; }
+
+ private:
+  Link* link_;
+  Response response_;
+  std::uint32_t buffer_;
+  std::uint64_t queue_;  // Link::queue_number() when the answer came
+};
+
+class Link {
+ public:
+  static constexpr std::size_t kEvents = 64;
+  static constexpr std::uint32_t kInlineBytes = 256;
+  static constexpr std::int64_t kDrainMs = 2000;
+  // Enough for the answers to all requests in flight, and some late answers.
+  static constexpr std::uint32_t receive_buffers(std::uint16_t requests_in_flight) {
+    return requests_in_flight + 4U;
+  }
+
+  // The arguments must outlive the link.
+  Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOptions options);
+  ~Link() { close(); }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // Connects. Blocks until the deadline at most. Fails as Transport::connect(). kVersionMismatch,
+  // kCorrupt: the peer is not a compatible kvserver. kRejected, kBusy: refusal() has the reason.
+  // REQUIRES a closed link.
+  Status connect(const Deadline& deadline);
+  void close();
+  bool alive() const { return alive_; }
+  // Returns true if the peer refused a READ: our view of its memory is wrong.
+  bool read_refused() const { return read_refused_; }
+  const ConnectAccept& accept() const { return accept_; }
+  // The server's message when it refused the connection.
+  const std::string& refusal() const { return refusal_; }
+
+  // When the server must have begun a request that ends at the deadline (server_time.h). REQUIRES
+  // that connect() succeeded once.
+  std::uint64_t begin_by_us(const Deadline& deadline) {
+    return server_time_.begin_by_us(deadline.at(), clock_->now());
+  }
+
+  // ---- pipelined use. The contexts of READs do not have Requests' send bit.
+  Requests& requests() { return requests_; }
+  std::uint32_t local_key() const { return arena_->local_key(); }
+  Result<std::size_t> post(std::span<const rdma::Operation> batch) {
+    if (!alive_) return fail(Code::kDisconnected, "the connection to the server is gone");
+    auto taken = connection_->post(batch);
+    if (!taken) [[unlikely]]
+      alive_ = false;  // K3
+    return taken;
+  }
+  // Returns the events that have arrived, up to kEvents, valid until the next call. Notices the end
+  // of the connection.
+  std::span<const Event> poll();
+  // Waits for events until the deadline. Returns at once if the last poll() took completions that
+  // are not events: they may have freed the send queue entries that the caller waits for.
+  void wait(const Deadline& deadline) {
+    if (!std::exchange(made_room_, false)) queue_->wait(deadline);
+  }
+  // The queue that wait() waits on; null before the first connect().
+  rdma::Queue* queue() const { return queue_.get(); }
+  rdma::PollMode poll_mode() const { return options_.poll; }
+  // Returns true, once, if wait() would return at once without checking the queue.
+  bool take_room() { return std::exchange(made_room_, false); }
+  void release(std::uint32_t buffer) { queue_->release({&buffer, 1}); }
+  // Number of the present queue. If a connection cannot be drained, its queue is destroyed with it.
+  std::uint64_t queue_number() const { return queue_number_; }
+  // Blocks until the given time.
+  void sleep_until(Nanos at);
+
+  // ---- blocking use; nothing else may be in flight.
+
+  // Converts a READ of a GET into an operation.
+  static rdma::Operation operation_of(const ReadRequest& read, std::uint32_t local_key,
+                                      std::uint64_t context);
+  // reads_at_once(): READs may complete within the call. read_at_once() performs one READ that way;
+  // false: use read(). REQUIRES alive().
+  bool reads_at_once() const { return reads_at_once_; }
+  bool read_at_once(MutableBytes to, const RemoteRange& from) {
+    return connection_->read_at_once(to, from.address, from.remote_key);
+  }
+  // Announces a read_at_once().
+  void prefetch(const RemoteRange& from, std::size_t length) {
+    connection_->prefetch(from.address, from.remote_key, length);
+  }
+  // READs and waits until all have landed. kDisconnected. kTimeout: the link is then closed.
+  Status read(std::span<const ReadRequest> reads, const Deadline& deadline);
+  // Runs atomics on the server's memory in the given order, all signaled. The first `landed` have
+  // completed. If `ended` is an error, those after them, up to `posted`, may or may not have
+  // happened: kDisconnected, or kTimeout (the link is then closed).
+  struct Atomics {
+    std::size_t posted = 0;
+    std::size_t landed = 0;
+    Status ended;
+  };
+  Atomics run_atomics(std::span<const rdma::Operation> operations, const Deadline& deadline);
+  // Sends a request and returns its answer, whatever its code. kDisconnected, kTimeout (the link is
+  // then closed): the error's write outcome says whether the request was sent.
+  Result<Reply> call(const Request& request, const Deadline& deadline);
+
+ private:
+  // A GET has at most two READs in flight.
+  std::uint32_t operations() const {
+    return 2 * options_.reads_in_flight + options_.requests_in_flight + 8;
+  }
+  Status make_queue();
+  Status refused(const Error& error, const rdma::Rejection& rejection);
+  void release_replies(std::span<const Event> events);
+  void prepare(const ReadRequest& read, rdma::Operation& operation) const;
+  Status post_and_wait(std::span<const rdma::Operation> reads, const Deadline& deadline);
+  bool is_landed(const rdma::Completion& completion) const;  // completion of one of our READs
+  bool to_event(const rdma::Completion& completion, Event& event);
+  bool receive(const rdma::Completion& completion, Event& event);
+  void break_off(const char* why);
+  Status send_when_possible(const Request& request, const Deadline& deadline);
+
+  rdma::Transport* transport_;
+  const Clock* clock_;
+  Arena* arena_;
+  LinkOptions options_;
+  Requests requests_;
+  std::uint64_t queue_number_ = 0;
+  std::unique_ptr<rdma::Queue> queue_;  // declared before the connection: destroyed after it
+  std::unique_ptr<rdma::Connection> connection_;
+  bool alive_ = false;
+  bool reads_at_once_ = false;
+  bool drained_ = true;
+  bool read_refused_ = false;
+  bool made_room_ = false;
+  ConnectAccept accept_;
+  ServerTime server_time_;
+  std::string refusal_;
+  std::array<rdma::Operation, 2> reads_;  // for read(); a member for the same reason as events_
+  std::array<rdma::Completion, kEvents> raw_;
+  std::array<Event, kEvents> events_;  // a member: constructing 64 of them costs as much as a GET
+};
+
+}  // namespace rkv::client

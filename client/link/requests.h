@@ -1,0 +1,76 @@
+// Requests in flight on one connection: credits, sequences, send buffers, and the matching of
+// answers to requests.
+//
+// Invariants:
+//  R1  The number of unanswered requests never exceeds the credits that the server granted.
+//  R2  A buffer is reused only when its send has completed AND its answer has come, or when the
+//      connection is closed (reset).
+//  R3  An answer is accepted only for a request that is waiting, with the same operation. Anything
+//      else is an error of the peer and ends the connection.
+//  R4  A request longer than the limit of a SEND stays in its large buffer. A message with its
+//      address goes out of the slot's small buffer. R2 holds for both buffers, since the answer
+//      comes after the server has READ the request.
+//
+// Thread safety: none. Nothing allocates after construction.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "client/link/arena.h"
+
+namespace rkv::client {
+
+class Requests {
+ public:
+  // At most `count` requests in flight, with the arena's request buffers 0 to count-1.
+  Requests(Arena& arena, std::size_t count);
+
+  // Starts a new connection. Forgets every request: REQUIRES that the old connection is closed.
+  struct Limits {
+    std::uint16_t credits = 0;
+    std::uint32_t inline_bytes = 0;    // longest inline SEND
+    std::uint32_t max_sent_bytes = 0;  // longest SEND (R4)
+  };
+  void reset(const Limits& limits);
+
+  std::size_t in_flight() const { return unanswered_; }
+  bool has_credit() const { return unanswered_ < credits_; }
+
+  // Takes a slot, encodes the request with its sequence number, and returns the operation to post.
+  // Empty: there is no credit, free slot or large buffer; poll, then try again. The bytes of key
+  // and value are copied. answered() returns `tag`.
+  std::optional<rdma::Operation> begin(Request request, std::uint64_t tag);
+  // Undoes the last begin(): its operation could not be posted.
+  void cancel(const rdma::Operation& operation);
+
+  // Records that a send completed, with the context of its operation.
+  void sent(std::uint64_t context);
+  // Ends the request that the response answers and returns its tag. Empty: no request matches (R3).
+  std::optional<std::uint64_t> answered(const Response& response);
+
+  static bool is_send(std::uint64_t context) { return (context & kSendBit) != 0; }
+
+ private:
+  static constexpr std::uint64_t kSendBit = std::uint64_t{1} << 63;
+  struct Entry {
+    std::uint64_t sequence = 0;  // 0 = answered
+    std::uint64_t tag = 0;
+    Opcode opcode = Opcode::kPing;
+    bool sending = false;
+    MutableBytes large;
+    bool free() const { return sequence == 0 && !sending; }
+  };
+  void release_if_over(Entry& entry);
+  MutableBytes place_of(MutableBytes message, std::uint64_t sequence, std::size_t index) const;
+
+  Arena* arena_;
+  std::vector<Entry> entries_;
+  std::size_t credits_ = 0;
+  std::size_t unanswered_ = 0;
+  Limits limits_;
+  std::uint64_t next_sequence_ = 1;
+};
+
+}  // namespace rkv::client

@@ -1,0 +1,79 @@
+#include "rdma/core/device/managed_context.h"
+
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace rkv::rdma::detail {
+namespace {
+
+// The contexts that Devices hold now, so that another Device of a context costs no system call.
+struct HeldContexts {
+  std::mutex mutex;
+  std::map<ibv_context*, std::weak_ptr<ibv_context>> all;  // guarded by mutex
+};
+
+// Never destroyed: handles may outlive main().
+HeldContexts& held_contexts() {
+  static auto& held = *new HeldContexts;
+  return held;
+}
+
+std::size_t length_of(ibv_context** list) {
+  std::size_t length = 0;
+  while (list[length] != nullptr)
+    ++length;
+  return length;
+}
+
+// REQUIRES: held.mutex is locked.
+std::shared_ptr<ibv_context> hold(HeldContexts& held, ibv_context** list, std::size_t index) {
+  const std::size_t length = length_of(list);
+  std::swap(list[0], list[index]);
+  // Releases the other contexts now: an unused device must not stay open after it is unplugged.
+  // librdmacm counts by a list's entries and frees the list with free(3), so it accepts a part of a
+  // list as a list. If no memory is available for the second list, the first is held whole.
+  auto** others = static_cast<ibv_context**>(std::malloc(length * sizeof *list));
+  if (others != nullptr) {
+    std::copy(list + 1, list + length + 1, others);
+    list[1] = nullptr;
+    rdma_free_devices(others);
+  }
+  // The deleter takes no lock of this file, since the map holds only weak references.
+  std::shared_ptr<ibv_context> out(list[0],
+                                   [list](ibv_context* /*context*/) { rdma_free_devices(list); });
+  std::erase_if(held.all, [](const auto& entry) { return entry.second.expired(); });
+  held.all[out.get()] = out;
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<ibv_context> hold_listed(ibv_context** list, std::size_t index) {
+  HeldContexts& held = held_contexts();
+  const std::scoped_lock lock(held.mutex);
+  return hold(held, list, index);
+}
+
+std::shared_ptr<ibv_context> hold_context_of(ibv_context* context, std::shared_ptr<void> id) {
+  HeldContexts& held = held_contexts();
+  const std::scoped_lock lock(held.mutex);
+  const auto found = held.all.find(context);
+  if (found != held.all.end()) {
+    if (auto known = found->second.lock()) return known;
+  }
+  ibv_context** const list = rdma_get_devices(nullptr);
+  if (list != nullptr) {
+    ibv_context** const end = list + length_of(list);
+    ibv_context** const place = std::find(list, end, context);
+    if (place != end) return hold(held, list, static_cast<std::size_t>(place - list));
+    rdma_free_devices(list);
+  }
+  return {std::move(id), context};
+}
+
+}  // namespace rkv::rdma::detail

@@ -1,0 +1,218 @@
+#include "rkv/rdma/memory.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "common/bytes.h"
+#include "rdma/core/checked/checked_hooks.h"
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma {
+namespace {
+
+std::size_t page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+Result<std::shared_ptr<void>> take_heap(std::size_t length) {
+  const std::size_t whole = round_up(length, page_bytes());
+  void* memory = whole < length ? nullptr : std::aligned_alloc(page_bytes(), whole);
+  if (memory == nullptr) {
+    return fail_call(Code::kOutOfMemory, "aligned_alloc", ENOMEM,
+                     "this machine has no memory of that size");
+  }
+  std::memset(memory, 0, whole);
+  return std::shared_ptr<void>(memory, [](void* old) { std::free(old); });
+}
+
+// Owns the pages; the pointer is their first byte.
+Result<std::shared_ptr<void>> take_pages(std::size_t length, PageSize size) {
+  RKV_ASSIGN_OR_RETURN(Pages pages, Pages::map(length, {.size = size}));
+  auto owner = std::make_shared<Pages>(std::move(pages));
+  void* const begin = owner->bytes().data();
+  return std::shared_ptr<void>(std::move(owner), begin);
+}
+
+Status check_flags(const ProtectionDomain& pd, AccessFlags access) {
+  if (!is_registrable(access)) {
+    return fail(Code::kInvalidArgument,
+                "remote writes and atomics need local write access on the region too");
+  }
+  if (!has(access, AccessFlags::kOnDemand)) return {};
+  // Checked here because the kernel would return only EINVAL.
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes device, pd.device().attributes());
+  if (device.on_demand_paging) return {};
+  return fail_call(Code::kUnsupported, "ibv_reg_mr", EOPNOTSUPP,
+                   "this device has no paging on demand");
+}
+
+bool is_unsupported(int sys_errno) {
+  return sys_errno == EOPNOTSUPP || sys_errno == ENOSYS;
+}
+
+}  // namespace
+
+void MemoryRegion::Deregister::operator()(ibv_mr* region) const {
+  checked::region_ends(region);
+  report_teardown(from_errno("ibv_dereg_mr", ibv_dereg_mr(region)));
+}
+
+Result<MemoryRegion> MemoryRegion::enroll(const ProtectionDomain& pd, MutableBytes memory,
+                                          AccessFlags access, std::shared_ptr<void> storage) {
+  if (memory.empty()) return fail(Code::kInvalidArgument, "memory of length 0 to be registered");
+  RKV_RETURN_IF_ERROR(check_flags(pd, access));
+  const std::uint64_t address =
+      has(access, AccessFlags::kZeroBased) ? 0 : reinterpret_cast<std::uint64_t>(memory.data());
+  errno = 0;
+  RKV_ASSIGN_OR_RETURN(
+      ibv_mr * raw, from_null("ibv_reg_mr", ibv_reg_mr_iova(pd.raw(), memory.data(), memory.size(),
+                                                            address, std::to_underlying(access))));
+  checked::region_begins(raw, address, memory.size(), memory);
+  return MemoryRegion(memory, address, memory.size(), access,
+                      Handle(raw, {.domain = pd.shared(), .storage = std::move(storage)}));
+}
+
+Result<MemoryRegion> MemoryRegion::allocate(const ProtectionDomain& pd, std::size_t length,
+                                            AccessFlags access, Backing backing) {
+  if (length == 0) return fail(Code::kInvalidArgument, "memory of length 0 to be registered");
+  const PageSize size = backing == Backing::kHugePages ? PageSize::k2MiB : PageSize::kSmall;
+  RKV_ASSIGN_OR_RETURN(std::shared_ptr<void> storage,
+                       backing == Backing::kHeap ? take_heap(length) : take_pages(length, size));
+  const MutableBytes bytes(static_cast<std::byte*>(storage.get()), length);
+  return enroll(pd, bytes, access, std::move(storage));
+}
+
+Result<MemoryRegion> MemoryRegion::attach(const ProtectionDomain& pd, MutableBytes memory,
+                                          AccessFlags access) {
+  return enroll(pd, memory, access, nullptr);
+}
+
+Result<MemoryRegion> MemoryRegion::attach_dmabuf(const ProtectionDomain& pd, const DmaBuf& buffer,
+                                                 AccessFlags access) {
+  constexpr AccessFlags kAllowed = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead |
+                                   AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic;
+  if (buffer.length == 0) {
+    return fail(Code::kInvalidArgument, "memory of length 0 to be registered");
+  }
+  if ((access & kAllowed) != access) {
+    return fail(Code::kInvalidArgument,
+                "a dma-buf takes the flags for local and remote access alone");
+  }
+  if (buffer.offset % page_bytes() != buffer.address % page_bytes()) {
+    return fail(Code::kInvalidArgument,
+                "offset and address of a dma-buf must lie at the same place within a page");
+  }
+  RKV_RETURN_IF_ERROR(check_flags(pd, access));
+  errno = 0;
+  RKV_ASSIGN_OR_RETURN(
+      ibv_mr * raw,
+      from_null("ibv_reg_dmabuf_mr",
+                ibv_reg_dmabuf_mr(pd.raw(), buffer.offset, buffer.length, buffer.address, buffer.fd,
+                                  static_cast<int>(std::to_underlying(access)))));
+  checked::region_begins(raw, buffer.address, buffer.length, {});
+  return MemoryRegion({}, buffer.address, buffer.length, access,
+                      Handle(raw, {.domain = pd.shared(), .storage = nullptr}));
+}
+
+AfterReregistration after_reregistration(int answer, int sys_errno) {
+  switch (answer) {
+    case 0:
+    case IBV_REREG_MR_ERR_DO_FORK_OLD:  // done; only the old range remains excluded from fork()
+      return AfterReregistration::kNew;
+    case IBV_REREG_MR_ERR_INPUT:
+    case IBV_REREG_MR_ERR_DONT_FORK_NEW:
+      return AfterReregistration::kOld;
+    default:
+      // A "command error", after which the manual forbids using the region. It is also returned if
+      // the provider or the kernel lacks the verb, and then nothing has changed.
+      return is_unsupported(sys_errno) ? AfterReregistration::kOld : AfterReregistration::kLost;
+  }
+}
+
+Status MemoryRegion::reregister(const Reregistration& change) {
+  RKV_CHECK(usable(), "a registration that has ended, to be made again");
+  const AccessFlags access = change.access.value_or(access_);
+  const MutableBytes memory = change.memory.value_or(bytes_);
+  if (!change.access && !change.memory && change.domain == nullptr) {
+    return fail(Code::kInvalidArgument, "nothing is to be changed about the region");
+  }
+  if (change.memory && (memory.empty() || has(access_, AccessFlags::kZeroBased))) {
+    return fail(Code::kInvalidArgument,
+                "the new memory is of length 0, or the region is counted from zero");
+  }
+  if (has(access, AccessFlags::kZeroBased) != has(access_, AccessFlags::kZeroBased)) {
+    return fail(Code::kInvalidArgument, "kZeroBased cannot be changed afterwards");
+  }
+  if (!is_registrable(access)) {
+    return fail(Code::kInvalidArgument,
+                "remote writes and atomics need local write access on the region too");
+  }
+  const int flags = (change.access ? IBV_REREG_MR_CHANGE_ACCESS : 0) |
+                    (change.memory ? IBV_REREG_MR_CHANGE_TRANSLATION : 0) |
+                    (change.domain != nullptr ? IBV_REREG_MR_CHANGE_PD : 0);
+  checked::region_ends(region_.get());
+  errno = 0;
+  const int answer =
+      ibv_rereg_mr(region_.get(), flags, change.domain != nullptr ? change.domain->raw() : nullptr,
+                   change.memory ? memory.data() : nullptr, change.memory ? memory.size() : 0,
+                   change.access ? static_cast<int>(std::to_underlying(access)) : 0);
+  const int why = errno;
+  const AfterReregistration after = after_reregistration(answer, why);
+  if (after != AfterReregistration::kNew) {
+    if (after == AfterReregistration::kOld) {
+      checked::region_begins(region_.get(), address_, length_, bytes_);
+      return verb_error("ibv_rereg_mr", why);
+    }
+    forget();
+    return fail_call(code_of_errno(why), "ibv_rereg_mr", why,
+                     "the region is lost: destroy it, and make another one");
+  }
+  if (answer != 0) report_teardown(verb_error("ibv_rereg_mr", why));
+  access_ = access;
+  if (change.domain != nullptr) region_.get_deleter().domain = change.domain->shared();
+  if (change.memory) {
+    region_.get_deleter().storage.reset();
+    bytes_ = memory;
+    address_ = reinterpret_cast<std::uint64_t>(memory.data());
+    length_ = memory.size();
+  }
+  checked::region_begins(region_.get(), address_, length_, bytes_);
+  return {};
+}
+
+Status MemoryRegion::deregister() {
+  RKV_CHECK(region_ != nullptr, "a registration that has ended, to be ended again");
+  checked::region_ends(region_.get());
+  const Status ended = from_errno("ibv_dereg_mr", ibv_dereg_mr(region_.get()));
+  if (!ended) {
+    checked::region_begins(region_.get(), address_, length_, bytes_);
+    return ended;
+  }
+  std::ignore = region_.release();
+  forget();
+  return {};
+}
+
+void MemoryRegion::forget() {
+  usable_ = false;
+  bytes_ = {};
+  length_ = 0;
+}
+
+Status MemoryRegion::advise(Advice advice, const RegisteredSpan& piece, bool wait) const {
+  constexpr ibv_advise_mr_advice kNames[] = {IBV_ADVISE_MR_ADVICE_PREFETCH,
+                                             IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+                                             IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT};
+  RKV_CHECK(piece.lkey() == lkey(), "advice about a piece of another region");
+  ibv_sge range = piece.sge();
+  return from_errno("ibv_advise_mr",
+                    ibv_advise_mr(registered()->pd, kNames[std::to_underlying(advice)],
+                                  wait ? std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH} : 0U, &range, 1));
+}
+
+}  // namespace rkv::rdma

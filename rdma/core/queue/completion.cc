@@ -1,0 +1,445 @@
+#include "rkv/rdma/completion.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "common/check.h"
+#include "rdma/core/checked/checked_hooks.h"
+#include "rkv/rdma/error.h"
+#include "rkv/rdma/extended_completion.h"
+
+namespace rkv::rdma {
+namespace detail {
+
+// Several threads may sleep on one channel. One of them, the leader, sleeps in poll(2) on the
+// descriptor and takes the events for all; the others sleep on the condition variable. Otherwise a
+// thread could take the event of another thread's queue, and that thread would not wake.
+struct ChannelState {
+  std::shared_ptr<ibv_context> context;
+  ibv_comp_channel* channel;
+  std::mutex mutex;  // guards the members below, and the queues' event counts
+  std::condition_variable taken;
+  bool has_leader = false;
+
+  ChannelState(std::shared_ptr<ibv_context> owner, ibv_comp_channel* raw)
+      : context(std::move(owner)), channel(raw) {}
+  ChannelState(const ChannelState&) = delete;
+  ChannelState& operator=(const ChannelState&) = delete;
+  ~ChannelState() {
+    report_teardown(from_errno("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel)));
+  }
+};
+
+struct CompletionQueueState {
+  // Acknowledging takes a lock inside libibverbs, so events are acknowledged in batches of this
+  // size.
+  static constexpr unsigned kAckBatch = 16;
+
+  std::shared_ptr<ibv_context> context;
+  std::shared_ptr<ibv_pd> domain;  // set if the queue belongs to a parent domain
+  std::shared_ptr<ChannelState> channel;
+  ibv_cq* queue = nullptr;
+  ibv_cq_ex* extended = nullptr;
+  void* user_context = nullptr;
+  WcField fields = kBasicFields;
+  std::uint64_t events = 0;     // guarded by the channel's mutex, as the next two
+  unsigned unacknowledged = 0;  // events not acknowledged yet: below kAckBatch, and 0 once closing
+  bool closing = false;
+  // rdma-core's SoftRoCE provider ends the poll itself when ibv_next_poll finds nothing. The
+  // ibv_end_poll that must follow then skips a completion that has not arrived yet, and old
+  // completions are delivered again. So on SoftRoCE each completion has its own poll.
+  bool one_by_one = false;
+
+  CompletionQueueState() = default;
+  CompletionQueueState(const CompletionQueueState&) = delete;
+  CompletionQueueState& operator=(const CompletionQueueState&) = delete;
+  ~CompletionQueueState() {
+    if (queue == nullptr) return;
+    checked::queue_ends(queue);
+    if (channel != nullptr) {
+      // ibv_destroy_cq blocks until every event is acknowledged. From here on a thread that takes
+      // an event acknowledges it at once and does not use this object afterwards.
+      const std::lock_guard lock(channel->mutex);
+      closing = true;
+      acknowledge();
+    }
+    report_teardown(from_errno("ibv_destroy_cq", ibv_destroy_cq(queue)));
+  }
+  // REQUIRES: the channel's mutex is held.
+  void acknowledge() {
+    if (unacknowledged != 0) ibv_ack_cq_events(queue, std::exchange(unacknowledged, 0));
+  }
+};
+
+}  // namespace detail
+
+namespace {
+
+void fill_plain(WorkCompletion& out, const ibv_wc& from, bool soft_roce) {
+  out = {.wr_id = from.wr_id, .qp_num = from.qp_num, .status = from.status};
+  if (!out.ok()) {
+    out.vendor_error = from.vendor_err;
+    return;
+  }
+  out.kind = detail::work_kind(from.opcode);
+  out.byte_length = from.byte_len;
+  if ((from.wc_flags & IBV_WC_WITH_IMM) != 0) {
+    out.has_immediate = true;
+    out.immediate = ntohl(from.imm_data);
+  } else if ((from.wc_flags & detail::invalidate_flag(soft_roce)) != 0) {
+    out.has_invalidated = true;
+    out.immediate = from.invalidated_rkey;
+  }
+}
+
+}  // namespace
+
+Result<bool> wait_readable(int fd, const Deadline& deadline) {
+  for (;;) {
+    pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&waiting, 1, deadline.left_ms());
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return verb_error("poll", errno);
+    if (deadline.passed()) return false;
+  }
+}
+
+Result<CompletionChannel> CompletionChannel::create(const Device& device) {
+  errno = 0;
+  RKV_ASSIGN_OR_RETURN(ibv_comp_channel * raw,
+                       from_null("ibv_create_comp_channel", ibv_create_comp_channel(device.raw())));
+  auto state = std::make_shared<detail::ChannelState>(device.shared(), raw);
+  const int flags = fcntl(raw->fd, F_GETFL);
+  RKV_RETURN_IF_ERROR(from_minus_one("fcntl", flags));
+  RKV_RETURN_IF_ERROR(from_minus_one("fcntl", fcntl(raw->fd, F_SETFL, flags | O_NONBLOCK)));
+  RKV_RETURN_IF_ERROR(from_minus_one("fcntl", fcntl(raw->fd, F_SETFD, FD_CLOEXEC)));
+  return CompletionChannel(std::move(state));
+}
+
+int CompletionChannel::fd() const {
+  return state_->channel->fd;
+}
+ibv_comp_channel* CompletionChannel::raw() const {
+  return state_->channel;
+}
+
+bool CompletionEvent::is_of(const CompletionQueue& other) const {
+  return queue == other.raw();
+}
+
+Result<std::optional<CompletionEvent>> CompletionChannel::next_event() {
+  for (;;) {
+    // Taken and counted under one lock, so that the destructor of the queue sees both or neither.
+    const std::lock_guard lock(state_->mutex);
+    ibv_cq* queue = nullptr;
+    void* context = nullptr;
+    if (ibv_get_cq_event(state_->channel, &queue, &context) != 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<CompletionEvent>{};
+      if (errno == EINTR) continue;
+      return verb_error("ibv_get_cq_event", errno);
+    }
+    auto* state = static_cast<detail::CompletionQueueState*>(context);
+    const CompletionEvent event{.context = state->user_context, .queue = queue};
+    ++state->events;
+    ++state->unacknowledged;
+    if (state->closing || state->unacknowledged >= detail::CompletionQueueState::kAckBatch) {
+      state->acknowledge();
+    }
+    return std::optional(event);
+  }
+}
+
+Result<std::size_t> CompletionChannel::drain() {
+  for (std::size_t taken = 0;; ++taken) {
+    RKV_ASSIGN_OR_RETURN(const auto event, next_event());
+    if (!event) return taken;
+  }
+}
+
+const char* to_string(WcField one) {
+  switch (one) {
+    case WcField::kByteLength:
+      return "byte length";
+    case WcField::kImmediate:
+      return "immediate data";
+    case WcField::kQueuePair:
+      return "queue pair number";
+    case WcField::kSourceQueuePair:
+      return "source queue pair";
+    case WcField::kSlid:
+      return "source LID";
+    case WcField::kServiceLevel:
+      return "service level";
+    case WcField::kPathBits:
+      return "path bits";
+    case WcField::kTimestamp:
+      return "completion time stamp";
+    case WcField::kVlan:
+      return "VLAN tag";
+    case WcField::kFlowTag:
+      return "flow tag";
+    case WcField::kTag:
+      return "matched tag";
+    case WcField::kWallclock:
+      return "completion wall clock";
+    case WcField::kNone:
+      break;
+  }
+  return "?";
+}
+
+// The extended calls can fill a WorkCompletion only if the queue reads all of kBasicFields. A
+// provider may lack functions for fields that were not requested.
+CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state)
+    : state_(std::move(state)),
+      extended_(has(state_->fields, kBasicFields) ? state_->extended : nullptr),
+      chained_(state_->one_by_one ? nullptr : extended_),
+      one_by_one_(state_->one_by_one) {
+  // A thread that takes an event of this queue gets the state's address from the kernel, which does
+  // not synchronize in the C++ memory model. Taking this lock publishes the state to that thread.
+  if (state_->channel == nullptr) return;
+  const std::lock_guard published(state_->channel->mutex);
+}
+
+namespace {
+
+struct OptionalField {
+  WcField field;
+  const char* lacks;
+};
+constexpr std::array kOptionalFields = {
+    OptionalField{WcField::kTimestamp, "the device has no completion time stamps (kTimestamp)"},
+    OptionalField{WcField::kWallclock,
+                  "the device has no wall-clock time in completions (kWallclock)"},
+    OptionalField{WcField::kVlan, "the device has no VLAN tags in completions (kVlan)"},
+    OptionalField{WcField::kFlowTag, "the device has no flow tags in completions (kFlowTag)"},
+    OptionalField{WcField::kTag, "the device has no tag matching in completions (kTag)"},
+};
+
+// Returns the name of a field that the device refuses, by requesting each field alone; nullptr if
+// each alone is accepted.
+const char* lacking_field(ibv_context* context, WcField fields) {
+  for (const OptionalField& candidate : kOptionalFields) {
+    if (!has(fields, candidate.field)) continue;
+    ibv_cq_init_attr_ex wanted{};
+    wanted.cqe = 1;
+    wanted.wc_flags = std::to_underlying(candidate.field);
+    ibv_cq_ex* trial = ibv_create_cq_ex(context, &wanted);
+    if (trial == nullptr) return candidate.lacks;
+    report_teardown(from_errno("ibv_destroy_cq", ibv_destroy_cq(ibv_cq_ex_to_cq(trial))));
+  }
+  return nullptr;
+}
+
+Status check_options(const Device& device, const CompletionQueueOptions& options,
+                     const DeviceAttributes& limits) {
+  if (options.entries == 0 || options.entries > limits.max_completions) {
+    return fail_call(Code::kInvalidArgument, "ibv_create_cq_ex", 0,
+                     "CompletionQueueOptions::entries is not from 1 to the device's "
+                     "max_completions (DeviceAttributes)");
+  }
+  const int vectors = device.raw()->num_comp_vectors;
+  if (options.vector != 0 && (vectors <= 0 || options.vector >= static_cast<unsigned>(vectors))) {
+    return fail_call(Code::kInvalidArgument, "ibv_create_cq_ex", 0,
+                     "CompletionQueueOptions::vector is not below the device's count of interrupt "
+                     "vectors (ibv_context::num_comp_vectors)");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<CompletionQueue> CompletionQueue::create(const Device& device,
+                                                const CompletionQueueOptions& options) {
+  return create(device, options, kBasicFields, false);
+}
+
+Result<CompletionQueue> CompletionQueue::create(const Device& device,
+                                                const CompletionQueueOptions& options,
+                                                WcField fields, bool classic) {
+  auto state = std::make_shared<detail::CompletionQueueState>();
+  state->context = device.shared();
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, device.attributes());
+  RKV_RETURN_IF_ERROR(check_options(device, options, limits));
+  state->one_by_one = limits.soft_roce;
+  state->user_context = options.context;
+  state->fields = fields;
+  if (options.channel != nullptr) state->channel = options.channel->state_;
+  ibv_comp_channel* channel = state->channel != nullptr ? state->channel->channel : nullptr;
+  ibv_cq_init_attr_ex wanted{};
+  wanted.cqe = options.entries;
+  wanted.cq_context = state.get();
+  wanted.channel = channel;
+  wanted.comp_vector = options.vector;
+  wanted.wc_flags = std::to_underlying(fields) | checked::fields_needed();
+  if (options.domain != nullptr) {
+    state->domain = options.domain->shared();
+    wanted.parent_domain = options.domain->raw();
+    wanted.comp_mask |= IBV_CQ_INIT_ATTR_MASK_PD;
+  }
+  const bool standard = has(kStandardFields, fields);
+  if (!classic) {
+    errno = 0;
+    state->extended = ibv_create_cq_ex(device.raw(), &wanted);
+    if (state->extended != nullptr) {
+      state->queue = ibv_cq_ex_to_cq(state->extended);
+      checked::queue_begins(state->queue, state->extended);
+      return CompletionQueue(std::move(state));
+    }
+    const int refused = errno != 0 ? errno : EIO;
+    if (!standard) {
+      if (const char* lacks = lacking_field(device.raw(), fields)) {
+        return fail_call(Code::kUnsupported, "ibv_create_cq_ex", refused, lacks);
+      }
+    }
+    const bool replaceable = standard && options.domain == nullptr;
+    if (!replaceable || (refused != EOPNOTSUPP && refused != ENOSYS)) {
+      return verb_error("ibv_create_cq_ex", refused);
+    }
+  }
+  RKV_ASSIGN_OR_RETURN(
+      state->queue,
+      from_null("ibv_create_cq",
+                ibv_create_cq(device.raw(), static_cast<int>(options.entries), state.get(), channel,
+                              static_cast<int>(options.vector))));
+  checked::queue_begins(state->queue, nullptr);
+  return CompletionQueue(std::move(state));
+}
+
+Result<std::size_t> CompletionQueue::poll_otherwise(std::span<WorkCompletion> out) noexcept {
+  if (out.empty()) return 0U;
+  return extended_ == nullptr ? poll_plain(out) : poll_one_by_one(out);
+}
+
+Result<std::size_t> CompletionQueue::poll_failed(int answer) noexcept {
+  return verb_error("ibv_start_poll", answer);
+}
+
+Result<std::size_t> CompletionQueue::poll_one_by_one(std::span<WorkCompletion> out) {
+  std::size_t count = 0;
+  for (WorkCompletion& one : out) {
+    ibv_poll_cq_attr none{};
+    const Result<bool> found = from_poll("ibv_start_poll", ibv_start_poll(extended_, &none));
+    // Completions read so far are valid; a broken queue fails again at the next call.
+    if (!found && count == 0) return std::unexpected(found.error());
+    if (!found || !*found) break;
+    detail::fill(one, extended_, true);
+    ++count;
+    ibv_end_poll(extended_);
+  }
+  return count;
+}
+
+Result<std::size_t> CompletionQueue::poll_plain(std::span<WorkCompletion> out) {
+  std::array<ibv_wc, 32> raw;
+  std::size_t count = 0;
+  while (count < out.size()) {
+    const auto room = std::min(raw.size(), out.size() - count);
+    RKV_ASSIGN_OR_RETURN(
+        const std::size_t found,
+        from_count("ibv_poll_cq", ibv_poll_cq(state_->queue, static_cast<int>(room), raw.data())));
+    for (std::size_t i = 0; i < found; ++i)
+      fill_plain(out[count++], raw[i], one_by_one_);
+    if (found < room) break;
+  }
+  return count;
+}
+
+Status CompletionQueue::arm(bool solicited_only) {
+  return from_errno("ibv_req_notify_cq", ibv_req_notify_cq(state_->queue, solicited_only ? 1 : 0));
+}
+
+std::uint64_t CompletionQueue::events() const {
+  if (state_->channel == nullptr) return 0;
+  const std::lock_guard lock(state_->channel->mutex);
+  return state_->events;
+}
+
+Result<bool> CompletionQueue::wait_event(std::uint64_t seen, const Deadline& deadline) {
+  RKV_CHECK(state_->channel != nullptr, "waiting on a completion queue without a channel");
+  detail::ChannelState& shared = *state_->channel;
+  std::unique_lock lock(shared.mutex);
+  while (state_->events == seen) {
+    if (deadline.passed()) return false;
+    if (shared.has_leader) {
+      shared.taken.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()));
+      continue;
+    }
+    shared.has_leader = true;
+    lock.unlock();
+    const Result<bool> readable = wait_readable(shared.channel->fd, deadline);
+    const Result<std::size_t> taken =
+        readable && *readable ? CompletionChannel(state_->channel).drain() : 0U;
+    lock.lock();
+    // Events of any queue may have been taken, and a new leader is needed: wake all to check again.
+    shared.has_leader = false;
+    shared.taken.notify_all();
+    if (!readable) return std::unexpected(readable.error());
+    if (!taken) return std::unexpected(taken.error());
+  }
+  return true;
+}
+
+Result<std::size_t> CompletionQueue::wait(std::span<WorkCompletion> out, const Deadline& deadline) {
+  RKV_CHECK(state_->channel != nullptr, "wait() on a completion queue without a channel");
+  RKV_CHECK(!out.empty(), "wait() without room for a completion");
+  const Result<std::size_t> present = poll(out);
+  if (!present || *present != 0) return present;
+  for (;;) {
+    const std::uint64_t seen = events();
+    // Arm before the poll that decides to sleep: a completion between poll and arm would raise no
+    // event, and the thread would not wake.
+    RKV_RETURN_IF_ERROR(arm());
+    const Result<std::size_t> found = poll(out);
+    if (!found || *found != 0) return found;
+    RKV_ASSIGN_OR_RETURN(const bool woken, wait_event(seen, deadline));
+    if (!woken) return poll(out);
+  }
+}
+
+Status CompletionQueue::moderate(const CompletionModeration& moderation) {
+  constexpr std::uint32_t kMost = 0xFFFF;
+  if (moderation.count > kMost || moderation.period_us > kMost) {
+    return fail_call(Code::kInvalidArgument, "ibv_modify_cq", 0,
+                     "CompletionModeration::count and period_us are from 0 to 65535");
+  }
+  ibv_modify_cq_attr attributes{};
+  attributes.attr_mask = IBV_CQ_ATTR_MODERATE;
+  attributes.moderate = {.cq_count = static_cast<std::uint16_t>(moderation.count),
+                         .cq_period = static_cast<std::uint16_t>(moderation.period_us)};
+  return from_errno("ibv_modify_cq", ibv_modify_cq(state_->queue, &attributes));
+}
+
+Status CompletionQueue::resize(std::uint32_t entries) {
+  if (entries == 0 || entries > 0x7FFF'FFFF) {
+    return fail_call(Code::kInvalidArgument, "ibv_resize_cq", 0,
+                     "entries is not from 1 to the device's max_completions (DeviceAttributes)");
+  }
+  return from_errno("ibv_resize_cq", ibv_resize_cq(state_->queue, static_cast<int>(entries)));
+}
+
+std::uint32_t CompletionQueue::entries() const {
+  return static_cast<std::uint32_t>(state_->queue->cqe);
+}
+bool CompletionQueue::extended() const {
+  return state_->extended != nullptr;
+}
+WcField CompletionQueue::fields() const {
+  return state_->fields;
+}
+ibv_cq* CompletionQueue::raw() const {
+  return state_->queue;
+}
+ibv_cq_ex* CompletionQueue::raw_extended() const {
+  return state_->extended;
+}
+
+}  // namespace rkv::rdma

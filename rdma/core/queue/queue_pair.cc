@@ -1,0 +1,319 @@
+#include "rkv/rdma/queue_pair.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rdma/core/checked/checked_hooks.h"
+#include "rdma/core/memory/piece_list.h"
+#include "rdma/core/queue/queue_pair_state.h"
+#include "rkv/rdma/transitions.h"
+
+namespace rkv::rdma {
+namespace {
+
+constexpr std::size_t kMaxInlineBytes = 1024;
+
+Status post_list(ibv_qp* queue, ibv_send_wr request, std::span<const RegisteredSpan> pieces) {
+  RKV_CHECK(!detail::BatchCore::is_open(*queue),
+            "a request is posted while a batch of its queue pair is open");
+  detail::PieceList list(pieces);
+  request.sg_list = list.data();
+  request.num_sge = list.size();
+  ibv_send_wr* refused = nullptr;
+  return from_errno("ibv_post_send", ibv_post_send(queue, &request, &refused));
+}
+
+// Checks operations that need a device query. A device that lacks them may still create a queue
+// pair that names them, whose requests then fail. The bits are the kernel's, because older headers
+// lack them.
+Status has_newer_operations(const Device& device, SendOps wanted) {
+  constexpr std::uint64_t kFlushes = 3ULL << 38;
+  constexpr std::uint64_t kAtomicWrites = 1ULL << 40;
+  if ((wanted & (SendOps::kFlush | SendOps::kAtomicWrite)) == SendOps::kNone) return {};
+  ibv_device_attr_ex limits{};
+  RKV_RETURN_IF_ERROR(
+      from_errno("ibv_query_device_ex", ibv_query_device_ex(device.raw(), nullptr, &limits)));
+  const auto lacks = [&](SendOps one, std::uint64_t bits, bool known) {
+    return has(wanted, one) && (!known || (limits.device_cap_flags_ex & bits) == 0);
+  };
+  if (lacks(SendOps::kAtomicWrite, kAtomicWrites, detail::KnowsAtomicWrite<ibv_qp_ex>)) {
+    return verb_error("ibv_wr_atomic_write", EOPNOTSUPP);
+  }
+  if (lacks(SendOps::kFlush, kFlushes, detail::KnowsFlush<ibv_qp_ex>)) {
+    return verb_error("ibv_wr_flush", EOPNOTSUPP);
+  }
+  return {};
+}
+
+// Replaces functions that the provider lacks.
+template <class... Arguments>
+void not_offered(ibv_qp_ex* /*queue*/, Arguments...) {
+  RKV_CHECK(false, "an operation that the queue pair was made without");
+}
+
+}  // namespace
+
+// Providers leave functions null that QueuePairOptions::operations did not name. They are filled in
+// once, so that requests need no check. Window functions stay null: that means that there are none
+// (lease.h).
+void detail::refuse_the_rest(ibv_qp_ex& queue) {
+  const auto fill = []<class... Arguments>(void (*&function)(ibv_qp_ex*, Arguments...)) {
+    if (function == nullptr) function = not_offered<Arguments...>;
+  };
+  fill(queue.wr_send);
+  fill(queue.wr_send_imm);
+  fill(queue.wr_send_inv);
+  fill(queue.wr_rdma_read);
+  fill(queue.wr_rdma_write);
+  fill(queue.wr_rdma_write_imm);
+  fill(queue.wr_atomic_cmp_swp);
+  fill(queue.wr_atomic_fetch_add);
+}
+
+namespace {
+
+std::unexpected<Error> out_of_range(const char* text) {
+  return fail_call(Code::kInvalidArgument, "ibv_create_qp_ex", 0, text);
+}
+
+// Checked here because the kernel would return only EINVAL.
+Status check_options(const DeviceAttributes& limits, const QueuePairOptions& options) {
+  if (options.send_length > limits.max_work_requests) {
+    return out_of_range(
+        "QueuePairOptions::send_length is above the device's max_work_requests (DeviceAttributes)");
+  }
+  const std::uint32_t most = std::min(limits.max_sge, detail::kMaxSge);
+  if (options.send_sge > most) {
+    return out_of_range(
+        "QueuePairOptions::send_sge is above 32 or the device's max_sge (DeviceAttributes)");
+  }
+  if (options.shared != nullptr) return {};
+  if (options.receive_length > limits.max_work_requests) {
+    return out_of_range(
+        "QueuePairOptions::receive_length is above the device's max_work_requests "
+        "(DeviceAttributes)");
+  }
+  if (options.receive_sge > most) {
+    return out_of_range(
+        "QueuePairOptions::receive_sge is above 32 or the device's max_sge (DeviceAttributes)");
+  }
+  return {};
+}
+
+}  // namespace
+
+QueuePairBase::QueuePairBase() noexcept = default;
+// Resets the pointers of a moved-from object, so that it cannot post to a queue pair that may have
+// been destroyed.
+QueuePairBase::QueuePairBase(QueuePairBase&& other) noexcept
+    : state_(std::move(other.state_)),
+      extended_(std::exchange(other.extended_, nullptr)),
+      inline_bytes_(other.inline_bytes_),
+      max_datagram_bytes_(other.max_datagram_bytes_) {}
+QueuePairBase& QueuePairBase::operator=(QueuePairBase&& other) noexcept {
+  if (this == &other) return *this;
+  state_ = std::move(other.state_);
+  extended_ = std::exchange(other.extended_, nullptr);
+  inline_bytes_ = other.inline_bytes_;
+  max_datagram_bytes_ = other.max_datagram_bytes_;
+  return *this;
+}
+QueuePairBase::~QueuePairBase() = default;
+
+Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const ProtectionDomain& pd,
+                             const CompletionQueue& sends, const CompletionQueue& receives,
+                             const QueuePairOptions& options) {
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, pd.device().attributes());
+  RKV_RETURN_IF_ERROR(check_options(limits, options));
+  if (options.inline_bytes > kMaxInlineBytes) {
+    return fail(Code::kInvalidArgument, "inline_bytes is 0 to 1024");
+  }
+  RKV_RETURN_IF_ERROR(has_newer_operations(pd.device(), operations));
+  // The kernel numbers queues separately for each opened device. A queue of another context would
+  // be taken for the queue with the same number in this context.
+  const ibv_context* const opened = pd.raw()->context;
+  if (sends.raw()->context != opened || receives.raw()->context != opened ||
+      (options.shared != nullptr && options.shared->raw()->context != opened)) {
+    return fail(Code::kInvalidArgument,
+                "domain, completion queues and shared receive queue are of one opened device");
+  }
+  auto state = std::make_unique<detail::QueuePairState>(pd.device());
+  state->domain = pd.shared();
+  state->sends = sends.shared();
+  state->receives = receives.shared();
+  ibv_qp_init_attr_ex wanted{};
+  wanted.qp_type = type;
+  wanted.send_cq = sends.raw();
+  wanted.recv_cq = receives.raw();
+  wanted.cap.max_send_wr = options.send_length;
+  wanted.cap.max_send_sge = options.send_sge;
+  wanted.cap.max_inline_data = options.inline_bytes;
+  if (options.shared != nullptr) {
+    state->shared_receives = options.shared->shared();
+    wanted.srq = options.shared->raw();
+  } else {
+    wanted.cap.max_recv_wr = options.receive_length;
+    wanted.cap.max_recv_sge = options.receive_sge;
+  }
+  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  wanted.pd = pd.raw();
+  wanted.send_ops_flags = std::to_underlying(operations);
+  errno = 0;
+  RKV_ASSIGN_OR_RETURN(state->queue,
+                       from_null("ibv_create_qp_ex", ibv_create_qp_ex(pd.device().raw(), &wanted)));
+  state->send_length = wanted.cap.max_send_wr;
+  state_ = std::move(state);
+  inline_bytes_ = std::min<std::uint32_t>(wanted.cap.max_inline_data, kMaxInlineBytes);
+  extended_ = ibv_qp_to_qp_ex(raw());
+  if (extended_ == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
+  checked::pair_begins(raw(), extended_, wanted.srq, state_->send_length);
+  detail::refuse_the_rest(*extended_);
+  return {};
+}
+
+Status QueuePairBase::post_receives(std::span<const ReceiveRequest> requests) {
+  constexpr std::size_t kChain = 32;
+  std::array<ibv_sge, kChain> pieces;
+  std::array<ibv_recv_wr, kChain> chain;
+  while (!requests.empty()) {
+    const auto now = requests.first(std::min(kChain, requests.size()));
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      pieces[i] = now[i].buffer.sge();
+      chain[i] = {.wr_id = now[i].wr_id,
+                  .next = i + 1 < now.size() ? &chain[i + 1] : nullptr,
+                  .sg_list = &pieces[i],
+                  .num_sge = 1};
+    }
+    ibv_recv_wr* refused = nullptr;
+    RKV_RETURN_IF_ERROR(from_errno("ibv_post_recv", ibv_post_recv(raw(), &chain[0], &refused)));
+    requests = requests.subspan(now.size());
+  }
+  return {};
+}
+
+Status QueuePairBase::post_receive(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces) {
+  detail::PieceList list(pieces);
+  ibv_recv_wr request{
+      .wr_id = wr_id, .next = nullptr, .sg_list = list.data(), .num_sge = list.size()};
+  ibv_recv_wr* refused = nullptr;
+  return from_errno("ibv_post_recv", ibv_post_recv(raw(), &request, &refused));
+}
+
+Status QueuePairBase::read_pieces(std::uint64_t wr_id, OpFlags flags,
+                                  std::span<const RegisteredSpan> to, const RemoteSpan& from) {
+  std::size_t length = 0;
+  for (const RegisteredSpan& piece : to)
+    length += piece.size();
+  RKV_CHECK(length <= from.length, "a request reaches past its remote span");
+  ibv_send_wr request{};
+  request.wr_id = wr_id;
+  request.opcode = IBV_WR_RDMA_READ;
+  request.send_flags = std::to_underlying(flags);
+  request.wr.rdma = {.remote_addr = from.address, .rkey = from.rkey};
+  return post_list(raw(), request, to);
+}
+
+Status QueuePairBase::send_pieces(std::uint64_t wr_id, OpFlags flags,
+                                  std::span<const RegisteredSpan> message) {
+  ibv_send_wr request{};
+  request.wr_id = wr_id;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = std::to_underlying(flags);
+  return post_list(raw(), request, message);
+}
+
+Status QueuePairBase::send_pieces_to(std::uint64_t wr_id, OpFlags flags,
+                                     std::span<const RegisteredSpan> message, ibv_ah* receiver,
+                                     std::uint32_t qp_num, std::uint32_t qkey) {
+  std::size_t length = 0;
+  for (const RegisteredSpan& piece : message)
+    length += piece.size();
+  if (length > max_datagram_bytes_) {
+    return fail(Code::kTooLarge, "a datagram is longer than max_datagram_bytes()");
+  }
+  ibv_send_wr request{};
+  request.wr_id = wr_id;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = std::to_underlying(flags);
+  request.wr.ud = {.ah = receiver, .remote_qpn = qp_num, .remote_qkey = qkey};
+  return post_list(raw(), request, message);
+}
+
+Status QueuePairBase::modify(ibv_qp_attr attributes, int mask) {
+  const int answer = ibv_modify_qp(raw(), &attributes, mask);
+  Status changed = from_errno("ibv_modify_qp", answer);
+  if (changed && (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET) {
+    checked::pair_resets(raw());
+  }
+  if (answer != EINVAL) return changed;
+  const auto now = state();
+  if (!now) return changed;
+  Error error = changed.error();
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : *now;
+  const TransitionVerdict verdict = judge_transition(raw()->qp_type, *now, to, mask);
+  if (verdict.ok()) {
+    error.text = "a value is wrong, or the device does not take one of these attributes";
+  } else if (verdict.exists) {
+    error.text = "the mask is wrong for this change of state: explain_modify() names the bits";
+  } else {
+    error.text = "there is no such change of state: explain_modify() names the two";
+  }
+  return std::unexpected(error);
+}
+
+Result<std::string> QueuePairBase::explain_modify(const ibv_qp_attr& attributes, int mask) const {
+  RKV_ASSIGN_OR_RETURN(const ibv_qp_state now, state());
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : now;
+  return describe_transition(raw()->qp_type, now, to, mask);
+}
+
+Status QueuePairBase::change_remote_access(AccessFlags access) {
+  ibv_qp_attr attributes{};
+  attributes.qp_access_flags = std::to_underlying(access);
+  return modify(attributes, IBV_QP_ACCESS_FLAGS);
+}
+
+Status QueuePairBase::to_error() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  return modify(attributes, IBV_QP_STATE);
+}
+
+Result<QueuePairBase::Queried> QueuePairBase::query(int mask) const {
+  Queried out{};
+  RKV_RETURN_IF_ERROR(
+      from_errno("ibv_query_qp", ibv_query_qp(raw(), &out.attributes, mask, &out.created)));
+  return out;
+}
+
+Result<ibv_qp_state> QueuePairBase::state() const {
+  RKV_ASSIGN_OR_RETURN(const Queried found, query(IBV_QP_STATE));
+  return found.attributes.qp_state;
+}
+
+std::uint32_t QueuePairBase::number() const {
+  return raw()->qp_num;
+}
+std::uint32_t QueuePairBase::send_length() const {
+  return live().send_length;
+}
+bool QueuePairBase::has_shared_receive_queue() const {
+  return live().shared_receives != nullptr;
+}
+const Device& QueuePairBase::device() const {
+  return live().device;
+}
+ibv_qp* QueuePairBase::raw() const {
+  return live().queue;
+}
+const detail::QueuePairState& QueuePairBase::live() const {
+  RKV_CHECK(state_ != nullptr, "a queue pair that was moved away");
+  return *state_;
+}
+
+}  // namespace rkv::rdma

@@ -1,0 +1,301 @@
+#include "rkv/rdma/channel.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "common/bytes.h"
+#include "rdma/extras/group/channel_state.h"
+
+namespace rkv::rdma {
+namespace {
+
+constexpr std::array<const char*, 8> kNames = {
+    "SEND",      "SEND with immediate", "receive",      "RDMA WRITE", "RDMA WRITE with immediate",
+    "RDMA READ", "compare and swap",    "fetch and add"};
+constexpr std::uint32_t kMostOperations = 16384;
+constexpr std::uint32_t kMostSge = 32;
+
+Status check(const ChannelOptions& options) {
+  if (options.sends == 0 || options.sends > kMostOperations) {
+    return fail(Code::kInvalidArgument, "ChannelOptions::sends is from 1 to 16384");
+  }
+  if (options.receives == 0 || options.receives > kMostOperations) {
+    return fail(Code::kInvalidArgument, "ChannelOptions::receives is from 1 to 16384");
+  }
+  if (options.send_sge == 0 || options.send_sge > kMostSge) {
+    return fail(Code::kInvalidArgument, "ChannelOptions::send_sge is from 1 to 32");
+  }
+  if (options.drain_ms < 0) {
+    return fail(Code::kInvalidArgument, "ChannelOptions::drain_ms is not negative");
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* to_string(WorkOp op) {
+  return kNames[static_cast<std::size_t>(op)];
+}
+
+// ---- Pending ----
+
+Pending::Pending(detail::ChannelState& state, const Deadline& deadline, const Work& work)
+    : state_(&state), deadline_(deadline) {
+  detail::ChannelState::NodeRef node;
+  const Status posted = state.post({&work, 1}, {&node, 1});
+  posted_ = posted.has_value();
+  if (!posted_) refused_ = posted.error();
+  node_ = node.index;
+  generation_ = node.generation;
+}
+
+Pending::~Pending() {
+  if (answered_) return;
+  if (!posted_) {
+    state_->note_refused(refused_);
+    return;
+  }
+  const detail::ChannelState::NodeRef node = {.index = node_, .generation = generation_};
+  if (state_->is_current(node)) state_->abandon(node);
+}
+
+bool Pending::finished() {
+  if (answered_ || !posted_) return true;
+  state_->reap();
+  return state_->is_done({.index = node_, .generation = generation_});
+}
+
+Result<Done> Pending::wait() {
+  return wait(deadline_);
+}
+
+Result<Done> Pending::wait(const Deadline& deadline) {
+  RKV_CHECK(!answered_, "an operation is asked for twice");
+  if (!posted_) {
+    answered_ = true;
+    return std::unexpected(refused_);
+  }
+  const detail::ChannelState::NodeRef node = {.index = node_, .generation = generation_};
+  if (!detail::wait_until(*state_, deadline, [&] { return state_->is_done(node); })) {
+    return fail(Code::kTimeout, "the deadline passed, and the operation is still outstanding");
+  }
+  answered_ = true;
+  return state_->take(node);
+}
+
+// ---- Scope ----
+
+Scope::Scope(detail::ChannelState& state, const Deadline& deadline)
+    : state_(&state), deadline_(deadline) {
+  state.open_scope();
+}
+
+Scope::~Scope() {
+  std::uint32_t cut = 0;
+  if (!left_) std::ignore = leave(cut);
+}
+
+Status Scope::post(std::span<const Work> work) {
+  return state_->post(work, {});
+}
+
+Status Scope::wait_posted() {
+  return wait_posted(deadline_);
+}
+
+Status Scope::wait_posted(const Deadline& deadline) {
+  const bool all =
+      detail::wait_until(*state_, deadline, [&] { return state_->abandoned_pending() == 0; });
+  state_->see_abandoned();
+  RKV_RETURN_IF_ERROR(state_->take_failure());
+  if (all) return {};
+  return fail(Code::kTimeout, "the deadline passed, and operations are still outstanding");
+}
+
+std::uint32_t Scope::unseen() const {
+  return state_->unseen();
+}
+
+Status Scope::leave(std::uint32_t& cut) {
+  left_ = true;
+  detail::ChannelState* const one[] = {state_};
+  pollfd descriptor[1];
+  cut = detail::settle(one, descriptor, deadline_);
+  state_->close_scope();
+  const Status failed = state_->take_failure();
+  // Operations that were cut off complete as flushed. The reason to report is the deadline, or the
+  // error that broke the connection before.
+  if (cut != 0) return std::unexpected(state_->cause());
+  return failed;
+}
+
+// ---- Channel ----
+
+Channel::Channel(std::unique_ptr<detail::ChannelState> state) : state_(std::move(state)) {}
+Channel::Channel(Channel&&) noexcept = default;
+Channel& Channel::operator=(Channel&&) noexcept = default;
+Channel::~Channel() = default;
+
+Result<Channel> Channel::adopt(CompletionChannel events, CompletionQueue queue, QueuePair qp,
+                               const ChannelOptions& options) {
+  RKV_RETURN_IF_ERROR(check(options));
+  // Otherwise every wait would end at its deadline.
+  if (qp.raw()->send_cq != queue.raw() || qp.raw()->recv_cq != queue.raw()) {
+    return fail(Code::kInvalidArgument, "the queue pair completes into another queue than this");
+  }
+  if (queue.raw()->channel != events.raw()) {
+    return fail(Code::kInvalidArgument, "the completion queue was not made on this channel");
+  }
+  if (qp.raw()->srq != nullptr) {
+    return fail(Code::kInvalidArgument, "the queue pair has a shared receive queue");
+  }
+  if (queue.entries() < options.sends + options.receives) {
+    return fail(Code::kInvalidArgument, "the completion queue is shorter than sends and receives");
+  }
+  RKV_ASSIGN_OR_RETURN(const QueuePair::Queried found, qp.query(IBV_QP_CAP));
+  if (found.created.cap.max_send_wr < options.sends ||
+      found.created.cap.max_recv_wr < options.receives) {
+    return fail(Code::kInvalidArgument, "the queue pair is shorter than ChannelOptions says");
+  }
+  return Channel(std::make_unique<detail::ChannelState>(std::move(events), std::move(queue),
+                                                        std::move(qp), options));
+}
+
+detail::ChannelState& Channel::state() const {
+  RKV_CHECK(state_ != nullptr, "a channel that has been moved from");
+  return *state_;
+}
+
+Result<Done> Channel::run(const Work& work, const Deadline& deadline) {
+  detail::ChannelState::NodeRef node;
+  RKV_RETURN_IF_ERROR(state().post({&work, 1}, {&node, 1}));
+  if (!detail::wait_until(state(), deadline, [&] { return state().is_done(node); })) {
+    const Error error = detail::timed_out(work.op);
+    detail::cut_off(state(), error);
+    std::ignore = state().take(node);
+    return std::unexpected(error);
+  }
+  return state().take(node);
+}
+
+namespace {
+Status without_value(const Result<Done>& done) {
+  if (!done) return std::unexpected(done.error());
+  return {};
+}
+Result<std::uint64_t> old_word(const Result<Done>& done, const RegisteredSpan& old_value) {
+  if (!done) return std::unexpected(done.error());
+  return load_le<std::uint64_t>(old_value.bytes().data());
+}
+}  // namespace
+
+Status Channel::send(const RegisteredSpan& message, const Deadline& deadline) {
+  return without_value(run(Work::send(message), deadline));
+}
+Status Channel::send_immediate(const RegisteredSpan& message, std::uint32_t immediate,
+                               const Deadline& deadline) {
+  return without_value(run(Work::send_immediate(message, immediate), deadline));
+}
+Result<Done> Channel::receive(const RegisteredSpan& buffer, const Deadline& deadline) {
+  return run(Work::receive(buffer), deadline);
+}
+Status Channel::write(const RegisteredSpan& from, const RemoteSpan& to, const Deadline& deadline) {
+  return without_value(run(Work::write(from, to), deadline));
+}
+Status Channel::write_immediate(const RegisteredSpan& from, const RemoteSpan& to,
+                                std::uint32_t immediate, const Deadline& deadline) {
+  return without_value(run(Work::write_immediate(from, to, immediate), deadline));
+}
+Status Channel::read(const RegisteredSpan& to, const RemoteSpan& from, const Deadline& deadline) {
+  return without_value(run(Work::read(to, from), deadline));
+}
+Result<std::uint64_t> Channel::compare_swap(const RegisteredSpan& old_value, const RemoteSpan& word,
+                                            std::uint64_t expected, std::uint64_t desired,
+                                            const Deadline& deadline) {
+  return old_word(run(Work::compare_swap(old_value, word, expected, desired), deadline), old_value);
+}
+Result<std::uint64_t> Channel::fetch_add(const RegisteredSpan& old_value, const RemoteSpan& word,
+                                         std::uint64_t addend, const Deadline& deadline) {
+  return old_word(run(Work::fetch_add(old_value, word, addend), deadline), old_value);
+}
+
+// Uses no nodes: unsignaled READs have no completions. READs that cannot finish are ended by
+// destroying the queue pair.
+Status Channel::read_all(const ReadPlan& plan, const Deadline& deadline) {
+  RKV_CHECK(state().pending() == 0, "read_all() while operations are outstanding");
+  if (state().broken()) {
+    return fail(Code::kDisconnected, "the channel is broken by an earlier failure: connect again");
+  }
+  if (plan.window() > state().options().sends) {
+    return fail(Code::kInvalidArgument, "the plan's window is wider than ChannelOptions::sends");
+  }
+  const Status done = run_reads(plan, *state().qp(), state().queue(), deadline);
+  if (!done) {
+    state().break_with(done.error());
+    state().destroy_queue_pair();
+  }
+  return done;
+}
+
+Result<ReadPlanLimits> Channel::read_limits() {
+  RKV_ASSIGN_OR_RETURN(ReadPlanLimits limits, ReadPlanLimits::of(queue_pair(), state().queue()));
+  limits.send_slots = std::min(limits.send_slots, state().options().sends);
+  return limits;
+}
+
+bool Channel::broken() const {
+  return state().broken();
+}
+Error Channel::why_broken() const {
+  RKV_CHECK(broken(), "why_broken() of a channel that works");
+  return state().cause();
+}
+std::uint32_t Channel::outstanding() const {
+  return state().pending();
+}
+QueuePair& Channel::queue_pair() {
+  RKV_CHECK(state().qp().has_value(), "the queue pair has been destroyed to cut off its work");
+  return *state().qp();
+}
+void Channel::check_seen(bool seen) {
+  RKV_CHECK(seen, "a strict scope ends with operations that nobody looked at");
+}
+
+// ---- PreparedChannel ----
+
+Result<PreparedChannel> PreparedChannel::create(const ProtectionDomain& pd,
+                                                const ChannelOptions& options) {
+  RKV_ASSIGN_OR_RETURN(const std::uint8_t port, pd.device().first_active_port());
+  RKV_ASSIGN_OR_RETURN(const GidEntry gid, pd.device().routable_gid(port));
+  return create(pd, port, gid, options);
+}
+
+Result<PreparedChannel> PreparedChannel::create(const ProtectionDomain& pd, std::uint8_t port,
+                                                const GidEntry& gid,
+                                                const ChannelOptions& options) {
+  RKV_RETURN_IF_ERROR(check(options));
+  RKV_ASSIGN_OR_RETURN(CompletionChannel events, CompletionChannel::create(pd.device()));
+  RKV_ASSIGN_OR_RETURN(
+      CompletionQueue queue,
+      CompletionQueue::create(pd.device(),
+                              {.entries = options.sends + options.receives, .channel = &events}));
+  RKV_ASSIGN_OR_RETURN(PreparedQueuePair<Rc> qp,
+                       QueuePair::create(pd, queue, queue,
+                                         {.send_length = options.sends,
+                                          .receive_length = options.receives,
+                                          .send_sge = options.send_sge,
+                                          .inline_bytes = options.inline_bytes,
+                                          .operations = options.operations}));
+  RKV_ASSIGN_OR_RETURN(const Endpoint endpoint, qp.endpoint(port, gid));
+  return PreparedChannel(std::move(events), std::move(queue), std::move(qp), endpoint, options);
+}
+
+Result<Channel> PreparedChannel::connect(const Endpoint& peer,
+                                         const ConnectionParameters& parameters) && {
+  RKV_ASSIGN_OR_RETURN(QueuePair qp, std::move(qp_).handshake(peer, parameters));
+  return Channel(std::make_unique<detail::ChannelState>(std::move(events_), std::move(queue_),
+                                                        std::move(qp), options_));
+}
+
+}  // namespace rkv::rdma

@@ -1,0 +1,112 @@
+#include "rdma/extras/message/link.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace rkv::rdma::detail {
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Result<Link> Link::create(const Device& device, const LinkOptions& options) {
+  RKV_ASSIGN_OR_RETURN(ProtectionDomain domain, ProtectionDomain::allocate(device));
+  RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
+  RKV_ASSIGN_OR_RETURN(
+      CompletionQueue sends,
+      CompletionQueue::create(device, {.entries = options.send_length, .channel = &channel}));
+  RKV_ASSIGN_OR_RETURN(
+      CompletionQueue receives,
+      CompletionQueue::create(device, {.entries = options.receive_length, .channel = &channel}));
+  Link out(std::move(domain), std::move(channel), std::move(sends), std::move(receives));
+  RKV_ASSIGN_OR_RETURN(out.fresh_, QueuePair::create(out.domain_, out.sends_, out.receives_,
+                                                     {.send_length = options.send_length,
+                                                      .receive_length = options.receive_length,
+                                                      .inline_bytes = options.inline_bytes,
+                                                      .operations = options.operations}));
+  out.parameters_.remote_access = options.remote_access;
+  return out;
+}
+
+Status Link::adopt(CmConnection connection) {
+  fresh_.reset();
+  connection_.emplace(std::move(connection));
+  const int poller = epoll_create1(EPOLL_CLOEXEC);
+  RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", poller));
+  poller_ = Descriptor(poller);
+  RKV_RETURN_IF_ERROR(watch(channel_.fd()));
+  return watch(connection_->channel.fd());
+}
+
+Status Link::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  return from_minus_one("epoll_ctl", epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &event));
+}
+
+Status Link::arm() {
+  // Drain all old events before arming: an old event that stays would only cause a useless wake-up,
+  // but an event taken after arming would be the wake-up itself.
+  RKV_RETURN_IF_ERROR(channel_.drain());
+  RKV_RETURN_IF_ERROR(sends_.arm());
+  return receives_.arm();
+}
+
+bool Link::ended() {
+  look_at_events();
+  return !usable();
+}
+
+void Link::look_at_events() {
+  if (!connection_ || gone_) return;
+  const Status alive = connection_->check();
+  if (alive) return;
+  gone_ = true;
+  if (!connection_->peer_left && !closed_) fail(alive.error());
+  // Answers the peer, which waits for the answer before it destroys its own end. The queue pair
+  // stays in its state after the peer disconnected: received messages must still be delivered.
+  std::ignore = connection_->id.disconnect();
+}
+
+void Link::fail(const Error& error) {
+  if (failure_) return;
+  failure_ = error;
+  // An error here means that the queue pair is already in that state.
+  std::ignore = queue_pair().to_error();
+}
+
+void Link::note_send(const char* operation, ibv_wc_status status) {
+  // The event of the peer's disconnect arrives before its sends' retries fail, so it is known here.
+  look_at_events();
+  if (!gone_) note(operation, status);
+}
+
+void Link::note_receive(ibv_wc_status status) {
+  look_at_events();
+  if (!gone_ || status != IBV_WC_WR_FLUSH_ERR) note("receive", status);
+}
+
+void Link::note(const char* operation, ibv_wc_status status) {
+  if (closed_ || failure_) return;  // flushed by an end that is already known
+  if (status == IBV_WC_WR_FLUSH_ERR) {
+    fail({.code = Code::kDisconnected, .call = operation, .text = "the connection broke"});
+  } else {
+    fail(wc_error(operation, status));
+  }
+}
+
+Error Link::error() const {
+  if (failure_) return *failure_;
+  if (closed_) return {.code = Code::kDisconnected, .text = "the transport was disconnected"};
+  return {.code = Code::kDisconnected, .text = "the peer has disconnected"};
+}
+
+Status Link::disconnect() {
+  if (closed_) return {};
+  closed_ = true;
+  return connection_->disconnect();
+}
+
+}  // namespace rkv::rdma::detail

@@ -1,0 +1,172 @@
+// The common base of the message transports over verbs: a connection with one completion queue per
+// direction, one descriptor to wait for, and a record of how the connection ended.
+//
+// Fields are destroyed from the last to the first, so the queue pair is destroyed before its
+// queues. A transport declares its registered memory before its Link: no memory is deregistered
+// while the device may still access it.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "rdma/extras/message/token.h"
+#include "rkv/rdma/completion.h"
+#include "rkv/rdma/connect.h"
+#include "rkv/rdma/error.h"
+#include "rkv/rdma/memory.h"
+#include "rkv/rdma/queue_pair.h"
+
+namespace rkv::rdma::detail {
+
+// Owns a descriptor; the destructor closes it.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor();
+  int get() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct LinkOptions {
+  std::uint32_t send_length = 0;     // the most requests posted and not reaped
+  std::uint32_t receive_length = 0;  // likewise
+  std::uint32_t inline_bytes = 0;
+  AccessFlags remote_access = AccessFlags::kNone;
+  SendOps operations = SendOps::kSend;
+};
+
+class Link {
+ public:
+  // Creates the queues and a queue pair that is not connected.
+  static Result<Link> create(const Device& device, const LinkOptions& options);
+
+  const ProtectionDomain& domain() const { return domain_; }
+  const ConnectionParameters& parameters() const { return parameters_; }
+  // Before the connection. Connector::connect() and ConnectRequest::accept() take the queue pair
+  // and return it in a connection.
+  PreparedQueuePair<>& fresh() { return *fresh_; }
+  // REQUIRES: adopt().
+  QueuePair& queue_pair() { return connection_->qp; }
+  const QueuePair& queue_pair() const { return connection_->qp; }
+  Status post_receives(std::span<const ReceiveRequest> requests) {
+    return connection_ ? connection_->qp.post_receives(requests) : fresh_->post_receives(requests);
+  }
+  Status adopt(CmConnection connection);
+  CmConnection& connection() { return *connection_; }
+  SocketAddress local_address() const { return connection_->id.local_address(); }
+  SocketAddress peer_address() const { return connection_->id.peer_address(); }
+  // Adds a descriptor that makes fd() readable.
+  Status watch(int fd);
+
+  CompletionQueue& sends() { return sends_; }
+  Result<std::size_t> poll_sends(std::span<WorkCompletion> out) { return sends_.poll(out); }
+  Result<std::size_t> poll_receives(std::span<WorkCompletion> out) { return receives_.poll(out); }
+  // After this call the next completion of either queue makes fd() readable. The caller then polls
+  // both queues: earlier completions raise no event.
+  Status arm();
+  int fd() const { return poller_.get(); }
+
+  // Processes pending events of the connection manager. True if the connection has ended in any
+  // way.
+  bool ended();
+  bool usable() const { return !closed_ && !gone_ && !failure_; }
+  // True if the connection ended without a failure: disconnected by this side or by the peer. A
+  // connection cut by a failure must not look like the end of the peer's data. A peer whose process
+  // dies looks like a peer that disconnects, since its kernel sends the same message.
+  bool ended_cleanly() const { return !failure_ && (closed_ || gone_); }
+  // Keeps the first error, and moves the queue pair to the error state, which flushes all work.
+  void fail(const Error& error);
+  // Report a failed completion. After the peer has disconnected, earlier sends cannot reach it and
+  // end with an error; this is not a failure. A receive that fails otherwise than by a flush is.
+  void note_send(const char* operation, ibv_wc_status status);
+  void note_receive(ibv_wc_status status);
+  // The reason why the connection cannot be used. REQUIRES: !usable().
+  Error error() const;
+  Status disconnect();
+
+ private:
+  void look_at_events();
+  void note(const char* operation, ibv_wc_status status);
+  Link(ProtectionDomain domain, CompletionChannel channel, CompletionQueue sends,
+       CompletionQueue receives)
+      : domain_(std::move(domain)),
+        channel_(std::move(channel)),
+        sends_(std::move(sends)),
+        receives_(std::move(receives)) {}
+
+  ProtectionDomain domain_;
+  CompletionChannel channel_;
+  CompletionQueue sends_;
+  CompletionQueue receives_;
+  Descriptor poller_;
+  ConnectionParameters parameters_;
+  std::optional<Error> failure_;
+  bool gone_ = false;    // the connection manager reported the end
+  bool closed_ = false;  // this side disconnected
+  std::optional<PreparedQueuePair<>> fresh_;
+  std::optional<CmConnection> connection_;
+};
+
+// The two ways to a connected State: dial() and answer(). A State provides kKind, make(device,
+// options), link(), token(), meet(peer's token), post_receives(), and begin(deadline), which is
+// called last. The transports differ only in these.
+template <class State, class Options>
+auto dial(const Options& options, const SocketAddress& peer, const Deadline& deadline)
+    -> decltype(State::make(std::declval<Device&>(), options)) {
+  RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {}, deadline));
+  RKV_ASSIGN_OR_RETURN(auto state, State::make(connector.device(), options));
+  Link& link = state->link();
+  RKV_RETURN_IF_ERROR(connector.prepare(link.fresh(), link.parameters()));
+  RKV_RETURN_IF_ERROR(state->post_receives());
+  PrivateData rejection;
+  Result<CmConnection> connection = std::move(connector).connect(
+      std::move(link.fresh()), link.parameters(), encode(state->token()), deadline, &rejection);
+  if (!connection) {
+    return std::unexpected(understand_refusal(connection.error(), rejection.bytes()));
+  }
+  const PrivateData reply = connection->peer_data;
+  RKV_RETURN_IF_ERROR(link.adopt(std::move(*connection)));
+  // From here on an error destroys the connection, which notifies the peer.
+  RKV_ASSIGN_OR_RETURN(const Token token, decode(reply.bytes(), State::kKind));
+  RKV_RETURN_IF_ERROR(state->meet(token));
+  RKV_RETURN_IF_ERROR(state->begin(deadline));
+  return state;
+}
+
+template <class State, class Options>
+auto answer(const Options& options, CmListener& listener, const Deadline& deadline)
+    -> decltype(State::make(std::declval<Device&>(), options)) {
+  RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
+  const Result<Token> token = decode(request.private_data(), State::kKind);
+  if (!token) {
+    // An error of reject() means that the peer has already given up. Report the error of the token.
+    std::ignore = std::move(request).reject(refusal(token.error()));
+    return std::unexpected(token.error());
+  }
+  // A request that is destroyed on an error path is rejected.
+  RKV_ASSIGN_OR_RETURN(auto state, State::make(request.device(), options));
+  Link& link = state->link();
+  RKV_RETURN_IF_ERROR(state->meet(*token));
+  RKV_RETURN_IF_ERROR(request.prepare(link.fresh(), link.parameters()));
+  RKV_RETURN_IF_ERROR(state->post_receives());
+  RKV_ASSIGN_OR_RETURN(CmConnection connection,
+                       std::move(request).accept(std::move(link.fresh()), link.parameters(),
+                                                 encode(state->token())));
+  RKV_RETURN_IF_ERROR(link.adopt(std::move(connection)));
+  RKV_RETURN_IF_ERROR(link.connection().wait_established(deadline));
+  RKV_RETURN_IF_ERROR(state->begin(deadline));
+  return state;
+}
+
+}  // namespace rkv::rdma::detail

@@ -1,0 +1,206 @@
+// Opening and closing a ring for its peer: memory, the agreement of both sides, and the window, if
+// used.
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "common/bytes.h"
+#include "rdma/extras/message/ring_state.h"
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma::detail {
+
+Status validate(const RingOptions& options) {
+  if (!std::has_single_bit(options.ring_bytes) || options.ring_bytes < 4096 ||
+      options.ring_bytes > kMaxRingBytes) {
+    return fail(Code::kInvalidArgument, "ring_bytes is a power of two from 4096 to 1073741824");
+  }
+  if (!std::has_single_bit(options.slots) || options.slots > 8192) {
+    return fail(Code::kInvalidArgument, "slots is a power of two from 1 to 8192");
+  }
+  return {};
+}
+
+namespace {
+Result<bool> choose_windows(const Device& device, LeasePolicy policy) {
+  if (policy == LeasePolicy::kDisableWindows) return false;
+  RKV_ASSIGN_OR_RETURN(const WindowSupport support, window_support(device));
+  if (policy == LeasePolicy::kAuto) return support.type_two && support.trustworthy;
+  if (support.type_two) return true;
+  return fail_call(Code::kUnsupported, "ibv_alloc_mw", 0,
+                   "this device has no memory windows of type two");
+}
+}  // namespace
+
+RingState::RingState(TransportKind kind, bool windows, const RingOptions& options, Memory memory,
+                     Link link)
+    : kind_(kind),
+      windows_(windows),
+      options_(options),
+      memory_(std::move(memory)),
+      ring_(memory_.ring.bytes()),
+      link_(std::move(link)) {}
+
+Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Device& device,
+                                                   const RingOptions& options) {
+  const bool reads = kind == TransportKind::kReadRing;
+  RKV_ASSIGN_OR_RETURN(const bool windows, choose_windows(device, options.access));
+  const std::uint32_t receives = options.slots + kCreditReceives;
+  RKV_ASSIGN_OR_RETURN(
+      Link link, Link::create(device, {.send_length = options.slots + kMostCredits + 2,
+                                       .receive_length = receives,
+                                       .remote_access = reads ? AccessFlags::kRemoteWrite |
+                                                                    AccessFlags::kRemoteRead
+                                                              : AccessFlags::kRemoteWrite,
+                                       .operations = SendOps::kWriteImm | SendOps::kSend |
+                                                     (reads ? SendOps::kRead : SendOps::kNone) |
+                                                     (windows ? kWindowOps : SendOps::kNone)}));
+  const ProtectionDomain& domain = link.domain();
+  RKV_ASSIGN_OR_RETURN(
+      MemoryRegion ring,
+      MemoryRegion::allocate(domain, options.ring_bytes,
+                             AccessFlags::kLocalWrite |
+                                 (windows ? AccessFlags::kBindWindow : AccessFlags::kRemoteWrite)));
+  // For the part of the peer's ring that is used. It is as long as this side's ring, so no peer can
+  // make this side allocate more.
+  RKV_ASSIGN_OR_RETURN(MemoryRegion staging, MemoryRegion::allocate(domain, options.ring_bytes,
+                                                                    AccessFlags::kLocalWrite));
+  RKV_ASSIGN_OR_RETURN(
+      MemoryRegion small,
+      MemoryRegion::allocate(domain, kCreditBytes * (receives + kMostCredits) + kHeadBytes,
+                             AccessFlags::kLocalWrite));
+  // The peer may read the whole page, so the head has a page of its own.
+  RKV_ASSIGN_OR_RETURN(
+      MemoryRegion head,
+      MemoryRegion::allocate(
+          domain, Token::kHeadLineBytes,
+          reads ? AccessFlags::kLocalWrite | AccessFlags::kRemoteRead : AccessFlags::kLocalWrite));
+  std::unique_ptr<RingState> out(new RingState(
+      kind, windows, options,
+      {std::move(ring), std::move(staging), std::move(small), std::move(head)}, std::move(link)));
+  out->publish({});
+  if (reads) {
+    const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    RKV_RETURN_IF_ERROR(from_minus_one("timerfd_create", timer));
+    out->timer_ = Descriptor(timer);
+  }
+  return out;
+}
+
+Token RingState::token() const {
+  Token out{.kind = kind_,
+            .sequenced = options_.sequenced,
+            .key_follows = windows_,
+            .max_message = longest(),
+            .slots = options_.slots,
+            .ring = {.address = memory_.ring.remote().address,
+                     .length = options_.ring_bytes,
+                     .rkey = windows_ ? 0 : memory_.ring.rkey()}};
+  if (kind_ == TransportKind::kReadRing) {
+    out.head = {.address = memory_.head.remote().address,
+                .length = Token::kHeadLineBytes,
+                .rkey = memory_.head.rkey()};
+  }
+  return out;
+}
+
+std::uint32_t RingState::longest() const {
+  return longest_message(options_.ring_bytes, options_.message_bytes);
+}
+
+Status RingState::meet(const Token& peer) {
+  RingShape shape{
+      .capacity = std::min(options_.ring_bytes, static_cast<std::uint32_t>(peer.ring.length)),
+      .slots = std::min(options_.slots, peer.slots)};
+  // Each side has limited its message length by its own ring, but not by the peer's.
+  shape.max_record =
+      std::min({longest(), peer.max_message, shape.capacity / 4 - kRecordHeader}) + kRecordHeader;
+  shape.sequenced = options_.sequenced || peer.sequenced ||
+                    RingShape::needs_sequence(shape.capacity, shape.max_record);
+  peer_ring_ = peer.ring;
+  key_due_ = peer.key_follows;
+  peer_head_ = peer.head;
+  sender_.emplace(shape);
+  receiver_.emplace(shape);
+  return {};
+}
+
+Status RingState::post_receive(std::uint32_t index) {
+  const std::array<ReceiveRequest, 1> one = {
+      {{.wr_id = index, .buffer = memory_.small.local(index * kCreditBytes, kCreditBytes)}}};
+  return link_.post_receives(one);
+}
+
+Status RingState::post_receives() {
+  for (std::uint32_t i = 0; i < options_.slots + kCreditReceives; ++i)
+    RKV_RETURN_IF_ERROR(post_receive(i));
+  return {};
+}
+
+Status RingState::begin(const Deadline& deadline) {
+  // Each side READs the other's head, so both depths must be positive.
+  const ReadDepths depths = link_.connection().depths;
+  if (kind_ == TransportKind::kReadRing && (depths.initiator == 0 || depths.responder == 0)) {
+    return fail(Code::kUnsupported,
+                depths.initiator == 0
+                    ? "a read ring needs READs: the peer's responder_resources are 0"
+                    : "a read ring needs READs: the peer's initiator_depth is 0");
+  }
+  if (timer_.get() >= 0) RKV_RETURN_IF_ERROR(link_.watch(timer_.get()));
+  if (windows_) RKV_RETURN_IF_ERROR(open_window(deadline));
+  while (key_due_) {
+    RKV_RETURN_IF_ERROR(link_.arm());
+    RKV_RETURN_IF_ERROR(reap());
+    if (!key_due_) break;
+    if (link_.ended()) return std::unexpected(link_.error());
+    RKV_ASSIGN_OR_RETURN(const bool woken, wait_readable(link_.fd(), deadline));
+    if (!woken) return fail(Code::kTimeout, "the peer did not tell the key of its ring");
+  }
+  return {};
+}
+
+// The key is sent like a credit: it takes a credit's place in the send queue.
+Status RingState::open_window(const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(
+      lessor_, Lessor::create(link_.domain(), link_.queue_pair(), link_.sends(), memory_.ring,
+                              {.policy = LeasePolicy::kRequireWindows,
+                               .others = [this](const WorkCompletion& one) { take_send(one); }}));
+  RKV_ASSIGN_OR_RETURN(
+      lease_, lessor_->grant(
+                  {.offset = 0, .length = options_.ring_bytes, .access = AccessFlags::kRemoteWrite},
+                  deadline));
+  const RegisteredSpan key = credit_buffer(credits_sent_);
+  store_le(key.bytes().data(), std::uint64_t{lease_->remote().rkey});
+  Batch batch = link_.queue_pair().batch();
+  batch.send(kCredit, OpFlags::kSignaled, key);
+  RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
+  ++credits_sent_;
+  return {};
+}
+
+Status RingState::take_key(const WorkCompletion& one) {
+  const auto index = static_cast<std::uint32_t>(one.wr_id);
+  const auto word =
+      load_le<std::uint64_t>(memory_.small.bytes().data() + std::size_t{index} * kCreditBytes);
+  if (one.kind != WorkKind::kReceive || one.byte_length != kCreditBytes || one.has_immediate ||
+      one.has_invalidated || word > 0xFFFF'FFFF) {
+    return fail(Code::kCorrupt, "the peer's first message is not the key of its ring");
+  }
+  key_due_ = false;
+  peer_ring_.rkey = static_cast<std::uint32_t>(word);
+  return checked(post_receive(index));
+}
+
+// The queue pair first: a peer that still writes then sees the end of the connection, not a
+// refusal.
+Status RingState::disconnect() {
+  const Status told = link_.disconnect();
+  lease_.reset();
+  // The bytes stay readable for messages that are held.
+  if (memory_.ring.raw() != nullptr) RKV_RETURN_IF_ERROR(memory_.ring.deregister());
+  return told;
+}
+
+}  // namespace rkv::rdma::detail

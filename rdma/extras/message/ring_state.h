@@ -1,0 +1,142 @@
+// The state of both ring transports. Invariants: rkv/rdma/message/ring_transport.h; arithmetic:
+// ring.h.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "rdma/extras/message/link.h"
+#include "rdma/extras/message/ring.h"
+#include "rkv/rdma/lease.h"
+#include "rkv/rdma/message/ring_transport.h"
+
+namespace rkv::rdma::detail {
+
+// Receives for credits that this side has not reaped. Each credit reports a quarter of the ring or
+// of the slots. Without a report the peer cannot be further ahead than one ring and all slots (R5):
+// four and four.
+inline constexpr std::uint32_t kCreditReceives = 8;
+// The limit for credits whose completions are not reaped; further credits wait.
+inline constexpr std::uint32_t kMostCredits = 8;
+
+// The kind of a request in the send queue, in the upper half of its wr_id.
+inline constexpr std::uint64_t kData = std::uint64_t{1} << 32;
+inline constexpr std::uint64_t kCredit = std::uint64_t{2} << 32;
+inline constexpr std::uint64_t kHead = std::uint64_t{3} << 32;
+
+// The parts of the small region: credits received and sent, and the head that was READ.
+inline constexpr std::size_t kCreditBytes = 8;
+inline constexpr std::size_t kHeadBytes = 16;
+
+Status validate(const RingOptions& options);
+
+class RingState {
+ public:
+  static Result<std::unique_ptr<RingState>> make(TransportKind kind, const Device& device,
+                                                 const RingOptions& options);
+
+  Link& link() { return link_; }
+  const Link& link() const { return link_; }
+  Token token() const;
+  Status meet(const Token& peer);
+  Status post_receives();
+  // Opens the ring by a window, if one is used, and waits for the key of the peer's ring if it has
+  // one.
+  Status begin(const Deadline& deadline);
+  // Also ends the peer's access: no WRITE lands after this call.
+  Status disconnect();
+
+  Result<std::size_t> send(std::span<const Bytes> pieces);
+  Result<std::size_t> poll_sends();
+  Result<std::size_t> poll_receives(std::span<Received> out);
+  Bytes view(std::uint32_t index) const;
+  Status release(std::uint32_t index);
+  Result<bool> arm(Interest interest);
+  bool poll_disconnect() { return link_.ended(); }
+  SocketAddress local_address() const { return link_.local_address(); }
+  SocketAddress peer_address() const { return link_.peer_address(); }
+  int fd() const { return link_.fd(); }
+  // Includes sends that are reaped and not reported by poll_sends() yet.
+  std::size_t in_flight() const { return sender_->in_flight() + untold_; }
+  std::size_t max_message() const { return sender_->shape().max_record - kRecordHeader; }
+  std::size_t window() const { return sender_->shape().slots; }
+  bool uses_window() const { return windows_; }
+  const RingTransport::Counters& counters() const { return counters_; }
+
+ private:
+  struct Memory {
+    MemoryRegion ring;     // written by the peer, by its own key or a window's
+    MemoryRegion staging;  // source of WRITEs, at the same offset as in the peer's ring
+    MemoryRegion small;
+    MemoryRegion head;
+  };
+
+  RingState(TransportKind kind, bool windows, const RingOptions& options, Memory memory, Link link);
+  std::uint32_t longest() const;
+  Status post_receive(std::uint32_t index);
+  Status checked(const Status& posted);
+  void lied(const Error& error);
+  Status ask_for_head();
+  Status tell();
+  void publish(const Freed& freed);
+  void take_head();
+  void take_freed(std::uint64_t word);
+  Status open_window(const Deadline& deadline);
+  Status take_key(const WorkCompletion& one);
+  void take_send(const WorkCompletion& one);
+  Status take_receive(const WorkCompletion& one);
+  Status reap_sends();
+  Status reap_receives();
+  Status reap();
+  Status set_timer(Nanos pause_ns);
+  RegisteredSpan credit_buffer(std::uint64_t number) const;
+  RegisteredSpan head_answer() const;
+  bool failed() { return !link_.usable() && link_.ended() && !link_.ended_cleanly(); }
+
+  TransportKind kind_;
+  bool windows_;
+  RingOptions options_;
+  Memory memory_;
+  Bytes ring_;  // the ring's bytes, which outlive its registration
+  Descriptor timer_;
+  Link link_;
+  // After link_, so that windows are destroyed before their queue pair.
+  std::optional<Lessor> lessor_;
+  std::optional<Lease> lease_;
+  bool key_due_ = false;  // the peer's ring has a window; its first message is the key
+  RemoteSpan peer_ring_;
+  RemoteSpan peer_head_;
+  std::optional<RingSender> sender_;  // sender_ and receiver_ are set by meet()
+  std::optional<RingReceiver> receiver_;
+  std::uint32_t waiting_ = 0;  // records that arrived and were not returned yet
+  std::uint32_t next_ = 0;     // the index of the first of them
+  std::size_t untold_ = 0;     // reaped sends that poll_sends() has not reported
+  std::uint32_t refused_ = 0;  // length of the last refused record; 0: none
+  std::uint64_t credits_sent_ = 0;
+  std::uint64_t credits_done_ = 0;
+  bool lied_ = false;  // ignore all further input of the peer
+  bool reading_head_ = false;
+  bool timer_set_ = false;
+  unsigned torn_in_a_row_ = 0;
+  Nanos pause_ns_ = 0;
+  Nanos ask_at_ = 0;  // the head is not READ again before this time
+  RingTransport::Counters counters_;
+};
+
+// The two kinds, as arguments for dial() and answer().
+struct CreditRing : RingState {
+  static constexpr TransportKind kKind = TransportKind::kCreditRing;
+  static auto make(const Device& device, const RingOptions& options) {
+    return RingState::make(kKind, device, options);
+  }
+};
+struct ReadRing : RingState {
+  static constexpr TransportKind kKind = TransportKind::kReadRing;
+  static auto make(const Device& device, const RingOptions& options) {
+    return RingState::make(kKind, device, options);
+  }
+};
+
+}  // namespace rkv::rdma::detail

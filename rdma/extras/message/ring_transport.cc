@@ -1,0 +1,326 @@
+#include "rkv/rdma/message/ring_transport.h"
+
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "common/bytes.h"
+#include "common/clock.h"
+#include "common/random.h"
+#include "rdma/extras/message/ring_state.h"
+#include "rdma/extras/message/transport_of.h"
+#include "rkv/rdma/message/credit_ring.h"
+#include "rkv/rdma/message/read_ring.h"
+
+namespace rkv::rdma {
+namespace detail {
+namespace {
+
+constexpr std::uint64_t kHeadSeed = 0x68656164;
+
+// A READ without new space is followed by a pause of this length, which doubles with each further
+// one. The first pause is about a round trip of a fast network; the longest adds little to the wait
+// of a blocked writer.
+constexpr Nanos kShortestPauseNs = 20'000;
+constexpr Nanos kLongestPauseNs = 1'000'000;
+const SteadyClock kClock;
+// This many torn reads in a row are not stores in progress: the peer never writes a valid hash.
+constexpr unsigned kTornInARow = 1000;
+
+std::uint64_t word_of(const Freed& freed) {
+  return std::uint64_t{freed.count} << 32 | freed.position;
+}
+Freed freed_of(std::uint64_t word) {
+  return {.position = static_cast<std::uint32_t>(word),
+          .count = static_cast<std::uint32_t>(word >> 32)};
+}
+
+}  // namespace
+
+Status RingState::checked(const Status& posted) {
+  if (!posted) link_.fail(posted.error());
+  return posted;
+}
+
+void RingState::lied(const Error& error) {
+  lied_ = true;
+  link_.fail(error);
+  lease_.reset();  // the peer may have unbound the window; this leaves none unbound (lease.h)
+}
+
+Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
+  if (!link_.usable()) return std::unexpected(link_.error());
+  std::size_t whole = 0;
+  for (const Bytes piece : pieces)
+    whole += piece.size();
+  if (whole == 0) return fail(Code::kInvalidArgument, "a message has at least one byte");
+  const auto length = static_cast<std::uint32_t>(std::min(whole, max_message()) + kRecordHeader);
+  const std::optional<Placing> placing = sender_->place(length);
+  refused_ = placing ? 0 : length;
+  if (!placing) {
+    ++counters_.times_refused;
+    RKV_RETURN_IF_ERROR(ask_for_head());
+    return 0U;
+  }
+  const RegisteredSpan record = memory_.staging.local(placing->offset, length);
+  std::byte* to = record.bytes().data();
+  store_le(to, word_of(receiver_->freed()));
+  receiver_->told();
+  std::size_t room = length - kRecordHeader;
+  to += kRecordHeader;
+  for (const Bytes piece : pieces) {
+    const std::size_t part = std::min(piece.size(), room);
+    if (part != 0) std::memcpy(to, piece.data(), part);
+    to += part;
+    room -= part;
+  }
+  Batch batch = link_.queue_pair().batch();
+  // meet() limited the ring to the peer's length, so the place is inside.
+  batch.write_immediate(kData, OpFlags::kSignaled, record,
+                        *peer_ring_.subspan(placing->offset, length),
+                        sender_->doorbell_of(*placing, length));
+  RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
+  sender_->sent(*placing);
+  return length - kRecordHeader;
+}
+
+// Also called repeatedly by a blocked writer: the reader never reports by itself.
+Status RingState::ask_for_head() {
+  if (kind_ != TransportKind::kReadRing || reading_head_ || kClock.now() < ask_at_) return {};
+  Batch batch = link_.queue_pair().batch();
+  batch.read(kHead, OpFlags::kSignaled, head_answer(), *peer_head_.subspan(0, kHeadBytes));
+  RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
+  reading_head_ = true;
+  ++counters_.heads_read;
+  return {};
+}
+
+RegisteredSpan RingState::credit_buffer(std::uint64_t number) const {
+  const std::size_t index = options_.slots + kCreditReceives + number % kMostCredits;
+  return memory_.small.local(index * kCreditBytes, kCreditBytes);
+}
+RegisteredSpan RingState::head_answer() const {
+  return memory_.small.local(memory_.small.size() - kHeadBytes, kHeadBytes);
+}
+
+// Stores the freed position where the peer READs it. The order of word and hash does not matter: a
+// READ may fetch the bytes in any order, and only a word and a hash of the same store match.
+void RingState::publish(const Freed& freed) {
+  auto* line = reinterpret_cast<std::uint64_t*>(memory_.head.bytes().data());
+  store_word(line, word_of(freed), std::memory_order_release);
+  store_word(line + 1, mix64(word_of(freed) ^ kHeadSeed), std::memory_order_release);
+}
+
+void RingState::take_head() {
+  reading_head_ = false;
+  const std::byte* answer = head_answer().bytes().data();
+  const auto word = load_le<std::uint64_t>(answer);
+  if (load_le<std::uint64_t>(answer + 8) != mix64(word ^ kHeadSeed)) {
+    ++counters_.heads_torn;
+    if (++torn_in_a_row_ == kTornInARow) {
+      lied({.code = Code::kCorrupt, .text = "the peer's head never has its hash"});
+    }
+    return;
+  }
+  torn_in_a_row_ = 0;
+  const Freed before = sender_->known();
+  take_freed(word);
+  const bool news = before != sender_->known();
+  pause_ns_ = news ? 0 : std::clamp(2 * pause_ns_, kShortestPauseNs, kLongestPauseNs);
+  ask_at_ = news ? 0 : kClock.now() + pause_ns_;
+}
+
+void RingState::take_freed(std::uint64_t word) {
+  if (sender_->freed(freed_of(word))) return;
+  lied({.code = Code::kCorrupt, .text = "the peer frees what it was never sent"});
+}
+
+Status RingState::tell() {
+  if (kind_ != TransportKind::kCreditRing || !receiver_->must_tell() || !link_.usable() ||
+      credits_sent_ - credits_done_ == kMostCredits) {
+    return {};
+  }
+  const RegisteredSpan credit = credit_buffer(credits_sent_);
+  store_le(credit.bytes().data(), word_of(receiver_->freed()));
+  Batch batch = link_.queue_pair().batch();
+  batch.send(kCredit, OpFlags::kSignaled, credit);
+  RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
+  receiver_->told();
+  ++credits_sent_;
+  ++counters_.credits_sent;
+  return {};
+}
+
+Status RingState::reap_sends() {
+  std::array<WorkCompletion, 16> done;
+  std::size_t count = done.size();
+  while (count == done.size()) {
+    RKV_ASSIGN_OR_RETURN(count, link_.poll_sends(done));
+    for (const WorkCompletion& one : std::span(done).first(count))
+      take_send(one);
+  }
+  return {};
+}
+
+void RingState::take_send(const WorkCompletion& one) {
+  if (!one.ok()) link_.note_send(one.wr_id == kHead ? "RDMA READ" : "RDMA WRITE", one.status);
+  if (one.wr_id == kData) {
+    sender_->reaped();
+    if (one.ok()) ++untold_;  // after an error it is unknown whether the peer has the message
+  } else if (one.wr_id == kCredit) {
+    ++credits_done_;
+  } else if (one.wr_id == kHead && one.ok()) {
+    take_head();
+  }
+}
+
+Status RingState::take_receive(const WorkCompletion& one) {
+  if (key_due_) return take_key(one);
+  const auto index = static_cast<std::uint32_t>(one.wr_id);
+  if (one.kind == WorkKind::kReceiveOfWrite && one.has_immediate) {
+    const std::optional<std::uint32_t> record = receiver_->arrived(one.immediate);
+    if (!record) return fail(Code::kCorrupt, "the peer rang for a record that cannot be");
+    take_freed(load_le<std::uint64_t>(ring_.data() + receiver_->record(*record).offset));
+    ++waiting_;
+  } else if (one.kind == WorkKind::kReceive && one.byte_length == kCreditBytes &&
+             !one.has_immediate && !one.has_invalidated && kind_ == TransportKind::kCreditRing) {
+    take_freed(load_le<std::uint64_t>(memory_.small.bytes().data() + index * kCreditBytes));
+  } else {
+    return fail(Code::kCorrupt, "the peer sent what is neither a record nor a credit");
+  }
+  return link_.usable() ? checked(post_receive(index)) : Status{};
+}
+
+Status RingState::reap_receives() {
+  std::array<WorkCompletion, 16> come;
+  std::size_t count = come.size();
+  // Receives are posted again in this loop. Reap at most their initial number, or a peer that sends
+  // endlessly would keep this side here. Completions after arm() raise their own event.
+  std::size_t left = options_.slots + kCreditReceives;
+  for (; count == come.size() && left != 0; left -= count) {
+    RKV_ASSIGN_OR_RETURN(count,
+                         link_.poll_receives(std::span(come).first(std::min(left, come.size()))));
+    for (const WorkCompletion& one : std::span(come).first(count)) {
+      if (!one.ok()) {
+        link_.note_receive(one.status);
+      } else if (!lied_) {
+        const Status taken = take_receive(one);
+        if (!taken) lied(taken.error());
+      }
+    }
+  }
+  return {};
+}
+
+// Both queues: a received credit frees space, and tell() needs reaped credits.
+Status RingState::reap() {
+  RKV_RETURN_IF_ERROR(reap_sends());
+  RKV_RETURN_IF_ERROR(reap_receives());
+  // After a failure the link keeps the reason, and received messages are delivered first (T6).
+  std::ignore = tell();
+  return {};
+}
+
+Result<std::size_t> RingState::poll_sends() {
+  RKV_RETURN_IF_ERROR(reap());
+  const std::size_t fresh = std::exchange(untold_, 0U);
+  if (fresh == 0 && failed()) return std::unexpected(link_.error());
+  return fresh;
+}
+
+Result<std::size_t> RingState::poll_receives(std::span<Received> out) {
+  RKV_RETURN_IF_ERROR(reap());
+  std::size_t count = 0;
+  for (; count < out.size() && waiting_ != 0; ++count, --waiting_) {
+    receiver_->lend(next_);
+    out[count] = {.index = next_, .length = receiver_->record(next_).length - kRecordHeader};
+    ++next_;
+  }
+  if (count == 0 && waiting_ == 0 && failed()) return std::unexpected(link_.error());
+  return count;
+}
+
+Bytes RingState::view(std::uint32_t index) const {
+  RKV_CHECK(receiver_->is_lent(index), "view() of a message that is not held");
+  const RingReceiver::Record& record = receiver_->record(index);
+  return ring_.subspan(record.offset + kRecordHeader, record.length - kRecordHeader);
+}
+
+Status RingState::release(std::uint32_t index) {
+  RKV_CHECK(receiver_->is_lent(index), "release() of a message that is not held");
+  receiver_->release(index);
+  if (kind_ == TransportKind::kReadRing) publish(receiver_->freed());
+  return tell();
+}
+
+// A pause of 0 stops the timer. Setting the timer clears an earlier expiry.
+Status RingState::set_timer(Nanos pause_ns) {
+  if (timer_.get() < 0 || (pause_ns == 0 && !timer_set_)) return {};
+  timer_set_ = pause_ns != 0;
+  itimerspec when{};
+  when.it_value.tv_nsec = pause_ns;
+  return from_minus_one("timerfd_settime", timerfd_settime(timer_.get(), 0, &when, nullptr));
+}
+
+Result<bool> RingState::arm(Interest interest) {
+  RKV_RETURN_IF_ERROR(link_.arm());
+  RKV_RETURN_IF_ERROR(reap());
+  RKV_RETURN_IF_ERROR(set_timer(0));
+  if (link_.ended()) return false;
+  if (has(interest, Interest::kMessages) && waiting_ != 0) return false;
+  if (has(interest, Interest::kSent) && untold_ != 0) return false;
+  if (!has(interest, Interest::kRoom) || refused_ == 0) return true;
+  if (sender_->place(refused_)) return false;
+  // The last READ did not free enough space: the next refused send READs again, after a pause.
+  if (kind_ == TransportKind::kReadRing && !reading_head_) {
+    RKV_RETURN_IF_ERROR(set_timer(std::max<Nanos>(ask_at_ - kClock.now(), 1)));
+  }
+  return true;
+}
+
+}  // namespace detail
+
+template class TransportOf<detail::RingState>;
+
+RingTransport::RingTransport(std::unique_ptr<detail::RingState> state)
+    : TransportOf(std::move(state)) {}
+
+const RingTransport::Counters& RingTransport::counters() const {
+  return state().counters();
+}
+bool RingTransport::uses_window() const {
+  return state().uses_window();
+}
+const QueuePair& RingTransport::queue_pair() const {
+  return state().link().queue_pair();
+}
+
+Result<CreditRingTransport> CreditRingBuilder::connect(const SocketAddress& peer,
+                                                       const Deadline& deadline) const {
+  RKV_RETURN_IF_ERROR(detail::validate(options));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::CreditRing>(options, peer, deadline));
+  return CreditRingTransport(std::move(state));
+}
+Result<CreditRingTransport> CreditRingBuilder::accept(CmListener& listener,
+                                                      const Deadline& deadline) const {
+  RKV_RETURN_IF_ERROR(detail::validate(options));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::answer<detail::CreditRing>(options, listener, deadline));
+  return CreditRingTransport(std::move(state));
+}
+Result<ReadRingTransport> ReadRingBuilder::connect(const SocketAddress& peer,
+                                                   const Deadline& deadline) const {
+  RKV_RETURN_IF_ERROR(detail::validate(options));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::ReadRing>(options, peer, deadline));
+  return ReadRingTransport(std::move(state));
+}
+Result<ReadRingTransport> ReadRingBuilder::accept(CmListener& listener,
+                                                  const Deadline& deadline) const {
+  RKV_RETURN_IF_ERROR(detail::validate(options));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::answer<detail::ReadRing>(options, listener, deadline));
+  return ReadRingTransport(std::move(state));
+}
+
+}  // namespace rkv::rdma

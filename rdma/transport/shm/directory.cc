@@ -1,0 +1,163 @@
+#include "rdma/transport/shm/directory.h"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <limits>
+
+#include "common/parse.h"
+#include "rkv/rdma/address.h"
+
+namespace rkv::rdma::shm {
+namespace {
+
+constexpr const char* kSystemDirectory = "/run/rkv";
+
+std::string own_directory() {
+  return fmt::format("/tmp/rkv-{}", geteuid());
+}
+
+std::string chosen_directory(const std::string& chosen) {
+  if (!chosen.empty()) return chosen;
+  const char* named = std::getenv("RKV_SHM_DIR");
+  return named == nullptr ? std::string() : std::string(named);
+}
+
+std::unexpected<Error> group_error(const char* call, int error) {
+  return fail_call(Code::kPermission, call, error,
+                   "the server must be root or a member of the group that it lets in");
+}
+
+Result<ucred> peer_of(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    return fail_call(Code::kPermission, "getsockopt(SO_PEERCRED)", errno);
+  }
+  return peer;
+}
+
+// Returns the supplementary groups that a process had when it connected.
+std::vector<gid_t> groups_of_peer(int socket) {
+  std::vector<gid_t> groups(64);
+  for (;;) {
+    auto length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+    const int result = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length);
+    if (result != 0 && errno != ERANGE) return {};
+    const bool fits = result == 0;
+    groups.resize(length / sizeof(gid_t));
+    if (fits) return groups;
+  }
+}
+
+}  // namespace
+
+Result<std::optional<gid_t>> group_named(const std::string& group) {
+  if (group.empty()) return std::optional<gid_t>();
+  if (const auto number = parse_number<gid_t>(group, 0, std::numeric_limits<gid_t>::max() - 1)) {
+    return std::optional(*number);
+  }
+  std::vector<char> room(std::size_t{1} << 16);
+  struct group entry{};
+  struct group* found = nullptr;
+  if (getgrnam_r(group.c_str(), &entry, room.data(), room.size(), &found) != 0 ||
+      found == nullptr) {
+    return fail(Code::kInvalidArgument,
+                "the system has no group of that name for clients over shared memory");
+  }
+  return std::optional(found->gr_gid);
+}
+
+Result<std::string> server_directory(const std::string& chosen, std::optional<gid_t> group) {
+  std::string path = chosen_directory(chosen);
+  const bool system = path.empty() && geteuid() == 0;
+  if (path.empty()) path = system ? kSystemDirectory : own_directory();
+  const bool made = mkdir(path.c_str(), system ? 0755 : 0700) == 0;
+  if (!made && errno != EEXIST) {
+    const int error = errno;
+    return fail_call(
+        error == EACCES || error == EPERM || error == EROFS ? Code::kPermission : Code::kIo,
+        "mkdir", error,
+        "the directory of the shared-memory sockets cannot be made: choose another "
+        "with RKV_SHM_DIR");
+  }
+  // lstat: a link could point elsewhere by the time the socket is created.
+  struct stat status{};
+  if (lstat(path.c_str(), &status) != 0) return fail_call(Code::kPermission, "lstat", errno);
+  if (!S_ISDIR(status.st_mode) || (status.st_uid != geteuid() && status.st_uid != 0) ||
+      (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return fail(Code::kPermission,
+                "the directory of the shared-memory sockets must be a directory that belongs to "
+                "this user or root and that nobody else can write: correct it, or choose another "
+                "with RKV_SHM_DIR");
+  }
+  // An existing directory keeps the mode that its owner chose; a new directory has a mode cut by
+  // umask.
+  if (made && system && chmod(path.c_str(), 0755) != 0) return group_error("chmod", errno);
+  if (made && !system && group) {
+    if (chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0)
+      return group_error("chown", errno);
+    if (chmod(path.c_str(), 0710) != 0) return group_error("chmod", errno);
+  }
+  return path;
+}
+
+std::vector<std::string> client_directories(const std::string& chosen) {
+  if (const std::string path = chosen_directory(chosen); !path.empty()) return {path};
+  return {kSystemDirectory, own_directory()};
+}
+
+std::string socket_path(const std::string& directory, std::uint16_t port) {
+  return fmt::format("{}/shm-{}.sock", directory, port);
+}
+
+std::string lock_path(const std::string& directory, std::uint16_t port) {
+  return fmt::format("{}/shm-{}.lock", directory, port);
+}
+
+Result<std::uint16_t> local_port(const std::string& address, const Deadline& deadline,
+                                 const char* elsewhere) {
+  RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
+  if (where.host.empty() || where.host == "localhost") return where.port;
+  RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, deadline));
+  if (std::ranges::none_of(all, is_this_host)) {
+    return fail(Code::kUnreachable, elsewhere);
+  }
+  return where.port;
+}
+
+Result<PeerProcess> trusted_client(int socket, std::optional<gid_t> group) {
+  RKV_ASSIGN_OR_RETURN(const ucred peer, peer_of(socket));
+  const bool same = peer.uid == 0 || peer.uid == geteuid();
+  if (!same && group && peer.gid != *group) {
+    const std::vector<gid_t> others = groups_of_peer(socket);
+    if (std::ranges::find(others, *group) == others.end()) group.reset();
+  }
+  if (!same && !group) {
+    return fail(Code::kPermission,
+                "over shared memory a server lets in its own user, root, and the group that "
+                "--shm-group names");
+  }
+  return PeerProcess{.pid = peer.pid};
+}
+
+Status trusted_server(int socket, const std::string& directory) {
+  RKV_ASSIGN_OR_RETURN(const ucred peer, peer_of(socket));
+  if (peer.uid == 0 || peer.uid == geteuid()) return {};
+  struct stat status{};
+  if (stat(directory.c_str(), &status) == 0 && status.st_uid == peer.uid &&
+      (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
+    return {};
+  }
+  return fail(Code::kPermission,
+              "over shared memory a client trusts a server of root, of its own user, or of the "
+              "owner of the directory that the socket is in");
+}
+
+}  // namespace rkv::rdma::shm

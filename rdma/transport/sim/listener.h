@@ -1,0 +1,80 @@
+// Connection set-up: a request travels from one host to the listener of another, and the answer
+// back.
+//
+// Thread safety: none.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "rdma/transport/sim/link.h"
+#include "rdma/transport/sim/queue.h"
+
+namespace rkv::rdma::sim {
+
+// State of one attempt to connect, known to both sides.
+struct Handshake {
+  enum class State : std::uint8_t { kPending, kAccepted, kRejected, kUnreachable };
+  State state = State::kPending;
+  bool abandoned = false;  // the connecting side has given up
+  std::array<std::byte, 56> request{};
+  std::string from;           // "client:1"
+  Link::EndOptions active{};  // its queue has a reservation
+  Link* link = nullptr;       // set by accept()
+  std::vector<std::byte> answer;
+  Rejection rejection;
+  WaitPoint point;  // connect() waits here
+};
+
+class SimListener final : public Listener {
+ public:
+  SimListener(std::shared_ptr<Fabric> fabric, std::shared_ptr<Host> host, std::uint16_t port);
+  ~SimListener() override;
+  Result<std::unique_ptr<Incoming>> next(const Deadline& deadline) override;
+  void wake() override;
+  std::uint16_t port() const override { return port_; }
+
+  void arrive(std::shared_ptr<Handshake> handshake);
+  void nudge() { fabric_->scheduler().notify(point_); }
+  // Called when the host has died.
+  void vanish();
+
+ private:
+  std::shared_ptr<Fabric> fabric_;
+  std::shared_ptr<Host> host_;
+  std::uint16_t port_;
+  std::deque<std::shared_ptr<Handshake>> arrived_;
+  WaitPoint point_;
+  bool woken_ = false;
+};
+
+class SimIncoming final : public Incoming {
+ public:
+  SimIncoming(std::shared_ptr<Fabric> fabric, std::shared_ptr<Host> host,
+              std::shared_ptr<Handshake> handshake)
+      : fabric_(std::move(fabric)), host_(std::move(host)), handshake_(std::move(handshake)) {}
+  ~SimIncoming() override {
+    if (!answered_) reject({});
+  }
+  Bytes private_data() const override { return handshake_->request; }
+  const std::string& peer() const override { return handshake_->from; }
+  Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
+                                             Bytes private_data, const Deadline& deadline) override;
+  void reject(Bytes reason) override;
+
+ private:
+  std::shared_ptr<Fabric> fabric_;
+  std::shared_ptr<Host> host_;
+  std::shared_ptr<Handshake> handshake_;
+  bool answered_ = false;
+};
+
+// The limits of an end, and the number of completions to reserve in its queue.
+ConnectionLimits limits_of(const Faults& faults, const ConnectionOptions& options, bool active);
+constexpr std::uint32_t completions_of(const ConnectionLimits& limits) {
+  return limits.sends_in_flight + 1;  // plus kDisconnected
+}
+
+}  // namespace rkv::rdma::sim

@@ -1,0 +1,223 @@
+#include "rdma/transport/verbs/connection.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "common/check.h"
+#include "rkv/rdma/error.h"
+
+namespace rkv::rdma::verbs {
+namespace {
+
+using Kind = rdma::Completion::Kind;
+using CompletionStatus = rdma::Completion::Status;
+
+// Flushing is local to the device; a longer wait means that the device hangs.
+constexpr std::int64_t kDrainPatienceMs = 2000;
+
+CompletionStatus status_of(ibv_wc_status status) {
+  switch (explain(status).kind) {
+    case WcClass::kSuccess:
+      return CompletionStatus::kOk;
+    case WcClass::kFlushed:
+      return CompletionStatus::kFlushed;
+    case WcClass::kRemoteRefused:
+      return CompletionStatus::kRemoteAccess;
+    default:
+      return CompletionStatus::kFailed;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<VerbsConnection>> VerbsConnection::create(VerbsQueue& queue,
+                                                                 const ConnectionOptions& options) {
+  if (options.sends_in_flight == 0) {
+    return fail(Code::kInvalidArgument, "a connection needs sends_in_flight of at least 1");
+  }
+  const std::uint32_t slots = options.sends_in_flight + 1;  // one for the marker
+  RKV_ASSIGN_OR_RETURN(auto room, queue.room().reserve(slots));
+  RKV_ASSIGN_OR_RETURN(
+      auto qp, QueuePair::create(queue.shared().pd, queue.completions(), queue.completions(),
+                                 {.send_length = slots,
+                                  .inline_bytes = options.inline_bytes,
+                                  .shared = &queue.receives()}));
+  return std::unique_ptr<VerbsConnection>(
+      new VerbsConnection(queue, std::move(room), std::move(qp), options));
+}
+
+VerbsConnection::VerbsConnection(VerbsQueue& queue, CompletionReserve::Reservation room,
+                                 PreparedQueuePair<> qp, const ConnectionOptions& options)
+    : queue_(&queue),
+      room_(std::move(room)),
+      grant_(options.grant),
+      unconnected_(std::move(qp)),
+      number_(unconnected_->number()),
+      handle_(std::make_shared<Handle>()),
+      limits_{.reads_in_flight = 1,
+              .sends_in_flight = options.sends_in_flight,
+              .inline_bytes = unconnected_->inline_bytes()},
+      // While everything is posted unsignaled, the state of at most a quarter of the queue is
+      // unknown.
+      signal_every_(std::max(1U, options.sends_in_flight / 4)),
+      ring_(std::bit_ceil(room_.entries())) {
+  handle_->number = number_;
+}
+
+PreparedQueuePair<> VerbsConnection::take_queue_pair() {
+  PreparedQueuePair<> qp = std::move(*unconnected_);
+  unconnected_.reset();
+  return qp;
+}
+
+void VerbsConnection::adopt(CmConnection link, std::string peer) {
+  limits_.reads_in_flight = std::max<std::uint32_t>(1, link.depths.initiator);
+  peer_ = std::move(peer);
+  link_.emplace(std::move(link));
+  alive_.store(true, std::memory_order_relaxed);
+  queue_->attach(*this);
+}
+
+VerbsConnection::~VerbsConnection() {
+  // Never connected: only the device's stray receives may name the number.
+  if (!link_) {
+    unconnected_.reset();
+    queue_->forget(number_);
+    return;
+  }
+  queue_->look_around();
+  bool flushed = true;
+  if (!closed_) {
+    close();
+    const SteadyClock clock;
+    flushed = next_ <= marker_ ||
+              queue_->drain(number_, marker_, Deadline::after_ms(clock, kDrainPatienceMs));
+  }
+  if (flushed && !queue_->is_broken()) {
+    queue_->retire(std::move(link_->qp));
+    // Ends the id at once: this aborts a handshake in progress.
+    link_.reset();
+    return;
+  }
+  if (!queue_->is_broken()) {
+    report_teardown(fail_call(Code::kInternal, "ibv_modify_qp", 0,
+                              "the device did not flush a queue pair in the error state"));
+  }
+  // Destroys the queue pair: from here on the device touches no buffer.
+  link_.reset();
+  queue_->detach(number_);
+}
+
+void VerbsConnection::append(Batch& batch, const Operation& operation, std::uint64_t number) {
+  const bool signal = operation.signaled || ++unsignaled_ >= signal_every_;
+  if (signal) unsignaled_ = 0;
+  const OpFlags flags = signal ? OpFlags::kSignaled : OpFlags::kNone;
+  ring_[number & (ring_.size() - 1)] = {.context = operation.context,
+                                        .kind = completion_kind(operation.kind),
+                                        .report = operation.signaled};
+  if (operation.kind == Operation::Kind::kSend && operation.inline_data) {
+    batch.send_inline(number, flags, operation.local);
+    return;
+  }
+  const RegisteredSpan local = RegisteredSpan::unchecked(operation.local, operation.local_key);
+  const RemoteSpan remote{.address = operation.remote_address,
+                          .length = operation.local.size(),
+                          .rkey = operation.remote_key};
+  switch (operation.kind) {
+    case Operation::Kind::kRead:
+      batch.read(number, flags, local, remote);
+      break;
+    case Operation::Kind::kCompareSwap:
+      batch.compare_swap(number, flags, local, remote, operation.compare_or_add, operation.swap);
+      break;
+    case Operation::Kind::kFetchAdd:
+      batch.fetch_add(number, flags, local, remote, operation.compare_or_add);
+      break;
+    case Operation::Kind::kSend:
+      batch.send(number, flags, local);
+      break;
+  }
+}
+
+Result<std::size_t> VerbsConnection::post(std::span<const Operation> operations) {
+  if (!alive()) {
+    return fail_call(Code::kDisconnected, "ibv_wr_complete", 0, "the connection is down");
+  }
+  const std::uint64_t room = limits_.sends_in_flight - (next_ - oldest_);
+  const std::size_t count = std::min<std::size_t>(room, operations.size());
+  if (count == 0) return 0U;
+  Batch batch = link_->qp.batch();
+  for (std::size_t i = 0; i < count; ++i)
+    append(batch, operations[i], next_ + i);
+  if (const Status posted = std::move(batch).submit(); !posted) {
+    close();
+    Error error = posted.error();
+    error.code = Code::kDisconnected;
+    return std::unexpected(error);
+  }
+  next_ += count;
+  return count;
+}
+
+void VerbsConnection::abort() {
+  // First the state, then the flag: a thread that sees the flag may post the marker, and a queue
+  // pair that still works would send the marker to the peer.
+  report_teardown(link_->qp.to_error());
+  alive_.store(false, std::memory_order_release);
+  queue_->call_attention();
+}
+
+void VerbsConnection::close() {
+  if (closing_) return;
+  closing_ = true;
+  report_teardown(link_->qp.to_error());
+  alive_.store(false, std::memory_order_release);
+  report_teardown(link_->id.disconnect());
+  marker_ = next_;
+  Batch batch = link_->qp.batch();
+  batch.send(marker_, OpFlags::kSignaled, RegisteredSpan());
+  if (!std::move(batch).submit()) {
+    // This provider accepts no work in the error state.
+    queue_->report_when_empty(*this);
+    return;
+  }
+  ++next_;
+}
+
+void VerbsConnection::finish(rdma::Completion& out) {
+  closed_ = true;
+  out = {.kind = Kind::kDisconnected, .connection = this};
+}
+
+// Reports unsignaled operations too, as the device would.
+void VerbsConnection::tell_end(rdma::Completion& out) {
+  if (oldest_ >= std::min(next_, marker_)) return finish(out);
+  const InFlight& entry = ring_[oldest_ & (ring_.size() - 1)];
+  ++oldest_;
+  out = {.kind = entry.kind,
+         .status = CompletionStatus::kFlushed,
+         .provider_status = IBV_WC_WR_FLUSH_ERR,
+         .connection = this,
+         .context = entry.context};
+}
+
+bool VerbsConnection::complete(const WorkCompletion& from, rdma::Completion& out) {
+  oldest_ = from.wr_id + 1;
+  if (from.wr_id == marker_) {
+    finish(out);
+    return true;
+  }
+  const InFlight& entry = ring_[from.wr_id & (ring_.size() - 1)];
+  if (from.ok() && !entry.report) return false;
+  out = {.kind = entry.kind,
+         .status = status_of(from.status),
+         .provider_status = static_cast<std::uint8_t>(from.status),
+         .connection = this,
+         .context = entry.context};
+  if (!from.ok()) [[unlikely]]
+    close();
+  return true;
+}
+
+}  // namespace rkv::rdma::verbs

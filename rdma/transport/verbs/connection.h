@@ -1,0 +1,97 @@
+// VerbsConnection: a reliable connected queue pair bound to a VerbsQueue.
+//
+// Requests are numbered. The number is the wr_id; a ring keeps the data to report when a request
+// completes. Requests complete in the order posted, so a completion also ends every unsignaled
+// request before it.
+//
+// End of a connection: the queue pair goes to the error state, then a marker is posted after all
+// other work. All outstanding requests complete as flushed, the marker last; the marker becomes
+// kDisconnected. (The LAST_WQE event, meant for this, does not arrive on SoftRoCE.)
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "rdma/transport/verbs/queue.h"
+
+namespace rkv::rdma::verbs {
+
+class VerbsConnection final : public Connection {
+ public:
+  // Reserves completion entries in the queue. adopt() adds the link.
+  static Result<std::unique_ptr<VerbsConnection>> create(VerbsQueue& queue,
+                                                         const ConnectionOptions& options);
+  ~VerbsConnection() override;
+  VerbsConnection(const VerbsConnection&) = delete;
+  VerbsConnection& operator=(const VerbsConnection&) = delete;
+
+  Result<std::size_t> post(std::span<const Operation> batch) override;
+  ConnectionLimits limits() const override { return limits_; }
+  Bytes private_data() const override { return link_->peer_data.bytes(); }
+  const std::string& peer() const override { return peer_; }
+  bool alive() const override { return alive_.load(std::memory_order_relaxed); }
+  void abort() override;
+
+  // Connection set-up. take_queue_pair() returns the queue pair to connect, once.
+  PreparedQueuePair<> take_queue_pair();
+  ConnectionParameters parameters() const { return {.remote_access = grant_flags(grant_)}; }
+  // The data that events about this connection may touch, on any thread. A thread that reads an
+  // event keeps the Handle alive beyond the connection: an accept that fails may destroy the
+  // connection meanwhile.
+  struct Handle {
+    std::uint32_t number = 0;             // of the queue pair
+    std::atomic<bool> peer_left = false;  // may be set before adopt()
+  };
+  // For CmId::set_owner: expires with this connection.
+  std::weak_ptr<Handle> handle() const { return handle_; }
+  // The link is established: joins the queue.
+  void adopt(CmConnection link, std::string peer);
+
+  // For VerbsQueue, on its thread.
+  std::uint32_t number() const { return number_; }
+  // Fills `out`. Returns whether `out` must be reported to the user.
+  bool complete(const WorkCompletion& from, rdma::Completion& out);
+  // Begins the end of the connection; idempotent.
+  void close();
+  bool closed() const { return closed_; }  // kDisconnected has been given to the user
+  void finish(rdma::Completion& out);
+  // Reports the end without the device, one completion per call: each outstanding operation as
+  // flushed, then kDisconnected.
+  void tell_end(rdma::Completion& out);
+  bool is_pair(const void* queue_pair) const { return link_->qp.raw() == queue_pair; }
+  bool has_handle(const void* handle) const { return handle_.get() == handle; }
+  bool peer_left() const { return handle_->peer_left.load(std::memory_order_acquire); }
+
+ private:
+  struct InFlight {
+    std::uint64_t context = 0;
+    rdma::Completion::Kind kind = rdma::Completion::Kind::kRead;
+    bool report = true;  // report success too
+  };
+
+  VerbsConnection(VerbsQueue& queue, CompletionReserve::Reservation room, PreparedQueuePair<> qp,
+                  const ConnectionOptions& options);
+  void append(Batch& batch, const Operation& operation, std::uint64_t number);
+
+  VerbsQueue* queue_;
+  CompletionReserve::Reservation room_;  // returned when the queue has forgotten the connection
+  Access grant_;
+  std::optional<PreparedQueuePair<>> unconnected_;
+  std::optional<CmConnection> link_;
+  std::string peer_;
+  std::uint32_t number_;  // of the queue pair
+  std::shared_ptr<Handle> handle_;
+  ConnectionLimits limits_;
+  std::uint32_t signal_every_;
+  std::uint32_t unsignaled_ = 0;  // posted since the last signaled one
+  std::vector<InFlight> ring_;    // a power of two long
+  std::uint64_t next_ = 0;        // number of the next request
+  std::uint64_t oldest_ = 0;      // oldest not known to have completed
+  std::uint64_t marker_ = ~std::uint64_t{0};
+  bool closing_ = false;
+  bool closed_ = false;  // kDisconnected has been reported
+  std::atomic<bool> alive_ = false;
+};
+
+}  // namespace rkv::rdma::verbs

@@ -1,0 +1,71 @@
+// Waiting on several queues: spins over all of them, then sleeps in poll(2) on their descriptors.
+#include <poll.h>
+
+#include <array>
+#include <thread>
+
+#include "common/check.h"
+#include "rdma/transport/transport.h"
+
+namespace rkv::rdma {
+
+namespace {
+
+// Roughly the cost of a sleep plus a wake-up.
+constexpr Nanos kSpin = 20'000;
+constexpr unsigned kRoundsPerYield = 1024;
+
+bool any_ready(std::span<Queue* const> queues) {
+  bool ready = false;
+  for (Queue* const queue : queues)
+    ready = queue->is_ready() || ready;
+  return ready;
+}
+
+// Returns true when there is a reason to return.
+bool spin(std::span<Queue* const> queues, PollMode mode, const Deadline& deadline) {
+  const SteadyClock clock;
+  const Nanos end = clock.now() + kSpin;
+  unsigned round = 0;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (any_ready(queues)) return true;
+    }
+    // Some events are signaled by a descriptor only, above all the end of a peer. Only a sleep sees
+    // them.
+    if (++round % kRoundsPerYield == 0) {
+      if (mode == PollMode::kBusy) return true;
+      std::this_thread::yield();
+    }
+  } while (!deadline.passed() && (mode == PollMode::kBusy || clock.now() < end));
+  return deadline.passed();
+}
+
+void sleep(std::span<Queue* const> queues, const Deadline& deadline) {
+  std::array<pollfd, kMostQueues> descriptors;
+  std::array<bool, kMostQueues> asleep{};
+  nfds_t count = 0;
+  bool ready = false;
+  for (std::size_t i = 0; i < queues.size() && !ready; ++i) {
+    const auto descriptor = queues[i]->begin_sleep();
+    asleep[i] = descriptor.has_value();
+    ready = !descriptor;
+    if (descriptor) descriptors[count++] = {.fd = *descriptor, .events = POLLIN, .revents = 0};
+  }
+  if (!ready) ::poll(descriptors.data(), count, deadline.left_ms());
+  for (std::size_t i = 0; i < queues.size(); ++i) {
+    if (asleep[i]) queues[i]->end_sleep();
+  }
+}
+
+}  // namespace
+
+void wait_any(std::span<Queue* const> queues, PollMode mode, const Deadline& deadline) {
+  RKV_CHECK(queues.size() <= kMostQueues, "too many queues to wait for at once");
+  if (queues.empty() || any_ready(queues)) return;
+  if (queues.size() == 1) return queues.front()->wait(deadline);
+  if (mode != PollMode::kEvent && spin(queues, mode, deadline)) return;
+  if (mode != PollMode::kBusy) sleep(queues, deadline);
+}
+
+}  // namespace rkv::rdma

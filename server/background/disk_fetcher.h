@@ -1,0 +1,103 @@
+// DiskFetcher: records that operations wait for. Threads of this class bring them from disk into
+// memory, so that no worker waits for the disk.
+//
+//   auto load = loads.ask(key);                       // a worker
+//   ... later, after a call of `finished`:
+//   if (load->done()) load->failure() ? refuse() : try_again(load->look());
+//
+// Invariants:
+//  T1  A record enters memory only as a trustworthy read found it (J1, V2).
+//  T2  Overlapping loads of one key share one Load.
+//  T3  Every load that a caller of ask() still holds is done eventually. stop() ends those not
+//      begun.
+//
+// Thread safety: ask, marks_changed, room_made: any thread; none of them waits for the disk. start,
+// stop: the owner.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "server/background/background_thread.h"
+#include "server/background/disk_reads.h"
+#include "server/store/store.h"
+
+namespace rkv::server {
+
+class Load {
+ public:
+  explicit Load(std::string_view key) : key_(key) {}
+  Bytes key() const { return as_bytes(key_); }
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  // REQUIRES: done(). Nothing: the record is in memory, or look() says what is on disk. look() is
+  // valid as long as this object.
+  const std::optional<Error>& failure() const { return failure_; }
+  DiskLookup look() const { return look_; }
+
+  // For the loading thread.
+  void see_nothing(std::uint64_t as_of) { look_ = SeenOnDisk{.as_of = as_of}; }
+  void see(const RecordFields& record, std::uint64_t as_of, const Error& no_room);
+  void finish(const Status& status) {
+    if (!status) failure_ = status.error();
+    done_.store(true, std::memory_order_release);
+  }
+
+ private:
+  const std::string key_;
+  std::optional<Error> failure_;  // this and the next two are written before done_
+  DiskLookup look_;
+  RecordOnDisk record_;
+  std::atomic<bool> done_{false};
+};
+
+class DiskFetcher {
+ public:
+  struct Parts {
+    Store& store;
+    DiskReads disk;
+    std::function<void(std::uint64_t sequence)> request_write;  // Applier::request_write
+    std::function<void()> finished;                             // a load is done; must not block
+    std::uint32_t threads = 4;                                  // disk reads at a time
+    MakeBackground make_background = background_threads;
+  };
+  explicit DiskFetcher(Parts parts)
+      : parts_(std::move(parts)), background_(parts_.make_background()) {}
+  ~DiskFetcher();  // REQUIRES: stopped
+  DiskFetcher(const DiskFetcher&) = delete;
+  DiskFetcher& operator=(const DiskFetcher&) = delete;
+
+  // Starts to load the record of `key`, or joins a load under way (T2). The load may fail with
+  // kIo or kCorrupt (the disk fails) or kBusy (the key changes too often, or the server stops). If
+  // memory has no space for the record, look() has the record.
+  std::shared_ptr<const Load> ask(Bytes key);
+  // Call it when the log's marks or its failed flag have changed.
+  void marks_changed() { background_->notify(); }
+  // Call it when eviction has freed memory.
+  void room_made() { background_->notify(); }
+  void start();
+  void stop();
+
+ private:
+  void run();
+  // One try. Nothing: retry, unless `last`.
+  std::optional<Status> try_once(Load& load, bool last);
+  bool await_written(std::uint64_t sequence);
+  void await_room();
+
+  const Parts parts_;
+  const std::unique_ptr<BackgroundThread> background_;
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<Load>> queue_;  // mutex_ guards this and the next two
+  std::unordered_map<std::string, std::shared_ptr<Load>> pending_;
+  bool stopping_ = false;
+};
+
+}  // namespace rkv::server

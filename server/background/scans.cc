@@ -1,0 +1,142 @@
+#include "server/background/scans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr const char* kStopping = "the server is being stopped";
+
+ScanQuery query_in(Bytes bytes) {
+  const auto query = decode_scan_query(bytes);
+  RKV_CHECK(query, "a scan that was not checked when it came");
+  return *query;
+}
+
+}  // namespace
+
+ScanPage::ScanPage(Bytes query, std::uint64_t through,
+                   std::shared_ptr<std::atomic<std::uint32_t>> pages)
+    : asked_(query.begin(), query.end()),
+      query_(query_in(asked_)),
+      pages_(std::move(pages)),
+      through_(through) {
+  pages_->fetch_add(1, std::memory_order_relaxed);
+}
+
+Scans::~Scans() {
+  RKV_CHECK(!background_->running(), "scans are destroyed while their thread runs");
+}
+
+void Scans::start() {
+  background_->start("rkv-scans", [this] { run(); });
+}
+
+void Scans::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  background_->notify();
+  background_->join();
+}
+
+// The limit need not be exact: workers that ask at the same time may exceed it by a few.
+Result<std::shared_ptr<const ScanPage>> Scans::ask(Bytes query, std::uint64_t through) {
+  if (pages_->load(std::memory_order_relaxed) >= kMaxPages) {
+    return fail(Code::kBusy, "too many scans are under way: try again a little later");
+  }
+  auto page = std::make_shared<ScanPage>(query, through, pages_);
+  {
+    const std::scoped_lock lock(mutex_);
+    if (stopping_) return fail(Code::kBusy, kStopping);
+    asked_.push_back(page);
+  }
+  background_->notify();
+  return page;
+}
+
+// Takes the mutex so that a thread between reading the marks and waiting does not miss the call.
+void Scans::marks_changed() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!awaits_mark_) return;
+  }
+  background_->notify();
+}
+
+void Scans::run() {
+  for (;;) {
+    std::shared_ptr<ScanPage> page;
+    {
+      std::unique_lock lock(mutex_);
+      while (!stopping_ && asked_.empty())
+        background_->wait(lock);
+      if (asked_.empty()) return;
+      page = std::move(asked_.front());
+      asked_.pop_front();
+    }
+    if (page.use_count() == 1) continue;  // the connection of its client has ended
+    if (const Status made = make(*page); !made) page->failure_ = made.error();
+    page->done_.store(true, std::memory_order_release);
+    page.reset();
+    parts_.finished();
+  }
+}
+
+// Sweeps the counters in cells first. Their numbers then reach the database together with all
+// writes from before the page was requested.
+Status Scans::make(ScanPage& page) {
+  if (const Status swept = parts_.sweep(); !swept) {
+    return swept.error().code == Code::kIo ? refused() : swept;
+  }
+  page.through_ = std::max(page.through_, parts_.log.last_begun());
+  RKV_RETURN_IF_ERROR(await_applied(page.through_));
+  return read(page);
+}
+
+Status Scans::await_applied(std::uint64_t through) {
+  const auto applied = [&] { return parts_.log.wal_mark() >= through; };
+  if (!applied()) parts_.request_write(through);
+  std::unique_lock lock(mutex_);
+  awaits_mark_ = true;
+  while (!stopping_ && !parts_.log.failed() && !applied())
+    background_->wait(lock);
+  awaits_mark_ = false;
+  if (stopping_) return fail(Code::kIo, kStopping);
+  if (applied()) return {};
+  return refused();
+}
+
+Status Scans::refused() const {
+  return std::unexpected(refusal_of(Refused::kScan, parts_.log.disk_state()));
+}
+
+Status Scans::read(ScanPage& page) const {
+  const std::uint64_t now_ms = parts_.unix_ms();
+  ScanPageWriter writer(page.query());
+  std::uint32_t records = 0;
+  std::size_t bytes = 0;
+  bool more = false;
+  RKV_RETURN_IF_ERROR(parts_.read(range_of(page.query()), [&](const RecordFields& record) {
+    more = true;
+    if (records == kMaxRecordsLookedAt || bytes >= kMaxBytesLookedAt) return false;
+    if (record.expiry_ms != 0 && record.expiry_ms <= now_ms) {
+      writer.pass(record.key);
+    } else if (!writer.add(record)) {
+      return false;
+    }
+    ++records;
+    bytes += record.value.size();
+    more = false;
+    return true;
+  }));
+  page.bytes_ = std::move(writer).finish(more);
+  return {};
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,50 @@
+// StoreMaintenance: a thread that runs one step when it is called, or at the time that its last
+// step returned. The store's work beside its operations (growing, expiring) runs on steppers.
+//
+//   StoreMaintenance grower("grower", clock, [&] { ...; return time_of_the_next_step; });
+//   store.on_low_memory([&] { grower.call(); });
+//   grower.start();   // runs the first step at once
+//   ...
+//   grower.stop();
+//
+// Thread safety: one owner; call() from any thread, also before start().
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "common/clock.h"
+#include "server/background/background_thread.h"
+
+namespace rkv::server {
+
+class StoreMaintenance {
+ public:
+  using Step = std::function<Nanos()>;
+  // `name`: the thread's; at most 15 characters, static. `step` returns the time of the next step.
+  StoreMaintenance(const char* name, const Clock& clock, Step step,
+                   std::unique_ptr<BackgroundThread> background = background_threads())
+      : name_(name), clock_(clock), step_(std::move(step)), background_(std::move(background)) {}
+  ~StoreMaintenance();  // stops. REQUIRES: no later call()
+  StoreMaintenance(const StoreMaintenance&) = delete;
+  StoreMaintenance& operator=(const StoreMaintenance&) = delete;
+
+  void start();
+  void stop();
+  void call();
+
+ private:
+  void run();
+
+  const char* const name_;
+  const Clock& clock_;
+  const Step step_;
+  const std::unique_ptr<BackgroundThread> background_;
+  std::mutex mutex_;  // guards the next two
+  bool called_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,91 @@
+// WarmUp: after a start, loads all records on disk into memory while operations run. When memory is
+// full, it adds them to the index only. Until it is done, any key may be on disk.
+//
+// Invariants:
+//  Y1  When end_loading() is called, every record on disk has been passed to the store as a
+//      trustworthy read found it (J1, V2).
+//  Y2  While a record cannot be read, or the index has no space for it, loading does not end. Keys
+//      that are not found in memory are then still looked up on disk. That is slower but misses
+//      nothing. If the thread gives up, end_loading() is never called.
+//
+// Thread safety: one owner; records(): any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "server/background/background_thread.h"
+#include "server/background/disk_reads.h"
+#include "server/store/store.h"
+
+namespace rkv::server {
+
+class WarmUp {
+ public:
+  struct Parts {
+    Store& store;
+    DiskReads disk;
+    const Clock& clock;
+    std::function<void(std::uint64_t sequence)> request_write;  // Applier::request_write
+    std::uint64_t estimated_records = 0;
+    std::uint64_t bytes_per_second = 0;  // 0: no limit
+    MakeBackground make_background = background_threads;
+  };
+  explicit WarmUp(Parts parts) : parts_(std::move(parts)), background_(parts_.make_background()) {}
+  ~WarmUp();  // REQUIRES: stopped
+  WarmUp(const WarmUp&) = delete;
+  WarmUp& operator=(const WarmUp&) = delete;
+
+  void start();
+  void stop();
+  std::uint64_t records() const { return records_.load(std::memory_order_relaxed); }
+
+ private:
+  enum class End : std::uint8_t { kMore, kWhole, kFailed };
+  void run();
+  End batch();
+  End read_batch(const DiskReads::AsOf& as_of);
+  // Records that were read but not passed to the store yet. Records lie all over the store's
+  // memory, so the cache misses of several records are overlapped.
+  class Ahead {
+   public:
+    // Copies the record. False: no space is left.
+    bool add(const RecordFields& record);
+    void clear();
+    std::span<const RecordFields> records() const { return records_; }
+
+   private:
+    std::vector<RecordFields> records_;
+    std::vector<std::byte> bytes_;
+  };
+  Status take_ahead(const DiskReads::AsOf& as_of);
+  Status take_next(const RecordFields& record, const DiskReads::AsOf& as_of);
+  Status take(const RecordFields& record, const DiskReads::AsOf& as_of);
+  bool has_room();
+  void wait(Nanos time);
+  bool stopping();
+
+  const Parts parts_;
+  const std::unique_ptr<BackgroundThread> background_;
+  Ahead ahead_;
+  std::string next_;            // all records below it have been taken
+  std::string why_;             // why loading failed
+  Nanos pause_ = 0;             // before the next batch
+  bool told_ = false;           // the log has said that loading waits
+  std::uint64_t wait_for_ = 0;  // sequence that must be written before the next batch
+  std::uint64_t bytes_ = 0;
+  std::uint64_t kept_on_disk_ = 0;
+  std::uint64_t room_checked_ = 0;
+  bool has_room_ = true;
+  std::atomic<std::uint64_t> records_{0};
+  std::mutex mutex_;  // guards the next
+  bool stopping_ = false;
+};
+
+}  // namespace rkv::server

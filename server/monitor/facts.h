@@ -1,0 +1,117 @@
+// A snapshot of a running server. It is gathered on demand; reports.h turns it into output for
+// people and machines.
+//
+// Thread safety: values. The objects that WorkerFacts points to may be read while the worker runs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rdma/choose.h"
+#include "server/persistence/applier.h"
+#include "server/program/options.h"
+#include "server/request/message_buffers.h"
+#include "server/request/timings.h"
+#include "server/request/worker_counters.h"
+#include "server/store/store.h"
+
+namespace rkv::server {
+
+struct WorkerFacts {
+  std::string_view transport;  // "verbs", "shm"; static
+  std::uint32_t number = 0;    // index among the workers of its transport
+  const WorkerCounters* counters = nullptr;
+  const Timings* timings = nullptr;
+  const MessageBuffers* room = nullptr;
+  std::uint32_t clients = 0;
+  std::uint64_t reported_reads = 0;
+};
+
+struct MemoryFacts {
+  std::uint64_t limit_bytes = 0;
+  std::uint64_t index_bytes = 0;  // index extents
+  std::uint64_t index_extents = 0;
+  std::uint64_t data_extents = 0;
+  std::uint64_t segments = 0;         // in use
+  std::uint64_t unused_segments = 0;  // created, waiting for a split
+  std::uint64_t message_bytes = 0;    // buffers for requests and replies
+};
+
+struct LogFacts {
+  bool persistent = false;
+  std::uint64_t queue_bytes = 0;
+  std::uint64_t queue_capacity_bytes = 0;
+  std::uint64_t last_begun = 0;
+  std::uint64_t wal_mark = 0;
+  std::uint64_t sync_mark = 0;
+  std::uint64_t queue_full = 0;
+  DiskState disk = DiskState::kWell;
+  Applier::Counts applier;
+  std::uint64_t damaged_reads = 0;   // disk reads that found invalid bytes
+  std::uint64_t disk_failed_ms = 0;  // how long the disk has been failing
+  // The disk state is kWell, but the disk has not answered for Applier::kHungAfter or longer.
+  bool disk_hangs = false;
+
+  bool disk_is_well() const { return disk == DiskState::kWell && !disk_hangs; }
+  // Name of the disk's state in the statistics.
+  const char* disk_name() const { return disk_hangs ? kHung : to_string(disk); }
+  static constexpr const char* kHung = "hung";
+};
+
+// Progress of loading after a start.
+struct LoadFacts {
+  std::uint64_t loaded = 0;  // records so far
+  std::uint64_t estimated = 0;
+};
+
+using RefusalCounts = std::array<std::uint64_t, kRefusalReasons>;  // by RefusalReason
+
+// A network by which clients connect, and the state of its device.
+struct EndpointFacts {
+  std::string_view transport;  // "verbs", "shm"; static
+  std::string device{};        // description; of a lost device, the last one
+  rdma::DeviceState state = rdma::DeviceState::kServing;
+  std::string why{};         // a sentence without a full stop; may be empty
+  std::uint64_t losses = 0;  // devices lost so far
+
+  bool serves() const { return state == rdma::DeviceState::kServing; }
+};
+
+struct ServerFacts {
+  StoreStats store;
+  MemoryFacts memory;
+  LogFacts log;
+  LoadFacts load;
+  std::vector<WorkerFacts> workers;
+  std::vector<EndpointFacts> endpoints;
+  RefusalCounts refusals{};  // connections refused, by reason
+  std::uint64_t max_clients = 0;
+  Durability durability = Durability::kMemory;
+  std::uint64_t epoch = 0;
+  std::uint32_t boot = 0;
+  std::uint64_t uptime_ms = 0;
+  std::string device;
+
+  std::uint64_t sum(WorkerCounters::Counter counter) const {
+    std::uint64_t total = 0;
+    for (const WorkerFacts& worker : workers)
+      total += worker.counters->get(counter);
+    return total;
+  }
+  std::uint64_t drops(DropReason reason) const {
+    std::uint64_t total = 0;
+    for (const WorkerFacts& worker : workers)
+      total += worker.counters->drops(reason);
+    return total;
+  }
+  std::uint64_t connections() const {
+    std::uint64_t total = 0;
+    for (const WorkerFacts& worker : workers)
+      total += worker.clients;
+    return total;
+  }
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,167 @@
+// The answer of /status: the statistics of kvclient stats, and values that only repeated requests
+// can use.
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "server/monitor/process_facts.h"
+#include "server/monitor/reports.h"
+
+namespace rkv::server {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json statuses_json(const ServerFacts& facts, Opcode opcode) {
+  Json statuses = Json::object();
+  for (std::size_t status = 0; status < kStatuses; ++status) {
+    std::uint64_t count = 0;
+    for (const WorkerFacts& worker : facts.workers)
+      count += worker.counters->answers(opcode, status);
+    if (count != 0 || status == 0) statuses[std::string(status_name(status))] = count;
+  }
+  return statuses;
+}
+
+// Bucket counts, so that the latencies between two requests can be computed from their difference.
+Json latency_json(const ServerFacts& facts, Opcode opcode) {
+  TimingSum sum;
+  for (const WorkerFacts& worker : facts.workers)
+    worker.timings->add_to(sum, opcode);
+  Json buckets = Json::array();
+  for (std::size_t i = 0; i < kTimingBuckets; ++i) {
+    if (sum.buckets[i] != 0) buckets.push_back({TimingBuckets::highest(i) + 1, sum.buckets[i]});
+  }
+  return {
+      {"count", sum.count},
+      {"sum_ns", sum.sum_ns},
+      {"p50_ns", sum.percentile(50)},
+      {"p99_ns", sum.percentile(99)},
+      {"p999_ns", sum.percentile(99.9)},
+      {"buckets_ns", buckets},
+  };
+}
+
+Json operations_json(const ServerFacts& facts) {
+  Json operations = Json::object();
+  for (std::size_t number = 1; number < kOperations; ++number) {
+    const auto opcode = static_cast<Opcode>(number);
+    if (opcode == Opcode::kLong) continue;  // counted under the operation it carries
+    operations[std::string(operation_name(opcode))] = {
+        {"answers", statuses_json(facts, opcode)},
+        {"latency", latency_json(facts, opcode)},
+    };
+  }
+  return operations;
+}
+
+Json workers_json(const ServerFacts& facts) {
+  Json workers = Json::array();
+  for (const WorkerFacts& worker : facts.workers) {
+    workers.push_back({{"transport", worker.transport},
+                       {"worker", worker.number},
+                       {"clients", worker.clients},
+                       {"turns", worker.counters->get(WorkerCounters::kTurns)},
+                       {"waiting_requests", requests_waiting(worker)},
+                       {"receive_buffers", worker.room->receives},
+                       {"credits", credits_granted(worker)}});
+  }
+  return workers;
+}
+
+Json reasons_json(const ServerFacts& facts) {
+  Json dropped = Json::object();
+  for (std::size_t i = 0; i < kDropReasons; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    dropped[std::string(name_of(reason))] = facts.drops(reason);
+  }
+  Json refused = Json::object();
+  for (std::size_t i = 0; i < kRefusalReasons; ++i)
+    refused[std::string(name_of(static_cast<RefusalReason>(i)))] = facts.refusals[i];
+  return {{"connections_dropped_for", dropped}, {"connections_refused_for", refused}};
+}
+
+// null: unknown.
+Json known(const std::optional<std::uint64_t>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json more_json(const ServerState& state, const ServerFacts& facts) {
+  const ProcessFacts process = ProcessFacts::now();
+  return {
+      {"wal_lag_seconds", state.wal_lag_s},
+      {"sync_lag_seconds", state.sync_lag_s},
+      {"writes_applied", facts.log.applier.taken},
+      {"writes_saved", facts.log.applier.saved},
+      {"loaded_records", facts.load.loaded},
+      {"estimated_records", facts.load.estimated},
+      {"index_bytes", facts.memory.index_bytes},
+      {"message_bytes", facts.memory.message_bytes},
+      {"index_extents", facts.memory.index_extents},
+      {"data_extents", facts.memory.data_extents},
+      {"index_segments", facts.memory.segments},
+      {"unused_segments", facts.memory.unused_segments},
+      {"reads_told_by_clients", reported_reads(facts)},
+      {"resident_bytes", known(process.resident_bytes)},
+      {"cpu_seconds", process.cpu_seconds},
+      {"open_files", known(process.open_files)},
+      {"max_files", known(process.max_files)},
+      {"workers", workers_json(facts)},
+      {"operations", operations_json(facts)},
+  };
+}
+
+}  // namespace
+
+const char* to_string(ServerState::Phase phase) {
+  switch (phase) {
+    case ServerState::kStarting:
+      return "starting";
+    case ServerState::kReady:
+      return "ready";
+    case ServerState::kStopping:
+      return "stopping";
+  }
+  return "unknown";
+}
+
+// Approximate: a request is counted at arrival and again at its answer, and the two are not read
+// atomically.
+std::uint64_t requests_waiting(const WorkerFacts& worker) {
+  std::uint64_t over = worker.counters->get(WorkerCounters::kAbandoned);
+  for (std::size_t opcode = 1; opcode < kOperations; ++opcode) {
+    for (std::size_t status = 0; status < kStatuses; ++status)
+      over += worker.counters->answers(static_cast<Opcode>(opcode), status);
+  }
+  const std::uint64_t received = worker.counters->get(WorkerCounters::kReceived);
+  return received > over ? received - over : 0;
+}
+
+std::uint64_t credits_granted(const WorkerFacts& worker) {
+  const std::uint64_t returned = worker.counters->get(WorkerCounters::kReturned);
+  const std::uint64_t granted = worker.counters->get(WorkerCounters::kGranted);
+  return granted > returned ? granted - returned : 0;
+}
+
+std::uint64_t reported_reads(const ServerFacts& facts) {
+  std::uint64_t sum = 0;
+  for (const WorkerFacts& worker : facts.workers)
+    sum += worker.reported_reads;
+  return sum;
+}
+
+std::string status_json(const ServerState& state, const ServerFacts* facts) {
+  Json json = {{"state", to_string(state.phase)},
+               {"doing", state.doing},
+               {"stuck", state.stuck},
+               {"start_time_unix_ms", state.unix_ms_at_start},
+               {"version", kServerVersion}};
+  if (facts != nullptr) {
+    json.update(Json::parse(stats_json(*facts)));
+    json.update(more_json(state, *facts));
+    json.update(reasons_json(*facts));
+  }
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace rkv::server

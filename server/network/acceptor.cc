@@ -1,0 +1,189 @@
+#include "server/network/acceptor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "common/thread.h"
+
+namespace rkv::server {
+
+namespace {
+// Clients are accepted one after the other, so this bounds how long one may delay the others.
+constexpr std::int64_t kAcceptMs = 2000;
+constexpr std::int64_t kTurnMs = 100;
+
+// A client's name goes into log lines: it must not imitate one or move a terminal's cursor.
+std::string printable(std::string_view name) {
+  std::string out(name);
+  for (char& c : out) {
+    if (c < ' ' || c > '~' || c == '"') c = '?';
+  }
+  return out;
+}
+}  // namespace
+
+Acceptor::~Acceptor() {
+  RKV_CHECK(!thread_.joinable(), "an acceptor is destroyed while it runs");
+}
+
+void Acceptor::start() {
+  thread_ = std::thread([this] {
+    name_thread("rkv-accept");
+    while (!stopping_.load(std::memory_order_acquire))
+      step(kTurnMs);
+  });
+}
+
+void Acceptor::admit(Admission admission) {
+  admission_ = std::move(admission);
+  if (admission_.places == nullptr) {
+    admission_.places = std::make_shared<Places>(admission_.max_clients, admission_.max_offences);
+  }
+  open_.store(true, std::memory_order_release);
+}
+
+void Acceptor::change_windows(const Windows& windows) {
+  const std::lock_guard lock(windows_mutex_);
+  admission_.root = windows.root;
+  admission_.hints = windows.hints;
+  admission_.counters = windows.counters;
+}
+
+Acceptor::Windows Acceptor::windows() {
+  const std::lock_guard lock(windows_mutex_);
+  return {admission_.root, admission_.hints, admission_.counters};
+}
+
+void Acceptor::stop() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true, std::memory_order_release);
+  listener_.wake();
+  thread_.join();
+}
+
+void Acceptor::step(std::int64_t wait_ms) {
+  auto incoming = listener_.next(Deadline::after_ms(clock_, wait_ms));
+  if (!incoming) {
+    log_error(EventName("listening_failed"), "listening failed: {}", to_string(incoming.error()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(kTurnMs));  // the error may persist
+    return;
+  }
+  if (*incoming != nullptr) answer(**incoming);
+}
+
+void Acceptor::answer(rdma::Incoming& incoming) {
+  const auto request = decode_connect_request(incoming.private_data());
+  if (!request) {
+    const Error& error = request.error();
+    return refuse(
+        incoming,
+        error.code == Code::kVersionMismatch ? RefusalReason::kVersion : RefusalReason::kMalformed,
+        error.code, error.text);
+  }
+  if (!open_.load(std::memory_order_acquire)) {
+    return refuse(incoming, RefusalReason::kStarting, Code::kBusy,
+                  "the server is loading its data: try again in a moment");
+  }
+  if (admission_.places->offends(incoming.peer(), clock_.now())) {
+    return refuse(incoming, RefusalReason::kOffences, Code::kBusy,
+                  "clients from there were disconnected too often for what they did, as the "
+                  "server's log says: try again in a moment");
+  }
+  // A client that reconnects has abandoned its old connection. Requests from there that were not
+  // begun must not be executed after requests from the new connection.
+  if (!end_old_session(request->session_to_resume)) {
+    return refuse(incoming, RefusalReason::kResuming, Code::kBusy,
+                  "the client's last connection is still being ended");
+  }
+  Worker* const worker = reserve_place();
+  if (worker == nullptr) {
+    if (const auto session = admission_.places->victim(incoming.peer(), clock_.now())) {
+      for (Worker* each : admission_.all_workers)
+        each->give_up(*session);
+    }
+    return refuse(incoming, RefusalReason::kFull, Code::kBusy,
+                  fmt::format("the server has {} clients, its limit: try again later, or raise "
+                              "--max-clients",
+                              admission_.max_clients));
+  }
+  accept(incoming, *request, *worker);
+}
+
+void Acceptor::refuse(rdma::Incoming& incoming, RefusalReason why, Code code,
+                      std::string_view text) {
+  add_to(refused_[static_cast<std::size_t>(why)], 1);
+  log_info(EventName("client_refused"), "client {} is refused: {}", field("peer", incoming.peer()),
+           field("why", text));
+  std::array<std::byte, kConnectRejectMaxBytes> reason{};
+  const std::size_t length = encode(ConnectReject{.code = code, .text = text}, reason);
+  incoming.reject(Bytes(reason).first(length));
+}
+
+bool Acceptor::end_old_session(std::uint64_t session) {
+  if (session == 0) return true;
+  const Deadline deadline = Deadline::after_ms(clock_, kAcceptMs);
+  return admission_.all_workers[session % admission_.all_workers.size()]->end_session(session,
+                                                                                      deadline);
+}
+
+std::uint64_t Acceptor::new_session(const Worker& worker) const {
+  const std::vector<Worker*>& all = admission_.all_workers;
+  const auto place = static_cast<std::uint64_t>(std::ranges::find(all, &worker) - all.begin());
+  // With the top bit set the result is never 0 and no step overflows.
+  const std::uint64_t random = random_from_kernel() | std::uint64_t{1} << 63;
+  return random - random % all.size() - all.size() + place;
+}
+
+Worker* Acceptor::reserve_place() {
+  std::uint32_t clients = 0;
+  for (const Worker* worker : admission_.all_workers)
+    clients += worker->clients();
+  if (clients >= admission_.max_clients) return nullptr;
+  for (std::size_t tried = 0; tried < admission_.workers.size(); ++tried) {
+    Worker* const worker = admission_.workers[next_worker_];
+    next_worker_ = (next_worker_ + 1) % admission_.workers.size();
+    if (worker->reserve_client()) return worker;
+  }
+  return nullptr;
+}
+
+void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker) {
+  const std::uint16_t wanted = request.credits_wanted == 0 ? kMaxCredits : request.credits_wanted;
+  const Windows windows = this->windows();
+  const ConnectAccept answer{.epoch = admission_.epoch,
+                             .session = new_session(worker),
+                             .credits = std::min(wanted, kMaxCredits),
+                             .max_message_bytes = kMaxMessageBytes,
+                             .max_sent_bytes = worker.room().receive_bytes,
+                             .root = windows.root,
+                             .hints = windows.hints,
+                             .counters = windows.counters,
+                             .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs)};
+  std::array<std::byte, kConnectAcceptBytes> bytes{};
+  const std::size_t length = encode(answer, bytes);
+  // The name is copied now: the request's bytes are freed with `incoming`.
+  NewClient client{.connection = nullptr,
+                   .session = answer.session,
+                   .credits = answer.credits,
+                   .name = printable(request.name),
+                   .place = admission_.places->take(answer.session, incoming.peer(), clock_.now())};
+  auto connection =
+      incoming.accept(worker.queue(), worker.connection_options(), Bytes(bytes).first(length),
+                      Deadline::after_ms(clock_, kAcceptMs));
+  if (!connection) {
+    worker.cancel_client();
+    return refuse(incoming, RefusalReason::kFailed, connection.error().code,
+                  to_string(connection.error()));
+  }
+  client.connection = std::move(*connection);
+  worker.adopt(std::move(client));
+}
+
+}  // namespace rkv::server

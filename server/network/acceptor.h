@@ -1,0 +1,85 @@
+// Acceptor: one thread that answers connection requests. It checks a request, picks a worker and
+// sends the client the windows to READ, or refuses the request with the reason as text.
+//
+// Thread safety: start, stop: the owner. admit, change_windows, refused: any thread. step: the
+// acceptor's thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "rdma/transport/transport.h"
+#include "server/request/worker.h"
+#include "server/request/worker_counters.h"
+
+namespace rkv::server {
+
+class Acceptor {
+ public:
+  // What newcomers are admitted to. References must outlive the acceptor.
+  struct Admission {
+    std::vector<Worker*> workers;      // of this network
+    std::vector<Worker*> all_workers;  // of all networks: they share max_clients and sessions
+    std::uint64_t epoch = 0;
+    RemoteWindow root;  // of this network; so are `hints` and `counters`
+    RemoteWindow hints = {};
+    RemoteWindow counters = {};  // the network's counter cells
+    std::uint32_t max_clients = 0;
+    std::uint32_t max_offences = 0;    // per second and origin; 0: no limit
+    std::shared_ptr<Places> places{};  // shared by all networks; nullptr: admit() creates one
+  };
+  struct Windows {
+    RemoteWindow root;
+    RemoteWindow hints;
+    RemoteWindow counters;
+  };
+  // References must outlive the acceptor.
+  Acceptor(rdma::Listener& listener, const Clock& clock) : listener_(listener), clock_(clock) {}
+  ~Acceptor();  // REQUIRES: stopped
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  // Starts the thread. Until admit() clients are refused as "the server is loading".
+  void start();
+  // Opens the server to clients. Call it once.
+  void admit(Admission admission);
+  // Replaces the windows for all later clients: reopening the network's device changed the keys.
+  void change_windows(const Windows& windows);
+  void stop();
+
+  // Waits at most `wait_ms` for a connection request and answers it.
+  void step(std::int64_t wait_ms);
+  // Clients refused so far for this reason.
+  std::uint64_t refused(RefusalReason reason) const {
+    return refused_[static_cast<std::size_t>(reason)].load(std::memory_order_relaxed);
+  }
+
+ private:
+  void answer(rdma::Incoming& incoming);
+  void refuse(rdma::Incoming& incoming, RefusalReason why, Code code, std::string_view text);
+  void accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker);
+  // A session's number modulo the number of all workers is its worker's place among them. Ending a
+  // session therefore asks no other worker, and a stalled worker delays only its own clients.
+  std::uint64_t new_session(const Worker& worker) const;
+  bool end_old_session(std::uint64_t session);
+  Worker* reserve_place();
+  Windows windows();
+
+  rdma::Listener& listener_;
+  const Clock& clock_;
+  Admission admission_;  // written before open_ is set; after that only the windows change
+  std::mutex windows_mutex_;
+  std::atomic<bool> open_{false};
+  std::size_t next_worker_ = 0;                                        // round robin
+  std::array<std::atomic<std::uint64_t>, kRefusalReasons> refused_{};  // step()'s thread writes
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace rkv::server

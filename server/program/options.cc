@@ -1,0 +1,485 @@
+#include "server/program/options.h"
+
+// Flags are parsed by hand instead of with std::regex: gcc 12 gives false warnings about the inside
+// of std::regex in builds with the address sanitizer.
+#define CXXOPTS_NO_REGEX true
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cxxopts.hpp>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "common/parse.h"
+#include "common/thread.h"
+#include "server/memory/memory.h"
+#include "server/persistence/commit_log.h"
+#include "server/program/config_file.h"
+#include "server/program/environment.h"
+
+namespace rkv::server {
+
+namespace {
+
+// Applies one value. Returns an empty string, or what is wrong with the value: "must be ...".
+using Apply = std::string (*)(Options&, const std::string& value);
+
+struct Setting {
+  const char* flag;  // in the form of cxxopts: "d,device"
+  const char* argument;
+  const char* help;
+  Apply apply;
+  std::string name() const {
+    const std::string text = flag;
+    return text.substr(text.find(',') + 1);  // npos + 1 = 0
+  }
+};
+
+// Rejects an empty value: it is usually an unset variable, not a wish for no value.
+template <std::string Options::* kMember>
+std::string set_text(Options& options, const std::string& value) {
+  if (value.empty()) return "must not be empty";
+  options.*kMember = value;
+  return {};
+}
+
+std::string set_data_dir(Options& options, const std::string& value) {
+  if (value.empty()) return "must not be empty: leave it out for a server without a disk";
+  options.data_dir = value;
+  return {};
+}
+
+// "true" and "false" come from a configuration file.
+std::string set_require_data(Options& options, const std::string& value) {
+  options.require_data = value == "yes" || value == "true";
+  return options.require_data || value == "no" || value == "false" ? "" : "must be yes or no";
+}
+
+template <class T>
+std::string set_number(T& target, const std::string& value, T least, T most) {
+  const auto parsed = parse_number<T>(value, least, most);
+  if (!parsed) return fmt::format("must be a whole number from {} to {}", least, most);
+  target = *parsed;
+  return {};
+}
+
+std::string set_size(std::uint64_t& target, const std::string& value, std::uint64_t least,
+                     std::uint64_t most) {
+  const auto parsed = parse_size(value);
+  if (!parsed || *parsed < least || *parsed > most) {
+    return fmt::format("must be a size from {}MiB to {}GiB, such as 512MiB or 2GiB", least >> 20,
+                       most >> 30);
+  }
+  target = *parsed;
+  return {};
+}
+
+std::string set_listen(Options& options, const std::string& value) {
+  const std::size_t colon = value.rfind(':');
+  if (colon == std::string::npos || colon == 0 ||
+      !parse_number<std::uint16_t>(value.substr(colon + 1), 0, 65535)) {
+    return "must be HOST:PORT, such as 0.0.0.0:7471 or [::]:7471";
+  }
+  options.listen = value;
+  return {};
+}
+
+// A port alone listens on 127.0.0.1 only: opening it to other hosts must be explicit.
+std::string set_metrics(Options& options, const std::string& value) {
+  const std::size_t colon = value.rfind(':');
+  const bool port_alone = colon == std::string::npos || colon == 0;
+  const std::string port = value.substr(colon + 1);  // npos + 1 = 0
+  if (!parse_number<std::uint16_t>(port, 0, 65535)) {
+    return "must be PORT or HOST:PORT, such as 9471 (for this host alone) or 0.0.0.0:9471";
+  }
+  options.metrics = port_alone ? "127.0.0.1:" + port : value;
+  return {};
+}
+
+std::string set_metrics_names(Options& options, const std::string& value) {
+  constexpr const char* kWrong =
+      "must be names of this host with commas, such as db1,db1.example.org";
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= value.size();) {
+    const std::size_t end = std::min(value.find(',', begin), value.size());
+    names.push_back(value.substr(begin, end - begin));
+    begin = end + 1;
+    if (names.back().empty() || names.back().find_first_of(" :/[]") != std::string::npos)
+      return kWrong;
+  }
+  options.metrics_names = std::move(names);
+  return {};
+}
+
+std::string set_cpus(Options& options, const std::string& value) {
+  auto processors = parse_processors(value);
+  if (!processors) return processors.error();
+  options.cpus = std::move(*processors);
+  return {};
+}
+
+std::string set_log_format(Options& options, const std::string& value) {
+  if (value != "text" && value != "json") return "must be text or json";
+  options.log_format = value == "json" ? LogFormat::kJson : LogFormat::kText;
+  return {};
+}
+
+std::string set_check_memory(Options& options, const std::string& value) {
+  if (value != "on" && value != "off") return "must be on or off";
+  options.check_memory = value == "on";
+  return {};
+}
+
+std::string set_poll(Options& options, const std::string& value) {
+  for (const auto mode :
+       {rdma::PollMode::kAdaptive, rdma::PollMode::kBusy, rdma::PollMode::kEvent}) {
+    if (value != to_string(mode)) continue;
+    options.poll = mode;
+    return {};
+  }
+  return "must be adaptive, busy or event";
+}
+
+std::string set_log_level(Options& options, const std::string& value) {
+  for (const auto level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError}) {
+    if (value != to_string(level)) continue;
+    options.log_level = level;
+    return {};
+  }
+  return "must be debug, info, warn or error";
+}
+
+std::string set_sync_interval(Options& options, const std::string& value) {
+  const auto parsed = parse_duration_ms(value);
+  if (!parsed || *parsed < 1 || *parsed > 3'600'000) {
+    return "must be a duration from 1ms to 60m, such as 500ms or 5s";
+  }
+  options.sync_interval_ms = static_cast<std::uint32_t>(*parsed);
+  return {};
+}
+
+std::string set_durability(Options& options, const std::string& value) {
+  const auto level = parse_durability(value);
+  if (!level) return "must be memory, wal or sync";
+  options.durability = *level;
+  return {};
+}
+
+std::string set_transport(Options& options, const std::string& value) {
+  const auto kind = rdma::parse_transport_kind(value);
+  if (!kind) return "must be auto, verbs or shm";
+  options.transport = *kind;
+  return {};
+}
+
+std::string set_ib_port(Options& options, const std::string& value) {
+  return set_number<std::uint8_t>(options.ib_port, value, 1, 255);
+}
+
+constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 40;  // 1 TiB: half of what slots address
+constexpr std::uint64_t kMostQueue = std::uint64_t{4} << 30;
+
+std::string set_queue(Options& options, const std::string& value) {
+  return set_size(options.queue_bytes, value, CommitLog::kMinServerCapacityBytes, kMostQueue);
+}
+
+std::string set_load_rate(Options& options, const std::string& value) {
+  return set_size(options.load_rate_bytes, value, std::uint64_t{1} << 20, kMostMemory);
+}
+
+std::string set_max_clients(Options& options, const std::string& value) {
+  return set_number<std::uint32_t>(options.max_clients, value, 1, 4096);
+}
+
+std::string set_max_offences(Options& options, const std::string& value) {
+  return set_number<std::uint32_t>(options.max_offences, value, 0, 1'000'000);
+}
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all = {
+      {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
+      {"data-dir", "DIR", "keep the data here; without it everything is in memory only",
+       set_data_dir},
+      {"require-data", "yes|no",
+       "yes: start only if --data-dir already holds data of a server (default no)",
+       set_require_data},
+      {"backup-dir", "DIR", "where clients may have backups made; without it they are refused",
+       set_text<&Options::backup_dir>},
+      {"memory", "SIZE", "memory for index and records, registered with the device (default 1GiB)",
+       [](Options& o, const std::string& v) {
+         return set_size(o.memory_bytes, v, kMinMemoryBytes, kMostMemory);
+       }},
+      {"threads", "N", "worker threads (default: cores - 1, at least 1)",
+       [](Options& o, const std::string& v) {
+         return set_number<std::uint32_t>(o.threads, v, 1, 256);
+       }},
+      {"cpus", "LIST",
+       "processors, as 2-5,8: each worker stays on one, in turn (default: anywhere)", set_cpus},
+      {"poll", "MODE", "adaptive, busy or event: how workers wait (default adaptive)", set_poll},
+      {"transport", "KIND",
+       "auto, verbs or shm: how clients reach the server (default auto: a device, and shm)",
+       set_transport},
+      {"shm-group", "GROUP",
+       "members of this group may connect over shared memory, beside the server's user and root",
+       set_text<&Options::shm_group>},
+      {"d,device", "NAME", "RDMA device (default: the one that routes to the listen address)",
+       set_text<&Options::device>},
+      {"i,ib-port", "N", "port of the device (default: any active one)", set_ib_port},
+      {"x,gid-index", "N", "GID of the port (default: chosen by the connection manager)",
+       [](Options& o, const std::string& v) { return set_number<int>(o.gid_index, v, 0, 255); }},
+      {"max-clients", "N",
+       "connections at a time; over RDMA each pins 22 KiB for messages (default 64)",
+       set_max_clients},
+      {"max-offences", "N",
+       "offences a second of one host's clients before newcomers wait (default 4; 0: no limit)",
+       set_max_offences},
+      {"durability", "LEVEL",
+       "memory, wal or sync: durability of writes that do not name one (default memory)",
+       set_durability},
+      {"counter-cells", "N",
+       "one-sided counters that can be opened until the next start; 8 bytes each (default 65536)",
+       [](Options& o, const std::string& v) {
+         return set_number<std::uint32_t>(o.counter_cells, v, 0, 1U << 26);
+       }},
+      {"load-rate", "SIZE",
+       "bytes a second that are loaded from the disk after a start, while clients are served; at "
+       "least 1MiB (default: no limit)",
+       set_load_rate},
+      {"sync-interval", "TIME", "longest time a write stays unsynced (default 1s)",
+       set_sync_interval},
+      {"queue", "SIZE", "room for writes on their way to the disk (default 64MiB)", set_queue},
+      {"check-memory", "on|off",
+       "check all of the memory before a stop ends: index, records, counts (default off)",
+       set_check_memory},
+      {"metrics", "[HOST:]PORT",
+       "serve /metrics, /status, /healthz, /readyz and a status page by HTTP, without HOST for "
+       "this host alone (default: no)",
+       set_metrics},
+      {"metrics-names", "LIST",
+       "names of this host, with commas, that requests to --metrics may use beside its addresses",
+       set_metrics_names},
+      {"log-level", "LEVEL",
+       "debug, info, warn or error (default info); SIGHUP reads it again from the file",
+       set_log_level},
+      {"log-format", "FORMAT", "text, or json: an object a line (default text)", set_log_format},
+  };
+  return all;
+}
+
+constexpr const char* kHelpTail =
+    R"(
+Every option can also be given in the environment (--data-dir as KVSERVER_DATA_DIR) or in a TOML
+file (data-dir = "/var/lib/kvserver"). The command line wins over the environment, the environment
+over the file.
+
+An empty text is an error: leave the option out instead.
+
+Exit codes: 0 stopped cleanly; 2 usage; 3 environment (no RDMA device, port taken, a limit of the
+machine); 4 data directory (not writable, damaged); 5 anything else; 6 data directory, for what may
+pass (in use, disk full or failing, no free file descriptor).
+)";
+
+cxxopts::Options make_flags() {
+  cxxopts::Options flags("kvserver", "Key-value server that clients read by one-sided RDMA.");
+  flags.set_width(100);
+  auto add = flags.add_options();
+  for (const Setting& setting : settings())
+    add(setting.flag, setting.help, cxxopts::value<std::string>(), setting.argument);
+  add("config", "TOML file with any of the above", cxxopts::value<std::string>(), "FILE");
+  add("verify", "read all of --data-dir, change nothing, print what is found, and exit");
+  add("restore", "make --data-dir, which is empty or not there, from a backup, and exit",
+      cxxopts::value<std::string>(), "BACKUP");
+  add("accept-damaged-log", "start although synced writes are lost with a damaged write-ahead log");
+  add("h,help", "print this and exit");
+  add("version", "print the version and exit");
+  return flags;
+}
+
+ParsedOptions usage_error(std::string sentence) {
+  ParsedOptions parsed;
+  parsed.done = true;
+  parsed.exit_code = kExitUsage;
+  parsed.error = std::move(sentence);
+  return parsed;
+}
+
+ParsedOptions print(std::string text) {
+  ParsedOptions parsed;
+  parsed.done = true;
+  parsed.out = std::move(text);
+  return parsed;
+}
+
+// A value and its origin, which error sentences name.
+struct Given {
+  std::string value;
+  std::string origin;  // "--memory", "KVSERVER_MEMORY", "memory in /etc/kvserver.toml"
+};
+
+std::optional<Given> from_flags(const cxxopts::ParseResult& flags, const std::string& name) {
+  if (flags.count(name) == 0) return std::nullopt;
+  return Given{flags[name].as<std::string>(), "--" + name};
+}
+
+std::optional<Given> from_environment(const Environment& environment, const std::string& name) {
+  const std::string variable = environment_name(name);
+  const char* const value = environment(variable.c_str());
+  if (value == nullptr) return std::nullopt;
+  return Given{value, variable};
+}
+
+// Reads the values of the file and rejects unknown names.
+std::string read_file(const Given& config, std::map<std::string, Given>* values) {
+  const auto& [path, origin] = config;
+  ConfigFile file = read_config_file(path);
+  if (!file.error.empty()) {
+    return file.could_be_read ? file.error : fmt::format("{}: check {}", file.error, origin);
+  }
+  for (auto& [key, value] : file.values) {
+    const bool known = std::ranges::any_of(
+        settings(), [&](const Setting& setting) { return setting.name() == key; });
+    if (!known) {
+      return fmt::format("{}: unknown key \"{}\": kvserver --help lists the options", shown(path),
+                         shown(key));
+    }
+    values->emplace(key, Given{std::move(value), fmt::format("{}: {}", shown(path), key)});
+  }
+  return {};
+}
+
+std::string combination_problem(const cxxopts::ParseResult& flags, const Options& options) {
+  const bool restores = flags.count("restore") != 0;
+  if (options.verify && restores) {
+    return "--verify and --restore are two things: restore first, which verifies";
+  }
+  if (restores && options.restore.empty()) return "--restore wants the directory of a backup";
+  if ((options.verify || restores) && options.data_dir.empty()) {
+    return fmt::format("--{} needs --data-dir", restores ? "restore" : "verify");
+  }
+  if (flags.count("accept-damaged-log") != 0 && options.data_dir.empty()) {
+    return "--accept-damaged-log needs --data-dir";
+  }
+  if (!options.backup_dir.empty() && options.data_dir.empty()) {
+    return "backup-dir is of no use without data-dir: give --data-dir as well";
+  }
+  if (!options.metrics_names.empty() && options.metrics.empty()) {
+    return "metrics-names is of no use without metrics: give --metrics as well";
+  }
+  if (options.load_rate_bytes != 0 && options.data_dir.empty()) {
+    return "load-rate is of no use without data-dir: give --data-dir as well";
+  }
+  if (options.require_data && options.data_dir.empty()) {
+    return "require-data is of no use without data-dir: give --data-dir as well";
+  }
+  // Checks only this command line: environment and file may serve other runs too.
+  for (const char* flag : {"accept-damaged-log", "backup-dir", "load-rate", "require-data"}) {
+    if ((options.verify || restores) && flags.count(flag) != 0) {
+      return fmt::format("--{} is of no use with --{}: leave it out", flag,
+                         restores ? "restore" : "verify");
+    }
+  }
+  return {};
+}
+
+ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& environment) {
+  std::map<std::string, Given> file;
+  auto config = from_flags(flags, "config");
+  if (!config) config = from_environment(environment, "config");
+  if (config) {
+    if (std::string problem = read_file(*config, &file); !problem.empty()) {
+      return usage_error(std::move(problem));
+    }
+  }
+  ParsedOptions parsed;
+  parsed.options.threads = std::max(1U, std::thread::hardware_concurrency()) - 1;
+  parsed.options.threads = std::clamp(parsed.options.threads, 1U, 256U);
+  for (const Setting& setting : settings()) {
+    const std::string name = setting.name();
+    auto given = from_flags(flags, name);
+    if (!given) given = from_environment(environment, name);
+    if (const auto at = file.find(name); !given && at != file.end()) given = at->second;
+    if (!given) continue;
+    const std::string problem = setting.apply(parsed.options, given->value);
+    if (!problem.empty()) {
+      return usage_error(
+          fmt::format("{} {}, not \"{}\"", given->origin, problem, shown(given->value)));
+    }
+  }
+  parsed.options.verify = flags.count("verify") != 0;
+  parsed.options.accept_damaged_log = flags.count("accept-damaged-log") != 0;
+  if (const auto backup = from_flags(flags, "restore")) parsed.options.restore = backup->value;
+  if (std::string problem = combination_problem(flags, parsed.options); !problem.empty()) {
+    return usage_error(std::move(problem));
+  }
+  if (parsed.options.transport == rdma::TransportKind::kShm && !parsed.options.device.empty()) {
+    return usage_error("device is of no use with transport shm: leave one of them out");
+  }
+  if (parsed.options.durability != Durability::kMemory && parsed.options.data_dir.empty()) {
+    return usage_error(fmt::format("durability {} needs a disk: give --data-dir as well",
+                                   to_string(parsed.options.durability)));
+  }
+  return parsed;
+}
+
+}  // namespace
+
+std::vector<std::string> option_names() {
+  std::vector<std::string> names = {"config"};
+  for (const Setting& setting : settings())
+    names.push_back(setting.name());
+  return names;
+}
+
+const char* to_string(rdma::PollMode mode) {
+  switch (mode) {
+    case rdma::PollMode::kAdaptive:
+      return "adaptive";
+    case rdma::PollMode::kBusy:
+      return "busy";
+    case rdma::PollMode::kEvent:
+      return "event";
+  }
+  return "unknown";
+}
+
+const char* to_string(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarn:
+      return "warn";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      return "off";
+  }
+  return "unknown";
+}
+
+ParsedOptions parse_options(const std::vector<std::string>& arguments,
+                            const Environment& environment) {
+  std::vector<const char*> argv = {"kvserver"};
+  for (const std::string& argument : arguments)
+    argv.push_back(argument.c_str());
+  try {
+    cxxopts::Options definition = make_flags();
+    const cxxopts::ParseResult flags = definition.parse(static_cast<int>(argv.size()), argv.data());
+    if (flags.count("help") != 0) return print(definition.help() + kHelpTail);
+    if (flags.count("version") != 0) return print(fmt::format("kvserver {}\n", kServerVersion));
+    if (!flags.unmatched().empty()) {
+      return usage_error(
+          fmt::format("unexpected argument \"{}\": options start with --, see "
+                      "kvserver --help",
+                      shown(flags.unmatched().front())));
+    }
+    return resolve(flags, environment);
+  } catch (const std::exception& error) {
+    return usage_error(fmt::format("{}: see kvserver --help", shown(error.what())));
+  }
+}
+
+}  // namespace rkv::server

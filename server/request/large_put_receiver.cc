@@ -1,0 +1,92 @@
+#include "server/request/large_put_receiver.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+LargePutReceiver::LargePutReceiver(RequestHandler& handler, std::size_t capacity)
+    : handler_(handler), all_(capacity), free_(capacity) {}
+
+bool LargePutReceiver::begin(Session& session, Bytes message, std::uint32_t receive_buffer,
+                             RequestHandler::Answer answer, Nanos taken) {
+  RKV_CHECK(has_room(session), "a fetch beyond the limits");
+  const auto found = std::ranges::find(all_, nullptr, &Fetch::session);
+  Fetch& fetch = *found;
+  fetch.session = &session;
+  fetch.message = message;
+  fetch.receive_buffer = receive_buffer;
+  fetch.source = answer.source;
+  fetch.large = std::move(answer.large);
+  fetch.taken = taken;
+  --free_;
+  ++session.fetches;
+  std::uint64_t sequence = 0;
+  const auto request = decode_request(message, &sequence);
+  RKV_CHECK(request.has_value(), "a request that was taken before");
+  fetch.hash.emplace(value_digest_seed(request->key, handler_.epoch()));
+  return post(fetch);
+}
+
+// Posts READs up to kPieces. False: the connection accepts no more.
+bool LargePutReceiver::post(Fetch& fetch) {
+  while (!fetch.failed && fetch.reads < kPieces && fetch.posted < fetch.source.length) {
+    const std::size_t length = std::min(kPieceBytes, fetch.source.length - fetch.posted);
+    const auto number = static_cast<std::uint64_t>(&fetch - all_.data());
+    const rdma::Operation read = rdma::Operation::read(
+        fetch.large.value.subspan(fetch.posted, length), fetch.large.local_key,
+        fetch.source.address + fetch.posted, fetch.source.remote_key, number);
+    const auto taken = fetch.session->connection->post(std::span(&read, 1));
+    if (!taken || *taken == 0) {
+      fetch.failed = true;
+      return false;
+    }
+    fetch.posted += length;
+    ++fetch.reads;
+  }
+  return true;
+}
+
+Fetch* LargePutReceiver::on_read(std::uint64_t context, bool arrived) {
+  RKV_CHECK(context < all_.size() && all_[context].reads != 0, "a READ that nobody posted");
+  Fetch& fetch = all_[context];
+  --fetch.reads;
+  fetch.failed = fetch.failed || !arrived || fetch.session->ending;
+  if (!fetch.failed) {  // a connection's READs complete in order, so this is the next piece (F3)
+    const std::size_t length = std::min(kPieceBytes, fetch.source.length - fetch.landed);
+    const Bytes piece = fetch.large.value.subspan(fetch.landed, length);
+    // The next piece travels while this one is hashed.
+    post(fetch);
+    fetch.hash->update(piece);
+    if (fetch.large.copy != nullptr) {
+      std::memcpy(fetch.large.copy.get() + fetch.landed, piece.data(), length);
+    }
+    fetch.landed += length;
+  }
+  return fetch.reads == 0 && (fetch.failed || fetch.complete()) ? &fetch : nullptr;
+}
+
+RequestHandler::Answer LargePutReceiver::finish(Fetch& fetch) {
+  RKV_CHECK(fetch.complete() && fetch.reads == 0 && !fetch.session->ending, "F1, F4");
+  const std::uint64_t digest = fetch.hash->digest();
+  const Bytes message = fetch.message;
+  LargePut large = std::move(fetch.large);
+  clear(fetch);
+  return handler_.finish(message, std::move(large), digest);
+}
+
+void LargePutReceiver::drop(Fetch& fetch) {
+  handler_.cancel(std::move(fetch.large));
+  clear(fetch);
+}
+
+void LargePutReceiver::clear(Fetch& fetch) {
+  --fetch.session->fetches;
+  ++free_;
+  fetch = Fetch{};
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,430 @@
+#include "server/request/request_handler.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <span>
+#include <utility>
+
+#include "common/check.h"
+#include "server/request/send_pool.h"
+
+namespace rkv::server {
+
+namespace {
+
+// How long a client should wait before it retries. A full queue drains in milliseconds. A failed
+// disk or a full store takes longer to change.
+std::uint32_t retry_after_ms(Code code) {
+  switch (code) {
+    case Code::kBusy:
+      return 2;
+    case Code::kIo:
+    case Code::kOutOfMemory:
+      return 500;
+    default:
+      return 0;
+  }
+}
+
+// A refusal must fit into a small buffer, which K3 guarantees for every answer.
+constexpr std::size_t kMostSentenceBytes = SendPool::kSmallBytes - kResponseHeaderBytes;
+
+Response refusal(Opcode opcode, std::uint64_t sequence, const Error& error) {
+  Response response{.opcode = opcode,
+                    .code = static_cast<std::uint8_t>(error.code),
+                    .sequence = sequence,
+                    .retry_after_ms = retry_after_ms(error.code)};
+  // A missing key is a normal answer: it carries no text, so the message is as short as possible.
+  if (error.text != nullptr && error.code != Code::kNotFound) {
+    const Bytes text = as_bytes(error.text);
+    response.value = text.first(std::min(text.size(), kMostSentenceBytes));
+  }
+  return response;
+}
+
+RequestHandler::Answer reply(const Response& response) {
+  return {.response = response};
+}
+
+// The opcode of a refusal. An unknown opcode would make the answer unreadable.
+Opcode answerable(Bytes message) {
+  const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
+  return opcode >= Opcode::kGet && opcode <= kLastOpcode ? opcode : Opcode::kPing;
+}
+
+}  // namespace
+
+RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t boot,
+                               Durability durability, std::function<std::string()> stats,
+                               std::uint32_t network, Backups* backups,
+                               CounterFlusher* counter_flusher, Scans* scans)
+    : store_(store),
+      log_(log),
+      boot_(boot),
+      durability_(durability),
+      make_stats_(std::move(stats)),
+      network_(network),
+      backups_(backups),
+      counter_flusher_(counter_flusher),
+      scans_(scans),
+      value_(kMaxInlineBytes) {
+  RKV_CHECK(durability_ != Durability::kDefault &&
+                (durability_ == Durability::kMemory || !log.is_volatile()),
+            "a server without a disk cannot answer by its marks");
+}
+
+RequestHandler::Answer RequestHandler::handle(Bytes message, DiskLookup look) {
+  std::uint64_t sequence = 0;
+  const Result<Request> request = decode_request(message, &sequence);
+  if (!request) {
+    if (message.size() < kRequestHeaderBytes) return {.next = Next::kDisconnect, .malformed = true};
+    Answer answer = reply(refusal(answerable(message), sequence, request.error()));
+    answer.malformed = true;
+    return answer;
+  }
+  if (request->durability > Durability::kMemory && log_.is_volatile()) {
+    return reply(refusal(request->opcode, sequence,
+                         {.code = Code::kUnsupported,
+                          .text = "the server keeps its data in memory only: start it with "
+                                  "--data-dir, or write with durability memory"}));
+  }
+  look_ = look;
+  Answer answer = serve(*request);
+  if (answer.response.code == static_cast<std::uint8_t>(kOnDisk)) {
+    answer.next = Next::kAwaitLoad;
+    answer.key = request->key;
+  }
+  return answer;
+}
+
+RequestHandler::Answer RequestHandler::serve(const Request& request) {
+  switch (request.opcode) {
+    case Opcode::kGet:
+      return get(request);
+    case Opcode::kPut:
+      return when_safe(request, put(request));
+    case Opcode::kPutLarge:
+      return put_large(request);
+    case Opcode::kRemove:
+      return when_safe(request, remove(request));
+    case Opcode::kPing:
+      return reply({.opcode = Opcode::kPing, .sequence = request.sequence});
+    case Opcode::kFlush:
+      return flush(request);
+    case Opcode::kStats:
+      return stats(request);
+    case Opcode::kAdd:
+    case Opcode::kSwap:
+      return count(request);
+    case Opcode::kOpenCounter:
+      return open_counter(request);
+    case Opcode::kBackup:
+      return backup(request);
+    case Opcode::kScan:
+      return scan(request);
+    case Opcode::kLong:
+      return read_request(request);
+  }
+  return {.next = Next::kDisconnect, .malformed = true};  // unreachable: the decoder checks opcodes
+}
+
+Response RequestHandler::not_loaded(Bytes message, const Error& error) {
+  return refusal(answerable(message), load_le<std::uint64_t>(message.data() + 8), error);
+}
+
+Durability RequestHandler::level_of(const Request& request) const {
+  return request.durability == Durability::kDefault ? durability_ : request.durability;
+}
+
+RequestHandler::Answer RequestHandler::when_safe(const Request& request, Answer answer) const {
+  const Durability level = level_of(request);
+  if (level == Durability::kMemory || answer.response.code != 0) return answer;
+  answer.next = Next::kAwaitMark;
+  answer.level = level;
+  answer.through = answer.response.version.sequence_since(boot_);
+  return answer;
+}
+
+Response RequestHandler::marked(const Response& response) const {
+  Response all = response;
+  if (!log_.is_volatile()) {                               // without a disk the marks stay zero
+    all.sync_mark = Version::of(boot_, log_.sync_mark());  // read first: it never passes wal_mark
+    all.wal_mark = Version::of(boot_, log_.wal_mark());
+  }
+  all.server_us = static_cast<std::uint64_t>(now_ / kNanosPerUs);
+  return all;
+}
+
+// Extends the request's 48-bit time to the instant nearest to now. Half of the 48-bit range is four
+// years.
+Nanos RequestHandler::begin_by(const Request& request) const {
+  if (request.begin_by_us == 0) return kAnyTime;
+  constexpr int kUnused = 64 - std::bit_width(kBeginByModulus - 1);
+  const auto now_us = now_ / kNanosPerUs;
+  const std::uint64_t ahead = request.begin_by_us - static_cast<std::uint64_t>(now_us);
+  // The shifts extend the sign.
+  const Nanos ahead_us = static_cast<Nanos>(ahead << kUnused) >> kUnused;
+  return (now_us + ahead_us) * kNanosPerUs;
+}
+
+namespace {
+std::uint8_t counter_flags(bool counter, bool in_cell) {
+  return static_cast<std::uint8_t>((counter ? Response::kCounter : 0U) |
+                                   (in_cell ? Response::kInCell : 0U));
+}
+}  // namespace
+
+// The hashes come from a peer. A wrong one can only keep some record in memory.
+void RequestHandler::touch(Bytes told) {
+  std::array<std::uint64_t, kMaxUsedHashes> hashes;
+  const std::size_t count = told.size() / sizeof(std::uint64_t);
+  for (std::size_t i = 0; i < count; ++i)
+    hashes[i] = load_le<std::uint64_t>(told.data() + i * sizeof(std::uint64_t));
+  store_.touch(std::span(hashes).first(count));
+  reported_reads_.store(reported_reads() + count, std::memory_order_relaxed);
+}
+
+RequestHandler::Answer RequestHandler::get(const Request& request) {
+  const auto found = store_.get(request.key, value_, look_);
+  if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
+  if (!request.value.empty()) touch(request.value);
+  if (found->large) {
+    return reply({.opcode = Opcode::kGet,
+                  .flags = Response::kByRead,
+                  .sequence = request.sequence,
+                  .version = found->version,
+                  .slot = found->slot,
+                  .expiry_ms = found->expiry_ms});
+  }
+  return reply({.opcode = Opcode::kGet,
+                .flags = counter_flags(found->counter, found->in_cell),
+                .sequence = request.sequence,
+                .version = found->in_cell ? Version{} : found->version,
+                .slot = found->slot,
+                .expiry_ms = found->expiry_ms,
+                .value = Bytes(value_).first(found->value_length)});
+}
+
+namespace {
+
+RequestHandler::Answer stored_answer(const Request& request, const Result<PutResult>& stored) {
+  if (!stored) return reply(refusal(request.opcode, request.sequence, stored.error()));
+  return reply({.opcode = request.opcode,
+                .flags = stored->in_neighbour ? Response::kInNeighbour : std::uint8_t{0},
+                .sequence = request.sequence,
+                .version = stored->version,
+                .slot = stored->slot});
+}
+
+}  // namespace
+
+PutOptions RequestHandler::options_of(const Request& request) const {
+  return {.condition = request.condition,
+          .expected = request.expected,
+          .ttl_ms = request.ttl_ms,
+          .until = request.until,
+          .look = look_,
+          .begin_by = begin_by(request)};
+}
+
+RequestHandler::Answer RequestHandler::put(const Request& request) {
+  return stored_answer(request, store_.put(request.key, request.value, options_of(request)));
+}
+
+RequestHandler::Answer RequestHandler::put_large(const Request& request) {
+  const auto source = decode_value_source(request.value);
+  if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
+  auto large = store_.begin_large(request.key, source->length, options_of(request));
+  if (!large) return reply(refusal(request.opcode, request.sequence, large.error()));
+  return {.next = Next::kFetch, .source = *source, .large = std::move(*large)};
+}
+
+RequestHandler::Answer RequestHandler::read_request(const Request& request) {
+  const auto source = decode_message_source(request.value);
+  if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
+  return {
+      .next = Next::kReadRequest, .response = {.sequence = request.sequence}, .message = *source};
+}
+
+RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest) {
+  std::uint64_t sequence = 0;
+  const auto request = decode_request(message, &sequence);
+  const auto source = request ? decode_value_source(request->value)
+                              : Result<ValueSource>(std::unexpected(request.error()));
+  if (!source || source->digest != digest) {
+    store_.cancel_large(std::move(large));
+    return reply(refusal(Opcode::kPutLarge, sequence,
+                         {.code = Code::kValueChanged,
+                          .text = "the value's memory was written while it was being sent: leave "
+                                  "it alone until the put has returned"}));
+  }
+  const auto stored =
+      store_.finish_large(std::move(large), request->key, digest, options_of(*request));
+  return when_safe(*request, stored_answer(*request, stored));
+}
+
+RequestHandler::Answer RequestHandler::remove(const Request& request) {
+  const auto removed = store_.remove(
+      request.key,
+      request.condition == Condition::kIfVersion ? std::optional(request.expected) : std::nullopt,
+      look_, begin_by(request));
+  if (!removed) return reply(refusal(Opcode::kRemove, request.sequence, removed.error()));
+  return reply({.opcode = Opcode::kRemove, .sequence = request.sequence, .version = *removed});
+}
+
+RequestHandler::Answer RequestHandler::count(const Request& request) {
+  const bool swap = request.opcode == Opcode::kSwap;
+  const auto number = load_le<std::int64_t>(request.value.data());
+  const auto counted =
+      swap ? store_.swap(request.key, number,
+                         load_le<std::int64_t>(request.value.data() + kCounterBytes), look_,
+                         begin_by(request))
+           : store_.add(request.key, number, look_, begin_by(request));
+  if (!counted) return reply(refusal(request.opcode, request.sequence, counted.error()));
+  store_le(value_.data(), counted->number);
+  const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
+                         (swap && counted->done ? Response::kSwapped : 0U) |
+                         (counted->in_cell ? Response::kInCell : 0U);
+  Answer answer = reply({.opcode = request.opcode,
+                         .flags = static_cast<std::uint8_t>(flags),
+                         .sequence = request.sequence,
+                         .version = counted->put.version,
+                         .slot = counted->put.slot,
+                         .value = Bytes(value_).first(kCounterBytes)});
+  if (counted->done) answer = when_safe(request, std::move(answer));  // else nothing was written
+  if (counted->in_cell) answer.response.version = {};
+  return answer;
+}
+
+RequestHandler::Answer RequestHandler::open_counter(const Request& request) {
+  const bool create = load_le<std::uint8_t>(request.value.data()) != 0;
+  const auto opened = store_.open_counter(request.key, create, network_, look_, begin_by(request));
+  if (!opened) return reply(refusal(request.opcode, request.sequence, opened.error()));
+  store_le(value_.data(), opened->cell ? std::uint64_t{*opened->cell} : kNoCell);
+  return reply({.opcode = request.opcode,
+                .sequence = request.sequence,
+                .version = opened->version,
+                .value = Bytes(value_).first(kCellAnswerBytes)});
+}
+
+RequestHandler::Answer RequestHandler::flush(const Request& request) {
+  if (log_.is_volatile()) {
+    return reply(
+        refusal(Opcode::kFlush, request.sequence,
+                {.code = Code::kUnsupported,
+                 .text = "the server keeps its data in memory only: start it with --data-dir"}));
+  }
+  return sweep_first(request);
+}
+
+// Counts that live in cells must reach the log first. The counter_flusher does this on its own
+// thread: it costs a round trip per counter, which this worker's other clients would wait for.
+RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
+  const Response awaited{.opcode = request.opcode, .sequence = request.sequence};
+  if (counter_flusher_ == nullptr || !store_.has_cells()) {
+    return after_sweep(awaited, request.value, Status{});
+  }
+  Answer answer{.next = Next::kAwaitSweep, .response = awaited, .through = counter_flusher_->ask()};
+  answer.response.value = request.value;
+  return answer;
+}
+
+RequestHandler::Answer RequestHandler::after_sweep(const Response& awaited, Bytes value,
+                                                   const Status& swept) {
+  if (!swept) {
+    // Read once: the state may change at any time.
+    const DiskState disk = log_.disk_state();
+    const bool backup = awaited.opcode == Opcode::kBackup;
+    return reply(refusal(awaited.opcode, awaited.sequence,
+                         disk == DiskState::kWell
+                             ? swept.error()
+                             : refusal_of(backup ? Refused::kBackup : Refused::kFlush, disk)));
+  }
+  return awaited.opcode == Opcode::kFlush ? flush_swept(awaited.sequence)
+                                          : backup_swept(awaited.sequence, value);
+}
+
+RequestHandler::Answer RequestHandler::flush_swept(std::uint64_t sequence) const {
+  // Every acknowledged write is at or below this sequence.
+  const std::uint64_t through = log_.last_begun();
+  const Response flushed{
+      .opcode = Opcode::kFlush, .sequence = sequence, .version = Version::of(boot_, through)};
+  if (log_.failed()) return reply(disk_failed(flushed));
+  return {.next = is_reached(Durability::kSync, through) ? Next::kReply : Next::kAwaitMark,
+          .response = flushed,
+          .level = Durability::kSync,
+          .through = through};
+}
+
+Response RequestHandler::disk_failed(const Response& awaited) const {
+  const bool flush = awaited.opcode == Opcode::kFlush;
+  Response response =
+      refusal(awaited.opcode, awaited.sequence,
+              refusal_of(flush ? Refused::kFlush : Refused::kMadeWrite, log_.disk_state()));
+  if (!flush) response.flags = Response::kMayHaveHappened;
+  return response;
+}
+
+RequestHandler::Answer RequestHandler::backup(const Request& request) {
+  if (backups_ == nullptr) {
+    return reply(refusal(
+        Opcode::kBackup, request.sequence,
+        {.code = Code::kUnsupported,
+         .text = log_.is_volatile() ? "the server keeps its data in memory only: start it with "
+                                      "--data-dir and --backup-dir"
+                                    : "the server makes no backups: start it with --backup-dir"}));
+  }
+  return sweep_first(request);
+}
+
+RequestHandler::Answer RequestHandler::backup_swept(std::uint64_t sequence, Bytes name) {
+  const std::uint64_t through = log_.last_begun();
+  auto asked = backups_->ask(as_text(name), through);
+  if (!asked) return reply(refusal(Opcode::kBackup, sequence, asked.error()));
+  return {.next = Next::kAwaitBackup,
+          .response = {.opcode = Opcode::kBackup,
+                       .sequence = sequence,
+                       .version = Version::of(boot_, through)},
+          .backup = std::move(*asked)};
+}
+
+Response RequestHandler::backed_up(const Response& awaited, const Backup& backup) {
+  if (!backup.failure()) return awaited;
+  return refusal(Opcode::kBackup, awaited.sequence, *backup.failure());
+}
+
+// The scan shows every write that has a sequence now, which includes all acknowledged writes.
+RequestHandler::Answer RequestHandler::scan(const Request& request) {
+  const auto refused = [&](const Error& error) {
+    return reply(refusal(Opcode::kScan, request.sequence, error));
+  };
+  if (scans_ == nullptr) {
+    return refused({.code = Code::kUnsupported,
+                    .text = "the server keeps its data in memory only, where keys have no order: "
+                            "start it with --data-dir to scan"});
+  }
+  auto asked = scans_->ask(request.value, log_.last_begun());
+  if (!asked) return refused(asked.error());
+  return {.next = Next::kAwaitPage,
+          .response = {.opcode = Opcode::kScan, .sequence = request.sequence},
+          .page = std::move(*asked)};
+}
+
+Response RequestHandler::scanned(const Response& awaited, const ScanPage& page) const {
+  if (page.failure()) return refusal(Opcode::kScan, awaited.sequence, *page.failure());
+  Response response = awaited;
+  response.version = Version::of(boot_, page.through());
+  response.value = page.bytes();
+  return response;
+}
+
+RequestHandler::Answer RequestHandler::stats(const Request& request) {
+  stats_text_ = make_stats_();
+  return reply(
+      {.opcode = Opcode::kStats,
+       .sequence = request.sequence,
+       .value = as_bytes(stats_text_).first(std::min(stats_text_.size(), kMaxInlineBytes))});
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,134 @@
+// RequestHandler: turns the bytes of a request into an answer. It decodes the request, calls the
+// store and chooses the error texts. It uses no network, so it can be tested with bytes alone.
+//
+// Thread safety: one per worker.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/wire.h"
+#include "server/background/backups.h"
+#include "server/background/counter_flusher.h"
+#include "server/background/scans.h"
+#include "server/persistence/commit_log.h"
+#include "server/store/store.h"
+
+namespace rkv::server {
+
+class RequestHandler {
+ public:
+  enum class Next : std::uint8_t {
+    kReply,        // send `response`
+    kAwaitMark,    // send `response` as soon as the mark of `level` has reached `through`
+    kAwaitBackup,  // send backed_up() as soon as `backup` is done
+    kAwaitSweep,   // do what after_sweep() returns as soon as sweep number `through` is over
+    kAwaitPage,    // send scanned() as soon as `page` is done
+    kAwaitLoad,    // call handle() again as soon as the record of `key` is in memory
+    kReadRequest,  // READ the request from where `message` says, then handle() that request
+    kFetch,        // READ `large.value` from where `source` says, then finish() or cancel() it
+    kDisconnect,   // not even a header: no answer is possible
+  };
+  struct Answer {
+    Next next = Next::kReply;
+    Response response = {};                  // spans are valid until the next handle()
+    Durability level = Durability::kMemory;  // kAwaitMark: kWal or kSync
+    std::uint64_t through = 0;
+    bool malformed = false;
+    MessageSource message = {};
+    ValueSource source = {};
+    LargePut large = {};
+    std::shared_ptr<const Backup> backup = {};
+    std::shared_ptr<const ScanPage> page = {};
+    Bytes key = {};  // kAwaitLoad: a span of the message
+  };
+
+  // `stats` makes the JSON of a stats request. `durability` applies to writes that do not specify
+  // one. `network` is the number of the cells that the clients can reach (Store::add_cells).
+  // `backups`, `scans`: nullptr if not supported. `counter_flusher`: nullptr if no counter is ever
+  // one-sided. References must outlive the handler.
+  RequestHandler(Store& store, const CommitLog& log, std::uint32_t boot, Durability durability,
+                 std::function<std::string()> stats, std::uint32_t network = kNoNetwork,
+                 Backups* backups = nullptr, CounterFlusher* counter_flusher = nullptr,
+                 Scans* scans = nullptr);
+  static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
+
+  // Sets the time of the turn. Answers carry it, so it must not be later than the time at which
+  // they are sent. Requests' begin_by times are resolved with it.
+  void set_time(Nanos now) { now_ = now; }
+
+  // Executes one request. `message` comes from a peer and may hold any bytes. `look` is the result
+  // of a load for this request. Allocates only for stats, backups and pages of scans.
+  Answer handle(Bytes message, DiskLookup look = {});
+  // The answer to a request whose load failed.
+  static Response not_loaded(Bytes message, const Error& error);
+
+  // Publishes a value that was fetched. `digest` is the digest of the bytes that arrived; `message`
+  // is the request of the fetch.
+  Answer finish(Bytes message, LargePut large, std::uint64_t digest);
+  // Gives back the block of a value that could not be fetched.
+  void cancel(LargePut large) { store_.cancel_large(std::move(large)); }
+  std::uint64_t epoch() const { return store_.epoch(); }
+  // Number of keys that clients have reported as found by READ. Any thread.
+  std::uint64_t reported_reads() const { return reported_reads_.load(std::memory_order_relaxed); }
+
+  // Whether an answer that awaits this mark may be sent.
+  bool is_reached(Durability level, std::uint64_t through) const {
+    return through <= (level == Durability::kWal ? log_.wal_mark() : log_.sync_mark());
+  }
+  // The answer to a flush, or to a write that waited for its mark, if the disk has failed first.
+  // The write was executed: readers may have seen it.
+  Response disk_failed(const Response& awaited) const;
+  // What to do next for a flush or a backup whose sweep is over. `awaited` is the response that
+  // came with kAwaitSweep, `value` is its value.
+  Answer after_sweep(const Response& awaited, Bytes value, const Status& swept);
+  // The answer to a backup request. REQUIRES: `backup` is done.
+  static Response backed_up(const Response& awaited, const Backup& backup);
+  // The answer to a scan. Its value lies in `page`. REQUIRES: `page` is done.
+  Response scanned(const Response& awaited, const ScanPage& page) const;
+  // Adds the marks and the time, which every answer carries.
+  Response marked(const Response& response) const;
+
+ private:
+  Answer serve(const Request& request);
+  Answer get(const Request& request);
+  void touch(Bytes told);
+  Answer put(const Request& request);
+  Answer put_large(const Request& request);
+  Answer read_request(const Request& request);
+  Answer remove(const Request& request);
+  Answer count(const Request& request);
+  Answer open_counter(const Request& request);
+  Nanos begin_by(const Request& request) const;
+  PutOptions options_of(const Request& request) const;
+  Answer flush(const Request& request);
+  Answer stats(const Request& request);
+  Answer backup(const Request& request);
+  Answer sweep_first(const Request& request);
+  Answer flush_swept(std::uint64_t sequence) const;
+  Answer backup_swept(std::uint64_t sequence, Bytes name);
+  Answer scan(const Request& request);
+  Durability level_of(const Request& request) const;
+  // Delays the answer to a write until the write has the requested durability.
+  Answer when_safe(const Request& request, Answer answer) const;
+
+  Store& store_;
+  const CommitLog& log_;
+  const std::uint32_t boot_;
+  const Durability durability_;
+  const std::function<std::string()> make_stats_;
+  const std::uint32_t network_;
+  Backups* const backups_;
+  CounterFlusher* const counter_flusher_;
+  Scans* const scans_;
+  Nanos now_ = 0;
+  DiskLookup look_;               // of the request that is being handled
+  std::vector<std::byte> value_;  // a GET's value: kMaxInlineBytes
+  std::string stats_text_;
+  std::atomic<std::uint64_t> reported_reads_{0};  // written by the worker's thread only
+};
+
+}  // namespace rkv::server

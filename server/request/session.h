@@ -1,0 +1,40 @@
+// Session: a worker's state for one client. A plain struct; all behaviour is in Worker.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "rdma/transport/transport.h"
+#include "server/admission/places.h"
+
+namespace rkv::server {
+
+struct Session {
+  std::unique_ptr<rdma::Connection> connection;
+  std::uint64_t id = 0;
+  std::uint32_t credits = 0;  // requests the client may have unanswered
+  std::string name;           // the client's own name for itself: for log lines, not trusted
+  std::shared_ptr<Place> place;
+
+  std::uint32_t unanswered = 0;  // received, reply not posted; more than credits: disconnected
+  std::uint32_t in_flight = 0;   // replies posted whose completion is not known yet
+  std::uint32_t unsignaled = 0;  // of those, posted after the last signaled one
+  std::uint32_t fetches = 0;     // large values being READ from its memory
+  std::uint32_t small_held = 0;  // small send buffers that its replies occupy
+  std::uint32_t large_held = 0;  // likewise large ones
+  Nanos large_since = 0;         // since when it has held large buffers without returning one
+  bool ending = false;           // aborted or disconnected: no request is answered any more
+  // Replies of this turn that are not posted yet. Never grows past its first capacity.
+  std::vector<rdma::Operation> replies;
+
+  // The first digits of the id, for log lines. Knowing the full id would let a peer end the session
+  // by naming it as its last one (WIRE.md).
+  std::string shown_id() const { return fmt::format("{:06x}", id >> 40); }
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,84 @@
+// The message transports on verbs: the scenarios of every transport, on the address in
+// RKV_RDMA_ADDRESS.
+//
+// Mutations tried: each of these changes makes a test of this program fail, or never end.
+//   T1  send_copy() polls for completions                    SendingReapsNothing
+//   T2  messages that did not fit into `out` are lost        MessagesThatDoNotFit...
+//       invalid input is reported before earlier messages    ADoorbellThatCannotBe...
+//   T5  arm() does not poll once more                        BackPressure..., ManyMessages...
+//   T6  the end is checked before the messages               WhatCameBeforeTheEnd...
+//   T7  a token's checksum is not compared                   ABadTokenIsRefused...
+//       a head is accepted without its hash                  AHeadThatIsNone...
+//   S1  sends have no limit, or a send queue for half        ManyMessages..., SendingReapsNothing
+//       a completion queue for one send                      SendsThatWereLost...
+//   S2  one send more than there are buffers                 all streams
+//   S3  posted when a message comes, never again, or twice   AreWhatTheyAreCalled
+//   G1  a send queue for the slots only; unlimited credits   WhoTakesNoCredits...
+//   G2  a receive is not posted again                        BackPressure..., ManyMessages...
+//   G3  any SEND of 8 bytes is a credit                      CreditsAndRecords...
+//       a head is not stored; a blocked writer has no timer  AWriterThatIs..., ManyMessages...
+//       a blocked writer makes no pause, or a constant one   AWriterThatIs...
+//   O1  a slot is free when it has no waiter                 WhatIsStoppedOrDestroyed...
+//   O2  a request more than there are slots                  NoMoreAreOutstanding...
+//   O3  of several completions only the first is delivered   NoMoreAreOutstanding...
+//       completions without a waiter are dropped             WhatIsStoppedOrDestroyed...
+//   B5  a stream still counts a destroyed waiter             all streams
+#include <cstdlib>
+
+#include "rkv/rdma/message/credit_ring.h"
+#include "rkv/rdma/message/read_ring.h"
+#include "rkv/rdma/message/send_receive.h"
+#include "tests/rdma/extras/message/stream_scenarios.h"
+#include "tests/rdma/extras/message/transport_scenarios.h"
+
+namespace rkv::rdma {
+namespace {
+
+using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
+
+struct OverSendReceive {
+  using Builder = SendReceiveBuilder;
+  static Builder usual() { return {}; }
+  static Builder tiny() {
+    return {.options = {.message_bytes = 512, .send_buffers = 2, .receive_buffers = 4}};
+  }
+  static SocketAddress address() { return device_address(); }
+};
+constexpr RingOptions kTinyRing = {.ring_bytes = 4096, .slots = 4, .message_bytes = 512};
+
+struct OverCreditRing {
+  using Builder = CreditRingBuilder;
+  static Builder usual() { return {}; }
+  static Builder tiny() { return {.options = kTinyRing}; }
+  static SocketAddress address() { return device_address(); }
+};
+
+// The peer's key is a memory window's, on devices that have windows.
+struct OverWindow {
+  using Builder = CreditRingBuilder;
+  static RingOptions with_window(RingOptions options) {
+    options.access = LeasePolicy::kRequireWindows;
+    return options;
+  }
+  static Builder usual() { return {.options = with_window({})}; }
+  static Builder tiny() { return {.options = with_window(kTinyRing)}; }
+  static SocketAddress address() { return device_address(); }
+};
+
+struct OverReadRing {
+  using Builder = ReadRingBuilder;
+  static Builder usual() { return {}; }
+  static Builder tiny() { return {.options = kTinyRing}; }
+  static SocketAddress address() { return device_address(); }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(SendReceive, TransportScenarios, OverSendReceive);
+INSTANTIATE_TYPED_TEST_SUITE_P(SendReceive, StreamScenarios, OverSendReceive);
+INSTANTIATE_TYPED_TEST_SUITE_P(CreditRing, TransportScenarios, OverCreditRing);
+INSTANTIATE_TYPED_TEST_SUITE_P(CreditRing, StreamScenarios, OverCreditRing);
+INSTANTIATE_TYPED_TEST_SUITE_P(Window, TransportScenarios, OverWindow);
+INSTANTIATE_TYPED_TEST_SUITE_P(ReadRing, TransportScenarios, OverReadRing);
+INSTANTIATE_TYPED_TEST_SUITE_P(ReadRing, StreamScenarios, OverReadRing);
+
+}  // namespace
+}  // namespace rkv::rdma

@@ -1,0 +1,312 @@
+// Requests too long to be sent: O1 to O5, with READs that are done by hand.
+#include "tests/server/request/worker_fixture.h"
+
+namespace rkv::server {
+namespace {
+
+using CompletionStatus = rdma::Completion::Status;
+
+constexpr std::size_t kBuffers = 8;  // fewer than the credits of all clients
+
+class LongRequestsTest : public WorkerTest {
+ protected:
+  // The client's memory holds the request; what is sent says where.
+  void ask_long(FakeConnection& from, const Request& request) {
+    auto& message = memory_of_clients_.emplace_back(kRequestHeaderBytes + request.key.size() +
+                                                    request.value.size());
+    encode(request, message);
+    tell(from, request.sequence, message);
+  }
+  void tell(FakeConnection& from, std::uint64_t sequence, Bytes message) {
+    std::vector<std::byte> source(kMessageSourceBytes);
+    encode(MessageSource{.address = reinterpret_cast<std::uint64_t>(message.data()),
+                         .remote_key = 99,
+                         .length = static_cast<std::uint32_t>(message.size())},
+           source);
+    ask(from, {.opcode = Opcode::kLong, .sequence = sequence, .value = source});
+  }
+  void put_long(FakeConnection& from, std::string_view key, std::uint64_t sequence = 3) {
+    ask_long(from,
+             {.opcode = Opcode::kPut, .sequence = sequence, .key = as_bytes(key), .value = value_});
+  }
+  std::size_t stored(std::string_view key) {
+    std::vector<std::byte> out(kMaxInlineBytes);
+    const auto got = store_->get(as_bytes(key), out);
+    return got ? got->value_length : 0;
+  }
+  // All buffers serve again: as many READs as there are buffers are posted at once.
+  void expect_all_buffers_free() {
+    EXPECT_EQ(queue().free_buffers(), all_buffers_);
+    FakeConnection* const first = connect();
+    FakeConnection* const second = connect();
+    for (std::size_t i = 0; i < kBuffers; ++i)
+      put_long(i % 2 == 0 ? *first : *second, "free");
+    turn();
+    EXPECT_EQ(first->reads.size() + second->reads.size(), kBuffers);
+    queue().end(*first);
+    queue().end(*second);
+    turn();
+  }
+
+  std::vector<std::byte> value_ = patterned(1, 100'000);
+  std::deque<std::vector<std::byte>> memory_of_clients_;
+};
+
+TEST_F(LongRequestsTest, AreReadOnceThenAnsweredLikeAnyOther) {
+  FakeConnection* const client = connect();
+  put_long(*client, "key", 7);
+  turn();
+  ASSERT_EQ(client->reads.size(), 1U);
+  EXPECT_EQ(client->reads[0].remote_key, 99U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_) << "what was sent has been looked at";
+  EXPECT_TRUE(client->posted.empty());
+  EXPECT_EQ(stored("key"), 0U);
+  queue().complete_read(*client);
+  std::ranges::fill(memory_of_clients_.front(), std::byte{0});  // too late (O2)
+  turn();
+  ASSERT_EQ(client->posted.size(), 1U);
+  EXPECT_EQ(answer(*client, 0).opcode, Opcode::kPut);
+  EXPECT_EQ(answer(*client, 0).sequence, 7U);
+  EXPECT_EQ(answer(*client, 0).code, 0);
+  EXPECT_EQ(stored("key"), value_.size());
+  EXPECT_EQ(client->reads.size(), 1U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kPuts), 1U);
+  queue().end(*client);
+  turn();
+  expect_all_buffers_free();
+}
+
+TEST_F(LongRequestsTest, OneCreditIsEnoughForOne) {
+  FakeConnection* const client = connect(2);
+  put_long(*client, "one");
+  put_long(*client, "two");
+  turn();
+  EXPECT_EQ(client->reads.size(), 2U);
+  EXPECT_EQ(client->aborts, 0);
+  ping(*client);  // while both are on their way
+  turn();
+  EXPECT_EQ(client->aborts, 1) << "a third request";
+}
+
+TEST_F(LongRequestsTest, WhoWaitsForABufferComesBeforeTheNewest) {
+  FakeConnection* clients[] = {connect(), connect(), connect()};
+  for (FakeConnection* client : clients) {
+    for (int i = 0; i < kMaxCredits; ++i)
+      put_long(*client, "key");
+  }
+  turn();
+  EXPECT_EQ(clients[0]->reads.size(), 4U);
+  EXPECT_EQ(clients[1]->reads.size(), 4U);
+  EXPECT_EQ(clients[2]->reads.size(), 0U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_ - 4) << "they wait where they were received";
+  queue().complete_read(*clients[0]);
+  turn();
+  EXPECT_EQ(clients[2]->reads.size(), 1U);
+  // What client 0 asks next comes behind the READ that makes room: client 2 has waited for it.
+  queue().complete_read(*clients[1]);
+  put_long(*clients[0], "key");
+  turn();
+  EXPECT_EQ(clients[0]->reads.size(), 4U);
+  EXPECT_EQ(clients[2]->reads.size(), 2U);
+  for (int round = 0; round < 4; ++round) {
+    for (FakeConnection* client : clients) {
+      while (client->reads_done < client->reads.size())
+        queue().complete_read(*client);
+      turn();
+    }
+  }
+  EXPECT_EQ(clients[0]->posted.size(), 5U);
+  EXPECT_EQ(clients[1]->posted.size(), 4U);
+  EXPECT_EQ(clients[2]->posted.size(), 4U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(LongRequestsTest, OthersAreServedMeanwhile) {
+  FakeConnection* const slow = connect();
+  FakeConnection* const other = connect();
+  put_long(*slow, "key");
+  put(*other, as_bytes("other"), as_bytes("value"));
+  ping(*slow, 4);
+  turn();
+  EXPECT_EQ(other->posted.size(), 1U);
+  EXPECT_EQ(slow->posted.size(), 1U);
+}
+
+TEST_F(LongRequestsTest, ARefusedReadEndsTheClientAndNoOther) {
+  FakeConnection* const client = connect();
+  FakeConnection* const other = connect();
+  put_long(*client, "key");
+  put_long(*other, "other");
+  turn();
+  queue().complete_read(*client, CompletionStatus::kRemoteAccess);
+  queue().complete_read(*other);
+  turn();
+  EXPECT_EQ(client->aborts, 1);
+  EXPECT_EQ(other->aborts, 0);
+  EXPECT_EQ(stored("key"), 0U);
+  EXPECT_EQ(stored("other"), value_.size());
+  queue().end(*client);
+  queue().end(*other);
+  turn();
+  expect_all_buffers_free();
+}
+
+TEST_F(LongRequestsTest, AClientThatDiesInTheMiddleLeavesNothing) {
+  FakeConnection* const client = connect();
+  for (int i = 0; i < kMaxCredits; ++i)
+    put_long(*client, "key");
+  turn();
+  queue().end(*client);
+  turn();
+  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(stored("key"), 0U);
+  expect_all_buffers_free();
+}
+
+// O1, should a READ go unreported: the connection goes first, then what it may still write to.
+TEST_F(LongRequestsTest, AnUnreportedReadGivesItsBufferBackBehindItsConnection) {
+  FakeConnection* const client = connect();
+  put_long(*client, "key");
+  turn();
+  queue().arrived.push_back({.kind = rdma::Completion::Kind::kDisconnected, .connection = client});
+  turn();
+  expect_all_buffers_free();
+}
+
+TEST_F(LongRequestsTest, AnEndedSessionsRequestDoesNotBegin) {
+  FakeConnection* const client = connect();
+  put_long(*client, "key");
+  turn();
+  EXPECT_FALSE(worker_->end_session(sessions_, Deadline::after_ms(clock_, 0)));
+  queue().complete_read(*client);
+  turn();
+  EXPECT_EQ(stored("key"), 0U);
+  EXPECT_TRUE(client->posted.empty());
+  queue().end(*client);
+  turn();
+  expect_all_buffers_free();
+}
+
+TEST_F(LongRequestsTest, ALongInsideALongEndsTheClient) {
+  FakeConnection* const client = connect();
+  std::vector<std::byte> source(kMessageSourceBytes);
+  encode(MessageSource{.address = 8, .remote_key = 99, .length = 5000}, source);
+  ask_long(*client, {.opcode = Opcode::kLong, .sequence = 1, .value = source});
+  turn();
+  queue().complete_read(*client);
+  turn();
+  EXPECT_EQ(client->aborts, 1);
+  EXPECT_EQ(client->reads.size(), 1U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kMalformed), 1U);
+  queue().end(*client);
+  turn();
+  expect_all_buffers_free();
+}
+
+// All buffers hold requests that would want another one: nobody may wait for them (O4).
+TEST_F(LongRequestsTest, LongsInsideLongsInAllBuffersKeepNobodyWaiting) {
+  FakeConnection* const first = connect();
+  FakeConnection* const second = connect();
+  FakeConnection* const honest = connect();
+  for (std::size_t i = 0; i < kBuffers; ++i) {
+    ask_long(i % 2 == 0 ? *first : *second,
+             {.opcode = i < 4 ? Opcode::kLong : Opcode::kPutLarge,
+              .sequence = 1,
+              .key = as_bytes("key"),
+              .value = Bytes(value_).first(i < 4 ? kMessageSourceBytes : kValueSourceBytes)});
+  }
+  put_long(*honest, "honest");
+  turn();
+  EXPECT_TRUE(honest->reads.empty());
+  for (std::size_t i = 0; i < kBuffers; ++i)
+    queue().complete_read(i % 2 == 0 ? *first : *second);
+  turn();
+  EXPECT_EQ(first->aborts, 1);
+  EXPECT_EQ(second->aborts, 1);
+  ASSERT_EQ(honest->reads.size(), 1U);
+  queue().complete_read(*honest);
+  turn();
+  EXPECT_EQ(stored("honest"), value_.size());
+  queue().end(*first);
+  queue().end(*second);
+  queue().end(*honest);
+  turn();
+  expect_all_buffers_free();
+}
+
+TEST_F(LongRequestsTest, AnotherSequenceThanAnnouncedEndsTheClient) {
+  FakeConnection* const client = connect();
+  auto& message = memory_of_clients_.emplace_back(kRequestHeaderBytes + 3 + value_.size());
+  encode(Request{.opcode = Opcode::kPut, .sequence = 4, .key = as_bytes("key"), .value = value_},
+         message);
+  tell(*client, 5, message);
+  turn();
+  queue().complete_read(*client);
+  turn();
+  EXPECT_EQ(client->aborts, 1);
+  EXPECT_EQ(stored("key"), 0U);
+}
+
+// O5: as long as nobody waits for a buffer, nobody is ended.
+TEST_F(LongRequestsTest, MemoryThatDoesNotAnswerIsGivenUpWhenOthersWait) {
+  FakeConnection* const first = connect();
+  FakeConnection* const second = connect();
+  for (std::size_t i = 0; i < kBuffers; ++i)
+    put_long(i % 2 == 0 ? *first : *second, "silent");
+  turn();
+  clock_.advance(LongRequestReader::kLongestRead);
+  turn();
+  EXPECT_EQ(first->aborts + second->aborts, 0);
+  FakeConnection* const waiting = connect();
+  put_long(*waiting, "waiting");
+  turn();
+  turn();
+  EXPECT_EQ(first->aborts, 1);
+  queue().end(*first);
+  turn();
+  ASSERT_EQ(waiting->reads.size(), 1U);
+  queue().complete_read(*waiting);
+  turn();
+  EXPECT_EQ(stored("waiting"), value_.size());
+}
+
+TEST_F(LongRequestsTest, NonsenseThatWasReadIsAnsweredOrEndsTheClient) {
+  FakeConnection* const client = connect();
+  auto& nonsense = memory_of_clients_.emplace_back(patterned(5, 6000));
+  nonsense.front() = std::byte{99};  // no operation
+  store_le(nonsense.data() + 8, std::uint64_t{5});
+  tell(*client, 5, nonsense);
+  turn();
+  queue().complete_read(*client);
+  turn();
+  ASSERT_EQ(client->posted.size(), 1U);
+  EXPECT_EQ(answer(*client, 0).code, static_cast<std::uint8_t>(Code::kInvalidArgument));
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kMalformed), 1U);
+}
+
+TEST_F(LongRequestsTest, AConnectionThatTakesNoReadIsEnded) {
+  FakeConnection* const client = connect();
+  client->reads_taken_at_most = 0;
+  put_long(*client, "key");
+  turn();
+  EXPECT_EQ(client->aborts, 1);
+  queue().end(*client);
+  turn();
+  expect_all_buffers_free();
+}
+
+// Where receive buffers cost nothing until they are used.
+TEST_F(LongRequestsTest, AreNotThereWhereAnyRequestMayBeSent) {
+  worker_.reset();
+  transport_.pins = false;
+  worker_ = std::move(*Worker::create(parts_of_worker(), {.clients = kClients}));
+  EXPECT_EQ(queue().options.receive_bytes, kMaxMessageBytes);
+  FakeConnection* const client = connect();
+  put_long(*client, "key");
+  turn();
+  EXPECT_EQ(client->aborts, 1);
+  EXPECT_TRUE(client->reads.empty());
+}
+
+}  // namespace
+}  // namespace rkv::server

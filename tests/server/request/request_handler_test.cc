@@ -1,0 +1,341 @@
+#include "server/request/request_handler.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+
+#include "tests/server/persistence/support.h"
+#include "tests/support/plain_memory.h"
+
+namespace rkv::server {
+namespace {
+
+using test::patterned;
+
+constexpr std::uint16_t kBoot = 9;
+
+class HandlerTest : public ::testing::Test {
+ protected:
+  explicit HandlerTest(bool persistent = true, Durability durability = Durability::kMemory) {
+    memory_ = testing_memory();
+    if (persistent) {
+      log_ = std::move(*CommitLog::create(CommitLog::kMinCapacityBytes));
+    } else {
+      log_ = CommitLog::create_volatile();
+    }
+    store_ = std::make_unique<Store>(*memory_, *log_, clock_, kBoot);
+    handler_ =
+        std::make_unique<RequestHandler>(*store_, *log_, kBoot, durability, [] { return "{}"; });
+  }
+  static std::unique_ptr<StoreMemory> testing_memory() {
+    return rkv::testing::make_plain_memory(
+        {.memory_bytes = kMinMemoryBytes, .epoch = 77, .hash_seed = 5});
+  }
+  RequestHandler::Answer ask(const Request& request) {
+    message_.resize(kRequestHeaderBytes + request.key.size() + request.value.size());
+    message_.resize(encode(request, message_));
+    return handler_->handle(message_);
+  }
+  RequestHandler::Answer put(std::string_view key, std::string_view value) {
+    return ask(
+        {.opcode = Opcode::kPut, .sequence = 3, .key = as_bytes(key), .value = as_bytes(value)});
+  }
+  // As if the applier were there.
+  void apply_all() {
+    CommitLog::Entry entry;
+    while (log_->consume(&entry)) {
+    }
+    log_->set_wal_mark(log_->consumed());
+    log_->set_sync_mark(log_->consumed());
+    log_->advance();
+  }
+
+  SteadyClock clock_;
+  std::unique_ptr<StoreMemory> memory_;
+  std::unique_ptr<CommitLog> log_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<RequestHandler> handler_;
+  std::vector<std::byte> message_;
+};
+
+std::uint8_t code(Code code) {
+  return static_cast<std::uint8_t>(code);
+}
+
+TEST_F(HandlerTest, PutGetRemove) {
+  const auto stored = put("key", "value");
+  EXPECT_EQ(stored.next, RequestHandler::Next::kReply);
+  EXPECT_EQ(stored.response.code, 0);
+  EXPECT_EQ(stored.response.opcode, Opcode::kPut);
+  EXPECT_EQ(stored.response.sequence, 3U);
+  EXPECT_EQ(stored.response.version.boot(), kBoot);
+  EXPECT_FALSE(stored.response.slot.empty());
+
+  const auto found = ask({.opcode = Opcode::kGet, .sequence = 4, .key = as_bytes("key")});
+  EXPECT_EQ(found.response.code, 0);
+  EXPECT_EQ(found.response.sequence, 4U);
+  EXPECT_EQ(found.response.version, stored.response.version);
+  EXPECT_EQ(as_text(found.response.value), "value");
+
+  const auto removed = ask({.opcode = Opcode::kRemove, .sequence = 5, .key = as_bytes("key")});
+  EXPECT_EQ(removed.response.code, 0);
+  EXPECT_GT(removed.response.version, stored.response.version);
+  for (const Opcode opcode : {Opcode::kGet, Opcode::kRemove}) {
+    const auto missing = ask({.opcode = opcode, .sequence = 6, .key = as_bytes("key")});
+    EXPECT_EQ(missing.response.code, code(Code::kNotFound));
+    EXPECT_EQ(missing.response.opcode, opcode);
+    EXPECT_TRUE(missing.response.value.empty());
+  }
+}
+
+TEST_F(HandlerTest, LargestKeyAndValue) {
+  const auto key = patterned(1, kMaxKeyBytes);
+  const auto value = patterned(2, kMaxInlineBytes);
+  EXPECT_EQ(ask({.opcode = Opcode::kPut, .key = key, .value = value}).response.code, 0);
+  const auto found = ask({.opcode = Opcode::kGet, .key = key});
+  EXPECT_TRUE(test::equal(found.response.value, value));
+}
+
+TEST_F(HandlerTest, PingAndStats) {
+  EXPECT_EQ(ask({.opcode = Opcode::kPing, .sequence = 11}).response.sequence, 11U);
+  const auto stats = ask({.opcode = Opcode::kStats, .sequence = 12});
+  EXPECT_EQ(as_text(stats.response.value), "{}");
+}
+
+TEST_F(HandlerTest, AFullQueueIsBusyWithAPause) {
+  const std::string value(100'000, 'v');
+  RequestHandler::Answer last;
+  for (int i = 0; i < 100 && last.response.code == 0; ++i)
+    last = put(std::to_string(i), value);
+  EXPECT_EQ(last.response.code, code(Code::kBusy));
+  EXPECT_GT(last.response.retry_after_ms, 0U);
+  EXPECT_FALSE(last.response.value.empty());
+  apply_all();
+  EXPECT_EQ(put("again", value).response.code, 0);
+}
+
+TEST_F(HandlerTest, FlushWaitsForTheSyncMark) {
+  EXPECT_EQ(ask({.opcode = Opcode::kFlush}).next, RequestHandler::Next::kReply)
+      << "nothing was written";
+  const auto stored = put("key", "value");
+  const auto waiting = ask({.opcode = Opcode::kFlush, .sequence = 8});
+  EXPECT_EQ(waiting.next, RequestHandler::Next::kAwaitMark);
+  EXPECT_EQ(waiting.level, Durability::kSync);
+  EXPECT_GE(waiting.response.version, stored.response.version);
+  EXPECT_EQ(waiting.through, waiting.response.version.sequence());
+  apply_all();
+  EXPECT_TRUE(handler_->is_reached(waiting.level, waiting.through));
+  EXPECT_EQ(ask({.opcode = Opcode::kFlush}).next, RequestHandler::Next::kReply);
+}
+
+TEST_F(HandlerTest, AFailedDiskRefusesWritesAndFlushesButNotReads) {
+  ASSERT_EQ(put("key", "value").response.code, 0);
+  log_->set_disk_state(DiskState::kFailing);
+  EXPECT_EQ(put("key", "other").response.code, code(Code::kIo));
+  EXPECT_EQ(ask({.opcode = Opcode::kFlush}).response.code, code(Code::kIo));
+  const auto found = ask({.opcode = Opcode::kGet, .key = as_bytes("key")});
+  EXPECT_EQ(as_text(found.response.value), "value");
+}
+
+// Each write, at each level: what it awaits is its own version, and the mark of the level.
+TEST_F(HandlerTest, WritesAwaitTheMarkOfTheirLevel) {
+  std::array<std::byte, 2 * kCounterBytes> numbers{};
+  const Bytes one = Bytes(numbers).first(kCounterBytes);
+  for (const Durability level : {Durability::kWal, Durability::kSync}) {
+    for (const Request& request :
+         {Request{.opcode = Opcode::kPut, .key = as_bytes("key"), .value = as_bytes("value")},
+          Request{.opcode = Opcode::kRemove, .key = as_bytes("key")},
+          Request{.opcode = Opcode::kAdd, .key = as_bytes("counter"), .value = one},
+          Request{.opcode = Opcode::kSwap, .key = as_bytes("counter"), .value = numbers}}) {
+      Request durable = request;
+      durable.durability = level;
+      const auto answer = ask(durable);
+      ASSERT_EQ(answer.response.code, 0) << to_string(request.opcode);
+      EXPECT_EQ(answer.next, RequestHandler::Next::kAwaitMark) << to_string(request.opcode);
+      EXPECT_EQ(answer.level, level);
+      EXPECT_EQ(answer.through, answer.response.version.sequence());
+      EXPECT_FALSE(handler_->is_reached(answer.level, answer.through));
+      log_->set_wal_mark(answer.through);
+      EXPECT_EQ(handler_->is_reached(answer.level, answer.through), level == Durability::kWal);
+      durable.durability = Durability::kMemory;
+      EXPECT_EQ(ask(durable).next, RequestHandler::Next::kReply);
+    }
+  }
+}
+
+// Nothing was written, so there is nothing to wait for; and the version in the answer to a swap
+// that was not done may be of an earlier start of the server, with a sequence that this one will
+// not reach for long.
+TEST_F(HandlerTest, WhatWroteNothingAwaitsNothing) {
+  std::array<std::byte, 2 * kCounterBytes> numbers{};
+  ASSERT_EQ(ask({.opcode = Opcode::kAdd,
+                 .key = as_bytes("counter"),
+                 .value = Bytes(numbers).first(kCounterBytes)})
+                .response.code,
+            0);
+  numbers[0] = std::byte{7};
+  const auto swap = ask({.opcode = Opcode::kSwap,
+                         .durability = Durability::kSync,
+                         .key = as_bytes("counter"),
+                         .value = numbers});
+  EXPECT_EQ(swap.response.code, 0);
+  EXPECT_EQ(swap.response.flags & Response::kSwapped, 0);
+  EXPECT_EQ(swap.next, RequestHandler::Next::kReply);
+  for (const Request& request :
+       {Request{.opcode = Opcode::kRemove, .key = as_bytes("none")},
+        Request{
+            .opcode = Opcode::kPut, .condition = Condition::kIfVersion, .key = as_bytes("a")}}) {
+    Request durable = request;
+    durable.durability = Durability::kSync;
+    const auto answer = ask(durable);
+    EXPECT_EQ(answer.response.code, code(Code::kNotFound));
+    EXPECT_EQ(answer.next, RequestHandler::Next::kReply);
+  }
+}
+
+TEST_F(HandlerTest, AnswersCarryTheMarks) {
+  const auto stored = put("key", "value");
+  Response marked = handler_->marked(stored.response);
+  EXPECT_EQ(marked.wal_mark, Version::of(kBoot, 0));
+  EXPECT_EQ(marked.sync_mark, Version::of(kBoot, 0));
+  EXPECT_EQ(marked.version, stored.response.version);
+  apply_all();
+  marked = handler_->marked(stored.response);
+  EXPECT_GE(marked.wal_mark, stored.response.version);
+  EXPECT_EQ(marked.sync_mark, marked.wal_mark);
+}
+
+// The sweep before it found the disk as it is. One that ended otherwise says what it was.
+TEST_F(HandlerTest, ABackupIsRefusedByTheStateOfTheDisk) {
+  const Response awaited{.opcode = Opcode::kBackup, .sequence = 12};
+  const Status swept = fail(Code::kIo, "the sweep's own");
+  const auto said = [&] {
+    return std::string(
+        as_text(handler_->after_sweep(awaited, as_bytes("b"), swept).response.value));
+  };
+  EXPECT_EQ(said(), "the sweep's own");
+  log_->set_disk_state(DiskState::kReadOnly);
+  EXPECT_EQ(said(), refusal_of(Refused::kBackup, DiskState::kReadOnly).text);
+}
+
+TEST_F(HandlerTest, AWriteThatTheDiskFailedUnderIsInDoubt) {
+  log_->set_disk_state(DiskState::kFull);
+  const auto answer = handler_->disk_failed({.opcode = Opcode::kPut, .sequence = 12});
+  EXPECT_EQ(answer.code, code(Code::kIo));
+  EXPECT_EQ(answer.flags, Response::kMayHaveHappened);
+  EXPECT_EQ(answer.sequence, 12U);
+  EXPECT_EQ(as_text(answer.value), refusal_of(Refused::kMadeWrite, DiskState::kFull).text);
+  const auto flush = handler_->disk_failed({.opcode = Opcode::kFlush});
+  EXPECT_EQ(flush.flags, 0);
+  EXPECT_EQ(as_text(flush.value), refusal_of(Refused::kFlush, DiskState::kFull).text);
+}
+
+class SyncingHandlerTest : public HandlerTest {
+ protected:
+  SyncingHandlerTest() : HandlerTest(true, Durability::kSync) {}
+};
+
+TEST_F(SyncingHandlerTest, TheServersLevelIsForWritesThatNameNone) {
+  EXPECT_EQ(put("key", "value").level, Durability::kSync);
+  Request request{.opcode = Opcode::kPut, .durability = Durability::kWal, .key = as_bytes("key")};
+  EXPECT_EQ(ask(request).level, Durability::kWal);
+  request.durability = Durability::kMemory;
+  EXPECT_EQ(ask(request).next, RequestHandler::Next::kReply);
+  EXPECT_EQ(ask({.opcode = Opcode::kGet, .key = as_bytes("key")}).next,
+            RequestHandler::Next::kReply);
+}
+
+class VolatileHandlerTest : public HandlerTest {
+ protected:
+  VolatileHandlerTest() : HandlerTest(false) {}
+};
+
+// Zero says that there is none, whatever number versions begin with.
+TEST_F(VolatileHandlerTest, AnswersCarryNoMark) {
+  const Response marked = handler_->marked(put("key", "value").response);
+  EXPECT_EQ(marked.wal_mark, Version{});
+  EXPECT_EQ(marked.sync_mark, Version{});
+}
+
+TEST_F(VolatileHandlerTest, FlushSaysThatThereIsNoDisk) {
+  EXPECT_EQ(put("key", "value").response.code, 0);
+  const auto flushed = ask({.opcode = Opcode::kFlush});
+  EXPECT_EQ(flushed.next, RequestHandler::Next::kReply);
+  EXPECT_EQ(flushed.response.code, code(Code::kUnsupported));
+}
+
+TEST_F(VolatileHandlerTest, DurableWritesAreRefusedBeforeTheyAreMade) {
+  for (const Durability level : {Durability::kWal, Durability::kSync}) {
+    const auto answer = ask({.opcode = Opcode::kPut,
+                             .durability = level,
+                             .key = as_bytes("key"),
+                             .value = as_bytes("value")});
+    EXPECT_EQ(answer.next, RequestHandler::Next::kReply);
+    EXPECT_EQ(answer.response.code, code(Code::kUnsupported));
+    EXPECT_EQ(answer.response.flags, 0);
+    EXPECT_NE(as_text(answer.response.value).find("--data-dir"), std::string_view::npos);
+    EXPECT_EQ(ask({.opcode = Opcode::kGet, .key = as_bytes("key")}).response.code,
+              code(Code::kNotFound));
+  }
+  EXPECT_EQ(ask({.opcode = Opcode::kPut, .durability = Durability::kMemory, .key = as_bytes("key")})
+                .response.code,
+            0);
+}
+
+TEST_F(HandlerTest, AMessageShorterThanAHeaderEndsTheConnection) {
+  const auto bytes = patterned(3, kRequestHeaderBytes - 1);
+  for (std::size_t length = 0; length < kRequestHeaderBytes; ++length)
+    EXPECT_EQ(handler_->handle(Bytes(bytes).first(length)).next, RequestHandler::Next::kDisconnect);
+}
+
+TEST_F(HandlerTest, ABadRequestIsAnsweredUnderItsSequence) {
+  (void)put("key", "value");
+  std::vector<std::byte> bad = message_;
+  bad.pop_back();
+  const auto answer = handler_->handle(bad);
+  EXPECT_EQ(answer.next, RequestHandler::Next::kReply);
+  EXPECT_TRUE(answer.malformed);
+  EXPECT_EQ(answer.response.sequence, 3U);
+  EXPECT_EQ(answer.response.code, code(Code::kInvalidArgument));
+  EXPECT_FALSE(answer.response.value.empty());
+}
+
+// Whatever arrives: an answer that a client can decode and that fits, and a store that still works.
+TEST_F(HandlerTest, RandomAndTruncatedMessagesAreAnswered) {
+  Random random(test::test_seed());
+  std::map<std::uint8_t, int> codes;
+  std::vector<std::byte> reply(kMaxMessageBytes);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto key = patterned(random.below(50), 1 + random.below(20));
+    const auto value = patterned(random(), random.below(200));
+    const auto opcode = static_cast<Opcode>(1 + random.below(6));
+    (void)ask({.opcode = opcode == Opcode::kStats ? Opcode::kPut : opcode,
+               .sequence = random(),
+               .key = opcode <= Opcode::kRemove ? Bytes(key) : Bytes(),
+               .value = opcode == Opcode::kPut ? Bytes(value) : Bytes()});
+    for (std::uint64_t changes = random.below(4); changes > 0; --changes)
+      message_[random.below(std::min<std::size_t>(message_.size(), 60))] =
+          static_cast<std::byte>(random());
+    if (random.below(4) == 0) message_.resize(random.below(message_.size() + 1));
+    if (random.below(4) == 0) message_.resize(message_.size() + random.below(9));
+    const auto answer = handler_->handle(message_);
+    if (i % 64 == 0) apply_all();
+    if (answer.next == RequestHandler::Next::kDisconnect) {
+      ASSERT_LT(message_.size(), kRequestHeaderBytes);
+      continue;
+    }
+    ++codes[answer.response.code];
+    const std::size_t length = encode(answer.response, reply);
+    ASSERT_TRUE(decode_response(Bytes(reply).first(length)));
+  }
+  EXPECT_GT(codes[0], 1000);
+  EXPECT_GT(codes[code(Code::kInvalidArgument)], 1000);
+  EXPECT_EQ(codes[code(Code::kInternal)], 0);
+  apply_all();
+  EXPECT_EQ(put("key", "value").response.code, 0);
+  EXPECT_EQ(as_text(ask({.opcode = Opcode::kGet, .key = as_bytes("key")}).response.value), "value");
+}
+
+}  // namespace
+}  // namespace rkv::server

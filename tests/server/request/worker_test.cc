@@ -1,0 +1,412 @@
+// The worker's turns, without a thread and without a network.
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/log.h"
+#include "tests/server/request/worker_fixture.h"
+
+namespace rkv::server {
+namespace {
+
+TEST_F(WorkerTest, TheReceiveQueueHoldsTheCreditsOfAllClients) {
+  EXPECT_GE(queue().options.receive_buffers, kClients * kMaxCredits);
+  EXPECT_EQ(queue().options.receive_bytes, worker_->room().receive_bytes);
+  EXPECT_GE(worker_->room().bytes(),
+            std::size_t{queue().options.receive_buffers} * queue().options.receive_bytes);
+}
+
+// Of the 64 KiB that it may cost in all: its places in the device's queues come to it
+// (tests/system/client_memory_test.cc).
+TEST_F(WorkerTest, AClientsMessagesTakeLessThan24KiB) {
+  const std::size_t some = MessageBuffers::of(transport_, 100).bytes();
+  EXPECT_LE(MessageBuffers::of(transport_, 101).bytes() - some, std::size_t{24} << 10);
+  EXPECT_LE(some, (std::size_t{100 * 24} << 10) + (std::size_t{6} << 20));
+}
+
+// A client that comes back: what it sent over its old connection and was not begun never will be.
+TEST_F(WorkerTest, AnEndedSessionsRequestsDoNotBegin) {
+  FakeConnection* const old = connect();
+  FakeConnection* const other = connect();
+  put(*old, as_bytes("key"), as_bytes("too late"));
+  put(*other, as_bytes("other"), as_bytes("in time"));
+  bool ended = false;
+  std::thread acceptor(
+      [&] { ended = worker_->end_session(1, Deadline::after_ms(clock_, 60'000)); });
+  // The worker's thread is this one; the request to end stands before the first turn, or the put
+  // would rightly be carried out.
+  while (!worker_->has_mail())
+    std::this_thread::yield();
+  turn();
+  acceptor.join();
+  EXPECT_TRUE(ended);
+  std::vector<std::byte> value(kMaxInlineBytes);
+  EXPECT_FALSE(store_->get(as_bytes("key"), value)) << "carried out after its session's end";
+  EXPECT_TRUE(store_->get(as_bytes("other"), value));
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(WorkerTest, EndingAnUnknownSessionEndsNobody) {
+  FakeConnection* const client = connect();
+  bool ended = false;
+  std::thread acceptor(
+      [&] { ended = worker_->end_session(77, Deadline::after_ms(clock_, 60'000)); });
+  while (!worker_->has_mail())
+    std::this_thread::yield();
+  turn();
+  acceptor.join();
+  EXPECT_TRUE(ended);
+  ping(*client);
+  turn();
+  EXPECT_EQ(client->posted.size(), 1U);
+}
+
+TEST_F(WorkerTest, AClientWhosePlaceIsGivenToAnotherIsEnded) {
+  FakeConnection* const silent = connect();
+  FakeConnection* const busy = connect();
+  worker_->give_up(77);  // nobody here
+  worker_->give_up(1);
+  turn();
+  EXPECT_FALSE(silent->alive());
+  EXPECT_EQ(worker_->counters().drops(DropReason::kSilent), 1U);
+  EXPECT_TRUE(busy->alive());
+  ping(*busy);
+  turn();
+  EXPECT_EQ(busy->posted.size(), 1U);
+}
+
+// Its place was given away while the connection was being made, and nobody names it again.
+TEST_F(WorkerTest, AClientThatWasNamedBeforeItCameIsEnded) {
+  Places places(1);
+  auto place = places.take(9, "192.0.2.1:1", clock_.now());
+  clock_.advance(Places::kUnheard);
+  ASSERT_EQ(places.victim("192.0.2.2:1", clock_.now()), 9U);
+  worker_->give_up(9);
+  turn();
+  auto connection = std::make_unique<FakeConnection>();
+  FakeConnection* const client = connection.get();
+  ASSERT_TRUE(worker_->reserve_client());
+  worker_->adopt({.connection = std::move(connection),
+                  .session = 9,
+                  .credits = 4,
+                  .name = "",
+                  .place = std::move(place)});
+  turn();
+  EXPECT_FALSE(client->alive());
+}
+
+TEST_F(WorkerTest, EachRequestShowsThatItsClientIsThere) {
+  Places places(2);
+  const auto one = places.take(1, "192.0.2.1:1", clock_.now());
+  auto connection = std::make_unique<FakeConnection>();
+  FakeConnection* const client = connection.get();
+  ASSERT_TRUE(worker_->reserve_client());
+  worker_->adopt({.connection = std::move(connection),
+                  .session = 2,
+                  .credits = 4,
+                  .name = "",
+                  .place = places.take(2, "192.0.2.2:1", clock_.now())});
+  turn();
+  clock_.advance(Places::kSilent);
+  ping(*client);
+  turn();
+  EXPECT_EQ(places.victim("192.0.2.3:1", clock_.now()), 1U);
+  EXPECT_EQ(places.victim("192.0.2.3:1", clock_.now()), std::nullopt);
+  queue().end(*client);
+  turn();
+  clock_.advance(2 * Places::kSilent);
+  EXPECT_EQ(places.victim("192.0.2.3:1", clock_.now()), std::nullopt) << "it has gone";
+}
+
+TEST_F(WorkerTest, AnswersABatchWithOnePost) {
+  FakeConnection* const client = connect();
+  for (std::uint64_t i = 0; i < 4; ++i)
+    ping(*client, 100 + i);
+  worker_->poll_once();
+  ASSERT_EQ(client->posted.size(), 4U);
+  EXPECT_EQ(client->posts, 1);
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(answer(*client, i).sequence, 100 + i);
+    EXPECT_TRUE(client->posted[i].inline_data);
+  }
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(WorkerTest, StoresAndFinds) {
+  FakeConnection* const client = connect();
+  const auto value = patterned(1, 5000);
+  put(*client, as_bytes("key"), value);
+  turn();
+  EXPECT_EQ(answer(*client, 0).code, 0);
+  ask(*client, {.opcode = Opcode::kGet, .sequence = 2, .key = as_bytes("key")});
+  turn();
+  EXPECT_FALSE(client->posted[1].inline_data);
+  EXPECT_TRUE(client->posted[1].signaled) << "its buffer comes back by the completion";
+  EXPECT_TRUE(test::equal(answer(*client, 1).value, value));
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kPuts), 1U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kGets), 1U);
+}
+
+TEST_F(WorkerTest, OneClientMayWorkForEver) {
+  FakeConnection* const client = connect();
+  for (std::uint64_t i = 0; i < 10'000; ++i) {
+    ping(*client, i);
+    turn();
+    ASSERT_EQ(client->posted.size(), i + 1) << "stalled";
+    if (i % 3 == 0) queue().complete_sends(*client);
+  }
+}
+
+TEST_F(WorkerTest, MessagesBeforeAdoptionAreKept) {
+  ASSERT_TRUE(worker_->reserve_client());
+  auto connection = std::make_unique<FakeConnection>();
+  FakeConnection* const client = connection.get();
+  ping(*client, 7);
+  turn();
+  EXPECT_TRUE(client->posted.empty());
+  worker_->adopt({.connection = std::move(connection),
+                  .session = 1,
+                  .credits = 4,
+                  .name = "",
+                  .place = nullptr});
+  turn();
+  ASSERT_EQ(client->posted.size(), 1U);
+  EXPECT_EQ(answer(*client, 0).sequence, 7U);
+}
+
+TEST_F(WorkerTest, AClientThatEndsBeforeAdoptionIsForgotten) {
+  ASSERT_TRUE(worker_->reserve_client());
+  auto connection = std::make_unique<FakeConnection>();
+  ping(*connection, 7);
+  queue().end(*connection);
+  turn();
+  worker_->adopt({.connection = std::move(connection),
+                  .session = 1,
+                  .credits = 4,
+                  .name = "",
+                  .place = nullptr});
+  turn();
+  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(WorkerTest, MoreThanTheCreditsEndsTheClientAndNoOther) {
+  FakeConnection* const greedy = connect(2);
+  FakeConnection* const other = connect(2);
+  put(*other, as_bytes("k"), as_bytes("v"));
+  for (int i = 0; i < 2; ++i)
+    ask(*greedy, {.opcode = Opcode::kFlush});
+  worker_->poll_once();
+  ASSERT_EQ(greedy->aborts, 0);
+  ping(*greedy);  // a third, while two flushes wait
+  ping(*other);
+  worker_->poll_once();
+  EXPECT_EQ(greedy->aborts, 1);
+  EXPECT_EQ(other->posted.size(), 2U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kDropped), 1U);
+  EXPECT_EQ(worker_->counters().drops(DropReason::kCredits), 1U);
+  queue().end(*greedy);
+  turn();
+  EXPECT_EQ(worker_->clients(), 1U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(WorkerTest, AnUnreadableHeaderEndsTheClientAndNoOther) {
+  FakeConnection* const bad = connect();
+  FakeConnection* const other = connect();
+  queue().receive(*bad, patterned(1, 20));
+  ping(*other);
+  worker_->poll_once();
+  EXPECT_EQ(bad->aborts, 1);
+  EXPECT_EQ(other->posted.size(), 1U);
+}
+
+TEST_F(WorkerTest, AFlushIsAnsweredWhenTheMarkHasMoved) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("k"), as_bytes("v"));
+  ask(*client, {.opcode = Opcode::kFlush, .sequence = 9});
+  turn();
+  ASSERT_EQ(client->posted.size(), 1U);
+  EXPECT_EQ(asked_, log_->last_begun());
+  const int wakes = queue().wakes;
+  sync_all();
+  EXPECT_EQ(queue().wakes, wakes + 1);
+  turn();
+  ASSERT_EQ(client->posted.size(), 2U);
+  EXPECT_EQ(answer(*client, 1).sequence, 9U);
+  EXPECT_EQ(answer(*client, 1).code, 0);
+  worker_->marks_changed();
+  EXPECT_EQ(queue().wakes, wakes + 1) << "nobody waits any more";
+}
+
+TEST_F(WorkerTest, AFlushIsAnsweredWithTheErrorWhenTheDiskFails) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("k"), as_bytes("v"));
+  ask(*client, {.opcode = Opcode::kFlush, .sequence = 9});
+  turn();
+  log_->set_disk_state(DiskState::kFailing);
+  worker_->marks_changed();
+  turn();
+  ASSERT_EQ(client->posted.size(), 2U);
+  EXPECT_EQ(answer(*client, 1).code, static_cast<std::uint8_t>(Code::kIo));
+}
+
+TEST_F(WorkerTest, LargeRepliesWaitForBuffersInTheirTurn) {
+  FakeConnection* clients[] = {connect(), connect(), connect()};
+  put(*clients[0], as_bytes("key"), patterned(1, kMaxInlineBytes));
+  turn();
+  queue().complete_sends(*clients[0]);
+  turn();
+  // Each client takes what it is sent, but its device is slow to say so.
+  std::size_t asked = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (FakeConnection* client : clients) {
+      for (int i = 0; i < 2; ++i, ++asked)
+        ask(*client, {.opcode = Opcode::kGet, .sequence = asked, .key = as_bytes("key")});
+    }
+    turn();
+  }
+  const auto answered = [&] {
+    std::size_t total = 0;
+    for (const FakeConnection* client : clients)
+      total += client->posted.size();
+    return total - 1;  // the put
+  };
+  EXPECT_LT(answered(), asked) << "the share of each is smaller than that (K8)";
+  EXPECT_EQ(queue().free_buffers(), all_buffers_ - (asked - answered()));
+  ping(*clients[1], 1000);
+  turn();
+  EXPECT_EQ(answer(*clients[1], clients[1]->posted.size() - 1).sequence, 1000U)
+      << "small replies pass";
+  for (FakeConnection* client : clients)
+    queue().complete_sends(*client);
+  turn();
+  EXPECT_EQ(answered(), asked + 1);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+  EXPECT_GT(worker_->counters().get(WorkerCounters::kDeferred), 0U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kGets), asked);
+}
+
+TEST_F(WorkerTest, PutsWaitWhileRepliesPileUpAndRunOnce) {
+  FakeConnection* const client = connect();
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    put(*client, as_bytes("key-" + std::to_string(i)), as_bytes("v"));
+    turn();
+  }
+  EXPECT_EQ(client->posted.size(), std::size_t{kRepliesInFlight}) << "what the connection takes";
+  EXPECT_EQ(client->aborts, 1) << "the rest was more than its credits";
+}
+
+TEST_F(WorkerTest, AnEndTakesEverythingOfTheClientWithIt) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("key"), patterned(1, kMaxInlineBytes));
+  ask(*client, {.opcode = Opcode::kFlush});
+  ask(*client, {.opcode = Opcode::kGet, .key = as_bytes("key")});
+  worker_->poll_once();
+  ping(*client);
+  queue().end(*client);
+  turn();
+  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+  sync_all();
+  turn();
+  // All large buffers are back: as many can be in flight again as there ever were.
+  FakeConnection* const next = connect();
+  ask(*next, {.opcode = Opcode::kGet, .key = as_bytes("key")});
+  turn();
+  EXPECT_EQ(answer(*next, 0).value.size(), kMaxInlineBytes);
+}
+
+TEST_F(WorkerTest, PlacesAreCountedAndComeBack) {
+  for (std::uint32_t i = 0; i < kClients; ++i)
+    EXPECT_TRUE(worker_->reserve_client());
+  EXPECT_FALSE(worker_->reserve_client());
+  worker_->cancel_client();
+  FakeConnection* const client = connect();
+  EXPECT_FALSE(worker_->reserve_client());
+  queue().end(*client);
+  turn();
+  EXPECT_TRUE(worker_->reserve_client());
+}
+
+// Clients that keep to the protocol, at random; at the end every buffer is back.
+TEST_F(WorkerTest, RandomTrafficLosesNoBuffer) {
+  Random random(test::test_seed());
+  const auto large = patterned(1, kMaxInlineBytes);
+  struct Client {
+    FakeConnection* connection;
+    std::size_t asked;
+  };
+  std::vector<Client> clients;
+  for (int step = 0; step < 20'000; ++step) {
+    if (clients.size() < kClients && random.below(20) == 0) clients.push_back({connect(), 0});
+    if (clients.empty()) continue;
+    const std::size_t chosen = random.below(clients.size());
+    Client& client = clients[chosen];
+    const std::string key = "k" + std::to_string(random.below(20));
+    const bool has_credit = client.asked - client.connection->posted.size() < kMaxCredits;
+    switch (has_credit ? random.below(8) : 5 + random.below(3)) {
+      case 0:
+        put(*client.connection, as_bytes(key), Bytes(large).first(random.below(300)));
+        ++client.asked;
+        break;
+      case 1:
+        put(*client.connection, as_bytes(key), Bytes(large).first(random.below(large.size())));
+        ++client.asked;
+        break;
+      case 2:
+      case 3:
+        ask(*client.connection, {.opcode = Opcode::kGet, .key = as_bytes(key)});
+        ++client.asked;
+        break;
+      case 4:
+        ask(*client.connection, {.opcode = Opcode::kFlush});
+        ++client.asked;
+        break;
+      case 5:
+        queue().complete_sends(*client.connection);
+        break;
+      case 6:
+        sync_all();
+        break;
+      default:
+        if (random.below(30) != 0) break;
+        queue().end(*client.connection);
+        clients.erase(clients.begin() + static_cast<std::ptrdiff_t>(chosen));
+        turn();
+    }
+    if (random.below(2) == 0) worker_->poll_once();
+  }
+  for (int i = 0; i < 50; ++i) {
+    sync_all();
+    for (const Client& client : clients)
+      queue().complete_sends(*client.connection);
+    turn();
+  }
+  for (const Client& client : clients) {
+    EXPECT_EQ(client.connection->posted.size(), client.asked);
+    EXPECT_EQ(client.connection->aborts, 0);
+  }
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+// Who knows all of it can have the server end this client's connection, and logs are read by many.
+TEST_F(WorkerTest, TheLogShowsTheBeginningOfASessionAlone) {
+  std::vector<std::string> shown;
+  set_event_sink([&](const LogEvent& event) {
+    for (const LogField& field : event.fields) {
+      if (field.name == "session") shown.push_back(field.value);
+      EXPECT_EQ(event.text.find("3456789abcdef0"), std::string::npos) << event.text;
+    }
+  });
+  sessions_ = 0x123456789abcdeef;
+  FakeConnection* const client = connect();
+  client->abort();
+  queue().arrived.push_back({.kind = rdma::Completion::Kind::kDisconnected, .connection = client});
+  turn();
+  set_event_sink([](const LogEvent&) {});
+  EXPECT_EQ(shown, (std::vector<std::string>{"123456", "123456"}));
+}
+
+}  // namespace
+}  // namespace rkv::server

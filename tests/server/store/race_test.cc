@@ -1,0 +1,220 @@
+// Real threads: writers storm, a reader copies words out of the memory at the same time. What it
+// can prove must be something that was written, and never older than what it saw before. Run under
+// ThreadSanitizer too: remote reads race with stores on purpose, through atomics only.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "common/random.h"
+#include "tests/server/store/store_fixture.h"
+
+namespace rkv::server {
+namespace {
+
+constexpr std::uint64_t kKeys = 80;  // more than one pair has slots: guests and stash are at work
+constexpr std::uint64_t kMaxKeys = 800;                               // of a store that grows
+constexpr std::uint64_t kValuesRead = kSanitized ? 20'000 : 200'000;  // then the storm is over
+constexpr std::uint64_t kLifeValues = 5'000;  // of one of many stores that grow
+constexpr std::uint64_t kLifeSplits = 8;
+
+std::string key_of(std::uint64_t i) {
+  return fmt::format("key{}", i);
+}
+
+// "<number>:" and a filling that follows from the number.
+std::string value_of(std::uint64_t number) {
+  std::string value = fmt::format("{}:", number);
+  value.resize(20 + mix64(number) % 5 * 40, static_cast<char>('a' + number % 26));
+  return value;
+}
+std::uint64_t number_in(const std::string& value) {
+  const std::uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
+  EXPECT_EQ(value, value_of(number)) << "not a value that was ever written";
+  return number;
+}
+
+struct Shared {
+  explicit Shared(const MemoryOptions& options = one_pair(), std::uint64_t key_count = kKeys)
+      : keys(key_count), memory(testing::make_plain_memory(options)) {}
+  const std::uint64_t keys;
+  SteadyClock clock;
+  std::unique_ptr<StoreMemory> memory;
+  std::unique_ptr<CommitLog> log = CommitLog::create_volatile();
+  Store store{*memory, *log, clock, kTestBoot};
+  std::atomic<bool> stop{false};
+  // Per key: the number that the last acknowledged put left.
+  std::array<std::atomic<std::uint64_t>, kMaxKeys> acknowledged{};
+  // Per key: odd from the acknowledgement of a put until a remove begins. A reader that finds the
+  // same odd number before and after its GET may not have missed the key.
+  std::array<std::atomic<std::uint64_t>, kMaxKeys> presence{};
+};
+
+// Writes to the keys whose number leaves `remainder` when divided by `writers`, so that each key
+// has one writer and its numbers rise.
+void write_storm(Shared& shared, std::uint64_t remainder, std::uint64_t writers) {
+  Random random(remainder + 1);
+  std::uint64_t number = 0;
+  while (!shared.stop.load(std::memory_order_relaxed)) {
+    const std::uint64_t key = random.below(shared.keys / writers) * writers + remainder;
+    std::atomic<std::uint64_t>& presence = shared.presence[key];
+    const std::uint64_t present = presence.load(std::memory_order_relaxed);
+    if (random.below(8) == 0) {
+      if (present % 2 == 1) presence.store(present + 1, std::memory_order_release);
+      const auto removed = shared.store.remove(as_bytes(key_of(key)));
+      EXPECT_TRUE(removed || removed.error().code == Code::kNotFound);
+      continue;
+    }
+    number += 1;
+    auto put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)));
+    while (!put && put.error().code == Code::kBusy)  // memory is on its way
+      put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)));
+    ASSERT_TRUE(put);
+    // Release: a reader that sees this number may expect nothing older.
+    shared.acknowledged[key].store(number, std::memory_order_release);
+    if (present % 2 == 0) presence.store(present + 1, std::memory_order_release);
+  }
+}
+
+struct ReadCounts {
+  std::uint64_t values = 0;
+  std::uint64_t misses = 0;
+  std::uint64_t hits_foreseen = 0;  // of keys that were there all the while: a miss would be wrong
+  std::uint64_t asked = 0;
+};
+
+// Until so many values have been read and so many segments split.
+ReadCounts read_storm(Shared& shared, std::uint64_t values, std::uint64_t splits) {
+  const testing::ReferenceReader reader(shared.memory->root().bytes(), kTestEpoch);
+  testing::ReadPort port;
+  testing::ReferenceReader::Cache cache;
+  ReadCounts counts;
+  std::array<std::uint64_t, kMaxKeys> newest{};
+  std::array<Version, kMaxKeys> newest_version{};
+  std::vector<std::byte> buffer(kMaxInlineBytes);
+  Random random(99);
+  const auto over = [&] {
+    return counts.values >= values && (splits == 0 || shared.store.stats().index_splits >= splits);
+  };
+  while (!over() && !::testing::Test::HasFailure()) {
+    const std::uint64_t key = random.below(shared.keys);
+    const std::uint64_t present = shared.presence[key].load(std::memory_order_acquire);
+    const std::uint64_t least = shared.acknowledged[key].load(std::memory_order_acquire);
+    testing::Answer answer =
+        reader.get_now(port, key_of(key), random.below(2) == 0 ? &cache : nullptr);
+    // Release: the GET's loads are over when the number is looked at again.
+    const bool there_throughout =
+        present % 2 == 1 && shared.presence[key].fetch_add(0, std::memory_order_acq_rel) == present;
+    counts.hits_foreseen += there_throughout ? 1U : 0U;
+    if (answer.kind == testing::Answer::Kind::kAskServer) {
+      counts.asked += 1;
+      const auto got = shared.store.get(as_bytes(key_of(key)), buffer);
+      if (!got) continue;
+      answer.value = std::string(as_text(Bytes(buffer).first(got->value_length)));
+      answer.version = got->version;
+    } else if (answer.kind == testing::Answer::Kind::kMiss) {
+      counts.misses += 1;
+      EXPECT_FALSE(there_throughout) << key_of(key) << " was there and was missed";
+      continue;
+    }
+    counts.values += 1;
+    const std::uint64_t number = number_in(answer.value);
+    EXPECT_GE(number, least) << "older than what had been acknowledged";
+    EXPECT_GE(number, newest[key]) << "older than what had been read";
+    EXPECT_GE(answer.version, newest_version[key]);
+    newest[key] = number;
+    newest_version[key] = answer.version;
+  }
+  return counts;
+}
+
+ReadCounts storm(Shared& shared, std::uint64_t writers, std::uint64_t values = kValuesRead,
+                 std::uint64_t splits = 0) {
+  std::vector<std::thread> threads;
+  threads.reserve(writers);
+  for (std::uint64_t i = 0; i < writers; ++i)
+    threads.emplace_back([&, i] { write_storm(shared, i, writers); });
+  const ReadCounts counts = read_storm(shared, values, splits);
+  shared.stop = true;
+  for (std::thread& thread : threads)
+    thread.join();
+  fmt::print("log at {}; {} values read, {} misses, {} questions\n", shared.log->last_begun(),
+             counts.values, counts.misses, counts.asked);
+  EXPECT_LE(shared.store.stats().records, shared.keys);
+  if (splits == 0) {  // else it still grows
+    EXPECT_EQ(shared.store.check_at_rest(), "");
+  }
+  return counts;
+}
+
+void expect_both_answers(const ReadCounts& counts) {
+  EXPECT_GT(counts.misses, 0U);
+  EXPECT_GT(counts.hits_foreseen, counts.values / 10);
+}
+
+TEST(Race, OneWriterOneReader) {
+  Shared shared;
+  expect_both_answers(storm(shared, 1));
+}
+TEST(Race, TwoWritersOfOnePairOneReader) {
+  Shared shared;
+  expect_both_answers(storm(shared, 2));
+}
+
+// The store is small when the storm begins: segments split and extents come under the readers'
+// eyes, time and again.
+TEST(Race, TwoWritersOneReaderAndGrowth) {
+  ReadCounts sum;
+  for (int life = 0; life < (kSanitized ? 2 : 20) && !HasFailure(); ++life) {
+    Shared shared(growing_pairs(), kMaxKeys);
+    std::thread grower([&] {
+      while (!shared.stop.load(std::memory_order_relaxed)) {
+        EXPECT_TRUE(shared.store.grow());
+        std::this_thread::yield();
+      }
+    });
+    const ReadCounts counts = storm(shared, 2, kLifeValues, kLifeSplits);
+    grower.join();
+    EXPECT_EQ(shared.store.check_at_rest(), "");
+    sum.values += counts.values;
+    sum.misses += counts.misses;
+    sum.hits_foreseen += counts.hits_foreseen;
+  }
+  expect_both_answers(sum);
+}
+
+TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
+  // Four threads put to the same few keys; the store must end with the highest version of each.
+  Shared shared;
+  constexpr std::uint64_t kFew = 4;
+  std::array<std::array<Version, kFew>, 4> last{};
+  std::vector<std::thread> threads;
+  threads.reserve(last.size());
+  for (std::size_t t = 0; t < last.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < (kSanitized ? 1'000U : 5'000U); ++i) {
+        const auto put =
+            shared.store.put(as_bytes(key_of(i % kFew)), as_bytes(value_of(i * 4 + t)));
+        ASSERT_TRUE(put);
+        EXPECT_LT(last[t][i % kFew], put->version);
+        last[t][i % kFew] = put->version;
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  std::vector<std::byte> buffer(kMaxInlineBytes);
+  for (std::uint64_t key = 0; key < kFew; ++key) {
+    Version highest;
+    for (const auto& of_thread : last)
+      highest = std::max(highest, of_thread[key]);
+    EXPECT_EQ(shared.store.get(as_bytes(key_of(key)), buffer)->version, highest);
+  }
+  EXPECT_EQ(shared.store.stats().records, kFew);
+  EXPECT_EQ(shared.store.check_at_rest(), "");
+}
+
+}  // namespace
+}  // namespace rkv::server
