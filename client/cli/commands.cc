@@ -158,7 +158,7 @@ ExitCode run_get(Cluster& client, Job& job) {
     return kDone;
   }
   if (value->is_counter || globals.hex) {
-    print_raw((value->is_counter ? shown(*value) : to_hex(value->value)) + "\n");
+    print_raw((value->is_counter ? shown_value(*value) : to_hex(value->value)) + "\n");
     return kDone;
   }
   // Raw, so that a file is restored as it was; the line end is for a terminal only.
@@ -183,8 +183,9 @@ ExitCode run_mget(Cluster& client, Job& job) {
     if (values[i] && globals.tsv) {
       print_raw(to_tsv(record_of(keys[i], *values[i]), globals.hex));
     } else if (values[i]) {
-      print_raw(fmt::format("{}\t{}\n", show(keys[i]),
-                            values[i]->is_counter ? shown(*values[i]) : show(values[i]->value)));
+      print_raw(
+          fmt::format("{}\t{}\n", show(keys[i]),
+                      values[i]->is_counter ? shown_value(*values[i]) : show(values[i]->value)));
     } else {
       const Error& error = values[i].error();
       const bool answered = error.code == Code::kNotFound;
@@ -398,7 +399,7 @@ std::string server_prefix(const Cluster& client, std::string_view key) {
   return server.address + ": ";
 }
 
-std::string shown(const Value& value) {
+std::string shown_value(const Value& value) {
   if (!value.is_counter) return value.value;
   return std::to_string(load_le<std::int64_t>(as_bytes(value.value).data()));
 }

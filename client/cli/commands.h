@@ -29,7 +29,7 @@ OrFailure<Job> prepare(Command command);
 ExitCode run(Cluster& client, Job& job, bool interactive);
 
 // The text of a value: the number of a counter, otherwise the bytes as they are.
-std::string shown(const Value& value);
+std::string shown_value(const Value& value);
 // Prints "kvclient: SENTENCE" on standard error.
 void complain(std::string_view sentence);
 // The sentence for an operation's error, with the server's message. If there are several servers,

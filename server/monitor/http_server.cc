@@ -131,11 +131,11 @@ HttpAnswer no_such_host(const std::string& host) {
                               shown(host), shown(host))};
 }
 
-class Server final : public HttpServer {
+class MicrohttpdServer final : public HttpServer {
  public:
-  Server(std::vector<std::string> names, const Clock& clock, Answer answer)
+  MicrohttpdServer(std::vector<std::string> names, const Clock& clock, Answer answer)
       : names_(std::move(names)), clock_(clock), answer_(std::move(answer)) {}
-  ~Server() override;
+  ~MicrohttpdServer() override;
   Status open(Descriptor listening);
   std::uint16_t port() const override { return port_; }
   std::size_t connections() const override { return open_.load(std::memory_order_relaxed); }
@@ -178,7 +178,7 @@ class Server final : public HttpServer {
   std::thread thread_;
 };
 
-Server::~Server() {
+MicrohttpdServer::~MicrohttpdServer() {
   stopping_.store(true, std::memory_order_release);
   const std::uint64_t one = 1;
   if (wake_.get() >= 0) (void)!write(wake_.get(), &one, sizeof one);
@@ -186,19 +186,19 @@ Server::~Server() {
   if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
 }
 
-Status Server::open(Descriptor listening) {
+Status MicrohttpdServer::open(Descriptor listening) {
   port_ = port_of(listening.get());
   wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   spare_ = Descriptor(eventfd(0, EFD_CLOEXEC));
   if (wake_.get() < 0 || spare_.get() < 0) return std::unexpected(socket_error("eventfd", errno));
   all_.reserve(kLibraryConnections);
-  daemon_ =
-      MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, nullptr,
-                       nullptr, &Server::on_request, this,                    //
-                       MHD_OPTION_EXTERNAL_LOGGER, &Server::on_log, nullptr,  //
-                       MHD_OPTION_CONNECTION_LIMIT, kLibraryConnections,      //
-                       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes,     //
-                       MHD_OPTION_NOTIFY_CONNECTION, &Server::on_connection, this, MHD_OPTION_END);
+  daemon_ = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0,
+                             nullptr, nullptr, &MicrohttpdServer::on_request, this,           //
+                             MHD_OPTION_EXTERNAL_LOGGER, &MicrohttpdServer::on_log, nullptr,  //
+                             MHD_OPTION_CONNECTION_LIMIT, kLibraryConnections,                //
+                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes,               //
+                             MHD_OPTION_NOTIFY_CONNECTION, &MicrohttpdServer::on_connection, this,
+                             MHD_OPTION_END);
   if (daemon_ == nullptr) return std::unexpected(socket_error("MHD_start_daemon", errno));
   listening_ = std::move(listening);
   epoll_ = MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
@@ -206,7 +206,7 @@ Status Server::open(Descriptor listening) {
   return {};
 }
 
-void Server::run() {
+void MicrohttpdServer::run() {
   name_thread("rkv-http");
   while (!stopping_.load(std::memory_order_acquire)) {
     wait();
@@ -216,7 +216,7 @@ void Server::run() {
   }
 }
 
-void Server::wait() {
+void MicrohttpdServer::wait() {
   unsigned long long wanted_ms = 0;  // NOLINT(google-runtime-int): the library's type
   int wait_ms = all_.empty() && listens_ ? -1 : kSweepMs;
   if (MHD_get_timeout(daemon_, &wanted_ms) == MHD_YES && (wait_ms < 0 || wanted_ms < kSweepMs)) {
@@ -231,7 +231,7 @@ void Server::wait() {
 
 // Accepts as many connections as the library takes. A connection ended by sweep() counts until the
 // library has closed it; until then new connections wait in the queue.
-void Server::take_connections() {
+void MicrohttpdServer::take_connections() {
   listens_ = all_.size() < kLibraryConnections;
   // poll() first: accept4() takes a descriptor before it checks for a waiting connection.
   while (listens_ && all_.size() < kLibraryConnections && somebody_waits()) {
@@ -250,14 +250,14 @@ void Server::take_connections() {
   }
 }
 
-bool Server::somebody_waits() const {
+bool MicrohttpdServer::somebody_waits() const {
   pollfd one{.fd = listening_.get(), .events = POLLIN, .revents = 0};
   return poll(&one, 1, 0) == 1;
 }
 
 // H4. False: not even the reserve descriptor helped, because other threads took it once it was
 // free.
-bool Server::refuse_one() {
+bool MicrohttpdServer::refuse_one() {
   spare_ = Descriptor(-1);
   const int refused = accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC);
   const bool has_left = refused < 0 && errno == EAGAIN;
@@ -271,7 +271,7 @@ bool Server::refuse_one() {
 }
 
 // H1, H2. The library notices that a connection was shut down, and closes it.
-void Server::sweep() {
+void MicrohttpdServer::sweep() {
   const Nanos now = clock_.now();
   const std::size_t extra = all_.size() - std::min(all_.size(), kConnections);
   for (std::size_t i = 0; i < all_.size(); ++i) {
@@ -279,13 +279,13 @@ void Server::sweep() {
   }
 }
 
-void Server::end(Connection& connection) {
+void MicrohttpdServer::end(Connection& connection) {
   if (!std::exchange(connection.ended, true)) shutdown(connection.fd, SHUT_RDWR);
 }
 
-void Server::on_connection(void* self, MHD_Connection* connection, void** /*state*/,
-                           MHD_ConnectionNotificationCode what) {
-  auto& server = *static_cast<Server*>(self);
+void MicrohttpdServer::on_connection(void* self, MHD_Connection* connection, void** /*state*/,
+                                     MHD_ConnectionNotificationCode what) {
+  auto& server = *static_cast<MicrohttpdServer*>(self);
   const int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
   if (what == MHD_CONNECTION_NOTIFY_STARTED) {
     server.all_.push_back({.fd = fd, .since = server.clock_.now(), .ended = false});
@@ -296,10 +296,11 @@ void Server::on_connection(void* self, MHD_Connection* connection, void** /*stat
 }
 
 // Answers at the first call, when the headers have arrived: a body is never read (H3).
-MHD_Result Server::on_request(void* self, MHD_Connection* connection, const char* url,
-                              const char* method, const char* /*version*/, const char* /*body*/,
-                              std::size_t* /*body_length*/, void** /*state*/) {
-  auto& server = *static_cast<Server*>(self);
+MHD_Result MicrohttpdServer::on_request(void* self, MHD_Connection* connection, const char* url,
+                                        const char* method, const char* /*version*/,
+                                        const char* /*body*/, std::size_t* /*body_length*/,
+                                        void** /*state*/) {
+  auto& server = *static_cast<MicrohttpdServer*>(self);
   // All current browsers send the header; a request without it is not from a browser.
   if (const char* const host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host")) {
     const std::string name = host_in(host);
@@ -315,12 +316,13 @@ MHD_Result Server::on_request(void* self, MHD_Connection* connection, const char
 }
 
 // H5.
-bool Server::has_name(const std::string& host) const {
+bool MicrohttpdServer::has_name(const std::string& host) const {
   return host == "localhost" || host.ends_with(".localhost") || is_numeric(host) ||
          std::ranges::find(names_, host) != names_.end();
 }
 
-MHD_Result Server::give(MHD_Connection* connection, const HttpAnswer& answer, bool allow) {
+MHD_Result MicrohttpdServer::give(MHD_Connection* connection, const HttpAnswer& answer,
+                                  bool allow) {
   // The library takes a pointer to non-const, but copies the bytes.
   MHD_Response* const response = MHD_create_response_from_buffer(
       answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
@@ -348,7 +350,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
   for (std::string& name : names)
     name = host_in(name);
   names.push_back(host_in(address));
-  auto server = std::make_unique<Server>(std::move(names), clock, std::move(answer));
+  auto server = std::make_unique<MicrohttpdServer>(std::move(names), clock, std::move(answer));
   RKV_RETURN_IF_ERROR(server->open(std::move(listening)));
   return std::unique_ptr<HttpServer>(std::move(server));
 }

@@ -8,7 +8,7 @@ namespace rkv::server {
 
 namespace {
 
-Nanos read(clockid_t id) {
+Nanos time_of(clockid_t id) {
   timespec time{};
   clock_gettime(id, &time);
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
@@ -25,7 +25,8 @@ WallClock::Look WallClock::look(const Clock& clock) {
   Nanos shortest = std::numeric_limits<Nanos>::max();
   for (int i = 0; i < kTries && shortest > kShort; ++i) {
     const Nanos began = clock.now();
-    Look look{.since_boot = read(CLOCK_BOOTTIME), .unix_ms = read(CLOCK_REALTIME) / kNanosPerMs};
+    Look look{.since_boot = time_of(CLOCK_BOOTTIME),
+              .unix_ms = time_of(CLOCK_REALTIME) / kNanosPerMs};
     look.clock = clock.now();
     const Nanos took = look.clock - began;
     if (took >= shortest) continue;

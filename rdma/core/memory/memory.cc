@@ -9,19 +9,15 @@
 
 #include "common/bytes.h"
 #include "rdma/core/checked/checked_hooks.h"
+#include "rdma/core/memory/page_size.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
 namespace {
 
-std::size_t page_bytes() {
-  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
 Result<std::shared_ptr<void>> take_heap(std::size_t length) {
-  const std::size_t whole = round_up(length, page_bytes());
-  void* memory = whole < length ? nullptr : std::aligned_alloc(page_bytes(), whole);
+  const std::size_t whole = round_up(length, small_page_bytes());
+  void* memory = whole < length ? nullptr : std::aligned_alloc(small_page_bytes(), whole);
   if (memory == nullptr) {
     return fail_call(Code::kOutOfMemory, "aligned_alloc", ENOMEM,
                      "this machine has no memory of that size");
@@ -103,7 +99,7 @@ Result<MemoryRegion> MemoryRegion::attach_dmabuf(const ProtectionDomain& pd, con
     return fail(Code::kInvalidArgument,
                 "a dma-buf takes the flags for local and remote access alone");
   }
-  if (buffer.offset % page_bytes() != buffer.address % page_bytes()) {
+  if (buffer.offset % small_page_bytes() != buffer.address % small_page_bytes()) {
     return fail(Code::kInvalidArgument,
                 "offset and address of a dma-buf must lie at the same place within a page");
   }

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 
+#include "rdma/core/memory/page_size.h"
 #include "rkv/check.h"
 #include "rkv/rdma/error.h"
 
@@ -73,10 +74,6 @@ Status memory_error(const char* call, int sys_errno) {
     return fail_call(Code::kNotFound, call, EINVAL, "the node has no memory that may be used");
   }
   return verb_error(call, sys_errno);
-}
-
-std::size_t page_bytes() {
-  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 // A set of up to kMaxProcessors processors.
@@ -173,7 +170,7 @@ Status bind_thread(unsigned node, NumaPolicy policy) {
 }
 
 Status place_memory(MutableBytes pages, unsigned node, NumaPolicy policy) {
-  RKV_CHECK(reinterpret_cast<std::uintptr_t>(pages.data()) % page_bytes() == 0,
+  RKV_CHECK(reinterpret_cast<std::uintptr_t>(pages.data()) % small_page_bytes() == 0,
             "memory to be placed begins at a page");
   RKV_RETURN_IF_ERROR(check_node(node));
   if (pages.empty()) return {};

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/bytes.h"
+#include "rdma/core/memory/page_size.h"
 #include "rkv/rdma/error.h"
 #include "rkv/rdma/numa.h"
 
@@ -20,11 +21,6 @@ constexpr std::size_t k2MiBPage = std::size_t{1} << 21;
 constexpr std::size_t k1GiBPage = std::size_t{1} << 30;
 // mmap(2) and memfd_create(2) encode the logarithm of the page size in the same bits.
 constexpr unsigned kSizeShift = 26;
-
-std::size_t small_page() {
-  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 unsigned size_bits(std::size_t page_bytes) {
   return (page_bytes == k1GiBPage ? 30U : 21U) << kSizeShift;
@@ -39,16 +35,16 @@ std::size_t bytes_of(PageSize size) {
     case PageSize::kSmall:
       break;
   }
-  return small_page();
+  return small_page_bytes();
 }
 
 std::size_t next_smaller(std::size_t page_bytes) {
-  return page_bytes == k1GiBPage ? k2MiBPage : small_page();
+  return page_bytes == k1GiBPage ? k2MiBPage : small_page_bytes();
 }
 
 // Returns an anonymous file of `whole` bytes, or -1 with errno set.
 int make_file(std::size_t whole, std::size_t page_bytes) {
-  const bool large = page_bytes > small_page();
+  const bool large = page_bytes > small_page_bytes();
   const int fd =
       memfd_create("rkv-pages", MFD_CLOEXEC | (large ? MFD_HUGETLB | size_bits(page_bytes) : 0U));
   if (fd < 0) return -1;
@@ -73,7 +69,7 @@ Result<Pages> Pages::map_of(std::size_t length, std::size_t page_bytes, bool sha
     return fail_call(Code::kOutOfMemory, "mmap", ENOMEM, "no address space is that large");
   }
   const std::size_t whole = round_up(length, page_bytes);
-  const bool large = page_bytes > small_page();
+  const bool large = page_bytes > small_page_bytes();
   int fd = -1;
   unsigned flags = shareable ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   if (shareable) {
@@ -97,13 +93,13 @@ Result<Pages> Pages::map(std::size_t length, const PageOptions& options) {
   if (length == 0) return fail(Code::kInvalidArgument, "pages of length 0");
   std::size_t page_bytes = bytes_of(options.size);
   auto got = map_of(length, page_bytes, options.shareable);
-  while (!got && options.fall_back && page_bytes > small_page()) {
+  while (!got && options.fall_back && page_bytes > small_page_bytes()) {
     page_bytes = next_smaller(page_bytes);
     got = map_of(length, page_bytes, options.shareable);
   }
   if (!got) return got;
   // A hint for systems with transparent huge pages; a refusal does not matter.
-  if (options.size != PageSize::kSmall && page_bytes == small_page())
+  if (options.size != PageSize::kSmall && page_bytes == small_page_bytes())
     madvise(got->bytes_.data(), length, MADV_HUGEPAGE);
   if (options.numa_node != -1) {
     RKV_RETURN_IF_ERROR(
