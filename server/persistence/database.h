@@ -1,6 +1,6 @@
-// Shared code for RocksDB in this folder: options, the names of stored items, and the conversion of
-// errors. Only this header, engine_impl.h, log_chain.h, log_files.h and log_reader.h include
-// RocksDB's headers. Only sources, tests and benchmarks include these five.
+// The database as a whole: its options, the conversion of its errors, and reads of its records.
+// Only this header, engine_impl.h, and rocksdb_calls.h, log_chain.h, log_files.h and log_reader.h
+// in wal/ include RocksDB's headers. Only sources, tests and benchmarks include these six.
 //
 // Thread safety: values and pure functions, except ReadErrors.
 #pragma once
@@ -10,10 +10,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,39 +19,9 @@
 #include "common/layout.h"
 #include "common/scan.h"
 #include "rkv/result.h"
+#include "server/persistence/wal/rocksdb_calls.h"
 
 namespace rkv::server::database {
-
-inline constexpr std::uint32_t kFormat = 2;
-inline constexpr const char* kMetaFamily = "rkv";
-inline constexpr const char* kFormatKey = "format";
-inline constexpr const char* kBootKey = "boot";
-inline constexpr const char* kTimeKey = "unix_ms";
-inline constexpr const char* kHashSeedKey = "hash_seed";
-inline constexpr const char* kMarkKey = "log_mark";
-inline constexpr std::size_t kValueHeaderBytes = 16;  // version 8, record_traits 8
-
-inline rocksdb::Slice slice(Bytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-inline Bytes bytes_of(const rocksdb::Slice& text) {
-  return as_bytes({text.data(), text.size()});
-}
-
-// Calls a RocksDB function and turns exceptions into a status. RocksDB reports errors as values,
-// but its allocations and the standard library below it may throw.
-template <class Call>
-rocksdb::Status guarded(Call&& call) {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    return rocksdb::Status::MemoryLimit();
-  } catch (const std::exception& error) {
-    return rocksdb::Status::Aborted(error.what());
-  } catch (...) {
-    return rocksdb::Status::Aborted("unknown exception");
-  }
-}
 
 // Converts a status to an Error. `text`: status.ToString().
 Error to_error(const rocksdb::Status& status, const std::string& text);

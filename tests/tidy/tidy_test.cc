@@ -89,9 +89,9 @@ const std::vector<std::vector<std::string>> rooms = {
     {"rdma/core/checked", "rdma/core/memory", "rdma/core/device", "rdma/core/queue",
      "rdma/core/connect", "rdma/extras", "rdma/transport/", "rdma/transport/verbs",
      "rdma/transport/reopening", "rdma/", "rdma/diagnosis"},
-    {"server/memory", "server/index", "server/persistence", "server/store", "server/admission",
-     "server/background", "server/request", "server/program", "server/monitor", "server/network",
-     "server/"},
+    {"server/memory", "server/index", "server/persistence/wal", "server/persistence",
+     "server/store", "server/admission", "server/background", "server/request", "server/program",
+     "server/monitor", "server/network", "server/"},
     {"client/get", "client/link", "client/engine", "client/cluster", "client/api", "client/cli"}};
 
 // The place of a path among the rooms of its layer, -1 for none. A room that ends in '/' is the

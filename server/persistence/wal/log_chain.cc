@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "common/bytes.h"
-#include "server/persistence/database.h"
 #include "server/persistence/wal/log_files.h"
 #include "server/persistence/wal/log_reader.h"
 #include "server/persistence/wal/log_stamp.h"
+#include "server/persistence/wal/rocksdb_calls.h"
 
 namespace rkv::server {
 

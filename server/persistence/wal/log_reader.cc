@@ -1,6 +1,6 @@
 #include "server/persistence/wal/log_reader.h"
 
-#include "server/persistence/database.h"
+#include "server/persistence/wal/rocksdb_calls.h"
 
 namespace rkv::server {
 
