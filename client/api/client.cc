@@ -89,16 +89,15 @@ Result<std::uint64_t> Client::put_with(std::string_view key, std::string_view va
 Result<std::uint64_t> Client::put_registered(std::string_view key, std::string_view value,
                                              std::uint32_t remote_key, const PutOptions& options) {
   if (options.if_absent && options.if_version) {
-    return fail(Code::kInvalidArgument, "a put takes one condition: absent, or a version");
+    return fail(Code::kInvalidArgument, "a put has at most one condition: if_absent or if_version");
   }
   const std::int64_t ttl_ms = options.ttl.count();
   if (ttl_ms < 0 || static_cast<std::uint64_t>(ttl_ms) > kMaxTtlMs) {
     return fail(Code::kInvalidArgument, "a time to live is 1 ms to 2^42 ms, or 0 for no expiry");
   }
   if ((ttl_ms != 0 && options.expires_at_ms != 0) || options.expires_at_ms > kMaxTtlMs) {
-    return fail(
-        Code::kInvalidArgument,
-        "a put takes a time to live, or the time until which the key lives, at most 2^42 ms");
+    return fail(Code::kInvalidArgument,
+                "a put has at most one of ttl and expires_at_ms; each is at most 2^42 ms");
   }
   Request put = request_for(Opcode::kPut, key);
   put.value = as_bytes(value);
@@ -132,7 +131,8 @@ Result<std::uint64_t> Client::remove_if_version(std::string_view key, std::uint6
 
 namespace {
 std::unexpected<Error> no_negative() {
-  return fail(Code::kOutOfRange, "the number to subtract has no negative of 64 bits");
+  return fail(Code::kOutOfRange,
+              "-2^63 cannot be subtracted: its negative does not fit in 64 bits");
 }
 constexpr std::int64_t kNoNegative = std::numeric_limits<std::int64_t>::min();
 }  // namespace
@@ -274,7 +274,7 @@ ClientStats& ClientStats::operator+=(const ClientStats& other) {
   two_sided_requests += other.two_sided_requests;
   busy_answers += other.busy_answers;
   reconnects += other.reconnects;
-  static_assert(sizeof(ClientStats) == 16 * sizeof(std::uint64_t), "another counter is added here");
+  static_assert(sizeof(ClientStats) == 16 * sizeof(std::uint64_t), "add the new counter here");
   return *this;
 }
 

@@ -34,7 +34,7 @@ Result<ScanQuery> query_of(const ScanOptions& options) {
     }
   }
   if (options.token.size() > kMaxScanTokenBytes) {
-    return fail(Code::kInvalidArgument, "the continuation token is not one of a scan");
+    return fail(Code::kInvalidArgument, "the token is not a scan's continuation token");
   }
   return ScanQuery{.reverse = options.reverse,
                    .keys_only = options.keys_only,
@@ -78,7 +78,7 @@ Result<ScanPage> Engine::scan_page(const ScanOptions& options, const Deadline& d
   const KeyRange range = range_of(query);
   for (const ScanItem& item : view.items) {
     if (!range.holds(as_text(item.key))) {
-      return fail(Code::kCorrupt, "the server's page of a scan has a key that is not of the range");
+      return fail(Code::kCorrupt, "the server's scan page has a key outside the range");
     }
     if (item.left_out && !query.keys_only) left_out.push_back(page.entries_.size());
     page.entries_.push_back(entry_of(item));
@@ -177,7 +177,7 @@ Status Scanner::next_page() {
   if (any_shown_ && !page.entries().empty()) {
     const std::string_view first = page.entries().front().key;
     if (options_.reverse ? first >= last_key_ : first <= last_key_) {
-      return fail(Code::kCorrupt, "the server's pages of a scan are not in order");
+      return fail(Code::kCorrupt, "the server's scan pages are not in order");
     }
   }
   page_ = std::move(page);

@@ -166,7 +166,7 @@ Status Cluster::connect_all(const ShardMap& map, Clients& clients, std::string* 
     for (std::size_t j = 0; is_twin && j < servers.size(); ++j) {
       if (clients[j] == nullptr || clients[j]->engine_.get() != duplicate_server_check_->twin())
         continue;
-      tell(problem, fmt::format("{} and {} of the list are one and the same kvserver: name it once",
+      tell(problem, fmt::format("{} and {} in the list are the same kvserver: name it once",
                                 servers[j].address, servers[i].address));
       return std::unexpected(error);
     }

@@ -37,7 +37,7 @@ void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
     const Nanos now = clock_->now();
     const Nanos part = (deadline.at() - now) / static_cast<Nanos>(missing - done);
     if (part <= 0) {  // the other flows used all of it: no search
-      no_way_ = {.code = Code::kTimeout, .text = "no time was left to look for a way to it"};
+      no_way_ = {.code = Code::kTimeout, .text = "no time was left to find a route to the server"};
       fail(no_way[done]);
     } else if (find_way(no_way[done], {*clock_, now + part}) != nullptr) {
       sorted.flows.push_back(add(no_way[done], deadline));

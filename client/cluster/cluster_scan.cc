@@ -46,7 +46,7 @@ struct Cluster::Merge {
     }
     if (part.token_.empty()) return {};
     const auto key = key_of_token(query, as_bytes(part.token_));
-    if (!key) return fail(Code::kCorrupt, "the server's page of a scan has a token of another");
+    if (!key) return fail(Code::kCorrupt, "the server's scan page has the token of another scan");
     if (!end || before(*key, *end)) end = std::string(*key);
     return {};
   }

@@ -21,7 +21,7 @@ class DuplicateServerCheck final : public ConnectPolicy {
       if (other == &engine || other->epoch() != epoch) continue;
       twin_ = other;
       return fail(Code::kInvalidArgument,
-                  "this is a server that the list has by another address already: name it once");
+                  "the list already has this server under another address: name it once");
     }
     return {};
   }

@@ -89,8 +89,8 @@ std::string check_and_normalise(std::vector<ShardServer>& servers) {
     server.address = std::move(*address);
     if (!server.name.empty() && !is_name(server.name)) {
       return fmt::format(
-          "'{}' is no name for a server: up to {} visible characters without = , # and *",
-          server.name, ShardMap::kMaxNameBytes);
+          "'{}' is not a server name: up to {} visible characters without = , # and *", server.name,
+          ShardMap::kMaxNameBytes);
     }
     if (server.weight < 1 || server.weight > ShardMap::kMaxWeight) {
       return fmt::format("{} has the weight {}: weights are 1 to {}", server.address, server.weight,

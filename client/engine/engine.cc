@@ -323,7 +323,7 @@ Result<Durability> Engine::await_mark(Version version, Durability level, const D
     }
     const Nanos again_at = clock_->now() + mark_wait_.pause();
     if (again_at >= deadline.at()) {
-      return fail(Code::kTimeout, "the value is not as durable as asked within the time");
+      return fail(Code::kTimeout, "the value did not reach the requested durability in time");
     }
     link_.sleep_until(again_at);
   }
@@ -386,7 +386,8 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
     }
     reconnect_backoff_.reset();
     if (*end == Next::kTwoSided) {
-      if (++asked > kMaxAsked) return fail(Code::kBusy, "the value is rewritten faster than read");
+      if (++asked > kMaxAsked)
+        return fail(Code::kBusy, "the value is rewritten faster than it can be read");
       auto reply = get_two_sided(key, deadline);
       if (!reply) return std::unexpected(reply.error());
       const Response& response = reply->response();

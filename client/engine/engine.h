@@ -227,7 +227,7 @@ class Engine {
   // Limit of repeated requests for the place of a value that is rewritten all the time.
   static constexpr std::uint32_t kMaxAsked = 8;
   static constexpr const char* kNumberInCell =
-      "nobody knows when a one-sided counter's number is on disk";
+      "the durability of a one-sided counter's number is unknown";
 
   // One GetMemory more than lanes: for try_get_sync() while lanes are in use.
   static std::size_t gets_of(const ClientOptions& options) { return options.reads_in_flight + 1U; }

@@ -124,13 +124,13 @@ Status Engine::bind(OneSidedCounter& counter, bool create, const Deadline& deadl
       continue;
     }
     if (deadline.passed())
-      return fail(Code::kTimeout, "the server did not say in time where the counter is");
+      return fail(Code::kTimeout, "the server did not locate the counter in time");
     const auto reply = ask_for_cell(as_bytes(counter.key_), create, deadline);
     if (!reply) return std::unexpected(reply.error());
     const RemoteWindow& cells = link_.accept().counters;
     const auto cell = load_le<std::uint64_t>(reply->response().value.data());
     if (cell != kNoCell && cell >= cells.length / kWordBytes) {
-      return fail(Code::kCorrupt, "the server named a counter's cell that it does not have");
+      return fail(Code::kCorrupt, "the server named a counter cell that does not exist");
     }
     counter.word_ = cell == kNoCell ? 0 : cells.address + cell * kWordBytes;
     counter.epoch_ = map_.epoch();

@@ -11,9 +11,8 @@ namespace {
 // An operation whose answers mean "later" makes its last try this long before its deadline.
 constexpr Nanos kLastTry = 20 * kNanosPerMs;
 
-// Returns kNotApplied if a request answered with this code certainly changed nothing. An unknown
-// code counts as kMayHaveHappened, which errs on the safe side.
-WriteOutcome outcome_of(Code code) {
+// What an answer with this code says about the write. Empty: this client does not know the code.
+std::optional<WriteOutcome> outcome_of(Code code) {
   switch (code) {
     case Code::kNotFound:
     case Code::kInvalidArgument:
@@ -30,9 +29,16 @@ WriteOutcome outcome_of(Code code) {
     case Code::kIo:       // the server makes no write while its disk fails
     case Code::kCorrupt:  // the key's record on disk is read before it is changed
       return WriteOutcome::kNotApplied;
-    default:
+    case Code::kDisconnected:
+    case Code::kStale:
+    case Code::kUnreachable:
+    case Code::kVersionMismatch:
+    case Code::kNoDevice:
+    case Code::kRejected:
+    case Code::kInternal:
       return WriteOutcome::kMayHaveHappened;
   }
+  return std::nullopt;
 }
 
 // Requests that promise something about every acknowledged write (E5).
@@ -51,12 +57,13 @@ bool is_write(Opcode opcode) {
 Error Engine::refused(const Response& response) {
   refusal_ = std::string(as_text(response.value));
   const auto code = static_cast<Code>(response.code);
-  const bool in_doubt = (response.flags & Response::kMayHaveHappened) != 0;
-  const WriteOutcome outcome = in_doubt ? WriteOutcome::kMayHaveHappened : outcome_of(code);
-  const bool known = to_string(code) != to_string(static_cast<Code>(255));
-  return {.code = known ? code : Code::kInternal,
-          .write = is_write(response.opcode) ? outcome : WriteOutcome::kNotApplied,
-          .text = known ? to_string(code) : "the server answered with an unknown error"};
+  const std::optional<WriteOutcome> outcome = outcome_of(code);
+  const bool in_doubt =
+      (response.flags & Response::kMayHaveHappened) != 0 || outcome != WriteOutcome::kNotApplied;
+  return {.code = outcome ? code : Code::kInternal,
+          .write = is_write(response.opcode) && in_doubt ? WriteOutcome::kMayHaveHappened
+                                                         : WriteOutcome::kNotApplied,
+          .text = outcome ? to_string(code) : "the server answered with an unknown error"};
 }
 
 Nanos Engine::busy_wait(const Response& response) {
@@ -88,9 +95,9 @@ Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadli
     check_link();  // if the end of the connection is noticed now, no write is lost with it
     if (!usable()) RKV_RETURN_IF_ERROR(ensure_connected(deadline));
     if (is_save(request.opcode) && acknowledged_.take_lost()) {
-      return fail(Code::kStale,
-                  "the server has restarted: writes that it had acknowledged, and that were not on "
-                  "disk, may be lost");
+      return fail(
+          Code::kStale,
+          "the server has restarted: acknowledged writes that were not on disk may be lost");
     }
     request.begin_by_us = link_.begin_by_us(deadline);
     if (source != nullptr) {

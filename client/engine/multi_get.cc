@@ -138,7 +138,7 @@ void MultiGet::advance(Lane& lane, Next next) {
     case Next::kTwoSided:
       if (++lane.asked > Engine::kMaxAsked) {
         engine_.account(lane.machine);
-        return finish(lane, fail(Code::kBusy, "the value is rewritten faster than read"));
+        return finish(lane, fail(Code::kBusy, "the value is rewritten faster than it can be read"));
       }
       lane.state = State::kNeedsRequest;
       break;
@@ -405,7 +405,7 @@ void MultiGet::time_out() {
   if (under_way_ != 0) engine_.link_.close();
   finish_those_that_wait_for_marks([](Lane&) -> std::optional<Result<ValueView>> {
     return Result<ValueView>(
-        fail(Code::kTimeout, "the value is not as durable as asked within the time"));
+        fail(Code::kTimeout, "the value did not reach the requested durability in time"));
   });
   fail_rest({.code = Code::kTimeout, .text = "the server did not answer in time"});
 }

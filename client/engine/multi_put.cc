@@ -75,12 +75,12 @@ bool MultiPut::take_next_item(Slot& slot) {
     Status valid = check_key(as_bytes(item.key));
     if (valid) valid = check_value(as_bytes(item.value));
     if (valid && item.expires_at_ms > kMaxTtlMs) {
-      valid = fail(Code::kInvalidArgument, "a time until which a key lives is at most 2^42 ms");
+      valid = fail(Code::kInvalidArgument, "expires_at_ms is at most 2^42");
     }
     if (valid && !is_large(item.value.size()) &&
         kRequestHeaderBytes + item.key.size() + item.value.size() >
             engine_.link_.accept().max_message_bytes) {
-      valid = fail(Code::kTooLarge, "the server takes no request as long as this one");
+      valid = fail(Code::kTooLarge, "the request is longer than the server's limit");
     }
     if (valid) {
       slot.state = State::kAgain;

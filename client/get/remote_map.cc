@@ -20,7 +20,7 @@ bool fits(std::uint64_t address, std::uint64_t length) {
 
 Status check_identity(const IdentityLine& identity, std::uint64_t epoch) {
   if (identity.magic != kRootMagic || identity.epoch != epoch) {
-    return fail(Code::kCorrupt, "the server's root page belongs to something else");
+    return fail(Code::kCorrupt, "the root page is not that of a kvserver");
   }
   if (identity.layout_version != kLayoutVersion) {
     return fail(Code::kVersionMismatch,
@@ -34,7 +34,7 @@ Status check_directory(const DirectoryLine& line) {
   if (!std::has_single_bit(groups) || groups < 2 || groups > (1U << KeyHash::kGroupBits) ||
       line.global_depth > KeyHash::kPrefixBits || line.address % 8 != 0 ||
       !fits(line.address, std::uint64_t{8} << line.global_depth)) {
-    return fail(Code::kCorrupt, "the server's directory line makes no sense");
+    return fail(Code::kCorrupt, "the server's directory line is invalid");
   }
   if (line.hash_algorithm != 1) {
     return fail(Code::kUnsupported,
@@ -66,7 +66,7 @@ Status RemoteMap::apply_identity(Bytes root_page) {
   const auto identity = open_line<IdentityLine>(root_page, epoch_, kIdentityOffset);
   if (!identity) return torn();
   if (root_.length < root_bytes(0) || !fits(root_.address, root_.length)) {
-    return fail(Code::kCorrupt, "the server's root window makes no sense");
+    return fail(Code::kCorrupt, "the server's root window is invalid");
   }
   const std::size_t room = (root_.length - kExtentTableOffset) / kExtentEntryBytes;
   if (identity->extent_count > std::min<std::size_t>(room, kMaxExtents)) {
@@ -112,7 +112,7 @@ Status RemoteMap::apply_extents(std::uint32_t first, Bytes entries) {
                       .kind = entry.kind};
     Extent& known = extents_[first + i];
     if (known.length_bytes != 0 && known != said) {
-      return fail(Code::kCorrupt, "the server has moved an extent that it had named before");
+      return fail(Code::kCorrupt, "the server has moved an extent");
     }
     known = said;  // M3
   }

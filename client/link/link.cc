@@ -11,7 +11,7 @@
 namespace rkv::client {
 
 namespace {
-constexpr const char* kGone = "the connection to the server is gone";
+constexpr const char* kGone = "the connection to the server is lost";
 constexpr const char* kLate = "the server did not answer in time";
 }  // namespace
 
@@ -89,8 +89,7 @@ Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
   // way when their program ends. The next server may accept us.
   if (std::ranges::all_of(reason, [](std::byte b) { return b == std::byte{0}; })) {
     return fail(Code::kUnreachable,
-                "the connection was refused without a word: the server is ending, or it is no "
-                "kvserver");
+                "the connection was refused without a reason: shutting down, or not a kvserver");
   }
   const auto reject = decode_connect_reject(reason);
   if (!reject) return std::unexpected(reject.error());
@@ -99,7 +98,7 @@ Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
     return fail(Code::kVersionMismatch, "the server speaks another version of rkv");
   }
   if (reject->code == Code::kBusy || reject->code == Code::kOutOfMemory) {
-    return fail(Code::kBusy, "the server takes no client at the moment");
+    return fail(Code::kBusy, "the server accepts no clients at the moment");
   }
   return fail(Code::kRejected, "the server refused the connection");
 }
@@ -339,7 +338,7 @@ Status Link::send_when_possible(const Request& request, const Deadline& deadline
 Result<Reply> Link::call(const Request& request, const Deadline& deadline) {
   const std::size_t length = kRequestHeaderBytes + request.key.size() + request.value.size();
   if (alive_ && length > accept_.max_message_bytes) {
-    return fail(Code::kTooLarge, "the server takes no request as long as this one");
+    return fail(Code::kTooLarge, "the request is longer than the server's limit");
   }
   RKV_RETURN_IF_ERROR(send_when_possible(request, deadline));
   const auto lost = [](Code code, const char* text) {

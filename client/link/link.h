@@ -101,7 +101,7 @@ class Link {
   Requests& requests() { return requests_; }
   std::uint32_t local_key() const { return arena_->local_key(); }
   Result<std::size_t> post(std::span<const rdma::Operation> batch) {
-    if (!alive_) return fail(Code::kDisconnected, "the connection to the server is gone");
+    if (!alive_) return fail(Code::kDisconnected, "the connection to the server is lost");
     auto taken = connection_->post(batch);
     if (!taken) [[unlikely]]
       alive_ = false;  // K3

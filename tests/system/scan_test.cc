@@ -236,7 +236,7 @@ TEST_F(Scan, ATokenOfAnotherScanIsWrongUsage) {
   refused({"--token", token, "--reverse"}, "not one of this scan");
   refused({"--token", token, "--prefix", "b"}, "not one of this scan");
   refused({"--token", token.substr(2)}, "not one of this scan");
-  refused({"--token", std::string(4096, '0')}, "the continuation token is not one of a scan");
+  refused({"--token", std::string(4096, '0')}, "the token is not a scan's continuation token");
   refused({"--token", "b"}, "--token wants what a scan said, not 'b'");
 }
 
