@@ -241,6 +241,10 @@ void Endpoints::stop() {
     for (const auto& worker : network.workers)
       worker->stop();
   }
+  // The last numbers of one-sided counters must not depend on a device that may be lost.
+  for (const Endpoint& network : endpoints_) {
+    if (network.device != nullptr) network.device->end_registrations();
+  }
 }
 
 void Endpoints::end_workers() {

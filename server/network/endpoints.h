@@ -54,7 +54,9 @@ class Endpoints {
   Status create_workers(std::uint32_t threads, const MakeWorker& make);
   // Starts the workers and admits clients. `admission` gives everything except workers and windows.
   void admit(const Acceptor::Admission& admission);
-  void stop();  // stops the acceptors, then the workers; blocks
+  // Stops the acceptors, then the workers; blocks. From then on the processor changes cells, so
+  // that their numbers can be read although a device is lost.
+  void stop();
   // Destroys the workers, and with them their unfinished writes. The store keeps using the hint
   // words and the cells. REQUIRES: stopped.
   void end_workers();

@@ -171,6 +171,29 @@ TEST_F(ReopeningTest, WordsAreChangedByTheDeviceOrByTheProcessor) {
   EXPECT_EQ(*word, 30U);
 }
 
+// (R3) As in a process that ends. The queue and the listener are still there.
+TEST_F(ReopeningTest, WordsAreTheProcessorsAfterTheLastConnection) {
+  auto* const word = reinterpret_cast<std::uint64_t*>(region_->bytes().data());
+  EXPECT_EQ(atomics_->fetch_add(word, 1).value(), 0U);
+  EXPECT_EQ(*word, 10U);
+  transport_->end_registrations();
+  EXPECT_EQ(lab_.regions + lab_.atomics, 0);
+  EXPECT_EQ(atomics_->fetch_add(word, 1).value(), 10U);
+  EXPECT_EQ(*word, 11U);
+}
+
+TEST_F(ReopeningTest, WordsAreTheProcessorsAfterTheLastConnectionOfALostDevice) {
+  let_in();
+  lose();
+  auto* const word = reinterpret_cast<std::uint64_t*>(region_->bytes().data());
+  EXPECT_FALSE(atomics_->fetch_add(word, 1));
+  connection_.reset();
+  transport_->end_registrations();
+  EXPECT_EQ(lab_.regions + lab_.atomics, 0);
+  EXPECT_EQ(atomics_->fetch_add(word, 1).value(), 0U);
+  EXPECT_EQ(*word, 1U);
+}
+
 TEST_F(ReopeningTest, WhatCannotBeMadeOnceMoreIsLetGoAgain) {
   lose();
   let_go();

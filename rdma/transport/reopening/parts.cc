@@ -31,17 +31,23 @@ bool Parts::is_empty() {
 }
 
 bool Parts::let_go(const Deadline& deadline) {
-  while (!is_empty()) {
+  if (!is_empty()) {
     std::unique_lock lock(emptied_mutex_);
     changed_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()),
                       [&] { return emptied_; });
     emptied_ = false;
-    if (deadline.passed()) return false;
+    lock.unlock();
+    if (!is_empty()) return false;
   }
   const std::scoped_lock lock(mutex_);
   end_all();
   transport_.reset();
   return true;
+}
+
+void Parts::end_registrations() {
+  const std::scoped_lock lock(mutex_);
+  end_all();
 }
 
 // (R3) Ends all registrations before the processor may change words.

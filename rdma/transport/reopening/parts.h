@@ -210,9 +210,11 @@ class Parts {
     changed_.notify_all();
   }
   void lose();
-  // Waits until users have released everything, then releases the rest. Returns false if the
-  // deadline passes first.
+  // Waits for users to release everything, then releases the rest. Returns false if something is
+  // left at the deadline, or after a change or emptied().
   bool let_go(const Deadline& deadline);
+  // Releases regions and atomics alone. REQUIRES: as ReopeningTransport::end_registrations().
+  void end_registrations();
   // Moves all parts to the device of `fresh`, or none. Calls `publish` when all keys are known.
   Status take(std::unique_ptr<Transport> fresh, const std::function<void()>& publish);
 

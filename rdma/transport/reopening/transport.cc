@@ -94,6 +94,10 @@ void ReopeningTransport::wake() {
   parts_->emptied();
 }
 
+void ReopeningTransport::end_registrations() {
+  parts_->end_registrations();
+}
+
 void ReopeningTransport::step(const Deadline& deadline) {
   {
     const std::scoped_lock lock(mutex_);

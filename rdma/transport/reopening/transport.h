@@ -79,6 +79,11 @@ class ReopeningTransport final : public Transport {
   void step(const Deadline& deadline);
   void wake();
   DeviceReport report() const;
+  // For a program that ends: ends the registration of every region, whatever the state of the
+  // device. From then on Atomics are done by the processor and need no device (R3). Blocks as long
+  // as the driver takes. REQUIRES: no connection is left or about to be accepted; step() does not
+  // run and is not called again.
+  void end_registrations();
 
   std::string describe() const override;
   bool pins_receive_buffers() const override;

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
+#include "tests/rdma/made_up_device.h"
 #include "tests/server/request/fake_transport.h"
+#include "tests/server/store/store_fixture.h"
 
 namespace rkv::server {
 namespace {
@@ -17,6 +21,34 @@ TEST(Endpoints, WhatCannotBeWatchedServes) {
   EXPECT_EQ(networks.describe(), "fake");
   ASSERT_EQ(networks.endpoints().size(), 1U);
   EXPECT_TRUE(networks.endpoints()[0].serves());
+}
+
+// A worker that is slow to end its connections delays the release of the lost device until the
+// stop.
+TEST(Endpoints, CountersOfALostDeviceAreSavedWhenTheServerStops) {
+  rdma::Lab lab;
+  rdma::ServerTransports transports;
+  transports.verbs = std::make_unique<rdma::FakeTransport>(lab);
+  transports.reopen_verbs = [] { return fail(Code::kNoDevice, "no such device"); };
+  const SteadyClock clock;
+  Endpoints endpoints(std::move(transports));
+  StoreUnderTest under(small_memory());
+  ASSERT_TRUE(endpoints.listen("192.0.2.1:0", clock));
+  ASSERT_TRUE(endpoints.create_cells(8, under.store));
+  std::unique_ptr<rdma::Queue> of_slow_worker;  // nobody polls it
+  using Made = Result<std::unique_ptr<Worker>>;
+  (void)endpoints.create_workers(1, [&](rdma::Transport& transport, std::uint32_t) -> Made {
+    of_slow_worker = transport.create_queue({}).value();
+    return fail(Code::kUnsupported, "not wanted");
+  });
+  ASSERT_TRUE(under.store.open_counter(as_bytes("count"), true, 0)->cell);
+  lab.happens(rdma::DeviceEvent::Kind::kLost, "the device was removed");
+  while (endpoints.endpoints()[0].state != rdma::DeviceState::kGone)
+    std::this_thread::yield();
+  endpoints.stop();
+  const Store::Swept ended = under.store.end_counters();
+  EXPECT_TRUE(ended.status) << to_string(ended.status.error());
+  EXPECT_EQ(ended.left, 0U);
 }
 
 }  // namespace
