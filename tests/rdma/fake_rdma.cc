@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +45,7 @@ struct State {
   std::map<const rdma_event_channel*, std::deque<rdma_cm_event*>> events;
   std::uint8_t timeout = 14;
   bool announces_changes = false;
+  std::deque<ibv_async_event> async_events;
 };
 std::unique_ptr<State> state;
 
@@ -166,13 +168,18 @@ FakeRdma::FakeRdma() {
     verbs.context.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
     verbs.context.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) { return 0; };
     verbs.context.device = &one.device;
-    verbs.context.async_fd = -1;
+    verbs.context.cmd_fd = verbs.context.async_fd = -1;
     verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   }
+  ibv_context& first = state->devices[0].verbs.context;
+  first.cmd_fd = eventfd(0, EFD_CLOEXEC);
+  first.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK);
 }
 FakeRdma::~FakeRdma() {
   for (auto& [channel, events] : state->events)
     std::ranges::for_each(events, std::free);
+  close(context()->cmd_fd);
+  close(context()->async_fd);
   state.reset();
 }
 
@@ -191,6 +198,13 @@ void FakeRdma::tell(rdma_cm_id* about, rdma_cm_event_type type, int status) {
 }
 void FakeRdma::announce_changes(bool wanted) {
   state->announces_changes = wanted;
+}
+void FakeRdma::tell(ibv_event_type type, ibv_cq* queue) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.cq = queue;
+  state->async_events.push_back(event);
+  eventfd_write(context()->async_fd, 1);
 }
 std::vector<rdma_cm_id*> FakeRdma::ids() const {
   return state->ids;
@@ -225,6 +239,16 @@ bool FakeRdma::is_open(unsigned device) const {
   return state->devices[device].open;
 }
 
+bool FakeRdma::descriptors_are_released() const {
+  const ibv_context& context = state->devices[0].verbs.context;
+  struct stat nothing{};
+  if (stat("/dev/null", &nothing) != 0) return false;
+  return std::ranges::all_of(std::array{context.cmd_fd, context.async_fd}, [&](int descriptor) {
+    struct stat one{};
+    return fstat(descriptor, &one) == 0 && one.st_rdev == nothing.st_rdev;
+  });
+}
+
 }  // namespace rkv::rdma::testing
 
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the headers have other names
@@ -241,6 +265,14 @@ extern "C" {
 const char* ibv_get_device_name(ibv_device* device) {
   return device->name;
 }
+int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  eventfd_t one = 0;
+  if (eventfd_read(context->async_fd, &one) != 0) return -1;  // EAGAIN
+  *event = state->async_events.front();
+  state->async_events.pop_front();
+  return 0;
+}
+void ibv_ack_async_event(ibv_async_event*) {}
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
   state->domain.context = context;
   return &state->domain;

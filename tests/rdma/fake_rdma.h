@@ -41,6 +41,8 @@ class FakeRdma {
   // an ADDR_CHANGE if announce_changes() was called.
   void tell(rdma_cm_id* about, rdma_cm_event_type type, int status = 0);
   void announce_changes(bool wanted);
+  // Reports an asynchronous event of the first device.
+  void tell(ibv_event_type type, ibv_cq* queue = nullptr);
   // The existing ids, oldest first.
   std::vector<rdma_cm_id*> ids() const;
   // The timer that the connection manager proposes for a queue pair, as if a peer had chosen it.
@@ -60,6 +62,9 @@ class FakeRdma {
   unsigned references(unsigned device = 0) const;
   void unplug(unsigned device = 0);
   bool is_open(unsigned device = 0) const;
+  // Whether the descriptors of the context are /dev/null now. Only the first device has
+  // descriptors.
+  bool descriptors_are_released() const;
 };
 
 }  // namespace rkv::rdma::testing

@@ -23,9 +23,19 @@ std::shared_ptr<Anchor> Anchor::drop(const Device& device, const GidEntry& gid) 
   return std::make_shared<Anchor>(std::move(*events), std::move(*id));
 }
 
+// The watch stops reading at a loss. A device that failed may have been removed afterwards.
+void Anchor::read_removal() {
+  while (!removed_) {
+    const auto event = events_.next();
+    if (!event || !*event) return;
+    removed_ = (*event)->type() == RDMA_CM_EVENT_DEVICE_REMOVAL;
+  }
+}
+
 // The descriptor numbers stay in use, so that librdmacm, which closes them later, does not close
 // descriptors of others.
 Anchor::~Anchor() {
+  read_removal();
   if (!removed_) return;
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;

@@ -2,9 +2,11 @@
 // the event of the device's removal, which a listener on every address does not. While it exists,
 // librdmacm keeps the device's context open.
 //
-// After a removal, the Anchor's destructor closes the descriptors of that context. librdmacm closes
-// them only when it next finds a different list of devices, and never when the list is empty. A
-// driver without disassociation (rxe) removes its device only when the last context is closed.
+// After a removal, also one that nobody has read yet, the Anchor's destructor closes the
+// descriptors of that context. librdmacm closes them only when it next finds a different list of
+// devices, and never when the list is empty. A driver without disassociation (rxe) removes its
+// device only when the last context is closed. Without a removal the descriptors stay open:
+// librdmacm may use the context again.
 //
 // Thread safety: one thread reads its events.
 #pragma once
@@ -32,6 +34,8 @@ class Anchor {
   void note_removal() { removed_ = true; }
 
  private:
+  void read_removal();
+
   bool removed_ = false;
   EventChannel events_;
   CmId id_;
