@@ -20,6 +20,8 @@ std::string to_tsv(const Record& record, bool hex) {
   std::string line = show(record.key);
   if (!hex && (line.starts_with(' ') || line.starts_with('{'))) {
     line = "\\x" + to_hex(line.substr(0, 1)) + line.substr(1);
+  } else if (line.starts_with(kByteOrderMark)) {
+    line = "\\xef\\xbb\\xbf" + line.substr(kByteOrderMark.size());
   }
   line += '\t';
   line += record.number ? std::to_string(*record.number) : show(record.value);

@@ -32,10 +32,8 @@ std::string_view without_cr(std::string_view line) {
   return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
 }
 
-// Some editors write this mark at the beginning of a UTF-8 file.
 void skip_byte_order_mark(std::string_view& text) {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
 }
 
 bool is_blank(std::string_view line) {

@@ -16,6 +16,8 @@ std::optional<std::string> from_hex(std::string_view text);  // even length, eit
 std::string to_base64(std::string_view bytes);  // RFC 4648, padded
 std::optional<std::string> from_base64(std::string_view text);
 
+// Some editors write this mark at the beginning of a UTF-8 file.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 bool is_utf8(std::string_view bytes);  // RFC 3629: shortest forms, no surrogates
 
 std::string escape_tsv(std::string_view bytes);

@@ -93,6 +93,16 @@ TEST(Tsv, KeysAndValues) {
   EXPECT_EQ(set.records[3].value, std::string_view("\0\n", 2));
 }
 
+// The reader skips a byte order mark and lines of white space, and takes a brace for JSON.
+TEST(Tsv, KeysThatLookLikeSomethingElseAreReadAgain) {
+  for (const std::string_view key : {"\xEF\xBB\xBF", "\xEF\xBB\xBFk", "  ", "{a"}) {
+    const RecordSet set =
+        parsed(to_tsv({.key = key, .value = "", .number = {}, .expires_at_ms = 0}, false));
+    ASSERT_EQ(set.records.size(), 1U) << key;
+    EXPECT_EQ(set.records[0].key, key);
+  }
+}
+
 TEST(Tsv, Hex) {
   const RecordOptions hex{.format = Format::kTsv, .hex = true, .on_bad = {}};
   const RecordSet set = parsed("6b\t00fF\n", hex);
