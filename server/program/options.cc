@@ -416,6 +416,10 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
   if (parsed.options.transport == rdma::TransportKind::kShm && !parsed.options.device.empty()) {
     return usage_error("device is of no use with transport shm: leave one of them out");
   }
+  if (parsed.options.transport == rdma::TransportKind::kVerbs &&
+      !parsed.options.shm_group.empty()) {
+    return usage_error("shm-group is of no use with transport verbs: leave one of them out");
+  }
   if (parsed.options.durability != Durability::kMemory && parsed.options.data_dir.empty()) {
     return usage_error(fmt::format("durability {} needs a disk: give --data-dir as well",
                                    to_string(parsed.options.durability)));

@@ -303,6 +303,9 @@ TEST(Options, WhatDoesNotGoTogetherIsRefusedAndNotPassedOver) {
       {{"--restore", "/b", "--data-dir", "/d", "--load-rate", "1MiB"},
        {},
        "--load-rate is of no use with --restore: leave it out"},
+      {{"--transport", "verbs", "--shm-group", "rkv"},
+       {},
+       "shm-group is of no use with transport verbs: leave one of them out"},
   });
 }
 
