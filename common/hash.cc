@@ -1,12 +1,15 @@
 #include "common/hash.h"
 
+#include "rkv/export.h"
+
 // Inline the library: a call into it costs as much as hashing a short key.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace rkv {
 
-std::uint64_t xxh3(Bytes bytes, std::uint64_t seed) {
+// Exported: librkv_rdma_extras uses it.
+RKV_EXPORT std::uint64_t xxh3(Bytes bytes, std::uint64_t seed) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 

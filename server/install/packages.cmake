@@ -1,4 +1,5 @@
-# Debian packages (CPack): rkv-server, rkv-tools, librkv0.1, librkv-dev. `./run package` makes them.
+# Debian packages (CPack): rkv-server, rkv-tools; librkv0.1, librkv-dev; librkv-rdma-extras0.1,
+# librkv-rdma-extras-dev. `./run package` makes them.
 set(RKV_MAINTAINER "The rkv authors <rkv@localhost>" CACHE STRING "Whom the Debian packages name as their maintainer")
 
 set(CPACK_GENERATOR DEB)
@@ -8,7 +9,7 @@ set(CPACK_PACKAGE_CONTACT "${RKV_MAINTAINER}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_SOURCE_DIR}/as_debian_has_it.cmake)
-set(CPACK_COMPONENTS_ALL server tools library dev)
+set(CPACK_COMPONENTS_ALL server tools library dev extras extras_dev)
 set(CPACK_COMPONENTS_GROUPING IGNORE)  # a package for each
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -37,6 +38,9 @@ rkv_package(server rkv-server database "key-value store with one-sided RDMA read
 rkv_package(tools rkv-tools database "key-value store with one-sided RDMA reads: client and benchmark")
 rkv_package(library librkv${soversion} libs "key-value store with one-sided RDMA reads: library")
 rkv_package(dev librkv-dev libdevel "key-value store with one-sided RDMA reads: development files")
+rkv_package(extras librkv-rdma-extras${soversion} libs "verbs library of rkv: channels, groups, message transports")
+rkv_package(extras_dev librkv-rdma-extras-dev libdevel
+  "verbs library of rkv: channels, groups, message transports, development files")
 
 # Providers are loaded at run time: no library names them.
 foreach(component SERVER TOOLS LIBRARY)
@@ -45,10 +49,18 @@ endforeach()
 set(CPACK_DEBIAN_SERVER_PACKAGE_CONTROL_EXTRA
   ${CMAKE_CURRENT_SOURCE_DIR}/debian/postinst ${CMAKE_CURRENT_SOURCE_DIR}/debian/prerm ${CMAKE_CURRENT_SOURCE_DIR}/debian/postrm)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/debian/triggers)
+foreach(component LIBRARY EXTRAS)
+  set(CPACK_DEBIAN_${component}_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/debian/triggers)
+endforeach()
+# dpkg-shlibdeps knows no package of librkv while it is made here.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/client/install)
+set(CPACK_DEBIAN_EXTRAS_PACKAGE_DEPENDS "librkv${soversion} (= ${PROJECT_VERSION})")
 # What the static library and the headers of rkv::rdma need; nothing in it is loaded.
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
   "librkv${soversion} (= ${PROJECT_VERSION}), libibverbs-dev, librdmacm-dev, libxxhash-dev, libfmt-dev")
+set(CPACK_DEBIAN_EXTRAS_DEV_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_EXTRAS_DEV_PACKAGE_DEPENDS
+  "librkv-rdma-extras${soversion} (= ${PROJECT_VERSION}), librkv-dev (= ${PROJECT_VERSION})")
 
 include(CPack)

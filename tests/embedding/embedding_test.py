@@ -30,7 +30,7 @@ class Embedding(unittest.TestCase):
         # Moved after it was installed: it must find itself.
         first = os.path.join(cls.scratch, "first")
         cls.prefix = os.path.join(cls.scratch, "installed")
-        for component in "library", "dev":
+        for component in "library", "dev", "extras", "extras_dev":
             run("cmake", "--install", BUILD, "--prefix", first, "--component", component)
         os.rename(first, cls.prefix)
         cls.library, = glob.glob(f"{cls.prefix}/lib*/**/librkv.so.0.1", recursive=True)
@@ -56,10 +56,21 @@ class Embedding(unittest.TestCase):
         self.assertEqual(told, "one-sided GETs: 1\n")
         if "verbs" in names:
             self.assertRegex(run(os.path.join(where, "verbs")), r"^\[::1\]:7471, ")
+        if "extras" in names:
+            self.assertEqual(run(os.path.join(where, "extras")), "messages, groups\n")
 
     def needs(self, program):
-        """The rkv library that a program loads; empty where it is linked in."""
-        return re.findall(r"NEEDED.*\[(librkv.*)\]", run("readelf", "-d", program))
+        """The rkv libraries that a program loads; empty if they are linked statically."""
+        return sorted(re.findall(r"NEEDED.*\[(librkv.*)\]", run("readelf", "-d", program)))
+
+    def check_extras(self, where, shared):
+        """Runs all of a foreign project's programs; only one loads the library of the extras."""
+        self.check(where, ["store", "verbs", "extras"])
+        loaded = ["librkv.so.0.1"] if shared else []
+        for name in "store", "verbs":
+            self.assertEqual(self.needs(os.path.join(where, name)), loaded)
+        loaded += ["librkv_rdma_extras.so.0.1"] if shared else []
+        self.assertEqual(self.needs(os.path.join(where, "extras")), loaded)
 
     def find(self, *components):
         return self.build("found", f"-DCMAKE_BUILD_TYPE={BUILD_TYPE}", f"-DCMAKE_PREFIX_PATH={self.prefix}",
@@ -74,6 +85,21 @@ class Embedding(unittest.TestCase):
         where = self.find()
         self.check(where)
         self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0.1"])
+
+    def test_find_package_with_the_extras(self):
+        for kind in "static", "shared":
+            self.check_extras(self.find("client", "rdma_extras", kind), kind == "shared")
+
+    def test_find_package_without_the_extras(self):
+        """Of librkv's own packages alone, as Debian installs them."""
+        saved, self.prefix = self.prefix, os.path.join(self.scratch, "librkv-alone")
+        self.addCleanup(setattr, self, "prefix", saved)
+        for component in "library", "dev":
+            run("cmake", "--install", BUILD, "--prefix", self.prefix, "--component", component)
+        self.syntax(*self.headers())
+        self.check(self.find())
+        with self.assertRaisesRegex(AssertionError, r"install\s+librkv-rdma-extras-dev"):
+            self.find("rdma_extras")
 
     def test_optional_components(self):
         if not glob.glob(f"{self.prefix}/lib*/**/rkv_rdma_efa.cmake", recursive=True):
@@ -122,11 +148,19 @@ class Embedding(unittest.TestCase):
         self.check(os.path.dirname(self.compile("store", *flags)), ["store"])
         flags = [*self.pkg_config("--cflags", "--libs", "rkv-rdma"), f"-Wl,-rpath,{libraries}"]
         self.assertRegex(run(self.compile("verbs", *flags)), r"^\[::1\]:7471, ")
+        flags = [*self.pkg_config("--cflags", "--libs", "rkv-rdma-extras"), f"-Wl,-rpath,{libraries}"]
+        program = self.compile("extras", *flags)
+        self.assertEqual(run(program), "messages, groups\n")
+        self.assertEqual(self.needs(program), ["librkv.so.0.1", "librkv_rdma_extras.so.0.1"])
 
     def test_pkg_config_static(self):
         flags = self.pkg_config("--static", "--cflags", "--libs", "rkv")
-        program = self.compile("store", *("-l:librkv.a" if f == "-lrkv" else f for f in flags))
+        program = self.compile("store", *static(flags))
         self.check(os.path.dirname(program), ["store"])
+        self.assertEqual(self.needs(program), [])
+        flags = self.pkg_config("--static", "--cflags", "--libs", "rkv-rdma-extras")
+        program = self.compile("extras", *static(flags))
+        self.assertEqual(run(program), "messages, groups\n")
         self.assertEqual(self.needs(program), [])
 
     def test_pkg_config_is_as_its_description_says(self):
@@ -148,16 +182,21 @@ class Embedding(unittest.TestCase):
     def test_add_subdirectory_and_fetch_content(self):
         """In one test: the second takes what it compiles from the compiler's cache."""
         where = self.contain("add_subdirectory", "OFF")
-        self.check(where)
-        self.assertEqual(self.needs(os.path.join(where, "store")), [])
+        self.check_extras(where, shared=False)
         self.assertFalse(glob.glob(f"{where}/**/librkv.so*", recursive=True), "not asked for")
         where = self.contain("FetchContent", "ON")
-        self.check(where)
-        self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0.1"])
+        self.check_extras(where, shared=True)
         self.assertFalse(glob.glob(f"{where}/**/kv*", recursive=True), "programs were not asked for")
 
-    def test_the_shared_library_shows_rkv_alone(self):
-        shown = run("nm", "-D", "--defined-only", "--demangle", self.library).splitlines()
+    def test_the_shared_libraries_show_rkv_alone(self):
+        self.assertGreater(len(self.shown(self.library)), 100)
+        extras = self.shown(os.path.join(os.path.dirname(self.library), "librkv_rdma_extras.so.0.1"))
+        self.assertTrue([n for n in extras if n.startswith("rkv::rdma::Channel::")])
+        self.assertEqual([n for n in self.shown(self.library) if n.startswith("rkv::rdma::Channel::")], [])
+
+    def shown(self, library):
+        """What a shared library shows: nothing foreign, and nothing internal."""
+        shown = run("nm", "-D", "--defined-only", "--demangle", library).splitlines()
         names = [line.split(" ", 2)[2].replace("@@RKV_0.1", "") for line in shown]
         foreign = [n for n in names
                    if n != "RKV_0.1" and not re.match(r"((typeinfo|typeinfo name|vtable) for )?rkv::", n)]
@@ -165,7 +204,7 @@ class Embedding(unittest.TestCase):
                     and not n.startswith("rkv::Client")]
         self.assertEqual(foreign, [])
         self.assertEqual(internal, [])
-        self.assertGreater(len(names), 100)
+        return names
 
     def test_installed_files_know_nothing_of_this_machine(self):
         found = []
@@ -189,11 +228,14 @@ class Embedding(unittest.TestCase):
         run("g++", "-std=c++23", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
             "-I", headers, *includes, "-x", "c++", "/dev/null")
 
+    def headers(self):
+        headers = os.path.join(self.prefix, "include")
+        return [os.path.relpath(h, headers)
+                for h in sorted(glob.glob(f"{headers}/rkv/**/*.h", recursive=True))]
+
     def test_public_headers_are_whole(self):
         """Each compiles alone, and all of them with nothing but what is installed."""
-        headers = os.path.join(self.prefix, "include")
-        names = [os.path.relpath(h, headers)
-                 for h in sorted(glob.glob(f"{headers}/rkv/**/*.h", recursive=True))]
+        names = self.headers()
         self.assertIn("rkv/client.h", names)
         self.syntax(*names)
         # The build under test compiled these alone: a source of it begins with them.
@@ -203,6 +245,11 @@ class Embedding(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             for _ in pool.map(self.syntax, alone):
                 pass
+
+
+def static(flags):
+    """pkg-config's flags with the static libraries by their files' names."""
+    return [re.sub("^-l(rkv.*)$", r"-l:lib\1.a", flag) for flag in flags]
 
 
 def headers_that_begin_a_source():

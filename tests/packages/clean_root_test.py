@@ -44,9 +44,9 @@ trap - EXIT
 
 BUILD = r"""
 set -eu
-cat >/tmp/store.cc
-g++ -std=c++23 /tmp/store.cc -o /tmp/store $(pkg-config --cflags --libs rkv)
-ldd /tmp/store | awk '/librkv/ {print $1}'
+cat >/tmp/program.cc
+g++ -std=c++23 /tmp/program.cc -o /tmp/program $(pkg-config --cflags --libs MODULE)
+ldd /tmp/program | awk '/librkv/ {print $1}'
 """
 
 
@@ -100,12 +100,17 @@ class CleanRoot(unittest.TestCase):
         self.install("rkv-server", "rkv-tools")
         self.assertEqual(self.inside(USE), "hello")
         self.assertEqual(self.inside(USE), "hello")  # on the data of the first
-        self.install("librkv0.1", "librkv-dev")
-        with open(os.path.join(HERE, "..", "embedding", "program", "store.cc"),
-                  encoding="utf-8") as program:
-            self.inside("apt-get -q -y install --no-install-recommends g++ pkg-config")
-            self.assertEqual(self.inside(BUILD, program.read()), "librkv.so.0.1\n")
-        self.inside("apt-get -q -y purge rkv-server rkv-tools librkv0.1 librkv-dev")
+        self.install("librkv0.1", "librkv-dev", "librkv-rdma-extras0.1", "librkv-rdma-extras-dev")
+        self.inside("apt-get -q -y install --no-install-recommends g++ pkg-config")
+        for name, module, loaded in (
+                ("store", "rkv", ["librkv.so.0.1"]),
+                ("extras", "rkv-rdma-extras", ["librkv.so.0.1", "librkv_rdma_extras.so.0.1"])):
+            with open(os.path.join(HERE, "..", "embedding", "program", f"{name}.cc"),
+                      encoding="utf-8") as program:
+                printed = self.inside(BUILD.replace("MODULE", module), program.read())
+            self.assertEqual(sorted(printed.split()), loaded)
+        self.inside("apt-get -q -y purge rkv-server rkv-tools librkv0.1 librkv-dev"
+                    " librkv-rdma-extras0.1 librkv-rdma-extras-dev")
         left = self.inside("find /usr /etc /var/lib/rkv -name '*rkv*' -o -name 'kv[sc][el]*' -o -name 'kvb*'")
         self.assertEqual(left, "/var/lib/rkv\n", "the data, and nothing else")
 

@@ -26,6 +26,10 @@ CONTENTS = {
                   "usr/share/man/man1/kvclient.1.gz",
                   *(f"usr/share/rkv/workloads/workload{letter}" for letter in "abcdef")],
     "librkv0.1": ["usr/LIB/librkv.so.0.1", "usr/LIB/librkv.so.0.1.0"],
+    "librkv-rdma-extras0.1": ["usr/LIB/librkv_rdma_extras.so.0.1", "usr/LIB/librkv_rdma_extras.so.0.1.0"],
+    "librkv-rdma-extras-dev": ["usr/LIB/librkv_rdma_extras.so", "usr/LIB/librkv_rdma_extras.a",
+                               "usr/LIB/pkgconfig/rkv-rdma-extras.pc", "usr/include/rkv/rdma/channel.h",
+                               "usr/include/rkv/rdma/group/node.h", "usr/include/rkv/rdma/message/stream.h"],
     "librkv-dev": ["usr/LIB/librkv.so", "usr/LIB/librkv.a", "usr/LIB/pkgconfig/rkv.pc",
                    "usr/LIB/cmake/rkv/rkvConfig.cmake", "usr/include/rkv/client.h"],
 }
@@ -33,6 +37,8 @@ DEPENDS = {
     "rkv-server": ["libc6", "libibverbs1", "librdmacm1", "librocksdb7.8", "libstdc++6"],
     "rkv-tools": ["libc6", "libedit2", "libibverbs1", "librdmacm1"],
     "librkv0.1": ["libc6", "libfmt9", "libibverbs1", "librdmacm1"],
+    "librkv-rdma-extras0.1": ["libc6", "libfmt9", "librkv0.1"],
+    "librkv-rdma-extras-dev": ["librkv-dev", "librkv-rdma-extras0.1"],
     "librkv-dev": ["libfmt-dev", "libibverbs-dev", "librdmacm-dev", "librkv0.1", "libxxhash-dev"],
 }
 
@@ -54,7 +60,7 @@ class Packages(unittest.TestCase):
         run("dpkg-deb", "-x", self.packages[package], where)
         return where
 
-    def test_there_are_four_and_each_has_its_files(self):
+    def test_there_are_six_and_each_has_its_files(self):
         self.assertEqual(sorted(self.packages), sorted(CONTENTS))
         for package, wanted in CONTENTS.items():
             where = self.unpack(package)
@@ -65,7 +71,7 @@ class Packages(unittest.TestCase):
                       f"usr/share/doc/{package}/changelog.gz"]
             for path in wanted:
                 self.assertIn(path, files, package)
-            if package != "librkv-dev":
+            if not package.endswith("-dev"):
                 self.assertEqual(sorted(files), sorted(wanted))
 
     def test_files_name_where_they_are_installed(self):
@@ -83,9 +89,13 @@ class Packages(unittest.TestCase):
             names = {re.match(r"[\w.+-]+", one).group() for one in depends.split(", ")}
             self.assertLessEqual(set(wanted), names, package)
             self.assertEqual([n for n in names if n.endswith("-dev")],
-                             [n for n in names if package == "librkv-dev" and n.endswith("-dev")])
-        self.assertRegex(self.field("librkv-dev", "Depends"),
-                         rf"librkv0\.1 \(= {re.escape(self.field('librkv0.1', 'Version'))}\)")
+                             [n for n in names if package.endswith("-dev") and n.endswith("-dev")])
+        for package, same in (("librkv-dev", "librkv0.1"), ("librkv-rdma-extras0.1", "librkv0.1"),
+                              ("librkv-rdma-extras-dev", "librkv-dev"),
+                              ("librkv-rdma-extras-dev", "librkv-rdma-extras0.1")):
+            self.assertRegex(self.field(package, "Depends"),
+                             rf"{re.escape(same)} \(= {re.escape(self.field(same, 'Version'))}\)")
+        self.assertNotIn("libibverbs", self.field("librkv-rdma-extras0.1", "Depends"))
 
     def test_their_programs_run_where_they_are_unpacked(self):
         server_root, tools_root = self.unpack("rkv-server"), self.unpack("rkv-tools")

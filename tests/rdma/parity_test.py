@@ -9,7 +9,8 @@ import unittest
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EXAMPLES = os.path.join(SOURCE, "rdma", "examples")
-HEADERS = os.path.join(SOURCE, "rdma", "include", "rkv", "rdma")
+HEADERS = [os.path.join(SOURCE, "rdma", *folders, "rkv", "rdma")
+           for folders in (["include"], ["extras", "include"])]
 LEDGER = os.path.join(SOURCE, "rdma", "PARITY.md")
 STATES = {"SoftRoCE", "native", "hardware", "untested", "missing"}
 WITHOUT = {"header": {"missing"}, "test": {"untested", "missing"}}  # per column: the states without an entry
@@ -70,8 +71,8 @@ def problems(text, tests, headers=HEADERS):
             if (row["state"] in WITHOUT[column]) != (row[column] == NONE):
                 say(f"{row['state']}, and {column} is {row[column]}")
         for header in named(row["header"]):
-            places = os.path.join(headers, header), os.path.join(SOURCE, header)
-            if not any(map(os.path.isfile, places)):
+            places = [*headers, SOURCE]
+            if not any(os.path.isfile(os.path.join(place, header)) for place in places):
                 say(f"no such header: {header}")
         for test in named(row["test"]):
             if test not in tests:

@@ -223,6 +223,7 @@ Result<DeviceAttributes> Device::attributes() const {
   out.max_queue_pairs = unsigned_of(from.max_qp);
   out.max_work_requests = unsigned_of(from.max_qp_wr);
   out.max_sge = unsigned_of(from.max_sge);
+  out.max_read_sge = from.max_sge_rd > 0 ? unsigned_of(from.max_sge_rd) : out.max_sge;
   out.max_completion_queues = unsigned_of(from.max_cq);
   out.max_completions = unsigned_of(from.max_cqe);
   out.max_regions = unsigned_of(from.max_mr);

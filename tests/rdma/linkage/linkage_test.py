@@ -17,6 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "support"))
 from programs import Server, run  # noqa: E402
 
+FORWARD = "core/linkage/librkv_forward.a"
 VERB = re.compile(r"^_?ibv_|^rdma_")
 
 
@@ -31,10 +32,14 @@ class Linkage(unittest.TestCase):
     def test_the_table_has_every_function_that_is_called(self):
         called = set().union(*(symbols("undefined", archive)
                                for archive in ("core/librkv_verbs.a", "librkv_rdma.a")))
-        self.assertIn("ibv_create_qp", symbols("defined", "linkage/librkv_forward.a"))
+        self.assertIn("ibv_create_qp", symbols("defined", FORWARD))
         self.assertIn("rdma_connect", called)
-        self.assertEqual(called - symbols("defined", "linkage/librkv_forward.a"), set(),
+        self.assertEqual(called - symbols("defined", FORWARD), set(),
                          "missing in rdma/core/linkage/functions.h")
+
+    def test_the_extras_call_no_function_of_rdma_core(self):
+        """Their shared library would not find it: librkv hides the functions of its table."""
+        self.assertEqual(symbols("undefined", "extras/librkv_verbs_extras.a"), set())
 
     def test_nothing_of_rdma_core_is_linked(self):
         for name in "kvserver", "kvclient":

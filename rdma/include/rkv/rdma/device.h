@@ -67,6 +67,7 @@ struct DeviceAttributes {
   std::uint32_t max_queue_pairs = 0;
   std::uint32_t max_work_requests = 0;  // per queue of a queue pair
   std::uint32_t max_sge = 0;
+  std::uint32_t max_read_sge = 0;  // of a READ; max_sge where the device reports none
   std::uint32_t max_completion_queues = 0;
   std::uint32_t max_completions = 0;  // entries of one completion queue
   std::uint32_t max_regions = 0;
