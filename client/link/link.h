@@ -67,7 +67,11 @@ class Link {
  public:
   static constexpr std::size_t kEvents = 64;
   static constexpr std::uint32_t kInlineBytes = 256;
-  static constexpr std::int64_t kDrainMs = 2000;
+  // How long close() waits for the adapter to return what was posted. An adapter that works takes
+  // microseconds. If it takes longer, the connection and its queue are destroyed. That is safe: the
+  // connection's destructor waits by itself (2 s over verbs), then ends the queue pair, after which
+  // the adapter touches no buffer. It costs a new queue.
+  static constexpr std::int64_t kDrainMs = 200;
   // Enough for the answers to all requests in flight, and some late answers.
   static constexpr std::uint32_t receive_buffers(std::uint16_t requests_in_flight) {
     return requests_in_flight + 4U;
@@ -83,6 +87,9 @@ class Link {
   // kCorrupt: the peer is not a compatible kvserver. kRejected, kBusy: refusal() has the reason.
   // REQUIRES a closed link.
   Status connect(const Deadline& deadline);
+  // Blocks for kDrainMs at most, and as long as the connection's destructor does. No deadline can
+  // shorten the destructor's wait: the adapter may still write into buffers, and these may be the
+  // caller's own.
   void close();
   bool alive() const { return alive_; }
   // Returns true if the peer refused a READ: our view of its memory is wrong.

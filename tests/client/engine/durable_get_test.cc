@@ -211,10 +211,14 @@ TEST_F(DurableGetTest, AnAnswerIsLeftBehindWhenItsConnectionCannotBeDrained) {
     return Response{.version = Version::of(1, 9), .value = as_bytes("from the server")};
   };
   server_.never_drains = true;
-  const auto got = client().get(
-      "spilled", GetOptions{.at_least = Durability::kWal, .timeout = milliseconds(50)});
+  Client& asking = client();
+  const Nanos began = server_.clock.now();
+  const auto got =
+      asking.get("spilled", GetOptions{.at_least = Durability::kWal, .timeout = milliseconds(50)});
   ASSERT_FALSE(got);
   EXPECT_EQ(got.error().code, Code::kTimeout);
+  // Destroying the connection waits for the adapter once more, so this wait must be short.
+  EXPECT_LE(server_.clock.now() - began, (50 + 200) * kNanosPerMs);
   server_.never_drains = server_.reads_hang = false;
   EXPECT_TRUE(client().ping());
 }
