@@ -44,7 +44,7 @@ json checked(const Arguments& given, Client& client, OneSidedCounter& counter, A
   const std::int64_t before = number();
   json figures = add();
   if (number() - before != static_cast<std::int64_t>(given["additions"]))
-    throw std::runtime_error("the counter does not show what was added");
+    throw std::runtime_error("the counter does not show the additions");
   figures["requests"] = client.stats().two_sided_requests;
   return figures;
 }
@@ -77,10 +77,11 @@ json pipelined(const Arguments& given) {
 }
 
 Program program() {
-  return {.name = "bench_counters",
-          .purpose = "What changing a counter costs.",
-          .flags = {{"depth", "atomics in flight", 32}, {"additions", "to measure", 5000}},
-          .phases = {{"request", request}, {"atomic", atomic}, {"pipelined", pipelined}}};
+  return {
+      .name = "bench_counters",
+      .purpose = "Cost of changing a counter.",
+      .flags = {{"depth", "atomics in flight", 32}, {"additions", "additions to measure", 5000}},
+      .phases = {{"request", request}, {"atomic", atomic}, {"pipelined", pipelined}}};
 }
 
 }  // namespace

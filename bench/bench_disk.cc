@@ -194,13 +194,13 @@ json read(const Arguments& given) {
 
 Program program() {
   return {.name = "bench_disk",
-          .purpose = "What the disk costs without clients and server.",
-          .flags = {{"keys", "records to write, or that there are", 100'000},
+          .purpose = "Cost of the disk without clients and server.",
+          .flags = {{"keys", "records to write or that exist", 100'000},
                     {"value-bytes", "size of a value", 100},
-                    {"sync-bytes", "between two syncs of the log", std::uint64_t{1} << 60},
-                    {"queue-bytes", "of the commit log", std::uint64_t{64} << 20}},
+                    {"sync-bytes", "bytes between two syncs of the log", std::uint64_t{1} << 60},
+                    {"queue-bytes", "size of the commit log", std::uint64_t{64} << 20}},
           .phases = {{"rocksdb", rocksdb_loop}, {"queue", queue}, {"read", read}},
-          .texts = {{"directory", "the data directory, which exists", "."}}};
+          .texts = {{"directory", "existing data directory", "."}}};
 }
 
 }  // namespace

@@ -262,7 +262,7 @@ json sync(const Arguments& given) {
 // Each client has as many PUTs in flight as the server grants it requests: kCredits.
 json sync_pipelined(const Arguments& given) {
   constexpr std::uint64_t kCredits = 4;
-  if (given["writers"] % kCredits != 0) throw Misuse("--writers is a multiple of 4");
+  if (given["writers"] % kCredits != 0) throw Misuse("--writers must be a multiple of 4");
   Writers writers(given, kCredits);
   return groups_against_fdatasync(given, writers);
 }
@@ -305,13 +305,13 @@ json first_get(const Arguments& given) {
 
 Program program() {
   return {.name = "bench_durability",
-          .purpose = "What it costs that data survives.",
-          .flags = {{"keys", "in the store", 100'000},
+          .purpose = "Cost of durability.",
+          .flags = {{"keys", "records in the store", 100'000},
                     {"value-bytes", "size of a value", 100},
                     {"per-second", "PUTs on a schedule", 2000},
-                    {"slices", "of each, in turn", 10},
-                    {"slice-ms", "of PUTs (memory)", 500},
-                    {"writers", "clients that put (sync)", 16},
+                    {"slices", "slices of each kind, in turn", 10},
+                    {"slice-ms", "length of a slice of PUTs (memory)", 500},
+                    {"writers", "clients that PUT (sync)", 16},
                     {"operations", "PUTs (sync) of a writer in a slice", 50},
                     {"since", "when the server was started, monotonic ns", 1}},
           .phases = {{"background", background},
@@ -319,8 +319,8 @@ Program program() {
                      {"sync", sync},
                      {"sync_pipelined", sync_pipelined},
                      {"first_get", first_get}},
-          .texts = {{"other", "the server without a data directory"},
-                    {"directory", "for the file that is synced", "."}}};
+          .texts = {{"other", "address of the server without a data directory"},
+                    {"directory", "directory for the file that is synced", "."}}};
 }
 
 }  // namespace

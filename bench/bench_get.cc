@@ -195,7 +195,7 @@ std::uint64_t resident_kib(std::uint64_t pid) {
       counts = !file.starts_with('/') || file.starts_with("/dev/") || file.starts_with("/memfd:");
     }
   }
-  if (total_kib == 0) throw std::runtime_error("--pid wants the server's process");
+  if (total_kib == 0) throw std::runtime_error("--pid needs the server's process");
   return total_kib;
 }
 
@@ -270,10 +270,10 @@ json without_a_cache(const Arguments& given) {
 Program program() {
   return {.name = "bench_get",
           .purpose = "One phase of the GET benchmark.",
-          .flags = {{"threads", "clients at once", 1},
-                    {"pid", "of the server", 1},
-                    {"gets", "to measure", 5000},
-                    {"keys", "in the store", 10'000},
+          .flags = {{"threads", "number of clients", 1},
+                    {"pid", "process of the server", 1},
+                    {"gets", "GETs to measure", 5000},
+                    {"keys", "records in the store", 10'000},
                     {"value-bytes", "size of a value", 100},
                     {"depth", "GETs in flight", 32}},
           .phases = {{"load", load},

@@ -172,7 +172,7 @@ json memory(const Arguments& given) {
   const std::uint64_t least = given["least-bytes"];
   const std::uint64_t most = given["most-bytes"];
   if (most < least || most > kMaxInlineBytes)
-    throw std::runtime_error("values of --least-bytes to --most-bytes, at most 64 KiB");
+    throw std::runtime_error("--least-bytes must not exceed --most-bytes, which is at most 64 KiB");
   const auto size = [&] {
     const std::size_t bytes = least + random.below(most - least + 1);
     value_bytes += bytes;
@@ -238,11 +238,11 @@ json mixed(const Arguments& given) {
 Program program() {
   return {
       .name = "bench_growth",
-      .purpose = "What a client sees of a store that fills and grows.",
-      .flags = {{"keys", "at the start", 100'000},
-                {"gets", "to measure", 50'000},
-                {"least-bytes", "of a value, for memory", 100},
-                {"most-bytes", "of a value, for memory", 100}},
+      .purpose = "GETs while the store fills and grows.",
+      .flags = {{"keys", "records at the start", 100'000},
+                {"gets", "GETs to measure", 50'000},
+                {"least-bytes", "least bytes of a value, for memory", 100},
+                {"most-bytes", "most bytes of a value, for memory", 100}},
       .phases = {{"loads", loads}, {"doubling", doubling}, {"memory", memory}, {"mixed", mixed}}};
 }
 

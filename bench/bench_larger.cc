@@ -132,8 +132,9 @@ json restart(const Arguments& given) {
 
 Program program() {
   return {.name = "bench_larger",
-          .purpose = "More data than memory, and a server that starts.",
-          .flags = {{"keys", "of 1,000 bytes", 100'000}, {"operations", "to measure", 200'000}},
+          .purpose = "More data than memory, and the start of a server.",
+          .flags = {{"keys", "records of 1,000 bytes", 100'000},
+                    {"operations", "operations to measure", 200'000}},
           .phases = {{"fill", fill}, {"mix", mix}, {"restart", restart}}};
 }
 

@@ -39,9 +39,9 @@ json put(const Arguments& given) {
 int main(int argc, char** argv) {
   return rkv::bench::run_program(argc, argv,
                                  {.name = "bench_put",
-                                  .purpose = "What a PUT costs.",
-                                  .flags = {{"puts", "to measure", 5000},
-                                            {"keys", "in the store", 10'000},
+                                  .purpose = "Cost of a PUT.",
+                                  .flags = {{"puts", "PUTs to measure", 5000},
+                                            {"keys", "records in the store", 10'000},
                                             {"value-bytes", "size of a value", 100}},
                                   .phases = {{"put", rkv::bench::put}}});
 }

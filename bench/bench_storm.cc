@@ -127,6 +127,6 @@ int main(int argc, char** argv) {
   return rkv::bench::run_program(argc, argv,
                                  {.name = "bench_storm",
                                   .purpose = "GETs racing writers.",
-                                  .flags = {{"gets", "to make", 100'000}},
+                                  .flags = {{"gets", "GETs to measure", 100'000}},
                                   .phases = {{"storm", rkv::bench::storm}}});
 }

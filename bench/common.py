@@ -20,7 +20,7 @@ class Failed(Exception):
 
 
 class Misuse(Exception):
-    """An option makes no sense; the text is one sentence for the user."""
+    """An option is invalid; the text is one sentence for the user."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,15 +50,15 @@ def run_benchmark(name, measure, describe, flags, **defaults):
     prints the table under the line that describe(options) gives, and writes --json.
 
     flags: {"--gets": (5000, "what it means")}; defaults: of the flags that all benchmarks have.
-    Returns the exit status: 0, or 2 (an option makes no sense) or 4 after one sentence that says
+    Returns the exit status: 0, or 2 (an option is invalid) or 4 after one sentence that says
     what went wrong."""
     parser = Parser(prog=f"./run bench {name}", description=sys.modules["__main__"].__doc__)
-    parser.add_argument("--json", metavar="FILE", type=new_file, help="write the figures there too")
+    parser.add_argument("--json", metavar="FILE", type=new_file, help="also write the figures to FILE")
     parser.add_argument("--transport", choices=["verbs", "shm"])
     parser.add_argument("--repetitions", type=at_least(1))
     parser.add_argument("--poll", choices=["adaptive", "busy", "event"],
                         help="how the client waits (perftest always spins)")
-    parser.add_argument("--bin", help="where the programs are")
+    parser.add_argument("--bin", help="directory of the programs")
     parser.add_argument("--address", help="HOST:PORT of the server to start")
     for flag, (value, text) in flags.items():
         parser.add_argument(flag, type=at_least(min(value, 1)) if isinstance(value, int) else str,

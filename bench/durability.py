@@ -70,7 +70,7 @@ def empty_directory(options):
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def told(figures, what, **one):
+def record(figures, what, **one):
     figures.runs.append({"what": what, **one})
 
 
@@ -86,7 +86,7 @@ def measure_background(options, figures):
         with empty_directory(options) as data:
             with kvserver(options, "2GiB", ["--data-dir", data]):
                 served = program(options, "bench_durability", "background", **settings)
-        told(figures, "background", value_bytes=value_bytes, rocksdb=loop, queue=queue,
+        record(figures, "background", value_bytes=value_bytes, rocksdb=loop, queue=queue,
              server=served)
         size = f"{value_bytes} B"
         rate = loop["records_per_s"]
@@ -108,7 +108,7 @@ def measure_put(options, figures):
         one = program(options, "bench_durability", "put", other=other, keys=20_000,
                       slices=options.slices, slice_ms=options.slice_ms,
                       per_second=options.per_second)
-    told(figures, "put", **one)
+    record(figures, "put", **one)
     for load, words in (("closed", "one after the other"), ("paced", f"{options.per_second}/s")):
         def ratio(percentile):
             return statistics.median(pair["with"][load][percentile]
@@ -129,7 +129,7 @@ def measure_sync(options, figures):
             one = program(options, "bench_durability", phase, directory=beside, keys=20_000,
                           writers=options.writers, slices=options.slices,
                           **({"poll": "event"} if phase == "sync" else {}))
-            told(figures, phase, **one)
+            record(figures, phase, **one)
             add_groups(figures, f"{options.writers} {words}", one["slices"])
 
 
@@ -173,7 +173,7 @@ def start(options, figures, stopped, keys):
         raw = program(options, "bench_disk", "read", directory=data, keys=keys)
     if int(loaded.group(1)) != keys or raw["records"] != keys:
         raise Failed("not all records were there after the start")
-    told(figures, "restart", keys=keys, server=started, rocksdb=raw)
+    record(figures, "restart", keys=keys, server=started, rocksdb=raw)
     figures.add(f"start to first GET (s), {keys} keys", started["first_get_seconds"])
     figures.add(f"the same beyond RocksDB's opening (s), {keys} keys",
                 started["first_get_seconds"] - raw["open_seconds"], 1)

@@ -52,7 +52,8 @@ const Program::Phase* phase_of(const Program& program, std::string_view name) {
 const Program::Phase& check_choices(const Program& program, const Arguments& given) {
   const auto check = [&](const char* flag, std::initializer_list<std::string_view> choices) {
     if (std::ranges::find(choices, given.text(flag)) != choices.end()) return;
-    throw std::invalid_argument(fmt::format("--{} is one of {}", flag, fmt::join(choices, ", ")));
+    throw std::invalid_argument(
+        fmt::format("--{} must be one of {}", flag, fmt::join(choices, ", ")));
   };
   check("transport", {"auto", "verbs", "shm"});
   check("poll", {"adaptive", "busy", "event"});
@@ -60,7 +61,7 @@ const Program::Phase& check_choices(const Program& program, const Arguments& giv
   std::vector<std::string_view> names;
   for (const Program::Phase& phase : program.phases)
     names.emplace_back(phase.name);
-  throw std::invalid_argument(fmt::format("--phase is one of {}", fmt::join(names, ", ")));
+  throw std::invalid_argument(fmt::format("--phase must be one of {}", fmt::join(names, ", ")));
 }
 
 }  // namespace
@@ -71,7 +72,7 @@ int run_program(int argc, char** argv, const Program& program) {
   try {
     std::vector<Program::Text> texts = {
         {"server", "HOST:PORT", "127.0.0.1:7471"},
-        {"phase", "what to do: README.md and the source say", ""},
+        {"phase", "phase to run: see README.md and the source", ""},
         {"transport", "auto, verbs or shm", "auto"},
         {"poll", "how the client waits: adaptive, busy or event", "adaptive"}};
     texts.insert(texts.end(), program.texts.begin(), program.texts.end());
@@ -84,13 +85,13 @@ int run_program(int argc, char** argv, const Program& program) {
     }
     const auto parsed = options.parse(argc, argv);
     if (!parsed.unmatched().empty())
-      throw std::invalid_argument("every argument is a flag with a value");
+      throw std::invalid_argument("every argument must be a flag with a value");
     for (const Program::Text& text : texts)
       given.texts_[text.flag] = parsed[text.flag].as<std::string>();
     for (const Program::Number& number : program.flags) {
       given.numbers_[number.flag] = parsed[number.flag].as<std::uint64_t>();
       if (given[number.flag] == 0)
-        throw std::invalid_argument(fmt::format("--{} is at least 1", number.flag));
+        throw std::invalid_argument(fmt::format("--{} must be at least 1", number.flag));
     }
     phase = &check_choices(program, given);
   } catch (const std::exception& wrong) {

@@ -45,7 +45,7 @@ def counted(options, rounds):
     """{loop: instructions of it and all that it calls}, and what the program says of itself."""
     with tempfile.TemporaryDirectory(prefix="rkv-callgrind-") as scratch:
         out = os.path.join(scratch, "out")
-        told = program(options, "bench_verbs_overhead", "loops",
+        result = program(options, "bench_verbs_overhead", "loops",
                        ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}"],
                        rounds=rounds)
         shown = subprocess.run(["callgrind_annotate", "--inclusive=yes", "--threshold=100", out],
@@ -58,17 +58,17 @@ def counted(options, rounds):
     if set(counts) != set(LOOPS):
         raise Failed(f"callgrind saw no {', '.join(sorted(set(LOOPS) - set(counts)))}: have the"
                      " programs their symbols?")
-    return counts, told
+    return counts, result
 
 
 def measure_instructions(options, figures):
     """Two runs, one with more rounds: what happens once is in neither's difference."""
     fewer, _ = counted(options, options.rounds)
-    more, told = counted(options, 2 * options.rounds)
-    if told["plain"] != told["wrapped"]:
-        raise Failed(f"the two ways have not done the same work: {told}")
-    figures.runs.append({"counted": told})
-    requests = {"one": 1, "many": told["many"]}
+    more, result = counted(options, 2 * options.rounds)
+    if result["plain"] != result["wrapped"]:
+        raise Failed(f"the two ways have not done the same work: {result}")
+    figures.runs.append({"counted": result})
+    requests = {"one": 1, "many": result["many"]}
     for what, (name, at_a_time) in COUNTED.items():
         for many, count in requests.items():
             def each(how, loop=f"{what}_{many}", count=count):
@@ -97,11 +97,11 @@ def measure_latency(options, figures):
 
 def moved(options, phase, size, total):
     """What one stream says of itself, with MB/s of 10^6 bytes."""
-    told = program(options, "bench_verbs_streams", phase, bytes=size, total=total,
+    result = program(options, "bench_verbs_streams", phase, bytes=size, total=total,
                    depth=options.stream_depth)
-    if not told["bytes_sent"] == told["bytes_received"] == total:
-        raise Failed(f"{phase} has not moved {total} bytes: {told}")
-    return {**told, "bytes": size, "mb_per_s": total / told["seconds"] / 1e6}
+    if not result["bytes_sent"] == result["bytes_received"] == total:
+        raise Failed(f"{phase} has not moved {total} bytes: {result}")
+    return {**result, "bytes": size, "mb_per_s": total / result["seconds"] / 1e6}
 
 
 def measure_streams(options, figures):
@@ -110,14 +110,14 @@ def measure_streams(options, figures):
     for repetition in range(options.repetitions):
         for size in sizes(options):
             total = options.stream_mib * 2**20 // size * size
-            told = {phase: moved(options, phase, size, total) for phase in [*beside, *streams]}
-            figures.runs.append({"streams": told})
+            result = {phase: moved(options, phase, size, total) for phase in [*beside, *streams]}
+            figures.runs.append({"streams": result})
             for phase, name in {**beside, **{s: f"stream, {s}" for s in streams}}.items():
-                figures.add(f"{name}, {size} bytes (MB/s)", told[phase]["mb_per_s"])
+                figures.add(f"{name}, {size} bytes (MB/s)", result[phase]["mb_per_s"])
             for stream in streams:
                 for other, name in beside.items():
                     figures.add(f"stream, {stream}, {size} bytes / {name}",
-                                told[stream]["mb_per_s"] / told[other]["mb_per_s"])
+                                result[stream]["mb_per_s"] / result[other]["mb_per_s"])
         progress(f"streams, repetition {repetition + 1} of {options.repetitions}")
 
 
@@ -135,7 +135,7 @@ def sizes(options):
 
 
 def check(options):
-    """What is wrong is told before anything is measured."""
+    """Refuses invalid options before anything is measured."""
     if options.iterations < LEAST_ITERATIONS:
         raise Misuse(f"--iterations is at least {LEAST_ITERATIONS}")
     for flag, most in MOST.items():

@@ -91,14 +91,10 @@ Result<std::uint64_t> parse_duration_ms(std::string_view text) {
   return ms;
 }
 
-std::string shown(std::string_view value) {
-  static constexpr std::size_t kMost = 100;
-  std::size_t end = std::min(value.size(), kMost);
-  // Do not cut within a multi-byte character.
-  while (end < value.size() && end > 0 && (static_cast<unsigned char>(value[end]) >> 6U) == 2)
-    --end;
+std::string printable(std::string_view text) {
   std::string out;
-  for (const char c : value.substr(0, end)) {
+  out.reserve(text.size());
+  for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte != 0x7F) {
       out += c;
@@ -108,6 +104,16 @@ std::string shown(std::string_view value) {
       out += fmt::format("\\x{:02x}", byte);
     }
   }
+  return out;
+}
+
+std::string shown(std::string_view value) {
+  static constexpr std::size_t kMost = 100;
+  std::size_t end = std::min(value.size(), kMost);
+  // Do not cut within a multi-byte character.
+  while (end < value.size() && end > 0 && (static_cast<unsigned char>(value[end]) >> 6U) == 2)
+    --end;
+  std::string out = printable(value.substr(0, end));
   return end < value.size() ? out + "..." : out;
 }
 

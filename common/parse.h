@@ -1,4 +1,4 @@
-// Text to numbers with units, for flags and configuration files.
+// Text to numbers with units, for flags and configuration files; text for display.
 #pragma once
 
 #include <charconv>
@@ -31,8 +31,9 @@ Result<std::uint64_t> parse_size(std::string_view text);
 // Returns milliseconds, rounded up.
 Result<std::uint64_t> parse_duration_ms(std::string_view text);
 
-// Formats a value for display in a sentence: at most its first 100 bytes and "...", control
-// characters as \n or \x1b.
+// Escapes control characters as \n or \x1b. Bytes of a peer or a file then cannot create lines.
+std::string printable(std::string_view text);
+// Formats a value for display in a sentence: printable(), at most its first 100 bytes and "...".
 std::string shown(std::string_view value);
 
 }  // namespace rkv

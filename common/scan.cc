@@ -106,7 +106,7 @@ Result<ScanQuery> decode_scan_query(Bytes bytes) {
   for (std::size_t i = 0; i < std::size(parts); ++i) {
     const std::size_t length = load_le<std::uint16_t>(bytes.data() + 2 + 2 * i);
     if (i < 3 && length > kMaxKeyBytes) {
-      return fail(Code::kTooLarge, "a scan's prefix, start and end have 1024 bytes at most");
+      return fail(Code::kTooLarge, "a scan's prefix, start and end are limited to 1024 bytes");
     }
     if (length > rest.size()) {
       return fail(Code::kInvalidArgument, "the lengths in the scan do not add up to its size");
@@ -205,7 +205,7 @@ std::vector<std::byte> ScanPageWriter::finish(bool more) && {
 namespace {
 
 std::unexpected<Error> bad_page() {
-  return fail(Code::kCorrupt, "the server's page of a scan makes no sense");
+  return fail(Code::kCorrupt, "the server's page of a scan is invalid");
 }
 
 // Takes one entry off `rest`.

@@ -55,7 +55,7 @@ std::expected<std::vector<unsigned>, std::string> parse_processors(std::string_v
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     if (!add_range(list.substr(begin, end - begin), all)) {
-      return std::unexpected("must be processors by number, as 2-5,8");
+      return std::unexpected("must be processor numbers, such as 2-5,8");
     }
     begin = end + 1;
   }
@@ -67,8 +67,8 @@ std::expected<std::vector<unsigned>, std::string> parse_processors(std::string_v
       return std::unexpected("must name each processor once");
     }
     if (!CPU_ISSET(*one, &allowed)) {
-      return std::unexpected(fmt::format("must be of the processors that this process may use, {}",
-                                         allowed_list(allowed)));
+      return std::unexpected(fmt::format(
+          "must be among the processors that this process may use, {}", allowed_list(allowed)));
     }
   }
   return all;
@@ -79,7 +79,7 @@ Status stay_on(unsigned processor) {
   CPU_ZERO(&only);
   CPU_SET(processor, &only);
   if (::sched_setaffinity(0, sizeof only, &only) != 0) {
-    return fail(Code::kInvalidArgument, "this processor cannot be used any more");
+    return fail(Code::kInvalidArgument, "this processor is no longer usable");
   }
   return {};
 }

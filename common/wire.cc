@@ -29,7 +29,7 @@ Status check_reserved(Bytes bytes, std::size_t from, std::size_t length) {
 
 constexpr const char* kNoServer =
     "the peer does not speak rkv: check that the address and port are a kvserver's";
-constexpr const char* kNoClient = "what it sent is not an rkv connection request";
+constexpr const char* kNoClient = "the client's data is not an rkv connection request";
 
 // Checks the preamble. A later version may be longer than `least`, never shorter.
 Status check_preamble(Bytes bytes, std::size_t least, const char* stranger = kNoServer) {
@@ -119,7 +119,7 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
       accept.max_message_bytes < kResponseHeaderBytes ||
       accept.max_sent_bytes < kRequestHeaderBytes + kMessageSourceBytes ||
       accept.max_sent_bytes > accept.max_message_bytes) {
-    return fail(Code::kCorrupt, "the server's connection data makes no sense");
+    return fail(Code::kCorrupt, "the server's connection data is invalid");
   }
   return accept;
 }
@@ -261,19 +261,19 @@ Status check_condition(const Request& request) {
                        (condition == Condition::kIfVersion &&
                         (is_put(request.opcode) || request.opcode == Opcode::kRemove));
   if (!allowed || (condition != Condition::kIfVersion && request.expected.bits != 0)) {
-    return fail(Code::kInvalidArgument, "the operation takes no such condition");
+    return fail(Code::kInvalidArgument, "the operation does not support this condition");
   }
   if (request.ttl_ms != 0 && !is_put(request.opcode)) {
-    return fail(Code::kInvalidArgument, "the operation takes no time to live");
+    return fail(Code::kInvalidArgument, "the operation does not support a time to live");
   }
   if (request.until && request.ttl_ms == 0) {
-    return fail(Code::kInvalidArgument, "the time until which the key is to live is missing");
+    return fail(Code::kInvalidArgument, "the expiry time of the key is missing");
   }
   if (request.durability != Durability::kDefault && !is_write(request.opcode)) {
-    return fail(Code::kInvalidArgument, "the operation takes no durability");
+    return fail(Code::kInvalidArgument, "the operation does not support a durability");
   }
   if (request.ttl_ms > kMaxTtlMs) {
-    return fail(Code::kInvalidArgument, "a time to live is at most 2^42 milliseconds");
+    return fail(Code::kInvalidArgument, "a time to live must be at most 2^42 milliseconds");
   }
   return {};
 }
@@ -308,12 +308,12 @@ Status check_value(const Request& request) {
     }
     case Opcode::kOpenCounter:
       if (load_le<std::uint8_t>(request.value.data()) <= 1) return {};
-      return fail(Code::kInvalidArgument, "whether to create the counter is 0 or 1");
+      return fail(Code::kInvalidArgument, "the create flag of a counter must be 0 or 1");
     case Opcode::kBackup:
       if (is_backup_name(as_text(request.value))) return {};
       return fail(Code::kInvalidArgument,
-                  "a backup's name has 1 to 128 letters, digits, '.', '_' and '-', and begins with "
-                  "a letter, digit or '_'");
+                  "a backup's name must have 1 to 128 letters, digits, '.', '_' and '-', and "
+                  "begins with a letter, digit or '_'");
     case Opcode::kScan: {
       const auto query = decode_scan_query(request.value);
       return query ? Status{} : Status(std::unexpected(query.error()));
@@ -374,7 +374,7 @@ Result<ValueSource> decode_value_source(Bytes bytes) {
     return fail(Code::kTooLarge, "the value is longer than 16 MiB");
   }
   if (!is_large(source.length)) {
-    return fail(Code::kInvalidArgument, "a value of up to 128 KiB belongs into the request");
+    return fail(Code::kInvalidArgument, "a value of up to 128 KiB must be sent in the request");
   }
   return source;
 }
@@ -456,7 +456,7 @@ Result<Response> decode_response(Bytes bytes) {
   const bool has_number = response.opcode == Opcode::kAdd || response.opcode == Opcode::kSwap ||
                           (response.flags & Response::kCounter) != 0;
   if (response.code == 0 && has_number && response.value.size() != kCounterBytes) {
-    return fail(Code::kCorrupt, "the server's answer has no number");
+    return fail(Code::kCorrupt, "the server's answer lacks the number");
   }
   if (response.code == 0 && response.opcode == Opcode::kOpenCounter &&
       response.value.size() != kCellAnswerBytes) {
@@ -467,10 +467,10 @@ Result<Response> decode_response(Bytes bytes) {
   }
   if (response.code == 0 && response.opcode == Opcode::kScan &&
       response.value.size() < kScanPageHeaderBytes) {
-    return fail(Code::kCorrupt, "the server's answer has no page");
+    return fail(Code::kCorrupt, "the server's answer lacks the page");
   }
   if (response.wal_mark < response.sync_mark) {
-    return fail(Code::kCorrupt, "the server's answer has more synced than written");
+    return fail(Code::kCorrupt, "the server's answer claims more synced than written");
   }
   RKV_RETURN_IF_ERROR(check_reserved(bytes, 3, 1));
   if (code != 0) RKV_RETURN_IF_ERROR(check_reserved(bytes, 36, 4));

@@ -186,7 +186,7 @@ def demonstrate(cluster, file):
     records = cluster.records_of_each()
     say("YCSB's workload b against all three")
     show_benchmark(cluster.benchmark())
-    say("waiting until all is on disk (flush)")
+    say("waiting until all data is on disk (flush)")
     cluster.compose.tool("loader", "flush")
     say(f"killing {VICTIM}, then asking for every record")
     cluster.kill(VICTIM)
@@ -198,7 +198,7 @@ def demonstrate(cluster, file):
     complete = (only_its_keys_failed(records, outcome) and is_equal(again)
                 and again["records"] == loaded["records"] == sum(map(len, records.values())))
     say("\n" + (f"only keys of {VICTIM} failed while it was dead; every record compared equal after its restart"
-                if complete else "NOT as it should be: see the table"))
+                if complete else "NOT correct: see the table"))
     return 0 if complete else UNEQUAL
 
 
@@ -214,28 +214,28 @@ class Parser(argparse.ArgumentParser):
 def parse_options():
     parser = Parser(prog="./run cluster", description=__doc__)
     parser.add_argument("file", metavar="FILE", nargs="?",
-                        help="records: a Debian package index, TSV or JSON lines; else what apt keeps here")
-    parser.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
-    parser.add_argument("--down", action="store_true", help="take down what --keep has left, nothing else")
-    parser.add_argument("--port", type=int, default=7471, help="of the first server; the others have the next two, metrics and status page are 2000 higher")
-    parser.add_argument("--memory", default="512MiB", help="of each server")
-    parser.add_argument("--timeout", default="5s", help="of an operation of the clients")
+                        help="records: a Debian package index, TSV or JSON lines; default: the index that apt keeps here")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running at the end")
+    parser.add_argument("--down", action="store_true", help="only take down what --keep has left")
+    parser.add_argument("--port", type=int, default=7471, help="port of the first server; the others have the next two, metrics and status pages 2000 higher")
+    parser.add_argument("--memory", default="512MiB", help="memory of each server")
+    parser.add_argument("--timeout", default="5s", help="timeout of a client's operation")
     parser.add_argument("--recordcount", type=int, default=10_000, help="records of the benchmark")
     parser.add_argument("--operations", type=int, default=50_000, help="operations of the benchmark")
     parser.add_argument("--threads", type=int, default=2, help="threads of the benchmark")
-    parser.add_argument("--base-image", metavar="IMAGE", help="a Debian 12 to build on (debian:12-slim)")
+    parser.add_argument("--base-image", metavar="IMAGE", help="image of Debian 12 to build on (default: debian:12-slim)")
     parser.add_argument("--programs", metavar="DIR",
-                        help="kvserver, kvclient and kvbench built already, as build/release/bin; else they are "
+                        help="directory of built programs, such as build/release/bin; default: they are "
                              "compiled in a container")
     options = parser.parse_args()
     port_max = 65535 - METRICS_OFFSET - len(SERVERS) + 1
     if not 1 <= options.port <= port_max:
-        parser.error(f"--port wants 1 to {port_max}")
+        parser.error(f"--port needs 1 to {port_max}")
     if options.file is None and not options.down:
-        parser.error("which records? FILE")
+        parser.error("FILE with records is missing")
     for name in "recordcount", "operations", "threads":
         if getattr(options, name) < 1:
-            parser.error(f"--{name} wants 1 or more")
+            parser.error(f"--{name} needs 1 or more")
     return options
 
 
@@ -251,7 +251,7 @@ def read_records(path):
 def keep(cluster):
     ports = range(cluster.options.port, cluster.options.port + len(SERVERS))
     settings = " ".join(f"RKV_PORT{i + 1}={port}" for i, port in enumerate(ports))
-    say(f"\nthe cluster is left up; its state: http://127.0.0.1:{ports[0] + METRICS_OFFSET}/ and the next two"
+    say(f"\nthe cluster is left running; its status page: http://127.0.0.1:{ports[0] + METRICS_OFFSET}/ and the next two"
         f"\n  export RKV_ADDRESS={cluster.address} {settings}"
         f"\n  {' '.join(cluster.compose.base)} run --rm loader scan --limit 3"
         "\n  ./run cluster --down")
@@ -265,14 +265,14 @@ def run(options):
     records = read_records(options.file)
     check_docker()
     if leftovers():
-        raise Unfit(f"containers of {PROJECT} are there already: `./run cluster --down` takes them down")
+        raise Unfit(f"containers of {PROJECT} exist already: `./run cluster --down` removes them")
     device = Device()
     with contextlib.ExitStack() as at_end:  # from the last to the first, each whatever became of the others
         at_end.callback(device.remove)
         at_end.callback(take_down)
         at_end.callback(ignore_signals)
         device.find_or_make()
-        say(f"RDMA device {device.name}, address {device.address}" + (", made for this" if device.made else ""))
+        say(f"RDMA device {device.name}, address {device.address}" + (" (created for this run)" if device.made else ""))
         cluster = Cluster(options, device)
         status = demonstrate(cluster, records)
         if options.keep:

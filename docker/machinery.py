@@ -15,7 +15,7 @@ LABEL = f"label=com.docker.compose.project={PROJECT}"
 
 UNEQUAL, USAGE, UNFIT, FAILED = 1, 2, 3, 4
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-END_WITHIN_S = 20  # of a program that is told to end
+END_WITHIN_S = 20  # of a program that is asked to end
 
 
 class Failed(Exception):
@@ -25,7 +25,7 @@ class Failed(Exception):
 
 
 class Unfit(Failed):
-    """This machine has not what it takes, or not now."""
+    """This machine lacks something that is needed."""
 
     exit_status = UNFIT
 
@@ -47,7 +47,7 @@ def end_by_signal(number, _frame):
 
 def last_line(text):
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"
 
 
 def sentence_of(text):
@@ -142,8 +142,8 @@ class Device:
         self.made = True  # even if it is interrupted
         done = native("create_native_rxe")
         if done.returncode != 0:
-            raise Unfit("no RDMA device is here and none can be made "
-                        f"({last_line(done.stderr)}): as root, `./run softroce --native` makes one")
+            raise Unfit("no RDMA device is here and none can be created "
+                        f"({last_line(done.stderr)}): as root, `./run softroce --native` creates one")
 
     def remove(self):
         if self.made:
@@ -160,7 +160,7 @@ def check_docker():
     if done.returncode == 0 and done.stdout.strip():
         return  # whatever it warns of
     if "permission denied" in done.stderr:
-        raise Unfit("docker's daemon does not take commands of this user: use sudo, or join the group docker")
+        raise Unfit("docker's daemon refuses this user's commands: use sudo, or join the group docker")
     raise Unfit(f"docker's daemon does not answer ({last_line(done.stderr)}): start it, "
                 "as with `systemctl start docker`")
 
@@ -226,7 +226,7 @@ def last_check(container):
     """What the last health check said."""
     said = docker("inspect", "--format", "{{range .State.Health.Log}}{{json .Output}}\n{{end}}", container)
     checks = [json.loads(line) for line in said.splitlines() if line]
-    return sentence_of(checks[-1]) if checks else "no check has ended yet"
+    return sentence_of(checks[-1]) if checks else "no check has completed yet"
 
 
 def await_healthy(servers, limit_s):
@@ -260,8 +260,8 @@ def take_down():
             ("volumes", ("volume", "ls", "-q"), ("volume", "rm", "-f"))):
         listed = captured("docker", *listing, "--filter", LABEL, **own)
         if listed.returncode != 0:
-            raise Failed(f"what {what} are left is not known, since docker does not say "
-                         f"({last_line(listed.stderr)}): `./run cluster --down` takes them down later")
+            raise Failed(f"cannot list the {what} that are left: docker does not answer "
+                         f"({last_line(listed.stderr)}): remove them later by `./run cluster --down`")
         found = listed.stdout.split()
         if found and captured("docker", *removal, *found, **own).returncode != 0:
             raise Failed(f"not all {what} could be removed: docker {' '.join(removal)} {' '.join(found)}")

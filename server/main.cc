@@ -90,7 +90,7 @@ class StartWatch {
       if (!signal || *signal == SIGHUP) continue;
       int starting = kStarting;
       if (phase_.compare_exchange_strong(starting, kEnding)) {
-        rkv::log_info(EventName("stopped"), "stopped before the start was over");
+        rkv::log_info(EventName("stopped"), "stopped before the start was complete");
         std::_Exit(rkv::server::kExitClean);
       }
       kill(getpid(), *signal);
@@ -112,12 +112,11 @@ void read_log_level_again(const std::vector<std::string>& arguments) {
   const ParsedOptions parsed = parse(arguments);
   if (parsed.done) {
     rkv::log_error(EventName("configuration_wrong"),
-                   "the configuration was read again and is wrong, nothing changes: {}",
-                   parsed.error);
+                   "the reloaded configuration is invalid, nothing changes: {}", parsed.error);
     return;
   }
   rkv::set_log_level(parsed.options.log_level);
-  const std::string text = fmt::format("the configuration was read again: the log level is {}",
+  const std::string text = fmt::format("the configuration was reloaded: the log level is {}",
                                        rkv::server::to_string(parsed.options.log_level));
   rkv::log_event({.level = rkv::LogLevel::kInfo, .name = "configuration_read", .text = text});
 }
@@ -154,13 +153,12 @@ int work_offline(const Options& options) {
   const rkv::SteadyClock clock;
   const auto failure = options.verify ? rkv::server::verify_data(options, print, clock)
                                       : rkv::server::restore_data(options, print, clock);
-  const bool told = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  const bool flushed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (failure) return tell(*failure);
-  if (told) return rkv::server::kExitClean;
-  return tell({.exit_code = rkv::server::kExitOther,
-               .sentence =
-                   "it is done, but standard output could not be written: what was found is "
-                   "lost"});
+  if (flushed) return rkv::server::kExitClean;
+  return tell(
+      {.exit_code = rkv::server::kExitOther,
+       .sentence = "the work is done, but its report could not be written to standard output"});
 }
 
 int serve(const Options& options, const std::vector<std::string>& arguments) {
@@ -187,8 +185,8 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
   manager.stopping();
   const StopWatch watch(kLongestStop, [] {
     rkv::log_error(EventName("stop_timed_out"),
-                   "the stop is not over after {} s, as when the disk does not answer: the process "
-                   "ends, and accepted writes that were not synced are lost",
+                   "the stop has not completed after {} s (does the disk answer?): the process "
+                   "ends now, and accepted writes that are not synced are lost",
                    kLongestStop / rkv::kNanosPerSecond);
     std::_Exit(rkv::server::kExitOther);
   });

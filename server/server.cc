@@ -79,7 +79,7 @@ std::optional<Failure> Server::start() {
                     error.code().message())};
   } catch (const std::bad_alloc&) {
     return Failure{kExitEnvironment,
-                   "no memory is left: raise the limit of address space (ulimit -v) or of the "
+                   "out of memory: raise the limit of address space (ulimit -v) or of the "
                    "container, or lower --memory"};
   }
 }
@@ -91,7 +91,7 @@ std::optional<Failure> Server::start_parts() {
   if (auto failure = open_data()) return failure;
   monitor_.doing("opening the network");
   if (auto failure = open_network()) return failure;
-  monitor_.doing("making the first memory");
+  monitor_.doing("allocating the first memory");
   if (auto failure = create_store()) return failure;
   if (auto failure = create_workers()) return failure;
   return begin_serving();
@@ -122,8 +122,9 @@ std::optional<Failure> Server::start_monitor() {
 std::optional<Failure> Server::lock_data() {
   const std::string& directory = options_.data_dir;
   if (directory.empty()) {
-    log_warn(EventName("memory_only"),
-             "no --data-dir is given: all data is in memory only and is lost when the server ends");
+    log_warn(
+        EventName("memory_only"),
+        "no --data-dir is given: all data is in memory only and is lost when the server stops");
     const FirstVersion first = first_version_at(unix_ns(), random_from_kernel());
     boot_ = first.boot;
     log_ = CommitLog::create_volatile(first.sequence);
@@ -131,11 +132,9 @@ std::optional<Failure> Server::lock_data() {
   }
   std::error_code error;
   if (options_.require_data && !std::filesystem::exists(directory + "/db/CURRENT", error)) {
-    return Failure{
-        kExitData,
-        fmt::format("the data directory {} holds no data, and --require-data wants some: "
-                    "is its file system mounted?",
-                    directory)};
+    return Failure{kExitData, fmt::format("the data directory {} holds no data, but --require-data "
+                                          "needs it: is its file system mounted?",
+                                          directory)};
   }
   if (const int made = make_directory_synced(directory); made != 0) {
     const bool passes = made == ENOSPC || made == EDQUOT || made == EIO || made == EMFILE;
@@ -159,7 +158,7 @@ std::optional<Failure> Server::open_data() {
   if (std::filesystem::exists(directory + kRestoring, error)) {
     return Failure{
         kExitData,
-        fmt::format("{} was being restored and is not whole: remove it and restore again",
+        fmt::format("{} is the rest of an interrupted restore: remove it and restore again",
                     directory)};
   }
   monitor_.doing("opening the database");
@@ -174,7 +173,7 @@ std::optional<Failure> Server::open_data() {
   engine_ = std::move(*engine);
   boot_ = engine_->boot();
   auto log = CommitLog::create(options_.queue_bytes);
-  if (!log) return environment_failure("cannot make the commit log (--queue)", log.error());
+  if (!log) return environment_failure("cannot allocate the commit log (--queue)", log.error());
   log_ = std::move(*log);
   make_scans();
   return open_backups();
@@ -241,7 +240,7 @@ std::optional<Failure> Server::create_store() {
                         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (options_.memory_bytes > physical) {
     log_warn(EventName("memory_beyond_machine"),
-             "--memory {} is more than the machine has ({}): the store will be full before that",
+             "--memory {} is more than the machine has ({}): the store cannot use all of it",
              mebibytes(options_.memory_bytes), mebibytes(physical));
   }
   const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
@@ -251,13 +250,13 @@ std::optional<Failure> Server::create_store() {
   auto memory = StoreMemory::create(
       layout, [this](std::size_t bytes) { return endpoints_->allocate(bytes); });
   if (!memory) {
-    return environment_failure("cannot get the first memory that clients may read (--memory " +
+    return environment_failure("cannot allocate the first memory that clients may read (--memory " +
                                    mebibytes(options_.memory_bytes) + ")",
                                memory.error());
   }
   memory_ = std::move(*memory);
   if (const Status made = endpoints_->create_roots(*memory_); !made) {
-    return environment_failure("cannot get the memory of another network's root", made.error());
+    return environment_failure("cannot allocate the root of another network", made.error());
   }
   wall_.emplace(WallClock::look(clock_));
   store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_, wall_->unix_ms_at_0());
@@ -271,10 +270,10 @@ std::optional<Failure> Server::create_workers() {
   counter_flusher_ =
       std::make_unique<CounterFlusher>(*store_, clock_, [this] { endpoints_->marks_changed(); });
   if (const Status hints = endpoints_->create_hints(*store_); !hints) {
-    return environment_failure("cannot make the hint words", hints.error());
+    return environment_failure("cannot allocate the hint words", hints.error());
   }
   if (const Status cells = endpoints_->create_cells(options_.counter_cells, *store_); !cells) {
-    return environment_failure("cannot make the cells of one-sided counters (--counter-cells)",
+    return environment_failure("cannot allocate the cells of one-sided counters (--counter-cells)",
                                cells.error());
   }
   create_loads();
@@ -304,7 +303,7 @@ std::optional<Failure> Server::create_workers() {
   };
   if (const Status created = endpoints_->create_workers(threads, make); !created) {
     return environment_failure(
-        fmt::format("cannot make the message buffers of {} clients (--max-clients)",
+        fmt::format("cannot allocate the message buffers of {} clients (--max-clients)",
                     options_.max_clients),
         created.error());
   }
@@ -448,9 +447,9 @@ std::optional<Failure> Server::stop() {
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};
     } else if (!ended.status) {
-      failure = Failure{kExitOther,
-                        fmt::format("the last changes of {} one-sided counters are not saved: {}",
-                                    ended.left, to_string(ended.status.error()))};
+      failure =
+          Failure{kExitOther, fmt::format("the last changes of {} one-sided counters are lost: {}",
+                                          ended.left, to_string(ended.status.error()))};
     }
   }
   if (engine_) {
@@ -462,7 +461,7 @@ std::optional<Failure> Server::stop() {
   monitor_.close();
   if (auto damaged = check_memory(); damaged && !failure) failure = std::move(damaged);
   if (std::exchange(ready_, false) && !failure) {
-    log_info(EventName("stopped"), "stopped{}", engine_ ? ": everything is saved" : "");
+    log_info(EventName("stopped"), "stopped{}", engine_ ? ": all data is saved" : "");
   }
   return failure;
 }

@@ -60,7 +60,7 @@ Nanos Server::evict_for_space() {
 void Server::follow_wall_clock() {
   if (const std::int64_t step = wall_->follow(WallClock::look(clock_)); step != 0) {
     log_warn(EventName("clock_set"),
-             "the wall clock has been set by {} s: keys expire by it from now on",
+             "the wall clock was adjusted by {} s: keys expire by the new time",
              field("seconds", static_cast<double>(step) / 1e3));
   }
   store_->set_wall_clock(wall_->unix_ms_at_0());

@@ -14,7 +14,7 @@ LogFacts Server::log_facts() const {
   const std::uint64_t wal_mark = log_->wal_mark();
   const DiskState state = log_->disk_state();
   const Nanos now = clock_.now();
-  const Nanos hung = state == DiskState::kWell ? disk.hung_for(now) : 0;
+  const Nanos hung = state == DiskState::kOk ? disk.hung_for(now) : 0;
   const Nanos failed = disk.failed_since == 0 ? hung : now - disk.failed_since;
   return {.persistent = !log_->is_volatile(),
           .queue_bytes = log_->bytes_queued(),
@@ -38,11 +38,11 @@ void Server::look_at_disk() {
   if (now.disk_hangs == std::exchange(disk_hangs_, now.disk_hangs)) return;
   if (now.disk_hangs) {
     log_error(EventName("disk_hangs"),
-              "the disk has not answered a write or a sync for {} ms: what must be durable waits, "
-              "other writes are taken until the queue is full, reads go on",
+              "a write or sync of the disk has taken {} ms so far: durable writes wait, others are "
+              "accepted until the queue is full, reads go on",
               field("ms", now.disk_failed_ms));
   } else {
-    log_warn(EventName("disk_answers"), "the disk has answered: it is {}",
+    log_warn(EventName("disk_answers"), "the disk answers again: it is {}",
              field("disk_state", now.disk_name()));
   }
 }

@@ -54,7 +54,7 @@ class Connection {
     if (colon == std::string::npos ||
         std::from_chars(server.data() + colon + 1, end, port).ptr != end ||
         inet_pton(AF_INET, server.substr(0, colon).c_str(), &address.sin_addr) != 1) {
-      throw Misuse("--server wants an IPv4 address and a port, as 127.0.0.1:6379");
+      throw Misuse("--server needs an IPv4 address and a port, such as 127.0.0.1:6379");
     }
     address.sin_port = htons(port);
     socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -115,7 +115,7 @@ class Connection {
               buffer_.begin() + static_cast<std::ptrdiff_t>(last_), buffer_.begin());
     last_ -= first_;
     first_ = 0;
-    if (last_ == buffer_.size()) throw std::runtime_error("an answer without an end");
+    if (last_ == buffer_.size()) throw std::runtime_error("an answer has no end");
     const auto begin = Clock::now();
     for (bool spins = spin_ > Clock::duration::zero();;) {
       const ssize_t got =
@@ -214,7 +214,7 @@ std::unique_ptr<Protocol> protocol(const Arguments& given) {
   const std::string& name = given.text("protocol");
   if (name == "redis") return std::make_unique<Redis>(given["value-bytes"]);
   if (name == "memcached") return std::make_unique<Memcached>(given["value-bytes"]);
-  throw Misuse("--protocol is one of redis, memcached");
+  throw Misuse("--protocol must be redis or memcached");
 }
 
 json load(const Arguments& given) {
@@ -284,9 +284,9 @@ int main(int argc, char** argv) {
   return rkv::bench::run_program(argc, argv,
                                  {.name = "bench_tcp",
                                   .purpose = "GETs of Redis and of memcached over TCP.",
-                                  .flags = {{"threads", "connections at once", 1},
-                                            {"gets", "of each, to measure", 5000},
-                                            {"keys", "in the store", 10'000},
+                                  .flags = {{"threads", "number of connections", 1},
+                                            {"gets", "GETs of each connection to measure", 5000},
+                                            {"keys", "records in the store", 10'000},
                                             {"value-bytes", "size of a value", 100},
                                             {"depth", "GETs in flight", 1}},
                                   .phases = {{"load", rkv::bench::load}, {"get", rkv::bench::get}},

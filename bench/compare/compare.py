@@ -24,18 +24,18 @@ def arguments():
     and to report on all."""
     parser = argparse.ArgumentParser(prog="./run bench compare", description=__doc__)
     parser.add_argument("step", choices=["plan", "measure", "report"], help=argparse.SUPPRESS)
-    parser.add_argument("--json", metavar="FILE", help="write the rows there too")
-    parser.add_argument("--plots", metavar="DIRECTORY", help="draw SVG files there too")
-    parser.add_argument("--only", metavar="ROW,...", help="these rows (all)")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
+    parser.add_argument("--plots", metavar="DIRECTORY", help="also draw SVG files into DIRECTORY")
+    parser.add_argument("--only", metavar="ROW,...", help="only these rows (default: all)")
     parser.add_argument("--transport", choices=["both", "verbs", "shm"], default="both",
-                        help="rows over real verbs, over shared memory, or both (both)")
-    parser.add_argument("--repetitions", type=int, metavar="N", help="of each (5)")
+                        help="rows over real verbs, over shared memory, or both (default: both)")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="repetitions of each measurement (default 5)")
     parser.add_argument("--quick", action="store_true",
-                        help="tiny and once, to see that it runs: the figures mean nothing")
+                        help="a tiny run to check that it works: the figures mean nothing")
     parser.add_argument("--scratch", metavar="DIRECTORY",
-                        help="for data, on a disk (beside the programs)")
+                        help="directory for data, on a disk (default: beside the programs)")
     parser.add_argument("--storm-gets", type=int, metavar="N",
-                        help="GETs racing writers, for row 17, in a repetition")
+                        help="GETs that race writers in a repetition of row 17")
     parser.add_argument("--bin", default="build/release/bin", help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     parser.add_argument("--over", choices=["verbs", "shm"], help=argparse.SUPPRESS)
@@ -44,14 +44,14 @@ def arguments():
     if given.repetitions is None:
         given.repetitions = 1 if given.quick else 5
     if given.repetitions < 1:
-        parser.error("--repetitions is at least 1")
+        parser.error("--repetitions must be at least 1")
     if given.storm_gets is not None and given.storm_gets < 1:
-        parser.error("--storm-gets is at least 1")
+        parser.error("--storm-gets must be at least 1")
     known = sorted({row.number for row in ROWS})
     try:
         given.only = [int(number) for number in (given.only or "").split(",") if number]
     except ValueError:
-        parser.error("--only wants numbers of rows, as 1,4,11")
+        parser.error("--only needs numbers of rows, such as 1,4,11")
     unknown = sorted(set(given.only) - set(known))
     if unknown:
         parser.error(f"--only: there is no row {unknown[0]}; the rows are {table.listed(known)}")
@@ -108,10 +108,10 @@ def report(given):
         if os.path.exists(path):
             with open(path, encoding="utf-8") as text:
                 parts[over] = json.load(text)
-    told = table.told(given.rows, parts, given.quick)
-    table.show(told, parts, given)
+    rows = table.judged(given.rows, parts, given.quick)
+    table.show(rows, parts, given)
     if given.json:
-        write(given.json, told)
+        write(given.json, rows)
     try:
         if given.plots:
             os.makedirs(given.plots, exist_ok=True)
@@ -121,7 +121,7 @@ def report(given):
     except Failed as problem:
         print(f"bench compare: {problem}", file=sys.stderr)
         return 4
-    return 0 if all(line["complete"] for line in told) else 4
+    return 0 if all(line["complete"] for line in rows) else 4
 
 
 def main():

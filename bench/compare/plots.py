@@ -63,8 +63,8 @@ def percentiles(runs):
     """One GET at a time: of the store, cached or not, and of the others."""
     points = collections.defaultdict(list)
 
-    def add(name, told):
-        for percent, us in told.get("curve_us", []):
+    def add(name, figures):
+        for percent, us in figures.get("curve_us", []):
             points[name].append((1 / (1 - percent / 100), us))  # 90 %: 10, 99 %: 100, ...
     for run in runs:
         if "cold" in run:

@@ -11,7 +11,7 @@ class Row:
     over: str  # "verbs" or "shm"
     measurement: str
     name: str
-    goal: tuple  # ("<=", 1.05), (">=", 0.95), or () where the figure is only told
+    goal: tuple  # ("<=", 1.05), (">=", 0.95), or () if the figure has no goal
     figure: str = ""  # its name in the measurement; "": the row's own
 
     def key(self):

@@ -7,7 +7,7 @@ def listed(numbers):
     return ", ".join(str(number) for number in numbers)
 
 
-def told(rows, parts, quick):
+def judged(rows, parts, quick):
     """What --json writes. `parts`: by transport, what was measured over it."""
     lines = []
     for row in rows:
@@ -43,7 +43,7 @@ def show(lines, parts, given):
         print(f"{over}: {part['note']}")
     print(f"{given.repetitions} repetition(s), taken in turn; figures are medians")
     if given.quick:
-        print("--quick: to see that it runs; the figures mean nothing")
+        print("--quick: a check that it works; the figures mean nothing")
     width = max(len(line["name"]) for line in lines)
     goal = max(len(line["goal"]) for line in lines)
     print(f"\n{'row':>3}  {'name':{width}}  {'over':5}  {'figure':>10}  {'min':>10} {'max':>10}"

@@ -28,7 +28,7 @@ def measure(options, figures):
     with kvserver(options, f"{max(64, options.records * 2048 >> 20)}MiB"):
         kvbench(options, "-load")
         for _ in range(options.repetitions):
-            told = kvbench(options, "-t")
-            figures.runs.append({"ycsb_b": told["client"]})
-            figures.add("READs per GET, YCSB-B", told["client"]["reads_per_get"], 1.02)
-            progress(f"{told['client']['reads_per_get']:.4f} READs per GET")
+            result = kvbench(options, "-t")
+            figures.runs.append({"ycsb_b": result["client"]})
+            figures.add("READs per GET, YCSB-B", result["client"]["reads_per_get"], 1.02)
+            progress(f"{result['client']['reads_per_get']:.4f} READs per GET")

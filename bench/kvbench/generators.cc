@@ -135,29 +135,29 @@ OrSentence<LengthHistogram> LengthHistogram::read_file(const std::string& path) 
       return std::unexpected(fmt::format("{}:{}:1: {}", path, line_number, what));
     };
     const std::size_t tab = line.find('\t');
-    if (tab == std::string::npos) return wrong("two columns with a tab between them are wanted");
+    if (tab == std::string::npos) return wrong("two columns separated by a tab are needed");
     std::uint64_t second = 0;
     const char* end = line.data() + line.size();
     if (const auto [at, error] = std::from_chars(line.data() + tab + 1, end, second);
         error != std::errc{} || (at != end && *at != '\t' && *at != '\r')) {
-      return wrong("the second column is no number");
+      return wrong("the second column is not a number");
     }
     const std::string first = line.substr(0, tab);
     if (line_number == 1) {
       if (first != "BlockSize" || second == 0 || second > kMaxValueBytes)
-        return wrong("the first line is BlockSize and bytes, from 1 to 16777216");
+        return wrong("the first line must be BlockSize and a number of bytes from 1 to 16777216");
       histogram.block_bytes_ = second;
       continue;
     }
     if (first != std::to_string(histogram.counts_.size()) ||
         histogram.counts_.size() == kMostBuckets)
-      return wrong("buckets are numbered from 0 on, one after the other");
+      return wrong("buckets must be numbered from 0 without gaps");
     if (second > std::numeric_limits<std::uint64_t>::max() - histogram.total_)
-      return wrong("the counts add up to more than 64 bits hold");
+      return wrong("the counts add up to more than 64 bits");
     histogram.counts_.push_back(second);
     histogram.total_ += second;
   }
-  if (histogram.total_ == 0) return std::unexpected(fmt::format("{}: counts nothing", path));
+  if (histogram.total_ == 0) return std::unexpected(fmt::format("{}: all counts are zero", path));
   return histogram;
 }
 

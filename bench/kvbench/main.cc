@@ -48,10 +48,10 @@ int run_and_report(const Options& options, const std::vector<std::string>& comma
     return results.error().exit_code;
   }
   if (!results->complete) {
-    complain(fmt::format("{}; the results are of {} operations, {} were not made", results->why,
+    complain(fmt::format("{}; the results cover {} operations, {} were not run", results->why,
                          results->operations, results->missing));
   } else if (results->failed != 0) {
-    complain(fmt::format("{} operation{} failed: see the lines Return=", results->failed,
+    complain(fmt::format("{} operation{} failed: see the lines with Return=", results->failed,
                          results->failed == 1 ? "" : "s"));
   }
   if (!results->log_problem.empty()) complain(results->log_problem);

@@ -27,32 +27,32 @@ constexpr const char* kHelp =
 Runs YCSB's core workloads against a kvserver: first -load, then -t.
 
   -load               insert the records
-  -t                  make the operations (the default)
-  -P FILE             read properties from a file; again for more, later ones win
-  -p NAME=VALUE       set one property; outranks files
-  -threads N          threads, each with a connection of its own (threadcount; 1)
-  -target N           operations a second of all threads together (target; 0: no limit)
+  -t                  run the operations (default)
+  -P FILE             read properties from a file; may be repeated, later values win
+  -p NAME=VALUE       set one property; overrides files
+  -threads N          threads, each with its own connection (threadcount; 1)
+  -target N           operations per second of all threads together (target; 0: no limit)
   -s                  status on standard error, every status.interval seconds (10)
-  -l LABEL            put before the status lines (label)
-  -db NAME            taken and ignored, as in YCSB's command lines
+  -l LABEL            prefix of the status lines (label)
+  -db NAME            ignored, for YCSB's command lines
 
   --output FORM       text (YCSB's lines), json or csv (text)
   --in-flight N       operations of each thread at once, pipelined (1)
-  --cpus LIST         processors, as 2-5,8: each thread stays on one, in turn (anywhere)
+  --cpus LIST         processors for threads, e.g. 2-5,8; one each, in turn (any)
   --update HOW        an update of one field: atomic (a PUT if the version is as read, else again)
                       or plain (atomic; with several operations in flight plain)
   --durability HOW    of writes: default, memory, wal or sync (default: as the server was started)
-  --seed N            of everything random; with one thread a run repeats (0: another each time)
+  --seed N            seed of all random numbers; a run of one thread repeats (0: random seed)
 
   --server HOST:PORT  the kvserver (127.0.0.1:7471)
-  --servers LIST      several as one store: [NAME=]HOST:PORT[*WEIGHT], with commas
-  --servers-file FILE  the same from a file, one a line, # for comments
+  --servers LIST      servers of one store, comma-separated: [NAME=]HOST:PORT[*WEIGHT]
+  --servers-file FILE  the same from a file, one per line, # for comments
   --transport HOW     auto, verbs or shm (auto)
   --poll HOW          adaptive, busy or event (adaptive)
-  --cache SIZE        of each thread's cache of index groups; 0: none (64MiB)
+  --cache SIZE        each thread's cache of key locations; 0: off (64MiB)
   --timeout TIME      longest time for one operation (5s)
   -d, --device NAME   RDMA device; -i, --ib-port N; --gid-index N
-                      (these also by environment variables, as kvclient's: KVCLIENT_SERVER, ...)
+                      (also by environment variables, as of kvclient: KVCLIENT_SERVER, ...)
   -h, --help          this text
   --version           the version
 
@@ -61,7 +61,7 @@ hdrhistogram.fileoutput=true writes a histogram log for each row, named
 hdrhistogram.output.path, row and ".hdr", in nanoseconds.
 
 Exit status: 0 done, 1 done but some operations failed, 2 wrong usage, 3 server not reached,
-4 ended early: the results are partial, and say so.
+4 ended early: the results are partial and marked so.
 )";
 
 Parsed usage_error(std::string sentence) {
@@ -130,13 +130,13 @@ bool take_pair(Words& words, const std::string& flag, const std::string& value) 
   if (property != std::end(kPropertyFlags)) {
     words.set.push_back({property->second, value, flag});
   } else if (flag == "-P" && value.empty()) {
-    words.problem = "-P wants a file, not ''";
+    words.problem = "-P needs a file, not ''";
   } else if (flag == "-P") {
     if (auto read = words.files.read_file(value); !read) words.problem = read.error();
   } else if (flag == "-p") {
     const std::size_t equals = value.find('=');
     if (equals == std::string::npos || equals == 0) {
-      words.problem = fmt::format("-p wants NAME=VALUE, not '{}'", value);
+      words.problem = fmt::format("-p needs NAME=VALUE, not '{}'", value);
     } else {
       words.set.push_back({value.substr(0, equals), value.substr(equals + 1)});
     }
@@ -179,15 +179,15 @@ Words split(const std::vector<std::string>& arguments) {
       value = flag.substr(equals + 1);
       flag.resize(equals);
     } else if (!flag.starts_with('-')) {
-      words.problem =
-          fmt::format("'{}' belongs to no option; see kvbench --help{}", flag, word_of_ycsb(flag));
+      words.problem = fmt::format("'{}' does not belong to an option; see kvbench --help{}", flag,
+                                  word_of_ycsb(flag));
       break;
     } else if (i + 1 < arguments.size()) {
       value = arguments[++i];
     } else {
       Words probe;
       words.problem = take_pair(probe, flag, "x=")
-                          ? fmt::format("{} wants a value; see kvbench --help", flag)
+                          ? fmt::format("{} needs a value; see kvbench --help", flag)
                           : fmt::format("unknown option {}; see kvbench --help", flag);
       break;
     }
@@ -206,7 +206,7 @@ OrSentence<void> set_form(Options& options, const std::string& output) {
   } else if (output == "csv") {
     options.form = Form::kCsv;
   } else if (output != "text") {
-    return std::unexpected(fmt::format("--output wants text, json or csv, not '{}'", output));
+    return std::unexpected(fmt::format("--output needs text, json or csv, not '{}'", output));
   }
   options.export_file = options.properties.text("exportfile", "");
   const std::string exporter = options.properties.text("exporter", "");
@@ -217,10 +217,10 @@ OrSentence<void> set_form(Options& options, const std::string& output) {
   } else if (name == "JSONArrayMeasurementsExporter") {
     options.form = Form::kYcsbJsonArray;
   } else {
-    return std::unexpected(fmt::format(
-        "{}exporter '{}' is not known: TextMeasurementsExporter, JSONMeasurementsExporter and "
-        "JSONArrayMeasurementsExporter are",
-        options.properties.place("exporter"), exporter));
+    return std::unexpected(
+        fmt::format("{}unknown exporter '{}': TextMeasurementsExporter, JSONMeasurementsExporter "
+                    "and JSONArrayMeasurementsExporter are supported",
+                    options.properties.place("exporter"), exporter));
   }
   return {};
 }
@@ -240,15 +240,15 @@ OrSentence<void> set_in_flight(Options& options, const Words& words) {
   const auto in_flight = parse_number<std::uint64_t>(words.in_flight, 1, kMost);
   if (!in_flight) {
     return std::unexpected(
-        fmt::format("--in-flight wants a whole number from 1 to 1024, not '{}'", words.in_flight));
+        fmt::format("--in-flight needs a whole number from 1 to 1024, not '{}'", words.in_flight));
   }
   if (!words.update.empty() && words.update != "atomic" && words.update != "plain") {
-    return std::unexpected(fmt::format("--update wants atomic or plain, not '{}'", words.update));
+    return std::unexpected(fmt::format("--update needs atomic or plain, not '{}'", words.update));
   }
   options.in_flight = static_cast<std::uint32_t>(*in_flight);
   if (options.in_flight > 1) {
     if (words.update == "atomic") {
-      return std::unexpected("--update atomic goes with one operation in flight, not with several");
+      return std::unexpected("--update atomic needs --in-flight 1");
     }
     constexpr std::uint32_t kMostRequests = 256;
     options.client.reads_in_flight = std::max(options.client.reads_in_flight, options.in_flight);
@@ -270,11 +270,11 @@ OrSentence<void> set_how(Options& options, const Words& words) {
       std::ranges::find_if(kKnown, [&](const auto& one) { return words.durability == one.first; });
   if (known == std::end(kKnown)) {
     return std::unexpected(
-        fmt::format("--durability wants default, memory, wal or sync, not '{}'", words.durability));
+        fmt::format("--durability needs default, memory, wal or sync, not '{}'", words.durability));
   }
   options.durability = known->second;
   const auto seed = parse_number<std::uint64_t>(words.seed);
-  if (!seed) return std::unexpected(fmt::format("--seed wants a number, not '{}'", words.seed));
+  if (!seed) return std::unexpected(fmt::format("--seed needs a number, not '{}'", words.seed));
   options.seed = *seed;
   if (options.seed == 0) options.seed = random_from_kernel();
   return {};
@@ -290,7 +290,7 @@ OrSentence<void> set_percentiles(Options& options) {
     const auto percent = parse_number<double>(one, 0, 100);
     if (!percent) {
       return std::unexpected(fmt::format(
-          "{}hdrhistogram.percentiles wants numbers from 0 to 100 with commas, not '{}'",
+          "{}hdrhistogram.percentiles needs comma-separated numbers from 0 to 100, not '{}'",
           options.properties.place("hdrhistogram.percentiles"), list));
     }
     options.percentiles.push_back(*percent);
@@ -316,7 +316,7 @@ OrSentence<void> set_measurement(Options& options) {
     options.interval = interval == "both" ? Interval::kBoth : Interval::kIntended;
   } else if (interval != "op") {
     return std::unexpected(
-        fmt::format("{}measurement.interval wants op, intended or both, not '{}'",
+        fmt::format("{}measurement.interval needs op, intended or both, not '{}'",
                     properties.place("measurement.interval"), interval));
   }
   const std::string type = properties.text("measurementtype", "hdrhistogram");
@@ -329,7 +329,7 @@ OrSentence<void> set_measurement(Options& options) {
   }
   if (type != "hdrhistogram") {
     options.notes.push_back(
-        fmt::format("measurementtype={} is not made; hdrhistogram is measured instead", type));
+        fmt::format("measurementtype={} is not supported; hdrhistogram is used instead", type));
   }
   options.hdr_path = properties.text("hdrhistogram.output.path", "");
   if (auto checked = check_log_directory(options); !checked) return checked;
@@ -402,7 +402,7 @@ Parsed parse_arguments(const std::vector<std::string>& arguments, const Environm
   Words words = split(arguments);
   if (words.text != nullptr) return printed(words.text);
   if (!words.problem.empty()) return usage_error(words.problem);
-  if (arguments.empty()) return usage_error("no workload is given; see kvbench --help");
+  if (arguments.empty()) return usage_error("no workload given; see kvbench --help");
   Parsed parsed;
   Options& options = parsed.options;
   options.properties = std::move(words.files);

@@ -127,7 +127,7 @@ class Reader {
       const auto c = static_cast<unsigned char>(text_[at_]);
       if ((c < 0x20 && c != '\t' && c != '\f') || c == 0x7F) {
         return std::unexpected(fmt::format(
-            "{}: a control character (byte 0x{:02x}): this is no property file", place(), c));
+            "{}: a control character (byte 0x{:02x}): this is not a property file", place(), c));
       }
       out.push_back(text_[at_]);
       step();
@@ -148,7 +148,7 @@ class Reader {
     const auto unit = take_hex4();
     if (!unit) {
       return std::unexpected(
-          fmt::format("{}: \\u wants four hexadecimal digits; write \\\\ for a backslash", begin));
+          fmt::format("{}: \\u needs four hexadecimal digits; write \\\\ for a backslash", begin));
     }
     std::uint32_t point = *unit;
     if (point >= 0xD800 && point < 0xDC00 && text_.substr(at_).starts_with("\\u")) {
@@ -156,11 +156,11 @@ class Reader {
       step();
       const auto low = take_hex4();
       if (!low || *low < 0xDC00 || *low > 0xDFFF) {
-        return std::unexpected(fmt::format("{}: half of a surrogate pair alone", begin));
+        return std::unexpected(fmt::format("{}: an unpaired surrogate", begin));
       }
       point = 0x10000 + ((point - 0xD800) << 10) + (*low - 0xDC00);
     } else if (point >= 0xD800 && point <= 0xDFFF) {
-      return std::unexpected(fmt::format("{}: half of a surrogate pair alone", begin));
+      return std::unexpected(fmt::format("{}: an unpaired surrogate", begin));
     }
     append_utf8(out, point);
     return {};
@@ -222,7 +222,7 @@ OrSentence<void> Properties::read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    return std::unexpected(fmt::format("{}: a directory, no property file", path));
+    return std::unexpected(fmt::format("{}: a directory, not a property file", path));
   }
   std::ostringstream bytes;
   if (in) bytes << in.rdbuf();
@@ -231,7 +231,7 @@ OrSentence<void> Properties::read_file(const std::string& path) {
   }
   const std::string text = bytes.str();
   if (text.size() > kLargest) {
-    return std::unexpected(fmt::format("{}: larger than 1 MiB: this is no property file", path));
+    return std::unexpected(fmt::format("{}: larger than 1 MiB: this is not a property file", path));
   }
   return read_text(text, path);
 }
@@ -256,7 +256,7 @@ OrSentence<std::uint64_t> Properties::number(const std::string& name, std::uint6
   const std::string value = text(name, "");
   const auto number = parse_number<std::uint64_t>(value, least, most);
   if (!number) {
-    return std::unexpected(fmt::format("{}{} wants a whole number from {} to {}, not {}",
+    return std::unexpected(fmt::format("{}{} needs a whole number from {} to {}, not {}",
                                        place(name), name, least, most, shown(value)));
   }
   return *number;
@@ -268,7 +268,7 @@ OrSentence<double> Properties::real(const std::string& name, double fallback, do
   const std::string value = text(name, "");
   const auto number = parse_number<double>(value, least, most);
   if (!number) {
-    return std::unexpected(fmt::format("{}{} wants a number from {} to {}, not {}", place(name),
+    return std::unexpected(fmt::format("{}{} needs a number from {} to {}, not {}", place(name),
                                        name, least, most, shown(value)));
   }
   return *number;
@@ -281,7 +281,7 @@ OrSentence<bool> Properties::boolean(const std::string& name, bool fallback) con
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (value == "true" || value == "false") return value == "true";
   return std::unexpected(
-      fmt::format("{}{} wants true or false, not {}", place(name), name, shown(value)));
+      fmt::format("{}{} needs true or false, not {}", place(name), name, shown(value)));
 }
 
 }  // namespace rkv::kvbench

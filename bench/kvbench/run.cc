@@ -77,14 +77,14 @@ std::optional<Failure> probe(Cluster& control, const Options& options) {
   if (proportions[static_cast<std::size_t>(Operation::kScan)] > 0) {
     if (const auto page = control.scan({.limit = 1}); !page) {
       return Failure{.exit_code = kPartial,
-                     .sentence = fmt::format("the workload scans, and the server cannot: {}",
+                     .sentence = fmt::format("the workload scans, but the server cannot: {}",
                                              to_string(page.error()))};
     }
   }
   const std::string first = options.workload.keys.name(options.workload.insert_start);
   const auto got = control.get(first);
   if (!got && got.error().code == Code::kNotFound) {
-    fmt::print(stderr, "kvbench: the first record, {}, is not there: was -load run?\n", first);
+    fmt::print(stderr, "kvbench: the first record, {}, is missing: was -load run?\n", first);
   }
   return std::nullopt;
 }
@@ -106,7 +106,7 @@ class Run {
     threads_ = options_.threads;
     if (total_ != 0 && threads_ > total_) {
       threads_ = static_cast<std::uint32_t>(total_);
-      fmt::print(stderr, "kvbench: {} threads, since there are no more operations\n", threads_);
+      fmt::print(stderr, "kvbench: only {} threads, one per operation\n", threads_);
     }
     for (std::uint32_t i = 0; i < threads_; ++i) {
       auto connected = connect(options_, options_.client);
@@ -174,7 +174,7 @@ class Run {
     if (options_.cpus.empty()) return;
     const unsigned cpu = options_.cpus[thread % options_.cpus.size()];
     if (stay_on(cpu)) return;
-    fmt::print(stderr, "kvbench: thread {} cannot stay on processor {}\n", thread, cpu);
+    fmt::print(stderr, "kvbench: cannot bind thread {} to processor {}\n", thread, cpu);
   }
 
   void join() {
@@ -194,7 +194,7 @@ class Run {
         case Watch::Event::kDone:
           return;
         case Watch::Event::kSignal:
-          stop_.request("a signal asked it to end");
+          stop_.request("stopped by a signal");
           end = std::numeric_limits<Nanos>::max();
           break;
         case Watch::Event::kTime:
@@ -237,7 +237,7 @@ class Run {
       // The time is over. That is a complete end for operations; a load is complete only when all
       // records are stored.
       if (options_.phase == Phase::kLoad) {
-        results.why = "maxexecutiontime was over before the load was";
+        results.why = "maxexecutiontime ended before the load";
       } else {
         results.missing = 0;
       }

@@ -58,7 +58,7 @@ Answer Store::read(std::string_view key) {
   counters_.value_bytes_read += read_bytes_;
   if (!decode_record({buffer_.data(), read_bytes_}, fields_)) {
     return {.outcome = Outcome::kUnexpectedState,
-            .error = {.code = Code::kWrongType, .text = "the value is no record of kvbench"}};
+            .error = {.code = Code::kWrongType, .text = "the value is not a kvbench record"}};
   }
   return {};
 }
@@ -104,7 +104,7 @@ Answer Store::change(std::string_view key, std::optional<std::size_t> field,
       encode_record(fields, value_);
     } else if (!replace_field(value_, *field, fields.front(), fields_, spare_)) {
       return {.outcome = Outcome::kUnexpectedState,
-              .error = {.code = Code::kWrongType, .text = "the record has no such field"}};
+              .error = {.code = Code::kWrongType, .text = "the record does not have the field"}};
     }
     answer = put(key, value_, !settings_.plain_updates);
     if (answer.error.code != Code::kConflict) return answer;
@@ -121,7 +121,7 @@ Answer Store::scan(std::string_view key, std::uint32_t count, std::uint64_t& fou
     counters_.value_bytes_read += entry.value.size();
     if (!decode_record(entry.value, fields_)) {
       return {.outcome = Outcome::kUnexpectedState,
-              .error = {.code = Code::kWrongType, .text = "the value is no record of kvbench"}};
+              .error = {.code = Code::kWrongType, .text = "the value is not a kvbench record"}};
     }
   }
   counters_.records_scanned += found;

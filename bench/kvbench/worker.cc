@@ -197,10 +197,10 @@ void Worker::look_after_server(const Answer& answer) {
     error = alive.error();
     seen_alive_ = (seen_alive_ + 1) % servers.size();
   }
-  stop_.server_lost(
-      servers.size() == 1
-          ? fmt::format("the server at {} is gone: {}", servers.front().address, to_string(error))
-          : fmt::format("all {} servers are gone: {}", servers.size(), to_string(error)));
+  stop_.server_lost(servers.size() == 1 ? fmt::format("the server at {} is unreachable: {}",
+                                                      servers.front().address, to_string(error))
+                                        : fmt::format("all {} servers are unreachable: {}",
+                                                      servers.size(), to_string(error)));
 }
 
 void Worker::read() {

@@ -108,7 +108,7 @@ void Worker::after_get(Slot& slot, Nanos begin) {
     read_fields_.clear();
     slot.answer = {
         .outcome = Outcome::kUnexpectedState,
-        .error = {.code = Code::kWrongType, .text = "the value is no record of kvbench"}};
+        .error = {.code = Code::kWrongType, .text = "the value is not a kvbench record"}};
   }
   if (slot.operation != Operation::kUpdate) {
     measurements_.operation(
@@ -126,7 +126,7 @@ void Worker::change_field(Slot& slot) {
     return;
   }
   slot.answer = {.outcome = Outcome::kUnexpectedState,
-                 .error = {.code = Code::kWrongType, .text = "the record has no such field"}};
+                 .error = {.code = Code::kWrongType, .text = "the record does not have the field"}};
 }
 
 // -------------------------------------------------------------------------------------- PUTs

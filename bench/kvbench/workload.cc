@@ -68,23 +68,23 @@ void read_name(Read& read) {
   const std::string name = read.text("workload", "");
   if (name.empty()) {
     return read.missing(
-        "the property workload is missing: name a file by -P, such as -P workloads/workloada");
+        "the property workload is missing: give a file, such as -P workloads/workloada");
   }
   if (name != "site.ycsb.workloads.CoreWorkload" &&
       name != "com.yahoo.ycsb.workloads.CoreWorkload") {
     read.wrong(
         "workload",
-        fmt::format("workload '{}' is not known; site.ycsb.workloads.CoreWorkload is", name));
+        fmt::format("unknown workload '{}'; site.ycsb.workloads.CoreWorkload is supported", name));
   }
 }
 
 void read_counts(Read& read, Phase phase, WorkloadSettings& settings) {
   if (!read.has("recordcount")) {
-    return read.missing("the property recordcount is missing: say how many records there are");
+    return read.missing("the property recordcount is missing: give the number of records");
   }
   settings.record_count = read.number("recordcount", 0, 0, kMostRecords);
   if (settings.record_count == 0) {
-    return read.wrong("recordcount", "recordcount is 0: say how many records there are");
+    return read.wrong("recordcount", "recordcount is 0: give the number of records");
   }
   settings.insert_start = read.number("insertstart", 0, 0, kMostRecords);
   if (settings.insert_start >= settings.record_count) {
@@ -93,7 +93,8 @@ void read_counts(Read& read, Phase phase, WorkloadSettings& settings) {
   const std::uint64_t rest = settings.record_count - settings.insert_start;
   settings.insert_count = read.number("insertcount", rest, 1, kMostRecords);
   if (settings.insert_count > rest) {
-    return read.wrong("insertcount", "insertstart and insertcount together pass recordcount");
+    return read.wrong("insertcount",
+                      "insertstart and insertcount together must not exceed recordcount");
   }
   // As YCSB: without an insertcount, recordcount records from insertstart on.
   settings.load_count = read.has("insertcount") ? settings.insert_count : settings.record_count;
@@ -101,7 +102,7 @@ void read_counts(Read& read, Phase phase, WorkloadSettings& settings) {
   settings.max_seconds = read.number("maxexecutiontime", 0, 0, 1U << 30);
   if (phase == Phase::kLoad || settings.operation_count != 0 || settings.max_seconds != 0) return;
   constexpr const char* kSay =
-      "say how many operations to make, or for how many seconds by maxexecutiontime";
+      "give the number of operations, or a time limit in seconds by maxexecutiontime";
   if (read.has("operationcount")) {
     return read.wrong("operationcount", fmt::format("operationcount is 0: {}", kSay));
   }
@@ -125,7 +126,7 @@ void read_fields(Read& read, WorkloadSettings& settings) {
   settings.most_field_bytes = most;
   if (!read.problem().empty()) return;
   if (distribution != "constant" && distribution != "histogram" && least > most) {
-    return read.wrong("minfieldlength", "minfieldlength is above fieldlength");
+    return read.wrong("minfieldlength", "minfieldlength must not exceed fieldlength");
   }
   if (distribution == "constant") {
     settings.field_length = Constant{most};
@@ -139,18 +140,16 @@ void read_fields(Read& read, WorkloadSettings& settings) {
     settings.most_field_bytes = histogram->most();
     settings.field_length = std::move(*histogram);
   } else {
-    return read.wrong(
-        "fieldlengthdistribution",
-        fmt::format("unknown fieldlengthdistribution '{}': constant, uniform, zipfian "
-                    "and histogram are known",
-                    distribution));
+    return read.wrong("fieldlengthdistribution",
+                      fmt::format("unknown fieldlengthdistribution '{}': constant, uniform, "
+                                  "zipfian and histogram are supported",
+                                  distribution));
   }
   if (settings.most_field_bytes > kMaxValueBytes ||
       most_record_bytes(settings.field_count, settings.most_field_bytes) > kMaxValueBytes) {
-    read.wrong(
-        "fieldlength",
-        fmt::format("{} fields of up to {} bytes are more than a value holds, which is 16 MiB",
-                    settings.field_count, settings.most_field_bytes));
+    read.wrong("fieldlength",
+               fmt::format("{} fields of up to {} bytes exceed the longest value, 16 MiB",
+                           settings.field_count, settings.most_field_bytes));
   }
 }
 
@@ -160,12 +159,12 @@ void read_rules(Read& read, WorkloadSettings& settings) {
   settings.write_all_fields = read.boolean("writeallfields", false);
   settings.data_integrity = read.boolean("dataintegrity", false);
   if (settings.data_integrity && read.text("fieldlengthdistribution", "constant") != "constant") {
-    read.wrong("dataintegrity", "dataintegrity=true wants fieldlengthdistribution=constant");
+    read.wrong("dataintegrity", "dataintegrity=true needs fieldlengthdistribution=constant");
   }
   // As YCSB: every value but "hashed" means ordered; an unknown word is reported.
   const std::string order = read.text("insertorder", "hashed");
   if (order != "hashed" && order != "ordered") {
-    read.wrong("insertorder", fmt::format("insertorder wants hashed or ordered, not '{}'", order));
+    read.wrong("insertorder", fmt::format("insertorder needs hashed or ordered, not '{}'", order));
   }
   settings.keys.ordered = order == "ordered";
   settings.keys.zero_padding = read.number("zeropadding", 1, 0, kMaxKeyBytes - 4);
@@ -209,7 +208,7 @@ void read_distributions(Read& read, WorkloadSettings& settings) {
   if (known == std::end(kKnown)) {
     return read.wrong("requestdistribution",
                       fmt::format("unknown requestdistribution '{}': uniform, zipfian, latest, "
-                                  "hotspot, sequential and exponential are known",
+                                  "hotspot, sequential and exponential are supported",
                                   name));
   }
   settings.distribution = known->second;
@@ -228,7 +227,8 @@ void read_distributions(Read& read, WorkloadSettings& settings) {
   if (!simple) {
     return read.wrong(
         "scanlengthdistribution",
-        fmt::format("unknown scanlengthdistribution '{}': uniform and zipfian are known", lengths));
+        fmt::format("unknown scanlengthdistribution '{}': uniform and zipfian are supported",
+                    lengths));
   }
   settings.scan_length = *simple;
 }

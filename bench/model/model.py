@@ -96,7 +96,7 @@ def measured_costs(file):
         several = {int(name.split()[1]): figure for name, figure in figures.items()
                    if name.startswith("GETs/s, ") and name.endswith("thread(s), 100 B")}
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise Wrong(f"--costs wants the JSON of ./run bench get --transport shm --json, "
+        raise Wrong(f"--costs needs the JSON of ./run bench get --transport shm --json, "
                     f"not {file} ({problem!r})") from problem
     return Costs(gets_per_s=one), several
 
@@ -132,7 +132,7 @@ def arguments():
     parser.add_argument("--costs", metavar="FILE",
                         help="JSON of ./run bench get --transport shm; default: that of "
                              "bench/RESULTS.md")
-    parser.add_argument("--json", metavar="FILE", help="write the prediction there too")
+    parser.add_argument("--json", metavar="FILE", help="also write the prediction to FILE")
     for kind in (Costs, Adapter, Load):
         for field in dataclasses.fields(kind):
             flag = "--" + field.name.replace("_", "-")

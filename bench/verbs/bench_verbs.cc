@@ -50,7 +50,7 @@ struct Side {
       if (!done.ok()) give_up("completion", wc_error("a work request", done.status));
       return;
     }
-    throw std::runtime_error("no completion came");
+    throw std::runtime_error("no completion arrived");
   }
   void post_receive() {
     const ReceiveRequest request{.wr_id = 0, .buffer = in()};
@@ -85,7 +85,7 @@ struct Side {
     for (std::uint64_t spins = 0; spins < kMostSpins; ++spins) {
       if (last.load(std::memory_order_acquire) == value) return;
     }
-    throw std::runtime_error("no WRITE came");
+    throw std::runtime_error("no WRITE arrived");
   }
 
   static void check(const char* what, const Status& status) {
@@ -100,7 +100,7 @@ struct Both {
 };
 
 Both connect(std::size_t bytes) {
-  if (bytes > kMostBytes) throw Misuse("--bytes is at most 1073741824");
+  if (bytes > kMostBytes) throw Misuse("--bytes must be at most 1073741824");
   const Device device = value_or_give_up("open", Device::open_first_active());
   const auto pd = value_or_give_up("allocate", ProtectionDomain::allocate(device));
   const std::uint8_t port = value_or_give_up("port", device.first_active_port());
@@ -217,8 +217,8 @@ int main(int argc, char** argv) {
   return rkv::bench::run_program(
       argc, argv,
       {.name = "bench_verbs",
-       .purpose = "How long one message, READ or WRITE takes through the verbs library.",
-       .flags = {{"bytes", "of each", 64}, {"iterations", "to and fro", 1000}},
+       .purpose = "Latency of a message, READ or WRITE through the verbs library.",
+       .flags = {{"bytes", "size of each", 64}, {"iterations", "round trips", 1000}},
        .phases = {
            {"send", rkv::bench::send}, {"read", rkv::bench::read}, {"write", rkv::bench::write}}});
 }

@@ -20,7 +20,7 @@ json to_json(const Counts& counts) {
 
 // Addresses that are never accessed.
 Places places(const Arguments& given) {
-  if (given["bytes"] > kMostBytes) throw Misuse("--bytes is at most 1073741824");
+  if (given["bytes"] > kMostBytes) throw Misuse("--bytes must be at most 1073741824");
   return {.local = 0x10000,
           .remote = 0x20000,
           .local_key = 1,
@@ -73,6 +73,6 @@ int main(int argc, char** argv) {
       argc, argv,
       {.name = "bench_verbs_overhead",
        .purpose = "Posts and polls through the verbs library and without it.",
-       .flags = {{"rounds", "of each loop", 1000}, {"bytes", "of each READ", 64}},
+       .flags = {{"rounds", "rounds of each loop", 1000}, {"bytes", "size of each READ", 64}},
        .phases = {{"loops", rkv::bench::loops}}});
 }

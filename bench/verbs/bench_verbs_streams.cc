@@ -32,11 +32,11 @@ constexpr std::uint64_t kMostDepth = 128;
 
 Flow flow_of(const Arguments& given) {
   if (given["bytes"] > kMostBytes || given["depth"] > kMostDepth)
-    throw Misuse("--bytes is at most 1048576, --depth at most 128");
+    throw Misuse("--bytes must be at most 1048576, --depth at most 128");
   const Flow flow{.bytes = given["bytes"],
                   .total = given["total"],
                   .depth = static_cast<std::uint32_t>(given["depth"])};
-  if (flow.total % flow.bytes != 0) throw Misuse("--total is a multiple of --bytes");
+  if (flow.total % flow.bytes != 0) throw Misuse("--total must be a multiple of --bytes");
   return flow;
 }
 
@@ -44,7 +44,7 @@ template <class T>
 void sleep_for(Stream<T>& stream, Interest interest) {
   if (!value_or_give_up("arm", stream.arm(interest))) return;
   if (!value_or_give_up("wait", wait_readable(stream.fd(), no_longer())))
-    throw std::runtime_error("the stream stands still");
+    throw std::runtime_error("the stream is stuck");
 }
 
 template <class T>
@@ -154,10 +154,10 @@ int main(int argc, char** argv) {
   return run_program(
       argc, argv,
       {.name = "bench_verbs_streams",
-       .purpose = "Bytes a second of a stream, one way.",
-       .flags = {{"bytes", "of each write", 16384},
+       .purpose = "Throughput of a stream, one way.",
+       .flags = {{"bytes", "size of each write", 16384},
                  {"total", "bytes to move", std::uint64_t{16} << 20},
-                 {"depth", "messages under way", 8}},
+                 {"depth", "messages in flight", 8}},
        .phases = {{"send_receive", send_receive},
                   {"credit_ring", credit_ring},
                   {"read_ring", read_ring},

@@ -60,7 +60,7 @@ struct End {
     must("arm", from_errno("ibv_req_notify_cq", ibv_req_notify_cq(queue.raw(), 0)));
     if (const auto found = poll(out); !found.empty()) return found;
     if (!value_or_give_up("poll", wait_readable(channel.fd(), no_longer())))
-      throw std::runtime_error("no completion came");
+      throw std::runtime_error("no completion arrived");
     ibv_cq* of = nullptr;
     void* context = nullptr;
     if (ibv_get_cq_event(channel.raw(), &of, &context) == 0) {

@@ -109,13 +109,13 @@ OrFailure<void> prepare_range(Job& job) {
     if (!decoded) return std::unexpected(decoded.error());
     *text = std::move(*decoded);
     if (!text->empty() && !key_problem(*text).empty()) {
-      return failure(kUsage, "--prefix, --start and --end have 1024 bytes at most");
+      return failure(kUsage, "--prefix, --start and --end are limited to 1024 bytes");
     }
   }
   auto token = from_hex(range.token);
   if (!token) {
-    return failure(
-        kUsage, fmt::format("--token wants what a scan said, not '{}'", rkv::shown(range.token)));
+    return failure(kUsage, fmt::format("--token needs the token that a scan printed, not '{}'",
+                                       rkv::shown(range.token)));
   }
   range.token = std::move(*token);
   return {};

@@ -26,8 +26,8 @@ std::string bytes_text(std::uint64_t bytes) {
 
 std::string Judge::raise_memlock() const {
   const char* const good =
-      "for good: LimitMEMLOCK=infinity of a service, memlock in /etc/security/limits.d, "
-      "docker run --ulimit memlock=-1";
+      "permanently: LimitMEMLOCK=infinity of a service, memlock in /etc/security/limits.d, docker "
+      "run --ulimit memlock=-1";
   // Only root may exceed the hard limit. The command applies to the shell that runs it ($$).
   const char* const now = facts_.system.memlock_most_bytes == rdma::SystemFacts::kUnlimited
                               ? "ulimit -l unlimited"
@@ -58,10 +58,9 @@ void Judge::memlock() {
   }
   if (limit < kServerBytes) {
     return add(Level::kWarning, "memlock", "",
-               found + "; a server registers its --memory, 1 GiB unless it is told otherwise",
-               raise_memlock());
+               found + "; a server registers its --memory, 1 GiB by default", raise_memlock());
   }
-  add(Level::kOk, "memlock", "", found + "; a server its --memory and some MiB");
+  add(Level::kOk, "memlock", "", found + "; a server registers its --memory and some MiB");
 }
 
 void Judge::abilities(const DeviceFacts& device) {
@@ -69,15 +68,16 @@ void Judge::abilities(const DeviceFacts& device) {
   switch (device.atomics) {
     case rdma::Atomicity::kNone:
       add(Level::kWarning, "atomics", device.name,
-          "none: counters are changed by requests, and values under many writes are read by them",
-          "nothing needs to be done; for one-sided counters take a device that has them");
+          "none: requests change counters, and read values under many writes",
+          "no action needed; one-sided counters need a device with atomics");
       break;
     case rdma::Atomicity::kDevice:
       add(Level::kOk, "atomics", device.name,
-          "among the device's own operations, not with the processor: as the store assumes");
+          "atomic among the device's own operations, not with the processor's, as the store "
+          "assumes");
       break;
     case rdma::Atomicity::kMachine:
-      add(Level::kOk, "atomics", device.name, "with the processor too");
+      add(Level::kOk, "atomics", device.name, "atomic with the processor's operations too");
       break;
   }
   const unsigned initiator = device.reads_as_initiator;
@@ -85,9 +85,9 @@ void Judge::abilities(const DeviceFacts& device) {
   const std::string found = fmt::format(
       "{} READs of a connection at a time as client, {} as server", initiator, responder);
   if (std::min(initiator, responder) > 1) return add(Level::kOk, "read_depth", device.name, found);
-  add(Level::kWarning, "read_depth", device.name, found + ": each waits for the one before",
-      "look for a newer firmware, or a setting of the driver for outstanding READs "
-      "(`ibv_devinfo -v` shows max_qp_rd_atom)");
+  add(Level::kWarning, "read_depth", device.name, found + ": each waits for the previous one",
+      "look for newer firmware, or a driver setting for outstanding READs (`ibv_devinfo -v` shows "
+      "max_qp_rd_atom)");
 }
 
 void Judge::timers() {
@@ -95,11 +95,11 @@ void Judge::timers() {
   const bool forever = timers.rnr_retries == rdma::ConnectionTimers::kForever;
   const double ack_ms = static_cast<double>(timers.ack_timeout_ns) / 1e6;
   add(Level::kOk, "timers", "",
-      fmt::format("set on every connection: sent again after {:.0f} ms, {} times, so a dead peer "
-                  "is noticed in some {:.1f} s; receiver not ready: after {:.2f} ms, {}",
+      fmt::format("set on every connection: retransmit after {:.0f} ms, {} times, so a dead peer "
+                  "is detected in about {:.1f} s; receiver not ready: retry after {:.2f} ms, {}",
                   ack_ms, timers.retries, ack_ms * (timers.retries + 1) / 1000,
                   timers.rnr_timer_us / 1000.0,
-                  forever ? "as often as it takes" : fmt::format("{} times", timers.rnr_retries)));
+                  forever ? "without limit" : fmt::format("{} times", timers.rnr_retries)));
 }
 
 // ------------------------------------------------------------------------------------- trial
@@ -110,8 +110,7 @@ void Judge::trial(const rdma::Trial& trial) {
     const bool enough =
         trial.request_bytes >= kConnectRequestBytes && trial.reply_bytes >= kConnectAcceptBytes;
     add(enough ? Level::kOk : Level::kError, "private_data", device,
-        fmt::format("{} bytes of a request to connect and {} of its answer arrive; rkv takes {} "
-                    "and {}",
+        fmt::format("a connection request carries {} bytes and its reply {}; rkv needs {} and {}",
                     trial.request_bytes, trial.reply_bytes, kConnectRequestBytes,
                     kConnectAcceptBytes),
         enough ? "" : "update the adapter's firmware and driver; rkv cannot connect over it");
@@ -123,7 +122,7 @@ void Judge::trial(const rdma::Trial& trial) {
         fmt::format("{} failed: {}", trial.step, rkv::to_string(*trial.error)),
         memory ? raise_memlock()
         : late ? "let UDP port 4791 (RoCE v2) through: `nft list ruleset` shows what filters"
-               : "mend what is wrong above, then look at the kernel's log: `dmesg`");
+               : "fix the error above, then check the kernel's log: `dmesg`");
   } else {
     add(Level::kOk, "loopback", device,
         fmt::format("connected to itself; {} READs of 8 bytes: p50 {:.1f} us, p99 {:.1f} us; {} at "
@@ -143,17 +142,18 @@ void Judge::failed_swap(const rdma::Trial& trial) {
       break;
     case rdma::FailedSwap::kLeavesIt:
       add(Level::kOk, "failed_swap", device,
-          fmt::format("{} compare-and-swaps that failed undid no store of the processor{}",
+          fmt::format("{} failed compare-and-swaps did not undo a store of the processor{}",
                       trial.swaps,
-                      soft_roce ? " (SoftRoCE up to Linux 6.2 may, which is rarely caught in "
-                                  "so short a time); the store does not depend on it"
+                      soft_roce ? " (SoftRoCE up to Linux 6.2 may undo one, but a short test "
+                                  "rarely catches it); the store does not depend on it"
                                 : ""));
       break;
     case rdma::FailedSwap::kStoresBack:
       add(Level::kOk, "failed_swap", device,
-          fmt::format("one that fails stores the old value back (seen after {}): harmless here, "
-                      "for the server's processor stores to no word that clients swap",
-                      trial.swaps));
+          fmt::format(
+              "a failed compare-and-swap stores the old value back (seen after {}): harmless, "
+              "since the server's processor does not store to words that clients swap",
+              trial.swaps));
       break;
   }
 }
@@ -163,7 +163,7 @@ void Judge::failed_swap(const rdma::Trial& trial) {
 void Judge::huge_pages() {
   const rdma::SystemFacts& system = facts_.system;
   const auto or_unknown = [](const std::string& mode) {
-    return mode.empty() ? std::string("not known") : mode;
+    return mode.empty() ? std::string("unknown") : mode;
   };
   const std::string found = fmt::format(
       "{} of {} free in the pool ({} each); transparent: {}, for shared memory: {}",
@@ -172,7 +172,7 @@ void Judge::huge_pages() {
   const bool transparent = system.transparent_huge_pages != "never";
   // Pages in use serve the process that took them, such as a server.
   if (transparent || system.huge_pages > 0) return add(Level::kOk, "huge_pages", "", found);
-  add(Level::kWarning, "huge_pages", "", found + ": a large store misses more in its page tables",
+  add(Level::kWarning, "huge_pages", "", found + ": a large store has more TLB misses",
       "for a server, as root: `echo madvise >/sys/kernel/mm/transparent_hugepage/enabled`, or "
       "`sysctl vm.nr_hugepages=N` for a pool of N");
 }
@@ -181,11 +181,11 @@ void Judge::shared_memory() {
   if (asked_.transport == Transport::kVerbs) return;
   if (facts_.shared_memory_error.empty()) {
     return add(Level::kOk, "shared_memory", "",
-               fmt::format("{}, for servers of this host", facts_.shared_memory));
+               fmt::format("{}, for servers on this host", facts_.shared_memory));
   }
   add(asked_.transport == Transport::kShm ? Level::kError : Level::kWarning, "shared_memory", "",
       facts_.shared_memory_error,
-      "name a directory of your own in `RKV_SHM_DIR`, for the server too");
+      "set `RKV_SHM_DIR` to a directory of your own, for the server too");
 }
 
 }  // namespace rkv::cli

@@ -9,11 +9,12 @@
 namespace rkv::cli {
 
 void Judge::no_device() {
-  const char* const instead = asked_.transport == Transport::kVerbs
-                                  ? ""
-                                  : ": only servers of this host are reached, over shared memory";
+  const char* const instead =
+      asked_.transport == Transport::kVerbs
+          ? ""
+          : ": only servers on this host can be reached, over shared memory";
   const std::string make = fmt::format(
-      "`modprobe rdma_rxe && rdma link add rxe0 type rxe netdev {}` makes one of an ordinary "
+      "`modprobe rdma_rxe && rdma link add rxe0 type rxe netdev {}` creates one on an ordinary "
       "interface (SoftRoCE)",
       facts_.system.could_have_rxe ? likely_interface() : "INTERFACE");
   const std::string advice =
@@ -21,13 +22,12 @@ void Judge::no_device() {
       : facts_.system.could_have_rxe   ? "as root: " + make
       : !facts_.system.knows_modules
           ? fmt::format(
-                "what this kernel has is not known from here (a container?): on the host, "
-                "as root, {}; then start the container with `--network host --device "
-                "/dev/infiniband`",
+                "this kernel's modules are not visible here (a container?): on the host, as root, "
+                "{}; then start the container with `--network host --device /dev/infiniband`",
                 make)
-          : "this kernel has no rdma_rxe: Debian's `linux-image-amd64` has (its cloud flavour has "
-            "not); with an adapter, install its driver; in a container, give it "
-            "`--device /dev/infiniband`";
+          : "this kernel has no rdma_rxe: Debian's `linux-image-amd64` has it (the cloud flavour "
+            "does not); with an adapter, install its driver; for a container, use `--device "
+            "/dev/infiniband`";
   add(broken(), "devices", "", fmt::format("no RDMA device{}", instead), advice);
 }
 
@@ -46,9 +46,10 @@ void Judge::devices() {
       all.push_back(device.name);
     const std::string& other = names.empty() ? all.front() : facts_.verbs.devices.front().name;
     add(Level::kError, "devices", asked_.device,
-        fmt::format("no RDMA device has this name; there are: {}",
+        fmt::format("no RDMA device has this name; the devices are: {}",
                     fmt::join(names.empty() ? all : names, ", ")),
-        fmt::format("`--device {}`, or none: the one that routes to the server is taken", other));
+        fmt::format("`--device {}`, or leave it out: the device that routes to the server is used",
+                    other));
   }
   if (!names.empty()) add(Level::kOk, "devices", "", fmt::format("{}", fmt::join(names, ", ")));
   unseen_devices();
@@ -56,7 +57,7 @@ void Judge::devices() {
     if (device->open_error.empty()) continue;
     add(Level::kError, "devices", device->name,
         fmt::format("cannot be used: {}", device->open_error),
-        "mend what is wrong with modules and device files below");
+        "fix the errors of modules and device files below");
   }
 }
 
@@ -78,16 +79,16 @@ void Judge::unseen_devices() {
   if (!no_provider.empty()) {
     const bool listed = facts_.verbs.list_error.empty();  // else the library itself may be missing
     add(none_left ? Level::kError : Level::kWarning, "devices", "",
-        fmt::format("the kernel has {}, libibverbs does not see it{}", fmt::join(no_provider, ", "),
-                    listed ? "" : ": " + facts_.verbs.list_error),
+        fmt::format("the kernel has {}, but libibverbs does not see it{}",
+                    fmt::join(no_provider, ", "), listed ? "" : ": " + facts_.verbs.list_error),
         fmt::format("install its provider, as root: `apt-get install {}ibverbs-providers`",
                     listed ? "" : "libibverbs1 librdmacm1 "));
   }
   // If other devices are left, only the files are reported, below.
   if (!no_file.empty() && none_left) {
     add(Level::kError, "devices", "",
-        fmt::format("the kernel has {}, no program here can use it", fmt::join(no_file, ", ")),
-        "mend what is wrong with its device file below");
+        fmt::format("the kernel has {}, but no program here can use it", fmt::join(no_file, ", ")),
+        "fix the error of its device file below");
   }
 }
 
@@ -97,14 +98,14 @@ void Judge::modules() {
     if (!has) {
       add(Level::kError, "modules", name, fmt::format("not loaded: {}", what),
           facts_.system.could_have_cm
-              ? fmt::format("as root: `modprobe {}` ({} in a file of /etc/modules-load.d keeps it "
-                            "so)",
+              ? fmt::format("as root: `modprobe {}` (to keep it loaded: {} in a file of "
+                            "/etc/modules-load.d)",
                             name, name)
               : fmt::format("it is not in /lib/modules here: in a container, load it on the host "
-                            "(`modprobe {}`); else install the package of modules of this kernel",
+                            "(`modprobe {}`); else install this kernel's package of modules",
                             name));
     } else {
-      add(Level::kOk, "modules", name, had ? "loaded" : "loaded now, by its first use");
+      add(Level::kOk, "modules", name, had ? "loaded" : "loaded now, on first use");
     }
   };
   judge("ib_uverbs", facts_.system.has_uverbs, facts_.had_uverbs, "no program can use a device");
@@ -149,15 +150,14 @@ void Judge::unusable_files(rdma::FileState state, bool spare) {
   if (paths.empty()) return;
   const std::string subject = fmt::format("{}", fmt::join(paths, ", "));
   const std::string whose = names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", "));
-  const std::string unless =
-      spare ? "nothing needs to be done, unless one of these is to be used: " : "";
+  const std::string unless = spare ? "no action needed, unless one of these is to be used: " : "";
   const Level level = spare ? Level::kWarning : Level::kError;
   if (state == FileState::kForbidden) {
     add(level, "device_files", subject, "this user may not read and write it" + whose,
-        fmt::format("{}as root: `chmod a+rw {}` (a rule of udev, such as rdma-core's, keeps it so)",
+        fmt::format("{}as root: `chmod a+rw {}` (to keep it: a udev rule, such as rdma-core's)",
                     unless, fmt::join(paths, " ")));
   } else {
-    add(level, "device_files", subject, "not there, though the kernel has it" + whose,
+    add(level, "device_files", subject, "missing, though the kernel has the device" + whose,
         fmt::format("{}a container: start it with `--device {}`; else, as root: `udevadm trigger "
                     "--action=add`",
                     unless, spare ? paths.front() : "/dev/infiniband"));
@@ -168,14 +168,14 @@ void Judge::namespaces() {
   using rdma::NamespaceMode;
   const NamespaceMode mode = facts_.system.namespaces;
   if (mode == NamespaceMode::kShared) {
-    add(Level::kOk, "namespace", "", "shared: devices are in view of every network namespace");
+    add(Level::kOk, "namespace", "", "shared: devices are visible in every network namespace");
   } else if (mode == NamespaceMode::kExclusive && has_kernel_devices()) {
     add(Level::kOk, "namespace", "", "exclusive: these devices belong to this network namespace");
   } else if (mode == NamespaceMode::kExclusive) {
-    add(broken(), "namespace", "", "exclusive: devices of other network namespaces are not in view",
+    add(broken(), "namespace", "", "exclusive: devices of other network namespaces are not visible",
         "use the host's network (docker: `--network host`); or give this namespace an adapter (not "
         "SoftRoCE of Linux 6.1), as root where the adapter is: `rdma dev set DEVICE netns NAME`; "
-        "shared mode is for the boot: `options ib_core netns_mode=1` in /etc/modprobe.d");
+        "shared mode is set at boot: `options ib_core netns_mode=1` in /etc/modprobe.d");
   }
 }
 

@@ -19,7 +19,7 @@ void Judge::down(const DeviceFacts& device, const PortFacts& port) {
   const std::string netdev = netdev_of(device, port.number);
   const rdma::NetworkInterface* const link = interface(netdev);
   std::string found = port.state;
-  std::string advice = "look at the cable and at the switch: `rdma link`, `ibstat`";
+  std::string advice = "check the cable and the switch: `rdma link`, `ibstat`";
   if (!port.ethernet) {
     found += ", InfiniBand";
     advice += "; a subnet manager must run in the fabric: `systemctl start opensm`";
@@ -30,7 +30,7 @@ void Judge::down(const DeviceFacts& device, const PortFacts& port) {
     found += fmt::format(": its interface {} is down", netdev);
     advice = fmt::format("as root: `ip link set dev {} up`", netdev);
   } else if (link != nullptr) {
-    advice = fmt::format("look at the cable and at the switch: `ip link show dev {}`", netdev);
+    advice = fmt::format("check the cable and the switch: `ip link show dev {}`", netdev);
   }
   // One of two ports of an adapter is often unused.
   add(any_active() || !is_meant(port) ? Level::kWarning : Level::kError, "port",
@@ -79,7 +79,7 @@ void Judge::mtu(const DeviceFacts& device, const PortFacts& port) {
   if (port.active_mtu_bytes < port.max_mtu_bytes) {
     // Not a fault: this is Ethernet's usual MTU.
     found +=
-        fmt::format(", since {} has {}: longer values take more packets", netdev, link->mtu_bytes);
+        fmt::format(", since {} has {}: longer values need more packets", netdev, link->mtu_bytes);
   }
   add(Level::kOk, "mtu", subject, std::move(found));
 }
@@ -94,7 +94,7 @@ void Judge::missing_port() {
   add(Level::kError, "port", asked_.device,
       fmt::format("{} port {}", asked_.device.empty() ? "no device has a" : "there is no",
                   asked_.port),
-      "`--ib-port 0` takes any that is active");
+      "`--ib-port 0` uses any active port");
 }
 
 // ------------------------------------------------------------------------------------- GIDs
@@ -116,14 +116,14 @@ bool is_roce(const GidFacts& gid) {
 const char* reason_for(const ChosenPath& path) {
   switch (path.why) {
     case ChosenPath::Why::kAsked:
-      return "as asked";
+      return "as requested";
     case ChosenPath::Why::kRoute:
-      return "from where the route to the server starts";
+      return "the route to the server starts there";
     case ChosenPath::Why::kRank:
       break;
   }
   return is_roce(path.gid) ? "RoCE v2 before v1, IPv4 before IPv6, link-local last"
-                           : "the port's first";
+                           : "the first GID of the port";
 }
 
 bool same_way(const ChosenPath& a, const ChosenPath& b) {
@@ -181,14 +181,14 @@ void Judge::no_gid() {
   }
   const bool wrong_index = asked_.gid_index >= 0 && any && !all_have_it;
   add(Level::kError, "gid", "", facts_.verbs.choice_error,
-      wrong_index ? "`--gid-index N` with one of those below, or none: routing chooses"
-      : any       ? "mend what is wrong above, then look at the kernel's log: `dmesg`"
+      wrong_index ? "`--gid-index N` with one of those below, or leave it out: routing chooses"
+      : any       ? "fix the error above, then check the kernel's log: `dmesg`"
             : fmt::format("give the port's interface an address of your network, as root: `ip addr "
                           "add 192.0.2.1/24 dev {}`",
                           netdev));
 }
 
-// "1 RoCE v2 192.0.2.1 eth0 is used: from where the route to the server starts".
+// "1 RoCE v2 192.0.2.1 eth0 is used: the route to the server starts there".
 std::string Judge::use_of(const ChosenPath& path) const {
   if (path.leads) {
     return fmt::format("{} is used{}: {}", text_of(path.gid),
@@ -197,11 +197,13 @@ std::string Judge::use_of(const ChosenPath& path) const {
   const std::string would =
       fmt::format("{} would be used ({}), but ", text_of(path.gid), reason_for(path));
   if (!path.why_not || path.why_not->code == Code::kNoDevice) {
-    return fmt::format("{}{} leads to {}", would,
-                       asked_.device.empty() ? "no device" : "no way from " + asked_.device,
-                       path.to);
+    return fmt::format(
+        "{}{} to {}", would,
+        asked_.device.empty() ? "no device has a route" : "no route from " + asked_.device,
+        path.to);
   }
-  return fmt::format("{}no way to {} was found: {}", would, path.to, rkv::to_string(*path.why_not));
+  return fmt::format("{}no route to {} was found: {}", would, path.to,
+                     rkv::to_string(*path.why_not));
 }
 
 void Judge::gid(const DeviceFacts& device, const PortFacts& port) {
@@ -234,9 +236,10 @@ void Judge::gid(const DeviceFacts& device, const PortFacts& port) {
           fmt::format("as root: `ip addr add 192.0.2.1/24 dev {}`, with an address of your network",
                       gid.netdev));
     } else if (is_roce(gid) && !gid.roce_v2) {
-      add(Level::kWarning, "gid", subject, found + "; RoCE v1 is not routed, nor mixed with v2",
-          "choose one of type v2 by `--gid-index N`, if there is one; else have the adapter use "
-          "v2");
+      add(Level::kWarning, "gid", subject,
+          found + "; RoCE v1 is not routable and cannot be mixed with v2",
+          "choose a GID of type v2 by `--gid-index N`, if there is one; else configure the adapter "
+          "for v2");
     } else {
       add(Level::kOk, "gid", subject, std::move(found));
     }

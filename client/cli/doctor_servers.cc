@@ -62,16 +62,16 @@ void note_endpoints(const Json& stats, ServerFacts& facts) {
 
 std::string advice_for(const ServerFacts::Closed& closed) {
   if (closed.state == "port-down") {
-    return "on its host: look at the cable and the switch, and at `rdma link` and `ip addr`; it "
-           "serves again when the port does";
+    return "on its host: check the cable and the switch, `rdma link` and `ip addr`; the server "
+           "serves again once the port is up";
   }
-  return "on its host: bring the device back (`rdma link`, `lspci`, `dmesg`; SoftRoCE: `rdma link "
-         "add`), with its address; the server finds it by itself";
+  return "on its host: restore the device (`rdma link`, `lspci`, `dmesg`; SoftRoCE: `rdma link "
+         "add`) and its address; the server then uses it without a restart";
 }
 
 std::string advice_for(const ServerFacts& facts) {
   if (facts.connected) {
-    return "it is there, but too busy or stopped: look at its log, and at `ps` on its host";
+    return "the server is too busy or stopped: check its log, and `ps` on its host";
   }
   if (is_of_resolver(*facts.error)) {
     const std::string host = facts.address.substr(0, facts.address.rfind(':'));
@@ -80,30 +80,30 @@ std::string advice_for(const ServerFacts& facts) {
   switch (facts.error->code) {
     case Code::kUnreachable:
       return fmt::format(
-          "is it running there, and on this port? `kvserver --listen {}` on its host starts one; "
-          "--server names another",
+          "check that a server runs there on this port: `kvserver --listen {}` on its host starts "
+          "one; --server chooses another",
           facts.address);
     case Code::kVersionMismatch:
       return "install the same version of rkv on both hosts: `kvclient --version`, `kvserver "
              "--version`";
     case Code::kTimeout:
       return facts.over_verbs
-                 ? "nothing comes back: look whether its process is stopped, let UDP port 4791 "
-                   "(RoCE v2) through on both hosts, and see the server's own `kvclient doctor`"
-                 : "nothing comes back: see whether its host is on and reached (`ping`), and its "
-                   "process not stopped (`ps`)";
+                 ? "no response: check that its process is not stopped, let UDP port 4791 (RoCE "
+                   "v2) through on both hosts, and run `kvclient doctor` on its host"
+                 : "no response: check that its host is up and reachable (`ping`) and that its "
+                   "process is not stopped (`ps`)";
     case Code::kNoDevice:
-      return "mend what is wrong with the device above; over an address that no RDMA device leads "
-             "to (`rdma link`, `ip route`), only servers of this host are reached";
+      return "fix the error of the device above; without an RDMA device that routes to the address "
+             "(`rdma link`, `ip route`), only servers on this host can be reached";
     case Code::kPermission:
-      return "over shared memory, run it as the server's user or as root; over verbs, mend what is "
-             "wrong with the device files above";
+      return "over shared memory, run it as the server's user or as root; over verbs, fix the "
+             "errors of the device files above";
     case Code::kBusy:
       return "try again later, or start the server with a greater --max-clients";
     case Code::kOutOfMemory:
-      return "mend what is wrong with memlock above";
+      return "fix the error of memlock above";
     default:
-      return "look at the server's log, and at its own `kvclient doctor`";
+      return "check the server's log, and run `kvclient doctor` on its host";
   }
 }
 
@@ -114,15 +114,15 @@ void judge_latency(const ServerFacts::Latency& latency, const char* check, const
     finding.level = Level::kError;
     finding.found =
         fmt::format("{} failed after {} of them: {}", what, latency.count, latency.error);
-    finding.advice = "look at the server's log, and at `dmesg` of both hosts";
+    finding.advice = "check the server's log, and `dmesg` on both hosts";
   } else {
     finding.found = fmt::format("{} {}: p50 {:.1f} us, p99 {:.1f} us", latency.count, what,
                                 latency.p50_us, latency.p99_us);
     if (latency.p99_us >= kSentAgainUs) {
       finding.level = Level::kWarning;
       finding.advice =
-          "packets get lost, or a machine is overloaded: `rdma statistic show` counts what is sent "
-          "again; look at flow control and at the MTU of every switch between";
+          "packets are lost, or a machine is overloaded: `rdma statistic show` counts "
+          "retransmissions; check flow control and the MTU of every switch between";
     }
   }
   out.push_back(std::move(finding));
@@ -186,7 +186,7 @@ std::vector<Finding> judge_server(const ServerFacts& facts, bool named) {
     out.push_back({.check = "server",
                    .subject = facts.address,
                    .level = Level::kError,
-                   .found = fmt::format("connected, but answers no request: {}; {}",
+                   .found = fmt::format("connected, but does not answer requests: {}; {}",
                                         to_string(*facts.error), facts.transport),
                    .advice = advice_for(facts)});
     judge_latency(facts.read, "read", "one-sided READs of 128 bytes", facts.address, out);
@@ -218,7 +218,7 @@ std::vector<Finding> judge_list(std::span<const ServerFacts> servers) {
                      .subject = servers[i].address,
                      .level = Level::kError,
                      .found = fmt::format("the same process as {}", servers[j].address),
-                     .advice = "take one of the two out of the list"});
+                     .advice = "remove one of the two from the list"});
     }
   }
   return out;

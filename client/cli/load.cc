@@ -120,9 +120,9 @@ void print_loaded(const Loaded& loaded) {
     line += fmt::format(" ({:.0f} records/s)", static_cast<double>(loaded.stored) / loaded.seconds);
   }
   if (loaded.replaced != 0) {
-    line += fmt::format("; {} came again under the same key, the last won", loaded.replaced);
+    line += fmt::format("; {} replaced by a later record of the same key", loaded.replaced);
   }
-  if (loaded.bad != 0) line += fmt::format("; {} bad ones left out", loaded.bad);
+  if (loaded.bad != 0) line += fmt::format("; {} bad records skipped", loaded.bad);
   print_raw(line + "\n");
 }
 
@@ -135,7 +135,7 @@ Json to_json(const Loaded& loaded) {
 }
 
 std::string stopped(const Loaded& loaded, const std::string& why) {
-  return fmt::format("stopped with {} records stored: {}", loaded.stored, why);
+  return fmt::format("stopped after {} records were stored: {}", loaded.stored, why);
 }
 
 }  // namespace

@@ -27,22 +27,23 @@ struct GlobalFlag {
 };
 constexpr GlobalFlag kGlobalFlags[] = {
     {"server", 0, true, "KVCLIENT_SERVER", "127.0.0.1:7471", "HOST:PORT",
-     "the kvserver to talk to"},
+     "address of the kvserver"},
     {"servers", 0, true, "KVCLIENT_SERVERS", "", "LIST",
-     "several as one store: [NAME=]HOST:PORT[*WEIGHT], with commas"},
+     "servers of one store, comma-separated: [NAME=]HOST:PORT[*WEIGHT]"},
     {"servers-file", 0, true, "KVCLIENT_SERVERS_FILE", "", "FILE",
-     "the same from a file, one a line, # for comments"},
+     "the same from a file, one per line, # for comments"},
     {"output", 0, true, "KVCLIENT_OUTPUT", "text", "text|json|tsv",
-     "form of what is printed; tsv: records as load takes them"},
-    {"hex", 0, false, "KVCLIENT_HEX", "false", "", "keys and values in hexadecimal, in and out"},
+     "output format; tsv: records in the format of load"},
+    {"hex", 0, false, "KVCLIENT_HEX", "false", "", "read and print keys and values in hexadecimal"},
     {"timeout", 0, true, "KVCLIENT_TIMEOUT", "5s", "TIME", "longest time for one operation"},
-    {"device", 'd', true, "KVCLIENT_DEVICE", "", "NAME", "RDMA device; none: the one that routes"},
+    {"device", 'd', true, "KVCLIENT_DEVICE", "", "NAME", "RDMA device; default: by the route"},
     {"ib-port", 'i', true, "KVCLIENT_IB_PORT", "0", "N", "port of the device; 0: any active one"},
     {"gid-index", 0, true, "KVCLIENT_GID_INDEX", "-1", "N", "GID to use; -1: let routing choose"},
     {"transport", 0, true, "KVCLIENT_TRANSPORT", "auto", "auto|verbs|shm",
      "how to reach the server; auto: an RDMA device, else shared memory"},
-    {"poll", 0, true, "KVCLIENT_POLL", "adaptive", "adaptive|busy|event", "how to wait"},
-    {"cache", 0, true, "KVCLIENT_CACHE", "64MiB", "SIZE", "cache of index groups; 0: none"},
+    {"poll", 0, true, "KVCLIENT_POLL", "adaptive", "adaptive|busy|event",
+     "how to wait for completions"},
+    {"cache", 0, true, "KVCLIENT_CACHE", "64MiB", "SIZE", "cache of key locations; 0: off"},
 };
 
 constexpr char kNegative = '\x01';  // hide_negative_numbers()
@@ -79,8 +80,8 @@ void add_globals(cxxopts::Options& options) {
       add(names, help, cxxopts::value<bool>());
     }
   }
-  add("h,help", "this text");
-  add("version", "the version");
+  add("h,help", "print this help");
+  add("version", "print the version");
 }
 
 std::string overview(cxxopts::Options& options) {
@@ -89,8 +90,8 @@ std::string overview(cxxopts::Options& options) {
     text += fmt::format("  {:24} {}\n", fmt::format("{} {}", info.name, info.arguments), info.help);
   }
   text +=
-      "\nWithout a verb: an interactive shell; from a pipe, a script of such commands.\n"
-      "kvclient VERB --help tells a verb's own options.\n\n";
+      "\nWithout a verb: an interactive shell; from a pipe, it reads such commands.\n"
+      "kvclient VERB --help lists the options of a verb.\n\n";
   const std::string flags = options.help({"global"});
   text += flags.substr(flags.find(" global options:"));
   text +=
@@ -121,10 +122,10 @@ std::string server_problem(const std::string& server) {
   const bool bare_ipv6 = host.find(':') != std::string_view::npos && !host.starts_with('[');
   const bool bracketed = host.starts_with('[') == host.ends_with(']');
   if (colon == std::string::npos || host.empty() || bare_ipv6 || !bracketed) {
-    return fmt::format("--server wants HOST:PORT or [IPv6]:PORT, not '{}'", shown(server));
+    return fmt::format("--server needs HOST:PORT or [IPv6]:PORT, not '{}'", shown(server));
   }
   if (!parse_number<unsigned>(std::string_view(server).substr(colon + 1), 1, 65535)) {
-    return fmt::format("--server wants a port from 1 to 65535, not '{}'",
+    return fmt::format("--server needs a port from 1 to 65535, not '{}'",
                        shown(server.substr(colon + 1)));
   }
   return {};
@@ -132,8 +133,8 @@ std::string server_problem(const std::string& server) {
 
 // Sets a global option; returns what is wrong with the text, or an empty text.
 std::string set_global(Globals& globals, std::string_view name, const std::string& text) {
-  const auto wants = [&](const char* what) {
-    return fmt::format("--{} wants {}, not '{}'", name, what, shown(text));
+  const auto needs = [&](const char* what) {
+    return fmt::format("--{} needs {}, not '{}'", name, what, shown(text));
   };
   ClientOptions& client = globals.client;
   if (name == "server") {
@@ -146,11 +147,11 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   if (name == "output") {
     globals.json = text == "json";
     globals.tsv = text == "tsv";
-    return globals.json || globals.tsv || text == "text" ? "" : wants("text, json or tsv");
+    return globals.json || globals.tsv || text == "text" ? "" : needs("text, json or tsv");
   }
   if (name == "hex") {
     globals.hex = text == "true" || text == "1";
-    return globals.hex || text == "false" || text == "0" ? "" : wants("true or false");
+    return globals.hex || text == "false" || text == "0" ? "" : needs("true or false");
   }
   if (name == "timeout") {
     std::uint64_t ms = 0;
@@ -165,18 +166,18 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   if (name == "ib-port") {
     const auto port = parse_number<unsigned>(text, 0, 255);
     client.port = static_cast<std::uint8_t>(port.value_or(0));
-    return port ? "" : wants("a number from 0 to 255");
+    return port ? "" : needs("a number from 0 to 255");
   }
   if (name == "gid-index") {
     const auto index = parse_number<int>(text, -1, 255);
     client.gid_index = index.value_or(-1);
-    return index ? "" : wants("a number from -1 to 255");
+    return index ? "" : needs("a number from -1 to 255");
   }
   if (name == "transport") {
     client.transport = text == "verbs" ? Transport::kVerbs
                        : text == "shm" ? Transport::kShm
                                        : Transport::kAuto;
-    return text == "verbs" || text == "shm" || text == "auto" ? "" : wants("auto, verbs or shm");
+    return text == "verbs" || text == "shm" || text == "auto" ? "" : needs("auto, verbs or shm");
   }
   if (name == "poll") {
     client.polling = text == "busy"    ? Polling::kBusy
@@ -184,11 +185,11 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
                                        : Polling::kAdaptive;
     return text == "busy" || text == "event" || text == "adaptive"
                ? ""
-               : wants("adaptive, busy or event");
+               : needs("adaptive, busy or event");
   }
   const auto size = parse_size(text);  // cache
   client.cache_bytes = size ? *size : 0;
-  return size ? "" : wants("a size such as 64MiB");
+  return size ? "" : needs("a size such as 64MiB");
 }
 
 // Checks --output tsv given with the verb. As a default of the shell or the environment tsv applies
@@ -196,10 +197,11 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
 std::string tsv_problem(const Command& command) {
   const Verb verb = command.verb;
   if (!command.globals.tsv) return {};
-  if (command.keys_only) return "--keys-only shows no records, which tsv is for: leave one out";
+  if (command.keys_only)
+    return "--keys-only cannot be combined with --output tsv, which prints whole records";
   const bool shows_records = verb == Verb::kGet || verb == Verb::kMget || verb == Verb::kScan ||
                              verb == Verb::kDump || verb == Verb::kShell;
-  return shows_records ? "" : "--output tsv is for get, mget, scan and dump";
+  return shows_records ? "" : "--output tsv works with get, mget, scan and dump only";
 }
 
 std::string arguments_problem(const Command& command, const VerbInfo& info) {
@@ -209,7 +211,7 @@ std::string arguments_problem(const Command& command, const VerbInfo& info) {
     return fmt::format("{} takes no argument, not '{}'", info.name,
                        shown(command.arguments.front()));
   }
-  return fmt::format("{} wants {}: {} given{}", info.name, info.arguments, given,
+  return fmt::format("{} needs {}: {} given{}", info.name, info.arguments, given,
                      command.last_from_stdin ? " with -x" : "");
 }
 
@@ -256,8 +258,7 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   if (result->count("version") != 0) return printed(kVersionText);
   if (result->count("server") + result->count("servers") + result->count("servers-file") > 1) {
     return usage_error(
-        "--server, --servers and --servers-file each say where the store is: give one of them, "
-        "once");
+        "--server, --servers and --servers-file cannot be combined or repeated: give one of them");
   }
   for (const GlobalFlag& flag : kGlobalFlags) {
     if (result->count(flag.name) == 0) continue;
@@ -271,7 +272,7 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   }
   const ClientOptions& client = command.globals.client;
   if (client.transport == Transport::kShm && !client.device.empty()) {
-    return usage_error("--device is of no use with shm: leave one of them out");
+    return usage_error("--device cannot be combined with --transport shm");
   }
   command.arguments = result->unmatched();
   for (std::string& argument : command.arguments) {
@@ -317,7 +318,7 @@ bool hide_negative_numbers(std::vector<std::string>& words, Verb verb) {
 
 Parsed parse_words(const Globals& defaults, std::vector<std::string> words) {
   if (has_endless_flag(words)) {
-    return usage_error("no flag is that long; write -- before arguments that begin with -");
+    return usage_error("an option is too long; write -- before arguments that begin with -");
   }
   const auto verb = find_verb_argument(words);
   if (!verb) return parse_with(defaults, nullptr, words);
@@ -349,14 +350,14 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kLoad, "load", "[FILE]", "store the records of a file (- or none: standard input)", 0,
        1},
       {Verb::kVerify, "verify", "FILE", "read the records of a file back and compare", 1, 1},
-      {Verb::kDump, "dump", "[FILE]", "write all records, for load (- or none: standard output)", 0,
-       1},
+      {Verb::kDump, "dump", "[FILE]",
+       "write all records in the format of load (- or none: standard output)", 0, 1},
       {Verb::kScan, "scan", "", "print keys in order, with their values", 0, 0},
       {Verb::kFlush, "flush", "", "wait until everything is on disk", 0, 0},
-      {Verb::kBackup, "backup", "NAME", "have the server make a backup on its own host", 1, 1},
+      {Verb::kBackup, "backup", "NAME", "create a backup on the server's host", 1, 1},
       {Verb::kStats, "stats", "", "counters of client and server", 0, 0},
-      {Verb::kPing, "ping", "", "time round trips of a request", 0, 0},
-      {Verb::kDoctor, "doctor", "", "check RDMA and servers, and say what to do", 0, 0},
+      {Verb::kPing, "ping", "", "measure round trips of a request", 0, 0},
+      {Verb::kDoctor, "doctor", "", "check RDMA and servers, and suggest fixes", 0, 0},
   };
   return list;
 }
@@ -383,12 +384,12 @@ std::string name_of_store(const Globals& globals) {
 Parsed parse_shell_line(const std::vector<std::string>& words, const Globals& shell) {
   Parsed parsed = parse_words(shell, words);
   if (parsed.kind == Parsed::Kind::kCommand && parsed.command.verb == Verb::kShell) {
-    return usage_error("a line begins with a verb; try help");
+    return usage_error("a line must begin with a verb; try help");
   }
   if (parsed.kind == Parsed::Kind::kCommand &&
       (parsed.command.globals.client.server != shell.client.server ||
        parsed.command.globals.servers != shell.servers)) {
-    return usage_error(fmt::format("this shell is connected to {}; leave it to use another server",
+    return usage_error(fmt::format("this shell is connected to {}; exit to use another server",
                                    name_of_store(shell)));
   }
   return parsed;

@@ -98,7 +98,7 @@ OrFailure<std::string> RecordReader::read_part() {
     text.append(chunk, 0, got);
     bytes_read_ += got;
     if (options_.format == Format::kAuto && last_end != std::string::npos) {
-      const auto format = told_format(std::string_view(text).substr(0, last_end + 1), name_);
+      const auto format = detect_format(std::string_view(text).substr(0, last_end + 1), name_);
       if (!format) return std::unexpected(format.error());
       options_.format = *format;
     }

@@ -78,7 +78,7 @@ class Parser {
   OrFailure<RecordSet> run() {
     Format format = options_.format;
     if (format == Format::kAuto) {
-      const auto found = told_format(rest_, name_);
+      const auto found = detect_format(rest_, name_);
       if (!found) return std::unexpected(found.error());
       format = *found;
     }
@@ -115,7 +115,7 @@ class Parser {
     if (const std::string problem = value_problem(record.value); !problem.empty())
       return bad(line, columns.value, problem);
     if (record.number && record.expires_at_ms != 0) {
-      return bad(line, columns.value, "counters do not expire");
+      return bad(line, columns.value, "counters cannot expire");
     }
     const auto [place, is_new] = places_.try_emplace(record.key, set_.records.size());
     if (is_new) {
@@ -150,7 +150,7 @@ class Parser {
         const bool continues = line.front() == ' ' || line.front() == '\t';
         const bool fine = continues ? line.data() != start : is_field(line) || line[0] == '#';
         if (!fine && problem.empty()) {
-          problem = "this is no field of a stanza (Name: value)";
+          problem = "this is not a field of a stanza (Name: value)";
           problem_line = line_number;
         }
       }
@@ -225,7 +225,7 @@ class Parser {
     if (is_counter) {
       record.number = parse_number<std::int64_t>(value_text);
       if (!record.number) {
-        return bad(number, value_column, "a counter's number is a whole one of 64 bits");
+        return bad(number, value_column, "a counter must be a whole number of 64 bits");
       }
     } else {
       const auto value = decode(value_text);
@@ -251,7 +251,7 @@ class Parser {
       return std::unexpected(
           fmt::format("\"{}\" is not valid {}", field, base64 ? "base64" : "hexadecimal"));
     }
-    return std::unexpected(fmt::format("there is no \"{}\" (or _base64, _hex)", name));
+    return std::unexpected(fmt::format("\"{}\" (or _base64, _hex) is missing", name));
   }
 
   static bool has_bytes(const json& object, const std::string& name) {
@@ -280,7 +280,7 @@ class Parser {
       return fmt::format("unknown field \"{}\"", rkv::shown(name));
     }
     if (std::ranges::find(before, of) != before.end()) {
-      return fmt::format("\"{}\" is there twice", of);
+      return fmt::format("\"{}\" is given twice", of);
     }
     before.push_back(of);
     return {};
@@ -308,12 +308,12 @@ class Parser {
     };
     try {
       json object = json::parse(line, look);
-      if (!object.is_object()) return std::unexpected(Mistake{.why = "this is no JSON object"});
+      if (!object.is_object()) return std::unexpected(Mistake{.why = "this is not a JSON object"});
       if (!problem.empty()) return std::unexpected(Mistake{.why = problem});
       return object;
     } catch (const json::parse_error& error) {
-      return std::unexpected(
-          Mistake{.column = std::max<std::size_t>(error.byte, 1), .why = "this is no JSON object"});
+      return std::unexpected(Mistake{.column = std::max<std::size_t>(error.byte, 1),
+                                     .why = "this is not a JSON object"});
     } catch (const json::out_of_range& error) {
       return std::unexpected(too_large(line, error.what()));
     }
@@ -342,10 +342,10 @@ class Parser {
     Record record;
     if (!set_numbers(*object, record)) {
       return bad(number, 1,
-                 "\"counter\" is a whole number of 64 bits, \"expires_at_ms\" one up to 2^42");
+                 "\"counter\" must be a whole number of 64 bits, \"expires_at_ms\" one up to 2^42");
     }
     if (record.number && has_bytes(*object, "value")) {
-      return bad(number, 1, "a record has \"value\" or \"counter\", not both");
+      return bad(number, 1, "a record must have \"value\" or \"counter\", not both");
     }
     auto key = json_bytes(*object, "key");
     if (!key) return bad(number, 1, key.error());
@@ -367,7 +367,7 @@ class Parser {
 
 }  // namespace
 
-OrFailure<Format> told_format(std::string_view text, const std::string& name) {
+OrFailure<Format> detect_format(std::string_view text, const std::string& name) {
   skip_byte_order_mark(text);
   while (!text.empty()) {
     const std::string_view line = take_line(text);
@@ -375,9 +375,8 @@ OrFailure<Format> told_format(std::string_view text, const std::string& name) {
     if (line.starts_with('{')) return Format::kJsonl;
     if (line.find('\t') != std::string_view::npos) return Format::kTsv;
     if (is_field(line)) return Format::kDeb822;
-    return failure(kFailed, fmt::format("{}: cannot tell the format: say --format deb822, tsv or "
-                                        "jsonl",
-                                        name));
+    return failure(kFailed,
+                   fmt::format("{}: unknown format: give --format deb822, tsv or jsonl", name));
   }
   return Format::kAuto;
 }

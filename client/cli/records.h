@@ -67,9 +67,9 @@ struct RecordOptions {
 // kFailed: the sentence begins with FILE:LINE, and :COLUMN in bytes for tsv and jsonl.
 OrFailure<RecordSet> parse_records(std::string text, const std::string& name,
                                    const RecordOptions& options, std::uint64_t lines_before = 0);
-// Detects the format by the first line that is not blank. That line must be complete. kAuto: there
-// is no such line.
-OrFailure<Format> told_format(std::string_view text, const std::string& name);
+// Detects the format by the first line that is not blank. That line must be complete. kAuto: all
+// lines are blank.
+OrFailure<Format> detect_format(std::string_view text, const std::string& name);
 
 // Reads a file in parts of some megabytes, so that a file of any length can be loaded. A key occurs
 // once within a part. A package index is one part.

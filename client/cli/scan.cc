@@ -71,7 +71,7 @@ void show(const ScanEntry& entry, const Command& command) {
 // Prints the token: as a line of JSON for programs that read JSON, otherwise on standard error.
 void show_token(std::string_view token, const Command& command) {
   if (command.globals.json) return print_json(Json{{"token", to_hex(token)}});
-  complain(fmt::format("there is more, with --token {}", to_hex(token)));
+  complain(fmt::format("more entries follow: continue with --token {}", to_hex(token)));
 }
 
 // ------------------------------------------------------------------------------------------ dump
@@ -221,8 +221,8 @@ ExitCode run_dump(Cluster& client, Job& job) {
             : dump_all(client, write, progress, *target);
   progress.clear();
   if (error) {
-    complain(fmt::format("stopped behind {} records: {}", written,
-                         describe(*error, client, failed_key)));
+    complain(
+        fmt::format("stopped after {} records: {}", written, describe(*error, client, failed_key)));
     return exit_code_of(*error);
   }
   if (const auto finished = target->finish(); !finished) {

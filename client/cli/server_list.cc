@@ -43,7 +43,7 @@ std::string set_servers_file(const std::string& path, std::optional<ShardMap>& m
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) return cannot_read();
   if (text.size() > kLongestFile) {
-    return fmt::format("--servers-file: {} is longer than 64 KiB: a list of servers is wanted",
+    return fmt::format("--servers-file: {} is longer than 64 KiB: it is not a list of servers",
                        path);
   }
   if (!text.ends_with('\n')) text += '\n';  // so that errors have line numbers

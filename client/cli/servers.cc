@@ -149,7 +149,7 @@ ExitCode run_backup(Cluster& client, const Job& job) {
   return report_each(
       client, made, job, false,
       [&](std::uint64_t version) { return Json{{"backup", name}, {"version", version}}; },
-      "; the backup may have been made, or be made yet");
+      "; the backup may exist, or may still be created");
 }
 
 ExitCode run_stats(Cluster& client, const Job& job) {
@@ -166,7 +166,7 @@ ExitCode run_stats(Cluster& client, const Job& job) {
     }
     Json server = Json::parse(*texts[i], nullptr, false);
     if (!server.is_object()) {
-      complain("the server's statistics are no JSON object");
+      complain("the server's statistics are not a JSON object");
       return kFailed;
     }
     if (texts.size() > 1) server["address"] = names[i];

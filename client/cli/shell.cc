@@ -146,7 +146,7 @@ ExitCode run_words(Cluster& client, const std::vector<std::string>& words, const
       (parsed.command.verb == Verb::kLoad &&
        (parsed.command.arguments.empty() || parsed.command.arguments.front() == "-"));
   if (wants_stdin) {
-    complain("standard input is the shell's own: name a file");
+    complain("the shell reads standard input: name a file");
     return kUsage;
   }
   auto job = prepare(std::move(parsed.command));

@@ -9,24 +9,25 @@ namespace rkv::cli {
 namespace {
 
 void add_format(cxxopts::Options& options) {
-  options.add_options()("format", "deb822, tsv or jsonl; else told by the first line",
+  options.add_options()("format", "deb822, tsv or jsonl; default: detected from the first line",
                         cxxopts::value<std::string>(), "NAME");
 }
 
 void add_progress(cxxopts::Options& options) {
-  options.add_options()("progress", "say on standard error how far it is, on no terminal too");
+  options.add_options()("progress",
+                        "print progress on standard error even if it is not a terminal");
 }
 
 void add_range(cxxopts::Options& options) {
   auto add = options.add_options();
-  add("prefix", "keys that begin with it", cxxopts::value<std::string>(), "P");
-  add("start", "keys at or above it", cxxopts::value<std::string>(), "KEY");
-  add("end", "keys below it", cxxopts::value<std::string>(), "KEY");
-  add("limit", "so many at most", cxxopts::value<std::string>(), "N");
-  add("token", "go on where a scan with --limit ended; as it said", cxxopts::value<std::string>(),
-      "HEX");
-  add("reverse", "from the last to the first");
-  add("keys-only", "without values");
+  add("prefix", "keys that begin with P", cxxopts::value<std::string>(), "P");
+  add("start", "keys at or above KEY", cxxopts::value<std::string>(), "KEY");
+  add("end", "keys below KEY", cxxopts::value<std::string>(), "KEY");
+  add("limit", "maximum number of entries", cxxopts::value<std::string>(), "N");
+  add("token", "token that a scan with --limit printed: continue after it",
+      cxxopts::value<std::string>(), "HEX");
+  add("reverse", "in descending order");
+  add("keys-only", "print keys without values");
 }
 
 bool writes(Verb verb) {
@@ -41,26 +42,26 @@ std::string set_format(const std::string& text, Verb verb, Format& format) {
                              : Format::kAuto;
   if (verb == Verb::kDump && format == Format::kDeb822) return "dump writes tsv or jsonl";
   if (format != Format::kAuto || text == "auto") return {};
-  return fmt::format("--format wants deb822, tsv or jsonl, not '{}'", shown(text));
+  return fmt::format("--format needs deb822, tsv or jsonl, not '{}'", shown(text));
 }
 
 std::string set_durability(Command& command, const std::string& text) {
   const auto level = parse_durability(text);
   command.put.durability = level.value_or(Durability::kDefault);
-  return level ? "" : fmt::format("--durability wants memory, wal or sync, not '{}'", shown(text));
+  return level ? "" : fmt::format("--durability needs memory, wal or sync, not '{}'", shown(text));
 }
 
 std::string set_durable(Command& command, const std::string& text) {
   command.get.at_least = parse_durability(text).value_or(Durability::kMemory);
   if (command.get.at_least != Durability::kMemory) return {};
-  return fmt::format("--durable wants sync or wal, not '{}'", shown(text));
+  return fmt::format("--durable needs sync or wal, not '{}'", shown(text));
 }
 
 std::string set_if_version(Command& command, const std::string& text) {
   command.if_version = parse_number<std::uint64_t>(text, 0, UINT64_MAX);
   command.put.if_version = command.if_version;
   return command.if_version ? ""
-                            : fmt::format("--if-version wants a number, not '{}'", shown(text));
+                            : fmt::format("--if-version needs a number, not '{}'", shown(text));
 }
 
 std::string set_count(Command& command, const std::string& text) {
@@ -68,7 +69,7 @@ std::string set_count(Command& command, const std::string& text) {
   const auto count = parse_number<std::uint64_t>(text, 1, kMost);
   command.count = count.value_or(1);
   return count ? ""
-               : fmt::format("--count wants a number from 1 to {}, not '{}'", kMost, shown(text));
+               : fmt::format("--count needs a number from 1 to {}, not '{}'", kMost, shown(text));
 }
 
 std::string set_range(Command& command, const cxxopts::ParseResult& result) {
@@ -83,7 +84,7 @@ std::string set_range(Command& command, const cxxopts::ParseResult& result) {
   const auto limit = parse_number<std::uint32_t>(text("limit"), 1, UINT32_MAX);
   command.limit = limit.value_or(0);
   if (limit) return {};
-  return fmt::format("--limit wants a number from 1 to {}, not '{}'", UINT32_MAX,
+  return fmt::format("--limit needs a number from 1 to {}, not '{}'", UINT32_MAX,
                      shown(text("limit")));
 }
 
@@ -92,13 +93,13 @@ std::string set_range(Command& command, const cxxopts::ParseResult& result) {
 void add_verb_options(cxxopts::Options& options, Verb verb) {
   auto add = options.add_options();
   if (writes(verb)) {
-    add("durability", "memory, wal or sync: how safe before it is answered; else the server's",
+    add("durability", "memory, wal or sync: durability before the reply; default: the server's",
         cxxopts::value<std::string>(), "LEVEL");
   }
   switch (verb) {
     case Verb::kPut:
-      add("if-absent", "only if there is no such key");
-      add("ttl", "the key lives so long, such as 500ms or 2h", cxxopts::value<std::string>(),
+      add("if-absent", "only if the key does not exist");
+      add("ttl", "time to live of the key, such as 500ms or 2h", cxxopts::value<std::string>(),
           "TIME");
       [[fallthrough]];
     case Verb::kDel:
@@ -109,25 +110,25 @@ void add_verb_options(cxxopts::Options& options, Verb verb) {
       [[fallthrough]];
     case Verb::kMget:
       if (verb == Verb::kGet || verb == Verb::kMget) {
-        add("durable", "only a value that is on disk, or in the write-ahead log: wait until it is",
+        add("durable", "wait until the value is on disk (sync) or in the write-ahead log (wal)",
             cxxopts::value<std::string>()->implicit_value("sync"), "sync|wal");
       }
       break;
     case Verb::kLoad:
-      add("verify", "then read every record back one-sidedly and compare");
-      add("skip-bad", "leave out bad records instead of stopping");
+      add("verify", "then read every record back by RDMA READ and compare");
+      add("skip-bad", "skip bad records instead of stopping");
       add_format(options);
       add_progress(options);
       break;
     case Verb::kVerify:
-      add("sequential", "one GET at a time, with their latency");
-      add("skip-bad", "leave out bad records instead of stopping");
+      add("sequential", "one GET at a time; prints the latencies");
+      add("skip-bad", "skip bad records instead of stopping");
       add_format(options);
       add_progress(options);
       break;
     case Verb::kDump:
-      add("keys", "these keys alone, one a line; - is standard input",
-          cxxopts::value<std::string>(), "FILE");
+      add("keys", "only these keys, one per line; -: standard input", cxxopts::value<std::string>(),
+          "FILE");
       add_format(options);
       add_progress(options);
       break;
@@ -137,16 +138,17 @@ void add_verb_options(cxxopts::Options& options, Verb verb) {
       break;
     case Verb::kIncr:
     case Verb::kDecr:
-      add("c,count", "do it so many times, and print the last", cxxopts::value<std::string>(), "N");
+      add("c,count", "repeat N times and print the last result", cxxopts::value<std::string>(),
+          "N");
       [[fallthrough]];
     case Verb::kCas:
-      add("one-sided", "by an RDMA atomic; a crash of the server may lose it");
+      add("one-sided", "use an RDMA atomic; a server crash may lose the change");
       break;
     case Verb::kBackup:
       add_progress(options);
       break;
     case Verb::kPing:
-      add("c,count", "how many", cxxopts::value<std::string>(), "N");
+      add("c,count", "number of round trips", cxxopts::value<std::string>(), "N");
       break;
     default:
       break;
@@ -163,9 +165,9 @@ std::string set_duration(std::string_view name, const std::string& text, std::ui
   const std::size_t unit = text.find_first_not_of("0123456789");
   const bool digits = unit != 0 && unit != std::string::npos;
   if (!parsed && digits && parse_duration_ms("1" + text.substr(unit))) {
-    return fmt::format("--{} wants a time of at most 366d, not '{}'", name, shown(text));
+    return fmt::format("--{} needs a time of at most 366d, not '{}'", name, shown(text));
   }
-  return fmt::format("--{} wants a time above zero such as 250ms, 5s or 2h, not '{}'", name,
+  return fmt::format("--{} needs a time above zero such as 250ms, 5s or 2h, not '{}'", name,
                      shown(text));
 }
 
@@ -215,7 +217,7 @@ std::string set_verb_options(Command& command, const cxxopts::ParseResult& resul
       break;
     case Verb::kDump:
       if (has("keys")) command.keys_file = text("keys");
-      if (has("keys") && command.keys_file.empty()) problem = "--keys wants a file";
+      if (has("keys") && command.keys_file.empty()) problem = "--keys needs a file";
       break;
     case Verb::kScan:
       problem = set_range(command, result);

@@ -49,7 +49,7 @@ class Splitter {
       rest_.remove_prefix(end + 1);
     }
     if (word.find('\0') != std::string::npos) {
-      return std::unexpected("a zero byte can be written with --hex only");
+      return std::unexpected("a zero byte can only be written with --hex");
     }
     return word;
   }

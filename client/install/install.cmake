@@ -1,5 +1,5 @@
-# Where it all goes. Components: library (what a program needs to run), dev (what it takes to build
-# one); extras and extras_dev are the same of librkv_rdma_extras.
+# Where files are installed. Components: library (what a program needs to run), dev (to build one);
+# extras and extras_dev are the same of librkv_rdma_extras.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rkv)

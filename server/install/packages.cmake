@@ -1,6 +1,6 @@
 # Debian packages (CPack): rkv-server, rkv-tools; librkv0.1, librkv-dev; librkv-rdma-extras0.1,
 # librkv-rdma-extras-dev. `./run package` makes them.
-set(RKV_MAINTAINER "The rkv authors <rkv@localhost>" CACHE STRING "Whom the Debian packages name as their maintainer")
+set(RKV_MAINTAINER "The rkv authors <rkv@localhost>" CACHE STRING "Maintainer named by the Debian packages")
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME rkv)

@@ -47,14 +47,14 @@ struct LogFacts {
   std::uint64_t wal_mark = 0;
   std::uint64_t sync_mark = 0;
   std::uint64_t queue_full = 0;
-  DiskState disk = DiskState::kWell;
+  DiskState disk = DiskState::kOk;
   Applier::Counts applier;
   std::uint64_t damaged_reads = 0;   // disk reads that found invalid bytes
   std::uint64_t disk_failed_ms = 0;  // how long the disk has been failing
-  // The disk state is kWell, but the disk has not answered for Applier::kHungAfter or longer.
+  // The disk state is kOk, but the disk has not answered for Applier::kHungAfter or longer.
   bool disk_hangs = false;
 
-  bool disk_is_well() const { return disk == DiskState::kWell && !disk_hangs; }
+  bool disk_is_well() const { return disk == DiskState::kOk && !disk_hangs; }
   // Name of the disk's state in the statistics.
   const char* disk_name() const { return disk_hangs ? kHung : to_string(disk); }
   static constexpr const char* kHung = "hung";

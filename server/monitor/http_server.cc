@@ -48,7 +48,7 @@ Error socket_error(const char* call, int error) {
   switch (error) {
     case EADDRINUSE:
       return {
-          .code = Code::kConflict, .sys_errno = error, .call = call, .text = "the port is taken"};
+          .code = Code::kConflict, .sys_errno = error, .call = call, .text = "the port is in use"};
     case EADDRNOTAVAIL:
       return {.code = Code::kUnreachable,
               .sys_errno = error,
@@ -58,7 +58,7 @@ Error socket_error(const char* call, int error) {
       return {.code = Code::kPermission,
               .sys_errno = error,
               .call = call,
-              .text = "ports below 1024 are root's: take another"};
+              .text = "ports below 1024 need root: choose another"};
     default:
       return {.code = Code::kInternal, .sys_errno = error, .call = call};
   }
@@ -125,10 +125,11 @@ bool is_numeric(const std::string& host) {
 }
 
 HttpAnswer no_such_host(const std::string& host) {
-  return {.status = MHD_HTTP_MISDIRECTED_REQUEST,
-          .body = fmt::format("this server is not asked by the name \"{}\": ask by an address, or "
-                              "start it with --metrics-names {}\n",
-                              shown(host), shown(host))};
+  return {
+      .status = MHD_HTTP_MISDIRECTED_REQUEST,
+      .body = fmt::format(
+          "unknown host name \"{}\": use an address, or start the server with --metrics-names {}\n",
+          shown(host), shown(host))};
 }
 
 class MicrohttpdServer final : public HttpServer {
@@ -309,7 +310,7 @@ MHD_Result MicrohttpdServer::on_request(void* self, MHD_Connection* connection, 
   const std::string_view verb = method;
   if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
     const HttpAnswer refusal{.status = MHD_HTTP_METHOD_NOT_ALLOWED,
-                             .body = "only GET and HEAD: nothing can be changed here\n"};
+                             .body = "only GET and HEAD: the server is read-only over HTTP\n"};
     return server.give(connection, refusal, true);
   }
   return server.give(connection, server.answer_(url), false);
@@ -340,7 +341,7 @@ MHD_Result MicrohttpdServer::give(MHD_Connection* connection, const HttpAnswer& 
 
 HttpAnswer HttpAnswer::not_found() {
   return {.status = 404,
-          .body = "no such page: there are /, /metrics, /status, /healthz, /readyz\n"};
+          .body = "no such page: the pages are /, /metrics, /status, /healthz, /readyz\n"};
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address,

@@ -40,18 +40,18 @@ void by_worker(Exposition& out, const ServerFacts& facts, std::string_view name,
 
 void add_process(Exposition& out, const ServerState& state, const ServerFacts* facts) {
   const ProcessFacts process = ProcessFacts::now();
-  out.family("kvserver_build_info", "gauge", "Always 1; the label says which version this is.");
+  out.family("kvserver_build_info", "gauge", "Always 1; the label is the version.");
   out.sample({{"version", kServerVersion}}, 1);
   out.one("kvserver_ready", "gauge", "1 while clients are served.",
           state.phase == ServerState::kReady && (facts == nullptr || has_way_in(*facts)) ? 1 : 0);
-  out.one("kvserver_healthy", "gauge", "1 while the main thread and all workers make turns.",
+  out.one("kvserver_healthy", "gauge", "1 while neither the main thread nor a worker is stuck.",
           state.stuck.empty() ? 1 : 0);
   // Metrics of any process, under the names that all programs use.
-  out.one("process_start_time_seconds", "gauge", "When the process was started, as Unix time.",
+  out.one("process_start_time_seconds", "gauge", "Start time of the process, as Unix time.",
           static_cast<double>(state.unix_ms_at_start) / 1e3);
   out.one("process_cpu_seconds_total", "counter", "CPU time of the process.", process.cpu_seconds);
   known(out, "process_resident_memory_bytes",
-        "Resident memory, with the part that is shared or registered.", process.resident_bytes);
+        "Resident memory, including shared and registered memory.", process.resident_bytes);
   known(out, "process_open_fds", "Open file descriptors.", process.open_files);
   known(out, "process_max_fds", "Limit of open file descriptors.", process.max_files);
   known(out, "process_threads", "Threads of the process.", process.threads);
@@ -61,7 +61,7 @@ void add_process(Exposition& out, const ServerState& state, const ServerFacts* f
 // statuses are present once they have occurred.
 void add_requests(Exposition& out, const ServerFacts& facts) {
   out.family("kvserver_requests_total", "counter",
-             "Requests answered (two-sided), by operation and by what they were answered with.");
+             "Requests answered (two-sided), by operation and status.");
   for (std::size_t number = 1; number < kOperations; ++number) {
     const auto opcode = static_cast<Opcode>(number);
     if (opcode == Opcode::kLong) continue;  // counted under the operation it carries
@@ -77,7 +77,7 @@ void add_requests(Exposition& out, const ServerFacts& facts) {
 
 void add_latencies(Exposition& out, const ServerFacts& facts) {
   out.family("kvserver_request_duration_seconds", "histogram",
-             "From taking a request from the receive queue until its answer was posted.");
+             "Time from taking a request from the receive queue to posting its answer.");
   for (std::size_t number = 1; number < kOperations; ++number) {
     const auto opcode = static_cast<Opcode>(number);
     if (opcode == Opcode::kLong) continue;
@@ -100,18 +100,18 @@ void add_latencies(Exposition& out, const ServerFacts& facts) {
 // Refused and ended connections, and errors that the network reported for operations.
 void add_endings(Exposition& out, const ServerFacts& facts) {
   out.family("kvserver_connections_refused_total", "counter",
-             "Clients that were not let in, by reason.");
+             "Clients that were not accepted, by reason.");
   for (std::size_t i = 0; i < kRefusalReasons; ++i)
     out.sample({{"reason", name_of(static_cast<RefusalReason>(i))}}, facts.refusals[i]);
   out.family("kvserver_connections_dropped_total", "counter",
-             "Connections that the server has ended while the client lived, by reason.");
+             "Connections that the server closed while the client was alive, by reason.");
   for (std::size_t i = 0; i < kDropReasons; ++i) {
     const auto reason = static_cast<DropReason>(i);
     out.sample({{"reason", name_of(reason)}}, facts.drops(reason));
   }
   out.family("kvserver_completion_errors_total", "counter",
-             "Operations on connections that came to nothing. flushed: the connection had ended "
-             "before, which is no fault.");
+             "Failed operations on connections. flushed: the connection had ended before, which is "
+             "not a fault.");
   for (const auto kind : kCompletionKinds) {
     for (const auto error : kCompletionErrors) {
       std::uint64_t count = 0;
@@ -137,25 +137,25 @@ void add_clients(Exposition& out, const ServerFacts& facts) {
   by_worker(out, facts, "kvserver_requests_waiting", "gauge",
             "Requests taken from the receive queue and not answered yet.", requests_waiting);
   by_worker(out, facts, "kvserver_credits", "gauge",
-            "Requests that connected clients may have under way.", credits_granted);
+            "Requests that connected clients may have in flight.", credits_granted);
   by_worker(out, facts, "kvserver_receive_buffers", "gauge", "Buffers of the receive queue.",
             [](const WorkerFacts& worker) { return worker.room->receives; });
   counter(out, "kvserver_requests_received_total", "Requests taken from the receive queues.",
           facts.sum(WorkerCounters::kReceived));
   counter(out, "kvserver_requests_abandoned_total",
-          "Requests whose client went before they were answered.",
+          "Requests whose client disconnected before the answer.",
           facts.sum(WorkerCounters::kAbandoned));
   counter(out, "kvserver_requests_deferred_total", "Requests that had to wait for a buffer.",
           facts.sum(WorkerCounters::kDeferred));
-  counter(out, "kvserver_requests_malformed_total", "Messages that were no request.",
+  counter(out, "kvserver_requests_malformed_total", "Messages that were not a valid request.",
           facts.sum(WorkerCounters::kMalformed));
   counter(out, "kvserver_long_requests_total",
-          "Requests READ from the client's memory because they were too long to be sent.",
+          "Requests READ from the client's memory because they were too long to send.",
           facts.sum(WorkerCounters::kLongRequests));
 }
 
 void add_endpoints(Exposition& out, const ServerFacts& facts) {
-  out.family("kvserver_endpoint_state", "gauge", "1 for the state that a network's device is in.");
+  out.family("kvserver_endpoint_state", "gauge", "1 for the current state of a network's device.");
   for (const EndpointFacts& endpoint : facts.endpoints) {
     for (std::size_t i = 0; i < rdma::kDeviceStates; ++i) {
       const auto state = static_cast<rdma::DeviceState>(i);
@@ -172,36 +172,34 @@ void add_memory(Exposition& out, const ServerFacts& facts) {
   const StoreStats& store = facts.store;
   gauge(out, "kvserver_memory_limit_bytes", "Limit for index and records (--memory).",
         facts.memory.limit_bytes);
-  out.family("kvserver_memory_bytes", "gauge", "Memory made so far, by what it is for.");
+  out.family("kvserver_memory_bytes", "gauge", "Memory allocated so far, by purpose.");
   out.sample({{"kind", "index"}}, facts.memory.index_bytes);
   out.sample({{"kind", "data"}}, store.data_bytes);
   out.sample({{"kind", "message"}}, facts.memory.message_bytes);
-  gauge(out, "kvserver_registered_bytes", "Memory that clients may READ, made so far.",
+  gauge(out, "kvserver_registered_bytes", "Memory that clients may READ, allocated so far.",
         store.memory_bytes);
-  gauge(out, "kvserver_data_used_bytes", "Of the data memory, in blocks that hold records.",
+  gauge(out, "kvserver_data_used_bytes", "Data memory in blocks that hold records.",
         store.data_bytes_used);
-  out.family("kvserver_extents", "gauge", "Regions that the store consists of.");
+  out.family("kvserver_extents", "gauge", "Memory regions of the store.");
   out.sample({{"kind", "index"}}, facts.memory.index_extents);
   out.sample({{"kind", "data"}}, facts.memory.data_extents);
-  counter(out, "kvserver_evicted_records_total", "Records that left memory for want of room.",
-          store.evicted);
+  counter(out, "kvserver_evicted_records_total", "Records evicted to free memory.", store.evicted);
   counter(out, "kvserver_promoted_records_total",
-          "Records that came back into memory because somebody asked for them.", store.promoted);
-  counter(out, "kvserver_expired_records_total", "Records removed because their time had come.",
-          store.expired);
+          "Records read back into memory because a client requested them.", store.promoted);
+  counter(out, "kvserver_expired_records_total",
+          "Records removed because their time to live ended.", store.expired);
   gauge(out, "kvserver_expiring_records", "Records with a time to live.", store.expiring);
 }
 
 void add_index(Exposition& out, const ServerFacts& facts) {
   const StoreStats& store = facts.store;
   gauge(out, "kvserver_memory_records", "Records in memory.", store.records);
-  gauge(out, "kvserver_disk_only_records",
-        "Records on disk and not in memory, as far as they have been found there.",
+  gauge(out, "kvserver_disk_only_records", "Records known to be on disk and not in memory.",
         store.records_on_disk);
-  gauge(out, "kvserver_stashed_records", "Records that the server alone finds.",
+  gauge(out, "kvserver_stashed_records", "Records in the stash, which only the server can find.",
         store.stashed_records);
   gauge(out, "kvserver_index_slots", "Slots of the index.", store.index_slots);
-  gauge(out, "kvserver_index_used_slots", "Slots of the index that lead to a record.",
+  gauge(out, "kvserver_index_used_slots", "Slots of the index that refer to a record.",
         index_slots_used(store));
   gauge(out, "kvserver_index_segments", "Segments of the index in use.", facts.memory.segments);
   gauge(out, "kvserver_index_unused_segments", "Segments ready for splits.",
@@ -209,16 +207,17 @@ void add_index(Exposition& out, const ServerFacts& facts) {
   counter(out, "kvserver_index_splits_total", "Segments split because they were full.",
           store.index_splits);
   out.family("kvserver_puts_stored_total", "counter",
-             "Values written, by whether they took the place of the one before.");
+             "Values written, by whether they replaced the old value in place.");
   out.sample({{"place", "same"}}, store.puts_in_place);
   out.sample({{"place", "new"}}, store.puts_moved);
 }
 
 void add_queue(Exposition& out, const ServerState& state, const ServerFacts& facts) {
   const LogFacts& log = facts.log;
-  gauge(out, "kvserver_queue_bytes", "Writes on their way to the disk, synced ones not.",
+  gauge(out, "kvserver_queue_bytes", "Size of the writes that are queued and not synced.",
         log.queue_bytes);
-  gauge(out, "kvserver_queue_capacity_bytes", "Room for them (--queue).", log.queue_capacity_bytes);
+  gauge(out, "kvserver_queue_capacity_bytes", "Size of the queue (--queue).",
+        log.queue_capacity_bytes);
   gauge(out, "kvserver_queue_unsynced_writes", "Writes handed to the database and not synced.",
         log.applier.unsynced());
   counter(out, "kvserver_queue_full_total", "Writes refused because the queue was full.",
@@ -227,54 +226,54 @@ void add_queue(Exposition& out, const ServerState& state, const ServerFacts& fac
           "Age of the oldest write that is not in the write-ahead log, to 0.1 s.", state.wal_lag_s);
   seconds(out, "kvserver_sync_lag_seconds",
           "Age of the oldest write that is not synced to the disk, to 0.1 s.", state.sync_lag_s);
-  gauge(out, "kvserver_last_sequence", "Sequence up to which writes have begun.", log.last_begun);
-  gauge(out, "kvserver_wal_sequence", "Sequence up to which all is in the write-ahead log.",
+  gauge(out, "kvserver_last_sequence", "Sequence of the latest write that has begun.",
+        log.last_begun);
+  gauge(out, "kvserver_wal_sequence", "Sequence up to which all writes are in the write-ahead log.",
         log.wal_mark);
-  gauge(out, "kvserver_sync_sequence", "Sequence up to which all is synced.", log.sync_mark);
+  gauge(out, "kvserver_sync_sequence", "Sequence up to which all writes are synced.",
+        log.sync_mark);
   counter(out, "kvserver_batches_total", "Batches written to the database.", log.applier.batches);
   counter(out, "kvserver_syncs_total", "Syncs of the write-ahead log.", log.applier.syncs);
   counter(out, "kvserver_coalesced_writes_total",
-          "Writes left out because a later one of their key was in the same batch.",
+          "Writes skipped because their batch held a later write of the same key.",
           log.applier.coalesced);
   out.family("kvserver_durable_writes_total", "counter",
-             "Writes answered when they were as durable as asked, beyond memory.");
+             "Writes that were answered at the requested durability, above memory.");
   out.sample({{"level", "wal"}}, facts.sum(WorkerCounters::kWalWrites));
   out.sample({{"level", "sync"}}, facts.sum(WorkerCounters::kSyncWrites));
 }
 
 void add_disk(Exposition& out, const ServerFacts& facts) {
   const LogFacts& log = facts.log;
-  out.family("kvserver_disk_state", "gauge", "1 for the state that the disk is in.");
+  out.family("kvserver_disk_state", "gauge", "1 for the current state of the disk.");
   out.sample({{"state", "none"}}, log.persistent ? 0 : 1);
   for (const DiskState state : kDiskStates) {
     const bool is_it = log.persistent && log.disk == state && !log.disk_hangs;
     out.sample({{"state", to_string(state)}}, is_it ? 1 : 0);
   }
   out.sample({{"state", LogFacts::kHung}}, log.persistent && log.disk_hangs ? 1 : 0);
-  counter(out, "kvserver_disk_failures_total", "Times that the disk has failed.",
-          log.applier.failures);
-  seconds(out, "kvserver_disk_failing_seconds", "How long the disk has not been well by now.",
+  counter(out, "kvserver_disk_failures_total", "Failures of the disk.", log.applier.failures);
+  seconds(out, "kvserver_disk_failing_seconds", "Duration of the current failure of the disk.",
           static_cast<double>(log.disk_failed_ms) / 1e3);
-  counter(out, "kvserver_damaged_reads_total", "Reads of the disk that met damage.",
+  counter(out, "kvserver_damaged_reads_total", "Reads of the disk that found damage.",
           log.damaged_reads);
-  gauge(out, "kvserver_loading", "1 while records of the last run come into memory.",
+  gauge(out, "kvserver_loading", "1 while records of the last run are loaded into memory.",
         facts.store.loading ? 1 : 0);
   gauge(out, "kvserver_loaded_records",
-        "Records that have been brought from the disk since the "
-        "start, those included that stay there.",
+        "Records read by loading since the start, including those that stay on disk.",
         facts.load.loaded);
-  gauge(out, "kvserver_estimated_records", "Records that were on disk at the start, estimated.",
+  gauge(out, "kvserver_estimated_records", "Estimated number of records on disk at the start.",
         facts.load.estimated);
 }
 
 void add_one_sided(Exposition& out, const ServerFacts& facts) {
   counter(out, "kvserver_told_reads_total",
-          "Keys that clients said they had found by READ: a sample, told with their requests.",
+          "Keys that clients found by READ: a sample, reported in their requests.",
           reported_reads(facts));
-  gauge(out, "kvserver_one_sided_keys", "Counters that clients change by atomics now.",
+  gauge(out, "kvserver_one_sided_keys", "Counters that clients currently change by atomics.",
         facts.store.one_sided_counters);
-  gauge(out, "kvserver_cells", "Cells for such counters.", facts.store.counter_cells);
-  counter(out, "kvserver_cells_taken_total", "Of those, used since the start.",
+  gauge(out, "kvserver_cells", "Cells for one-sided counters.", facts.store.counter_cells);
+  counter(out, "kvserver_cells_taken_total", "Cells used since the start.",
           facts.store.counter_cells_taken);
 }
 

@@ -14,8 +14,8 @@ namespace {
 
 const char* consequence_of(const LogFacts& log) {
   if (log.disk_hangs)
-    return ": writes wait for it, or fill the queue until it is full; reads go on";
-  return log.disk == DiskState::kWell ? "" : ": writes are refused, reads go on";
+    return ": durable writes wait, others are accepted until the queue is full; reads go on";
+  return log.disk == DiskState::kOk ? "" : ": writes are refused, reads go on";
 }
 
 double as_seconds(Nanos time) {
@@ -89,10 +89,10 @@ void Monitor::close() {
 std::string Monitor::stuck() const {
   if (phase_ != ServerState::kReady || liveness_.looked_at() == 0) return {};
   if (clock_.now() - liveness_.looked_at() >= Liveness::kStuckAfter) {
-    return "the main thread makes no turns";
+    return "the main thread is stuck";
   }
   const auto thread = liveness_.stuck();
-  return thread ? names_[*thread] + " makes no turns" : std::string();
+  return thread ? names_[*thread] + " is stuck" : std::string();
 }
 
 ServerState Monitor::state() const {

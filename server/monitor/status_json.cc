@@ -101,7 +101,7 @@ Json more_json(const ServerState& state, const ServerFacts& facts) {
       {"data_extents", facts.memory.data_extents},
       {"index_segments", facts.memory.segments},
       {"unused_segments", facts.memory.unused_segments},
-      {"reads_told_by_clients", reported_reads(facts)},
+      {"reads_reported_by_clients", reported_reads(facts)},
       {"resident_bytes", known(process.resident_bytes)},
       {"cpu_seconds", process.cpu_seconds},
       {"open_files", known(process.open_files)},

@@ -148,7 +148,7 @@ bool Applier::collect(std::uint64_t through) {
 }
 
 // Calls the disk and publishes since when, so that others can see a hanging disk, which does not
-// even answer with an error. (Recovery is not timed: the disk's state is not kWell by then, and a
+// even answer with an error. (Recovery is not timed: the disk's state is not kOk by then, and a
 // replay of the log may take long.)
 template <class Call>
 Status Applier::ask_disk(Call call) {
@@ -227,7 +227,7 @@ void Applier::fail(const char* what, const Error& error) {
   if (state == before || before == DiskState::kDamaged) return;
   log_.set_disk_state(state);
   log_error(EventName("disk_failed"),
-            "{} failed, the disk is {} ({}): writes are refused until it is well, reads go on",
+            "{} failed, the disk is {} ({}): writes are refused until the disk works, reads go on",
             what, field("disk_state", to_string(state)), field("why", to_string(error)));
   changed_();
 }
@@ -290,18 +290,18 @@ bool Applier::is_well() {
   damage_is_certain_ = true;
   log_error(
       EventName("database_damaged"),
-      "the database is damaged: all that was accepted is saved, writes stay refused; what is in "
-      "memory or in a sound table can be read until the server is stopped, so save what is needed "
-      "by kvclient dump --keys, then look by kvserver --verify and restore a backup");
+      "the database is damaged: all accepted writes are saved, new writes stay refused; records in "
+      "memory or in undamaged tables can be read until the server stops: save those that are "
+      "needed by kvclient dump --keys, then run kvserver --verify and restore a backup");
   return false;
 }
 
 void Applier::recovered() {
   failed_ = false;
   const Nanos since = failed_since_.exchange(0, std::memory_order_relaxed);
-  log_.set_disk_state(DiskState::kWell);
+  log_.set_disk_state(DiskState::kOk);
   log_warn(EventName("disk_well"),
-           "the disk is well again after {} ms: nothing accepted was lost, writes are taken",
+           "the disk is ok again after {} ms: no accepted write was lost, writes are accepted",
            field("ms", (clock_.now() - since) / kNanosPerMs));
 }
 

@@ -157,7 +157,7 @@ struct CommitLog::Ring {
   // Read by appends, rarely written.
   alignas(64) std::atomic<std::uint32_t> applier{kAwake};
   std::atomic<bool> interrupted{false};
-  std::atomic<DiskState> disk{DiskState::kWell};
+  std::atomic<DiskState> disk{DiskState::kOk};
   std::atomic<std::uint64_t> refused{0};  // kBusy answers, which are rare
   alignas(64) std::atomic<std::uint64_t> wal_mark{0};
   std::atomic<std::uint64_t> sync_mark{0};
@@ -205,7 +205,7 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
   const std::uint64_t wanted = std::uint64_t{reservation.words} + reservation.attached;
   Ring& ring = *ring_;
   if (ring.capacity_words == 0) return reservation;
-  if (const DiskState disk = ring.disk.load(std::memory_order_relaxed); disk != DiskState::kWell)
+  if (const DiskState disk = ring.disk.load(std::memory_order_relaxed); disk != DiskState::kOk)
       [[unlikely]] {
     return std::unexpected(refusal_of(Refused::kWrite, disk));
   }
@@ -217,7 +217,7 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
     if (used + wanted > ring.capacity_words) [[unlikely]] {
       ring.refused.fetch_add(1, std::memory_order_relaxed);
       interrupt();  // the applier sees refused() grow and syncs, which frees space
-      return fail(Code::kBusy, "the server's disk cannot keep up: try again a little later");
+      return fail(Code::kBusy, "the server's disk cannot keep up: retry later");
     }
     // Acquire: see begin().
   } while (!ring.used_words.compare_exchange_weak(used, used + wanted, std::memory_order_acq_rel,

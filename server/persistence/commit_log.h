@@ -123,10 +123,10 @@ class CommitLog {
   std::uint64_t sync_mark() const;
   void set_wal_mark(std::uint64_t sequence);
   void set_sync_mark(std::uint64_t sequence);
-  // While the state is not kWell, writes are refused with kIo (refusal_of()).
+  // While the state is not kOk, writes are refused with kIo (refusal_of()).
   void set_disk_state(DiskState state);
   DiskState disk_state() const;
-  bool failed() const { return disk_state() != DiskState::kWell; }
+  bool failed() const { return disk_state() != DiskState::kOk; }
 
   bool is_volatile() const;
   std::uint64_t bytes_queued() const;  // reserved or not yet freed by advance()

@@ -45,7 +45,7 @@ Error to_error(const rocksdb::Status& status, const std::string& text) {
   const auto error = [](Code code, int number, const char* sentence) {
     return Error{.code = code, .sys_errno = number, .text = sentence};
   };
-  constexpr const char* kFull = "the disk of the data directory is full: make room on it";
+  constexpr const char* kFull = "the disk of the data directory is full: free space on it";
   if (status.IsNoSpace() || says("No space left")) return error(Code::kIo, ENOSPC, kFull);
   if (says("Disk quota exceeded")) return error(Code::kIo, EDQUOT, kFull);
   if (says("File too large")) return error(Code::kIo, EFBIG, kFull);
@@ -68,7 +68,7 @@ Error to_error(const rocksdb::Status& status, const std::string& text) {
   if (status.IsIOError() || status.IsNotFound()) {
     return error(Code::kIo, EIO, "the disk of the data directory failed: see the server's log");
   }
-  return error(Code::kInternal, 0, "the database refused: see the server's log");
+  return error(Code::kInternal, 0, "the database refused the operation: see the server's log");
 }
 
 // Sized for two cores, with most of the memory left to the records that clients READ. The database
@@ -155,7 +155,7 @@ namespace {
 
 rocksdb::Status not_ours(const rocksdb::Slice& key, const rocksdb::Slice& value) {
   return rocksdb::Status::Corruption(fmt::format(
-      "a record of {} bytes under a key of {} bytes is not ours", value.size(), key.size()));
+      "{} bytes under a key of {} bytes are not a valid record", value.size(), key.size()));
 }
 
 }  // namespace
@@ -167,8 +167,7 @@ Error ReadErrors::tell(const rocksdb::DB& db, const rocksdb::Status& status) {
   const std::scoped_lock lock(mutex_);
   if (told_.size() == kMostLines || !told_.insert(text).second) return error;
   log_error(EventName("disk_read_failed"), "database {}: reading records: {}: {}{}", db.GetName(),
-            text, error.text,
-            told_.size() == kMostLines ? " (others are not told from here on)" : "");
+            text, error.text, told_.size() == kMostLines ? " (further ones are not logged)" : "");
   return error;
 }
 
@@ -252,7 +251,7 @@ Status checkpoint(rocksdb::DB& db, const std::string& target) {
   if (made.ok()) return {};
   const std::string text = made.ToString();
   if (made.IsAborted() && text.find(kCopiesStopped) != std::string::npos)
-    return fail(Code::kIo, "the server is being stopped: there is no backup");
+    return fail(Code::kIo, "the server is stopping: no backup was made");
   if (made.IsAborted() && text.find(kCopiesInterrupted) != std::string::npos)
     return fail(Code::kIo, refusal_of(Refused::kBackup, DiskState::kFailing).text);
   log_error(EventName("checkpoint_failed"), "database {}: checkpoint {}: {}", db.GetName(), target,
@@ -260,7 +259,7 @@ Status checkpoint(rocksdb::DB& db, const std::string& target) {
   const Error error = to_error(made, text);
   const bool full = error.code == Code::kIo && text.find("No space left") != std::string::npos;
   return fail(error.code == Code::kPermission ? Code::kPermission : Code::kIo,
-              full ? "the server's disk has no room for the backup"
+              full ? "the server's disk has no space for the backup"
                    : "the backup could not be written: see the server's log");
 }
 

@@ -11,7 +11,7 @@
 namespace rkv::server {
 
 enum class DiskState : std::uint8_t {
-  kWell,
+  kOk,
   kFull,      // no space, or a quota or limit of the file system is reached
   kReadOnly,  // mounted read-only, or the process may not write there
   kFailing,   // reads or writes end with an error
@@ -20,12 +20,12 @@ enum class DiskState : std::uint8_t {
   kMissing,   // the data directory is not where it was opened: removed or moved
 };
 inline constexpr std::array kDiskStates = {
-    DiskState::kWell,    DiskState::kFull,    DiskState::kReadOnly, DiskState::kFailing,
+    DiskState::kOk,      DiskState::kFull,    DiskState::kReadOnly, DiskState::kFailing,
     DiskState::kDamaged, DiskState::kNoFiles, DiskState::kMissing};
 
 // The state that an error of the storage stands for.
 DiskState disk_state_of(const Error& error);
-// The name used in statistics: "well", "full", "read-only", "failing", "damaged", "no-files",
+// The name used in statistics: "ok", "full", "read-only", "failing", "damaged", "no-files",
 // "missing".
 const char* to_string(DiskState state);
 
@@ -36,7 +36,7 @@ enum class Refused : std::uint8_t {
   kScan,
   kBackup,
 };
-// The error for the client: a sentence that names the state. kWell reads as kFailing: the disk had
+// The error for the client: a sentence that names the state. kOk reads as kFailing: the disk had
 // failed and works again by now.
 Error refusal_of(Refused what, DiskState state);
 

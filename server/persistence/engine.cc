@@ -19,8 +19,8 @@ Status Engine::Impl::check(const char* what, const rocksdb::Status& status) {
   if (status.ok()) return {};
   const std::string text = status.ToString();
   const Error error = to_error(status, text);
-  const bool told = std::exchange(last_error_, error.text) == error.text;
-  log_to(told ? LogLevel::kDebug : LogLevel::kError, EventName("database_error"),
+  const bool repeated = std::exchange(last_error_, error.text) == error.text;
+  log_to(repeated ? LogLevel::kDebug : LogLevel::kError, EventName("database_error"),
          "database {}: {}: {}", path_, what, text);
   if (error.code == Code::kCorrupt) options_.disable_auto_compactions = true;
   return std::unexpected(error);

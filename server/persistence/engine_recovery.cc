@@ -23,8 +23,8 @@ DirectoryIdentity identity_of(const std::string& path) {
 // Damage is never accepted here, because the lost writes may still be in memory.
 Status Engine::Impl::check_log_again() {
   constexpr const char* kLost =
-      "a write-ahead log has been damaged, and synced writes are lost with it: save what is needed "
-      "of what is in memory by kvclient dump --keys, stop the server, then restore a backup by "
+      "a write-ahead log was damaged, and synced writes are lost with it: save the records in "
+      "memory that are needed by kvclient dump --keys, stop the server, then restore a backup by "
       "kvserver --restore, or start with --accept-damaged-log to go on without them";
   LogsFound found;
   RKV_RETURN_IF_ERROR(look_at_logs(&found));
@@ -66,8 +66,8 @@ std::string Engine::Impl::current_log() const {
 // A directory that was removed under the server still accepts writes and syncs, so check for it.
 Status Engine::Impl::check_home() {
   constexpr const char* kMissing =
-      "the data directory is not there any more, or is another one: put it back, or stop the "
-      "server and start it on a backup";
+      "the data directory is missing or was replaced: put it back, or stop the server and start it "
+      "on a backup";
   const std::string log = current_log();
   if (identity_of(path_) == home_ && (log.empty() || identity_of(log).exists())) return {};
   if (std::exchange(last_error_, kMissing) != kMissing)

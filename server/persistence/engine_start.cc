@@ -23,7 +23,7 @@ using database::slice;
 // Checks the logs. Must run before anything changes: opening the database replays the log up to the
 // damage and drops the rest permanently.
 Status Engine::Impl::look_at_logs(LogsFound* found) {
-  return check("look at the logs", check_logs(options_, path_, found));
+  return check("check the logs", check_logs(options_, path_, found));
 }
 
 Status Engine::Impl::check_log(bool accept_damage) {
@@ -31,8 +31,8 @@ Status Engine::Impl::check_log(bool accept_damage) {
   RKV_RETURN_IF_ERROR(look_at_logs(&found));
   if (!found.damaged && found.torn_bytes != 0) {
     log_warn(EventName("torn_end"),
-             "database {}: its write-ahead log ends with {} bytes that are no whole records, as a "
-             "crash leaves them: they are dropped",
+             "database {}: its write-ahead log ends with {} bytes that are not whole records, as "
+             "after a crash: they are dropped",
              field("database", path_), field("bytes", found.torn_bytes));
   }
   if (!found.damaged) return {};
@@ -56,7 +56,7 @@ Status Engine::Impl::drop_behind(const LogPosition& end) {
   RKV_RETURN_IF_ERROR(dropped);
   dropped_ = true;
   log_warn(EventName("damage_accepted"),
-           "database {}: opened without what is behind the damage (--accept-damaged-log)", path_);
+           "database {}: opened without the writes after the damage (--accept-damaged-log)", path_);
   return {};
 }
 
@@ -123,8 +123,9 @@ Result<bool> Engine::Impl::data_is_empty() {
 Status Engine::Impl::initialise() {
   RKV_ASSIGN_OR_RETURN(const bool empty, data_is_empty());
   if (!empty) {
-    return fail(Code::kConflict,
-                "the data directory holds a database that is not ours: choose another --data-dir");
+    return fail(
+        Code::kConflict,
+        "the data directory holds the database of another program: choose another --data-dir");
   }
   std::array<std::byte, 4> format{};
   store_le(format.data(), kFormat);
@@ -139,15 +140,15 @@ Status Engine::Impl::initialise() {
 Status Engine::Impl::read_drawn() {
   RKV_ASSIGN_OR_RETURN(hash_seed_, read_or_draw(kHashSeedKey));
   RKV_ASSIGN_OR_RETURN(mark_, read_or_draw(kMarkKey));
-  return check("flush what was drawn", guarded([&] { return db_->Flush({}, meta_); }));
+  return check("flush the drawn numbers", guarded([&] { return db_->Flush({}, meta_); }));
 }
 
 Result<std::uint64_t> Engine::Impl::read_or_draw(const char* key) {
   std::string bytes;
   const auto found = guarded([&] { return db_->Get({}, meta_, key, &bytes); });
   if (found.IsNotFound()) return draw(key);
-  RKV_RETURN_IF_ERROR(check("read a number that was drawn", found));
-  if (bytes.size() != 8) return fail(Code::kCorrupt, "the hash seed or the mark makes no sense");
+  RKV_RETURN_IF_ERROR(check("read a drawn number", found));
+  if (bytes.size() != 8) return fail(Code::kCorrupt, "the hash seed or the mark is invalid");
   return load_le<std::uint64_t>(as_bytes(bytes).data());
 }
 
@@ -155,7 +156,7 @@ Result<std::uint64_t> Engine::Impl::draw(const char* key) {
   const std::uint64_t number = random_from_kernel();
   std::array<std::byte, 8> bytes{};
   store_le(bytes.data(), number);
-  RKV_RETURN_IF_ERROR(put_meta("keep a number that was drawn", key, bytes));
+  RKV_RETURN_IF_ERROR(put_meta("keep a drawn number", key, bytes));
   return number;
 }
 
@@ -185,7 +186,7 @@ Status Engine::Impl::read_meta() {
   const auto counter = guarded([&] { return db_->Get({}, meta_, kBootKey, &boot); });
   if (counter.IsNotFound()) return begin_behind(0);
   RKV_RETURN_IF_ERROR(check("read the boot number", counter));
-  if (boot.size() != 4) return fail(Code::kCorrupt, "the boot number makes no sense");
+  if (boot.size() != 4) return fail(Code::kCorrupt, "the boot number is invalid");
   return begin_behind(load_le<std::uint32_t>(as_bytes(boot).data()));
 }
 

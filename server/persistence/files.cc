@@ -50,9 +50,10 @@ std::string cannot_make(const std::string& directory, const std::error_code& err
   if (std::filesystem::is_symlink(directory, ignored) &&
       !std::filesystem::exists(directory, ignored)) {
     return fmt::format(
-        "cannot make the data directory {}: it is a link to nothing: check --data-dir", directory);
+        "cannot create the data directory {}: it is a dangling symbolic link: check --data-dir",
+        directory);
   }
-  return fmt::format("cannot make the data directory {}: {}: check --data-dir", directory,
+  return fmt::format("cannot create the data directory {}: {}: check --data-dir", directory,
                      error.message());
 }
 

@@ -143,7 +143,7 @@ class Inspector {
       return {};
     }
     if (!read.ok() || value.size() != length) {
-      problem(fmt::format("the database's own \"{}\" makes no sense: {}", name,
+      problem(fmt::format("the database's own \"{}\" is invalid: {}", name,
                           read.ok() ? fmt::format("{} bytes", value.size()) : read.ToString()));
       return {};
     }
@@ -164,7 +164,7 @@ class Inspector {
     ++found_.records;
     const auto record = database::record_of(key, value);
     if (!record) {
-      return problem(fmt::format("key {}: {} bytes under {} bytes are no record of ours",
+      return problem(fmt::format("key {}: {} bytes under a key of {} bytes are not a valid record",
                                  printable(key), value.size(), key.size()));
     }
     found_.bytes += record->key.size() + record->value.size();
@@ -173,7 +173,7 @@ class Inspector {
       problem(fmt::format("key {}: a counter of {} bytes", printable(key), record->value.size()));
     }
     if (record->version.boot() == 0 || record->version.boot() > found_.boot) {
-      problem(fmt::format("key {}: version {} was never given out", printable(key),
+      problem(fmt::format("key {}: version {} was never assigned", printable(key),
                           record->version.bits));
     }
   }
@@ -196,7 +196,7 @@ class Inspector {
       return at->status();
     });
     if (read.ok()) return;
-    problem(fmt::format("reading stopped behind {} records: {}", found_.records, read.ToString()));
+    problem(fmt::format("reading stopped after {} records: {}", found_.records, read.ToString()));
   }
 
   const std::string path_;

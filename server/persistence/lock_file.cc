@@ -160,7 +160,7 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
     const bool denied = error == EACCES || error == EPERM || error == EROFS;
     *sentence =
         fmt::format("cannot open {}: {}: {}", path, strerror(error),
-                    error == ENOSPC ? "make room on the disk of the data directory"
+                    error == ENOSPC ? "free space on the disk of the data directory"
                                     : "check owner, mode and mount options of the data directory");
     return fail_call(denied ? Code::kPermission : Code::kIo, "open", error);
   }
@@ -176,16 +176,16 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
              before.pid);
     if (!wait_until_gone(before, wait_ms)) {
       *sentence = fmt::format(
-          "the previous server on {} (process {}) has given up its lock but is still there after "
+          "the previous server on {} (process {}) has released its lock but is still running after "
           "{} s: end that process, then start again",
           directory, before.pid, wait_ms / 1000);
-      return fail(Code::kBusy, "the previous server is still there");
+      return fail(Code::kBusy, "the previous server is still running");
     }
   }
   if (const Status written = write_holder(fd, ourselves()); !written) {
-    *sentence =
-        fmt::format("cannot write {}: {}: make room on the disk of the data directory, or check it",
-                    path, to_string(written.error()));
+    *sentence = fmt::format(
+        "cannot write {}: {}: free space on the disk of the data directory, or check it", path,
+        to_string(written.error()));
     return std::unexpected(written.error());
   }
   return lock;

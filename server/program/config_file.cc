@@ -35,7 +35,7 @@ std::expected<std::string, std::string> whole_file(const std::string& path) {
     if (got == 0) return text;
     text.append(piece.data(), static_cast<std::size_t>(got));
     if (text.size() > kLongest)
-      return std::unexpected("it is longer than 1 MiB, which no configuration is");
+      return std::unexpected("it is longer than 1 MiB, too long for a configuration");
   }
 }
 
@@ -49,7 +49,7 @@ std::expected<std::string, std::string> as_setting(std::string_view key, const t
     return std::unexpected(
         fmt::format("[{}]: tables are not supported: write options at the top level", shown(key)));
   }
-  return std::unexpected(fmt::format("{} must be a text or a number", shown(key)));
+  return std::unexpected(fmt::format("{} must be a string or a number", shown(key)));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/clock.h"
+#include "common/parse.h"
 #include "server/program/log_limiter.h"
 
 namespace rkv::server {
@@ -69,7 +70,7 @@ class Sink {
  private:
   void put(const LogEvent& event) {
     if (format_ == LogFormat::kText) {
-      logger_.log(level_of(event.level), "{}", printable_line(event.text));
+      logger_.log(level_of(event.level), "{}", printable(event.text));
       return;
     }
     const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -81,7 +82,7 @@ class Sink {
       const std::array<LogField, 2> fields = {
           {{.name = "of", .value = flood.name},
            {.name = "count", .value = std::to_string(flood.left_out), .is_number = true}}};
-      const std::string text = fmt::format("{} more lines of {} were left out", flood.left_out,
+      const std::string text = fmt::format("{} more lines of {} were omitted", flood.left_out,
                                            flood.name.empty() ? "no event" : flood.name);
       put({.level = LogLevel::kWarn, .name = "log_flood", .text = text, .fields = fields});
     }
@@ -100,22 +101,6 @@ Sink*& installed() {
 }
 
 }  // namespace
-
-std::string printable_line(std::string_view text) {
-  std::string line;
-  line.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7F) {
-      line += c;
-    } else if (c == '\n') {
-      line += "\\n";
-    } else {
-      line += fmt::format("\\x{:02x}", byte);
-    }
-  }
-  return line;
-}
 
 // Bytes that are not valid UTF-8 are replaced; the library would throw otherwise.
 std::string json_line(const LogEvent& event, std::int64_t unix_ms) {

@@ -20,7 +20,5 @@ void summarise_log(bool at_the_end = false);
 
 // A line as it is written, without the line end. `unix_ms`: now. Public for tests.
 std::string json_line(const LogEvent& event, std::int64_t unix_ms);
-// Escapes control characters as \n or \x1b, so that a peer's name cannot create log lines.
-std::string printable_line(std::string_view text);
 
 }  // namespace rkv::server

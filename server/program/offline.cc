@@ -32,11 +32,11 @@ std::optional<Failure> share(const std::string& directory, const char* flag,
   if (!fs::is_directory(directory, error)) {
     return data_failure(
         fmt::format("cannot read {}: {}: give {} the directory of a backup or of a stopped server",
-                    directory, error ? error.message() : "it is no directory", flag));
+                    directory, error ? error.message() : "it is not a directory", flag));
   }
   if (fs::exists(directory + kRestoring, error)) {
     return data_failure(fmt::format(
-        "{} was being restored and is not whole: remove it and restore again", directory));
+        "{} is the rest of an interrupted restore: remove it and restore again", directory));
   }
   if (!fs::is_directory(directory + kDatabaseDirectory, error)) {
     return data_failure(
@@ -110,8 +110,8 @@ Inspection look(const std::string& directory, const Print& print, const Clock& c
   watch.finish();
   if (found.problems == 0 && found.torn_bytes != 0) {
     print(
-        fmt::format("note: {} bytes of the write-ahead log make no whole records; that is what a "
-                    "crash leaves of what was not synced, and a start goes on without them",
+        fmt::format("note: {} bytes at the end of the write-ahead log are not whole records: a "
+                    "crash leaves them, they were never synced, and a start ignores them",
                     found.torn_bytes));
   }
   return found;
@@ -186,8 +186,8 @@ std::optional<Failure> copy_backup(const std::string& backup, const std::string&
   const Inspection copied = look(restoring, print, clock);
   if (copied.problems != 0 || copied.records != expected.records ||
       copied.bytes != expected.bytes || copied.highest != expected.highest) {
-    return data_failure(fmt::format("the copy of {} in {} is not what was copied: check the disk",
-                                    backup, directory));
+    return data_failure(fmt::format(
+        "the copy of {} in {} differs from the original: check the disk", backup, directory));
   }
   const std::string target = directory + kDatabaseDirectory;
   if (rename((restoring + kDatabaseDirectory).c_str(), target.c_str()) != 0) {
@@ -229,10 +229,9 @@ std::optional<Failure> restore_data(const Options& options, const Print& print,
   if (auto failure = share(backup, "--restore", &backup_lock)) return failure;
   std::error_code error;
   if (is_within(directory, backup)) {
-    return data_failure(
-        fmt::format("{} is within the backup {}, which is left as it is: give --data-dir another "
-                    "directory",
-                    directory, backup));
+    return data_failure(fmt::format(
+        "{} is within the backup {}, which stays as it is: give --data-dir another directory",
+        directory, backup));
   }
   const bool existed = fs::exists(directory, error);
   if (existed && (!fs::is_directory(directory, error) || !is_empty(directory, error) || error)) {

@@ -100,7 +100,7 @@ std::string set_metrics(Options& options, const std::string& value) {
 
 std::string set_metrics_names(Options& options, const std::string& value) {
   constexpr const char* kWrong =
-      "must be names of this host with commas, such as db1,db1.example.org";
+      "must be comma-separated names of this host, such as db1,db1.example.org";
   std::vector<std::string> names;
   for (std::size_t begin = 0; begin <= value.size();) {
     const std::size_t end = std::min(value.find(',', begin), value.size());
@@ -200,12 +200,12 @@ std::string set_max_offences(Options& options, const std::string& value) {
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = {
       {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
-      {"data-dir", "DIR", "keep the data here; without it everything is in memory only",
-       set_data_dir},
+      {"data-dir", "DIR", "data directory; unset: all data is in memory only", set_data_dir},
       {"require-data", "yes|no",
        "yes: start only if --data-dir already holds data of a server (default no)",
        set_require_data},
-      {"backup-dir", "DIR", "where clients may have backups made; without it they are refused",
+      {"backup-dir", "DIR",
+       "directory for backups that clients request; unset: requests are refused",
        set_text<&Options::backup_dir>},
       {"memory", "SIZE", "memory for index and records, registered with the device (default 1GiB)",
        [](Options& o, const std::string& v) {
@@ -215,14 +215,14 @@ const std::vector<Setting>& settings() {
        [](Options& o, const std::string& v) {
          return set_number<std::uint32_t>(o.threads, v, 1, 256);
        }},
-      {"cpus", "LIST",
-       "processors, as 2-5,8: each worker stays on one, in turn (default: anywhere)", set_cpus},
+      {"cpus", "LIST", "processors for workers, e.g. 2-5,8; one each, in turn (default: any)",
+       set_cpus},
       {"poll", "MODE", "adaptive, busy or event: how workers wait (default adaptive)", set_poll},
       {"transport", "KIND",
        "auto, verbs or shm: how clients reach the server (default auto: a device, and shm)",
        set_transport},
       {"shm-group", "GROUP",
-       "members of this group may connect over shared memory, beside the server's user and root",
+       "group whose members may connect over shared memory, besides the server's user and root",
        set_text<&Options::shm_group>},
       {"d,device", "NAME", "RDMA device (default: the one that routes to the listen address)",
        set_text<&Options::device>},
@@ -230,13 +230,14 @@ const std::vector<Setting>& settings() {
       {"x,gid-index", "N", "GID of the port (default: chosen by the connection manager)",
        [](Options& o, const std::string& v) { return set_number<int>(o.gid_index, v, 0, 255); }},
       {"max-clients", "N",
-       "connections at a time; over RDMA each pins 22 KiB for messages (default 64)",
+       "maximum number of connections; over RDMA each pins 22 KiB for messages (default 64)",
        set_max_clients},
       {"max-offences", "N",
-       "offences a second of one host's clients before newcomers wait (default 4; 0: no limit)",
+       "offences per second of one host's clients before its new clients wait (default 4; 0: no "
+       "limit)",
        set_max_offences},
       {"durability", "LEVEL",
-       "memory, wal or sync: durability of writes that do not name one (default memory)",
+       "memory, wal or sync: durability of writes that do not specify one (default memory)",
        set_durability},
       {"counter-cells", "N",
        "one-sided counters that can be opened until the next start; 8 bytes each (default 65536)",
@@ -244,26 +245,26 @@ const std::vector<Setting>& settings() {
          return set_number<std::uint32_t>(o.counter_cells, v, 0, 1U << 26);
        }},
       {"load-rate", "SIZE",
-       "bytes a second that are loaded from the disk after a start, while clients are served; at "
-       "least 1MiB (default: no limit)",
+       "bytes per second to load from the disk after a start, while clients are served; at least "
+       "1MiB (default: no limit)",
        set_load_rate},
-      {"sync-interval", "TIME", "longest time a write stays unsynced (default 1s)",
+      {"sync-interval", "TIME", "longest time that a write stays unsynced (default 1s)",
        set_sync_interval},
-      {"queue", "SIZE", "room for writes on their way to the disk (default 64MiB)", set_queue},
+      {"queue", "SIZE", "size of the queue of writes to the disk (default 64MiB)", set_queue},
       {"check-memory", "on|off",
-       "check all of the memory before a stop ends: index, records, counts (default off)",
+       "check index, records and counts in memory before a stop ends (default off)",
        set_check_memory},
       {"metrics", "[HOST:]PORT",
-       "serve /metrics, /status, /healthz, /readyz and a status page by HTTP, without HOST for "
-       "this host alone (default: no)",
+       "serve /metrics, /status, /healthz, /readyz and a status page by HTTP; without HOST for "
+       "this host only (default: no)",
        set_metrics},
       {"metrics-names", "LIST",
-       "names of this host, with commas, that requests to --metrics may use beside its addresses",
+       "comma-separated names of this host that requests to --metrics may use besides its "
+       "addresses",
        set_metrics_names},
       {"log-level", "LEVEL",
-       "debug, info, warn or error (default info); SIGHUP reads it again from the file",
-       set_log_level},
-      {"log-format", "FORMAT", "text, or json: an object a line (default text)", set_log_format},
+       "debug, info, warn or error (default info); SIGHUP reloads it from the file", set_log_level},
+      {"log-format", "FORMAT", "text, or json: one object per line (default text)", set_log_format},
   };
   return all;
 }
@@ -274,11 +275,11 @@ Every option can also be given in the environment (--data-dir as KVSERVER_DATA_D
 file (data-dir = "/var/lib/kvserver"). The command line wins over the environment, the environment
 over the file.
 
-An empty text is an error: leave the option out instead.
+An empty value is an error: leave the option out instead.
 
 Exit codes: 0 stopped cleanly; 2 usage; 3 environment (no RDMA device, port taken, a limit of the
-machine); 4 data directory (not writable, damaged); 5 anything else; 6 data directory, for what may
-pass (in use, disk full or failing, no free file descriptor).
+machine); 4 data directory (not writable, damaged); 5 anything else; 6 data directory, temporarily
+(in use, disk full or failing, no free file descriptor).
 )";
 
 cxxopts::Options make_flags() {
@@ -289,10 +290,10 @@ cxxopts::Options make_flags() {
     add(setting.flag, setting.help, cxxopts::value<std::string>(), setting.argument);
   add("config", "TOML file with any of the above", cxxopts::value<std::string>(), "FILE");
   add("verify", "read all of --data-dir, change nothing, print what is found, and exit");
-  add("restore", "make --data-dir, which is empty or not there, from a backup, and exit",
+  add("restore", "create --data-dir, which must be empty or missing, from a backup, and exit",
       cxxopts::value<std::string>(), "BACKUP");
   add("accept-damaged-log", "start although synced writes are lost with a damaged write-ahead log");
-  add("h,help", "print this and exit");
+  add("h,help", "print this help and exit");
   add("version", "print the version and exit");
   return flags;
 }
@@ -352,9 +353,9 @@ std::string read_file(const Given& config, std::map<std::string, Given>* values)
 std::string combination_problem(const cxxopts::ParseResult& flags, const Options& options) {
   const bool restores = flags.count("restore") != 0;
   if (options.verify && restores) {
-    return "--verify and --restore are two things: restore first, which verifies";
+    return "--verify cannot be combined with --restore, which verifies too";
   }
-  if (restores && options.restore.empty()) return "--restore wants the directory of a backup";
+  if (restores && options.restore.empty()) return "--restore needs the directory of a backup";
   if ((options.verify || restores) && options.data_dir.empty()) {
     return fmt::format("--{} needs --data-dir", restores ? "restore" : "verify");
   }
@@ -362,21 +363,21 @@ std::string combination_problem(const cxxopts::ParseResult& flags, const Options
     return "--accept-damaged-log needs --data-dir";
   }
   if (!options.backup_dir.empty() && options.data_dir.empty()) {
-    return "backup-dir is of no use without data-dir: give --data-dir as well";
+    return "backup-dir needs data-dir: give --data-dir as well";
   }
   if (!options.metrics_names.empty() && options.metrics.empty()) {
-    return "metrics-names is of no use without metrics: give --metrics as well";
+    return "metrics-names needs metrics: give --metrics as well";
   }
   if (options.load_rate_bytes != 0 && options.data_dir.empty()) {
-    return "load-rate is of no use without data-dir: give --data-dir as well";
+    return "load-rate needs data-dir: give --data-dir as well";
   }
   if (options.require_data && options.data_dir.empty()) {
-    return "require-data is of no use without data-dir: give --data-dir as well";
+    return "require-data needs data-dir: give --data-dir as well";
   }
   // Checks only this command line: environment and file may serve other runs too.
   for (const char* flag : {"accept-damaged-log", "backup-dir", "load-rate", "require-data"}) {
     if ((options.verify || restores) && flags.count(flag) != 0) {
-      return fmt::format("--{} is of no use with --{}: leave it out", flag,
+      return fmt::format("--{} cannot be combined with --{}: leave it out", flag,
                          restores ? "restore" : "verify");
     }
   }
@@ -414,11 +415,11 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
     return usage_error(std::move(problem));
   }
   if (parsed.options.transport == rdma::TransportKind::kShm && !parsed.options.device.empty()) {
-    return usage_error("device is of no use with transport shm: leave one of them out");
+    return usage_error("device cannot be combined with transport shm: leave one of them out");
   }
   if (parsed.options.transport == rdma::TransportKind::kVerbs &&
       !parsed.options.shm_group.empty()) {
-    return usage_error("shm-group is of no use with transport verbs: leave one of them out");
+    return usage_error("shm-group cannot be combined with transport verbs: leave one of them out");
   }
   if (parsed.options.durability != Durability::kMemory && parsed.options.data_dir.empty()) {
     return usage_error(fmt::format("durability {} needs a disk: give --data-dir as well",

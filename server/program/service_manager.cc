@@ -60,7 +60,7 @@ void ServiceManager::set_watchdog(const Environment& environment) {
   const auto time = parse_number<std::int64_t>(usec, 1, kLongest);
   if (!time) {
     log_warn(EventName("no_watchdog"),
-             "WATCHDOG_USEC={} is no number of microseconds: there is no watchdog", usec);
+             "WATCHDOG_USEC={} is not a number of microseconds: the watchdog is off", usec);
     return;
   }
   period_ = *time * 1000 / 2;
@@ -93,7 +93,7 @@ bool ServiceManager::send(std::string_view text, int flags) {
         sendto(socket_, text.data(), text.size(), MSG_NOSIGNAL | flags, address, address_length_);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0 && !failing_) {
-    log_warn(EventName("systemd_not_told"), "systemd did not get the report {}: {}", text,
+    log_warn(EventName("systemd_not_told"), "cannot send systemd the report {}: {}", text,
              std::strerror(errno));
   }
   failing_ = sent < 0;

@@ -337,7 +337,7 @@ RequestHandler::Answer RequestHandler::after_sweep(const Response& awaited, Byte
     const DiskState disk = log_.disk_state();
     const bool backup = awaited.opcode == Opcode::kBackup;
     return reply(refusal(awaited.opcode, awaited.sequence,
-                         disk == DiskState::kWell
+                         disk == DiskState::kOk
                              ? swept.error()
                              : refusal_of(backup ? Refused::kBackup : Refused::kFlush, disk)));
   }

@@ -437,7 +437,7 @@ void Worker::on_disconnected(Session& session) {
   counters_.add(WorkerCounters::kEnded);
   counters_.add(WorkerCounters::kReturned, session.credits);
   counters_.add(WorkerCounters::kAbandoned, session.unanswered);
-  log_info(EventName("client_gone"), "client {} \"{}\" has gone",
+  log_info(EventName("client_gone"), "client {} \"{}\" disconnected",
            field("peer", session.connection->peer()), field("name", session.name),
            field("session", session.shown_id()));
   // Before the memory that it READs into and sends from is reused (F1).

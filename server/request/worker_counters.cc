@@ -58,7 +58,7 @@ struct Drop {
 };
 constexpr std::array<Drop, kDropReasons> kDrops = {
     {{"credits", "it has sent more requests than its credits allow"},
-     {"malformed", "its message is no request"},
+     {"malformed", "its message is not a request"},
      {"long_request", "where it says that a request lies there is none that may be there"},
      {"unreadable", "what it asked to have read is not memory that it lets be read"},
      {"overdue", "its memory answers no READ, and others wait for the buffer"},

@@ -1,4 +1,4 @@
-// Property files: Java's format, and mistakes told with line and column.
+// Property files: Java's format, and mistakes reported with line and column.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -57,32 +57,32 @@ TEST(Properties, NoLineNoProperty) {
   EXPECT_TRUE(read("\n\n# only words\n!").all().empty());
 }
 
-TEST(Properties, MistakesAreToldWithLineAndColumn) {
+TEST(Properties, MistakesAreReportedWithLineAndColumn) {
   EXPECT_EQ(mistake("a=b\nc=\\u12"),
-            "file:2:3: \\u wants four hexadecimal digits; write \\\\ for a backslash");
+            "file:2:3: \\u needs four hexadecimal digits; write \\\\ for a backslash");
   EXPECT_EQ(mistake("a=\\uZZZZ"),
-            "file:1:3: \\u wants four hexadecimal digits; write \\\\ for a backslash");
-  EXPECT_EQ(mistake("a=\\ud83d!"), "file:1:3: half of a surrogate pair alone");
+            "file:1:3: \\u needs four hexadecimal digits; write \\\\ for a backslash");
+  EXPECT_EQ(mistake("a=\\ud83d!"), "file:1:3: an unpaired surrogate");
   EXPECT_EQ(mistake("a=b\\\n  \\u0\n"),
-            "file:2:3: \\u wants four hexadecimal digits; write \\\\ for a backslash");
+            "file:2:3: \\u needs four hexadecimal digits; write \\\\ for a backslash");
   EXPECT_EQ(mistake(std::string("a=b\n\n  k\0y=1", 12)),
-            "file:3:4: a control character (byte 0x00): this is no property file");
+            "file:3:4: a control character (byte 0x00): this is not a property file");
   EXPECT_EQ(mistake("\x7f"
                     "ELF"),
-            "file:1:1: a control character (byte 0x7f): this is no property file");
+            "file:1:1: a control character (byte 0x7f): this is not a property file");
 }
 
 TEST(Properties, WrongValuesAreToldWithTheirPlace) {
   const Properties properties = read("records = 12x\npart=1.5\n  on=yes\nempty=\nminus=-1\n");
   EXPECT_EQ(properties.number("records", 0, 1, 9).error(),
-            "file:1:11: records wants a whole number from 1 to 9, not '12x'");
+            "file:1:11: records needs a whole number from 1 to 9, not '12x'");
   EXPECT_EQ(properties.number("minus", 0, 0, 9).error(),
-            "file:5:7: minus wants a whole number from 0 to 9, not '-1'");
+            "file:5:7: minus needs a whole number from 0 to 9, not '-1'");
   EXPECT_EQ(properties.number("empty", 0, 0, 9).error(),
-            "file:4:7: empty wants a whole number from 0 to 9, not ''");
+            "file:4:7: empty needs a whole number from 0 to 9, not ''");
   EXPECT_EQ(properties.real("part", 0, 0, 1).error(),
-            "file:2:6: part wants a number from 0 to 1, not '1.5'");
-  EXPECT_EQ(properties.boolean("on", false).error(), "file:3:6: on wants true or false, not 'yes'");
+            "file:2:6: part needs a number from 0 to 1, not '1.5'");
+  EXPECT_EQ(properties.boolean("on", false).error(), "file:3:6: on needs true or false, not 'yes'");
   EXPECT_EQ(properties.number("absent", 7, 0, 9), 7U);
 }
 
@@ -101,7 +101,7 @@ TEST(Properties, AFileThatIsNotThereIsNamed) {
   const auto done = Properties().read_file("/nowhere/workload");
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error(), "/nowhere/workload: No such file or directory");
-  EXPECT_EQ(Properties().read_file("/").error(), "/: a directory, no property file");
+  EXPECT_EQ(Properties().read_file("/").error(), "/: a directory, not a property file");
 }
 
 RC_GTEST_PROP(Properties, AnyTextIsReadOrRefused, (const std::string& text)) {

@@ -91,47 +91,46 @@ TEST(Workload, MistakesNameThePropertyAndItsPlace) {
       "0.05 (the default), insertproportion 0, scanproportion 0, readmodifywriteproportion 0");
   EXPECT_EQ(mistake("requestdistribution=zipf\n"),
             "w:4:21: unknown requestdistribution 'zipf': uniform, zipfian, latest, hotspot, "
-            "sequential and exponential are known");
-  EXPECT_EQ(mistake("recordcount=0\n"), "w:4:13: recordcount is 0: say how many records there are");
+            "sequential and exponential are supported");
+  EXPECT_EQ(mistake("recordcount=0\n"), "w:4:13: recordcount is 0: give the number of records");
   EXPECT_EQ(mistake("recordcount=many\n"),
-            "w:4:13: recordcount wants a whole number from 0 to 281474976710656, not 'many'");
+            "w:4:13: recordcount needs a whole number from 0 to 281474976710656, not 'many'");
   EXPECT_EQ(mistake("operationcount=0\n"),
-            "w:4:16: operationcount is 0: say how many operations to make, or for how many seconds "
-            "by maxexecutiontime");
+            "w:4:16: operationcount is 0: give the number of operations, or a time limit in "
+            "seconds by maxexecutiontime");
   EXPECT_EQ(mistake("workload=site.ycsb.workloads.TimeSeriesWorkload\n"),
-            "w:4:10: workload 'site.ycsb.workloads.TimeSeriesWorkload' is not known; "
-            "site.ycsb.workloads.CoreWorkload is");
+            "w:4:10: unknown workload 'site.ycsb.workloads.TimeSeriesWorkload'; "
+            "site.ycsb.workloads.CoreWorkload is supported");
   EXPECT_EQ(mistake("scanlengthdistribution=latest\n"),
-            "w:4:24: unknown scanlengthdistribution 'latest': uniform and zipfian are known");
+            "w:4:24: unknown scanlengthdistribution 'latest': uniform and zipfian are supported");
   EXPECT_EQ(mistake("fieldlengthdistribution=normal\n"),
             "w:4:25: unknown fieldlengthdistribution 'normal': constant, uniform, zipfian and "
-            "histogram are known");
+            "histogram are supported");
   EXPECT_EQ(mistake("insertorder=random\n"),
-            "w:4:13: insertorder wants hashed or ordered, not 'random'");
+            "w:4:13: insertorder needs hashed or ordered, not 'random'");
   EXPECT_EQ(mistake("dataintegrity=true\nfieldlengthdistribution=uniform\n"),
-            "w:4:15: dataintegrity=true wants fieldlengthdistribution=constant");
-  EXPECT_EQ(
-      mistake("fieldcount=16384\nfieldlength=4096\n"),
-      "w:5:13: 16384 fields of up to 4096 bytes are more than a value holds, which is 16 MiB");
+            "w:4:15: dataintegrity=true needs fieldlengthdistribution=constant");
+  EXPECT_EQ(mistake("fieldcount=16384\nfieldlength=4096\n"),
+            "w:5:13: 16384 fields of up to 4096 bytes exceed the longest value, 16 MiB");
   EXPECT_EQ(mistake("minscanlength=10\nmaxscanlength=5\n"),
             "w:4:15: minscanlength is above maxscanlength");
   EXPECT_EQ(mistake("insertstart=900\ninsertcount=200\n"),
-            "w:5:13: insertstart and insertcount together pass recordcount");
+            "w:5:13: insertstart and insertcount together must not exceed recordcount");
 }
 
 TEST(Workload, WhatIsMissingIsNamedWithWhatMayBeItMistyped) {
   const std::string name = "workload=site.ycsb.workloads.CoreWorkload\n";
   EXPECT_EQ(settings("recordcount=1\n").error(),
-            "the property workload is missing: name a file by -P, such as -P workloads/workloada");
+            "the property workload is missing: give a file, such as -P workloads/workloada");
   EXPECT_EQ(settings("this is prose\n").error(),
-            "the property workload is missing: name a file by -P, such as -P workloads/workloada "
-            "(w:1:6: unknown property 'this')");
+            "the property workload is missing: give a file, such as -P workloads/workloada (w:1:6: "
+            "unknown property 'this')");
   EXPECT_EQ(settings(name + "recordscount=9\n").error(),
-            "the property recordcount is missing: say how many records there are "
-            "(w:2:14: unknown property 'recordscount')");
+            "the property recordcount is missing: give the number of records (w:2:14: unknown "
+            "property 'recordscount')");
   EXPECT_EQ(settings(name + "recordcount=9\n").error(),
-            "the property operationcount is missing: say how many operations to make, or for how "
-            "many seconds by maxexecutiontime");
+            "the property operationcount is missing: give the number of operations, or a time "
+            "limit in seconds by maxexecutiontime");
 }
 
 TEST(Workload, ThirdsAddUpToOne) {
@@ -145,11 +144,11 @@ TEST(Workload, ThirdsAddUpToOne) {
 TEST(Workload, TheExponentialsLimits) {
   EXPECT_EQ(mistake("exponential.percentile=100\nexponential.frac=0\n"), "none");
   EXPECT_EQ(mistake("exponential.percentile=0\n"),
-            "w:4:24: exponential.percentile wants a number from 1e-06 to 100, not '0'");
+            "w:4:24: exponential.percentile needs a number from 1e-06 to 100, not '0'");
   EXPECT_EQ(mistake("exponential.percentile=101\n"),
-            "w:4:24: exponential.percentile wants a number from 1e-06 to 100, not '101'");
+            "w:4:24: exponential.percentile needs a number from 1e-06 to 100, not '101'");
   EXPECT_EQ(mistake("exponential.frac=-1\n"),
-            "w:4:18: exponential.frac wants a number from 0 to 1000000000, not '-1'");
+            "w:4:18: exponential.frac needs a number from 0 to 1000000000, not '-1'");
 }
 
 TEST(Workload, ALoadNeedsNoOperations) {
@@ -169,10 +168,11 @@ TEST(LengthHistogram, IsDrawnFromAFile) {
   }
   std::ofstream(path) << "BlockSize\t10\n0\tx\n";
   EXPECT_EQ(LengthHistogram::read_file(path).error(),
-            path + ":2:1: the second column is no number");
+            path + ":2:1: the second column is not a number");
   std::ofstream(path) << "10\t10\n";
-  EXPECT_EQ(LengthHistogram::read_file(path).error(),
-            path + ":1:1: the first line is BlockSize and bytes, from 1 to 16777216");
+  EXPECT_EQ(
+      LengthHistogram::read_file(path).error(),
+      path + ":1:1: the first line must be BlockSize and a number of bytes from 1 to 16777216");
 }
 
 // Lengths whose number wraps look short.
@@ -186,11 +186,11 @@ TEST(LengthHistogram, WhatWrapsIsRefused) {
   EXPECT_EQ(
       settings(kHead + "fieldlengthdistribution=histogram\nfieldlengthhistogram=" + path).error(),
       "w:5:22: fieldlengthhistogram: " + path +
-          ":1:1: the first line is BlockSize and bytes, from 1 to 16777216");
+          ":1:1: the first line must be BlockSize and a number of bytes from 1 to 16777216");
   std::ofstream(path) << "BlockSize\t10\n0\t18446744073709551615\n1\t2\n";
   const auto wrapped = LengthHistogram::read_file(path);
   ASSERT_FALSE(wrapped);
-  EXPECT_EQ(wrapped.error(), path + ":3:1: the counts add up to more than 64 bits hold");
+  EXPECT_EQ(wrapped.error(), path + ":3:1: the counts add up to more than 64 bits");
 }
 
 // ------------------------------------------------------------------------------------ choices
@@ -324,37 +324,37 @@ TEST(CommandLine, MistakesAreOneSentence) {
     return parsed.kind == Parsed::Kind::kUsageError ? parsed.text : "none";
   };
   EXPECT_EQ(wrong({"-frob", "3"}), "unknown option -frob; see kvbench --help");
-  EXPECT_EQ(wrong({"loud"}), "'loud' belongs to no option; see kvbench --help");
-  EXPECT_EQ(
-      wrong({"load", "basic"}),
-      "'load' belongs to no option; see kvbench --help (\"ycsb load basic\" is kvbench -load)");
-  EXPECT_EQ(wrong({"-p", "threads"}), "-p wants NAME=VALUE, not 'threads'");
+  EXPECT_EQ(wrong({"loud"}), "'loud' does not belong to an option; see kvbench --help");
+  EXPECT_EQ(wrong({"load", "basic"}),
+            "'load' does not belong to an option; see kvbench --help (\"ycsb load basic\" is "
+            "kvbench -load)");
+  EXPECT_EQ(wrong({"-p", "threads"}), "-p needs NAME=VALUE, not 'threads'");
   EXPECT_EQ(wrong({"-threads", "0"}),
-            "-threads: threadcount wants a whole number from 1 to 4096, not '0'");
-  EXPECT_EQ(wrong({"--output", "xml"}), "--output wants text, json or csv, not 'xml'");
-  EXPECT_EQ(wrong({"--transport", "tcp"}), "--transport wants auto, verbs or shm, not 'tcp'");
-  EXPECT_EQ(wrong({"--update", "maybe"}), "--update wants atomic or plain, not 'maybe'");
+            "-threads: threadcount needs a whole number from 1 to 4096, not '0'");
+  EXPECT_EQ(wrong({"--output", "xml"}), "--output needs text, json or csv, not 'xml'");
+  EXPECT_EQ(wrong({"--transport", "tcp"}), "--transport needs auto, verbs or shm, not 'tcp'");
+  EXPECT_EQ(wrong({"--update", "maybe"}), "--update needs atomic or plain, not 'maybe'");
   EXPECT_EQ(wrong({"--in-flight", "0"}),
-            "--in-flight wants a whole number from 1 to 1024, not '0'");
+            "--in-flight needs a whole number from 1 to 1024, not '0'");
   EXPECT_EQ(wrong({"--in-flight", "2", "--update", "atomic"}),
-            "--update atomic goes with one operation in flight, not with several");
-  EXPECT_EQ(wrong({"--cpus", "x"}), "--cpus must be processors by number, as 2-5,8, not 'x'");
-  EXPECT_EQ(wrong({"--seed", "x"}), "--seed wants a number, not 'x'");
+            "--update atomic needs --in-flight 1");
+  EXPECT_EQ(wrong({"--cpus", "x"}), "--cpus must be processor numbers, such as 2-5,8, not 'x'");
+  EXPECT_EQ(wrong({"--seed", "x"}), "--seed needs a number, not 'x'");
   EXPECT_EQ(wrong({"--durability", "forever"}),
-            "--durability wants default, memory, wal or sync, not 'forever'");
+            "--durability needs default, memory, wal or sync, not 'forever'");
   EXPECT_EQ(wrong({"-p", "hdrhistogram.percentiles=50,x"}),
-            "-p: hdrhistogram.percentiles wants numbers from 0 to 100 with commas, not '50,x'");
+            "-p: hdrhistogram.percentiles needs comma-separated numbers from 0 to 100, not '50,x'");
   EXPECT_EQ(wrong({"-p", "measurement.interval=never"}),
-            "-p: measurement.interval wants op, intended or both, not 'never'");
-  EXPECT_EQ(parse({"-P"}).text, "-P wants a value; see kvbench --help");
+            "-p: measurement.interval needs op, intended or both, not 'never'");
+  EXPECT_EQ(parse({"-P"}).text, "-P needs a value; see kvbench --help");
   EXPECT_EQ(parse({"-P", "/nowhere"}).text, "/nowhere: No such file or directory");
-  EXPECT_EQ(parse({"-P", ""}).text, "-P wants a file, not ''");
+  EXPECT_EQ(parse({"-P", ""}).text, "-P needs a file, not ''");
   EXPECT_EQ(wrong({"-p", "fieldlengthdistribution=histogram", "-p", "fieldlengthhistogram=/no"}),
             "-p: fieldlengthhistogram: /no: No such file or directory");
   EXPECT_EQ(
       wrong({"-p", "hdrhistogram.fileoutput=true", "-p", "hdrhistogram.output.path=/nowhere/run-"}),
       "-p: histogram logs cannot be written to /nowhere: No such file or directory");
-  EXPECT_EQ(parse({}).text, "no workload is given; see kvbench --help");
+  EXPECT_EQ(parse({}).text, "no workload given; see kvbench --help");
 }
 
 TEST(CommandLine, AMistypedPropertyIsNoted) {

@@ -35,17 +35,17 @@ def bench(name, *arguments):
         if done.returncode != 0:
             raise AssertionError(f"bench/{name}.py ended with {done.returncode}:\n{done.stdout}")
         with open(out, encoding="utf-8") as text:
-            told = json.load(text)
-    told["figure"] = {row["name"]: row["figure"] for row in told["figures"]}
-    return told
+            report = json.load(text)
+    report["figure"] = {row["name"]: row["figure"] for row in report["figures"]}
+    return report
 
 
-def check_stream(test, told, total, size):
+def check_stream(test, report, total, size):
     """What bench_verbs_streams says of `total` bytes, written `size` at a time."""
-    test.assertEqual((told["bytes_sent"], told["bytes_received"]), (total, total))
-    test.assertGreaterEqual(told["writes"], total // size)
-    test.assertGreaterEqual(told["reads"], total // size)  # at most `size` each
-    test.assertGreater(told["seconds"], 0)
+    test.assertEqual((report["bytes_sent"], report["bytes_received"]), (total, total))
+    test.assertGreaterEqual(report["writes"], total // size)
+    test.assertGreaterEqual(report["reads"], total // size)  # at most `size` each
+    test.assertGreater(report["seconds"], 0)
 
 
 def compare(*arguments, status=0, **settings):
@@ -114,38 +114,38 @@ class Benchmarks(unittest.TestCase):
 
     def test_counters(self):
         # The program looks itself whether the counter shows what was added.
-        told = bench("counters", "--additions", "100", "--depth", "4")
-        self.assertGreater(told["figure"]["atomics/s, pipelined"], 0)
+        report = bench("counters", "--additions", "100", "--depth", "4")
+        self.assertGreater(report["figure"]["atomics/s, pipelined"], 0)
 
     def test_larger(self):
-        told = bench("larger", "--keys", "2000", "--operations", "2000")
-        filled, mix, restart = (told["runs"][n] for n in range(3))
+        report = bench("larger", "--keys", "2000", "--operations", "2000")
+        filled, mix, restart = (report["runs"][n] for n in range(3))
         self.assertEqual(filled["fill"]["records"] + filled["fill"]["records_on_disk"], 2000)
         self.assertEqual(mix["mix"]["hit_rate"], 1)  # all of it is in memory
         self.assertEqual(restart["restart"]["records"] + restart["restart"]["records_on_disk"], 2000)
 
     def test_verbs(self):
         """Instructions, and streams over memory: the rest wants a device."""
-        told = bench("verbs", "--rounds", "20", "--stream-mib", "1", "--stream-bytes", "1000,65536")
-        done = told["runs"][0]["counted"]
+        report = bench("verbs", "--rounds", "20", "--stream-mib", "1", "--stream-bytes", "1000,65536")
+        done = report["runs"][0]["counted"]
         requests = 40 * (1 + done["many"])
         for how in "plain", "wrapped":
             self.assertEqual(done[how], {
                 "requests": requests, "pieces": requests, "doorbells": 80,
-                "completions": 2 * requests,  # each is numbered; 64 bytes are told in place
+                "completions": 2 * requests,  # each is numbered; 64 bytes are written in place
                 "sum": requests * (2 * requests - 1) + requests * 64}, how)
         for what in "a post, {} a doorbell", "a poll, {} a poll", "a poll in place, {} a poll":
             kind = f"instructions {what.format(done['many'])}"
-            self.assertEqual(told["figure"][f"{kind}: more"],
-                             told["figure"][f"{kind}: library"] - told["figure"][f"{kind}: C"])
-            self.assertGreater(told["figure"][f"{kind}: C"], 10)
-        for size, run in zip((1000, 65536), told["runs"][1:], strict=True):
+            self.assertEqual(report["figure"][f"{kind}: more"],
+                             report["figure"][f"{kind}: library"] - report["figure"][f"{kind}: C"])
+            self.assertGreater(report["figure"][f"{kind}: C"], 10)
+        for size, run in zip((1000, 65536), report["runs"][1:], strict=True):
             total = 2**20 // size * size
             for phase in "memory", "tcp":
                 check_stream(self, run["streams"][phase], total, size)
-            self.assertGreater(told["figure"][f"stream, memory, {size} bytes / TCP"], 0)
+            self.assertGreater(report["figure"][f"stream, memory, {size} bytes / TCP"], 0)
 
-    def test_what_makes_no_sense_is_told_before_anything_is_measured(self):
+    def test_invalid_options_are_refused_before_anything_is_measured(self):
         """In one sentence, by the script and by the programs."""
         for wrong in (["--rounds", "0"], ["--rounds", "x"], ["--iterations", "4"], ["--bytes", "0"],
                       ["--bytes", "1073741825"], ["--repetitions", "0"], ["--stream-depth", "129"],
@@ -177,9 +177,9 @@ class Benchmarks(unittest.TestCase):
                 bench("verbs", "--stream-mib", "1", "--stream-bytes", wrong)
 
     def test_durability(self):
-        told = bench("durability", "--records", "2000", "--slices", "1", "--slice-ms", "20",
+        report = bench("durability", "--records", "2000", "--slices", "1", "--slice-ms", "20",
                      "--writers", "4", "--most-keys", "10000", "--anywhere", "1")
-        runs = {run["what"]: run for run in told["runs"]}
+        runs = {run["what"]: run for run in report["runs"]}
         self.assertEqual(runs["background"]["server"]["records"], 1000)
         self.assertEqual(runs["background"]["server"]["coalesced"], 0)
         self.assertGreater(runs["put"]["slices"][0]["with"]["closed"]["puts"], 0)
@@ -270,14 +270,14 @@ class Benchmarks(unittest.TestCase):
         limits = {"--round-trip-us": "round trips", "--gbit-per-s": "servers' bandwidth",
                   "--messages-per-s": "servers' messages"}
         for flag, limit in limits.items():
-            told = predict(flag, "1000000" if limit == "round trips" else "0.001",
+            report = predict(flag, "1000000" if limit == "round trips" else "0.001",
                            "--in-flight", "32" if limit != "round trips" else "1")
-            one = [row for row in told["predictions"] if row["servers"] == 1]
+            one = [row for row in report["predictions"] if row["servers"] == 1]
             self.assertEqual({row["limit"] for row in one}, {limit})
-        told = predict("--gets-per-s", "1000000", "--round-trip-us", "1")
-        first = told["predictions"][0]
+        report = predict("--gets-per-s", "1000000", "--round-trip-us", "1")
+        first = report["predictions"][0]
         self.assertAlmostEqual(first["operations_per_s"], 1e6 / 2)  # 1 us there, 1 us here
-        rates = [row["operations_per_s"] for row in told["predictions"] if row["servers"] == 1]
+        rates = [row["operations_per_s"] for row in report["predictions"] if row["servers"] == 1]
         self.assertEqual(rates, sorted(rates))
         for wrong in (["--put-share", "2"], ["--record-bytes", "0"], ["--costs", __file__]):
             self.assertIn("bench model: ", predict(*wrong, status=2))
@@ -286,7 +286,7 @@ class Benchmarks(unittest.TestCase):
         done = subprocess.run([os.path.join(BIN, "bench_get"), "--phase", "hot"], check=False,
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("--phase is one of load, warm", done.stderr)
+        self.assertIn("--phase must be one of load, warm", done.stderr)
         done = subprocess.run([os.path.join(BIN, "bench_larger"), "--phase", "fill", "--transport",
                                "shm", "--server", "127.0.0.1:7498"], check=False,
                               capture_output=True, text=True)

@@ -18,12 +18,12 @@ class Streams(unittest.TestCase):
         for phase in "raw", "send_receive", "credit_ring", "read_ring", "tcp":
             for size, count in (1000, 300), (65536, 40):
                 with self.subTest(phase, size=size):
-                    told = self.stream(phase, size, count * size)
-                    self.assertEqual((told["bytes_sent"], told["bytes_received"]),
+                    report = self.stream(phase, size, count * size)
+                    self.assertEqual((report["bytes_sent"], report["bytes_received"]),
                                      (count * size, count * size))
-                    self.assertGreaterEqual(told["writes"], count)
-                    self.assertGreaterEqual(told["reads"], count)  # at most `size` each
-                    self.assertGreater(told["seconds"], 0)
+                    self.assertGreaterEqual(report["writes"], count)
+                    self.assertGreaterEqual(report["reads"], count)  # at most `size` each
+                    self.assertGreater(report["seconds"], 0)
 
     def stream(self, phase, size, total):
         done = subprocess.run(

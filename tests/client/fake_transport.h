@@ -260,7 +260,7 @@ class FakeConnection final : public rdma::Connection {
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
     const auto* const bytes = reinterpret_cast<const std::byte*>(source->address);
     auto request = decode_request({bytes, source->length}, &sequence);
-    RKV_CHECK(request && sequence == sent.sequence, "the request that was told of");
+    RKV_CHECK(request && sequence == sent.sequence, "the request that was announced");
     return request;
   }
   void end() {

@@ -148,7 +148,7 @@ TEST(Record, LengthsAreCheckedBeforeAnythingElse) {
     EXPECT_FALSE(decode_record(bytes, kEpoch, Location::of(0, 0)));
     EXPECT_EQ(claimed_record_bytes(bytes), record_bytes(3, most));
     EXPECT_EQ(claims_large_value(bytes), is_large(most));
-    // Who has a digest is no choice.
+    // The length alone decides which records have a digest.
     store_le(bytes.data() + 16, (std::uint64_t{most} << 32) | (digest ^ kRecordDigestFlag) | 3);
     EXPECT_FALSE(claimed_record_bytes(bytes));
   }
@@ -325,7 +325,7 @@ TEST(LargeRecord, TheDigestIsTheSameInPieces) {
   EXPECT_EQ(stream.digest(), value_digest(as_bytes("key"), value, kEpoch));
 }
 
-// Both ends of the range, and what is no number: never used, sealed, sealed and added to.
+// Both ends of the range, and words that are not numbers: never used, sealed, sealed and added to.
 TEST(Cell, TellsNumbersFromSealedWords) {
   for (const std::int64_t number : {std::int64_t{0}, std::int64_t{1}, std::int64_t{-1},
                                     kMaxCellNumber, -kMaxCellNumber, kCellEndNumber}) {

@@ -38,6 +38,11 @@ TEST(ParseDuration, RoundsUpToMilliseconds) {
   EXPECT_EQ(*parse_duration_ms("0s"), 0U);
 }
 
+TEST(Printable, APeersNameMakesNoLinesOfItsOwn) {
+  EXPECT_EQ(printable("a\nb\x1b[31m\r\t\x7f caf\xc3\xa9"),
+            "a\\nb\\x1b[31m\\x0d\\x09\\x7f caf\xc3\xa9");
+}
+
 TEST(Shown, IsTheBeginningInPrintableCharacters) {
   EXPECT_EQ(shown(""), "");
   EXPECT_EQ(shown("a b\n\x1b\x7f"), "a b\\n\\x1b\\x7f");

@@ -42,13 +42,13 @@ TEST(Thread, WhatIsNoListIsToldSo) {
   for (const char* list : {"", ",", "0,", "a", "1-", "-1", "3-2", "0 ", "0x1", "1024", "0-1-2"}) {
     const auto parsed = parse_processors(list);
     ASSERT_FALSE(parsed) << list;
-    EXPECT_EQ(parsed.error(), "must be processors by number, as 2-5,8") << list;
+    EXPECT_EQ(parsed.error(), "must be processor numbers, such as 2-5,8") << list;
   }
   const std::string one = std::to_string(usable().front());
   EXPECT_THAT(parse_processors(one + "," + one).error(), HasSubstr("each processor once"));
   const std::string none = std::to_string(usable().back() + 1);
   EXPECT_THAT(parse_processors(none).error(),
-              HasSubstr("must be of the processors that this process may use, "));
+              HasSubstr("must be among the processors that this process may use, "));
 }
 
 TEST(Thread, AThreadStaysOnItsOwn) {

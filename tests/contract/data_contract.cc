@@ -154,7 +154,7 @@ TEST_P(TransportContract, FetchAddAddsAndTellsTheOldValue) {
   EXPECT_EQ(link.server.word(64), 2U);  // modulo 2^64
 }
 
-// Each old value is told once, to one of the two sides, and nothing that was added is missing.
+// Each old value is returned once, to one of the two sides, and nothing that was added is missing.
 TEST_P(TransportContract, OurOwnAtomicsAreAtomicWithThePeers) {
   constexpr std::uint64_t kOfEach = 300;
   Link link(*harness_);

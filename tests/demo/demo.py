@@ -27,7 +27,7 @@ def server_cpu_seconds(pid):
 
 
 def wait_until_idle(process, still_s=0.5, limit_s=60):
-    """RocksDB goes on in the background after a load or a start; that is no cost of the GETs that
+    """RocksDB goes on in the background after a load or a start; that is not a cost of the GETs that
     follow. Returns when the process has used no user CPU for a while."""
     end = time.monotonic() + limit_s
     last, since = server_cpu_seconds(process.pid), time.monotonic()
@@ -162,9 +162,9 @@ def demonstrate(options, scratch):
 def main():
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
     parser.add_argument("file", metavar="FILE", help="records: a Debian package index, TSV or JSON lines")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
     parser.add_argument("--transport", default="auto", choices=["auto", "verbs", "shm"])
-    parser.add_argument("--bin", default="build/release/bin", help="where the programs are")
+    parser.add_argument("--bin", default="build/release/bin", help="directory of the programs")
     parser.add_argument("--memory", default="512MiB", help="memory of the server")
     parser.add_argument("--address", help="HOST:PORT of the RDMA device to use",
                         default=os.environ.get("RKV_RDMA_ADDRESS", "127.0.0.1") + ":7471")

@@ -115,10 +115,10 @@ class Complaints(unittest.TestCase):
             pass
 
     def test_usage(self):
-        self.expect(2, "cluster: which records?", "--keep")
+        self.expect(2, "cluster: FILE with records is missing", "--keep")
         self.expect(2, "nowhere.tsv cannot be read: No such file", "nowhere.tsv")
-        self.expect(2, "--port wants 1 to 63533", "records.tsv", "--port", "63534")
-        self.expect(2, "--operations wants 1 or more", "records.tsv", "--operations", "0")
+        self.expect(2, "--port needs 1 to 63533", "records.tsv", "--port", "63534")
+        self.expect(2, "--operations needs 1 or more", "records.tsv", "--operations", "0")
         self.expect(2, "unrecognized arguments: --prot", "records.tsv", "--prot", "1")
         self.assertEqual(self.calls().count("docker run"), 0)
 
@@ -132,7 +132,7 @@ class Complaints(unittest.TestCase):
 
     def test_daemon_of_others(self):
         self.tool("docker", 'echo "dial unix /x: connect: permission denied" >&2; exit 1')
-        self.expect(3, "does not take commands of this user: use sudo")
+        self.expect(3, "refuses this user's commands: use sudo")
 
     def test_a_daemon_that_warns_of_something_denied(self):
         warns = 'case $1 in info) echo "WARNING: /x/config.json: permission denied" >&2 ;; esac\n'
@@ -151,7 +151,7 @@ class Complaints(unittest.TestCase):
     def test_a_device_that_this_user_may_not_make(self):
         self.remove("device")
         self.write("cannot", "")
-        self.expect(3, "none can be made (softroce: cannot load rdma_rxe): as root, `./run softroce --native`")
+        self.expect(3, "none can be created (softroce: cannot load rdma_rxe): as root, `./run softroce --native`")
 
     def test_a_device_that_was_made_goes_again_one_that_was_there_stays(self):
         self.expect(4, "loader")
@@ -163,7 +163,7 @@ class Complaints(unittest.TestCase):
 
     def test_a_cluster_is_there_already(self):
         self.write("left", "old-id\n")
-        self.expect(3, "`./run cluster --down` takes them down")
+        self.expect(3, "`./run cluster --down` removes them")
         self.assertNotIn("rm -f", self.calls())
 
     def test_taken_port(self):
@@ -196,8 +196,8 @@ class Complaints(unittest.TestCase):
     def test_no_programs(self):
         self.expect(3, "no kvserver in empty: ./run build release", "records.tsv", "--programs", "empty")
 
-    def test_a_taking_down_that_fails_is_told_too_and_the_device_goes(self):
-        for failing, sentence in (("fails_ps_-aq", "what containers are left is not known"),
+    def test_a_taking_down_that_fails_is_reported_too_and_the_device_goes(self):
+        for failing, sentence in (("fails_ps_-aq", "cannot list the containers that are left"),
                                   ("fails_rm_-f", "not all containers could be removed: docker rm -f -v c-id")):
             with self.subTest(failing):
                 for name in "device", "up", "calls":

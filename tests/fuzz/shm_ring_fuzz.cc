@@ -3,7 +3,7 @@
 // than agreed is taken, and every call returns (R2, R3). As long as the peer keeps to the rules,
 // messages come out as they were put in.
 //
-// The first byte chooses our end and the ring's size; then steps, a byte each and what it takes.
+// The first byte chooses our end and the ring's size; then steps: a byte and its arguments each.
 #include <deque>
 #include <memory>
 #include <string>

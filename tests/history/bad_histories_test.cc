@@ -75,7 +75,7 @@ TEST_F(BadHistory, ValueOfAnotherKey) {
 TEST_F(BadHistory, ValueReadBeforeItWasWritten) {
   scene_.get(0, 10, "a", 1);
   scene_.put(20, 30, "a", 1);
-  expect_rejected("version 1 was told before", 2);
+  expect_rejected("version 1 was reported before", 2);
 }
 
 TEST_F(BadHistory, ValueReadBeforeItWasWrittenWithoutVersions) {
@@ -265,14 +265,14 @@ TEST_F(BadHistory, ARefusedConditionalWriteObserved) {
 TEST_F(BadHistory, VersionGoingBack) {
   scene_.put(0, 10, "a", 5);
   scene_.put(20, 30, "b", 4);
-  expect_rejected("version 5 was told before", 2);
+  expect_rejected("version 5 was reported before", 2);
 }
 
 TEST_F(BadHistory, VersionGoingBackOverAllKeys) {
   scene_.put(0, 10, "a", 5);
   scene_.on_key("other");
   scene_.put(20, 30, "b", 4);
-  expect_rejected("version 5 was told before", 2);
+  expect_rejected("version 5 was reported before", 2);
 }
 
 TEST_F(BadHistory, VersionsAgainstTheOrderOfConcurrentWrites) {

@@ -121,10 +121,12 @@ std::optional<Found> check_rising(const History& history) {
     }
     const bool writes = op->answer.outcome == Outcome::kOk && is_write(op->call.f);
     if (!writes || greatest == nullptr || op->answer.version > greatest->answer.version) continue;
-    keep_first(first, of_two(*greatest, *op,
-                             fmt::format("version {} was told before this write was called, which "
-                                         "got version {}",
-                                         greatest->answer.version, op->answer.version)));
+    keep_first(
+        first,
+        of_two(*greatest, *op,
+               fmt::format(
+                   "version {} was reported before this write was called, which got version {}",
+                   greatest->answer.version, op->answer.version)));
   }
   return first;
 }

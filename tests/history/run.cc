@@ -89,7 +89,7 @@ class Trouble {
   std::uint64_t splits() { return splits_ + server_stat(observer_, "index_splits"); }
 
  private:
-  // Suspends the server until a write has gone unanswered, for a limited time, because there may be
+  // Suspends the server until a write is unanswered, for a limited time, because there may be
   // no write.
   void stand_still() {
     const std::size_t before = shared_.unanswered;

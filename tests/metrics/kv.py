@@ -21,7 +21,7 @@ def wait_until(condition, what):
         if value:
             return value
         time.sleep(0.01)
-    raise AssertionError("waited in vain for " + what)
+    raise AssertionError("timed out waiting for " + what)
 
 
 class Server:

@@ -93,7 +93,7 @@ class Metrics(unittest.TestCase):
             while load.poll() is None:
                 seen.append(requests(server.metrics(), "put"))
             self.assertEqual(load.returncode, 0)
-            self.assertEqual(seen, sorted(seen), "a counter has gone back")
+            self.assertEqual(seen, sorted(seen), "a counter went back")
             status, headers, text = server.get("/metrics")
             self.assertEqual((status, headers["Content-Type"]),
                              (200, "text/plain; version=0.0.4; charset=utf-8"))
@@ -221,7 +221,7 @@ class Endpoint(unittest.TestCase):
             status, sentence = self.run_and_fail("--metrics", port)
             self.assertEqual(status, 3)
             self.assertIn(f"cannot use --metrics 127.0.0.1:{port}: ", sentence)
-            self.assertIn("the port is taken", sentence)
+            self.assertIn("the port is in use", sentence)
         status, sentence = self.run_and_fail("--metrics", "192.0.2.77:9471")
         self.assertEqual(status, 3)
         self.assertIn("this host does not have the address", sentence)
@@ -306,7 +306,7 @@ class Logs(unittest.TestCase):
                                  "a flood")
             self.assertEqual(server.stop(), 0)
             log = server.log()
-        left_out = sum(map(int, re.findall(r"warning: (\d+) more lines of client_connected were left out",
+        left_out = sum(map(int, re.findall(r"warning: (\d+) more lines of client_connected were omitted",
                                            log)))
         self.assertGreater(left_out, 0)
         self.assertEqual(len(shown.findall(log)) + left_out, clients)

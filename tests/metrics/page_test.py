@@ -2,8 +2,8 @@
 """The status page in headless Chromium, through chromedriver: page_test.py BIN [SCREENSHOT].
 
 Everything is there, values move under load, nothing is written to the console, a width of 360
-pixels needs no sideways scrolling, light and dark differ, and a server that has gone is said to be
-so until it is back. With SCREENSHOT, pictures are written to SCREENSHOT-phone.png and so on."""
+pixels needs no sideways scrolling, light and dark differ, and a server that stopped is reported
+until it is back. With SCREENSHOT, pictures are written to SCREENSHOT-phone.png and so on."""
 import base64
 import json
 import os
@@ -120,7 +120,7 @@ class Page(unittest.TestCase):
             self.open(server)
             self.assertEqual(self.text("state"), "ready")
             self.assertEqual(self.text("trouble"), "")
-            self.assertEqual(self.text("disk"), "well")
+            self.assertEqual(self.text("disk"), "ok")
             self.assertEqual(self.text("memory-limit"), "64.0 MiB")
             empty = self.browser.run("return [...document.querySelectorAll('dd, main span[id]')]"
                                      ".filter(e => ['', '-'].includes(e.textContent)).map(e => e.id)")

@@ -6,7 +6,7 @@
  * Modelled: one key; its record in memory or not; the slot that says it is on disk; `departed`, the
  * highest operation that left memory, by DELETE or by eviction; the loading that is not over;
  * writes published, applied to the database, marked as written, synced - in this order, each a
- * step; once (FAULTS), a database that fails, is opened anew without what was not synced, and gets
+ * step; once (FAULTS), a database that fails, is opened again without what was not synced, and gets
  * it again. A reader that loads, twice (GETS), and a warm-up.
  *
  * The whole of it has ten million states: --long. The ordinary search looks at one GET with a fault,
@@ -28,7 +28,7 @@
  * reject NO_DEPARTED_CHECK FAULTS=0: what was read is installed only if nothing has left memory since
  * reject EVICTION_LEAVES_NO_TRACE FAULTS=0: an eviction is noted like a DELETE
  * reject MARK_BEFORE_APPLIED FAULTS=0: the mark rises when the database shows the write
- * reject NO_LOOK_AT_REOPENED: nor if the database was opened anew since the mark was read
+ * reject NO_LOOK_AT_REOPENED: nor if the database was opened again since the mark was read
  * reject REOPENED_LAST: the openings are counted before the mark is read
  * reject WAL_MARK_WHILE_FAILING: while the disk fails the sync mark counts
  * reject EVICTED_WITHOUT_SLOT FAULTS=0: an evicted record leaves a slot that says so

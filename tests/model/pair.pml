@@ -22,7 +22,7 @@
  * accept-long MOVES=4: four moves
  * accept NO_OVERFLOW_FIRST: overflow may be set after a new guest's slot, while it is not live
  * reject NO_SECOND_LOOK: with overflow, home is looked at again
- * reject NO_SECOND_PAIR: one READ of the pair is no snapshot
+ * reject NO_SECOND_PAIR: one READ of the pair is not a snapshot
  * reject NO_NEIGHBOUR_AGAIN: after another key next door, the neighbour is looked at again as well
  * reject NO_HOME_AGAIN: and home too, not the neighbour alone
  * reject NO_LOOK_AFTER_OTHER: after another key at home, home is looked at again

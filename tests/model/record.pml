@@ -26,11 +26,11 @@
  * reject LIVE_BEFORE_SUPERSEDED: the old record is superseded before the new one is live
  * reject SUPERSEDED_LAST: the old record is superseded before the group is published
  * reject LIVE_BEFORE_SLOT: the group is published before the new record is live
- * reject INSERTED_LIVE: a key inserted anew is written prepared as well
+ * reject INSERTED_LIVE: a key inserted again is written prepared as well
  * reject SLOT_BEFORE_SUPERSEDED: DELETE supersedes the record before it clears the slot
  * reject FREED_EARLY: a block is free only when no slot leads to it
  * reject LICENCE_FROM_CACHE: superseded is an answer only through a group proved in the same GET
- * reject PREPARED_RETURNED: prepared is no answer, not even through a group proved in the same GET
+ * reject PREPARED_RETURNED: prepared is not an answer, not even through a group proved in the same GET
  * reject OTHER_KEY_IS_A_MISS: after another key, the group is looked at again
  */
 

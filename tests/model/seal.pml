@@ -13,7 +13,7 @@
  * is unknown by contract); the 8-byte result of an atomic is taken for true.
  *
  * accept: two clients, two operations each
- * reject OWNER_REREAD: reading again who owns the cell is no seal (last value read, owner cleared)
+ * reject OWNER_REREAD: reading again who owns the cell is not a seal (last value read, owner cleared)
  * reject OWNER_REREAD OWNER_FIRST: nor the other way round
  * reject SEAL_IGNORED: a result with the seal is void
  * reject SEAL_STORED: the seal is set by an atomic that returns the last value

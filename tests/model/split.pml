@@ -21,7 +21,7 @@
  *   - depth and prefix are one bit, `covers`: for one key that is all they say. The header words of
  *     two segments are never compared with each other.
  *   - a second split: the segment that covers the key is then the "old" one again.
- *   - a bound on the tries: the reader repeats for ever; that it asks the server in the end
+ *   - a bound on the tries: the reader repeats without end; that it asks the server in the end
  *     answers under the lock. That a fresh directory leads to a group that covers is asserted.
  *
  * PAIRS: pair by pair instead of the whole segment: the directory leads to the new segment from the
@@ -465,7 +465,7 @@ again:
     fi
   }
   READ_GROUP(HOME(segment),
-    assert(!fresh || c != 0); /* whom the directory leads here finds a group */
+    assert(!fresh || c != 0); /* a reader that the directory leads here finds a group */
     if
     :: !VERIFIES -> goto again
     :: else

@@ -316,7 +316,7 @@ TEST(SlotsOnADevice, KeepAFullQueueRunning) {
     }
   }
   EXPECT_LE(completions, 5000U / 16 + 2);
-  EXPECT_FALSE(need(loop.device.next_async_event())) << "an overrun would have been told";
+  EXPECT_FALSE(need(loop.device.next_async_event())) << "an overrun would have been reported";
 }
 
 // One completion queue for several queue pairs, some of which are replaced meanwhile.

@@ -300,7 +300,7 @@ TEST(Leaving, ThePeerIsToldAndItsWorkIsFlushed) {
   const Status gone = server.check();
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().code, Code::kDisconnected);
-  EXPECT_EQ(server.check().error().code, Code::kDisconnected) << "told once, true ever after";
+  EXPECT_EQ(server.check().error().code, Code::kDisconnected) << "reported once, true ever after";
   EXPECT_EQ(server.wait_established(soon()).error().code, Code::kDisconnected);
 }
 

@@ -65,7 +65,8 @@ TEST(ConnectionEvents, ARemovedDeviceIsNotAPeerThatLeft) {
   Dialled dialled;
   fake.tell(dialled.link->id.raw(), RDMA_CM_EVENT_DEVICE_REMOVAL);
   EXPECT_EQ(dialled.link->check().error().code, Code::kNoDevice);
-  EXPECT_EQ(dialled.link->check().error().code, Code::kNoDevice) << "told once, true ever after";
+  EXPECT_EQ(dialled.link->check().error().code, Code::kNoDevice)
+      << "reported once, true ever after";
   EXPECT_FALSE(dialled.link->peer_left);
 }
 

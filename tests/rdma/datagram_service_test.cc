@@ -338,7 +338,7 @@ TEST(DatagramIds, ShareAChannelWithOthersInAnEventLoop) {
   {
     CmEvent request = ids.request(as_bytes("hello"));
     EXPECT_TRUE(request.is_datagram());
-    EXPECT_DEATH(std::ignore = request.take_request(), "no request for a connection");
+    EXPECT_DEATH(std::ignore = request.take_request(), "not a connection request");
     EXPECT_DEATH(std::ignore = request.datagram_service(), "answers no look-up");
     EXPECT_EQ(as_text(request.private_data().first(5)), "hello");
     DatagramId answers = request.take_datagram_request();

@@ -139,7 +139,7 @@ TEST_F(ReopeningTest, ServesAgainWithOtherKeysInTheSameMemory) {
   EXPECT_EQ(seen_.back().state, DeviceState::kServing);
   EXPECT_EQ(seen_.back().why, "fake 2");
   EXPECT_NE(region_->remote_key(), key);
-  EXPECT_EQ(key_when_told_, region_->remote_key()) << "whoever is told publishes it";
+  EXPECT_EQ(key_when_told_, region_->remote_key()) << "the listener publishes it";
   EXPECT_EQ(region_->bytes().data(), memory.data());
   EXPECT_EQ(load_le<std::uint64_t>(memory.data()), 77U);
   EXPECT_EQ(lab_.listening, "192.0.2.1:4711") << "the port that it had";

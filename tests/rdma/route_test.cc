@@ -63,7 +63,7 @@ TEST(Routes, TheLinkLayerDecidesBetweenLidAndGid) {
   Endpoint peer = full();
   auto route = choose_route(1, entry(7, 3), self, peer);
   ASSERT_TRUE(route);
-  EXPECT_EQ(route->address.lid, 0) << "a LID that a RoCE adapter shows is no address";
+  EXPECT_EQ(route->address.lid, 0) << "a LID that a RoCE adapter shows is not an address";
   ASSERT_TRUE(route->address.global);
   EXPECT_EQ(route->address.global->gid_index, 3U);
   EXPECT_EQ(route->address.global->gid, peer.gid);

@@ -130,7 +130,7 @@ TEST(TransitionsOfQueuePairs, ARefusalSaysWhetherStateMaskOrValueIsToBlame) {
   EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
   EXPECT_NE(to_string(refused.error()).find("no such change of state"), std::string::npos);
   EXPECT_EQ(need(qp.explain_modify(attributes, IBV_QP_STATE)),
-            "RTS to INIT (RC) is no change of state that there is");
+            "RTS to INIT (RC) is not a valid state transition");
   refused = qp.modify(attributes, IBV_QP_PORT);
   ASSERT_FALSE(refused);
   EXPECT_NE(to_string(refused.error()).find("the mask is wrong"), std::string::npos);

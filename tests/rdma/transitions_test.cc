@@ -68,7 +68,7 @@ TEST(Transitions, AreDescribedByWhatIsWrong) {
   EXPECT_EQ(said(IBV_QPS_RESET, IBV_QPS_INIT, (all & ~IBV_QP_PORT) | IBV_QP_QKEY | IBV_QP_CAP),
             "RESET to INIT (RC) lacks IBV_QP_PORT and does not take IBV_QP_QKEY, IBV_QP_CAP");
   EXPECT_EQ(said(IBV_QPS_RESET, IBV_QPS_RTS, IBV_QP_STATE),
-            "RESET to RTS (RC) is no change of state that there is");
+            "RESET to RTS (RC) is not a valid state transition");
   EXPECT_EQ(attribute_names(IBV_QP_AV | (1 << 30)), "IBV_QP_AV, 0x40000000");
 }
 

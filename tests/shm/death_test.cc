@@ -1,4 +1,4 @@
-// Processes that are killed: what the other side is told, and that it is told in time.
+// Processes that are killed: what the other side learns, and that it learns it in time.
 #include <sys/syscall.h>
 #include <unistd.h>
 

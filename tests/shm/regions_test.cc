@@ -80,7 +80,7 @@ TEST_F(ShmRegions, AClientThatNeverListensIsCutOffAndTheServerGoesOn) {
   EXPECT_EQ(server.count(Completion::Kind::kDisconnected), 1U) << made;
 }
 
-// Descriptors are numbered anew: what is told to a connection that has gone must not reach another.
+// Descriptor numbers are reused: news for a closed connection must not reach another one.
 TEST_F(ShmRegions, WhoIsGrantedNothingHearsOfNoRegion) {
   const auto listener = need(harness_.server().listen(":0"));
   contract::End server(harness_, harness_.server());

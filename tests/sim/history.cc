@@ -270,7 +270,7 @@ void History::check_survivors(Boot& boot, std::size_t key_count) {
   if (any) return;
   for (std::size_t key = 0; key < key_count; ++key) {
     if (survived(boot, key, timelines[key], ends.front()) && key + 1 != key_count) continue;
-    return note({.what = fmt::format("what survived boot {} is no prefix of its writes that "
+    return note({.what = fmt::format("what survived boot {} is not a prefix of its writes that "
                                      "contains everything through {}",
                                      boot.number, show(promised)),
                  .key = key});
@@ -310,7 +310,7 @@ void History::check_flushes() {
             .key = write.key});
     }
     if (stale && !restarted) {
-      note({.what = fmt::format("flush #{} was told of a loss that cannot be", f), .key = {}});
+      note({.what = fmt::format("flush #{} reported an impossible loss", f), .key = {}});
     }
   }
 }

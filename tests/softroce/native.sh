@@ -18,7 +18,7 @@ native_device() {
   return 1
 }
 
-# The network interfaces of a device. Reading an unused entry of ndevs fails; that is no error.
+# The network interfaces of a device. Reading an unused entry of ndevs fails; that is not an error.
 links_of() {
   { cat "$1"/ports/*/gid_attrs/ndevs/* 2>/dev/null
     ls "$1"/device/net 2>/dev/null; } | sort -u

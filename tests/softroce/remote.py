@@ -53,7 +53,7 @@ def write_all(fd, data):
     while view:
         try:
             view = view[os.write(fd, view):]
-        except BlockingIOError:  # whoever shares this descriptor made it non-blocking
+        except BlockingIOError:  # another user of the descriptor made it non-blocking
             select.select([], [fd], [])
 
 
@@ -194,7 +194,7 @@ def relay(command, link, reader, early):
         elif link in events:
             raise LinkLost
     # All the command wrote is in the pipes by now. Their end is not awaited: a process left in the
-    # background may hold them open for ever.
+    # background may never close them.
     for fd, kind in outputs.items():
         while forward(fd, link, kind):
             pass

@@ -35,7 +35,7 @@ parse_options() {
   while (($#)); do
     case $1 in
       --out | --nodes | --timeout | --memory | --cpus)
-        (($# > 1)) || misuse "$1 wants a value" ;;&
+        (($# > 1)) || misuse "$1 needs a value" ;;&
       --out) add_share "$2"; shift ;;
       --nodes) nodes=$2; shift ;;
       --timeout) timeout=$2; shift ;;
@@ -53,12 +53,12 @@ parse_options() {
   done
   [[ $nodes == [12] ]] || misuse "--nodes is 1 or 2"
   [[ $nodes == 1 || -n $device ]] || misuse "--no-device is for one machine"
-  [[ -z $timeout || $timeout =~ ^[0-9]+(\.[0-9]+)?$ ]] || misuse "--timeout wants seconds"
+  [[ -z $timeout || $timeout =~ ^[0-9]+(\.[0-9]+)?$ ]] || misuse "--timeout needs seconds"
   ((${#command[@]})) || misuse "which command? (./run softroce --help)"
 }
 
 add_share() {
-  [[ -d $1 && -w $1 ]] || misuse "--out wants a folder that can be written: $1"
+  [[ -d $1 && -w $1 ]] || misuse "--out needs a writable folder: $1"
   shares+=("$(realpath -- "$1")")
 }
 

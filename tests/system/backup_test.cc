@@ -293,10 +293,10 @@ TEST(Backup, WrongUsesGetOneSentence) {
     expect_failure(ended, 4, "give --backup-dir a directory outside of it");
   }
 
-  // A restore that was cut short is no data to start on.
+  // The rest of an interrupted restore is not data to start on.
   fs::create_directories(scratch.path("half/restoring/db"));
-  expect_failure(kvserver({"--data-dir", scratch.path("half")}), 4, "not whole");
-  expect_failure(verify(scratch.path("half")), 4, "not whole");
+  expect_failure(kvserver({"--data-dir", scratch.path("half")}), 4, "interrupted restore");
+  expect_failure(verify(scratch.path("half")), 4, "interrupted restore");
   expect_failure(restore(backup, scratch.path("half")), 4, "not an empty directory");
 }
 

@@ -60,7 +60,7 @@ TEST(BadInput, KvserverSaysWhatIsWrongInOneSentence) {
       {{"--config", scratch.path("absent.toml")}, 2, "absent.toml"},
       {{"--config", "/"}, 2, "Is a directory"},
       {{"--data-dir", ""}, 2, "must not be empty"},
-      {{"--listen", here, "--data-dir", scratch.path("dangling")}, 4, "a link to nothing"},
+      {{"--listen", here, "--data-dir", scratch.path("dangling")}, 4, "a dangling symbolic link"},
       {{"--listen", here, "--data-dir", scratch.path("new"), "--require-data", "yes"},
        4,
        "holds no data"},

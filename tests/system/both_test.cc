@@ -75,7 +75,7 @@ TEST_F(BothTransports, ACountersCellBelongsToOneNetwork) {
   auto own = shm_.open_counter("m");
   ASSERT_TRUE(own);
   EXPECT_TRUE(own->is_one_sided());
-  // A handle of another network's is opened anew, and finds no cell.
+  // A handle of another network's is opened again, and finds no cell.
   EXPECT_EQ(verbs_.incr(*own, 2)->number, 2);
   EXPECT_FALSE(own->is_one_sided());
 }

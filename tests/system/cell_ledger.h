@@ -43,7 +43,7 @@ class CellLedger {
     Nanos at;  // answered
   };
   std::int64_t first_ = 0;
-  std::int64_t last_ = 0;  // told
+  std::int64_t last_ = 0;  // reported
   std::int64_t open_ = 0;  // additions since that may have happened
   std::vector<Addition> additions_;
 };

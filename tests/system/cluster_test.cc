@@ -339,7 +339,7 @@ TEST_F(ClusterOfThree, FromTheShell) {
   EXPECT_EQ(client({"dump", scratch_.path("dumped.tsv")}).status, 0);
   EXPECT_EQ(client({"verify", scratch_.path("dumped.tsv")}).status, 0);
   EXPECT_EQ(client({"get", "key-5"}).output, "key-5-value");
-  const std::string more = "key-0\nkey-1\nkvclient: there is more, with --token ";
+  const std::string more = "key-0\nkey-1\nkvclient: more entries follow: continue with --token ";
   const std::string two = client({"scan", "--limit", "2", "--keys-only"}).output;
   ASSERT_TRUE(two.starts_with(more)) << two;
   const std::string token = two.substr(more.size(), two.size() - more.size() - 1);

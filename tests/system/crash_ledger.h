@@ -1,21 +1,21 @@
-// What clients were told about keys, and whether a server that was killed and started again may
+// What clients learned about keys, and whether a server that was killed and started again may
 // show what it shows.
 //
 // Each key is written by one thread, one write at a time, so the order of its writes is known. A
 // kill leaves of each key the state after some write of it:
 //
 //  Z1  the value is one that was written to this key, whole, and was not refused; with the version
-//      that its write was told;
+//      that its write was answered;
 //  Z2  not older than the last write that was acknowledged as `wal` or `sync` (a kill spares what
-//      the operating system has), nor than any version that a GET was told to be so durable;
+//      the operating system has), nor than any version that a GET reported so durable;
 //  Z3  all keys together are a prefix of the commit order: where a write has survived, no write
 //      with a lower version is missing;
 //  Z5  what the last restart did not show, when all who had written before it had ended, never
 //      comes back: a write that its caller has given up is not begun afterwards;
 //  Z4  versions never go back: a write's version is above all that its key had before, lost or not.
 //
-// Thread safety: begin and end of one key by one thread; told from any thread; the rest by one
-// thread while no other is at work.
+// Thread safety: begin and end of one key by one thread; told_durable() from any thread; the rest
+// by one thread while no other is at work.
 #pragma once
 
 #include <cstdint>
@@ -102,7 +102,7 @@ class CounterLedger {
   std::string describe() const;
 
  private:
-  std::int64_t floor_ = 0;  // told to be durable
+  std::int64_t floor_ = 0;  // reported to be durable
   std::int64_t last_ = 0;   // told
   std::int64_t open_ = 0;   // additions since that may have happened
 };

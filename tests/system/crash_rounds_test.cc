@@ -129,7 +129,7 @@ class Writer {
   const SteadyClock clock_;
 };
 
-// Reads everybody's keys, and remembers what it was told is durable.
+// Reads everybody's keys, and remembers what was reported durable.
 class Reader {
  public:
   Reader(CrashLedger& ledger, Client client, std::uint64_t seed)

@@ -1,5 +1,5 @@
-// A server whose disk, or that of its backups, is full, read-only or another one: what clients are
-// told, what goes on, and that nothing accepted is missing afterwards.
+// A server whose disk, or that of its backups, is full, read-only or another one: what clients
+// learn, what goes on, and that nothing accepted is missing afterwards.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ class Load {
       ASSERT_EQ(got->value, value) << key;
     }
   }
-  // What is not there whole is told so.
+  // A value that is not whole is reported so.
   int damaged(Client& client) const {
     int damaged = 0;
     for (const auto& [key, value] : known_) {
@@ -134,14 +134,15 @@ TEST(Disk, FullRefusesWritesServesReadsAndGoesOn) {
     EXPECT_EQ(client.put("refused", "x").error().write, WriteOutcome::kNotApplied);
     EXPECT_EQ(client.get("refused").error().code, Code::kNotFound);
     EXPECT_EQ(client.flush().error().code, Code::kIo);
-    EXPECT_THAT(client.last_refusal(), HasSubstr("disk is full: what was written lately"));
+    EXPECT_THAT(client.last_refusal(),
+                HasSubstr("disk is full: the latest writes are in memory only"));
     EXPECT_EQ(client.scan().error().code, Code::kIo);
     EXPECT_THAT(client.last_refusal(), HasSubstr("disk is full: scans miss"));
     EXPECT_EQ(client.backup("b").error().code, Code::kIo);
-    EXPECT_THAT(client.last_refusal(), HasSubstr("disk is full: there is no backup"));
+    EXPECT_THAT(client.last_refusal(), HasSubstr("disk is full: backups are refused"));
     load.expect_all(client);
     disk.free_space();
-    ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+    ASSERT_NO_FATAL_FAILURE(await_disk(client, "ok"));
     load.run(client, 30, 2000);
     ASSERT_TRUE(client.flush());
     load.expect_all(client);
@@ -149,7 +150,7 @@ TEST(Disk, FullRefusesWritesServesReadsAndGoesOn) {
   EXPECT_EQ(server_stat(client, "disk_failures"), 2U);
   const std::string log = server.process().output();
   EXPECT_EQ(count_of("writes are refused", log), 2) << log;
-  EXPECT_EQ(count_of("is well again", log), 2) << log;
+  EXPECT_EQ(count_of("is ok again", log), 2) << log;
   EXPECT_LE(count_of(" error: database", log), 8) << log;
   server.kill();  // all of it is synced
   server.start();
@@ -186,7 +187,7 @@ TEST(Disk, FullServesReadsOfWhatIsNotInMemory) {
     for (int round = 0; round < 3; ++round)  // with tries to recover in between
       ASSERT_NO_FATAL_FAILURE(load.expect_all(client)) << round;
     disk.free_space();
-    ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+    ASSERT_NO_FATAL_FAILURE(await_disk(client, "ok"));
     ASSERT_NO_FATAL_FAILURE(load.expect_all(client));
   }
 }
@@ -201,12 +202,12 @@ TEST(Disk, ADataDirectoryThatIsRemovedTakesNoDurableWrite) {
   const auto put = client.put_with("after", "x", {.durability = Durability::kSync});
   ASSERT_FALSE(put);
   EXPECT_EQ(put.error().code, Code::kIo);
-  EXPECT_THAT(client.last_refusal(), HasSubstr("not there any more"));
+  EXPECT_THAT(client.last_refusal(), HasSubstr("is missing"));
   ASSERT_NO_FATAL_FAILURE(await_disk(client, "missing"));
   EXPECT_FALSE(client.flush());
   EXPECT_EQ(client.get("before")->value, "x");
   fs::rename(scratch.path("elsewhere"), scratch.path("data"));
-  ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+  ASSERT_NO_FATAL_FAILURE(await_disk(client, "ok"));
   ASSERT_TRUE(client.put_with("again", "x", {.durability = Durability::kSync}));
   server.kill();
   server.start();
@@ -215,7 +216,7 @@ TEST(Disk, ADataDirectoryThatIsRemovedTakesNoDurableWrite) {
     EXPECT_EQ(reader.get(key)->value, "x") << key;
 }
 
-// Out of descriptors, which is no fault of the disk and passes.
+// Out of descriptors, which is not a fault of the disk and passes.
 TEST(Disk, WithoutADescriptorItSaysSoAndGoesOnWhenThereIsOne) {
   ScratchDirectory scratch;
   Server server({"--memory", "128MiB", "--data-dir", scratch.path("data")});
@@ -232,7 +233,7 @@ TEST(Disk, WithoutADescriptorItSaysSoAndGoesOnWhenThereIsOne) {
   EXPECT_THAT(client.last_refusal(), HasSubstr("no free file descriptor"));
   ASSERT_NO_FATAL_FAILURE(load.expect_all(client));
   ASSERT_EQ(prlimit(server.process().pid(), RLIMIT_NOFILE, &before, nullptr), 0);
-  ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+  ASSERT_NO_FATAL_FAILURE(await_disk(client, "ok"));
   ASSERT_TRUE(client.flush());
   server.kill();
   server.start();
@@ -287,14 +288,14 @@ TEST(Disk, AStopAndAStartOnAFullDiskSaySo) {
   disk.fill();
   const Ended ended = run_program({RKV_KVSERVER, "--listen", server.address(), "--data-dir", data});
   EXPECT_EQ(ended.status, 6) << ended.output;
-  EXPECT_THAT(ended.output, HasSubstr("make room"));
+  EXPECT_THAT(ended.output, HasSubstr("free space"));
   disk.free_space();
   server.start();
   Client client = server.client();
   load.expect_all(client);
 }
 
-// It waits for what it takes for its predecessor, which is this process, and does not wait when it
+// It waits for its supposed predecessor, which is this process, and does not wait when it
 // is to end.
 TEST(Disk, ASignalDuringTheStartEndsIt) {
   ScratchDirectory scratch;
@@ -313,7 +314,7 @@ TEST(Disk, ASignalDuringTheStartEndsIt) {
     server.signal(signal);
     const Ended ended = server.wait(20);  // of the 30 s that it would wait
     EXPECT_EQ(ended.status, 0) << ended.output;
-    EXPECT_THAT(ended.output, HasSubstr("stopped before the start was over"));
+    EXPECT_THAT(ended.output, HasSubstr("stopped before the start was complete"));
   }
 }
 
@@ -374,7 +375,7 @@ TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
       while (damaged.process().output().find("restore a backup") == std::string::npos) {
       }
       EXPECT_GT(server_stat(client, "damaged_reads"), 0U);
-      ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+      ASSERT_NO_FATAL_FAILURE(await_disk(client, "ok"));
       EXPECT_TRUE(client.put("new", "value")) << "which needs no old table";
     } else {
       const Ended started = run({"--listen", "127.0.0.1:0"});
@@ -390,7 +391,7 @@ TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
   bytes[bytes.size() / 3] = static_cast<char>(bytes[bytes.size() / 3] ^ 0x40);
   write_file(log, bytes);
   Server accepting({"--memory", "64MiB", "--data-dir", data, "--accept-damaged-log"});
-  EXPECT_THAT(accepting.process().output(), HasSubstr("without what is behind the damage"));
+  EXPECT_THAT(accepting.process().output(), HasSubstr("without the writes after the damage"));
   Client client = accepting.client();
   while (server_stat(client, "loading") != 0) {  // it serves already
   }
@@ -407,7 +408,7 @@ TEST(Disk, ABackupThatFindsNoRoomIsNotThere) {
   Load load;
   load.run(client, 200, 40'000);
   EXPECT_EQ(client.backup("b").error().code, Code::kIo);
-  EXPECT_THAT(client.last_refusal(), HasSubstr("no room for the backup"));
+  EXPECT_THAT(client.last_refusal(), HasSubstr("no space for the backup"));
   EXPECT_FALSE(fs::exists(disk.file("backups/b")));
   EXPECT_TRUE(fs::is_empty(disk.file("backups"))) << "what was made takes no room";
   load.run(client, 30, 2000);
@@ -431,7 +432,7 @@ TEST(Disk, ABackupOnTheFullDiskOfTheDataIsRefused) {
   load.run(client, 20, 2000);
   load.expect_all(client);
   disk.free_space();
-  ASSERT_NO_FATAL_FAILURE(await_disk(client, "well"));
+  ASSERT_NO_FATAL_FAILURE(await_disk(client, "ok"));
   load.run(client, 20, 2000);
   ASSERT_TRUE(client.flush());
   EXPECT_TRUE(client.backup("b")) << client.last_refusal();

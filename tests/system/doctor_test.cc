@@ -191,8 +191,8 @@ TEST(DoctorVerbs, AHealthyMachine) {
   }
   EXPECT_NE(result.found("devices").find(rdma_device()), std::string::npos);
   EXPECT_NE(result.found("gid").find(test_address()), std::string::npos);
-  EXPECT_NE(result.found("gid").find("from where the route"), std::string::npos);
-  EXPECT_NE(result.found("private_data").find("56 bytes of a request to connect and 196"),
+  EXPECT_NE(result.found("gid").find("the route to the server starts there"), std::string::npos);
+  EXPECT_NE(result.found("private_data").find("request carries 56 bytes and its reply 196"),
             std::string::npos);
   EXPECT_NE(result.found("server").find("verbs: " + rdma_device()), std::string::npos);
   EXPECT_EQ(result.of("read", "error").size() + result.of("ping", "error").size(), 0U);
@@ -203,7 +203,7 @@ TEST(DoctorVerbs, AHealthyMachine) {
 TEST(DoctorVerbs, TheWayToEachServer) {
   const Told none = doctor();  // to 127.0.0.1, which no device has
   EXPECT_NE(none.found("gid").find("would be used"), std::string::npos) << none.output;
-  EXPECT_NE(none.found("gid").find("no device leads to 127.0.0.1:7471"), std::string::npos)
+  EXPECT_NE(none.found("gid").find("no device has a route to 127.0.0.1:7471"), std::string::npos)
       << none.output;
   Server server;
   const Told both = doctor({"--servers", "127.0.0.1:7471," + server.address()});

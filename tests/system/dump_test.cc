@@ -97,7 +97,7 @@ TEST_F(Dump, LoadsToTheSameDump) {
   }
 }
 
-// By RocksDB alone: what it says of its keys when the server has gone.
+// By RocksDB alone: what it says of its keys when the server has stopped.
 TEST_F(Dump, IsWhatTheDatabaseHolds) {
   Server server(arguments("data"));
   Client client = server.client();
@@ -155,12 +155,12 @@ TEST_F(Dump, StopsAtABadLine) {
   const Ended ended = kvclient(server.address(), {"load", scratch_.path("file")});
   EXPECT_EQ(ended.status, 4);
   EXPECT_THAT(ended.output, HasSubstr("file:3001:5: unknown escape"));
-  EXPECT_THAT(ended.output, HasSubstr("kvclient: stopped with "));
+  EXPECT_THAT(ended.output, HasSubstr("kvclient: stopped after "));
   EXPECT_EQ(std::count(ended.output.begin(), ended.output.end(), '\n'), 1) << ended.output;
   Client client = server.client();
   EXPECT_TRUE(client.get("key0"));
   EXPECT_THAT(ended.output,
-              HasSubstr(fmt::format("stopped with {} records", server_stat(client, "records"))));
+              HasSubstr(fmt::format("stopped after {} records", server_stat(client, "records"))));
   loads(server, {"load", "--skip-bad", scratch_.path("file")});
   EXPECT_EQ(server_stat(client, "records"), 3000U);
   // Of a short one nothing is stored.
@@ -181,7 +181,7 @@ TEST_F(Dump, SetsCountersToTheirNumbers) {
   write_file(scratch_.path("file"), "plain\t9\t\\@counter\n");
   const Ended ended = kvclient(server.address(), {"load", scratch_.path("file")});
   EXPECT_EQ(ended.status, 4);
-  EXPECT_THAT(ended.output, HasSubstr("stopped with 0 records stored: key plain: "));
+  EXPECT_THAT(ended.output, HasSubstr("stopped after 0 records were stored: key plain: "));
 }
 
 // Files beside the target are others' business, and none is left.
@@ -249,8 +249,9 @@ TEST_F(Dump, ScanShowsEveryForm) {
   EXPECT_EQ(said({"--output", "tsv"}),
             "a\\tb\t1\nb\t2\t\\@expires=4000000000000\nc\t3\t\\@counter\n");
   EXPECT_EQ(said({"--keys-only", "--reverse"}), "c\nb\na\\tb\n");
-  EXPECT_THAT(said({"--start", "b", "--limit", "1"}),
-              MatchesRegex("b\t2\nkvclient: there is more, with --token [0-9a-f]+\n"));
+  EXPECT_THAT(
+      said({"--start", "b", "--limit", "1"}),
+      MatchesRegex("b\t2\nkvclient: more entries follow: continue with --token [0-9a-f]+\n"));
   EXPECT_EQ(said({"--end", "b"}), "a\\tb\t1\n");
   EXPECT_EQ(said({"--prefix", "c"}), "c\t3\n");
   EXPECT_EQ(said({"--hex", "--prefix", "6109"}), "610962\t31\n");

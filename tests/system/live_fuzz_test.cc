@@ -198,7 +198,7 @@ class Attacker {
       if (one.kind == rdma::Completion::Kind::kDisconnected) ended = true;
       if (one.kind != rdma::Completion::Kind::kReceive) continue;
       const auto response = decode_response(one.message);
-      EXPECT_TRUE(response) << "an answer that makes no sense";
+      EXPECT_TRUE(response) << "an invalid answer";
       if (response && response->code == 0) ++done_;
       ++answered_;
       --unanswered_;
@@ -231,7 +231,7 @@ class Neighbour {
     for (std::size_t i = 0; i < kKeys; ++i)
       write(i);
   }
-  // Reads and writes until it is told to stop.
+  // Reads and writes until stop() is called.
   void live() {
     Random random(1);
     for (; !stop_; ++turns_) {

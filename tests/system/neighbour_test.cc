@@ -76,7 +76,7 @@ struct Asker {
   std::vector<Nanos> took;
 };
 
-// A client that goes on until it is told to stop.
+// A client that goes on until this object is destroyed.
 class Background {
  public:
   using Over = std::atomic<bool>;
@@ -180,7 +180,7 @@ class Neighbour : public ::testing::Test {
     };
   }
 
-  // A client that does this on a connection, and then on another, for as long as it is let in.
+  // A client that does this on a connection, and then on another, for as long as it is accepted.
   Hostile comes_back(std::function<void(Raw&)> work, std::int64_t pause_ms = 50) {
     return {.connections = 0,
             .work = [this, work = std::move(work), pause_ms](std::deque<Raw>&,

@@ -215,7 +215,7 @@ TEST(OneSidedCounter, AnOrderlyStopAndAFlushSaveEverything) {
     ASSERT_TRUE(client.flush());
     server.kill();
     server.start();
-    EXPECT_EQ(client.get_counter(*flushed)->number, 1000) << "opened anew by itself";
+    EXPECT_EQ(client.get_counter(*flushed)->number, 1000) << "reopened by itself";
     EXPECT_TRUE(flushed->is_one_sided());
     for (int i = 0; i < 777; ++i)
       ASSERT_TRUE(client.incr(*stopped));
@@ -257,7 +257,7 @@ TEST(OneSidedCounter, ACrashLosesTheLastMomentsAtMost) {
   }
 }
 
-// Adds to the counter "n" without pause until told to stop, and notes when each was answered.
+// Adds to the counter "n" without pause until stopped, and notes when each was answered.
 void add_and_note(Client& client, CellLedger& ledger, const std::atomic<bool>& over) {
   const SteadyClock clock;
   auto counter = client.open_counter("n");

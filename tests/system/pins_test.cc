@@ -21,7 +21,7 @@ struct Rewriting {
   std::uint64_t pins = 0;          // so many at least
 };
 
-// Rewrites the key until told to stop. So many PUTs on their way that the server is at it all the
+// Rewrites the key until stopped. So many PUTs on their way that the server is at it all the
 // time.
 constexpr std::size_t kInFlight = 32;
 void rewrite(Server& server, const Rewriting& how, const std::atomic<bool>& stop) {

@@ -28,7 +28,7 @@ inline std::unique_ptr<rdma::Transport> make_transport(const std::string& addres
   return std::move(chosen->transport);
 }
 
-// A connection of nobody's library: sends what it is told to, and takes answers when it is told to.
+// A connection of nobody's library: sends and takes answers only when the caller asks it to.
 class Raw {
  public:
   // Room for so many answers of so many bytes that nobody has looked at.

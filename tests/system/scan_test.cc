@@ -170,7 +170,8 @@ TEST_F(Scan, ShowsNumbersOfOneSidedCounters) {
 // The lines of each page, by tokens as they are printed.
 std::vector<std::string> pages_by_shell(const std::string& address, const std::string& output,
                                         const std::vector<std::string>& words) {
-  const std::string before = output == "json" ? "{\"token\":\"" : "there is more, with --token ";
+  const std::string before =
+      output == "json" ? "{\"token\":\"" : "more entries follow: continue with --token ";
   std::vector<std::string> lines;
   for (std::string token, next; lines.size() < 1000; token = std::exchange(next, "")) {
     std::vector<std::string> argv{"--output", output, "scan", "--token", token};
@@ -237,7 +238,7 @@ TEST_F(Scan, ATokenOfAnotherScanIsWrongUsage) {
   refused({"--token", token, "--prefix", "b"}, "not one of this scan");
   refused({"--token", token.substr(2)}, "not one of this scan");
   refused({"--token", std::string(4096, '0')}, "the token is not a scan's continuation token");
-  refused({"--token", "b"}, "--token wants what a scan said, not 'b'");
+  refused({"--token", "b"}, "--token needs the token that a scan printed, not 'b'");
 }
 
 TEST_F(Scan, GoesOnAfterARestart) {

@@ -11,7 +11,7 @@
 
 namespace rkv::testing_support {
 
-// What the tests run on: RKV_TEST_TRANSPORT, "verbs" or "shm". The programs under test are told by
+// What the tests run on: RKV_TEST_TRANSPORT, "verbs" or "shm". The programs under test get it from
 // KVSERVER_TRANSPORT and KVCLIENT_TRANSPORT (CMakeLists.txt).
 Transport test_transport();
 

@@ -181,7 +181,7 @@ ReadDepths CmEvent::peer_depths() const {
 
 CmId CmEvent::take_request() {
   RKV_CHECK(raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && !is_datagram() && id_ != nullptr,
-            "take_request() on an event that is no request for a connection, or twice");
+            "take_request() twice, or on an event that is not a connection request");
   return CmId(std::move(id_));
 }
 

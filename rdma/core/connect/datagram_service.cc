@@ -10,7 +10,7 @@ namespace rkv::rdma {
 
 DatagramId CmEvent::take_datagram_request() {
   RKV_CHECK(raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && is_datagram() && id_ != nullptr,
-            "take_datagram_request() on an event that is no look-up, or twice");
+            "take_datagram_request() twice, or on an event that is not a look-up");
   return DatagramId(std::move(id_));
 }
 
@@ -77,7 +77,7 @@ Status DatagramId::accept(const BasicQueuePair<Ud>& qp, Bytes private_data) {
   }
   if (found.attributes.qkey != told) {
     return fail_call(Code::kInvalidArgument, "rdma_accept", 0,
-                     "qp has another Q_Key than peers are told: activate() it with qkey()");
+                     "qp has another Q_Key than peers receive: activate() it with qkey()");
   }
   rdma_conn_param answer{};
   answer.private_data = private_data.data();

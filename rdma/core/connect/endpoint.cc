@@ -197,7 +197,7 @@ Result<Endpoint::Wire> Endpoint::to_bytes() const {
 
 Result<Endpoint> Endpoint::from_bytes(Bytes bytes) {
   if (bytes.size() < kHeaderBytes + kChecksumBytes) return corrupt("the endpoint is cut short");
-  if (load(bytes.first(2)) != kMagic) return corrupt("these bytes are no endpoint");
+  if (load(bytes.first(2)) != kMagic) return corrupt("these bytes are not an endpoint");
   const std::uint32_t version = load(bytes.subspan(2, 1));
   if (version >> 4 != kMajor) {
     return fail(Code::kVersionMismatch, "the endpoint is of another major version");

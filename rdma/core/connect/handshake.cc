@@ -132,7 +132,7 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters&
   ReadDepths depths = route.depths;
   if (parameters.reads_as_responder != 0 && parameters.reads_as_responder < depths.responder) {
     return fail(Code::kInvalidArgument,
-                "reads_as_responder is less than endpoint() told the peer: give it there");
+                "reads_as_responder is less than endpoint() promised to the peer: give it there");
   }
   if (parameters.reads_as_initiator != 0) {
     depths.initiator = std::min(depths.initiator, parameters.reads_as_initiator);

@@ -170,7 +170,7 @@ std::string describe_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_stat
   const TransitionVerdict verdict = judge_transition(type, from, to, mask);
   const std::string what =
       fmt::format("{} to {} ({})", to_string(from), to_string(to), to_string(type));
-  if (!verdict.exists) return what + " is no change of state that there is";
+  if (!verdict.exists) return what + " is not a valid state transition";
   if (verdict.ok()) return what + " takes these attributes";
   std::string sentence = what;
   if (verdict.missing != 0) sentence += " lacks " + attribute_names(verdict.missing);

@@ -59,7 +59,7 @@ std::optional<std::string> read_line(std::string_view line, Entry& out) {
   const std::string_view address = trim(std::string_view(end, line.end()));
   const auto [stop, error] = std::from_chars(rank.data(), rank.data() + rank.size(), out.rank);
   if (error != std::errc{} || stop != rank.data() + rank.size()) {
-    return fmt::format("'{}' is no rank: a line is RANK HOST:PORT", rank);
+    return fmt::format("'{}' is not a rank: a line is RANK HOST:PORT", rank);
   }
   if (rank.size() > 1 && rank.front() == '0') return "a rank with a leading zero";
   if (address.empty()) return "the address is missing: a line is RANK HOST:PORT";

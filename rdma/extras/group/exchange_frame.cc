@@ -47,7 +47,7 @@ Result<FrameHeader> decode(Bytes frame) {
   if (frame.size() < FrameHeader::kBytes) return fail(Code::kCorrupt, "a frame without a header");
   const std::byte* at = frame.data();
   if (take<std::uint32_t>(at) != FrameHeader::kMagic) {
-    return fail(Code::kCorrupt, "what came is no frame of an exchange");
+    return fail(Code::kCorrupt, "the peer's data is not a frame of an exchange");
   }
   if (take<std::uint8_t>(at) != FrameHeader::kVersion) {
     return fail(Code::kVersionMismatch, "the peer's exchange speaks another version");

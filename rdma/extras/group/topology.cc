@@ -74,7 +74,7 @@ Status check_members(std::span<const std::uint32_t> members, std::uint32_t self,
                                             : "the members of a barrier are not in order");
   }
   if (!members.empty() && members.back() >= size) {
-    return fail(Code::kInvalidArgument, "a member of the barrier is no rank of the group");
+    return fail(Code::kInvalidArgument, "a member of the barrier is not a rank of the group");
   }
   if (!std::ranges::binary_search(members, self)) {
     return fail(Code::kInvalidArgument, "this rank is not a member of the barrier that it enters");

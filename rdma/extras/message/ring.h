@@ -106,7 +106,7 @@ class RingSender {
     RKV_CHECK(std::has_single_bit(shape.capacity) && shape.capacity <= kMaxRingBytes &&
                   std::has_single_bit(shape.slots) && shape.max_record <= shape.capacity / 4 &&
                   shape.max_record <= kMaxRecord,
-              "a ring that is no power of two, or too small for its records");
+              "the ring's size is not a power of two, or too small for its records");
   }
 
   // The place for a record of `length` bytes, header included; empty if there is no space.

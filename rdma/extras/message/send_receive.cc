@@ -210,7 +210,7 @@ Status SendReceiveState::reap_receives() {
       if (one.kind != WorkKind::kReceive || one.has_immediate || one.has_invalidated ||
           one.byte_length == 0) {
         lied_ = true;
-        link_.fail({.code = Code::kCorrupt, .text = "the peer sent what is no message"});
+        link_.fail({.code = Code::kCorrupt, .text = "the peer's data is not a message"});
         continue;
       }
       const auto index = static_cast<std::uint32_t>(one.wr_id);

@@ -28,13 +28,13 @@ bool wraps(const RemoteSpan& span) {
 Status check_ring(const Token& token) {
   const RemoteSpan& ring = token.ring;
   if (!std::has_single_bit(ring.length) || ring.length < kMinRing || ring.length > kMaxRing) {
-    return fail(Code::kCorrupt, "the peer's ring is no power of two from 4 KiB to 1 GiB");
+    return fail(Code::kCorrupt, "the peer's ring is not a power of two from 4 KiB to 1 GiB");
   }
   if (wraps(ring) || ring.address % 64 != 0) {
     return fail(Code::kCorrupt, "the peer's ring is not aligned, or wraps around");
   }
   if (!std::has_single_bit(token.slots)) {
-    return fail(Code::kCorrupt, "the peer's number of messages is no power of two");
+    return fail(Code::kCorrupt, "the peer's number of messages is not a power of two");
   }
   if (token.kind == TransportKind::kReadRing &&
       (wraps(token.head) || token.head.address % Token::kHeadLineBytes != 0)) {
@@ -62,7 +62,7 @@ std::array<std::byte, Token::kBytes> encode(const Token& token) {
 
 Result<Token> decode(Bytes bytes, TransportKind expected) {
   if (bytes.size() < Token::kBytes || load_le<std::uint32_t>(bytes.data()) != kMagic) {
-    return fail(Code::kCorrupt, "the peer is no message transport of this library");
+    return fail(Code::kCorrupt, "the peer is not a message transport of this library");
   }
   // Check the version first: the following bytes may have another meaning in another version.
   if (load_le<std::uint16_t>(bytes.data() + 4) != Token::kVersion) {

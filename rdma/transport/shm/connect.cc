@@ -100,7 +100,7 @@ Status wait_for_regions(RegionTable& regions, std::size_t count, int socket,
   while (regions.heard() < count) {
     RKV_ASSIGN_OR_RETURN(Answer news, wait_for_answer(socket, deadline));
     if (!regions.take_in(news.packet, news.descriptors)) {
-      return fail(Code::kCorrupt, "the server's list of regions makes no sense");
+      return fail(Code::kCorrupt, "the server's list of regions is invalid");
     }
   }
   return {};
@@ -115,7 +115,7 @@ std::unexpected<Error> refusal(Bytes packet, Rejection* rejection) {
   }
   Reject reject;
   if (!decode(packet, PacketKind::kReject, &reject) || reject.length > kRejectDataBytes) {
-    return fail(Code::kCorrupt, "the server's answer makes no sense");
+    return fail(Code::kCorrupt, "the server's answer is invalid");
   }
   if (rejection != nullptr) {
     rejection->length = reject.length;
@@ -127,7 +127,7 @@ std::unexpected<Error> refusal(Bytes packet, Rejection* rejection) {
 Result<Link> make_link(Answer answer, const Accept& accept) {
   // A mistake of the server must not crash the client.
   if (answer.descriptors.size() != 3 || !is_sound(accept)) {
-    return fail(Code::kCorrupt, "the server's answer makes no sense");
+    return fail(Code::kCorrupt, "the server's answer is invalid");
   }
   const std::size_t bytes = link_bytes(accept.to_server_bytes, accept.to_client_bytes);
   Link link{.to_server_bytes = accept.to_server_bytes,

@@ -15,7 +15,7 @@ namespace rkv::rdma::shm {
 
 namespace {
 
-constexpr const char* kNonsense = "what it said of its memory makes no sense";
+constexpr const char* kNonsense = "its description of its memory is invalid";
 constexpr const char* kNotMemory = "it passed memory that is not what it said";
 constexpr const char* kTooMany = "it shares more than 256 regions: share fewer and larger ones";
 constexpr const char* kTooFast =

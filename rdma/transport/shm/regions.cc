@@ -109,7 +109,7 @@ Status Exporter::subscribe(int socket, Access grant, Accept accept, std::vector<
   int error = send_packet(socket, packet_of(accept), descriptors);
   if (error == 0) error = send_regions(subscriber, all, kRegionsPerPacket);
   if (error == EPIPE || error == ECONNRESET) {
-    return fail_call(Code::kDisconnected, "sendmsg", error, "the client has gone");
+    return fail_call(Code::kDisconnected, "sendmsg", error, "the client has disconnected");
   }
   if (error != 0) {
     return fail_call(Code::kBusy, "sendmsg", error,

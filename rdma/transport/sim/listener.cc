@@ -86,7 +86,7 @@ Result<std::unique_ptr<Connection>> SimIncoming::accept(Queue& queue,
   }
   answered_ = true;
   if (handshake_->abandoned || !host_->alive) {
-    return fail(Code::kDisconnected, "the peer has gone meanwhile");
+    return fail(Code::kDisconnected, "the peer has disconnected");
   }
   const Link::EndOptions passive{.host = host_,
                                  .queue = bound,

@@ -112,7 +112,7 @@ Status read_mark(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* meta, Known* know
   Status read = db.Get({}, meta, database::kMarkKey, &bytes);
   if (read.IsNotFound()) return Status::OK();
   if (!read.ok()) return read;
-  if (bytes.size() != 8) return Status::Corruption("the mark of the logs makes no sense");
+  if (bytes.size() != 8) return Status::Corruption("the mark of the logs is invalid");
   known->mark = load_le<std::uint64_t>(as_bytes(bytes).data());
   return read;
 }

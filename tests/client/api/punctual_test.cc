@@ -43,7 +43,7 @@ TEST_F(PunctualServer, AfterALongSilenceItIsAskedTwice) {
   EXPECT_TRUE(client().put("key", "value"));
   EXPECT_EQ(by_us_.size(), 2U);
   EXPECT_TRUE(client().put("key", "value"));
-  EXPECT_EQ(by_us_.size(), 3U) << "the answer has told the time";
+  EXPECT_EQ(by_us_.size(), 3U) << "the answer has reported the time";
   server_.clock.advance(1000 * kNanosPerSecond);
   const KeyValue items[] = {{"a", "1"}, {"b", "2"}};
   for (const auto& put : client().multi_put(items))

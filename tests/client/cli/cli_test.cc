@@ -95,7 +95,7 @@ TEST(Parse, EveryVerbThatWritesTakesADurability) {
     durable[2] = "disk";
     const Parsed wrong = parse_arguments(durable, empty_environment);
     EXPECT_EQ(wrong.kind, Parsed::Kind::kUsageError);
-    EXPECT_EQ(wrong.text, "--durability wants memory, wal or sync, not 'disk'");
+    EXPECT_EQ(wrong.text, "--durability needs memory, wal or sync, not 'disk'");
   }
   EXPECT_EQ(parse_arguments({"get", "--durability", "wal", "k"}, empty_environment).kind,
             Parsed::Kind::kUsageError);
@@ -107,7 +107,7 @@ TEST(Parse, AGetMayInsistOnADurableValue) {
   EXPECT_EQ(command_of({"get", "--durable", "k"}).arguments, std::vector<std::string>{"k"});
   EXPECT_EQ(command_of({"get", "--durable=wal", "k"}).get.at_least, Durability::kWal);
   EXPECT_EQ(parse_arguments({"get", "--durable=memory", "k"}, empty_environment).text,
-            "--durable wants sync or wal, not 'memory'");
+            "--durable needs sync or wal, not 'memory'");
 }
 
 TEST(Parse, SeveralServersComeFromFlagsOrTheEnvironment) {
@@ -148,7 +148,7 @@ TEST(Parse, EnvironmentIsOutrankedByFlags) {
   };
   EXPECT_EQ(
       parse_arguments({"ping"}, bad).text,
-      "KVCLIENT_TIMEOUT: --timeout wants a time above zero such as 250ms, 5s or 2h, not 'soon'");
+      "KVCLIENT_TIMEOUT: --timeout needs a time above zero such as 250ms, 5s or 2h, not 'soon'");
 }
 
 TEST(Parse, WhetherSomebodyNamedAServer) {
@@ -161,7 +161,7 @@ TEST(Parse, WhetherSomebodyNamedAServer) {
   };
   const Command command = command_of({"doctor"}, env);
   EXPECT_TRUE(command.globals.names_server);
-  // A line of a shell that was told.
+  // A line of a shell that got its server by a flag.
   EXPECT_TRUE(parse_shell_line({"doctor"}, command.globals).command.globals.names_server);
 }
 
@@ -213,8 +213,9 @@ TEST(Parse, RecordsCanBeTsvAndNothingElse) {
     std::vector<std::string> asked = words;
     asked.insert(asked.begin(), {"--output", "tsv"});
     EXPECT_EQ(parse_arguments(asked, empty_environment).text,
-              words[0] == "scan" ? "--keys-only shows no records, which tsv is for: leave one out"
-                                 : "--output tsv is for get, mget, scan and dump");
+              words[0] == "scan"
+                  ? "--keys-only cannot be combined with --output tsv, which prints whole records"
+                  : "--output tsv works with get, mget, scan and dump only");
   }
 }
 
@@ -224,8 +225,8 @@ TEST(Parse, ShellLinesKeepToTheShellsServer) {
   EXPECT_EQ(parse_shell_line({"get", "k"}, shell).command.globals.client.server, "h:1");
   EXPECT_TRUE(parse_shell_line({"--hex", "get", "6b"}, shell).command.globals.hex);
   EXPECT_EQ(parse_shell_line({"get", "--server", "x:2", "k"}, shell).text,
-            "this shell is connected to h:1; leave it to use another server");
-  EXPECT_EQ(parse_shell_line({"--hex"}, shell).text, "a line begins with a verb; try help");
+            "this shell is connected to h:1; exit to use another server");
+  EXPECT_EQ(parse_shell_line({"--hex"}, shell).text, "a line must begin with a verb; try help");
 }
 
 // ----------------------------------------------------------------------------------- the program
@@ -319,56 +320,56 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"got", "k"}, 2, "unknown verb 'got'; the verbs are get put del"},
       {{"--bogus"}, 2, "bogus"},
       {{"get", "--bogus", "k"}, 2, "see kvclient get --help"},
-      {{"get"}, 2, "get wants KEY: 0 given"},
-      {{"get", "-" + std::string(100'000, 'k')}, 2, "no flag is that long; write --"},
-      {{"get", "--server=" + std::string(100'000, 'k')}, 2, "no flag is that long"},
-      {{"get", "a", "b"}, 2, "get wants KEY: 2 given"},
+      {{"get"}, 2, "get needs KEY: 0 given"},
+      {{"get", "-" + std::string(100'000, 'k')}, 2, "an option is too long; write --"},
+      {{"get", "--server=" + std::string(100'000, 'k')}, 2, "an option is too long"},
+      {{"get", "a", "b"}, 2, "get needs KEY: 2 given"},
       {{"get", ""}, 2, "the key is empty"},
       {{"get", long_key}, 2, "the key has 1025 bytes, more than 1024"},
       {{"mget", "a", ""}, 2, "the key is empty"},
-      {{"put", "k"}, 2, "put wants KEY VALUE: 1 given"},
+      {{"put", "k"}, 2, "put needs KEY VALUE: 1 given"},
       {{"del", ""}, 2, "the key is empty"},
       {{"--hex", "get", "xyz"}, 2, "'xyz' is not hexadecimal"},
       {{"--hex", "put", "00", "1"}, 2, "'1' is not hexadecimal"},
-      {{"--server", "nowhere", "ping"}, 2, "--server wants HOST:PORT"},
-      {{"--server", "h:", "ping"}, 2, "--server wants a port from 1 to 65535, not ''"},
-      {{"--server", "h:0", "ping"}, 2, "--server wants a port"},
-      {{"--server", ":7471", "ping"}, 2, "--server wants HOST:PORT"},
+      {{"--server", "nowhere", "ping"}, 2, "--server needs HOST:PORT"},
+      {{"--server", "h:", "ping"}, 2, "--server needs a port from 1 to 65535, not ''"},
+      {{"--server", "h:0", "ping"}, 2, "--server needs a port"},
+      {{"--server", ":7471", "ping"}, 2, "--server needs HOST:PORT"},
       {{"--server", "::1:7471", "ping"}, 2, "[IPv6]:PORT"},
       {{"--server"}, 2, "server"},
-      {{"--timeout", "5", "ping"}, 2, "--timeout wants a time above zero"},
-      {{"--timeout", "0s", "ping"}, 2, "--timeout wants a time above zero"},
-      {{"--output", "xml", "ping"}, 2, "--output wants text, json or tsv, not 'xml'"},
-      {{"--transport", "shm", "-d", "rxe0", "ping"}, 2, "--device is of no use with shm"},
-      {{"--transport", "tcp", "ping"}, 2, "--transport wants auto, verbs or shm, not 'tcp'"},
-      {{"--gid-index", "x", "ping"}, 2, "--gid-index wants a number"},
-      {{"-i", "300", "ping"}, 2, "--ib-port wants a number from 0 to 255"},
-      {{"--cache", "lots", "ping"}, 2, "--cache wants a size"},
-      {{"--poll", "never", "ping"}, 2, "--poll wants adaptive, busy or event"},
-      {{"ping", "-c", "0"}, 2, "--count wants a number from 1 to 1000000000, not '0'"},
+      {{"--timeout", "5", "ping"}, 2, "--timeout needs a time above zero"},
+      {{"--timeout", "0s", "ping"}, 2, "--timeout needs a time above zero"},
+      {{"--output", "xml", "ping"}, 2, "--output needs text, json or tsv, not 'xml'"},
+      {{"--transport", "shm", "-d", "rxe0", "ping"}, 2, "--device cannot be combined"},
+      {{"--transport", "tcp", "ping"}, 2, "--transport needs auto, verbs or shm, not 'tcp'"},
+      {{"--gid-index", "x", "ping"}, 2, "--gid-index needs a number"},
+      {{"-i", "300", "ping"}, 2, "--ib-port needs a number from 0 to 255"},
+      {{"--cache", "lots", "ping"}, 2, "--cache needs a size"},
+      {{"--poll", "never", "ping"}, 2, "--poll needs adaptive, busy or event"},
+      {{"ping", "-c", "0"}, 2, "--count needs a number from 1 to 1000000000, not '0'"},
       {{"ping", "extra"}, 2, "ping takes no argument, not 'extra'"},
       {{"flush", "x"}, 2, "flush takes no argument"},
-      {{"dump", "a", "b"}, 2, "dump wants [FILE]: 2 given"},
+      {{"dump", "a", "b"}, 2, "dump needs [FILE]: 2 given"},
       {{"dump", "--keys="}, 2, "keys"},
       {{"scan", "k"}, 2, "scan takes no argument, not 'k'"},
-      {{"scan", "--limit", "0"}, 2, "--limit wants a number from 1 to 4294967295, not '0'"},
-      {{"scan", "--limit", "4294967296"}, 2, "--limit wants a number from 1 to 4294967295, not '4"},
-      {{"scan", "--token", "0x"}, 2, "--token wants what a scan said, not '0x'"},
+      {{"scan", "--limit", "0"}, 2, "--limit needs a number from 1 to 4294967295, not '0'"},
+      {{"scan", "--limit", "4294967296"}, 2, "--limit needs a number from 1 to 4294967295, not '4"},
+      {{"scan", "--token", "0x"}, 2, "--token needs the token that a scan printed, not '0x'"},
       {{"put", "--ttl", "1w", "k", "v"},
        2,
-       "--ttl wants a time above zero such as 250ms, 5s or 2h"},
+       "--ttl needs a time above zero such as 250ms, 5s or 2h"},
       {{"put", "--ttl", "99999999d", "k", "v"},
        2,
-       "--ttl wants a time of at most 366d, not '99999999d'"},
-      {{"put", "--ttl", "0s", "k", "v"}, 2, "--ttl wants a time above zero"},
-      {{"scan", "--prefix", long_key}, 2, "--prefix, --start and --end have 1024 bytes at most"},
+       "--ttl needs a time of at most 366d, not '99999999d'"},
+      {{"put", "--ttl", "0s", "k", "v"}, 2, "--ttl needs a time above zero"},
+      {{"scan", "--prefix", long_key}, 2, "--start and --end are limited to 1024 bytes"},
       {{"--hex", "scan", "--end", "x"}, 2, "'x' is not hexadecimal"},
       {{"dump", "--keys", "f", "--format", "deb822"}, 2, "dump writes tsv or jsonl"},
-      {{"load", "--format", "csv", "f"}, 2, "--format wants deb822, tsv or jsonl, not 'csv'"},
-      {{"verify"}, 2, "verify wants FILE: 0 given"},
+      {{"load", "--format", "csv", "f"}, 2, "--format needs deb822, tsv or jsonl, not 'csv'"},
+      {{"verify"}, 2, "verify needs FILE: 0 given"},
       {{"load", "/no/such/file"}, 4, "cannot read /no/such/file: No such file or directory"},
       {{"load", "/"}, 4, "cannot read /: Is a directory"},
-      {{"verify", "CMakePresets.json"}, 4, "CMakePresets.json:1:2: this is no JSON object"},
+      {{"verify", "CMakePresets.json"}, 4, "CMakePresets.json:1:2: this is not a JSON object"},
       {{"dump", "--keys", "/no/such"}, 4, "cannot read /no/such"},
   };
   for (const Mistake& mistake : mistakes) {

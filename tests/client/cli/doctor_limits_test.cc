@@ -55,7 +55,7 @@ TEST(Doctor, WhatTheDeviceCanDo) {
   facts.verbs.devices[0].reads_as_responder = 1;
   facts.system.transparent_huge_pages = "never";
   const auto findings = judge(facts);
-  expect(findings, Level::kWarning, "atomics", "none", "nothing needs to be done");
+  expect(findings, Level::kWarning, "atomics", "none", "no action needed");
   expect(findings, Level::kWarning, "read_depth", "1 as server", "max_qp_rd_atom");
   expect(findings, Level::kWarning, "huge_pages", "never", "transparent_hugepage/enabled");
   EXPECT_EQ(exit_code_of(findings), kDone);
@@ -90,14 +90,14 @@ TEST(Doctor, PrivateDataThatDoesNotArriveWhole) {
   expect(judge(facts), Level::kError, "private_data", "0 bytes", "firmware");
   facts.trial->request_bytes = 56;
   facts.trial->reply_bytes = 0;
-  expect(judge(facts), Level::kError, "private_data", "0 of its answer", "firmware");
+  expect(judge(facts), Level::kError, "private_data", "its reply 0", "firmware");
 }
 
 TEST(Doctor, WhatAFailedSwapDoesIsToldAndHarmless) {
   MachineFacts facts = healthy();
   EXPECT_TRUE(says(one(judge(facts), "failed_swap").found, "stores the old value back"));
   facts.trial->failed_swap = rdma::FailedSwap::kLeavesIt;
-  EXPECT_TRUE(says(one(judge(facts), "failed_swap").found, "undid no store"));
+  EXPECT_TRUE(says(one(judge(facts), "failed_swap").found, "did not undo a store"));
   EXPECT_TRUE(says(one(judge(facts), "failed_swap").found, "up to Linux 6.2 may"));
   facts.verbs.devices[0].soft_roce = false;
   EXPECT_FALSE(says(one(judge(facts), "failed_swap").found, "Linux 6.2"));

@@ -130,13 +130,13 @@ TEST(Doctor, APathThatIsNotUsedIsNotSaidToBe) {
   facts.verbs.chosen->why = rdma::ChosenPath::Why::kRank;
   const std::string found = one(judge(facts), "gid").found;
   EXPECT_TRUE(says(found, "would be used")) << found;
-  EXPECT_TRUE(says(found, "no device leads to 127.0.0.1:7471")) << found;
+  EXPECT_TRUE(says(found, "no device has a route to 127.0.0.1:7471")) << found;
   EXPECT_FALSE(says(found, "is used")) << found;
   EXPECT_TRUE(says(found, "of 2:")) << found;
   // That nobody answers does not say that no device leads there.
   facts.verbs.chosen->why_not = Error{.code = Code::kTimeout, .call = "rdma_resolve_addr"};
   const std::string unknown = one(judge(facts), "gid").found;
-  EXPECT_TRUE(says(unknown, "no way to 127.0.0.1:7471 was found: rdma_resolve_addr")) << unknown;
+  EXPECT_TRUE(says(unknown, "no route to 127.0.0.1:7471 was found: rdma_resolve_addr")) << unknown;
   EXPECT_FALSE(says(unknown, "no device leads")) << unknown;
 }
 
@@ -170,7 +170,7 @@ TEST(Doctor, WaysToSeveralServers) {
   }
   ASSERT_EQ(first.size(), 2U);
   EXPECT_TRUE(says(first[0], "is used for 192.0.2.9:7471, 192.0.2.10:7471:")) << first[0];
-  EXPECT_TRUE(says(first[1], "no device leads to 203.0.113.1:7471")) << first[1];
+  EXPECT_TRUE(says(first[1], "no device has a route to 203.0.113.1:7471")) << first[1];
   EXPECT_FALSE(says(first[1], "of 2:")) << "listed once";
   EXPECT_TRUE(says(one(findings, "gid", "rxe0/2").found, "is used for 198.51.100.9:7471:"));
 }
@@ -178,7 +178,7 @@ TEST(Doctor, WaysToSeveralServers) {
 TEST(Doctor, TheReasonForAGidIsTold) {
   MachineFacts facts = healthy();
   facts.verbs.chosen->why = rdma::ChosenPath::Why::kAsked;
-  EXPECT_TRUE(says(one(judge(facts), "gid").found, "as asked"));
+  EXPECT_TRUE(says(one(judge(facts), "gid").found, "as requested"));
   facts.verbs.chosen->why = rdma::ChosenPath::Why::kRank;
   EXPECT_TRUE(says(one(judge(facts), "gid").found, "IPv4 before IPv6"));
   auto& gids = facts.verbs.devices[0].gids;

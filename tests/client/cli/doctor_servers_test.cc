@@ -80,7 +80,7 @@ TEST(Doctor, AServerThatIsConnectedAndSilent) {
   const auto findings = judge_server(facts, false);
   const Finding server = one(findings, "server");
   EXPECT_EQ(server.level, Level::kError) << "somebody is there, named or not";
-  EXPECT_TRUE(says(server.found, "connected, but answers no request")) << server.found;
+  EXPECT_TRUE(says(server.found, "connected, but does not answer requests")) << server.found;
   EXPECT_FALSE(says(server.advice, "4791")) << server.advice;
   EXPECT_TRUE(says(one(findings, "read").found, "p50 20.0 us"));
   EXPECT_FALSE(has(findings, "ping"));

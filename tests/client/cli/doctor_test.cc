@@ -20,7 +20,7 @@ TEST(Doctor, AHealthyMachineHasOnlyGoodLines) {
                             "loopback", "failed_swap", "huge_pages", "shared_memory"}) {
     EXPECT_TRUE(has(findings, check)) << check;
   }
-  EXPECT_TRUE(says(one(findings, "gid").found, "1 RoCE v2 192.0.2.1 eth0 is used: from where"));
+  EXPECT_TRUE(says(one(findings, "gid").found, "1 RoCE v2 192.0.2.1 eth0 is used: the route"));
   EXPECT_TRUE(says(one(findings, "gid").found, "of 2: 0 RoCE v2 fe80::1 eth0; 1"));
   EXPECT_TRUE(says(one(findings, "timers").found, "67 ms, 6 times"))
       << one(findings, "timers").found;

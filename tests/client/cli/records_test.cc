@@ -61,9 +61,9 @@ TEST(Deb822, BadStanzasNameTheirLine) {
   EXPECT_EQ(problem("Package: a\n\nVersion: 2\n", deb822),
             "FILE:3: the stanza has no Package field");
   EXPECT_EQ(problem("Package: a\nno field\n", deb822),
-            "FILE:2: this is no field of a stanza (Name: value)");
+            "FILE:2: this is not a field of a stanza (Name: value)");
   EXPECT_EQ(problem(" continued\nPackage: a\n", deb822),
-            "FILE:1: this is no field of a stanza (Name: value)");
+            "FILE:1: this is not a field of a stanza (Name: value)");
   EXPECT_EQ(problem("Package:\n", deb822), "FILE:1: the key is empty");
   EXPECT_EQ(problem("Package: a\nX: " + std::string(kMaxValueBytes, 'v'), deb822),
             "FILE:1: the value has 16777230 bytes, more than 16777216 (16 MiB)");
@@ -134,7 +134,7 @@ TEST(Jsonl, FieldsInEveryForm) {
 
 TEST(Jsonl, BadLinesNameThemselves) {
   const std::string good = "{\"key\":\"a\",\"value\":\"b\"}\n";
-  EXPECT_EQ(problem(good + "{\"key\":"), "FILE:2:8: this is no JSON object");
+  EXPECT_EQ(problem(good + "{\"key\":"), "FILE:2:8: this is not a JSON object");
   EXPECT_EQ(problem(good + "{\"key\":\"a\"}"),
             "FILE:2:1: there is no \"value\" (or _base64, _hex)");
   EXPECT_EQ(problem(good + "{\"key\":\"a\",\"value\":7}"), "FILE:2:1: \"value\" is not a string");
@@ -148,9 +148,9 @@ TEST(Jsonl, FieldsThatWouldBeLostAreRefused) {
   EXPECT_EQ(problem(R"({"key":"a","value":"b","expires_at":7})"),
             R"(FILE:1:1: unknown field "expires_at")");
   EXPECT_EQ(problem(R"({"key":"a","value":"b","value":"c"})"),
-            R"(FILE:1:1: "value" is there twice)");
+            R"(FILE:1:1: "value" is given twice)");
   EXPECT_EQ(problem(R"({"key":"a","value":"b","key_hex":"61"})"),
-            R"(FILE:1:1: "key" is there twice)");
+            R"(FILE:1:1: "key" is given twice)");
   EXPECT_EQ(problem(R"({"key":"a","value":"b",")" + std::string(1000, 'x') + R"(":1})").size(),
             std::string("FILE:1:1: unknown field \"...\"").size() + 100);
 }
@@ -213,14 +213,14 @@ TEST(Dumps, BadAttributesAreTold) {
     EXPECT_EQ(problem(std::string("a\t1\t\\@") + bad + "\n"), wants) << bad;
   for (const char* bad : {"", "x", "1.5", "9223372036854775808", " 1", "+1"})
     EXPECT_EQ(problem(std::string("a\t") + bad + "\t\\@counter\n"),
-              "FILE:1:3: a counter's number is a whole one of 64 bits")
+              "FILE:1:3: a counter must be a whole number of 64 bits")
         << bad;
   EXPECT_EQ(problem("{\"key\":\"a\",\"counter\":1,\"expires_at_ms\":5}"),
-            "FILE:1:1: counters do not expire");
+            "FILE:1:1: counters cannot expire");
   for (const char* both :
        {"\"value\":\"b\"", "\"value\":7", "\"value_hex\":\"61\"", "\"value_base64\":\"\""}) {
     EXPECT_EQ(problem(std::string("{\"key\":\"a\",\"counter\":1,") + both + "}"),
-              "FILE:1:1: a record has \"value\" or \"counter\", not both");
+              "FILE:1:1: a record must have \"value\" or \"counter\", not both");
   }
   for (const char* bad :
        {"\"counter\":1.5", "\"counter\":\"1\"", "\"counter\":9223372036854775808",
@@ -300,8 +300,7 @@ TEST(RecordFiles, ArePartsOfLines) {
 TEST(Format, IsToldByTheFirstLine) {
   EXPECT_EQ(parsed("").records.size(), 0U);
   EXPECT_EQ(parsed("\n\n").records.size(), 0U);
-  EXPECT_EQ(problem("just words\n"),
-            "FILE: cannot tell the format: say --format deb822, tsv or jsonl");
+  EXPECT_EQ(problem("just words\n"), "FILE: unknown format: give --format deb822, tsv or jsonl");
 }
 
 TEST(Keys, OneALine) {
@@ -362,7 +361,7 @@ TEST(Words, QuotesEscapesAndComments) {
   EXPECT_EQ(split_words("get 'a").error(), "a quote is not closed");
   EXPECT_EQ(split_words(R"(get "a\")").error(), "a quote is not closed");
   EXPECT_EQ(split_words(R"(get "\q")").error(), "unknown escape inside \"...\"");
-  EXPECT_EQ(split_words(R"(get "\x00")").error(), "a zero byte can be written with --hex only");
+  EXPECT_EQ(split_words(R"(get "\x00")").error(), "a zero byte can only be written with --hex");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// GetMachine: what it takes to say that a key does not exist.
+// GetMachine: when it may say that a key does not exist.
 #include <gtest/gtest.h>
 
 #include "tests/client/get/get_fixture.h"

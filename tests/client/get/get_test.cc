@@ -86,7 +86,8 @@ TEST_F(GetTest, SupersededThroughTheCacheIsNeverAnAnswer) {
   server_.set_state(old, RecordState::kLive, RecordState::kSuperseded);
   server_.clear_slots(home_of_key);
   expect_missing(kKey, 2);
-  EXPECT_EQ(cache_.find(home_of_key)->slots[0], 0U) << "the group read anew replaced the stale one";
+  EXPECT_EQ(cache_.find(home_of_key)->slots[0], 0U)
+      << "the group that was read again replaced the stale one";
 }
 
 TEST_F(GetTest, RecycledBlockThroughTheCacheGoesCold) {

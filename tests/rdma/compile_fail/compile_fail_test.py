@@ -94,7 +94,7 @@ def self_check(compiler, folder):
             file.write(text)
         found = judge(Case(path), compiler)
         if found is None or answer not in found:
-            yield f"the judge says {found!r} of a case that should be told: {answer}"
+            yield f"the judge says {found!r} of a case that should be reported: {answer}"
 
 
 def main():

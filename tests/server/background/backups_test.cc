@@ -127,7 +127,7 @@ TEST_F(BackupsTest, FailWithTheDiskAndWithTheServersEnd) {
   wait_for(**failing);
   EXPECT_EQ((*failing)->failure()->code, Code::kIo);
   EXPECT_STREQ((*failing)->failure()->text, refusal_of(Refused::kBackup, DiskState::kFull).text);
-  log_->set_disk_state(DiskState::kWell);
+  log_->set_disk_state(DiskState::kOk);
   const auto stopped = backups_.ask("b", log_->last_begun());
   ASSERT_TRUE(stopped);
   backups_.stop();

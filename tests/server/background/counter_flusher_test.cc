@@ -249,7 +249,7 @@ TEST_F(SweeperTest, TheEndTriesAgainAndSaysWhatIsLeft) {
   while (const auto room = log_->try_reserve(1, kCounterBytes))
     taken.push_back(*room);
   const Store::Swept full = counter_flusher.end(5);
-  EXPECT_EQ(full.status.error().code, Code::kBusy) << "it waits for ever";
+  EXPECT_EQ(full.status.error().code, Code::kBusy) << "it never stops waiting";
   EXPECT_EQ(full.left, 2U);
   for (const auto& room : taken)
     log_->unreserve(room);

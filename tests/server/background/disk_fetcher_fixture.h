@@ -89,7 +89,7 @@ class MapDisk final : public Storage {
   }
 
   // Called by those who read: before they have begun, after what they read was read and before they
-  // do anything with it; by the applier, when it has opened the database anew.
+  // do anything with it; by the applier, when it has reopened the database.
   std::function<void(std::string_view key)> before_read;
   std::function<void(std::string_view key)> after_read;
   std::function<void()> after_loss;
@@ -129,7 +129,7 @@ class MapDisk final : public Storage {
   Status read(Bytes key, const DiskReads::Visitor& visit) const {
     const std::string name(as_text(key));
     if (before_read) before_read(name);
-    const std::shared_lock open(open_);  // opened anew only between reads
+    const std::shared_lock open(open_);  // reopened only between reads
     std::shared_ptr<const Record> record;
     {
       const std::scoped_lock lock(mutex_);

@@ -265,7 +265,7 @@ TEST(DiskFetcher, AWarmUpFillsMemoryAndNotesTheRest) {
 
 // ---- moments that chance hardly ever brings about
 
-// Blocks whoever passes until it is opened, and tells whether somebody is there.
+// Blocks every caller until it is opened, and tells whether somebody is there.
 class Gate {
  public:
   void pass() {
@@ -315,7 +315,7 @@ TEST(DiskFetcher, AReadFromBeforeAnEvictionIsNotTakenIn) {
   EXPECT_EQ(s.get("k"), "new");
 }
 
-// A DELETE is written but not synced; the disk fails and is opened anew without it; before it is
+// A DELETE is written but not synced; the disk fails and is reopened without it; before it is
 // written again, a load that began before reads the old record.
 TEST(DiskFetcher, AReadOfADatabaseThatHasLostSomethingIsNotTakenIn) {
   MapDisk disk;

@@ -169,13 +169,13 @@ TEST_F(ScansTest, FailWithTheDiskAndWithTheServersEnd) {
   EXPECT_STREQ(page->failure()->text, refusal_of(Refused::kScan, DiskState::kFull).text);
   write_all();
   EXPECT_TRUE(shown().keys.empty()) << "applied before: nothing is missing";
-  swept_ = fail(Code::kIo, "no write is taken");
+  swept_ = fail(Code::kIo, "writes are refused");
   page = asked();
   wait_for(*page);
   EXPECT_EQ(page->failure()->code, Code::kIo) << "a counter's number is missing";
   EXPECT_STREQ(page->failure()->text, refusal_of(Refused::kScan, DiskState::kFull).text);
   swept_ = {};
-  log_->set_disk_state(DiskState::kWell);
+  log_->set_disk_state(DiskState::kOk);
   ASSERT_TRUE(store_->put(as_bytes("key"), as_bytes("value"), {}));
   page = asked();
   scans_.stop();

@@ -248,7 +248,7 @@ TEST_F(Http, ATakenPortAndAWrongAddressAreErrors) {
       HttpServer::start("127.0.0.1:" + std::to_string(server_->port()), {}, clock_, nothing);
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, Code::kConflict);
-  EXPECT_THAT(to_string(taken.error()), HasSubstr("the port is taken"));
+  EXPECT_THAT(to_string(taken.error()), HasSubstr("the port is in use"));
   const auto elsewhere = HttpServer::start("192.0.2.77:0", {}, clock_, nothing);
   ASSERT_FALSE(elsewhere);
   EXPECT_EQ(elsewhere.error().code, Code::kUnreachable);

@@ -84,23 +84,23 @@ TEST_F(MonitorTest, SaysWhatTheStartIsDoing) {
 TEST_F(MonitorTest, ReadyWithTheStateOfTheDisk) {
   become_ready();
   EXPECT_EQ(monitor_.answer("/readyz").status, 200U);
-  EXPECT_EQ(body("/readyz"), "ready\ndisk: well\n");
+  EXPECT_EQ(body("/readyz"), "ready\ndisk: ok\n");
   log_.disk = DiskState::kFull;
   later();
   EXPECT_EQ(monitor_.answer("/readyz").status, 200U) << "reads go on";
   EXPECT_EQ(body("/readyz"), "ready\ndisk: full: writes are refused, reads go on\n");
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"full\"} 1\n"));
-  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"well\"} 0\n"));
+  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"ok\"} 0\n"));
   log_ = log_of(true);
   log_.disk_hangs = true;
   later();
-  EXPECT_EQ(
-      body("/readyz"),
-      "ready\ndisk: hung: writes wait for it, or fill the queue until it is full; reads go on\n");
+  EXPECT_EQ(body("/readyz"),
+            "ready\ndisk: hung: durable writes wait, others are accepted until the queue is full; "
+            "reads go on\n");
   EXPECT_EQ(json::parse(body("/status")).at("disk_state"), "hung");
   EXPECT_EQ(json::parse(body("/status")).at("disk_failed"), true);
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"hung\"} 1\n"));
-  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"well\"} 0\n"));
+  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"ok\"} 0\n"));
   log_ = log_of(false);
   loading_ = true;
   later();
@@ -110,14 +110,14 @@ TEST_F(MonitorTest, ReadyWithTheStateOfTheDisk) {
 TEST_F(MonitorTest, ANetworkWithoutItsDeviceIsNamed) {
   endpoints_ = {{.transport = "verbs"}, {.transport = "shm"}};
   become_ready();
-  EXPECT_EQ(body("/readyz"), "ready\ndisk: well\n");
+  EXPECT_EQ(body("/readyz"), "ready\ndisk: ok\n");
   endpoints_[0].state = rdma::DeviceState::kWaiting;
   endpoints_[0].why = "the device was removed";
   endpoints_[0].losses = 2;
   later();
   EXPECT_EQ(monitor_.answer("/readyz").status, 200U) << "shared memory serves";
   EXPECT_EQ(body("/readyz"),
-            "ready\ndisk: well\nverbs: waits for a device: the device was removed\n");
+            "ready\ndisk: ok\nverbs: waits for a device: the device was removed\n");
   const json status = json::parse(body("/status"));
   EXPECT_EQ(status.at("endpoints").at(0).at("state"), "waiting");
   EXPECT_EQ(status.at("endpoints").at(0).at("why"), "the device was removed");
@@ -157,7 +157,7 @@ TEST_F(MonitorTest, AWorkerThatStandsStillIsNotHealthy) {
   EXPECT_EQ(monitor_.answer("/healthz").status, 200U);
   pass(Liveness::kStuckAfter + 100 * kNanosPerMs, false);
   EXPECT_EQ(monitor_.answer("/healthz").status, 503U);
-  EXPECT_EQ(body("/healthz"), "worker 3 of shm makes no turns\n");
+  EXPECT_EQ(body("/healthz"), "worker 3 of shm is stuck\n");
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_healthy 0\n"));
   pass(100 * kNanosPerMs, true);
   EXPECT_EQ(monitor_.answer("/healthz").status, 200U);
@@ -167,7 +167,7 @@ TEST_F(MonitorTest, AMainThreadThatStandsStillIsNotHealthy) {
   become_ready();
   monitor_.tick();
   clock_.advance(Liveness::kStuckAfter);
-  EXPECT_EQ(body("/healthz"), "the main thread makes no turns\n");
+  EXPECT_EQ(body("/healthz"), "the main thread is stuck\n");
 }
 
 TEST_F(MonitorTest, LagIsTheAgeOfTheOldestWriteBehindAMark) {

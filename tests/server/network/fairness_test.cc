@@ -286,7 +286,7 @@ TEST(OffencesTest, NewcomersCountWhereThereWereMany) {
   for (Nanos now = kQuarter; now < kNanosPerSecond; now += kQuarter) {
     ASSERT_FALSE(offences.too_many("192.0.2.1", now));
     offences.add_newcomer("192.0.2.1", now);
-    ASSERT_TRUE(offences.too_many("192.0.2.1", now)) << "one alone is let in";
+    ASSERT_TRUE(offences.too_many("192.0.2.1", now)) << "only one is accepted";
   }
 }
 

@@ -199,7 +199,7 @@ TEST_F(BatchesTest, TheCheckSeesStatesThatAreNoPrefix) {
   EXPECT_FALSE(is_prefix({{"b", "1"}}, history_, middle)) << "one lost";
 }
 
-// Bounded write-behind: when the disk stands still writers are told, what they were told is done is
+// Bounded write-behind: when the disk stands still writers are informed, what is reported done is
 // kept, and when it goes on so do they.
 TEST_F(BatchesTest, AFullQueueTurnsWritersAwayAndLosesNothing) {
   const std::string value(50'000, 'v');

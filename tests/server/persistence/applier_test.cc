@@ -102,7 +102,7 @@ TEST_F(ApplierTest, SyncsWhenAskedAndWakesTheWaiter) {
   EXPECT_EQ(changes_, 2) << "nothing to do, nothing said";
 }
 
-// Group commit: whoever asks while the disk is at work, or before, shares the next write and sync.
+// Group commit: all who ask while the disk is at work, or before, share the next write and sync.
 TEST_F(ApplierTest, RequestsShareOneWriteAndOneSync) {
   constexpr std::uint64_t kPuts = 100;
   for (std::uint64_t i = 0; i < kPuts; ++i)

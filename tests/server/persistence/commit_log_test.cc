@@ -152,7 +152,7 @@ TEST(CommitLog, RefusesWhileTheDiskHasFailed) {
   const auto log = make_log();
   log->set_disk_state(DiskState::kFailing);
   EXPECT_EQ(log->try_reserve(1, 1).error().code, Code::kIo);
-  log->set_disk_state(DiskState::kWell);
+  log->set_disk_state(DiskState::kOk);
   EXPECT_TRUE(log->try_reserve(1, 1));
 }
 

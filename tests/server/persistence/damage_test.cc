@@ -111,11 +111,11 @@ TEST_F(Damage, RoomIsGivenBackWhenTheVersionsForItAreClaimed) {
   turn();  // writes
   turn();  // syncs
   EXPECT_GT(log_->bytes_queued(), 0U);
-  EXPECT_NE(log_->disk_state(), DiskState::kWell);
+  EXPECT_NE(log_->disk_state(), DiskState::kOk);
   EXPECT_FALSE(append());
   storage_.claims = true;
   turn();
-  EXPECT_EQ(log_->disk_state(), DiskState::kWell);
+  EXPECT_EQ(log_->disk_state(), DiskState::kOk);
   EXPECT_EQ(log_->bytes_queued(), 0U);
   EXPECT_GE(storage_.claimed, log_->last_begun() + log_->capacity_bytes() / 8);
   ASSERT_TRUE(append());
@@ -134,7 +134,7 @@ TEST_F(Damage, ThatIsNoneEndsWhenEverythingHasBeenRead) {
   EXPECT_NE(applier_.counts().failed_since, 0);
   turn();
   EXPECT_EQ(storage_.checked, 1);
-  EXPECT_EQ(log_->disk_state(), DiskState::kWell);
+  EXPECT_EQ(log_->disk_state(), DiskState::kOk);
   EXPECT_EQ(applier_.counts().failed_since, 0);
   EXPECT_TRUE(append());
   EXPECT_TRUE(applier_.stop());
@@ -159,12 +159,13 @@ TEST(DiskState, FollowsFromWhatRocksDbSays) {
 }
 
 TEST(DiskState, HasAWordAndASentenceForEach) {
-  EXPECT_STREQ(to_string(DiskState::kWell), "well");
+  EXPECT_STREQ(to_string(DiskState::kOk), "ok");
   for (const auto state : kDiskStates) {
-    if (state == DiskState::kWell) continue;
+    if (state == DiskState::kOk) continue;
     EXPECT_EQ(refusal_of(Refused::kWrite, state).code, Code::kIo);
-    EXPECT_THAT(refusal_of(Refused::kWrite, state).text, ::testing::HasSubstr("no write is taken"));
-    EXPECT_STRNE(to_string(state), "well");
+    EXPECT_THAT(refusal_of(Refused::kWrite, state).text,
+                ::testing::HasSubstr("writes are refused"));
+    EXPECT_STRNE(to_string(state), "ok");
   }
 }
 
@@ -178,10 +179,10 @@ TEST(DiskState, IsNamedInEveryRefusal) {
     EXPECT_THAT(text(DiskState::kFailing), ::testing::HasSubstr(" failed"));
     EXPECT_THAT(text(DiskState::kDamaged), ::testing::HasSubstr(" damaged"));
     EXPECT_THAT(text(DiskState::kNoFiles), ::testing::HasSubstr(" no free file descriptor"));
-    EXPECT_THAT(text(DiskState::kMissing), ::testing::HasSubstr(" not there any more"));
-    EXPECT_EQ(text(DiskState::kWell), text(DiskState::kFailing)) << "well again by now";
+    EXPECT_THAT(text(DiskState::kMissing), ::testing::HasSubstr(" missing"));
+    EXPECT_EQ(text(DiskState::kOk), text(DiskState::kFailing)) << "well again by now";
     for (const auto state : kDiskStates) {
-      if (state == DiskState::kWell) continue;
+      if (state == DiskState::kOk) continue;
       EXPECT_TRUE(sentences.insert(text(state)).second) << text(state);
     }
   }

@@ -207,7 +207,7 @@ IOStatus DiskModel::wrap(DiskCall call, const std::string& name,
   return IOStatus::OK();
 }
 
-// The file anew: an old one of that name keeps its bytes as long as its name is durable.
+// A new file: an old one of that name keeps its bytes as long as its name is durable.
 IOStatus DiskModel::NewWritableFile(const std::string& name, const FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* file,
                                     IODebugContext* context) {

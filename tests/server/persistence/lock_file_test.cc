@@ -108,7 +108,7 @@ TEST(LockFile, WaitsUntilThePredecessorIsGone) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kBusy);
   EXPECT_THAT(sentence, HasSubstr(std::to_string(holder.pid())));
-  EXPECT_THAT(sentence, HasSubstr("still there"));
+  EXPECT_THAT(sentence, HasSubstr("still running"));
 
   std::jthread killer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -126,7 +126,7 @@ class Attack {
     const auto accepted = start_with(number, log, {.accept_damaged_log = true});
     if (!accepted) return "not accepted: " + to_string(accepted.error());
     const bool whole = *accepted == batches_.size();  // what was changed meant nothing
-    if (known && records && !whole) return fmt::format("{} records left, not told", *records);
+    if (known && records && !whole) return fmt::format("{} records left, not reported", *records);
     if (!records && std::ranges::none_of(batches_, says))
       return fmt::format("no start: {}", to_string(records.error()));
     told_ += records ? 0 : 1;

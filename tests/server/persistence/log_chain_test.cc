@@ -1,4 +1,4 @@
-// The logs: synced in their order, damage told from a torn end. Invariants W1-W4, N1-N3.
+// The logs: synced in their order, damage distinguished from a torn end. Invariants W1-W4, N1-N3.
 #include "server/persistence/wal/log_chain.h"
 
 #include <fmt/format.h>
@@ -154,8 +154,8 @@ TEST(LogDamageInABlock, OfWhatWasSyncedIsNeverTakenForTheEnd) {
   Random random(test::test_seed());
   for (std::size_t i = 0; i < 60; ++i)
     expect_damage(i < 30 ? i : random.below(sound.size() - 3100), 1 << random.below(8));
-  // A bit of the record's type: it may look recycled, which keeps RocksDB's reader in a loop for
-  // ever when it is to skip damage.
+  // A bit of the record's type: it may look recycled, which keeps RocksDB's reader in an endless
+  // loop when it is to skip damage.
   for (int bit = 0; bit < 8; ++bit)
     expect_damage(6, 1 << bit);
   set_log_level(LogLevel::kInfo);
@@ -380,7 +380,7 @@ TEST(LogFiles, CopiesEndWhenTheyAreStopped) {
   const Status made = engine->checkpoint(backups.file("b"));
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, Code::kIo);
-  EXPECT_TRUE(std::string_view(made.error().text).find("being stopped") != std::string::npos);
+  EXPECT_TRUE(std::string_view(made.error().text).find("is stopping") != std::string::npos);
   EXPECT_FALSE(fs::exists(backups.file("b")));
   put(*engine, 2);
   ASSERT_TRUE(engine->write_batch());
@@ -390,7 +390,7 @@ TEST(LogFiles, CopiesEndWhenTheyAreStopped) {
   disk->set_fault({});
 }
 
-// W2, W3: a sync that fails is told, and none succeeds until the database is opened anew.
+// W2, W3: a failed sync is reported, and none succeeds until the database is reopened.
 TEST(LogFiles, AFailedSyncStaysFailed) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;

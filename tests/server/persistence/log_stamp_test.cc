@@ -59,7 +59,7 @@ TEST(LogStamp, IsNoneWithADamagedByteOrAnotherMark) {
   EXPECT_FALSE(found_in(in_blocks(stamp), kMark + 1));
   EXPECT_FALSE(found_in(""));
   EXPECT_FALSE(found_in("short"));
-  // Its mark twice, the first of them in vain.
+  // Its mark twice; only the second begins a stamp.
   EXPECT_TRUE(found_in(in_blocks(stamp.substr(0, 8) + stamp)));
 }
 

@@ -167,10 +167,10 @@ class Life {
   const std::uint32_t boot_;
   std::array<std::mutex, kKeys> keys_;
   std::array<std::vector<Write>, kWriters> writes_;
-  std::atomic<std::uint64_t> promised_{0};  // told a writer of `sync`
+  std::atomic<std::uint64_t> promised_{0};  // reported to a writer of `sync`
 };
 
-// Every now and then some calls fail, one after the other, whoever makes them.
+// Every now and then some calls fail, one after the other, on any thread.
 DiskModel::Fault trouble(std::uint64_t seed) {
   struct State {
     Random random;

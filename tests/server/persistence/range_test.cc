@@ -72,7 +72,7 @@ TEST_F(RangeTest, OfAClosedDatabaseAreRefused) {
   EXPECT_EQ(read.error().code, Code::kIo);
 }
 
-// Each reader stays until another one is in, so that there is always one. Opening anew and closing
+// Each reader stays until another one is in, so that there is always one. Reopening and closing
 // wait for those who are in, and for nobody who comes later.
 TEST_F(RangeTest, ReadersThatNeverEndKeepNobodyOut) {
   constexpr std::uint64_t kMost = 20'000;
@@ -101,7 +101,7 @@ TEST_F(RangeTest, ReadersThatNeverEndKeepNobodyOut) {
   other.join();
 }
 
-// Opened anew, as after a failure: what was not synced may be missing until it is written again.
+// Reopened, as after a failure: what was not synced may be missing until it is written again.
 TEST_F(RangeTest, AreRefusedUntilNothingIsMissing) {
   const auto read = [&] {
     return engine_->read_range({}, [](const RecordFields&) { return true; });

@@ -35,7 +35,7 @@ TEST(ConfigFile, WhatCannotBeReadIsNamedWithTheReason) {
   EXPECT_EQ(read_config_file("/nowhere\n").error,
             sentence("/nowhere\\n", "No such file or directory"));
   EXPECT_EQ(read_config_file("/dev/zero").error,
-            sentence("/dev/zero", "it is longer than 1 MiB, which no configuration is"));
+            sentence("/dev/zero", "it is longer than 1 MiB, too long for a configuration"));
 }
 
 // Whatever the bytes, the answer is a file or a sentence.

@@ -77,11 +77,6 @@ TEST_F(LogLines, TheLevelChangesAtRunTime) {
   EXPECT_EQ(caught_[0].text, "taken");
 }
 
-TEST(LogText, APeersNameMakesNoLinesOfItsOwn) {
-  EXPECT_EQ(printable_line("a\nb\x1b[31m\r\t\x7f caf\xc3\xa9"),
-            "a\\nb\\x1b[31m\\x0d\\x09\\x7f caf\xc3\xa9");
-}
-
 TEST(LogLimiter, AFloodIsCutShortCountedAndToldOnce) {
   LogLimiter limiter;
   std::uint64_t admitted = 0;

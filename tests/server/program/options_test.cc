@@ -63,11 +63,11 @@ TEST(Options, NamesOfTheHostForMetrics) {
   EXPECT_EQ(parsed.options.metrics_names, (std::vector<std::string>{"db1", "db1.example.org"}));
   for (const char* wrong : {"", ",", "a,", "a b", "a:1", "http://a"}) {
     EXPECT_THAT(parse({"--metrics", "1", std::string("--metrics-names=") + wrong}).error,
-                HasSubstr("must be names of this host"))
+                HasSubstr("must be comma-separated names of this host"))
         << wrong;
   }
   EXPECT_EQ(parse({"--metrics-names", "a"}).error,
-            "metrics-names is of no use without metrics: give --metrics as well");
+            "metrics-names needs metrics: give --metrics as well");
 }
 
 TEST(Options, EveryFlagArrives) {
@@ -166,14 +166,14 @@ TEST(Options, EveryUsageErrorIsOneSentenceThatNamesTheFlagAndTheRemedy) {
       {{"--memory", "1MiB"},
        {},
        "--memory must be a size from 16MiB to 1024GiB, such as 512MiB or 2GiB, not \"1MiB\""},
-      {{"--cpus", "1-"}, {}, "--cpus must be processors by number, as 2-5,8, not \"1-\""},
+      {{"--cpus", "1-"}, {}, "--cpus must be processor numbers, such as 2-5,8, not \"1-\""},
       {{"--threads", "0"}, {}, "--threads must be a whole number from 1 to 256, not \"0\""},
       {{"--threads", "2x"}, {}, "--threads must be a whole number from 1 to 256, not \"2x\""},
       {{"--threads", "-1"}, {}, "--threads must be a whole number from 1 to 256, not \"-1\""},
       {{"--poll", "often"}, {}, "--poll must be adaptive, busy or event, not \"often\""},
       {{"--transport", "shm", "-d", "rxe0"},
        {},
-       "device is of no use with transport shm: leave one of them out"},
+       "device cannot be combined with transport shm: leave one of them out"},
       {{"--transport", "tcp"}, {}, "--transport must be auto, verbs or shm, not \"tcp\""},
       {{"-i", "256"}, {}, "--ib-port must be a whole number from 1 to 255, not \"256\""},
       {{"-x", "x"}, {}, "--gid-index must be a whole number from 0 to 255, not \"x\""},
@@ -270,12 +270,10 @@ TEST(Options, DataThatMustBeThereIsAskedForWithADirectory) {
       {{"--data-dir", "/d", "--require-data", "1"},
        {},
        "--require-data must be yes or no, not \"1\""},
-      {{"--require-data", "yes"},
-       {},
-       "require-data is of no use without data-dir: give --data-dir as well"},
+      {{"--require-data", "yes"}, {}, "require-data needs data-dir: give --data-dir as well"},
       {{"--restore", "/b", "--data-dir", "/d", "--require-data", "yes"},
        {},
-       "--require-data is of no use with --restore: leave it out"},
+       "--require-data cannot be combined with --restore: leave it out"},
   });
 }
 
@@ -284,28 +282,24 @@ TEST(Options, WhatDoesNotGoTogetherIsRefusedAndNotPassedOver) {
       {{"--verify"}, {}, "--verify needs --data-dir"},
       {{"--accept-damaged-log"}, {}, "--accept-damaged-log needs --data-dir"},
       {{"--restore", "/b"}, {}, "--restore needs --data-dir"},
-      {{"--restore", "", "--data-dir", "/d"}, {}, "--restore wants the directory of a backup"},
+      {{"--restore", "", "--data-dir", "/d"}, {}, "--restore needs the directory of a backup"},
       {{"--verify", "--restore", "/b", "--data-dir", "/d"},
        {},
-       "--verify and --restore are two things: restore first, which verifies"},
-      {{"--backup-dir", "/b"},
-       {},
-       "backup-dir is of no use without data-dir: give --data-dir as well"},
-      {{"--load-rate", "1MiB"},
-       {},
-       "load-rate is of no use without data-dir: give --data-dir as well"},
+       "--verify cannot be combined with --restore, which verifies too"},
+      {{"--backup-dir", "/b"}, {}, "backup-dir needs data-dir: give --data-dir as well"},
+      {{"--load-rate", "1MiB"}, {}, "load-rate needs data-dir: give --data-dir as well"},
       {{"--verify", "--data-dir", "/d", "--accept-damaged-log"},
        {},
-       "--accept-damaged-log is of no use with --verify: leave it out"},
+       "--accept-damaged-log cannot be combined with --verify: leave it out"},
       {{"--restore", "/b", "--data-dir", "/d", "--backup-dir", "/x"},
        {},
-       "--backup-dir is of no use with --restore: leave it out"},
+       "--backup-dir cannot be combined with --restore: leave it out"},
       {{"--restore", "/b", "--data-dir", "/d", "--load-rate", "1MiB"},
        {},
-       "--load-rate is of no use with --restore: leave it out"},
+       "--load-rate cannot be combined with --restore: leave it out"},
       {{"--transport", "verbs", "--shm-group", "rkv"},
        {},
-       "shm-group is of no use with transport verbs: leave one of them out"},
+       "shm-group cannot be combined with transport verbs: leave one of them out"},
   });
 }
 
@@ -374,8 +368,8 @@ TEST_F(OptionsFile, ErrorsNameTheFileAndTheKey) {
             ":2: [server]: tables are not supported: write options at the top level"},
            {"data.dir = 1\n",
             ":1: [data]: tables are not supported: write options at the top level"},
-           {"threads = [1]\n", ":1: threads must be a text or a number"},
-           {"threads = 2001-02-03\n", ":1: threads must be a text or a number"}}) {
+           {"threads = [1]\n", ":1: threads must be a string or a number"},
+           {"threads = 2001-02-03\n", ":1: threads must be a string or a number"}}) {
     const std::string path = write(text);
     const auto parsed = parse({"--config", path});
     EXPECT_EQ(parsed.exit_code, kExitUsage);

@@ -1,4 +1,4 @@
-// What systemd is told, over a socket as it would make it.
+// Reports to systemd, over a socket like systemd's own.
 #include "server/program/service_manager.h"
 
 #include <gtest/gtest.h>

@@ -115,7 +115,7 @@ TEST_F(WorkerTest, EachRequestShowsThatItsClientIsThere) {
   queue().end(*client);
   turn();
   clock_.advance(2 * Places::kSilent);
-  EXPECT_EQ(places.victim("192.0.2.3:1", clock_.now()), std::nullopt) << "it has gone";
+  EXPECT_EQ(places.victim("192.0.2.3:1", clock_.now()), std::nullopt) << "it disconnected";
 }
 
 TEST_F(WorkerTest, AnswersABatchWithOnePost) {

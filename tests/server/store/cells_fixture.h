@@ -19,7 +19,7 @@ namespace rkv::server {
 struct Trouble {
   std::uint32_t silent_seals = 0;  // of the first seals so many are carried out and not answered
   bool broken = false;             // it does nothing
-  // What clients were told, and memory shows after the next atomic of our own.
+  // What clients got as answers, and memory shows after the next atomic of our own.
   std::function<void()> late{};
 };
 
@@ -99,7 +99,7 @@ struct CountersUnderTest {
   std::uint32_t network = 0;
 };
 
-// What the log was told, by key.
+// The changes that the log received, by key.
 inline std::map<std::string, std::int64_t> drain(CommitLog& log,
                                                  std::vector<std::uint64_t>* versions) {
   std::map<std::string, std::int64_t> numbers;

@@ -96,7 +96,7 @@ TEST(OneSidedCounters, ALogThatTakesNothingDoesNotLetANumberPassTheLimits) {
   EXPECT_EQ(t.add(far, 1), std::nullopt) << "clients may take it anywhere";
   EXPECT_EQ(t.add(near, 1), 2);
   EXPECT_EQ(t.number("far"), kCellEndNumber);
-  t.under.log->set_disk_state(DiskState::kWell);
+  t.under.log->set_disk_state(DiskState::kOk);
   ASSERT_TRUE(t.store().sweep_counters());
   EXPECT_EQ(drain(*t.under.log, nullptr).at("far"), kCellEndNumber);
 }
@@ -140,7 +140,7 @@ TEST(OneSidedCounters, ADeviceInTroubleKeepsNoOtherNetworksCountersOut) {
   EXPECT_EQ(drain(*t.under.log, nullptr).at("here"), 1);
 }
 
-// A client has been told of its addition, a flush of it begins, and the processor would not see it
+// A client has the answer to its addition, a flush of it begins, and the processor would not see it
 // yet (C1).
 TEST(OneSidedCounters, ASweepSeesWhatClientsWereToldThoughMemoryShowsItLate) {
   CountersUnderTest t(64, *CommitLog::create(CommitLog::kMinCapacityBytes));

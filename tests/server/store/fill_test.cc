@@ -68,7 +68,7 @@ TEST_F(Fill, EveryKeyIsFoundAtEveryLoad) {
       EXPECT_LE(found.reads_per_hit, 2.05);
     }
   }
-  // Emptied in the order of arrival; whoever is left is found.
+  // Emptied in the order of arrival; the remaining records are found.
   for (std::uint64_t i = 0; i < keys_; ++i) {
     ASSERT_TRUE(t_.remove(fmt::format("{:x}", i))) << i;
     const std::uint64_t left = keys_ - 1;

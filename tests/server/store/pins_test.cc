@@ -51,7 +51,7 @@ TEST_F(PinnedStore, OnlyTheStripeOfTheKey) {
   EXPECT_FALSE(put_moves());
 }
 
-// A stripe that is pinned for ever, with any tick, is taken for pinned half of the time.
+// A stripe that is pinned without end, with any tick, is taken for pinned half of the time.
 TEST_F(PinnedStore, PinningForEverHasItsLimit) {
   std::uint64_t moved = 0;
   constexpr std::uint64_t kSpan = 20 * Pins::kPinLimitMs;

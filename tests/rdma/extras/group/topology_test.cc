@@ -146,7 +146,7 @@ TEST(BarrierMembers, OutOfOrderOrTwiceAreRefused) {
   EXPECT_EQ(text({1, 2, 3}), "");
   EXPECT_NE(text({2, 1}).find("not in order"), std::string::npos);
   EXPECT_NE(text({1, 1}).find("twice"), std::string::npos);
-  EXPECT_NE(text({1, 8}).find("no rank"), std::string::npos);
+  EXPECT_NE(text({1, 8}).find("not a rank"), std::string::npos);
   EXPECT_NE(text({2, 3}).find("not a member"), std::string::npos);
   EXPECT_NE(text({}).find("not a member"), std::string::npos);
 }

@@ -136,7 +136,7 @@ TEST(Strangers, AMessageThatDidNotFitBeforeTheEndIsNoCleanEnd) {
     EXPECT_EQ(delivered, 1U);
     EXPECT_STREQ(error.call, "receive") << to_string(error);
     const auto again = failure_of(*visit.server);
-    EXPECT_STREQ(again.call, "receive") << "told once, true ever after";
+    EXPECT_STREQ(again.call, "receive") << "reported once, true ever after";
   }
 }
 
