@@ -1,15 +1,19 @@
 // Style that a machine can see, as a test: include direction, where foreign headers may appear,
 // line and function lengths, left-over marks, dead files, Markdown links, a README in every
-// directory. Runs from the repository's root.
+// directory, phrases that a reader must read twice. Runs from the repository's root.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rkv {
@@ -274,6 +278,79 @@ TEST_F(Tidy, EveryDirectoryHasAReadme) {
   }
 }
 
+// Phrases that read twice in comments, strings and pages, and what to write instead.
+struct Phrase {
+  std::string_view words;
+  std::string_view instead;
+};
+constexpr std::array<Phrase, 13> kPhrases = {
+    {{"anew", "again"},
+     {"in vain", "without success; or name the result"},
+     {"for ever", "without end; or name the bound"},
+     {"whoever", "the caller, thread or client that"},
+     {"whom", "name the caller, thread or client"},
+     {"has gone", "has disconnected, ended or been removed"},
+     {"as a rule", "usually"},
+     {"told by", "reported by"},
+     {"is no", "is not a"},
+     {"makes no sense", "is invalid"},
+     {"what it takes", "what it needs"},
+     {"is of no use", "cannot be combined with; or needs"},
+     {"is let in", "is accepted"}}};
+
+// "there is no", "is no longer" and "is no more" are plain English.
+bool is_plain_no(std::string_view before, std::string_view after) {
+  return before.ends_with("there ") || after.starts_with(" longer") || after.starts_with(" more");
+}
+
+// Returns the phrase of the table that begins within the first `length` characters of a text in
+// small letters.
+std::optional<Phrase> phrase_in(std::string_view text, std::size_t length) {
+  const auto letter = [&](std::size_t i) {
+    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_');
+  };
+  for (const Phrase& phrase : kPhrases) {
+    for (std::size_t at = text.find(phrase.words); at < length;
+         at = text.find(phrase.words, at + 1)) {
+      const std::size_t end = at + phrase.words.size();
+      if (letter(end) || (at != 0 && letter(at - 1))) continue;
+      if (phrase.words == "is no" && is_plain_no(text.substr(0, at), text.substr(end))) continue;
+      return phrase;
+    }
+  }
+  return std::nullopt;
+}
+
+// Returns line `i` in small letters, followed by the next line without the marks of a comment or
+// string: a phrase may be broken between the two.
+std::string line_and_next(const std::vector<std::string>& lines, std::size_t i) {
+  std::string text = lines[i];
+  if (text.ends_with(" \"")) text.resize(text.size() - 2);
+  if (i + 1 < lines.size()) {
+    const std::size_t begin = lines[i + 1].find_first_not_of(" /#*\">");
+    if (begin != std::string::npos) text += " " + lines[i + 1].substr(begin);
+  }
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+TEST_F(Tidy, SentencesAreReadOnce) {
+  const auto is_checked = [](const std::string& path) {
+    static constexpr std::array<std::string_view, 11> kEnds = {
+        ".h", ".cc", ".md", ".py", ".sh", ".html", ".in", "run", ".pml", ".yml", "CMakeLists.txt"};
+    return path != "tests/tidy/tidy_test.cc" &&
+           std::ranges::any_of(kEnds, [&](std::string_view end) { return path.ends_with(end); });
+  };
+  for (const File& file : *files) {
+    if (!is_checked(file.path)) continue;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      const auto found = phrase_in(line_and_next(file.lines, i), file.lines[i].size());
+      EXPECT_FALSE(found) << file.path << ":" << i + 1 << ": \"" << found->words << "\": write \""
+                          << found->instead << "\"";
+    }
+  }
+}
+
 // The checks above would see a violation: each pattern is tried on a line that offends.
 TEST(TidyCanary, PatternsMatchOffenders) {
   EXPECT_FALSE(may_include.at("client").contains("server"));
@@ -287,6 +364,20 @@ TEST(TidyCanary, PatternsMatchOffenders) {
   EXPECT_GT(height_of("server/server.h", rooms[1]),
             height_of("server/persistence/wal/log_chain.h", rooms[1]));
   EXPECT_EQ(height_of("server/install/x.h", rooms[1]), -1);
+}
+
+TEST(TidyCanary, PhrasesAreSeen) {
+  const auto offends = [](const std::vector<std::string>& lines) {
+    return phrase_in(line_and_next(lines, 0), lines[0].size()).has_value();
+  };
+  for (const Phrase& phrase : kPhrases)
+    EXPECT_TRUE(offends({"// Then it " + std::string(phrase.words) + " key."})) << phrase.words;
+  EXPECT_TRUE(offends({"  // The client has", "  // gone."}));
+  EXPECT_TRUE(offends({"    \"the mark makes \"", "    \"no sense\""}));
+  EXPECT_TRUE(offends({"This is no key."}));
+  EXPECT_FALSE(offends({"There is no key, the slot is no longer free, the rest is no more."}));
+  EXPECT_FALSE(offends({"// A key.", "// The client has gone."})) << "reported for its own line";
+  EXPECT_FALSE(offends({"int renewed = told_by();"}));
 }
 
 }  // namespace
