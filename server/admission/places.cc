@@ -10,6 +10,14 @@ std::string_view Places::origin_of(std::string_view peer) {
   return peer.substr(0, peer.rfind(':'));  // without the port
 }
 
+namespace {
+// All processes of this host are one host to the others.
+std::string_view host_of(std::string_view origin) {
+  constexpr std::string_view kShm = "shm:";
+  return origin.starts_with(kShm) ? kShm : origin;
+}
+}  // namespace
+
 std::shared_ptr<Place> Places::take(std::uint64_t session, std::string_view peer, Nanos now) {
   auto place = std::make_shared<Place>(session, std::string(origin_of(peer)), now, offences_);
   offences_->add_newcomer(origin_of(peer), now);
@@ -23,6 +31,7 @@ std::optional<std::uint64_t> Places::victim(std::string_view newcomer, Nanos now
   const std::scoped_lock lock(mutex_);
   std::vector<std::shared_ptr<Place>> there;
   std::map<std::string_view, std::uint32_t> of_origin;
+  std::map<std::string_view, std::uint32_t> of_host;
   for (const auto& one : places_) {
     auto place = one.lock();
     if (place == nullptr) continue;
@@ -32,21 +41,29 @@ std::optional<std::uint64_t> Places::victim(std::string_view newcomer, Nanos now
       continue;
     }
     ++of_origin[place->origin_];
+    ++of_host[host_of(place->origin_)];
     there.push_back(std::move(place));
   }
-  // At most one origin can hold more than half. A single place never counts as too many: two
-  // clients that compete for the only place would take it from each other without end.
-  const auto greedy = std::ranges::find_if(of_origin, [&](const auto& one) {
+  // At most one can hold more than half. A single place never counts as too many: two clients that
+  // compete for the only place would take it from each other without end.
+  const auto has_too_many = [&](const auto& one) {
     return one.second > 1 && 2 * std::uint64_t{one.second} > count_;
-  });
-  const bool takes_from_greedy = greedy != of_origin.end() && greedy->first != origin_of(newcomer);
+  };
+  const std::string_view origin = origin_of(newcomer);
+  const auto greedy = std::ranges::find_if(of_origin, has_too_many);
+  const auto greedy_host = std::ranges::find_if(of_host, has_too_many);
+  const bool from_host = greedy_host != of_host.end() && greedy_host->first != host_of(origin);
+  const bool from_origin = greedy != of_origin.end() && greedy->first != origin;
   Place* longest = nullptr;
-  Nanos longest_silence = -1;
+  Nanos longest_silence = 0;
   for (const auto& place : there) {
     const Nanos silence = now - place->last_heard_.load(std::memory_order_relaxed);
     const Nanos patience = place->ever_heard_.load(std::memory_order_relaxed) ? kSilent : kUnheard;
-    const bool may_go = takes_from_greedy ? place->origin_ == greedy->first : silence >= patience;
-    if (!may_go || silence <= longest_silence) continue;
+    const bool may_go = from_origin ? place->origin_ == greedy->first
+                        : from_host ? host_of(place->origin_) == greedy_host->first
+                                    : silence >= patience;
+    // A worker may have heard from the client after `now`: a silence may be negative.
+    if (!may_go || (longest != nullptr && silence <= longest_silence)) continue;
     longest = place.get();
     longest_silence = silence;
   }

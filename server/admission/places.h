@@ -6,13 +6,15 @@
 // one host, one client at a time is disconnected: the next follows when the first has left or
 // kLeaving has passed. The client is chosen by two rules:
 //  1. If another host (over shared memory: a process) holds more than one place and more than half
-//     of all places, its client that has been silent longest, however short that is.
+//     of all places, its client that has been silent longest, however short that is. To another
+//     host all processes over shared memory together are one host.
 //  2. Otherwise the client that has been silent longest, if that is at least kSilent. For a client
 //     that has never sent anything kUnheard is enough: a connection request without a client behind
 //     it looks like this.
 // So no host, busy or silent, can keep others out by opening many connections. A client that only
 // READs counts as silent too. A client that loses its place reconnects by itself at its next
-// operation and takes another client's place, which costs some milliseconds every kSilent.
+// operation and takes another client's place. That costs some milliseconds every kSilent, or every
+// kUnheard if it only READs. Many processes over shared memory can keep out other processes.
 //
 // Hosts whose clients are disconnected for misbehaviour too often are refused for a while
 // (Offences).

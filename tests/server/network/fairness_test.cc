@@ -229,6 +229,37 @@ TEST(PlacesTest, NoHostKeepsMoreThanHalfFromOthers) {
   EXPECT_EQ(places.victim("192.0.2.66:99", 100), std::nullopt) << "it makes no room for itself";
 }
 
+// Over shared memory each process is an origin: one host has as many as it likes.
+TEST(PlacesTest, ProcessesOfThisHostDoNotKeepOtherHostsOut) {
+  constexpr std::uint32_t kCount = 8;
+  Places places(kCount);
+  std::vector<std::shared_ptr<Place>> local;
+  for (std::uint64_t i = 0; i < kCount; ++i)
+    local.push_back(places.take(i, "shm:" + std::to_string(100 + i), 0));
+  std::vector<std::shared_ptr<Place>> remote;
+  for (Nanos now = 1;; ++now) {
+    for (const auto& place : local)
+      place->heard(now);
+    EXPECT_EQ(places.victim("shm:99", now), std::nullopt) << "each has one";
+    const std::string newcomer = "192.0.2." + std::to_string(now) + ":7";
+    const auto victim = places.victim(newcomer, now);
+    if (!victim) break;
+    ASSERT_EQ(std::erase_if(local, [&](const auto& one) { return one->session() == *victim; }), 1U);
+    remote.push_back(places.take(1000 + static_cast<std::uint64_t>(now), newcomer, now));
+  }
+  EXPECT_EQ(local.size(), kCount / 2);
+}
+
+// A worker may hear from a client after the acceptor has read the clock.
+TEST(PlacesTest, AHostWhoseClientsAreAllHeardAtThisMomentIsNoException) {
+  Places places(2);
+  const auto a = places.take(1, "192.0.2.66:1", 0);
+  const auto b = places.take(2, "192.0.2.66:2", 0);
+  a->heard(200);
+  b->heard(300);
+  EXPECT_EQ(places.victim("192.0.2.1:1", 100), 1U);
+}
+
 // Else two that want it would end each other's connections without end.
 TEST(PlacesTest, TheOnlyPlaceIsNotTakenFromWhoUsesIt) {
   Places places(1);
