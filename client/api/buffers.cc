@@ -31,24 +31,14 @@ Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
   return RegisteredBuffer(engine_->transport(), std::move(region));
 }
 
-Result<ValueSize> Client::get_into(std::string_view key, RegisteredBuffer& buffer,
-                                   const GetOptions& options) {
+Result<ValueSize> Client::get_registered(std::string_view key, RegisteredBuffer& buffer,
+                                         const GetOptions& options) {
   if (buffer.transport_ != engine_->transport()) return fail(Code::kInvalidArgument, kForeign);
   const Engine::Destination into{.bytes = buffer.bytes(), .local_key = buffer.region_->local_key()};
-  const auto got = engine_->get(as_bytes(key), options, &into);
+  const auto got =
+      engine_->get(as_bytes(key), options.at_least, engine_->deadline(options.timeout), &into);
   if (!got) return std::unexpected(got.error());
   return engine_->copy_out(*got, buffer.bytes());
-}
-
-Result<ValueSize> Client::get_into(std::string_view key, std::span<std::byte> out,
-                                   const GetOptions& options) {
-  if (const LiveRecord* const found = engine_->try_get_sync(as_bytes(key), options)) {
-    return engine_->copy_out(*found, out);
-  }
-  const Engine::Destination into{.bytes = out};
-  const auto got = engine_->get(as_bytes(key), options, &into);
-  if (!got) return std::unexpected(got.error());
-  return engine_->copy_out(*got, out);
 }
 
 std::size_t Client::needed_bytes() const {
@@ -62,7 +52,11 @@ Result<std::uint64_t> Client::put_from(std::string_view key, const RegisteredBuf
     return fail(Code::kInvalidArgument, "the buffer is shorter than the value to be put");
   }
   const std::string_view value = as_text(buffer.bytes().first(length));
-  return put_registered(key, value, buffer.region_->remote_key(), options);
+  RKV_ASSIGN_OR_RETURN(const Request put, client::put_request(key, value, options));
+  const auto reply =
+      engine_->write(put, engine_->deadline(options.timeout), buffer.region_->remote_key());
+  if (!reply) return std::unexpected(reply.error());
+  return reply->response().version.bits;
 }
 
 }  // namespace rkv

@@ -1,17 +1,12 @@
 #include "rkv/client.h"
 
-#include <array>
-#include <cstring>
-#include <limits>
 #include <utility>
 
 #include "client/engine/engine.h"
-#include "client/engine/gather.h"
 
 namespace rkv {
 
 using client::Engine;
-using client::Reply;
 
 Client::Client(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
 Client::Client(Client&&) noexcept = default;
@@ -32,184 +27,19 @@ std::size_t Client::registered_bytes(const ClientOptions& options) {
   return answers + Engine::arena_bytes(options);
 }
 
-// ----------------------------------------------------------------------------------- one key
-
-using client::value_of;
-
-namespace {
-
-Request request_for(Opcode opcode, std::string_view key) {
-  Request request;
-  request.opcode = opcode;
-  request.key = as_bytes(key);
-  return request;
-}
-
-Result<std::uint64_t> version_of(const Result<Reply>& reply) {
-  if (!reply) return std::unexpected(reply.error());
-  return reply->response().version.bits;
-}
-
-}  // namespace
-
-Result<Value> Client::get(std::string_view key, const GetOptions& options) {
-  if (const LiveRecord* const found = engine_->try_get_sync(as_bytes(key), options)) {
-    return value_of(engine_->view(*found));
-  }
-  const auto got = engine_->get(as_bytes(key), options);
-  if (!got) return std::unexpected(got.error());
-  return value_of(got->view());
-}
-
-Result<std::uint64_t> Client::put(std::string_view key, std::string_view value,
-                                  const WriteOptions& options) {
-  return put_with(key, value, {.timeout = options.timeout, .durability = options.durability});
-}
-
-Result<std::uint64_t> Client::put_if_absent(std::string_view key, std::string_view value,
-                                            const WriteOptions& options) {
-  return put_with(
-      key, value,
-      {.if_absent = true, .timeout = options.timeout, .durability = options.durability});
-}
-
-Result<std::uint64_t> Client::put_if_version(std::string_view key, std::string_view value,
-                                             std::uint64_t version, const WriteOptions& options) {
-  return put_with(
-      key, value,
-      {.if_version = version, .timeout = options.timeout, .durability = options.durability});
-}
-
-Result<std::uint64_t> Client::put_with(std::string_view key, std::string_view value,
-                                       const PutOptions& options) {
-  return put_registered(key, value, 0, options);
-}
-
-// `remote_key`: key of the registered memory that the value lies in; 0 = not in registered memory.
-Result<std::uint64_t> Client::put_registered(std::string_view key, std::string_view value,
-                                             std::uint32_t remote_key, const PutOptions& options) {
-  if (options.if_absent && options.if_version) {
-    return fail(Code::kInvalidArgument, "a put has at most one condition: if_absent or if_version");
-  }
-  const std::int64_t ttl_ms = options.ttl.count();
-  if (ttl_ms < 0 || static_cast<std::uint64_t>(ttl_ms) > kMaxTtlMs) {
-    return fail(Code::kInvalidArgument, "a time to live is 1 ms to 2^42 ms, or 0 for no expiry");
-  }
-  if ((ttl_ms != 0 && options.expires_at_ms != 0) || options.expires_at_ms > kMaxTtlMs) {
-    return fail(Code::kInvalidArgument,
-                "a put has at most one of ttl and expires_at_ms; each is at most 2^42 ms");
-  }
-  Request put = request_for(Opcode::kPut, key);
-  put.value = as_bytes(value);
-  put.until = options.expires_at_ms != 0;
-  put.ttl_ms = put.until ? options.expires_at_ms : static_cast<std::uint64_t>(ttl_ms);
-  put.durability = options.durability;
-  if (options.if_absent) put.condition = Condition::kIfAbsent;
-  if (options.if_version) {
-    put.condition = Condition::kIfVersion;
-    put.expected = {*options.if_version};
-  }
-  return version_of(engine_->write(put, engine_->deadline(options.timeout), remote_key));
-}
-
-Result<std::uint64_t> Client::remove(std::string_view key, const WriteOptions& options) {
-  Request remove = request_for(Opcode::kRemove, key);
-  remove.durability = options.durability;
-  return version_of(engine_->write(remove, engine_->deadline(options.timeout)));
-}
-
-Result<std::uint64_t> Client::remove_if_version(std::string_view key, std::uint64_t version,
-                                                const WriteOptions& options) {
-  Request remove = request_for(Opcode::kRemove, key);
-  remove.durability = options.durability;
-  remove.condition = Condition::kIfVersion;
-  remove.expected = {version};
-  return version_of(engine_->write(remove, engine_->deadline(options.timeout)));
-}
-
-// ---------------------------------------------------------------------------------- counters
-
-namespace {
-std::unexpected<Error> no_negative() {
-  return fail(Code::kOutOfRange,
-              "-2^63 cannot be subtracted: its negative does not fit in 64 bits");
-}
-constexpr std::int64_t kNoNegative = std::numeric_limits<std::int64_t>::min();
-}  // namespace
-
-Result<Counter> Client::incr(std::string_view key, std::int64_t by, const WriteOptions& options) {
-  return engine_->add(as_bytes(key), by, engine_->deadline(options.timeout), options.durability);
-}
-
-Result<Counter> Client::decr(std::string_view key, std::int64_t by, const WriteOptions& options) {
-  if (by == kNoNegative) return no_negative();
-  return incr(key, -by, options);
-}
-
-Result<CounterSwap> Client::counter_cas(std::string_view key, std::int64_t expected,
-                                        std::int64_t desired, const WriteOptions& options) {
-  return engine_->swap(as_bytes(key), expected, desired, engine_->deadline(options.timeout),
-                       options.durability);
-}
-
-Result<Counter> Client::get_counter(std::string_view key, Timeout timeout) {
-  return engine_->number(as_bytes(key), timeout);
-}
-
-Result<OneSidedCounter> Client::open_counter(std::string_view key, const OpenOptions& options) {
-  return engine_->open_counter(key, options.create, engine_->deadline(options.timeout));
-}
-
-Result<Counter> Client::incr(OneSidedCounter& counter, std::int64_t by,
-                             const WriteOptions& options) {
-  return engine_->add(counter, by, engine_->deadline(options.timeout), options.durability);
-}
-
-Result<Counter> Client::decr(OneSidedCounter& counter, std::int64_t by,
-                             const WriteOptions& options) {
-  if (by == kNoNegative) return no_negative();
-  return incr(counter, -by, options);
-}
-
-Result<CounterSwap> Client::counter_cas(OneSidedCounter& counter, std::int64_t expected,
-                                        std::int64_t desired, const WriteOptions& options) {
-  return engine_->swap(counter, expected, desired, engine_->deadline(options.timeout),
-                       options.durability);
-}
-
-Result<Counter> Client::get_counter(OneSidedCounter& counter, Timeout timeout) {
-  return engine_->number(counter, engine_->deadline(timeout));
-}
-
-std::vector<Result<Counter>> Client::multi_incr(std::span<const CounterAddition> additions,
-                                                Timeout timeout) {
-  std::vector<Result<Counter>> results(additions.size(), fail(Code::kInternal, nullptr));
-  engine_->multi_add(additions, engine_->deadline(timeout), results);
-  return results;
-}
-
-// --------------------------------------------------------------------------------- many keys
-
-void Client::visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
-                       const GetOptions& options) {
+void Client::visit_all(std::span<const std::string_view> keys, client::GetVisitor visit,
+                       void* target, const GetOptions& options) {
   engine_->multi_get(keys, options.at_least, engine_->deadline(options.timeout), visit, target);
 }
 
-std::vector<Result<Value>> Client::multi_get(std::span<const std::string_view> keys,
-                                             const GetOptions& options) {
-  return client::gather_values(keys.size(),
-                               [&](auto visit) { multi_get_into(keys, visit, options); });
-}
-
-std::vector<Result<std::uint64_t>> Client::multi_put(std::span<const KeyValue> items,
-                                                     const WriteOptions& options) {
-  return client::gather_versions(items.size(),
-                                 [&](auto visit) { multi_put_each(items, visit, options); });
-}
-
-void Client::put_all(std::span<const KeyValue> items, RawPutVisitor visit, void* target,
+void Client::put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                      const WriteOptions& options) {
   engine_->multi_put(items, options.durability, engine_->deadline(options.timeout), visit, target);
+}
+
+void Client::add_all(std::span<const CounterAddition> additions, Timeout timeout,
+                     std::span<Result<Counter>> results) {
+  engine_->multi_add(additions, engine_->deadline(timeout), results);
 }
 
 // -------------------------------------------------------------------------------- the server

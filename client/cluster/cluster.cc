@@ -324,14 +324,13 @@ std::vector<Result<std::string>> Cluster::server_stats(Timeout timeout) {
       timeout, [](Client& one, Timeout part) { return one.server_stats(part); });
 }
 
-std::vector<Result<Counter>> Cluster::multi_incr(std::span<const CounterAddition> additions,
-                                                 Timeout timeout) {
+void Cluster::add_all(std::span<const CounterAddition> additions, Timeout timeout,
+                      std::span<Result<Counter>> results) {
   std::vector<std::vector<std::size_t>> where(clients_.size());
   for (std::size_t i = 0; i < additions.size(); ++i)
     where[map_.shard_of(additions[i].counter->key())].push_back(i);
   std::vector<std::size_t> servers = all_servers();
   std::erase_if(servers, [&](std::size_t server) { return where[server].empty(); });
-  std::vector<Result<Counter>> results(additions.size(), fail(Code::kInternal, nullptr));
   const auto asked = ask(std::move(servers), timeout, true,
                          [&](Client& one, std::size_t server, Timeout part) -> Status {
                            std::vector<CounterAddition> some;
@@ -347,7 +346,6 @@ std::vector<Result<Counter>> Cluster::multi_incr(std::span<const CounterAddition
       if (!asked[server]) results[i] = std::unexpected(asked[server].error());
     }
   }
-  return results;
 }
 
 // ------------------------------------------------------------------------------ this cluster

@@ -3,7 +3,6 @@
 
 #include "client/cluster/fan_out.h"
 #include "client/cluster/sharded_batch.h"
-#include "client/engine/gather.h"
 #include "rkv/cluster.h"
 
 namespace rkv {
@@ -48,8 +47,8 @@ void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
   run();
 }
 
-void Cluster::visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
-                        const GetOptions& options) {
+void Cluster::visit_all(std::span<const std::string_view> keys, client::GetVisitor visit,
+                        void* target, const GetOptions& options) {
   if (clients_.size() == 1 && clients_.front() != nullptr) {
     return clients_.front()->visit_all(keys, visit, target, options);
   }
@@ -77,7 +76,7 @@ void Cluster::visit_all(std::span<const std::string_view> keys, RawVisitor visit
       });
 }
 
-void Cluster::put_all(std::span<const KeyValue> items, RawPutVisitor visit, void* target,
+void Cluster::put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                       const WriteOptions& options) {
   if (clients_.size() == 1 && clients_.front() != nullptr) {
     return clients_.front()->put_all(items, visit, target, options);
@@ -104,18 +103,6 @@ void Cluster::put_all(std::span<const KeyValue> items, RawPutVisitor visit, void
         for (std::uint32_t j = sorted.begin_of(i); j < sorted.ends[i]; ++j)
           visit(target, sorted.indices[j], std::unexpected(no_way_));
       });
-}
-
-std::vector<Result<Value>> Cluster::multi_get(std::span<const std::string_view> keys,
-                                              const GetOptions& options) {
-  return client::gather_values(keys.size(),
-                               [&](auto visit) { multi_get_into(keys, visit, options); });
-}
-
-std::vector<Result<std::uint64_t>> Cluster::multi_put(std::span<const KeyValue> items,
-                                                      const WriteOptions& options) {
-  return client::gather_versions(items.size(),
-                                 [&](auto visit) { multi_put_each(items, visit, options); });
 }
 
 }  // namespace rkv

@@ -361,8 +361,8 @@ Result<Durability> Engine::await_mark(const Response& response, Durability level
   return fail(Code::kUnsupported, kNumberInCell);
 }
 
-Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Destination* into) {
-  const Deadline deadline = this->deadline(options.timeout);
+Result<Engine::Got> Engine::get(Bytes key, Durability at_least, const Deadline& deadline,
+                                const Destination* into) {
   RKV_RETURN_IF_ERROR(check_key(key));
   ++stats_.gets;
   Lane& lane = lanes_.front();
@@ -395,7 +395,7 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
         told.emplace(std::move(*reply));
         continue;
       }
-      const auto safe = await_mark(response, options.at_least, deadline);
+      const auto safe = await_mark(response, at_least, deadline);
       if (!safe && safe.error().code == Code::kDisconnected) continue;
       if (!safe) return std::unexpected(safe.error());
       ++stats_.two_sided_gets;
@@ -410,8 +410,8 @@ Result<Engine::Got> Engine::get(Bytes key, const GetOptions& options, const Dest
     if (*end == Next::kFound) {
       const RecordFields& found = lane.machine.fields();
       Durability known = durability_of(found.version);
-      if (known < options.at_least) [[unlikely]] {
-        const auto safe = await_mark(found.version, options.at_least, deadline);
+      if (known < at_least) [[unlikely]] {
+        const auto safe = await_mark(found.version, at_least, deadline);
         if (!safe && safe.error().code == Code::kDisconnected) continue;
         if (!safe) return std::unexpected(safe.error());
         known = *safe;

@@ -34,7 +34,10 @@
 #include "client/link/link.h"
 #include "client/link/map_loader.h"
 #include "client/link/retry_policy.h"
-#include "rkv/client.h"
+#include "rkv/client_stats.h"
+#include "rkv/operations.h"
+#include "rkv/options.h"
+#include "rkv/scan.h"
 
 namespace rkv::client {
 
@@ -50,10 +53,6 @@ class ConnectPolicy {
 
 class Engine {
  public:
-  using GetVisitor = void (*)(void* target, std::size_t index, const Result<ValueView>& result);
-  using PutVisitor = void (*)(void* target, std::size_t index,
-                              const Result<std::uint64_t>& version);
-
   static Result<std::unique_ptr<Engine>> create(const ClientOptions& options,
                                                 std::shared_ptr<rdma::Transport> transport,
                                                 const Clock* clock, std::string* refusal);
@@ -95,11 +94,12 @@ class Engine {
     std::optional<std::uint32_t> local_key = std::nullopt;
   };
   // Reads a value. `into` limits the value's length: kTooLarge, and needed_bytes() is the length.
-  Result<Got> get(Bytes key, const GetOptions& options, const Destination* into = nullptr);
+  Result<Got> get(Bytes key, Durability at_least, const Deadline& deadline,
+                  const Destination* into = nullptr);
   // The shortest GET, for transports that complete READs within the call (shm). A key whose slot is
   // cached needs one READ, without a deadline or a state machine. Null: the case is not that
   // simple; use get(). The bytes lie in the engine until its next operation.
-  const LiveRecord* try_get_sync(Bytes key, const GetOptions& options);
+  const LiveRecord* try_get_sync(Bytes key, Durability at_least);
   bool reads_at_once() const { return usable() && link_.reads_at_once(); }
   // As above, for up to kBatchKeys of `keys` from `first` on. Returns how many keys are left over;
   // `left` gets their indices. REQUIRES reads_at_once().
@@ -122,7 +122,7 @@ class Engine {
                       Durability durability);
   Result<CounterSwap> swap(Bytes key, std::int64_t expected, std::int64_t desired,
                            const Deadline& deadline, Durability durability);
-  Result<Counter> number(Bytes key, std::chrono::milliseconds timeout);
+  Result<Counter> number(Bytes key, const Deadline& deadline);
   // In cells:
   Result<OneSidedCounter> open_counter(std::string_view key, bool create, const Deadline& deadline);
   Result<Counter> add(OneSidedCounter& counter, std::int64_t summand, const Deadline& deadline,
@@ -374,6 +374,9 @@ inline ValueView found_view(const RecordFields& record, const Watermarks& marks)
           .is_counter = record.counter,
           .durability = marks.of(record.version)};
 }
+// The request of a put. kInvalidArgument: options that contradict each other.
+Result<Request> put_request(std::string_view key, std::string_view value,
+                            const PutOptions& options);
 Status check_key(Bytes key);
 Status check_value(Bytes value);
 

@@ -75,8 +75,8 @@ Result<CounterSwap> Engine::swap(Bytes key, std::int64_t expected, std::int64_t 
                      .version = response.version.bits};
 }
 
-Result<Counter> Engine::number(Bytes key, std::chrono::milliseconds timeout) {
-  const auto got = get(key, GetOptions{.timeout = timeout});
+Result<Counter> Engine::number(Bytes key, const Deadline& deadline) {
+  const auto got = get(key, Durability::kMemory, deadline);
   if (!got) return std::unexpected(got.error());
   if (!got->counter) return fail(Code::kWrongType, "the key holds a plain value, not a counter");
   return Counter{.number = load_le<std::int64_t>(got->value.data()),
@@ -220,11 +220,7 @@ Result<CounterSwap> Engine::swap(OneSidedCounter& counter, std::int64_t expected
 Result<Counter> Engine::number(OneSidedCounter& counter, const Deadline& deadline) {
   RKV_ASSIGN_OR_RETURN(const auto old,
                        run_atomic(counter, false, false, deadline, [](rdma::Operation&) {}));
-  if (!old) {
-    // At least 1 ms: 0 would mean the default time-out.
-    const std::chrono::milliseconds left(std::max(deadline.left_ms(), 1));
-    return number(as_bytes(counter.key_), left);
-  }
+  if (!old) return number(as_bytes(counter.key_), deadline);
   return Counter{.number = *cell_number(*old)};
 }
 

@@ -53,12 +53,12 @@ Slot Engine::slot_in_cached_group(KeyHash hash) {
   return &at_once_;
 }
 
-const LiveRecord* Engine::try_get_sync(Bytes key, const GetOptions& options) {
+const LiveRecord* Engine::try_get_sync(Bytes key, Durability at_least) {
   if (!reads_at_once() || key.empty() || key.size() > kMaxKeyBytes) return nullptr;
   AtOnce at;
   if (!find_at_once(map_.hash(key), at)) return nullptr;
   free_large(lanes_.front());  // held for the GET before
-  return read_at_once(key, at, options.at_least, arena_.get_memory(0).record);
+  return read_at_once(key, at, at_least, arena_.get_memory(0).record);
 }
 
 // Performs each step for all keys before the next step, so that memory of one key is fetched while

@@ -18,7 +18,7 @@ namespace rkv::client {
 class MultiGet final : public PipelinedOp {
  public:
   MultiGet(Engine& engine, std::span<const std::string_view> keys, Durability at_least,
-           const Deadline& deadline, Engine::GetVisitor visit, void* target)
+           const Deadline& deadline, GetVisitor visit, void* target)
       : PipelinedOp(engine, deadline),
         keys_(keys),
         at_least_(at_least),
@@ -73,7 +73,7 @@ class MultiGet final : public PipelinedOp {
 
   std::span<const std::string_view> keys_;
   const Durability at_least_;
-  Engine::GetVisitor visit_;
+  GetVisitor visit_;
   void* target_;
   std::size_t next_key_ = 0;
   std::size_t finished_ = 0;

@@ -13,7 +13,7 @@ namespace rkv::client {
 class MultiPut final : public PipelinedOp {
  public:
   MultiPut(Engine& engine, std::span<const KeyValue> items, Durability durability,
-           const Deadline& deadline, Engine::PutVisitor visit, void* target)
+           const Deadline& deadline, PutVisitor visit, void* target)
       : PipelinedOp(engine, deadline),
         items_(items),
         durability_(durability),
@@ -47,7 +47,7 @@ class MultiPut final : public PipelinedOp {
 
   std::span<const KeyValue> items_;
   const Durability durability_;
-  Engine::PutVisitor visit_;
+  PutVisitor visit_;
   void* target_;
   std::size_t next_item_ = 0;
   std::size_t finished_ = 0;

@@ -6,8 +6,8 @@
 //   cluster->put("name", "value");
 //   for (const auto& got : cluster->multi_get(keys)) ...     // in order, each with its own status
 //
-// A Cluster has the operations of a Client. Each operation on a key is that of a Client of the
-// key's server, with the promises, costs, errors and deadlines of client.h. The differences:
+// A Cluster has the operations of a Client (operations.h). Each operation on a key is that of a
+// Client of the key's server, with the same promises, costs, errors and deadlines. The differences:
 //
 //  - Servers know nothing of each other. A promise about several keys (an order, a durability, a
 //    page of a scan) holds for the keys of one server.
@@ -20,6 +20,10 @@
 //    when all results are there. Reconnecting to a lost server blocks the thread. It begins when
 //    half of the time has passed, and takes about a quarter of the rest from the servers that still
 //    answer.
+//  - multi_incr is pipelined on each server. The servers take turns, each with its part of the
+//  time.
+//  - A one-sided counter that was opened under another map is opened again by its next operation.
+//  - multi_get_into and multi_put_each allocate when a call has more keys than any before.
 //  - Versions are those of the key's server; versions of two servers do not compare.
 //
 // A client with other names or weights in its map looks for keys on other servers: all clients of a
@@ -51,10 +55,8 @@ struct ShardedBatch;
 class RouteBackoff;
 }  // namespace client
 
-class RKV_EXPORT Cluster {
+class RKV_EXPORT Cluster : public Operations<Cluster> {
  public:
-  using Timeout = Client::Timeout;
-
   // Connects to each server of the map once, one after the other. Blocks for options.timeout at
   // most; each server gets an equal part of it. `options.server` is ignored; options.cache_bytes is
   // the total for all servers.
@@ -86,174 +88,8 @@ class RKV_EXPORT Cluster {
   // that now belongs to another server is not found there until a client puts it there.
   Status use(const ShardMap& map, std::string* problem = nullptr);
 
-  // ---- one key: as Client.
-
-  Result<Value> get(std::string_view key, Timeout timeout = {}) {
-    return get(key, GetOptions{.timeout = timeout});
-  }
-  Result<Value> get(std::string_view key, const GetOptions& options) {
-    return on(key, options.timeout, [&](Client& client) { return client.get(key, options); });
-  }
-  Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out, Timeout timeout = {}) {
-    return get_into(key, out, GetOptions{.timeout = timeout});
-  }
-  Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out,
-                             const GetOptions& options) {
-    return on(key, options.timeout,
-              [&](Client& client) { return client.get_into(key, out, options); });
-  }
   // The length that the last get_into() needed, as Client::needed_bytes().
   std::size_t needed_bytes() const { return clients_[last_] ? clients_[last_]->needed_bytes() : 0; }
-
-  Result<std::uint64_t> put(std::string_view key, std::string_view value, Timeout timeout = {}) {
-    return put(key, value, WriteOptions{.timeout = timeout});
-  }
-  Result<std::uint64_t> put(std::string_view key, std::string_view value,
-                            const WriteOptions& options) {
-    return on(key, options.timeout,
-              [&](Client& client) { return client.put(key, value, options); });
-  }
-  Result<std::uint64_t> put_with(std::string_view key, std::string_view value,
-                                 const PutOptions& options) {
-    return on(key, options.timeout,
-              [&](Client& client) { return client.put_with(key, value, options); });
-  }
-  Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
-                                      Timeout timeout = {}) {
-    return put_if_absent(key, value, WriteOptions{.timeout = timeout});
-  }
-  Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
-                                      const WriteOptions& options) {
-    return on(key, options.timeout,
-              [&](Client& client) { return client.put_if_absent(key, value, options); });
-  }
-  Result<std::uint64_t> put_if_version(std::string_view key, std::string_view value,
-                                       std::uint64_t version, Timeout timeout = {}) {
-    return put_if_version(key, value, version, WriteOptions{.timeout = timeout});
-  }
-  Result<std::uint64_t> put_if_version(std::string_view key, std::string_view value,
-                                       std::uint64_t version, const WriteOptions& options) {
-    return on(key, options.timeout,
-              [&](Client& client) { return client.put_if_version(key, value, version, options); });
-  }
-  Result<std::uint64_t> remove(std::string_view key, Timeout timeout = {}) {
-    return remove(key, WriteOptions{.timeout = timeout});
-  }
-  Result<std::uint64_t> remove(std::string_view key, const WriteOptions& options) {
-    return on(key, options.timeout, [&](Client& client) { return client.remove(key, options); });
-  }
-  Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
-                                          Timeout timeout = {}) {
-    return remove_if_version(key, version, WriteOptions{.timeout = timeout});
-  }
-  Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
-                                          const WriteOptions& options) {
-    return on(key, options.timeout,
-              [&](Client& client) { return client.remove_if_version(key, version, options); });
-  }
-
-  // ---- counters: as Client.
-
-  Result<Counter> incr(std::string_view key, std::int64_t by = 1, Timeout timeout = {}) {
-    return incr(key, by, WriteOptions{.timeout = timeout});
-  }
-  Result<Counter> incr(std::string_view key, std::int64_t by, const WriteOptions& options) {
-    return on(key, options.timeout, [&](Client& client) { return client.incr(key, by, options); });
-  }
-  Result<Counter> decr(std::string_view key, std::int64_t by = 1, Timeout timeout = {}) {
-    return decr(key, by, WriteOptions{.timeout = timeout});
-  }
-  Result<Counter> decr(std::string_view key, std::int64_t by, const WriteOptions& options) {
-    return on(key, options.timeout, [&](Client& client) { return client.decr(key, by, options); });
-  }
-  Result<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
-                                  Timeout timeout = {}) {
-    return counter_cas(key, expected, desired, WriteOptions{.timeout = timeout});
-  }
-  Result<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
-                                  const WriteOptions& options) {
-    return on(key, options.timeout,
-              [&](Client& client) { return client.counter_cas(key, expected, desired, options); });
-  }
-  Result<Counter> get_counter(std::string_view key, Timeout timeout = {}) {
-    return on(key, timeout, [&](Client& client) { return client.get_counter(key, timeout); });
-  }
-  // As Client. A counter that was opened under another map is opened again by its next operation.
-  Result<OneSidedCounter> open_counter(std::string_view key, Timeout timeout = {}) {
-    return open_counter(key, OpenOptions{.timeout = timeout});
-  }
-  Result<OneSidedCounter> open_counter(std::string_view key, const OpenOptions& options) {
-    return on(key, options.timeout,
-              [&](Client& client) { return client.open_counter(key, options); });
-  }
-  Result<Counter> incr(OneSidedCounter& counter, std::int64_t by = 1,
-                       const WriteOptions& options = {}) {
-    return on(counter.key(), options.timeout,
-              [&](Client& client) { return client.incr(counter, by, options); });
-  }
-  Result<Counter> decr(OneSidedCounter& counter, std::int64_t by = 1,
-                       const WriteOptions& options = {}) {
-    return on(counter.key(), options.timeout,
-              [&](Client& client) { return client.decr(counter, by, options); });
-  }
-  Result<CounterSwap> counter_cas(OneSidedCounter& counter, std::int64_t expected,
-                                  std::int64_t desired, const WriteOptions& options = {}) {
-    return on(counter.key(), options.timeout, [&](Client& client) {
-      return client.counter_cas(counter, expected, desired, options);
-    });
-  }
-  Result<Counter> get_counter(OneSidedCounter& counter, Timeout timeout = {}) {
-    return on(counter.key(), timeout,
-              [&](Client& client) { return client.get_counter(counter, timeout); });
-  }
-  // Pipelined on each server. The servers take turns, each with its part of the time.
-  std::vector<Result<Counter>> multi_incr(std::span<const CounterAddition> additions,
-                                          Timeout timeout = {});
-
-  // ---- many keys: as Client, on all servers at once. The timeout is that of the whole call.
-  // Results in the order of the arguments, each with its own status.
-
-  std::vector<Result<Value>> multi_get(std::span<const std::string_view> keys,
-                                       Timeout timeout = {}) {
-    return multi_get(keys, GetOptions{.timeout = timeout});
-  }
-  std::vector<Result<Value>> multi_get(std::span<const std::string_view> keys,
-                                       const GetOptions& options);
-  std::vector<Result<std::uint64_t>> multi_put(std::span<const KeyValue> items,
-                                               Timeout timeout = {}) {
-    return multi_put(items, WriteOptions{.timeout = timeout});
-  }
-  std::vector<Result<std::uint64_t>> multi_put(std::span<const KeyValue> items,
-                                               const WriteOptions& options);
-  // As multi_get(), without a result vector: visit() is called once for each key, in any order. The
-  // visitor must not use the cluster. Allocates only when a call has more keys than any before.
-  template <class Visitor>
-  void multi_get_into(std::span<const std::string_view> keys, Visitor&& visit,
-                      Timeout timeout = {}) {
-    multi_get_into(keys, std::forward<Visitor>(visit), GetOptions{.timeout = timeout});
-  }
-  template <class Visitor>
-  void multi_get_into(std::span<const std::string_view> keys, Visitor&& visit,
-                      const GetOptions& options) {
-    using Target = std::remove_reference_t<Visitor>;
-    visit_all(
-        keys,
-        [](void* target, std::size_t index, const Result<ValueView>& result) {
-          (*static_cast<Target*>(target))(index, result);
-        },
-        const_cast<void*>(static_cast<const void*>(&visit)), options);
-  }
-  template <class Visitor>
-  void multi_put_each(std::span<const KeyValue> items, Visitor&& visit,
-                      const WriteOptions& options = {}) {
-    using Target = std::remove_reference_t<Visitor>;
-    put_all(
-        items,
-        [](void* target, std::size_t index, const Result<std::uint64_t>& version) {
-          (*static_cast<Target*>(target))(index, version);
-        },
-        const_cast<void*>(static_cast<const void*>(&visit)), options);
-  }
 
   // ---- keys in order
 
@@ -299,8 +135,7 @@ class RKV_EXPORT Cluster {
   const std::string& describe() const { return description_; }
 
  private:
-  using RawVisitor = Client::RawVisitor;
-  using RawPutVisitor = Client::RawPutVisitor;
+  friend class Operations<Cluster>;
   using Clients = std::vector<std::unique_ptr<Client>>;
   struct Merge;  // merges the pages of a scan
   // Caps the deadlines of the client's operations at `at` until it is destroyed.
@@ -318,15 +153,16 @@ class RKV_EXPORT Cluster {
   Cluster(const ShardMap& map, const ClientOptions& options,
           std::shared_ptr<rdma::Transport> transport, const Clock* clock);
   template <class Call>
-  auto on(std::string_view key, Timeout timeout, Call call) -> std::invoke_result_t<Call, Client&> {
+  auto on(std::string_view key, Timeout timeout, Call call)
+      -> std::invoke_result_t<Call, client::Engine&> {
     last_ = map_.shard_of(key);
     if (clients_[last_] != nullptr) [[likely]]
-      return call(*clients_[last_]);
+      return call(*clients_[last_]->engine_);
     const Deadline deadline = deadline_of(timeout);
     Client* const client = find_way(last_, deadline);
     if (client == nullptr) return std::unexpected(no_way_);
     const Hold hold(*client, deadline.at());  // the time that find_way() took counts
-    return call(*client);
+    return call(*client->engine_);
   }
   // Calls `ask` for some servers; stops at the first error unless `to_the_end`.
   using Ask = std::function<Status(Client& client, std::size_t index, Timeout timeout)>;
@@ -347,10 +183,12 @@ class RKV_EXPORT Cluster {
   Status connect_one(const ShardMap& map, std::size_t index, std::unique_ptr<Client>& client,
                      Timeout patience);
   void describe_clients();
-  void visit_all(std::span<const std::string_view> keys, RawVisitor visit, void* target,
+  void visit_all(std::span<const std::string_view> keys, client::GetVisitor visit, void* target,
                  const GetOptions& options);
-  void put_all(std::span<const KeyValue> items, RawPutVisitor visit, void* target,
+  void put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                const WriteOptions& options);
+  void add_all(std::span<const CounterAddition> additions, Timeout timeout,
+               std::span<Result<Counter>> results);
   template <class Add, class Fail>
   void run_flows(Timeout timeout, Add add, Fail fail);
 

@@ -62,7 +62,7 @@ struct ScanOptions {
   // Token of the page before; empty = from the beginning. Prefix, start, end and reverse must be
   // those of that page; limit and keys_only may differ.
   std::string_view token{};
-  std::chrono::milliseconds timeout{0};  // for each page; as Client::Timeout
+  std::chrono::milliseconds timeout{0};  // for each page; as Timeout in operations.h
 };
 
 // Valid as long as the page, or until the scanner's next step.

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "tests/client/fake_transport.h"
@@ -255,6 +257,54 @@ TEST_F(ClusterTest, AttemptsAtASilentServerLeaveTheOthersTheirTime) {
     ASSERT_EQ(results[i].has_value(), is_of_a)
         << keys[i] << (results[i] ? "" : to_string(results[i].error()));
   }
+}
+
+// The last argument of an operation may be its options, their fields, or only a timeout. The same
+// lines compile for a Client and a Cluster.
+template <class Store>
+void use_every_form(Store& store) {
+  constexpr auto kShort = std::chrono::milliseconds(100);
+  constexpr auto kLong = std::chrono::seconds(1);
+  constexpr Durability kLeast = Durability::kMemory;
+  std::array<std::byte, 16> room;
+  const std::array<std::string_view, 1> keys{"key"};
+  const std::array<KeyValue, 1> items{KeyValue{.key = "key", .value = "value"}};
+  EXPECT_TRUE(store.put("key", "value"));
+  EXPECT_TRUE(store.put("key", "value", kShort));
+  EXPECT_TRUE(store.put("key", "value", {.durability = kLeast, .timeout = kShort}));
+  EXPECT_TRUE(store.put_with("key", "value", {.timeout = kShort, .durability = kLeast}));
+  EXPECT_TRUE(store.put_if_absent("key", "value", kLong));
+  EXPECT_TRUE(store.put_if_absent("key", "value", {.durability = kLeast}));
+  EXPECT_TRUE(store.put_if_version("key", "value", 1, kShort));
+  EXPECT_TRUE(store.put_if_version("key", "value", 1, WriteOptions{.timeout = kShort}));
+  for (const Durability least : {kLeast})
+    EXPECT_TRUE(store.get("stored", {.at_least = least, .timeout = kShort}));
+  EXPECT_TRUE(store.get("stored"));
+  EXPECT_TRUE(store.get("stored", kShort));
+  EXPECT_TRUE(store.get("stored", {}));
+  EXPECT_TRUE(store.get_into("stored", room, kLong));
+  EXPECT_TRUE(store.get_into("stored", room, {.timeout = kLong}));
+  EXPECT_EQ(store.multi_get(keys, kShort).size(), 1U);
+  EXPECT_EQ(store.multi_get(keys, {.timeout = kShort}).size(), 1U);
+  EXPECT_EQ(store.multi_put(items, kShort).size(), 1U);
+  EXPECT_EQ(store.multi_put(items, {.durability = kLeast}).size(), 1U);
+  store.multi_get_into(keys, [](std::size_t, const Result<ValueView>&) {}, kLong);
+  store.multi_put_each(items, [](std::size_t, const Result<std::uint64_t>&) {}, kLong);
+  EXPECT_TRUE(store.remove("key", kShort));
+  EXPECT_TRUE(store.remove("key", {.durability = kLeast}));
+  EXPECT_TRUE(store.remove_if_version("key", 1, kShort));
+  EXPECT_TRUE(store.remove_if_version("key", 1, {.timeout = kShort}));
+}
+
+TEST_F(ClusterTest, OptionsOrATimeoutEndEveryCallOfAClientAndOfACluster) {
+  a_.memory->add("stored", a_.memory->store("stored", "value"));
+  auto cluster = connect("a:1");
+  ASSERT_TRUE(cluster) << problem_;
+  use_every_form(*cluster);
+  options_.server = "a:1";
+  auto client = Client::connect(options_, transport_, &a_.clock);
+  ASSERT_TRUE(client);
+  use_every_form(*client);
 }
 
 }  // namespace
