@@ -27,34 +27,33 @@ constexpr const char* kForeign = "the buffer belongs to another client's transpo
 Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
   if (bytes == 0) return fail(Code::kInvalidArgument, "a registered buffer has at least 1 byte");
   RKV_ASSIGN_OR_RETURN(auto region,
-                       engine_->transport()->allocate(bytes, rdma::Access::kRemoteRead));
-  return RegisteredBuffer(engine_->transport(), std::move(region));
+                       engine_->session.transport->allocate(bytes, rdma::Access::kRemoteRead));
+  return RegisteredBuffer(engine_->session.transport, std::move(region));
 }
 
 Result<ValueSize> Client::get_registered(std::string_view key, RegisteredBuffer& buffer,
                                          const GetOptions& options) {
-  if (buffer.transport_ != engine_->transport()) return fail(Code::kInvalidArgument, kForeign);
-  const Engine::Destination into{.bytes = buffer.bytes(), .local_key = buffer.region_->local_key()};
-  const auto got =
-      engine_->get(as_bytes(key), options.at_least, engine_->deadline(options.timeout), &into);
-  if (!got) return std::unexpected(got.error());
-  return engine_->copy_out(*got, buffer.bytes());
+  if (buffer.transport_ != engine_->session.transport)
+    return fail(Code::kInvalidArgument, kForeign);
+  return engine_->getter.get_into(
+      as_bytes(key), options, {.bytes = buffer.bytes(), .local_key = buffer.region_->local_key()});
 }
 
 std::size_t Client::needed_bytes() const {
-  return engine_->needed_bytes();
+  return engine_->getter.needed_bytes();
 }
 
 Result<std::uint64_t> Client::put_from(std::string_view key, const RegisteredBuffer& buffer,
                                        std::size_t length, const PutOptions& options) {
-  if (buffer.transport_ != engine_->transport()) return fail(Code::kInvalidArgument, kForeign);
+  if (buffer.transport_ != engine_->session.transport)
+    return fail(Code::kInvalidArgument, kForeign);
   if (length > buffer.bytes().size()) {
     return fail(Code::kInvalidArgument, "the buffer is shorter than the value to be put");
   }
   const std::string_view value = as_text(buffer.bytes().first(length));
   RKV_ASSIGN_OR_RETURN(const Request put, client::put_request(key, value, options));
-  const auto reply =
-      engine_->write(put, engine_->deadline(options.timeout), buffer.region_->remote_key());
+  const auto reply = engine_->requester.write(put, engine_->connector.deadline(options.timeout),
+                                              buffer.region_->remote_key());
   if (!reply) return std::unexpected(reply.error());
   return reply->response().version.bits;
 }

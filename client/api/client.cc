@@ -3,6 +3,9 @@
 #include <utility>
 
 #include "client/engine/engine.h"
+#include "client/engine/multi_get.h"
+#include "client/engine/multi_put.h"
+#include "client/engine/page_reader.h"
 
 namespace rkv {
 
@@ -29,17 +32,19 @@ std::size_t Client::registered_bytes(const ClientOptions& options) {
 
 void Client::visit_all(std::span<const std::string_view> keys, client::GetVisitor visit,
                        void* target, const GetOptions& options) {
-  engine_->multi_get(keys, options.at_least, engine_->deadline(options.timeout), visit, target);
+  const Deadline deadline = engine_->connector.deadline(options.timeout);
+  client::MultiGet(*engine_, keys, options.at_least, deadline, visit, target).run();
 }
 
 void Client::put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                      const WriteOptions& options) {
-  engine_->multi_put(items, options.durability, engine_->deadline(options.timeout), visit, target);
+  const Deadline deadline = engine_->connector.deadline(options.timeout);
+  client::MultiPut(*engine_, items, options.durability, deadline, visit, target).run();
 }
 
 void Client::add_all(std::span<const CounterAddition> additions, Timeout timeout,
                      std::span<Result<Counter>> results) {
-  engine_->multi_add(additions, engine_->deadline(timeout), results);
+  engine_->counters.multi_add(additions, engine_->connector.deadline(timeout), results);
 }
 
 // -------------------------------------------------------------------------------- the server
@@ -53,17 +58,19 @@ Request bare(Opcode opcode) {
 }  // namespace
 
 Status Client::ping(Timeout timeout) {
-  const auto reply = engine_->ask(bare(Opcode::kPing), engine_->deadline(timeout));
+  const auto reply =
+      engine_->requester.ask(bare(Opcode::kPing), engine_->connector.deadline(timeout));
   if (!reply) return std::unexpected(reply.error());
   return {};
 }
 
 Status Client::ping_one_sided(Timeout timeout) {
-  return engine_->read_marks(engine_->deadline(timeout));
+  return engine_->connector.read_marks(engine_->connector.deadline(timeout));
 }
 
 Result<std::uint64_t> Client::flush(Timeout timeout) {
-  const auto reply = engine_->ask(bare(Opcode::kFlush), engine_->deadline(timeout));
+  const auto reply =
+      engine_->requester.ask(bare(Opcode::kFlush), engine_->connector.deadline(timeout));
   if (!reply) return std::unexpected(reply.error());
   return reply->response().version.bits;
 }
@@ -76,13 +83,14 @@ Result<std::uint64_t> Client::backup(std::string_view name, Timeout timeout) {
   }
   Request request = bare(Opcode::kBackup);
   request.value = as_bytes(name);
-  const auto reply = engine_->ask_once(request, engine_->deadline(timeout));
+  const auto reply = engine_->requester.ask_once(request, engine_->connector.deadline(timeout));
   if (!reply) return std::unexpected(reply.error());
   return reply->response().version.bits;
 }
 
 Result<std::string> Client::server_stats(Timeout timeout) {
-  const auto reply = engine_->ask(bare(Opcode::kStats), engine_->deadline(timeout));
+  const auto reply =
+      engine_->requester.ask(bare(Opcode::kStats), engine_->connector.deadline(timeout));
   if (!reply) return std::unexpected(reply.error());
   return std::string(as_text(reply->response().value));
 }
@@ -108,17 +116,21 @@ ClientStats& ClientStats::operator+=(const ClientStats& other) {
   return *this;
 }
 
+Result<ScanPage> Client::scan(const ScanOptions& options) {
+  return client::PageReader(*engine_).read(options);
+}
+
 ClientStats Client::stats() const {
   return engine_->stats();
 }
 const std::string& Client::last_refusal() const {
-  return engine_->last_refusal();
+  return engine_->session.refusal;
 }
 const std::string& Client::describe() const {
-  return engine_->description();
+  return engine_->description;
 }
 void Client::set_description(std::string text) {
-  engine_->set_description(std::move(text));
+  engine_->description = std::move(text);
 }
 
 }  // namespace rkv

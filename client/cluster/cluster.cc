@@ -124,8 +124,8 @@ Result<std::unique_ptr<Client>> Cluster::make_client(const ShardMap& map, std::s
   RKV_ASSIGN_OR_RETURN(auto engine,
                        Engine::create_unconnected(options, std::move(transport), clock_,
                                                   duplicate_server_check_.get()));
-  if (!reason.empty()) engine->set_description(std::move(reason));
-  duplicate_server_check_->watch(*engine);
+  if (!reason.empty()) engine->description = std::move(reason);
+  duplicate_server_check_->watch(engine->session);
   return std::unique_ptr<Client>(new Client(std::move(engine)));
 }
 
@@ -136,8 +136,8 @@ Status Cluster::connect_one(const ShardMap& map, std::size_t index, std::unique_
     RKV_ASSIGN_OR_RETURN(client, make_client(map, index, deadline));
   }
   Engine& engine = *client->engine_;
-  if (engine.usable()) return {};
-  return engine.connect_once(deadline);
+  if (engine.session.usable()) return {};
+  return engine.connector.connect_once(deadline);
 }
 
 // Gives each server an equal part of the time that is left. Servers that are down stay unconnected.
@@ -164,7 +164,7 @@ Status Cluster::connect_all(const ShardMap& map, Clients& clients, std::string* 
     }
     const bool is_twin = error.code == Code::kInvalidArgument && clients[i] != nullptr;
     for (std::size_t j = 0; is_twin && j < servers.size(); ++j) {
-      if (clients[j] == nullptr || clients[j]->engine_.get() != duplicate_server_check_->twin())
+      if (clients[j] == nullptr || &clients[j]->engine_->session != duplicate_server_check_->twin())
         continue;
       tell(problem, fmt::format("{} and {} in the list are the same kvserver: name it once",
                                 servers[j].address, servers[i].address));
@@ -195,18 +195,18 @@ Status Cluster::use(const ShardMap& map, std::string* problem) {
   }
   // New servers need not differ from servers that leave.
   for (const auto& leaving : clients_) {
-    if (leaving != nullptr) duplicate_server_check_->forget(*leaving->engine_);
+    if (leaving != nullptr) duplicate_server_check_->forget(leaving->engine_->session);
   }
   const Status connected = connect_all(map, clients, problem);
   if (!connected) {
     for (const auto& leaving : clients_) {
-      if (leaving != nullptr) duplicate_server_check_->watch(*leaving->engine_);
+      if (leaving != nullptr) duplicate_server_check_->watch(leaving->engine_->session);
     }
     for (std::size_t i = 0; i < servers.size(); ++i) {
       if (from[i] < clients_.size()) {
         clients_[from[i]] = std::move(clients[i]);
       } else if (clients[i] != nullptr) {
-        duplicate_server_check_->forget(*clients[i]->engine_);
+        duplicate_server_check_->forget(clients[i]->engine_->session);
       }
     }
     return connected;
@@ -247,10 +247,10 @@ Client* Cluster::find_way(std::size_t index, const Deadline& deadline) {
 }
 
 Cluster::Hold::Hold(Client& client, Nanos at) : client_(client) {
-  client_.engine_->set_deadline_cap(at);
+  client_.engine_->connector.set_deadline_cap(at);
 }
 Cluster::Hold::~Hold() {
-  client_.engine_->clear_deadline_cap();
+  client_.engine_->connector.clear_deadline_cap();
 }
 
 Result<Client*> Cluster::client_at(std::size_t index) {
@@ -272,7 +272,7 @@ std::vector<Status> Cluster::ask(std::vector<std::size_t> servers, Timeout timeo
                                  const Ask& ask) {
   const Deadline deadline = deadline_of(timeout);
   std::ranges::stable_partition(servers, [&](std::size_t i) {
-    return clients_[i] != nullptr && clients_[i]->engine_->usable();
+    return clients_[i] != nullptr && clients_[i]->engine_->session.usable();
   });
   std::vector<Status> results(clients_.size());
   for (std::size_t done = 0; done < servers.size(); ++done) {

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "client/engine/long_values.h"
+#include "client/engine/page_reader.h"
 #include "rkv/cluster.h"
 
 namespace rkv {
@@ -71,8 +72,9 @@ Result<ScanPage> Cluster::scan(const ScanOptions& options) {
       ask(all_servers(), options.timeout, false,
           [&](Client& one, std::size_t server, Timeout part) -> Status {
             std::vector<std::size_t> left_out;
-            RKV_ASSIGN_OR_RETURN(ScanPage some,
-                                 one.engine_->scan_page(options, deadline_of(part), left_out));
+            RKV_ASSIGN_OR_RETURN(
+                ScanPage some, client::PageReader(*one.engine_)
+                                   .read_without_long_values(options, deadline_of(part), left_out));
             RKV_RETURN_IF_ERROR(merge.take(some, server, left_out));
             page.parts_.push_back(std::move(some));
             return {};

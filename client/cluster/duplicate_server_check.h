@@ -6,31 +6,31 @@
 
 #include <vector>
 
-#include "client/engine/engine.h"
+#include "client/engine/connector.h"
 
 namespace rkv::client {
 
 class DuplicateServerCheck final : public ConnectPolicy {
  public:
-  // Adds an engine whose server must differ from the others. REQUIRES forget() before it is
+  // Adds a session whose server must differ from the others. REQUIRES forget() before it is
   // destroyed.
-  void watch(const Engine& engine) { engines_.push_back(&engine); }
-  void forget(const Engine& engine) { std::erase(engines_, &engine); }
-  Status admit(const Engine& engine, std::uint64_t epoch) override {
-    for (const Engine* const other : engines_) {
-      if (other == &engine || other->epoch() != epoch) continue;
+  void watch(const Session& session) { sessions_.push_back(&session); }
+  void forget(const Session& session) { std::erase(sessions_, &session); }
+  Status admit(const Session& session, std::uint64_t epoch) override {
+    for (const Session* const other : sessions_) {
+      if (other == &session || other->map.epoch() != epoch) continue;
       twin_ = other;
       return fail(Code::kInvalidArgument,
                   "the list already has this server under another address: name it once");
     }
     return {};
   }
-  // The engine that is already connected to the server refused last.
-  const Engine* twin() const { return twin_; }
+  // The session that is already connected to the server refused last.
+  const Session* twin() const { return twin_; }
 
  private:
-  std::vector<const Engine*> engines_;
-  const Engine* twin_ = nullptr;
+  std::vector<const Session*> sessions_;
+  const Session* twin_ = nullptr;
 };
 
 }  // namespace rkv::client

@@ -8,7 +8,7 @@ namespace rkv::client {
 
 FanOut::FanOut(std::span<PipelinedOp* const> flows, const Deadline& deadline)
     : deadline_(deadline),
-      clock_(flows.front()->engine().clock()),
+      clock_(flows.front()->engine().session.clock),
       mend_from_(clock_.now() + (deadline.at() - clock_.now()) / 2) {
   RKV_CHECK(flows.size() <= parts_.size(), "too many flows at once");
   for (PipelinedOp* const flow : flows) {
@@ -81,20 +81,20 @@ void FanOut::sleep() {
     }
     well = true;
     const Nanos at = part.flow->sleep_until();
-    if (at == 0 || engine.link().take_room()) return;
+    if (at == 0 || engine.session.link.take_room()) return;
     until = std::min(until, at);
-    mode = engine.link().poll_mode();
-    queues[count++] = engine.link().queue();
+    mode = engine.session.link.poll_mode();
+    queues[count++] = engine.session.link.queue();
   }
   if (mending) {
     Nanos due = until;
     for (Part& part : std::span(parts_).first(count_)) {
-      if (part.mending) due = std::min(due, part.flow->engine().next_attempt(deadline_));
+      if (part.mending) due = std::min(due, part.flow->engine().connector.next_attempt(deadline_));
     }
     until = std::min(until, well ? std::max(due, mend_from_) : due);
   }
   if (count != 0) return rdma::wait_any(std::span(queues).first(count), mode, {clock_, until});
-  parts_.front().flow->engine().link().sleep_until(until);
+  parts_.front().flow->engine().session.link.sleep_until(until);
 }
 
 // Time for one attempt: an equal part for each flow that is not over. Beside connected flows it is
@@ -111,20 +111,21 @@ bool FanOut::mend_one() {
   Part* next = nullptr;
   for (Part& part : std::span(parts_).first(count_)) {
     if (!part.mending) continue;
-    if (part.flow->engine().next_attempt(deadline_) >= deadline_.at()) {
+    if (part.flow->engine().connector.next_attempt(deadline_) >= deadline_.at()) {
       // The time left is too short for an attempt. End without sleeping: the next operation has it.
       part.flow->fail_rest(part.last);
       return true;
     }
-    if (next == nullptr || part.flow->engine().next_attempt(deadline_) <
-                               next->flow->engine().next_attempt(deadline_)) {
+    if (next == nullptr || part.flow->engine().connector.next_attempt(deadline_) <
+                               next->flow->engine().connector.next_attempt(deadline_)) {
       next = &part;
     }
   }
-  if (next == nullptr || next->flow->engine().next_attempt(deadline_) > clock_.now()) return false;
+  if (next == nullptr || next->flow->engine().connector.next_attempt(deadline_) > clock_.now())
+    return false;
   Engine& engine = next->flow->engine();
   const Nanos begin = clock_.now();
-  const Status mended = engine.connect_once(turn());
+  const Status mended = engine.connector.connect_once(turn());
   constexpr Nanos kOthersPart = 3;  // the time for the other flows, in times of this attempt
   mend_from_ = clock_.now() + kOthersPart * (clock_.now() - begin);
   if (mended) {
@@ -132,7 +133,7 @@ bool FanOut::mend_one() {
     next->flow->mended();
   } else {
     next->last = mended.error();
-    if (!engine.worth_repeating(next->last)) next->flow->fail_rest(next->last);
+    if (!Connector::worth_repeating(next->last)) next->flow->fail_rest(next->last);
   }
   return true;
 }

@@ -34,7 +34,7 @@ class FanOut {
     bool mending = false;
     Error last{};  // error of the last attempt to reconnect
   };
-  static bool is_well(const Part& part) { return part.flow->engine().usable(); }
+  static bool is_well(const Part& part) { return part.flow->engine().session.usable(); }
   bool any_well() const;
   bool advance();
   void look_after_lost();

@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "client/engine/engine.h"
-#include "common/scan.h"
 #include "rkv/scan.h"
+#include "rkv/values.h"
 
 namespace rkv::client {
 
@@ -33,8 +32,5 @@ class LongValues {
   std::vector<std::string_view> keys_;
   Status failed_;
 };
-
-// Converts and checks the options of a scan. The spans point where those of the options do.
-Result<ScanQuery> query_of(const ScanOptions& options);
 
 }  // namespace rkv::client

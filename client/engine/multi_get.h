@@ -31,27 +31,27 @@ class MultiGet final : public PipelinedOp {
   bool over() const override { return finished_ == keys_.size(); }
   bool advance() override;
   Nanos sleep_until() const override;
-  void lost() override { engine_.link_.close(); }  // K1
+  void lost() override { engine_.session.link.close(); }  // K1
   void mended() override;
   void fail_rest(const Error& error) override;
   void time_out() override;
 
  private:
-  using Lane = Engine::Lane;
+  using Lane = GetLane;
   using Next = GetMachine::Next;
-  using State = Engine::Lane::State;
+  using State = GetLane::State;
   // Tag of the request that is sent for its marks. GET requests use the numbers of their lanes.
   static constexpr std::uint64_t kMarksTag = 1U << 20;
 
   bool may_start() const {
     return (next_key_ < keys_.size() || next_left_ < left_count_) && map_waiting_ == 0 &&
-           !engine_.free_lanes_.empty();
+           !engine_.multi_gets.free_lanes.empty();
   }
   void try_get_sync();
   void start_lanes();
   void restart(Lane& lane);
   std::size_t number_of(const Lane& lane) const {
-    return static_cast<std::size_t>(&lane - engine_.lanes_.data());
+    return static_cast<std::size_t>(&lane - engine_.getter.lanes().data());
   }
   void advance(Lane& lane, Next next);
   void queue_reads(Lane& lane);
@@ -78,7 +78,7 @@ class MultiGet final : public PipelinedOp {
   std::size_t next_key_ = 0;
   std::size_t finished_ = 0;
   // Keys before next_key_ that need a lane: try_get_sync() left them over.
-  std::array<std::size_t, Engine::kBatchKeys> left_;
+  std::array<std::size_t, Getter::kBatchKeys> left_;
   std::size_t left_count_ = 0;
   std::size_t next_left_ = 0;
   std::size_t waiting_ = 0;       // lanes that need a buffer, the map, a request slot or a mark

@@ -32,8 +32,8 @@ class MultiPut final : public PipelinedOp {
   void time_out() override;
 
  private:
-  using Slot = Engine::PutSlot;
-  using State = Engine::PutSlot::State;
+  using Slot = PutSlot;
+  using State = PutSlot::State;
 
   void fill();
   bool stage(Slot& slot);

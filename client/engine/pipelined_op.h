@@ -45,8 +45,8 @@ class PipelinedOp {
   // Deadline for blocking work within a round (W1).
   Deadline blocking_deadline() const {
     if (!shares_thread_) return deadline_;
-    const Nanos now = engine_.clock().now();
-    return {engine_.clock(), now + (deadline_.at() - now) / 2};
+    const Nanos now = engine_.session.clock.now();
+    return {engine_.session.clock, now + (deadline_.at() - now) / 2};
   }
 
   Engine& engine_;

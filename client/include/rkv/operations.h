@@ -89,6 +89,8 @@ concept OptionsOrTimeout =
 
 namespace client {
 
+struct Engine;
+
 template <class Options, class Given>
 decltype(auto) options_of(const Given& given) {
   if constexpr (std::same_as<Given, Options>) {

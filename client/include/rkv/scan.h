@@ -26,6 +26,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -41,11 +42,10 @@
 
 namespace rkv {
 
-class Client;
 class Cluster;
 namespace client {
-class Engine;
 class LongValues;
+class PageReader;
 }  // namespace client
 
 // Prefix, start and end are combined: a scan shows the keys that satisfy all three, in either
@@ -89,10 +89,9 @@ class ScanPage {
   std::uint64_t version() const { return version_; }
 
  private:
-  friend class Client;
   friend class Cluster;
-  friend class client::Engine;
   friend class client::LongValues;
+  friend class client::PageReader;
   friend class Scanner;
   ScanPage() = default;
   std::unique_ptr<std::byte[]> bytes_;  // as received; the entries point into it
@@ -103,14 +102,26 @@ class ScanPage {
   std::uint64_t version_ = 0;
 };
 
+// What has pages of a scan: a Client or a Cluster.
+template <class Store>
+concept Scannable = requires(Store& store, const ScanOptions& options) {
+  { store.scan(options) } -> std::same_as<Result<ScanPage>>;
+};
+
 // Steps through a range, a page at a time. Allocates the memory of a page.
 class RKV_EXPORT Scanner {
  public:
-  // Copies what `options` points to. The client must outlive the scanner and must not be moved.
-  // Between steps the client may be used for any operation.
-  explicit Scanner(Client& client, const ScanOptions& options = {});
-  // Scans all servers in one order: cluster.h has the promises.
-  explicit Scanner(Cluster& cluster, const ScanOptions& options = {});
+  // Scans a server, or all servers of a Cluster in one order (cluster.h has the promises). Copies
+  // what `options` points to. The store must outlive the scanner and must not be moved. Between
+  // steps the store may be used for any operation.
+  template <Scannable Store>
+  explicit Scanner(Store& store, const ScanOptions& options = {})
+      : Scanner(
+            &store,
+            [](void* source, const ScanOptions& page) {
+              return static_cast<Store*>(source)->scan(page);
+            },
+            options) {}
 
   // Returns the next entry, valid until the next step; nullptr at the end. Blocks for a round trip
   // when a new page is needed, and for GETs of values longer than 64 KiB. Errors are those of

@@ -15,7 +15,7 @@
 namespace rkv {
 
 namespace client {
-class Engine;
+class CounterOps;
 }
 
 // Returns true if the error is an answer and not a failure of the operation: the key is absent, the
@@ -88,7 +88,7 @@ class OneSidedCounter {
   bool is_one_sided() const { return word_ != 0; }
 
  private:
-  friend class client::Engine;
+  friend class client::CounterOps;
   explicit OneSidedCounter(std::string key) : key_(std::move(key)) {}
   std::string key_;
   std::uint64_t epoch_ = 0;

@@ -5,10 +5,10 @@
 // the accept of this connection and an answer of this epoch. The returned old value decides the
 // outcome: without the seal the change was applied, with the seal nothing was
 // (server/store/cells.h). No other proof is needed.
+#include "client/engine/counter_ops.h"
+
 #include <algorithm>
 #include <bitset>
-
-#include "client/engine/engine.h"
 
 namespace rkv::client {
 
@@ -43,30 +43,35 @@ std::int64_t number_in(const Response& response) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------- by requests
-
-Counter Engine::counter_in(const Response& response) const {
-  return {.number = number_in(response),
-          .version = response.version.bits,
-          .durability = durability_of(response)};
+CounterOps::CounterOps(Session& session, Connector& connector, Requester& requester, Getter& getter)
+    : session_(session), connector_(connector), requester_(requester), getter_(getter) {
+  atomics_.reserve(kAtomicsAtOnce);
 }
 
-Result<Counter> Engine::add(Bytes key, std::int64_t summand, const Deadline& deadline,
-                            Durability durability) {
+// ------------------------------------------------------------------------------- by requests
+
+Counter CounterOps::counter_in(const Response& response) const {
+  return {.number = number_in(response),
+          .version = response.version.bits,
+          .durability = session_.durability_of(response)};
+}
+
+Result<Counter> CounterOps::add(Bytes key, std::int64_t summand, const Deadline& deadline,
+                                Durability durability) {
   std::array<std::byte, kCounterBytes> bytes;
   store_le(bytes.data(), summand);
-  const auto reply = write(
+  const auto reply = requester_.write(
       {.opcode = Opcode::kAdd, .durability = durability, .key = key, .value = bytes}, deadline);
   if (!reply) return std::unexpected(reply.error());
   return counter_in(reply->response());
 }
 
-Result<CounterSwap> Engine::swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                                 const Deadline& deadline, Durability durability) {
+Result<CounterSwap> CounterOps::swap(Bytes key, std::int64_t expected, std::int64_t desired,
+                                     const Deadline& deadline, Durability durability) {
   std::array<std::byte, 2 * kCounterBytes> numbers;
   store_le(numbers.data(), expected);
   store_le(numbers.data() + kCounterBytes, desired);
-  const auto reply = write(
+  const auto reply = requester_.write(
       {.opcode = Opcode::kSwap, .durability = durability, .key = key, .value = numbers}, deadline);
   if (!reply) return std::unexpected(reply.error());
   const Response& response = reply->response();
@@ -75,35 +80,26 @@ Result<CounterSwap> Engine::swap(Bytes key, std::int64_t expected, std::int64_t 
                      .version = response.version.bits};
 }
 
-Result<Counter> Engine::number(Bytes key, const Deadline& deadline) {
-  const auto got = get(key, Durability::kMemory, deadline);
-  if (!got) return std::unexpected(got.error());
-  if (!got->counter) return fail(Code::kWrongType, "the key holds a plain value, not a counter");
-  return Counter{.number = load_le<std::int64_t>(got->value.data()),
-                 .version = got->version.bits,
-                 .durability = got->durability};
-}
-
 // ------------------------------------------------------------------------------------ cells
 
-bool Engine::is_bound(const OneSidedCounter& counter) const {
-  if (!usable() || counter.epoch_ != map_.epoch()) return false;
-  if (!counter.is_one_sided()) return clock_->now() < counter.ask_again_at_;
+bool CounterOps::is_bound(const OneSidedCounter& counter) const {
+  if (!session_.usable() || counter.epoch_ != session_.map.epoch()) return false;
+  if (!counter.is_one_sided()) return session_.clock.now() < counter.ask_again_at_;
   // A connection over another network has other cells.
-  const RemoteWindow& cells = link_.accept().counters;
+  const RemoteWindow& cells = session_.link.accept().counters;
   return counter.word_ - cells.address < cells.length;
 }
 
 // Creating the counter is a write. It is not sent again if it may have happened (E1), because
 // another client may have removed the counter since. A lookup is not a write. If the lookup finds
 // the counter, it is open. If not, it is unknown whether the counter was ever created.
-Result<Reply> Engine::ask_for_cell(Bytes key, bool create, const Deadline& deadline) {
+Result<Reply> CounterOps::ask_for_cell(Bytes key, bool create, const Deadline& deadline) {
   const auto ask = [&](bool creates) {
     const std::byte flag{creates ? std::uint8_t{1} : std::uint8_t{0}};
     Request open{.opcode = Opcode::kOpenCounter};
     open.key = key;
     open.value = {&flag, 1};
-    return ask_until_taken(open, !creates, deadline);
+    return creates ? requester_.ask_once(open, deadline) : requester_.ask(open, deadline);
   };
   auto reply = ask(create);
   if (reply || !create) return reply;
@@ -116,74 +112,75 @@ Result<Reply> Engine::ask_for_cell(Bytes key, bool create, const Deadline& deadl
   return std::unexpected(error);
 }
 
-Status Engine::bind(OneSidedCounter& counter, bool create, const Deadline& deadline) {
-  check_link();  // if the end of the connection is noticed now, no addition is lost with it
+Status CounterOps::bind(OneSidedCounter& counter, bool create, const Deadline& deadline) {
+  connector_
+      .check_link();  // if the end of the connection is noticed now, no addition is lost with it
   while (!is_bound(counter)) {
-    if (!usable()) {
-      RKV_RETURN_IF_ERROR(ensure_connected(deadline));
+    if (!session_.usable()) {
+      RKV_RETURN_IF_ERROR(connector_.ensure_connected(deadline));
       continue;
     }
     if (deadline.passed())
       return fail(Code::kTimeout, "the server did not locate the counter in time");
     const auto reply = ask_for_cell(as_bytes(counter.key_), create, deadline);
     if (!reply) return std::unexpected(reply.error());
-    const RemoteWindow& cells = link_.accept().counters;
+    const RemoteWindow& cells = session_.link.accept().counters;
     const auto cell = load_le<std::uint64_t>(reply->response().value.data());
     if (cell != kNoCell && cell >= cells.length / kWordBytes) {
       return fail(Code::kCorrupt, "the server named a counter cell that does not exist");
     }
     counter.word_ = cell == kNoCell ? 0 : cells.address + cell * kWordBytes;
-    counter.epoch_ = map_.epoch();
-    counter.ask_again_at_ = clock_->now() + kAskAgain;
+    counter.epoch_ = session_.map.epoch();
+    counter.ask_again_at_ = session_.clock.now() + kAskAgain;
   }
   return {};
 }
 
-rdma::Operation Engine::atomic_on(const OneSidedCounter& counter, std::size_t index) const {
+rdma::Operation CounterOps::atomic_on(const OneSidedCounter& counter, std::size_t index) const {
   return {.kind = rdma::Operation::Kind::kFetchAdd,
-          .local_key = arena_.local_key(),
-          .local = arena_.staging().subspan(index * kWordBytes, kWordBytes),
+          .local_key = session_.arena.local_key(),
+          .local = session_.arena.staging().subspan(index * kWordBytes, kWordBytes),
           .remote_address = counter.word_,
-          .remote_key = link_.accept().counters.remote_key};
+          .remote_key = session_.link.accept().counters.remote_key};
 }
 
-std::uint64_t Engine::told(std::size_t index) const {
-  return load_le<std::uint64_t>(arena_.staging().data() + index * kWordBytes);
+std::uint64_t CounterOps::told(std::size_t index) const {
+  return load_le<std::uint64_t>(session_.arena.staging().data() + index * kWordBytes);
 }
 
 template <class Shape>
-Result<std::optional<std::uint64_t>> Engine::run_atomic(OneSidedCounter& counter, bool create,
-                                                        bool changes, const Deadline& deadline,
-                                                        Shape shape) {
+Result<std::optional<std::uint64_t>> CounterOps::run_atomic(OneSidedCounter& counter, bool create,
+                                                            bool changes, const Deadline& deadline,
+                                                            Shape shape) {
   for (;;) {
     RKV_RETURN_IF_ERROR(bind(counter, create, deadline));
     if (!counter.is_one_sided()) return std::nullopt;
     rdma::Operation operation = atomic_on(counter, 0);
     shape(operation);
-    const Link::Atomics done = link_.run_atomics({&operation, 1}, deadline);
-    stats_.atomics += done.posted;
+    const Link::Atomics done = session_.link.run_atomics({&operation, 1}, deadline);
+    session_.stats.atomics += done.posted;
     if (!done.ended) {
       const bool left = done.posted != 0;
       if (done.ended.error().code == Code::kDisconnected && (!left || !changes)) continue;  // E1
       return std::unexpected(lost(done.ended, left && changes));
     }
-    reconnect_backoff_.reset();
+    connector_.progressed();
     const std::uint64_t word = told(0);
     if (cell_number(word)) return word;
     unbind(counter);
   }
 }
 
-Result<OneSidedCounter> Engine::open_counter(std::string_view key, bool create,
-                                             const Deadline& deadline) {
+Result<OneSidedCounter> CounterOps::open(std::string_view key, bool create,
+                                         const Deadline& deadline) {
   RKV_RETURN_IF_ERROR(check_key(as_bytes(key)));
   OneSidedCounter counter{std::string(key)};
   RKV_RETURN_IF_ERROR(bind(counter, create, deadline));
   return counter;
 }
 
-Result<Counter> Engine::add(OneSidedCounter& counter, std::int64_t summand,
-                            const Deadline& deadline, Durability durability) {
+Result<Counter> CounterOps::add(OneSidedCounter& counter, std::int64_t summand,
+                                const Deadline& deadline, Durability durability) {
   const Bytes key = as_bytes(counter.key_);
   if (!goes_by_atomic(durability) || !fits_addition(summand)) {
     return add(key, summand, deadline, durability);
@@ -193,13 +190,13 @@ Result<Counter> Engine::add(OneSidedCounter& counter, std::int64_t summand,
                          operation.compare_or_add = static_cast<std::uint64_t>(summand);
                        }));
   if (!old) return add(key, summand, deadline, durability);
-  acknowledged_.change_of_cell(map_.epoch());
+  session_.acknowledged.change_of_cell(session_.map.epoch());
   return Counter{.number = *cell_number(*old) + summand};
 }
 
-Result<CounterSwap> Engine::swap(OneSidedCounter& counter, std::int64_t expected,
-                                 std::int64_t desired, const Deadline& deadline,
-                                 Durability durability) {
+Result<CounterSwap> CounterOps::swap(OneSidedCounter& counter, std::int64_t expected,
+                                     std::int64_t desired, const Deadline& deadline,
+                                     Durability durability) {
   const Bytes key = as_bytes(counter.key_);
   if (!goes_by_atomic(durability) || !fits_cell(expected) || !fits_cell(desired)) {
     return swap(key, expected, desired, deadline, durability);
@@ -212,22 +209,22 @@ Result<CounterSwap> Engine::swap(OneSidedCounter& counter, std::int64_t expected
                        }));
   if (!old) return swap(key, expected, desired, deadline, durability);
   const std::int64_t number = *cell_number(*old);
-  if (number == expected) acknowledged_.change_of_cell(map_.epoch());
+  if (number == expected) session_.acknowledged.change_of_cell(session_.map.epoch());
   return CounterSwap{.done = number == expected, .number = number == expected ? desired : number};
 }
 
 // Adds 0: the word of a READ might be torn, the result of an atomic is not.
-Result<Counter> Engine::number(OneSidedCounter& counter, const Deadline& deadline) {
+Result<Counter> CounterOps::number(OneSidedCounter& counter, const Deadline& deadline) {
   RKV_ASSIGN_OR_RETURN(const auto old,
                        run_atomic(counter, false, false, deadline, [](rdma::Operation&) {}));
-  if (!old) return number(as_bytes(counter.key_), deadline);
+  if (!old) return getter_.get_number(as_bytes(counter.key_), deadline);
   return Counter{.number = *cell_number(*old)};
 }
 
 // ------------------------------------------------------------------------------ many at a time
 
-void Engine::multi_add(std::span<const CounterAddition> additions, const Deadline& deadline,
-                       std::span<Result<Counter>> results) {
+void CounterOps::multi_add(std::span<const CounterAddition> additions, const Deadline& deadline,
+                           std::span<Result<Counter>> results) {
   while (!additions.empty()) {
     const std::size_t count = std::min(additions.size(), kAtomicsAtOnce);
     add_some(additions.first(count), deadline, results.first(count));
@@ -238,8 +235,8 @@ void Engine::multi_add(std::span<const CounterAddition> additions, const Deadlin
 
 // All counters are bound first and checked once more, since binding one may reconnect to another
 // epoch.
-void Engine::add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
-                      std::span<Result<Counter>> results) {
+void CounterOps::add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
+                          std::span<Result<Counter>> results) {
   std::bitset<kAtomicsAtOnce> settled;
   for (std::size_t i = 0; i < additions.size(); ++i) {
     const Status bound = bind(*additions[i].counter, true, deadline);
@@ -258,13 +255,13 @@ void Engine::add_some(std::span<const CounterAddition> additions, const Deadline
     atomics_.back().compare_or_add = static_cast<std::uint64_t>(one.summand);
     atomics_.back().context = static_cast<std::uint64_t>(&one - additions.data());
   }
-  const Link::Atomics done = link_.run_atomics(atomics_, deadline);
-  stats_.atomics += done.posted;
+  const Link::Atomics done = session_.link.run_atomics(atomics_, deadline);
+  session_.stats.atomics += done.posted;
   for (std::size_t place = 0; place < done.posted; ++place) {
     const std::size_t index = atomics_[place].context;
     const auto number = place < done.landed ? cell_number(told(index)) : std::nullopt;
     if (number) {
-      acknowledged_.change_of_cell(map_.epoch());
+      session_.acknowledged.change_of_cell(session_.map.epoch());
       results[index] = Counter{.number = *number + additions[index].summand};
     } else if (place < done.landed) {
       unbind(*additions[index].counter);  // sealed

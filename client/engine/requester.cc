@@ -1,13 +1,16 @@
-// Requests of the engine (PUT, DELETE and others), one at a time.
+#include "client/engine/requester.h"
+
 #include <algorithm>
 #include <cstring>
 
-#include "client/engine/engine.h"
+#include "common/random.h"
 
 namespace rkv::client {
 
 namespace {
 
+constexpr Nanos kFirstBusyWait = kNanosPerMs / 4;
+constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
 // An operation whose answers mean "later" makes its last try this long before its deadline.
 constexpr Nanos kLastTry = 20 * kNanosPerMs;
 
@@ -54,8 +57,54 @@ bool is_write(Opcode opcode) {
 
 }  // namespace
 
-Error Engine::refused(const Response& response) {
-  refusal_ = std::string(as_text(response.value));
+Status check_key(Bytes key) {
+  if (key.empty()) return fail(Code::kInvalidArgument, "the key is empty");
+  if (key.size() > kMaxKeyBytes) {
+    return fail(Code::kTooLarge, "the key is longer than 1024 bytes");
+  }
+  return {};
+}
+
+Status check_value(Bytes value) {
+  if (value.size() > kMaxValueBytes) {
+    return fail(Code::kTooLarge, "the value is longer than 16 MiB");
+  }
+  return {};
+}
+
+Result<Request> put_request(std::string_view key, std::string_view value,
+                            const PutOptions& options) {
+  if (options.if_absent && options.if_version) {
+    return fail(Code::kInvalidArgument, "a put has at most one condition: if_absent or if_version");
+  }
+  const std::int64_t ttl_ms = options.ttl.count();
+  if (ttl_ms < 0 || static_cast<std::uint64_t>(ttl_ms) > kMaxTtlMs) {
+    return fail(Code::kInvalidArgument, "a time to live is 1 ms to 2^42 ms, or 0 for no expiry");
+  }
+  if ((ttl_ms != 0 && options.expires_at_ms != 0) || options.expires_at_ms > kMaxTtlMs) {
+    return fail(Code::kInvalidArgument,
+                "a put has at most one of ttl and expires_at_ms; each is at most 2^42 ms");
+  }
+  Request put{.opcode = Opcode::kPut, .key = as_bytes(key)};
+  put.value = as_bytes(value);
+  put.until = options.expires_at_ms != 0;
+  put.ttl_ms = put.until ? options.expires_at_ms : static_cast<std::uint64_t>(ttl_ms);
+  put.durability = options.durability;
+  if (options.if_absent) put.condition = Condition::kIfAbsent;
+  if (options.if_version) {
+    put.condition = Condition::kIfVersion;
+    put.expected = {*options.if_version};
+  }
+  return put;
+}
+
+Requester::Requester(Session& session, Connector& connector)
+    : session_(session),
+      connector_(connector),
+      busy_backoff_(kFirstBusyWait, kLongestBusyWait, random_from_kernel()) {}
+
+Error Requester::refused(const Response& response) {
+  session_.refusal = std::string(as_text(response.value));
   const auto code = static_cast<Code>(response.code);
   const std::optional<WriteOutcome> outcome = outcome_of(code);
   const bool in_doubt =
@@ -66,19 +115,20 @@ Error Engine::refused(const Response& response) {
           .text = outcome ? to_string(code) : "the server answered with an unknown error"};
 }
 
-Nanos Engine::busy_wait(const Response& response) {
+Nanos Requester::busy_wait(const Response& response) {
+  ++session_.stats.busy_answers;
   return std::max<Nanos>(busy_backoff_.next(), response.retry_after_ms * kNanosPerMs);
 }
 
-std::optional<Nanos> Engine::again_at(Nanos wait, const Deadline& deadline) const {
-  const Nanos now = clock_->now();
+std::optional<Nanos> Requester::again_at(Nanos wait, const Deadline& deadline) const {
+  const Nanos now = session_.clock.now();
   if (now + wait < deadline.at()) return now + wait;
   const Nanos last = deadline.at() - kLastTry;
   if (last <= now) return std::nullopt;
   return last;
 }
 
-void Engine::Source::describe(Bytes key, std::uint64_t of_epoch) {
+void LargeSource::describe(Bytes key, std::uint64_t of_epoch) {
   if (epoch == of_epoch) return;
   epoch = of_epoch;
   encode(ValueSource{.address = reinterpret_cast<std::uint64_t>(value.data()),
@@ -88,35 +138,36 @@ void Engine::Source::describe(Bytes key, std::uint64_t of_epoch) {
          encoded);
 }
 
-Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadline& deadline,
-                                      Source* source) {
+Result<Reply> Requester::ask_until_taken(Request request, bool repeat, const Deadline& deadline,
+                                         LargeSource* source) {
   busy_backoff_.reset();
   for (;;) {
-    check_link();  // if the end of the connection is noticed now, no write is lost with it
-    if (!usable()) RKV_RETURN_IF_ERROR(ensure_connected(deadline));
-    if (is_save(request.opcode) && acknowledged_.take_lost()) {
+    connector_
+        .check_link();  // if the end of the connection is noticed now, no write is lost with it
+    if (!session_.usable()) RKV_RETURN_IF_ERROR(connector_.ensure_connected(deadline));
+    if (is_save(request.opcode) && session_.acknowledged.take_lost()) {
       return fail(
           Code::kStale,
           "the server has restarted: acknowledged writes that were not on disk may be lost");
     }
-    request.begin_by_us = link_.begin_by_us(deadline);
+    request.begin_by_us = session_.link.begin_by_us(deadline);
     if (source != nullptr) {
-      source->describe(request.key, map_.epoch());
+      source->describe(request.key, session_.map.epoch());
       request.value = source->encoded;
     }
-    auto reply = link_.call(request, deadline);
+    auto reply = session_.link.call(request, deadline);
     if (!reply) {
       Error error = reply.error();
       const bool left = error.write == WriteOutcome::kMayHaveHappened;
-      if (left) ++stats_.two_sided_requests;
+      if (left) ++session_.stats.two_sided_requests;
       if (error.code == Code::kDisconnected && (repeat || !left)) continue;  // E1
       if (!is_write(request.opcode)) error.write = WriteOutcome::kNotApplied;
       return std::unexpected(error);
     }
-    ++stats_.two_sided_requests;
-    reconnect_backoff_.reset();
+    ++session_.stats.two_sided_requests;
+    connector_.progressed();
     const Response& response = reply->response();
-    learn_marks(response);
+    session_.learn_marks(response);
     if (response.code == 0) {
       note_write(response, request.durability);
       return reply;
@@ -126,18 +177,17 @@ Result<Reply> Engine::ask_until_taken(Request request, bool repeat, const Deadli
     // estimate (ServerTime).
     if (error.code == Code::kTimeout && !deadline.passed()) continue;
     if (!is_later(request.opcode, error.code)) return std::unexpected(error);
-    ++stats_.busy_answers;
     const auto again = again_at(busy_wait(response), deadline);
     if (!again) return std::unexpected(error);
-    link_.sleep_until(*again);
+    session_.link.sleep_until(*again);
   }
 }
 
-void Engine::note_write(const Response& response, Durability asked) {
+void Requester::note_write(const Response& response, Durability asked) {
   const bool swapped = (response.flags & Response::kSwapped) != 0;
   switch (response.opcode) {
     case Opcode::kFlush:
-      return acknowledged_.flushed();
+      return session_.acknowledged.flushed();
     case Opcode::kPut:
     case Opcode::kPutLarge:
     case Opcode::kRemove:
@@ -150,62 +200,44 @@ void Engine::note_write(const Response& response, Durability asked) {
       return;
   }
   if (asked == Durability::kSync) return;
-  if ((response.flags & Response::kInCell) != 0) return acknowledged_.change_of_cell(map_.epoch());
-  if (response.version > map_.marks().sync()) acknowledged_.write(map_.epoch(), response.version);
+  if ((response.flags & Response::kInCell) != 0)
+    return session_.acknowledged.change_of_cell(session_.map.epoch());
+  if (response.version > session_.map.marks().sync())
+    session_.acknowledged.write(session_.map.epoch(), response.version);
 }
 
-Result<Reply> Engine::ask(const Request& request, const Deadline& deadline) {
+Result<Reply> Requester::ask(const Request& request, const Deadline& deadline) {
   return ask_until_taken(request, true, deadline);
 }
 
-Result<Reply> Engine::ask_once(const Request& request, const Deadline& deadline) {
+Result<Reply> Requester::ask_once(const Request& request, const Deadline& deadline) {
   return ask_until_taken(request, false, deadline);
 }
 
-void Engine::forget_places() {
-  cache_.clear();
-  slots_.clear();
-}
-
-// Caches the place of a record that was written, so that the next GET is one READ. A hint, as
-// everything in the caches (G5). It also serves keys that only the server finds. Such a key's group
-// is full, so patch() adds nothing to it unless the cached copy is old. An answer without a slot:
-// the key is no longer at its cached place.
-void Engine::learn_place(Bytes key, const Response& response) {
-  const KeyHash hash = map_.hash(key);
-  if (response.slot.fingerprint() != hash.fingerprint()) return slots_.forget(hash);
-  slots_.put(hash, response.slot);
-  const auto home = map_.home(hash);
-  if (!home) return;
-  const bool in_neighbour = (response.flags & Response::kInNeighbour) != 0;
-  cache_.patch(in_neighbour ? home->neighbour() : *home, response.slot);
-}
-
-Result<Reply> Engine::write(const Request& request, const Deadline& deadline,
-                            std::uint32_t remote_key) {
+Result<Reply> Requester::write(const Request& request, const Deadline& deadline,
+                               std::uint32_t remote_key) {
   RKV_RETURN_IF_ERROR(check_key(request.key));
   RKV_RETURN_IF_ERROR(check_value(request.value));
   auto reply = is_large(request.value.size()) ? write_large(request, deadline, remote_key)
                                               : ask_until_taken(request, false, deadline);
-  if (reply) learn_place(request.key, reply->response());
+  if (reply) session_.learn_place(request.key, reply->response());
   return reply;
 }
 
 // A staged buffer is reused after the answer, or after the connection was closed (K1), not before.
-Result<Reply> Engine::write_large(Request request, const Deadline& deadline,
-                                  std::uint32_t remote_key) {
-  Source source{.value = request.value, .remote_key = remote_key};
+Result<Reply> Requester::write_large(Request request, const Deadline& deadline,
+                                     std::uint32_t remote_key) {
+  LargeSource source{.value = request.value, .remote_key = remote_key};
   LargeBuffers::Buffer* staged = nullptr;
   if (remote_key == 0) {
-    free_large(lanes_.front());  // frees the buffers of the last GET's result
-    RKV_ASSIGN_OR_RETURN(staged, large_.take(request.value.size()));
+    RKV_ASSIGN_OR_RETURN(staged, session_.large.take(request.value.size()));
     std::memcpy(staged->bytes().data(), request.value.data(), request.value.size());
     source.value = staged->bytes().first(request.value.size());
     source.remote_key = staged->region->remote_key();
   }
   request.opcode = Opcode::kPutLarge;
   auto reply = ask_until_taken(request, false, deadline, &source);
-  large_.give_back(staged);
+  session_.large.give_back(staged);
   return reply;
 }
 

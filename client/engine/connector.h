@@ -1,0 +1,75 @@
+// Connects to a server, checks the connection, and connects again with back-off.
+//
+// Invariants:
+//  E2  Map and caches belong to one epoch and root region. A connect that brings another epoch or
+//      root region empties them before anything is read.
+//
+// Thread safety: none.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "client/engine/session.h"
+#include "client/link/retry_policy.h"
+
+namespace rkv::client {
+
+// A check that may refuse a server that a connector has connected to.
+class ConnectPolicy {
+ public:
+  virtual ~ConnectPolicy() = default;
+  // `epoch`: drawn by the server's present start; no other start has it.
+  virtual Status admit(const Session& session, std::uint64_t epoch) = 0;
+};
+
+class Connector {
+ public:
+  // `policy` may be null. The arguments must outlive the connector.
+  Connector(Session& session, ConnectPolicy* policy);
+
+  // The deadline of an operation; a timeout of 0 is that of the options.
+  Deadline deadline(std::chrono::milliseconds timeout) const {
+    const Deadline own = Deadline::after_ms(
+        session_.clock, (timeout.count() > 0 ? timeout : session_.options.timeout).count());
+    return {session_.clock, std::min(own.at(), latest_)};
+  }
+  // Caps the deadline of every operation at `at` until clear_deadline_cap().
+  void set_deadline_cap(Nanos at) { latest_ = at; }
+  void clear_deadline_cap() { latest_ = std::numeric_limits<Nanos>::max(); }
+
+  // Reconnects with back-off. Blocks until the deadline at most.
+  Status ensure_connected(const Deadline& deadline);
+  // Checks without waiting whether the connection has ended, before a write is sent.
+  void check_link();
+  // The server has answered: the next back-off begins at its shortest.
+  void progressed() { backoff_.reset(); }
+  // READs the mark lines once; repeats the READ while they do not verify, and when the connection
+  // is lost.
+  Status read_marks(const Deadline& deadline);
+
+  // ---- ensure_connected() in steps, for a caller that has several connectors.
+
+  // When the next attempt to connect is due, for an operation with this deadline. A time at or
+  // after the deadline: no attempt is due.
+  Nanos next_attempt(const Deadline& deadline);
+  // Makes one attempt to connect. Blocks for the connect_timeout, and until the deadline, at most.
+  Status connect_once(const Deadline& deadline);
+  // Returns true if another attempt may succeed after this error.
+  static bool worth_repeating(const Error& error);
+
+ private:
+  Status attempt(const Deadline& deadline);
+
+  Session& session_;
+  ConnectPolicy* const policy_;
+  Backoff backoff_;
+  Nanos reconnect_at_ = 0;                            // no attempt to connect before this time
+  Nanos attempted_at_ = 0;                            // end of the last attempt
+  Nanos latest_ = std::numeric_limits<Nanos>::max();  // deadline cap, set by set_deadline_cap()
+  Nanos looked_at_ = 0;                               // last check by check_link()
+  bool connected_once_ = false;
+};
+
+}  // namespace rkv::client

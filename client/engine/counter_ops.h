@@ -1,0 +1,72 @@
+// Counters: changed by requests, or by atomics on their cells.
+//
+// Invariants:
+//  E1  A change that was sent and not answered may have happened. It is reported, never repeated.
+//
+// Thread safety: none. Every call blocks until its deadline at most.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "client/engine/connector.h"
+#include "client/engine/getter.h"
+#include "client/engine/requester.h"
+#include "client/engine/session.h"
+#include "rkv/values.h"
+
+namespace rkv::client {
+
+class CounterOps {
+ public:
+  // The arguments must outlive the object.
+  CounterOps(Session& session, Connector& connector, Requester& requester, Getter& getter);
+
+  // ---- by requests
+  Result<Counter> add(Bytes key, std::int64_t summand, const Deadline& deadline,
+                      Durability durability);
+  Result<CounterSwap> swap(Bytes key, std::int64_t expected, std::int64_t desired,
+                           const Deadline& deadline, Durability durability);
+
+  // ---- in cells
+  Result<OneSidedCounter> open(std::string_view key, bool create, const Deadline& deadline);
+  Result<Counter> add(OneSidedCounter& counter, std::int64_t summand, const Deadline& deadline,
+                      Durability durability);
+  Result<CounterSwap> swap(OneSidedCounter& counter, std::int64_t expected, std::int64_t desired,
+                           const Deadline& deadline, Durability durability);
+  Result<Counter> number(OneSidedCounter& counter, const Deadline& deadline);
+  void multi_add(std::span<const CounterAddition> additions, const Deadline& deadline,
+                 std::span<Result<Counter>> results);
+
+ private:
+  static constexpr std::size_t kAtomicsAtOnce = 512;
+  // Returns true if it is known, and still true, which cell the counter has or that it has none.
+  bool is_bound(const OneSidedCounter& counter) const;
+  Counter counter_in(const Response& response) const;
+  Result<Reply> ask_for_cell(Bytes key, bool create, const Deadline& deadline);
+  // Makes is_bound() true; connects if necessary. kNotFound: only without `create`.
+  Status bind(OneSidedCounter& counter, bool create, const Deadline& deadline);
+  // The counter's cell is sealed: the counter has ended.
+  static void unbind(OneSidedCounter& counter) { counter.epoch_ = 0; }
+  rdma::Operation atomic_on(const OneSidedCounter& counter, std::size_t index) const;
+  std::uint64_t told(std::size_t index) const;  // old value of the atomic of that index
+  // Binds the counter, runs one atomic that `shape` completes, and returns the old word. Empty: the
+  // counter is changed by requests. An atomic that changes nothing is repeated when the connection
+  // is lost.
+  template <class Shape>
+  Result<std::optional<std::uint64_t>> run_atomic(OneSidedCounter& counter, bool create,
+                                                  bool changes, const Deadline& deadline,
+                                                  Shape shape);
+  void add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
+                std::span<Result<Counter>> results);
+
+  Session& session_;
+  Connector& connector_;
+  Requester& requester_;
+  Getter& getter_;
+  std::vector<rdma::Operation> atomics_;  // of multi_add()
+};
+
+}  // namespace rkv::client

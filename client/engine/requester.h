@@ -1,0 +1,84 @@
+// Requests and their answers, one at a time.
+//
+// Invariants:
+//  E1  A write request that was sent and not answered may have happened. It is reported, never
+//      repeated. A GET changes nothing and is repeated until its deadline.
+//  E3  Every operation ends by its deadline. Everything it posted is then completed, or its link is
+//      closed (K1).
+//  E5  A flush or backup promises something about every write acknowledged to this client. It is
+//      sent only if each of these writes is known to be on disk, or was acknowledged in the
+//      server's present epoch. Otherwise the call fails with kStale (U2).
+//
+// Thread safety: none. Every call blocks until its deadline at most.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "client/engine/connector.h"
+#include "client/engine/session.h"
+#include "rkv/operations.h"
+
+namespace rkv::client {
+
+// The source of a large put, in registered memory. `encoded` is the request's value.
+struct LargeSource {
+  Bytes value;
+  std::uint32_t remote_key = 0;
+  std::uint64_t epoch = 0;  // the epoch that the digest in `encoded` was computed for
+  std::array<std::byte, kValueSourceBytes> encoded{};
+  void describe(Bytes key, std::uint64_t epoch);
+};
+
+class Requester {
+ public:
+  // The arguments must outlive the requester.
+  Requester(Session& session, Connector& connector);
+
+  // Sends a request; repeats it until the deadline while the answer means "later", and when the
+  // connection is lost. Returns the answer with code 0, or the error.
+  Result<Reply> ask(const Request& request, const Deadline& deadline);
+  // As ask(), but a request that may have been carried out is not sent again.
+  Result<Reply> ask_once(const Request& request, const Deadline& deadline);
+  // Sends kPut, kRemove, kAdd or kSwap and returns the answer. The request is complete but for its
+  // time-out. `remote_key`: key of the registered memory that the value lies in; 0 = the value is
+  // not in registered memory, and is copied.
+  Result<Reply> write(const Request& request, const Deadline& deadline,
+                      std::uint32_t remote_key = 0);
+
+  // ---- for pipelined operations, which send their requests themselves.
+
+  // Converts a response with an error code into an Error.
+  Error refused(const Response& response);
+  // Returns true if the same request may get another answer soon.
+  static bool is_later(Opcode opcode, Code code) {
+    return code == Code::kBusy || (opcode == Opcode::kGet && code == Code::kOutOfMemory);
+  }
+  // Counts an answer that means "later". Returns how long to wait before the next request.
+  Nanos busy_wait(const Response& response);
+  void reset_busy_wait() { busy_backoff_.reset(); }
+  // Records an acknowledged write; `asked` is the durability that the request asked for.
+  void note_write(const Response& response, Durability asked);
+
+ private:
+  // `repeat`: repeats the request after a lost connection too.
+  Result<Reply> ask_until_taken(Request request, bool repeat, const Deadline& deadline,
+                                LargeSource* source = nullptr);
+  Result<Reply> write_large(Request request, const Deadline& deadline, std::uint32_t remote_key);
+  // When to send again after waiting `wait`. If that passes the deadline, there is one last try
+  // shortly before the deadline. Empty: the deadline is too near.
+  std::optional<Nanos> again_at(Nanos wait, const Deadline& deadline) const;
+
+  Session& session_;
+  Connector& connector_;
+  Backoff busy_backoff_;
+};
+
+// The request of a put. kInvalidArgument: options that contradict each other.
+Result<Request> put_request(std::string_view key, std::string_view value,
+                            const PutOptions& options);
+Status check_key(Bytes key);
+Status check_value(Bytes value);
+
+}  // namespace rkv::client

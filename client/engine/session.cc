@@ -1,0 +1,61 @@
+#include "client/engine/session.h"
+
+namespace rkv::client {
+
+namespace {
+
+rdma::PollMode poll_mode(Polling polling) {
+  switch (polling) {
+    case Polling::kBusy:
+      return rdma::PollMode::kBusy;
+    case Polling::kEvent:
+      return rdma::PollMode::kEvent;
+    case Polling::kAdaptive:
+      break;
+  }
+  return rdma::PollMode::kAdaptive;
+}
+
+// Fraction of the cache for single keys: one in four.
+constexpr std::size_t kSlotsPart = 4;
+
+}  // namespace
+
+Session::Session(const ClientOptions& client_options,
+                 std::shared_ptr<rdma::Transport> client_transport, const Clock& client_clock,
+                 Arena client_arena)
+    : transport(std::move(client_transport)),
+      clock(client_clock),
+      options(client_options),
+      arena(std::move(client_arena)),
+      large(*transport, options.large_bytes),
+      groups(options.cache_bytes - options.cache_bytes / kSlotsPart),
+      slots(options.cache_bytes / kSlotsPart),
+      link(*transport, clock, arena,
+           {.address = options.server,
+            .name = options.name,
+            .reads_in_flight = options.reads_in_flight,
+            .requests_in_flight = options.requests_in_flight,
+            .poll = poll_mode(options.polling)}),
+      loader(link, clock, arena, map) {}
+
+void Session::forget_places() {
+  groups.clear();
+  slots.clear();
+}
+
+// Caches the place of a record that was written, so that the next GET is one READ. A hint, as
+// everything in the caches (G5). It also serves keys that only the server finds. Such a key's group
+// is full, so patch() adds nothing to it unless the cached copy is old. An answer without a slot:
+// the key is no longer at its cached place.
+void Session::learn_place(Bytes key, const Response& response) {
+  const KeyHash hash = map.hash(key);
+  if (response.slot.fingerprint() != hash.fingerprint()) return slots.forget(hash);
+  slots.put(hash, response.slot);
+  const auto home = map.home(hash);
+  if (!home) return;
+  const bool in_neighbour = (response.flags & Response::kInNeighbour) != 0;
+  groups.patch(in_neighbour ? home->neighbour() : *home, response.slot);
+}
+
+}  // namespace rkv::client

@@ -1,0 +1,65 @@
+// One server as its client knows it: the connection, the map, the caches of places, and what was
+// counted. Connector, Requester, Getter and CounterOps share it.
+//
+// Thread safety: none.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "client/engine/acknowledged.h"
+#include "client/get/group_cache.h"
+#include "client/get/remote_map.h"
+#include "client/get/slot_cache.h"
+#include "client/link/arena.h"
+#include "client/link/large_buffers.h"
+#include "client/link/link.h"
+#include "client/link/map_loader.h"
+#include "rkv/client_stats.h"
+#include "rkv/options.h"
+
+namespace rkv::client {
+
+struct Session {
+  // `clock` must outlive the session.
+  Session(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
+          const Clock& clock, Arena arena);
+  ~Session() { link.close(); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Returns true if the connection is alive, as far as known without polling it.
+  bool usable() const { return link.alive() && map.ready(); }
+  Durability durability_of(Version version) const { return map.marks().of(version); }
+  Durability durability_of(const Response& response) const {
+    return (response.flags & Response::kInCell) != 0 ? Durability::kMemory
+                                                     : durability_of(response.version);
+  }
+  void learn_marks(const Response& response) {
+    map.learn_marks(response.wal_mark, response.sync_mark);
+  }
+  // Caches the slot of a GET's answer, so that the next GET is a READ, also for keys that no group
+  // leads to. A hint (G5).
+  void learn_slot(KeyHash hash, const Response& response) {
+    if (response.slot.fingerprint() == hash.fingerprint()) slots.put(hash, response.slot);
+  }
+  // Caches the place that a write's answer names.
+  void learn_place(Bytes key, const Response& response);
+  void forget_places();
+
+  std::shared_ptr<rdma::Transport> transport;
+  const Clock& clock;
+  const ClientOptions options;
+  Arena arena;
+  LargeBuffers large;
+  RemoteMap map;
+  GroupCache groups;
+  SlotCache slots;
+  Link link;
+  MapLoader loader;
+  Acknowledged acknowledged;
+  ClientStats stats;
+  std::string refusal;  // the server's message with the last request or connection it refused
+};
+
+}  // namespace rkv::client
