@@ -35,6 +35,7 @@
 #include "common/layout.h"
 #include "rdma/transport/transport.h"
 #include "rkv/result.h"
+#include "server/memory/memory_sizes.h"
 #include "server/memory/segments.h"
 
 namespace rkv::server {
@@ -43,28 +44,6 @@ namespace rkv::server {
 using RegionSource = std::function<Result<std::unique_ptr<rdma::Region>>(std::size_t bytes)>;
 // Returns the key by which the clients of a network name a region that came from the source.
 using KeyOf = std::function<std::uint32_t(const rdma::Region&)>;
-
-inline constexpr std::size_t kMinMemoryBytes = std::size_t{16} << 20;
-
-struct MemoryOptions {
-  std::size_t memory_bytes = 0;  // limit for everything that clients READ; >= kMinMemoryBytes
-  std::uint64_t epoch = 0;       // random per server start, never 0
-  // Random, so that keys collide by chance only. A client can READ the seed and choose keys that
-  // collide; I8 of index.h bounds what that costs.
-  std::uint64_t hash_seed = 0;
-  // More groups make a segment cheaper to find and more expensive to split. Power of two, 2 to
-  // 4096.
-  std::uint32_t groups_per_segment = 64;
-  // Powers of two; 0 = derived from the memory. If both are equal, the index does not grow.
-  std::uint32_t initial_segments = 0;
-  std::uint32_t max_segments = 0;
-  // 0 = derived from the memory. Tests of many extents use less.
-  std::size_t index_extent_bytes = 0;
-  std::size_t data_extent_bytes = 0;
-  // For stores whose records may be on disk only: the index then holds more keys than memory holds
-  // records. Data extents leave the index this many times the memory that it has.
-  std::uint32_t index_growth = 0;
-};
 
 class StoreMemory {
  public:
