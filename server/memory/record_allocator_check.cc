@@ -22,14 +22,14 @@ std::uint32_t ExtentSpace::block_at(std::uint32_t unit) const {
 std::string ExtentSpace::check_item(std::uint32_t unit, std::uint32_t units) const {
   const Page& page = pages_[number_of(unit)];
   if (units == 0 || units > units_ - unit)
-    return fmt::format("unit {}: {} units long", unit, units);
+    return fmt::format("unit {}: the item has an impossible length of {} units", unit, units);
   const std::uint32_t last = number_of(unit + units - 1);
   if (last != number_of(unit) && pages_[last].entered_from != unit)
-    return fmt::format("unit {}: the page where it ends does not know", unit);
+    return fmt::format("unit {}: the page where the item ends does not name its start", unit);
   if (!test(page.free, unit)) return {};
-  if (page.longest < units) return fmt::format("unit {}: a free run, and not listed", unit);
+  if (page.longest < units) return fmt::format("unit {}: a free run that is not listed", unit);
   if (unit + units < units_ && test(pages_[number_of(unit + units)].free, unit + units))
-    return fmt::format("unit {}: a free run before another", unit);
+    return fmt::format("unit {}: two free runs that were not merged", unit);
   return {};
 }
 
@@ -40,7 +40,7 @@ ExtentSpace::Tiling ExtentSpace::check() const {
   for (std::uint32_t unit = 0, units = 0; unit < units_; unit += units, ++items) {
     const Page& page = pages_[number_of(unit)];
     if (!test(page.starts, unit))
-      return {.violation = fmt::format("nothing starts at unit {}", unit)};
+      return {.violation = fmt::format("unit {}: no item starts here", unit)};
     units = length_in(page, unit);
     tiling.violation = check_item(unit, units);
     if (!tiling.violation.empty()) return tiling;
@@ -51,7 +51,7 @@ ExtentSpace::Tiling ExtentSpace::check() const {
     for (const std::uint64_t word : pages_[number].starts)
       starts += static_cast<std::uint64_t>(std::popcount(word));
   }
-  if (starts != items) tiling.violation = "items begin inside others";
+  if (starts != items) tiling.violation = "an item starts inside another";
   return tiling;
 }
 
@@ -67,14 +67,14 @@ std::string RecordAllocator::Check::claim(Location block, std::uint64_t units) {
     return fmt::format("extent {}, unit {}", block.extent(), block.unit());
   };
   if (number >= claimed_.size() || records_.extents_[number].id != block.extent())
-    return where() + ": no data extent";
+    return where() + ": not a data extent";
   const std::uint32_t length = records_.extents_[number].space.block_at(block.unit());
-  if (length == 0) return where() + ": a record has it, and it is not allocated";
+  if (length == 0) return where() + ": a record uses a block that is not allocated";
   if (length != units)
-    return fmt::format("{}: a record has {} units of a block of {}", where(), units, length);
+    return fmt::format("{}: the record has {} units, its block has {}", where(), units, length);
   std::vector<bool>& claimed = claimed_[number];
   if (claimed.size() <= block.unit()) claimed.resize(block.unit() + 1);
-  if (claimed[block.unit()]) return where() + ": two have it";
+  if (claimed[block.unit()]) return where() + ": two owners use this block";
   claimed[block.unit()] = true;
   units_ += units;
   return {};
@@ -83,21 +83,22 @@ std::string RecordAllocator::Check::claim(Location block, std::uint64_t units) {
 std::string RecordAllocator::Check::finish() {
   const std::uint64_t used = records_.usage().used_bytes;
   if (used != units_ * kUnitBytes)
-    return fmt::format("used_bytes is {}, and records have {}", used, units_ * kUnitBytes);
+    return fmt::format("used_bytes is {}, but the records use {}", used, units_ * kUnitBytes);
   for (std::uint32_t i = 0; i < kClasses; ++i) {
     const SizeClass& c = records_.classes_[i];
     const std::scoped_lock lock(c.mutex);
     std::uint64_t waiting = 0;
     for (const SizeClass::Waiting& each : c.waiting) {
       if (std::string wrong = claim(each.block.at, each.block.units); !wrong.empty())
-        return wrong + " (it waits)";
+        return wrong + " (a waiting block)";
       waiting += each.block.units;
     }
-    if (waiting != c.waiting_units) return fmt::format("class {}: its waiting units", i);
+    if (waiting != c.waiting_units)
+      return fmt::format("class {}: the count of waiting units is wrong", i);
     for (std::uint32_t k = 0; k < c.ready_count; ++k) {
       const auto block = Location::of(c.ready.extent(), c.ready.unit() + k * c.ready_units);
       if (std::string wrong = claim(block, c.ready_units); !wrong.empty())
-        return wrong + " (it was cut ahead)";
+        return wrong + " (a block that was cut ahead)";
     }
   }
   for (std::size_t number = 0; number < claimed_.size(); ++number) {
@@ -106,7 +107,7 @@ std::string RecordAllocator::Check::finish() {
       return fmt::format("extent {}: {}", records_.extents_[number].id, tiling.violation);
     const auto known = static_cast<std::uint64_t>(std::ranges::count(claimed_[number], true));
     if (known != tiling.blocks)
-      return fmt::format("extent {}: {} blocks, and {} are accounted for",
+      return fmt::format("extent {}: {} blocks, {} of them accounted for",
                          records_.extents_[number].id, tiling.blocks, known);
   }
   return {};

@@ -61,7 +61,7 @@ TEST_F(CheckAtRest, ARecordThatWasOverwritten) {
 
 TEST_F(CheckAtRest, TwoSlotsThatLeadToOneBlock) {
   change(0, [](Group& group) { group.slots[5] = group.slots[4]; });
-  expect_found("two have it");
+  expect_found("two owners use this block");
 }
 
 TEST_F(CheckAtRest, AKeyThatHasTwoRecords) {
@@ -80,7 +80,7 @@ TEST_F(CheckAtRest, AKeyThatHasTwoRecords) {
   change(0, [&](Group& changed) {
     changed.slots[1] = Slot::of(slot.fingerprint(), slot.units(), beside).bits;
   });
-  expect_found("not allocated");
+  expect_found("a block that is not allocated");
 }
 
 TEST_F(CheckAtRest, ASlotThatWasLost) {
