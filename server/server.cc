@@ -210,12 +210,15 @@ std::optional<Failure> Server::open_backups() {
 void Server::make_scans() {
   scans_ = std::make_unique<Scans>(Scans::Parts{
       .log = *log_,
-      .sweep = [this] { return store_->has_cells() ? store_->sweep_counters() : Status{}; },
+      .sweep =
+          [this] {
+            return store_->counter_cells().in_use() ? store_->counter_cells().sweep() : Status{};
+          },
       .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
       .read = [this](
                   const KeyRange& range,
                   const Engine::RangeVisitor& visit) { return engine_->read_range(range, visit); },
-      .unix_ms = [this] { return store_->unix_ms(); },
+      .unix_ms = [this] { return store_->expiry_clock().unix_ms(); },
       .finished = [this] { endpoints_->marks_changed(); }});
 }
 
@@ -262,7 +265,8 @@ std::optional<Failure> Server::create_store() {
   store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_, wall_->unix_ms_at_0());
   // If the wall clock is ahead, records that expired since the last start may only seem expired. So
   // they are hidden, and removed only if the next start finds them expired too.
-  if (engine_) store_->keep_expired(engine_->earlier_unix_ms(), store_->unix_ms());
+  if (engine_)
+    store_->loader().keep_expired(engine_->earlier_unix_ms(), store_->expiry_clock().unix_ms());
   return std::nullopt;
 }
 
@@ -332,7 +336,7 @@ DiskReads Server::disk_reads() const {
 // Before the workers, which refer to disk_fetcher_. Its threads start with the applier.
 void Server::create_loads() {
   if (engine_ == nullptr) return;
-  store_->begin_loading();
+  store_->disk().begin_loading();
   disk_fetcher_ = std::make_unique<DiskFetcher>(DiskFetcher::Parts{
       .store = *store_,
       .disk = disk_reads(),
@@ -381,7 +385,7 @@ std::optional<Failure> Server::begin_serving() {
   }
   start_growing();
   start_expiring();
-  store_->on_first_cell([this] { counter_flusher_->call(); });
+  store_->counter_cells().on_first_cell([this] { counter_flusher_->call(); });
   counter_flusher_->start();
   start_evicting();
   start_loading();
@@ -443,7 +447,7 @@ std::optional<Failure> Server::stop() {
   if (scans_) scans_->stop();
   if (applier_) {
     constexpr std::int64_t kPatienceMs = 10'000;  // applier_->stop() waits at least as long again
-    const Store::Swept ended = counter_flusher_->end(kPatienceMs);
+    const CounterCells::Swept ended = counter_flusher_->end(kPatienceMs);
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};
     } else if (!ended.status) {

@@ -53,8 +53,8 @@ Nanos CounterFlusher::sweep() {
     asked = asked_;
     waited_for = asked > over_up_to_;
   }
-  if (!waited_for && !store_.has_cells()) return clock_.now() + kUntilCalled;
-  const Status swept = store_.sweep_counters();
+  if (!waited_for && !store_.counter_cells().in_use()) return clock_.now() + kUntilCalled;
+  const Status swept = store_.counter_cells().sweep();
   if (!swept && swept.error().code == Code::kBusy) return clock_.now() + kWhenTheLogIsFull;
   {
     const std::scoped_lock lock(mutex_);
@@ -69,10 +69,10 @@ Nanos CounterFlusher::sweep() {
   return clock_.now() + kPeriod;
 }
 
-Store::Swept CounterFlusher::end(std::int64_t patience_ms) {
+CounterCells::Swept CounterFlusher::end(std::int64_t patience_ms) {
   const Deadline deadline = Deadline::after_ms(clock_, patience_ms);
   for (;;) {
-    const Store::Swept ended = store_.end_counters();
+    const CounterCells::Swept ended = store_.counter_cells().end_all();
     if (ended.status || deadline.passed()) return ended;
     // A full log waits for the applier; a disk or a device takes longer to recover.
     const bool full = ended.status.error().code == Code::kBusy;

@@ -46,7 +46,7 @@ class CounterFlusher {
 
   // Takes all counters out of their cells and logs them; retries what fails. Blocks for at most
   // `patience_ms` and one pass over all counters. REQUIRES: no client is connected.
-  Store::Swept end(std::int64_t patience_ms);
+  CounterCells::Swept end(std::int64_t patience_ms);
 
  private:
   Store& store_;

@@ -94,13 +94,13 @@ void Load::see(const RecordFields& record, std::uint64_t as_of, const Error& no_
 }
 
 std::optional<Status> DiskFetcher::try_once(Load& load, bool last) {
-  if (!await_written(parts_.store.departed(load.key()))) {
+  if (!await_written(parts_.store.disk().removal_sequence(load.key()))) {
     return fail(Code::kIo, "the server's disk has failed, and the key's last change is not on it");
   }
   const DiskReads::AsOf as_of = parts_.disk.begin();
   const Status read = parts_.disk.read(load.key(), [&](const RecordFields& record) -> Status {
     if (!parts_.disk.still_holds(as_of)) return fail(Code::kStale, nullptr);
-    const Status taken = parts_.store.load(record, as_of.sequence, true);
+    const Status taken = parts_.store.loader().load(record, as_of.sequence, true);
     if (taken || !is_no_room(taken.error().code, last)) return taken;
     load.see(record, as_of.sequence, taken.error());
     return {};

@@ -2,7 +2,7 @@
 // step returned. The store's work beside its operations (growing, expiring) runs on steppers.
 //
 //   StoreMaintenance grower("grower", clock, [&] { ...; return time_of_the_next_step; });
-//   store.on_low_memory([&] { grower.call(); });
+//   store.growth().on_low_memory([&] { grower.call(); });
 //   grower.start();   // runs the first step at once
 //   ...
 //   grower.stop();

@@ -73,7 +73,7 @@ void WarmUp::run() {
              records(), why_);
   }
   if (end != End::kWhole) return;
-  parts_.store.end_loading();
+  parts_.store.disk().end_loading();
   log_info(EventName("loaded"), "loaded: {} records in {} ms, {} of them stay on disk",
            field("records", records()), field("ms", (parts_.clock.now() - started) / kNanosPerMs),
            field("kept_on_disk", kept_on_disk_));
@@ -87,10 +87,10 @@ WarmUp::End WarmUp::batch() {
     return End::kMore;
   }
   const DiskReads::AsOf as_of = parts_.disk.begin();
-  parts_.store.loading(as_bytes(next_), as_of.sequence);  // must precede the read
+  parts_.store.disk().set_progress(as_bytes(next_), as_of.sequence);  // must precede the read
   const End end = read_batch(as_of);
   if (end == End::kWhole) return end;
-  parts_.store.loading(as_bytes(next_), Store::kForEver);
+  parts_.store.disk().set_progress(as_bytes(next_), kAboveAllSequences);
   if (pause_ != 0) wait(std::exchange(pause_, 0));
   return end;
 }
@@ -103,7 +103,7 @@ WarmUp::End WarmUp::read_batch(const DiskReads::AsOf& as_of) {
     if (count == kBatchRecords || bytes >= kBatchBytes) return fail(Code::kStale, nullptr);
     count += 1;
     bytes += record.key.size() + record.value.size();
-    parts_.store.prefetch(record.key);
+    parts_.store.loader().prefetch(record.key);
     if (ahead_.add(record)) return {};
     RKV_RETURN_IF_ERROR(take_ahead(as_of));
     return ahead_.add(record) ? Status() : take_next(record, as_of);
@@ -166,7 +166,7 @@ Status WarmUp::take_ahead(const DiskReads::AsOf& as_of) {
 // `record` must have the lowest key of those that have not been taken.
 Status WarmUp::take_next(const RecordFields& record, const DiskReads::AsOf& as_of) {
   if (!parts_.disk.still_holds(as_of)) return fail(Code::kStale, nullptr);
-  parts_.store.loading(record.key, as_of.sequence);
+  parts_.store.disk().set_progress(record.key, as_of.sequence);
   RKV_RETURN_IF_ERROR(take(record, as_of));
   next_.assign(as_text(record.key));
   next_.push_back('\0');  // the first key after it
@@ -178,30 +178,31 @@ Status WarmUp::take_next(const RecordFields& record, const DiskReads::AsOf& as_o
 // kBusy, kStale: try again later.
 Status WarmUp::take(const RecordFields& record, const DiskReads::AsOf& as_of) {
   // In full memory a large record would evict many others.
-  const bool full = parts_.store.is_full_grown();
+  const bool full = parts_.store.evictor().is_needed();
   bool to_memory = has_room() && !(full && is_large(record.value.size()));
   Status taken;
   if (to_memory) {
-    taken = parts_.store.load(record, as_of.sequence);
+    taken = parts_.store.loader().load(record, as_of.sequence);
     const Code code = taken ? Code{} : taken.error().code;
     const bool no_room = code == Code::kBusy || code == Code::kOutOfMemory;
     to_memory = code != Code::kTooLarge && !(full && no_room);
   }
-  if (!to_memory) taken = parts_.store.load_on_disk(record, as_of.sequence);
+  if (!to_memory) taken = parts_.store.loader().load_on_disk(record, as_of.sequence);
   if (taken) {
     kept_on_disk_ += to_memory ? 0 : 1;
     return {};
   }
   if (taken.error().code == Code::kNotFound) return {};  // expired
-  if (taken.error().code == Code::kStale) wait_for_ = parts_.store.departed(record.key);
+  if (taken.error().code == Code::kStale)
+    wait_for_ = parts_.store.disk().removal_sequence(record.key);
   return taken;
 }
 
 // In full memory only spare space is used: warming up evicts nothing, as no client asked for it.
 bool WarmUp::has_room() {
-  if (!parts_.store.is_full_grown()) return true;
+  if (!parts_.store.evictor().is_needed()) return true;
   constexpr std::uint64_t kEvery = 64;
-  if (room_checked_++ % kEvery == 0) has_room_ = parts_.store.has_spare_room();
+  if (room_checked_++ % kEvery == 0) has_room_ = parts_.store.evictor().has_spare_room();
   return has_room_;
 }
 

@@ -90,7 +90,7 @@ class Index {
   std::string check_pair(GroupPlace even, std::uint32_t depth, const CheckSlot& check,
                          std::uint64_t& stashed) const;
 
-  // ---- records that are on disk only (store_disk.cc)
+  // ---- records that are on disk only (DiskTier)
 
   // While set, every group is `spilled`, because the set of existing keys is not known yet (I3).
   // After a change the caller calls refresh_spilled() for every pair.

@@ -148,7 +148,8 @@ Status Endpoints::create_hints(Store& store) {
     RKV_ASSIGN_OR_RETURN(network.hints,
                          network.transport->allocate(kHintWords * sizeof(std::uint64_t),
                                                      rdma::Access::kRemoteReadAtomic));
-    store.add_hint_words(reinterpret_cast<const std::uint64_t*>(network.hints->bytes().data()));
+    store.records().add_hint_words(
+        reinterpret_cast<const std::uint64_t*>(network.hints->bytes().data()));
   }
   return {};
 }
@@ -168,7 +169,7 @@ Status Endpoints::create_cells(std::uint32_t each, Store& store) {
     }
     if (!cells) return std::unexpected(cells.error());
     network.cells = std::move(*cells);
-    network.cells_number = store.add_cells(*network.cells);
+    network.cells_number = store.counter_cells().add_network(*network.cells);
   }
   return {};
 }

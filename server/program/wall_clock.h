@@ -3,7 +3,7 @@
 //   WallClock wall(WallClock::look(clock));
 //   ... every 100 ms:
 //   if (const auto step = wall.follow(WallClock::look(clock)); step != 0) tell(step);
-//   store.set_wall_clock(wall.unix_ms_at_0());
+//   store.expiry_clock().set(wall.unix_ms_at_0());
 //
 // The store's clock stops while the machine sleeps, and the wall clock is set now and then. So the
 // difference between the two is measured repeatedly:

@@ -181,7 +181,7 @@ void RequestHandler::touch(Bytes told) {
   const std::size_t count = told.size() / sizeof(std::uint64_t);
   for (std::size_t i = 0; i < count; ++i)
     hashes[i] = load_le<std::uint64_t>(told.data() + i * sizeof(std::uint64_t));
-  store_.touch(std::span(hashes).first(count));
+  store_.evictor().touch(std::span(hashes).first(count));
   reported_reads_.store(reported_reads() + count, std::memory_order_relaxed);
 }
 
@@ -235,7 +235,7 @@ RequestHandler::Answer RequestHandler::put(const Request& request) {
 RequestHandler::Answer RequestHandler::put_large(const Request& request) {
   const auto source = decode_value_source(request.value);
   if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
-  auto large = store_.begin_large(request.key, source->length, options_of(request));
+  auto large = store_.large_records().begin(request.key, source->length, options_of(request));
   if (!large) return reply(refusal(request.opcode, request.sequence, large.error()));
   return {.next = Next::kFetch, .source = *source, .large = std::move(*large)};
 }
@@ -253,14 +253,14 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
   const auto source = request ? decode_value_source(request->value)
                               : Result<ValueSource>(std::unexpected(request.error()));
   if (!source || source->digest != digest) {
-    store_.cancel_large(std::move(large));
+    store_.large_records().cancel(std::move(large));
     return reply(refusal(Opcode::kPutLarge, sequence,
                          {.code = Code::kValueChanged,
                           .text = "the value's memory was written while it was being sent: leave "
                                   "it alone until the put has returned"}));
   }
   const auto stored =
-      store_.finish_large(std::move(large), request->key, digest, options_of(*request));
+      store_.large_records().finish(std::move(large), request->key, digest, options_of(*request));
   return when_safe(*request, stored_answer(*request, stored));
 }
 
@@ -277,10 +277,10 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
   const bool swap = request.opcode == Opcode::kSwap;
   const auto number = load_le<std::int64_t>(request.value.data());
   const auto counted =
-      swap ? store_.swap(request.key, number,
-                         load_le<std::int64_t>(request.value.data() + kCounterBytes), look_,
-                         begin_by(request))
-           : store_.add(request.key, number, look_, begin_by(request));
+      swap ? store_.counters().swap(request.key, number,
+                                    load_le<std::int64_t>(request.value.data() + kCounterBytes),
+                                    look_, begin_by(request))
+           : store_.counters().add(request.key, number, look_, begin_by(request));
   if (!counted) return reply(refusal(request.opcode, request.sequence, counted.error()));
   store_le(value_.data(), counted->number);
   const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
@@ -299,7 +299,8 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
 
 RequestHandler::Answer RequestHandler::open_counter(const Request& request) {
   const bool create = load_le<std::uint8_t>(request.value.data()) != 0;
-  const auto opened = store_.open_counter(request.key, create, network_, look_, begin_by(request));
+  const auto opened =
+      store_.counters().open(request.key, create, network_, look_, begin_by(request));
   if (!opened) return reply(refusal(request.opcode, request.sequence, opened.error()));
   store_le(value_.data(), opened->cell ? std::uint64_t{*opened->cell} : kNoCell);
   return reply({.opcode = request.opcode,
@@ -322,7 +323,7 @@ RequestHandler::Answer RequestHandler::flush(const Request& request) {
 // thread: it costs a round trip per counter, which this worker's other clients would wait for.
 RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
   const Response awaited{.opcode = request.opcode, .sequence = request.sequence};
-  if (counter_flusher_ == nullptr || !store_.has_cells()) {
+  if (counter_flusher_ == nullptr || !store_.counter_cells().in_use()) {
     return after_sweep(awaited, request.value, Status{});
   }
   Answer answer{.next = Next::kAwaitSweep, .response = awaited, .through = counter_flusher_->ask()};

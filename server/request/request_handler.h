@@ -70,8 +70,8 @@ class RequestHandler {
   // is the request of the fetch.
   Answer finish(Bytes message, LargePut large, std::uint64_t digest);
   // Gives back the block of a value that could not be fetched.
-  void cancel(LargePut large) { store_.cancel_large(std::move(large)); }
-  std::uint64_t epoch() const { return store_.epoch(); }
+  void cancel(LargePut large) { store_.large_records().cancel(std::move(large)); }
+  std::uint64_t epoch() const { return store_.large_records().epoch(); }
   // Number of keys that clients have reported as found by READ. Any thread.
   std::uint64_t reported_reads() const { return reported_reads_.load(std::memory_order_relaxed); }
 

@@ -131,10 +131,4 @@ class Cells {
   std::atomic<std::uint32_t> open_{0};
 };
 
-// The cell that a record names.
-struct CellReference {
-  std::uint32_t network = 0;
-  std::uint32_t cell = 0;
-};
-
 }  // namespace rkv::server

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace rkv::server {
 // Returned by an operation whose key's record is, or may be, on disk only. The record must be
 // loaded (DiskFetcher) before the operation is called again. This code never leaves the server.
 inline constexpr Code kOnDisk = static_cast<Code>(200);
+
+// Above all commit sequences.
+inline constexpr std::uint64_t kAboveAllSequences = std::numeric_limits<std::uint64_t>::max();
 
 // A record on disk that memory has no space for. It is enough for a GET or a DELETE.
 struct RecordOnDisk {

@@ -1,24 +1,11 @@
-// Checks of the memory of a store at rest.
+#include "server/store/store_check.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
-#include <vector>
-
-#include "server/store/store_impl.h"
-#include "server/store/store_walk.h"
+#include <optional>
 
 namespace rkv::server {
-
-struct Store::Impl::Rest {
-  RecordAllocator::Check blocks;
-  // The keys of one pair whose records are in memory.
-  std::vector<Bytes> keys = {};
-  std::uint64_t records = 0;
-  std::uint64_t on_disk = 0;
-  std::uint64_t expiring = 0;
-  std::uint64_t stashed = 0;
-};
 
 namespace {
 
@@ -40,76 +27,81 @@ std::optional<RecordFields> live_record(Bytes block, std::uint64_t epoch, Locati
 
 }  // namespace
 
-std::string Store::Impl::check_slot(const Pair& pair, GroupPlace home, Slot slot,
-                                    Rest& rest) const {
+std::string StoreCheck::check_slot(const RecordTable::Pair& pair, GroupPlace home, Slot slot) {
   if (slot.is_on_disk()) {
-    rest.on_disk += 1;
-    if (removal_sequences_ == nullptr) return "on disk, and there is none";
-    const GroupHeader header = GroupHeader::decode(memory_.group(pair.even)->header);
-    return header.covers(hash_of_prefix(slot.prefix())) ? "" : "on disk, of another segment (I6)";
+    on_disk_ += 1;
+    if (!has_disk_) return "marked as on disk, but this store has no disk";
+    const GroupHeader header = GroupHeader::decode(table_.memory().group(pair.even)->header);
+    return header.covers(RecordTable::hash_of_prefix(slot.prefix()))
+               ? ""
+               : "marked as on disk, but the hash belongs to another segment (I6)";
   }
   const Location at = slot.location();
-  const StoreMemory::Extent& extent = memory_.extent(at.extent());
+  const StoreMemory::Extent& extent = table_.memory().extent(at.extent());
   if (extent.kind != ExtentEntry::kData || at.unit() >= extent.units())
-    return "it leads out of the data extents";
+    return "the slot points outside the data extents";
   const std::uint64_t room = extent.units() - at.unit();
   std::uint64_t units = slot.units();
   if (slot.is_long()) {
-    const auto bytes = claimed_record_bytes({memory_.record(at), kUnitBytes});
-    if (!bytes) return "it leads to no record";
+    const auto bytes = claimed_record_bytes({table_.memory().record(at), kUnitBytes});
+    if (!bytes) return "the slot points to bytes that are not a record";
     units = record_units(*bytes);
   }
-  if (units > room) return "its record ends outside the extent";
-  const auto record =
-      live_record({memory_.record(at, units), units * kUnitBytes}, memory_.epoch(), at);
-  if (!record) return "it leads to no live record";
+  if (units > room) return "the record ends outside its extent";
+  const auto record = live_record({table_.memory().record(at, units), units * kUnitBytes},
+                                  table_.memory().epoch(), at);
+  if (!record) return "the slot points to a record that is not live";
   const std::uint64_t needed =
       record_units(record_bytes(record->key.size(), record->value.size(), record->expiry_ms != 0));
-  if (needed != units) return "its length is not the record's";
-  if (std::string wrong = rest.blocks.claim(at, units); !wrong.empty()) return wrong;
-  return check_record(home, slot, *record, rest);
+  if (needed != units) return "the block's length does not match the record's";
+  if (std::string wrong = blocks_.claim(at, units); !wrong.empty()) return wrong;
+  return check_record(home, slot, *record);
 }
 
-std::string Store::Impl::check_record(GroupPlace home, Slot slot, const RecordFields& record,
-                                      Rest& rest) const {
-  const KeyHash hash = memory_.hash(record.key);
-  if (slot.fingerprint() != hash.fingerprint()) return "its fingerprint is not the key's";
-  if (memory_.home(hash) != home) return "its key has another home";
-  rest.keys.push_back(record.key);
-  rest.records += 1;
-  rest.expiring += record.expiry_ms != 0 ? 1 : 0;
+std::string StoreCheck::check_record(GroupPlace home, Slot slot, const RecordFields& record) {
+  const KeyHash hash = table_.memory().hash(record.key);
+  if (slot.fingerprint() != hash.fingerprint())
+    return "the slot's fingerprint is not that of the key";
+  if (table_.memory().home(hash) != home) return "the key belongs to another group";
+  keys_.push_back(record.key);
+  records_ += 1;
+  expiring_ += record.expiry_ms != 0 ? 1 : 0;
   return {};
 }
 
-std::string Store::Impl::check_pair(const Pair& pair, Rest& rest) const {
-  rest.keys.clear();
-  const auto check = [&](GroupPlace home, Slot slot) { return check_slot(pair, home, slot, rest); };
-  std::string wrong = index_.check_pair(pair.even, pair.depth, check, rest.stashed);
+std::string StoreCheck::check_pair(const RecordTable::Pair& pair) {
+  keys_.clear();
+  const auto check = [&](GroupPlace home, Slot slot) { return check_slot(pair, home, slot); };
+  std::string wrong = table_.index().check_pair(pair.even, pair.depth, check, stashed_);
   if (!wrong.empty()) return wrong;
   const auto text_of = [](Bytes key) { return as_text(key); };
-  std::ranges::sort(rest.keys, {}, text_of);
-  if (std::ranges::adjacent_find(rest.keys, {}, text_of) != rest.keys.end())
+  std::ranges::sort(keys_, {}, text_of);
+  if (std::ranges::adjacent_find(keys_, {}, text_of) != keys_.end())
     return fmt::format("group {}: a key has two records (S1)", pair.even.number);
   return {};
 }
 
-std::string Store::Impl::check_at_rest() {
-  Rest rest{.blocks = RecordAllocator::Check(records_)};
+std::string StoreCheck::check_counters() const {
+  const StripeCounters counters = table_.locks().total();
   std::string wrong;
-  for_each_pair([&](const Pair& pair) {
-    if (wrong.empty()) wrong = check_pair(pair, rest);
-  });
-  if (!wrong.empty()) return wrong;
-  const StripeCounters counters = locks_.total();
-  const auto counted = [&wrong](const char* what, std::uint64_t claimed, std::uint64_t found) {
-    if (claimed != found && wrong.empty())
-      wrong = fmt::format("{}: {} are counted, and there are {}", what, claimed, found);
+  const auto compare = [&wrong](const char* what, std::uint64_t counted, std::uint64_t found) {
+    if (counted != found && wrong.empty())
+      wrong = fmt::format("{}: counted {}, found {}", what, counted, found);
   };
-  counted("records", counters.records, rest.records);
-  counted("records on disk", counters.on_disk, rest.on_disk);
-  counted("records that expire", counters.expiring, rest.expiring);
-  counted("stashed keys", index_.stashed(), rest.stashed);
-  return wrong.empty() ? rest.blocks.finish() : wrong;
+  compare("records", counters.records, records_);
+  compare("records on disk", counters.on_disk, on_disk_);
+  compare("records that expire", counters.expiring, expiring_);
+  compare("stashed keys", table_.index().stashed(), stashed_);
+  return wrong;
+}
+
+std::string StoreCheck::run() {
+  std::string wrong;
+  table_.for_each_pair([&](const RecordTable::Pair& pair) {
+    if (wrong.empty()) wrong = check_pair(pair);
+  });
+  if (wrong.empty()) wrong = check_counters();
+  return wrong.empty() ? blocks_.finish() : wrong;
 }
 
 }  // namespace rkv::server

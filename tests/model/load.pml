@@ -1,6 +1,6 @@
 /* Records on disk against a writer, the apply stream, eviction, and a disk that fails.
  *
- * Mirrors server/store/store_disk.cc, disk_fetcher.cc, warm_up.cc, removal_sequences.h (V1, V2) and disk_reads.h (J1,
+ * Mirrors server/store/disk_tier.cc, loader.cc, disk_fetcher.cc, warm_up.cc, removal_sequences.h (V1, V2) and disk_reads.h (J1,
  * J2): a GET of a key that is not in memory, and the warm-up after a start.
  *
  * Modelled: one key; its record in memory or not; the slot that says it is on disk; `departed`, the

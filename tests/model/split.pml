@@ -1,6 +1,6 @@
 /* A segment is split under the eyes of a reader with a directory of any age.
  *
- * Mirrors: server/DESIGN.md "Writing" and "Whereabouts"; Store::put and remove (server/store/store.cc),
+ * Mirrors: server/DESIGN.md "Writing" and "Whereabouts"; RecordStore::put and remove (server/store/record_store.cc),
  * Index::publish, insert_guest, erase_guest, fill (server/index/index.cc) and the split; the reader is
  * client/get/get.cc from read_home() to on_recheck().
  *

@@ -56,7 +56,7 @@ struct World {
         log(server::CommitLog::create_volatile()),
         store(*memory, *log, clock, 1),
         histories(key_count) {
-    if (pins) store.add_hint_words(hints.data());
+    if (pins) store.records().add_hint_words(hints.data());
     load_map(map);
     map.finish();
   }
@@ -319,7 +319,7 @@ Outcome run_seed(std::uint64_t seed, std::size_t key_count, Fault fault) {
     for (std::size_t n = world.random.below(20); n > 0; --n)
       one_reader();
     outcome.stashed = std::max(outcome.stashed, world.store.stats().stashed_records);
-    EXPECT_TRUE(world.store.grow());
+    EXPECT_TRUE(world.store.growth().grow());
   }
   outcome.splits = world.store.stats().index_splits;
   server::step_hook = nullptr;

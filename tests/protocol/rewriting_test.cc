@@ -61,7 +61,7 @@ class World {
                                             .index_extent_bytes = 4 * std::size_t{kGroupBytes}})),
         log_(server::CommitLog::create_volatile()),
         store_(*memory_, *log_, clock_, 1) {
-    if (pins) store_.add_hint_words(hints_.data());
+    if (pins) store_.records().add_hint_words(hints_.data());
     for (std::size_t i = 0; keys_.size() < kSlotsPerGroup; ++i) {
       std::string key = fmt::format("key-{}", i);
       if (memory_->hash(as_bytes(key)).group_index(2) == 0) keys_.push_back(std::move(key));

@@ -51,7 +51,7 @@ ServerProcess::ServerProcess(std::shared_ptr<Fabric> fabric, Disk& disk, const W
   store_ = std::make_unique<server::Store>(*memory_, *log_, fabric_->scheduler(), boot_,
                                            wall_clock_.unix_ms_at_0());
   hints_ = need(transport_->allocate(kHintWords * 8, rdma::Access::kRemoteReadAtomic));
-  store_->add_hint_words(reinterpret_cast<const std::uint64_t*>(hints_->bytes().data()));
+  store_->records().add_hint_words(reinterpret_cast<const std::uint64_t*>(hints_->bytes().data()));
   create_cells(options);
   create_background();
   create_workers(options);
@@ -74,7 +74,7 @@ void ServerProcess::create_cells(const ServerOptions& options) {
   auto atomics = std::make_unique<SlowAtomics>(need(transport_->create_atomics(*cell_memory_)),
                                                scheduler, options.seals_blindly);
   cells_ = need(server::Cells::create(std::move(atomics), *cell_memory_, options.cells));
-  cells_number_ = store_->add_cells(*cells_);
+  cells_number_ = store_->counter_cells().add_network(*cells_);
   counter_flusher_ = std::make_unique<server::CounterFlusher>(
       *store_, scheduler, [this] { tell_workers(); }, background());
 }
@@ -150,14 +150,17 @@ void ServerProcess::serve(const ServerOptions& options) {
 void ServerProcess::create_background() {
   scans_ = std::make_unique<server::Scans>(server::Scans::Parts{
       .log = *log_,
-      .sweep = [this] { return store_->has_cells() ? store_->sweep_counters() : Status{}; },
+      .sweep =
+          [this] {
+            return store_->counter_cells().in_use() ? store_->counter_cells().sweep() : Status{};
+          },
       .request_write = [this](std::uint64_t n) { request_write(n); },
       .read = [this](const KeyRange& range,
                      const auto& visit) { return storage_.read_range(range, visit); },
-      .unix_ms = [this] { return store_->unix_ms(); },
+      .unix_ms = [this] { return store_->expiry_clock().unix_ms(); },
       .finished = [this] { tell_workers(); },
       .make_background = [this] { return background(); }});
-  store_->begin_loading();
+  store_->disk().begin_loading();
   disk_fetcher_ = std::make_unique<server::DiskFetcher>(
       server::DiskFetcher::Parts{.store = *store_,
                                  .disk = disk_reads(),
@@ -172,19 +175,19 @@ void ServerProcess::start_background(const ServerOptions& options) {
   const Clock& clock = fabric_->scheduler();
   grower_ = std::make_unique<server::StoreMaintenance>(
       "grower", clock, [this] { return grow(); }, background());
-  store_->on_low_memory([this] { grower_->call(); });
+  store_->growth().on_low_memory([this] { grower_->call(); });
   grower_->start();
   expirer_ = std::make_unique<server::StoreMaintenance>(
-      "expirer", clock, [this] { return store_->expire(); }, background());
-  store_->on_earlier_expiry([this] { expirer_->call(); });
+      "expirer", clock, [this] { return store_->expirer().expire(); }, background());
+  store_->expirer().on_earlier_expiry([this] { expirer_->call(); });
   if (options.expires) expirer_->start();
   if (counter_flusher_ != nullptr) {
-    store_->on_first_cell([this] { counter_flusher_->call(); });
+    store_->counter_cells().on_first_cell([this] { counter_flusher_->call(); });
     counter_flusher_->start();
   }
   evictor_ = std::make_unique<server::StoreMaintenance>(
       "evictor", clock, [this] { return evict_for_space(); }, background());
-  store_->on_no_room([this] { evictor_->call(); });
+  store_->evictor().on_no_room([this] { evictor_->call(); });
   evictor_->start();
   scans_->start();
   disk_fetcher_->start();
@@ -264,7 +267,7 @@ void ServerProcess::run_applier() {
 // Late sometimes, like a thread that registers memory.
 Nanos ServerProcess::grow() {
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
-  const auto grown = store_->grow();
+  const auto grown = store_->growth().grow();
   RKV_CHECK(grown || stopping_, "a simulated server has memory");
   return scheduler.now() + scheduler.up_to(10 * kNanosPerMs);
 }
@@ -272,10 +275,10 @@ Nanos ServerProcess::grow() {
 // Like Server::evict_for_space.
 Nanos ServerProcess::evict_for_space() {
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
-  if (store_->is_full_grown()) {
-    if (store_->evict_for_space()) {
+  if (store_->evictor().is_needed()) {
+    if (store_->evictor().evict_for_space()) {
       disk_fetcher_->room_made();
-    } else if (store_->evicts_after_sync()) {
+    } else if (store_->evictor().evicts_after_sync()) {
       applier_->request_sync(log_->last_begun());
       scheduler.notify(applier_point_);
     }
@@ -304,9 +307,9 @@ void ServerProcess::follow_wall_clock() {
   const server::WallClock::Look look = look_at_wall();
   (void)wall_clock_.follow(look);
   const std::int64_t at_once = look.unix_ms - look.clock / kNanosPerMs;
-  store_->set_wall_clock(follows_ == ServerOptions::Follows::kAtOnce
-                             ? static_cast<std::uint64_t>(at_once)
-                             : wall_clock_.unix_ms_at_0());
+  store_->expiry_clock().set(follows_ == ServerOptions::Follows::kAtOnce
+                                 ? static_cast<std::uint64_t>(at_once)
+                                 : wall_clock_.unix_ms_at_0());
 }
 
 // Polls, in place of a condition variable.
@@ -358,7 +361,7 @@ bool ServerProcess::end_counters(const Deadline& patience) {
   if (counter_flusher_ == nullptr) return true;
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
   for (;;) {
-    if (store_->end_counters().status) return true;
+    if (store_->counter_cells().end_all().status) return true;
     if (patience.passed()) return false;
     scheduler.sleep(kNanosPerMs);
   }

@@ -82,7 +82,7 @@ Life::Life(Kind of, std::uint64_t seed, Canary with)
   }
   words_ = std::move(*testing::PlainRegion::make(kCells * 8));
   cells_ = std::move(*server::Cells::create(std::make_unique<Atomics>(), *words_, kCells));
-  network = store_->add_cells(*cells_);
+  network = store_->counter_cells().add_network(*cells_);
 }
 
 Life::~Life() = default;
@@ -107,9 +107,10 @@ bool Life::add_to_cell(std::uint32_t cell, std::int64_t summand) {
 // The work of the server's own threads; one thread beside the disk's is enough.
 void Life::keep_house() {
   while (house_is_kept_.load(std::memory_order_relaxed)) {
-    if (!on_disk_ && store_->wants_memory() && !store_->grow()) report("the store cannot grow");
-    store_->expire();
-    if (!store_->sweep_counters() && !on_disk_) report("a sweep without a log failed");
+    if (!on_disk_ && store_->growth().wants_memory() && !store_->growth().grow())
+      report("the store cannot grow");
+    store_->expirer().expire();
+    if (!store_->counter_cells().sweep() && !on_disk_) report("a sweep without a log failed");
     std::this_thread::yield();
   }
 }
@@ -164,11 +165,12 @@ void Life::check_contents() {
 }
 
 void Life::check_counters() {
-  (void)store_->end_counters();
+  (void)store_->counter_cells().end_all();
   for (std::uint64_t i = 0; i < kCounters; ++i) {
     const std::string name = counter_of(i);
-    const auto sum = run_operation(
-        name, [&](const server::DiskLookup& look) { return store_->add(as_bytes(name), 0, look); });
+    const auto sum = run_operation(name, [&](const server::DiskLookup& look) {
+      return store_->counters().add(as_bytes(name), 0, look);
+    });
     if (!sum) return report(name + ": " + to_string(sum.error()));
     if (sum->number != counted[i])
       return report(fmt::format("{} is {}, not {}", name, sum->number, counted[i].load()));

@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Seen{Canary::kMissedKey, Kind::kSmall, "was missed"},
                       Seen{Canary::kLostCount, Kind::kGrowing, "counter-"},
                       Seen{Canary::kLostBlock, Kind::kGrowing, "used_bytes"},
-                      Seen{Canary::kDamage, Kind::kSmall, "no live record"}));
+                      Seen{Canary::kDamage, Kind::kSmall, "a record that is not live"}));
 
 }  // namespace
 }  // namespace rkv::storm

@@ -109,14 +109,14 @@ class Writer {
     if (counter >= kCounters / 2 && random_.below(4) != 0) return add_in_cell(counter, summand);
     const std::string name = counter_of(counter);
     const auto added = life_.run_operation(name, [&](const DiskLookup& look) {
-      return life_.store().add(as_bytes(name), summand, look);
+      return life_.store().counters().add(as_bytes(name), summand, look);
     });
     if (added) life_.counted[counter].fetch_add(summand);
   }
   void add_in_cell(std::uint64_t counter, std::int64_t summand) {
     const std::string name = counter_of(counter);
     const auto opened = life_.run_operation(name, [&](const DiskLookup& look) {
-      return life_.store().open_counter(as_bytes(name), true, life_.network, look);
+      return life_.store().counters().open(as_bytes(name), true, life_.network, look);
     });
     if (opened && opened->cell && life_.add_to_cell(*opened->cell, summand))
       life_.counted[counter].fetch_add(summand);
@@ -136,7 +136,7 @@ void write_storm(Life& life, std::uint32_t number, std::uint64_t seed, std::uint
   for (std::uint64_t i = 0; i < operations && !life.over(); ++i)
     writer.step();
   if (life.canary == Canary::kLostBlock && number == 0)
-    (void)life.store().begin_large(as_bytes("nobody"), kMaxInlineBytes + 1, {});
+    (void)life.store().large_records().begin(as_bytes("nobody"), kMaxInlineBytes + 1, {});
 }
 
 }  // namespace rkv::storm

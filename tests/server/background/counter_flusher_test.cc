@@ -49,7 +49,7 @@ class SweeperTest : public WorkerTest {
  protected:
   static constexpr std::uint32_t kCells = 64;
   SweeperTest() {
-    network_ = store_->add_cells(*cells_);
+    network_ = store_->counter_cells().add_network(*cells_);
     worker_.reset();
     Worker::Parts parts = parts_of_worker();
     parts.network = network_;
@@ -60,7 +60,7 @@ class SweeperTest : public WorkerTest {
   }
 
   void count(std::string_view key, std::uint64_t by = 1) {
-    const auto opened = store_->open_counter(as_bytes(key), true, network_);
+    const auto opened = store_->counters().open(as_bytes(key), true, network_);
     ASSERT_TRUE(opened && opened->cell);
     auto* const words = reinterpret_cast<std::uint64_t*>(region_->bytes().data());
     std::atomic_ref(words[*opened->cell]).fetch_add(by);
@@ -234,21 +234,21 @@ TEST_F(SweeperTest, TheEndTriesAgainAndSaysWhatIsLeft) {
   count("a", 1);
   count("b", 2);
   device_.failures = 3;
-  const Store::Swept tried = counter_flusher.end(10'000);
+  const CounterCells::Swept tried = counter_flusher.end(10'000);
   EXPECT_TRUE(tried.status);
   EXPECT_EQ(tried.left, 0U);
   EXPECT_EQ(logged("b"), 2);
   count("c");
   count("d");
   device_.failures = 1'000'000;
-  const Store::Swept given_up = counter_flusher.end(0);
+  const CounterCells::Swept given_up = counter_flusher.end(0);
   EXPECT_EQ(given_up.status.error().code, Code::kInternal);
   EXPECT_EQ(given_up.left, 2U);
   device_.failures = 0;
   std::vector<CommitLog::Reservation> taken;
   while (const auto room = log_->try_reserve(1, kCounterBytes))
     taken.push_back(*room);
-  const Store::Swept full = counter_flusher.end(5);
+  const CounterCells::Swept full = counter_flusher.end(5);
   EXPECT_EQ(full.status.error().code, Code::kBusy) << "it never stops waiting";
   EXPECT_EQ(full.left, 2U);
   for (const auto& room : taken)

@@ -200,13 +200,14 @@ class StoreOnDisk {
                  .request_write = [this](std::uint64_t s) { applier_.request_write(s); },
                  .estimated_records = 0,
                  .bytes_per_second = load_rate}) {
-    store.begin_loading();
+    store.disk().begin_loading();
     applier_.start();
     loads.start();
     janitor_ = std::thread([this] {
       while (!stopping_) {
-        if (store.wants_memory()) (void)store.grow();
-        if (store.is_full_grown() && !store.evict_for_space() && store.evicts_after_sync()) {
+        if (store.growth().wants_memory()) (void)store.growth().grow();
+        if (store.evictor().is_needed() && !store.evictor().evict_for_space() &&
+            store.evictor().evicts_after_sync()) {
           applier_.request_sync(log_->last_begun());
         }
         loads.room_made();

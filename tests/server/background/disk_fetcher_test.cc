@@ -39,8 +39,9 @@ TEST(DiskFetcher, OperationsSeeWhatIsOnDisk) {
   EXPECT_TRUE(s.remove("removed"));
   EXPECT_EQ(s.get("removed"), std::nullopt);
   EXPECT_EQ(s.remove("removed").error().code, Code::kNotFound);
-  const auto counted =
-      s.run("counter", [&](DiskLookup look) { return s.store.add(as_bytes("counter"), 2, look); });
+  const auto counted = s.run("counter", [&](DiskLookup look) {
+    return s.store.counters().add(as_bytes("counter"), 2, look);
+  });
   ASSERT_TRUE(counted);
   EXPECT_EQ(counted->number, 7);
   const auto refused = s.run("put if absent", [&](DiskLookup look) {
@@ -109,7 +110,7 @@ TEST(DiskFetcher, WhatHasExpiredSinceTheLastStartIsHiddenAndStaysOnDisk) {
     disk.preload(key, expired(last_start + 1));
   disk.preload("expired before", expired(last_start));
   StoreOnDisk s(disk);
-  s.store.keep_expired(last_start, StoreOnDisk::kUnixMsAtZero);
+  s.store.loader().keep_expired(last_start, StoreOnDisk::kUnixMsAtZero);
   EXPECT_EQ(s.get("asked for"), std::nullopt);
   EXPECT_TRUE(s.put("written", "new"));
   s.warm_up.start();
@@ -302,13 +303,13 @@ TEST(DiskFetcher, AReadFromBeforeAnEvictionIsNotTakenIn) {
   };
   const auto load = s.loads.ask(as_bytes("k"));
   gate.await_somebody();
-  ASSERT_TRUE(s.store.load({.version = Version::of(3, 2),
-                            .key = as_bytes("k"),
-                            .value = as_bytes(std::string_view("old"))}));
+  ASSERT_TRUE(s.store.loader().load({.version = Version::of(3, 2),
+                                     .key = as_bytes("k"),
+                                     .value = as_bytes(std::string_view("old"))}));
   ASSERT_TRUE(s.put("k", "new"));
   s.await_synced();
   fill_memory(s);
-  ASSERT_TRUE(s.store.is_on_disk(as_bytes("k"))) << "evicted";
+  ASSERT_TRUE(s.store.disk().is_on_disk(as_bytes("k"))) << "evicted";
   gate.open();
   while (!load->done())
     std::this_thread::yield();

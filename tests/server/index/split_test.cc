@@ -98,7 +98,7 @@ TEST(SplitWithoutMemory, WaitsAndIsMadeUpFor) {
     ASSERT_TRUE(t.store.put(as_bytes(fmt::format("{}", i)), {})) << i;
   EXPECT_EQ(t.store.stats().index_splits, 0U);
   EXPECT_EQ(t.store.stats().stashed_records, 40U);
-  EXPECT_TRUE(t.store.wants_memory());
+  EXPECT_TRUE(t.store.growth().wants_memory());
   EXPECT_TRUE(t.grow());
   EXPECT_GE(t.store.stats().index_splits, 1U);
   EXPECT_EQ(t.store.stats().stashed_records, 0U);

@@ -41,12 +41,12 @@ TEST(Endpoints, CountersOfALostDeviceAreSavedWhenTheServerStops) {
     of_slow_worker = transport.create_queue({}).value();
     return fail(Code::kUnsupported, "not wanted");
   });
-  ASSERT_TRUE(under.store.open_counter(as_bytes("count"), true, 0)->cell);
+  ASSERT_TRUE(under.store.counters().open(as_bytes("count"), true, 0)->cell);
   lab.happens(rdma::DeviceEvent::Kind::kLost, "the device was removed");
   while (endpoints.endpoints()[0].state != rdma::DeviceState::kGone)
     std::this_thread::yield();
   endpoints.stop();
-  const Store::Swept ended = under.store.end_counters();
+  const CounterCells::Swept ended = under.store.counter_cells().end_all();
   EXPECT_TRUE(ended.status) << to_string(ended.status.error());
   EXPECT_EQ(ended.left, 0U);
 }

@@ -11,7 +11,7 @@ class WorkerLoadsTest : public WorkerTest {
     Worker::Parts parts = parts_of_worker();
     parts.loads = &disk_fetcher_;
     worker_ = std::move(*Worker::create(parts, {.clients = 10}));
-    store_->begin_loading();
+    store_->disk().begin_loading();
     disk_fetcher_.start();
   }
   ~WorkerLoadsTest() override {

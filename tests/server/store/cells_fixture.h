@@ -61,7 +61,7 @@ struct CountersUnderTest {
             std::make_unique<TroubledAtomics>(*transport->create_atomics(*region), trouble),
             *region, count)),
         under(small_memory(), std::move(commits)) {
-    network = under.store.add_cells(*cells);
+    network = under.store.counter_cells().add_network(*cells);
   }
   std::atomic_ref<std::uint64_t> word(std::uint32_t cell) {
     return std::atomic_ref(reinterpret_cast<std::uint64_t*>(region->bytes().data())[cell]);
@@ -73,7 +73,7 @@ struct CountersUnderTest {
     return *old + summand;
   }
   std::uint32_t open(std::string_view key, bool create = true) {
-    const auto opened = store().open_counter(as_bytes(key), create, network);
+    const auto opened = store().counters().open(as_bytes(key), create, network);
     EXPECT_TRUE(opened && opened->cell);
     return opened && opened->cell ? *opened->cell : 0;
   }

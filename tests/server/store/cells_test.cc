@@ -9,17 +9,17 @@ namespace {
 
 TEST(OneSidedCounters, RequestsAndAtomicsChangeOneNumber) {
   CountersUnderTest t;
-  ASSERT_TRUE(t.store().add(as_bytes("n"), 5));
+  ASSERT_TRUE(t.store().counters().add(as_bytes("n"), 5));
   const std::uint32_t cell = t.open("n");
   EXPECT_EQ(t.open("n"), cell) << "opened once";
   EXPECT_EQ(t.add(cell, 3), 8);
-  const auto added = t.store().add(as_bytes("n"), 2);
+  const auto added = t.store().counters().add(as_bytes("n"), 2);
   ASSERT_TRUE(added) << to_string(added.error());
   EXPECT_EQ(added->number, 10);
-  const auto swapped = t.store().swap(as_bytes("n"), 10, -4);
+  const auto swapped = t.store().counters().swap(as_bytes("n"), 10, -4);
   ASSERT_TRUE(swapped && swapped->done);
   EXPECT_EQ(swapped->number, -4);
-  const auto not_swapped = t.store().swap(as_bytes("n"), 10, 7);
+  const auto not_swapped = t.store().counters().swap(as_bytes("n"), 10, 7);
   ASSERT_TRUE(not_swapped && !not_swapped->done);
   EXPECT_EQ(not_swapped->number, -4);
   EXPECT_EQ(t.add(cell, 0), -4);
@@ -28,11 +28,12 @@ TEST(OneSidedCounters, RequestsAndAtomicsChangeOneNumber) {
 
 TEST(OneSidedCounters, AnAbsentOneIsMadeOnlyWhenAskedTo) {
   CountersUnderTest t;
-  EXPECT_EQ(t.store().open_counter(as_bytes("n"), false, t.network).error().code, Code::kNotFound);
+  EXPECT_EQ(t.store().counters().open(as_bytes("n"), false, t.network).error().code,
+            Code::kNotFound);
   t.open("n");
   EXPECT_EQ(t.number("n"), 0);
   ASSERT_TRUE(t.under.put("plain", "value"));
-  EXPECT_EQ(t.store().open_counter(as_bytes("plain"), true, t.network).error().code,
+  EXPECT_EQ(t.store().counters().open(as_bytes("plain"), true, t.network).error().code,
             Code::kWrongType);
   EXPECT_EQ(t.under.put("n", "value").error().code, Code::kWrongType);
 }
@@ -54,11 +55,11 @@ TEST(OneSidedCounters, WhenAllCellsAreTakenRequestsStillCount) {
   CountersUnderTest t(2);
   t.open("a");
   t.open("b");
-  const auto third = t.store().open_counter(as_bytes("c"), true, t.network);
+  const auto third = t.store().counters().open(as_bytes("c"), true, t.network);
   ASSERT_TRUE(third);
   EXPECT_FALSE(third->cell);
-  EXPECT_EQ(t.store().add(as_bytes("c"), 4)->number, 4);
-  const auto elsewhere = t.store().open_counter(as_bytes("a"), true, t.network + 1);
+  EXPECT_EQ(t.store().counters().add(as_bytes("c"), 4)->number, 4);
+  const auto elsewhere = t.store().counters().open(as_bytes("a"), true, t.network + 1);
   ASSERT_TRUE(elsewhere);
   EXPECT_FALSE(elsewhere->cell) << "a cell of another network";
   EXPECT_EQ(t.store().stats().counter_cells_taken, 2U);
@@ -74,7 +75,7 @@ TEST(OneSidedCounters, ACellThatSomebodyAddedToBeforeIsNotUsed) {
 TEST(OneSidedCounters, TheSweeperIsCalledWhicheverCellIsTheFirstInUse) {
   CountersUnderTest t;
   std::uint32_t calls = 0;
-  t.store().on_first_cell([&] { ++calls; });
+  t.store().counter_cells().on_first_cell([&] { ++calls; });
   t.word(0).fetch_add(7);
   EXPECT_EQ(t.open("n"), 1U);
   EXPECT_EQ(calls, 1U) << "nobody sweeps";
@@ -87,23 +88,23 @@ TEST(OneSidedCounters, LargeNumbersAndSummandsLeaveTheCell) {
   const std::uint32_t cell = t.open("n");
   EXPECT_EQ(t.add(cell, 1), 1);
   const std::int64_t large = std::int64_t{1} << 62;
-  const auto added = t.store().add(as_bytes("n"), large);
+  const auto added = t.store().counters().add(as_bytes("n"), large);
   ASSERT_TRUE(added);
   EXPECT_EQ(added->number, large + 1);
   EXPECT_EQ(t.add(cell, 1), std::nullopt);
   EXPECT_EQ(t.number("n"), large + 1);
-  EXPECT_EQ(t.store().add(as_bytes("n"), large).error().code, Code::kOutOfRange);
-  const auto again = t.store().open_counter(as_bytes("n"), true, t.network);
+  EXPECT_EQ(t.store().counters().add(as_bytes("n"), large).error().code, Code::kOutOfRange);
+  const auto again = t.store().counters().open(as_bytes("n"), true, t.network);
   ASSERT_TRUE(again);
   EXPECT_FALSE(again->cell) << "too large for a cell";
   // By additions of clients alone: the next sweep takes it out.
   const std::uint32_t other = t.open("m");
   t.word(other).fetch_add(static_cast<std::uint64_t>(kCellEndNumber));
   EXPECT_TRUE(t.add(other, 1));
-  ASSERT_TRUE(t.store().sweep_counters());
+  ASSERT_TRUE(t.store().counter_cells().sweep());
   EXPECT_EQ(t.add(other, 1), std::nullopt);
   EXPECT_EQ(t.number("m"), kCellEndNumber + 1);
-  EXPECT_EQ(t.store().swap(as_bytes("m"), kCellEndNumber + 1, 0)->number, 0);
+  EXPECT_EQ(t.store().counters().swap(as_bytes("m"), kCellEndNumber + 1, 0)->number, 0);
   EXPECT_EQ(t.number("m"), 0);
 }
 
@@ -116,7 +117,7 @@ TEST(OneSidedCounters, ACounterThatFindsNoRoomTakesNoCell) {
       ++key;
   }
   for (int i = 0; i < 10; ++i) {
-    EXPECT_EQ(t.store().open_counter(as_bytes("n"), true, t.network).error().code,
+    EXPECT_EQ(t.store().counters().open(as_bytes("n"), true, t.network).error().code,
               Code::kOutOfMemory);
   }
   EXPECT_EQ(t.store().stats().counter_cells_taken, 0U);
@@ -131,33 +132,33 @@ TEST(OneSidedCounters, TheSweepLogsWhatChanged) {
   EXPECT_EQ(drain(*t.under.log, &versions).size(), 2U) << "they exist from the start";
   t.add(one, 41);
   t.add(one, 1);
-  ASSERT_TRUE(t.store().sweep_counters());
+  ASSERT_TRUE(t.store().counter_cells().sweep());
   const auto changed = drain(*t.under.log, &versions);
   ASSERT_EQ(changed.size(), 1U);
   EXPECT_EQ(changed.at("one"), 42);
-  ASSERT_TRUE(t.store().sweep_counters());
+  ASSERT_TRUE(t.store().counter_cells().sweep());
   EXPECT_TRUE(drain(*t.under.log, &versions).empty()) << "nothing has changed since";
   EXPECT_TRUE(std::ranges::is_sorted(versions));
   // One that ends for want of room in the cell is logged with its last number.
   t.word(one).fetch_add(static_cast<std::uint64_t>(kCellEndNumber));
-  ASSERT_TRUE(t.store().sweep_counters());
+  ASSERT_TRUE(t.store().counter_cells().sweep());
   EXPECT_EQ(drain(*t.under.log, nullptr).at("one"), kCellEndNumber + 42);
 }
 
 // What the sweep logged is newer than the record, and still not what the counter is.
 TEST(OneSidedCounters, ALoadFromDiskLeavesTheCellAlone) {
   CountersUnderTest t;
-  t.store().begin_loading();
+  t.store().disk().begin_loading();
   const auto opened =
-      t.store().open_counter(as_bytes("n"), true, t.network, DiskLookup{SeenOnDisk{}});
+      t.store().counters().open(as_bytes("n"), true, t.network, DiskLookup{SeenOnDisk{}});
   ASSERT_TRUE(opened && opened->cell);
   EXPECT_EQ(t.add(*opened->cell, 3), 3);
   std::array<std::byte, kCounterBytes> swept{};
   store_le(swept.data(), std::int64_t{3});
-  ASSERT_TRUE(t.store().load({.version = Version::of(kTestBoot, 1000),
-                              .counter = true,
-                              .key = as_bytes("n"),
-                              .value = swept}));
+  ASSERT_TRUE(t.store().loader().load({.version = Version::of(kTestBoot, 1000),
+                                       .counter = true,
+                                       .key = as_bytes("n"),
+                                       .value = swept}));
   EXPECT_EQ(t.add(*opened->cell, 4), 7);
   EXPECT_EQ(t.number("n"), 7);
 }
@@ -169,10 +170,10 @@ TEST(OneSidedCounters, TheEndTakesAllOutOfTheirCells) {
   t.open("three");
   ASSERT_TRUE(t.store().remove(as_bytes("three")));
   t.add(one, 1);
-  ASSERT_TRUE(t.store().sweep_counters());
+  ASSERT_TRUE(t.store().counter_cells().sweep());
   t.add(one, 1);
   t.add(two, -1);
-  ASSERT_TRUE(t.store().end_counters().status);
+  ASSERT_TRUE(t.store().counter_cells().end_all().status);
   EXPECT_EQ(t.add(one, 1), std::nullopt);
   EXPECT_EQ(t.add(two, 1), std::nullopt);
   const std::map<std::string, std::int64_t> expected = {{"one", 2}, {"two", -1}};
@@ -190,10 +191,10 @@ TEST(OneSidedCounters, AFullLogIsToldAndNothingIsLost) {
     if (!room) break;
     taken.push_back(*room);
   }
-  EXPECT_EQ(t.store().sweep_counters().error().code, Code::kBusy);
+  EXPECT_EQ(t.store().counter_cells().sweep().error().code, Code::kBusy);
   for (const auto& room : taken)
     t.under.log->unreserve(room);
-  ASSERT_TRUE(t.store().sweep_counters());
+  ASSERT_TRUE(t.store().counter_cells().sweep());
   EXPECT_EQ(drain(*t.under.log, nullptr).at("n"), 9);
 }
 
@@ -210,7 +211,7 @@ TEST(OneSidedCounters, ALogThatIsAlwaysNearlyFullKeepsNoCounterOut) {
       t.add(cell, 1);
     t.under.log->unreserve(others.back());  // room for one, and exactly that
     others.pop_back();
-    EXPECT_EQ(t.store().sweep_counters().error().code, Code::kBusy);
+    EXPECT_EQ(t.store().counter_cells().sweep().error().code, Code::kBusy);
     logged.merge(drain(*t.under.log, nullptr));
     others.push_back(*t.under.log->try_reserve(1, kCounterBytes));
   }
@@ -224,16 +225,16 @@ TEST(OneSidedCounters, ARefusalLeavesTheCounterInItsCell) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 62;
   for (const auto& [expected, desired] :
        {std::pair{kLarge, std::int64_t{0}}, std::pair{std::int64_t{4}, kLarge}}) {
-    const auto swapped = t.store().swap(as_bytes("n"), expected, desired);
+    const auto swapped = t.store().counters().swap(as_bytes("n"), expected, desired);
     ASSERT_TRUE(swapped);
     EXPECT_FALSE(swapped->done);
     EXPECT_EQ(swapped->number, 5);
     EXPECT_TRUE(swapped->in_cell);
   }
-  EXPECT_EQ(t.store().add(as_bytes("n"), INT64_MAX).error().code, Code::kOutOfRange);
+  EXPECT_EQ(t.store().counters().add(as_bytes("n"), INT64_MAX).error().code, Code::kOutOfRange);
   EXPECT_EQ(t.add(cell, 1), 6) << "it has ended";
   EXPECT_EQ(t.store().stats().one_sided_counters, 1U);
-  const auto swapped = t.store().swap(as_bytes("n"), 6, kLarge);
+  const auto swapped = t.store().counters().swap(as_bytes("n"), 6, kLarge);
   ASSERT_TRUE(swapped && swapped->done);
   EXPECT_EQ(t.add(cell, 1), std::nullopt);
   EXPECT_EQ(t.number("n"), kLarge);

@@ -24,7 +24,7 @@ TEST(OneSidedCounters, ASealThatWasNotAnsweredIsFound) {
   {
     CountersUnderTest t;
     sealed(t);
-    const auto added = t.store().add(as_bytes("n"), 2);
+    const auto added = t.store().counters().add(as_bytes("n"), 2);
     ASSERT_TRUE(added);
     EXPECT_EQ(added->number, 7);
     EXPECT_EQ(t.number("n"), 7);
@@ -32,7 +32,7 @@ TEST(OneSidedCounters, ASealThatWasNotAnsweredIsFound) {
   {
     CountersUnderTest t;
     sealed(t);
-    const auto swapped = t.store().swap(as_bytes("n"), 5, 8);
+    const auto swapped = t.store().counters().swap(as_bytes("n"), 5, 8);
     ASSERT_TRUE(swapped && swapped->done);
     EXPECT_EQ(t.number("n"), 8);
   }
@@ -46,7 +46,7 @@ TEST(OneSidedCounters, ASealThatWasNotAnsweredIsFound) {
   {
     CountersUnderTest t;
     sealed(t);
-    ASSERT_TRUE(t.store().sweep_counters());
+    ASSERT_TRUE(t.store().counter_cells().sweep());
     EXPECT_EQ(t.number("n"), 5);
     EXPECT_EQ(t.store().stats().one_sided_counters, 0U);
   }
@@ -57,7 +57,7 @@ TEST(OneSidedCounters, ASealThatAClientSetsEndsTheCounter) {
   const std::uint32_t cell = t.open("n");
   t.add(cell, 3);
   t.word(cell).fetch_add(kCellSeal);
-  EXPECT_EQ(t.store().add(as_bytes("n"), 4)->number, 7);
+  EXPECT_EQ(t.store().counters().add(as_bytes("n"), 4)->number, 7);
   EXPECT_EQ(t.number("n"), 7);
 }
 
@@ -73,11 +73,11 @@ TEST(OneSidedCounters, TheEndComesForAllOfThemThroughASmallLog) {
   while (t.under.log->try_reserve(1, 10'000)) {
   }
   std::map<std::string, std::int64_t> logged;
-  Status ended = t.store().end_counters().status;
+  Status ended = t.store().counter_cells().end_all().status;
   EXPECT_FALSE(ended) << "the log is not too small";
   for (int turns = 0; !ended && turns < 100; ++turns) {
     logged.merge(drain(*t.under.log, nullptr));
-    ended = t.store().end_counters().status;
+    ended = t.store().counter_cells().end_all().status;
   }
   EXPECT_TRUE(ended) << "it begins again and again with the first";
   logged.merge(drain(*t.under.log, nullptr));
@@ -92,12 +92,12 @@ TEST(OneSidedCounters, ALogThatTakesNothingDoesNotLetANumberPassTheLimits) {
   t.add(near, 1);
   t.word(far).fetch_add(static_cast<std::uint64_t>(kCellEndNumber));
   t.under.log->set_disk_state(DiskState::kFailing);
-  EXPECT_EQ(t.store().sweep_counters().error().code, Code::kIo);
+  EXPECT_EQ(t.store().counter_cells().sweep().error().code, Code::kIo);
   EXPECT_EQ(t.add(far, 1), std::nullopt) << "clients may take it anywhere";
   EXPECT_EQ(t.add(near, 1), 2);
   EXPECT_EQ(t.number("far"), kCellEndNumber);
   t.under.log->set_disk_state(DiskState::kOk);
-  ASSERT_TRUE(t.store().sweep_counters());
+  ASSERT_TRUE(t.store().counter_cells().sweep());
   EXPECT_EQ(drain(*t.under.log, nullptr).at("far"), kCellEndNumber);
 }
 
@@ -108,12 +108,12 @@ TEST(OneSidedCounters, TheEndGoesOnWithTheOthersWhenOneFails) {
     t.add(t.open(key), 5);
   drain(*t.under.log, nullptr);
   t.trouble.silent_seals = 1;
-  const auto first = t.store().end_counters();
+  const auto first = t.store().counter_cells().end_all();
   EXPECT_EQ(first.status.error().code, Code::kInternal);
   EXPECT_EQ(first.left, 1U);
   const auto logged = drain(*t.under.log, nullptr);
   EXPECT_EQ(logged.size(), 2U) << "the others are abandoned";
-  const auto second = t.store().end_counters();
+  const auto second = t.store().counter_cells().end_all();
   EXPECT_TRUE(second.status);
   EXPECT_EQ(second.left, 0U);
   const std::map<std::string, std::int64_t> rest = {{"1", 5}};
@@ -124,19 +124,19 @@ TEST(OneSidedCounters, ADeviceInTroubleKeepsNoOtherNetworksCountersOut) {
   CountersUnderTest t(64, *CommitLog::create(CommitLog::kMinCapacityBytes));
   const auto region = *t.transport->allocate(64, rdma::Access::kRemoteReadAtomic);
   const auto others = *Cells::create(*t.transport, *region, 8);
-  const std::uint32_t network = t.store().add_cells(*others);
+  const std::uint32_t network = t.store().counter_cells().add_network(*others);
   t.add(t.open("here"), 1);
-  const auto there = t.store().open_counter(as_bytes("there"), true, network);
+  const auto there = t.store().counters().open(as_bytes("there"), true, network);
   ASSERT_TRUE(there && there->cell);
   std::atomic_ref(reinterpret_cast<std::uint64_t*>(region->bytes().data())[*there->cell])
       .fetch_add(2);
   drain(*t.under.log, nullptr);
   t.trouble.broken = true;
-  EXPECT_EQ(t.store().sweep_counters().error().code, Code::kInternal);
+  EXPECT_EQ(t.store().counter_cells().sweep().error().code, Code::kInternal);
   const std::map<std::string, std::int64_t> expected = {{"there", 2}};
   EXPECT_EQ(drain(*t.under.log, nullptr), expected);
   t.trouble.broken = false;
-  ASSERT_TRUE(t.store().sweep_counters());
+  ASSERT_TRUE(t.store().counter_cells().sweep());
   EXPECT_EQ(drain(*t.under.log, nullptr).at("here"), 1);
 }
 
@@ -147,7 +147,7 @@ TEST(OneSidedCounters, ASweepSeesWhatClientsWereToldThoughMemoryShowsItLate) {
   const std::uint32_t cell = t.open("n");
   drain(*t.under.log, nullptr);
   t.trouble.late = [&] { t.add(cell, 7); };
-  ASSERT_TRUE(t.store().sweep_counters());
+  ASSERT_TRUE(t.store().counter_cells().sweep());
   const std::map<std::string, std::int64_t> expected = {{"n", 7}};
   EXPECT_EQ(drain(*t.under.log, nullptr), expected);
 }

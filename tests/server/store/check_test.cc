@@ -56,7 +56,7 @@ class CheckAtRest : public Test {
 
 TEST_F(CheckAtRest, ARecordThatWasOverwritten) {
   record(3)[30] ^= std::byte{1};
-  expect_found("no live record");
+  expect_found("a record that is not live");
 }
 
 TEST_F(CheckAtRest, TwoSlotsThatLeadToOneBlock) {
@@ -106,7 +106,7 @@ TEST_F(CheckAtRest, AGroupThatDoesNotVerify) {
 
 TEST_F(CheckAtRest, ABlockThatNobodyHas) {
   // Begun and never ended, as if a path of the store had forgotten it.
-  const auto large = store_.begin_large(as_bytes("large"), kMaxInlineBytes + 1, {});
+  const auto large = store_.large_records().begin(as_bytes("large"), kMaxInlineBytes + 1, {});
   ASSERT_TRUE(large);
   expect_found("used_bytes");
 }

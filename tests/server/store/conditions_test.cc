@@ -86,35 +86,35 @@ TEST_F(Conditions, OneOfManyWins) {
 }
 
 TEST_F(Conditions, CountersCount) {
-  EXPECT_EQ(t_.store.add(bytes("c"), 5)->number, 5) << "an absent key counts from 0";
-  EXPECT_EQ(t_.store.add(bytes("c"), -7)->number, -2);
-  const auto swapped = t_.store.swap(bytes("c"), -2, 40);
+  EXPECT_EQ(t_.store.counters().add(bytes("c"), 5)->number, 5) << "an absent key counts from 0";
+  EXPECT_EQ(t_.store.counters().add(bytes("c"), -7)->number, -2);
+  const auto swapped = t_.store.counters().swap(bytes("c"), -2, 40);
   ASSERT_TRUE(swapped);
   EXPECT_TRUE(swapped->done);
-  const auto refused = t_.store.swap(bytes("c"), -2, 50);
+  const auto refused = t_.store.counters().swap(bytes("c"), -2, 50);
   ASSERT_TRUE(refused);
   EXPECT_FALSE(refused->done);
   EXPECT_EQ(refused->number, 40);
   EXPECT_EQ(refused->put.version, swapped->put.version);
-  EXPECT_EQ(t_.store.swap(bytes("absent"), 0, 1).error().code, Code::kNotFound);
+  EXPECT_EQ(t_.store.counters().swap(bytes("absent"), 0, 1).error().code, Code::kNotFound);
   EXPECT_EQ(load_le<std::int64_t>(as_bytes(t_.read("c").value).data()), 40);
 }
 
 TEST_F(Conditions, CountersStopAtTheirLimits) {
-  EXPECT_EQ(t_.store.add(bytes("c"), Limits::max())->number, Limits::max());
-  EXPECT_EQ(t_.store.add(bytes("c"), 1).error().code, Code::kOutOfRange);
-  EXPECT_EQ(t_.store.add(bytes("c"), 0)->number, Limits::max());
-  EXPECT_EQ(t_.store.add(bytes("d"), Limits::min())->number, Limits::min());
-  EXPECT_EQ(t_.store.add(bytes("d"), -1).error().code, Code::kOutOfRange);
+  EXPECT_EQ(t_.store.counters().add(bytes("c"), Limits::max())->number, Limits::max());
+  EXPECT_EQ(t_.store.counters().add(bytes("c"), 1).error().code, Code::kOutOfRange);
+  EXPECT_EQ(t_.store.counters().add(bytes("c"), 0)->number, Limits::max());
+  EXPECT_EQ(t_.store.counters().add(bytes("d"), Limits::min())->number, Limits::min());
+  EXPECT_EQ(t_.store.counters().add(bytes("d"), -1).error().code, Code::kOutOfRange);
 }
 
 TEST_F(Conditions, CountersAndValuesDoNotMix) {
-  ASSERT_TRUE(t_.store.add(bytes("c"), 1));
+  ASSERT_TRUE(t_.store.counters().add(bytes("c"), 1));
   EXPECT_EQ(put("c", "value", {}), Code::kWrongType);
-  EXPECT_EQ(t_.store.add(bytes("c"), 0)->number, 1);
+  EXPECT_EQ(t_.store.counters().add(bytes("c"), 0)->number, 1);
   ASSERT_EQ(put("v", "12345678", {}), Code{});
-  EXPECT_EQ(t_.store.add(bytes("v"), 1).error().code, Code::kWrongType);
-  EXPECT_EQ(t_.store.swap(bytes("v"), 0, 1).error().code, Code::kWrongType);
+  EXPECT_EQ(t_.store.counters().add(bytes("v"), 1).error().code, Code::kWrongType);
+  EXPECT_EQ(t_.store.counters().swap(bytes("v"), 0, 1).error().code, Code::kWrongType);
   EXPECT_EQ(t_.read("v").value, "12345678");
   ASSERT_TRUE(t_.remove("c"));
   EXPECT_EQ(put("c", "value", {}), Code{});
@@ -126,23 +126,23 @@ TEST_F(Conditions, CountersAddUpOverThreads) {
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
       for (int n = 0; n < kEach; ++n)
-        ASSERT_TRUE(t_.store.add(bytes("c"), 1));
+        ASSERT_TRUE(t_.store.counters().add(bytes("c"), 1));
     });
   }
   for (auto& thread : threads)
     thread.join();
-  EXPECT_EQ(t_.store.add(bytes("c"), 0)->number, 3 * kEach);
+  EXPECT_EQ(t_.store.counters().add(bytes("c"), 0)->number, 3 * kEach);
 }
 
 TEST_F(Conditions, KeysExpireAndNotBefore) {
   ASSERT_EQ(put("k", "v", {.ttl_ms = 1000}), Code{});
   ASSERT_EQ(put("stays", "v", {}), Code{});
-  EXPECT_EQ(t_.store.expire(), t_.clock.now() + 1000 * kNanosPerMs);
+  EXPECT_EQ(t_.store.expirer().expire(), t_.clock.now() + 1000 * kNanosPerMs);
   t_.clock.advance(999 * kNanosPerMs);
-  EXPECT_EQ(t_.store.expire(), t_.clock.now() + kNanosPerMs);
+  EXPECT_EQ(t_.store.expirer().expire(), t_.clock.now() + kNanosPerMs);
   EXPECT_EQ(t_.read("k").value, "v");
   t_.clock.advance(kNanosPerMs);
-  t_.store.expire();
+  t_.store.expirer().expire();
   EXPECT_EQ(t_.read("k").kind, testing::Answer::Kind::kMiss);
   EXPECT_EQ(t_.read("stays").value, "v");
   EXPECT_EQ(t_.store.stats().expired, 1U);
@@ -159,35 +159,35 @@ TEST_F(Conditions, ANewValueHasItsOwnTime) {
   ASSERT_TRUE(t_.store.remove(bytes("i")));
   ASSERT_EQ(put("i", "2", {}), Code{});
   t_.clock.advance(100 * kNanosPerMs);
-  t_.store.expire();
+  t_.store.expirer().expire();
   for (const char* key : {"k", "j", "i"})
     EXPECT_EQ(t_.read(key).value, "2") << key;
   t_.clock.advance(400 * kNanosPerMs);
-  t_.store.expire();
+  t_.store.expirer().expire();
   EXPECT_EQ(t_.get("k"), std::nullopt);
   EXPECT_EQ(t_.get("j"), "2");
 }
 
 TEST_F(Conditions, CountersKeepTheirTimeWhenTheyCount) {
-  ASSERT_TRUE(t_.store.load({.version = Version::of(1, 1),
-                             .expiry_ms = 100,
-                             .counter = true,
-                             .key = bytes("c"),
-                             .value = std::array<std::byte, 8>{}}));
-  EXPECT_EQ(t_.store.add(bytes("c"), 2)->number, 2);
+  ASSERT_TRUE(t_.store.loader().load({.version = Version::of(1, 1),
+                                      .expiry_ms = 100,
+                                      .counter = true,
+                                      .key = bytes("c"),
+                                      .value = std::array<std::byte, 8>{}}));
+  EXPECT_EQ(t_.store.counters().add(bytes("c"), 2)->number, 2);
   t_.clock.advance(100 * kNanosPerMs);
-  t_.store.expire();
+  t_.store.expirer().expire();
   EXPECT_EQ(t_.get("c"), std::nullopt);
 }
 
 // Notes of values that were replaced long before their time do not pile up.
 TEST_F(Conditions, NotesAreBounded) {
   std::uint64_t calls = 0;
-  t_.store.on_earlier_expiry([&] { ++calls; });
+  t_.store.expirer().on_earlier_expiry([&] { ++calls; });
   for (int i = 0; i < 20'000; ++i)
     ASSERT_EQ(put(fmt::format("{}", i % 10), "v", {.ttl_ms = 1'000'000}), Code{});
   EXPECT_GT(calls, 0U);
-  t_.store.expire();
+  t_.store.expirer().expire();
   EXPECT_EQ(t_.store.stats().expiring, 10U);
   EXPECT_LE(t_.store.stats().expiry_notes, 10U);
 }
@@ -198,7 +198,7 @@ TEST_F(Conditions, KeysExpireFromGroupNeighbourAndStash) {
     ASSERT_TRUE(t.store.put(bytes(fmt::format("{}", i)), bytes("v"), {.ttl_ms = 50}));
   ASSERT_GT(t.store.stats().stashed_records, 0U);
   t.clock.advance(51 * kNanosPerMs);
-  t.store.expire();
+  t.store.expirer().expire();
   EXPECT_EQ(t.store.stats().records, 0U);
   EXPECT_EQ(t.store.stats().stashed_records, 0U);
   EXPECT_EQ(t.store.stats().data_bytes_used, 0U);

@@ -103,7 +103,7 @@ TEST_F(Exhaustion, AtEveryPointOfTheGrowth) {
     ASSERT_NO_FATAL_FAILURE(expect_intact());
 
     source_.left = kNever;  // there is memory again
-    const auto grown = t_->store.grow();
+    const auto grown = t_->store.growth().grow();
     ASSERT_TRUE(grown);
     EXPECT_TRUE(*grown);
     const auto put = put_up_to(kEnough);

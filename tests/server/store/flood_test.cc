@@ -77,7 +77,7 @@ TEST_F(Flood, OtherPairsHaveTheRestOfTheStashAndNoMemoryIsTaken) {
   for (std::size_t i = kMost; i < keys.size(); ++i)
     ASSERT_FALSE(t_.put(keys[i], "value"));
   EXPECT_EQ(t_.store.stats().memory_bytes, before);
-  EXPECT_FALSE(t_.store.wants_memory()) << "refusals of one pair are no reason to grow";
+  EXPECT_FALSE(t_.store.growth().wants_memory()) << "refusals of one pair are no reason to grow";
   std::uint32_t others = 0;
   for (std::uint64_t i = 0; others < 1'000; ++i) {
     const std::string key = fmt::format("other-{}", i);
@@ -97,7 +97,7 @@ TEST_F(Flood, LoadingIsBoundedToo) {
         .version = Version::of(1, 1), .key = as_bytes(key), .value = as_bytes("value")};
     bool done = false;
     for (int i = 0; i < 8 && !done; ++i)  // again, while the segment is being split
-      done = t_.store.load(record).has_value();
+      done = t_.store.loader().load(record).has_value();
     loaded += done ? 1 : 0;
   }
   EXPECT_EQ(loaded, kMost);

@@ -59,7 +59,7 @@ TEST(Large, OneOnItsWayIsSeenByNobody) {
   StoreUnderTest t(roomy());
   ASSERT_TRUE(t.put("k", "old"));
   const std::string value = patterned(2, 300'000);
-  auto large = t.store.begin_large(as_bytes("k"), value.size(), {});
+  auto large = t.store.large_records().begin(as_bytes("k"), value.size(), {});
   ASSERT_TRUE(large);
   EXPECT_EQ(large->local_key, 1U) << "the adapter's key of plain memory";
   for (std::size_t at = 0; at < value.size(); at += 50'000) {
@@ -69,7 +69,7 @@ TEST(Large, OneOnItsWayIsSeenByNobody) {
     EXPECT_EQ(t.get("k"), "old");
   }
   const std::uint64_t digest = value_digest(as_bytes("k"), large->value, t.memory->epoch());
-  ASSERT_TRUE(t.store.finish_large(std::move(*large), as_bytes("k"), digest, {}));
+  ASSERT_TRUE(t.store.large_records().finish(std::move(*large), as_bytes("k"), digest, {}));
   EXPECT_TRUE(t.read("k").value == value);
 }
 
@@ -80,13 +80,13 @@ TEST(Large, WhatIsCancelledOrRefusedGivesEverythingBack) {
   const std::uint64_t queued = t.log->bytes_queued();
   const PutOptions absent{.condition = Condition::kIfAbsent};
   for (int i = 0; i < 50; ++i) {  // many times what the queue holds
-    auto large = t.store.begin_large(as_bytes("k"), kMaxValueBytes, absent);
+    auto large = t.store.large_records().begin(as_bytes("k"), kMaxValueBytes, absent);
     ASSERT_TRUE(large) << to_string(large.error());
     ASSERT_NE(large->copy, nullptr);
     if (i % 2 == 0) {
-      t.store.cancel_large(std::move(*large));
+      t.store.large_records().cancel(std::move(*large));
     } else {
-      const auto done = t.store.finish_large(std::move(*large), as_bytes("k"), 1, absent);
+      const auto done = t.store.large_records().finish(std::move(*large), as_bytes("k"), 1, absent);
       EXPECT_EQ(done.error().code, Code::kConflict);
     }
     t.clock.advance(kNanosPerMs * 1000);
@@ -99,17 +99,17 @@ TEST(Large, WhatIsCancelledOrRefusedGivesEverythingBack) {
 
 TEST(Large, TwoOfThemFillAQueueOfTheirSize) {
   StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{32} << 20)));
-  auto first = t.store.begin_large(as_bytes("a"), kMaxValueBytes, {});
+  auto first = t.store.large_records().begin(as_bytes("a"), kMaxValueBytes, {});
   ASSERT_TRUE(first);
-  const auto second = t.store.begin_large(as_bytes("b"), kMaxValueBytes, {});
+  const auto second = t.store.large_records().begin(as_bytes("b"), kMaxValueBytes, {});
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kBusy);
-  t.store.cancel_large(std::move(*first));
+  t.store.large_records().cancel(std::move(*first));
 }
 
 TEST(Large, AQueueThatCanNeverHoldOneSaysSo) {
   StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{1} << 20)));
-  const auto large = t.store.begin_large(as_bytes("a"), kMaxValueBytes, {});
+  const auto large = t.store.large_records().begin(as_bytes("a"), kMaxValueBytes, {});
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, Code::kTooLarge);
 }
@@ -125,10 +125,10 @@ TEST(Large, AStoreWhoseExtentsAreShorterSaysSo) {
 TEST(Large, LoadedFromDisk) {
   StoreUnderTest t(roomy());
   const std::string value = patterned(3, 2'000'001);
-  ASSERT_TRUE(t.store.load({.version = Version::of(2, 9),
-                            .expiry_ms = 77,
-                            .key = as_bytes("k"),
-                            .value = as_bytes(value)}));
+  ASSERT_TRUE(t.store.loader().load({.version = Version::of(2, 9),
+                                     .expiry_ms = 77,
+                                     .key = as_bytes("k"),
+                                     .value = as_bytes(value)}));
   const Answer answer = t.read("k");
   EXPECT_TRUE(answer.value == value);
   EXPECT_EQ(answer.version, Version::of(2, 9));

@@ -13,7 +13,7 @@ namespace {
 class PinnedStore : public ::testing::Test {
  protected:
   PinnedStore() {
-    t_.store.add_hint_words(hints_.data());
+    t_.store.records().add_hint_words(hints_.data());
     tick(100'000);
     EXPECT_TRUE(t_.put("k", "1"));
   }

@@ -171,7 +171,7 @@ TEST(Race, TwoWritersOneReaderAndGrowth) {
     Shared shared(growing_pairs(), kMaxKeys);
     std::thread grower([&] {
       while (!shared.stop.load(std::memory_order_relaxed)) {
-        EXPECT_TRUE(shared.store.grow());
+        EXPECT_TRUE(shared.store.growth().grow());
         std::this_thread::yield();
       }
     });

@@ -89,8 +89,8 @@ struct StoreUnderTest {
   }
   // What a server's thread does in the background.
   bool grow() {
-    if (!store.wants_memory()) return false;
-    const auto grown = store.grow();
+    if (!store.growth().wants_memory()) return false;
+    const auto grown = store.growth().grow();
     return grown && *grown;
   }
   Result<Version> remove(std::string_view key) {

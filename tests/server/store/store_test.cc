@@ -106,10 +106,10 @@ TEST(Store, KeepsTheExpiry) {
 TEST(Store, LoadKeepsTheHigherVersion) {
   StoreUnderTest t(small_memory());
   const auto load = [&](std::uint64_t sequence, std::string_view value) {
-    return t.store.load({.version = Version::of(2, sequence),
-                         .expiry_ms = 0,
-                         .key = as_bytes("k"),
-                         .value = as_bytes(value)});
+    return t.store.loader().load({.version = Version::of(2, sequence),
+                                  .expiry_ms = 0,
+                                  .key = as_bytes("k"),
+                                  .value = as_bytes(value)});
   };
   ASSERT_TRUE(load(10, "ten"));
   ASSERT_TRUE(load(9, "nine, a longer value than the other"));
@@ -222,8 +222,8 @@ TEST(Store, ASyncIsWantedWhereItLetsSomethingGo) {
   auto log = CommitLog::create(CommitLog::kMinServerCapacityBytes);
   ASSERT_TRUE(log);
   StoreUnderTest t(small_memory(), std::move(*log));
-  t.store.begin_loading();
-  t.store.end_loading();
+  t.store.disk().begin_loading();
+  t.store.disk().end_loading();
   const auto put = [&](const std::string& key, std::size_t bytes, std::uint64_t ttl_ms) {
     t.clock.advance(10 * kNanosPerMs);
     const std::string value(bytes, 'v');
@@ -248,20 +248,20 @@ TEST(Store, ASyncIsWantedWhereItLetsSomethingGo) {
     return keys;
   };
   ASSERT_GT(fill("expires", 10'000'000), 10);
-  ASSERT_TRUE(t.store.is_full_grown());
+  ASSERT_TRUE(t.store.evictor().is_needed());
   ASSERT_LT(t.log->sync_mark(), t.log->last_begun());
-  ASSERT_FALSE(t.store.evict_for_space());
-  EXPECT_FALSE(t.store.evicts_after_sync());
-  EXPECT_TRUE(t.store.has_nothing_to_evict()) << "not looked at a hundred times a second";
+  ASSERT_FALSE(t.store.evictor().evict_for_space());
+  EXPECT_FALSE(t.store.evictor().evicts_after_sync());
+  EXPECT_TRUE(t.store.evictor().has_nothing_to_evict()) << "not looked at a hundred times a second";
 
   for (int i = 0; i < 3; ++i)
     ASSERT_TRUE(t.remove(fmt::format("expires{}", i)));
   ASSERT_GT(fill("stays", 0), 0);
-  ASSERT_FALSE(t.store.evict_for_space());
-  EXPECT_TRUE(t.store.evicts_after_sync());
-  EXPECT_FALSE(t.store.has_nothing_to_evict());
+  ASSERT_FALSE(t.store.evictor().evict_for_space());
+  EXPECT_TRUE(t.store.evictor().evicts_after_sync());
+  EXPECT_FALSE(t.store.evictor().has_nothing_to_evict());
   t.log->set_sync_mark(t.log->last_begun());
-  EXPECT_TRUE(t.store.evict_for_space());
+  EXPECT_TRUE(t.store.evictor().evict_for_space());
 }
 
 TEST(Store, TheLogSeesEveryCommitInOrder) {

@@ -1,12 +1,41 @@
-// Growth of the store: splitting segments, adding extents.
-#include "server/store/store_impl.h"
+#include "server/store/growth.h"
+
+#include <algorithm>
 
 namespace rkv::server {
 
-// Splits the segment of this hash if too many of its keys are stashed and an unused segment exists.
-// Otherwise its keys stay in the stash until another key is stashed, or memory is added. REQUIRES:
-// no lock is held.
-void Store::Impl::split_if_crowded(KeyHash hash) {
+namespace {
+constexpr const char* kMakingRoom = "the server is freeing or adding memory: retry";
+}
+
+Growth::Growth(RecordTable& table, Evictor& evictor)
+    : memory_(table.memory()),
+      index_(table.index()),
+      blocks_(table.blocks()),
+      locks_(table.locks()),
+      evictor_(evictor),
+      low_segments_(std::max(1U, memory_.index_extent_segments() / 2)),
+      low_data_bytes_(memory_.data_extent_bytes() / 2) {
+  update_growth_limits();
+}
+
+Result<Location> Growth::allocate(std::uint64_t units) {
+  if (units * kUnitBytes > memory_.data_extent_bytes()) [[unlikely]] {
+    return fail(Code::kTooLarge,
+                "the value does not fit into the server's memory: start it with a --memory of at "
+                "least eight values of this size");
+  }
+  const auto block = blocks_.allocate(units);
+  call_for_memory_if_low();
+  if (!block) return no_room(ExtentEntry::kData);
+  return *block;
+}
+
+std::unexpected<Error> Growth::no_vacancy(GroupPlace home, KeyHash hash) {
+  return index_.is_crowded(home) ? pair_is_crowded(hash) : no_room(ExtentEntry::kIndex);
+}
+
+void Growth::split_if_crowded(KeyHash hash) {
   Segments& segments = memory_.segments();
   const Segment crowded = segments.route(hash);
   if (!index_.wants_split(crowded) || crowded.depth == segments.directory_depth()) return;
@@ -23,51 +52,46 @@ void Store::Impl::split_if_crowded(KeyHash hash) {
   call_for_memory_if_low();
 }
 
-bool Store::Impl::is_low(ExtentEntry::Kind kind) const {
+bool Growth::is_low(ExtentEntry::Kind kind) const {
   const Need& need = kind == ExtentEntry::kIndex ? index_need_ : data_need_;
   if (!need.may_grow.load(std::memory_order_relaxed)) return false;
   if (need.starved.load(std::memory_order_relaxed)) return true;
   return kind == ExtentEntry::kIndex ? memory_.segments().unused() < low_segments_
-                                     : records_.free_bytes() < low_data_bytes_;
+                                     : blocks_.free_bytes() < low_data_bytes_;
 }
 
-// Signals the growth thread at most once until grow() returns without an error, because a call may
-// wake a thread.
-void Store::Impl::call_for_memory_if_low() {
+// At most once (GR2), because a call may wake a thread.
+void Growth::call_for_memory_if_low() {
   if (called_.load(std::memory_order_relaxed) || !wants_memory()) return;
   if (!called_.exchange(true, std::memory_order_relaxed) && call_) call_();
 }
 
 // Records that an operation found no space, and chooses its error. Free memory may still exist, in
 // pieces that are too small.
-std::unexpected<Error> Store::Impl::no_room(ExtentEntry::Kind kind) {
+std::unexpected<Error> Growth::no_room(ExtentEntry::Kind kind) {
   const bool index = kind == ExtentEntry::kIndex;
   Need& need = index ? index_need_ : data_need_;
   need.starved.store(true, std::memory_order_relaxed);
   call_for_memory_if_low();
-  if (!index && is_full_grown()) {
-    // If nothing is evictable, the evictor retries on its timer, not per refused write.
-    if (!has_nothing_to_evict()) {
-      if (!called_evictor_.exchange(true, std::memory_order_relaxed) && call_evictor_) {
-        call_evictor_();
-      }
-      return fail(Code::kBusy, "the server is making room: try again a little later");
-    }
+  // If nothing is evictable, the evictor retries on its timer, not per refused write.
+  if (!index && evictor_.is_needed() && !evictor_.has_nothing_to_evict()) {
+    evictor_.call();
+    return fail(Code::kBusy, kMakingRoom);
   }
   if (grow_failed_.load(std::memory_order_relaxed)) {
     return fail(Code::kOutOfMemory,
                 "the server cannot get more memory now (its log says why): delete some keys");
   }
   if (need.may_grow.load(std::memory_order_relaxed)) {
-    return fail(Code::kBusy, "the server is making room: try again a little later");
+    return fail(Code::kBusy, kMakingRoom);
   }
   return fail(Code::kOutOfMemory, index ? "the index is full: delete some keys"
-                                        : "no room for the record: delete some keys");
+                                        : "no memory for the record: delete some keys");
 }
 
 // Random keys are separated by a split, at once or when memory is added. Keys chosen to collide are
-// not, and must not make the index grow to its limit.
-std::unexpected<Error> Store::Impl::pair_is_crowded(KeyHash hash) {
+// not (GR3).
+std::unexpected<Error> Growth::pair_is_crowded(KeyHash hash) {
   const Segments& segments = memory_.segments();
   const Segment segment = segments.route(hash);
   const bool may_split =
@@ -75,18 +99,19 @@ std::unexpected<Error> Store::Impl::pair_is_crowded(KeyHash hash) {
                                  !grow_failed_.load(std::memory_order_relaxed));
   if (may_split && segment.depth != segments.directory_depth() && index_.wants_split(segment)) {
     call_for_memory_if_low();
-    return fail(Code::kBusy, "the server is making room: try again a little later");
+    return fail(Code::kBusy, kMakingRoom);
   }
   return fail(Code::kOutOfMemory,
-              "too many keys have the same place in the index as this one: delete some of them");
+              "too many keys share this key's index groups: delete some of them");
 }
 
-Result<bool> Store::Impl::grow() {
+Result<bool> Growth::grow() {
   bool grown = false;
   for (const auto kind : {ExtentEntry::kIndex, ExtentEntry::kData}) {
     while (is_low(kind)) {
       const auto extent = memory_.add_extent(kind);
       grow_failed_.store(!extent, std::memory_order_relaxed);
+      update_evictor();
       if (!extent) return std::unexpected(extent.error());
       take_in(*extent);
       grown = true;
@@ -96,10 +121,10 @@ Result<bool> Store::Impl::grow() {
   return grown;
 }
 
-void Store::Impl::take_in(const StoreMemory::Extent& extent) {
+void Growth::take_in(const StoreMemory::Extent& extent) {
   if (extent.kind == ExtentEntry::kData) {
     data_need_.starved.store(false, std::memory_order_relaxed);
-    records_.add_extent(extent);
+    blocks_.add_extent(extent);
   } else {
     index_need_.starved.store(false, std::memory_order_relaxed);
     index_.add_extent(extent);
@@ -109,16 +134,22 @@ void Store::Impl::take_in(const StoreMemory::Extent& extent) {
   update_growth_limits();
 }
 
-void Store::Impl::update_growth_limits() {
+void Growth::update_growth_limits() {
   index_need_.may_grow.store(memory_.next_extent_bytes(ExtentEntry::kIndex) != 0,
                              std::memory_order_relaxed);
   data_need_.may_grow.store(memory_.next_extent_bytes(ExtentEntry::kData) != 0,
                             std::memory_order_relaxed);
+  update_evictor();
+}
+
+void Growth::update_evictor() {
+  evictor_.set_data_is_full_grown(!data_need_.may_grow.load(std::memory_order_relaxed) ||
+                                  grow_failed_.load(std::memory_order_relaxed));
 }
 
 // Splits segments that had to wait for memory. No further key may come that would cause their
 // split.
-void Store::Impl::split_all_crowded() {
+void Growth::split_all_crowded() {
   const Segments& segments = memory_.segments();
   for (std::uint32_t id = 0; id < memory_.extent_count(); ++id) {
     if (memory_.extent(id).kind != ExtentEntry::kIndex) continue;

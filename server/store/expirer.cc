@@ -1,8 +1,7 @@
-// Expiry: the server deletes a key at the time that the server's clock says.
+#include "server/store/expirer.h"
+
 #include <array>
 #include <cstring>
-
-#include "server/store/store_impl.h"
 
 namespace rkv::server {
 
@@ -12,27 +11,32 @@ constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
 constexpr std::size_t kFewNotes = 1024;
 }  // namespace
 
-void Store::Impl::note_expiry(KeyHash hash, const RecordFields& fields) {
+void Expirer::note(KeyHash hash, const RecordFields& fields) {
   const bool earliest =
       expiries_.add({.at_ms = fields.expiry_ms, .hash = hash.bits(), .version = fields.version});
-  if (earliest && call_expirer_) call_expirer_();
+  if (earliest && call_) call_();
 }
 
-Nanos Store::Impl::expire() {
-  while (const auto due = expiries_.take_due(unix_ms())) {
+bool Expirer::is_behind() const {
+  const auto next_ms = expiries_.earliest_ms();
+  return next_ms && *next_ms <= clock_.unix_ms();
+}
+
+Nanos Expirer::expire() {
+  while (const auto due = expiries_.take_due(clock_.unix_ms())) {
     if (expire_one(*due)) continue;
     expiries_.add(*due);
     return clock_.now() + kWhenTheLogIsFull;
   }
   if (const std::size_t notes = expiries_.size(); notes > kFewNotes) {
-    if (notes > 2 * locks_.total().expiring + kFewNotes) {
+    if (notes > 2 * table_.locks().total().expiring + kFewNotes) {
       expiries_.drop_stale([this](const Expiry& expiry) { return is_stale(expiry); });
     }
   }
   const Nanos latest = clock_.now() + kLongestNap;
   const auto next_ms = expiries_.earliest_ms();
   if (!next_ms) return latest;
-  const std::uint64_t now_ms = unix_ms();
+  const std::uint64_t now_ms = clock_.unix_ms();
   const std::uint64_t left_ms = *next_ms > now_ms ? *next_ms - now_ms : 0;
   return left_ms * kNanosPerMs < kLongestNap
              ? clock_.now() + static_cast<Nanos>(left_ms * kNanosPerMs)
@@ -42,25 +46,25 @@ Nanos Store::Impl::expire() {
 // Returns false if nothing was removed: the log has no space, or the device failed; a cell may have
 // been ended. If the log has failed, the record is removed without an entry. It then expires again
 // at the next start, and is removed from the disk.
-bool Store::Impl::expire_one(const Expiry& expiry) {
+bool Expirer::expire_one(const Expiry& expiry) {
   const KeyHash hash(expiry.hash);
   const auto reservation = log_.try_reserve(kMaxKeyBytes, 0);
   if (!reservation && reservation.error().code == Code::kBusy) return false;
-  Locked locked(*this, hash);
-  const Target at{hash, locked.home, index_.find_version(locked.home, hash, expiry.version),
+  RecordTable::Locked locked(table_, hash);
+  const Target at{hash, locked.home, table_.index().find_version(locked.home, hash, expiry.version),
                   &locked.counters()};
   if (!at.found) {
     locked.unlock();
     if (reservation) log_.unreserve(*reservation);
     return true;
   }
-  if (!end_cell(record_at(at.found->slot.location()))) {
+  if (!cells_.end(table_.record_at(at.found->slot.location()))) {
     locked.unlock();
     if (reservation) log_.unreserve(*reservation);
     return false;  // the device failed
   }
   std::array<std::byte, kMaxKeyBytes> key;
-  const Bytes in_record = record_at(at.found->slot.location()).key;
+  const Bytes in_record = table_.record_at(at.found->slot.location()).key;
   std::memcpy(key.data(), in_record.data(), in_record.size());
   RecordFields removal{.key = Bytes(key).first(in_record.size())};
   CommitLog::Ticket ticket{};
@@ -68,23 +72,24 @@ bool Store::Impl::expire_one(const Expiry& expiry) {
     ticket = log_.begin(*reservation);
     removal.version = Version::of(boot_, ticket.sequence);
   }
-  erase(at);
+  table_.erase(at);
   at.counters->expired += 1;
-  if (removal_sequences_ && reservation) removal_sequences_->raise(hash, ticket.sequence);
-  if (removal_sequences_ && !reservation && expiry.version.is_since(boot_)) {
+  if (reservation) {
+    disk_.raise(hash, ticket.sequence);
+  } else if (expiry.version.is_since(boot_)) {
     // The record on disk may be older.
-    removal_sequences_->raise(hash, expiry.version.sequence_since(boot_));
+    disk_.raise(hash, expiry.version.sequence_since(boot_));
   }
   if (reservation) log_.finish(ticket, CommitLog::Kind::kRemove, removal);
   locked.unlock();
-  release(at.found->slot);
+  table_.release(at.found->slot);
   return true;
 }
 
-bool Store::Impl::is_stale(const Expiry& expiry) const {
+bool Expirer::is_stale(const Expiry& expiry) const {
   const KeyHash hash(expiry.hash);
-  const Locked locked(*this, hash);
-  return !index_.find_version(locked.home, hash, expiry.version);
+  const RecordTable::Locked locked(table_, hash);
+  return !table_.index().find_version(locked.home, hash, expiry.version);
 }
 
 }  // namespace rkv::server

@@ -1,0 +1,78 @@
+// Evictor: takes the least recently used records out of memory once data memory cannot grow. Only
+// records that are on disk go.
+//
+// Thread safety: evict_for_space() and evicts_after_sync(): one thread. on_no_room() before the
+// first operation. All others: any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include "server/persistence/commit_log.h"
+#include "server/store/disk_tier.h"
+#include "server/store/record_table.h"
+
+namespace rkv::server {
+
+class Evictor {
+ public:
+  // All arguments must outlive the object. `boot` is the upper half of all versions of this start.
+  Evictor(RecordTable& table, CommitLog& log, DiskTier& disk, std::uint32_t boot)
+      : table_(table), log_(log), disk_(disk), boot_(boot) {}
+
+  // Whether evict_for_space() must be called regularly: records may be on disk only, and data
+  // memory cannot grow, because the limit is reached or the last attempt failed.
+  bool is_needed() const {
+    return disk_.in_use() && data_is_full_grown_.load(std::memory_order_relaxed);
+  }
+  // Evicts the least recently used records that are on disk, until enough data memory is free.
+  // Returns true if there is now free memory, or none was needed; false if nothing was evictable.
+  // Blocks no operation for more than a few microseconds.
+  bool evict_for_space();
+  // After evict_for_space() found nothing: whether a sync would make records evictable.
+  bool evicts_after_sync() const { return some_unsynced_; }
+  // Whether the last evict_for_space() found nothing evictable, now or after a sync.
+  bool has_nothing_to_evict() const { return nothing_to_evict_.load(std::memory_order_relaxed); }
+  // Whether more than 1/16 of the data extents is free.
+  bool has_spare_room() const;
+  // Reports keys that clients have read, by hash. Their records stay longer in memory.
+  void touch(std::span<const std::uint64_t> hashes) const;
+
+  // Sets a callback for an operation that found no space. It runs in any thread, inside that
+  // operation.
+  void on_no_room(std::function<void()> call) { call_ = std::move(call); }
+  // Runs that callback, at most once until evict_for_space() begins.
+  void call() {
+    if (!called_.exchange(true, std::memory_order_relaxed) && call_) call_();
+  }
+  // Says whether data memory cannot grow, now or at all.
+  void set_data_is_full_grown(bool full) {
+    data_is_full_grown_.store(full, std::memory_order_relaxed);
+  }
+
+ private:
+  std::size_t evict(std::size_t bytes);
+  std::size_t evict_from(const RecordTable::Pair& pair);
+  bool is_durable(const RecordFields& record, std::uint64_t durable) const;
+
+  RecordTable& table_;
+  CommitLog& log_;
+  DiskTier& disk_;
+  const std::uint32_t boot_;
+  std::atomic<bool> data_is_full_grown_{false};
+  std::function<void()> call_;
+  std::atomic<bool> called_{false};
+  std::atomic<bool> nothing_to_evict_{false};
+  // Of the evicting thread. It met a record that will be evictable soon, or after a sync; and the
+  // next pair to scan.
+  bool some_wait_ = false;
+  bool some_unsynced_ = false;
+  std::uint32_t hand_prefix_ = 0;
+  std::uint32_t hand_pair_ = 0;
+};
+
+}  // namespace rkv::server
