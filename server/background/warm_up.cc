@@ -16,7 +16,7 @@ constexpr std::uint64_t kBatchBytes = std::uint64_t{4} << 20;
 // Each record has about 12 cache lines: together about as many misses as can be in flight.
 constexpr std::size_t kAheadRecords = 16;
 constexpr std::size_t kAheadBytes = std::size_t{64} << 10;
-constexpr Nanos kNap = kNanosPerMs;
+constexpr Nanos kShortPause = kNanosPerMs;
 constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // the disk fails or the index is full
 
 }  // namespace
@@ -83,7 +83,7 @@ void WarmUp::run() {
 WarmUp::End WarmUp::batch() {
   if (wait_for_ > parts_.disk.written()) {
     parts_.request_write(wait_for_);
-    wait(kNap);
+    wait(kShortPause);
     return End::kMore;
   }
   const DiskReads::AsOf as_of = parts_.disk.begin();
@@ -118,7 +118,7 @@ WarmUp::End WarmUp::read_batch(const DiskReads::AsOf& as_of) {
   }
   if (read.error().code == Code::kStale) return End::kMore;
   if (read.error().code == Code::kBusy) {
-    pause_ = kNap;
+    pause_ = kShortPause;
     return End::kMore;
   }
   if (read.error().code == Code::kIo || read.error().code == Code::kOutOfMemory) {

@@ -106,7 +106,7 @@ void Acceptor::answer(rdma::Incoming& incoming) {
   if (worker == nullptr) {
     if (const auto session = admission_.places->victim(incoming.peer(), clock_.now())) {
       for (Worker* each : admission_.all_workers)
-        each->give_up(*session);
+        each->sessions().give_up(*session);
     }
     return refuse(incoming, RefusalReason::kFull, Code::kBusy,
                   fmt::format("the server has {} clients, its limit: try again later, or raise "
@@ -129,8 +129,8 @@ void Acceptor::refuse(rdma::Incoming& incoming, RefusalReason why, Code code,
 bool Acceptor::end_old_session(std::uint64_t session) {
   if (session == 0) return true;
   const Deadline deadline = Deadline::after_ms(clock_, kAcceptMs);
-  return admission_.all_workers[session % admission_.all_workers.size()]->end_session(session,
-                                                                                      deadline);
+  Worker* const worker = admission_.all_workers[session % admission_.all_workers.size()];
+  return worker->sessions().end_session(session, deadline);
 }
 
 std::uint64_t Acceptor::new_session(const Worker& worker) const {
@@ -144,12 +144,12 @@ std::uint64_t Acceptor::new_session(const Worker& worker) const {
 Worker* Acceptor::reserve_place() {
   std::uint32_t clients = 0;
   for (const Worker* worker : admission_.all_workers)
-    clients += worker->clients();
+    clients += worker->sessions().clients();
   if (clients >= admission_.max_clients) return nullptr;
   for (std::size_t tried = 0; tried < admission_.workers.size(); ++tried) {
     Worker* const worker = admission_.workers[next_worker_];
     next_worker_ = (next_worker_ + 1) % admission_.workers.size();
-    if (worker->reserve_client()) return worker;
+    if (worker->sessions().reserve_client()) return worker;
   }
   return nullptr;
 }
@@ -178,12 +178,12 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
       incoming.accept(worker.queue(), worker.connection_options(), Bytes(bytes).first(length),
                       Deadline::after_ms(clock_, kAcceptMs));
   if (!connection) {
-    worker.cancel_client();
+    worker.sessions().cancel_client();
     return refuse(incoming, RefusalReason::kFailed, connection.error().code,
                   to_string(connection.error()));
   }
   client.connection = std::move(*connection);
-  worker.adopt(std::move(client));
+  worker.sessions().adopt(std::move(client));
 }
 
 }  // namespace rkv::server

@@ -281,7 +281,7 @@ std::vector<WorkerFacts> Endpoints::workers() const {
                        .counters = &worker.counters(),
                        .timings = &worker.timings(),
                        .room = &worker.room(),
-                       .clients = worker.clients(),
+                       .clients = worker.sessions().clients(),
                        .reported_reads = worker.reported_reads()});
     }
   }

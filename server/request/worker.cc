@@ -15,6 +15,15 @@ namespace {
 constexpr std::uint32_t kInlineBytes = 128;
 // Large values being fetched by a worker at a time. The worker itself copies and hashes them.
 constexpr std::size_t kFetches = 16;
+// A request fails after more loads than this. Its record was evicted each time before the request's
+// turn, so memory is far too small.
+constexpr std::uint32_t kMaxRounds = 8;
+// Time limits when the worker stops. kAnswersMs: for the awaited marks, which the applier is asked
+// to hurry. kArrivalMs: for replies to arrive; the host of a dead client never acknowledges them.
+// kGoodbyeMs: for all connections to end.
+constexpr std::int64_t kAnswersMs = 5000;
+constexpr std::int64_t kArrivalMs = 1000;
+constexpr std::int64_t kGoodbyeMs = 3000;
 
 }  // namespace
 
@@ -38,40 +47,40 @@ Result<std::unique_ptr<Worker>> Worker::create(const Parts& parts, const WorkerO
 Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageBuffers& room,
                std::unique_ptr<rdma::Queue> queue, SendPool pool, LongRequestReader long_requests)
     : room_(room),
-      options_(options),
+      cpu_(options.cpu),
       clock_(parts.clock),
-      log_(parts.log),
-      make_durable_(parts.make_durable),
-      wait_until_(parts.wait_until),
-      counter_flusher_(parts.counter_flusher),
-      stats_(parts.stats),
-      handler_(
-          parts.store, parts.log, parts.boot, parts.durability, [this] { return make_stats(); },
-          parts.network, parts.backups, parts.counter_flusher, parts.scans),
-      large_put_receiver_(handler_, kFetches),
       timings_(parts.clock, std::size_t{room.small_replies} + room.large_replies),
       queue_(std::move(queue)),
-      pool_(std::move(pool)),
+      stats_(parts.clock, parts.stats),
+      handler_(
+          parts.store, parts.log, parts.boot, parts.durability,
+          [this] { return stats_.text(counters_.get(WorkerCounters::kTurns)); }, parts.network,
+          parts.backups, parts.counter_flusher, parts.scans),
+      large_put_receiver_(handler_, kFetches),
       long_(std::move(long_requests)),
-      disk_fetcher_(parts.loads) {
-  const std::uint32_t receives = room.receives + room.long_requests;
-  sessions_.reserve(options.clients);
-  released_.reserve(receives);
-  waiting_requests_.reserve(receives);
-  held_.reserve(std::size_t{options.clients} * kMaxCredits);
-  awaiting_.reserve(receives);
-  loading_.reserve(receives);
-  dirty_.reserve(options.clients);
+      disk_fetcher_(parts.loads),
+      sessions_(options.clients, *queue_, parts.clock, counters_, parts.wait_until),
+      replies_({.clock = parts.clock,
+                .handler = handler_,
+                .sessions = sessions_,
+                .counters = counters_,
+                .timings = timings_},
+               std::move(pool), options.clients),
+      pending_({.handler = handler_,
+                .replies = replies_,
+                .log = parts.log,
+                .counter_flusher = parts.counter_flusher,
+                .make_durable = parts.make_durable},
+               std::size_t{options.clients} * kMaxCredits),
+      waiting_requests_(room.receives + room.long_requests) {
+  released_.reserve(room.receives + room.long_requests);
   fetched_.reserve(kFetches);
 }
 
 Worker::~Worker() {
   RKV_CHECK(!thread_.joinable(), "a worker is destroyed while it runs");
-  for (const auto& session : sessions_)
-    session->connection.reset();  // before their queue, and before the memory that they READ into
+  sessions_.destroy_connections();  // before the memory that they READ into
   large_put_receiver_.drop_all(nullptr, [](std::uint32_t) {});
-  sessions_.clear();
-  arrivals_.clear();
 }
 
 void Worker::start() {
@@ -90,28 +99,15 @@ void Worker::stop() {
 
 void Worker::run() {
   name_thread("rkv-worker");
-  if (options_.cpu) (void)stay_on(*options_.cpu);  // existed when the options were parsed
+  if (cpu_) (void)stay_on(*cpu_);  // existed when the options were parsed
   while (!stopping_.load(std::memory_order_acquire)) {
     // Completions and wake-ups end all waits except those that end by time (K8, K9).
     if (poll_once() != 0) continue;
     const Nanos now = clock_.now();
     timings_.at(now);
-    const Nanos latest = now + 1000 * kNanosPerMs;
-    queue_->wait(
-        Deadline(clock_, stats_wanted_ ? std::min(latest, stats_share_.again_at()) : latest));
+    queue_->wait(Deadline(clock_, stats_.wait_until(now + 1000 * kNanosPerMs)));
   }
   finish();
-}
-
-bool Worker::reserve_client() {
-  // Only the acceptor reserves, so no other thread takes the place between the load and the add.
-  if (clients_.load(std::memory_order_relaxed) >= options_.clients) return false;
-  clients_.fetch_add(1, std::memory_order_relaxed);
-  return true;
-}
-
-void Worker::cancel_client() {
-  clients_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 rdma::ConnectionOptions Worker::connection_options() const {
@@ -121,103 +117,21 @@ rdma::ConnectionOptions Worker::connection_options() const {
           .grant = rdma::Access::kRemoteReadAtomic};  // for hint words and counter cells
 }
 
-void Worker::adopt(NewClient client) {
-  {
-    const std::lock_guard lock(mutex_);
-    arrivals_.push_back(std::move(client));
-  }
-  mail_.store(true, std::memory_order_release);
-  queue_->wake();
-}
-
 void Worker::marks_changed() {
   if (waiting_.exchange(false, std::memory_order_acq_rel)) queue_->wake();
-}
-
-bool Worker::end_session(std::uint64_t id, const Deadline& deadline) {
-  std::unique_lock lock(mutex_);
-  to_end_.push_back(id);
-  const std::uint64_t ticket = ++ends_asked_;
-  mail_.store(true, std::memory_order_release);
-  queue_->wake();
-  const auto done = [&] { return ends_done_.load(std::memory_order_acquire) >= ticket; };
-  if (wait_until_) {
-    lock.unlock();
-    wait_until_(done, deadline);
-    return done();
-  }
-  return ended_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()), done);
-}
-
-void Worker::give_up(std::uint64_t session) {
-  {
-    const std::lock_guard lock(mutex_);
-    given_up_.push_back(session);
-  }
-  mail_.store(true, std::memory_order_release);
-  queue_->wake();
-}
-
-void Worker::collect_mail() {
-  if (!mail_.exchange(false, std::memory_order_acquire)) return;
-  std::vector<NewClient> arrivals;
-  std::vector<std::uint64_t> to_end;
-  std::vector<std::uint64_t> given_up;
-  {
-    const std::lock_guard lock(mutex_);
-    arrivals.swap(arrivals_);
-    to_end.swap(to_end_);
-    given_up.swap(given_up_);
-  }
-  begin_turn();  // the early messages below are taken now
-  for (NewClient& arrival : arrivals)
-    admit(std::move(arrival));
-  end_sessions(to_end, std::nullopt);  // before the messages that they sent are served
-  end_sessions(given_up, DropReason::kSilent);
-  if (!to_end.empty()) {
-    {
-      const std::lock_guard lock(mutex_);
-      ends_done_.fetch_add(to_end.size(), std::memory_order_release);
-    }
-    ended_.notify_all();
-  }
-  // Messages that these clients sent before adopt(), in order of arrival.
-  std::vector<rdma::Completion> early;
-  early.swap(early_);
-  for (const rdma::Completion& completion : early)
-    on_completion(completion);
-}
-
-void Worker::admit(NewClient arrival) {
-  auto session = std::make_unique<Session>();
-  session->connection = std::move(arrival.connection);
-  session->id = arrival.session;
-  session->credits = arrival.credits;
-  session->name = std::move(arrival.name);
-  session->place = std::move(arrival.place);
-  session->replies.reserve(kRepliesInFlight);
-  session->connection->owner = session.get();
-  counters_.add(WorkerCounters::kAccepted);
-  counters_.add(WorkerCounters::kGranted, session->credits);
-  log_info(EventName("client_connected"), "client {} \"{}\" connected, session {}",
-           field("peer", session->connection->peer()), field("name", session->name),
-           field("session", session->shown_id()));
-  sessions_.push_back(std::move(session));
-  Session& admitted = *sessions_.back();
-  // give_up() may have run before the client arrived.
-  if (admitted.place != nullptr && admitted.place->is_going()) drop(admitted, DropReason::kSilent);
-}
-
-// From here on no request of these sessions begins: received and waiting ones are dropped.
-void Worker::end_sessions(const std::vector<std::uint64_t>& ids, Why why) {
-  if (ids.empty()) return;
-  for (const auto& session : sessions_)
-    if (std::ranges::find(ids, session->id) != ids.end()) drop(*session, why);
 }
 
 void Worker::begin_turn() {
   turn_started_ = clock_.now();
   handler_.set_time(turn_started_);
+}
+
+void Worker::collect_mail() {
+  if (!sessions_.has_mail()) [[likely]]
+    return;
+  begin_turn();  // the early messages are taken now
+  for (const rdma::Completion& completion : sessions_.collect_mail())
+    on_completion(completion);
 }
 
 std::size_t Worker::poll_once() {
@@ -231,13 +145,19 @@ std::size_t Worker::poll_once() {
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
   // From here on the requests that already wait come first (K3).
-  large_wanted_ = long_wanted_ = stats_wanted_ = false;
-  finish_fetches();
-  answer_loaded();  // before newer requests; answer_waiters() repeats it for later loads (K5)
-  retry_waiting();
-  ask_for_marks();
+  replies_.serve_waiting_first();
+  stats_.forget_waiting();
+  long_wanted_ = false;
+  if (!fetched_.empty()) [[unlikely]]
+    finish_fetches();
+  // Before newer requests; answer_waiters() repeats it for later loads (K5).
+  if (waiting_requests_.some_for_loads()) [[unlikely]]
+    retry_loaded();
+  if (waiting_requests_.some_for_buffers()) [[unlikely]]
+    retry_waiting();
+  pending_.ask_for_marks();
   answer_waiters();
-  post_replies();
+  replies_.post();
   if (!released_.empty()) {
     queue_->release(released_);
     released_.clear();
@@ -247,11 +167,8 @@ std::size_t Worker::poll_once() {
 
 void Worker::on_completion(const rdma::Completion& completion) {
   auto* const session = static_cast<Session*>(completion.connection->owner);
-  if (session == nullptr) [[unlikely]] {
-    // Accepted, but adopt() has not delivered it yet. At most its credits plus its disconnect.
-    early_.push_back(completion);
-    return;
-  }
+  if (session == nullptr) [[unlikely]]
+    return sessions_.keep_early(completion);
   if (completion.status != rdma::Completion::Status::kOk) [[unlikely]]
     counters_.failed(completion.kind, completion.status);
   switch (completion.kind) {
@@ -259,7 +176,7 @@ void Worker::on_completion(const rdma::Completion& completion) {
       on_receive(completion, *session);
       break;
     case rdma::Completion::Kind::kSend:
-      on_sent(completion, *session);
+      replies_.on_sent(completion, *session);
       break;
     case rdma::Completion::Kind::kDisconnected:
       on_disconnected(*session);
@@ -277,34 +194,44 @@ void Worker::on_receive(const rdma::Completion& completion, Session& session) {
   const bool usable =
       completion.status == rdma::Completion::Status::kOk && !session.ending && taking_;
   if (usable && session.unanswered >= session.credits) {
-    drop(session, DropReason::kCredits);
+    sessions_.drop(session, DropReason::kCredits);
   } else if (usable) {
     ++session.unanswered;
     counters_.add(WorkerCounters::kReceived);
-    taken_ = turn_started_;
-    return take(session, completion.message, completion.receive_buffer);
+    return take({.session = &session,
+                 .message = completion.message,
+                 .buffer = completion.receive_buffer,
+                 .taken = turn_started_});
   }
   release(completion.receive_buffer);
 }
 
-void Worker::take(Session& session, Bytes message, std::uint32_t receive_buffer) {
-  const Served served = serve(session, message, receive_buffer);
-  switch (served) {
-    case Served::kDone:
-      return release(receive_buffer);
-    case Served::kLoading:
-    case Served::kFetching:
-      return;
-    case Served::kNoRoom:
-    case Served::kNoLarge:
-      counters_.add(WorkerCounters::kDeferred);
-      waiting_requests_.push_back({.session = &session,
-                                   .message = message,
-                                   .receive_buffer = receive_buffer,
-                                   .large = served == Served::kNoLarge,
-                                   .taken = taken_});
-      return;
-  }
+void Worker::on_disconnected(Session& session) {
+  session.ending = true;
+  const auto release_buffer = [this](std::uint32_t buffer) { release(buffer); };
+  replies_.discard(session);
+  pending_.drop(session);
+  waiting_requests_.drop(&session, release_buffer);
+  std::erase_if(fetched_, [&](const Fetch* fetch) { return fetch->session == &session; });
+  counters_.add(WorkerCounters::kEnded);
+  counters_.add(WorkerCounters::kReturned, session.credits);
+  counters_.add(WorkerCounters::kAbandoned, session.unanswered);
+  log_info(EventName("client_gone"), "the connection of client {} \"{}\" has ended",
+           field("peer", session.connection->peer()), field("name", session.name),
+           field("session", session.shown_id()));
+  // Before the memory that it READs into and sends from is reused (F1).
+  session.connection.reset();
+  large_put_receiver_.drop_all(&session, release_buffer);
+  long_.drop_all(session);
+  sessions_.remove(session);
+}
+
+void Worker::take(const ReceivedRequest& request) {
+  const Served served = serve(request);
+  if (served != Served::kNoRoom && served != Served::kNoLarge) [[likely]]
+    return;
+  counters_.add(WorkerCounters::kDeferred);
+  waiting_requests_.add({.request = request, .large = served == Served::kNoLarge});
 }
 
 void Worker::release(std::uint32_t receive_buffer) {
@@ -313,139 +240,246 @@ void Worker::release(std::uint32_t receive_buffer) {
   released_.push_back(receive_buffer);
 }
 
-Worker::Served Worker::serve(Session& session, Bytes message, std::uint32_t receive_buffer,
-                             DiskLookup look, std::uint32_t rounds) {
-  if (!has_room_for(session, message)) return Served::kNoRoom;  // (K3)
-  RequestHandler::Answer answer = handler_.handle(message, look);
+bool Worker::has_room_for(const Session& session, Bytes message) {
+  if (!replies_.has_room(session)) return false;
+  if (message.empty()) return true;
+  switch (static_cast<Opcode>(load_le<std::uint8_t>(message.data()))) {
+    case Opcode::kPutLarge:
+      return large_put_receiver_.has_room(session);
+    case Opcode::kLong:
+      return has_room_for_long();
+    case Opcode::kStats:
+      return stats_.has_time(counters_.get(WorkerCounters::kTurns));
+    default:
+      return true;
+  }
+}
+
+// Releases the buffer of a request that is done.
+Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds) {
+  if (!has_room_for(*request.session, request.message)) return Served::kNoRoom;  // (K3)
+  const Served served = execute(request, look, rounds);
+  if (served == Served::kDone) release(request.buffer);
+  return served;
+}
+
+// Requests that await something, or are READ, are counted when they are answered.
+Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds) {
+  Session& session = *request.session;
+  RequestHandler::Answer answer = handler_.handle(request.message, look);
   switch (answer.next) {
     case RequestHandler::Next::kReply:
-      if (!reply(session, answer.response)) return Served::kNoLarge;
-      break;
+      if (!replies_.send(session, answer.response, request.taken)) return Served::kNoLarge;
+      if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
+      return Served::kDone;
     case RequestHandler::Next::kAwaitMark:
     case RequestHandler::Next::kAwaitBackup:
     case RequestHandler::Next::kAwaitSweep:
     case RequestHandler::Next::kAwaitPage:
-      hold(session, answer);
-      return Served::kDone;  // counted when it is answered
+      pending_.add(session, answer, request.taken);
+      return Served::kDone;
     case RequestHandler::Next::kAwaitLoad:
-      await_load(session, message, receive_buffer, answer.key, rounds);
+      await_load(request, answer.key, rounds);
       return Served::kLoading;
     case RequestHandler::Next::kReadRequest:
-      // Counted when it is answered. The receive buffer is free again.
-      if (!begin_long(session, answer)) drop(session, std::nullopt);
-      return Served::kDone;
+      if (!begin_long(session, answer)) sessions_.drop(session, std::nullopt);
+      return Served::kDone;  // the receive buffer is free again
     case RequestHandler::Next::kFetch:
-      // Counted when it is answered. If no READ could be posted, the connection is already dead and
-      // the fetch ends with it.
-      if (!large_put_receiver_.begin(session, message, receive_buffer, std::move(answer), taken_))
-        drop(session, std::nullopt);
+      // If no READ could be posted, the connection is already dead and the fetch ends with it.
+      if (!large_put_receiver_.begin(session, request.message, request.buffer, std::move(answer),
+                                     request.taken))
+        sessions_.drop(session, std::nullopt);
       return Served::kFetching;
     case RequestHandler::Next::kDisconnect:
-      counters_.add(WorkerCounters::kMalformed);
-      drop(session, DropReason::kMalformed);
+      on_malformed(session, DropReason::kMalformed);
       return Served::kDone;
   }
-  if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
-  count(answer.response);
   return Served::kDone;
 }
 
-bool Worker::has_time_for_stats() {
-  if (stats_turn_ == counters_.get(WorkerCounters::kTurns)) return true;
-  if (stats_share_.has_some(clock_.now())) return true;
-  stats_wanted_ = true;
-  return false;
+void Worker::on_malformed(Session& session, DropReason why) {
+  counters_.add(WorkerCounters::kMalformed);
+  sessions_.drop(session, why);
 }
 
-std::string Worker::make_stats() {
-  const std::uint64_t turn = counters_.get(WorkerCounters::kTurns);
-  if (std::exchange(stats_turn_, turn) == turn) return stats_text_;
-  const Nanos began = clock_.now();
-  stats_text_ = stats_();
-  stats_share_.spend(clock_.now() - began);
-  return stats_text_;
+// ---- requests and replies that wait ----
+
+void Worker::await_load(const ReceivedRequest& request, Bytes key, std::uint32_t rounds) {
+  RKV_CHECK(disk_fetcher_ != nullptr, "a store without a disk has no records there");
+  waiting_requests_.add(
+      {.request = request, .rounds = rounds + 1, .load = disk_fetcher_->ask(key)});
 }
 
-void Worker::count(const Response& response, Durability level) {
-  counters_.answered(response.opcode, response.code);
-  timings_.answered(response.opcode, taken_);
-  if (level == Durability::kMemory || response.code != 0 || response.opcode == Opcode::kFlush)
-    return;
-  counters_.add(level == Durability::kWal ? WorkerCounters::kWalWrites
-                                          : WorkerCounters::kSyncWrites);
-}
-
-void Worker::drop(Session& session, Why why) {
-  if (session.ending) return;
-  session.ending = true;
-  if (why) {
-    counters_.dropped(*why);
-    if (*why != DropReason::kSilent && session.place != nullptr)
-      session.place->offended(clock_.now());
-    log_warn(EventName("client_dropped"), "client {} \"{}\" is disconnected: {}",
-             field("peer", session.connection->peer()), field("name", session.name),
-             field("why", sentence_of(*why)));
+Served Worker::serve_waiting(const WaitingRequests::Waiting& waiting) {
+  const ReceivedRequest& request = waiting.request;
+  Session& session = *request.session;
+  if (session.ending) {
+    release(request.buffer);
+    return Served::kDone;
   }
-  session.connection->abort();
+  const Load* const load = waiting.load.get();
+  if (load != nullptr && !replies_.has_room(session)) return Served::kNoRoom;
+  // Do not execute it again while there is no large buffer for its reply.
+  if (waiting.large && !replies_.has_large(session)) return Served::kNoLarge;
+  if (load == nullptr) return serve(request);
+  std::optional<Error> failure = load->failure();
+  if (!failure && waiting.rounds > kMaxRounds) {
+    failure = Error{.code = Code::kBusy, .text = "the server's memory is too small: try again"};
+  }
+  if (!failure) return serve(request, load->look(), waiting.rounds);
+  (void)replies_.send(session, RequestHandler::not_loaded(request.message, *failure),
+                      request.taken);
+  release(request.buffer);
+  return Served::kDone;
+}
+
+void Worker::retry_loaded() {
+  waiting_requests_.retry_loaded(
+      [this](const WaitingRequests::Waiting& waiting) { return serve_waiting(waiting); });
 }
 
 // Repeats if a long request's buffer was freed: nothing else may start a turn in which an earlier
 // request finds it.
 void Worker::retry_waiting() {
-  while (!waiting_requests_.empty()) [[unlikely]] {
+  while (waiting_requests_.some_for_buffers()) {
     const std::size_t free_before = long_.free();
     long_wanted_ = false;
-    retry_waiting_once();
+    waiting_requests_.retry_for_buffers(
+        [this](const WaitingRequests::Waiting& waiting) { return serve_waiting(waiting); });
     if (long_.free() <= free_before) return;
   }
 }
 
-void Worker::retry_waiting_once() {
-  std::size_t kept = 0;
-  for (const Waiting& waiting : waiting_requests_) {
-    taken_ = waiting.taken;
-    Served served = Served::kDone;
-    if (!waiting.session->ending) {
-      // Do not execute it again while there is no large buffer for its reply.
-      served = waiting.large && !has_large_for(*waiting.session)
-                   ? Served::kNoLarge
-                   : serve(*waiting.session, waiting.message, waiting.receive_buffer);
-    }
-    if (served == Served::kDone) release(waiting.receive_buffer);
-    if (served != Served::kNoRoom && served != Served::kNoLarge) continue;
-    Waiting& still = waiting_requests_[kept++];
-    still = waiting;
-    still.large = still.large || served == Served::kNoLarge;
-  }
-  waiting_requests_.resize(kept);
+void Worker::answer_waiters() {
+  const auto none_waits = [&] { return pending_.empty() && !waiting_requests_.some_for_loads(); };
+  if (none_waits()) [[likely]]
+    return;
+  handler_.set_time(clock_.now());  // a wake-up without completions has not set it
+  waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are read (K5)
+  const std::size_t free_before = long_.free();
+  retry_loaded();
+  // Nothing else may start a turn in which a waiting long request finds the freed buffer.
+  if (long_.free() > free_before) retry_waiting();
+  pending_.answer();
+  if (none_waits()) waiting_.store(false, std::memory_order_relaxed);  // saves a wake-up
 }
 
-void Worker::on_disconnected(Session& session) {
-  session.ending = true;
-  post_replies(session);  // gives the replies' buffers back
-  std::erase(dirty_, &session);
-  std::erase_if(held_, [&](const Held& held) { return held.session == &session; });
-  std::erase_if(waiting_requests_, [&](const Waiting& waiting) {
-    if (waiting.session == &session) release(waiting.receive_buffer);
-    return waiting.session == &session;
-  });
-  std::erase_if(awaiting_, [&](const Awaiting& awaiting) {
-    if (awaiting.session == &session) release(awaiting.receive_buffer);
-    return awaiting.session == &session;
-  });
-  std::erase_if(fetched_, [&](const Fetch* fetch) { return fetch->session == &session; });
-  counters_.add(WorkerCounters::kEnded);
-  counters_.add(WorkerCounters::kReturned, session.credits);
-  counters_.add(WorkerCounters::kAbandoned, session.unanswered);
-  log_info(EventName("client_gone"), "client {} \"{}\" disconnected",
-           field("peer", session.connection->peer()), field("name", session.name),
-           field("session", session.shown_id()));
-  // Before the memory that it READs into and sends from is reused (F1).
-  session.connection.reset();
-  large_put_receiver_.drop_all(&session, [&](std::uint32_t buffer) { release(buffer); });
-  long_.drop_all(session);
-  std::erase_if(sessions_, [&](const auto& owned) { return owned.get() == &session; });
-  clients_.fetch_sub(1, std::memory_order_relaxed);
+// ---- what is READ from clients: large values, and requests too long to be sent ----
+
+void Worker::on_read(const rdma::Completion& completion, Session& session) {
+  if (LongRequestReader::is_one(completion.context)) return on_long_read(completion, session);
+  const bool arrived = completion.status == rdma::Completion::Status::kOk;
+  if (!arrived) read_failed(completion, session);
+  Fetch* const fetch = large_put_receiver_.on_read(completion.context, arrived);
+  if (fetch == nullptr) return;
+  if (!fetch->complete()) return end_fetch(*fetch);
+  fetched_.push_back(fetch);
+}
+
+void Worker::on_long_read(const rdma::Completion& completion, Session& session) {
+  const LongRequestReader::Arrived arrived = long_.on_read(completion.context);
+  const auto buffer = static_cast<std::uint32_t>(completion.context);
+  if (completion.status != rdma::Completion::Status::kOk) read_failed(completion, session);
+  if (session.ending || !taking_) return release(buffer);
+  if (!arrived.as_announced) {
+    on_malformed(session, DropReason::kLong);
+    return release(buffer);
+  }
+  take({.session = &session, .message = arrived.message, .buffer = buffer, .taken = arrived.since});
+}
+
+void Worker::read_failed(const rdma::Completion& completion, Session& session) {
+  if (session.ending) return;
+  if (completion.status == rdma::Completion::Status::kRemoteAccess) {
+    return sessions_.drop(session, DropReason::kUnreadable);
+  }
+  log_debug(EventName("client_memory_unreadable"),
+            "client {}: its memory could not be read: {} (provider status {})",
+            session.connection->peer(), rdma::to_string(completion.status),
+            completion.provider_status);
+  session.ending = true;  // kDisconnected follows
+}
+
+// The request that has waited longest gets the next buffer. Without any buffers the answer is true:
+// begin_long() refuses the request.
+bool Worker::has_room_for_long() {
+  if (long_.count() == 0) return true;
+  if (!long_wanted_ && long_.free() != 0) return true;
+  if (Session* const late = long_.overdue(clock_.now())) {
+    sessions_.drop(*late, DropReason::kOverdue);  // O5
+  }
+  long_wanted_ = true;
+  return false;
+}
+
+// False: the caller must drop the client.
+bool Worker::begin_long(Session& session, const RequestHandler::Answer& answer) {
+  if (long_.count() != 0) {
+    counters_.add(WorkerCounters::kLongRequests);
+    return long_.begin(session, answer.message, answer.response.sequence, clock_.now());
+  }
+  on_malformed(session, DropReason::kLong);
+  return true;
+}
+
+// Gives the store's block and the receive buffer back, and drops the client.
+void Worker::end_fetch(Fetch& fetch) {
+  sessions_.drop(*fetch.session, std::nullopt);
+  release(fetch.receive_buffer);
+  large_put_receiver_.drop(fetch);
+}
+
+void Worker::finish_fetches() {
+  std::size_t kept = 0;
+  for (Fetch* const fetch : fetched_) {
+    Session& session = *fetch->session;
+    const std::uint32_t buffer = fetch->receive_buffer;
+    const Nanos taken = fetch->taken;
+    if (session.ending) {  // (F4)
+      end_fetch(*fetch);
+      continue;
+    }
+    if (!replies_.has_room(session)) {
+      fetched_[kept++] = fetch;
+      continue;
+    }
+    const RequestHandler::Answer answer = large_put_receiver_.finish(*fetch);
+    if (answer.next == RequestHandler::Next::kAwaitMark) {
+      pending_.add(session, answer, taken);
+    } else {
+      (void)replies_.send(session, answer.response, taken);  // a small reply
+    }
+    release(buffer);
+  }
+  fetched_.resize(kept);
+}
+
+// ---- the end ----
+
+template <class Condition>
+void Worker::turn_while(Condition condition, std::int64_t at_most_ms) {
+  const Deadline deadline = Deadline::after_ms(clock_, at_most_ms);
+  for (;;) {
+    const std::size_t completions = poll_once();
+    if (!condition() || deadline.passed()) return;
+    if (completions == 0) queue_->wait(Deadline::after_ms(clock_, 10));
+  }
+}
+
+void Worker::finish() {
+  collect_mail();
+  taking_ = false;
+  replies_.signal_all();
+  waiting_requests_.drop(nullptr, [this](std::uint32_t buffer) { release(buffer); });
+  turn_while([this] { return pending_.delays_stop(); }, kAnswersMs);
+  turn_while([this] { return replies_.has_unsent(); }, kArrivalMs);
+  for (const auto& session : sessions_.all())
+    sessions_.drop(*session, std::nullopt);
+  turn_while([this] { return !sessions_.all().empty(); }, kGoodbyeMs);
+  sessions_.destroy_connections();  // (F1)
+  large_put_receiver_.drop_all(nullptr, [](std::uint32_t) {});
+  fetched_.clear();
+  sessions_.clear();
 }
 
 }  // namespace rkv::server

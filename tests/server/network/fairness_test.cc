@@ -22,14 +22,14 @@ class Fairness : public WorkerTest {
     EXPECT_TRUE(store_->put(as_bytes("small"), patterned(2, 150)));
   }
   FakeConnection* connect_at(std::shared_ptr<Place> place) {
-    EXPECT_TRUE(worker_->reserve_client());
+    EXPECT_TRUE(worker_->sessions().reserve_client());
     auto connection = std::make_unique<FakeConnection>();
     FakeConnection* const raw = connection.get();
-    worker_->adopt({.connection = std::move(connection),
-                    .session = ++sessions_,
-                    .credits = kMaxCredits,
-                    .name = "test",
-                    .place = std::move(place)});
+    worker_->sessions().adopt({.connection = std::move(connection),
+                               .session = ++sessions_,
+                               .credits = kMaxCredits,
+                               .name = "test",
+                               .place = std::move(place)});
     worker_->poll_once();
     return raw;
   }
@@ -346,7 +346,7 @@ TEST_F(Fairness, WhoBreaksARuleHasOffendedAndWhoIsSilentHasNot) {
   while (!places.offends("192.0.2.1:9", clock_.now())) {
     ASSERT_LE(++offenders, Offences::kAtOnce);
     FakeConnection* const silent = connect_at(places.take(0, "192.0.2.2:1", clock_.now()));
-    worker_->give_up(sessions_);
+    worker_->sessions().give_up(sessions_);
     FakeConnection* const offender = connect_at(places.take(0, "192.0.2.1:1", clock_.now()));
     queue().receive(*offender, as_bytes("no request"));
     turn();

@@ -127,7 +127,7 @@ TEST_F(FetchesTest, ARefusedReadEndsTheClientAndFreesTheBlockWithTheLastCompleti
   EXPECT_EQ(queue().free_buffers(), all_buffers_);
   queue().end(*client);
   turn();
-  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(worker_->sessions().clients(), 0U);
   EXPECT_EQ(log_->bytes_queued(), 0U);
 }
 
@@ -140,7 +140,7 @@ TEST_F(FetchesTest, AClientThatDiesInTheMiddleLeavesNothing) {
   turn();
   queue().end(*client);
   turn();
-  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(worker_->sessions().clients(), 0U);
   EXPECT_EQ(used(), 0U);
   EXPECT_EQ(log_->bytes_queued(), 0U);
   EXPECT_EQ(queue().free_buffers(), all_buffers_);
@@ -154,7 +154,7 @@ TEST_F(FetchesTest, AnEndedSessionPublishesNothing) {
   turn();
   queue().complete_read(*client);
   turn();
-  EXPECT_FALSE(worker_->end_session(sessions_, Deadline::after_ms(clock_, 0)));
+  EXPECT_FALSE(worker_->sessions().end_session(sessions_, Deadline::after_ms(clock_, 0)));
   queue().complete_read(*client);
   queue().complete_read(*client);
   turn();

@@ -158,7 +158,7 @@ TEST_F(LongRequestsTest, AClientThatDiesInTheMiddleLeavesNothing) {
   turn();
   queue().end(*client);
   turn();
-  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(worker_->sessions().clients(), 0U);
   EXPECT_EQ(stored("key"), 0U);
   expect_all_buffers_free();
 }
@@ -177,7 +177,7 @@ TEST_F(LongRequestsTest, AnEndedSessionsRequestDoesNotBegin) {
   FakeConnection* const client = connect();
   put_long(*client, "key");
   turn();
-  EXPECT_FALSE(worker_->end_session(sessions_, Deadline::after_ms(clock_, 0)));
+  EXPECT_FALSE(worker_->sessions().end_session(sessions_, Deadline::after_ms(clock_, 0)));
   queue().complete_read(*client);
   turn();
   EXPECT_EQ(stored("key"), 0U);

@@ -108,14 +108,14 @@ TEST_F(WorkerCounts, ATurnReadsTheClockOnce) {
                                     .stats = parts.stats,
                                     .make_durable = parts.make_durable};
   worker_ = std::move(*Worker::create(counted_parts, {.clients = kClients}));
-  ASSERT_TRUE(worker_->reserve_client());
+  ASSERT_TRUE(worker_->sessions().reserve_client());
   auto connection = std::make_unique<FakeConnection>();
   FakeConnection* const client = connection.get();
-  worker_->adopt({.connection = std::move(connection),
-                  .session = 1,
-                  .credits = kMaxCredits,
-                  .name = "test",
-                  .place = nullptr});
+  worker_->sessions().adopt({.connection = std::move(connection),
+                             .session = 1,
+                             .credits = kMaxCredits,
+                             .name = "test",
+                             .place = nullptr});
   worker_->poll_once();
   const auto send = [&](std::string_view key) {
     std::vector<std::byte> message(kRequestHeaderBytes + key.size());

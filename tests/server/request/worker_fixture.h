@@ -44,14 +44,14 @@ class WorkerTest : public ::testing::Test {
   test::FakeQueue& queue() { return *transport_.queue; }
 
   FakeConnection* connect(std::uint16_t credits = kMaxCredits) {
-    EXPECT_TRUE(worker_->reserve_client());
+    EXPECT_TRUE(worker_->sessions().reserve_client());
     auto connection = std::make_unique<FakeConnection>();
     FakeConnection* const raw = connection.get();
-    worker_->adopt({.connection = std::move(connection),
-                    .session = ++sessions_,
-                    .credits = credits,
-                    .name = "test",
-                    .place = nullptr});
+    worker_->sessions().adopt({.connection = std::move(connection),
+                               .session = ++sessions_,
+                               .credits = credits,
+                               .name = "test",
+                               .place = nullptr});
     worker_->poll_once();
     return raw;
   }

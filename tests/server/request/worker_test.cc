@@ -32,10 +32,10 @@ TEST_F(WorkerTest, AnEndedSessionsRequestsDoNotBegin) {
   put(*other, as_bytes("other"), as_bytes("in time"));
   bool ended = false;
   std::thread acceptor(
-      [&] { ended = worker_->end_session(1, Deadline::after_ms(clock_, 60'000)); });
+      [&] { ended = worker_->sessions().end_session(1, Deadline::after_ms(clock_, 60'000)); });
   // The worker's thread is this one; the request to end stands before the first turn, or the put
   // would rightly be carried out.
-  while (!worker_->has_mail())
+  while (!worker_->sessions().has_mail())
     std::this_thread::yield();
   turn();
   acceptor.join();
@@ -50,8 +50,8 @@ TEST_F(WorkerTest, EndingAnUnknownSessionEndsNobody) {
   FakeConnection* const client = connect();
   bool ended = false;
   std::thread acceptor(
-      [&] { ended = worker_->end_session(77, Deadline::after_ms(clock_, 60'000)); });
-  while (!worker_->has_mail())
+      [&] { ended = worker_->sessions().end_session(77, Deadline::after_ms(clock_, 60'000)); });
+  while (!worker_->sessions().has_mail())
     std::this_thread::yield();
   turn();
   acceptor.join();
@@ -64,8 +64,8 @@ TEST_F(WorkerTest, EndingAnUnknownSessionEndsNobody) {
 TEST_F(WorkerTest, AClientWhosePlaceIsGivenToAnotherIsEnded) {
   FakeConnection* const silent = connect();
   FakeConnection* const busy = connect();
-  worker_->give_up(77);  // nobody here
-  worker_->give_up(1);
+  worker_->sessions().give_up(77);  // nobody here
+  worker_->sessions().give_up(1);
   turn();
   EXPECT_FALSE(silent->alive());
   EXPECT_EQ(worker_->counters().drops(DropReason::kSilent), 1U);
@@ -81,16 +81,16 @@ TEST_F(WorkerTest, AClientThatWasNamedBeforeItCameIsEnded) {
   auto place = places.take(9, "192.0.2.1:1", clock_.now());
   clock_.advance(Places::kUnheard);
   ASSERT_EQ(places.victim("192.0.2.2:1", clock_.now()), 9U);
-  worker_->give_up(9);
+  worker_->sessions().give_up(9);
   turn();
   auto connection = std::make_unique<FakeConnection>();
   FakeConnection* const client = connection.get();
-  ASSERT_TRUE(worker_->reserve_client());
-  worker_->adopt({.connection = std::move(connection),
-                  .session = 9,
-                  .credits = 4,
-                  .name = "",
-                  .place = std::move(place)});
+  ASSERT_TRUE(worker_->sessions().reserve_client());
+  worker_->sessions().adopt({.connection = std::move(connection),
+                             .session = 9,
+                             .credits = 4,
+                             .name = "",
+                             .place = std::move(place)});
   turn();
   EXPECT_FALSE(client->alive());
 }
@@ -100,12 +100,12 @@ TEST_F(WorkerTest, EachRequestShowsThatItsClientIsThere) {
   const auto one = places.take(1, "192.0.2.1:1", clock_.now());
   auto connection = std::make_unique<FakeConnection>();
   FakeConnection* const client = connection.get();
-  ASSERT_TRUE(worker_->reserve_client());
-  worker_->adopt({.connection = std::move(connection),
-                  .session = 2,
-                  .credits = 4,
-                  .name = "",
-                  .place = places.take(2, "192.0.2.2:1", clock_.now())});
+  ASSERT_TRUE(worker_->sessions().reserve_client());
+  worker_->sessions().adopt({.connection = std::move(connection),
+                             .session = 2,
+                             .credits = 4,
+                             .name = "",
+                             .place = places.take(2, "192.0.2.2:1", clock_.now())});
   turn();
   clock_.advance(Places::kSilent);
   ping(*client);
@@ -158,35 +158,35 @@ TEST_F(WorkerTest, OneClientMayWorkForEver) {
 }
 
 TEST_F(WorkerTest, MessagesBeforeAdoptionAreKept) {
-  ASSERT_TRUE(worker_->reserve_client());
+  ASSERT_TRUE(worker_->sessions().reserve_client());
   auto connection = std::make_unique<FakeConnection>();
   FakeConnection* const client = connection.get();
   ping(*client, 7);
   turn();
   EXPECT_TRUE(client->posted.empty());
-  worker_->adopt({.connection = std::move(connection),
-                  .session = 1,
-                  .credits = 4,
-                  .name = "",
-                  .place = nullptr});
+  worker_->sessions().adopt({.connection = std::move(connection),
+                             .session = 1,
+                             .credits = 4,
+                             .name = "",
+                             .place = nullptr});
   turn();
   ASSERT_EQ(client->posted.size(), 1U);
   EXPECT_EQ(answer(*client, 0).sequence, 7U);
 }
 
 TEST_F(WorkerTest, AClientThatEndsBeforeAdoptionIsForgotten) {
-  ASSERT_TRUE(worker_->reserve_client());
+  ASSERT_TRUE(worker_->sessions().reserve_client());
   auto connection = std::make_unique<FakeConnection>();
   ping(*connection, 7);
   queue().end(*connection);
   turn();
-  worker_->adopt({.connection = std::move(connection),
-                  .session = 1,
-                  .credits = 4,
-                  .name = "",
-                  .place = nullptr});
+  worker_->sessions().adopt({.connection = std::move(connection),
+                             .session = 1,
+                             .credits = 4,
+                             .name = "",
+                             .place = nullptr});
   turn();
-  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(worker_->sessions().clients(), 0U);
   EXPECT_EQ(queue().free_buffers(), all_buffers_);
 }
 
@@ -207,7 +207,7 @@ TEST_F(WorkerTest, MoreThanTheCreditsEndsTheClientAndNoOther) {
   EXPECT_EQ(worker_->counters().drops(DropReason::kCredits), 1U);
   queue().end(*greedy);
   turn();
-  EXPECT_EQ(worker_->clients(), 1U);
+  EXPECT_EQ(worker_->sessions().clients(), 1U);
   EXPECT_EQ(queue().free_buffers(), all_buffers_);
 }
 
@@ -306,7 +306,7 @@ TEST_F(WorkerTest, AnEndTakesEverythingOfTheClientWithIt) {
   ping(*client);
   queue().end(*client);
   turn();
-  EXPECT_EQ(worker_->clients(), 0U);
+  EXPECT_EQ(worker_->sessions().clients(), 0U);
   EXPECT_EQ(queue().free_buffers(), all_buffers_);
   sync_all();
   turn();
@@ -319,14 +319,14 @@ TEST_F(WorkerTest, AnEndTakesEverythingOfTheClientWithIt) {
 
 TEST_F(WorkerTest, PlacesAreCountedAndComeBack) {
   for (std::uint32_t i = 0; i < kClients; ++i)
-    EXPECT_TRUE(worker_->reserve_client());
-  EXPECT_FALSE(worker_->reserve_client());
-  worker_->cancel_client();
+    EXPECT_TRUE(worker_->sessions().reserve_client());
+  EXPECT_FALSE(worker_->sessions().reserve_client());
+  worker_->sessions().cancel_client();
   FakeConnection* const client = connect();
-  EXPECT_FALSE(worker_->reserve_client());
+  EXPECT_FALSE(worker_->sessions().reserve_client());
   queue().end(*client);
   turn();
-  EXPECT_TRUE(worker_->reserve_client());
+  EXPECT_TRUE(worker_->sessions().reserve_client());
 }
 
 // Clients that keep to the protocol, at random; at the end every buffer is back.

@@ -1,11 +1,12 @@
-// Worker: replies. Which client may use which send buffer (K3, K8), and how replies are posted
-// (K4).
+#include "server/request/reply_sender.h"
+
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
 #include "common/log.h"
-#include "server/request/worker.h"
 
 namespace rkv::server {
 
@@ -24,14 +25,12 @@ std::uint64_t make_context(std::uint32_t covered, std::uint32_t buffer) {
 
 }  // namespace
 
-bool Worker::has_room_for_reply(const Session& session) const {
-  return session.in_flight + session.replies.size() < kRepliesInFlight &&
-         session.small_held < kSmallRepliesPerClient && pool_.small_free() != 0;
+ReplySender::ReplySender(const Parts& parts, SendPool pool, std::uint32_t clients)
+    : parts_(parts), pool_(std::move(pool)) {
+  dirty_.reserve(clients);
 }
 
-// The client that has waited longest gets the next large buffer. A client that already holds some
-// makes no other client wait (K8).
-bool Worker::has_large_for(const Session& session) {
+bool ReplySender::has_large(const Session& session) {
   if (session.large_held >= kLargeRepliesPerClient || large_wanted_) return false;
   if (pool_.large_free() > session.large_held) return true;
   if (session.large_held == 0) {
@@ -41,60 +40,69 @@ bool Worker::has_large_for(const Session& session) {
   return false;
 }
 
-void Worker::drop_slow_taker() {
+void ReplySender::drop_slow_taker() {
   Session* slowest = nullptr;
-  for (const auto& session : sessions_) {
+  for (const auto& session : parts_.sessions.all()) {
     if (session->ending || session->large_held == 0) continue;
     if (slowest == nullptr || session->large_since < slowest->large_since) slowest = session.get();
   }
-  if (slowest == nullptr || clock_.now() - slowest->large_since < kLongestReply) return;
-  drop(*slowest, DropReason::kReplies);
+  if (slowest == nullptr || parts_.clock.now() - slowest->large_since < kLongestReply) return;
+  parts_.sessions.drop(*slowest, DropReason::kReplies);
 }
 
-void Worker::give_back(Session& session, std::uint32_t buffer) {
+void ReplySender::give_back(Session& session, std::uint32_t buffer) {
   if (pool_.is_large(buffer)) {
     --session.large_held;
-    session.large_since = clock_.now();
+    session.large_since = parts_.clock.now();
   } else {
     --session.small_held;
   }
   pool_.give_back(buffer);
 }
 
-// Encodes the reply and queues it for this turn's post. False: no large buffer is free.
-bool Worker::reply(Session& session, const Response& response) {
+bool ReplySender::send(Session& session, const Response& response, Nanos taken, Durability level) {
   const std::size_t length = kResponseHeaderBytes + response.value.size();
-  if (length > SendPool::kSmallBytes && !has_large_for(session)) return false;
+  if (length > SendPool::kSmallBytes && !has_large(session)) return false;
   const auto buffer = pool_.take(length);
   RKV_CHECK(buffer, "K3, K8");
   if (!pool_.is_large(buffer->index)) {
     ++session.small_held;
   } else if (session.large_held++ == 0) {
-    session.large_since = clock_.now();
+    session.large_since = parts_.clock.now();
   }
-  (void)encode(handler_.marked(response), buffer->bytes);
+  (void)encode(parts_.handler.marked(response), buffer->bytes);
   auto operation = rdma::Operation::send(buffer->bytes.first(length), buffer->local_key,
                                          make_context(0, buffer->index));
   operation.inline_data = length <= session.connection->limits().inline_bytes;
   if (session.replies.empty()) dirty_.push_back(&session);
   session.replies.push_back(operation);
   --session.unanswered;
+  count(response, taken, level);
   return true;
 }
 
-void Worker::post_replies() {
+void ReplySender::count(const Response& response, Nanos taken, Durability level) {
+  parts_.counters.answered(response.opcode, response.code);
+  parts_.timings.answered(response.opcode, taken);
+  if (level == Durability::kMemory || response.code != 0 || response.opcode == Opcode::kFlush)
+    return;
+  parts_.counters.add(level == Durability::kWal ? WorkerCounters::kWalWrites
+                                                : WorkerCounters::kSyncWrites);
+}
+
+void ReplySender::post() {
   for (Session* const session : dirty_)
-    post_replies(*session);
+    post(*session);
   dirty_.clear();
 }
 
-void Worker::post_replies(Session& session) {
+void ReplySender::post(Session& session) {
   for (rdma::Operation& operation : session.replies) {
     ++session.unsignaled;
     // A buffer returns with its reply's completion, so that reply is signaled. Inline bytes are
-    // copied by the post. When the worker stops, all replies are signaled: the last ones must have
-    // arrived before their connection ends.
-    operation.signaled = !operation.inline_data || session.unsignaled >= kSignalEvery || !taking_;
+    // copied by the post.
+    operation.signaled =
+        !operation.inline_data || session.unsignaled >= kSignalEvery || signals_all_;
     const auto buffer = static_cast<std::uint32_t>(operation.context);
     if (operation.inline_data) give_back(session, buffer);  // nothing reuses it before the post
     const std::uint32_t covered = operation.signaled ? std::exchange(session.unsignaled, 0U) : 0;
@@ -104,7 +112,9 @@ void Worker::post_replies(Session& session) {
   if (!session.ending) {
     const auto taken = session.connection->post(session.replies);
     if (taken) posted = *taken;
-    if (posted < session.replies.size()) drop(session, taken ? Why(DropReason::kReplies) : Why());
+    if (posted < session.replies.size()) {
+      parts_.sessions.drop(session, taken ? std::optional(DropReason::kReplies) : std::nullopt);
+    }
   }
   session.in_flight += static_cast<std::uint32_t>(posted);
   for (const rdma::Operation& operation : std::span(session.replies).subspan(posted)) {
@@ -114,7 +124,13 @@ void Worker::post_replies(Session& session) {
   session.replies.clear();
 }
 
-void Worker::on_sent(const rdma::Completion& completion, Session& session) {
+void ReplySender::discard(Session& session) {
+  RKV_CHECK(session.ending, "replies to a connected client are posted");
+  post(session);  // only gives the buffers back
+  std::erase(dirty_, &session);
+}
+
+void ReplySender::on_sent(const rdma::Completion& completion, Session& session) {
   const auto buffer = static_cast<std::uint32_t>(completion.context);
   const auto covered = static_cast<std::uint32_t>(completion.context >> 32);
   if (buffer != kNoBuffer) give_back(session, buffer);
@@ -125,6 +141,12 @@ void Worker::on_sent(const rdma::Completion& completion, Session& session) {
               session.connection->peer(), rdma::to_string(completion.status),
               completion.provider_status);
   }
+}
+
+bool ReplySender::has_unsent() const {
+  return std::ranges::any_of(parts_.sessions.all(), [](const auto& session) {
+    return !session->ending && session->in_flight > session->unsignaled;
+  });
 }
 
 }  // namespace rkv::server

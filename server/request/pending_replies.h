@@ -1,0 +1,84 @@
+// PendingReplies: replies held back until what they promise has happened: a durability mark, a
+// backup, a page of a scan, or the sweep of counters before a flush or a backup.
+//
+// Invariants (numbered with the worker's, worker.h):
+//  K6  A write that awaits a mark has been executed, exactly once, and is never repeated. It is
+//      answered when the mark has passed it, or with "may have happened" if the disk fails first.
+//      It stays unanswered if its client disconnects. When the worker is stopped, the connection
+//      ends only after the answer, or after kAnswersMs.
+//
+// Replies that await a mark do not allocate; the others take another thread's lock and allocate.
+//
+// Thread safety: one owner, the worker.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/background/counter_flusher.h"
+#include "server/persistence/commit_log.h"
+#include "server/request/reply_sender.h"
+#include "server/request/request_handler.h"
+
+namespace rkv::server {
+
+class PendingReplies {
+ public:
+  // References must outlive this object. `make_durable` asks the applier to advance a mark; at most
+  // two calls per turn and level.
+  struct Parts {
+    RequestHandler& handler;
+    ReplySender& replies;
+    const CommitLog& log;
+    CounterFlusher* counter_flusher;  // nullptr: no counter is one-sided
+    std::function<void(Durability level, std::uint64_t sequence)> make_durable;
+  };
+  // `capacity`: replies held at a time.
+  PendingReplies(Parts parts, std::size_t capacity);
+  PendingReplies(const PendingReplies&) = delete;
+  PendingReplies& operator=(const PendingReplies&) = delete;
+
+  // Holds the reply of a request that was taken at `taken`. Copies what outlives this call.
+  // REQUIRES: answer.next is kAwaitMark, kAwaitBackup, kAwaitSweep or kAwaitPage.
+  void add(Session& session, const RequestHandler::Answer& answer, Nanos taken);
+  // Asks for the marks that replies held since the last call await.
+  void ask_for_marks();
+  // Sends the replies whose wait is over, if there is room for them.
+  void answer();
+  void drop(const Session& session);
+
+  bool empty() const { return held_.empty(); }
+  // Whether a reply is held that an orderly stop waits for. It does not wait for backups: one may
+  // take as long as the disk needs.
+  bool delays_stop() const;
+
+ private:
+  struct Held {
+    Session* session = nullptr;
+    Response response{};  // its value, if it has one, lies in `number`
+    Durability level = Durability::kSync;
+    std::uint64_t through = 0;
+    bool sweeping = false;  // `through` is a sweep's number; `name` is the request's value
+    bool ready = false;     // `response` is the reply
+    Nanos taken = 0;
+    std::array<std::byte, kCounterBytes> number{};
+    std::string name{};
+    std::shared_ptr<const Backup> backup{};
+    std::shared_ptr<const ScanPage> page{};
+  };
+  void await(Held& held, const RequestHandler::Answer& answer);
+  void continue_after_sweep(Held& held);
+  bool is_over(const Held& held, bool disk_failed) const;
+  Response answer_to(Held& held) const;
+
+  const Parts parts_;
+  std::vector<Held> held_;
+  std::uint64_t wal_wanted_ = 0;  // highest sequence awaited since the last ask_for_marks()
+  std::uint64_t sync_wanted_ = 0;
+};
+
+}  // namespace rkv::server

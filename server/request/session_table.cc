@@ -1,0 +1,135 @@
+#include "server/request/session_table.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/log.h"
+#include "server/request/message_buffers.h"
+
+namespace rkv::server {
+
+SessionTable::SessionTable(std::uint32_t capacity, rdma::Queue& queue, const Clock& clock,
+                           WorkerCounters& counters, WaitUntil wait_until)
+    : queue_(queue),
+      clock_(clock),
+      counters_(counters),
+      wait_until_(std::move(wait_until)),
+      capacity_(capacity) {
+  sessions_.reserve(capacity);
+}
+
+bool SessionTable::reserve_client() {
+  // Only the acceptor reserves, so no other thread takes the place between the load and the add.
+  if (clients() >= capacity_) return false;
+  clients_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void SessionTable::notify_worker() {
+  mail_.store(true, std::memory_order_release);
+  queue_.wake();
+}
+
+void SessionTable::adopt(NewClient client) {
+  {
+    const std::lock_guard lock(mutex_);
+    received_.arrivals.push_back(std::move(client));
+  }
+  notify_worker();
+}
+
+bool SessionTable::end_session(std::uint64_t id, const Deadline& deadline) {
+  std::unique_lock lock(mutex_);
+  received_.to_end.push_back(id);
+  const std::uint64_t ticket = ++ends_asked_;
+  notify_worker();
+  const auto done = [&] { return ends_done_.load(std::memory_order_acquire) >= ticket; };
+  if (wait_until_) {
+    lock.unlock();
+    wait_until_(done, deadline);
+    return done();
+  }
+  return ended_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()), done);
+}
+
+void SessionTable::give_up(std::uint64_t session) {
+  {
+    const std::lock_guard lock(mutex_);
+    received_.given_up.push_back(session);
+  }
+  notify_worker();
+}
+
+std::vector<rdma::Completion> SessionTable::collect_mail() {
+  if (!mail_.exchange(false, std::memory_order_acquire)) return {};
+  Mail mail;
+  {
+    const std::lock_guard lock(mutex_);
+    mail = std::exchange(received_, {});
+  }
+  for (NewClient& arrival : mail.arrivals)
+    admit(std::move(arrival));
+  drop_all(mail.to_end, std::nullopt);  // before the messages that they sent are served
+  drop_all(mail.given_up, DropReason::kSilent);
+  if (!mail.to_end.empty()) {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_done_.fetch_add(mail.to_end.size(), std::memory_order_release);
+    }
+    ended_.notify_all();
+  }
+  return std::exchange(early_, {});
+}
+
+void SessionTable::admit(NewClient arrival) {
+  auto session = std::make_unique<Session>();
+  session->connection = std::move(arrival.connection);
+  session->id = arrival.session;
+  session->credits = arrival.credits;
+  session->name = std::move(arrival.name);
+  session->place = std::move(arrival.place);
+  session->replies.reserve(kRepliesInFlight);
+  session->connection->owner = session.get();
+  counters_.add(WorkerCounters::kAccepted);
+  counters_.add(WorkerCounters::kGranted, session->credits);
+  log_info(EventName("client_connected"), "client {} \"{}\" connected, session {}",
+           field("peer", session->connection->peer()), field("name", session->name),
+           field("session", session->shown_id()));
+  sessions_.push_back(std::move(session));
+  Session& admitted = *sessions_.back();
+  // give_up() may have run before the client arrived.
+  if (admitted.place != nullptr && admitted.place->is_going()) drop(admitted, DropReason::kSilent);
+}
+
+void SessionTable::drop_all(const std::vector<std::uint64_t>& ids, std::optional<DropReason> why) {
+  if (ids.empty()) return;
+  for (const auto& session : sessions_)
+    if (std::ranges::find(ids, session->id) != ids.end()) drop(*session, why);
+}
+
+void SessionTable::drop(Session& session, std::optional<DropReason> why) {
+  if (session.ending) return;
+  session.ending = true;
+  if (why) {
+    counters_.dropped(*why);
+    if (*why != DropReason::kSilent && session.place != nullptr)
+      session.place->offended(clock_.now());
+    log_warn(EventName("client_dropped"), "client {} \"{}\" is disconnected: {}",
+             field("peer", session.connection->peer()), field("name", session.name),
+             field("why", sentence_of(*why)));
+  }
+  session.connection->abort();
+}
+
+void SessionTable::remove(Session& session) {
+  std::erase_if(sessions_, [&](const auto& owned) { return owned.get() == &session; });
+  clients_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void SessionTable::destroy_connections() {
+  for (const auto& session : sessions_)
+    session->connection.reset();
+}
+
+}  // namespace rkv::server

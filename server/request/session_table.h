@@ -1,0 +1,113 @@
+// SessionTable: the clients of one worker. Acceptors bring them and end them; the worker's thread
+// admits them, drops them and removes them.
+//
+// Acceptors only leave mail: each call notes what is to be done, sets has_mail() and wakes the
+// queue. The worker's thread does it at the start of its next turn, in collect_mail().
+//
+// Thread safety:
+//  - acceptors: reserve_client, cancel_client, adopt, end_session, give_up
+//  - any thread: has_mail, clients
+//  - worker's thread: all others
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "rdma/transport/transport.h"
+#include "server/request/session.h"
+#include "server/request/worker_counters.h"
+
+namespace rkv::server {
+
+struct NewClient {
+  std::unique_ptr<rdma::Connection> connection;
+  std::uint64_t session = 0;
+  std::uint16_t credits = 0;
+  std::string name;
+  std::shared_ptr<Place> place;
+};
+
+class SessionTable {
+ public:
+  // Blocks until `done` returns true or the deadline passes.
+  using WaitUntil = std::function<void(const std::function<bool()>& done, const Deadline&)>;
+
+  // `wait_until`: how end_session() blocks; empty: on a condition variable. References must outlive
+  // the table.
+  SessionTable(std::uint32_t capacity, rdma::Queue& queue, const Clock& clock,
+               WorkerCounters& counters, WaitUntil wait_until);
+  SessionTable(const SessionTable&) = delete;
+  SessionTable& operator=(const SessionTable&) = delete;
+
+  // Reserves a place for one more client; call it before accepting on the worker's queue. False:
+  // the worker is full. cancel_client() gives the place back; after adopt(), remove() does.
+  bool reserve_client();
+  void cancel_client() { clients_.fetch_sub(1, std::memory_order_relaxed); }
+  void adopt(NewClient client);
+  // Ends the session if this worker has it. True: none of the session's requests will begin any
+  // more. Blocks until the worker's thread has handled the call; false if the deadline passed
+  // first.
+  bool end_session(std::uint64_t id, const Deadline& deadline);
+  // Ends the session, if this worker has it, so that another client gets its place. Never blocks.
+  void give_up(std::uint64_t session);
+
+  bool has_mail() const { return mail_.load(std::memory_order_acquire); }
+  // The clients with a place, connected or not.
+  std::uint32_t clients() const { return clients_.load(std::memory_order_relaxed); }
+
+  // Does what acceptors have asked for. Returns the completions of the admitted clients that came
+  // before them, in order of arrival. Allocates if there is mail.
+  std::vector<rdma::Completion> collect_mail();
+  // Keeps a completion of an accepted client that collect_mail() has not admitted yet. At most the
+  // client's credits plus its disconnect.
+  void keep_early(const rdma::Completion& completion) { early_.push_back(completion); }
+
+  std::span<const std::unique_ptr<Session>> all() const { return sessions_; }
+  // Disconnects the client; its requests are not answered any more. The queue reports the end of
+  // the connection later. Nothing for `why`: no fault, not worth a log line.
+  void drop(Session& session, std::optional<DropReason> why);
+  // Destroys the session and gives its place back. REQUIRES: its connection was destroyed.
+  void remove(Session& session);
+  // Destroys all connections. Call it before the memory that they READ into and send from is
+  // reused.
+  void destroy_connections();
+  // Destroys all sessions, without giving their places back: the worker has stopped.
+  void clear() { sessions_.clear(); }
+
+ private:
+  void admit(NewClient arrival);
+  void drop_all(const std::vector<std::uint64_t>& ids, std::optional<DropReason> why);
+  void notify_worker();
+
+  rdma::Queue& queue_;
+  const Clock& clock_;
+  WorkerCounters& counters_;
+  const WaitUntil wait_until_;
+  const std::uint32_t capacity_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<rdma::Completion> early_;
+
+  std::atomic<std::uint32_t> clients_{0};
+  std::atomic<bool> mail_{false};
+  std::atomic<std::uint64_t> ends_done_{0};  // of ends_asked_; written under mutex_
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  // Guarded by mutex_.
+  struct Mail {
+    std::vector<NewClient> arrivals;
+    std::vector<std::uint64_t> to_end;
+    std::vector<std::uint64_t> given_up;
+  } received_;
+  std::uint64_t ends_asked_ = 0;
+};
+
+}  // namespace rkv::server
