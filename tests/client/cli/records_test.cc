@@ -135,8 +135,7 @@ TEST(Jsonl, FieldsInEveryForm) {
 TEST(Jsonl, BadLinesNameThemselves) {
   const std::string good = "{\"key\":\"a\",\"value\":\"b\"}\n";
   EXPECT_EQ(problem(good + "{\"key\":"), "FILE:2:8: this is not a JSON object");
-  EXPECT_EQ(problem(good + "{\"key\":\"a\"}"),
-            "FILE:2:1: there is no \"value\" (or _base64, _hex)");
+  EXPECT_EQ(problem(good + "{\"key\":\"a\"}"), "FILE:2:1: \"value\" (or _base64, _hex) is missing");
   EXPECT_EQ(problem(good + "{\"key\":\"a\",\"value\":7}"), "FILE:2:1: \"value\" is not a string");
   EXPECT_EQ(problem(good + "{\"key\":\"a\",\"value_base64\":\"?\"}"),
             "FILE:2:1: \"value_base64\" is not valid base64");
