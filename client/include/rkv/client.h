@@ -43,6 +43,9 @@ namespace rdma {
 class Transport;
 class Region;
 }  // namespace rdma
+namespace client {
+struct Engine;
+}
 
 // Memory that values are READ into and put from without a copy. Created by
 // Client::allocate_buffer(), page-aligned and zeroed. A buffer may outlive its client, and serves

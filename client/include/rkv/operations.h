@@ -87,9 +87,10 @@ template <class Given, class Options>
 concept OptionsOrTimeout =
     std::convertible_to<const Given&, Options> || std::convertible_to<const Given&, Timeout>;
 
-namespace client {
+class Client;
+class Cluster;
 
-struct Engine;
+namespace client {
 
 template <class Options, class Given>
 decltype(auto) options_of(const Given& given) {
@@ -102,31 +103,6 @@ decltype(auto) options_of(const Given& given) {
   }
 }
 
-// The operations on one server.
-RKV_EXPORT Result<Value> get(Engine& engine, std::string_view key, const GetOptions& options);
-RKV_EXPORT Result<ValueSize> get_into(Engine& engine, std::string_view key,
-                                      std::span<std::byte> out, const GetOptions& options);
-RKV_EXPORT Result<std::uint64_t> put(Engine& engine, std::string_view key, std::string_view value,
-                                     const PutOptions& options);
-// `version`: removes this version only.
-RKV_EXPORT Result<std::uint64_t> remove(Engine& engine, std::string_view key,
-                                        std::optional<std::uint64_t> version,
-                                        const WriteOptions& options);
-RKV_EXPORT Result<Counter> incr(Engine& engine, std::string_view key, std::int64_t by,
-                                const WriteOptions& options);
-RKV_EXPORT Result<Counter> incr(Engine& engine, OneSidedCounter& counter, std::int64_t by,
-                                const WriteOptions& options);
-RKV_EXPORT Result<CounterSwap> counter_cas(Engine& engine, std::string_view key,
-                                           std::int64_t expected, std::int64_t desired,
-                                           const WriteOptions& options);
-RKV_EXPORT Result<CounterSwap> counter_cas(Engine& engine, OneSidedCounter& counter,
-                                           std::int64_t expected, std::int64_t desired,
-                                           const WriteOptions& options);
-RKV_EXPORT Result<Counter> get_counter(Engine& engine, std::string_view key, Timeout timeout);
-RKV_EXPORT Result<Counter> get_counter(Engine& engine, OneSidedCounter& counter, Timeout timeout);
-RKV_EXPORT Result<OneSidedCounter> open_counter(Engine& engine, std::string_view key,
-                                                const OpenOptions& options);
-
 // Calls of a visitor whose type is erased.
 using GetVisitor = void (*)(void* target, std::size_t index, const Result<ValueView>& result);
 using PutVisitor = void (*)(void* target, std::size_t index, const Result<std::uint64_t>& version);
@@ -134,9 +110,10 @@ using PutVisitor = void (*)(void* target, std::size_t index, const Result<std::u
 }  // namespace client
 
 // `Store` is a Client or a Cluster. It has on(key, timeout, call), which calls `call(engine)` with
-// the engine of the key's server, and visit_all(), put_all() and add_all() for many keys.
+// the engine of the key's server, and visit_all(), put_all() and add_all() for many keys. The
+// library holds what is defined for both (operations.cc).
 template <class Store>
-class Operations {
+class RKV_EXPORT Operations {
  public:
   using Timeout = rkv::Timeout;
 
@@ -145,18 +122,14 @@ class Operations {
   // Reads a value. Costs one READ when the key's place is cached, else mostly two. kNotFound.
   template <OptionsOrTimeout<GetOptions> Given = GetOptions>
   Result<Value> get(std::string_view key, const Given& given = {}) {
-    const GetOptions& options = client::options_of<GetOptions>(given);
-    return store().on(key, options.timeout,
-                      [&](auto& engine) { return client::get(engine, key, options); });
+    return get_value(key, client::options_of<GetOptions>(given));
   }
   // As get(), without allocation. kTooLarge: the value does not fit; nothing is copied, and
   // needed_bytes() is the value's length.
   template <OptionsOrTimeout<GetOptions> Given = GetOptions>
   Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out,
                              const Given& given = {}) {
-    const GetOptions& options = client::options_of<GetOptions>(given);
-    return store().on(key, options.timeout,
-                      [&](auto& engine) { return client::get_into(engine, key, out, options); });
+    return get_bytes(key, out, client::options_of<GetOptions>(given));
   }
 
   // Stores a value and returns its version. One round trip. A value longer than 128 KiB is first
@@ -179,10 +152,7 @@ class Operations {
   // (no answer came) read the key: its version or absence shows the outcome, unless other clients
   // write the key too.
   Result<std::uint64_t> put_with(std::string_view key, std::string_view value,
-                                 const PutOptions& options) {
-    return store().on(key, options.timeout,
-                      [&](auto& engine) { return client::put(engine, key, value, options); });
-  }
+                                 const PutOptions& options);
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
                                       const Given& given = {}) {
@@ -214,9 +184,7 @@ class Operations {
   // changed.
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<Counter> incr(std::string_view key, std::int64_t by = 1, const Given& given = {}) {
-    const WriteOptions& options = client::options_of<WriteOptions>(given);
-    return store().on(key, options.timeout,
-                      [&](auto& engine) { return client::incr(engine, key, by, options); });
+    return add(key, by, client::options_of<WriteOptions>(given));
   }
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<Counter> decr(std::string_view key, std::int64_t by = 1, const Given& given = {}) {
@@ -227,16 +195,10 @@ class Operations {
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
                                   const Given& given = {}) {
-    const WriteOptions& options = client::options_of<WriteOptions>(given);
-    return store().on(key, options.timeout, [&](auto& engine) {
-      return client::counter_cas(engine, key, expected, desired, options);
-    });
+    return swap(key, expected, desired, client::options_of<WriteOptions>(given));
   }
   // One-sided, as get().
-  Result<Counter> get_counter(std::string_view key, Timeout timeout = {}) {
-    return store().on(key, timeout,
-                      [&](auto& engine) { return client::get_counter(engine, key, timeout); });
-  }
+  Result<Counter> get_counter(std::string_view key, Timeout timeout = {});
 
   // ---- one-sided counters: one atomic and one round trip for each operation.
 
@@ -246,9 +208,7 @@ class Operations {
   // kMayHaveHappened: the counter is not there; it may have been created and removed since.
   template <OptionsOrTimeout<OpenOptions> Given = OpenOptions>
   Result<OneSidedCounter> open_counter(std::string_view key, const Given& given = {}) {
-    const OpenOptions& options = client::options_of<OpenOptions>(given);
-    return store().on(key, options.timeout,
-                      [&](auto& engine) { return client::open_counter(engine, key, options); });
+    return open(key, client::options_of<OpenOptions>(given));
   }
   // As incr() and decr() above. If the counter was removed or its server restarted, the client
   // first opens the counter again. incr and decr create a removed counter again, from 0. A summand
@@ -256,9 +216,7 @@ class Operations {
   // that durability when the call returns.
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<Counter> incr(OneSidedCounter& counter, std::int64_t by = 1, const Given& given = {}) {
-    const WriteOptions& options = client::options_of<WriteOptions>(given);
-    return store().on(counter.key(), options.timeout,
-                      [&](auto& engine) { return client::incr(engine, counter, by, options); });
+    return add(counter, by, client::options_of<WriteOptions>(given));
   }
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<Counter> decr(OneSidedCounter& counter, std::int64_t by = 1, const Given& given = {}) {
@@ -269,15 +227,9 @@ class Operations {
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<CounterSwap> counter_cas(OneSidedCounter& counter, std::int64_t expected,
                                   std::int64_t desired, const Given& given = {}) {
-    const WriteOptions& options = client::options_of<WriteOptions>(given);
-    return store().on(counter.key(), options.timeout, [&](auto& engine) {
-      return client::counter_cas(engine, counter, expected, desired, options);
-    });
+    return swap(counter, expected, desired, client::options_of<WriteOptions>(given));
   }
-  Result<Counter> get_counter(OneSidedCounter& counter, Timeout timeout = {}) {
-    return store().on(counter.key(), timeout,
-                      [&](auto& engine) { return client::get_counter(engine, counter, timeout); });
-  }
+  Result<Counter> get_counter(OneSidedCounter& counter, Timeout timeout = {});
   // Pipelined additions. Results are those of incr(), in the order of the arguments. The additions
   // themselves have no order. A counter may be named more than once.
   std::vector<Result<Counter>> multi_incr(std::span<const CounterAddition> additions,
@@ -353,11 +305,22 @@ class Operations {
     return fail(Code::kOutOfRange,
                 "-2^63 cannot be subtracted: its negative does not fit in 64 bits");
   }
+  Result<Value> get_value(std::string_view key, const GetOptions& options);
+  Result<ValueSize> get_bytes(std::string_view key, std::span<std::byte> out,
+                              const GetOptions& options);
+  // `version`: removes this version only.
   Result<std::uint64_t> remove_version(std::string_view key, std::optional<std::uint64_t> version,
-                                       const WriteOptions& options) {
-    return store().on(key, options.timeout,
-                      [&](auto& engine) { return client::remove(engine, key, version, options); });
-  }
+                                       const WriteOptions& options);
+  Result<Counter> add(std::string_view key, std::int64_t by, const WriteOptions& options);
+  Result<Counter> add(OneSidedCounter& counter, std::int64_t by, const WriteOptions& options);
+  Result<CounterSwap> swap(std::string_view key, std::int64_t expected, std::int64_t desired,
+                           const WriteOptions& options);
+  Result<CounterSwap> swap(OneSidedCounter& counter, std::int64_t expected, std::int64_t desired,
+                           const WriteOptions& options);
+  Result<OneSidedCounter> open(std::string_view key, const OpenOptions& options);
 };
+
+extern template class Operations<Client>;
+extern template class Operations<Cluster>;
 
 }  // namespace rkv
