@@ -7,9 +7,6 @@
 
 namespace rkv::server {
 namespace {
-
-constexpr Nanos kSecond = 1000 * kNanosPerMs;
-
 // Its reader loses the processor behind the first look.
 class Interrupted final : public Clock {
  public:
@@ -49,14 +46,15 @@ class WallClockTest : public ::testing::Test {
     return static_cast<std::int64_t>(wall_.unix_ms_at_0()) + now_.clock / kNanosPerMs;
   }
 
-  WallClock::Look now_{
-      .clock = 5 * kSecond, .since_boot = 900 * kSecond, .unix_ms = 1'795'000'000'000};
+  WallClock::Look now_{.clock = 5 * kNanosPerSecond,
+                       .since_boot = 900 * kNanosPerSecond,
+                       .unix_ms = 1'795'000'000'000};
   WallClock wall_{now_};
 };
 
 TEST_F(WallClockTest, IsTheWallClock) {
   EXPECT_EQ(unix_ms(), now_.unix_ms);
-  pass(100 * kSecond);
+  pass(100 * kNanosPerSecond);
   EXPECT_EQ(wall_.follow(now_), 0);
   EXPECT_EQ(unix_ms(), now_.unix_ms);
 }
@@ -72,7 +70,7 @@ TEST_F(WallClockTest, StandsWhileLooksDifferByAMillisecond) {
 }
 
 TEST_F(WallClockTest, CountsTheTimeAsleep) {
-  sleep(3600 * kSecond);
+  sleep(3600 * kNanosPerSecond);
   EXPECT_EQ(wall_.follow(now_), 0) << "nobody has set it";
   EXPECT_EQ(unix_ms(), now_.unix_ms);
 }
@@ -91,10 +89,10 @@ TEST_F(WallClockTest, AheadIsBelievedWhenItHasStoodSo) {
   now_.unix_ms += 86'400'000;
   EXPECT_EQ(wall_.follow(now_), 0);
   EXPECT_EQ(unix_ms(), before);
-  pass(WallClock::kBelievedAfter - kSecond);
+  pass(WallClock::kBelievedAfter - kNanosPerSecond);
   EXPECT_EQ(wall_.follow(now_), 0);
   EXPECT_EQ(unix_ms(), before + 59'000);
-  pass(kSecond);
+  pass(kNanosPerSecond);
   EXPECT_EQ(wall_.follow(now_), 86'400'000);
   EXPECT_EQ(unix_ms(), now_.unix_ms);
 }
@@ -103,7 +101,7 @@ TEST_F(WallClockTest, AheadForAMomentMovesNothing) {
   for (int i = 0; i < 10; ++i) {
     now_.unix_ms += 86'400'000;
     EXPECT_EQ(wall_.follow(now_), 0);
-    pass(50 * kSecond);
+    pass(50 * kNanosPerSecond);
     EXPECT_EQ(wall_.follow(now_), 0);
     now_.unix_ms -= 86'400'000;
     EXPECT_EQ(wall_.follow(now_), 0);
@@ -116,7 +114,7 @@ TEST_F(WallClockTest, AheadByMoreAndMoreIsNotBelieved) {
   const std::int64_t before = unix_ms();
   for (int i = 0; i < 10; ++i) {
     now_.unix_ms += 5000;
-    pass(50 * kSecond);
+    pass(50 * kNanosPerSecond);
     EXPECT_EQ(wall_.follow(now_), 0);
   }
   EXPECT_EQ(unix_ms(), before + 500'000);
