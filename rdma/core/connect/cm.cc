@@ -256,13 +256,16 @@ Device CmIdBase::device() const {
 }
 
 Status CmIdBase::bind(const SocketAddress& local) {
-  const Status bound = from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
+  Status bound = from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
   if (!bound && lacks_infiniband(raw(), bound.error().sys_errno)) {
     return fail_call(Code::kUnsupported, "rdma_bind_addr", EINVAL, kNeedsInfiniband);
   }
   // The kernel returns EADDRNOTAVAIL also if the port is taken on the wildcard, or `local` is a
   // wildcard and the port is taken on one address.
   if (bound || bound.error().sys_errno != EADDRNOTAVAIL || !is_this_host(local)) return bound;
+  // The address may have come to this host between the call and the check.
+  bound = from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
+  if (bound || bound.error().sys_errno != EADDRNOTAVAIL) return bound;
   return fail_call(Code::kConflict, "rdma_bind_addr", EADDRNOTAVAIL,
                    "something else has this port on every address, or on one of those asked for");
 }

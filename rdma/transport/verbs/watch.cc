@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "rdma/transport/verbs/queue.h"
@@ -106,7 +107,11 @@ void VerbsWatch::on_event(const AsyncEvent& event) {
 // Queue pairs refer to the GID by its index, so a GID at another index counts as a loss.
 void VerbsWatch::look_at_port() {
   const auto port = shared_->device.port(shared_->port);
-  if (!port) return lost(fmt::format("its port cannot be asked: {}", to_string(port.error())));
+  if (!port) {
+    // A port event can be read before the removal that caused it.
+    if (port.error().sys_errno == ENODEV) return lost("the device was removed");
+    return lost(fmt::format("its port cannot be asked: {}", to_string(port.error())));
+  }
   if (!port->active()) {
     found_.push_back({.kind = DeviceEvent::Kind::kDown,
                       .what = fmt::format("port {} is {}", port->number, to_string(port->state))});
