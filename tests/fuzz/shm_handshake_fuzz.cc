@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <map>
 #include <thread>
 
 #include "common/log.h"
@@ -41,12 +42,15 @@ int memory() {
   return fd;
 }
 
-// Every third one is something else.
+// Every third descriptor that is passed is not memory.
+bool is_memory(std::size_t index) {
+  return index % 3 != 2;
+}
 std::vector<Fd> passed(std::size_t count) {
   std::vector<Fd> out;
   for (std::size_t i = 0; i < count % kMostPassed; ++i)
-    out.emplace_back(i % 3 == 2 ? open("/dev/null", O_RDONLY | O_CLOEXEC)
-                                : fcntl(memory(), F_DUPFD_CLOEXEC, 0));
+    out.emplace_back(is_memory(i) ? fcntl(memory(), F_DUPFD_CLOEXEC, 0)
+                                  : open("/dev/null", O_RDONLY | O_CLOEXEC));
   return out;
 }
 
@@ -99,36 +103,56 @@ void expect_bytes(MutableBytes got, std::uint64_t offset) {
     RKV_CHECK(got[i] == static_cast<std::byte>(offset + i), "bytes from another place");
 }
 
+// The regions that a client has by the rules of the packets that were taken in.
+using Model = std::map<std::uint32_t, RegionEntry>;
+
+void take_into(Model& model, Bytes packet, std::size_t descriptors) {
+  if (Gone gone; descriptors == 0 && decode(packet, PacketKind::kGone, &gone)) {
+    model.erase(static_cast<std::uint32_t>(gone.key));
+    return;
+  }
+  const auto said = decode_regions(packet);
+  if (!said || descriptors != said->count) return;
+  for (std::size_t i = 0; i < said->count; ++i) {
+    const RegionEntry& entry = said->entries[i];
+    if (!is_memory(i) || entry.length == 0 || entry.length > kMemoryBytes) return;
+    model.erase(entry.key);
+    if (model.size() >= kMaxPeerRegions) return;
+    model[entry.key] = entry;
+  }
+}
+
+bool may_read(const Model& model, const Read& read) {
+  const auto found = model.find(read.key);
+  if (found == model.end()) return false;
+  const RegionEntry& entry = found->second;
+  return read.address >= entry.address && read.length <= entry.length &&
+         read.address - entry.address <= entry.length - read.length;
+}
+
 void as_server(Input& input) {
   PeerRegions regions(&shared());
-  std::uint32_t entry_key = 0;
-  std::uint64_t entry_address = 0;
+  Model model;
   for (bool ended = false; !ended && !input.empty();) {
     const auto count = input.number<std::uint8_t>();
     const auto length = input.number<std::uint16_t>();
     if (length == 0) break;
     const Exact packet(input.take(length));
     small_packets(packet.bytes());
-    if (const auto said = decode_regions(packet.bytes()); said && said->count == 1) {
-      entry_key = said->entries[0].key;
-      entry_address = said->entries[0].address;
-    }
     std::vector<Fd> descriptors = passed(count);
-    const std::size_t before = regions.size();
+    take_into(model, packet.bytes(), descriptors.size());
     Charge charge = shared().budget->take_unasked(descriptors.size());
     ended = regions.take_in(packet.bytes(), descriptors, std::move(charge)) != nullptr;
     RKV_CHECK(regions.size() <= kMaxPeerRegions, "more regions than a client may share");
-    RKV_CHECK(regions.size() <= before + kRegionsPerPacket, "regions out of nothing");
+    RKV_CHECK(regions.size() == model.size(), "other regions than the packets named");
   }
   std::vector<std::byte> to(kMostReadBytes);
   while (!input.empty()) {
     const Read read = next_read(input);
     const MutableBytes out = MutableBytes(to).first(read.length);
-    if (!regions.read(read.key, read.address, out) || read.key != entry_key) continue;
-    RKV_CHECK(read.address - entry_address <= kMemoryBytes - read.length || read.key != entry_key ||
-                  regions.size() != 1,
-              "a READ beyond the memory");
-    if (regions.size() == 1) expect_bytes(out, read.address - entry_address);
+    const bool done = regions.read(read.key, read.address, out);
+    RKV_CHECK(done == may_read(model, read), "a READ beyond the memory, or a refusal within it");
+    if (done) expect_bytes(out, read.address - model.at(read.key).address);
   }
 }
 
