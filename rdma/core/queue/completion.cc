@@ -22,18 +22,18 @@ namespace detail {
 // Several threads may sleep on one channel. One of them, the leader, sleeps in poll(2) on the
 // descriptor and takes the events for all; the others sleep on the condition variable. Otherwise a
 // thread could take the event of another thread's queue, and that thread would not wake.
-struct ChannelState {
+struct CompletionChannelState {
   std::shared_ptr<ibv_context> context;
   ibv_comp_channel* channel;
   std::mutex mutex;  // guards the members below, and the queues' event counts
   std::condition_variable taken;
   bool has_leader = false;
 
-  ChannelState(std::shared_ptr<ibv_context> owner, ibv_comp_channel* raw)
+  CompletionChannelState(std::shared_ptr<ibv_context> owner, ibv_comp_channel* raw)
       : context(std::move(owner)), channel(raw) {}
-  ChannelState(const ChannelState&) = delete;
-  ChannelState& operator=(const ChannelState&) = delete;
-  ~ChannelState() {
+  CompletionChannelState(const CompletionChannelState&) = delete;
+  CompletionChannelState& operator=(const CompletionChannelState&) = delete;
+  ~CompletionChannelState() {
     report_teardown(from_errno("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel)));
   }
 };
@@ -45,7 +45,7 @@ struct CompletionQueueState {
 
   std::shared_ptr<ibv_context> context;
   std::shared_ptr<ibv_pd> domain;  // set if the queue belongs to a parent domain
-  std::shared_ptr<ChannelState> channel;
+  std::shared_ptr<CompletionChannelState> channel;
   ibv_cq* queue = nullptr;
   ibv_cq_ex* extended = nullptr;
   void* user_context = nullptr;
@@ -116,7 +116,7 @@ Result<CompletionChannel> CompletionChannel::create(const Device& device) {
   errno = 0;
   RKV_ASSIGN_OR_RETURN(ibv_comp_channel * raw,
                        from_null("ibv_create_comp_channel", ibv_create_comp_channel(device.raw())));
-  auto state = std::make_shared<detail::ChannelState>(device.shared(), raw);
+  auto state = std::make_shared<detail::CompletionChannelState>(device.shared(), raw);
   const int flags = fcntl(raw->fd, F_GETFL);
   RKV_RETURN_IF_ERROR(from_minus_one("fcntl", flags));
   RKV_RETURN_IF_ERROR(from_minus_one("fcntl", fcntl(raw->fd, F_SETFL, flags | O_NONBLOCK)));
@@ -365,7 +365,7 @@ std::uint64_t CompletionQueue::events() const {
 
 Result<bool> CompletionQueue::wait_event(std::uint64_t seen, const Deadline& deadline) {
   RKV_CHECK(state_->channel != nullptr, "waiting on a completion queue without a channel");
-  detail::ChannelState& shared = *state_->channel;
+  detail::CompletionChannelState& shared = *state_->channel;
   std::unique_lock lock(shared.mutex);
   while (state_->events == seen) {
     if (deadline.passed()) return false;

@@ -127,7 +127,7 @@ constexpr unsigned invalidate_flag(bool soft_roce) {
       out.has_immediate ? ntohl(ibv_wc_read_imm_data(queue)) : ibv_wc_read_invalidated_rkey(queue);
 }
 
-struct ChannelState;
+struct CompletionChannelState;
 struct CompletionQueueState;
 
 }  // namespace detail
@@ -162,9 +162,9 @@ class RKV_EXPORT CompletionChannel {
 
  private:
   friend class CompletionQueue;
-  explicit CompletionChannel(std::shared_ptr<detail::ChannelState> state)
+  explicit CompletionChannel(std::shared_ptr<detail::CompletionChannelState> state)
       : state_(std::move(state)) {}
-  std::shared_ptr<detail::ChannelState> state_;
+  std::shared_ptr<detail::CompletionChannelState> state_;
 };
 
 struct CompletionQueueOptions {
