@@ -14,7 +14,11 @@ import tempfile
 
 ALWAYS = ["rkv/rdma/queue_pair.h", "rkv/rdma/connect.h"]
 # No other warning is an error: a case must fail for its own reason.
-ANALYSES = ["-Wconsumed", "-Werror=consumed", "-Wdangling", "-Werror=dangling"]
+ANALYSES = [
+    flag
+    for analysis in ("consumed", "dangling", "thread-safety")
+    for flag in (f"-W{analysis}", f"-Werror={analysis}")
+]
 LIMIT_S = 120
 
 
