@@ -2,7 +2,8 @@
 
 #include <atomic>
 #include <cstdio>
-#include <mutex>
+
+#include "common/mutex.h"
 
 namespace rkv {
 
@@ -28,8 +29,8 @@ void write_to_stderr(const LogEvent& event) {
 
 struct State {
   std::atomic<LogLevel> least{LogLevel::kInfo};
-  std::mutex mutex;
-  EventSink sink = write_to_stderr;
+  Mutex mutex;
+  EventSink sink RKV_GUARDED_BY(mutex) = write_to_stderr;
 };
 
 State& state() {
@@ -44,7 +45,7 @@ void set_log_level(LogLevel least) {
 }
 
 void set_event_sink(EventSink sink) {
-  const std::lock_guard lock(state().mutex);
+  const MutexLock lock(state().mutex);
   state().sink = std::move(sink);
 }
 
@@ -58,7 +59,7 @@ bool log_enabled(LogLevel level) {
 }
 
 void log_event(const LogEvent& event) {
-  const std::lock_guard lock(state().mutex);
+  const MutexLock lock(state().mutex);
   state().sink(event);
 }
 

@@ -111,7 +111,7 @@ std::uint64_t Exponential::at(double u, std::uint64_t end) const {
 }
 
 void AcknowledgedCounter::acknowledge(std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ahead_.push_back(number);
   std::ranges::push_heap(ahead_, std::greater<>{});
   std::uint64_t end = end_.load(std::memory_order_relaxed);

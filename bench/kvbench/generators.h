@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <variant>
@@ -20,6 +19,7 @@
 
 #include "bench/kvbench/properties.h"
 #include "bench/kvbench/random_source.h"
+#include "common/mutex.h"
 #include "common/random.h"
 
 namespace rkv::kvbench {
@@ -146,8 +146,8 @@ class AcknowledgedCounter {
  private:
   std::atomic<std::uint64_t> next_;
   std::atomic<std::uint64_t> end_;
-  std::mutex mutex_;
-  std::vector<std::uint64_t> ahead_;  // acknowledged above end_; a min-heap
+  Mutex mutex_;
+  std::vector<std::uint64_t> ahead_ RKV_GUARDED_BY(mutex_);  // acknowledged above end_; a min-heap
 };
 
 // The newest record is the most popular: distances from it are zipfian. One per thread, because its

@@ -18,7 +18,7 @@ constexpr Nanos kLongestSleep = 100 * kNanosPerMs;  // then the thread checks fo
 }  // namespace
 
 void Stop::request(std::string why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (requested_.load(std::memory_order_relaxed)) return;
   why_ = std::move(why);
   requested_.store(true, std::memory_order_relaxed);
@@ -30,7 +30,7 @@ void Stop::server_lost(std::string why) {
 }
 
 std::string Stop::why() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return why_;
 }
 

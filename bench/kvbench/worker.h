@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "bench/kvbench/options.h"
 #include "bench/kvbench/store.h"
 #include "bench/kvbench/workload.h"
+#include "common/mutex.h"
 
 namespace rkv::kvbench {
 
@@ -33,8 +33,8 @@ class Stop {
  private:
   std::atomic<bool> requested_{false};
   std::atomic<bool> server_lost_{false};
-  mutable std::mutex mutex_;
-  std::string why_;
+  mutable Mutex mutex_;
+  std::string why_ RKV_GUARDED_BY(mutex_);
 };
 
 // A drawn operation: a record, and the fields to write.

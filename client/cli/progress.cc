@@ -49,7 +49,7 @@ Waiting::Waiting(std::string what, bool anywhere) : what_(std::move(what)) {
 Waiting::~Waiting() {
   if (!thread_.joinable()) return;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     is_over_ = true;
   }
   over_.notify_one();
@@ -58,9 +58,12 @@ Waiting::~Waiting() {
 
 void Waiting::run() {
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  std::unique_lock lock(mutex_);
-  for (int seconds = 1; !over_.wait_for(lock, std::chrono::seconds(1), [&] { return is_over_; });
-       ++seconds) {
+  const MutexLock lock(mutex_);
+  for (int seconds = 1;; ++seconds) {
+    const auto next = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (!is_over_ && over_.wait_until(mutex_, next)) {
+    }
+    if (is_over_) break;
     fmt::print(stderr, "{}{}, {} s{}", terminal ? "\r" : "", what_, seconds,
                terminal ? "\x1b[K" : "\n");
     std::fflush(stderr);

@@ -2,13 +2,12 @@
 // a plain line every second.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 
 namespace rkv::cli {
 
@@ -50,10 +49,10 @@ class Waiting {
  private:
   void run();
   const std::string what_;
-  std::mutex mutex_;
-  std::condition_variable over_;
-  bool is_over_ = false;  // guarded by mutex_
-  std::thread thread_;    // not started if there is nothing to show
+  Mutex mutex_;
+  ConditionVariable over_;
+  bool is_over_ RKV_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // not started if there is nothing to show
 };
 
 }  // namespace rkv::cli
