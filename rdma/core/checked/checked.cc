@@ -38,19 +38,23 @@ bool on_for_new() {
   return the.on;
 }
 
-// The locked book, with the switch's options.
-struct Open {
-  Book& in = book();
-  std::lock_guard<std::mutex> locked{in.lock};
-  Book* operator->() const { return &in; }
-  Open() { in.options = its_switch().options; }
+// Holds the lock of the book, and gives it the switch's options.
+class RKV_SCOPED_CAPABILITY Open {
+ public:
+  Open() RKV_ACQUIRE(book().lock) {
+    book().lock.lock();
+    book().options = its_switch().options;
+  }
+  ~Open() RKV_RELEASE() { book().lock.unlock(); }
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
 };
 
 void enter_region(const ibv_mr* raw, Region region) {
   const Open open;
   region.raw = raw;
   region.domain = raw->pd->handle;
-  open->regions[{raw->context, raw->lkey}] = region;
+  book().regions[{raw->context, raw->lkey}] = region;
 }
 
 }  // namespace
@@ -69,15 +73,15 @@ void enable(const Options& options) {
 void allow_overlaps(const ibv_mr& region) {
   if (!on()) return;
   const Open open;
-  const auto found = open->regions.find({region.context, region.lkey});
-  if (found != open->regions.end()) found->second.overlaps = true;
+  const auto found = book().regions.find({region.context, region.lkey});
+  if (found != book().regions.end()) found->second.overlaps = true;
 }
 
 void forbid_wr_id_reuse(const ibv_qp& qp) {
   if (!on()) return;
   const Open open;
-  const auto found = open->pairs.find(&qp);
-  if (found != open->pairs.end()) found->second->unique_ids = true;
+  const auto found = book().pairs.find(&qp);
+  if (found != book().pairs.end()) found->second->unique_ids = true;
 }
 
 void begin(const ibv_mr& region) {
@@ -91,7 +95,7 @@ void end(const ibv_mr& region) {
 std::size_t in_flight() {
   if (!on()) return 0;
   const Open open;
-  return open->count();
+  return book().count();
 }
 
 void region_begins(const ibv_mr* region, std::uint64_t address, std::size_t length, Bytes cpu) {
@@ -109,21 +113,21 @@ void region_begins_anywhere(const ibv_mr* region) {
 void region_ends(const ibv_mr* region) {
   if (!on()) return;
   const Open open;
-  const auto found = open->regions.find({region->context, region->lkey});
-  if (found == open->regions.end()) return;
-  if (const Request* request = open->naming(region->context, region->lkey)) {
+  const auto found = book().regions.find({region->context, region->lkey});
+  if (found == book().regions.end()) return;
+  if (const Request* request = book().naming(region->context, region->lkey)) {
     violated(fmt::format("the region with key {:#x} at [{:#x}, {:#x}) ends while {} is in flight",
                          region->lkey, found->second.address,
                          found->second.address + found->second.length, describe(*request)));
   }
-  open->regions.erase(found);
+  book().regions.erase(found);
 }
 
 void piece_ends(Bytes piece) {
   if (!on() || piece.empty()) return;
   const Open open;
   const auto begin = reinterpret_cast<std::uint64_t>(piece.data());
-  const Request* const request = open->holding({0, begin}, begin + piece.size());
+  const Request* const request = book().holding({0, begin}, begin + piece.size());
   if (request == nullptr) return;
   violated(fmt::format("the piece [{:#x}, {:#x}) goes back to its pool while {} is in flight",
                        begin, begin + piece.size(), describe(*request)));
@@ -132,7 +136,7 @@ void piece_ends(Bytes piece) {
 void window_ends(const ibv_mw* window) {
   if (!on()) return;
   const Open open;
-  const Request* const request = open->naming(*window);
+  const Request* const request = book().naming(*window);
   if (request == nullptr) return;
   violated(fmt::format("the window with key {:#x} ends while {} is in flight", window->rkey,
                        describe(*request)));
@@ -146,59 +150,59 @@ void queue_begins(ibv_cq* queue, ibv_cq_ex* extended) {
   if (!on_for_new()) return;
   const Open open;
   auto fresh = std::make_unique<Queue>();
-  wrap_context(open.in, queue->context);
+  wrap_context(book(), queue->context);
   if (extended != nullptr) wrap_queue(*fresh, extended);
-  open->queues[queue] = std::move(fresh);
+  book().queues[queue] = std::move(fresh);
 }
 
 void queue_ends(ibv_cq* queue) {
   if (!on()) return;
   const Open open;
-  open->queues.erase(queue);
+  book().queues.erase(queue);
 }
 
 void shared_receives_begin(ibv_srq* queue) {
   if (!on_for_new()) return;
   const Open open;
-  wrap_context(open.in, queue->context);
+  wrap_context(book(), queue->context);
   auto fresh = std::make_unique<SharedReceives>();
   fresh->raw = queue;
-  open->shared[queue] = std::move(fresh);
+  book().shared[queue] = std::move(fresh);
 }
 
 void shared_receives_end(ibv_srq* queue) {
   if (!on()) return;
   const Open open;
-  const auto found = open->shared.find(queue);
-  if (found == open->shared.end()) return;
-  open->end_all(found->second->receives);
-  open->shared.erase(found);
+  const auto found = book().shared.find(queue);
+  if (found == book().shared.end()) return;
+  book().end_all(found->second->receives);
+  book().shared.erase(found);
 }
 
 void pair_begins(ibv_qp* pair, ibv_qp_ex* extended, ibv_srq* shared, std::uint32_t send_length) {
   if (!on_for_new()) return;
   const Open open;
-  wrap_context(open.in, pair->context);
+  wrap_context(book(), pair->context);
   auto fresh = std::make_unique<Pair>();
   fresh->raw = pair;
   fresh->send_length = send_length;
-  const auto receives = open->shared.find(shared);
-  if (receives != open->shared.end()) {
+  const auto receives = book().shared.find(shared);
+  if (receives != book().shared.end()) {
     fresh->shared = receives->second.get();
     ++fresh->shared->pairs;
   }
   if (extended != nullptr) wrap_pair(*fresh, extended);
-  open->pairs_by_number[{pair->context, pair->qp_num}] = fresh.get();
-  open->pairs[pair] = std::move(fresh);
+  book().pairs_by_number[{pair->context, pair->qp_num}] = fresh.get();
+  book().pairs[pair] = std::move(fresh);
 }
 
 void pair_resets(ibv_qp* pair) {
   if (!on()) return;
   const Open open;
-  const auto found = open->pairs.find(pair);
-  if (found == open->pairs.end()) return;
-  open->end_all(found->second->sends);
-  open->end_all(found->second->receives);
+  const auto found = book().pairs.find(pair);
+  if (found == book().pairs.end()) return;
+  book().end_all(found->second->sends);
+  book().end_all(found->second->receives);
   found->second->unsignaled = 0;
 }
 
@@ -206,16 +210,16 @@ void pair_ends(ibv_qp* pair) {
   if (!on()) return;
   {
     const Open open;
-    const auto found = open->pairs.find(pair);
-    if (found == open->pairs.end()) return;
-    open->no_batch_open(*found->second, "the end of a queue pair");
+    const auto found = book().pairs.find(pair);
+    if (found == book().pairs.end()) return;
+    book().no_batch_open(*found->second, "the end of a queue pair");
   }
   pair_resets(pair);
   const Open open;
-  const auto found = open->pairs.find(pair);
+  const auto found = book().pairs.find(pair);
   if (found->second->shared != nullptr) --found->second->shared->pairs;
-  open->pairs_by_number.erase({pair->context, pair->qp_num});
-  open->pairs.erase(found);
+  book().pairs_by_number.erase({pair->context, pair->qp_num});
+  book().pairs.erase(found);
 }
 
 }  // namespace rkv::rdma::checked

@@ -230,7 +230,7 @@ void Book::completed(const ibv_cq* queue, std::uint32_t qp_num, std::uint64_t wr
   if (known == pairs_by_number.end()) return;
   Pair& pair = *known->second;
   const bool receive = (opcode & IBV_WC_RECV) != 0;
-  const auto up_to = [&](Requests& requests, auto fits) {
+  const auto up_to = [&](Requests& requests, auto fits) RKV_REQUIRES(lock) {
     const auto last = std::ranges::find_if(requests, fits);
     if (last == requests.end()) return;
     const auto stop = std::next(last);

@@ -13,12 +13,12 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "common/mutex.h"
 #include "rkv/rdma/checked.h"
 
 namespace rkv::rdma::checked {
@@ -105,60 +105,63 @@ struct Queue {
 
 class Book {
  public:
-  std::mutex lock;  // protects all members below
+  Mutex lock;
 
-  std::map<std::pair<const ibv_context*, std::uint32_t>, Region> regions;  // by lkey
-  std::unordered_map<const ibv_qp*, std::unique_ptr<Pair>> pairs;
-  std::map<std::pair<const ibv_context*, std::uint32_t>, Pair*> pairs_by_number;
-  std::unordered_map<const ibv_srq*, std::unique_ptr<SharedReceives>> shared;
-  std::unordered_map<const ibv_cq*, std::unique_ptr<Queue>> queues;
-  std::unordered_map<const ibv_context*, ibv_context_ops> originals;
-  Options options;
+  // By lkey.
+  std::map<std::pair<const ibv_context*, std::uint32_t>, Region> regions RKV_GUARDED_BY(lock);
+  std::unordered_map<const ibv_qp*, std::unique_ptr<Pair>> pairs RKV_GUARDED_BY(lock);
+  std::map<std::pair<const ibv_context*, std::uint32_t>, Pair*> pairs_by_number
+      RKV_GUARDED_BY(lock);
+  std::unordered_map<const ibv_srq*, std::unique_ptr<SharedReceives>> shared RKV_GUARDED_BY(lock);
+  std::unordered_map<const ibv_cq*, std::unique_ptr<Queue>> queues RKV_GUARDED_BY(lock);
+  std::unordered_map<const ibv_context*, ibv_context_ops> originals RKV_GUARDED_BY(lock);
+  Options options RKV_GUARDED_BY(lock);
 
   // Checks the requests and moves them to the end of the pair's sends or receives, or of the shared
   // receives. Aborts on a violation. Returns the serial of the first, for take_back().
-  std::uint64_t enter(Pair& pair, Requests& fresh, bool receives);
-  std::uint64_t enter(SharedReceives& shared, Requests& fresh);
+  std::uint64_t enter(Pair& pair, Requests& fresh, bool receives) RKV_REQUIRES(lock);
+  std::uint64_t enter(SharedReceives& shared, Requests& fresh) RKV_REQUIRES(lock);
   // Removes requests that the provider has refused: those with this serial or a later one.
-  void take_back(Pair& pair, Requests& from, std::uint64_t serial);
-  void take_back(Requests& from, std::uint64_t serial);
+  void take_back(Pair& pair, Requests& from, std::uint64_t serial) RKV_REQUIRES(lock);
+  void take_back(Requests& from, std::uint64_t serial) RKV_REQUIRES(lock);
 
   // Removes the requests that a completion ends.
   void completed(const ibv_cq* queue, std::uint32_t qp_num, std::uint64_t wr_id, bool ok,
-                 unsigned opcode);
-  void end_all(Requests& requests);
-  void no_batch_open(const Pair& pair, const char* wish) const;
+                 unsigned opcode) RKV_REQUIRES(lock);
+  void end_all(Requests& requests) RKV_REQUIRES(lock);
+  void no_batch_open(const Pair& pair, const char* wish) const RKV_REQUIRES(lock);
 
   // Return the first request that names the region or the window, or that has a claim on some of
   // the bytes; nullptr if there is none.
-  const Request* naming(const ibv_context* context, std::uint32_t lkey) const;
-  const Request* naming(const ibv_mw& window) const;
-  const Request* holding(Place begin, std::uint64_t end) const;
-  std::size_t count() const;
+  const Request* naming(const ibv_context* context, std::uint32_t lkey) const RKV_REQUIRES(lock);
+  const Request* naming(const ibv_mw& window) const RKV_REQUIRES(lock);
+  const Request* holding(Place begin, std::uint64_t end) const RKV_REQUIRES(lock);
+  std::size_t count() const RKV_REQUIRES(lock);
 
  private:
-  void admit(Request& request, const ibv_pd* domain);
-  void check_starvation(Pair& pair, const Request& request) const;
-  void check_unique(const Requests& others, const Request& request) const;
-  const Region& region_of(const Request& request, const Piece& piece, const ibv_pd* domain) const;
-  void claim(Request& request, const Region& region, const Piece& piece);
-  Requests::iterator end(Requests& requests, Requests::iterator one);
+  void admit(Request& request, const ibv_pd* domain) RKV_REQUIRES(lock);
+  void check_starvation(Pair& pair, const Request& request) const RKV_REQUIRES(lock);
+  void check_unique(const Requests& others, const Request& request) const RKV_REQUIRES(lock);
+  const Region& region_of(const Request& request, const Piece& piece, const ibv_pd* domain) const
+      RKV_REQUIRES(lock);
+  void claim(Request& request, const Region& region, const Piece& piece) RKV_REQUIRES(lock);
+  Requests::iterator end(Requests& requests, Requests::iterator one) RKV_REQUIRES(lock);
   template <class Wanted>
-  const Request* first_of_all(Wanted wanted) const;
-  Claims written_;
-  Claims read_;
+  const Request* first_of_all(Wanted wanted) const RKV_REQUIRES(lock);
+  Claims written_ RKV_GUARDED_BY(lock);
+  Claims read_ RKV_GUARDED_BY(lock);
   // The length of the longest claim so far: it bounds how far before a place an overlapping claim
   // can begin.
-  std::uint64_t longest_written_ = 0;
-  std::uint64_t longest_read_ = 0;
-  std::uint64_t serial_ = 0;
+  std::uint64_t longest_written_ RKV_GUARDED_BY(lock) = 0;
+  std::uint64_t longest_read_ RKV_GUARDED_BY(lock) = 0;
+  std::uint64_t serial_ RKV_GUARDED_BY(lock) = 0;
 };
 
 Book& book();
 std::string describe(const Request& request);
 [[noreturn]] void violated(const std::string& sentence);
 // Replace the functions of contexts, queue pairs and queues by those that keep the book.
-void wrap_context(Book& book, ibv_context* context);
+void wrap_context(Book& book, ibv_context* context) RKV_REQUIRES(book.lock);
 void wrap_pair(Pair& pair, ibv_qp_ex* extended);
 void wrap_queue(Queue& queue, ibv_cq_ex* extended);
 

@@ -42,18 +42,18 @@ Operation operation_of(ibv_wr_opcode opcode) {
   }
 }
 
-Pair& pair_of(const ibv_qp* raw) {
+Pair& pair_of(const ibv_qp* raw) RKV_REQUIRES(book().lock) {
   const auto found = book().pairs.find(raw);
   RKV_CHECK(found != book().pairs.end(), "work is posted on a queue pair that has ended");
   return *found->second;
 }
 // The result is used outside the lock: it is fixed while the queue pair lives.
 const ibv_qp_ex& original_of(const ibv_qp_ex* pair) {
-  const std::lock_guard locked(book().lock);
+  const MutexLock locked(book().lock);
   return pair_of(&pair->qp_base).original;
 }
 const ibv_context_ops& original_of(const ibv_context* context) {
-  const std::lock_guard locked(book().lock);
+  const MutexLock locked(book().lock);
   return book().originals.at(context);
 }
 
@@ -61,7 +61,7 @@ const ibv_context_ops& original_of(const ibv_context* context) {
 
 void start(ibv_qp_ex* raw) {
   {
-    const std::lock_guard locked(book().lock);
+    const MutexLock locked(book().lock);
     Pair& pair = pair_of(&raw->qp_base);
     book().no_batch_open(pair, "a batch is opened");
     pair.batch_open = true;
@@ -72,14 +72,14 @@ void start(ibv_qp_ex* raw) {
 int complete(ibv_qp_ex* raw) {
   std::uint64_t first = 0;
   {
-    const std::lock_guard locked(book().lock);
+    const MutexLock locked(book().lock);
     Pair& pair = pair_of(&raw->qp_base);
     pair.batch_open = false;
     first = book().enter(pair, pair.batch, false);
   }
   const int answer = original_of(raw).wr_complete(raw);
   if (answer != 0) {
-    const std::lock_guard locked(book().lock);
+    const MutexLock locked(book().lock);
     Pair& pair = pair_of(&raw->qp_base);
     book().take_back(pair, pair.sends, first);
   }
@@ -88,7 +88,7 @@ int complete(ibv_qp_ex* raw) {
 
 void drop(ibv_qp_ex* raw) {
   {
-    const std::lock_guard locked(book().lock);
+    const MutexLock locked(book().lock);
     Pair& pair = pair_of(&raw->qp_base);
     pair.batch_open = false;
     pair.batch.clear();
@@ -118,7 +118,7 @@ void set_window(Request& of, const ibv_mw* window, const ibv_mw_bind_info& info)
 // Records the batch's new request. wr_id and flags are already set in the queue pair.
 template <class Change>
 void note(const ibv_qp_ex* raw, const Operation& operation, Change change) {
-  const std::lock_guard locked(book().lock);
+  const MutexLock locked(book().lock);
   change(add(pair_of(&raw->qp_base).batch, operation, raw->wr_id, raw->wr_flags));
 }
 
@@ -155,7 +155,7 @@ void invalidate(ibv_qp_ex* raw, std::uint32_t rkey) {
 }
 
 void note_piece(const ibv_qp_ex* raw, const ibv_sge& piece) {
-  const std::lock_guard locked(book().lock);
+  const MutexLock locked(book().lock);
   Requests& batch = pair_of(&raw->qp_base).batch;
   RKV_CHECK(!batch.empty(), "a piece of no request");
   add_piece(batch.back(), piece);
@@ -196,7 +196,7 @@ int enter_and_post(ibv_qp* raw, bool receives, Fill fill, Post post, Accepted ac
   std::uint64_t first = 0;
   bool known = false;
   {
-    const std::lock_guard locked(book().lock);
+    const MutexLock locked(book().lock);
     known = book().pairs.contains(raw);
     if (known) {
       Pair& pair = pair_of(raw);
@@ -207,7 +207,7 @@ int enter_and_post(ibv_qp* raw, bool receives, Fill fill, Post post, Accepted ac
   }
   const int answer = post();
   if (answer != 0 && known) {
-    const std::lock_guard locked(book().lock);
+    const MutexLock locked(book().lock);
     Pair& pair = pair_of(raw);
     book().take_back(pair, receives ? pair.receives : pair.sends, first + accepted());
   }
@@ -215,7 +215,7 @@ int enter_and_post(ibv_qp* raw, bool receives, Fill fill, Post post, Accepted ac
 }
 
 int post_send(ibv_qp* raw, ibv_send_wr* chain, ibv_send_wr** refused) {
-  const auto fill = [chain](const Pair& pair, Requests& out) {
+  const auto fill = [chain](const Pair& pair, Requests& out) RKV_REQUIRES(book().lock) {
     book().no_batch_open(pair, "a request is posted");
     for (const ibv_send_wr* at = chain; at != nullptr; at = at->next) {
       Request& request = add(out, operation_of(at->opcode), at->wr_id, at->send_flags);
@@ -247,7 +247,7 @@ int post_srq_recv(ibv_srq* raw, ibv_recv_wr* chain, ibv_recv_wr** refused) {
   std::uint64_t first = 0;
   SharedReceives* shared = nullptr;
   {
-    const std::lock_guard locked(book().lock);
+    const MutexLock locked(book().lock);
     const auto found = book().shared.find(raw);
     if (found != book().shared.end()) {
       shared = found->second.get();
@@ -258,7 +258,7 @@ int post_srq_recv(ibv_srq* raw, ibv_recv_wr* chain, ibv_recv_wr** refused) {
   }
   const int answer = own(raw, chain, refused);
   if (answer != 0 && shared != nullptr) {
-    const std::lock_guard locked(book().lock);
+    const MutexLock locked(book().lock);
     book().take_back(shared->receives, first + taken(chain, *refused));
   }
   return answer;
@@ -278,7 +278,7 @@ int bind_mw(ibv_qp* raw, ibv_mw* window, ibv_mw_bind* bind) {
 int poll_cq(ibv_cq* queue, int room, ibv_wc* out) {
   const int found = original_of(queue->context).poll_cq(queue, room, out);
   if (found <= 0) return found;
-  const std::lock_guard locked(book().lock);
+  const MutexLock locked(book().lock);
   for (int i = 0; i < found; ++i) {
     book().completed(queue, out[i].qp_num, out[i].wr_id, out[i].status == IBV_WC_SUCCESS,
                      out[i].opcode);
@@ -290,12 +290,12 @@ void read_one(ibv_cq_ex* queue) {
   const std::uint32_t qp_num = ibv_wc_read_qp_num(queue);
   const bool ok = queue->status == IBV_WC_SUCCESS;
   const unsigned opcode = ok ? ibv_wc_read_opcode(queue) : 0;
-  const std::lock_guard locked(book().lock);
+  const MutexLock locked(book().lock);
   book().completed(ibv_cq_ex_to_cq(queue), qp_num, queue->wr_id, ok, opcode);
 }
 
 const Queue& queue_of(ibv_cq_ex* queue) {
-  const std::lock_guard locked(book().lock);
+  const MutexLock locked(book().lock);
   return *book().queues.at(ibv_cq_ex_to_cq(queue));
 }
 

@@ -8,14 +8,14 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "common/mutex.h"
 
 namespace rkv::rdma {
 namespace {
@@ -151,15 +151,15 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline
   if (auto numeric = look_up(where, AI_NUMERICHOST); numeric || where.host.empty()) return numeric;
   // Shared with a thread that may outlive the caller's wait.
   struct Lookup {
-    std::mutex mutex;
-    std::condition_variable ended;
-    std::optional<Result<std::vector<SocketAddress>>> found;
+    Mutex mutex;
+    ConditionVariable ended;
+    std::optional<Result<std::vector<SocketAddress>>> found RKV_GUARDED_BY(mutex);
   };
   const auto lookup = std::make_shared<Lookup>();
   try {
     std::thread([lookup, where] {
       auto found = look_up(where, 0);
-      const std::scoped_lock lock(lookup->mutex);
+      const MutexLock lock(lookup->mutex);
       lookup->found = std::move(found);
       lookup->ended.notify_one();
     }).detach();
@@ -168,9 +168,11 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline
                      "no thread can be started to ask the name server: raise ulimit -u, or use a "
                      "numeric address");
   }
-  std::unique_lock lock(lookup->mutex);
-  const auto ended = [&] { return lookup->found.has_value(); };
-  if (!lookup->ended.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()), ended)) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline.left_ms());
+  const MutexLock lock(lookup->mutex);
+  while (!lookup->found && lookup->ended.wait_until(lookup->mutex, end)) {
+  }
+  if (!lookup->found) {
     return fail_call(Code::kTimeout, "getaddrinfo", 0,
                      "the name server does not answer in time: use a numeric address");
   }

@@ -5,16 +5,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <mutex>
 #include <utility>
+
+#include "common/mutex.h"
 
 namespace rkv::rdma::detail {
 namespace {
 
 // The contexts that Devices hold now, so that another Device of a context costs no system call.
 struct HeldContexts {
-  std::mutex mutex;
-  std::map<ibv_context*, std::weak_ptr<ibv_context>> all;  // guarded by mutex
+  Mutex mutex;
+  std::map<ibv_context*, std::weak_ptr<ibv_context>> all RKV_GUARDED_BY(mutex);
 };
 
 // Never destroyed: handles may outlive main().
@@ -30,8 +31,8 @@ std::size_t length_of(ibv_context** list) {
   return length;
 }
 
-// REQUIRES: held.mutex is locked.
-std::shared_ptr<ibv_context> hold(HeldContexts& held, ibv_context** list, std::size_t index) {
+std::shared_ptr<ibv_context> hold(HeldContexts& held, ibv_context** list, std::size_t index)
+    RKV_REQUIRES(held.mutex) {
   const std::size_t length = length_of(list);
   std::swap(list[0], list[index]);
   // Releases the other contexts now: an unused device must not stay open after it is unplugged.
@@ -55,13 +56,13 @@ std::shared_ptr<ibv_context> hold(HeldContexts& held, ibv_context** list, std::s
 
 std::shared_ptr<ibv_context> hold_listed(ibv_context** list, std::size_t index) {
   HeldContexts& held = held_contexts();
-  const std::scoped_lock lock(held.mutex);
+  const MutexLock lock(held.mutex);
   return hold(held, list, index);
 }
 
 std::shared_ptr<ibv_context> hold_context_of(ibv_context* context, std::shared_ptr<void> id) {
   HeldContexts& held = held_contexts();
-  const std::scoped_lock lock(held.mutex);
+  const MutexLock lock(held.mutex);
   const auto found = held.all.find(context);
   if (found != held.all.end()) {
     if (auto known = found->second.lock()) return known;

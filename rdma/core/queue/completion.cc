@@ -7,11 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "common/check.h"
+#include "common/mutex.h"
 #include "rdma/core/checked/checked_hooks.h"
 #include "rkv/rdma/error.h"
 #include "rkv/rdma/extended_completion.h"
@@ -25,9 +24,9 @@ namespace detail {
 struct CompletionChannelState {
   std::shared_ptr<ibv_context> context;
   ibv_comp_channel* channel;
-  std::mutex mutex;  // guards the members below, and the queues' event counts
-  std::condition_variable taken;
-  bool has_leader = false;
+  Mutex mutex;  // also for the queues' event counts
+  ConditionVariable taken;
+  bool has_leader RKV_GUARDED_BY(mutex) = false;
 
   CompletionChannelState(std::shared_ptr<ibv_context> owner, ibv_comp_channel* raw)
       : context(std::move(owner)), channel(raw) {}
@@ -50,9 +49,10 @@ struct CompletionQueueState {
   ibv_cq_ex* extended = nullptr;
   void* user_context = nullptr;
   WcField fields = kBasicFields;
-  std::uint64_t events = 0;     // guarded by the channel's mutex, as the next two
-  unsigned unacknowledged = 0;  // events not acknowledged yet: below kAckBatch, and 0 once closing
-  bool closing = false;
+  std::uint64_t events RKV_GUARDED_BY(channel->mutex) = 0;
+  // Events not acknowledged yet: below kAckBatch, and 0 once closing.
+  unsigned unacknowledged RKV_GUARDED_BY(channel->mutex) = 0;
+  bool closing RKV_GUARDED_BY(channel->mutex) = false;
   // rdma-core's SoftRoCE provider ends the poll itself when ibv_next_poll finds nothing. The
   // ibv_end_poll that must follow then skips a completion that has not arrived yet, and old
   // completions are delivered again. So on SoftRoCE each completion has its own poll.
@@ -67,14 +67,13 @@ struct CompletionQueueState {
     if (channel != nullptr) {
       // ibv_destroy_cq blocks until every event is acknowledged. From here on a thread that takes
       // an event acknowledges it at once and does not use this object afterwards.
-      const std::lock_guard lock(channel->mutex);
+      const MutexLock lock(channel->mutex);
       closing = true;
       acknowledge();
     }
     report_teardown(from_errno("ibv_destroy_cq", ibv_destroy_cq(queue)));
   }
-  // REQUIRES: the channel's mutex is held.
-  void acknowledge() {
+  void acknowledge() RKV_REQUIRES(channel->mutex) {
     if (unacknowledged != 0) ibv_ack_cq_events(queue, std::exchange(unacknowledged, 0));
   }
 };
@@ -138,7 +137,7 @@ bool CompletionEvent::is_of(const CompletionQueue& other) const {
 Result<std::optional<CompletionEvent>> CompletionChannel::next_event() {
   for (;;) {
     // Taken and counted under one lock, so that the destructor of the queue sees both or neither.
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     ibv_cq* queue = nullptr;
     void* context = nullptr;
     if (ibv_get_cq_event(state_->channel, &queue, &context) != 0) {
@@ -148,6 +147,7 @@ Result<std::optional<CompletionEvent>> CompletionChannel::next_event() {
     }
     auto* state = static_cast<detail::CompletionQueueState*>(context);
     const CompletionEvent event{.context = state->user_context, .queue = queue};
+    state->channel->mutex.assert_held();  // this channel's
     ++state->events;
     ++state->unacknowledged;
     if (state->closing || state->unacknowledged >= detail::CompletionQueueState::kAckBatch) {
@@ -206,7 +206,7 @@ CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> s
   // A thread that takes an event of this queue gets the state's address from the kernel, which does
   // not synchronize in the C++ memory model. Taking this lock publishes the state to that thread.
   if (state_->channel == nullptr) return;
-  const std::lock_guard published(state_->channel->mutex);
+  const MutexLock published(state_->channel->mutex);
 }
 
 namespace {
@@ -359,29 +359,29 @@ Status CompletionQueue::arm(bool solicited_only) {
 
 std::uint64_t CompletionQueue::events() const {
   if (state_->channel == nullptr) return 0;
-  const std::lock_guard lock(state_->channel->mutex);
+  const MutexLock lock(state_->channel->mutex);
   return state_->events;
 }
 
 Result<bool> CompletionQueue::wait_event(std::uint64_t seen, const Deadline& deadline) {
   RKV_CHECK(state_->channel != nullptr, "waiting on a completion queue without a channel");
-  detail::CompletionChannelState& shared = *state_->channel;
-  std::unique_lock lock(shared.mutex);
+  MutexLock lock(state_->channel->mutex);
   while (state_->events == seen) {
     if (deadline.passed()) return false;
-    if (shared.has_leader) {
-      shared.taken.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()));
+    if (state_->channel->has_leader) {
+      state_->channel->taken.wait_for(state_->channel->mutex,
+                                      std::chrono::milliseconds(deadline.left_ms()));
       continue;
     }
-    shared.has_leader = true;
+    state_->channel->has_leader = true;
     lock.unlock();
-    const Result<bool> readable = wait_readable(shared.channel->fd, deadline);
+    const Result<bool> readable = wait_readable(state_->channel->channel->fd, deadline);
     const Result<std::size_t> taken =
         readable && *readable ? CompletionChannel(state_->channel).drain() : 0U;
     lock.lock();
     // Events of any queue may have been taken, and a new leader is needed: wake all to check again.
-    shared.has_leader = false;
-    shared.taken.notify_all();
+    state_->channel->has_leader = false;
+    state_->channel->taken.notify_all();
     if (!readable) return std::unexpected(readable.error());
     if (!taken) return std::unexpected(taken.error());
   }

@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "common/check.h"
+#include "common/mutex.h"
 #include "rdma/extras/message/link.h"
 #include "rdma/extras/message/transport_of.h"
 
@@ -49,14 +48,14 @@ struct MemoryEnd {
 };
 
 struct MemoryLink {
-  std::mutex mutex;
+  Mutex mutex;  // for what changes in the ends
   std::array<MemoryEnd, 2> ends;
 
-  bool dead() const { return ends[0].closed || ends[1].closed; }
+  bool dead() const RKV_REQUIRES(mutex) { return ends[0].closed || ends[1].closed; }
   std::size_t max_message() const {
     return std::min(ends[0].options.message_bytes, ends[1].options.message_bytes);
   }
-  bool room(unsigned side) const {
+  bool room(unsigned side) const RKV_REQUIRES(mutex) {
     const MemoryEnd& to = ends[1 - side];
     return ends[side].in_flight < ends[side].options.send_buffers &&
            to.free_slot() < to.slots.size();
@@ -77,18 +76,18 @@ struct MemoryPort {
 };
 
 struct MemoryNetwork {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<std::uint16_t, std::weak_ptr<MemoryPort>> ports;
-  std::uint16_t next_port = 40000;
+  Mutex mutex;
+  ConditionVariable changed;
+  std::map<std::uint16_t, std::weak_ptr<MemoryPort>> ports RKV_GUARDED_BY(mutex);
+  std::uint16_t next_port RKV_GUARDED_BY(mutex) = 40000;
 
   // False if the deadline passed first. The deadline may use any clock, so it is checked after
   // short waits.
   template <class Condition>
-  bool wait(std::unique_lock<std::mutex>& lock, const Deadline& deadline, Condition condition) {
+  bool wait(const Deadline& deadline, Condition condition) RKV_REQUIRES(mutex) {
     while (!condition()) {
       if (deadline.passed()) return false;
-      changed.wait_for(lock, std::chrono::milliseconds(std::clamp(deadline.left_ms(), 1, 10)));
+      changed.wait_for(mutex, std::chrono::milliseconds(std::clamp(deadline.left_ms(), 1, 10)));
     }
     return true;
   }
@@ -154,7 +153,7 @@ class MemoryState {
   SocketAddress peer_address() const { return link_->ends[1 - side_].address; }
   std::size_t max_message() const { return link_->max_message(); }
   std::size_t in_flight() const {
-    const std::lock_guard lock(link_->mutex);
+    const MutexLock lock(link_->mutex);
     return link_->ends[side_].in_flight;
   }
   std::size_t window() const { return link_->ends[side_].options.receive_buffers; }
@@ -166,7 +165,7 @@ class MemoryState {
 };
 
 Result<std::size_t> MemoryState::send(std::span<const Bytes> pieces) {
-  const std::lock_guard lock(link_->mutex);
+  const MutexLock lock(link_->mutex);
   MemoryEnd& self = link_->ends[side_];
   MemoryEnd& peer = link_->ends[1 - side_];
   if (self.closed) return fail(Code::kDisconnected, "the transport was disconnected");
@@ -191,12 +190,12 @@ Result<std::size_t> MemoryState::send(std::span<const Bytes> pieces) {
 }
 
 Result<std::size_t> MemoryState::poll_sends() {
-  const std::lock_guard lock(link_->mutex);
+  const MutexLock lock(link_->mutex);
   return std::exchange(link_->ends[side_].in_flight, 0U);
 }
 
 Result<std::size_t> MemoryState::poll_receives(std::span<Received> out) {
-  const std::lock_guard lock(link_->mutex);
+  const MutexLock lock(link_->mutex);
   MemoryEnd& self = link_->ends[side_];
   std::size_t count = 0;
   for (; count < out.size() && !self.waiting.empty(); ++count) {
@@ -209,7 +208,7 @@ Result<std::size_t> MemoryState::poll_receives(std::span<Received> out) {
 }
 
 Bytes MemoryState::view(std::uint32_t index) const {
-  const std::lock_guard lock(link_->mutex);
+  const MutexLock lock(link_->mutex);
   const MemoryEnd& self = link_->ends[side_];
   RKV_CHECK(index < self.slots.size() && self.slots[index].place == MemoryEnd::Place::kLent,
             "view() of a message that is not held");
@@ -217,7 +216,7 @@ Bytes MemoryState::view(std::uint32_t index) const {
 }
 
 Status MemoryState::release(std::uint32_t index) {
-  const std::lock_guard lock(link_->mutex);
+  const MutexLock lock(link_->mutex);
   MemoryEnd& self = link_->ends[side_];
   RKV_CHECK(index < self.slots.size() && self.slots[index].place == MemoryEnd::Place::kLent,
             "release() of a message that is not held");
@@ -227,19 +226,19 @@ Status MemoryState::release(std::uint32_t index) {
 }
 
 bool MemoryState::poll_disconnect() {
-  const std::lock_guard lock(link_->mutex);
+  const MutexLock lock(link_->mutex);
   return link_->dead();
 }
 
 Status MemoryState::disconnect() {
-  const std::lock_guard lock(link_->mutex);
+  const MutexLock lock(link_->mutex);
   link_->ends[side_].closed = true;
   link_->ends[1 - side_].rouse();
   return {};
 }
 
 Result<bool> MemoryState::arm(Interest interest) {
-  const std::lock_guard lock(link_->mutex);
+  const MutexLock lock(link_->mutex);
   MemoryEnd& self = link_->ends[side_];
   std::uint64_t old = 0;
   std::ignore = ::read(self.wake.get(), &old, sizeof old);  // fails if there is nothing to clear
@@ -283,7 +282,7 @@ MemoryListener::~MemoryListener() {
   if (!port_) return;
   detail::MemoryNetwork& network = *port_->network;
   {
-    const std::lock_guard lock(network.mutex);
+    const MutexLock lock(network.mutex);
     network.ports.erase(port_->address.port());
     for (const auto& call : port_->calls)
       call->refused = true;
@@ -296,7 +295,7 @@ MemoryBuilder::MemoryBuilder(const MemoryOptions& with)
     : options(with), network_(std::make_shared<detail::MemoryNetwork>()) {}
 
 Result<MemoryListener> MemoryBuilder::listen(const SocketAddress& local) const {
-  const std::lock_guard lock(network_->mutex);
+  const MutexLock lock(network_->mutex);
   std::uint16_t port = local.port();
   while (port == 0 || (local.port() == 0 && network_->ports.contains(port)))
     port = network_->next_port++;
@@ -313,13 +312,13 @@ Result<MemoryTransport> MemoryBuilder::connect(const SocketAddress& peer,
   RKV_RETURN_IF_ERROR(detail::validate(options));
   auto call = std::make_shared<detail::MemoryCall>();
   call->options = options;
-  std::unique_lock lock(network_->mutex);
+  const MutexLock lock(network_->mutex);
   const auto found = network_->ports.find(peer.port());
   const auto port = found == network_->ports.end() ? nullptr : found->second.lock();
   if (!port) return fail(Code::kUnreachable, "nobody listens on this address and port");
   port->calls.push_back(call);
   network_->changed.notify_all();
-  const bool done = network_->wait(lock, deadline, [&] { return call->answered || call->refused; });
+  const bool done = network_->wait(deadline, [&] { return call->answered || call->refused; });
   if (call->answered)
     return MemoryTransport(std::make_unique<detail::MemoryState>(call->answered, 0));
   std::erase(port->calls, call);
@@ -331,8 +330,8 @@ Result<MemoryTransport> MemoryBuilder::accept(MemoryListener& listener,
                                               const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
   auto& calls = listener.port().calls;
-  std::unique_lock lock(network_->mutex);
-  if (!network_->wait(lock, deadline, [&] { return !calls.empty(); })) {
+  const MutexLock lock(network_->mutex);
+  if (!network_->wait(deadline, [&] { return !calls.empty(); })) {
     return fail(Code::kTimeout, "no connection request before the deadline");
   }
   const auto call = calls.front();

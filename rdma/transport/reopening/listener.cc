@@ -56,16 +56,19 @@ KeptListener::~KeptListener() {
 // ---- under Parts::mutex_ ----
 
 Status KeptListener::prepare(Transport& transport) {
-  prepared_.reset();
+  {
+    const MutexLock lock(mutex_);
+    prepared_.reset();
+  }
   RKV_ASSIGN_OR_RETURN(auto listener, transport.listen(address_));
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   prepared_ = std::move(listener);
   return {};
 }
 
 void KeptListener::offer() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     offered_ = true;
   }
   wake();
@@ -74,7 +77,7 @@ void KeptListener::offer() {
 void KeptListener::lose() {
   std::unique_ptr<Listener> unused;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     lost_ = true;
     offered_ = false;
     unused = std::move(prepared_);
@@ -83,7 +86,7 @@ void KeptListener::lose() {
 }
 
 bool KeptListener::is_empty() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return listener_ == nullptr && prepared_ == nullptr;
 }
 
@@ -93,7 +96,7 @@ bool KeptListener::is_empty() const {
 bool KeptListener::attend() {
   std::unique_ptr<Listener> ended;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(lost_, false)) ended = std::move(listener_);
     if (listener_ == nullptr && std::exchange(offered_, false)) listener_ = std::move(prepared_);
   }
@@ -129,7 +132,7 @@ Result<std::unique_ptr<Incoming>> KeptListener::next(const Deadline& deadline) {
 // ---- any thread ----
 
 void KeptListener::wake() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (listener_ != nullptr) listener_->wake();
   idle_.wake();
 }

@@ -7,12 +7,12 @@
 namespace rkv::rdma::reopening {
 
 std::string Parts::describe() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return transport_ != nullptr ? transport_->describe() : description_;
 }
 
 void Parts::lose() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   lost_ = true;
   description_ = transport_->describe();
   for (KeptListener* const listener : listeners_)
@@ -24,7 +24,7 @@ void Parts::lose() {
 }
 
 bool Parts::is_empty() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::ranges::all_of(queues_, [](const KeptQueue* queue) { return queue->is_empty(); }) &&
          std::ranges::all_of(listeners_,
                              [](const KeptListener* listener) { return listener->is_empty(); });
@@ -32,21 +32,24 @@ bool Parts::is_empty() {
 
 bool Parts::let_go(const Deadline& deadline) {
   if (!is_empty()) {
-    std::unique_lock lock(emptied_mutex_);
-    changed_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()),
-                      [&] { return emptied_; });
-    emptied_ = false;
-    lock.unlock();
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline.left_ms());
+    {
+      const MutexLock lock(emptied_mutex_);
+      while (!emptied_ && changed_.wait_until(emptied_mutex_, end)) {
+      }
+      emptied_ = false;
+    }
     if (!is_empty()) return false;
   }
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   end_all();
   transport_.reset();
   return true;
 }
 
 void Parts::end_registrations() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   end_all();
 }
 
@@ -76,7 +79,7 @@ Status Parts::prepare_all(Transport& transport) {
 
 Status Parts::take(std::unique_ptr<Transport> fresh, const std::function<void()>& publish) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const Status prepared = prepare_all(*fresh); !prepared) {
       for (KeptQueue* const queue : queues_)
         queue->lose();
@@ -89,7 +92,7 @@ Status Parts::take(std::unique_ptr<Transport> fresh, const std::function<void()>
     lost_ = false;
   }
   publish();
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (KeptQueue* const queue : queues_)
     queue->offer();
   for (KeptListener* const listener : listeners_)

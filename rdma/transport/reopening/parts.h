@@ -6,14 +6,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "rdma/transport/transport.h"
 #include "rdma/transport/waker.h"
 
@@ -75,7 +74,7 @@ class KeptQueue final : public Queue {
 
   // Called under Parts::mutex_.
   Status prepare(Transport& transport);
-  void take_prepared() { queue_ = std::move(prepared_); }  // for a new KeptQueue
+  void take_prepared();  // for a new KeptQueue
   void offer();
   void lose();
   bool is_empty() const;
@@ -107,11 +106,11 @@ class KeptQueue final : public Queue {
   std::size_t held_ = 0;           // receive buffers held by the user; owner's thread only
   bool abandoned_ = false;         // owner's thread only
   std::atomic<bool> call_{false};  // attend() has work to do
-  mutable std::mutex mutex_;       // guards the following
-  std::unique_ptr<Queue> prepared_;
-  bool offered_ = false;
-  bool lost_ = false;
-  std::uint32_t guests_ = 0;
+  mutable Mutex mutex_;
+  std::unique_ptr<Queue> prepared_ RKV_GUARDED_BY(mutex_);
+  bool offered_ RKV_GUARDED_BY(mutex_) = false;
+  bool lost_ RKV_GUARDED_BY(mutex_) = false;
+  std::uint32_t guests_ RKV_GUARDED_BY(mutex_) = 0;
 };
 
 class KeptListener final : public Listener {
@@ -141,10 +140,10 @@ class KeptListener final : public Listener {
   const std::string address_;  // with the bound port
   Waker idle_;
   std::unique_ptr<Listener> listener_;  // locked as KeptQueue::queue_
-  mutable std::mutex mutex_;            // guards the following
-  std::unique_ptr<Listener> prepared_;
-  bool offered_ = false;
-  bool lost_ = false;
+  mutable Mutex mutex_;
+  std::unique_ptr<Listener> prepared_ RKV_GUARDED_BY(mutex_);
+  bool offered_ RKV_GUARDED_BY(mutex_) = false;
+  bool lost_ RKV_GUARDED_BY(mutex_) = false;
 };
 
 // Implements R3 of transport.h.
@@ -168,9 +167,9 @@ class KeptAtomics final : public Atomics {
  private:
   const std::shared_ptr<Parts> parts_;
   const KeptRegion& region_;
-  std::mutex mutex_;  // one call at a time; guards the following
-  std::unique_ptr<Atomics> device_;
-  bool owned_ = false;  // by the processor
+  Mutex mutex_;  // one call at a time
+  std::unique_ptr<Atomics> device_ RKV_GUARDED_BY(mutex_);
+  bool owned_ RKV_GUARDED_BY(mutex_) = false;  // by the processor
 };
 
 // The current device and everything created through the transport. All parts share it.
@@ -182,30 +181,32 @@ class Parts {
   // there is none.
   template <class Call>
   auto with_transport(Call call) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return call(lost_ ? nullptr : transport_.get());
   }
   // The transport of a queue that a guest is in.
   Transport& transport_of_guest() const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return *transport_;
   }
   std::string describe() const;
 
+  // REQUIRES: the caller is in with_transport(), which holds the lock.
   template <class Part>
   void add(Part& part) {
-    list_of(part).push_back(&part);  // the caller is in with_transport()
+    mutex_.assert_held();
+    list_of(part).push_back(&part);
   }
   template <class Part>
   void remove(Part& part) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase(list_of(part), &part);
     emptied();
   }
 
   // A part was destroyed, or a queue or a listener was released: wakes step().
   void emptied() {
-    const std::scoped_lock lock(emptied_mutex_);
+    const MutexLock lock(emptied_mutex_);
     emptied_ = true;
     changed_.notify_all();
   }
@@ -219,25 +220,25 @@ class Parts {
   Status take(std::unique_ptr<Transport> fresh, const std::function<void()>& publish);
 
  private:
-  std::vector<KeptRegion*>& list_of(KeptRegion&) { return regions_; }
-  std::vector<KeptQueue*>& list_of(KeptQueue&) { return queues_; }
-  std::vector<KeptListener*>& list_of(KeptListener&) { return listeners_; }
-  std::vector<KeptAtomics*>& list_of(KeptAtomics&) { return atomics_; }
+  std::vector<KeptRegion*>& list_of(KeptRegion&) RKV_REQUIRES(mutex_) { return regions_; }
+  std::vector<KeptQueue*>& list_of(KeptQueue&) RKV_REQUIRES(mutex_) { return queues_; }
+  std::vector<KeptListener*>& list_of(KeptListener&) RKV_REQUIRES(mutex_) { return listeners_; }
+  std::vector<KeptAtomics*>& list_of(KeptAtomics&) RKV_REQUIRES(mutex_) { return atomics_; }
   bool is_empty();
-  Status prepare_all(Transport& transport);
-  void end_all();
+  Status prepare_all(Transport& transport) RKV_REQUIRES(mutex_);
+  void end_all() RKV_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;  // guards the following
-  std::unique_ptr<Transport> transport_;
-  bool lost_ = false;
-  std::string description_;
-  std::vector<KeptRegion*> regions_;
-  std::vector<KeptQueue*> queues_;
-  std::vector<KeptListener*> listeners_;
-  std::vector<KeptAtomics*> atomics_;
-  std::mutex emptied_mutex_;  // guards the following
-  std::condition_variable changed_;
-  bool emptied_ = false;
+  mutable Mutex mutex_;
+  std::unique_ptr<Transport> transport_ RKV_GUARDED_BY(mutex_);
+  bool lost_ RKV_GUARDED_BY(mutex_) = false;
+  std::string description_ RKV_GUARDED_BY(mutex_);
+  std::vector<KeptRegion*> regions_ RKV_GUARDED_BY(mutex_);
+  std::vector<KeptQueue*> queues_ RKV_GUARDED_BY(mutex_);
+  std::vector<KeptListener*> listeners_ RKV_GUARDED_BY(mutex_);
+  std::vector<KeptAtomics*> atomics_ RKV_GUARDED_BY(mutex_);
+  Mutex emptied_mutex_;
+  ConditionVariable changed_;
+  bool emptied_ RKV_GUARDED_BY(emptied_mutex_) = false;
 };
 
 }  // namespace rkv::rdma::reopening

@@ -18,16 +18,24 @@ KeptQueue::~KeptQueue() {
 // ---- under Parts::mutex_ ----
 
 Status KeptQueue::prepare(Transport& transport) {
-  prepared_.reset();
+  {
+    const MutexLock lock(mutex_);
+    prepared_.reset();
+  }
   RKV_ASSIGN_OR_RETURN(auto queue, transport.create_queue(options_));
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   prepared_ = std::move(queue);
   return {};
 }
 
+void KeptQueue::take_prepared() {
+  const MutexLock lock(mutex_);
+  queue_ = std::move(prepared_);
+}
+
 void KeptQueue::offer() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     offered_ = true;
     call_.store(true, std::memory_order_release);
   }
@@ -37,7 +45,7 @@ void KeptQueue::offer() {
 void KeptQueue::lose() {
   std::unique_ptr<Queue> unused;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     lost_ = true;
     offered_ = false;
     unused = std::move(prepared_);
@@ -47,7 +55,7 @@ void KeptQueue::lose() {
 }
 
 bool KeptQueue::is_empty() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return queue_ == nullptr && prepared_ == nullptr;
 }
 
@@ -56,7 +64,7 @@ bool KeptQueue::is_empty() const {
 void KeptQueue::attend() {
   std::unique_ptr<Queue> ended;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (lost_ && queue_ != nullptr) {
       if (!std::exchange(abandoned_, true)) queue_->abandon();
       if (guests_ == 0 && held_ == 0 && queue_->connections() == 0)
@@ -122,13 +130,13 @@ void KeptQueue::end_sleep() {
 // ---- any thread ----
 
 void KeptQueue::wake() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (queue_ != nullptr) return queue_->wake();
   idle_.wake();
 }
 
 Queue* KeptQueue::Guest::enter() {
-  const std::scoped_lock lock(host_.mutex_);
+  const MutexLock lock(host_.mutex_);
   if (host_.queue_ == nullptr || host_.lost_) return nullptr;
   inside_ = true;
   ++host_.guests_;
@@ -138,7 +146,7 @@ Queue* KeptQueue::Guest::enter() {
 KeptQueue::Guest::~Guest() {
   if (!inside_) return;
   {
-    const std::scoped_lock lock(host_.mutex_);
+    const MutexLock lock(host_.mutex_);
     --host_.guests_;
   }
   host_.wake();

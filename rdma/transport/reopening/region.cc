@@ -30,23 +30,23 @@ KeptAtomics::~KeptAtomics() {
 Status KeptAtomics::enroll(Transport& transport) {
   auto atomics = transport.create_atomics(region_.registration());
   if (!atomics) return std::unexpected(atomics.error());
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   device_ = std::move(*atomics);
   return {};
 }
 
 void KeptAtomics::lose() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   device_.reset();
 }
 
 void KeptAtomics::own() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   owned_ = true;
 }
 
 void KeptAtomics::disown() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   owned_ = false;
 }
 
@@ -55,7 +55,7 @@ constexpr const char* kBetween = "the RDMA device is lost: nothing was done, try
 }  // namespace
 
 Result<std::uint64_t> KeptAtomics::fetch_add(std::uint64_t* word, std::uint64_t addend) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (device_ != nullptr) return device_->fetch_add(word, addend);
   if (!owned_) return fail(Code::kInternal, kBetween);
   return std::atomic_ref(*word).fetch_add(addend, std::memory_order_seq_cst);
@@ -63,7 +63,7 @@ Result<std::uint64_t> KeptAtomics::fetch_add(std::uint64_t* word, std::uint64_t 
 
 Result<std::uint64_t> KeptAtomics::compare_swap(std::uint64_t* word, std::uint64_t expected,
                                                 std::uint64_t desired) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (device_ != nullptr) return device_->compare_swap(word, expected, desired);
   if (!owned_) return fail(Code::kInternal, kBetween);
   std::atomic_ref(*word).compare_exchange_strong(expected, desired, std::memory_order_seq_cst);

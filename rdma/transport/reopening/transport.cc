@@ -68,14 +68,14 @@ ReopeningTransport::~ReopeningTransport() = default;
 // ---- state ----
 
 DeviceReport ReopeningTransport::report() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return report_;
 }
 
 void ReopeningTransport::tell(DeviceState state, std::string why, bool new_keys) {
   DeviceReport now;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (state == report_.state && !new_keys && why == report_.why) return;
     if (state == DeviceState::kGone) ++report_.losses;
     if (new_keys) ++report_.keys;
@@ -87,7 +87,7 @@ void ReopeningTransport::tell(DeviceState state, std::string why, bool new_keys)
 }
 
 void ReopeningTransport::wake() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   wake_ = true;
   woken_.notify_all();
   if (watch_ != nullptr) watch_->wake();
@@ -100,7 +100,7 @@ void ReopeningTransport::end_registrations() {
 
 void ReopeningTransport::step(const Deadline& deadline) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     wake_ = false;
   }
   if (!lost_) return on_event(watch_->next(deadline));
@@ -130,7 +130,7 @@ void ReopeningTransport::lose(std::string why) {
 void ReopeningTransport::let_go(const Deadline& deadline) {
   std::unique_ptr<DeviceWatch> ended;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     ended = std::move(watch_);
   }
   // The watch must end before its transport.
@@ -144,9 +144,12 @@ void ReopeningTransport::let_go(const Deadline& deadline) {
 void ReopeningTransport::look_for_device(const Deadline& deadline) {
   const Nanos until = std::min(next_look_, deadline.at());
   {
-    std::unique_lock lock(mutex_);
-    const auto ms = Deadline(steady(), until).left_ms();
-    if (woken_.wait_for(lock, std::chrono::milliseconds(ms), [&] { return wake_; })) return;
+    const MutexLock lock(mutex_);
+    const auto end = std::chrono::steady_clock::now() +
+                     std::chrono::milliseconds(Deadline(steady(), until).left_ms());
+    while (!wake_ && woken_.wait_until(mutex_, end)) {
+    }
+    if (wake_) return;
   }
   if (steady().now() < next_look_) return;
   const Status opened = reopen();
@@ -166,7 +169,7 @@ Status ReopeningTransport::reopen() {
   const Status taken = parts_->take(std::move(fresh), [&] {
     lost_ = false;
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       watch_ = std::move(watch);
     }
     tell(DeviceState::kServing, std::move(what), true);

@@ -27,13 +27,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "rdma/transport/transport.h"
 
 namespace rkv::rdma {
@@ -118,10 +117,10 @@ class ReopeningTransport final : public Transport {
   std::int64_t pause_ms_ = 0;           // of the thread in step()
   std::string last_failure_{};          // of the thread in step()
 
-  mutable std::mutex mutex_;  // guards the following
-  std::condition_variable woken_;
-  bool wake_ = false;
-  DeviceReport report_;
+  mutable Mutex mutex_;
+  ConditionVariable woken_;
+  bool wake_ RKV_GUARDED_BY(mutex_) = false;
+  DeviceReport report_ RKV_GUARDED_BY(mutex_);
 };
 
 }  // namespace rkv::rdma

@@ -5,14 +5,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <csignal>
 #include <cstddef>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <tuple>
 
+#include "common/mutex.h"
 #include "common/thread.h"
 
 namespace rkv::rdma::shm {
@@ -36,10 +35,11 @@ struct Control {
 struct HostPage::Holder {
   SharedMemory shared;
   SharedMemory control;
-  std::mutex mutex;
-  std::condition_variable changed;
-  enum class State : std::uint8_t { kStarting, kHeld, kFailed } state = State::kStarting;
-  bool stop = false;
+  Mutex mutex;
+  ConditionVariable changed;
+  enum class State : std::uint8_t { kStarting, kHeld, kFailed };
+  State state RKV_GUARDED_BY(mutex) = State::kStarting;
+  bool stop RKV_GUARDED_BY(mutex) = false;
   std::thread thread;
 
   Page* page() const { return shared.memory.as<Page>(); }
@@ -65,10 +65,11 @@ struct HostPage::Holder {
   void run() {
     name_thread("rkv-host-page");
     const bool held = hold();
-    std::unique_lock lock(mutex);
+    const MutexLock lock(mutex);
     state = held ? State::kHeld : State::kFailed;
     changed.notify_all();
-    changed.wait(lock, [this] { return stop; });
+    while (!stop)
+      changed.wait(mutex);
     set_life(0);
   }
 
@@ -80,13 +81,20 @@ struct HostPage::Holder {
     try {
       thread = std::thread([this] { run(); });
     } catch (const std::system_error&) {
+      const MutexLock lock(mutex);
       state = State::kFailed;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!thread.joinable()) return false;
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return state != State::kStarting; });
+    const MutexLock lock(mutex);
+    while (state == State::kStarting)
+      changed.wait(mutex);
     return true;
+  }
+
+  bool is_held() {
+    const MutexLock lock(mutex);
+    return state == State::kHeld;
   }
 };
 
@@ -104,7 +112,7 @@ Result<std::unique_ptr<HostPage>> HostPage::create() {
                      "no thread could be started: look at the limit of processes (ulimit -u)");
   }
   std::unique_ptr<HostPage> page(new HostPage(std::move(holder)));
-  if (page->holder_->state == Holder::State::kFailed) {
+  if (!page->holder_->is_held()) {
     return fail_call(Code::kUnsupported, "set_robust_list", 0,
                      "this system does not tell processes of each other's death");
   }
@@ -115,7 +123,7 @@ HostPage::HostPage(std::unique_ptr<Holder> holder) : holder_(std::move(holder)) 
 
 HostPage::~HostPage() {
   {
-    const std::scoped_lock lock(holder_->mutex);
+    const MutexLock lock(holder_->mutex);
     holder_->stop = true;
   }
   holder_->changed.notify_all();

@@ -52,7 +52,7 @@ const char* PeerRegions::receive(int socket, Nanos now) {
   if (!charge) return kNoDescriptors;
   std::vector<Fd> descriptors;
   {
-    const std::lock_guard lock(shared_->budget->receiving());
+    const MutexLock lock(shared_->budget->receiving());
     receive_packet(socket, buffer, &descriptors);
   }
   return take_in(Bytes(buffer).first(peeked.packet.length), descriptors, std::move(charge));

@@ -86,7 +86,7 @@ ShmQueue::~ShmQueue() {
 
 void ShmQueue::attach(ShmConnection& connection) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     arrivals_.push_back(&connection);
   }
   call_attention();
@@ -107,7 +107,7 @@ void ShmQueue::look_around() {
   if (!attention_.exchange(false, std::memory_order_acq_rel)) return;
   std::vector<ShmConnection*> arrivals;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     arrivals.swap(arrivals_);
   }
   for (ShmConnection* connection : arrivals) {

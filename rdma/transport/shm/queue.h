@@ -23,9 +23,9 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <vector>
 
+#include "common/mutex.h"
 #include "rdma/transport/completion_reserve.h"
 #include "rdma/transport/shm/shared.h"
 #include "rdma/transport/transport.h"
@@ -106,8 +106,8 @@ class ShmQueue final : public Queue {
 
   CompletionReserve room_;
   std::atomic<bool> attention_ = false;
-  std::mutex mutex_;
-  std::vector<ShmConnection*> arrivals_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<ShmConnection*> arrivals_ RKV_GUARDED_BY(mutex_);
 };
 
 }  // namespace rkv::rdma::shm

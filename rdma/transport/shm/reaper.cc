@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <system_error>
 #include <thread>
 
+#include "common/mutex.h"
 #include "common/thread.h"
 
 namespace rkv::rdma::shm {
@@ -122,11 +122,11 @@ struct Reaper::State {
     Fd fd;
     Charge charge;
   };
-  std::mutex mutex;  // guards all below
-  std::condition_variable changed;
-  std::deque<Item> items;
-  bool running = false;  // the thread exists
-  bool stopping = false;
+  Mutex mutex;
+  ConditionVariable changed;
+  std::deque<Item> items RKV_GUARDED_BY(mutex);
+  bool running RKV_GUARDED_BY(mutex) = false;  // the thread exists
+  bool stopping RKV_GUARDED_BY(mutex) = false;
 
   static void run(std::shared_ptr<State> state);
 };
@@ -134,9 +134,10 @@ struct Reaper::State {
 void Reaper::State::run(std::shared_ptr<State> state) {
   name_thread("rkv-close");
   Nudge nudge;
-  std::unique_lock lock(state->mutex);
+  MutexLock lock(state->mutex);
   for (;;) {
-    state->changed.wait(lock, [&] { return state->stopping || !state->items.empty(); });
+    while (!state->stopping && state->items.empty())
+      state->changed.wait(state->mutex);
     if (state->items.empty()) break;
     {
       Item item = std::move(state->items.front());
@@ -155,15 +156,17 @@ void Reaper::State::run(std::shared_ptr<State> state) {
 Reaper::Reaper() : state_(std::make_shared<State>()) {}
 
 Reaper::~Reaper() {
-  std::unique_lock lock(state_->mutex);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const MutexLock lock(state_->mutex);
   state_->stopping = true;
   state_->changed.notify_all();
-  state_->changed.wait_for(lock, kPatience, [&] { return !state_->running; });
+  while (state_->running && state_->changed.wait_until(state_->mutex, end)) {
+  }
 }
 
 void Reaper::close(Fd fd, Charge charge) {
   if (!fd) return;
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->items.push_back({.fd = std::move(fd), .charge = std::move(charge)});
   state_->changed.notify_all();
   if (state_->running) return;

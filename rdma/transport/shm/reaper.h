@@ -21,9 +21,9 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "common/mutex.h"
 #include "rdma/transport/shm/memory.h"
 
 namespace rkv::rdma::shm {
@@ -51,7 +51,7 @@ class DescriptorBudget : public std::enable_shared_from_this<DescriptorBudget> {
   void set_limit(std::size_t limit) { limit_.store(limit, std::memory_order_relaxed); }
   // Hold this lock while receiving descriptors. A packet may bring 253 of them, more than it says;
   // the reserve for those exists once and not for every thread.
-  std::mutex& receiving() { return receiving_; }
+  Mutex& receiving() RKV_RETURN_CAPABILITY(receiving_) { return receiving_; }
 
  private:
   friend class Charge;
@@ -59,7 +59,7 @@ class DescriptorBudget : public std::enable_shared_from_this<DescriptorBudget> {
   // Relaxed: these are counts; they publish nothing.
   std::atomic<std::size_t> limit_;
   std::atomic<std::size_t> held_ = 0;
-  std::mutex receiving_;
+  Mutex receiving_;
 };
 
 // Counted descriptors; the destructor returns them to the budget.

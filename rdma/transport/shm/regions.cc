@@ -13,7 +13,7 @@ namespace rkv::rdma::shm {
 // ---- server ----
 
 Status Exporter::open() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (host_ == nullptr) {
     RKV_ASSIGN_OR_RETURN(host_, HostPage::create());
   }
@@ -21,7 +21,7 @@ Status Exporter::open() {
 }
 
 void Exporter::add(Export& region) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   do {
     region.key = static_cast<std::uint32_t>(random_());
   } while (region.key == 0 || regions_.contains(region.key));
@@ -29,7 +29,7 @@ void Exporter::add(Export& region) {
 }
 
 void Exporter::remove(Export& region) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   withdraw(region);
 }
 
@@ -97,7 +97,7 @@ int Exporter::send_regions(const Subscriber& to, std::span<Export* const> region
 }
 
 Status Exporter::subscribe(int socket, Access grant, Accept accept, std::vector<int> descriptors) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   descriptors.push_back(host_->fd());
   const Subscriber subscriber{.socket = socket, .grant = grant};
   std::vector<Export*> all;
@@ -121,7 +121,7 @@ Status Exporter::subscribe(int socket, Access grant, Accept accept, std::vector<
 }
 
 Status Exporter::share(int socket, Access grant) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const Subscriber subscriber{.socket = socket, .grant = grant};
   std::vector<Export*> all;
   for (const auto& [key, region] : regions_)
@@ -138,7 +138,7 @@ Status Exporter::share(int socket, Access grant) {
 }
 
 void Exporter::unsubscribe(int socket) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(subscribers_, [&](const Subscriber& one) { return one.socket == socket; });
 }
 

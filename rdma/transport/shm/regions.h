@@ -17,10 +17,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "common/mutex.h"
 #include "common/random.h"
 #include "rdma/transport/shm/host_page.h"
 #include "rdma/transport/shm/memory.h"
@@ -67,16 +67,16 @@ class Exporter {
   };
   int send_regions(const Subscriber& to, std::span<Export* const> regions,
                    std::size_t per_packet) const;
-  void announce(Export& region);
-  void withdraw(const Export& region);
+  void announce(Export& region) RKV_REQUIRES(mutex_);
+  void withdraw(const Export& region) RKV_REQUIRES(mutex_);
   template <class Send>
-  void tell_all(Send send);
+  void tell_all(Send send) RKV_REQUIRES(mutex_);
 
-  std::mutex mutex_;  // guards all below
-  std::unique_ptr<HostPage> host_;
-  std::unordered_map<std::uint32_t, Export*> regions_;
-  std::vector<Subscriber> subscribers_;
-  Random random_;
+  Mutex mutex_;
+  std::unique_ptr<HostPage> host_ RKV_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint32_t, Export*> regions_ RKV_GUARDED_BY(mutex_);
+  std::vector<Subscriber> subscribers_ RKV_GUARDED_BY(mutex_);
+  Random random_ RKV_GUARDED_BY(mutex_);
 };
 
 class RegionTable {

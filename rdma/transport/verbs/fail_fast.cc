@@ -1,7 +1,8 @@
 #include "rdma/transport/verbs/fail_fast.h"
 
-#include <mutex>
 #include <utility>
+
+#include "common/mutex.h"
 
 namespace rkv::rdma::verbs {
 namespace {
@@ -12,25 +13,25 @@ class FailFast final : public Atomics {
       : clock_(clock), atomics_(std::move(atomics)), ask_at_(clock.now()) {}
 
   Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
-    return ask([&] { return atomics_->fetch_add(word, addend); });
+    return ask([&](Atomics& atomics) { return atomics.fetch_add(word, addend); });
   }
   Result<std::uint64_t> compare_swap(std::uint64_t* word, std::uint64_t expected,
                                      std::uint64_t desired) override {
-    return ask([&] { return atomics_->compare_swap(word, expected, desired); });
+    return ask([&](Atomics& atomics) { return atomics.compare_swap(word, expected, desired); });
   }
 
  private:
   // Holds the lock during the call, so that callers that waited for a failed call fail with it.
   template <class Call>
   Result<std::uint64_t> ask(Call call) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     const Nanos begun = clock_.now();
     if (begun < ask_at_) {
       return fail(Code::kInternal,
                   "the device did not answer an atomic operation of its own lately: it is asked "
                   "again within a second");
     }
-    Result<std::uint64_t> told = call();
+    Result<std::uint64_t> told = call(*atomics_);
     if (!told) [[unlikely]] {
       const Nanos now = clock_.now();
       if (now - begun >= kStuckMs * kNanosPerMs) ask_at_ = now + kPauseMs * kNanosPerMs;
@@ -39,9 +40,9 @@ class FailFast final : public Atomics {
   }
 
   const Clock& clock_;
-  std::mutex mutex_;  // guards the following
-  const std::unique_ptr<Atomics> atomics_;
-  Nanos ask_at_;  // earliest time of the next call to the device
+  Mutex mutex_;
+  const std::unique_ptr<Atomics> atomics_ RKV_PT_GUARDED_BY(mutex_);
+  Nanos ask_at_ RKV_GUARDED_BY(mutex_);  // earliest time of the next call to the device
 };
 
 }  // namespace

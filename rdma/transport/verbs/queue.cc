@@ -98,7 +98,7 @@ VerbsQueue::~VerbsQueue() {
 
 void VerbsQueue::attach(VerbsConnection& connection) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     arrivals_.push_back({connection.number(), &connection});
   }
   call_attention();
@@ -106,7 +106,7 @@ void VerbsQueue::attach(VerbsConnection& connection) {
 
 void VerbsQueue::forget(std::uint32_t qp_num) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     arrivals_.push_back({qp_num, nullptr});
   }
   call_attention();
@@ -114,7 +114,7 @@ void VerbsQueue::forget(std::uint32_t qp_num) {
 
 void VerbsQueue::pair_failed(const void* queue_pair) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     failed_pairs_.push_back(queue_pair);
   }
   call_attention();
@@ -265,7 +265,7 @@ void VerbsQueue::look_around() {
   std::vector<Arrival> arrivals;
   std::vector<const void*> failed;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     arrivals.swap(arrivals_);
     failed.swap(failed_pairs_);
   }

@@ -25,10 +25,10 @@
 
 #include <atomic>
 #include <deque>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "common/mutex.h"
 #include "rdma/transport/completion_reserve.h"
 #include "rdma/transport/verbs/roll.h"
 #include "rdma/transport/verbs/shared.h"
@@ -146,9 +146,9 @@ class VerbsQueue final : public Queue {
   CompletionReserve room_;
   Waker waker_;
   std::atomic<bool> attention_ = false;
-  std::mutex mutex_;
-  std::vector<Arrival> arrivals_;          // guarded by mutex_
-  std::vector<const void*> failed_pairs_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<Arrival> arrivals_ RKV_GUARDED_BY(mutex_);
+  std::vector<const void*> failed_pairs_ RKV_GUARDED_BY(mutex_);
 
   struct Retired {
     QueuePair pair;

@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "common/mutex.h"
 
 namespace rkv::rdma::verbs {
 
@@ -35,24 +36,24 @@ class Roll {
   };
 
   static Entry enter(const std::shared_ptr<Roll>& roll, VerbsQueue& queue) {
-    const std::scoped_lock lock(roll->mutex_);
+    const MutexLock lock(roll->mutex_);
     roll->queues_.push_back(&queue);
     return {roll, &queue};
   }
   template <class Visit>
   void for_each(Visit visit) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     for (VerbsQueue* const queue : queues_)
       visit(*queue);
   }
 
  private:
   void leave(VerbsQueue* queue) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase(queues_, queue);
   }
-  std::mutex mutex_;
-  std::vector<VerbsQueue*> queues_;
+  Mutex mutex_;
+  std::vector<VerbsQueue*> queues_ RKV_GUARDED_BY(mutex_);
 };
 
 }  // namespace rkv::rdma::verbs
