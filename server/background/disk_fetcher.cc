@@ -13,6 +13,7 @@ constexpr int kTries = 64;
 constexpr Nanos kNap = 2 * kNanosPerMs;
 // Owners of a load that no request waits for: the loading thread and pending_.
 constexpr long kOurs = 2;
+constexpr const char* kNoMoreLoads = "the server is stopping";
 
 // True if waiting for eviction will not help, or has not helped by the last try.
 bool is_no_room(Code code, bool last) {
@@ -37,8 +38,9 @@ void DiskFetcher::stop() {
   }
   background_->notify();
   background_->join();
+  const std::scoped_lock lock(mutex_);
   for (const auto& load : queue_)
-    load->finish(fail(Code::kBusy, "the server is stopping"));
+    load->finish(fail(Code::kBusy, kNoMoreLoads));
   queue_.clear();
   pending_.clear();
 }
@@ -48,6 +50,11 @@ std::shared_ptr<const Load> DiskFetcher::ask(Bytes key) {
   std::shared_ptr<Load> load;
   {
     const std::scoped_lock lock(mutex_);
+    if (stopping_) {  // (T3)
+      load = std::make_shared<Load>(text);
+      load->finish(fail(Code::kBusy, kNoMoreLoads));
+      return load;
+    }
     auto& place = pending_[text];
     if (place != nullptr) return place;  // (T2)
     load = place = std::make_shared<Load>(text);

@@ -9,7 +9,7 @@
 //  T1  A record enters memory only as a trustworthy read found it (J1, V2).
 //  T2  Overlapping loads of one key share one Load.
 //  T3  Every load that a caller of ask() still holds is done eventually. stop() ends those not
-//      begun.
+//      begun, and ask() then returns loads that have failed.
 //
 // Thread safety: ask, marks_changed, room_made: any thread; none of them waits for the disk. start,
 // stop: the owner.

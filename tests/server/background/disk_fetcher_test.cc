@@ -27,6 +27,16 @@ TEST(DiskFetcher, AKeyIsThereBeforeItIsLoaded) {
   EXPECT_EQ(s.store.stats().records, 1U);
 }
 
+TEST(DiskFetcher, WhatIsAskedAfterTheStopIsRefused) {
+  MapDisk disk;
+  StoreOnDisk server(disk);
+  server.stop();
+  const auto load = server.loads.ask(as_bytes("key"));
+  ASSERT_TRUE(load->done()) << "nothing would end it";
+  ASSERT_TRUE(load->failure());
+  EXPECT_EQ(load->failure()->code, Code::kBusy);
+}
+
 TEST(DiskFetcher, OperationsSeeWhatIsOnDisk) {
   MapDisk disk;
   for (const char* key : {"removed", "swapped", "put if absent", "put"})
