@@ -6,7 +6,7 @@ namespace rkv::server {
 
 void Offences::add(std::string_view origin, Nanos now) {
   if (interval_ == 0) return;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(until_, [&](const auto& one) { return one.second <= now; });
   auto at = until_.find(origin);
   if (at == until_.end()) {
@@ -19,7 +19,7 @@ void Offences::add(std::string_view origin, Nanos now) {
 }
 
 void Offences::add_newcomer(std::string_view origin, Nanos now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = until_.find(origin);
   if (at != until_.end() && at->second - now > kMany * interval_) put_off(at->second, now);
 }
@@ -29,13 +29,13 @@ void Offences::put_off(Nanos& until, Nanos now) const {
 }
 
 bool Offences::too_many(std::string_view origin, Nanos now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = until_.find(origin);
   return at != until_.end() && at->second - now > (kAtOnce - 1) * interval_;
 }
 
 std::size_t Offences::remembered() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return until_.size();
 }
 

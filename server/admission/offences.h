@@ -14,11 +14,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 
 namespace rkv::server {
 
@@ -44,8 +44,8 @@ class Offences {
   void put_off(Nanos& until, Nanos now) const;
 
   const Nanos interval_;
-  std::mutex mutex_;
-  Until until_;
+  Mutex mutex_;
+  Until until_ RKV_GUARDED_BY(mutex_);
 };
 
 }  // namespace rkv::server

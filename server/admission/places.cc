@@ -21,14 +21,14 @@ std::string_view host_of(std::string_view origin) {
 std::shared_ptr<Place> Places::take(std::uint64_t session, std::string_view peer, Nanos now) {
   auto place = std::make_shared<Place>(session, std::string(origin_of(peer)), now, offences_);
   offences_->add_newcomer(origin_of(peer), now);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(places_, [](const auto& one) { return one.expired(); });
   places_.push_back(place);
   return place;
 }
 
 std::optional<std::uint64_t> Places::victim(std::string_view newcomer, Nanos now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Place>> there;
   std::map<std::string_view, std::uint32_t> of_origin;
   std::map<std::string_view, std::uint32_t> of_host;

@@ -26,13 +26,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "server/admission/offences.h"
 
 namespace rkv::server {
@@ -98,8 +98,9 @@ class Places {
  private:
   const std::uint32_t count_;
   const std::shared_ptr<Offences> offences_;  // outlives the places
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<Place>> places_;  // expired entries stay until the next take()
+  Mutex mutex_;
+  // Expired entries stay until the next take().
+  std::vector<std::weak_ptr<Place>> places_ RKV_GUARDED_BY(mutex_);
 };
 
 }  // namespace rkv::server

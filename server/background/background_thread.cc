@@ -1,12 +1,12 @@
 #include "server/background/background_thread.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/check.h"
+#include "common/mutex.h"
 #include "common/thread.h"
 
 namespace rkv::server {
@@ -29,17 +29,17 @@ class Threads final : public BackgroundThread {
       thread.join();
     threads_.clear();
   }
-  void wait(std::unique_lock<std::mutex>& lock, Nanos at_most) override {
+  void wait(Mutex& mutex, Nanos at_most) override RKV_REQUIRES(mutex) {
     if (at_most == kUntilNotified) {
-      changed_.wait(lock);
+      changed_.wait(mutex);
     } else {
-      changed_.wait_for(lock, std::chrono::nanoseconds(at_most));
+      changed_.wait_for(mutex, std::chrono::nanoseconds(at_most));
     }
   }
   void notify() override { changed_.notify_all(); }
 
  private:
-  std::condition_variable changed_;
+  ConditionVariable changed_;
   std::vector<std::thread> threads_;
 };
 

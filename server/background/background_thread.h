@@ -4,8 +4,8 @@
 //
 //   background->start("rkv-scans", [this] { run(); });
 //   ...
-//   std::unique_lock lock(mutex_);            // in run()
-//   while (!stopping_ && asked_.empty()) background->wait(lock);
+//   const MutexLock lock(mutex_);             // in run()
+//   while (!stopping_ && asked_.empty()) background->wait(mutex_);
 //   ...
 //   background->notify();                     // after changing what run() waits for
 //   background->join();                       // after setting stopping_ and notify()
@@ -16,9 +16,9 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 
 namespace rkv::server {
 
@@ -39,9 +39,9 @@ class BackgroundThread {
   // Blocks until every body has returned.
   virtual void join() = 0;
 
-  // Releases `lock`, blocks until notify() or for `at_most`, and takes `lock` again. May return
+  // Releases `mutex`, blocks until notify() or for `at_most`, and takes `mutex` again. May return
   // early, so the caller rechecks its condition. A change under the same mutex is never missed.
-  virtual void wait(std::unique_lock<std::mutex>& lock, Nanos at_most = kUntilNotified) = 0;
+  virtual void wait(Mutex& mutex, Nanos at_most = kUntilNotified) RKV_REQUIRES(mutex) = 0;
   // Ends every wait() that is under way. Does not block.
   virtual void notify() = 0;
 };

@@ -50,7 +50,7 @@ void Backups::start() {
 
 void Backups::begin_stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_.store(true);
   }
   background_->notify();
@@ -65,7 +65,7 @@ void Backups::stop() {
 Result<std::shared_ptr<const Backup>> Backups::ask(std::string_view name, std::uint64_t through) {
   std::shared_ptr<Backup> backup;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (current_ != nullptr || stopping_) {
       return fail(Code::kBusy, "another backup is being made: try again a little later");
     }
@@ -78,23 +78,23 @@ Result<std::shared_ptr<const Backup>> Backups::ask(std::string_view name, std::u
 // Takes the mutex so that a thread between reading the marks and waiting does not miss the call.
 void Backups::marks_changed() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (current_ == nullptr) return;
   }
   background_->notify();
 }
 
 void Backups::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     while (!stopping_ && current_ == nullptr)
-      background_->wait(lock);
+      background_->wait(mutex_);
     if (current_ == nullptr) return;
     const std::shared_ptr<Backup> backup = current_;
     parts_.request_sync(backup->through());
     const auto synced = [&] { return parts_.log.sync_mark() >= backup->through(); };
     while (!stopping_ && !parts_.log.failed() && !synced())
-      background_->wait(lock);
+      background_->wait(mutex_);
     Status made = std::unexpected(refusal_of(Refused::kBackup, parts_.log.disk_state()));
     if (stopping_) {
       made = std::unexpected(kStopped);

@@ -23,11 +23,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "common/mutex.h"
 #include "rkv/result.h"
 #include "server/background/background_thread.h"
 #include "server/persistence/commit_log.h"
@@ -90,8 +90,8 @@ class Backups {
   const std::string directory_;
   const Parts parts_;
   const std::unique_ptr<BackgroundThread> background_;
-  std::mutex mutex_;
-  std::shared_ptr<Backup> current_;    // guarded by mutex_
+  Mutex mutex_;
+  std::shared_ptr<Backup> current_ RKV_GUARDED_BY(mutex_);
   std::atomic<bool> stopping_{false};  // set with mutex_ held
 };
 

@@ -31,7 +31,7 @@ void CounterFlusher::stop() {
 std::uint64_t CounterFlusher::ask() {
   std::uint64_t asked = 0;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     asked = ++asked_;
   }
   stepper_.call();
@@ -39,7 +39,7 @@ std::uint64_t CounterFlusher::ask() {
 }
 
 std::optional<Status> CounterFlusher::outcome(std::uint64_t asked) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (asked <= done_up_to_) return Status{};
   if (asked <= over_up_to_) return failure_;
   return std::nullopt;
@@ -49,7 +49,7 @@ Nanos CounterFlusher::sweep() {
   std::uint64_t asked = 0;
   bool waited_for = false;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     asked = asked_;
     waited_for = asked > over_up_to_;
   }
@@ -57,7 +57,7 @@ Nanos CounterFlusher::sweep() {
   const Status swept = store_.counter_cells().sweep();
   if (!swept && swept.error().code == Code::kBusy) return clock_.now() + kWhenTheLogIsFull;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     over_up_to_ = asked;
     if (swept) {
       done_up_to_ = asked;

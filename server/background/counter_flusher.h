@@ -15,10 +15,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "server/background/background_thread.h"
 #include "server/background/store_maintenance.h"
 #include "server/store/store.h"
@@ -52,11 +52,11 @@ class CounterFlusher {
   Store& store_;
   const Clock& clock_;
   const std::function<void()> over_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::uint64_t asked_ = 0;
-  std::uint64_t over_up_to_ = 0;
-  std::uint64_t done_up_to_ = 0;  // up to the last sweep that succeeded
-  Status failure_{};              // of the last sweep that failed
+  mutable Mutex mutex_;
+  std::uint64_t asked_ RKV_GUARDED_BY(mutex_) = 0;
+  std::uint64_t over_up_to_ RKV_GUARDED_BY(mutex_) = 0;
+  std::uint64_t done_up_to_ RKV_GUARDED_BY(mutex_) = 0;  // up to the last sweep that succeeded
+  Status failure_ RKV_GUARDED_BY(mutex_){};              // of the last sweep that failed
   StoreMaintenance stepper_;
 };
 

@@ -33,12 +33,12 @@ void DiskFetcher::start() {
 
 void DiskFetcher::stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   background_->notify();
   background_->join();
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& load : queue_)
     load->finish(fail(Code::kBusy, kNoMoreLoads));
   queue_.clear();
@@ -49,7 +49,7 @@ std::shared_ptr<const Load> DiskFetcher::ask(Bytes key) {
   const std::string text(as_text(key));
   std::shared_ptr<Load> load;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) {  // (T3)
       load = std::make_shared<Load>(text);
       load->finish(fail(Code::kBusy, kNoMoreLoads));
@@ -65,10 +65,10 @@ std::shared_ptr<const Load> DiskFetcher::ask(Bytes key) {
 }
 
 void DiskFetcher::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     while (!stopping_ && queue_.empty())
-      background_->wait(lock);
+      background_->wait(mutex_);
     if (stopping_) return;
     const std::shared_ptr<Load> load = std::move(queue_.front());
     queue_.pop_front();
@@ -132,15 +132,15 @@ std::optional<Status> DiskFetcher::try_once(Load& load, bool last) {
 bool DiskFetcher::await_written(std::uint64_t sequence) {
   if (sequence <= parts_.disk.written()) return true;
   parts_.request_write(sequence);
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!stopping_ && !parts_.disk.log.failed() && sequence > parts_.disk.written())
-    background_->wait(lock, kNap);
+    background_->wait(mutex_, kNap);
   return sequence <= parts_.disk.written();
 }
 
 void DiskFetcher::await_room() {
-  std::unique_lock lock(mutex_);
-  if (!stopping_) background_->wait(lock, kNap);
+  const MutexLock lock(mutex_);
+  if (!stopping_) background_->wait(mutex_, kNap);
 }
 
 }  // namespace rkv::server

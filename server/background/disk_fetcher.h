@@ -20,12 +20,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "common/mutex.h"
 #include "server/background/background_thread.h"
 #include "server/background/disk_reads.h"
 #include "server/store/store.h"
@@ -94,10 +94,10 @@ class DiskFetcher {
 
   const Parts parts_;
   const std::unique_ptr<BackgroundThread> background_;
-  std::mutex mutex_;
-  std::deque<std::shared_ptr<Load>> queue_;  // mutex_ guards this and the next two
-  std::unordered_map<std::string, std::shared_ptr<Load>> pending_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  std::deque<std::shared_ptr<Load>> queue_ RKV_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::shared_ptr<Load>> pending_ RKV_GUARDED_BY(mutex_);
+  bool stopping_ RKV_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace rkv::server

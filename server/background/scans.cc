@@ -38,7 +38,7 @@ void Scans::start() {
 
 void Scans::stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   background_->notify();
@@ -52,7 +52,7 @@ Result<std::shared_ptr<const ScanPage>> Scans::ask(Bytes query, std::uint64_t th
   }
   auto page = std::make_shared<ScanPage>(query, through, pages_);
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) return fail(Code::kBusy, kStopping);
     asked_.push_back(page);
   }
@@ -63,7 +63,7 @@ Result<std::shared_ptr<const ScanPage>> Scans::ask(Bytes query, std::uint64_t th
 // Takes the mutex so that a thread between reading the marks and waiting does not miss the call.
 void Scans::marks_changed() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!awaits_mark_) return;
   }
   background_->notify();
@@ -73,9 +73,9 @@ void Scans::run() {
   for (;;) {
     std::shared_ptr<ScanPage> page;
     {
-      std::unique_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       while (!stopping_ && asked_.empty())
-        background_->wait(lock);
+        background_->wait(mutex_);
       if (asked_.empty()) return;
       page = std::move(asked_.front());
       asked_.pop_front();
@@ -102,10 +102,10 @@ Status Scans::make(ScanPage& page) {
 Status Scans::await_applied(std::uint64_t through) {
   const auto applied = [&] { return parts_.log.wal_mark() >= through; };
   if (!applied()) parts_.request_write(through);
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   awaits_mark_ = true;
   while (!stopping_ && !parts_.log.failed() && !applied())
-    background_->wait(lock);
+    background_->wait(mutex_);
   awaits_mark_ = false;
   if (stopping_) return fail(Code::kIo, kStopping);
   if (applied()) return {};

@@ -29,10 +29,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "common/mutex.h"
 #include "common/scan.h"
 #include "rkv/result.h"
 #include "server/background/background_thread.h"
@@ -108,10 +108,10 @@ class Scans {
   const std::shared_ptr<std::atomic<std::uint32_t>> pages_ =
       std::make_shared<std::atomic<std::uint32_t>>(0);
   const std::unique_ptr<BackgroundThread> background_;
-  std::mutex mutex_;
-  std::deque<std::shared_ptr<ScanPage>> asked_;  // mutex_ guards this and the next two
-  bool awaits_mark_ = false;
-  bool stopping_ = false;
+  Mutex mutex_;
+  std::deque<std::shared_ptr<ScanPage>> asked_ RKV_GUARDED_BY(mutex_);
+  bool awaits_mark_ RKV_GUARDED_BY(mutex_) = false;
+  bool stopping_ RKV_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace rkv::server

@@ -12,7 +12,7 @@ void StoreMaintenance::start() {
 
 void StoreMaintenance::stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   background_->notify();
@@ -21,14 +21,14 @@ void StoreMaintenance::stop() {
 
 void StoreMaintenance::call() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     called_ = true;
   }
   background_->notify();
 }
 
 void StoreMaintenance::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     called_ = false;
     lock.unlock();
@@ -37,7 +37,7 @@ void StoreMaintenance::run() {
     while (!called_ && !stopping_) {
       const Nanos left = next - clock_.now();
       if (left <= 0) break;
-      background_->wait(lock, left);
+      background_->wait(mutex_, left);
     }
   }
 }

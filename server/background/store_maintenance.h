@@ -12,10 +12,10 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "server/background/background_thread.h"
 
 namespace rkv::server {
@@ -42,9 +42,9 @@ class StoreMaintenance {
   const Clock& clock_;
   const Step step_;
   const std::unique_ptr<BackgroundThread> background_;
-  std::mutex mutex_;  // guards the next two
-  bool called_ = false;
-  bool stopping_ = false;
+  Mutex mutex_;
+  bool called_ RKV_GUARDED_BY(mutex_) = false;
+  bool stopping_ RKV_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace rkv::server

@@ -31,7 +31,7 @@ void WarmUp::start() {
 
 void WarmUp::stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   background_->notify();
@@ -39,17 +39,17 @@ void WarmUp::stop() {
 }
 
 bool WarmUp::stopping() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return stopping_;
 }
 
 void WarmUp::wait(Nanos time) {
   const Nanos until = parts_.clock.now() + time;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!stopping_) {
     const Nanos left = until - parts_.clock.now();
     if (left <= 0) return;
-    background_->wait(lock, left);
+    background_->wait(mutex_, left);
   }
 }
 

@@ -14,12 +14,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "server/background/background_thread.h"
 #include "server/background/disk_reads.h"
 #include "server/store/store.h"
@@ -84,8 +84,8 @@ class WarmUp {
   std::uint64_t room_checked_ = 0;
   bool has_room_ = true;
   std::atomic<std::uint64_t> records_{0};
-  std::mutex mutex_;  // guards the next
-  bool stopping_ = false;
+  Mutex mutex_;
+  bool stopping_ RKV_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace rkv::server

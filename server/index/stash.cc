@@ -9,7 +9,7 @@ Stash::Stash(std::uint32_t capacity)
       entries_(std::make_unique_for_overwrite<Entry[]>(std::size_t{capacity} + 1)) {}
 
 std::optional<std::uint32_t> Stash::take() {
-  const std::scoped_lock lock(pool_mutex_);
+  const MutexLock lock(pool_mutex_);
   if (free_ != kNone) {
     const std::uint32_t entry = free_;
     free_ = entries_[entry].next;
@@ -20,7 +20,7 @@ std::optional<std::uint32_t> Stash::take() {
 }
 
 void Stash::give_back(std::uint32_t entry) {
-  const std::scoped_lock lock(pool_mutex_);
+  const MutexLock lock(pool_mutex_);
   entries_[entry].next = free_;
   free_ = entry;
 }

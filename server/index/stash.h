@@ -11,10 +11,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "common/layout.h"
+#include "common/mutex.h"
 
 namespace rkv::server {
 
@@ -72,9 +72,10 @@ class Stash {
   std::uint32_t capacity_;
   std::unique_ptr<Entry[]> entries_;
   std::atomic<std::uint64_t> count_{0};
-  std::mutex pool_mutex_;  // guards the two below
-  std::uint32_t free_ = kNone;
-  std::uint32_t untouched_ = 1;  // entries from this one on have never been used
+  Mutex pool_mutex_;
+  std::uint32_t free_ RKV_GUARDED_BY(pool_mutex_) = kNone;
+  // Entries from this one on have never been used.
+  std::uint32_t untouched_ RKV_GUARDED_BY(pool_mutex_) = 1;
 };
 
 }  // namespace rkv::server

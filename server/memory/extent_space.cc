@@ -54,7 +54,7 @@ std::uint32_t ExtentSpace::bin_of(std::uint32_t units) {
 
 void ExtentSpace::open(std::uint32_t units, Page* pages, Bins* bins,
                        std::atomic<std::uint64_t>* free_units) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   RKV_CHECK(units >= kPageUnits && units % kPageUnits == 0, "an extent has whole pages");
   units_ = units;
   pages_ = pages;
@@ -120,7 +120,7 @@ std::uint32_t ExtentSpace::item_before(std::uint32_t unit) const {
 }
 
 ExtentSpace::Blocks ExtentSpace::allocate(std::uint32_t units, std::uint32_t most) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::uint32_t number = find_page(units);
   if (number == 0) return {};
   const std::uint32_t first = best_run_in(number, units);
@@ -136,7 +136,7 @@ ExtentSpace::Blocks ExtentSpace::allocate(std::uint32_t units, std::uint32_t mos
 }
 
 void ExtentSpace::release(std::uint32_t unit, std::uint32_t units) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const Page& page = page_of(unit);
   RKV_CHECK(test(page.starts, unit) && !test(page.free, unit), "block freed twice");
   RKV_CHECK(length_in(page, unit) == units, "block freed with another length than it has");

@@ -23,10 +23,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 #include "common/layout.h"
+#include "common/mutex.h"
 
 namespace rkv::server {
 
@@ -91,29 +91,30 @@ class ExtentSpace {
   static std::uint32_t bin_of(std::uint32_t units);
 
  private:
-  Page& page_of(std::uint32_t unit) { return pages_[number_of(unit)]; }
   static std::uint32_t number_of(std::uint32_t unit) { return unit / kPageUnits + 1; }
   static bool test(const std::array<std::uint64_t, 2>& bits, std::uint32_t unit) {
     return (bits[unit / 64 % 2] >> (unit % 64) & 1U) != 0;
   }
   static std::uint32_t length_in(const Page& page, std::uint32_t unit);
-  void set_item(std::uint32_t unit, std::uint32_t units, bool free);
-  void clear_item(std::uint32_t unit);
-  std::uint32_t item_before(std::uint32_t unit) const;
-  std::uint32_t find_page(std::uint32_t units) const;
+  Page& page_of(std::uint32_t unit) RKV_REQUIRES(mutex_) { return pages_[number_of(unit)]; }
+  void set_item(std::uint32_t unit, std::uint32_t units, bool free) RKV_REQUIRES(mutex_);
+  void clear_item(std::uint32_t unit) RKV_REQUIRES(mutex_);
+  std::uint32_t item_before(std::uint32_t unit) const RKV_REQUIRES(mutex_);
+  std::uint32_t find_page(std::uint32_t units) const RKV_REQUIRES(mutex_);
   std::uint32_t first_used_bin(std::uint32_t from) const;
-  std::uint32_t best_run_in(std::uint32_t number, std::uint32_t units) const;
-  void relist(std::uint32_t number);
-  void link(std::uint32_t number, std::uint32_t longest);
-  void unlink(std::uint32_t number);
-  void report_free();
-  std::string check_item(std::uint32_t unit, std::uint32_t units) const;
+  std::uint32_t best_run_in(std::uint32_t number, std::uint32_t units) const RKV_REQUIRES(mutex_);
+  void relist(std::uint32_t number) RKV_REQUIRES(mutex_);
+  void link(std::uint32_t number, std::uint32_t longest) RKV_REQUIRES(mutex_);
+  void unlink(std::uint32_t number) RKV_REQUIRES(mutex_);
+  void report_free() RKV_REQUIRES(mutex_);
+  std::string check_item(std::uint32_t unit, std::uint32_t units) const RKV_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::uint32_t units_ = 0;
-  Page* pages_ = nullptr;
+  mutable Mutex mutex_;
+  std::uint32_t units_ RKV_GUARDED_BY(mutex_) = 0;
+  Page* pages_ RKV_GUARDED_BY(mutex_) = nullptr;
   Bins* bins_ = nullptr;
-  std::uint64_t free_change_ = 0;  // not yet added to free_units_; wraps below 0
+  // Not yet added to free_units_; wraps below 0.
+  std::uint64_t free_change_ RKV_GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t>* free_units_ = nullptr;
 };
 

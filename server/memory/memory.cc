@@ -30,7 +30,7 @@ Result<std::unique_ptr<StoreMemory>> StoreMemory::create(const MemoryOptions& op
       std::make_unique<Segments>(m.directory_->bytes(), depth, m.options_.groups_per_segment,
                                  m.options_.max_segments, m.epoch_);
   m.write_root(m.roots_.front());
-  m.write_keys(m.roots_.front());
+  m.rewrite_keys(0);
   RKV_RETURN_IF_ERROR(m.take_first_segments());
   RKV_ASSIGN_OR_RETURN([[maybe_unused]] const Extent data, m.add_extent(ExtentEntry::kData));
   return memory;
@@ -93,7 +93,7 @@ Result<StoreMemory::Extent> StoreMemory::add_extent(ExtentEntry::Kind kind) {
   regions_.push_back(std::move(region));
   {
     // If a key changes in between, rewrite_keys(), which follows the change, writes the new key.
-    const std::scoped_lock lock(keys_mutex_);
+    const MutexLock lock(keys_mutex_);
     for (const Root& root : roots_)
       write_extent(root, extents_[id]);
     extent_count_.store(id + 1, std::memory_order_release);
@@ -134,7 +134,7 @@ Result<std::size_t> StoreMemory::add_root(KeyOf key_of) {
 }
 
 void StoreMemory::rewrite_keys(std::size_t root) {
-  const std::scoped_lock lock(keys_mutex_);
+  const MutexLock lock(keys_mutex_);
   write_keys(roots_[root]);
 }
 

@@ -29,10 +29,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "common/layout.h"
+#include "common/mutex.h"
 #include "rdma/transport/transport.h"
 #include "rkv/result.h"
 #include "server/memory/memory_sizes.h"
@@ -141,9 +141,9 @@ class StoreMemory {
   };
   Status make_root(KeyOf key_of);
   void write_root(const Root& root);
-  void write_keys(Root& root);
-  void write_extent(const Root& root, const Extent& extent);
-  void write_identity(const Root& root);
+  void write_keys(Root& root) RKV_REQUIRES(keys_mutex_);
+  void write_extent(const Root& root, const Extent& extent) RKV_REQUIRES(keys_mutex_);
+  void write_identity(const Root& root) RKV_REQUIRES(keys_mutex_);
   template <class Line>
   static void write_line(const Root& root, std::size_t offset, Line line, std::uint64_t epoch);
 
@@ -152,7 +152,7 @@ class StoreMemory {
   std::uint64_t epoch_ = 0;
   std::uint64_t hash_seed_ = 0;
   std::size_t index_reserve_ = 0;  // what data extents leave to the index
-  std::mutex keys_mutex_;          // guards the lines with keys and the extent count in the roots
+  Mutex keys_mutex_;               // for the lines with keys and the extent count in the roots
   std::vector<Root> roots_;
   std::unique_ptr<rdma::Region> directory_;
   std::unique_ptr<Segments> segments_;

@@ -96,7 +96,7 @@ void RecordAllocator::release(Location at, std::uint64_t units) {
   std::array<Block, kRetirePerCall> due;
   std::uint32_t due_count = 0;
   {
-    const std::scoped_lock lock(c.mutex);
+    const MutexLock lock(c.mutex);
     c.used_units -= units;
     try {
       c.waiting.push_back({.since = now, .block = block});
@@ -112,6 +112,15 @@ void RecordAllocator::release(Location at, std::uint64_t units) {
     put_back(due[i]);
 }
 
+std::optional<Location> RecordAllocator::take_ready(SizeClass& c, std::uint32_t units)
+    RKV_REQUIRES(c.mutex) {
+  if (c.ready_count == 0 || c.ready_units != units) return std::nullopt;
+  const Location block = c.ready;
+  c.ready = Location::of(block.extent(), block.unit() + units);
+  --c.ready_count;
+  return block;
+}
+
 // Returns a block of exactly this size that has waited long enough, or one that was cut ahead. Puts
 // back other blocks whose wait is over.
 std::optional<Location> RecordAllocator::take_waiting(SizeClass& c, std::uint32_t units,
@@ -120,7 +129,7 @@ std::optional<Location> RecordAllocator::take_waiting(SizeClass& c, std::uint32_
   std::uint32_t due_count = 0;
   std::optional<Location> block;
   {
-    const std::scoped_lock lock(c.mutex);
+    const MutexLock lock(c.mutex);
     while (!block && due_count < kRetirePerCall && c.is_due(now)) {
       const Block oldest = c.pop_waiting();
       if (oldest.units == units) {
@@ -134,15 +143,6 @@ std::optional<Location> RecordAllocator::take_waiting(SizeClass& c, std::uint32_
   }
   for (std::uint32_t i = 0; i < due_count; ++i)
     put_back(due[i]);
-  return block;
-}
-
-// REQUIRES: the class's lock.
-std::optional<Location> RecordAllocator::take_ready(SizeClass& c, std::uint32_t units) {
-  if (c.ready_count == 0 || c.ready_units != units) return std::nullopt;
-  const Location block = c.ready;
-  c.ready = Location::of(block.extent(), block.unit() + units);
-  --c.ready_count;
   return block;
 }
 
@@ -191,7 +191,7 @@ std::optional<Location> RecordAllocator::take_from(Extent& extent, SizeClass& c,
 void RecordAllocator::keep_ready(SizeClass& c, Location first, std::uint32_t count,
                                  std::uint32_t units) {
   {
-    const std::scoped_lock lock(c.mutex);
+    const MutexLock lock(c.mutex);
     c.used_units += units;
     if (count == 0) return;
     std::swap(c.ready, first);
@@ -209,7 +209,7 @@ void RecordAllocator::put_back(Location first, std::uint32_t count, std::uint32_
 void RecordAllocator::put_back_everything() {
   for (std::uint32_t i = 0; i < kClasses; ++i) {
     SizeClass& c = classes_[i];
-    const std::scoped_lock lock(c.mutex);
+    const MutexLock lock(c.mutex);
     while (!c.waiting.empty())
       put_back(c.pop_waiting());
     put_back(c.ready, std::exchange(c.ready_count, 0), c.ready_units);
@@ -220,7 +220,7 @@ RecordAllocator::Usage RecordAllocator::usage() const {
   Usage usage{.capacity_bytes = capacity_units_.load(std::memory_order_relaxed) * kUnitBytes};
   for (std::uint32_t i = 0; i < kClasses; ++i) {
     const SizeClass& c = classes_[i];
-    const std::scoped_lock lock(c.mutex);
+    const MutexLock lock(c.mutex);
     usage.used_bytes += c.used_units * kUnitBytes;
     usage.waiting_bytes += c.waiting_units * kUnitBytes;
   }

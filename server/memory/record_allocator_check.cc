@@ -12,13 +12,13 @@ namespace rkv::server {
 // ------------------------------------------------------------------------------------- one extent
 
 std::uint32_t ExtentSpace::block_at(std::uint32_t unit) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (unit >= units_) return 0;
   const Page& page = pages_[number_of(unit)];
   return test(page.starts, unit) && !test(page.free, unit) ? length_in(page, unit) : 0;
 }
 
-// REQUIRES: the lock is held, and an item starts at `unit`.
+// REQUIRES: an item starts at `unit`.
 std::string ExtentSpace::check_item(std::uint32_t unit, std::uint32_t units) const {
   const Page& page = pages_[number_of(unit)];
   if (units == 0 || units > units_ - unit)
@@ -34,7 +34,7 @@ std::string ExtentSpace::check_item(std::uint32_t unit, std::uint32_t units) con
 }
 
 ExtentSpace::Tiling ExtentSpace::check() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   Tiling tiling;
   std::uint64_t items = 0;
   for (std::uint32_t unit = 0, units = 0; unit < units_; unit += units, ++items) {
@@ -86,7 +86,7 @@ std::string RecordAllocator::Check::finish() {
     return fmt::format("used_bytes is {}, but the records use {}", used, units_ * kUnitBytes);
   for (std::uint32_t i = 0; i < kClasses; ++i) {
     const SizeClass& c = records_.classes_[i];
-    const std::scoped_lock lock(c.mutex);
+    const MutexLock lock(c.mutex);
     std::uint64_t waiting = 0;
     for (const SizeClass::Waiting& each : c.waiting) {
       if (std::string wrong = claim(each.block.at, each.block.units); !wrong.empty())

@@ -19,7 +19,7 @@ Segments::Segments(MutableBytes directory, std::uint32_t directory_depth,
 
 std::optional<Segment> Segments::take() {
   if (unused() == 0 || in_use() >= max_segments_) return std::nullopt;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (unused_segments_.empty() || in_use() >= max_segments_) return std::nullopt;
   Unused& last = unused_segments_.back();
   const Segment segment{.extent = last.extent, .number = last.first++};
@@ -30,7 +30,7 @@ std::optional<Segment> Segments::take() {
 }
 
 void Segments::add_extent(std::uint32_t extent, std::uint32_t segments) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   unused_segments_.push_back({.extent = extent, .first = 0, .end = segments});
   unused_.fetch_add(segments, std::memory_order_relaxed);
 }

@@ -22,11 +22,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "common/layout.h"
+#include "common/mutex.h"
 
 namespace rkv::server {
 
@@ -100,8 +100,8 @@ class Segments {
     std::uint32_t first;
     std::uint32_t end;
   };
-  std::mutex mutex_;  // guards the list; innermost
-  std::vector<Unused> unused_segments_;
+  Mutex mutex_;  // innermost
+  std::vector<Unused> unused_segments_ RKV_GUARDED_BY(mutex_);
   std::atomic<std::uint32_t> unused_{0};
   std::atomic<std::uint32_t> in_use_{0};
 };

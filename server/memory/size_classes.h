@@ -5,9 +5,9 @@
 #include <bit>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 
 #include "common/layout.h"
+#include "common/mutex.h"
 #include "server/memory/record_allocator.h"
 
 namespace rkv::server {
@@ -28,24 +28,24 @@ struct alignas(64) RecordAllocator::SizeClass {
     Nanos since;
     Block block;
   };
-  bool is_due(Nanos now) const {
+  bool is_due(Nanos now) const RKV_REQUIRES(mutex) {
     return !waiting.empty() && waiting.front().since + min_age <= now;
   }
-  Block pop_waiting() {
+  Block pop_waiting() RKV_REQUIRES(mutex) {
     const Block oldest = waiting.front().block;
     waiting.pop_front();
     waiting_units -= oldest.units;
     return oldest;
   }
 
-  mutable std::mutex mutex;  // guards all of it
-  Nanos min_age = 0;         // constant
-  std::uint64_t used_units = 0;
-  std::uint64_t waiting_units = 0;
-  std::deque<Waiting> waiting;  // oldest first
-  Location ready;               // first of the blocks cut in advance, all of one size
-  std::uint32_t ready_count = 0;
-  std::uint32_t ready_units = 0;
+  mutable Mutex mutex;
+  Nanos min_age = 0;  // constant
+  std::uint64_t used_units RKV_GUARDED_BY(mutex) = 0;
+  std::uint64_t waiting_units RKV_GUARDED_BY(mutex) = 0;
+  std::deque<Waiting> waiting RKV_GUARDED_BY(mutex);  // oldest first
+  Location ready RKV_GUARDED_BY(mutex);  // first of the blocks cut in advance, all of one size
+  std::uint32_t ready_count RKV_GUARDED_BY(mutex) = 0;
+  std::uint32_t ready_units RKV_GUARDED_BY(mutex) = 0;
   std::atomic<std::uint32_t> extent{0};  // the extent that had space last
 };
 

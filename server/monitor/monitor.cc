@@ -40,13 +40,13 @@ Status Monitor::listen(const std::string& address, std::vector<std::string> name
 }
 
 void Monitor::doing(std::string what) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++change_;
   doing_ = std::move(what);
 }
 
 void Monitor::ready(Parts parts) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++change_;
   parts_ = std::make_shared<const Parts>(std::move(parts));
   phase_ = ServerState::kReady;
@@ -54,7 +54,7 @@ void Monitor::ready(Parts parts) {
 }
 
 void Monitor::tick() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!parts_) return;
   const LogFacts log = parts_->log();
   const Nanos now = clock_.now();
@@ -72,7 +72,7 @@ void Monitor::tick() {
 }
 
 void Monitor::stopping() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++change_;
   if (phase_ == ServerState::kReady) phase_ = ServerState::kStopping;
 }
@@ -80,7 +80,7 @@ void Monitor::stopping() {
 void Monitor::close() {
   http_.reset();  // without the lock: the HTTP thread may need it
   view_.reset();  // refers to workers
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++change_;
   parts_.reset();
 }
@@ -103,7 +103,7 @@ ServerState Monitor::state() const {
 Monitor::View& Monitor::view() {
   std::shared_ptr<const Parts> parts;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Nanos now = clock_.now();
     if (view_ && view_->change == change_ && now - view_->since < kKept) return *view_;
     view_.emplace();
@@ -122,13 +122,13 @@ Monitor::View& Monitor::view() {
 void Monitor::add_lags(View& view) {
   const LogFacts& log = view.facts->log;
   if (!log.persistent) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   view.state.wal_lag_s = as_seconds(wal_lag_.age(clock_.now(), log.wal_mark));
   view.state.sync_lag_s = as_seconds(sync_lag_.age(clock_.now(), log.sync_mark));
 }
 
 HttpAnswer Monitor::health() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::string what = stuck();
   if (!what.empty()) return {.status = 503, .body = what + "\n"};
   return {.body = "ok\n"};

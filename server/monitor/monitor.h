@@ -25,12 +25,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "server/monitor/facts.h"
 #include "server/monitor/http_server.h"
 #include "server/monitor/lag_meter.h"
@@ -87,23 +87,23 @@ class Monitor {
   using View = MonitorView;
   View& view();
   void add_lags(View& view);
-  ServerState state() const;
+  ServerState state() const RKV_REQUIRES(mutex_);
   HttpAnswer health();
   HttpAnswer readiness();
-  std::string stuck() const;
+  std::string stuck() const RKV_REQUIRES(mutex_);
 
   const Clock& clock_;
-  std::mutex mutex_;          // guards the members below, except view_ and http_
-  std::uint64_t change_ = 0;  // counts changes of the state: phase, doing, parts
-  ServerState::Phase phase_ = ServerState::kStarting;
-  std::string doing_ = "reading the options";
   std::uint64_t unix_ms_at_start_ = 0;
-  std::shared_ptr<const Parts> parts_;
-  LagMeter wal_lag_;
-  LagMeter sync_lag_;
-  Liveness liveness_;
-  std::vector<std::string> names_;  // names of the workers in liveness_
-  std::optional<View> view_;        // used by the answering thread only
+  Mutex mutex_;
+  std::uint64_t change_ RKV_GUARDED_BY(mutex_) = 0;  // counts changes of phase, doing, parts
+  ServerState::Phase phase_ RKV_GUARDED_BY(mutex_) = ServerState::kStarting;
+  std::string doing_ RKV_GUARDED_BY(mutex_) = "reading the options";
+  std::shared_ptr<const Parts> parts_ RKV_GUARDED_BY(mutex_);
+  LagMeter wal_lag_ RKV_GUARDED_BY(mutex_);
+  LagMeter sync_lag_ RKV_GUARDED_BY(mutex_);
+  Liveness liveness_ RKV_GUARDED_BY(mutex_);
+  std::vector<std::string> names_ RKV_GUARDED_BY(mutex_);  // of the workers in liveness_
+  std::optional<View> view_;                               // used by the answering thread only
   std::unique_ptr<HttpServer> http_;
 };
 

@@ -50,14 +50,14 @@ void Acceptor::admit(Admission admission) {
 }
 
 void Acceptor::change_windows(const Windows& windows) {
-  const std::lock_guard lock(windows_mutex_);
+  const MutexLock lock(windows_mutex_);
   admission_.root = windows.root;
   admission_.hints = windows.hints;
   admission_.counters = windows.counters;
 }
 
 Acceptor::Windows Acceptor::windows() {
-  const std::lock_guard lock(windows_mutex_);
+  const MutexLock lock(windows_mutex_);
   return {admission_.root, admission_.hints, admission_.counters};
 }
 

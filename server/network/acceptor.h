@@ -8,11 +8,11 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "common/wire.h"
 #include "rdma/transport/transport.h"
 #include "server/request/worker.h"
@@ -73,8 +73,9 @@ class Acceptor {
 
   rdma::Listener& listener_;
   const Clock& clock_;
-  Admission admission_;  // written before open_ is set; after that only the windows change
-  std::mutex windows_mutex_;
+  // Written before open_ is set. After that only the windows change, under windows_mutex_.
+  Admission admission_;
+  Mutex windows_mutex_;
   std::atomic<bool> open_{false};
   std::size_t next_worker_ = 0;                                        // round robin
   std::array<std::atomic<std::uint64_t>, kRefusalReasons> refused_{};  // step()'s thread writes

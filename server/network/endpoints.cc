@@ -109,7 +109,7 @@ void Endpoints::device_changed(std::size_t number, const rdma::DeviceReport& now
 
 // No client can READ the root region at this moment (M5): none is admitted before this returns.
 void Endpoints::publish_keys(Endpoint& network) {
-  const std::scoped_lock lock(keys_mutex_);
+  const MutexLock lock(keys_mutex_);
   if (!network.admitted) return;  // admit() will publish them
   memory_->rewrite_keys(network.root);
   network.acceptor->change_windows(windows_of(network));
@@ -214,7 +214,7 @@ void Endpoints::admit(const Acceptor::Admission& admission) {
     own.places = places;
     for (const auto& worker : network.workers)
       own.workers.push_back(worker.get());
-    const std::scoped_lock lock(keys_mutex_);
+    const MutexLock lock(keys_mutex_);
     memory_->rewrite_keys(network.root);
     const Acceptor::Windows windows = windows_of(network);
     own.root = windows.root;

@@ -12,12 +12,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "rdma/choose.h"
 #include "server/memory/memory.h"
 #include "server/monitor/facts.h"
@@ -96,7 +96,7 @@ class Endpoints {
 
   std::vector<Endpoint> endpoints_;  // verbs first
   StoreMemory* memory_ = nullptr;
-  std::mutex keys_mutex_;  // windows change both in admit() and on the keeper thread
+  Mutex keys_mutex_;  // windows change both in admit() and on the keeper thread
   std::atomic<bool> stopping_{false};
   std::thread keeper_;  // reopens the device
 };

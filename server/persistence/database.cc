@@ -164,7 +164,7 @@ Error ReadErrors::tell(const rocksdb::DB& db, const rocksdb::Status& status) {
   const std::string text = status.ToString();
   const Error error = to_error(status, text);
   if (error.code == Code::kCorrupt) damaged_.fetch_add(1, std::memory_order_relaxed);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (told_.size() == kMostLines || !told_.insert(text).second) return error;
   log_error(EventName("disk_read_failed"), "database {}: reading records: {}: {}{}", db.GetName(),
             text, error.text, told_.size() == kMostLines ? " (further ones are not logged)" : "");
@@ -172,7 +172,7 @@ Error ReadErrors::tell(const rocksdb::DB& db, const rocksdb::Status& status) {
 }
 
 void ReadErrors::forget() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   told_.clear();
 }
 

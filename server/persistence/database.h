@@ -11,12 +11,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
 #include "common/layout.h"
+#include "common/mutex.h"
 #include "common/scan.h"
 #include "rkv/result.h"
 #include "server/persistence/wal/rocksdb_calls.h"
@@ -46,8 +46,8 @@ class ReadErrors {
 
  private:
   std::atomic<std::uint64_t> damaged_{0};  // reads that ended with kCorrupt
-  std::mutex mutex_;
-  std::set<std::string> told_;  // guarded by mutex_
+  Mutex mutex_;
+  std::set<std::string> told_ RKV_GUARDED_BY(mutex_);
 };
 
 // The database and the family that records are read from.

@@ -10,15 +10,13 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/mutex.h"
 #include "server/persistence/database.h"
 #include "server/persistence/engine.h"
 #include "server/persistence/wal/log_chain.h"
@@ -104,15 +102,17 @@ class Engine::Impl {
   database::ReadErrors read_errors_;
   database::Records records() { return {.db = *db_, .family = data_, .errors = read_errors_}; }
   // Held exclusively while db_ is opened or closed; shared while another thread uses db_.
-  mutable std::shared_mutex db_mutex_;
+  // Not RKV_GUARDED_BY: the thread that opens and closes db_ reads it without the lock.
+  mutable SharedMutex db_mutex_;
   // Every thread passes writer_turnstile_ before it locks db_mutex_. An exclusive locker holds
   // writer_turnstile_ while it waits for db_mutex_, so new readers cannot starve it. (One
   // std::scoped_lock of both does not do: it releases writer_turnstile_ while it waits for
   // db_mutex_.)
-  mutable std::mutex writer_turnstile_;
-  std::shared_lock<std::shared_mutex> shared() const {
-    const std::scoped_lock pass(writer_turnstile_);
-    return std::shared_lock(db_mutex_);
+  mutable Mutex writer_turnstile_;
+  // Not analysed: the analysis does not follow a lock that a function returns.
+  ReaderLock shared() const RKV_ACQUIRE_SHARED(db_mutex_) RKV_NO_THREAD_SAFETY_ANALYSIS {
+    const MutexLock pass(writer_turnstile_);
+    return ReaderLock(db_mutex_);
   }
   // The database was reopened after a failure: unsynced writes may be missing until they are
   // written again.
@@ -131,7 +131,7 @@ class Engine::Impl {
   std::string current_log() const;
   Result<bool> data_is_empty();
   Status initialise();
-  Status close_locked();
+  Status close_locked() RKV_REQUIRES(db_mutex_);
   Status look_at_logs(LogsFound* found);
   Result<std::uint64_t> read_or_draw(const char* key);
   Result<std::uint64_t> draw(const char* key);
@@ -140,11 +140,11 @@ class Engine::Impl {
   Status write_boot(std::uint32_t number);
   void take(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles);
 
-  DirectoryIdentity home_;   // identity of path_ when it was opened
-  std::mutex copies_mutex_;  // guards copies_ and recovering_
-  std::condition_variable copies_ended_;
-  int copies_ = 0;           // number under way
-  bool recovering_ = false;  // no copy may begin
+  DirectoryIdentity home_;  // identity of path_ when it was opened
+  Mutex copies_mutex_;
+  ConditionVariable copies_ended_;
+  int copies_ RKV_GUARDED_BY(copies_mutex_) = 0;           // number under way
+  bool recovering_ RKV_GUARDED_BY(copies_mutex_) = false;  // no copy may begin
 };
 
 }  // namespace rkv::server

@@ -87,8 +87,8 @@ Status Engine::Impl::recover() {
   }
   if (const Status may = may_reopen(); !may) {  // E4
     if (db_ == nullptr) {
-      const std::scoped_lock pass(writer_turnstile_);
-      const std::unique_lock alone(db_mutex_);
+      const MutexLock pass(writer_turnstile_);
+      const WriterLock alone(db_mutex_);
       (void)open_to_read();
     }
     return may;
@@ -146,8 +146,8 @@ Status Engine::Impl::try_to_write() {
 }
 
 Status Engine::Impl::reopen() {
-  const std::scoped_lock pass(writer_turnstile_);
-  const std::unique_lock alone(db_mutex_);
+  const MutexLock pass(writer_turnstile_);
+  const WriterLock alone(db_mutex_);
   reopened_.fetch_add(1);
   (void)close_locked();  // the caller writes the unsynced rest again
   db_.reset();
@@ -165,15 +165,18 @@ Status Engine::Impl::reopen() {
 // allow_copies().
 Status Engine::Impl::end_copies() {
   constexpr auto kPatience = std::chrono::seconds(1);
-  std::unique_lock lock(copies_mutex_);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const MutexLock lock(copies_mutex_);
   recovering_ = true;
   files_->interrupt_copies();
-  if (copies_ended_.wait_for(lock, kPatience, [&] { return copies_ == 0; })) return {};
+  while (copies_ != 0 && copies_ended_.wait_until(copies_mutex_, end)) {
+  }
+  if (copies_ == 0) return {};
   return fail(Code::kIo, "the disk has failed, and a backup has not ended yet");
 }
 
 void Engine::Impl::allow_copies() {
-  const std::scoped_lock lock(copies_mutex_);
+  const MutexLock lock(copies_mutex_);
   recovering_ = false;
   files_->allow_copies();
 }
@@ -190,7 +193,7 @@ Status Engine::Impl::check_whole() {
 // holding writer_turnstile_, so readers are not blocked.
 Status Engine::Impl::checkpoint(const std::string& target) {
   {
-    const std::scoped_lock lock(copies_mutex_);
+    const MutexLock lock(copies_mutex_);
     if (recovering_) return disk_has_failed();
     ++copies_;
   }
@@ -199,7 +202,7 @@ Status Engine::Impl::checkpoint(const std::string& target) {
     const auto lock = shared();
     if (db_ != nullptr && !reads_only_) made = database::checkpoint(*db_, target);
   }
-  const std::scoped_lock lock(copies_mutex_);
+  const MutexLock lock(copies_mutex_);
   --copies_;
   copies_ended_.notify_all();
   return made;

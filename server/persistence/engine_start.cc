@@ -95,8 +95,8 @@ Status Engine::Impl::sync_name() {
 }
 
 Status Engine::Impl::close() {
-  const std::scoped_lock pass(writer_turnstile_);
-  const std::unique_lock alone(db_mutex_);
+  const MutexLock pass(writer_turnstile_);
+  const WriterLock alone(db_mutex_);
   return close_locked();
 }
 

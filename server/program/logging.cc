@@ -7,10 +7,10 @@
 #include <chrono>
 #include <ctime>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "common/parse.h"
 #include "server/program/log_limiter.h"
 
@@ -57,18 +57,18 @@ class Sink {
   }
   // Debug lines are not limited: with --log-level=debug all of them are wanted.
   void write(const LogEvent& event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Nanos now = clock_.now();
     tell_floods(now);
     if (event.level == LogLevel::kDebug || limiter_.admit(event.name, now)) put(event);
   }
   void summarise(bool at_the_end) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     tell_floods(at_the_end ? LogLimiter::kEnd : clock_.now());
   }
 
  private:
-  void put(const LogEvent& event) {
+  void put(const LogEvent& event) RKV_REQUIRES(mutex_) {
     if (format_ == LogFormat::kText) {
       logger_.log(level_of(event.level), "{}", printable(event.text));
       return;
@@ -77,7 +77,7 @@ class Sink {
         std::chrono::system_clock::now().time_since_epoch());
     logger_.log(level_of(event.level), "{}", json_line(event, now.count()));
   }
-  void tell_floods(Nanos now) {
+  void tell_floods(Nanos now) RKV_REQUIRES(mutex_) {
     for (const LogLimiter::Flood& flood : limiter_.take_over(now)) {
       const std::array<LogField, 2> fields = {
           {{.name = "of", .value = flood.name},
@@ -91,8 +91,8 @@ class Sink {
   const LogFormat format_;
   const SteadyClock clock_;
   spdlog::logger logger_;
-  std::mutex mutex_;  // guards limiter_, and keeps lines in order
-  LogLimiter limiter_;
+  Mutex mutex_;  // also keeps lines in order
+  LogLimiter limiter_ RKV_GUARDED_BY(mutex_);
 };
 
 Sink*& installed() {

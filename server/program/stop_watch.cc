@@ -12,7 +12,7 @@ StopWatch::StopWatch(Nanos longest, std::function<void()> too_long)
 
 StopWatch::~StopWatch() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     over_ = true;
   }
   ended_.notify_all();
@@ -21,10 +21,13 @@ StopWatch::~StopWatch() {
 
 void StopWatch::run(Nanos longest, const std::function<void()>& too_long) {
   name_thread("rkv-stop");
-  std::unique_lock lock(mutex_);
-  const auto is_over = [&] { return over_; };
-  if (ended_.wait_for(lock, std::chrono::nanoseconds(longest), is_over)) return;
-  lock.unlock();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(longest);
+  {
+    const MutexLock lock(mutex_);
+    while (!over_ && ended_.wait_until(mutex_, end)) {
+    }
+    if (over_) return;
+  }
   too_long();
 }
 

@@ -7,12 +7,11 @@
 // owner may still be inside the stop.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 
 namespace rkv::server {
 
@@ -26,9 +25,9 @@ class StopWatch {
  private:
   void run(Nanos longest, const std::function<void()>& too_long);
 
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool over_ = false;
+  Mutex mutex_;
+  ConditionVariable ended_;
+  bool over_ RKV_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -33,14 +33,14 @@ void SessionTable::notify_worker() {
 
 void SessionTable::adopt(NewClient client) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     received_.arrivals.push_back(std::move(client));
   }
   notify_worker();
 }
 
 bool SessionTable::end_session(std::uint64_t id, const Deadline& deadline) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   received_.to_end.push_back(id);
   const std::uint64_t ticket = ++ends_asked_;
   notify_worker();
@@ -50,12 +50,15 @@ bool SessionTable::end_session(std::uint64_t id, const Deadline& deadline) {
     wait_until_(done, deadline);
     return done();
   }
-  return ended_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()), done);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline.left_ms());
+  while (!done() && ended_.wait_until(mutex_, end)) {
+  }
+  return done();
 }
 
 void SessionTable::give_up(std::uint64_t session) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     received_.given_up.push_back(session);
   }
   notify_worker();
@@ -65,7 +68,7 @@ std::vector<rdma::Completion> SessionTable::collect_mail() {
   if (!mail_.exchange(false, std::memory_order_acquire)) return {};
   Mail mail;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     mail = std::exchange(received_, {});
   }
   for (NewClient& arrival : mail.arrivals)
@@ -74,7 +77,7 @@ std::vector<rdma::Completion> SessionTable::collect_mail() {
   drop_all(mail.given_up, DropReason::kSilent);
   if (!mail.to_end.empty()) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ends_done_.fetch_add(mail.to_end.size(), std::memory_order_release);
     }
     ended_.notify_all();

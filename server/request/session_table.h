@@ -11,17 +11,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "rdma/transport/transport.h"
 #include "server/request/session.h"
 #include "server/request/worker_counters.h"
@@ -99,15 +98,14 @@ class SessionTable {
   std::atomic<std::uint32_t> clients_{0};
   std::atomic<bool> mail_{false};
   std::atomic<std::uint64_t> ends_done_{0};  // of ends_asked_; written under mutex_
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  // Guarded by mutex_.
+  Mutex mutex_;
+  ConditionVariable ended_;
   struct Mail {
     std::vector<NewClient> arrivals;
     std::vector<std::uint64_t> to_end;
     std::vector<std::uint64_t> given_up;
-  } received_;
-  std::uint64_t ends_asked_ = 0;
+  } received_ RKV_GUARDED_BY(mutex_);
+  std::uint64_t ends_asked_ RKV_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace rkv::server

@@ -145,7 +145,7 @@ void CounterCells::own(std::uint32_t network, std::uint32_t cell, const Cells::O
 // keep others out. A device in trouble postpones the rest of its own cells, because each of its
 // answers may take seconds. With `end`, every cell is tried.
 CounterCells::Swept CounterCells::sweep(bool end) {
-  const std::scoped_lock lock(sweeping_);
+  const MutexLock lock(sweeping_);
   Swept swept;
   const auto failed = [&](const Status& one) {
     ++swept.left;

@@ -16,13 +16,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "common/bytes.h"
 #include "common/layout.h"
+#include "common/mutex.h"
 #include "rkv/result.h"
 #include "server/persistence/commit_log.h"
 #include "server/store/cells.h"
@@ -108,7 +108,7 @@ class CounterCells {
     std::uint32_t cell;
   };
   Place place_of(const RecordFields& counter) const;
-  Swept sweep(bool end);
+  Swept sweep(bool end) RKV_EXCLUDES(sweeping_);
   Status sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner, bool end);
 
   RecordTable& table_;
@@ -117,8 +117,9 @@ class CounterCells {
   std::vector<Cells*> cells_;  // by network
   std::function<void()> call_sweeper_;
   std::atomic<bool> called_sweeper_{false};
-  std::mutex sweeping_;           // guards the next
-  std::uint64_t sweep_from_ = 0;  // where the next sweep starts, counted over all cells
+  Mutex sweeping_;
+  // Where the next sweep starts, counted over all cells.
+  std::uint64_t sweep_from_ RKV_GUARDED_BY(sweeping_) = 0;
 };
 
 }  // namespace rkv::server

@@ -12,7 +12,7 @@ void DiskTier::begin_loading() {
 
 void DiskTier::end_loading() {
   {
-    const std::scoped_lock lock(progress_mutex_);
+    const MutexLock lock(progress_mutex_);
     loaded_all_ = true;
   }
   table_.index().set_all_spilled(false);
@@ -25,7 +25,7 @@ void DiskTier::refresh_spilled() {
 }
 
 void DiskTier::set_progress(Bytes key, std::uint64_t as_of) {
-  const std::scoped_lock lock(progress_mutex_);
+  const MutexLock lock(progress_mutex_);
   progress_key_.assign(key.begin(), key.end());
   progress_as_of_ = as_of;
 }
@@ -68,15 +68,14 @@ Version DiskTier::erase(const Target& at, Bytes key, CommitLog::Reservation room
   return version;
 }
 
-// Whether loading has passed the key, so that it has a slot if it is on disk only. REQUIRES:
-// progress_mutex_.
+// Whether loading has passed the key, so that it has a slot if it is on disk only.
 bool DiskTier::is_passed(Bytes key) const {
   return loaded_all_ || std::ranges::lexicographical_compare(key, progress_key_);
 }
 
 std::optional<Index::Position> DiskTier::own_slot(const Target& at, Bytes key) const {
   {
-    const std::scoped_lock lock(progress_mutex_);
+    const MutexLock lock(progress_mutex_);
     if (!is_passed(key)) return std::nullopt;
   }
   return table_.index().find_on_disk(at.home, at.hash);
@@ -87,7 +86,7 @@ std::optional<Index::Position> DiskTier::own_slot(const Target& at, Bytes key) c
 // must wait for the next one.
 DiskTier::Leaves DiskTier::leaves(const RecordFields& record) const {
   if (!table_.index().all_spilled()) return Leaves::kSlot;
-  const std::scoped_lock lock(progress_mutex_);
+  const MutexLock lock(progress_mutex_);
   if (is_passed(record.key) || std::ranges::equal(record.key, progress_key_)) return Leaves::kSlot;
   const bool seen =
       !record.version.is_since(boot_) || record.version.sequence_since(boot_) <= progress_as_of_;

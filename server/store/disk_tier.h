@@ -13,11 +13,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "common/bytes.h"
+#include "common/mutex.h"
 #include "rkv/result.h"
 #include "server/persistence/commit_log.h"
 #include "server/store/disk_lookup.h"
@@ -80,17 +80,18 @@ class DiskTier {
   }
 
  private:
-  bool is_passed(Bytes key) const;
+  bool is_passed(Bytes key) const RKV_REQUIRES(progress_mutex_);
   void refresh_spilled();
 
   RecordTable& table_;
   CommitLog& log_;
   const std::uint32_t boot_;
   std::unique_ptr<RemovalSequences> removal_sequences_;  // nullptr: all records are in memory
-  mutable std::mutex progress_mutex_;                    // guards the next three; innermost
-  std::vector<std::byte> progress_key_;                  // keys below it were passed to the loader
-  std::uint64_t progress_as_of_ = kAboveAllSequences;
-  bool loaded_all_ = false;
+  mutable Mutex progress_mutex_;                         // innermost
+  // Keys below it were passed to the loader.
+  std::vector<std::byte> progress_key_ RKV_GUARDED_BY(progress_mutex_);
+  std::uint64_t progress_as_of_ RKV_GUARDED_BY(progress_mutex_) = kAboveAllSequences;
+  bool loaded_all_ RKV_GUARDED_BY(progress_mutex_) = false;
 };
 
 }  // namespace rkv::server

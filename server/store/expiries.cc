@@ -11,7 +11,7 @@ constexpr auto kLater = [](const Expiry& a, const Expiry& b) { return a.at_ms > 
 }  // namespace
 
 bool Expiries::add(const Expiry& expiry) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   try {
     heap_.push_back(expiry);
   } catch (const std::bad_alloc&) {
@@ -22,7 +22,7 @@ bool Expiries::add(const Expiry& expiry) {
 }
 
 std::optional<Expiry> Expiries::take_due(std::uint64_t now_ms) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (heap_.empty() || heap_.front().at_ms > now_ms) return std::nullopt;
   std::ranges::pop_heap(heap_, kLater);
   const Expiry due = heap_.back();
@@ -31,23 +31,23 @@ std::optional<Expiry> Expiries::take_due(std::uint64_t now_ms) {
 }
 
 std::optional<std::uint64_t> Expiries::earliest_ms() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (heap_.empty()) return std::nullopt;
   return heap_.front().at_ms;
 }
 
 std::size_t Expiries::size() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return heap_.size();
 }
 
 std::vector<Expiry> Expiries::take_all() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(heap_, {});
 }
 
 void Expiries::put_back(const std::vector<Expiry>& notes) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   heap_.insert(heap_.end(), notes.begin(), notes.end());
   std::ranges::make_heap(heap_, kLater);
 }

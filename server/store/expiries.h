@@ -9,11 +9,11 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "common/layout.h"
+#include "common/mutex.h"
 
 namespace rkv::server {
 
@@ -46,8 +46,8 @@ class Expiries {
   std::vector<Expiry> take_all();
   void put_back(const std::vector<Expiry>& notes);
 
-  mutable std::mutex mutex_;
-  std::vector<Expiry> heap_;  // the earliest first
+  mutable Mutex mutex_;
+  std::vector<Expiry> heap_ RKV_GUARDED_BY(mutex_);  // the earliest first
 };
 
 }  // namespace rkv::server

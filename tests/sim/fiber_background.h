@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <utility>
 
+#include "common/mutex.h"
 #include "rdma/transport/sim/scheduler.h"
 #include "server/background/background_thread.h"
 
@@ -36,12 +36,12 @@ class FiberBackground final : public server::BackgroundThread {
     while (running_ != 0)
       scheduler_.sleep(1 + scheduler_.up_to(kLook));
   }
-  void wait(std::unique_lock<std::mutex>& lock, Nanos at_most) override {
+  void wait(Mutex& mutex, Nanos at_most) override RKV_REQUIRES(mutex) {
     Waiter& waiter = free_waiter();
     waiter.used = true;
-    lock.unlock();
+    mutex.unlock();
     scheduler_.park(waiter.point, scheduler_.now() + std::min(at_most, kLongest));
-    lock.lock();
+    mutex.lock();
     waiter.used = false;
   }
   void notify() override {

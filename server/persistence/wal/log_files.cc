@@ -115,12 +115,12 @@ std::uint64_t log_number(const std::string& path) {
 }
 
 IOStatus LogFiles::failure() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
 void LogFiles::forget_failure() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   failure_ = IOStatus::OK();
 }
 
@@ -129,26 +129,26 @@ IOStatus LogFiles::sync(rocksdb::FSWritableFile& file, const IOOptions& options,
   if (!failure().ok()) return IOStatus::OK();  // W3
   IOStatus status = file.Sync(options, context);
   if (status.ok()) return status;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failure_.ok()) failure_ = status;
   return IOStatus::OK();  // W2
 }
 
 LogPosition LogFiles::end() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return end_;
 }
 
 // After a failed append it is unknown how much of it is in the file.
 void LogFiles::appended(const rocksdb::FSWritableFile* file, std::size_t bytes, bool well) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (newest_ != file) return;
   if (!well) end_ = {};
   if (end_ != LogPosition{}) end_.bytes += bytes;
 }
 
 void LogFiles::closed(const rocksdb::FSWritableFile* file) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (newest_ != file) return;
   newest_ = nullptr;
   end_ = {};
@@ -156,7 +156,7 @@ void LogFiles::closed(const rocksdb::FSWritableFile* file) {
 
 // W1. Nothing writes to the previous log meanwhile: RocksDB has stopped its writers.
 IOStatus LogFiles::sync_newest() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (newest_ != nullptr && failure_.ok()) failure_ = newest_->Sync({}, nullptr);
   return failure_;
 }
@@ -175,7 +175,7 @@ IOStatus LogFiles::NewWritableFile(const std::string& name, const rocksdb::FileO
   if (IOStatus made = target()->NewWritableFile(name, options, file, context); !made.ok())
     return made;
   *file = std::make_unique<LogFile>(std::move(*file), *this);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   newest_ = static_cast<LogFile*>(file->get())->target();
   end_ = {.log = log_number(name)};
   return IOStatus::OK();

@@ -30,9 +30,9 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "common/mutex.h"
 #include "server/persistence/wal/log_stamp.h"
 
 namespace rkv::server {
@@ -89,10 +89,11 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
 
   const std::string own_;  // prefix of the names of the database's files
   const std::shared_ptr<Copies> copies_ = std::make_shared<Copies>();
-  std::mutex mutex_;  // guards the members below
-  rocksdb::IOStatus failure_;
-  rocksdb::FSWritableFile* newest_ = nullptr;  // newest log, if it is still open
-  LogPosition end_;                            // end of *newest_
+  Mutex mutex_;
+  rocksdb::IOStatus failure_ RKV_GUARDED_BY(mutex_);
+  // The newest log, if it is still open, and its end.
+  rocksdb::FSWritableFile* newest_ RKV_GUARDED_BY(mutex_) = nullptr;
+  LogPosition end_ RKV_GUARDED_BY(mutex_);
 };
 
 // The environment `other` with different files.
