@@ -30,7 +30,7 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
       requester(session, connector),
       getter(session, connector, requester),
       counters(session, connector, requester, getter),
-      multi_gets(options),
+      multi_gets(session),
       multi_puts(options),
       description(session.transport->describe()) {}
 

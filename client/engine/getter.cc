@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 
 #include "client/get/fingerprints.h"
 #include "common/random.h"
 
 namespace rkv::client {
 
-using Next = GetMachine::Next;
+using Need = GetOp::Need;
 
 namespace {
 
@@ -22,213 +23,107 @@ Getter::Getter(Session& session, Connector& connector, Requester& requester)
     : session_(session),
       connector_(connector),
       requester_(requester),
-      mark_wait_(random_from_kernel()) {
-  lanes_.reserve(session.options.reads_in_flight);
-  while (lanes_.size() < session.options.reads_in_flight)
-    lanes_.emplace_back(session.map, session.groups, session.slots, session.clock);
+      op_(session, session.arena.get_memory(session.options.reads_in_flight)),
+      mark_wait_(random_from_kernel()) {}
+
+// --------------------------------------------------------------------------- driving a GetOp
+
+const Result<ValueView>& Getter::find(Bytes key, Durability at_least, const Deadline& deadline,
+                                      const Destination* into) {
+  op_.begin(key, at_least);
+  while (op_.need() != Need::kNothing) {
+    if (op_.need() == Need::kReads) [[likely]] {
+      const Status landed = session_.link.read(op_.reads(), deadline);
+      if (landed) [[likely]]
+        op_.on_reads();
+      else
+        op_.on_error(landed.error());
+    } else if (op_.need() == Need::kConnection && session_.usable()) {
+      op_.start();
+    } else {
+      perform(deadline, into);
+    }
+  }
+  const Result<ValueView>& result = op_.result();
+  if (result || is_answer(result.error().code)) connector_.progressed();
+  return result;
 }
 
-void Getter::give_back_large(GetLane& lane) {
-  session_.arena.give_back_large(lane.large);
-  lane.large = {};
-  session_.large.give_back(lane.value);
-  lane.value = nullptr;
-}
-
-std::unexpected<Error> Getter::too_long(std::size_t needed) {
-  needed_bytes_ = needed;
-  return fail(Code::kTooLarge, "the value is longer than the buffer given");
+void Getter::perform(const Deadline& deadline, const Destination* into) {
+  switch (op_.need()) {
+    case Need::kConnection: {
+      const Status usable = connector_.ensure_connected(deadline);
+      return usable ? op_.start() : op_.end_with(usable.error());
+    }
+    case Need::kLargeBuffer:
+      // Requests hold all of them: the device has not reported their sends yet.
+      if (!op_.take_large_buffer()) op_.ask_server();
+      return;
+    case Need::kValueBuffer:
+      return give_value_buffer(into);
+    case Need::kMap:
+      return op_.on_map(refresh_map(op_.stale_map(), deadline));
+    case Need::kRequest: {
+      auto reply = requester_.ask(op_.request(), deadline);
+      return reply ? op_.on_reply(std::move(*reply)) : op_.on_refused(reply.error());
+    }
+    case Need::kMark:
+      return await_mark(deadline);
+    case Need::kReads:
+    case Need::kReply:
+    case Need::kNothing:
+      return;
+  }
 }
 
 // Gives a large value the caller's memory if it is registered, else the client's own.
-Status Getter::give_value_buffer(GetLane& lane, const Destination* into) {
-  const std::size_t needed = lane.machine.value_bytes();
-  if (into != nullptr && into->bytes.size() < needed) return too_long(needed);
+void Getter::give_value_buffer(const Destination* into) {
+  if (into != nullptr && into->bytes.size() < op_.value_bytes()) {
+    return op_.end_with(too_long(op_.value_bytes()).error());
+  }
   if (into != nullptr && into->local_key) {
-    lane.machine.give_value_buffer(into->bytes, *into->local_key);
-    return {};
+    return op_.give_value_buffer(into->bytes, *into->local_key);
   }
-  session_.large.give_back(lane.value);  // of a shorter value that was overwritten since
-  lane.value = nullptr;
-  RKV_ASSIGN_OR_RETURN(lane.value, session_.large.take(needed));
-  lane.machine.give_value_buffer(lane.value->bytes(), lane.value->region->local_key());
-  return {};
+  if (const Status given = op_.take_value_buffer(); !given) op_.end_with(given.error());
 }
 
-void Getter::count_reads(const GetMachine& machine) {
-  session_.stats.rdma_reads += machine.counts().reads;
-  session_.stats.retries += machine.counts().retries;
-  session_.stats.pins += machine.counts().pins;
-  session_.stats.tears_detected += machine.counts().tears;
+Status Getter::refresh_map(GetMachine::Next what, const Deadline& deadline) {
+  const Nanos patience_end = std::min(deadline.at(), session_.clock.now() + kMapPatience);
+  return what == GetMachine::Next::kRefreshExtents
+             ? session_.loader.refresh_extents(deadline, patience_end)
+             : session_.loader.refresh_directory(deadline, patience_end);
 }
 
-Result<Next> Getter::run(GetLane& lane, Next next, const Deadline& deadline,
-                         const Destination* into) {
-  for (;;) {
-    switch (next) {
-      case Next::kRead:
-        RKV_RETURN_IF_ERROR(session_.link.read(lane.machine.reads(), deadline));
-        break;
-      case Next::kRefreshExtents:
-      case Next::kRefreshDirectory:
-        if (const Status refreshed = refresh_map(next, deadline); !refreshed) [[unlikely]] {
-          if (refreshed.error().code != Code::kBusy) return std::unexpected(refreshed.error());
-          return lane.machine.ask_server();
-        }
-        break;
-      case Next::kLargeBuffer:
-        lane.large = session_.arena.take_large();
-        // Requests hold all of them: the device has not reported their sends yet.
-        if (lane.large.empty()) [[unlikely]]
-          return lane.machine.ask_server();
-        lane.machine.give_buffer(lane.large);
-        break;
-      case Next::kValueBuffer:
-        RKV_RETURN_IF_ERROR(give_value_buffer(lane, into));
-        break;
-      default:
-        return next;
-    }
-    next = lane.machine.step();
-  }
-}
-
-// The version found stays the answer during the wait: it was the key's value within this call.
-// Reading the key again might never end if the key is written all the time.
-Result<Durability> Getter::await_mark(Version version, Durability level, const Deadline& deadline) {
+// READs the marks until they cover the version, and requests them when MarkWait says so. A refused
+// request (the disk has failed, the server is busy) carries the marks too. Its error is ignored:
+// the mark may rise all the same.
+void Getter::await_mark(const Deadline& deadline) {
   mark_wait_.begin();
   for (;;) {
-    if (const Durability known = session_.durability_of(version); known >= level) return known;
-    if (!session_.link.alive()) return fail(Code::kDisconnected, "the connection is lost");
-    RKV_ASSIGN_OR_RETURN(const bool seen, look_or_ask(level, deadline));
-    if (const Durability known = session_.durability_of(version); known >= level) return known;
-    if (seen && session_.map.marks().none()) {
-      return fail(Code::kUnsupported, kNoDisk);
+    const Status looked = session_.loader.look_at_marks(deadline);
+    if (!looked && looked.error().code != Code::kBusy) return op_.on_error(looked.error());
+    op_.on_marks(looked.has_value());
+    if (op_.need() == Need::kMark && mark_wait_.asks_after_look()) {
+      const auto reply =
+          session_.link.call({.opcode = MarkWait::request_for(op_.at_least())}, deadline);
+      if (!reply) return op_.on_error({.code = reply.error().code, .text = reply.error().text});
+      ++session_.stats.two_sided_requests;
+      session_.learn_marks(reply->response());
+      op_.on_marks(true);
     }
+    if (op_.need() != Need::kMark) return;
     const Nanos again_at = session_.clock.now() + mark_wait_.pause();
-    if (again_at >= deadline.at()) {
-      return fail(Code::kTimeout, kNotDurable);
-    }
+    if (again_at >= deadline.at()) return op_.on_no_mark();
     session_.link.sleep_until(again_at);
-  }
-}
-
-// A refused request (the disk has failed, the server is busy) carries the marks too. Its error is
-// ignored: the mark may rise all the same.
-Result<bool> Getter::look_or_ask(Durability level, const Deadline& deadline) {
-  const Status looked = session_.loader.look_at_marks(deadline);
-  if (!looked && looked.error().code != Code::kBusy) return std::unexpected(looked.error());
-  if (!mark_wait_.asks_after_look()) return looked.has_value();
-  const auto reply = session_.link.call({.opcode = MarkWait::request_for(level)}, deadline);
-  if (!reply) return std::unexpected(Error{.code = reply.error().code, .text = reply.error().text});
-  ++session_.stats.two_sided_requests;
-  session_.learn_marks(reply->response());
-  return true;
-}
-
-Status Getter::refresh_map(Next what, const Deadline& deadline) {
-  const Nanos patience_end = std::min(deadline.at(), session_.clock.now() + kMapPatience);
-  return what == Next::kRefreshExtents ? session_.loader.refresh_extents(deadline, patience_end)
-                                       : session_.loader.refresh_directory(deadline, patience_end);
-}
-
-Result<Durability> Getter::await_mark(const Response& response, Durability level,
-                                      const Deadline& deadline) {
-  const Durability known = session_.durability_of(response);
-  if (known >= level) return known;
-  if ((response.flags & Response::kInCell) == 0) {
-    return await_mark(response.version, level, deadline);
-  }
-  return fail(Code::kUnsupported, kNumberInCell);
-}
-
-Request Getter::request_for(Bytes key) {
-  return {.opcode = Opcode::kGet, .key = key, .value = reports_.take()};
-}
-
-void Getter::count_found_by_read(const GetMachine& machine, bool asked) {
-  reports_.note(machine.hash());
-  ++(asked ? session_.stats.two_sided_gets : session_.stats.one_sided_gets);
-  ++(machine.used_cache() ? session_.stats.cache_hits : session_.stats.cache_misses);
-}
-
-void Getter::count_missing_by_read(bool asked) {
-  ++(asked ? session_.stats.two_sided_gets : session_.stats.one_sided_gets);
-  ++session_.stats.cache_misses;
-  ++session_.stats.missing;
-}
-
-void Getter::count_missing_by_request() {
-  ++session_.stats.two_sided_gets;
-  ++session_.stats.missing;
-}
-
-Result<Getter::Got> Getter::find(Bytes key, Durability at_least, const Deadline& deadline,
-                                 const Destination* into) {
-  RKV_RETURN_IF_ERROR(check_key(key));
-  ++session_.stats.gets;
-  GetLane& lane = lanes_.front();
-  GetMemory& memory = session_.arena.get_memory(0);
-  std::optional<Reply> told;  // the server's answer with the place of a large value
-  for (std::uint32_t asked = 0;;) {
-    if (!session_.usable()) [[unlikely]] {
-      told.reset();  // it may belong to another epoch
-      RKV_RETURN_IF_ERROR(connector_.ensure_connected(deadline));
-    }
-    free_large(lane);
-    const Next first =
-        told ? lane.machine.start_at(key, memory, told->response().slot, told->response().version)
-             : lane.machine.start(key, memory);
-    told.reset();
-    const Result<Next> end = run(lane, first, deadline, into);
-    count_reads(lane.machine);
-    if (!end) [[unlikely]] {
-      if (end.error().code == Code::kDisconnected) continue;  // E1
-      return std::unexpected(end.error());
-    }
-    connector_.progressed();
-    if (*end == Next::kMissing) {
-      count_missing_by_read(asked != 0);
-      return fail(Code::kNotFound, nullptr);
-    }
-    if (*end == Next::kFound) {
-      ValueView found = found_view(lane.machine.fields(), session_.map.marks());
-      if (found.durability < at_least) [[unlikely]] {
-        const auto safe = await_mark(lane.machine.version(), at_least, deadline);
-        if (!safe && safe.error().code == Code::kDisconnected) continue;
-        if (!safe) return std::unexpected(safe.error());
-        found.durability = *safe;
-      }
-      count_found_by_read(lane.machine, asked != 0);
-      return Got{.view = found};
-    }
-    if (++asked > kMaxAsked) return fail(Code::kBusy, kRewritten);
-    auto reply = requester_.ask(request_for(key), deadline);
-    if (!reply) {
-      if (reply.error().code == Code::kNotFound) count_missing_by_request();
-      return std::unexpected(reply.error());
-    }
-    const Response& response = reply->response();
-    if ((response.flags & Response::kByRead) != 0) {
-      told.emplace(std::move(*reply));
-      continue;
-    }
-    const auto safe = await_mark(response, at_least, deadline);
-    if (!safe && safe.error().code == Code::kDisconnected) continue;
-    if (!safe) return std::unexpected(safe.error());
-    count_found_by_request();
-    session_.learn_slot(lane.machine.hash(), response);
-    const ValueView found = found_view(response, *safe);
-    return Got{.view = found, .reply = std::move(*reply)};
   }
 }
 
 template <class T, class Use>
 Result<T> Getter::with_found(Bytes key, Durability at_least, const Deadline& deadline,
                              const Destination* into, Use use) {
-  const auto got = find(key, at_least, deadline, into);
-  Result<T> result = got ? use(got->view) : Result<T>(std::unexpected(got.error()));
-  free_large(lanes_.front());
+  const Result<ValueView>& found = find(key, at_least, deadline, into);
+  Result<T> result = found ? use(*found) : Result<T>(std::unexpected(found.error()));
+  op_.release();
   return result;
 }
 
@@ -271,6 +166,11 @@ Result<ValueSize> Getter::copy_out(const ValueView& found, MutableBytes out) {
   return ValueSize{.bytes = value.size(), .version = found.version, .durability = found.durability};
 }
 
+std::unexpected<Error> Getter::too_long(std::size_t needed) {
+  needed_bytes_ = needed;
+  return fail(Code::kTooLarge, "the value is longer than the buffer given");
+}
+
 // ------------------------------------------------------------- the READ of a cached place
 
 // Returns the only slot with the key's fingerprint in its home group, if the group is cached; else
@@ -311,7 +211,7 @@ Slot Getter::slot_in_cached_group(KeyHash hash) {
     return nullptr;
   if (session_.durability_of(sync_.version) < at_least) return nullptr;
   if (at.from_group) session_.slots.put(at.hash, at.slot);
-  reports_.note(at.hash);
+  session_.reports.note(at.hash);
   ++session_.stats.gets;
   ++session_.stats.one_sided_gets;
   ++session_.stats.cache_hits;
@@ -322,7 +222,7 @@ const LiveRecord* Getter::try_sync(Bytes key, Durability at_least) {
   if (!reads_at_once() || key.empty() || key.size() > kMaxKeyBytes) return nullptr;
   Place at;
   if (!find_place(session_.map.hash(key), at)) return nullptr;
-  return read_place(key, at, at_least, session_.arena.get_memory(0).record);
+  return read_place(key, at, at_least, op_.memory().record);
 }
 
 // Performs each step for all keys before the next step, so that memory of one key is fetched while
@@ -344,8 +244,7 @@ std::size_t Getter::try_sync(std::span<const std::string_view> keys, std::size_t
     known[i] = known[i] && find_place(at[i].hash, at[i]);
     if (known[i]) session_.link.prefetch(at[i].from, at[i].length);
   }
-  // The memory of the lanes may be in use.
-  const MutableBytes room = session_.arena.get_memory(session_.options.reads_in_flight).record;
+  const MutableBytes room = op_.memory().record;
   std::size_t left_count = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const LiveRecord* const found =

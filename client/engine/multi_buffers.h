@@ -7,19 +7,35 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/engine/getter.h"
+#include "client/engine/get_op.h"
 #include "client/link/large_buffers.h"
 #include "rdma/transport/transport.h"
 #include "rkv/options.h"
 
 namespace rkv::client {
 
+// One GET in flight.
+struct GetLane {
+  GetLane(Session& session, std::size_t lane)
+      : op(session, session.arena.get_memory(lane)), number(lane) {}
+  GetOp op;
+  std::size_t number;
+  GetOp::Need at = GetOp::Need::kNothing;  // the need that MultiGet acts on; kNothing: free
+  std::uint32_t pending = 0;               // READs posted and not landed
+  std::size_t index = 0;                   // of the key
+};
+
 struct MultiGetBuffers {
-  explicit MultiGetBuffers(const ClientOptions& options) {
+  explicit MultiGetBuffers(Session& session) {
+    const ClientOptions& options = session.options;
     batch.reserve(2 * std::size_t{options.reads_in_flight} + options.requests_in_flight);
+    lanes.reserve(options.reads_in_flight);
+    while (lanes.size() < options.reads_in_flight)
+      lanes.emplace_back(session, lanes.size());
     free_lanes.reserve(options.reads_in_flight);
   }
   std::vector<rdma::Operation> batch;
+  std::vector<GetLane> lanes;
   std::vector<GetLane*> free_lanes;
 };
 

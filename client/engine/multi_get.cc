@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/check.h"
-
 namespace rkv::client {
 
 void MultiGet::begin() {
@@ -11,12 +9,12 @@ void MultiGet::begin() {
   engine_.requester.reset_busy_wait();
   engine_.getter.mark_wait().begin();
   engine_.multi_gets.free_lanes.clear();
-  for (Lane& lane : engine_.getter.lanes()) {
-    engine_.getter.free_large(lane);
-    lane.reply.reset();
-    lane.state = State::kFree;
+  for (Lane& lane : lanes()) {
+    lane.op.release();
+    lane.at = Need::kNothing;
     engine_.multi_gets.free_lanes.push_back(&lane);
   }
+  lanes_at_[std::to_underlying(Need::kNothing)] = lanes().size();
 }
 
 void MultiGet::run() {
@@ -43,7 +41,7 @@ void MultiGet::run() {
 bool MultiGet::advance() {
   const bool starts = may_start();
   if (starts) start_lanes();
-  if (waiting_ != 0) serve_waiting();
+  if (serves()) serve_waiting();
   const bool posted = post();
   return poll() != 0 || posted || starts;
 }
@@ -51,14 +49,15 @@ bool MultiGet::advance() {
 // Restarts every GET in flight (E1).
 void MultiGet::mended() {
   engine_.multi_gets.batch.clear();
-  under_way_ = waiting_ = map_waiting_ = mark_waiting_ = replies_kept_ = 0;
+  under_way_ = 0;
   look_at_ = 0;
   asks_for_marks_ = false;
-  for (Lane& lane : engine_.getter.lanes()) {
-    if (lane.state == State::kFree) continue;
-    if (lane.state != State::kNeedsMark) engine_.getter.count_reads(lane.machine);
-    lane.reply.reset();
-    restart(lane);
+  for (Lane& lane : lanes()) {
+    if (lane.at == Need::kNothing) continue;
+    lane.op.on_lost();
+    lane.op.start();
+    lane.pending = 0;
+    follow(lane);
   }
 }
 
@@ -85,154 +84,80 @@ void MultiGet::start_lanes() {
     } else {
       return;
     }
-    ++engine_.session.stats.gets;
-    if (const Status valid = check_key(as_bytes(keys_[index])); !valid) {
-      visit_(target_, index, std::unexpected(valid.error()));
-      ++finished_;
-      continue;
-    }
     Lane& lane = *engine_.multi_gets.free_lanes.back();
     engine_.multi_gets.free_lanes.pop_back();
     lane.index = index;
-    lane.asked = 0;
-    restart(lane);
+    lane.pending = 0;
+    lane.op.begin(as_bytes(keys_[index]), at_least_);
+    if (lane.op.need() == Need::kConnection) lane.op.start();
+    follow(lane);
   }
 }
 
-void MultiGet::restart(Lane& lane) {
-  engine_.getter.free_large(lane);
-  lane.pending = 0;
-  advance(lane, lane.machine.start(as_bytes(keys_[lane.index]),
-                                   engine_.session.arena.get_memory(number_of(lane))));
+// Acts on what the lane's GET needs now.
+void MultiGet::follow(Lane& lane) {
+  --lanes_at_[std::to_underlying(lane.at)];
+  lane.at = lane.op.need();
+  ++lanes_at_[std::to_underlying(lane.at)];
+  if (lane.at == Need::kReads) return queue_reads(lane);
+  if (lane.at == Need::kNothing) finish(lane);
+}
+
+template <class Step>
+void MultiGet::for_each_at(Need need, Step step) {
+  for (Lane& lane : lanes()) {
+    if (lane.at != need) continue;
+    step(lane.op);
+    follow(lane);
+  }
 }
 
 void MultiGet::queue_reads(Lane& lane) {
-  const std::size_t number = number_of(lane);
-  for (const ReadRequest& read : lane.machine.reads()) {
+  for (const ReadRequest& read : lane.op.reads()) {
     engine_.multi_gets.batch.push_back(
-        Link::operation_of(read, engine_.session.link.local_key(), number));
+        Link::operation_of(read, engine_.session.link.local_key(), lane.number));
     ++lane.pending;
     ++under_way_;
   }
 }
 
-void MultiGet::advance(Lane& lane, Next next) {
-  lane.next = next;
-  lane.state = State::kReading;
-  switch (next) {
-    case Next::kRead:
-      return queue_reads(lane);
-    case Next::kFound:
-      engine_.getter.count_reads(lane.machine);
-      return found(lane, found_view(lane.machine.fields(), engine_.session.map.marks()));
-    case Next::kMissing:
-      engine_.getter.count_missing_by_read(lane.asked != 0);
-      engine_.getter.count_reads(lane.machine);
-      return finish(lane, fail(Code::kNotFound, nullptr));
-    case Next::kTwoSided:
-      if (++lane.asked > Getter::kMaxAsked) {
-        engine_.getter.count_reads(lane.machine);
-        return finish(lane, fail(Code::kBusy, Getter::kRewritten));
-      }
-      lane.state = State::kNeedsRequest;
-      break;
-    case Next::kValueBuffer:
-      lane.state = State::kNeedsValueBuffer;
-      break;
-    case Next::kLargeBuffer:
-      lane.state = State::kNeedsBuffer;
-      break;
-    case Next::kRefreshExtents:
-    case Next::kRefreshDirectory:
-      lane.state = State::kNeedsMap;
-      ++map_waiting_;
-      break;
-  }
-  ++waiting_;
-}
-
 void MultiGet::serve_waiting() {
-  if (mark_waiting_ != 0) look_at_marks_if_quiet();
-  for (Lane& lane : engine_.getter.lanes()) {
-    if (lane.state == State::kNeedsBuffer) {
-      lane.large = engine_.session.arena.take_large();
-      if (lane.large.empty()) continue;
-      --waiting_;
-      lane.machine.give_buffer(lane.large);
-      advance(lane, lane.machine.step());
-    } else if (lane.state == State::kNeedsValueBuffer) {
+  std::size_t replies_kept = 0;
+  if (at(Need::kMark) != 0) {
+    look_at_marks_if_quiet();
+    replies_kept = static_cast<std::size_t>(
+        std::ranges::count_if(lanes(), [](const Lane& lane) { return lane.op.keeps_reply(); }));
+  }
+  for (Lane& lane : lanes()) {
+    if (lane.at == Need::kLargeBuffer) {
+      if (lane.op.take_large_buffer()) follow(lane);
+    } else if (lane.at == Need::kValueBuffer) {
       give_value_buffer(lane);
-    } else if (lane.state == State::kNeedsRequest) {
-      ask_server(lane);
+    } else if (lane.at == Need::kRequest) {
+      ask_server(lane, replies_kept);
     }
   }
-  if (map_waiting_ != 0) refresh_if_quiet();
+  if (at(Need::kMap) != 0) refresh_if_quiet();
 }
 
-// `value` lies in the lane's memory, or in the reply that the lane keeps.
-void MultiGet::found(Lane& lane, const ValueView& value) {
-  if (value.durability < at_least_) [[unlikely]] {
-    lane.found = value;
-    lane.state = State::kNeedsMark;
-    if (lane.reply) ++replies_kept_;
-    ++waiting_;
-    ++mark_waiting_;
-    return;
-  }
-  if (lane.reply) {
-    engine_.getter.count_found_by_request();
-  } else {
-    engine_.getter.count_found_by_read(lane.machine, lane.asked != 0);
-  }
-  finish(lane, value);
-}
-
-// Calls `answer(lane)` for each waiting lane: the result to report, or empty to keep waiting.
-template <class Answer>
-void MultiGet::finish_those_that_wait_for_marks(Answer answer) {
-  for (Lane& lane : engine_.getter.lanes()) {
-    if (lane.state != State::kNeedsMark) continue;
-    const std::optional<Result<ValueView>> told = answer(lane);
-    if (!told) continue;
-    --waiting_;
-    --mark_waiting_;
-    if (lane.reply) --replies_kept_;
-    if (*told) {
-      found(lane, **told);
-    } else {
-      finish(lane, *told);
-    }
-  }
+void MultiGet::check_marks(bool seen) {
+  for_each_at(Need::kMark, [&](GetOp& op) { op.on_marks(seen); });
 }
 
 // Waiting lanes are checked again on every call, since any answer may have carried new marks.
 void MultiGet::look_at_marks_if_quiet() {
-  const auto safe = [&](Lane& lane) -> std::optional<Result<ValueView>> {
-    lane.found.durability = engine_.session.durability_of(Version{lane.found.version});
-    if (lane.found.durability < at_least_) return std::nullopt;
-    return lane.found;
-  };
-  finish_those_that_wait_for_marks(safe);
-  if (mark_waiting_ == 0 || under_way_ != 0 || map_waiting_ != 0 || may_start()) return;
+  check_marks(false);
+  if (at(Need::kMark) == 0 || under_way_ != 0 || at(Need::kMap) != 0 || may_start()) return;
   if (asks_for_marks_) return ask_for_marks();
   if (engine_.session.clock.now() < look_at_) return;
   const Status looked = engine_.session.loader.look_at_marks(blocking_deadline());
   if (!engine_.session.link.alive()) return;  // the driver, run() or FanOut, reconnects
-  finish_those_that_wait_for_marks(safe);
-  const bool torn = !looked && looked.error().code == Code::kBusy;
-  if (torn || (looked && !engine_.session.map.marks().none())) {
-    look_at_ = engine_.session.clock.now() + engine_.getter.mark_wait().pause();
-    asks_for_marks_ = mark_waiting_ != 0 && engine_.getter.mark_wait().asks_after_look();
-    return;
+  if (!looked && looked.error().code != Code::kBusy) {
+    return for_each_at(Need::kMark, [&](GetOp& op) { op.end_with(looked.error()); });
   }
-  fail_those_that_wait_for_marks(looked ? Error{.code = Code::kUnsupported, .text = Getter::kNoDisk}
-                                        : looked.error());
-}
-
-void MultiGet::fail_those_that_wait_for_marks(const Error& error) {
-  finish_those_that_wait_for_marks([&](Lane&) -> std::optional<Result<ValueView>> {
-    return Result<ValueView>(std::unexpected(error));
-  });
+  check_marks(looked.has_value());
+  look_at_ = engine_.session.clock.now() + engine_.getter.mark_wait().pause();
+  asks_for_marks_ = at(Need::kMark) != 0 && engine_.getter.mark_wait().asks_after_look();
 }
 
 // No other request is in flight, so there is a credit.
@@ -248,51 +173,38 @@ void MultiGet::ask_for_marks() {
 
 // If other lanes have taken all the memory, the lane waits: they return it when they finish.
 void MultiGet::give_value_buffer(Lane& lane) {
-  const Status given = engine_.getter.give_value_buffer(lane, nullptr);
+  const Status given = lane.op.take_value_buffer();
   if (!given && given.error().code == Code::kBusy) return;
-  --waiting_;
-  if (given) return advance(lane, lane.machine.step());
-  engine_.getter.count_reads(lane.machine);
-  finish(lane, std::unexpected(given.error()));
+  if (!given) lane.op.end_with(given.error());
+  follow(lane);
 }
 
 void MultiGet::refresh_if_quiet() {
   if (under_way_ != 0) return;
-  for (Lane& lane : engine_.getter.lanes()) {
-    if (lane.state != State::kNeedsMap) continue;
-    const Status refreshed = engine_.getter.refresh_map(lane.next, blocking_deadline());
+  for (Lane& lane : lanes()) {
+    if (lane.at != Need::kMap) continue;
+    const Status refreshed = engine_.getter.refresh_map(lane.op.stale_map(), blocking_deadline());
     if (!engine_.session.link.alive()) return;  // the driver, run() or FanOut, reconnects
-    --waiting_;
-    --map_waiting_;
-    if (refreshed) {
-      advance(lane, lane.machine.step());
-    } else if (refreshed.error().code == Code::kBusy) {
-      advance(lane, lane.machine.ask_server());
-    } else {
-      engine_.getter.count_reads(lane.machine);
-      finish(lane, std::unexpected(refreshed.error()));
-    }
+    lane.op.on_map(refreshed);
+    follow(lane);
   }
 }
 
-void MultiGet::ask_server(Lane& lane) {
+void MultiGet::ask_server(Lane& lane, std::size_t replies_kept) {
   if (ask_at_ != 0) {
     if (engine_.session.clock.now() < ask_at_) return;
     ask_at_ = 0;
   }
   // Kept replies occupy the buffers that the next replies arrive in.
-  if (engine_.session.link.requests().in_flight() + replies_kept_ >=
-      engine_.session.options.requests_in_flight) {
-    return;
-  }
-  const Request get = engine_.getter.request_for(as_bytes(keys_[lane.index]));
-  const auto operation = engine_.session.link.requests().begin(get, number_of(lane));
+  Requests& requests = engine_.session.link.requests();
+  if (requests.in_flight() + replies_kept >= engine_.session.options.requests_in_flight) return;
+  const auto operation = requests.begin(lane.op.request(), lane.number);
   if (!operation) return;
   engine_.multi_gets.batch.push_back(*operation);
-  lane.state = State::kAwaitsReply;
-  --waiting_;
   ++under_way_;
   ++engine_.session.stats.two_sided_requests;
+  lane.op.on_sent();
+  follow(lane);
 }
 
 // Returns true if anything was posted.
@@ -315,69 +227,39 @@ std::size_t MultiGet::poll() {
   for (const Event& event : events) {
     --under_way_;
     if (event.kind == Event::Kind::kReply) {
-      if (event.context == kMarksTag) {
-        on_marks(event.response);
-        engine_.session.link.release(event.buffer);
-        continue;
-      }
-      if (!on_reply(event)) engine_.session.link.release(event.buffer);
+      on_reply(Reply(engine_.session.link, event), event.context);
       continue;
     }
-    Lane& lane = engine_.getter.lanes()[event.context];
-    if (--lane.pending == 0) advance(lane, lane.machine.step());
+    Lane& lane = lanes()[event.context];
+    if (--lane.pending != 0) continue;
+    lane.op.on_reads();
+    follow(lane);
   }
   if (!events.empty()) engine_.connector.progressed();
   return events.size();
 }
 
-// As Getter::look_or_ask(), the error of a refused request is ignored.
-void MultiGet::on_marks(const Response& response) {
+void MultiGet::on_reply(Reply reply, std::uint64_t tag) {
+  const Response& response = reply.response();
   engine_.session.learn_marks(response);
-  if (engine_.session.map.marks().none()) {
-    fail_those_that_wait_for_marks({.code = Code::kUnsupported, .text = Getter::kNoDisk});
-  }
-}
-
-// Returns true if the lane has taken the receive buffer.
-bool MultiGet::on_reply(const Event& event) {
-  Lane& lane = engine_.getter.lanes()[event.context];
-  const Response& response = event.response;
-  engine_.session.learn_marks(response);
-  const auto code = static_cast<Code>(response.code);
-  if (Requester::is_later(Opcode::kGet, code)) {
+  // As in Getter::await_mark(), the error of a refused request is ignored.
+  if (tag == kMarksTag) return check_marks(true);
+  Lane& lane = lanes()[tag];
+  if (Requester::is_later(Opcode::kGet, static_cast<Code>(response.code))) {
     engine_.session.refusal = std::string(as_text(response.value));
     ask_at_ = engine_.session.clock.now() + engine_.requester.busy_wait(response);
-    lane.state = State::kNeedsRequest;
-    ++waiting_;
-    return false;
+    lane.op.on_later();
+  } else if (response.code != 0) {
+    lane.op.on_refused(engine_.requester.refused(response));
+  } else {
+    lane.op.on_reply(std::move(reply));
   }
-  engine_.getter.count_reads(lane.machine);
-  if (response.code == 0 && (response.flags & Response::kByRead) != 0) {
-    engine_.getter.free_large(lane);
-    advance(lane, lane.machine.start_at(as_bytes(keys_[lane.index]),
-                                        engine_.session.arena.get_memory(number_of(lane)),
-                                        response.slot, response.version));
-    return false;
-  }
-  if (response.code != 0) {
-    if (code == Code::kNotFound) engine_.getter.count_missing_by_request();
-    finish(lane, std::unexpected(engine_.requester.refused(response)));
-    return false;
-  }
-  const ValueView value = found_view(response, engine_.session.durability_of(response));
-  if (value.durability < at_least_ && (response.flags & Response::kInCell) != 0) {
-    finish(lane, fail(Code::kUnsupported, Getter::kNumberInCell));
-    return false;
-  }
-  engine_.session.learn_slot(lane.machine.hash(), response);
-  lane.reply.emplace(engine_.session.link, event);
-  found(lane, value);
-  return true;
+  follow(lane);
 }
 
 // Until a busy server may be asked again, or the marks may be checked again.
 Nanos MultiGet::sleep_until() const {
-  const bool looks = mark_waiting_ != 0 && look_at_ != 0 && under_way_ == 0;
+  const bool looks = at(Need::kMark) != 0 && look_at_ != 0 && under_way_ == 0;
   if (may_start() || (under_way_ == 0 && ask_at_ == 0 && !looks)) return 0;
   Nanos until = deadline_.at();
   if (ask_at_ != 0) until = std::min(until, ask_at_);
@@ -388,26 +270,22 @@ Nanos MultiGet::sleep_until() const {
 void MultiGet::time_out() {
   // Operations in flight may still land: closing the link quarantines their buffers (K1).
   if (under_way_ != 0) engine_.session.link.close();
-  finish_those_that_wait_for_marks([](Lane&) -> std::optional<Result<ValueView>> {
-    return Result<ValueView>(fail(Code::kTimeout, Getter::kNotDurable));
-  });
+  for_each_at(Need::kMark, [](GetOp& op) { op.on_no_mark(); });
   fail_rest({.code = Code::kTimeout, .text = "the server did not answer in time"});
 }
 
-void MultiGet::finish(Lane& lane, const Result<ValueView>& result) {
-  visit_(target_, lane.index, result);
-  engine_.getter.free_large(lane);
-  lane.reply.reset();
-  lane.state = State::kFree;
+void MultiGet::finish(Lane& lane) {
+  visit_(target_, lane.index, lane.op.result());
+  lane.op.release();
   engine_.multi_gets.free_lanes.push_back(&lane);
   ++finished_;
 }
 
 void MultiGet::fail_rest(const Error& error) {
-  for (Lane& lane : engine_.getter.lanes()) {
-    if (lane.state == State::kFree) continue;
-    if (lane.state != State::kNeedsMark) engine_.getter.count_reads(lane.machine);
-    finish(lane, std::unexpected(error));
+  for (Lane& lane : lanes()) {
+    if (lane.at == Need::kNothing) continue;
+    lane.op.end_with(error);
+    follow(lane);
   }
   const auto fail_one = [&](std::size_t index) {
     ++engine_.session.stats.gets;

@@ -1,5 +1,5 @@
-// Many GETs in flight on one connection: posted in batches with one doorbell, each a GetMachine on
-// its own lane.
+// Many GETs in flight on one connection: posted in batches with one doorbell, each a GetOp on its
+// own lane.
 //
 // A refresh of the map blocks and needs the link to itself. So no new GET starts until the GETs in
 // flight have finished or wait for a refresh too. A look at the marks, for values that are not
@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <utility>
 
 #include "client/engine/pipelined_op.h"
 
@@ -38,38 +39,38 @@ class MultiGet final : public PipelinedOp {
 
  private:
   using Lane = GetLane;
-  using Next = GetMachine::Next;
-  using State = GetLane::State;
+  using Need = GetOp::Need;
   // Tag of the request that is sent for its marks. GET requests use the numbers of their lanes.
   static constexpr std::uint64_t kMarksTag = 1U << 20;
 
+  std::vector<Lane>& lanes() const { return engine_.multi_gets.lanes; }
+  std::size_t at(Need need) const { return lanes_at_[std::to_underlying(need)]; }
   bool may_start() const {
-    return (next_key_ < keys_.size() || next_left_ < left_count_) && map_waiting_ == 0 &&
-           !engine_.multi_gets.free_lanes.empty();
+    return (next_key_ < keys_.size() || next_left_ < left_count_) && at(Need::kMap) == 0 &&
+           at(Need::kNothing) != 0;
+  }
+  // Returns true if lanes wait for what no event brings.
+  bool serves() const {
+    return at(Need::kNothing) + at(Need::kReads) + at(Need::kReply) != lanes().size();
   }
   void try_get_sync();
   void start_lanes();
-  void restart(Lane& lane);
-  std::size_t number_of(const Lane& lane) const {
-    return static_cast<std::size_t>(&lane - engine_.getter.lanes().data());
-  }
-  void advance(Lane& lane, Next next);
+  void follow(Lane& lane);
+  // Calls `step(op)` for each lane that needs this.
+  template <class Step>
+  void for_each_at(Need need, Step step);
   void queue_reads(Lane& lane);
   void serve_waiting();
   void give_value_buffer(Lane& lane);
   void refresh_if_quiet();
-  void found(Lane& lane, const ValueView& value);
+  void check_marks(bool seen);
   void look_at_marks_if_quiet();
   void ask_for_marks();
-  void on_marks(const Response& response);
-  void fail_those_that_wait_for_marks(const Error& error);
-  template <class Answer>
-  void finish_those_that_wait_for_marks(Answer answer);
-  void ask_server(Lane& lane);
+  void ask_server(Lane& lane, std::size_t replies_kept);
   bool post();
   std::size_t poll();
-  bool on_reply(const Event& event);
-  void finish(Lane& lane, const Result<ValueView>& result);
+  void on_reply(Reply reply, std::uint64_t tag);
+  void finish(Lane& lane);
 
   std::span<const std::string_view> keys_;
   const Durability at_least_;
@@ -81,14 +82,11 @@ class MultiGet final : public PipelinedOp {
   std::array<std::size_t, Getter::kBatchKeys> left_;
   std::size_t left_count_ = 0;
   std::size_t next_left_ = 0;
-  std::size_t waiting_ = 0;       // lanes that need a buffer, the map, a request slot or a mark
-  std::size_t map_waiting_ = 0;   // of these, lanes that need the map
-  std::size_t mark_waiting_ = 0;  // of these, lanes that need a mark
-  std::size_t replies_kept_ = 0;  // replies whose value waits for a mark
-  std::size_t under_way_ = 0;     // READs and requests queued or posted, not completed
-  Nanos ask_at_ = 0;              // the server was busy: no request before this time
-  Nanos look_at_ = 0;             // the marks were behind: no look before this time
-  bool asks_for_marks_ = false;   // request the marks when the link is quiet, instead of a look
+  std::array<std::size_t, GetOp::kNeeds> lanes_at_{};  // number of lanes by what they need
+  std::size_t under_way_ = 0;    // READs and requests queued or posted, not completed
+  Nanos ask_at_ = 0;             // the server was busy: no request before this time
+  Nanos look_at_ = 0;            // the marks were behind: no look before this time
+  bool asks_for_marks_ = false;  // request the marks when the link is quiet, instead of a look
 };
 
 }  // namespace rkv::client

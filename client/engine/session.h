@@ -8,6 +8,7 @@
 #include <string>
 
 #include "client/engine/acknowledged.h"
+#include "client/engine/read_reports.h"
 #include "client/get/group_cache.h"
 #include "client/get/remote_map.h"
 #include "client/get/slot_cache.h"
@@ -58,6 +59,7 @@ struct Session {
   Link link;
   MapLoader loader;
   Acknowledged acknowledged;
+  ReadReports reports;
   ClientStats stats;
   std::string refusal;  // the server's message with the last request or connection it refused
 };

@@ -42,6 +42,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "client/get/group_cache.h"
 #include "client/get/remote_map.h"
@@ -159,6 +160,8 @@ class GetMachine {
   RecordState state() const { return record_.state; }
   Reason reason() const { return reason_; }
   const Counts& counts() const { return counts_; }
+  // Returns the counts since the last call or start, whichever was later.
+  Counts take_counts() { return std::exchange(counts_, {}); }
   KeyHash hash() const { return hash_; }  // of the key started last
   bool used_cache() const { return source_ == Source::kSlot || source_ == Source::kCached; }
 

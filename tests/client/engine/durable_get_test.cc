@@ -1,5 +1,5 @@
 // What a GET says of its value's durability, and GETs that insist on it: V1-V3 of watermarks.h, E4
-// of getter.h.
+// of get_op.h.
 #include <gtest/gtest.h>
 
 #include "common/random.h"

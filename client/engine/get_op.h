@@ -1,0 +1,126 @@
+// One GET from its start to its result: the rules of what follows a READ, an answer, a wait or a
+// lost connection, and what is counted. A GetOp never waits. need() is the next action; a driver
+// performs it, in its own way of waiting, and reports the outcome. Getter drives one GetOp and
+// blocks; MultiGet drives many on one connection.
+//
+// Invariants:
+//  E1  A GET changes nothing and is repeated until its deadline when the connection is lost.
+//  E4  A GET that asks for a durable value returns a value whose version a mark of this epoch
+//      covers, or no value.
+//
+// Thread safety: none. Nothing allocates, apart from buffers of large values.
+#pragma once
+
+#include <optional>
+
+#include "client/engine/session.h"
+#include "client/get/get.h"
+#include "rkv/values.h"
+
+namespace rkv::client {
+
+class GetOp {
+ public:
+  // Limit of repeated requests for the place of a value that is rewritten all the time.
+  static constexpr std::uint32_t kMaxAsked = 8;
+
+  enum class Need : std::uint8_t {
+    kConnection,   // have a usable session, then start()
+    kReads,        // perform reads() and wait until all have landed, then on_reads()
+    kLargeBuffer,  // take_large_buffer(); if none is free: again later, or ask_server()
+    kValueBuffer,  // take_value_buffer(), or give_value_buffer()
+    kMap,          // refresh stale_map(), with nothing else on the link; then on_map()
+    kRequest,      // send request(), then on_sent() if it stays under way
+    kReply,        // then on_reply(), on_refused() or on_later()
+    kMark,         // learn the marks, then on_marks(); or on_no_mark()
+    kNothing,      // result(), then release()
+  };
+  static constexpr std::size_t kNeeds = static_cast<std::size_t>(Need::kNothing) + 1;
+
+  // `memory` is this GET's alone while it runs. The arguments must outlive the operation.
+  GetOp(Session& session, GetMemory& memory)
+      : session_(&session),
+        memory_(&memory),
+        machine_(session.map, session.groups, session.slots, session.clock) {}
+
+  // Begins the GET of a key, whose bytes stay valid until the result.
+  void begin(Bytes key, Durability at_least);
+  // Starts the READs, from the beginning if the connection was lost (E1). REQUIRES a usable
+  // session.
+  void start();
+
+  GetMemory& memory() const { return *memory_; }
+  Need need() const { return need_; }
+  std::span<const ReadRequest> reads() const { return machine_.reads(); }
+  void on_reads() { follow(machine_.step()); }
+
+  // False: operations hold all large buffers.
+  bool take_large_buffer();
+  std::size_t value_bytes() const { return machine_.value_bytes(); }
+  // Takes the client's own memory. kBusy: other operations hold all of it.
+  Status take_value_buffer();
+  // Gives registered memory of the caller, at least value_bytes().
+  void give_value_buffer(MutableBytes buffer, std::uint32_t local_key);
+  GetMachine::Next stale_map() const { return stale_map_; }
+  // The map was refreshed, or not: kBusy if the bytes did not verify for some milliseconds.
+  void on_map(const Status& refreshed);
+  // Asks the server instead of waiting for what kLargeBuffer or kMap needs.
+  void ask_server() { follow(machine_.ask_server()); }
+
+  // The request carries the reports of READs.
+  Request request() {
+    return {.opcode = Opcode::kGet, .key = key_, .value = session_->reports.take()};
+  }
+  void on_sent() { need_ = Need::kReply; }
+  // The answer, whose code is 0. Keeps it if it holds the value.
+  void on_reply(Reply reply);
+  void on_refused(const Error& error);
+  // The answer means: send the request again later.
+  void on_later() { need_ = Need::kRequest; }
+  bool keeps_reply() const { return reply_.has_value(); }
+
+  Durability at_least() const { return at_least_; }
+  // The marks known to the session may have risen. `seen`: they are the server's present marks.
+  void on_marks(bool seen);
+  // The marks did not cover the version in time.
+  void on_no_mark();
+
+  // The connection was lost.
+  void on_lost() {
+    count_reads();
+    need_ = Need::kConnection;
+  }
+  // An action failed. kDisconnected: the connection was lost. Other errors end the GET.
+  void on_error(const Error& error);
+  // Ends the GET with this error.
+  void end_with(const Error& error);
+
+  // Valid until release(), as are the bytes of the value. They lie in the GET's memory, in a large
+  // buffer or in the answer.
+  const Result<ValueView>& result() const { return result_; }
+  // Gives large buffers and the answer back.
+  void release() {
+    if (!large_.empty() || value_ != nullptr || reply_) give_back();
+  }
+
+ private:
+  void follow(GetMachine::Next next);
+  void found();
+  void count_reads();
+  void give_back();
+
+  Session* session_;
+  GetMemory* memory_;
+  GetMachine machine_;
+  Bytes key_;
+  MutableBytes large_;
+  LargeBuffers::Buffer* value_ = nullptr;  // the client's own buffer of a large value
+  std::uint32_t asked_ = 0;                // how often this key was requested from the server
+  Durability at_least_ = Durability::kMemory;
+  Need need_ = Need::kNothing;
+  GetMachine::Next stale_map_ = GetMachine::Next::kRefreshExtents;
+  Result<ValueView> result_;
+  std::optional<Reply> reply_;  // holds the bytes of the value, or is empty
+};
+
+}  // namespace rkv::client
