@@ -129,7 +129,7 @@ Result<std::string> normal_address(std::string_view text) {
   if (host.starts_with('[') && host.ends_with(']')) {
     const auto address = normal_ipv6(host.substr(1, host.size() - 2));
     if (!address) {
-      return fail(Code::kInvalidArgument, "between the brackets there is no IPv6 address");
+      return fail(Code::kInvalidArgument, "the text between the brackets is not an IPv6 address");
     }
     return fmt::format("[{}]:{}", *address, *port);
   }

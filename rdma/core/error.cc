@@ -19,7 +19,7 @@ constexpr VerbAdvice kAdvice[] = {
     {"ibv_reg_mr", ENOMEM,
      "the locked-memory limit is too low: raise it (ulimit -l unlimited, LimitMEMLOCK=infinity, "
      "docker --ulimit memlock=-1)"},
-    {"ibv_reg_mr", EINVAL, "the access flags are not allowed together, or the range is not mapped"},
+    {"ibv_reg_mr", EINVAL, "the access flags cannot be combined, or the range is not mapped"},
     {"ibv_reg_mr", EFAULT, "the range is not mapped writable"},
     {"ibv_dereg_mr", EBUSY, "a memory window is still bound to the region"},
     {"ibv_dereg_mr", EINVAL, "a memory window is still bound to the region"},
@@ -34,11 +34,11 @@ constexpr VerbAdvice kAdvice[] = {
     {"rdma_resolve_addr", ENODEV,
      "no RDMA device leads to this address: compare `rdma link` with `ip route`"},
     {"rdma_create_event_channel", ENODEV,
-     "librdmacm found no device: is the kernel module rdma_ucm loaded and /dev/infiniband/rdma_cm "
-     "there"},
+     "librdmacm found no device: check that the kernel module rdma_ucm is loaded and that "
+     "/dev/infiniband/rdma_cm exists"},
     {"rdma_create_event_channel", ENOENT,
-     "librdmacm found no device: is the kernel module rdma_ucm loaded and /dev/infiniband/rdma_cm "
-     "there"},
+     "librdmacm found no device: check that the kernel module rdma_ucm is loaded and that "
+     "/dev/infiniband/rdma_cm exists"},
     {"rdma_connect", EINVAL,
      "private data of a connect request is at most 56 bytes, or the read depth is above the "
      "device's"},
@@ -46,32 +46,33 @@ constexpr VerbAdvice kAdvice[] = {
      "private data of an accept is at most 196 bytes, or the read depth is above the device's"},
     {"rdma_reject", EINVAL, "private data of a reject is at most 148 bytes"},
     {"ibv_create_qp_ex", EINVAL,
-     "queue lengths, inline size or scatter entries are above what the device offers"},
+     "a queue length, the inline size or the number of scatter/gather entries is above the "
+     "device's limit"},
     {"ibv_create_qp_ex", ENOMEM, "the device has no room for the queue: lower its length"},
-    {"ibv_create_cq_ex", EINVAL, "the completion queue is longer than the device offers"},
+    {"ibv_create_cq_ex", EINVAL, "the completion queue is longer than the device's limit"},
     {"ibv_wr_complete", ENOMEM, "the send queue is full: nothing of this batch was posted"},
     {"ibv_wr_complete", ENOSPC, "the send queue is full: nothing of this batch was posted"},
     {"ibv_post_send", ENOMEM, "the send queue is full"},
     {"ibv_post_recv", ENOMEM, "the receive queue is full"},
     {"ibv_post_srq_recv", ENOMEM, "the shared receive queue is full"},
     {"", EPERM,
-     "permission denied: may this user open /dev/infiniband/* (group rdma, docker --device "
-     "/dev/infiniband, IPC_LOCK)"},
+     "permission denied: check that this user may open /dev/infiniband/* (group rdma, docker "
+     "--device /dev/infiniband, IPC_LOCK)"},
     {"", EACCES,
-     "permission denied: may this user open /dev/infiniband/* (group rdma, docker --device "
-     "/dev/infiniband, IPC_LOCK)"},
+     "permission denied: check that this user may open /dev/infiniband/* (group rdma, docker "
+     "--device /dev/infiniband, IPC_LOCK)"},
     {"", EADDRINUSE, "something else listens on this address and port"},
-    {"", EOPNOTSUPP, "this device, kernel or provider does not offer the verb"},
-    {"", ENOSYS, "this device, kernel or provider does not offer the verb"},
-    {"", EPROTONOSUPPORT, "this device, kernel or provider does not offer the verb"},
+    {"", EOPNOTSUPP, "this device, kernel or provider does not support the verb"},
+    {"", ENOSYS, "this device, kernel or provider does not support the verb"},
+    {"", EPROTONOSUPPORT, "this device, kernel or provider does not support the verb"},
     // Set only by linkage/forward.cc.
     {"", ELIBACC,
-     "libibverbs.so.1 and librdmacm.so.1 of rdma-core are not there: install the packages "
+     "libibverbs.so.1 and librdmacm.so.1 of rdma-core are missing: install the packages "
      "libibverbs1, librdmacm1 and ibverbs-providers"},
     {"", ENETUNREACH, "no route to this address"},
     {"", EHOSTUNREACH, "no route to this address"},
     {"", ENODEV, "no RDMA device: see `rdma link`"},
-    {"", EBUSY, "something made from this object still exists"},
+    {"", EBUSY, "an object created from this one still exists"},
 };
 
 constexpr std::array kFirstText = {
@@ -87,7 +88,7 @@ constexpr std::array kFirstText = {
                   "flushed: the connection was down, an earlier completion says why"},
     WcExplanation{WcClass::kLocalError, Code::kInternal, "memory window bind error"},
     WcExplanation{WcClass::kDeviceError, Code::kDisconnected,
-                  "bad response: the peer's device answered what was not asked"},
+                  "bad response: the peer's device sent an unexpected response"},
     WcExplanation{WcClass::kLocalError, Code::kInternal,
                   "local access error: data arrived for memory without local write access"},
     WcExplanation{WcClass::kRemoteRefused, Code::kPermission,
@@ -98,10 +99,10 @@ constexpr std::array kFirstText = {
     WcExplanation{WcClass::kRemoteRefused, Code::kDisconnected,
                   "remote operation error: the peer's device could not complete the request"},
     WcExplanation{WcClass::kPeerUnreachable, Code::kDisconnected,
-                  "no acknowledgement after all retries: peer gone, link down, or a GID that does "
-                  "not reach it"},
+                  "no acknowledgement after all retries: the peer or the link is down, or the GID "
+                  "does not reach the peer"},
     WcExplanation{WcClass::kReceiverNotReady, Code::kDisconnected,
-                  "the peer had no receive posted for too long"},
+                  "receiver not ready (RNR): the peer posted no receive in time"},
 };
 static_assert(kFirstText.size() == IBV_WC_RNR_RETRY_EXC_ERR + 1);
 

@@ -55,7 +55,7 @@ class Course {
     RKV_ASSIGN_OR_RETURN(const auto local, transport->allocate(kWordBytes, Access::kLocal));
     RKV_ASSIGN_OR_RETURN(const auto shared, transport->allocate(kWordBytes, Access::kRemoteRead));
     Ends ends;
-    trial_.step = "making queues";
+    trial_.step = "creating queues";
     const QueueOptions small{
         .completions = 4 * kOperations, .receive_buffers = 8, .receive_bytes = 4096};
     RKV_ASSIGN_OR_RETURN(ends.queue, transport->create_queue(small));
@@ -72,7 +72,7 @@ class Course {
   // The peer's side, on a separate thread.
   Status accept(Listener& listener, Ends& ends, Bytes request, Bytes reply) {
     RKV_ASSIGN_OR_RETURN(const auto incoming, listener.next(deadline_));
-    if (incoming == nullptr) return fail(Code::kTimeout, "no connection request came");
+    if (incoming == nullptr) return fail(Code::kTimeout, "no connection request arrived");
     trial_.request_bytes = arrived_bytes(request, incoming->private_data());
     RKV_ASSIGN_OR_RETURN(
         ends.peer, incoming->accept(*ends.peer_queue,
@@ -110,7 +110,7 @@ class Course {
                           remote.remote_key(), i);
       const Nanos before = clock_.now();
       RKV_ASSIGN_OR_RETURN(const std::size_t taken, ends.connection->post({&operation, 1}));
-      if (taken != 1) return fail(Code::kInternal, "the send queue does not take a READ");
+      if (taken != 1) return fail(Code::kInternal, "the send queue did not accept a READ");
       RKV_RETURN_IF_ERROR(await(*ends.queue));
       nanos.record(static_cast<std::uint64_t>(clock_.now() - before));
       ++trial_.reads;
@@ -126,14 +126,14 @@ class Course {
       const std::size_t count = queue.poll(done);
       for (const Completion& completion : std::span(done).first(count)) {
         if (completion.kind == Completion::Kind::kDisconnected) {
-          return fail(Code::kDisconnected, "the connection to itself has ended");
+          return fail(Code::kDisconnected, "the device's connection to itself was closed");
         }
         if (completion.kind != Completion::Kind::kRead) continue;
         if (completion.status == Completion::Status::kOk) return {};
         return fail(Code::kInternal, to_string(completion.status));
       }
       if (deadline_.passed())
-        return fail(Code::kTimeout, "a READ of its own memory is not answered");
+        return fail(Code::kTimeout, "a READ of the device's own memory was not answered");
       if (count == 0) queue.wait(deadline_);
     }
   }

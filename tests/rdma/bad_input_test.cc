@@ -177,7 +177,7 @@ TEST(DevicesThatLack, SharedReceiveQueuesSaySo) {
   const Altered altered(made.device);
   altered.without_shared_receive_queues();
   expect_refused(SharedReceiveQueue::create(made.pd, {}), Code::kUnsupported, "ibv_create_srq",
-                 "does not offer");
+                 "does not support");
 }
 
 // A device without atomics refuses a queue pair that requests them, and accepts one that does not.
@@ -193,7 +193,7 @@ TEST(SendOperations, MayBeFewerForDevicesThatLackSome) {
     return static_cast<ibv_qp*>(nullptr);
   });
   expect_refused(QueuePair::create(made.pd, made.queue, made.queue, {}), Code::kUnsupported,
-                 "ibv_create_qp_ex", "does not offer");
+                 "ibv_create_qp_ex", "does not support");
   made.prepared({.operations = SendOps::kSend | SendOps::kRead});
   EXPECT_EQ(asked, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ);
   context->create_qp_ex = real;

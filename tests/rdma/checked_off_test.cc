@@ -35,7 +35,7 @@ TEST(CheckedOffDeathTest, LeavesTheProvidersFunctionsInPlace) {
   EXPECT_EQ(checked::in_flight(), 0U);
   EXPECT_FALSE(checked::on());
   // Too late: objects created before are not recorded.
-  EXPECT_DEATH(checked::enable(), "switched on before the first region or queue is made");
+  EXPECT_DEATH(checked::enable(), "before the first region or queue is created");
 }
 
 }  // namespace

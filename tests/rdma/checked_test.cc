@@ -348,7 +348,7 @@ TEST_F(CheckedDeathTest, UnsignaledRequestsFillTheSendQueue) {
   for (std::uint32_t i = 0; i < kSendLength; ++i)
     pair_.send(i, memory_.local(0, 8), OpFlags::kNone);
   EXPECT_DEATH(pair_.send(9, memory_.local(0, 8), OpFlags::kNone),
-               "wr_id 9 .* is unsignaled like the 4 before it");
+               "wr_id 9 .* and the 4 before it are unsignaled");
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::uint32_t i = 1; i < kSendLength; ++i)
       second_.send(i, memory_.local(0, 8), OpFlags::kNone);

@@ -339,7 +339,7 @@ TEST(DatagramIds, ShareAChannelWithOthersInAnEventLoop) {
     CmEvent request = ids.request(as_bytes("hello"));
     EXPECT_TRUE(request.is_datagram());
     EXPECT_DEATH(std::ignore = request.take_request(), "not a connection request");
-    EXPECT_DEATH(std::ignore = request.datagram_service(), "answers no look-up");
+    EXPECT_DEATH(std::ignore = request.datagram_service(), "needs an event that answers a look-up");
     EXPECT_EQ(as_text(request.private_data().first(5)), "hello");
     DatagramId answers = request.take_datagram_request();
     need(answers.accept(*server.qp, as_bytes("welcome")));

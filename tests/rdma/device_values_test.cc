@@ -239,7 +239,7 @@ TEST(GidChoices, WarnWhereOnlyTheOldTypeIsThere) {
   const std::array only = {gid(0, "192.0.2.1", GidType::kRoceV1, "eth0")};
   const auto choice = choose_gid(only, 1);
   ASSERT_TRUE(choice);
-  EXPECT_NE(choice->reason.find("none of RoCE v2"), std::string::npos);
+  EXPECT_NE(choice->reason.find("no GID is of RoCE v2"), std::string::npos);
 }
 
 // A directory like the kernel's; deleted at the end of the test.

@@ -99,7 +99,7 @@ TEST(CompletionStatus, EveryStatusIsExplained) {
       {IBV_WC_REM_ACCESS_ERR, "remote access"},
       {IBV_WC_REM_OP_ERR, "remote operation"},
       {IBV_WC_RETRY_EXC_ERR, "no acknowledgement"},
-      {IBV_WC_RNR_RETRY_EXC_ERR, "no receive posted"}};
+      {IBV_WC_RNR_RETRY_EXC_ERR, "posted no receive"}};
   std::set<std::string> texts;
   for (int number = IBV_WC_SUCCESS; number <= IBV_WC_TM_RNDV_INCOMPLETE; ++number) {
     const auto status = static_cast<ibv_wc_status>(number);

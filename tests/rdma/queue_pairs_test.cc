@@ -28,7 +28,7 @@ TEST(QueuePairs, AreOfOneOpenedDevice) {
     return std::string(qp || qp.error().text == nullptr ? "" : qp.error().text);
   };
   const std::string refused =
-      "domain, completion queues and shared receive queue are of one opened device";
+      "domain, completion queues and shared receive queue must belong to one opened device";
   EXPECT_EQ(text(foreign, own, nullptr), refused);
   EXPECT_EQ(text(own, foreign, nullptr), refused);
   EXPECT_EQ(text(own, own, &receives), refused);
@@ -87,7 +87,7 @@ TEST(QueuePairs, InAnotherStateAreNotSaidToLackARoute) {
   const auto qp = std::move(prepared).handshake(self);
   ASSERT_FALSE(qp);
   EXPECT_EQ(qp.error().code, Code::kInvalidArgument);
-  EXPECT_NE(std::string(qp.error().text).find("no such change of state"), std::string::npos)
+  EXPECT_NE(std::string(qp.error().text).find("state transition does not exist"), std::string::npos)
       << qp.error().text;
 }
 

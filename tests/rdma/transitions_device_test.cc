@@ -128,12 +128,12 @@ TEST(TransitionsOfQueuePairs, ARefusalSaysWhetherStateMaskOrValueIsToBlame) {
   auto refused = qp.modify(attributes, IBV_QP_STATE);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
-  EXPECT_NE(to_string(refused.error()).find("no such change of state"), std::string::npos);
+  EXPECT_NE(to_string(refused.error()).find("state transition does not exist"), std::string::npos);
   EXPECT_EQ(need(qp.explain_modify(attributes, IBV_QP_STATE)),
             "RTS to INIT (RC) is not a valid state transition");
   refused = qp.modify(attributes, IBV_QP_PORT);
   ASSERT_FALSE(refused);
-  EXPECT_NE(to_string(refused.error()).find("the mask is wrong"), std::string::npos);
+  EXPECT_NE(to_string(refused.error()).find("the attribute mask is wrong"), std::string::npos);
   EXPECT_EQ(need(qp.explain_modify(attributes, IBV_QP_PORT)),
             "RTS to RTS (RC) does not take IBV_QP_PORT");
   EXPECT_EQ(need(qp.state()), IBV_QPS_RTS);  // nothing has changed

@@ -245,17 +245,17 @@ TEST(Windows, MistakesOfOrderAreBugs) {
         batch.local_invalidate(1, OpFlags::kSignaled, window);
       },
       "not bound");
-  EXPECT_DEATH(window.bind_ended(true), "under way");
+  EXPECT_DEATH(window.bind_ended(true), "no bind in flight");
   EXPECT_DEATH(std::ignore = loop.server.qp->batch().bind_window(1, OpFlags::kNone, window,
                                                                  range_of(loop.server, 0, 0)),
-               "range is wrong");
+               "range is invalid");
   LoopbackOptions without = with_windows();
   without.qp.operations = kAllSendOps;
   Loopback plain(without);
   auto other = need(Window::allocate(plain.pd, WindowType::kTwo));
   EXPECT_DEATH(std::ignore = plain.server.qp->batch().bind_window(1, OpFlags::kNone, other,
                                                                   range_of(plain.server, 0, 64)),
-               "without kWindowOps");
+               "made with kWindowOps");
 }
 
 TEST(Windows, OfADroppedBatchAreAsTheyWere) {

@@ -312,7 +312,7 @@ TEST_F(ShmDescriptors, AGoodbyeSaysWhy) {
   ASSERT_EQ(packet.result, Packet::Result::kPacket);
   ASSERT_TRUE(decode(Bytes(buffer).first(packet.length), PacketKind::kGoodbye, &goodbye));
   EXPECT_EQ(std::string_view(goodbye.reason.data(), goodbye.length),
-            "it passed memory that is not what it said");
+            "it passed memory that does not match its description");
 }
 
 // ---- callers that cannot be taken in

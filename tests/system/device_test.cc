@@ -133,7 +133,7 @@ TEST_F(DeviceTest, AConnectedClientIsServedAgain) {
     const std::string other = fmt::format("192.168.99.{}/24", round);
     shell("ip addr del $RKV_RDMA_ADDRESS/24 dev dummy0 && ip addr add " + other +
           " dev dummy0 && sleep 0.5 && ip addr add $RKV_RDMA_ADDRESS/24 dev dummy0");
-    EXPECT_TRUE(server_.process().wait_for_output("is at another index"));
+    EXPECT_TRUE(server_.process().wait_for_output("moved to another index"));
     until_all_serve();
     for (int i = 0; i < 300; i += 13) {
       const auto got = remote.get(fmt::format("key{}", i));

@@ -65,7 +65,7 @@ bool on() {
 
 void enable(const Options& options) {
   RKV_CHECK(!its_switch().used.load(std::memory_order_relaxed),
-            "checked mode is switched on before the first region or queue is made");
+            "enable checked mode before the first region or queue is created");
   its_switch().on = true;
   its_switch().options = options;
 }

@@ -113,8 +113,8 @@ void Book::check_starvation(Pair& pair, const Request& request) const {
   pair.unsignaled = request.signaled ? 0 : pair.unsignaled + 1;
   if (pair.unsignaled <= pair.send_length) return;
   violated(
-      fmt::format("{} is unsignaled like the {} before it, which fill the send queue: no "
-                  "completion can ever free it; signal one in send_length at least",
+      fmt::format("{} and the {} before it are unsignaled and fill the send queue: no completion "
+                  "can free it; signal at least one request in send_length",
                   describe(request), pair.send_length));
 }
 
@@ -125,10 +125,9 @@ void Book::admit(Request& request, const ibv_pd* domain) {
     auto& queue = queues[request.completes_on];
     if (queue == nullptr) queue = std::make_unique<Queue>();
     if (queue->posted >= static_cast<std::uint64_t>(request.completes_on->cqe)) {
-      violated(
-          fmt::format("{} would be one more request in flight than its completion queue of {} "
-                      "entries holds completions",
-                      describe(request), request.completes_on->cqe));
+      violated(fmt::format(
+          "{} would exceed the completions that its completion queue of {} entries holds",
+          describe(request), request.completes_on->cqe));
     }
     ++queue->posted;
   }
@@ -253,10 +252,9 @@ void Book::completed(const ibv_cq* queue, std::uint32_t qp_num, std::uint64_t wr
 
 void Book::no_batch_open(const Pair& pair, const char* wish) const {
   if (!pair.batch_open) return;
-  violated(
-      fmt::format("{} on queue pair {:#x} while a batch of it is open: submit or drop that one "
-                  "first",
-                  wish, pair.raw->qp_num));
+  violated(fmt::format(
+      "{} on queue pair {:#x} while a batch of it is open: submit or drop the batch first", wish,
+      pair.raw->qp_num));
 }
 
 template <class Wanted>

@@ -79,7 +79,7 @@ std::string HostPort::to_string() const {
 Result<HostPort> parse_host_port(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) {
-    return fail(Code::kInvalidArgument, "an address is HOST:PORT, the port is missing");
+    return fail(Code::kInvalidArgument, "the port is missing: an address is HOST:PORT");
   }
   std::string_view host = text.substr(0, colon);
   const std::string_view port = text.substr(colon + 1);
@@ -91,7 +91,7 @@ Result<HostPort> parse_host_port(std::string_view text) {
     in6_addr ignored{};
     const std::string plain(host.substr(0, host.find('%')));  // may have a zone such as %eth0
     if (inet_pton(AF_INET6, plain.c_str(), &ignored) != 1) {
-      return fail(Code::kInvalidArgument, "between the brackets there is no IPv6 address");
+      return fail(Code::kInvalidArgument, "the text between the brackets is not an IPv6 address");
     }
   } else if (host.find(':') != std::string_view::npos) {
     return fail(Code::kInvalidArgument, "an IPv6 address needs brackets: [IPV6]:PORT");
@@ -165,7 +165,7 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline
     }).detach();
   } catch (const std::system_error& error) {
     return fail_call(Code::kPermission, "pthread_create", error.code().value(),
-                     "no thread can be started to ask the name server: raise ulimit -u, or use a "
+                     "the thread for name resolution cannot be started: raise ulimit -u, or use a "
                      "numeric address");
   }
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline.left_ms());

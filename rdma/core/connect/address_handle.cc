@@ -106,10 +106,11 @@ Result<Grh> Grh::parse(std::span<const std::byte, kBytes> bytes) {
   const bool looks_ipv6 = octet(bytes, 0) >> 4 == 6;
   const bool looks_ipv4 = octet(ipv4, 0) == 0x45 && octet(ipv4, 9) == kUdp;
   if (looks_ipv4 && (!looks_ipv6 || checksum_fits(ipv4))) return parse_ipv4(ipv4);
-  if (!looks_ipv6) return fail(Code::kCorrupt, "before the datagram there is no route header");
+  if (!looks_ipv6) return fail(Code::kCorrupt, "the datagram has no global route header (GRH)");
   const std::uint8_t next = octet(bytes, 6);
   if (next != kUdp && next != kInfiniBandTransport) {
-    return fail(Code::kCorrupt, "the datagram's route header is neither InfiniBand's nor RoCE's");
+    return fail(Code::kCorrupt,
+                "the datagram's global route header is neither InfiniBand's nor RoCE's");
   }
   Grh out{.type = next == kUdp ? GidType::kRoceV2 : GidType::kInfiniBand,
           .payload_length = pair(bytes, 4),
@@ -124,7 +125,8 @@ Result<Grh> Grh::parse(std::span<const std::byte, kBytes> bytes) {
 
 Result<ReceivedDatagram> ReceivedDatagram::from(Bytes buffer, std::size_t byte_length) {
   if (byte_length < Grh::kBytes || byte_length > buffer.size()) {
-    return fail(Code::kCorrupt, "a datagram is 40 bytes at least, and no longer than its buffer");
+    return fail(Code::kCorrupt,
+                "a datagram is at least 40 bytes long, and not longer than its buffer");
   }
   return ReceivedDatagram(buffer.first(byte_length));
 }
@@ -172,11 +174,11 @@ Result<AddressHandle> AddressHandle::create(const ProtectionDomain& pd,
     if (error.sys_errno == EINVAL && !pd.device().port(attributes.port)) {
       error.text = "port is 1 to the device's port_count (DeviceAttributes)";
     } else if (error.sys_errno == EINVAL && !attributes.global) {
-      error.text = "on RoCE an address needs `global`";
+      error.text = "an address on RoCE needs `global`";
     } else if (error.sys_errno == EINVAL || error.sys_errno == ETIMEDOUT ||
                error.sys_errno == ENETUNREACH || error.sys_errno == EHOSTUNREACH) {
       error.code = Code::kUnreachable;
-      error.text = "no way to this GID from the GID of this index";
+      error.text = "no route to this GID from the local GID at gid_index";
     }
     return std::unexpected(error);
   }

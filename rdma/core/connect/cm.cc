@@ -81,7 +81,7 @@ bool lacks_infiniband(const rdma_cm_id* id, int sys_errno) {
   return id->ps == RDMA_PS_IPOIB && sys_errno == EINVAL;
 }
 constexpr const char* kNeedsInfiniband =
-    "this port space needs an InfiniBand device with IP over InfiniBand on it";
+    "this port space needs an InfiniBand device with IP over InfiniBand (IPoIB)";
 
 }  // namespace
 
@@ -181,7 +181,7 @@ ReadDepths CmEvent::peer_depths() const {
 
 CmId CmEvent::take_request() {
   RKV_CHECK(raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && !is_datagram() && id_ != nullptr,
-            "take_request() twice, or on an event that is not a connection request");
+            "take_request() was called before, or the event is not a connection request");
   return CmId(std::move(id_));
 }
 
@@ -251,7 +251,7 @@ rdma_cm_id* CmIdBase::raw() const {
 }
 
 Device CmIdBase::device() const {
-  RKV_CHECK(has_device(), "the device of an id that has not found one");
+  RKV_CHECK(has_device(), "the id has no device: resolve an address first");
   return Device::of_id(raw()->verbs, state_);
 }
 
@@ -267,7 +267,7 @@ Status CmIdBase::bind(const SocketAddress& local) {
   bound = from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
   if (bound || bound.error().sys_errno != EADDRNOTAVAIL) return bound;
   return fail_call(Code::kConflict, "rdma_bind_addr", EADDRNOTAVAIL,
-                   "something else has this port on every address, or on one of those asked for");
+                   "the port is in use on every address, or on one of the requested addresses");
 }
 
 Status CmIdBase::listen(int backlog) {
@@ -317,10 +317,11 @@ namespace {
 // to the device.
 Status check_device(const rdma_cm_id* id, const QueuePairBase& qp) {
   if (id->verbs != nullptr && id->verbs->device == qp.raw()->context->device) return {};
-  return fail_call(Code::kInvalidArgument, "rdma_init_qp_attr", 0,
-                   id->verbs == nullptr
-                       ? "the id has found no device: resolve an address first"
-                       : "the queue pair is of another device: make it on the id's device()");
+  return fail_call(
+      Code::kInvalidArgument, "rdma_init_qp_attr", 0,
+      id->verbs == nullptr
+          ? "the id has no device: resolve an address first"
+          : "the queue pair belongs to another device: create it on the id's device()");
 }
 }  // namespace
 

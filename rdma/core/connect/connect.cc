@@ -71,8 +71,8 @@ Status check_agreed(const char* verb, const ConnectionParameters& parameters, Re
   return fail_call(
       Code::kUnsupported, verb, 0,
       own.initiator == 0
-          ? "reads_as_initiator: the device begins no READs, its max_qp_init_rd_atom is 0"
-          : "reads_as_initiator: the peer answers no READs, its responder_resources are 0");
+          ? "reads_as_initiator: the device cannot issue READs, its max_qp_init_rd_atom is 0"
+          : "reads_as_initiator: the peer does not answer READs, its responder_resources are 0");
 }
 
 }  // namespace
@@ -223,7 +223,7 @@ Result<CmEvent> CmListenerBase::wait_request(const Deadline& deadline) {
     RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, next_request());
     if (event) return std::move(*event);
     RKV_ASSIGN_OR_RETURN(const bool readable, wait_readable(fd(), deadline));
-    if (!readable) return fail(Code::kTimeout, "no connection request before the deadline");
+    if (!readable) return fail(Code::kTimeout, "no connection request arrived before the deadline");
   }
 }
 

@@ -10,13 +10,13 @@ namespace rkv::rdma {
 
 DatagramId CmEvent::take_datagram_request() {
   RKV_CHECK(raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && is_datagram() && id_ != nullptr,
-            "take_datagram_request() twice, or on an event that is not a look-up");
+            "take_datagram_request() was called before, or the event is not a look-up");
   return DatagramId(std::move(id_));
 }
 
 DatagramService CmEvent::datagram_service() const {
   RKV_CHECK(raw_->event == RDMA_CM_EVENT_ESTABLISHED && is_datagram(),
-            "datagram_service() on an event that answers no look-up");
+            "datagram_service() needs an event that answers a look-up");
   const rdma_ud_param& found = raw_->param.ud;
   return {.address = AddressAttributes::from_verbs(found.ah_attr),
           .qp_num = found.qp_num,
@@ -26,7 +26,7 @@ DatagramService CmEvent::datagram_service() const {
 namespace {
 // The connection manager's attributes for a queue pair of this id: port, partition, Q_Key.
 Result<std::pair<ibv_qp_attr, int>> initial_attributes(rdma_cm_id* id) {
-  RKV_CHECK(id->verbs != nullptr, "an id of datagrams without a device has no Q_Key");
+  RKV_CHECK(id->verbs != nullptr, "a datagram id without a device has no Q_Key");
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   int mask = 0;
@@ -65,7 +65,7 @@ Status DatagramId::accept(const BasicQueuePair<Ud>& qp, Bytes private_data) {
                                    "private_data of an answer to a look-up is at most 136 bytes"));
   if (qp.device().name() != device().name()) {
     return fail_call(Code::kInvalidArgument, "rdma_accept", 0,
-                     "qp is of another device than the request came to");
+                     "qp belongs to another device than the one that received the request");
   }
   // The peer receives the port space's key. If the queue pair has another key, it would drop the
   // peer's datagrams.
@@ -73,11 +73,11 @@ Status DatagramId::accept(const BasicQueuePair<Ud>& qp, Bytes private_data) {
   RKV_ASSIGN_OR_RETURN(const auto found, qp.query(IBV_QP_QKEY | IBV_QP_PORT));
   if (found.attributes.port_num != port_number()) {
     return fail_call(Code::kInvalidArgument, "rdma_accept", 0,
-                     "qp is at another port than the request came to");
+                     "qp uses another port than the one that received the request");
   }
   if (found.attributes.qkey != told) {
     return fail_call(Code::kInvalidArgument, "rdma_accept", 0,
-                     "qp has another Q_Key than peers receive: activate() it with qkey()");
+                     "qp has another Q_Key than the one sent to peers: activate() it with qkey()");
   }
   rdma_conn_param answer{};
   answer.private_data = private_data.data();
@@ -107,7 +107,8 @@ Result<DatagramPeer> DatagramResolver::look_up(const ProtectionDomain& pd, Bytes
                                                const Deadline& deadline,
                                                PrivateData* rejection) && {
   if (pd.device().name() != device().name()) {
-    return fail(Code::kInvalidArgument, "pd is of another device than leads to the service");
+    return fail(Code::kInvalidArgument,
+                "pd belongs to another device than the one that leads to the service");
   }
   RKV_RETURN_IF_ERROR(id_.look_up(private_data));
   RKV_ASSIGN_OR_RETURN(const CmEvent event,

@@ -114,18 +114,18 @@ Status take_field(Endpoint& out, unsigned type, Bytes value) {
       out.packet_sequence = *PacketSequence::make(number);
       return {};
     case kLinkLayer:
-      if (number != 1 && number != 2) return corrupt("the endpoint's link layer is none");
+      if (number != 1 && number != 2) return corrupt("the endpoint's link layer is unknown");
       out.link_layer = static_cast<LinkLayer>(number);
       return {};
     case kMtu:
-      if (number < 1 || number > kMtus.size()) return corrupt("the endpoint's MTU is none");
+      if (number < 1 || number > kMtus.size()) return corrupt("the endpoint's MTU is invalid");
       out.mtu = kMtus[number - 1];
       return {};
     default:
       break;
   }
   // Fields that are omitted when zero: accepting a zero would allow a second encoding.
-  if (is_zero(value)) return corrupt("a field of the endpoint says nothing");
+  if (is_zero(value)) return corrupt("an optional field of the endpoint is zero");
   if (type == kLid) out.lid = static_cast<std::uint16_t>(number);
   if (type == kGid) out.gid = load_gid(value);
   if (type == kDepths) {
@@ -152,13 +152,13 @@ Result<Endpoint> take_fields(Bytes fields, bool later) {
       RKV_RETURN_IF_ERROR(take_field(out, type, fields.first(length)));
       seen |= 1U << type;
     } else if (!later) {
-      return corrupt("the endpoint has a field that its version does not know");
+      return corrupt("the endpoint has a field that its version does not define");
     }
     fields = fields.subspan(length);
   }
   constexpr std::uint32_t kNeeded =
       1U << kQueuePair | 1U << kPacketSequence | 1U << kLinkLayer | 1U << kMtu;
-  if ((seen & kNeeded) != kNeeded) return corrupt("the endpoint lacks a field");
+  if ((seen & kNeeded) != kNeeded) return corrupt("the endpoint lacks a required field");
   return out;
 }
 
@@ -196,18 +196,18 @@ Result<Endpoint::Wire> Endpoint::to_bytes() const {
 }
 
 Result<Endpoint> Endpoint::from_bytes(Bytes bytes) {
-  if (bytes.size() < kHeaderBytes + kChecksumBytes) return corrupt("the endpoint is cut short");
+  if (bytes.size() < kHeaderBytes + kChecksumBytes) return corrupt("the endpoint is truncated");
   if (load(bytes.first(2)) != kMagic) return corrupt("these bytes are not an endpoint");
   const std::uint32_t version = load(bytes.subspan(2, 1));
   if (version >> 4 != kMajor) {
-    return fail(Code::kVersionMismatch, "the endpoint is of another major version");
+    return fail(Code::kVersionMismatch, "the endpoint has another major version");
   }
   const std::size_t length = load(bytes.subspan(3, 1));
   if (length < kHeaderBytes + kChecksumBytes || length > kMaxWireBytes) {
-    return corrupt("the endpoint's length is none");
+    return corrupt("the endpoint's length is invalid");
   }
-  if (length > bytes.size()) return corrupt("the endpoint is cut short");
-  if (!is_zero(bytes.subspan(length))) return corrupt("after the endpoint there is something");
+  if (length > bytes.size()) return corrupt("the endpoint is truncated");
+  if (!is_zero(bytes.subspan(length))) return corrupt("nonzero bytes follow the endpoint");
   const std::size_t end = length - kChecksumBytes;
   if (load(bytes.subspan(end, kChecksumBytes)) != crc32c(bytes.first(end))) {
     return corrupt("the endpoint's checksum is wrong");
@@ -234,9 +234,10 @@ Result<Endpoint> Endpoint::from_short_bytes(std::span<const std::byte, kShortWir
   const std::uint32_t flags = load(bytes.first(1));
   const std::uint32_t qp = load(bytes.subspan(1, 4));
   const auto sequence = PacketSequence::make(load(bytes.subspan(23, 4)));
-  if ((flags & ~1U) != 0) return corrupt("the endpoint has a flag that is not known");
-  if (qp > kMaxQueuePairNumber) return corrupt("the endpoint's queue pair number has over 24 bits");
-  if (!sequence) return corrupt("the endpoint's packet number has over 24 bits");
+  if ((flags & ~1U) != 0) return corrupt("the endpoint has an unknown flag");
+  if (qp > kMaxQueuePairNumber)
+    return corrupt("the endpoint's queue pair number has more than 24 bits");
+  if (!sequence) return corrupt("the endpoint's packet sequence number has more than 24 bits");
   Endpoint out{.qp_num = qp,
                .packet_sequence = *sequence,
                .link_layer = self.link_layer,
@@ -244,7 +245,7 @@ Result<Endpoint> Endpoint::from_short_bytes(std::span<const std::byte, kShortWir
                .gid = load_gid(bytes.subspan(7, 16)),
                .mtu = self.mtu};
   if (out.has_gid() != ((flags & 1) != 0)) {
-    return corrupt("the endpoint's GID and its flag do not agree");
+    return corrupt("the endpoint's GID and its GID flag disagree");
   }
   return out;
 }

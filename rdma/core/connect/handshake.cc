@@ -43,7 +43,7 @@ Status find_way(QueuePairBase& qp, const ibv_qp_attr& receive, int mask) {
     case ENOENT:
     case EADDRNOTAVAIL:
       error.code = Code::kUnreachable;
-      error.text = "no way to the peer's GID: explain_route() says what to look at";
+      error.text = "no route to the peer's GID: explain_route() says what to check";
       break;
     default:
       break;
@@ -59,7 +59,7 @@ Status is_in_table(const Device& device, const GidEntry& gid) {
   if (!there && there.error().code != Code::kNotFound) return std::unexpected(there.error());
   if (there && there->gid == gid.gid) return {};
   return fail_call(Code::kInvalidArgument, "ibv_query_gid_table", 0,
-                   "gid.index: the port's table has another GID at that index, or none");
+                   "gid.index: the port's GID table has another GID at this index, or none");
 }
 
 }  // namespace
@@ -94,17 +94,17 @@ Result<Endpoint> QueuePairBase::make_endpoint(std::uint8_t port, const GidEntry&
     return fail(Code::kInvalidArgument, "port is 1 to the device's port_count");
   }
   if (gid.port != port) {
-    return fail(Code::kInvalidArgument, "gid is an entry of another port's table");
+    return fail(Code::kInvalidArgument, "gid belongs to another port's GID table");
   }
   RKV_ASSIGN_OR_RETURN(const PortAttributes link, device().port(port));
   if (!link.active()) {
-    return fail_call(Code::kNoDevice, "ibv_query_port", 0,
-                     "the port is not ACTIVE: look at `rdma link`, and whether its network "
-                     "interface is up");
+    return fail_call(
+        Code::kNoDevice, "ibv_query_port", 0,
+        "the port is not ACTIVE: check `rdma link`, and that its network interface is up");
   }
   RKV_RETURN_IF_ERROR(is_in_table(device(), gid));
   const auto mtu = mtu_of_bytes(link.active_mtu_bytes);
-  if (!mtu) return fail(Code::kUnsupported, "the port has an active MTU that verbs do not know");
+  if (!mtu) return fail(Code::kUnsupported, "the port's active MTU is not one that verbs define");
   RKV_RETURN_IF_ERROR(open_port(port));
   Endpoint self{.qp_num = number(),
                 .packet_sequence = PacketSequence::random(),
@@ -125,14 +125,15 @@ Result<Endpoint> QueuePairBase::make_endpoint(std::uint8_t port, const GidEntry&
 }
 
 Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters& parameters) {
-  RKV_CHECK(state_->local.has_value(), "handshake() before endpoint()");
+  RKV_CHECK(state_->local.has_value(), "endpoint() must be called before handshake()");
   RKV_RETURN_IF_ERROR(detail::check(parameters));
   const auto& local = *state_->local;
   RKV_ASSIGN_OR_RETURN(const Route route, local.route_to(peer));
   ReadDepths depths = route.depths;
   if (parameters.reads_as_responder != 0 && parameters.reads_as_responder < depths.responder) {
-    return fail(Code::kInvalidArgument,
-                "reads_as_responder is less than endpoint() promised to the peer: give it there");
+    return fail(
+        Code::kInvalidArgument,
+        "reads_as_responder is less than endpoint() promised to the peer: pass it to endpoint()");
   }
   if (parameters.reads_as_initiator != 0) {
     depths.initiator = std::min(depths.initiator, parameters.reads_as_initiator);
@@ -155,9 +156,9 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters&
 }
 
 Status QueuePairBase::bring_up(const Endpoint& peer, const UnreliableParameters& parameters) {
-  RKV_CHECK(state_->local.has_value(), "handshake() before endpoint()");
+  RKV_CHECK(state_->local.has_value(), "endpoint() must be called before handshake()");
   if (!has(AccessFlags::kRemoteWrite, parameters.remote_access)) {
-    return fail(Code::kInvalidArgument, "remote_access of UC is kRemoteWrite or nothing");
+    return fail(Code::kInvalidArgument, "remote_access of UC is kRemoteWrite or kNone");
   }
   const auto& local = *state_->local;
   RKV_ASSIGN_OR_RETURN(const Route route, local.route_to(peer));
@@ -171,7 +172,7 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const UnreliableParameters&
 }
 
 Result<RouteReport> QueuePairBase::report_route(const Endpoint& peer) const {
-  RKV_CHECK(state_->local.has_value(), "explain_route() before endpoint()");
+  RKV_CHECK(state_->local.has_value(), "endpoint() must be called before explain_route()");
   const auto& local = *state_->local;
   RKV_ASSIGN_OR_RETURN(const PortAttributes port, device().port(local.port));
   RKV_ASSIGN_OR_RETURN(const std::vector<GidEntry> gids, device().gid_table());

@@ -37,16 +37,17 @@ void judge_gids(RouteReport& out, const GidEntry& gid, const std::vector<GidEntr
                 const Endpoint& peer) {
   const bool peer_ipv4 = entry_of(peer.gid).is_ipv4();
   if (gid.is_ipv4() != peer_ipv4) {
-    out.problems.push_back(fmt::format(
-        "our GID {} is an IPv{} address and the peer's {} an IPv{} one: there is no way between",
-        gid.to_string(), gid.is_ipv4() ? 4 : 6, text_of(peer.gid), peer_ipv4 ? 4 : 6));
+    out.problems.push_back(
+        fmt::format("our GID {} is an IPv{} address and the peer's GID {} is an IPv{} address: no "
+                    "route connects them",
+                    gid.to_string(), gid.is_ipv4() ? 4 : 6, text_of(peer.gid), peer_ipv4 ? 4 : 6));
   }
   if (gid.type == GidType::kRoceV1) {
     out.problems.emplace_back(
-        "our GID is of RoCE v1, which no router passes on and a peer that uses v2 does not hear");
+        "our GID is of RoCE v1, which routers do not forward and peers with v2 do not receive");
   }
   if (gid.is_link_local() || entry_of(peer.gid).is_link_local()) {
-    out.problems.emplace_back("a link-local GID reaches no further than one network segment");
+    out.problems.emplace_back("a link-local GID reaches only its own network segment");
   }
   for (const GidEntry& other : gids) {
     const bool better = other.port == gid.port && other.type == GidType::kRoceV2 &&
@@ -63,10 +64,10 @@ void advise_roce(RouteReport& out, const GidEntry& gid, const Endpoint& peer, Mt
       "GID index: ping {} from {}{}{}; both sides must use GIDs of the same type",
       text_of(peer.gid), gid.to_string(), gid.netdev.empty() ? "" : " on ", gid.netdev));
   out.advice.emplace_back(
-      "UDP port 4791: a firewall on either host or between them must let it pass, both ways");
+      "UDP port 4791: firewalls on and between the two hosts must let it pass in both directions");
   // RoCE v2 adds IP, UDP and transport headers and two checksums: 66 bytes over IPv4, 86 over IPv6.
   out.advice.push_back(fmt::format(
-      "MTU: every link between must carry packets of {} bytes of data and 86 of headers",
+      "MTU: every link between the hosts must carry packets of {} bytes of data and 86 of headers",
       bytes_of(mtu)));
 }
 
@@ -130,9 +131,9 @@ RouteReport explain_route(const PortAttributes& port, const GidEntry& gid,
   if (self.depths != ReadDepths{}) {
     const bool told = peer.depths.responder != 0;
     out.decisions.push_back(fmt::format(
-        "{} READs outstanding: the smaller of what we ask, {}, and what the peer answers, {}",
+        "{} READs outstanding: the smaller of what we request, {}, and what the peer allows, {}",
         route->depths.initiator, self.depths.initiator,
-        told ? std::to_string(peer.depths.responder) : "which it did not tell, so 1"));
+        told ? std::to_string(peer.depths.responder) : "1 as it sent no limit"));
   }
   if (ethernet) {
     judge_gids(out, gid, gids, peer);

@@ -78,7 +78,7 @@ Result<PortCounters> port_counters(std::string_view device, std::uint8_t port,
   const bool hardware = read_directory(at / "hw_counters", CounterSource::kHardware, all);
   if (!standard && !hardware) {
     return fail(Code::kNotFound,
-                "no counters of this device and port: look below /sys/class/infiniband");
+                "this device and port have no counters: see /sys/class/infiniband");
   }
   return PortCounters(std::move(all));
 }

@@ -19,8 +19,8 @@ namespace rkv::rdma {
 namespace {
 
 constexpr const char* kNoDeviceText =
-    "no RDMA device with an active port: look at `rdma link`; on a machine without one, SoftRoCE "
-    "gives one (rdma link add rxe0 type rxe netdev eth0)";
+    "no RDMA device has an active port: check `rdma link`; without an adapter, SoftRoCE provides a "
+    "device (rdma link add rxe0 type rxe netdev eth0)";
 
 std::shared_ptr<ibv_device*> device_list(int* count) {
   return {ibv_get_device_list(count), [](ibv_device** list) {
@@ -304,8 +304,9 @@ Result<GidEntry> Device::gid(std::uint8_t port_number, std::uint32_t index) cons
   const auto entry = std::ranges::find_if(
       table, [&](const GidEntry& one) { return one.port == found.number && one.index == index; });
   if (entry != table.end()) return std::move(*entry);
-  return fail_call(Code::kNotFound, "ibv_query_gid_table", 0,
-                   "index: the port's GID table has no entry there (PortAttributes::gid_count)");
+  return fail_call(
+      Code::kNotFound, "ibv_query_gid_table", 0,
+      "index: the port's GID table has no entry at this index (PortAttributes::gid_count)");
 }
 
 Result<GidEntry> Device::routable_gid(std::uint8_t port_number) const {

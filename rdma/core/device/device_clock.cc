@@ -41,7 +41,7 @@ Nanos TickScale::signed_ns(std::int64_t ticks) const {
 }
 
 std::uint64_t TickScale::ticks(Nanos ns) const {
-  RKV_CHECK(ns >= 0, "ticks of a negative time");
+  RKV_CHECK(ns >= 0, "ticks() needs a time that is not negative");
   return static_cast<std::uint64_t>(Wide{static_cast<std::uint64_t>(ns)} * khz_ / kNanosTimesKhz);
 }
 
@@ -49,8 +49,9 @@ Result<ClockCorrelation> ClockCorrelation::from(const TickScale& scale,
                                                 std::span<const ClockSample> samples) {
   if (samples.empty() ||
       std::ranges::any_of(samples, [](const ClockSample& s) { return s.after < s.before; })) {
-    return fail(Code::kInvalidArgument,
-                "a correlation of clocks needs a sample, and none that ends before it begins");
+    return fail(
+        Code::kInvalidArgument,
+        "a clock correlation needs at least one sample, and no sample may end before it begins");
   }
   return ClockCorrelation(scale, *std::ranges::min_element(samples, {}, &ClockSample::width));
 }
@@ -98,7 +99,7 @@ Result<std::uint64_t> DeviceClock::read() const {
       from_errno("ibv_query_rt_values_ex", ibv_query_rt_values_ex(device_.raw(), &values)));
   if ((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0) {
     return fail_call(Code::kUnsupported, "ibv_query_rt_values_ex", 0,
-                     "the device does not tell its clock");
+                     "the device does not report its clock");
   }
   // Drivers put all ticks into tv_nsec, which is wide enough for them.
   return static_cast<std::uint64_t>(values.raw_clock.tv_nsec) & scale_.mask();

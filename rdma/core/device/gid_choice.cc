@@ -58,20 +58,20 @@ std::string why_not(const Judged& chosen, const Judged& other, const GidPreferen
     case 0:
       return "not on interface " + preferences.netdev;
     case 1:
-      return "RoCE v1, which no router forwards and which a v2 peer does not hear";
+      return "RoCE v1, which routers do not forward and peers with v2 do not receive";
     case 2:
       return "not of the peer's address family";
     case 3:
       return preferences.peer && entry_of(*preferences.peer).is_link_local()
-                 ? "routed, while the peer is link-local"
-                 : "link-local, which no router forwards";
+                 ? "routed, but the peer is link-local"
+                 : "link-local, which routers do not forward";
     case 4:
-      return "IPv6, while there is IPv4";
+      return "IPv6, which ranks below IPv4";
     case 5:
-      return fmt::format("{} leading bits in common with the peer, the chosen one {}",
+      return fmt::format("{} leading bits in common with the peer, the chosen GID has {}",
                          other.scores[5], chosen.scores[5]);
     default:
-      return "as good, but of a higher index";
+      return "equally good, but at a higher index";
   }
 }
 
@@ -79,12 +79,12 @@ std::string why(const GidEntry& gid, const Judged& judged, const GidPreferences&
   std::string out = to_string(gid.type);
   if (gid.type != GidType::kInfiniBand) out += gid.is_ipv4() ? ", IPv4" : ", IPv6";
   if (gid.is_link_local()) out += ", link-local";
-  if (!preferences.netdev.empty()) out += ", on the interface asked for";
+  if (!preferences.netdev.empty()) out += ", on the requested interface";
   if (preferences.peer) {
     out += judged.scores[2] != 0 ? ", of the peer's family" : ", NOT of the peer's family";
     out += fmt::format(", {} leading bits in common with the peer", judged.scores[5]);
   }
-  if (judged.scores[1] == 0) out += "; there is none of RoCE v2, so no router will forward it";
+  if (judged.scores[1] == 0) out += "; no GID is of RoCE v2, so routers will not forward it";
   return out;
 }
 
@@ -122,7 +122,7 @@ Result<GidChoice> choose_gid(std::span<const GidEntry> table, std::uint8_t port,
   const Judged judged = judge(*best, preferences);
   if (judged.scores[0] == 0) {
     return fail_call(Code::kNoDevice, "ibv_query_gid_table", 0,
-                     "the port has no GID on the interface asked for (GidPreferences::netdev)");
+                     "the port has no GID on the requested interface (GidPreferences::netdev)");
   }
   GidChoice out{.chosen = *best, .reason = why(*best, judged, preferences), .others = {}};
   for (const GidEntry& gid : table) {

@@ -11,7 +11,7 @@ namespace rkv::rdma {
 
 Result<DeviceMemory> DeviceMemory::allocate(const Device& device, std::size_t length,
                                             std::size_t alignment) {
-  if (length == 0) return fail(Code::kInvalidArgument, "device memory of length 0");
+  if (length == 0) return fail(Code::kInvalidArgument, "device memory cannot have length 0");
   if (!std::has_single_bit(alignment)) {
     return fail(Code::kInvalidArgument, "alignment of device memory is a power of two");
   }
@@ -44,7 +44,7 @@ Status DeviceMemory::copy_out(std::size_t offset, MutableBytes bytes) const {
 Result<MemoryRegion> DeviceMemory::enroll(const ProtectionDomain& pd, std::size_t offset,
                                           std::size_t length, AccessFlags access) const {
   RKV_CHECK(lies_inside(offset, length, length_), "a region reaches past the end of device memory");
-  if (length == 0) return fail(Code::kInvalidArgument, "memory of length 0 to be registered");
+  if (length == 0) return fail(Code::kInvalidArgument, "a memory region cannot have length 0");
   if (!is_registrable(access)) {
     return fail(Code::kInvalidArgument,
                 "remote writes and atomics need local write access on the region too");

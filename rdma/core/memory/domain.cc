@@ -30,7 +30,7 @@ Result<ProtectionDomain> ProtectionDomain::allocate(const Device& device) {
 Result<ProtectionDomain> ProtectionDomain::allocate_parent(const ProtectionDomain& of,
                                                            const ThreadDomain* thread) {
   RKV_CHECK(thread == nullptr || thread->device().raw() == of.device().raw(),
-            "a thread domain of another device");
+            "the thread domain belongs to another device");
   ibv_parent_domain_init_attr wanted{};
   wanted.pd = of.raw();
   wanted.td = thread != nullptr ? thread->raw() : nullptr;

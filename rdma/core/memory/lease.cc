@@ -48,7 +48,7 @@ struct LessorState {
       std::array<WorkCompletion, 16> some;
       RKV_ASSIGN_OR_RETURN(const std::size_t found, sends.wait(some, deadline));
       if (found == 0) {
-        return fail(Code::kTimeout, "the queue pair did not carry out a lease's request in time");
+        return fail(Code::kTimeout, "the queue pair did not complete a lease's request in time");
       }
       std::optional<Status> ours;
       for (const WorkCompletion& one : std::span(some).first(found)) {
@@ -112,7 +112,8 @@ std::size_t Lessor::spare_windows() const {
 Result<Lessor> Lessor::create(const ProtectionDomain& pd, QueuePair& qp, CompletionQueue& sends,
                               const MemoryRegion& region, const LessorOptions& options) {
   if (!options.others) {
-    return fail(Code::kInvalidArgument, "a lessor needs `others`, who takes foreign completions");
+    return fail(Code::kInvalidArgument,
+                "a lessor needs `others`, which takes the completions of other requests");
   }
   RKV_ASSIGN_OR_RETURN(const WindowSupport support, window_support(pd.device()));
   const ibv_qp_ex* extended = ibv_qp_to_qp_ex(qp.raw());
@@ -128,7 +129,7 @@ Result<Lessor> Lessor::create(const ProtectionDomain& pd, QueuePair& qp, Complet
     case LeasePolicy::kRequireWindows:
       if (!support.type_two) {
         return fail_call(Code::kUnsupported, "ibv_alloc_mw", 0,
-                         "this device has no memory windows of type two");
+                         "this device has no type 2 memory windows");
       }
       if (!prepared) {
         return fail(Code::kInvalidArgument,
@@ -138,7 +139,8 @@ Result<Lessor> Lessor::create(const ProtectionDomain& pd, QueuePair& qp, Complet
       break;
   }
   if (!state->windows && region.bytes().size() != region.size()) {
-    return fail(Code::kInvalidArgument, "without windows only memory of the CPU can be leased");
+    return fail(Code::kInvalidArgument,
+                "without memory windows, only memory that the CPU can address can be leased");
   }
   state->most_spare = state->windows && support.trustworthy ? kSpareWindows : 0;
   state->spare.reserve(state->most_spare);
@@ -152,7 +154,8 @@ Result<Lease> Lessor::grant(const LeaseTerms& terms, const Deadline& deadline) {
     return fail(Code::kInvalidArgument, "a lease must lie inside its region, and not be empty");
   }
   if (terms.access == AccessFlags::kNone || (terms.access & kRemote) != terms.access) {
-    return fail(Code::kInvalidArgument, "a lease's rights are remote ones, one at least");
+    return fail(Code::kInvalidArgument,
+                "a lease's rights are at least one remote right, and no others");
   }
   // Otherwise the lease would allow writes to a region that is registered without them.
   const bool stores = (terms.access & kStores) != AccessFlags::kNone;

@@ -20,7 +20,7 @@ Result<std::shared_ptr<void>> take_heap(std::size_t length) {
   void* memory = whole < length ? nullptr : std::aligned_alloc(small_page_bytes(), whole);
   if (memory == nullptr) {
     return fail_call(Code::kOutOfMemory, "aligned_alloc", ENOMEM,
-                     "this machine has no memory of that size");
+                     "this machine does not have that much memory");
   }
   std::memset(memory, 0, whole);
   return std::shared_ptr<void>(memory, [](void* old) { std::free(old); });
@@ -44,7 +44,7 @@ Status check_flags(const ProtectionDomain& pd, AccessFlags access) {
   RKV_ASSIGN_OR_RETURN(const DeviceAttributes device, pd.device().attributes());
   if (device.on_demand_paging) return {};
   return fail_call(Code::kUnsupported, "ibv_reg_mr", EOPNOTSUPP,
-                   "this device has no paging on demand");
+                   "this device does not support on-demand paging");
 }
 
 bool is_unsupported(int sys_errno) {
@@ -60,7 +60,7 @@ void MemoryRegion::Deregister::operator()(ibv_mr* region) const {
 
 Result<MemoryRegion> MemoryRegion::enroll(const ProtectionDomain& pd, MutableBytes memory,
                                           AccessFlags access, std::shared_ptr<void> storage) {
-  if (memory.empty()) return fail(Code::kInvalidArgument, "memory of length 0 to be registered");
+  if (memory.empty()) return fail(Code::kInvalidArgument, "a memory region cannot have length 0");
   RKV_RETURN_IF_ERROR(check_flags(pd, access));
   const std::uint64_t address =
       has(access, AccessFlags::kZeroBased) ? 0 : reinterpret_cast<std::uint64_t>(memory.data());
@@ -75,7 +75,7 @@ Result<MemoryRegion> MemoryRegion::enroll(const ProtectionDomain& pd, MutableByt
 
 Result<MemoryRegion> MemoryRegion::allocate(const ProtectionDomain& pd, std::size_t length,
                                             AccessFlags access, Backing backing) {
-  if (length == 0) return fail(Code::kInvalidArgument, "memory of length 0 to be registered");
+  if (length == 0) return fail(Code::kInvalidArgument, "a memory region cannot have length 0");
   const PageSize size = backing == Backing::kHugePages ? PageSize::k2MiB : PageSize::kSmall;
   RKV_ASSIGN_OR_RETURN(std::shared_ptr<void> storage,
                        backing == Backing::kHeap ? take_heap(length) : take_pages(length, size));
@@ -93,11 +93,11 @@ Result<MemoryRegion> MemoryRegion::attach_dmabuf(const ProtectionDomain& pd, con
   constexpr AccessFlags kAllowed = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead |
                                    AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic;
   if (buffer.length == 0) {
-    return fail(Code::kInvalidArgument, "memory of length 0 to be registered");
+    return fail(Code::kInvalidArgument, "a memory region cannot have length 0");
   }
   if ((access & kAllowed) != access) {
     return fail(Code::kInvalidArgument,
-                "a dma-buf takes the flags for local and remote access alone");
+                "a dma-buf takes only the flags for local and remote access");
   }
   if (buffer.offset % small_page_bytes() != buffer.address % small_page_bytes()) {
     return fail(Code::kInvalidArgument,
@@ -131,18 +131,17 @@ AfterReregistration after_reregistration(int answer, int sys_errno) {
 }
 
 Status MemoryRegion::reregister(const Reregistration& change) {
-  RKV_CHECK(usable(), "a registration that has ended, to be made again");
+  RKV_CHECK(usable(), "reregister() needs a region that is registered");
   const AccessFlags access = change.access.value_or(access_);
   const MutableBytes memory = change.memory.value_or(bytes_);
   if (!change.access && !change.memory && change.domain == nullptr) {
-    return fail(Code::kInvalidArgument, "nothing is to be changed about the region");
+    return fail(Code::kInvalidArgument, "the change names neither access nor memory nor a domain");
   }
   if (change.memory && (memory.empty() || has(access_, AccessFlags::kZeroBased))) {
-    return fail(Code::kInvalidArgument,
-                "the new memory is of length 0, or the region is counted from zero");
+    return fail(Code::kInvalidArgument, "the new memory has length 0, or the region is zero-based");
   }
   if (has(access, AccessFlags::kZeroBased) != has(access_, AccessFlags::kZeroBased)) {
-    return fail(Code::kInvalidArgument, "kZeroBased cannot be changed afterwards");
+    return fail(Code::kInvalidArgument, "reregister() cannot change kZeroBased");
   }
   if (!is_registrable(access)) {
     return fail(Code::kInvalidArgument,
@@ -166,7 +165,7 @@ Status MemoryRegion::reregister(const Reregistration& change) {
     }
     forget();
     return fail_call(code_of_errno(why), "ibv_rereg_mr", why,
-                     "the region is lost: destroy it, and make another one");
+                     "the region is lost: destroy it and register another");
   }
   if (answer != 0) report_teardown(verb_error("ibv_rereg_mr", why));
   access_ = access;
@@ -182,7 +181,7 @@ Status MemoryRegion::reregister(const Reregistration& change) {
 }
 
 Status MemoryRegion::deregister() {
-  RKV_CHECK(region_ != nullptr, "a registration that has ended, to be ended again");
+  RKV_CHECK(region_ != nullptr, "deregister() needs a region that is registered");
   checked::region_ends(region_.get());
   const Status ended = from_errno("ibv_dereg_mr", ibv_dereg_mr(region_.get()));
   if (!ended) {
@@ -204,7 +203,7 @@ Status MemoryRegion::advise(Advice advice, const RegisteredSpan& piece, bool wai
   constexpr ibv_advise_mr_advice kNames[] = {IBV_ADVISE_MR_ADVICE_PREFETCH,
                                              IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
                                              IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT};
-  RKV_CHECK(piece.lkey() == lkey(), "advice about a piece of another region");
+  RKV_CHECK(piece.lkey() == lkey(), "the piece belongs to another region");
   ibv_sge range = piece.sge();
   return from_errno("ibv_advise_mr",
                     ibv_advise_mr(registered()->pd, kNames[std::to_underlying(advice)],

@@ -68,10 +68,11 @@ constexpr unsigned long kMaskBits = kMaxNumaNodes + 1;
 
 Status memory_error(const char* call, int sys_errno) {
   if (sys_errno == ENOSYS) {
-    return fail_call(Code::kUnsupported, call, ENOSYS, "this kernel knows no NUMA nodes");
+    return fail_call(Code::kUnsupported, call, ENOSYS, "this kernel does not support NUMA");
   }
   if (sys_errno == EINVAL) {
-    return fail_call(Code::kNotFound, call, EINVAL, "the node has no memory that may be used");
+    return fail_call(Code::kNotFound, call, EINVAL,
+                     "the node has no memory that this process may use");
   }
   return verb_error(call, sys_errno);
 }
@@ -101,7 +102,7 @@ Result<unsigned> numa_node_of(const Device& device) {
   const std::optional<int> node = text ? parse_number(*text) : std::nullopt;
   if (!node || *node < 0) {
     return fail_call(Code::kUnsupported, "numa_node", text ? 0 : text.error().sys_errno,
-                     "the kernel names no NUMA node for the device");
+                     "the kernel reports no NUMA node for the device");
   }
   return static_cast<unsigned>(*node);
 }
@@ -133,7 +134,7 @@ Result<std::vector<unsigned>> processors_of_node(unsigned node) {
   RKV_RETURN_IF_ERROR(check_node(node));
   const std::string nodes = "/sys/devices/system/node";
   if (::access(nodes.c_str(), F_OK) != 0) {
-    return fail_call(Code::kUnsupported, "access", errno, "this kernel knows no NUMA nodes");
+    return fail_call(Code::kUnsupported, "access", errno, "this kernel does not support NUMA");
   }
   const Result<std::string> text =
       read_small_file(nodes + "/node" + std::to_string(node) + "/cpulist");
@@ -155,7 +156,7 @@ Status bind_thread(unsigned node, NumaPolicy policy) {
   }
   if (wanted.empty()) {
     return fail_call(Code::kPermission, "sched_setaffinity", 0,
-                     "no processor of the node is among those that the thread may use");
+                     "the thread may not run on any processor of the node");
   }
   RKV_RETURN_IF_ERROR(from_minus_one("sched_setaffinity",
                                      ::sched_setaffinity(0, Processors::size(), wanted.get())));
@@ -171,7 +172,7 @@ Status bind_thread(unsigned node, NumaPolicy policy) {
 
 Status place_memory(MutableBytes pages, unsigned node, NumaPolicy policy) {
   RKV_CHECK(reinterpret_cast<std::uintptr_t>(pages.data()) % small_page_bytes() == 0,
-            "memory to be placed begins at a page");
+            "memory to be placed must begin at a page boundary");
   RKV_RETURN_IF_ERROR(check_node(node));
   if (pages.empty()) return {};
   const NodeMask mask = mask_of(node);
@@ -183,7 +184,7 @@ Status place_memory(MutableBytes pages, unsigned node, NumaPolicy policy) {
 }
 
 Result<NumaMemory> NumaMemory::allocate(std::size_t length, unsigned node, NumaPolicy policy) {
-  if (length == 0) return fail(Code::kInvalidArgument, "NumaMemory of 0 bytes");
+  if (length == 0) return fail(Code::kInvalidArgument, "NumaMemory cannot have length 0");
   void* const pages =
       ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) return verb_error("mmap", errno);

@@ -59,14 +59,14 @@ int make_file(std::size_t whole, std::size_t page_bytes) {
 Status bind_to_node(MutableBytes memory, int node) {
   Status placed = place_memory(memory, static_cast<unsigned>(node), NumaPolicy::kStrict);
   if (placed || placed.error().code != Code::kNotFound) return placed;
-  return fail_call(Code::kInvalidArgument, "mbind", EINVAL, "there is no such NUMA node");
+  return fail_call(Code::kInvalidArgument, "mbind", EINVAL, "this machine has no such NUMA node");
 }
 
 }  // namespace
 
 Result<Pages> Pages::map_of(std::size_t length, std::size_t page_bytes, bool shareable) {
   if (length > std::numeric_limits<std::size_t>::max() - page_bytes) {
-    return fail_call(Code::kOutOfMemory, "mmap", ENOMEM, "no address space is that large");
+    return fail_call(Code::kOutOfMemory, "mmap", ENOMEM, "the length exceeds the address space");
   }
   const std::size_t whole = round_up(length, page_bytes);
   const bool large = page_bytes > small_page_bytes();
@@ -84,13 +84,13 @@ Result<Pages> Pages::map_of(std::size_t length, std::size_t page_bytes, bool sha
     if (fd >= 0) close(fd);
     return fail_call(Code::kOutOfMemory, "mmap", why,
                      large ? "no huge pages of this size are free: see /proc/sys/vm/nr_hugepages"
-                           : "this machine has no memory of that size");
+                           : "this machine does not have that much memory");
   }
   return Pages({static_cast<std::byte*>(pages), length}, page_bytes, fd);
 }
 
 Result<Pages> Pages::map(std::size_t length, const PageOptions& options) {
-  if (length == 0) return fail(Code::kInvalidArgument, "pages of length 0");
+  if (length == 0) return fail(Code::kInvalidArgument, "Pages cannot have length 0");
   std::size_t page_bytes = bytes_of(options.size);
   auto got = map_of(length, page_bytes, options.shareable);
   while (!got && options.fall_back && page_bytes > small_page_bytes()) {
@@ -113,7 +113,8 @@ Result<Pages> Pages::of_descriptor(int fd, std::size_t length) {
   RKV_RETURN_IF_ERROR(from_minus_one("fstat", fstat(fd, &file)));
   // An access to a mapped file beyond its end kills the process.
   if (length == 0 || file.st_size < 0 || static_cast<std::size_t>(file.st_size) < length) {
-    return fail(Code::kInvalidArgument, "the descriptor's memory is shorter than asked, or empty");
+    return fail(Code::kInvalidArgument,
+                "the descriptor's memory is shorter than requested, or empty");
   }
   // For a file in memory, st_blksize is the page size.
   const auto page_bytes = static_cast<std::size_t>(file.st_blksize);

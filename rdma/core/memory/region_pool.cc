@@ -45,15 +45,17 @@ using State = detail::RegionPoolState;
 constexpr std::size_t kMaxAlignment = 4096;
 
 Status check(const RegionPoolOptions& options) {
-  if (options.classes.empty()) return fail(Code::kInvalidArgument, "a pool without classes");
+  if (options.classes.empty())
+    return fail(Code::kInvalidArgument, "a pool needs at least one class");
   if (!std::has_single_bit(options.alignment) || options.alignment > kMaxAlignment) {
     return fail(Code::kInvalidArgument, "alignment is a power of two, at most 4096");
   }
   std::size_t before = 0;
   for (const PieceClass& one : options.classes) {
     if (one.bytes <= before || one.bytes > kMaxSgeBytes || one.count == 0) {
-      return fail(Code::kInvalidArgument,
-                  "classes rise in bytes, from 1 byte to 2 GiB, with one piece each at least");
+      return fail(
+          Code::kInvalidArgument,
+          "classes must ascend in bytes, from 1 byte to 2 GiB, with at least one piece each");
     }
     before = one.bytes;
   }
@@ -70,7 +72,7 @@ Result<std::size_t> lay_out(const RegionPoolOptions& options, std::vector<State:
     const std::size_t length = stride * one.count;
     if (length > std::numeric_limits<std::size_t>::max() / 2 - end ||
         one.count > std::numeric_limits<std::uint32_t>::max() - pieces) {
-      return fail(Code::kTooLarge, "the classes of a pool are larger than any memory");
+      return fail(Code::kTooLarge, "the classes of a pool have too many bytes or pieces in total");
     }
     classes.push_back({.piece_bytes = one.bytes,
                        .stride = stride,
@@ -124,7 +126,7 @@ RegionPool::~RegionPool() {
 }
 
 TakenPiece RegionPool::take(std::size_t bytes) {
-  RKV_CHECK(state_ != nullptr, "a piece asked of a pool that was moved away");
+  RKV_CHECK(state_ != nullptr, "the pool was moved away");
   RegionPoolStatistics& statistics = state_->statistics;
   bool passed_over = false;
   for (State::Class& one : state_->classes) {

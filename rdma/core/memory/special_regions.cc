@@ -31,8 +31,9 @@ Result<ImplicitRegion> ImplicitRegion::create(const ProtectionDomain& pd, Access
   constexpr AccessFlags kRemote =
       AccessFlags::kRemoteRead | AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic;
   if ((access & kRemote) != AccessFlags::kNone && !everything_to_peers) {
-    return fail(Code::kInvalidArgument,
-                "a remote flag on an implicit region opens the whole process to peers");
+    return fail(
+        Code::kInvalidArgument,
+        "an implicit region takes no remote flag: it would expose the whole process to peers");
   }
   if (!is_registrable(access)) {
     return fail(Code::kInvalidArgument,
@@ -43,7 +44,7 @@ Result<ImplicitRegion> ImplicitRegion::create(const ProtectionDomain& pd, Access
       from_errno("ibv_query_device_ex", ibv_query_device_ex(pd.device().raw(), nullptr, &device)));
   if ((device.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) == 0) {
     return fail_call(Code::kUnsupported, "ibv_reg_mr", EOPNOTSUPP,
-                     "this device has no paging on demand of all addresses");
+                     "this device does not support implicit on-demand paging");
   }
   errno = 0;
   RKV_ASSIGN_OR_RETURN(

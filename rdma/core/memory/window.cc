@@ -75,22 +75,23 @@ Status Window::check(const WindowRange& range) const {
     return fail(Code::kInvalidArgument, "a window must lie inside its region, and not be empty");
   }
   if ((range.access & kAllowed) != range.access) {
-    return fail(Code::kInvalidArgument, "a window's rights are remote ones, and kZeroBased");
+    return fail(Code::kInvalidArgument,
+                "a window's access flags are the remote ones and kZeroBased");
   }
   if ((range.access & kStores) != AccessFlags::kNone && !has(allowed, AccessFlags::kLocalWrite)) {
     return fail(Code::kInvalidArgument,
                 "a window for remote writes and atomics needs local write access on the region");
   }
   if (type() == WindowType::kOne && has(range.access, AccessFlags::kZeroBased)) {
-    return fail(Code::kInvalidArgument, "a window of type one cannot be counted from zero");
+    return fail(Code::kInvalidArgument, "a type 1 window cannot be zero-based");
   }
   return {};
 }
 
 RemoteSpan Window::begin_bind(const WindowRange& range) {
-  RKV_CHECK(check(range).has_value(), "a window's range is wrong: Window::check() says how");
+  RKV_CHECK(check(range).has_value(), "the window's range is invalid: Window::check() says why");
   RKV_CHECK(state_ == State::kUnbound || (type() == WindowType::kOne && state_ == State::kBound),
-            "a window that is bound or has a request under way, to be bound");
+            "a window that is bound or has a request in flight cannot be bound");
   before_ = {.state = state_, .span = span_, .region = region_, .key = window_->rkey};
   region_ = range.region->raw();
   ++bindings_;
@@ -110,7 +111,7 @@ void Window::go_back() {
 }
 
 void Window::bind_ended(bool ok) {
-  RKV_CHECK(state_ == State::kBinding, "no binding of this window is under way");
+  RKV_CHECK(state_ == State::kBinding, "the window has no bind in flight");
   if (!ok) return go_back();
   state_ = State::kBound;
   window_->rkey = span_.rkey;
@@ -118,12 +119,12 @@ void Window::bind_ended(bool ok) {
 
 void Window::begin_invalidate() {
   // SoftRoCE's kernel dereferences a null pointer when asked to invalidate an unbound window.
-  RKV_CHECK(state_ == State::kBound, "a window that is not bound, to be invalidated");
+  RKV_CHECK(state_ == State::kBound, "a window that is not bound cannot be invalidated");
   state_ = State::kInvalidating;
 }
 
 void Window::invalidate_ended(bool ok) {
-  RKV_CHECK(state_ == State::kInvalidating, "no invalidation of this window is under way");
+  RKV_CHECK(state_ == State::kInvalidating, "the window has no invalidation in flight");
   // A failure ends the queue pair. The device may know the binding until the window is deallocated.
   state_ = ok ? State::kUnbound : State::kBound;
 }
@@ -136,7 +137,7 @@ bool Window::invalidated_by_peer(std::uint32_t rkey) {
 
 Result<RemoteSpan> Window::bind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags flags,
                                 const WindowRange& range) {
-  RKV_CHECK(type() == WindowType::kOne, "windows of type two are bound in a batch");
+  RKV_CHECK(type() == WindowType::kOne, "type 2 windows are bound in a batch");
   RKV_RETURN_IF_ERROR(check(range));
   const RemoteSpan offered = begin_bind(range);
   ibv_mw_bind request{
@@ -152,7 +153,7 @@ Result<RemoteSpan> Window::bind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags 
 
 Status Window::unbind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags flags) {
   RKV_CHECK(type() == WindowType::kOne && state_ == State::kBound,
-            "a window of type two, or one that is not bound, to be bound to nothing");
+            "unbind() needs a type 1 window that is bound");
   // rdma-core's SoftRoCE provider dereferences the region even if nothing of it is bound.
   ibv_mw_bind request{.wr_id = wr_id,
                       .send_flags = std::to_underlying(flags),
@@ -164,9 +165,9 @@ Status Window::unbind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags flags) {
 
 void detail::BatchCore::begin_bind(std::uint64_t wr_id, OpFlags flags, Window& window,
                                    const WindowRange& range, RemoteSpan& offered) noexcept {
-  RKV_CHECK(window.type() == WindowType::kTwo, "windows of type one are bound by Window::bind()");
+  RKV_CHECK(window.type() == WindowType::kTwo, "type 1 windows are bound by Window::bind()");
   RKV_CHECK(queue_ == nullptr || queue_->wr_bind_mw != nullptr,
-            "a queue pair made without kWindowOps, to bind a window");
+            "binding a window needs a queue pair made with kWindowOps");
   offered = window.begin_bind(range);
   begin(wr_id, flags);
   const ibv_mw_bind_info info = bind_info(range);
@@ -175,9 +176,9 @@ void detail::BatchCore::begin_bind(std::uint64_t wr_id, OpFlags flags, Window& w
 
 void detail::BatchCore::begin_invalidate(std::uint64_t wr_id, OpFlags flags,
                                          Window& window) noexcept {
-  RKV_CHECK(window.type() == WindowType::kTwo, "windows of type one end by Window::unbind()");
+  RKV_CHECK(window.type() == WindowType::kTwo, "type 1 windows are unbound by Window::unbind()");
   RKV_CHECK(queue_ == nullptr || queue_->wr_local_inv != nullptr,
-            "a queue pair made without kWindowOps, to invalidate a window");
+            "invalidating a window needs a queue pair made with kWindowOps");
   window.begin_invalidate();
   begin(wr_id, flags);
   ibv_wr_local_inv(queue_, window.raw()->rkey);

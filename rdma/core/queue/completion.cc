@@ -364,7 +364,7 @@ std::uint64_t CompletionQueue::events() const {
 }
 
 Result<bool> CompletionQueue::wait_event(std::uint64_t seen, const Deadline& deadline) {
-  RKV_CHECK(state_->channel != nullptr, "waiting on a completion queue without a channel");
+  RKV_CHECK(state_->channel != nullptr, "wait_event() needs a completion queue with a channel");
   MutexLock lock(state_->channel->mutex);
   while (state_->events == seen) {
     if (deadline.passed()) return false;
@@ -389,8 +389,8 @@ Result<bool> CompletionQueue::wait_event(std::uint64_t seen, const Deadline& dea
 }
 
 Result<std::size_t> CompletionQueue::wait(std::span<WorkCompletion> out, const Deadline& deadline) {
-  RKV_CHECK(state_->channel != nullptr, "wait() on a completion queue without a channel");
-  RKV_CHECK(!out.empty(), "wait() without room for a completion");
+  RKV_CHECK(state_->channel != nullptr, "wait() needs a completion queue with a channel");
+  RKV_CHECK(!out.empty(), "wait() needs space for at least one completion");
   const Result<std::size_t> present = poll(out);
   if (!present || *present != 0) return present;
   for (;;) {

@@ -42,9 +42,9 @@ Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
                           CompletionSink own, CompletionSink others) {
   bool marked = !work.has_silent_end();
   if (!marked && !takes_marker(queue_pair)) {
-    return fail_call(Code::kUnsupported, "ibv_post_send", 0,
-                     "a queue pair of this type is drained only when its last request was "
-                     "signaled");
+    return fail_call(
+        Code::kUnsupported, "ibv_post_send", 0,
+        "a queue pair of this type can be drained only if its last request was signaled");
   }
   RKV_RETURN_IF_ERROR(to_error_state(queue_pair));
   DrainReport report;

@@ -53,7 +53,7 @@ Status has_newer_operations(const Device& device, SendOps wanted) {
 // Replaces functions that the provider lacks.
 template <class... Arguments>
 void not_offered(ibv_qp_ex* /*queue*/, Arguments...) {
-  RKV_CHECK(false, "an operation that the queue pair was made without");
+  RKV_CHECK(false, "the queue pair was made without this operation");
 }
 
 }  // namespace
@@ -139,8 +139,9 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   const ibv_context* const opened = pd.raw()->context;
   if (sends.raw()->context != opened || receives.raw()->context != opened ||
       (options.shared != nullptr && options.shared->raw()->context != opened)) {
-    return fail(Code::kInvalidArgument,
-                "domain, completion queues and shared receive queue are of one opened device");
+    return fail(
+        Code::kInvalidArgument,
+        "domain, completion queues and shared receive queue must belong to one opened device");
   }
   auto state = std::make_unique<detail::QueuePairState>(pd.device());
   state->domain = pd.shared();
@@ -257,11 +258,12 @@ Status QueuePairBase::modify(ibv_qp_attr attributes, int mask) {
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : *now;
   const TransitionVerdict verdict = judge_transition(raw()->qp_type, *now, to, mask);
   if (verdict.ok()) {
-    error.text = "a value is wrong, or the device does not take one of these attributes";
+    error.text = "a value is wrong, or the device does not accept one of these attributes";
   } else if (verdict.exists) {
-    error.text = "the mask is wrong for this change of state: explain_modify() names the bits";
+    error.text =
+        "the attribute mask is wrong for this state transition: explain_modify() names the bits";
   } else {
-    error.text = "there is no such change of state: explain_modify() names the two";
+    error.text = "this state transition does not exist: explain_modify() names its two states";
   }
   return std::unexpected(error);
 }
@@ -312,7 +314,7 @@ ibv_qp* QueuePairBase::raw() const {
   return live().queue;
 }
 const detail::QueuePairState& QueuePairBase::live() const {
-  RKV_CHECK(state_ != nullptr, "a queue pair that was moved away");
+  RKV_CHECK(state_ != nullptr, "the queue pair was moved away");
   return *state_;
 }
 

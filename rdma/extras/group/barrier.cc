@@ -15,7 +15,7 @@ Status BarrierState::send(std::uint32_t to, const Deadline& deadline) {
   words[0] = ++sent[to];
   words[1] = ~sent[to];
   const auto slot = remote[to].subspan(rank * kSlotBytes, kSlotBytes);
-  if (!slot) return fail(Code::kCorrupt, "a rank's barrier has room for fewer ranks");
+  if (!slot) return fail(Code::kCorrupt, "a rank's barrier memory has slots for fewer ranks");
   const Work work = Work::write(region.local(out, kSlotBytes), *slot);
   ChannelState& toward = channel(to);
   ChannelState::NodeRef node;
@@ -24,7 +24,7 @@ Status BarrierState::send(std::uint32_t to, const Deadline& deadline) {
   while (!posted && posted.error().code == Code::kBusy && toward.pending() != 0) {
     const std::uint32_t before = toward.pending();
     if (!wait_until(toward, deadline, [&] { return toward.pending() < before; })) {
-      return fail(Code::kTimeout, "the deadline passed before a member's channel had room");
+      return fail(Code::kTimeout, "the deadline passed before a member's channel had a free slot");
     }
     posted = toward.post({&work, 1}, {&node, 1});
   }
@@ -108,7 +108,7 @@ Result<Barrier> Barrier::create(Node& node, BarrierKind kind, const Deadline& de
 }
 
 detail::BarrierState& Barrier::state() const {
-  RKV_CHECK(state_ != nullptr, "a barrier that has been moved from");
+  RKV_CHECK(state_ != nullptr, "the barrier was moved from");
   return *state_;
 }
 
@@ -124,7 +124,7 @@ Status Barrier::wait(std::span<const std::uint32_t> members, const Deadline& dea
 
 Status Barrier::wait_unchecked(std::span<const std::uint32_t> members, const Deadline& deadline) {
   if (state().poisoned) {
-    return fail(Code::kDisconnected, "the barrier is poisoned by an earlier error: make another");
+    return fail(Code::kDisconnected, "the barrier is poisoned by an earlier error: create another");
   }
   const Status went = state().round(members, deadline);
   state().poisoned = !went;

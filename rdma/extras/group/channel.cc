@@ -71,7 +71,7 @@ Result<Done> Pending::wait() {
 }
 
 Result<Done> Pending::wait(const Deadline& deadline) {
-  RKV_CHECK(!answered_, "an operation is asked for twice");
+  RKV_CHECK(!answered_, "the result of an operation was taken twice");
   if (!posted_) {
     answered_ = true;
     return std::unexpected(refused_);
@@ -142,28 +142,31 @@ Result<Channel> Channel::adopt(CompletionChannel events, CompletionQueue queue, 
   RKV_RETURN_IF_ERROR(check(options));
   // Otherwise every wait would end at its deadline.
   if (qp.raw()->send_cq != queue.raw() || qp.raw()->recv_cq != queue.raw()) {
-    return fail(Code::kInvalidArgument, "the queue pair completes into another queue than this");
+    return fail(Code::kInvalidArgument,
+                "the queue pair uses another completion queue than this one");
   }
   if (queue.raw()->channel != events.raw()) {
-    return fail(Code::kInvalidArgument, "the completion queue was not made on this channel");
+    return fail(Code::kInvalidArgument, "the completion queue was not created on this channel");
   }
   if (qp.raw()->srq != nullptr) {
     return fail(Code::kInvalidArgument, "the queue pair has a shared receive queue");
   }
   if (queue.entries() < options.sends + options.receives) {
-    return fail(Code::kInvalidArgument, "the completion queue is shorter than sends and receives");
+    return fail(Code::kInvalidArgument,
+                "the completion queue has fewer entries than sends + receives");
   }
   RKV_ASSIGN_OR_RETURN(const QueuePair::Queried found, qp.query(IBV_QP_CAP));
   if (found.created.cap.max_send_wr < options.sends ||
       found.created.cap.max_recv_wr < options.receives) {
-    return fail(Code::kInvalidArgument, "the queue pair is shorter than ChannelOptions says");
+    return fail(Code::kInvalidArgument,
+                "the queue pair's queues are shorter than sends or receives of ChannelOptions");
   }
   return Channel(std::make_unique<detail::ChannelState>(std::move(events), std::move(queue),
                                                         std::move(qp), options));
 }
 
 detail::ChannelState& Channel::state() const {
-  RKV_CHECK(state_ != nullptr, "a channel that has been moved from");
+  RKV_CHECK(state_ != nullptr, "the channel was moved from");
   return *state_;
 }
 
@@ -248,7 +251,7 @@ bool Channel::broken() const {
   return state().broken();
 }
 Error Channel::why_broken() const {
-  RKV_CHECK(broken(), "why_broken() of a channel that works");
+  RKV_CHECK(broken(), "why_broken() needs a channel that is broken");
   return state().cause();
 }
 std::uint32_t Channel::outstanding() const {
@@ -259,7 +262,7 @@ QueuePair& Channel::queue_pair() {
   return *state().qp();
 }
 void Channel::check_seen(bool seen) {
-  RKV_CHECK(seen, "a strict scope ends with operations that nobody looked at");
+  RKV_CHECK(seen, "a strict scope ended before the results of all operations were taken");
 }
 
 // ---- PreparedChannel ----

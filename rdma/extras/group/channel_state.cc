@@ -73,7 +73,7 @@ Error timed_out(WorkOp op) {
   return {.code = Code::kTimeout,
           .write = changes(op) ? WriteOutcome::kMayHaveHappened : WriteOutcome::kNotApplied,
           .call = to_string(op),
-          .text = "the deadline passed, and the channel was cut off to have the buffer back"};
+          .text = "the deadline passed, and the channel was cut off to release the buffer"};
 }
 
 ChannelState::ChannelState(CompletionChannel events, CompletionQueue queue,
@@ -114,7 +114,7 @@ Status ChannelState::check_room(std::span<const Work> work) {
   reap();
   if (broken()) return check_room({});
   if (fits()) return {};
-  return fail(Code::kBusy, "as many operations are outstanding as the channel has room for");
+  return fail(Code::kBusy, "the channel is full: no more operations may be outstanding");
 }
 
 ChannelState::NodeRef ChannelState::acquire(const Work& work, bool abandoned) {
@@ -222,7 +222,7 @@ void ChannelState::complete(const WorkCompletion& completion) {
   const auto generation = static_cast<std::uint32_t>(completion.wr_id >> 32);
   RKV_CHECK(index < nodes_.size() && nodes_[index].generation == generation &&
                 nodes_[index].state == Node::State::kPosted,
-            "a completion of work that the channel did not post");
+            "the channel did not post the work of this completion");
   Node& node = nodes_[index];
   node.state = Node::State::kDone;
   node.completion = completion;
@@ -247,7 +247,8 @@ Error ChannelState::error_of(const Node& node) const {
 
 Result<Done> ChannelState::take(NodeRef ref) {
   const Node& node = at(ref);
-  RKV_CHECK(node.state == Node::State::kDone, "an operation is asked for before it is done");
+  RKV_CHECK(node.state == Node::State::kDone,
+            "the result of an operation was taken before it is done");
   --unseen_;
   const WorkCompletion completion = node.completion;
   const Error error = completion.ok() ? Error{} : error_of(node);
@@ -403,9 +404,9 @@ std::uint32_t settle(std::span<ChannelState* const> channels, std::span<pollfd> 
     return std::ranges::all_of(channels, [](ChannelState* c) { return c->pending() == 0; });
   });
   if (settled) return 0;
-  return cut_off(channels, descriptors,
-                 {.code = Code::kTimeout,
-                  .text = "the deadline passed: what was outstanding has been cut off"});
+  return cut_off(
+      channels, descriptors,
+      {.code = Code::kTimeout, .text = "the deadline passed: outstanding operations were cut off"});
 }
 
 }  // namespace rkv::rdma::detail

@@ -44,7 +44,7 @@ struct Entry {
 // The reason why an address is invalid, or nullptr.
 const char* fault_of(const HostPort& address) {
   if (address.host.empty()) return "the host is missing";
-  if (address.port == 0) return "port 0 can be reached by nobody";
+  if (address.port == 0) return "port 0 cannot be connected to";
   return nullptr;
 }
 
@@ -88,21 +88,21 @@ Result<Cluster> Cluster::parse(std::string_view text, std::string* problem) {
       return refuse(problem, fmt::format("line {}: {}", number, *wrong));
     }
     if (entry.rank >= kMaxRanks) {
-      return refuse(problem, fmt::format("line {}: rank {}, and {} is the last that there can be",
+      return refuse(problem, fmt::format("line {}: rank {} is above the highest possible rank, {}",
                                          number, entry.rank, kMaxRanks - 1));
     }
     if (const auto [at, fresh] = ranks.emplace(entry.rank, number); !fresh) {
-      return refuse(problem, fmt::format("line {}: rank {} again, first in line {}", number,
+      return refuse(problem, fmt::format("line {}: rank {} is already in line {}", number,
                                          entry.rank, at->second));
     }
     const std::string address = entry.address.to_string();
     if (const auto [at, fresh] = addresses.emplace(address, number); !fresh) {
-      return refuse(
-          problem, fmt::format("line {}: {} again, first in line {}", number, address, at->second));
+      return refuse(problem,
+                    fmt::format("line {}: {} is already in line {}", number, address, at->second));
     }
     entries.push_back(std::move(entry));
   }
-  if (entries.empty()) return refuse(problem, "no rank at all");
+  if (entries.empty()) return refuse(problem, "the file names no rank");
   std::ranges::sort(entries, {}, &Entry::rank);
   std::vector<HostPort> out;
   for (const Entry& entry : entries) {

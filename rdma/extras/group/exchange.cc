@@ -39,7 +39,8 @@ Status check(const ExchangeOptions& options) {
 
 Result<ExchangeListener> ExchangeListener::open(const HostPort& address, const Deadline& deadline) {
   RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> found, resolve(address, deadline));
-  if (found.empty()) return fail(Code::kUnreachable, "the address has no numeric form");
+  if (found.empty())
+    return fail(Code::kUnreachable, "the address does not resolve to an IP address");
   const SocketAddress& where = found.front();
   ExchangeListener out(
       ::socket(where.raw()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -171,7 +172,7 @@ class Round {
     if (header.kind != detail::FrameKind::kData || header.from != rank ||
         header.to != state_.rank || header.round != state_.round ||
         header.digest != state_.digest) {
-      return fail(Code::kCorrupt, "a frame of another round, rank or cluster");
+      return fail(Code::kCorrupt, "the frame belongs to another round, rank or cluster");
     }
     out_[rank].assign(reader.payload().begin(), reader.payload().end());
     reader.reset();

@@ -44,17 +44,18 @@ std::vector<std::byte> encode(const FrameHeader& header, Bytes payload) {
 }
 
 Result<FrameHeader> decode(Bytes frame) {
-  if (frame.size() < FrameHeader::kBytes) return fail(Code::kCorrupt, "a frame without a header");
+  if (frame.size() < FrameHeader::kBytes)
+    return fail(Code::kCorrupt, "the frame is shorter than its header");
   const std::byte* at = frame.data();
   if (take<std::uint32_t>(at) != FrameHeader::kMagic) {
     return fail(Code::kCorrupt, "the peer's data is not a frame of an exchange");
   }
   if (take<std::uint8_t>(at) != FrameHeader::kVersion) {
-    return fail(Code::kVersionMismatch, "the peer's exchange speaks another version");
+    return fail(Code::kVersionMismatch, "the peer uses another version of the exchange");
   }
   const auto kind = take<std::uint8_t>(at);
   const auto zero = take<std::uint16_t>(at);
-  if (kind < 1 || kind > 4 || zero != 0) return fail(Code::kCorrupt, "a frame of no known kind");
+  if (kind < 1 || kind > 4 || zero != 0) return fail(Code::kCorrupt, "the frame's kind is unknown");
   FrameHeader out{.kind = static_cast<FrameKind>(kind)};
   out.from = take<std::uint32_t>(at);
   out.to = take<std::uint32_t>(at);
@@ -67,8 +68,9 @@ Result<std::size_t> decode_length(std::span<const std::byte, FrameHeader::kLengt
                                   std::size_t most) {
   const std::byte* at = bytes.data();
   const std::size_t length = take<std::uint32_t>(at);
-  if (length < FrameHeader::kBytes) return fail(Code::kCorrupt, "a frame shorter than its header");
-  if (length > most) return fail(Code::kTooLarge, "a frame longer than the exchange allows");
+  if (length < FrameHeader::kBytes)
+    return fail(Code::kCorrupt, "the frame is shorter than its header");
+  if (length > most) return fail(Code::kTooLarge, "the frame is longer than the exchange allows");
   return length;
 }
 

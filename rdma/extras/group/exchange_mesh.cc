@@ -21,7 +21,8 @@ constexpr std::size_t kMaxGreeting = FrameHeader::kBytes + 16;
 Error error_of(Refusal refusal) {
   switch (refusal) {
     case Refusal::kVersion:
-      return {.code = Code::kVersionMismatch, .text = "the peer speaks another version"};
+      return {.code = Code::kVersionMismatch,
+              .text = "the peer uses another version of the exchange"};
     case Refusal::kOtherCluster:
       return {.code = Code::kConflict, .text = "the two sides have different cluster files"};
     case Refusal::kWrongRank:
@@ -29,7 +30,7 @@ Error error_of(Refusal refusal) {
     case Refusal::kDuplicateRank:
       return {.code = Code::kConflict, .text = "the rank has connected already"};
   }
-  return {.code = Code::kCorrupt, .text = "a refusal for no known reason"};
+  return {.code = Code::kCorrupt, .text = "the peer refused for an unknown reason"};
 }
 
 void set_no_delay(int fd) {
@@ -68,7 +69,7 @@ std::string ExchangeMesh::problem() const {
       out += fmt::format(" rank {} ({})", rank, cluster_[rank].to_string());
     }
   }
-  if (last_refused_) out += fmt::format("; turned away: {}", to_string(*last_refused_));
+  if (last_refused_) out += fmt::format("; refused: {}", to_string(*last_refused_));
   return out;
 }
 
@@ -94,7 +95,7 @@ Status ExchangeMesh::run(const Deadline& deadline) {
     RKV_RETURN_IF_ERROR(accept_callers());
     std::erase_if(callers_, [&](Stranger& caller) { return !hear(caller); });
     if (deadline.passed() && !is_complete()) {
-      return fail(Code::kTimeout, "the deadline passed, and ranks are missing");
+      return fail(Code::kTimeout, "the deadline passed before all ranks had connected");
     }
   }
   return {};
@@ -196,7 +197,7 @@ Status ExchangeMesh::check_answer(const Dial& dial) const {
     return std::unexpected(error_of(static_cast<Refusal>(dial.reader.payload()[0])));
   }
   if (header.kind != FrameKind::kWelcome || !dial.reader.payload().empty()) {
-    return fail(Code::kCorrupt, "the peer answers a greeting with something else");
+    return fail(Code::kCorrupt, "the peer's answer to a greeting is not a greeting");
   }
   if (header.digest != state_.digest) return std::unexpected(error_of(Refusal::kOtherCluster));
   if (header.from != dial.rank || header.to != state_.rank) {
@@ -250,14 +251,14 @@ bool ExchangeMesh::hear(Stranger& caller) {
   }
   if (!*whole) {
     if (now() < caller.due) return true;
-    turn_away({.code = Code::kTimeout, .text = "a caller did not say who it is"});
+    turn_away({.code = Code::kTimeout, .text = "a caller sent no greeting in time"});
     return false;
   }
   const Result<FrameHeader> header = decode(caller.reader.frame());
   std::optional<Refusal> refusal;
   if (header) {
     if (header->kind != FrameKind::kHello || !caller.reader.payload().empty()) {
-      turn_away({.code = Code::kCorrupt, .text = "a caller began with something else"});
+      turn_away({.code = Code::kCorrupt, .text = "a caller's first frame is not a greeting"});
       return false;
     }
     refusal = judge(*header);

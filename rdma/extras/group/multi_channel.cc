@@ -171,7 +171,7 @@ void GroupScope::leave() {
   if (!settled) {
     detail::cut_off(states, group_->descriptors_,
                     {.code = Code::kTimeout,
-                     .text = "the deadline passed: what was outstanding has been cut off"});
+                     .text = "the deadline passed: outstanding operations were cut off"});
   }
   group_->scope_outcomes_.resize(states.size());
   for (std::uint32_t peer = 0; peer < states.size(); ++peer) {

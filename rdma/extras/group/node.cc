@@ -93,7 +93,7 @@ Result<std::vector<RemoteSpan>> Node::share(const RemoteSpan& mine, const Deadli
   for (std::uint32_t from = 0; from < all.size(); ++from) {
     if (all[from].size() != RemoteSpan::kWireBytes) {
       name_rank(problem, from);
-      return fail(Code::kCorrupt, "shared memory in another form");
+      return fail(Code::kCorrupt, "the rank's description of its shared memory is malformed");
     }
     out.push_back(RemoteSpan::from_bytes(
         std::span<const std::byte, RemoteSpan::kWireBytes>(all[from].data(), all[from].size())));

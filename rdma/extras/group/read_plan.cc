@@ -38,7 +38,7 @@ bool overlap_somewhere(std::vector<Interval>& all) {
 Status check(std::span<const ReadRange> ranges, const ReadPlanLimits& limits) {
   if (limits.max_sge == 0 || limits.max_message_bytes == 0 || limits.read_depth == 0 ||
       limits.send_slots == 0 || limits.completion_slots == 0) {
-    return fail(Code::kInvalidArgument, "a limit of 0: nothing could ever be read");
+    return fail(Code::kInvalidArgument, "no limit may be 0");
   }
   if (limits.gap_bytes > limits.scratch.size()) {
     return fail(Code::kInvalidArgument, "ReadPlanLimits::scratch is shorter than gap_bytes");
@@ -276,7 +276,7 @@ Result<bool> ReadFlow::completed(const WorkCompletion& completion) {
   const std::uint64_t index = completion.wr_id - first_wr_id_;
   if (completion.wr_id < first_wr_id_ || index >= plan_->size()) return false;
   if (!completion.ok()) return std::unexpected(wc_error("RDMA READ", completion.status));
-  RKV_CHECK(index >= finished_ && index < posted_, "a READ completes that is not outstanding");
+  RKV_CHECK(index >= finished_ && index < posted_, "a READ completed that was not outstanding");
   finished_ = index + 1;  // a send queue completes in order
   return true;
 }
@@ -289,11 +289,12 @@ Status run_reads(const ReadPlan& plan, QueuePair& qp, CompletionQueue& queue,
     RKV_RETURN_IF_ERROR(flow.post(qp));
     RKV_ASSIGN_OR_RETURN(const std::size_t count, queue.wait(some, deadline));
     if (count == 0) {
-      return fail_call(Code::kTimeout, "RDMA READ", 0, "the deadline passed: READs are missing");
+      return fail_call(Code::kTimeout, "RDMA READ", 0,
+                       "the deadline passed before all READs completed");
     }
     for (std::size_t i = 0; i < count; ++i) {
       RKV_ASSIGN_OR_RETURN(const bool ours, flow.completed(some[i]));
-      RKV_CHECK(ours, "a completion of other work in the queue of a plan");
+      RKV_CHECK(ours, "the plan's completion queue has a completion of other work");
     }
   }
   plan.copy();

@@ -52,7 +52,7 @@ std::uint32_t barrier_step_count(BarrierKind kind, std::uint32_t members, std::u
 
 BarrierStep barrier_step(BarrierKind kind, std::uint32_t members, std::uint32_t self,
                          std::uint32_t index) {
-  RKV_CHECK(index < barrier_step_count(kind, members, self), "no such step of the barrier");
+  RKV_CHECK(index < barrier_step_count(kind, members, self), "the barrier has no such step");
   switch (kind) {
     case BarrierKind::kCentralized:
       return centralized(members, self, index);

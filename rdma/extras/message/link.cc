@@ -91,7 +91,7 @@ void Link::note_receive(ibv_wc_status status) {
 void Link::note(const char* operation, ibv_wc_status status) {
   if (closed_ || failure_) return;  // flushed by an end that is already known
   if (status == IBV_WC_WR_FLUSH_ERR) {
-    fail({.code = Code::kDisconnected, .call = operation, .text = "the connection broke"});
+    fail({.code = Code::kDisconnected, .call = operation, .text = "the connection was lost"});
   } else {
     fail(wc_error(operation, status));
   }

@@ -264,7 +264,7 @@ std::pair<MemoryTransport, MemoryTransport> MemoryTransport::pair(const MemoryOp
   const Status valid = detail::validate(options);
   RKV_CHECK(valid, "an option of MemoryTransport::pair() is out of its range");
   auto link = detail::make_link(options, options);
-  RKV_CHECK(link, "no descriptor for a pair of transports");
+  RKV_CHECK(link, "no file descriptor is left for a pair of transports");
   return {MemoryTransport(std::make_unique<detail::MemoryState>(*link, 0)),
           MemoryTransport(std::make_unique<detail::MemoryState>(*link, 1))};
 }
@@ -323,7 +323,7 @@ Result<MemoryTransport> MemoryBuilder::connect(const SocketAddress& peer,
     return MemoryTransport(std::make_unique<detail::MemoryState>(call->answered, 0));
   std::erase(port->calls, call);
   if (!done) return fail(Code::kTimeout, "the peer did not answer before the deadline");
-  return fail(Code::kUnreachable, "nobody listens any more");
+  return fail(Code::kUnreachable, "the listener was closed");
 }
 
 Result<MemoryTransport> MemoryBuilder::accept(MemoryListener& listener,
@@ -332,7 +332,7 @@ Result<MemoryTransport> MemoryBuilder::accept(MemoryListener& listener,
   auto& calls = listener.port().calls;
   const MutexLock lock(network_->mutex);
   if (!network_->wait(deadline, [&] { return !calls.empty(); })) {
-    return fail(Code::kTimeout, "no connection request before the deadline");
+    return fail(Code::kTimeout, "no connection request arrived before the deadline");
   }
   const auto call = calls.front();
   calls.pop_front();

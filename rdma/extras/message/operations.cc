@@ -199,9 +199,9 @@ std::uint64_t Operations::word_in(const RegisteredSpan& old_value) {
 
 void Operations::check(const QueuePair& qp) const {
   RKV_CHECK(qp.send_length() >= slots().size(),
-            "a queue pair for coroutines has a send_length of `outstanding` at least");
+            "a queue pair for coroutines needs a send_length of at least `outstanding`");
   RKV_CHECK(qp.raw()->send_cq == slots().queue().raw(),
-            "a queue pair for coroutines sends to queue() of these operations");
+            "a queue pair for coroutines must send its completions to queue() of these operations");
 }
 
 Result<bool> Operations::Drained::arm() {

@@ -30,7 +30,7 @@ Result<bool> choose_windows(const Device& device, LeasePolicy policy) {
   if (policy == LeasePolicy::kAuto) return support.type_two && support.trustworthy;
   if (support.type_two) return true;
   return fail_call(Code::kUnsupported, "ibv_alloc_mw", 0,
-                   "this device has no memory windows of type two");
+                   "this device has no type 2 memory windows");
 }
 }  // namespace
 
@@ -156,7 +156,7 @@ Status RingState::begin(const Deadline& deadline) {
     if (!key_due_) break;
     if (link_.ended()) return std::unexpected(link_.error());
     RKV_ASSIGN_OR_RETURN(const bool woken, wait_readable(link_.fd(), deadline));
-    if (!woken) return fail(Code::kTimeout, "the peer did not tell the key of its ring");
+    if (!woken) return fail(Code::kTimeout, "the peer did not send the key of its ring in time");
   }
   return {};
 }

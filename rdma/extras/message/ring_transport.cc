@@ -121,7 +121,7 @@ void RingState::take_head() {
   if (load_le<std::uint64_t>(answer + 8) != mix64(word ^ kHeadSeed)) {
     ++counters_.heads_torn;
     if (++torn_in_a_row_ == kTornInARow) {
-      lied({.code = Code::kCorrupt, .text = "the peer's head never has its hash"});
+      lied({.code = Code::kCorrupt, .text = "the peer's head repeatedly lacks its hash"});
     }
     return;
   }
@@ -135,7 +135,7 @@ void RingState::take_head() {
 
 void RingState::take_freed(std::uint64_t word) {
   if (sender_->freed(freed_of(word))) return;
-  lied({.code = Code::kCorrupt, .text = "the peer frees what it was never sent"});
+  lied({.code = Code::kCorrupt, .text = "the peer freed messages that were not sent to it"});
 }
 
 Status RingState::tell() {
@@ -182,14 +182,14 @@ Status RingState::take_receive(const WorkCompletion& one) {
   const auto index = static_cast<std::uint32_t>(one.wr_id);
   if (one.kind == WorkKind::kReceiveOfWrite && one.has_immediate) {
     const std::optional<std::uint32_t> record = receiver_->arrived(one.immediate);
-    if (!record) return fail(Code::kCorrupt, "the peer rang for a record that cannot be");
+    if (!record) return fail(Code::kCorrupt, "the peer announced an invalid record");
     take_freed(load_le<std::uint64_t>(ring_.data() + receiver_->record(*record).offset));
     ++waiting_;
   } else if (one.kind == WorkKind::kReceive && one.byte_length == kCreditBytes &&
              !one.has_immediate && !one.has_invalidated && kind_ == TransportKind::kCreditRing) {
     take_freed(load_le<std::uint64_t>(memory_.small.bytes().data() + index * kCreditBytes));
   } else {
-    return fail(Code::kCorrupt, "the peer sent what is neither a record nor a credit");
+    return fail(Code::kCorrupt, "the peer's message is neither a record nor a credit");
   }
   return link_.usable() ? checked(post_receive(index)) : Status{};
 }

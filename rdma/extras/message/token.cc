@@ -38,7 +38,7 @@ Status check_ring(const Token& token) {
   }
   if (token.kind == TransportKind::kReadRing &&
       (wraps(token.head) || token.head.address % Token::kHeadLineBytes != 0)) {
-    return fail(Code::kCorrupt, "the peer's line for the head is not aligned");
+    return fail(Code::kCorrupt, "the peer's line for the head is not aligned, or wraps around");
   }
   return {};
 }
@@ -66,10 +66,10 @@ Result<Token> decode(Bytes bytes, TransportKind expected) {
   }
   // Check the version first: the following bytes may have another meaning in another version.
   if (load_le<std::uint16_t>(bytes.data() + 4) != Token::kVersion) {
-    return fail(Code::kVersionMismatch, "the peer speaks another version of message transports");
+    return fail(Code::kVersionMismatch, "the peer uses another version of message transports");
   }
   if (load_le<std::uint64_t>(bytes.data() + kSummedBytes) != checksum(bytes.data())) {
-    return fail(Code::kCorrupt, "the peer's token does not have its checksum");
+    return fail(Code::kCorrupt, "the peer's token has a wrong checksum");
   }
   if (static_cast<std::uint8_t>(bytes[6]) != std::to_underlying(expected)) {
     return fail(Code::kVersionMismatch, "the peer uses another kind of message transport");
@@ -84,7 +84,7 @@ Result<Token> decode(Bytes bytes, TransportKind expected) {
               .head = {.address = load_le<std::uint64_t>(bytes.data() + 36),
                        .length = expected == TransportKind::kReadRing ? Token::kHeadLineBytes : 0,
                        .rkey = load_le<std::uint32_t>(bytes.data() + 44)}};
-  if (flags > 3) return fail(Code::kCorrupt, "the peer's token has flags that do not exist");
+  if (flags > 3) return fail(Code::kCorrupt, "the peer's token has unknown flags");
   if (token.max_message == 0 || token.max_message > kMaxMessage) {
     return fail(Code::kCorrupt, "the peer's longest message is not from 1 to 16777216 bytes");
   }
@@ -115,7 +115,7 @@ Error understand_refusal(const Error& rejected, Bytes reason) {
       break;
     case Code::kCorrupt:
       out.code = Code::kCorrupt;
-      out.text = "the peer did not understand our token";
+      out.text = "the peer found our token corrupt";
       break;
     default:
       out.text = "the peer refused the connection: it could not make a transport";

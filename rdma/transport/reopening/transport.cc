@@ -222,7 +222,7 @@ Result<std::unique_ptr<Region>> ReopeningTransport::enroll(MutableBytes memory, 
 
 Result<std::unique_ptr<Atomics>> ReopeningTransport::create_atomics(const Region& region) {
   const auto* const kept = dynamic_cast<const KeptRegion*>(&region);
-  RKV_CHECK(kept != nullptr, "a region of another transport");
+  RKV_CHECK(kept != nullptr, "the region belongs to another transport");
   auto atomics = std::make_unique<KeptAtomics>(parts_, *kept);
   const Status enrolled = parts_->with_transport([&](Transport* transport) -> Status {
     if (transport == nullptr) return fail(Code::kNoDevice, "the RDMA device is lost");

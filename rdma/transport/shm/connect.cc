@@ -25,8 +25,8 @@ std::unexpected<Error> call_error(int error) {
     case EACCES:
     case EPERM:
       return fail_call(Code::kPermission, "connect", error,
-                       "the server's shared-memory socket is for another user: a server lets in "
-                       "its own user, root, and the group that --shm-group names");
+                       "the server's shared-memory socket is for another user: a server accepts "
+                       "its own user, root, and the group of --shm-group");
     case EAGAIN:
       return fail_call(Code::kTimeout, "connect", error, kTimedOut);
     default:
@@ -41,7 +41,7 @@ Result<Fd> call(const std::string& directory, std::uint16_t port, const Deadline
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
     return fail(Code::kInvalidArgument,
-                "the directory of the shared-memory sockets has too long a name");
+                "the path of the directory of the shared-memory sockets is too long");
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -59,7 +59,7 @@ Result<Fd> call(const std::string& directory, std::uint16_t port, const Deadline
 }
 
 Result<Fd> call_any(const std::string& chosen, std::uint16_t port, const Deadline& deadline) {
-  Result<Fd> best = fail(Code::kUnreachable, "no directory to look for servers in");
+  Result<Fd> best = fail(Code::kUnreachable, "no directory of shared-memory sockets was found");
   bool first = true;
   for (const std::string& directory : client_directories(chosen)) {
     Result<Fd> made = call(directory, port, deadline);
@@ -82,7 +82,9 @@ Result<Answer> wait_for_answer(int socket, const Deadline& deadline) {
   for (;;) {
     const Packet packet = receive_packet(socket, answer.packet, &answer.descriptors);
     if (packet.result == Packet::Result::kEnd) {
-      return fail(Code::kUnreachable, "the server has hung up: it ends, or takes no more callers");
+      return fail(
+          Code::kUnreachable,
+          "the server closed the connection: it is shutting down, or accepts no more clients");
     }
     if (packet.result == Packet::Result::kPacket) {
       answer.packet.resize(std::min(packet.length, answer.packet.size()));
@@ -109,9 +111,9 @@ Status wait_for_regions(RegionTable& regions, std::size_t count, int socket,
 std::unexpected<Error> refusal(Bytes packet, Rejection* rejection) {
   Header header;
   if (has_header(packet, &header) && header.version != kVersion) {
-    return fail(Code::kVersionMismatch,
-                "the server shares memory in another version of this program: update the older "
-                "one of the two");
+    return fail(
+        Code::kVersionMismatch,
+        "the server uses another version of shared memory: update the older of the two programs");
   }
   Reject reject;
   if (!decode(packet, PacketKind::kReject, &reject) || reject.length > kRejectDataBytes) {
@@ -148,11 +150,12 @@ Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOpt
                                             const std::string& address, Bytes private_data,
                                             const Deadline& deadline, Rejection* rejection) {
   if (private_data.size() > kRequestDataBytes) {
-    return fail(Code::kInvalidArgument, "a connection request has at most 56 bytes");
+    return fail(Code::kInvalidArgument,
+                "the private data of a connection request is at most 56 bytes");
   }
   if (options.grant == Access::kRemoteReadAtomic) {
     return fail(Code::kUnsupported,
-                "over shared memory only the side that connects can swap and add");
+                "over shared memory, only the connecting side can use atomic operations");
   }
   RKV_ASSIGN_OR_RETURN(const std::uint16_t port,
                        local_port(address, deadline, "shm reaches only servers on this host"));
@@ -161,7 +164,7 @@ Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOpt
   Hello hello{.receive_bytes = queue.receive_bytes()};
   std::ranges::copy(private_data, hello.data.begin());
   if (const int error = send_packet(socket.get(), packet_of(hello)); error != 0) {
-    return fail_call(Code::kUnreachable, "sendmsg", error, "the server has hung up");
+    return fail_call(Code::kUnreachable, "sendmsg", error, "the server closed the connection");
   }
   RKV_ASSIGN_OR_RETURN(Answer answer, wait_for_answer(socket.get(), deadline));
   Accept accept;

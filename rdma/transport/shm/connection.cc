@@ -41,7 +41,7 @@ bool is_goodbye(Bytes packet, const std::string& peer) {
   if (!decode(packet, PacketKind::kGoodbye, &goodbye) || goodbye.length > goodbye.reason.size()) {
     return false;
   }
-  log_warn(EventName("server_refused"), "the server {} ends the connection: {}", peer,
+  log_warn(EventName("server_refused"), "the server {} closed the connection: {}", peer,
            std::string_view(goodbye.reason.data(), goodbye.length));
   return true;
 }
@@ -213,7 +213,8 @@ ShmConnection::Done ShmConnection::execute_send(const Operation& operation) {
       break;
   }
   log_warn(EventName("connection_garbage"),
-           "{} has written garbage into the memory of its connection, which ends", link_.peer);
+           "{} wrote garbage into the memory of its connection: the connection is closed",
+           link_.peer);
   return Done::kFailed;
 }
 
@@ -271,7 +272,8 @@ void ShmConnection::hold(const Operation& operation) {
   const std::uint64_t place = pending_end_++ & (pending_.size() - 1);
   pending_[place] = operation;
   if (operation.kind != Operation::Kind::kSend || !operation.inline_data) return;
-  RKV_CHECK(operation.local.size() <= limits_.inline_bytes, "an inline message of that length");
+  RKV_CHECK(operation.local.size() <= limits_.inline_bytes,
+            "the inline message is longer than inline_bytes");
   // Allocated on first use: only a sender that is faster than its peer needs it.
   if (inline_data_.empty()) inline_data_.resize(pending_.size() * limits_.inline_bytes);
   std::byte* copy = inline_data_.data() + place * limits_.inline_bytes;
@@ -325,7 +327,8 @@ std::size_t ShmConnection::receive(std::span<Completion> out) {
     if (outcome == RingReader::Outcome::kEmpty) break;
     if (outcome == RingReader::Outcome::kGarbage) {
       log_warn(EventName("connection_garbage"),
-               "{} has written garbage into the memory of its connection, which ends", link_.peer);
+               "{} wrote garbage into the memory of its connection: the connection is closed",
+               link_.peer);
       end(Ending::kDead);
       break;
     }

@@ -31,7 +31,7 @@ std::string chosen_directory(const std::string& chosen) {
 
 std::unexpected<Error> group_error(const char* call, int error) {
   return fail_call(Code::kPermission, call, error,
-                   "the server must be root or a member of the group that it lets in");
+                   "the server must be root or a member of the group that it accepts");
 }
 
 Result<ucred> peer_of(int socket) {
@@ -84,8 +84,8 @@ Result<std::string> server_directory(const std::string& chosen, std::optional<gi
     return fail_call(
         error == EACCES || error == EPERM || error == EROFS ? Code::kPermission : Code::kIo,
         "mkdir", error,
-        "the directory of the shared-memory sockets cannot be made: choose another "
-        "with RKV_SHM_DIR");
+        "the directory of the shared-memory sockets cannot be created: choose another with "
+        "RKV_SHM_DIR");
   }
   // lstat: a link could point elsewhere by the time the socket is created.
   struct stat status{};
@@ -141,8 +141,8 @@ Result<PeerProcess> trusted_client(int socket, std::optional<gid_t> group) {
   }
   if (!same && !group) {
     return fail(Code::kPermission,
-                "over shared memory a server lets in its own user, root, and the group that "
-                "--shm-group names");
+                "a server accepts shared-memory clients only of its own user, root, and the group "
+                "of --shm-group");
   }
   return PeerProcess{.pid = peer.pid};
 }
@@ -156,8 +156,8 @@ Status trusted_server(int socket, const std::string& directory) {
     return {};
   }
   return fail(Code::kPermission,
-              "over shared memory a client trusts a server of root, of its own user, or of the "
-              "owner of the directory that the socket is in");
+              "a client trusts a shared-memory server only of root, its own user, or the owner of "
+              "the socket's directory");
 }
 
 }  // namespace rkv::rdma::shm

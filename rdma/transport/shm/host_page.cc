@@ -109,12 +109,13 @@ Result<std::unique_ptr<HostPage>> HostPage::create() {
   std::ignore = mlock(holder->control.memory.data(), kPageBytes);
   if (!holder->start()) {
     return fail_call(Code::kOutOfMemory, "pthread_create", 0,
-                     "no thread could be started: look at the limit of processes (ulimit -u)");
+                     "a thread could not be started: raise the limit of processes (ulimit -u)");
   }
   std::unique_ptr<HostPage> page(new HostPage(std::move(holder)));
   if (!page->holder_->is_held()) {
-    return fail_call(Code::kUnsupported, "set_robust_list", 0,
-                     "this system does not tell processes of each other's death");
+    return fail_call(
+        Code::kUnsupported, "set_robust_list", 0,
+        "this system does not support robust futexes, which report the death of a process");
   }
   return page;
 }

@@ -34,7 +34,7 @@ class ShmIncoming final : public Incoming {
     RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
     if (private_data.size() > kAcceptDataBytes) {
       return fail(Code::kInvalidArgument,
-                  "the answer to a connection request has at most 196 bytes");
+                  "the private data of the answer to a connection request is at most 196 bytes");
     }
     if (!socket_) return fail(Code::kInvalidArgument, "the request has been answered already");
     if (shared_->budget->is_overdrawn()) {

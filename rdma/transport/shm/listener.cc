@@ -28,7 +28,7 @@ constexpr std::uint16_t kFirstAnyPort = 49152;  // IANA's dynamic ports
 std::unexpected<Error> open_error(const char* call, int error) {
   const bool denied = error == EACCES || error == EPERM || error == EROFS;
   return fail_call(denied ? Code::kPermission : Code::kIo, call, error,
-                   "look at the owner and mode of the directory of the shared-memory sockets");
+                   "check the owner and mode of the directory of the shared-memory sockets");
 }
 
 Result<Fd> lock_port(const std::string& path) {
@@ -80,8 +80,8 @@ Status ShmListener::open() {
   address.sun_family = AF_UNIX;
   if (path_.size() >= sizeof address.sun_path) {
     return fail(Code::kInvalidArgument,
-                "the directory of the shared-memory sockets has too long a name: choose another "
-                "with RKV_SHM_DIR");
+                "the path of the directory of the shared-memory sockets is too long: choose "
+                "another with RKV_SHM_DIR");
   }
   std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
   socket_ = Fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -96,7 +96,7 @@ Status ShmListener::open() {
   // group.
   if (shared_->group) {
     constexpr const char* kNotOurs =
-        "the server must be root or a member of the group that it lets in (--shm-group)";
+        "the server must be root or a member of the group that it accepts (--shm-group)";
     if (chown(path_.c_str(), static_cast<uid_t>(-1), *shared_->group) != 0)
       return fail_call(Code::kPermission, "chown", errno, kNotOurs);
     if (chmod(path_.c_str(), 0660) != 0) return fail_call(Code::kPermission, "chmod", errno);
@@ -246,7 +246,7 @@ bool ShmListener::hear(Stranger& stranger) {
       packet.length == sizeof hello && decode(bytes, PacketKind::kHello, &hello) && is_sound(hello);
   if (!sound) {
     log_warn(EventName("shm_no_greeting"),
-             "process {} sent no greeting of ours to the shared-memory socket", stranger.pid);
+             "process {} sent an invalid greeting to the shared-memory socket", stranger.pid);
     return true;
   }
   introduced_.push_back(make_incoming(shared_, std::move(stranger.socket), hello,

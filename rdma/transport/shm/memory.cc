@@ -23,7 +23,7 @@ constexpr unsigned kNoExecSeal = 0x0008U;  // Linux 6.3
 constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
 #endif
 
-constexpr const char* kNoRoom = "this machine has no memory of that size left";
+constexpr const char* kNoRoom = "this machine does not have that much memory left";
 
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
@@ -119,7 +119,7 @@ Mapping::~Mapping() {
 }
 
 Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sealing sealing) {
-  if (bytes == 0) return fail(Code::kInvalidArgument, "memory of length 0 to be shared");
+  if (bytes == 0) return fail(Code::kInvalidArgument, "shared memory cannot have length 0");
   if (bytes > static_cast<std::size_t>(std::numeric_limits<off_t>::max()) ||
       bytes > available_memory()) {
     return fail_call(Code::kOutOfMemory, "memfd_create", ENOMEM, kNoRoom);
@@ -144,13 +144,13 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sea
   if (sealing == Sealing::kOthersRead) seals |= F_SEAL_FUTURE_WRITE;
   if (fcntl(fd.get(), F_ADD_SEALS, seals) != 0) {
     return fail_call(Code::kUnsupported, "fcntl(F_ADD_SEALS)", errno,
-                     "sharing memory read-only takes Linux 5.1 or later");
+                     "sharing memory read-only needs Linux 5.1 or later");
   }
   return SharedMemory{.fd = std::move(fd), .memory = std::move(memory)};
 }
 
 Result<Mapping> map_private(std::size_t bytes) {
-  if (bytes == 0) return fail(Code::kInvalidArgument, "memory of length 0 to be allocated");
+  if (bytes == 0) return fail(Code::kInvalidArgument, "a region cannot have length 0");
   void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) return fail_call(Code::kOutOfMemory, "mmap", errno, kNoRoom);
   return Mapping(start, bytes);
@@ -162,7 +162,7 @@ Result<Mapping> map_received(int fd, std::size_t bytes, bool writable) {
   const int seals = fcntl(fd, F_GET_SEALS);
   const bool fixed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
   if (!fixed || bytes == 0 || static_cast<std::uint64_t>(status.st_size) < bytes) {
-    return fail(Code::kCorrupt, "the server passed memory that is not what it said");
+    return fail(Code::kCorrupt, "the server passed memory that does not match its description");
   }
   return map_shared(fd, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
 }

@@ -16,13 +16,13 @@ namespace rkv::rdma::shm {
 namespace {
 
 constexpr const char* kNonsense = "its description of its memory is invalid";
-constexpr const char* kNotMemory = "it passed memory that is not what it said";
+constexpr const char* kNotMemory = "it passed memory that does not match its description";
 constexpr const char* kTooMany = "it shares more than 256 regions: share fewer and larger ones";
 constexpr const char* kTooFast =
     "it shares more than 10,000 regions a second: register memory once and use it again";
 constexpr const char* kNoDescriptors =
-    "clients share as many regions as the server has descriptors for: raise its limit of open "
-    "files (ulimit -n), or share fewer and larger regions";
+    "the server has no descriptors left for regions of clients: raise its limit of open files "
+    "(ulimit -n), or share fewer and larger regions";
 
 // (P2) Only files of in-kernel file systems like that of a memfd support seals and can have
 // F_SEAL_SHRINK.

@@ -131,7 +131,7 @@ Status Exporter::share(int socket, Access grant) {
                 "a server takes at most 256 regions from a client: share fewer and larger ones");
   }
   if (const int error = send_regions(subscriber, all, kPeerRegionsPerPacket); error != 0) {
-    return fail_call(Code::kUnreachable, "sendmsg", error, "the server has hung up");
+    return fail_call(Code::kUnreachable, "sendmsg", error, "the server closed the connection");
   }
   subscribers_.push_back(subscriber);
   return {};

@@ -28,8 +28,8 @@ class FailFast final : public Atomics {
     const Nanos begun = clock_.now();
     if (begun < ask_at_) {
       return fail(Code::kInternal,
-                  "the device did not answer an atomic operation of its own lately: it is asked "
-                  "again within a second");
+                  "the device did not answer its last atomic operation on the server's own memory: "
+                  "the next attempt is within a second");
     }
     Result<std::uint64_t> told = call(*atomics_);
     if (!told) [[unlikely]] {

@@ -31,7 +31,7 @@ class VerbsIncoming final : public Incoming {
     if (!same_device_) {  // our memory is registered with the other device
       return fail(Code::kNoDevice,
                   "the request came over another RDMA device than the server's: connect to an "
-                  "address of that one");
+                  "address of the server's device");
     }
     RKV_ASSIGN_OR_RETURN(std::unique_ptr<VerbsConnection> connection,
                          VerbsConnection::create(*bound, options));

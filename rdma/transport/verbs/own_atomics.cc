@@ -60,7 +60,8 @@ class Loopback {
     RKV_ASSIGN_OR_RETURN(const std::size_t count,
                          queue_.wait(done, Deadline::after_ms(clock, kPatienceMs)));
     if (count != 0) return done[0];
-    return fail(Code::kInternal, "the device does not answer an atomic operation of its own");
+    return fail(Code::kInternal,
+                "the device did not answer an atomic operation on the server's own memory");
   }
 
   CompletionChannel channel_;  // members are destroyed in reverse order
@@ -99,7 +100,8 @@ class OwnAtomics final : public Atomics {
                                    .length = region_.bytes().size(),
                                    .rkey = region_.remote_key()}
                             .subspan(offset, sizeof *word);
-    RKV_CHECK(remote && offset % sizeof *word == 0, "a word outside the region of these atomics");
+    RKV_CHECK(remote && offset % sizeof *word == 0,
+              "the word lies outside the region of these atomics");
     if (!loopback_) {
       RKV_ASSIGN_OR_RETURN(loopback_, Loopback::create(*shared_));
     }

@@ -46,8 +46,8 @@ Result<GidEntry> choose_gid(const Device& device, std::uint8_t port, int index) 
   });
   if (found == gids.end()) {
     return fail_call(Code::kNoDevice, "ibv_query_gid_table", 0,
-                     "the port has no GID of this index: `rdma link` and "
-                     "/sys/class/infiniband/DEVICE/ports/PORT/gids show them");
+                     "the port has no GID at this index: `rdma link` and "
+                     "/sys/class/infiniband/DEVICE/ports/PORT/gids show its GIDs");
   }
   return *found;
 }

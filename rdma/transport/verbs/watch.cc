@@ -47,7 +47,7 @@ DeviceEvent VerbsWatch::next(const Deadline& deadline) {
     if ((waiting[0].revents & POLLIN) != 0) waker_.drain();
     // poll(2) would report a failed descriptor at once, every time: the context is dead.
     if ((waiting[1].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0 && !lost_) {
-      lost("its events cannot be read any more");
+      lost("its events can no longer be read");
     }
   }
 }
@@ -62,7 +62,7 @@ void VerbsWatch::take_manager_events() {
   if (shared_->anchor == nullptr) return;
   while (!lost_) {
     const auto event = shared_->anchor->events().next();
-    if (!event) return lost("the events of the connection manager cannot be read any more");
+    if (!event) return lost("the events of the connection manager can no longer be read");
     if (!*event) return;
     if ((*event)->type() == RDMA_CM_EVENT_DEVICE_REMOVAL) {
       shared_->anchor->note_removal();
@@ -76,7 +76,7 @@ void VerbsWatch::take_manager_events() {
 void VerbsWatch::take_device_events() {
   while (!lost_) {
     const auto event = shared_->device.next_async_event();
-    if (!event) return lost("its events cannot be read any more");
+    if (!event) return lost("its events can no longer be read");
     if (!*event) return;
     on_event(**event);
   }
@@ -110,7 +110,7 @@ void VerbsWatch::look_at_port() {
   if (!port) {
     // A port event can be read before the removal that caused it.
     if (port.error().sys_errno == ENODEV) return lost("the device was removed");
-    return lost(fmt::format("its port cannot be asked: {}", to_string(port.error())));
+    return lost(fmt::format("its port cannot be queried: {}", to_string(port.error())));
   }
   if (!port->active()) {
     found_.push_back({.kind = DeviceEvent::Kind::kDown,
@@ -128,9 +128,9 @@ void VerbsWatch::look_at_port() {
                        return one.port == shared_->port && one.type == shared_->gid.type &&
                               one.gid == shared_->gid.gid;
                      });
-  if (moved) return lost("its address is at another index of the port's table of GIDs");
+  if (moved) return lost("its address moved to another index of the port's GID table");
   found_.push_back({.kind = DeviceEvent::Kind::kDown,
-                    .what = fmt::format("the address {} is not on port {} any more",
+                    .what = fmt::format("the address {} is no longer on port {}",
                                         shared_->gid.to_string(), port->number)});
 }
 
@@ -142,7 +142,7 @@ void VerbsWatch::look_at_list() {
   const Nanos now = clock_.now();
   if (now < next_look_) return;
   next_look_ = now + kLookEvery;
-  if (!is_listed()) lost("the device is not among those of this machine any more");
+  if (!is_listed()) lost("the device is no longer listed on this machine");
 }
 
 bool VerbsWatch::is_listed() const {

@@ -14,7 +14,7 @@ MachineFacts with_port_down() {
   facts.verbs.devices[0].ports[0].active = false;
   facts.verbs.devices[0].ports[0].state = "down";
   facts.verbs.chosen.reset();
-  facts.verbs.choice_error = "no RDMA device with an active port";
+  facts.verbs.choice_error = "no RDMA device has an active port";
   facts.trial.reset();
   return facts;
 }
@@ -101,7 +101,7 @@ TEST(Doctor, NoGidIsChosen) {
   MachineFacts facts = healthy();
   facts.verbs.chosen.reset();
   facts.trial.reset();
-  facts.verbs.choice_error = "the port has no GID of this index";
+  facts.verbs.choice_error = "the port has no GID at this index";
   Asked what = asked();
   what.gid_index = 7;
   auto findings = judge(facts, what);

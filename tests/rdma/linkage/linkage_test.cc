@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr const char* kWhatToDo =
-    "libibverbs.so.1 and librdmacm.so.1 of rdma-core are not there: install the packages "
+    "libibverbs.so.1 and librdmacm.so.1 of rdma-core are missing: install the packages "
     "libibverbs1, librdmacm1 and ibverbs-providers";
 
 TEST(WithoutRdmaCore, ThereAreNoDevices) {

@@ -444,7 +444,7 @@ TEST(StrictScopes, RefuseWorkThatNobodyLookedAt) {
   // In the child of a death test the device accepts no work, so this operation is refused.
   EXPECT_DEATH(std::ignore = pair.client->strict_scope(
                    soon(), [&](Scope& s) { s.write(pair.mine(0, 8), pair.remote(0, 8)); }),
-               "nobody looked at");
+               "before the results of all operations");
 }
 
 TEST(Scopes, MisuseIsABug) {
@@ -460,7 +460,7 @@ TEST(Scopes, MisuseIsABug) {
                                                   std::ignore = p.wait();
                                                   std::ignore = p.wait();
                                                 }),
-               "asked for twice");
+               "taken twice");
   EXPECT_DEATH(std::ignore = pair.client->scope(soon(), [&](Scope&) { pair.client.reset(); }),
                "within its own scope");
 }

@@ -30,10 +30,10 @@ TEST(ClusterFiles, AreReadInAnyOrderWithCommentsAndSpace) {
 TEST(ClusterFiles, WhatIsWrongIsToldWithItsLine) {
   const std::string longest(600, 'x');
   const std::pair<std::string, const char*> cases[] = {
-      {"", "no rank"},
-      {"# nothing\n\n", "no rank"},
-      {"0 a:1\n0 b:1\n", "line 2: rank 0 again, first in line 1"},
-      {"0 a:1\n\n1 a:1\n", "line 3: a:1 again, first in line 1"},
+      {"", "names no rank"},
+      {"# nothing\n\n", "names no rank"},
+      {"0 a:1\n0 b:1\n", "line 2: rank 0 is already in line 1"},
+      {"0 a:1\n\n1 a:1\n", "line 3: a:1 is already in line 1"},
       {"0 a:1\n2 b:1\n", "line 2: rank 2, but rank 1 is missing"},
       {"1 a:1\n", "line 1: rank 1, but rank 0 is missing"},
       {"0 a:1\n1\n", "line 2: the address is missing"},
@@ -42,7 +42,7 @@ TEST(ClusterFiles, WhatIsWrongIsToldWithItsLine) {
       {"0x1 a:1\n", "is not a rank"},
       {"00 a:1\n", "leading zero"},
       {"4294967296 a:1\n", "is not a rank"},
-      {"4096 a:1\n", "4095 is the last"},
+      {"4096 a:1\n", "highest possible rank, 4095"},
       {"0 a:1 b:2\n", "something follows"},
       {"0 a:1 # comment\n", "something follows"},
       {"0 a\n", "line 1: 'a':"},

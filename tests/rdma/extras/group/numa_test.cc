@@ -94,7 +94,7 @@ TEST(NumaNodes, GivePagesOrSayThatTheKernelCannot) {
 TEST(NumaNodes, PlaceWholePagesOnly) {
   alignas(4096) static std::byte page[8192];
   EXPECT_DEATH(std::ignore = place_memory(MutableBytes(page).subspan(1), 0, NumaPolicy::kStrict),
-               "begins at a page");
+               "begin at a page boundary");
 }
 
 }  // namespace

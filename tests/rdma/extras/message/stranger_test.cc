@@ -181,12 +181,12 @@ TEST(Strangers, WhoFreesWhatWasNeverSentIsLeft) {
     std::array<std::byte, 8> credit{};
     store_le<std::uint32_t>(credit.data(), 64);
     visit.stranger->say(credit);
-    expect_corrupt(*visit.server, "frees");
+    expect_corrupt(*visit.server, "freed messages");
   }
   {
     Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
     visit.stranger->ring(0, 16, 16, std::uint64_t{1} << 32 | 64);  // in a record's header
-    expect_corrupt(*visit.server, "frees");
+    expect_corrupt(*visit.server, "freed messages");
   }
 }
 
