@@ -16,7 +16,7 @@ Waiter::~Waiter() {
 }
 
 void Waiter::enlist(Executor& executor, std::coroutine_handle<> continuation) {
-  RKV_CHECK(executor_ == nullptr, "a waiter waits twice");
+  RKV_CHECK(executor_ == nullptr, "the waiter is waiting already");
   continuation_ = continuation;
   executor.add(*this);
 }

@@ -270,7 +270,7 @@ std::pair<MemoryTransport, MemoryTransport> MemoryTransport::pair(const MemoryOp
 }
 
 detail::MemoryPort& MemoryListener::port() const {
-  RKV_CHECK(port_ != nullptr, "a listener that has been moved from");
+  RKV_CHECK(port_ != nullptr, "the listener was moved from");
   return *port_;
 }
 

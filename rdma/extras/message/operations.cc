@@ -181,7 +181,7 @@ Result<Operations> Operations::create(const Device& device, Executor& executor,
 }
 
 detail::OperationSlots& Operations::slots() const {
-  RKV_CHECK(slots_ != nullptr, "operations that have been moved from");
+  RKV_CHECK(slots_ != nullptr, "the operations were moved from");
   return *slots_;
 }
 const CompletionQueue& Operations::queue() const {

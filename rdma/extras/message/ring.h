@@ -111,7 +111,8 @@ class RingSender {
 
   // The place for a record of `length` bytes, header included; empty if there is no space.
   std::optional<Placing> place(std::uint32_t length) const {
-    RKV_CHECK(length > kRecordHeader && length <= shape_.max_record, "a record of no such length");
+    RKV_CHECK(length > kRecordHeader && length <= shape_.max_record,
+              "the length of the record is invalid");
     if (records_ - freed_.count == shape_.slots || records_ - reaped_records_ == shape_.slots) {
       return std::nullopt;
     }
@@ -132,7 +133,7 @@ class RingSender {
   }
   // Call when the oldest WRITE that was not reaped has completed. REQUIRES: in_flight() != 0.
   void reaped() {
-    RKV_CHECK(in_flight() != 0, "a completion of a record that was not sent");
+    RKV_CHECK(in_flight() != 0, "the completed record was not sent");
     reaped_ = ends_[reaped_records_++ % shape_.slots];
   }
   // Takes a report of the peer. Returns false if it is impossible (R4). An older report than the

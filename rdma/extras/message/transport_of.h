@@ -19,7 +19,7 @@ TransportOf<State>::~TransportOf() = default;
 
 template <class State>
 State& TransportOf<State>::state() const {
-  RKV_CHECK(state_ != nullptr, "a message transport that has been moved from");
+  RKV_CHECK(state_ != nullptr, "the message transport was moved from");
   return *state_;
 }
 

@@ -182,7 +182,7 @@ TEST(MessagesDeathTest, AStreamOutlivesWhoWaitsForIt) {
   const auto read = [&]() -> Task<> { std::ignore = co_await stream->read(buffer); };
   auto reading = read();
   reading.start();
-  EXPECT_DEATH(stream.reset(), "while one waits");
+  EXPECT_DEATH(stream.reset(), "while a coroutine waits");
 }
 
 // Cannot be awaited: its queue does not arm, or epoll refuses its kind of descriptor.
@@ -384,7 +384,7 @@ TEST(MessagesDeathTest, WhatHoldsATransportAndWasMovedFromSaysSo) {
   EXPECT_FALSE(need(stream.try_shutdown()));
   EXPECT_EQ(stream.stashed(), 20U);  // the stash moves with the stream
   const Stream<SlowTransport> moved = std::move(stream);
-  const char* const says = "stream that has been moved from";
+  const char* const says = "stream was moved from";
   // NOLINTBEGIN(bugprone-use-after-move)
   EXPECT_DEATH(std::ignore = stream.try_read(buffer), says);
   EXPECT_DEATH(std::ignore = stream.try_write(buffer), says);
@@ -399,8 +399,8 @@ TEST(MessagesDeathTest, WhatHoldsATransportAndWasMovedFromSaysSo) {
   const MemoryBuilder builder;
   auto listener = need(builder.listen({}));
   const auto open = std::move(listener);
-  EXPECT_DEATH(std::ignore = listener.address(), "listener that has been moved from");
-  EXPECT_DEATH(std::ignore = builder.accept(listener, soon()), "listener that has been moved from");
+  EXPECT_DEATH(std::ignore = listener.address(), "listener was moved from");
+  EXPECT_DEATH(std::ignore = builder.accept(listener, soon()), "listener was moved from");
 }
 
 TEST(Faults, RefusalsAreAsManyAsAsked) {

@@ -89,7 +89,7 @@ class AnyMessageTransport {
   };
 
   Interface& held() const {
-    RKV_CHECK(held_ != nullptr, "a message transport that has been moved from");
+    RKV_CHECK(held_ != nullptr, "the message transport was moved from");
     return *held_;
   }
   std::unique_ptr<Interface> held_;

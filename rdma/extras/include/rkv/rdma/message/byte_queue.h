@@ -35,7 +35,7 @@ class ByteQueue {
 
   // REQUIRES: bytes.size() <= room().
   void push(Bytes bytes) {
-    RKV_CHECK(bytes.size() <= room(), "more bytes than the queue may hold");
+    RKV_CHECK(bytes.size() <= room(), "the queue cannot hold this many bytes");
     if (size_ + bytes.size() > ring_.size()) grow(size_ + bytes.size());
     const std::size_t end = (first_ + size_) % std::max<std::size_t>(ring_.size(), 1);
     const std::size_t straight = std::min(bytes.size(), ring_.size() - end);

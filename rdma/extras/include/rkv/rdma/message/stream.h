@@ -68,7 +68,7 @@ class Stream {
   // Closes the stream. REQUIRES: no coroutine waits for it.
   ~Stream() {
     RKV_CHECK(open_.waiters == (std::array<int, 3>{}),
-              "a stream is destroyed while one waits for it");
+              "a stream is destroyed while a coroutine waits for it");
     if (!open_.moved) std::ignore = close();
   }
 
@@ -177,7 +177,7 @@ class Stream {
 
     bool await_ready() { return attempt(); }
     void await_suspend(std::coroutine_handle<> continuation) {
-      RKV_CHECK(stream_.executor_ != nullptr, "a coroutine on a stream without an executor");
+      RKV_CHECK(stream_.executor_ != nullptr, "a coroutine needs a stream with an executor");
       suspended_ = true;
       stream_.count(Op::kInterest, 1);
       enlist(*stream_.executor_, continuation);
@@ -224,11 +224,11 @@ class Stream {
     Open() = default;
     Open(Open&& other) noexcept : open(other.open), moved(std::exchange(other.moved, true)) {
       RKV_CHECK(other.waiters == (std::array<int, 3>{}),
-                "a stream is moved while one waits for it");
+                "a stream is moved while a coroutine waits for it");
     }
   };
 
-  void check_here() const { RKV_CHECK(!open_.moved, "a stream that has been moved from"); }
+  void check_here() const { RKV_CHECK(!open_.moved, "the stream was moved from"); }
   void count(Interest interest, int by) {
     const int which = interest == Interest::kMessages ? 0 : interest == Interest::kRoom ? 1 : 2;
     open_.waiters[static_cast<std::size_t>(which)] += by;
@@ -312,7 +312,8 @@ Result<std::optional<std::size_t>> Stream<T>::try_read_vectored(
       total += *count;
     }
   }
-  RKV_CHECK(room != 0, "a read into no room: its 0 would mean the end of the stream");
+  RKV_CHECK(room != 0,
+            "a read needs space for at least one byte: a result of 0 means the end of the stream");
   return std::optional(total);
 }
 

@@ -100,16 +100,16 @@ class [[nodiscard]] Task {
 
   // Starts the task; does nothing if it was started before.
   void start() {
-    RKV_CHECK(handle_ != nullptr, "a task that was moved from");
+    RKV_CHECK(handle_ != nullptr, "the task was moved from");
     if (!std::exchange(started_, true)) handle_.resume();
   }
   bool done() const {
-    RKV_CHECK(handle_ != nullptr, "a task that was moved from");
+    RKV_CHECK(handle_ != nullptr, "the task was moved from");
     return handle_.done();
   }
   // Returns the result. REQUIRES: done(), and only one call.
   T take() {
-    RKV_CHECK(done(), "the result of a task that is not done");
+    RKV_CHECK(done(), "take() needs a task that is done");
     return handle_.promise().take();
   }
 
@@ -124,8 +124,8 @@ class [[nodiscard]] Task {
       }
       T await_resume() const { return handle.promise().take(); }
     };
-    RKV_CHECK(handle_ != nullptr, "a task that was moved from");
-    RKV_CHECK(!std::exchange(started_, true), "a task that was started is awaited");
+    RKV_CHECK(handle_ != nullptr, "the task was moved from");
+    RKV_CHECK(!std::exchange(started_, true), "a task that was started cannot be awaited");
     return Awaiter{handle_};
   }
 
