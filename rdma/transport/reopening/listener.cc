@@ -23,7 +23,7 @@ class KeptIncoming final : public Incoming {
                                              Bytes private_data,
                                              const Deadline& deadline) override {
     auto* const kept = dynamic_cast<KeptQueue*>(&queue);
-    RKV_CHECK(kept != nullptr, "a connection and its queue are of different transports");
+    RKV_CHECK(kept != nullptr, "the connection and its queue belong to different transports");
     KeptQueue::Guest guest(*kept);
     Queue* const inner = guest.enter();
     // The device is lost, or the queue's thread has not yet taken the new queue.

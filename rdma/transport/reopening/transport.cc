@@ -267,7 +267,7 @@ Result<std::unique_ptr<Connection>> ReopeningTransport::connect(
     Queue& queue, const ConnectionOptions& options, const std::string& address, Bytes private_data,
     const Deadline& deadline, Rejection* rejection) {
   auto* const kept = dynamic_cast<KeptQueue*>(&queue);
-  RKV_CHECK(kept != nullptr, "a connection and its queue are of different transports");
+  RKV_CHECK(kept != nullptr, "the connection and its queue belong to different transports");
   KeptQueue::Guest guest(*kept);
   Queue* const inner = guest.enter();
   if (inner == nullptr) return fail(Code::kNoDevice, "the RDMA device is lost");

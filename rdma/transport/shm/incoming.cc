@@ -31,7 +31,7 @@ class ShmIncoming final : public Incoming {
   Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
                                              Bytes private_data, const Deadline&) override {
     auto* bound = dynamic_cast<ShmQueue*>(&queue);
-    RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
+    RKV_CHECK(bound != nullptr, "the connection and its queue belong to different transports");
     if (private_data.size() > kAcceptDataBytes) {
       return fail(Code::kInvalidArgument,
                   "the private data of the answer to a connection request is at most 196 bytes");

@@ -113,7 +113,7 @@ class ShmTransport final : public Transport {
                                               const Deadline& deadline,
                                               Rejection* rejection) override {
     auto* bound = dynamic_cast<ShmQueue*>(&queue);
-    RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
+    RKV_CHECK(bound != nullptr, "the connection and its queue belong to different transports");
     return shm::connect(*bound, options, address, private_data, deadline, rejection);
   }
 

@@ -134,7 +134,7 @@ Result<std::unique_ptr<Connection>> SimTransport::connect(
     Queue& queue, const ConnectionOptions& options, const std::string& address, Bytes private_data,
     const Deadline& deadline, Rejection* rejection) {
   auto* const bound = dynamic_cast<SimQueue*>(&queue);
-  RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
+  RKV_CHECK(bound != nullptr, "the connection and its queue belong to different transports");
   const auto port = port_of(address);
   if (!port) return fail(Code::kInvalidArgument, "an address is HOST:PORT");
   if (private_data.size() > kMaxConnectBytes) {

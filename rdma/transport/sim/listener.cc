@@ -79,7 +79,7 @@ Result<std::unique_ptr<Connection>> SimIncoming::accept(Queue& queue,
                                                         const ConnectionOptions& options,
                                                         Bytes private_data, const Deadline&) {
   auto* const bound = dynamic_cast<SimQueue*>(&queue);
-  RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
+  RKV_CHECK(bound != nullptr, "the connection and its queue belong to different transports");
   RKV_CHECK(!answered_, "a connection request is answered twice");
   if (private_data.size() > kMaxAcceptBytes) {
     return fail(Code::kInvalidArgument, "at most 196 bytes of private data");

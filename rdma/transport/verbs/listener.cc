@@ -27,7 +27,7 @@ class VerbsIncoming final : public Incoming {
   Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
                                              Bytes private_data, const Deadline&) override {
     auto* bound = dynamic_cast<VerbsQueue*>(&queue);
-    RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
+    RKV_CHECK(bound != nullptr, "the connection and its queue belong to different transports");
     if (!same_device_) {  // our memory is registered with the other device
       return fail(Code::kNoDevice,
                   "the request came over another RDMA device than the server's: connect to an "

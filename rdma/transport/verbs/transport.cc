@@ -101,7 +101,7 @@ Result<std::unique_ptr<Connection>> VerbsTransport::connect(
     Queue& queue, const ConnectionOptions& options, const std::string& address, Bytes private_data,
     const Deadline& deadline, Rejection* rejection) {
   auto* bound = dynamic_cast<VerbsQueue*>(&queue);
-  RKV_CHECK(bound != nullptr, "a connection and its queue are of different transports");
+  RKV_CHECK(bound != nullptr, "the connection and its queue belong to different transports");
   RKV_ASSIGN_OR_RETURN(const HostPort where, parse_host_port(address));
   RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, deadline));
   Result<std::unique_ptr<Connection>> last = fail(Code::kUnreachable, "the host has no address");
