@@ -2,18 +2,14 @@
 #include <poll.h>
 
 #include <array>
-#include <thread>
 
 #include "common/check.h"
+#include "rdma/transport/spin_window.h"
 #include "rdma/transport/transport.h"
 
 namespace rkv::rdma {
 
 namespace {
-
-// Roughly the cost of a sleep plus a wake-up.
-constexpr Nanos kSpin = 20'000;
-constexpr unsigned kRoundsPerYield = 1024;
 
 bool any_ready(std::span<Queue* const> queues) {
   bool ready = false;
@@ -24,21 +20,14 @@ bool any_ready(std::span<Queue* const> queues) {
 
 // Returns true when there is a reason to return.
 bool spin(std::span<Queue* const> queues, PollMode mode, const Deadline& deadline) {
-  const SteadyClock clock;
-  const Nanos end = clock.now() + kSpin;
+  // Some events are signaled by a descriptor only, above all the end of a peer. Only a sleep sees
+  // them.
+  constexpr unsigned kBusyRounds = 16'384;
   unsigned round = 0;
-  do {
-    for (int i = 0; i < 16; ++i) {
-      if (any_ready(queues)) return true;
-    }
-    // Some events are signaled by a descriptor only, above all the end of a peer. Only a sleep sees
-    // them.
-    if (++round % kRoundsPerYield == 0) {
-      if (mode == PollMode::kBusy) return true;
-      std::this_thread::yield();
-    }
-  } while (!deadline.passed() && (mode == PollMode::kBusy || clock.now() < end));
-  return deadline.passed();
+  const auto ready = [&] {
+    return any_ready(queues) || (mode == PollMode::kBusy && ++round == kBusyRounds);
+  };
+  return SpinWindow().spin(ready, mode, deadline);
 }
 
 void sleep(std::span<Queue* const> queues, const Deadline& deadline) {

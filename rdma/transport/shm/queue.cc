@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -18,13 +17,11 @@ namespace {
 constexpr std::size_t kCacheLine = 64;
 // Reading the sockets is a system call, so it is done once per this many polls and in wait().
 constexpr std::uint32_t kPollsPerSocketCheck = 1024;
+constexpr std::uint32_t kSpinsPerSocketCheck = 16 * kPollsPerSocketCheck;  // a spin is shorter
 // The rings are checked when nothing else has arrived, and once per this many polls. So a user that
 // READs continuously gets its completions without touching memory that the peer writes.
 constexpr std::uint32_t kPollsPerRingCheck = 16;
 static_assert(kPollsPerSocketCheck % kPollsPerRingCheck == 0);
-// Roughly the cost of a sleep plus a wake-up. A longer spin would only take the processor from the
-// peer if both share it.
-constexpr Nanos kSpin = 20'000;
 constexpr std::uint64_t kMaxBufferBytes = std::uint64_t{1} << 40;
 
 }  // namespace
@@ -204,25 +201,23 @@ bool ShmQueue::is_ready() {
 
 void ShmQueue::wait(const Deadline& deadline) {
   if (is_ready()) return;
+  const SteadyClock clock;
+  const Nanos began = clock.now();
   if (options_.poll != PollMode::kEvent && spin(deadline)) return;
-  if (options_.poll != PollMode::kBusy) sleep(deadline);
+  if (options_.poll == PollMode::kBusy) return;
+  sleep(deadline);
+  spin_window_.slept(clock.now() - began);
 }
 
 // Returns true when there is a reason to return.
 bool ShmQueue::spin(const Deadline& deadline) {
-  const SteadyClock clock;
-  const Nanos end = clock.now() + kSpin;
-  do {
-    for (int i = 0; i < 16; ++i) {
-      if (anything() || waker_.consume()) return true;
-    }
-    if (++polls_ % kPollsPerSocketCheck == 0) {
-      read_sockets(0);
-      if (ready_next_ != ready_end_) return true;
-      std::this_thread::yield();  // the peer may be waiting for this processor
-    }
-  } while (!deadline.passed() && (options_.poll == PollMode::kBusy || clock.now() < end));
-  return deadline.passed();
+  const auto ready = [this] {
+    if (anything() || waker_.consume()) return true;
+    if (++spins_ % kSpinsPerSocketCheck != 0) return false;
+    read_sockets(0);
+    return ready_next_ != ready_end_;
+  };
+  return spin_window_.spin(ready, options_.poll, deadline);
 }
 
 void ShmQueue::set_sleep_words(std::uint64_t value) {

@@ -28,6 +28,7 @@
 #include "common/mutex.h"
 #include "rdma/transport/completion_reserve.h"
 #include "rdma/transport/shm/shared.h"
+#include "rdma/transport/spin_window.h"
 #include "rdma/transport/transport.h"
 #include "rdma/transport/waker.h"
 
@@ -102,6 +103,8 @@ class ShmQueue final : public Queue {
   std::size_t turn_ = 0;  // index of the connection whose ring is checked first
   std::uint64_t sleep_number_ = 0;
   std::uint32_t polls_ = 0;
+  std::uint32_t spins_ = 0;
+  SpinWindow spin_window_;
   bool room_came_back_ = false;  // capacity freed by unreported completions; see wait()
 
   CompletionReserve room_;

@@ -21,9 +21,7 @@ constexpr std::size_t kPollBatch = 64;
 constexpr std::size_t kCacheLine = 64;
 // Reading the event channel is a system call, so it is done once per this many polls and in wait().
 constexpr std::uint32_t kPollsPerEventCheck = 1024;
-// Longer than a round trip on hardware (2 to 5 us) and about one round trip on SoftRoCE (20 to 40
-// us). Shorter than a sleep plus a wake-up cost on SoftRoCE.
-constexpr Nanos kSpin = 20'000;
+constexpr std::uint32_t kSpinsPerEventCheck = 16 * kPollsPerEventCheck;  // a spin is shorter
 // How long a queue pair outlives its connection, and how many queue pairs may. Flushing takes
 // microseconds.
 constexpr Nanos kRetirement = 200 * kNanosPerMs;
@@ -320,24 +318,23 @@ bool VerbsQueue::is_ready() {
 
 void VerbsQueue::wait(const Deadline& deadline) {
   if (is_ready()) return;
+  const SteadyClock clock;
+  const Nanos began = clock.now();
   if (options_.poll != PollMode::kEvent && spin(deadline)) return;
-  if (options_.poll != PollMode::kBusy && begin_sleep()) take_events(deadline.left_ms());
+  if (options_.poll == PollMode::kBusy || !begin_sleep()) return;
+  take_events(deadline.left_ms());
+  spin_window_.slept(clock.now() - began);
 }
 
 // Returns true when there is a reason to return.
 bool VerbsQueue::spin(const Deadline& deadline) {
-  const SteadyClock clock;
-  const Nanos end = clock.now() + kSpin;
-  do {
-    for (int i = 0; i < 16; ++i) {
-      if (refill() != 0 || waker_.consume()) return true;
-    }
-    if (++polls_ % kPollsPerEventCheck == 0) {
-      read_events();
-      if (!ended_.empty() || has_ready()) return true;
-    }
-  } while (!deadline.passed() && (options_.poll == PollMode::kBusy || clock.now() < end));
-  return deadline.passed();
+  const auto ready = [this] {
+    if (refill() != 0 || waker_.consume()) return true;
+    if (++spins_ % kSpinsPerEventCheck != 0) return false;
+    read_events();
+    return !ended_.empty() || has_ready();
+  };
+  return spin_window_.spin(ready, options_.poll, deadline);
 }
 
 // Arms, then polls again: completions after that poll raise the event.

@@ -30,6 +30,7 @@
 
 #include "common/mutex.h"
 #include "rdma/transport/completion_reserve.h"
+#include "rdma/transport/spin_window.h"
 #include "rdma/transport/verbs/roll.h"
 #include "rdma/transport/verbs/shared.h"
 #include "rdma/transport/waker.h"
@@ -139,6 +140,8 @@ class VerbsQueue final : public Queue {
   VerbsConnection* last_ = nullptr;
   std::vector<VerbsConnection*> ended_;  // see report_when_empty
   std::uint32_t polls_ = 0;
+  std::uint32_t spins_ = 0;
+  SpinWindow spin_window_;
   bool room_came_back_ = false;  // capacity freed by unreported completions; see wait()
   bool armed_ = false;
   bool broken_ = false;
