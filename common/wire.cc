@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "common/pack.h"
 #include "common/scan.h"
 
 namespace rkv {
@@ -100,21 +101,24 @@ std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
   put_window(out.data() + 48, accept.hints);
   put_window(out.data() + 64, accept.counters);
   store_le(out.data() + 80, accept.server_us);
+  store_le(out.data() + 88, accept.max_packed);
   return kConnectAcceptBytes;
 }
 
 Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
-  RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectAcceptBytes));
-  const ConnectAccept accept{
-      .epoch = load_le<std::uint64_t>(bytes.data() + 8),
-      .session = load_le<std::uint64_t>(bytes.data() + 16),
-      .credits = load_le<std::uint16_t>(bytes.data() + 24),
-      .max_message_bytes = load_le<std::uint32_t>(bytes.data() + 28),
-      .max_sent_bytes = load_le<std::uint16_t>(bytes.data() + 26) * kSentUnitBytes,
-      .root = get_window(bytes.data() + 32),
-      .hints = get_window(bytes.data() + 48),
-      .counters = get_window(bytes.data() + 64),
-      .server_us = load_le<std::uint64_t>(bytes.data() + 80)};
+  RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectAcceptLeastBytes));
+  ConnectAccept accept{.epoch = load_le<std::uint64_t>(bytes.data() + 8),
+                       .session = load_le<std::uint64_t>(bytes.data() + 16),
+                       .credits = load_le<std::uint16_t>(bytes.data() + 24),
+                       .max_message_bytes = load_le<std::uint32_t>(bytes.data() + 28),
+                       .max_sent_bytes = load_le<std::uint16_t>(bytes.data() + 26) * kSentUnitBytes,
+                       .root = get_window(bytes.data() + 32),
+                       .hints = get_window(bytes.data() + 48),
+                       .counters = get_window(bytes.data() + 64),
+                       .server_us = load_le<std::uint64_t>(bytes.data() + 80)};
+  if (load_le<std::uint16_t>(bytes.data() + 6) >= kConnectAcceptBytes) {
+    accept.max_packed = load_le<std::uint16_t>(bytes.data() + 88);
+  }
   if (accept.epoch == 0 || accept.credits == 0 || accept.root.length < kRootPageBytes ||
       accept.max_message_bytes < kResponseHeaderBytes ||
       accept.max_sent_bytes < kRequestHeaderBytes + kMessageSourceBytes ||
@@ -172,6 +176,8 @@ const char* to_string(Opcode opcode) {
       return "scan";
     case Opcode::kLong:
       return "long";
+    case Opcode::kPack:
+      return "pack";
   }
   return "unknown";
 }
@@ -212,9 +218,6 @@ Status check_request(const Request& request, Bytes header, std::size_t message_b
   if (request.durability > kLastDurability || load_le<std::uint8_t>(header.data() + 39) > 1) {
     return fail(Code::kInvalidArgument, "reserved bits of the request are set");
   }
-  if (request.opcode < Opcode::kGet || request.opcode > kLastOpcode) {
-    return fail(Code::kInvalidArgument, "unknown operation");
-  }
   return {};
 }
 
@@ -238,6 +241,7 @@ std::optional<std::size_t> value_length_of(Opcode opcode) {
     case Opcode::kPut:
     case Opcode::kBackup:  // check_value()
     case Opcode::kScan:
+    case Opcode::kPack:
       return std::nullopt;
     case Opcode::kAdd:
       return kCounterBytes;
@@ -269,7 +273,8 @@ Status check_condition(const Request& request) {
   if (request.until && request.ttl_ms == 0) {
     return fail(Code::kInvalidArgument, "the expiry time of the key is missing");
   }
-  if (request.durability != Durability::kDefault && !is_write(request.opcode)) {
+  if (request.durability != Durability::kDefault && !is_write(request.opcode) &&
+      request.opcode != Opcode::kPack) {
     return fail(Code::kInvalidArgument, "the operation does not support a durability");
   }
   if (request.ttl_ms > kMaxTtlMs) {
@@ -279,6 +284,9 @@ Status check_condition(const Request& request) {
 }
 
 Status check_request_sizes(const Request& request, std::size_t key, std::size_t value) {
+  if (request.opcode < Opcode::kGet || request.opcode > kLastOpcode) {
+    return fail(Code::kInvalidArgument, "unknown operation");
+  }
   const bool has_key = takes_key(request.opcode);
   if (has_key && key == 0) return fail(Code::kInvalidArgument, "the key is empty");
   if (key > kMaxKeyBytes) return fail(Code::kTooLarge, "the key is longer than 1024 bytes");
@@ -318,6 +326,8 @@ Status check_value(const Request& request) {
       const auto query = decode_scan_query(request.value);
       return query ? Status{} : Status(std::unexpected(query.error()));
     }
+    case Opcode::kPack:
+      return PackReader(request.value).check();
     default:
       return {};
   }
@@ -355,6 +365,11 @@ Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence) {
   request.value = bytes.subspan(kRequestHeaderBytes + key, value);
   RKV_RETURN_IF_ERROR(check_value(request));
   return request;
+}
+
+Status check_operation(const Request& operation) {
+  RKV_RETURN_IF_ERROR(check_request_sizes(operation, operation.key.size(), operation.value.size()));
+  return check_value(operation);
 }
 
 // ValueSource: address 8, rkey 4, length 4, digest 8.
@@ -423,30 +438,8 @@ std::size_t encode(const Response& response, MutableBytes out) {
   return total;
 }
 
-Result<Response> decode_response(Bytes bytes) {
-  if (bytes.size() < kResponseHeaderBytes ||
-      load_le<std::uint32_t>(bytes.data() + 4) != bytes.size() - kResponseHeaderBytes) {
-    return fail(Code::kCorrupt, "the server's answer has a wrong length");
-  }
-  const bool is_get =
-      load_le<std::uint8_t>(bytes.data()) == static_cast<std::uint8_t>(Opcode::kGet);
-  const auto code = load_le<std::uint8_t>(bytes.data() + 1);
-  const Response response{
-      .opcode = static_cast<Opcode>(load_le<std::uint8_t>(bytes.data())),
-      .code = code,
-      .flags = load_le<std::uint8_t>(bytes.data() + 2),
-      .sequence = load_le<std::uint64_t>(bytes.data() + 8),
-      .version = {load_le<std::uint64_t>(bytes.data() + 16)},
-      .slot = {code == 0 ? load_le<std::uint64_t>(bytes.data() + 32) : 0},
-      .expiry_ms = load_le<std::uint64_t>(bytes.data() + 24),
-      .retry_after_ms = code == 0 ? 0 : load_le<std::uint32_t>(bytes.data() + 32),
-      .wal_mark = {load_le<std::uint64_t>(bytes.data() + 40)},
-      .sync_mark = {load_le<std::uint64_t>(bytes.data() + 48)},
-      .server_us = load_le<std::uint64_t>(bytes.data() + 56),
-      .value = bytes.subspan(kResponseHeaderBytes)};
-  if (response.opcode < Opcode::kGet || response.opcode > kLastOpcode) {
-    return fail(Code::kCorrupt, "the server's answer names an unknown operation");
-  }
+Status check_response(const Response& response) {
+  const bool is_get = response.opcode == Opcode::kGet;
   constexpr unsigned kKnown = Response::kInNeighbour | Response::kCounter | Response::kSwapped |
                               Response::kByRead | Response::kMayHaveHappened | Response::kInCell;
   const bool in_doubt = (response.flags & Response::kMayHaveHappened) != 0;
@@ -469,6 +462,32 @@ Result<Response> decode_response(Bytes bytes) {
       response.value.size() < kScanPageHeaderBytes) {
     return fail(Code::kCorrupt, "the server's answer lacks the page");
   }
+  return {};
+}
+
+Result<Response> decode_response(Bytes bytes) {
+  if (bytes.size() < kResponseHeaderBytes ||
+      load_le<std::uint32_t>(bytes.data() + 4) != bytes.size() - kResponseHeaderBytes) {
+    return fail(Code::kCorrupt, "the server's answer has a wrong length");
+  }
+  const auto code = load_le<std::uint8_t>(bytes.data() + 1);
+  const Response response{
+      .opcode = static_cast<Opcode>(load_le<std::uint8_t>(bytes.data())),
+      .code = code,
+      .flags = load_le<std::uint8_t>(bytes.data() + 2),
+      .sequence = load_le<std::uint64_t>(bytes.data() + 8),
+      .version = {load_le<std::uint64_t>(bytes.data() + 16)},
+      .slot = {code == 0 ? load_le<std::uint64_t>(bytes.data() + 32) : 0},
+      .expiry_ms = load_le<std::uint64_t>(bytes.data() + 24),
+      .retry_after_ms = code == 0 ? 0 : load_le<std::uint32_t>(bytes.data() + 32),
+      .wal_mark = {load_le<std::uint64_t>(bytes.data() + 40)},
+      .sync_mark = {load_le<std::uint64_t>(bytes.data() + 48)},
+      .server_us = load_le<std::uint64_t>(bytes.data() + 56),
+      .value = bytes.subspan(kResponseHeaderBytes)};
+  if (response.opcode < Opcode::kGet || response.opcode > kLastOpcode) {
+    return fail(Code::kCorrupt, "the server's answer names an unknown operation");
+  }
+  RKV_RETURN_IF_ERROR(check_response(response));
   if (response.wal_mark < response.sync_mark) {
     return fail(Code::kCorrupt, "the server's answer claims more synced than written");
   }

@@ -26,7 +26,8 @@ namespace rkv {
 inline constexpr std::uint32_t kWireMagic = 0x3156'4B52U;  // "RKV1"
 inline constexpr std::uint16_t kWireVersion = 6;
 inline constexpr std::size_t kConnectRequestBytes = 56;
-inline constexpr std::size_t kConnectAcceptBytes = 88;
+inline constexpr std::size_t kConnectAcceptBytes = 96;
+inline constexpr std::size_t kConnectAcceptLeastBytes = 88;  // of a server that knows no packs
 inline constexpr std::size_t kConnectRejectMaxBytes = 148;
 
 struct ConnectRequest {
@@ -51,7 +52,8 @@ struct ConnectAccept {
   RemoteWindow root{};
   RemoteWindow hints{};
   RemoteWindow counters{};
-  std::uint64_t server_us = 0;  // as Response::server_us
+  std::uint64_t server_us = 0;   // as Response::server_us
+  std::uint16_t max_packed = 0;  // operations in a pack; 0 = the server knows no packs
 };
 struct ConnectReject {
   Code code = Code::kInternal;
@@ -86,8 +88,9 @@ enum class Opcode : std::uint8_t {
   kBackup = 11,       // the backup's name -> version: every write up to it is in the backup
   kScan = 12,  // a ScanQuery (scan.h) -> version: every write up to it is seen; value: a page
   kLong = 13,  // a MessageSource: where the request itself is -> the response to that request
+  kPack = 14,  // operations (pack.h) -> value: their results
 };
-inline constexpr Opcode kLastOpcode = Opcode::kLong;
+inline constexpr Opcode kLastOpcode = Opcode::kPack;
 // A backup's name: letters, digits, '.', '_' and '-'; the first character is neither '.' nor '-'.
 // It becomes a file name on the server's host, so no other characters are allowed.
 inline constexpr std::size_t kMaxBackupNameBytes = 128;
@@ -147,7 +150,7 @@ struct Request {
   Bytes key{};
   // kPut: the value. kGet: hashes of used keys. kPutLarge: a ValueSource. kAdd: 8 bytes. kSwap: 8
   // bytes expected, 8 desired. kOpenCounter: 1 byte. kBackup: the name. kScan: a ScanQuery. kLong:
-  // a MessageSource.
+  // a MessageSource. kPack: what PackWriter writes.
   Bytes value{};
 };
 inline constexpr std::uint64_t kBeginByModulus = std::uint64_t{1} << 48;
@@ -165,6 +168,8 @@ struct Response {
   static constexpr std::uint8_t kMayHaveHappened = 16;
   // kGet, kAdd, kSwap: the counter is in a cell. Its numbers have no versions: `version` is 0.
   static constexpr std::uint8_t kInCell = 32;
+  // Of a result in a pack: the operation was not begun. Send it by itself.
+  static constexpr std::uint8_t kAlone = 64;
 
   Opcode opcode = Opcode::kPing;
   std::uint8_t code = 0;  // 0 = done, else a Code
@@ -194,5 +199,10 @@ std::size_t encode(const Response& response, MutableBytes out);
 // whenever the header could be read, so that an invalid request can be answered.
 Result<Request> decode_request(Bytes bytes, std::uint64_t* sequence);
 Result<Response> decode_response(Bytes bytes);
+
+// The parts of decoding that packs share: whether an operation has what its opcode takes, and
+// whether a response is possible for its opcode. kInvalidArgument, kTooLarge; kCorrupt.
+Status check_operation(const Request& operation);
+Status check_response(const Response& response);
 
 }  // namespace rkv

@@ -3,12 +3,15 @@
 // Thread safety: none.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "client/engine/get_op.h"
+#include "client/link/arena.h"
 #include "client/link/large_buffers.h"
+#include "common/pack.h"
 #include "rdma/transport/transport.h"
 #include "rkv/options.h"
 
@@ -39,22 +42,32 @@ struct MultiGetBuffers {
   std::vector<GetLane*> free_lanes;
 };
 
-// One PUT in flight, or refused with "later" and to be sent again.
+// A request in flight, or to be sent: one PUT, or a pack of several.
 struct PutSlot {
   enum class State : std::uint8_t { kFree, kSent, kAgain };
   State state = State::kFree;
-  std::size_t index = 0;                  // of the item
-  LargeBuffers::Buffer* value = nullptr;  // where the server READs a large value
+  std::array<std::size_t, kMaxPacked> items;  // indices
+  std::size_t count = 0;                      // of items; 1: not a pack
+  LargeBuffers::Buffer* value = nullptr;      // where the server READs a large value
+};
+
+// An item that was answered with "later".
+struct PutAgain {
+  std::size_t index = 0;
+  bool alone = false;  // not in a pack
 };
 
 struct MultiPutBuffers {
   explicit MultiPutBuffers(const ClientOptions& options) : slots(options.requests_in_flight) {
     batch.reserve(slots.size());
     batched.reserve(slots.size());
+    again.reserve(slots.size() * kMaxPacked);
   }
   std::vector<PutSlot> slots;
   std::vector<rdma::Operation> batch;
   std::vector<PutSlot*> batched;  // slots whose requests the batch holds
+  std::vector<PutAgain> again;    // in no slot
+  std::array<std::byte, Arena::kRequestBytes - kRequestHeaderBytes> pack;  // the one being begun
 };
 
 }  // namespace rkv::client

@@ -1,7 +1,10 @@
 #include "client/engine/multi_put.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <span>
+#include <utility>
 
 namespace rkv::client {
 
@@ -10,6 +13,7 @@ void MultiPut::begin() {
   engine_.multi_puts.batched.clear();
   engine_.requester.reset_busy_wait();
   std::ranges::fill(engine_.multi_puts.slots, Slot{});
+  engine_.multi_puts.again.clear();
   engine_.connector.check_link();
 }
 
@@ -44,6 +48,17 @@ bool MultiPut::advance() {
 void MultiPut::lost() {
   engine_.session.link.close();  // closed before buffers that the server READs are reused (K1)
   fail_sent(Code::kDisconnected, "the connection was lost before the answer came");
+  for (Slot& slot : engine_.multi_puts.slots) {
+    if (slot.state == State::kAgain && slot.count > 1) unpack(slot);
+  }
+}
+
+// Takes a pack apart that was not sent. The next server may take other packs.
+void MultiPut::unpack(Slot& slot) {
+  for (const std::size_t index : std::span(slot.items).first(slot.count))
+    engine_.multi_puts.again.push_back({.index = index});
+  --again_;
+  free(slot);
 }
 
 void MultiPut::time_out() {
@@ -59,36 +74,75 @@ void MultiPut::fill() {
     send_at_ = 0;
   }
   for (Slot& slot : engine_.multi_puts.slots) {
+    if (!engine_.session.link.requests().has_credit()) return;
     if (slot.state == State::kSent) continue;
-    if (slot.state == State::kFree && (again_ != 0 || !take_next_item(slot))) continue;
-    // This slot may lack memory for its large value while another slot already has its memory.
-    if (!begin(slot) && !engine_.session.link.requests().has_credit()) return;
+    if (slot.state == State::kFree && (again_ != 0 || !take_items(slot))) continue;
+    begin(slot);  // may lack memory for its large value, while another slot has its memory
   }
 }
 
-// Gives the slot the next valid item; invalid items are finished with their error.
-bool MultiPut::take_next_item(Slot& slot) {
-  while (next_item_ < items_.size()) {
-    slot.index = next_item_++;
-    const KeyValue& item = items_[slot.index];
-    Status valid = check_key(as_bytes(item.key));
-    if (valid) valid = check_value(as_bytes(item.value));
-    if (valid && item.expires_at_ms > kMaxTtlMs) {
-      valid = fail(Code::kInvalidArgument, "expires_at_ms is at most 2^42");
-    }
-    if (valid && !is_large(item.value.size()) &&
-        kRequestHeaderBytes + item.key.size() + item.value.size() >
-            engine_.session.link.accept().max_message_bytes) {
-      valid = fail(Code::kTooLarge, "the request is longer than the server's limit");
-    }
-    if (valid) {
-      slot.state = State::kAgain;
-      ++again_;
-      return true;
-    }
-    finish(slot, std::unexpected(valid.error()));
+Status MultiPut::check(const KeyValue& item) const {
+  RKV_RETURN_IF_ERROR(check_key(as_bytes(item.key)));
+  RKV_RETURN_IF_ERROR(check_value(as_bytes(item.value)));
+  if (item.expires_at_ms > kMaxTtlMs) {
+    return fail(Code::kInvalidArgument, "expires_at_ms is at most 2^42");
   }
-  return false;
+  if (!is_large(item.value.size()) && kRequestHeaderBytes + item.key.size() + item.value.size() >
+                                          engine_.session.link.accept().max_message_bytes) {
+    return fail(Code::kTooLarge, "the request is longer than the server's limit");
+  }
+  return {};
+}
+
+// Returns the next valid item. Invalid items are finished with their error.
+std::optional<PutAgain> MultiPut::next_item() {
+  if (held_) return std::exchange(held_, std::nullopt);
+  auto& again = engine_.multi_puts.again;
+  if (!again.empty()) {
+    const PutAgain item = again.back();
+    again.pop_back();
+    return item;
+  }
+  while (next_item_ < items_.size()) {
+    const std::size_t index = next_item_++;
+    const Status valid = check(items_[index]);
+    if (valid) return PutAgain{.index = index};
+    visit(index, std::unexpected(valid.error()));
+  }
+  return std::nullopt;
+}
+
+// Shares what is left among the credits, so that the server begins while more is encoded. Fewer
+// than 8 would save little; the answer to 8 fits into the server's small buffers.
+std::size_t MultiPut::most_in_pack() const {
+  constexpr std::size_t kLeast = 8;
+  const ConnectAccept& accept = engine_.session.link.accept();
+  const std::size_t share = (items_.size() - next_item_) / accept.credits;
+  return std::min<std::size_t>({std::max(share, kLeast), kMaxPacked, accept.max_packed});
+}
+
+// Gives the slot items for one request. Returns false if there are none.
+bool MultiPut::take_items(Slot& slot) {
+  const std::size_t most = most_in_pack();
+  const std::size_t room =
+      std::min<std::size_t>(engine_.multi_puts.pack.size(),
+                            engine_.session.link.accept().max_sent_bytes - kRequestHeaderBytes);
+  std::size_t bytes = kPackHeaderBytes;
+  slot.count = 0;
+  while (const auto item = next_item()) {
+    bytes += PackWriter::bytes_of(request_for(items_[item->index]));
+    const bool alone = item->alone || bytes > room;
+    if (slot.count != 0 && alone) {
+      held_ = item;
+      break;
+    }
+    slot.items[slot.count++] = item->index;
+    if (alone || slot.count >= most) break;
+  }
+  if (slot.count == 0) return false;
+  slot.state = State::kAgain;
+  ++again_;
+  return true;
 }
 
 // Copies a large value to where the server will READ it. False: the memory is in use until finish()
@@ -96,7 +150,7 @@ bool MultiPut::take_next_item(Slot& slot) {
 // error.
 bool MultiPut::stage(Slot& slot) {
   if (slot.value != nullptr) return true;  // staged before, then refused with "later"
-  const Bytes value = as_bytes(items_[slot.index].value);
+  const Bytes value = as_bytes(items_[slot.items.front()].value);
   const auto taken = engine_.session.large.take(value.size());
   if (!taken) {
     if (taken.error().code != Code::kBusy) {
@@ -110,25 +164,48 @@ bool MultiPut::stage(Slot& slot) {
   return true;
 }
 
-bool MultiPut::begin(Slot& slot) {
-  const KeyValue& item = items_[slot.index];
+Request MultiPut::request_for(const KeyValue& item) const {
   Request put{.opcode = Opcode::kPut, .key = as_bytes(item.key)};
   put.value = as_bytes(item.value);
-  put.durability = durability_;
   put.until = item.expires_at_ms != 0;
   put.ttl_ms = item.expires_at_ms;
+  return put;
+}
+
+bool MultiPut::begin(Slot& slot) {
+  return slot.count == 1 ? begin_single(slot) : begin_pack(slot);
+}
+
+bool MultiPut::begin_pack(Slot& slot) {
+  PackWriter pack(engine_.multi_puts.pack);
+  for (const std::size_t index : std::span(slot.items).first(slot.count))
+    pack.add(request_for(items_[index]));
+  Request request{.opcode = Opcode::kPack};
+  request.value = pack.finish();
+  return send(slot, request);
+}
+
+bool MultiPut::begin_single(Slot& slot) {
+  const KeyValue& item = items_[slot.items.front()];
+  Request put = request_for(item);
   LargeSource source;
   if (is_large(item.value.size())) {
-    if (!engine_.session.link.requests().has_credit() || !stage(slot)) return false;
+    if (!stage(slot)) return false;
     source = {.value = slot.value->bytes().first(item.value.size()),
               .remote_key = slot.value->region->remote_key()};
     source.describe(put.key, engine_.session.map.epoch());
     put.opcode = Opcode::kPutLarge;
     put.value = source.encoded;
   }
-  put.begin_by_us = engine_.session.link.begin_by_us(deadline_);
+  return send(slot, put);
+}
+
+// Encodes the request into the batch. Returns false if it cannot be sent now.
+bool MultiPut::send(Slot& slot, Request request) {
+  request.durability = durability_;
+  request.begin_by_us = engine_.session.link.begin_by_us(deadline_);
   const auto tag = static_cast<std::uint64_t>(&slot - engine_.multi_puts.slots.data());
-  const auto operation = engine_.session.link.requests().begin(put, tag);
+  const auto operation = engine_.session.link.requests().begin(request, tag);
   if (!operation) return false;
   engine_.multi_puts.batch.push_back(*operation);
   engine_.multi_puts.batched.push_back(&slot);
@@ -173,33 +250,88 @@ void MultiPut::on_reply(const Event& event) {
   Slot& slot = engine_.multi_puts.slots[event.context];
   const Response& response = event.response;
   engine_.session.learn_marks(response);
+  if (slot.count > 1 && response.code == 0) return on_pack(slot, response);
   if (response.code == 0) {
-    engine_.requester.note_write(response, durability_);
-    engine_.session.learn_place(as_bytes(items_[slot.index].key), response);
-    engine_.requester.reset_busy_wait();
-    return finish(slot, response.version.bits);
+    on_result(slot.items.front(), response);
+    return free(slot);
   }
   const Error error = engine_.requester.refused(response);
-  const bool again = error.code == Code::kBusy ||
-                     (error.code == Code::kTimeout && !deadline_.passed());  // as ask_until_taken()
-  if (!again) return finish(slot, std::unexpected(error));
-  if (error.code == Code::kBusy) {
-    send_at_ = engine_.session.clock.now() + engine_.requester.busy_wait(response);
-  }
+  if (!is_later(error)) return finish(slot, std::unexpected(error));
+  if (error.code == Code::kBusy) wait_busy(response);
   slot.state = State::kAgain;
   ++again_;
+}
+
+// Nothing of an answer counts before all of it was read. An answer that is not as the server must
+// make it ends the connection, and the slot's PUTs may have happened.
+void MultiPut::on_pack(Slot& slot, const Response& response) {
+  ResultReader checked(response.value);
+  for (std::size_t i = 0; i < slot.count; ++i) {
+    if (const auto result = checked.next(Opcode::kPut); !result) {
+      return engine_.session.link.break_off(result.error().text);
+    }
+  }
+  if (!checked.at_end()) {
+    return engine_.session.link.break_off("its answer has more results than the pack");
+  }
+  ResultReader reader(response.value);
+  std::optional<Response> busy;
+  for (const std::size_t index : std::span(slot.items).first(slot.count)) {
+    const Response result = *reader.next(Opcode::kPut);
+    if (on_result(index, result)) continue;
+    const bool alone = (result.flags & Response::kAlone) != 0;
+    if (!alone && static_cast<Code>(result.code) == Code::kBusy) busy = result;
+    engine_.multi_puts.again.push_back({.index = index, .alone = alone});
+  }
+  if (busy) wait_busy(*busy);
+  free(slot);
+}
+
+// Returns false if the item is to be sent again.
+bool MultiPut::on_result(std::size_t index, const Response& response) {
+  if (response.code == 0) {
+    engine_.requester.note_write(response, durability_);
+    engine_.session.learn_place(as_bytes(items_[index].key), response);
+    engine_.requester.reset_busy_wait();
+    visit(index, response.version.bits);
+    return true;
+  }
+  if ((response.flags & Response::kAlone) != 0) return false;
+  const Error error = engine_.requester.refused(response);
+  if (is_later(error)) return false;
+  visit(index, std::unexpected(error));
+  return true;
+}
+
+// Whether a refused PUT is sent again, as in ask_until_taken().
+bool MultiPut::is_later(const Error& error) const {
+  return error.code == Code::kBusy || (error.code == Code::kTimeout && !deadline_.passed());
+}
+
+// Sends nothing until a busy server has had some time.
+void MultiPut::wait_busy(const Response& response) {
+  send_at_ = engine_.session.clock.now() + engine_.requester.busy_wait(response);
 }
 
 Nanos MultiPut::sleep_until() const {
   return send_at_ != 0 ? std::min(send_at_, deadline_.at()) : deadline_.at();
 }
 
-void MultiPut::finish(Slot& slot, const Result<std::uint64_t>& version) {
-  visit_(target_, slot.index, version);
+void MultiPut::visit(std::size_t index, const Result<std::uint64_t>& version) {
+  visit_(target_, index, version);
+  ++finished_;
+}
+
+void MultiPut::free(Slot& slot) {
   engine_.session.large.give_back(slot.value);
   slot.value = nullptr;
   slot.state = State::kFree;
-  ++finished_;
+}
+
+void MultiPut::finish(Slot& slot, const Result<std::uint64_t>& version) {
+  for (const std::size_t index : std::span(slot.items).first(slot.count))
+    visit(index, version);
+  free(slot);
 }
 
 void MultiPut::fail_sent(Code code, const char* text) {
@@ -212,11 +344,15 @@ void MultiPut::fail_sent(Code code, const char* text) {
 
 void MultiPut::fail_rest(const Error& error) {
   for (Slot& slot : engine_.multi_puts.slots) {
-    if (slot.state == State::kAgain) finish(slot, std::unexpected(error));
+    if (slot.state != State::kAgain) continue;
+    --again_;
+    finish(slot, std::unexpected(error));
   }
-  for (; next_item_ < items_.size(); ++next_item_, ++finished_) {
-    visit_(target_, next_item_, std::unexpected(error));
-  }
+  for (; !engine_.multi_puts.again.empty(); engine_.multi_puts.again.pop_back())
+    visit(engine_.multi_puts.again.back().index, std::unexpected(error));
+  if (held_) visit(std::exchange(held_, std::nullopt)->index, std::unexpected(error));
+  while (next_item_ < items_.size())
+    visit(next_item_++, std::unexpected(error));
 }
 
 }  // namespace rkv::client

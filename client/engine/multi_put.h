@@ -1,4 +1,5 @@
-// Many PUTs in flight on one connection, as many as there are credits.
+// Many PUTs in flight on one connection: as many requests as there are credits, each a pack of
+// several PUTs if the server knows packs. A PUT that is too long for a pack goes by itself.
 //
 // A PUT that was posted and not answered when the connection ends, or when the deadline passes, may
 // have happened and is reported so (E1). A PUT that was not sent is sent over the next connection.
@@ -38,10 +39,24 @@ class MultiPut final : public PipelinedOp {
   void fill();
   bool stage(Slot& slot);
   bool begin(Slot& slot);
-  bool take_next_item(Slot& slot);
+  bool begin_pack(Slot& slot);
+  bool begin_single(Slot& slot);
+  bool send(Slot& slot, Request request);
+  bool take_items(Slot& slot);
+  std::optional<PutAgain> next_item();
+  Status check(const KeyValue& item) const;
+  Request request_for(const KeyValue& item) const;
+  std::size_t most_in_pack() const;
   bool post();
   std::size_t poll();
   void on_reply(const Event& event);
+  void on_pack(Slot& slot, const Response& response);
+  bool on_result(std::size_t index, const Response& response);
+  bool is_later(const Error& error) const;
+  void wait_busy(const Response& response);
+  void unpack(Slot& slot);
+  void visit(std::size_t index, const Result<std::uint64_t>& version);
+  void free(Slot& slot);
   void finish(Slot& slot, const Result<std::uint64_t>& version);
   void fail_sent(Code code, const char* text);
 
@@ -50,6 +65,7 @@ class MultiPut final : public PipelinedOp {
   PutVisitor visit_;
   void* target_;
   std::size_t next_item_ = 0;
+  std::optional<PutAgain> held_;  // taken by take_items(), for the next slot
   std::size_t finished_ = 0;
   std::size_t again_ = 0;  // slots to be sent again; while there are any, no new item is started
   Nanos send_at_ = 0;      // the server was busy: nothing is sent before this time

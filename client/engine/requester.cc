@@ -52,7 +52,7 @@ bool is_save(Opcode opcode) {
 bool is_write(Opcode opcode) {
   return opcode == Opcode::kPut || opcode == Opcode::kPutLarge || opcode == Opcode::kRemove ||
          opcode == Opcode::kAdd || opcode == Opcode::kSwap || opcode == Opcode::kOpenCounter ||
-         opcode == Opcode::kBackup;
+         opcode == Opcode::kBackup || opcode == Opcode::kPack;
 }
 
 }  // namespace

@@ -122,7 +122,6 @@ void Link::close() {
   requests_.reset({});
 }
 
-// Disconnects from a peer that breaks the protocol.
 void Link::break_off(const char* why) {
   log_warn(EventName("server_left"), "server {}: {}; disconnecting", connection_->peer(), why);
   alive_ = false;

@@ -92,6 +92,8 @@ class Link {
   // caller's own.
   void close();
   bool alive() const { return alive_; }
+  // Ends the connection to a server that breaks the protocol, with a log line. Does not block.
+  void break_off(const char* why);
   // Returns true if the peer refused a READ: our view of its memory is wrong.
   bool read_refused() const { return read_refused_; }
   const ConnectAccept& accept() const { return accept_; }
@@ -176,7 +178,6 @@ class Link {
   bool is_landed(const rdma::Completion& completion) const;  // completion of one of our READs
   bool to_event(const rdma::Completion& completion, Event& event);
   bool receive(const rdma::Completion& completion, Event& event);
-  void break_off(const char* why);
   Status send_when_possible(const Request& request, const Deadline& deadline);
 
   rdma::Transport* transport_;

@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/pack.h"
 #include "common/random.h"
 #include "common/thread.h"
 
@@ -165,7 +166,8 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                              .root = windows.root,
                              .hints = windows.hints,
                              .counters = windows.counters,
-                             .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs)};
+                             .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs),
+                             .max_packed = kMaxPacked};
   std::array<std::byte, kConnectAcceptBytes> bytes{};
   const std::size_t length = encode(answer, bytes);
   // The name is copied now: the request's bytes are freed with `incoming`.

@@ -31,9 +31,12 @@ void PendingReplies::await(Held& held, const RequestHandler::Answer& answer) {
   held.sweeping = answer.next == RequestHandler::Next::kAwaitSweep;
   if (held.sweeping) held.name = as_text(value);
   if (answer.next != RequestHandler::Next::kAwaitMark) return;
-  RKV_CHECK(value.size() <= held.number.size(),
-            "an answer that awaits a mark has a number at most");
-  std::ranges::copy(value, held.number.begin());
+  held.writes = answer.writes;
+  if (value.size() <= held.number.size()) {
+    std::ranges::copy(value, held.number.begin());
+  } else {
+    held.results.assign(value.begin(), value.end());
+  }
   std::uint64_t& wanted = answer.level == Durability::kWal ? wal_wanted_ : sync_wanted_;
   wanted = std::max(wanted, answer.through);
 }
@@ -68,7 +71,8 @@ Response PendingReplies::answer_to(Held& held) const {
     return parts_.handler.disk_failed(held.response);
   }
   Response response = held.response;
-  response.value = Bytes(held.number).first(response.value.size());
+  const bool results = !held.results.empty();
+  response.value = results ? Bytes(held.results) : Bytes(held.number).first(response.value.size());
   return response;
 }
 
@@ -81,7 +85,8 @@ void PendingReplies::answer() {
     if (held.sweeping) continue_after_sweep(held);
     // send() fails if no large buffer is free for a page.
     const bool sent = is_over(held, failed) && parts_.replies.has_room(session) &&
-                      parts_.replies.send(session, answer_to(held), held.taken, held.level);
+                      parts_.replies.send(session, answer_to(held), held.taken,
+                                          {.level = held.level, .count = held.writes});
     if (sent) continue;
     if (&held != &held_[kept]) held_[kept] = std::move(held);
     ++kept;

@@ -7,7 +7,8 @@
 //      It stays unanswered if its client disconnects. When the worker is stopped, the connection
 //      ends only after the answer, or after kAnswersMs.
 //
-// Replies that await a mark do not allocate; the others take another thread's lock and allocate.
+// Replies of single writes that await a mark do not allocate. Those of packs do. The others take
+// another thread's lock and allocate.
 //
 // Thread safety: one owner, the worker.
 #pragma once
@@ -59,13 +60,15 @@ class PendingReplies {
  private:
   struct Held {
     Session* session = nullptr;
-    Response response{};  // its value, if it has one, lies in `number`
+    Response response{};  // its value, if it has one, lies in `number` or `results`
     Durability level = Durability::kSync;
     std::uint64_t through = 0;
     bool sweeping = false;  // `through` is a sweep's number; `name` is the request's value
     bool ready = false;     // `response` is the reply
     Nanos taken = 0;
+    std::uint32_t writes = 1;
     std::array<std::byte, kCounterBytes> number{};
+    std::vector<std::byte> results{};  // of a pack
     std::string name{};
     std::shared_ptr<const Backup> backup{};
     std::shared_ptr<const ScanPage> page{};

@@ -60,7 +60,8 @@ void ReplySender::give_back(Session& session, std::uint32_t buffer) {
   pool_.give_back(buffer);
 }
 
-bool ReplySender::send(Session& session, const Response& response, Nanos taken, Durability level) {
+bool ReplySender::send(Session& session, const Response& response, Nanos taken,
+                       const AwaitedWrites& awaited) {
   const std::size_t length = kResponseHeaderBytes + response.value.size();
   if (length > SendPool::kSmallBytes && !has_large(session)) return false;
   const auto buffer = pool_.take(length);
@@ -77,17 +78,20 @@ bool ReplySender::send(Session& session, const Response& response, Nanos taken, 
   if (session.replies.empty()) dirty_.push_back(&session);
   session.replies.push_back(operation);
   --session.unanswered;
-  count(response, taken, level);
+  count(response, taken, awaited);
   return true;
 }
 
-void ReplySender::count(const Response& response, Nanos taken, Durability level) {
+void ReplySender::count(const Response& response, Nanos taken, const AwaitedWrites& awaited) {
   parts_.counters.answered(response.opcode, response.code);
   parts_.timings.answered(response.opcode, taken);
-  if (level == Durability::kMemory || response.code != 0 || response.opcode == Opcode::kFlush)
+  if (awaited.level == Durability::kMemory || response.code != 0 ||
+      response.opcode == Opcode::kFlush) {
     return;
-  parts_.counters.add(level == Durability::kWal ? WorkerCounters::kWalWrites
-                                                : WorkerCounters::kSyncWrites);
+  }
+  parts_.counters.add(
+      awaited.level == Durability::kWal ? WorkerCounters::kWalWrites : WorkerCounters::kSyncWrites,
+      awaited.count);
 }
 
 void ReplySender::post() {

@@ -34,6 +34,12 @@ namespace rkv::server {
 // A client that takes no large reply for this long may be disconnected (K8).
 inline constexpr Nanos kLongestReply = 2 * kNanosPerSecond;
 
+// The writes that a reply answers, and the durability that they waited for.
+struct AwaitedWrites {
+  Durability level = Durability::kMemory;
+  std::uint32_t count = 1;
+};
+
 class ReplySender {
  public:
   // References must outlive the sender. `handler` supplies what every reply carries.
@@ -57,14 +63,18 @@ class ReplySender {
   // Whether a large reply can be. The client that has waited longest gets the next large buffer. A
   // client that already holds some makes no other client wait (K8).
   bool has_large(const Session& session);
+  // Whether a reply whose value has this length can be sent now. REQUIRES: has_room().
+  bool has_room_for_value(const Session& session, std::size_t bytes) {
+    return kResponseHeaderBytes + bytes <= SendPool::kSmallBytes || has_large(session);
+  }
   // Call it once per turn: from here on the replies that already wait come first.
   void serve_waiting_first() { large_wanted_ = false; }
 
   // Encodes the reply, queues it for this turn's post and counts it. `taken`: when the request was
-  // taken. `level`: what its answer waited for. False: no large buffer is free, and nothing has
-  // happened. Always true for a small reply. REQUIRES: has_room().
+  // taken. False: no large buffer is free, and nothing has happened. Always true for a small reply,
+  // and right after has_large(). REQUIRES: has_room().
   bool send(Session& session, const Response& response, Nanos taken,
-            Durability level = Durability::kMemory);
+            const AwaitedWrites& awaited = {});
   // Posts what is queued. Drops a client whose connection takes less.
   void post();
   // Forgets the session's queued replies. REQUIRES: session.ending.
@@ -81,7 +91,7 @@ class ReplySender {
   void post(Session& session);
   void drop_slow_taker();
   void give_back(Session& session, std::uint32_t buffer);
-  void count(const Response& response, Nanos taken, Durability level);
+  void count(const Response& response, Nanos taken, const AwaitedWrites& awaited);
 
   const Parts parts_;
   SendPool pool_;

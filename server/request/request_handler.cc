@@ -29,6 +29,9 @@ std::uint32_t retry_after_ms(Code code) {
 
 // A refusal must fit into a small buffer, which K3 guarantees for every answer.
 constexpr std::size_t kMostSentenceBytes = SendPool::kSmallBytes - kResponseHeaderBytes;
+// The results of a pack of up to 8 writes always fit into a small buffer. Then no value of theirs
+// may make the answer longer, because its sender has found no room for a large one.
+constexpr std::size_t kMostSmallResults = kMostSentenceBytes;
 
 Response refusal(Opcode opcode, std::uint64_t sequence, const Error& error) {
   Response response{.opcode = opcode,
@@ -68,7 +71,8 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t
       backups_(backups),
       counter_flusher_(counter_flusher),
       scans_(scans),
-      value_(kMaxInlineBytes) {
+      value_(kMaxInlineBytes),
+      results_(kMaxInlineBytes) {
   RKV_CHECK(durability_ != Durability::kDefault &&
                 (durability_ == Durability::kMemory || !log.is_volatile()),
             "a server without a disk cannot answer by its marks");
@@ -125,6 +129,8 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
       return scan(request);
     case Opcode::kLong:
       return read_request(request);
+    case Opcode::kPack:
+      return pack(request);
   }
   return {.next = Next::kDisconnect, .malformed = true};  // unreachable: the decoder checks opcodes
 }
@@ -230,6 +236,59 @@ PutOptions RequestHandler::options_of(const Request& request) const {
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
   return stored_answer(request, store_.put(request.key, request.value, options_of(request)));
+}
+
+// An operation is done like one that came by itself, or has the result refused_alone().
+RequestHandler::Answer RequestHandler::serve_packed(const Request& operation) {
+  if (!is_packable(operation.opcode)) {
+    return reply(refusal(operation.opcode, 0,
+                         {.code = Code::kInvalidArgument,
+                          .text = "a pack must have gets, puts, removes, adds and swaps only"}));
+  }
+  if (const Status valid = check_operation(operation); !valid) {
+    return reply(refusal(operation.opcode, 0, valid.error()));
+  }
+  Answer answer = serve(operation);
+  if (answer.response.code == static_cast<std::uint8_t>(kOnDisk)) {
+    return reply(ResultWriter::refused_alone(operation.opcode));
+  }
+  return answer;
+}
+
+// Does each step for all operations before the next step, so that memory of one key is fetched
+// while other keys are handled. The operations are executed in their order.
+RequestHandler::Answer RequestHandler::pack(const Request& request) {
+  PackReader reader(request.value);  // the decoder has checked it (PACK-1)
+  std::size_t count = 0;
+  std::size_t reserve = 0;
+  bool reads = false;
+  while (const auto operation = reader.next()) {
+    Request& one = packed_[count++] = *operation;
+    one.begin_by_us = request.begin_by_us;
+    if (one.opcode != Opcode::kGet) one.durability = request.durability;
+    reserve += least_result_bytes(one.opcode);
+    reads = reads || one.opcode == Opcode::kGet;
+    store_.prefetch(one.key);
+  }
+  Answer all = reply({.opcode = Opcode::kPack, .sequence = request.sequence});
+  all.writes = 0;
+  outcome_count_ = 0;
+  const bool is_small = reserve <= kMostSmallResults && !reads;
+  ResultWriter results(
+      MutableBytes(results_).first(is_small ? kMostSmallResults : kMaxInlineBytes));
+  for (const Request& one : std::span(packed_).first(count)) {
+    reserve -= least_result_bytes(one.opcode);
+    const Answer answer = serve_packed(one);
+    results.add(answer.response, reserve);
+    outcomes_[outcome_count_++] = {.opcode = one.opcode, .code = answer.response.code};
+    if (answer.next != Next::kAwaitMark) continue;
+    all.next = Next::kAwaitMark;
+    all.level = answer.level;
+    all.through = std::max(all.through, answer.through);
+    ++all.writes;
+  }
+  all.response.value = results.finish();
+  return all;
 }
 
 RequestHandler::Answer RequestHandler::put_large(const Request& request) {

@@ -4,12 +4,15 @@
 // Thread safety: one per worker.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "common/pack.h"
 #include "common/wire.h"
 #include "server/background/backups.h"
 #include "server/background/counter_flusher.h"
@@ -38,6 +41,7 @@ class RequestHandler {
     Durability level = Durability::kMemory;  // kAwaitMark: kWal or kSync
     std::uint64_t through = 0;
     bool malformed = false;
+    std::uint32_t writes = 1;  // kAwaitMark: how many writes await it
     MessageSource message = {};
     ValueSource source = {};
     LargePut large = {};
@@ -63,6 +67,14 @@ class RequestHandler {
   // Executes one request. `message` comes from a peer and may hold any bytes. `look` is the result
   // of a load for this request. Allocates only for stats, backups and pages of scans.
   Answer handle(Bytes message, DiskLookup look = {});
+  // What has become of the operations of a pack, in their order. Of the last handle().
+  struct Outcome {
+    Opcode opcode;
+    std::uint8_t code;
+  };
+  std::span<const Outcome> pack_outcomes() const {
+    return std::span(outcomes_).first(outcome_count_);
+  }
   // The answer to a request whose load failed.
   static Response not_loaded(Bytes message, const Error& error);
 
@@ -97,6 +109,8 @@ class RequestHandler {
   Answer get(const Request& request);
   void touch(Bytes told);
   Answer put(const Request& request);
+  Answer pack(const Request& request);
+  Answer serve_packed(const Request& operation);
   Answer put_large(const Request& request);
   Answer read_request(const Request& request);
   Answer remove(const Request& request);
@@ -128,6 +142,10 @@ class RequestHandler {
   DiskLookup look_;               // of the request that is being handled
   std::vector<std::byte> value_;  // a GET's value: kMaxInlineBytes
   std::string stats_text_;
+  std::array<Request, kMaxPacked> packed_;  // operations of the pack that is being handled
+  std::vector<std::byte> results_;          // of a pack: kMaxInlineBytes
+  std::array<Outcome, kMaxPacked> outcomes_;
+  std::size_t outcome_count_ = 0;
   std::atomic<std::uint64_t> reported_reads_{0};  // written by the worker's thread only
 };
 

@@ -250,6 +250,8 @@ bool Worker::has_room_for(const Session& session, Bytes message) {
       return has_room_for_long();
     case Opcode::kStats:
       return stats_.has_time(counters_.get(WorkerCounters::kTurns));
+    case Opcode::kPack:  // its writes are executed once, so its reply must have room before
+      return replies_.has_room_for_value(session, pack_reply_bytes(message));
     default:
       return true;
   }
@@ -267,6 +269,7 @@ Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint3
 Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds) {
   Session& session = *request.session;
   RequestHandler::Answer answer = handler_.handle(request.message, look);
+  if (answer.response.opcode == Opcode::kPack) count_packed(answer.response);
   switch (answer.next) {
     case RequestHandler::Next::kReply:
       if (!replies_.send(session, answer.response, request.taken)) return Served::kNoLarge;
@@ -295,6 +298,12 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
       return Served::kDone;
   }
   return Served::kDone;
+}
+
+void Worker::count_packed(const Response& response) {
+  if (response.code != 0) return;  // refused as a whole
+  for (const RequestHandler::Outcome& one : handler_.pack_outcomes())
+    counters_.answered(one.opcode, one.code);
 }
 
 void Worker::on_malformed(Session& session, DropReason why) {

@@ -46,8 +46,8 @@ constexpr std::array<std::uint8_t, 256> make_indices() {
 constexpr std::array<std::uint8_t, 256> kIndices = make_indices();
 
 constexpr std::array<std::string_view, kOperations> kOperationNames = {
-    "none", "get",  "put",       "remove",       "ping",   "flush", "stats",
-    "add",  "swap", "put_large", "open_counter", "backup", "scan",  "long"};
+    "none", "get",       "put",          "remove", "ping", "flush", "stats", "add",
+    "swap", "put_large", "open_counter", "backup", "scan", "long",  "pack"};
 
 constexpr std::array<std::string_view, kRefusalReasons> kRefusals = {
     "malformed", "version", "starting", "resuming", "offences", "full", "failed"};

@@ -80,6 +80,9 @@ class RecordTable {
     std::unique_lock<Mutex> guard_;
   };
 
+  // Begins to fetch the group of a key. A hint: without a lock, the home may move.
+  void prefetch(Bytes key) const { index_.prefetch(memory_.home(memory_.hash(key))); }
+
   Target target(KeyHash hash, const Locked& locked, Bytes key) const {
     return {hash, locked.home, index_.find(locked.home, hash, key), &locked.counters()};
   }

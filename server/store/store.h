@@ -89,6 +89,9 @@ class Store {
     return records_.get(key, out, look);
   }
 
+  // Begins to fetch what an operation on the key reads first. A hint.
+  void prefetch(Bytes key) const { table_.prefetch(key); }
+
   RecordStore& records() { return records_; }
   LargeRecords& large_records() { return large_records_; }  // values that arrive in pieces
   Counters& counters() { return counters_; }
