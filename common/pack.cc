@@ -27,7 +27,7 @@ std::byte* copy_in(std::byte* to, Bytes bytes) {
 }
 
 std::unexpected<Error> wrong_lengths() {
-  return fail(Code::kInvalidArgument, "the lengths in the pack do not add up to its size");
+  return fail(Code::kInvalidArgument, "the lengths or flags in the pack do not add up to its size");
 }
 std::unexpected<Error> wrong_results() {
   return fail(Code::kCorrupt, "the server's answer does not have the results of the pack");
@@ -74,11 +74,14 @@ std::optional<std::size_t> PackReader::length_at(std::size_t from) const {
   const std::byte* const header = value_.data() + from;
   const unsigned flags = load_le<std::uint8_t>(header + 1);
   if ((flags & ~kOperationFlags) != 0) return std::nullopt;
-  const std::size_t length = kPackedHeaderBytes + (has_version(flags) ? kFieldBytes : 0) +
-                             ((flags & kHasTtl) != 0 ? kFieldBytes : 0) +
+  const bool has_ttl = (flags & kHasTtl) != 0;
+  const std::size_t ttl_at = kPackedHeaderBytes + (has_version(flags) ? kFieldBytes : 0);
+  const std::size_t length = ttl_at + (has_ttl ? kFieldBytes : 0) +
                              load_le<std::uint16_t>(header + 2) +
                              std::size_t{load_le<std::uint32_t>(header + 4)};
   if (length > left) return std::nullopt;
+  // A writer leaves out a time to live that is 0.
+  if (has_ttl && load_le<std::uint64_t>(header + ttl_at) == 0) return std::nullopt;
   return length;
 }
 

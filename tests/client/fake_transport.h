@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/pack.h"
 #include "common/wire.h"
 #include "rdma/transport/transport.h"
 #include "tests/client/get/scripted_memory.h"
@@ -58,6 +59,8 @@ struct FakeServer {
   int long_requests = 0;             // of the requests, those that were READ
   std::size_t registered_bytes = 0;  // by regions and receive buffers, ever
   int receives_held = 0;             // receive buffers given out and not released
+  std::uint16_t max_packed = 0;      // 0: a server that knows no packs
+  int packs = 0;                     // requests that were packs
   std::vector<std::string> log;      // opcode and key of each request
 };
 
@@ -239,7 +242,8 @@ class FakeConnection final : public rdma::Connection {
       alive_ = false;
       return;
     }
-    auto response = server_->answer(*request);
+    auto response =
+        request->opcode == Opcode::kPack ? answer_pack(*request) : server_->answer(*request);
     if (!response) return;
     --server_->unanswered;
     response->sequence = sequence;
@@ -249,6 +253,25 @@ class FakeConnection final : public rdma::Connection {
     if (server_->answer_garbage) message[8] ^= std::byte{0x55};
     if (server_->change_answer) server_->change_answer(message);
     queue_->deliver(this, std::move(message), server_->latency);
+  }
+  // Each operation is answered as if it had come by itself. One that gets no answer is refused with
+  // refused_alone().
+  std::optional<Response> answer_pack(const Request& request) {
+    ++server_->packs;
+    PackReader reader(request.value);
+    results_.resize(kMaxInlineBytes);
+    ResultWriter results(results_);
+    while (const auto operation = reader.next()) {
+      server_->log.push_back(std::string(to_string(operation->opcode)) + " " +
+                             std::string(as_text(operation->key)));
+      auto response = server_->answer(*operation);
+      if (!response) response = ResultWriter::refused_alone(operation->opcode);
+      response->opcode = operation->opcode;
+      results.add(*response, 0);
+    }
+    Response all;
+    all.value = results.finish();
+    return all;
   }
   // At once: the bytes must be what they are when the client is answered.
   Result<Request> read_long(const Request& sent) {
@@ -279,6 +302,7 @@ class FakeConnection final : public rdma::Connection {
   bool alive_ = true;
   bool ended_ = false;
   std::vector<rdma::Operation> hanging_;
+  std::vector<std::byte> results_;
 };
 
 class FakeTransport final : public rdma::Transport {
@@ -319,7 +343,8 @@ class FakeTransport final : public rdma::Transport {
                          .max_sent_bytes = server_->max_sent_bytes,
                          .root = server_->memory->window(),
                          .hints = {},
-                         .counters = {}},
+                         .counters = {},
+                         .max_packed = server_->max_packed},
            accept);
     if (server_->accept) accept = *server_->accept;
     return std::make_unique<FakeConnection>(*server_, static_cast<FakeQueue&>(queue),

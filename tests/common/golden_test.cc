@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/layout.h"
+#include "common/pack.h"
 #include "common/scan.h"
 #include "common/wire.h"
 
@@ -306,6 +307,38 @@ TEST_F(WirePage, LongRequest) {
   expect("long-request", bytes);
 }
 
+TEST_F(WirePage, Pack) {
+  std::vector<std::byte> pack(256);
+  PackWriter writer(pack);
+  writer.add(
+      {.opcode = Opcode::kPut, .key = as_bytes("apple"), .value = as_bytes("a round fruit")});
+  writer.add({.opcode = Opcode::kRemove, .key = as_bytes("pear")});
+  const Bytes packed = writer.finish();
+  std::vector<std::byte> bytes(kRequestHeaderBytes + packed.size());
+  encode(
+      Request{.opcode = Opcode::kPack, .sequence = 10, .begin_by_us = 5'000'000, .value = packed},
+      bytes);
+  expect("pack-request", bytes);
+
+  std::vector<std::byte> results(256);
+  ResultWriter out(results);
+  out.add({.opcode = Opcode::kPut,
+           .version = Version::of(kGoldenBoot, 42),
+           .slot = Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 2,
+                            Location::of(2, 3))},
+          kPackedResultBytes);
+  out.add({.opcode = Opcode::kRemove, .code = static_cast<std::uint8_t>(Code::kNotFound)}, 0);
+  bytes.assign(kResponseHeaderBytes + out.finish().size(), {});
+  encode(Response{.opcode = Opcode::kPack,
+                  .sequence = 10,
+                  .wal_mark = Version::of(kGoldenBoot, 48),
+                  .sync_mark = Version::of(kGoldenBoot, 48),
+                  .server_us = 2'000'000,
+                  .value = out.finish()},
+         bytes);
+  expect("pack-response", bytes);
+}
+
 TEST_F(WirePage, ConnectionData) {
   std::vector<std::byte> bytes(kConnectRequestBytes);
   encode(ConnectRequest{.credits_wanted = 4, .client_nonce = 0xABCD, .name = "example"}, bytes);
@@ -317,7 +350,8 @@ TEST_F(WirePage, ConnectionData) {
                        .max_message_bytes = kMaxMessageBytes,
                        .max_sent_bytes = 8192,
                        .root = {.address = 0x7F0000000000, .remote_key = 0x99, .length = 0x21000},
-                       .server_us = 1'000'000},
+                       .server_us = 1'000'000,
+                       .max_packed = kMaxPacked},
          bytes);
   expect("connect-accept", bytes);
   bytes.assign(kConnectRejectMaxBytes, {});

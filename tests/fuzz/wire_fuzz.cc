@@ -1,5 +1,6 @@
 // Messages and the private data of connections (common/wire.h): nothing is accepted but what an
 // encoder makes (W1), and what is accepted is within its limits. The first byte chooses a decoder.
+#include "common/pack.h"
 #include "common/scan.h"
 #include "common/wire.h"
 #include "tests/fuzz/fuzz.h"
@@ -8,6 +9,24 @@ namespace rkv::fuzz {
 namespace {
 
 constexpr std::size_t kPrivateDataMaxBytes = 196;  // what any transport carries
+
+// Operations that say what they may say are packed again to the same bytes.
+void pack(const Request& request, Bytes message) {
+  PackReader reader(request.value);
+  RKV_CHECK(reader.check() && reader.count() <= kMaxPacked, "a pack beyond the limits");
+  std::vector<std::byte> again(request.value.size());
+  PackWriter writer(again);
+  std::size_t count = 0;
+  bool plain = true;
+  while (const auto operation = reader.next()) {
+    ++count;
+    plain = plain && is_packable(operation->opcode) && check_operation(*operation);
+    if (plain) writer.add(*operation);
+  }
+  RKV_CHECK(count == reader.count(), "a pack with other operations than it counts");
+  RKV_CHECK(!plain || same(writer.finish(), request.value), "a pack that no writer makes");
+  RKV_CHECK(pack_reply_bytes(message) >= count * kPackedResultBytes, "an answer without room");
+}
 
 void request(Bytes bytes) {
   std::uint64_t sequence = 0;
@@ -19,6 +38,7 @@ void request(Bytes bytes) {
   std::vector<std::byte> again(bytes.size());
   RKV_CHECK(encode(*decoded, again) == bytes.size() && same(again, bytes),
             "a request that no encoder makes");
+  if (decoded->opcode == Opcode::kPack) pack(*decoded, bytes);
 }
 
 void response(Bytes bytes) {
@@ -35,6 +55,19 @@ void expect_prefix(Bytes again, Bytes bytes) {
   RKV_CHECK(bytes.size() >= again.size() && same(again.first(6), bytes.first(6)) &&
                 same(again.subspan(8), bytes.subspan(8, again.size() - 8)),
             "connection data that no encoder makes");
+}
+
+// The results of a pack, as the answer to operations of this opcode.
+void results(Bytes bytes, Opcode opcode) {
+  ResultReader reader(bytes);
+  std::vector<std::byte> again(bytes.size());
+  ResultWriter writer(again);
+  while (!reader.at_end()) {
+    const auto result = reader.next(opcode);
+    if (!result) return;
+    writer.add(*result, 0);
+  }
+  RKV_CHECK(same(writer.finish(), bytes), "results that no writer makes");
 }
 
 void connect_request(Bytes bytes) {
@@ -88,6 +121,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto which = input.number<std::uint8_t>();
   const Exact exact(input.rest());
   const rkv::Bytes bytes = exact.bytes();
+  if (which >= 240) {
+    results(bytes, static_cast<rkv::Opcode>(1 + which % 8));
+    return 0;
+  }
   switch (which % 8) {
     case 0:
       request(bytes);

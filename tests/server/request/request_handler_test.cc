@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 
+#include "common/pack.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/plain_memory.h"
 
@@ -299,6 +300,226 @@ TEST_F(HandlerTest, ABadRequestIsAnsweredUnderItsSequence) {
   EXPECT_EQ(answer.response.sequence, 3U);
   EXPECT_EQ(answer.response.code, code(Code::kInvalidArgument));
   EXPECT_FALSE(answer.response.value.empty());
+}
+
+// ---- packs
+
+class PackTest : public HandlerTest {
+ protected:
+  using HandlerTest::HandlerTest;
+  RequestHandler::Answer pack(const std::vector<Request>& operations,
+                              Durability durability = Durability::kDefault) {
+    bytes_.resize(kMaxInlineBytes);
+    PackWriter writer(bytes_);
+    for (const Request& operation : operations)
+      writer.add(operation);
+    return ask({.opcode = Opcode::kPack,
+                .sequence = 12,
+                .durability = durability,
+                .value = writer.finish()});
+  }
+  static Request put_of(std::string_view key, std::string_view value) {
+    return {.opcode = Opcode::kPut, .key = as_bytes(key), .value = as_bytes(value)};
+  }
+  static Request get_of(std::string_view key) {
+    return {.opcode = Opcode::kGet, .key = as_bytes(key)};
+  }
+  // The results of an answer to operations of these opcodes.
+  static std::vector<Response> results(const RequestHandler::Answer& answer,
+                                       const std::vector<Opcode>& opcodes) {
+    std::vector<Response> all;
+    ResultReader reader(answer.response.value);
+    for (const Opcode opcode : opcodes) {
+      const auto result = reader.next(opcode);
+      EXPECT_TRUE(result);
+      if (result) all.push_back(*result);
+    }
+    EXPECT_TRUE(reader.at_end());
+    return all;
+  }
+
+  std::vector<std::byte> bytes_;
+};
+
+TEST_F(PackTest, OperationsAreDoneInTheirOrder) {
+  const std::array<std::byte, kCounterBytes> summand{std::byte{5}};
+  const auto answer = pack({put_of("key", "first"),
+                            get_of("key"),
+                            put_of("key", "second"),
+                            {.opcode = Opcode::kAdd, .key = as_bytes("n"), .value = summand},
+                            {.opcode = Opcode::kRemove, .key = as_bytes("none")},
+                            {.opcode = Opcode::kRemove, .key = as_bytes("key")},
+                            get_of("key")});
+  EXPECT_EQ(answer.next, RequestHandler::Next::kReply);
+  EXPECT_EQ(answer.response.code, 0);
+  EXPECT_EQ(answer.response.sequence, 12U);
+  const auto all = results(answer, {Opcode::kPut, Opcode::kGet, Opcode::kPut, Opcode::kAdd,
+                                    Opcode::kRemove, Opcode::kRemove, Opcode::kGet});
+  ASSERT_EQ(all.size(), 7U);
+  EXPECT_EQ(as_text(all[1].value), "first");
+  EXPECT_EQ(all[1].version, all[0].version);
+  EXPECT_GT(all[2].version, all[0].version);
+  EXPECT_EQ(load_le<std::int64_t>(all[3].value.data()), 5);
+  EXPECT_EQ(all[4].code, code(Code::kNotFound));
+  EXPECT_EQ(all[5].code, 0);
+  EXPECT_EQ(all[6].code, code(Code::kNotFound));
+}
+
+// Each has its own result, and the others are done.
+TEST_F(PackTest, AnOperationThatFailsStopsNoOther) {
+  const std::string long_key(kMaxKeyBytes + 1, 'k');
+  Request if_absent = put_of("a", "again");
+  if_absent.condition = Condition::kIfAbsent;
+  const auto answer = pack({put_of("a", "value"), if_absent, put_of(long_key, "value"),
+                            put_of("", "value"), put_of("b", "value")});
+  const auto all = results(answer, std::vector<Opcode>(5, Opcode::kPut));
+  ASSERT_EQ(all.size(), 5U);
+  EXPECT_EQ(all[0].code, 0);
+  EXPECT_EQ(all[1].code, code(Code::kConflict));
+  EXPECT_EQ(all[2].code, code(Code::kTooLarge));
+  EXPECT_EQ(all[3].code, code(Code::kInvalidArgument));
+  EXPECT_EQ(all[4].code, 0);
+  EXPECT_EQ(as_text(ask(get_of("b")).response.value), "value");
+}
+
+// A pack that lies about its lengths is refused before anything of it is done.
+TEST_F(PackTest, ThatLiesIsRefusedAsAWhole) {
+  (void)pack({put_of("a", "value"), put_of("b", "value")});
+  const auto whole = message_;
+  for (std::size_t cut = 1; cut < whole.size() - kRequestHeaderBytes; ++cut) {
+    auto shorter = whole;
+    shorter.resize(whole.size() - cut);
+    store_le(shorter.data() + 4, static_cast<std::uint32_t>(shorter.size() - kRequestHeaderBytes));
+    (void)ask({.opcode = Opcode::kRemove, .key = as_bytes("a")});
+    const auto answer = handler_->handle(shorter);
+    EXPECT_EQ(answer.response.code, code(Code::kInvalidArgument)) << cut;
+    EXPECT_EQ(ask(get_of("a")).response.code, code(Code::kNotFound)) << cut;
+  }
+}
+
+TEST_F(PackTest, OtherOperationsAreRefusedInIt) {
+  for (std::uint8_t opcode = 0; opcode < 40; ++opcode) {
+    if (is_packable(static_cast<Opcode>(opcode))) continue;
+    (void)pack({put_of("a", "value"), put_of("b", "value")});
+    message_[kRequestHeaderBytes + kPackHeaderBytes] = static_cast<std::byte>(opcode);
+    const auto all = results(handler_->handle(message_), {Opcode::kPut, Opcode::kPut});
+    ASSERT_EQ(all.size(), 2U);
+    EXPECT_EQ(all[0].code, code(Code::kInvalidArgument)) << int{opcode};
+    EXPECT_EQ(all[1].code, 0);
+  }
+}
+
+// The answer to a pack of at most 8 puts fits into a small buffer, whatever becomes of them.
+TEST_F(PackTest, TheAnswerFitsWhatWasReserved) {
+  const std::string value(1000, 'v');
+  (void)put("there", value);
+  Request refused = put_of("there", value);
+  refused.condition = Condition::kIfAbsent;
+  for (std::size_t count = 1; count <= kMaxPacked; ++count) {
+    const auto answer = pack(std::vector<Request>(count, refused));
+    const std::size_t room = pack_reply_bytes(message_);
+    EXPECT_EQ(room, count * kPackedResultBytes);
+    const bool small = kResponseHeaderBytes + room <= 256;
+    EXPECT_LE(kResponseHeaderBytes + answer.response.value.size(), small ? 256U : kMaxMessageBytes);
+    EXPECT_EQ(results(answer, std::vector<Opcode>(count, Opcode::kPut)).size(), count);
+  }
+}
+
+TEST_F(PackTest, ValuesThatDoNotFitAreForAnotherRequest) {
+  const std::string value(kMaxInlineBytes / 2 - 100, 'v');
+  (void)put("long", value);
+  const auto all = results(pack({get_of("long"), get_of("long"), get_of("long"), get_of("none")}),
+                           std::vector<Opcode>(4, Opcode::kGet));
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_EQ(all[0].value.size(), value.size());
+  EXPECT_EQ(all[1].code, 0);
+  EXPECT_EQ(all[2].flags, Response::kAlone);
+  EXPECT_EQ(all[3].code, code(Code::kNotFound));
+}
+
+TEST_F(PackTest, OutcomesAreThoseOfTheResults) {
+  Request refused = put_of("a", "again");
+  refused.condition = Condition::kIfAbsent;
+  (void)pack({put_of("a", "value"), refused, get_of("none")});
+  const auto outcomes = handler_->pack_outcomes();
+  ASSERT_EQ(outcomes.size(), 3U);
+  EXPECT_EQ(outcomes[0].opcode, Opcode::kPut);
+  EXPECT_EQ(outcomes[0].code, 0);
+  EXPECT_EQ(outcomes[1].code, code(Code::kConflict));
+  EXPECT_EQ(outcomes[2].opcode, Opcode::kGet);
+  EXPECT_EQ(outcomes[2].code, code(Code::kNotFound));
+}
+
+// The mark of its last write covers all of them.
+TEST_F(PackTest, DurableWritesAwaitOneMark) {
+  const auto answer =
+      pack({put_of("a", "value"), get_of("a"), put_of("b", "value")}, Durability::kSync);
+  EXPECT_EQ(answer.next, RequestHandler::Next::kAwaitMark);
+  EXPECT_EQ(answer.level, Durability::kSync);
+  EXPECT_EQ(answer.writes, 2U);
+  const auto all = results(answer, {Opcode::kPut, Opcode::kGet, Opcode::kPut});
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(answer.through, all[2].version.sequence_since(kBoot));
+  EXPECT_FALSE(handler_->is_reached(answer.level, answer.through));
+  apply_all();
+  EXPECT_TRUE(handler_->is_reached(answer.level, answer.through));
+  const Response failed = handler_->disk_failed(answer.response);
+  EXPECT_EQ(failed.opcode, Opcode::kPack);
+  EXPECT_EQ(failed.flags, Response::kMayHaveHappened);
+}
+
+TEST_F(PackTest, NothingIsBegunAfterItsTime) {
+  handler_->set_time(clock_.now());
+  bytes_.resize(4096);
+  PackWriter writer(bytes_);
+  writer.add(put_of("a", "value"));
+  writer.add(get_of("a"));
+  const auto past = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs) - 1;
+  const auto answer = ask({.opcode = Opcode::kPack, .begin_by_us = past, .value = writer.finish()});
+  const auto all = results(answer, {Opcode::kPut, Opcode::kGet});
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].code, code(Code::kTimeout));
+  EXPECT_EQ(all[1].code, code(Code::kNotFound));
+}
+
+class VolatilePackTest : public PackTest {
+ protected:
+  VolatilePackTest() : PackTest(false) {}
+};
+
+TEST_F(VolatilePackTest, DurableWritesAreRefusedBeforeTheyAreMade) {
+  const auto answer = pack({put_of("a", "value"), put_of("b", "value")}, Durability::kWal);
+  EXPECT_EQ(answer.next, RequestHandler::Next::kReply);
+  EXPECT_EQ(answer.response.code, code(Code::kUnsupported));
+  EXPECT_EQ(ask(get_of("a")).response.code, code(Code::kNotFound));
+}
+
+// Whatever a pack holds: every answer can be read, and is as long as was reserved at most.
+TEST_F(PackTest, RandomPacksAreAnswered) {
+  Random random(test::test_seed());
+  std::vector<std::byte> reply(kMaxMessageBytes);
+  const std::string keys = "abcdefgh";
+  int done = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::vector<Request> operations;
+    for (std::uint64_t left = 1 + random.below(12); left > 0; --left) {
+      const std::string_view key = std::string_view(keys).substr(random.below(8), 1);
+      operations.push_back(random.below(3) == 0 ? get_of(key) : put_of(key, keys));
+    }
+    (void)pack(operations);
+    for (std::uint64_t changes = random.below(4); changes > 0; --changes)
+      message_[kRequestHeaderBytes + random.below(message_.size() - kRequestHeaderBytes)] =
+          static_cast<std::byte>(random());
+    const auto answer = handler_->handle(message_);
+    if (i % 16 == 0) apply_all();
+    const std::size_t length = encode(answer.response, reply);
+    ASSERT_TRUE(decode_response(Bytes(reply).first(length)));
+    if (answer.response.code != 0) continue;
+    ++done;
+    const std::size_t room = kResponseHeaderBytes + pack_reply_bytes(message_);
+    ASSERT_LE(length, room <= 256 ? 256 : kMaxMessageBytes);
+  }
+  EXPECT_GT(done, 1000);
 }
 
 // Whatever arrives: an answer that a client can decode and that fits, and a store that still works.
