@@ -105,7 +105,6 @@ Status PackReader::check() const {
 std::optional<Request> PackReader::next() {
   if (at_ == value_.size()) return std::nullopt;
   const std::byte* from = value_.data() + at_;
-  const std::size_t length = *length_at(at_);
   const unsigned flags = load_le<std::uint8_t>(from + 1);
   Request request{.opcode = static_cast<Opcode>(load_le<std::uint8_t>(from)),
                   .condition = static_cast<Condition>(flags & kConditionMask),
@@ -123,7 +122,7 @@ std::optional<Request> PackReader::next() {
   }
   request.key = {from, key};
   request.value = {from + key, value};
-  at_ += length;
+  at_ = static_cast<std::size_t>(from - value_.data()) + key + value;
   return request;
 }
 
@@ -132,7 +131,7 @@ std::optional<Request> PackReader::next() {
 std::size_t pack_reply_bytes(Bytes message) {
   if (message.size() < kRequestHeaderBytes) return 0;
   PackReader pack(message.subspan(kRequestHeaderBytes));
-  if (!pack.check()) return 0;
+  if (!pack.check()) return 0;  // it will be refused
   std::size_t bytes = 0;
   while (const auto request = pack.next()) {
     if (request->opcode == Opcode::kGet) return kMaxInlineBytes;

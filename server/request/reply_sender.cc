@@ -31,9 +31,8 @@ ReplySender::ReplySender(const Parts& parts, SendPool pool, std::uint32_t client
 }
 
 bool ReplySender::has_large(const Session& session) {
-  if (session.large_held >= kLargeRepliesPerClient || large_wanted_) return false;
-  if (pool_.large_free() > session.large_held) return true;
-  if (session.large_held == 0) {
+  if (is_large_free(session)) return true;
+  if (session.large_held == 0 && !large_wanted_) {
     large_wanted_ = true;
     drop_slow_taker();
   }

@@ -67,6 +67,11 @@ class ReplySender {
   bool has_room_for_value(const Session& session, std::size_t bytes) {
     return kResponseHeaderBytes + bytes <= SendPool::kSmallBytes || has_large(session);
   }
+  // Whether has_large() would be true. Claims nothing for the client.
+  bool is_large_free(const Session& session) const {
+    return session.large_held < kLargeRepliesPerClient && !large_wanted_ &&
+           pool_.large_free() > session.large_held;
+  }
   // Call it once per turn: from here on the replies that already wait come first.
   void serve_waiting_first() { large_wanted_ = false; }
 

@@ -214,13 +214,13 @@ RequestHandler::Answer RequestHandler::get(const Request& request) {
 
 namespace {
 
-RequestHandler::Answer stored_answer(const Request& request, const Result<PutResult>& stored) {
-  if (!stored) return reply(refusal(request.opcode, request.sequence, stored.error()));
-  return reply({.opcode = request.opcode,
-                .flags = stored->in_neighbour ? Response::kInNeighbour : std::uint8_t{0},
-                .sequence = request.sequence,
-                .version = stored->version,
-                .slot = stored->slot});
+Response stored_response(const Request& request, const Result<PutResult>& stored) {
+  if (!stored) return refusal(request.opcode, request.sequence, stored.error());
+  return {.opcode = request.opcode,
+          .flags = stored->in_neighbour ? Response::kInNeighbour : std::uint8_t{0},
+          .sequence = request.sequence,
+          .version = stored->version,
+          .slot = stored->slot};
 }
 
 }  // namespace
@@ -235,24 +235,40 @@ PutOptions RequestHandler::options_of(const Request& request) const {
 }
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
-  return stored_answer(request, store_.put(request.key, request.value, options_of(request)));
+  return reply(
+      stored_response(request, store_.put(request.key, request.value, options_of(request))));
 }
 
-// An operation is done like one that came by itself, or has the result refused_alone().
-RequestHandler::Answer RequestHandler::serve_packed(const Request& operation) {
+// An operation is done like one that came by itself, or has the result refused_alone(). `all` then
+// awaits what this operation awaits, too.
+Response RequestHandler::serve_packed(const Request& operation, Answer& all) {
   if (!is_packable(operation.opcode)) {
-    return reply(refusal(operation.opcode, 0,
-                         {.code = Code::kInvalidArgument,
-                          .text = "a pack must have gets, puts, removes, adds and swaps only"}));
+    return refusal(operation.opcode, 0,
+                   {.code = Code::kInvalidArgument,
+                    .text = "a pack must have gets, puts, removes, adds and swaps only"});
   }
   if (const Status valid = check_operation(operation); !valid) {
-    return reply(refusal(operation.opcode, 0, valid.error()));
+    return refusal(operation.opcode, 0, valid.error());
   }
-  Answer answer = serve(operation);
+  const Durability level = level_of(operation);
+  if (operation.opcode == Opcode::kPut && level == Durability::kMemory) {  // the shortest way
+    const auto stored = store_.put(operation.key, operation.value, options_of(operation));
+    if (!stored && stored.error().code == kOnDisk) {
+      return ResultWriter::refused_alone(operation.opcode);
+    }
+    return stored_response(operation, stored);
+  }
+  const Answer answer = serve(operation);
   if (answer.response.code == static_cast<std::uint8_t>(kOnDisk)) {
-    return reply(ResultWriter::refused_alone(operation.opcode));
+    return ResultWriter::refused_alone(operation.opcode);
   }
-  return answer;
+  if (answer.next == Next::kAwaitMark) {
+    all.next = Next::kAwaitMark;
+    all.level = answer.level;
+    all.through = std::max(all.through, answer.through);
+    ++all.writes;
+  }
+  return answer.response;
 }
 
 // Does each step for all operations before the next step, so that memory of one key is fetched
@@ -278,14 +294,9 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
       MutableBytes(results_).first(is_small ? kMostSmallResults : kMaxInlineBytes));
   for (const Request& one : std::span(packed_).first(count)) {
     reserve -= least_result_bytes(one.opcode);
-    const Answer answer = serve_packed(one);
-    results.add(answer.response, reserve);
-    outcomes_[outcome_count_++] = {.opcode = one.opcode, .code = answer.response.code};
-    if (answer.next != Next::kAwaitMark) continue;
-    all.next = Next::kAwaitMark;
-    all.level = answer.level;
-    all.through = std::max(all.through, answer.through);
-    ++all.writes;
+    const Response result = serve_packed(one, all);
+    results.add(result, reserve);
+    outcomes_[outcome_count_++] = {.opcode = one.opcode, .code = result.code};
   }
   all.response.value = results.finish();
   return all;
@@ -320,7 +331,7 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
   }
   const auto stored =
       store_.large_records().finish(std::move(large), request->key, digest, options_of(*request));
-  return when_safe(*request, stored_answer(*request, stored));
+  return when_safe(*request, reply(stored_response(*request, stored)));
 }
 
 RequestHandler::Answer RequestHandler::remove(const Request& request) {

@@ -110,7 +110,7 @@ class RequestHandler {
   void touch(Bytes told);
   Answer put(const Request& request);
   Answer pack(const Request& request);
-  Answer serve_packed(const Request& operation);
+  Response serve_packed(const Request& operation, Answer& all);
   Answer put_large(const Request& request);
   Answer read_request(const Request& request);
   Answer remove(const Request& request);

@@ -251,7 +251,8 @@ bool Worker::has_room_for(const Session& session, Bytes message) {
     case Opcode::kStats:
       return stats_.has_time(counters_.get(WorkerCounters::kTurns));
     case Opcode::kPack:  // its writes are executed once, so its reply must have room before
-      return replies_.has_room_for_value(session, pack_reply_bytes(message));
+      return replies_.is_large_free(session) ||
+             replies_.has_room_for_value(session, pack_reply_bytes(message));
     default:
       return true;
   }

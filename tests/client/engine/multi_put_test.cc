@@ -142,6 +142,7 @@ TEST_F(PackedPuts, InFlightWhenTheConnectionEndsMayHaveHappened) {
   EXPECT_GE(unknown, 1U);
   EXPECT_LE(unknown, std::size_t{server_.credits} * kMaxPacked);
   auto log = server_.log;
+  std::erase(log, "pack ");  // its operations follow it
   std::ranges::sort(log);
   EXPECT_EQ(std::ranges::adjacent_find(log), log.end())
       << "nothing that may have happened is sent twice";
@@ -149,15 +150,15 @@ TEST_F(PackedPuts, InFlightWhenTheConnectionEndsMayHaveHappened) {
 
 // The next server knows no packs: what was packed and not sent is taken apart.
 TEST_F(PackedPuts, GoOneByOneToTheNextServer) {
-  const auto all = items(300);
+  const auto all = items(3000);
   client();
   server_.die_at_send = 3;
   server_.before_connect = [this] { server_.max_packed = 0; };
   std::size_t done = 0;
   for (const auto& version : client().multi_put(all))
     done += version ? 1U : 0U;
-  EXPECT_GE(done, 300U - server_.credits * kMaxPacked);
-  EXPECT_LE(server_.packs, 8);
+  EXPECT_GE(done, 3000U - server_.credits * kMaxPacked);
+  EXPECT_LE(server_.packs, server_.credits);
 }
 
 TEST_F(PackedPuts, ThatNobodyAnswersEndAtTheDeadline) {
