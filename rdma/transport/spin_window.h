@@ -1,11 +1,12 @@
 // SpinWindow: how long a wait spins before it sleeps. It follows what the wait's thread has seen,
 // as KVM's halt polling does (Documentation/virt/kvm/halt-polling.rst in Linux):
 //
-//  - After a sleep that was soon over, the window doubles. A longer spin would have caught the
-//    event without a sleep and a wake-up.
+//  - After a sleep that was soon over the window doubles. A longer spin would have caught the event
+//    without a sleep and a wake-up.
 //  - After a long sleep it halves. An idle thread spins for kShortest per sleep.
-//  - If another thread ran on the processor during a spin, the spin ends and the window is
-//    kShortest again. A thread that sleeps is woken sooner than one that waits for its next slice.
+//  - If even the longest spins end in sleeps that are soon over, spinning does not help. Perhaps
+//  the
+//    peer needs this very processor. The window is kShortest then for the next kHeld waits.
 //
 // Thread safety: none.
 #pragma once
@@ -25,50 +26,56 @@ class SpinWindow {
   // A wait up to this long was soon over. More than kLongest, because a wait that slept includes
   // the time until the thread ran again.
   static constexpr Nanos kSoon = 250'000;
+  // How many of the longest spins in a row may fail, and how many waits are short afterwards.
+  static constexpr unsigned kFailures = 4;
+  static constexpr unsigned kHeld = 256;
 
   // Calls `ready()` until it returns true, the window is over, or the deadline has passed. Returns
   // false if the thread should sleep. In mode kBusy the window has no end.
   template <class Ready>
-  bool spin(Ready ready, PollMode mode, const Deadline& deadline, const Clock& clock = steady());
+  bool spin(Ready ready, PollMode mode, const Deadline& deadline);
   // Records a wait that ended with a sleep. `waited`: from its beginning to its end.
-  void slept(Nanos waited) {
-    length_ = waited <= kSoon ? std::min(2 * length_, kLongest) : std::max(length_ / 2, kShortest);
-  }
+  void slept(Nanos waited);
   Nanos length() const { return length_; }
 
  private:
   static constexpr int kChecksPerLook = 16;  // a look at the clock costs as much as some checks
-  static constexpr Nanos kYieldEvery = 10'000;
-  static constexpr Nanos kBusyYieldEvery = 100'000;
-  // The longest time between two looks at the clock during which no other thread has run.
-  static constexpr Nanos kUndisturbed = 15'000;
-  static const Clock& steady() {
-    static const SteadyClock clock;
-    return clock;
-  }
+  static constexpr Nanos kYieldEvery = 100'000;
 
   Nanos length_ = kShortest;
+  unsigned failures_ = 0;
+  unsigned held_ = 0;
 };
 
+inline void SpinWindow::slept(Nanos waited) {
+  if (waited > kSoon) {
+    length_ = std::max(length_ / 2, kShortest);
+  } else if (held_ != 0) {
+    --held_;
+  } else if (length_ < kLongest) {
+    length_ = std::min(2 * length_, kLongest);
+  } else if (++failures_ == kFailures) {
+    failures_ = 0;
+    held_ = kHeld;
+    length_ = kShortest;
+  }
+}
+
 template <class Ready>
-bool SpinWindow::spin(Ready ready, PollMode mode, const Deadline& deadline, const Clock& clock) {
-  const bool busy = mode == PollMode::kBusy;
-  const Nanos yield_every = busy ? kBusyYieldEvery : kYieldEvery;
+bool SpinWindow::spin(Ready ready, PollMode mode, const Deadline& deadline) {
+  const SteadyClock clock;
   const Nanos begin = clock.now();
-  for (Nanos last = begin, yielded = begin;;) {
+  for (Nanos yielded = begin;;) {
     for (int i = 0; i < kChecksPerLook; ++i) {
-      if (ready()) return true;
+      if (!ready()) continue;
+      failures_ = 0;
+      return true;
     }
     const Nanos now = clock.now();
     if (now >= deadline.at()) return true;
-    if (!busy && now - last > kUndisturbed) {
-      length_ = kShortest;
-      return false;
-    }
-    if (!busy && now - begin >= length_) return false;
-    last = now;
-    if (now - yielded < yield_every) continue;
-    std::this_thread::yield();  // another thread may need this processor, even the peer
+    if (mode != PollMode::kBusy && now - begin >= length_) return false;
+    if (now - yielded < kYieldEvery) continue;
+    std::this_thread::yield();  // the peer may need this processor
     yielded = now;
   }
 }

@@ -1,0 +1,79 @@
+// How long a wait spins: the policy, and that a spin ends when it must.
+#include "rdma/transport/spin_window.h"
+
+#include <gtest/gtest.h>
+
+namespace rkv::rdma {
+namespace {
+
+constexpr Nanos kSoonOver = SpinWindow::kSoon;
+constexpr Nanos kLate = SpinWindow::kSoon + 1;
+
+TEST(SpinWindows, GrowWhileSleepsAreSoonOver) {
+  SpinWindow window;
+  Nanos last = window.length();
+  EXPECT_EQ(last, SpinWindow::kShortest);
+  while (last < SpinWindow::kLongest) {
+    window.slept(kSoonOver);
+    EXPECT_GT(window.length(), last);
+    last = window.length();
+  }
+  EXPECT_EQ(last, SpinWindow::kLongest);
+}
+
+// An idle thread costs a short spin for each of its sleeps.
+TEST(SpinWindows, ShrinkWhileSleepsAreLong) {
+  SpinWindow window;
+  while (window.length() < SpinWindow::kLongest)
+    window.slept(kSoonOver);
+  for (int i = 0; i < 8; ++i)
+    window.slept(kLate);
+  EXPECT_EQ(window.length(), SpinWindow::kShortest);
+}
+
+TEST(SpinWindows, StayShortForAWhileWhenTheLongestDoNotHelp) {
+  SpinWindow window;
+  while (window.length() < SpinWindow::kLongest)
+    window.slept(kSoonOver);
+  for (unsigned i = 0; i < SpinWindow::kFailures; ++i)
+    window.slept(kSoonOver);
+  for (unsigned i = 0; i < SpinWindow::kHeld; ++i) {
+    EXPECT_EQ(window.length(), SpinWindow::kShortest) << i;
+    window.slept(kSoonOver);
+  }
+  window.slept(kSoonOver);
+  EXPECT_GT(window.length(), SpinWindow::kShortest) << "it is tried again";
+}
+
+TEST(SpinWindows, StayLongAsLongAsTheyHelp) {
+  SpinWindow window;
+  const SteadyClock clock;
+  while (window.length() < SpinWindow::kLongest)
+    window.slept(kSoonOver);
+  for (unsigned i = 0; i < 10 * SpinWindow::kFailures; ++i) {
+    window.slept(kSoonOver);
+    EXPECT_TRUE(
+        window.spin([] { return true; }, PollMode::kAdaptive, Deadline::after_ms(clock, 1000)));
+    EXPECT_EQ(window.length(), SpinWindow::kLongest);
+  }
+}
+
+TEST(SpinWindows, ASpinEndsWithTheWindow) {
+  SpinWindow window;
+  const SteadyClock clock;
+  const Nanos begin = clock.now();
+  EXPECT_FALSE(
+      window.spin([] { return false; }, PollMode::kAdaptive, Deadline::after_ms(clock, 60'000)));
+  EXPECT_GE(clock.now() - begin, window.length());
+}
+
+TEST(SpinWindows, ABusySpinEndsWithTheDeadlineOnly) {
+  SpinWindow window;
+  const SteadyClock clock;
+  const Nanos begin = clock.now();
+  EXPECT_TRUE(window.spin([] { return false; }, PollMode::kBusy, Deadline::after_ms(clock, 5)));
+  EXPECT_GE(clock.now() - begin, 4 * kNanosPerMs);
+}
+
+}  // namespace
+}  // namespace rkv::rdma
