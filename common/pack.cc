@@ -90,7 +90,7 @@ Status PackReader::check() const {
     return wrong_lengths();
   }
   if (count() == 0 || count() > kMaxPacked) {
-    return fail(Code::kInvalidArgument, "a pack must have 1 to 64 operations");
+    return fail(Code::kInvalidArgument, "a pack must have 1 to 32 operations");
   }
   std::size_t at = kPackHeaderBytes;
   for (std::size_t i = 0; i < count(); ++i) {

@@ -17,7 +17,7 @@
 
 namespace rkv {
 
-inline constexpr std::size_t kMaxPacked = 64;
+inline constexpr std::size_t kMaxPacked = 32;
 // Of the pack, and of each operation and each result in it, without their optional fields.
 inline constexpr std::size_t kPackHeaderBytes = 4;
 inline constexpr std::size_t kPackedHeaderBytes = 8;

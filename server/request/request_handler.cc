@@ -250,6 +250,12 @@ Response RequestHandler::serve_packed(const Request& operation, Answer& all) {
   if (const Status valid = check_operation(operation); !valid) {
     return refusal(operation.opcode, 0, valid.error());
   }
+  if (operation.opcode == Opcode::kGet && !operation.value.empty()) {
+    // Looking them up takes longer than a whole pack may.
+    return refusal(
+        operation.opcode, 0,
+        {.code = Code::kInvalidArgument, .text = "a get in a pack must have a key only"});
+  }
   const Durability level = level_of(operation);
   if (operation.opcode == Opcode::kPut && level == Durability::kMemory) {  // the shortest way
     const auto stored = store_.put(operation.key, operation.value, options_of(operation));

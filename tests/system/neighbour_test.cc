@@ -23,6 +23,7 @@
 
 #include "common/hash.h"
 #include "common/layout.h"
+#include "common/pack.h"
 #include "tests/system/raw.h"
 #include "tests/system/world.h"
 
@@ -212,6 +213,33 @@ TEST_F(Neighbour, OfManyThatTakeNoSmallReplies) {
 
 TEST_F(Neighbour, OfOneThatAsksForStatisticsAllTheTime) {
   expect_unhurt({.work = floods(Opcode::kStats, 4)});
+}
+
+// As many packs as it has credits, each as full as it may be.
+TEST_F(Neighbour, OfOneThatSendsFullPacksAllTheTime) {
+  expect_unhurt({.work = [](std::deque<Raw>& connections, const std::atomic<bool>& over) {
+    Raw& one = connections.front();
+    const std::string value(100, 'x');
+    std::vector<std::byte> bytes(kMaxPacked * 256);
+    std::uint64_t next = 0;
+    const auto send = [&] {
+      PackWriter pack(bytes);
+      for (std::size_t i = 0; i < kMaxPacked; ++i) {
+        const std::string key = fmt::format("packed-{}", next++ % 10'000);
+        pack.add({.opcode = Opcode::kPut, .key = as_bytes(key), .value = as_bytes(value)});
+      }
+      one.send({.opcode = Opcode::kPack, .value = pack.finish()});
+    };
+    for (int i = 0; i < 4; ++i)
+      send();
+    while (!over.load() && one.alive()) {
+      const std::size_t answered = one.take();
+      for (std::size_t i = 0; i < answered; ++i)
+        send();
+      if (answered == 0) one.wait(10);
+    }
+    EXPECT_TRUE(one.alive());
+  }});
 }
 
 // All places but the neighbour's.

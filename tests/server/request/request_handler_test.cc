@@ -409,6 +409,17 @@ TEST_F(PackTest, OtherOperationsAreRefusedInIt) {
   }
 }
 
+// A request's worth of reported hashes for each of them would be too much work.
+TEST_F(PackTest, GetsReportNoReads) {
+  const std::array<std::byte, 8> hash{};
+  Request get = get_of("a");
+  get.value = hash;
+  const auto all = results(pack({put_of("a", "value"), get}), {Opcode::kPut, Opcode::kGet});
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[1].code, code(Code::kInvalidArgument));
+  EXPECT_EQ(handler_->reported_reads(), 0U);
+}
+
 // The answer to a pack of at most 8 puts fits into a small buffer, whatever becomes of them.
 TEST_F(PackTest, TheAnswerFitsWhatWasReserved) {
   const std::string value(1000, 'v');
