@@ -156,7 +156,7 @@ class Raw {
   }
 
   static constexpr std::size_t kSlots = 64;
-  static constexpr std::size_t kSlotBytes = 1024;
+  static constexpr std::size_t kSlotBytes = 8192;
   static constexpr std::size_t kOpenBytes = 16'384;
   SteadyClock clock_;
   std::unique_ptr<rdma::Queue> queue_;
