@@ -193,11 +193,9 @@ Result<Response> ResultReader::next(Opcode opcode) {
   if (expires) result.expiry_ms = load_le<std::uint64_t>(from + kPackedResultBytes);
   result.value = value_.subspan(fixed, length - fixed);
   if (expires && result.expiry_ms == 0) return wrong_results();
-  const bool alone = (result.flags & Response::kAlone) != 0;
-  if (alone && result.code != static_cast<std::uint8_t>(Code::kBusy)) return wrong_results();
-  result.flags &= static_cast<std::uint8_t>(~Response::kAlone);
-  RKV_RETURN_IF_ERROR(check_response(result));
-  if (alone) result.flags |= Response::kAlone;
+  const bool is_alone =
+      result.flags == Response::kAlone && result.code == static_cast<std::uint8_t>(Code::kBusy);
+  if (!is_alone) RKV_RETURN_IF_ERROR(check_response(result));
   value_ = value_.subspan(length);
   return result;
 }

@@ -18,6 +18,8 @@
 namespace rkv {
 
 inline constexpr std::size_t kMaxPacked = 32;
+// Of a get. A longer value is for a request of its own.
+inline constexpr std::size_t kLongestPackedValue = 4096;
 // Of the pack, and of each operation and each result in it, without their optional fields.
 inline constexpr std::size_t kPackHeaderBytes = 4;
 inline constexpr std::size_t kPackedHeaderBytes = 8;

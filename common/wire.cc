@@ -118,6 +118,7 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
                        .server_us = load_le<std::uint64_t>(bytes.data() + 80)};
   if (load_le<std::uint16_t>(bytes.data() + 6) >= kConnectAcceptBytes) {
     accept.max_packed = load_le<std::uint16_t>(bytes.data() + 88);
+    RKV_RETURN_IF_ERROR(check_reserved(bytes, 90, 6));
   }
   if (accept.epoch == 0 || accept.credits == 0 || accept.root.length < kRootPageBytes ||
       accept.max_message_bytes < kResponseHeaderBytes ||

@@ -305,6 +305,7 @@ bool MultiPut::on_result(std::size_t index, const Response& response) {
 
 // Whether a refused PUT is sent again, as in ask_until_taken().
 bool MultiPut::is_later(const Error& error) const {
+  if (error.write == WriteOutcome::kMayHaveHappened) return false;
   return error.code == Code::kBusy || (error.code == Code::kTimeout && !deadline_.passed());
 }
 

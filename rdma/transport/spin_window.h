@@ -4,9 +4,8 @@
 //  - After a sleep that was soon over the window doubles. A longer spin would have caught the event
 //    without a sleep and a wake-up.
 //  - After a long sleep it halves. An idle thread spins for kShortest per sleep.
-//  - If even the longest spins end in sleeps that are soon over, spinning does not help. Perhaps
-//  the
-//    peer needs this very processor. The window is kShortest then for the next kHeld waits.
+//  - If more of the spins beyond kShortest end in sleeps than catch an event, they do not help.
+//    Perhaps the peer needs this very processor. The window is kShortest for the next kHeld sleeps.
 //
 // Thread safety: none.
 #pragma once
@@ -26,7 +25,7 @@ class SpinWindow {
   // A wait up to this long was soon over. More than kLongest, because a wait that slept includes
   // the time until the thread ran again.
   static constexpr Nanos kSoon = 250'000;
-  // How many of the longest spins in a row may fail, and how many waits are short afterwards.
+  // How many more of the spins beyond kShortest may fail than succeed.
   static constexpr unsigned kFailures = 4;
   static constexpr unsigned kHeld = 256;
 
@@ -48,16 +47,16 @@ class SpinWindow {
 };
 
 inline void SpinWindow::slept(Nanos waited) {
-  if (waited > kSoon) {
-    length_ = std::max(length_ / 2, kShortest);
-  } else if (held_ != 0) {
-    --held_;
-  } else if (length_ < kLongest) {
-    length_ = std::min(2 * length_, kLongest);
-  } else if (++failures_ == kFailures) {
+  if (length_ > kShortest && ++failures_ == kFailures) {
     failures_ = 0;
     held_ = kHeld;
     length_ = kShortest;
+  } else if (waited > kSoon) {
+    length_ = std::max(length_ / 2, kShortest);
+  } else if (held_ != 0) {
+    --held_;
+  } else {
+    length_ = std::min(2 * length_, kLongest);
   }
 }
 
@@ -65,13 +64,13 @@ template <class Ready>
 bool SpinWindow::spin(Ready ready, PollMode mode, const Deadline& deadline) {
   const SteadyClock clock;
   const Nanos begin = clock.now();
-  for (Nanos yielded = begin;;) {
+  for (Nanos now = begin, yielded = begin;;) {
     for (int i = 0; i < kChecksPerLook; ++i) {
       if (!ready()) continue;
-      failures_ = 0;
+      if (failures_ != 0 && now - begin > kShortest) --failures_;
       return true;
     }
-    const Nanos now = clock.now();
+    now = clock.now();
     if (now >= deadline.at()) return true;
     if (mode != PollMode::kBusy && now - begin >= length_) return false;
     if (now - yielded < kYieldEvery) continue;

@@ -133,7 +133,8 @@ std::uint64_t requests_waiting(const WorkerFacts& worker) {
     for (std::size_t status = 0; status < kStatuses; ++status)
       over += worker.counters->answers(static_cast<Opcode>(opcode), status);
   }
-  const std::uint64_t received = worker.counters->get(WorkerCounters::kReceived);
+  const std::uint64_t received = worker.counters->get(WorkerCounters::kReceived) +
+                                 worker.counters->get(WorkerCounters::kPacked);
   return received > over ? received - over : 0;
 }
 

@@ -9,7 +9,6 @@
 
 #include "common/check.h"
 #include "common/log.h"
-#include "common/pack.h"
 #include "common/random.h"
 #include "common/thread.h"
 
@@ -167,7 +166,7 @@ void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, W
                              .hints = windows.hints,
                              .counters = windows.counters,
                              .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs),
-                             .max_packed = kMaxPacked};
+                             .max_packed = worker.room().max_packed};
   std::array<std::byte, kConnectAcceptBytes> bytes{};
   const std::size_t length = encode(answer, bytes);
   // The name is copied now: the request's bytes are freed with `incoming`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/pack.h"
 #include "common/wire.h"
 #include "server/request/send_pool.h"
 
@@ -34,6 +35,11 @@ constexpr std::uint32_t kSpareReplies = 64;
 constexpr std::uint32_t kLargeReplies = 16;
 constexpr std::uint32_t kLongRequests = 8;
 
+// The results of so many writes fit into a small reply, of which each client has its own. A longer
+// pack would need one of the few large replies.
+constexpr std::uint16_t kSmallPack = 8;
+static_assert(kResponseHeaderBytes + kSmallPack * kPackedResultBytes <= SendPool::kSmallBytes);
+
 }  // namespace
 
 MessageBuffers MessageBuffers::of(const rdma::Transport& transport, std::uint32_t clients) {
@@ -43,7 +49,8 @@ MessageBuffers MessageBuffers::of(const rdma::Transport& transport, std::uint32_
           .receive_bytes = pinned ? kSentBytes : kAnyRequest,
           .small_replies = clients * kSmallRepliesPerClient + kSpareReplies,
           .large_replies = pinned ? kLargeReplies : clients * kLargeRepliesPerClient,
-          .long_requests = pinned ? std::min(kLongRequests, credits) : 0};
+          .long_requests = pinned ? std::min(kLongRequests, credits) : 0,
+          .max_packed = pinned ? kSmallPack : std::uint16_t{kMaxPacked}};
 }
 
 std::size_t MessageBuffers::bytes() const {

@@ -33,6 +33,7 @@ struct MessageBuffers {
   std::uint32_t small_replies = 0;  // small and large buffers of the SendPool
   std::uint32_t large_replies = 0;
   std::uint32_t long_requests = 0;  // buffers for long requests: READs under way at a time
+  std::uint16_t max_packed = 0;     // operations in a pack
 
   // The counts and sizes for one worker of `clients` clients.
   static MessageBuffers of(const rdma::Transport& transport, std::uint32_t clients);

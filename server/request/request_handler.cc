@@ -61,7 +61,8 @@ Opcode answerable(Bytes message) {
 RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t boot,
                                Durability durability, std::function<std::string()> stats,
                                std::uint32_t network, Backups* backups,
-                               CounterFlusher* counter_flusher, Scans* scans)
+                               CounterFlusher* counter_flusher, Scans* scans,
+                               std::uint16_t max_packed)
     : store_(store),
       log_(log),
       boot_(boot),
@@ -71,6 +72,7 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t
       backups_(backups),
       counter_flusher_(counter_flusher),
       scans_(scans),
+      max_packed_(max_packed),
       value_(kMaxInlineBytes),
       results_(kMaxInlineBytes) {
   RKV_CHECK(durability_ != Durability::kDefault &&
@@ -191,8 +193,8 @@ void RequestHandler::touch(Bytes told) {
   reported_reads_.store(reported_reads() + count, std::memory_order_relaxed);
 }
 
-RequestHandler::Answer RequestHandler::get(const Request& request) {
-  const auto found = store_.get(request.key, value_, look_);
+RequestHandler::Answer RequestHandler::get(const Request& request, std::size_t longest) {
+  const auto found = store_.get(request.key, MutableBytes(value_).first(longest), look_);
   if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
   if (!request.value.empty()) touch(request.value);
   if (found->large) {
@@ -257,6 +259,14 @@ Response RequestHandler::serve_packed(const Request& operation, Answer& all) {
         {.code = Code::kInvalidArgument, .text = "a get in a pack must have a key only"});
   }
   const Durability level = level_of(operation);
+  if (operation.opcode == Opcode::kGet) {
+    // In a durable pack a value would be held until the mark.
+    if (all.level != Durability::kMemory) return ResultWriter::refused_alone(operation.opcode);
+    const Answer answer = get(operation, kLongestPackedValue);
+    const auto code = static_cast<Code>(answer.response.code);
+    const bool is_alone = code == kOnDisk || code == Code::kTooLarge;
+    return is_alone ? ResultWriter::refused_alone(operation.opcode) : answer.response;
+  }
   if (operation.opcode == Opcode::kPut && level == Durability::kMemory) {  // the shortest way
     const auto stored = store_.put(operation.key, operation.value, options_of(operation));
     if (!stored && stored.error().code == kOnDisk) {
@@ -281,6 +291,13 @@ Response RequestHandler::serve_packed(const Request& operation, Answer& all) {
 // while other keys are handled. The operations are executed in their order.
 RequestHandler::Answer RequestHandler::pack(const Request& request) {
   PackReader reader(request.value);  // the decoder has checked it (PACK-1)
+  if (reader.count() > max_packed_) {
+    Answer refused = reply(refusal(
+        Opcode::kPack, request.sequence,
+        {.code = Code::kTooLarge, .text = "the pack has more operations than the server takes"}));
+    refused.malformed = true;
+    return refused;
+  }
   std::size_t count = 0;
   std::size_t reserve = 0;
   bool reads = false;
@@ -293,6 +310,7 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
     store_.prefetch(one.key);
   }
   Answer all = reply({.opcode = Opcode::kPack, .sequence = request.sequence});
+  all.level = level_of(request);
   all.writes = 0;
   outcome_count_ = 0;
   const bool is_small = reserve <= kMostSmallResults && !reads;
@@ -302,7 +320,8 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
     reserve -= least_result_bytes(one.opcode);
     const Response result = serve_packed(one, all);
     results.add(result, reserve);
-    outcomes_[outcome_count_++] = {.opcode = one.opcode, .code = result.code};
+    if (is_packable(one.opcode) && (result.flags & Response::kAlone) == 0)
+      outcomes_[outcome_count_++] = {.opcode = one.opcode, .code = result.code};
   }
   all.response.value = results.finish();
   return all;

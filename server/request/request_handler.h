@@ -52,12 +52,13 @@ class RequestHandler {
 
   // `stats` makes the JSON of a stats request. `durability` applies to writes that do not specify
   // one. `network` is the number of the cells that the clients can reach (Store::add_cells).
-  // `backups`, `scans`: nullptr if not supported. `counter_flusher`: nullptr if no counter is ever
-  // one-sided. References must outlive the handler.
+  // `max_packed`: operations in a pack. `backups`, `scans`: nullptr if not supported.
+  // `counter_flusher`: nullptr if no counter is ever one-sided. References must outlive the
+  // handler.
   RequestHandler(Store& store, const CommitLog& log, std::uint32_t boot, Durability durability,
                  std::function<std::string()> stats, std::uint32_t network = kNoNetwork,
                  Backups* backups = nullptr, CounterFlusher* counter_flusher = nullptr,
-                 Scans* scans = nullptr);
+                 Scans* scans = nullptr, std::uint16_t max_packed = kMaxPacked);
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
   // Sets the time of the turn. Answers carry it, so it must not be later than the time at which
@@ -67,7 +68,7 @@ class RequestHandler {
   // Executes one request. `message` comes from a peer and may hold any bytes. `look` is the result
   // of a load for this request. Allocates only for stats, backups and pages of scans.
   Answer handle(Bytes message, DiskLookup look = {});
-  // What has become of the operations of a pack, in their order. Of the last handle().
+  // What has become of the operations of a pack that it could have. Of the last handle().
   struct Outcome {
     Opcode opcode;
     std::uint8_t code;
@@ -106,7 +107,8 @@ class RequestHandler {
 
  private:
   Answer serve(const Request& request);
-  Answer get(const Request& request);
+  // `longest`: of a value that is copied; kTooLarge if the value is longer.
+  Answer get(const Request& request, std::size_t longest = kMaxInlineBytes);
   void touch(Bytes told);
   Answer put(const Request& request);
   Answer pack(const Request& request);
@@ -138,6 +140,7 @@ class RequestHandler {
   Backups* const backups_;
   CounterFlusher* const counter_flusher_;
   Scans* const scans_;
+  const std::uint16_t max_packed_;
   Nanos now_ = 0;
   DiskLookup look_;               // of the request that is being handled
   std::vector<std::byte> value_;  // a GET's value: kMaxInlineBytes

@@ -55,7 +55,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageBu
       handler_(
           parts.store, parts.log, parts.boot, parts.durability,
           [this] { return stats_.text(counters_.get(WorkerCounters::kTurns)); }, parts.network,
-          parts.backups, parts.counter_flusher, parts.scans),
+          parts.backups, parts.counter_flusher, parts.scans, room.max_packed),
       large_put_receiver_(handler_, kFetches),
       long_(std::move(long_requests)),
       disk_fetcher_(parts.loads),
@@ -303,7 +303,9 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
 
 void Worker::count_packed(const Response& response) {
   if (response.code != 0) return;  // refused as a whole
-  for (const RequestHandler::Outcome& one : handler_.pack_outcomes())
+  const auto outcomes = handler_.pack_outcomes();
+  counters_.add(WorkerCounters::kPacked, outcomes.size());
+  for (const RequestHandler::Outcome& one : outcomes)
     counters_.answered(one.opcode, one.code);
 }
 

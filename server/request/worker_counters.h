@@ -80,6 +80,7 @@ class alignas(64) WorkerCounters {
     kAbandoned,     // received requests whose client disconnected before they were answered
     kGranted,       // credits granted to all clients so far
     kReturned,      // granted credits of clients that have disconnected
+    kPacked,        // operations that came in packs; answers() has each besides its pack
     kStored,
     // From here on: sums over answers().
     kPuts = kStored,
@@ -94,6 +95,7 @@ class alignas(64) WorkerCounters {
     kDropped,  // connections, for any DropReason
   };
   void add(Counter counter, std::uint64_t by = 1) { add_to(values_[counter], by); }
+  // REQUIRES: opcode <= kLastOpcode.
   void answered(Opcode opcode, std::uint8_t code) {
     add_to(answers_[static_cast<std::size_t>(opcode)][status_index(code)], 1);
   }

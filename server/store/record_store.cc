@@ -259,7 +259,7 @@ Result<GetResult> RecordStore::get(Bytes key, MutableBytes out, const DiskLookup
     result.slot = {};
     return result;
   }
-  RKV_CHECK(out.size() >= record.value.size(), "the buffer must hold any value in a message");
+  if (record.value.size() > out.size()) return fail(Code::kTooLarge, "a longer buffer is needed");
   if (!record.value.empty()) std::memcpy(out.data(), record.value.data(), record.value.size());
   return result;
 }

@@ -84,7 +84,8 @@ class Store {
                          const DiskLookup& look = {}, Nanos begin_by = kAnyTime) {
     return records_.remove(key, expected, look, begin_by);
   }
-  // Copies the value to `out` (at least kMaxInlineBytes) unless the value is large. kNotFound.
+  // Copies the value to `out` unless the value is large. kNotFound. kTooLarge: it is not large, and
+  // `out` is too short; kMaxInlineBytes hold any.
   Result<GetResult> get(Bytes key, MutableBytes out, const DiskLookup& look = {}) const {
     return records_.get(key, out, look);
   }

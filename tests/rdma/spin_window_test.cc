@@ -9,6 +9,14 @@ namespace {
 constexpr Nanos kSoonOver = SpinWindow::kSoon;
 constexpr Nanos kLate = SpinWindow::kSoon + 1;
 
+// A spin that catches an event after more than the shortest window.
+void succeed(SpinWindow& window) {
+  const SteadyClock clock;
+  const Nanos begin = clock.now();
+  const auto late = [&] { return clock.now() - begin > SpinWindow::kShortest * 3 / 2; };
+  EXPECT_TRUE(window.spin(late, PollMode::kBusy, Deadline::after_ms(clock, 60'000)));
+}
+
 TEST(SpinWindows, GrowWhileSleepsAreSoonOver) {
   SpinWindow window;
   Nanos last = window.length();
@@ -17,6 +25,7 @@ TEST(SpinWindows, GrowWhileSleepsAreSoonOver) {
     window.slept(kSoonOver);
     EXPECT_GT(window.length(), last);
     last = window.length();
+    succeed(window);
   }
   EXPECT_EQ(last, SpinWindow::kLongest);
 }
@@ -24,18 +33,18 @@ TEST(SpinWindows, GrowWhileSleepsAreSoonOver) {
 // An idle thread costs a short spin for each of its sleeps.
 TEST(SpinWindows, ShrinkWhileSleepsAreLong) {
   SpinWindow window;
-  while (window.length() < SpinWindow::kLongest)
-    window.slept(kSoonOver);
+  window.slept(kSoonOver);
+  succeed(window);
   for (int i = 0; i < 8; ++i)
     window.slept(kLate);
   EXPECT_EQ(window.length(), SpinWindow::kShortest);
 }
 
-TEST(SpinWindows, StayShortForAWhileWhenTheLongestDoNotHelp) {
+TEST(SpinWindows, StayShortForAWhileWhenLongerOnesDoNotHelp) {
   SpinWindow window;
-  while (window.length() < SpinWindow::kLongest)
-    window.slept(kSoonOver);
-  for (unsigned i = 0; i < SpinWindow::kFailures; ++i)
+  for (unsigned i = 0; i <= SpinWindow::kFailures; ++i)
+    window.slept(i % 2 == 0 ? kSoonOver : kLate);
+  while (window.length() > SpinWindow::kShortest)
     window.slept(kSoonOver);
   for (unsigned i = 0; i < SpinWindow::kHeld; ++i) {
     EXPECT_EQ(window.length(), SpinWindow::kShortest) << i;
@@ -47,15 +56,11 @@ TEST(SpinWindows, StayShortForAWhileWhenTheLongestDoNotHelp) {
 
 TEST(SpinWindows, StayLongAsLongAsTheyHelp) {
   SpinWindow window;
-  const SteadyClock clock;
-  while (window.length() < SpinWindow::kLongest)
-    window.slept(kSoonOver);
   for (unsigned i = 0; i < 10 * SpinWindow::kFailures; ++i) {
     window.slept(kSoonOver);
-    EXPECT_TRUE(
-        window.spin([] { return true; }, PollMode::kAdaptive, Deadline::after_ms(clock, 1000)));
-    EXPECT_EQ(window.length(), SpinWindow::kLongest);
+    succeed(window);
   }
+  EXPECT_EQ(window.length(), SpinWindow::kLongest);
 }
 
 TEST(SpinWindows, ASpinEndsWithTheWindow) {

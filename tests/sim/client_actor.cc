@@ -318,7 +318,8 @@ void ClientActor::multi_put() {
   std::vector<std::size_t> numbers;
   std::vector<KeyValue> items;
   const Durability durability = any_durability();
-  for (std::size_t n = 1 + story_.random.below(kManyKeys); n > 0; --n) {
+  const std::size_t most = story_.random.below(8) == 0 ? kFullPacks : kManyKeys;
+  for (std::size_t n = 1 + story_.random.below(most); n > 0; --n) {
     numbers.push_back(begin_put(any_key()));
     story_.history[numbers.back()].durability = durability;
     values.push_back(History::value_of(numbers.back(), story_.history[numbers.back()].length));

@@ -46,6 +46,7 @@ class ClientActor {
 
  private:
   static constexpr std::size_t kManyKeys = 6;
+  static constexpr std::size_t kFullPacks = 80;  // PUTs of one call
 
   bool connect();
   void operate();
