@@ -1,4 +1,5 @@
-// Chooses the transport for a server, as ClientOptions request.
+// Chooses the transport for a server, as ClientOptions request. Only this part of the client knows
+// which transports there are.
 #pragma once
 
 #include <chrono>

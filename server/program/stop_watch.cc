@@ -1,14 +1,25 @@
 #include "server/program/stop_watch.h"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
+#include "common/log.h"
 #include "common/thread.h"
 
 namespace rkv::server {
 
-StopWatch::StopWatch(Nanos longest, std::function<void()> too_long)
-    : thread_([this, longest, too_long = std::move(too_long)] { run(longest, too_long); }) {}
+StopWatch::StopWatch(Nanos longest, std::function<void()> too_long) {
+  try {
+    thread_ =
+        std::thread([this, longest, too_long = std::move(too_long)] { run(longest, too_long); });
+  } catch (const std::system_error& refused) {
+    log_warn(EventName("stop_not_bounded"),
+             "no thread can watch how long the stop takes: it may wait for the disk without end "
+             "({})",
+             refused.what());
+  }
+}
 
 StopWatch::~StopWatch() {
   {
@@ -16,7 +27,7 @@ StopWatch::~StopWatch() {
     over_ = true;
   }
   ended_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void StopWatch::run(Nanos longest, const std::function<void()>& too_long) {

@@ -3,6 +3,8 @@
 //   StopWatch watch(kLongestStop, [] { log_error(...); std::_Exit(kExitOther); });
 //   server.stop();
 //
+// If the system refuses a thread, the stop goes on without a bound, and the log says so.
+//
 // Thread safety: one owner. A thread of the StopWatch calls `too_long` at most once, while the
 // owner may still be inside the stop.
 #pragma once

@@ -1,8 +1,10 @@
 #include "server/program/stop_watch.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <future>
 
 namespace rkv::server {
@@ -21,6 +23,22 @@ TEST(StopWatch, SaysNothingOfAStopThatEndsInTime) {
   }
   EXPECT_FALSE(said);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// A limit on the address space leaves no place for a thread's stack.
+TEST(StopWatch, LetsAStopGoOnWithoutAThread) {
+  EXPECT_EXIT(
+      {
+        constexpr rlimit kNothingMore{.rlim_cur = 1, .rlim_max = 1};
+        setrlimit(RLIMIT_AS, &kNothingMore);
+        {
+          const StopWatch watch(1, [] { std::_Exit(1); });
+        }
+        std::_Exit(0);
+      },
+      ::testing::ExitedWithCode(0), "no thread can watch");
+}
+#endif
 
 }  // namespace
 }  // namespace rkv::server
