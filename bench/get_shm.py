@@ -23,7 +23,8 @@ def instructions(options, settings):
         with tempfile.TemporaryDirectory(prefix="rkv-callgrind-") as scratch:
             out = os.path.join(scratch, "out")
             prefix = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}",
-                      "--collect-atstart=no", "--toggle-collect=rkv::Client::get_into*"]
+                      "--collect-atstart=no",
+                      "--toggle-collect=rkv::Operations<rkv::Client>::get_bytes*"]
             program(options, "bench_get", "warm", prefix, **{**settings, "gets": gets})
             with open(out, encoding="utf-8") as text:
                 totals = re.search(r"^(?:summary|totals): (\d+)", text.read(), re.MULTILINE)
