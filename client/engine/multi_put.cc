@@ -107,7 +107,7 @@ std::optional<PutAgain> MultiPut::next_item() {
     const std::size_t index = next_item_++;
     const Status valid = check(items_[index]);
     if (valid) return PutAgain{.index = index};
-    visit(index, std::unexpected(valid.error()));
+    report(index, std::unexpected(valid.error()));
   }
   return std::nullopt;
 }
@@ -293,13 +293,13 @@ bool MultiPut::on_result(std::size_t index, const Response& response) {
     engine_.requester.note_write(response, durability_);
     engine_.session.learn_place(as_bytes(items_[index].key), response);
     engine_.requester.reset_busy_wait();
-    visit(index, response.version.bits);
+    report(index, response.version.bits);
     return true;
   }
   if ((response.flags & Response::kAlone) != 0) return false;
   const Error error = engine_.requester.refused(response);
   if (is_later(error)) return false;
-  visit(index, std::unexpected(error));
+  report(index, std::unexpected(error));
   return true;
 }
 
@@ -318,7 +318,7 @@ Nanos MultiPut::sleep_until() const {
   return send_at_ != 0 ? std::min(send_at_, deadline_.at()) : deadline_.at();
 }
 
-void MultiPut::visit(std::size_t index, const Result<std::uint64_t>& version) {
+void MultiPut::report(std::size_t index, const Result<std::uint64_t>& version) {
   visit_(target_, index, version);
   ++finished_;
 }
@@ -331,7 +331,7 @@ void MultiPut::free(Slot& slot) {
 
 void MultiPut::finish(Slot& slot, const Result<std::uint64_t>& version) {
   for (const std::size_t index : std::span(slot.items).first(slot.count))
-    visit(index, version);
+    report(index, version);
   free(slot);
 }
 
@@ -350,10 +350,10 @@ void MultiPut::fail_rest(const Error& error) {
     finish(slot, std::unexpected(error));
   }
   for (; !engine_.multi_puts.again.empty(); engine_.multi_puts.again.pop_back())
-    visit(engine_.multi_puts.again.back().index, std::unexpected(error));
-  if (held_) visit(std::exchange(held_, std::nullopt)->index, std::unexpected(error));
+    report(engine_.multi_puts.again.back().index, std::unexpected(error));
+  if (held_) report(std::exchange(held_, std::nullopt)->index, std::unexpected(error));
   while (next_item_ < items_.size())
-    visit(next_item_++, std::unexpected(error));
+    report(next_item_++, std::unexpected(error));
 }
 
 }  // namespace rkv::client

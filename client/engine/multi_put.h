@@ -55,7 +55,7 @@ class MultiPut final : public PipelinedOp {
   bool is_later(const Error& error) const;
   void wait_busy(const Response& response);
   void unpack(Slot& slot);
-  void visit(std::size_t index, const Result<std::uint64_t>& version);
+  void report(std::size_t index, const Result<std::uint64_t>& version);
   void free(Slot& slot);
   void finish(Slot& slot, const Result<std::uint64_t>& version);
   void fail_sent(Code code, const char* text);

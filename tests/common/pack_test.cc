@@ -77,9 +77,9 @@ TEST(Pack, IsRefusedWhenItsLengthsLie) {
   auto longer = bytes;
   longer.push_back(std::byte{0});
   EXPECT_FALSE(PackReader(longer).check());
-  for (const std::uint16_t count : {0, 2, 4, 33, 65535}) {
+  for (const unsigned count : {0U, 2U, 4U, 33U, 65535U}) {
     auto other = bytes;
-    store_le(other.data(), count);
+    store_le(other.data(), static_cast<std::uint16_t>(count));
     EXPECT_FALSE(PackReader(other).check()) << count;
   }
   for (const std::uint32_t length : {0U, 6U, 8U, 0x7FFFFFFFU, 0xFFFFFFFFU}) {

@@ -26,17 +26,17 @@ TEST(StopWatch, SaysNothingOfAStopThatEndsInTime) {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // A limit on the address space leaves no place for a thread's stack.
+[[noreturn]] void stop_without_threads() {
+  const rlimit nothing_more{.rlim_cur = 1, .rlim_max = 1};
+  setrlimit(RLIMIT_AS, &nothing_more);
+  {
+    const StopWatch watch(1, [] { std::_Exit(1); });
+  }
+  std::_Exit(0);
+}
+
 TEST(StopWatch, LetsAStopGoOnWithoutAThread) {
-  EXPECT_EXIT(
-      {
-        constexpr rlimit kNothingMore{.rlim_cur = 1, .rlim_max = 1};
-        setrlimit(RLIMIT_AS, &kNothingMore);
-        {
-          const StopWatch watch(1, [] { std::_Exit(1); });
-        }
-        std::_Exit(0);
-      },
-      ::testing::ExitedWithCode(0), "no thread can watch");
+  EXPECT_EXIT(stop_without_threads(), ::testing::ExitedWithCode(0), "no thread can watch");
 }
 #endif
 

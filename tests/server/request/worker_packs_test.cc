@@ -34,7 +34,9 @@ class WorkerPacks : public WorkerTest {
   }
   // All received requests have been answered.
   void expect_none_waits() {
-    EXPECT_EQ(requests_waiting({.counters = &worker_->counters()}), 0U);
+    WorkerFacts facts{};
+    facts.counters = &worker_->counters();
+    EXPECT_EQ(requests_waiting(facts), 0U);
     EXPECT_EQ(queue().free_buffers(), all_buffers_);
   }
 
