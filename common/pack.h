@@ -81,8 +81,9 @@ constexpr std::size_t least_result_bytes(Opcode opcode) {
   const bool has_number = opcode == Opcode::kAdd || opcode == Opcode::kSwap;
   return kPackedResultBytes + (has_number ? kCounterBytes : 0);
 }
-// The length of the answer's value that whoever executes this pack must have room for.
-// `message` is a whole request of opcode kPack that comes from a peer.
+// Returns the longest value that the answer to this pack may have. The server executes the pack
+// only if it has room for so many bytes. `message` is a whole request of opcode kPack that comes
+// from a peer.
 std::size_t pack_reply_bytes(Bytes message);
 
 // Writes the value of a pack's answer.

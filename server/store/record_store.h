@@ -84,8 +84,8 @@ class RecordStore {
   Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options);  // REQUIRES: not large
   Result<Version> remove(Bytes key, std::optional<Version> expected, const DiskLookup& look,
                          Nanos begin_by);
-  // Copies the value to `out` unless the value is large. kTooLarge: it is not large, and `out` is too
-  // short; kMaxInlineBytes hold any.
+  // Copies the value to `out` unless the value is large. kTooLarge: it is not large, and `out` is
+  // too short; kMaxInlineBytes hold any.
   Result<GetResult> get(Bytes key, MutableBytes out, const DiskLookup& look) const;
   // Adds kHintWords words that clients of one transport swap (pins.h). Call it before the first
   // operation. The words must outlive the store.

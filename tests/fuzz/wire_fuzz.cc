@@ -82,7 +82,10 @@ void connect_accept(Bytes bytes) {
   if (!decoded) return;
   RKV_CHECK(decoded->credits != 0 && decoded->root.length >= kRootPageBytes, "nothing to use");
   std::array<std::byte, kConnectAcceptBytes> again{};
-  expect_prefix(Bytes(again).first(encode(*decoded, again)), bytes);
+  const std::size_t length = encode(*decoded, again);
+  const std::size_t said = load_le<std::uint16_t>(bytes.data() + 6);
+  RKV_CHECK(said >= length || decoded->max_packed == 0, "packs that nobody has offered");
+  expect_prefix(Bytes(again).first(std::min(length, said)), bytes);
 }
 
 void connect_reject(Bytes bytes) {

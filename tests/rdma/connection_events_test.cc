@@ -238,7 +238,7 @@ TEST(MisusedQueuePairs, OfAnotherQueueAreNotTakenByCoroutines) {
   InlineExecutor executor;
   Operations operations = need(Operations::create(Device::borrow(fake.context(1)), executor, {}));
   EXPECT_DEATH(std::ignore = operations.send(dialled.link->qp, RegisteredSpan()),
-               "sends to queue.. of these operations");
+               "send its completions to queue.. of these operations");
 }
 
 // ---- memory that the processor cannot address ----

@@ -104,7 +104,7 @@ class Examples(unittest.TestCase):
             return
         status, lines, errors = run(example("efa"))
         self.assertEqual((status, lines), (1, []))
-        self.assertRegex(errors, r"^efadv_query_device: .*does not offer the verb\n$")
+        self.assertRegex(errors, r"^efadv_query_device: .*does not support the verb\n$")
 
     def test_with_rdma_core_found_at_run_time(self):
         """rdma/core/linkage, with the libraries installed."""

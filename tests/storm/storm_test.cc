@@ -63,6 +63,7 @@ struct Seen {
   Canary canary;
   Kind kind;
   const char* sentence;
+  const char* at_rest = nullptr;  // what the check at the end says, if no reader saw it before
 };
 class StormCanary : public ::testing::TestWithParam<Seen> {};
 
@@ -74,11 +75,15 @@ TEST_P(StormCanary, IsSeen) {
     life->run(kOperations / 4);
     violation = life->violation();
   }
-  EXPECT_NE(violation.find(GetParam().sentence), std::string::npos) << violation;
+  const char* const at_rest = GetParam().at_rest;
+  EXPECT_TRUE(violation.contains(GetParam().sentence) ||
+              (at_rest != nullptr && violation.contains(at_rest)))
+      << violation;
 }
 INSTANTIATE_TEST_SUITE_P(
     All, StormCanary,
-    ::testing::Values(Seen{Canary::kWrongByte, Kind::kSmall, "no value that was ever written"},
+    ::testing::Values(Seen{Canary::kWrongByte, Kind::kSmall, "no value that was ever written",
+                           "is not what was written last"},
                       Seen{Canary::kOldValue, Kind::kSmall, "which was acknowledged"},
                       Seen{Canary::kMissedKey, Kind::kSmall, "was missed"},
                       Seen{Canary::kLostCount, Kind::kGrowing, "counter-"},

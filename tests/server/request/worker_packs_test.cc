@@ -62,7 +62,7 @@ TEST_F(WorkerPacks, AreAnsweredAndCountedByOperation) {
 TEST_F(WorkerPacks, OfAnyOpcodeAreCountedWithinBounds) {
   FakeConnection* const client = connect();
   for (unsigned opcode = 0; opcode < 256; ++opcode) {
-    std::vector<std::byte> value(64);
+    std::vector<std::byte> value(128);
     PackWriter writer(value);
     for (int i = 0; i < 4; ++i)
       writer.add(put_of("key"));
