@@ -40,9 +40,9 @@ Status Engine::Impl::write_batch() {
 }
 
 Status Engine::Impl::sync() {
-  const LogPosition written = files_->end();  // no concurrent writes (W5)
+  const LogPosition written = files_->end();  // no concurrent writes (LOGF-5)
   RKV_RETURN_IF_ERROR(check("sync", guarded([&] { return db_->FlushWAL(true); })));
-  RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // W2
+  RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // LOGF-2
   RKV_RETURN_IF_ERROR(check_home());
   last_error_ = nullptr;
   synced_ = written;
@@ -59,8 +59,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory,
   RKV_RETURN_IF_ERROR(impl->check_log(options.accept_damaged_log));
   Status opened = impl->open();
   if (!opened && opened.error().code == Code::kCorrupt && options.accept_damaged_log) {
-    // A log is shorter than RocksDB recorded, and no stamp proved it (N1): use the logs as they
-    // are.
+    // A log is shorter than RocksDB recorded, and no stamp proved it (CHAIN-1): use the logs as
+    // they are.
     RKV_RETURN_IF_ERROR(impl->drop_behind({.log = std::numeric_limits<std::uint64_t>::max()}));
     opened = impl->open();
   }

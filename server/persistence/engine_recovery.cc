@@ -38,7 +38,7 @@ Status Engine::Impl::check_log_again() {
 
 // Opens the database for reading only. Changes nothing on disk: the logs are replayed into memory.
 Status Engine::Impl::open_to_read() {
-  chain_ = std::make_unique<LogChain>();  // N1
+  chain_ = std::make_unique<LogChain>();  // CHAIN-1
   rocksdb::Options reading = options_;
   reading.create_if_missing = false;
   reading.create_missing_column_families = false;
@@ -76,8 +76,8 @@ Status Engine::Impl::check_home() {
 }
 
 // Resume() suffices when RocksDB failed to write a table. After a failed log write or sync, the log
-// is not written again (W3) and RocksDB's threads must not close and sync it. The database is then
-// reopened, as after a fatal error such as a failed write to RocksDB's list of files.
+// is not written again (LOGF-3) and RocksDB's threads must not close and sync it. The database is
+// then reopened, as after a fatal error such as a failed write to RocksDB's list of files.
 Status Engine::Impl::recover() {
   const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();
   if (db_ != nullptr && !reads_only_ && logs_are_well && check_home() &&

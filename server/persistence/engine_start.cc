@@ -61,7 +61,7 @@ Status Engine::Impl::drop_behind(const LogPosition& end) {
 }
 
 Status Engine::Impl::open() {
-  chain_ = std::make_unique<LogChain>();  // N1
+  chain_ = std::make_unique<LogChain>();  // CHAIN-1
   options_.wal_filter = chain_.get();
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
       {rocksdb::kDefaultColumnFamilyName, options_}, {kMetaFamily, options_}};
@@ -165,7 +165,7 @@ Status Engine::Impl::put_meta(const char* what, const char* key, Bytes value) {
   synced.sync = true;
   const auto put = guarded([&] { return db_->Put(synced, meta_, key, slice(value)); });
   RKV_RETURN_IF_ERROR(check(what, put));
-  return check(what, files_->failure());  // RocksDB does not report it (W2)
+  return check(what, files_->failure());  // RocksDB does not report it (LOGF-2)
 }
 
 Status Engine::Impl::read_meta() {

@@ -1,5 +1,5 @@
 // Stamps in a write-ahead log (server/persistence/wal/log_stamp.h): every sound one is found,
-// whatever is around it, also one that the end of a block divides (Z2), and nothing else is.
+// whatever is around it, also one that the end of a block divides (STAMP-2), and nothing else is.
 #include <optional>
 #include <string>
 #include <vector>

@@ -61,8 +61,8 @@ void LogChain::ColumnFamilyLogNumberMap(const std::map<std::uint32_t, std::uint6
 }
 
 // Whether the record is the next of the chain. The very first record has no predecessor to compare
-// with, nor has the first record of a log up to needed_ (N1). If its log begins with a different
-// record, that record is damaged.
+// with, nor has the first record of a log up to needed_ (CHAIN-1). If its log begins with a
+// different record, that record is damaged.
 bool LogChain::continues(std::uint64_t log_number, const std::string& log_file,
                          std::uint64_t sequence) {
   const bool begins = log_ != log_number;
@@ -208,7 +208,7 @@ class Judge {
       if (block.empty()) break;
       stamps.add(database::bytes_of(block));
     }
-    const bool in_later_log = stamps.highest() && number > broken_->log;  // W1
+    const bool in_later_log = stamps.highest() && number > broken_->log;  // LOGF-1
     if (in_later_log || stamps.highest() > broken_) found_.damaged = true;
     return Status::OK();
   }

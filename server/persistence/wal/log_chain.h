@@ -7,15 +7,15 @@
 // part proves that synced bytes are missing.
 //
 // Invariants:
-//  N1  A start replays a prefix: it stops at the first gap in RocksDB's sequences, whatever
+//  CHAIN-1  A start replays a prefix: it stops at the first gap in RocksDB's sequences, whatever
 //      follows. Gaps before the first log that the records need are allowed: records of those logs
 //      are in tables, RocksDB removes the logs in any order, and a crash may leave some of them.
-//  N2  With an honest disk, a lost machine leaves no proof of damage: everything that a stamp
-//      speaks of is there, stamps are true (Z1), and only stamps are believed. A log holds a stamp
-//      only when all logs before it that a start reads are synced (W1; a start does not read those
-//      of earlier starts).
-//  N3  Damage of synced bytes is detected if a sound stamp behind them (Z2) says that they were
-//      synced. A stamp in a later log says so by being there (W1).
+//  CHAIN-2  With an honest disk, a lost machine leaves no proof of damage: everything that a stamp
+//      speaks of is there, stamps are true (STAMP-1), and only stamps are believed. A log holds a
+//      stamp only when all logs before it that a start reads are synced (LOGF-1; a start does not
+//      read those of earlier starts).
+//  CHAIN-3  Damage of synced bytes is detected if a sound stamp behind them (STAMP-2) says that
+//      they were synced. A stamp in a later log says so by being there (LOGF-1).
 //
 // Thread safety: none; one replay at a time.
 #pragma once
@@ -31,7 +31,7 @@
 
 namespace rkv::server {
 
-// A WAL filter that stops the replay at a gap (N1).
+// A WAL filter that stops the replay at a gap (CHAIN-1).
 class LogChain final : public rocksdb::WalFilter {
  public:
   const char* Name() const override { return "rkv.LogChain"; }

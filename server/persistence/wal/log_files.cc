@@ -126,12 +126,12 @@ void LogFiles::forget_failure() {
 
 IOStatus LogFiles::sync(rocksdb::FSWritableFile& file, const IOOptions& options,
                         IODebugContext* context) {
-  if (!failure().ok()) return IOStatus::OK();  // W3
+  if (!failure().ok()) return IOStatus::OK();  // LOGF-3
   IOStatus status = file.Sync(options, context);
   if (status.ok()) return status;
   const MutexLock lock(mutex_);
   if (failure_.ok()) failure_ = status;
-  return IOStatus::OK();  // W2
+  return IOStatus::OK();  // LOGF-2
 }
 
 LogPosition LogFiles::end() {
@@ -154,7 +154,7 @@ void LogFiles::closed(const rocksdb::FSWritableFile* file) {
   end_ = {};
 }
 
-// W1. Nothing writes to the previous log meanwhile: RocksDB has stopped its writers.
+// LOGF-1. Nothing writes to the previous log meanwhile: RocksDB has stopped its writers.
 IOStatus LogFiles::sync_newest() {
   const MutexLock lock(mutex_);
   if (newest_ != nullptr && failure_.ok()) failure_ = newest_->Sync({}, nullptr);
@@ -164,7 +164,7 @@ IOStatus LogFiles::sync_newest() {
 IOStatus LogFiles::NewWritableFile(const std::string& name, const rocksdb::FileOptions& options,
                                    std::unique_ptr<rocksdb::FSWritableFile>* file,
                                    IODebugContext* context) {
-  if (!plain(name).starts_with(own_)) {  // W4
+  if (!plain(name).starts_with(own_)) {  // LOGF-4
     IOStatus made = target()->NewWritableFile(name, options, file, context);
     if (made.ok()) *file = std::make_unique<CopiedFile>(std::move(*file), copies_);
     return made;

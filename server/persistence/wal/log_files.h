@@ -6,19 +6,19 @@
 //   if (!files->failure().ok()) ...  // not synced; nothing is until the database is reopened
 //
 // Invariants:
-//  W1  No log gets a byte before all earlier logs are synced. Otherwise a lost machine could leave
-//      a log short by whole records and the next one complete. A start would notice nothing, and
-//      keep later writes without earlier ones (E1).
-//  W2  RocksDB never sees that the sync of a log has failed; failure() reports it. RocksDB also
+//  LOGF-1  No log gets a byte before all earlier logs are synced. Otherwise a lost machine could
+//      leave a log short by whole records and the next one complete. A start would notice nothing,
+//      and keep later writes without earlier ones (E1).
+//  LOGF-2  RocksDB never sees that the sync of a log has failed; failure() reports it. RocksDB also
 //      syncs closed logs from its own threads. The second of two failed syncs ends the process if
 //      the library is built with assertions, as Debian's is.
-//  W3  After a failed sync no log is synced any more. A second sync may succeed although the kernel
-//      has dropped the pages after the first.
-//  W4  A file written outside the database's directory belongs to a copy: it is not a log of the
-//      database, whatever its name. Writes to it fail after stop_copies(), and between
+//  LOGF-3  After a failed sync no log is synced any more. A second sync may succeed although the
+//      kernel has dropped the pages after the first.
+//  LOGF-4  A file written outside the database's directory belongs to a copy: it is not a log of
+//      the database, whatever its name. Writes to it fail after stop_copies(), and between
 //      interrupt_copies() and allow_copies().
-//  W5  Between two records, end() is the end of the log; a sync that begins then covers everything
-//      up to it.
+//  LOGF-5  Between two records, end() is the end of the log; a sync that begins then covers
+//      everything up to it.
 //
 // Thread safety: all calls from any thread, as RocksDB requires. Must outlive the database.
 #pragma once

@@ -12,9 +12,10 @@
 // short for a header is zeroes. Recycled and compressed logs are not read; we do not write them.
 //
 // Invariants:
-//  R1  The records are those that were written, from the first on without omission, up to where the
-//      file ends, is damaged or is unreadable (failure()).
-//  R2  The bytes of a value are never taken for a record: nothing is searched for behind damage.
+//  LOGR-1  The records are those that were written, from the first on without omission, up to where
+//      the file ends, is damaged or is unreadable (failure()).
+//  LOGR-2  The bytes of a value are never taken for a record: nothing is searched for behind
+//      damage.
 //
 // Thread safety: none. Blocks on the disk. Holds one block and one record in memory.
 #pragma once

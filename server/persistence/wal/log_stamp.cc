@@ -36,7 +36,7 @@ std::string stamp_of(const LogPosition& synced, std::uint64_t mark) {
 StampFinder::StampFinder(std::uint64_t mark) : mark_(stamp_of({}, mark).substr(0, kMarkBytes)) {}
 
 // A record continues in the next block behind a fragment header, which is always at the beginning
-// of the block. Without that header the two parts of a stamp are adjacent again (Z2).
+// of the block. Without that header the two parts of a stamp are adjacent again (STAMP-2).
 void StampFinder::add(Bytes block) {
   text_.append(as_text(block.subspan(std::min(block.size(), LogReader::kHeaderBytes))));
   for (std::size_t at = text_.find(mark_); at != std::string::npos;

@@ -12,12 +12,12 @@
 // is a random number drawn for the database; clients never see it.
 //
 // Invariants:
-//  Z1  A stamp is true wherever it is found, inside a record or between damaged bytes. Without the
-//      mark nobody can forge a stamp (2^-64 per attempt). A copy of a stamp, for example in a
+//  STAMP-1  A stamp is true wherever it is found, inside a record or between damaged bytes. Without
+//      the mark nobody can forge a stamp (2^-64 per attempt). A copy of a stamp, for example in a
 //      value, remains true. Logs are numbered upwards, and a number is not used again once a byte
 //      of that log is synced.
-//  Z2  Every sound stamp of a log is found, whatever is damaged around it, including a stamp that
-//      the end of a block divides.
+//  STAMP-2  Every sound stamp of a log is found, whatever is damaged around it, including a stamp
+//      that the end of a block divides.
 //
 // Thread safety: none.
 #pragma once

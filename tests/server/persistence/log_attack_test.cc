@@ -1,6 +1,6 @@
-// N2 and N3 of log_chain.h against clients who store logs as values: whatever a lost machine leaves
-// of what was not synced, the server starts; what was synced and is damaged is noticed as far as a
-// sound stamp says so.
+// CHAIN-2 and CHAIN-3 of log_chain.h against clients who store logs as values: whatever a lost
+// machine leaves of what was not synced, the server starts; what was synced and is damaged is
+// noticed as far as a sound stamp says so.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// The logs: synced in their order, damage distinguished from a torn end. Invariants W1-W4, N1-N3.
+// The logs: synced in their order, damage distinguished from a torn end. Invariants LOGF-1 to
+// LOGF-4, CHAIN-1 to CHAIN-3.
 #include "server/persistence/wal/log_chain.h"
 
 #include <fmt/format.h>
@@ -194,7 +195,7 @@ TEST_F(LogDamage, IsNotOverlookedWhenTheLogsCannotBeRead) {
   EXPECT_EQ(Engine::open(dir_.path()).error().code, Code::kCorrupt) << "nothing was changed";
 }
 
-// What a lost machine leaves behind the last sync is an end, and no damage (N2).
+// What a lost machine leaves behind the last sync is an end, and no damage (CHAIN-2).
 TEST_F(LogDamage, BehindTheLastSyncIsAnEnd) {
   const std::string sound = testing::read_file(log_in(dir_.path()));
   const std::size_t batch = sound.size() / kBatches;
@@ -327,7 +328,7 @@ TEST(LogChain, StopsAtAGap) {
   EXPECT_EQ(headless.found(11, 1), Option::kStopReplay) << "the file begins with 10";
 }
 
-// W1: what is seen from below.
+// LOGF-1: what is seen from below.
 TEST(LogFiles, AreSyncedBeforeTheNextIsBegun) {
   const TempDir dir;
   const TempDir backups;
@@ -347,7 +348,7 @@ TEST(LogFiles, AreSyncedBeforeTheNextIsBegun) {
     }
     return rocksdb::IOStatus::OK();
   });
-  // W4: in each backup is a copy of the log, which ends when it is made.
+  // LOGF-4: in each backup is a copy of the log, which ends when it is made.
   std::atomic<bool> backed_up{false};
   std::thread maker([&] {
     for (int i = 0; i < 8; ++i)
@@ -365,7 +366,7 @@ TEST(LogFiles, AreSyncedBeforeTheNextIsBegun) {
   EXPECT_EQ(early, 0);
 }
 
-// W4
+// LOGF-4
 TEST(LogFiles, CopiesEndWhenTheyAreStopped) {
   const TempDir dir;
   const TempDir backups;
@@ -390,7 +391,7 @@ TEST(LogFiles, CopiesEndWhenTheyAreStopped) {
   disk->set_fault({});
 }
 
-// W2, W3: a failed sync is reported, and none succeeds until the database is reopened.
+// LOGF-2, LOGF-3: a failed sync is reported, and none succeeds until the database is reopened.
 TEST(LogFiles, AFailedSyncStaysFailed) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;
@@ -417,7 +418,7 @@ TEST(LogFiles, AFailedSyncStaysFailed) {
   set_log_level(LogLevel::kInfo);
 }
 
-// W2, E2
+// LOGF-2, E2
 TEST(LogFiles, ABootNumberThatCouldNotBeSyncedIsNotClaimed) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;
@@ -436,8 +437,8 @@ TEST(LogFiles, ABootNumberThatCouldNotBeSyncedIsNotClaimed) {
   set_log_level(LogLevel::kInfo);
 }
 
-// N3 while a server runs: the failing disk has damaged what it had synced. The log is left as it
-// is, and tried again.
+// CHAIN-3 while a server runs: the failing disk has damaged what it had synced. The log is left as
+// it is, and tried again.
 TEST(LogFiles, ADamagedLogIsNotOpenedAnew) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;

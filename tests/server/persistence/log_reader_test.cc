@@ -1,4 +1,4 @@
-// Logs as RocksDB writes them, damaged: R1 and R2 of log_reader.h.
+// Logs as RocksDB writes them, damaged: LOGR-1 and LOGR-2 of log_reader.h.
 #include "server/persistence/wal/log_reader.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Stamps: Z1 and Z2 of log_stamp.h.
+// Stamps: STAMP-1 and STAMP-2 of log_stamp.h.
 #include "server/persistence/wal/log_stamp.h"
 
 #include <gtest/gtest.h>
