@@ -364,7 +364,7 @@ std::optional<Failure> Server::begin_serving() {
     // From here on versions with this boot number may be seen. A start that fails earlier, for
     // example on a port in use, uses up no number.
     Status claimed = engine_->claim_boot();
-    if (claimed) claimed = engine_->claim_through(log_->capacity_bytes() / 8);  // A7
+    if (claimed) claimed = engine_->claim_through(log_->capacity_bytes() / 8);  // APPL-7
     if (!claimed) {
       return Failure{exit_code_of(claimed.error()),
                      fmt::format("cannot write to the data directory {}: {}", options_.data_dir,

@@ -179,8 +179,8 @@ bool Applier::sync_due(bool more) const {
   const std::uint64_t synced = log_.sync_mark();
   if (written == synced) return false;
   if (sync_target_ > synced && written >= sync_target_) return true;
-  // Unsynced entries and their attachments occupy the log's space (A2). A sync frees it when they
-  // fill a quarter of the log, or at once when a write was refused for lack of space.
+  // Unsynced entries and their attachments occupy the log's space (APPL-2). A sync frees it when
+  // they fill a quarter of the log, or at once when a write was refused for lack of space.
   if (log_.bytes_consumed() >= log_.capacity_bytes() / 4) return true;
   if (!more && log_.refused() != refused_) return true;
   return clock_.now() - unsynced_since_ >= options_.sync_interval_ms * kNanosPerMs;
@@ -201,7 +201,7 @@ void Applier::sync() {
 
 // False: everything is synced, but the log's space could not be given back.
 bool Applier::all_saved() {
-  // A7: after advance() frees what is consumed, a new entry may end up to this sequence.
+  // APPL-7: after advance() frees what is consumed, a new entry may end up to this sequence.
   const std::uint64_t last = log_.consumed() + log_.capacity_bytes() / 8;
   if (const Status claimed = ask_disk([&] { return storage_.claim_through(last); }); !claimed) {
     fail("claiming version numbers", claimed.error());
@@ -255,7 +255,7 @@ void Applier::save_the_rest() {
   if (write() && log_.wal_mark() > log_.sync_mark()) sync();
 }
 
-// Writes everything since the last sync again, in one batch (A2): parts of it may be on disk
+// Writes everything since the last sync again, in one batch (APPL-2): parts of it may be on disk
 // already, and a crash between two batches would leave newer parts beside older ones.
 bool Applier::write_again() {
   const auto failed = [&](const Status& status) {
@@ -279,8 +279,8 @@ bool Applier::write_again() {
   return all_saved();
 }
 
-// Whether a storage that reported damage is sound after all. Called once everything is saved (A6).
-// A failing disk may return errors that look like damage.
+// Whether a storage that reported damage is sound after all. Called once everything is saved
+// (APPL-6). A failing disk may return errors that look like damage.
 bool Applier::is_well() {
   if (damage_is_certain_) return false;
   const Status whole = storage_.check_whole();

@@ -12,19 +12,21 @@
 //   Status status = applier.stop();          // everything begun is on disk, unless it failed
 //
 // Invariants:
-//  A1  Batches are written in commit order and cut between entries: the disk always holds a prefix.
-//  A2  Entries stay in the log until they are synced. After a disk failure they are written again,
-//      from the last synced entry on and in one batch, so that A1 holds throughout. Nothing
-//      accepted is lost while the process lives.
-//  A3  wal_mark <= what a finished write() covers; sync_mark <= what a finished sync() covers.
-//  A4  The log's disk state leaves kOk before the first retry. It returns to kOk after
+//  APPL-1  Batches are written in commit order and cut between entries: the disk always holds a
+//      prefix.
+//  APPL-2  Entries stay in the log until they are synced. After a disk failure they are written
+//      again, from the last synced entry on and in one batch, so that APPL-1 holds throughout.
+//      Nothing accepted is lost while the process lives.
+//  APPL-3  wal_mark <= what a finished write() covers; sync_mark <= what a finished sync() covers.
+//  APPL-4  The log's disk state leaves kOk before the first retry. It returns to kOk after
 //      everything has been written and synced again.
-//  A5  Of several writes of one key in a batch, only the last reaches the storage (B1, B2).
-//  A6  A database found damaged is still written to, so that nothing accepted is lost, but its
+//  APPL-5  Of several writes of one key in a batch, only the last reaches the storage (LASTW-1,
+//      LASTW-2).
+//  APPL-6  A database found damaged is still written to, so that nothing accepted is lost, but its
 //      state never returns to kOk: only a start can find out what is still readable. A database
 //      whose log has lost synced writes is not even reopened: that would drop what is behind the
 //      damage.
-//  A7  The log's space is given back only after the versions that may use it are claimed.
+//  APPL-7  The log's space is given back only after the versions that may use it are claimed.
 //
 // Thread safety: requests and counts: any thread. start, stop, step: one thread, the owner.
 #pragma once

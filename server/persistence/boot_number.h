@@ -6,8 +6,8 @@
 // log a second, would overtake the clock. All versions of a start therefore lie below the time of
 // its end.
 //
-//  - With a data directory the claimed numbers there decide (E2 of persistence/engine.h), and the
-//    clock if they are lost: a start begins above both. The clock may then be wrong, or stand
+//  - With a data directory the claimed numbers there decide (DISK-2 of persistence/engine.h), and
+//    the clock if they are lost: a start begins above both. The clock may then be wrong, or stand
 //    still.
 //  - Without a data directory nothing is kept, and the clock alone decides, to the nanosecond. A
 //    version repeats only if the clock was set back between two starts, by exactly the amount that

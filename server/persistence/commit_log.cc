@@ -236,8 +236,8 @@ void CommitLog::unreserve(Reservation reservation) {
 // Why the place taken here is free, and why the applier's last read of it happened before:
 // Let the new entry end at position e. Let R be the last reservation (in the modification order of
 // used_words) among those of all entries up to and including this one. By R at least e words were
-// reserved, so by C3 advance() had freed at least e - capacity words by then: the place is free. R
-// acquired those advances: every modification of used_words is a read-modify-write, and so
+// reserved, so by CLOG-3 advance() had freed at least e - capacity words by then: the place is
+// free. R acquired those advances: every modification of used_words is a read-modify-write, and so
 // continues their release sequence. R happened before this call: the thread that made R went
 // through the fetch_add below, earlier or now, and acq_rel chains these calls. (Attachments are
 // reserved and freed in addition: they only reduce the available part of the ring.)

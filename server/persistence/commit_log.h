@@ -18,15 +18,15 @@
 // attachment count like bytes of the ring.
 //
 // Invariants:
-//  C1  Space is reserved before anything is published: begin() never waits and never fails.
-//  C2  Entries are consumed in sequence order, each once (except after rewind()). An entry is
+//  CLOG-1  Space is reserved before anything is published: begin() never waits and never fails.
+//  CLOG-2  Entries are consumed in sequence order, each once (except after rewind()). An entry is
 //      visible to the consumer only after finish().
-//  C3  Reserved and unconsumed bytes never exceed the capacity.
-//  C4  Per key, sequences follow the order of publication: the caller holds the key's pair lock
+//  CLOG-3  Reserved and unconsumed bytes never exceed the capacity.
+//  CLOG-4  Per key, sequences follow the order of publication: the caller holds the key's pair lock
 //      from begin() to finish().
-//  C5  Marks are upper bounds between entries: a mark m means that every entry whose sequence is at
-//      or below m is applied. last_begun() and consumed() are bounds of the same kind. All four can
-//      be compared with each other and with any sequence.
+//  CLOG-5  Marks are upper bounds between entries: a mark m means that every entry whose sequence
+//      is at or below m is applied. last_begun() and consumed() are bounds of the same kind. All
+//      four can be compared with each other and with any sequence.
 //
 // Thread safety: consume, advance, rewind, consumed, bytes_consumed, wait_for_entries, nap and the
 // setters: the applier only. All others: any thread.

@@ -89,8 +89,8 @@ rocksdb::Options options() {
   // Starts writeback steadily, so that sync() does not meet a whole memtable of dirty pages.
   options.bytes_per_sync = std::uint64_t{1} << 20;
   options.wal_bytes_per_sync = std::uint64_t{512} << 10;
-  // Replay stops at the first damaged record: the surviving batches are a prefix (E1). Damage in a
-  // log that was closed and synced is not a crash's, and is reported instead.
+  // Replay stops at the first damaged record: the surviving batches are a prefix (DISK-1). Damage
+  // in a log that was closed and synced is not a crash's, and is reported instead.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
   options.track_and_verify_wals_in_manifest = true;
   // A start flushes and syncs what it finds in the log before it continues: everything of earlier

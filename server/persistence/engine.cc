@@ -55,7 +55,7 @@ Engine::~Engine() = default;
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory,
                                              const EngineOptions& options) {
   auto impl = std::make_unique<Impl>(directory + kDatabaseDirectory, options);
-  RKV_RETURN_IF_ERROR(database::check_families(impl->options_, impl->path_));  // E3
+  RKV_RETURN_IF_ERROR(database::check_families(impl->options_, impl->path_));  // DISK-3
   RKV_RETURN_IF_ERROR(impl->check_log(options.accept_damaged_log));
   Status opened = impl->open();
   if (!opened && opened.error().code == Code::kCorrupt && options.accept_damaged_log) {

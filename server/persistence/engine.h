@@ -10,17 +10,18 @@
 //   RKV_RETURN_IF_ERROR(engine->sync());         // survives the end of the machine
 //
 // Invariants:
-//  E1  A batch is on disk whole or not at all. After a crash the batches that survive are a prefix
-//      of those written: there is one write-ahead log, replayed up to its first damaged record.
-//  E2  No version is given out twice. The database keeps the last claimed boot number. A claim is
-//      synced before a version with its number may be seen. A start takes a number above the last
-//      claim and not below the wall clock's (boot_number.h). Versions therefore do not repeat even
-//      where claims are lost: with a damaged log, a restored backup or a missing directory.
-//  E3  open() changes nothing in a directory that is not ours.
-//  E4  Readable data stays readable. Before recover() closes the database, it checks that the
+//  DISK-1  A batch is on disk whole or not at all. After a crash the batches that survive are a
+//      prefix of those written: there is one write-ahead log, replayed up to its first damaged
+//      record.
+//  DISK-2  No version is given out twice. The database keeps the last claimed boot number. A claim
+//      is synced before a version with its number may be seen. A start takes a number above the
+//      last claim and not below the wall clock's (boot_number.h). Versions therefore do not repeat
+//      even where claims are lost: with a damaged log, a restored backup or a missing directory.
+//  DISK-3  open() changes nothing in a directory that is not ours.
+//  DISK-4  Readable data stays readable. Before recover() closes the database, it checks that the
 //      directory is there, that the logs are sound, and that the disk has space for what they hold.
 //      A database that then does not open is opened for reading only.
-//  E5  recover() does not wait for a copy of the database to complete: it interrupts the copies
+//  DISK-5  recover() does not wait for a copy of the database to complete: it interrupts the copies
 //      under way first.
 //
 // Column families: "default" holds the data. "rkv" holds the format version, the hash seed, the
@@ -121,10 +122,10 @@ class Engine final : public Storage {
   Status recover() override;
   Status check_whole() override;
   // Writes a database of its own to `target`, which must not exist; its parent must exist. The copy
-  // holds everything written before the call, and may hold writes made during it (E1 holds for the
-  // copy). Uses hard links where the file system has them, else copies; synced. May be called from
-  // any thread, concurrently with all other calls. kIo, kPermission: partial results may remain. A
-  // concurrent recover() ends the checkpoint with kIo.
+  // holds everything written before the call, and may hold writes made during it (DISK-1 holds for
+  // the copy). Uses hard links where the file system has them, else copies; synced. May be called
+  // from any thread, concurrently with all other calls. kIo, kPermission: partial results may
+  // remain. A concurrent recover() ends the checkpoint with kIo.
   Status checkpoint(const std::string& target);
   // For shutdown: all checkpoints, also those under way, soon fail with kIo. Any thread.
   void stop_checkpoints();

@@ -1,4 +1,5 @@
-// Recovery after a disk failure (E4), and copies of the database, which recovery interrupts (E5).
+// Recovery after a disk failure (DISK-4), and copies of the database, which recovery interrupts
+// (DISK-5).
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -85,7 +86,7 @@ Status Engine::Impl::recover() {
     allow_copies();  // an earlier attempt may have interrupted them
     return {};
   }
-  if (const Status may = may_reopen(); !may) {  // E4
+  if (const Status may = may_reopen(); !may) {  // DISK-4
     if (db_ == nullptr) {
       const MutexLock pass(writer_turnstile_);
       const WriterLock alone(db_mutex_);
@@ -161,7 +162,7 @@ Status Engine::Impl::reopen() {
   return opened;
 }
 
-// E5. A copy may take hours. Writes to its files fail from now on, and no copy begins before
+// DISK-5. A copy may take hours. Writes to its files fail from now on, and no copy begins before
 // allow_copies().
 Status Engine::Impl::end_copies() {
   constexpr auto kPatience = std::chrono::seconds(1);

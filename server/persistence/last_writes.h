@@ -1,11 +1,11 @@
 // The writes of one batch, without those that a later write of the same key replaces.
 //
 // Invariants:
-//  B1  For each key, the entry that add() got last is visited once; nothing else is visited.
-//  B2  Only writes of one batch are compared. A batch is on disk whole or not at all (E1) and marks
-//      stand between batches (A3). So the state after a write that is left out can never be seen.
-//      After a crash the state is that before the batch or that after it, and both are the same
-//      without the write.
+//  LASTW-1  For each key, the entry that add() got last is visited once; nothing else is visited.
+//  LASTW-2  Only writes of one batch are compared. A batch is on disk whole or not at all (DISK-1)
+//      and marks stand between batches (APPL-3). So the state after a write that is left out can
+//      never be seen. After a crash the state is that before the batch or that after it, and both
+//      are the same without the write.
 //
 // Thread safety: none. Allocates while it grows, afterwards not.
 #pragma once

@@ -2,7 +2,7 @@
 // survives. It persists across the server's crashes.
 //
 // Batches are on disk whole or not at all, and a prefix of them survives: the promise of
-// server/persistence/engine.h (E1). A process that dies loses at most the batch that it was
+// server/persistence/engine.h (DISK-1). A process that dies loses at most the batch that it was
 // writing. A machine that dies keeps any prefix that contains everything synced.
 //
 // Reads see all written data, synced or not. After a failure they continue to see it until the

@@ -8,7 +8,7 @@
 // Invariants:
 //  LOGF-1  No log gets a byte before all earlier logs are synced. Otherwise a lost machine could
 //      leave a log short by whole records and the next one complete. A start would notice nothing,
-//      and keep later writes without earlier ones (E1).
+//      and keep later writes without earlier ones (DISK-1).
 //  LOGF-2  RocksDB never sees that the sync of a log has failed; failure() reports it. RocksDB also
 //      syncs closed logs from its own threads. The second of two failed syncs ends the process if
 //      the library is built with assertions, as Debian's is.

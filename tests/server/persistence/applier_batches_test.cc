@@ -1,5 +1,5 @@
 // What reaches the storage: each key's last write of a batch, marks that are true of it, and no
-// more at a time than the queue holds. Invariants B1, B2, A1, A3, A5, C3.
+// more at a time than the queue holds. Invariants LASTW-1, LASTW-2, APPL-1, APPL-3, APPL-5, CLOG-3.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// What the applier makes of a database that says it is damaged (A6), and the words for each state.
+// What the applier makes of a database that says it is damaged (APPL-6), and the words for each
+// state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/status.h>
@@ -104,7 +105,7 @@ TEST_F(Damage, IsSavedToAndNeverCalledWell) {
   EXPECT_TRUE(applier_.stop());
 }
 
-// A7: versions are claimed before there is room for the writes that will have them.
+// APPL-7: versions are claimed before there is room for the writes that will have them.
 TEST_F(Damage, RoomIsGivenBackWhenTheVersionsForItAreClaimed) {
   storage_.claims = false;
   ASSERT_TRUE(append());

@@ -418,7 +418,7 @@ TEST(LogFiles, AFailedSyncStaysFailed) {
   set_log_level(LogLevel::kInfo);
 }
 
-// LOGF-2, E2
+// LOGF-2, DISK-2
 TEST(LogFiles, ABootNumberThatCouldNotBeSyncedIsNotClaimed) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;

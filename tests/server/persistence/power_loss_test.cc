@@ -1,6 +1,6 @@
 // The power goes at any instant, again and again over one directory: what the machine finds is a
-// prefix of the commit order that holds all that was synced (U1, E1, E2, C5); and a disk that lies
-// about its syncs is found out.
+// prefix of the commit order that holds all that was synced (U1, DISK-1, DISK-2, CLOG-5); and a
+// disk that lies about its syncs is found out.
 //
 // The disk is a model (disk_model.h): what was not synced is lost, in part or whole.
 #include <fmt/format.h>
@@ -133,7 +133,7 @@ class Life {
 
   std::uint64_t write(std::size_t number, CommitLog::Reservation room, CommitLog::Kind kind,
                       const std::string& key, const std::string& value, std::vector<Write>& done) {
-    const std::scoped_lock lock(keys_[number]);  // C4
+    const std::scoped_lock lock(keys_[number]);  // CLOG-4
     const auto ticket = log_->begin(room);
     const Version version = Version::of(boot_, ticket.sequence);
     const bool put = kind == CommitLog::Kind::kPut;

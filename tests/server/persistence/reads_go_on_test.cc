@@ -1,5 +1,5 @@
-// What is on disk can be read while the disk cannot be written to (E4), while a backup is copied
-// (E5) and while the directory is not there.
+// What is on disk can be read while the disk cannot be written to (DISK-4), while a backup is
+// copied (DISK-5) and while the directory is not there.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rocksdb/env.h>
