@@ -6,13 +6,13 @@
 //   if (backup->done()) answer(backup->failure());
 //
 // Invariants:
-//  D1  A backup holds every write at or below its `through`: it begins when these are synced.
-//  D2  `<directory>/<name>` is a complete backup or does not exist: a backup is made under a
+//  BKUP-1  A backup holds every write at or below its `through`: it begins when these are synced.
+//  BKUP-2  `<directory>/<name>` is a complete backup or does not exist: a backup is made under a
 //      temporary name and renamed when everything is synced. The next backup of a name removes what
 //      a crash has left. A lock on the directory lets servers that share it make one backup at a
 //      time.
-//  D3  Nothing outside of `directory` is written, and nothing that existed before is changed.
-//  D4  Every backup that ask() returned is done eventually. stop() ends it soon, and without a
+//  BKUP-3  Nothing outside of `directory` is written, and nothing that existed before is changed.
+//  BKUP-4  Every backup that ask() returned is done eventually. stop() ends it soon, and without a
 //      backup unless it was about to be renamed.
 //
 // Thread safety: ask, marks_changed, begin_stop: any thread; ask and marks_changed do not wait for

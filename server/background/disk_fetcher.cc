@@ -50,13 +50,13 @@ std::shared_ptr<const Load> DiskFetcher::ask(Bytes key) {
   std::shared_ptr<Load> load;
   {
     const MutexLock lock(mutex_);
-    if (stopping_) {  // (T3)
+    if (stopping_) {  // (FETCH-3)
       load = std::make_shared<Load>(text);
       load->finish(fail(Code::kBusy, kNoMoreLoads));
       return load;
     }
     auto& place = pending_[text];
-    if (place != nullptr) return place;  // (T2)
+    if (place != nullptr) return place;  // (FETCH-2)
     load = place = std::make_shared<Load>(text);
     queue_.push_back(load);
   }

@@ -6,9 +6,9 @@
 //   if (load->done()) load->failure() ? refuse() : try_again(load->look());
 //
 // Invariants:
-//  T1  A record enters memory only as a trustworthy read found it (J1, V2).
-//  T2  Overlapping loads of one key share one Load.
-//  T3  Every load that a caller of ask() still holds is done eventually. stop() ends those not
+//  FETCH-1  A record enters memory only as a trustworthy read found it (DREAD-1, REMSEQ-2).
+//  FETCH-2  Overlapping loads of one key share one Load.
+//  FETCH-3  Every load that a caller of ask() still holds is done eventually. stop() ends those not
 //      begun, and ask() then returns loads that have failed.
 //
 // Thread safety: ask, marks_changed, room_made: any thread; none of them waits for the disk. start,
@@ -74,7 +74,7 @@ class DiskFetcher {
   DiskFetcher(const DiskFetcher&) = delete;
   DiskFetcher& operator=(const DiskFetcher&) = delete;
 
-  // Starts to load the record of `key`, or joins a load under way (T2). The load may fail with
+  // Starts to load the record of `key`, or joins a load under way (FETCH-2). The load may fail with
   // kIo or kCorrupt (the disk fails) or kBusy (the key changes too often, or the server stops). If
   // memory has no space for the record, look() has the record.
   std::shared_ptr<const Load> ask(Bytes key);

@@ -2,11 +2,11 @@
 // whether the database may have lost them since.
 //
 // Invariants:
-//  J1  When begin() returns n, every write at or below n is in the database, and stays there at
-//      least while still_holds() is true.
-//  J2  A write at or below the wal mark is in the database unless the database was reopened after a
-//      disk failure. So begin() reads the count of reopenings before the mark. While the disk is
-//      failing, the sync mark counts instead.
+//  DREAD-1  When begin() returns n, every write at or below n is in the database, and stays there
+//      at least while still_holds() is true.
+//  DREAD-2  A write at or below the wal mark is in the database unless the database was reopened
+//      after a disk failure. So begin() reads the count of reopenings before the mark. While the
+//      disk is failing, the sync mark counts instead.
 //
 // Thread safety: any thread.
 #pragma once

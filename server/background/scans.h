@@ -11,13 +11,14 @@
 // usually a millisecond, longer when the queue is full.
 //
 // Invariants:
-//  Q1  A page shows one instant of the database, with every PUT and DELETE at or below `through`.
-//  Q2  Work for a page is bounded: kMaxScanPageBytes of result, kMaxRecordsLookedAt records,
+//  SCANS-1  A page shows one instant of the database, with every PUT and DELETE at or below
+//      `through`.
+//  SCANS-2  Work for a page is bounded: kMaxScanPageBytes of result, kMaxRecordsLookedAt records,
 //      kMaxBytesLookedAt of values. A page that ends before its range does has a token.
-//  Q3  The server keeps nothing for a scan between two pages. At most kMaxPages pages are requested
-//      or held at a time; a further request gets kBusy.
-//  Q4  A page shows no expired key and no key outside of its range.
-//  Q5  Every page that a caller of ask() still holds is done eventually. stop() ends those not
+//  SCANS-3  The server keeps nothing for a scan between two pages. At most kMaxPages pages are
+//      requested or held at a time; a further request gets kBusy.
+//  SCANS-4  A page shows no expired key and no key outside of its range.
+//  SCANS-5  Every page that a caller of ask() still holds is done eventually. stop() ends those not
 //      begun.
 //
 // Thread safety: ask, marks_changed: any thread; neither waits for the disk. start, stop: the

@@ -2,11 +2,11 @@
 // full, it adds them to the index only. Until it is done, any key may be on disk.
 //
 // Invariants:
-//  Y1  When end_loading() is called, every record on disk has been passed to the store as a
-//      trustworthy read found it (J1, V2).
-//  Y2  While a record cannot be read, or the index has no space for it, loading does not end. Keys
-//      that are not found in memory are then still looked up on disk. That is slower but misses
-//      nothing. If the thread gives up, end_loading() is never called.
+//  WARM-1  When end_loading() is called, every record on disk has been passed to the store as a
+//      trustworthy read found it (DREAD-1, REMSEQ-2).
+//  WARM-2  While a record cannot be read, or the index has no space for it, loading does not end.
+//      Keys that are not found in memory are then still looked up on disk. That is slower but
+//      misses nothing. If the thread gives up, end_loading() is never called.
 //
 // Thread safety: one owner; records(): any thread.
 #pragma once

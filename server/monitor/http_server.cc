@@ -28,9 +28,9 @@ namespace rkv::server {
 namespace {
 
 // Above our own limit, so that a new connection can always be accepted before an old one is ended
-// (H1).
+// (HTTPD-1).
 constexpr unsigned kLibraryConnections = HttpServer::kConnections + 16;
-// How late a connection may be ended (H2).
+// How late a connection may be ended (HTTPD-2).
 constexpr int kSweepMs = 250;
 
 // Headers of each answer: browsers must not guess its type, cache it, or load anything from
@@ -163,15 +163,15 @@ class MicrohttpdServer final : public HttpServer {
   void sweep();
   void end(Connection& connection);
 
-  std::vector<std::string> names_;  // lower case (H5)
+  std::vector<std::string> names_;  // lower case (HTTPD-5)
   const Clock& clock_;
   const Answer answer_;
   MHD_Daemon* daemon_ = nullptr;
   int epoll_ = -1;
   std::uint16_t port_ = 0;
   Descriptor listening_{-1};
-  Descriptor spare_{-1};  // closed to accept a connection when no descriptor is free (H4)
-  bool listens_ = true;   // false: too many connections, or no descriptor (H4)
+  Descriptor spare_{-1};  // closed to accept a connection when no descriptor is free (HTTPD-4)
+  bool listens_ = true;   // false: too many connections, or no descriptor (HTTPD-4)
   Descriptor wake_{-1};
   std::vector<Connection> all_;  // oldest first; the server thread's
   std::atomic<std::size_t> open_{0};
@@ -256,7 +256,7 @@ bool MicrohttpdServer::somebody_waits() const {
   return poll(&one, 1, 0) == 1;
 }
 
-// H4. False: not even the reserve descriptor helped, because other threads took it once it was
+// HTTPD-4. False: not even the reserve descriptor helped, because other threads took it once it was
 // free.
 bool MicrohttpdServer::refuse_one() {
   spare_ = Descriptor(-1);
@@ -271,7 +271,7 @@ bool MicrohttpdServer::refuse_one() {
   return refused >= 0 || has_left;
 }
 
-// H1, H2. The library notices that a connection was shut down, and closes it.
+// HTTPD-1, HTTPD-2. The library notices that a connection was shut down, and closes it.
 void MicrohttpdServer::sweep() {
   const Nanos now = clock_.now();
   const std::size_t extra = all_.size() - std::min(all_.size(), kConnections);
@@ -296,7 +296,7 @@ void MicrohttpdServer::on_connection(void* self, MHD_Connection* connection, voi
   server.open_.store(server.all_.size(), std::memory_order_relaxed);
 }
 
-// Answers at the first call, when the headers have arrived: a body is never read (H3).
+// Answers at the first call, when the headers have arrived: a body is never read (HTTPD-3).
 MHD_Result MicrohttpdServer::on_request(void* self, MHD_Connection* connection, const char* url,
                                         const char* method, const char* /*version*/,
                                         const char* /*body*/, std::size_t* /*body_length*/,
@@ -316,7 +316,7 @@ MHD_Result MicrohttpdServer::on_request(void* self, MHD_Connection* connection, 
   return server.give(connection, server.answer_(url), false);
 }
 
-// H5.
+// HTTPD-5.
 bool MicrohttpdServer::has_name(const std::string& host) const {
   return host == "localhost" || host.ends_with(".localhost") || is_numeric(host) ||
          std::ranges::find(names_, host) != names_.end();

@@ -9,16 +9,17 @@
 // class adds the bounds:
 //
 // Invariants:
-//  H1  At most kConnections are open. A further connection ends the oldest: clients that hold
+//  HTTPD-1  At most kConnections are open. A further connection ends the oldest: clients that hold
 //      connections open without sending cannot lock others out.
-//  H2  No connection lives longer than kLongestRequest, whatever it sends or reads. Each carries
-//      one request and ends with its answer.
-//  H3  The request line, the headers and the read buffer fit kRequestBytes; a body is not read.
-//  H4  When the process has no descriptor for a connection, the connection is accepted with a
+//  HTTPD-2  No connection lives longer than kLongestRequest, whatever it sends or reads. Each
+//      carries one request and ends with its answer.
+//  HTTPD-3  The request line, the headers and the read buffer fit kRequestBytes; a body is not
+//      read.
+//  HTTPD-4  When the process has no descriptor for a connection, the connection is accepted with a
 //      reserve descriptor, closed and logged. If it stayed in the queue, the thread would be woken
 //      for it all the time.
-//  H5  A request that names its host gets an answer only if the name is localhost, the host of the
-//      listen address or one of `names`; a numeric address is always accepted. This stops DNS
+//  HTTPD-5  A request that names its host gets an answer only if the name is localhost, the host of
+//      the listen address or one of `names`; a numeric address is always accepted. This stops DNS
 //      rebinding: the name of a foreign web page may resolve to this server, but a visitor's
 //      browser sends that name, so the page learns nothing.
 //
@@ -54,8 +55,9 @@ class HttpServer {
 
   using Answer = std::function<HttpAnswer(std::string_view path)>;
   // Starts listening. `address`: HOST:PORT, port 0 = any. A host name is resolved, which may block.
-  // `names`: names of this host that requests may use besides those of H5. Errors: kUnreachable
-  // (this host does not have the address), kConflict (the port is taken), kPermission, kInternal.
+  // `names`: names of this host that requests may use besides those of HTTPD-5. Errors:
+  // kUnreachable (this host does not have the address), kConflict (the port is taken), kPermission,
+  // kInternal.
   static Result<std::unique_ptr<HttpServer>> start(const std::string& address,
                                                    std::vector<std::string> names,
                                                    const Clock& clock, Answer answer);

@@ -112,7 +112,7 @@ Monitor::View& Monitor::view() {
     view_->state = state();
     parts = parts_;
   }
-  if (parts != nullptr) {  // (S1, S2)
+  if (parts != nullptr) {  // (MON-1, MON-2)
     view_->facts = parts->facts();
     add_lags(*view_);
   }

@@ -14,10 +14,10 @@
 // workers take turns and how far the disk lags behind.
 //
 // Invariants:
-//  S1  The parts are called only between ready() and the end of close().
-//  S2  Facts are gathered and turned into text without the lock that tick() takes. A request
+//  MON-1  The parts are called only between ready() and the end of close().
+//  MON-2  Facts are gathered and turned into text without the lock that tick() takes. A request
 //      therefore delays only what facts() itself locks.
-//  S3  A kept answer is served for at most kKept, and never after the state has changed.
+//  MON-3  A kept answer is served for at most kKept, and never after the state has changed.
 //
 // Thread safety: one owner. answer() is for one thread: the HTTP server's or a test's.
 #pragma once

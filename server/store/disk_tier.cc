@@ -47,7 +47,7 @@ Status DiskTier::check_in_memory(const Target& at, const DiskLookup& look) const
   if (!look || removal_sequences_->of(at.hash) > look->as_of) {
     return fail(kOnDisk, "the record is on disk");
   }
-  if (look->record == nullptr) return {};  // (V2)
+  if (look->record == nullptr) return {};  // (REMSEQ-2)
   return std::unexpected(look->record->no_room);
 }
 

@@ -3,7 +3,7 @@
 // "Larger than memory", has the argument. Without a disk (begin_loading() was not called) every
 // record is in memory.
 //
-// Invariants: V1 and V2 (removal_sequences.h), I3 and I7 (index.h), and
+// Invariants: REMSEQ-1 and REMSEQ-2 (removal_sequences.h), I3 and I7 (index.h), and
 //  DT1 A key below the loading progress has a slot if its record is on disk only. A slot with the
 //      same bits found before the progress has passed the key belongs to another key.
 //
@@ -55,11 +55,11 @@ class DiskTier {
   // OK if the memory, or `look`, decides whether the key has a record; else kOnDisk, or the error
   // that kept the record out of memory.
   Status check_in_memory(const Target& at, const DiskLookup& look) const;
-  // The key's record from `look`, if it is on disk only and the look is still valid (V2).
+  // The key's record from `look`, if it is on disk only and the look is still valid (REMSEQ-2).
   const RecordOnDisk* record_on_disk(const Target& at, const DiskLookup& look) const;
   // A DELETE of a record that is on disk only. Uses up `room`.
   Version erase(const Target& at, Bytes key, CommitLog::Reservation room);
-  // Records that the key left memory at this sequence (V1).
+  // Records that the key left memory at this sequence (REMSEQ-1).
   void raise(KeyHash hash, std::uint64_t sequence) {
     if (removal_sequences_ != nullptr) removal_sequences_->raise(hash, sequence);
   }

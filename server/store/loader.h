@@ -1,5 +1,5 @@
 // Loader: takes records that were read from the disk into memory, or into the index. DiskFetcher
-// and WarmUp read the disk. A read is believed only as far as V2 (removal_sequences.h) goes.
+// and WarmUp read the disk. A read is believed only as far as REMSEQ-2 (removal_sequences.h) goes.
 //
 // Thread safety: all operations from any thread, but keep_expired() before the first of them. No
 // operation blocks on the disk.
@@ -41,8 +41,8 @@ class Loader {
     kept_to_ms_ = to_ms;
   }
   // Takes a record from disk into memory. `as_of`: the record was read after everything up to this
-  // sequence had been written to disk (V2). A key that is in memory keeps its record. Nothing is
-  // logged, except the removal of an expired record. kStale: the key has changed since; read it
+  // sequence had been written to disk (REMSEQ-2). A key that is in memory keeps its record. Nothing
+  // is logged, except the removal of an expired record. kStale: the key has changed since; read it
   // again. kOutOfMemory, kBusy: no space. kNotFound: the record has expired.
   Status load(const RecordFields& record, std::uint64_t as_of = kAboveAllSequences,
               bool promoted = false);

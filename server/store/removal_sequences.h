@@ -2,10 +2,10 @@
 // or of a write whose record was evicted. It shows which reads of the disk are out of date.
 //
 // Invariants:
-//  V1  of(hash) never falls. For every key with this hash that is not in memory, of(hash) is at or
-//      above the sequence of its last write. The exception is a write by an earlier start of the
-//      server.
-//  V2  Suppose a key is not in memory now, and the disk was read after everything at or below
+//  REMSEQ-1  of(hash) never falls. For every key with this hash that is not in memory, of(hash) is
+//      at or above the sequence of its last write. The exception is a write by an earlier start of
+//      the server.
+//  REMSEQ-2  Suppose a key is not in memory now, and the disk was read after everything at or below
 //      of(hash) had been written to it. Then that read gives the key's present state: it includes
 //      the last write, and no later write exists.
 //

@@ -1,7 +1,7 @@
 /* Records on disk against a writer, the apply stream, eviction, and a disk that fails.
  *
- * Mirrors server/store/disk_tier.cc, loader.cc, disk_fetcher.cc, warm_up.cc, removal_sequences.h (V1, V2) and disk_reads.h (J1,
- * J2): a GET of a key that is not in memory, and the warm-up after a start.
+ * Mirrors server/store/disk_tier.cc, loader.cc, disk_fetcher.cc, warm_up.cc, removal_sequences.h (REMSEQ-1, REMSEQ-2) and disk_reads.h (DREAD-1,
+ * DREAD-2): a GET of a key that is not in memory, and the warm-up after a start.
  *
  * Modelled: one key; its record in memory or not; the slot that says it is on disk; `departed`, the
  * highest operation that left memory, by DELETE or by eviction; the loading that is not over;

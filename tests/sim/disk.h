@@ -6,7 +6,7 @@
 // writing. A machine that dies keeps any prefix that contains everything synced.
 //
 // Reads see all written data, synced or not. After a failure they continue to see it until the
-// database is reopened (recover()), which may have lost unsynced data (J2).
+// database is reopened (recover()), which may have lost unsynced data (DREAD-2).
 //
 // Thread safety: none.
 #pragma once

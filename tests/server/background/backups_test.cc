@@ -1,4 +1,5 @@
-// Backups that clients ask for: D1-D4 of backups.h, and the worker that does not wait for them.
+// Backups that clients ask for: BKUP-1 to BKUP-4 of backups.h, and the worker that does not wait
+// for them.
 #include "server/background/backups.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Pages of scans: Q1-Q5 of scans.h, and the worker that does not wait for them.
+// Pages of scans: SCANS-1 to SCANS-5 of scans.h, and the worker that does not wait for them.
 #include "server/background/scans.h"
 
 #include <fmt/format.h>
@@ -114,7 +114,7 @@ TEST_F(ScansTest, AreReadWhenEverythingWithASequenceIsApplied) {
   EXPECT_EQ(page->through(), through);
 }
 
-// (Q4)
+// (SCANS-4)
 TEST_F(ScansTest, ShowNothingThatHasExpired) {
   add("a", "1", 1000);
   add("b", "2", 1001);
@@ -124,7 +124,7 @@ TEST_F(ScansTest, ShowNothingThatHasExpired) {
   EXPECT_THAT(shown().keys, ElementsAre("c"));
 }
 
-// (Q2)
+// (SCANS-2)
 TEST_F(ScansTest, LookAtABoundedNumberOfRecords) {
   for (std::uint32_t i = 0; i <= Scans::kMaxRecordsLookedAt; ++i)
     add(fmt::format("{:06}", i), "", i == Scans::kMaxRecordsLookedAt ? 0 : 1);
@@ -144,7 +144,7 @@ TEST_F(ScansTest, LookAtABoundedNumberOfBytes) {
   EXPECT_THAT(shown({.keys_only = true, .token = page.token}).keys, ElementsAre("c", "d"));
 }
 
-// (Q3)
+// (SCANS-3)
 TEST_F(ScansTest, AreSoManyAtATime) {
   std::vector<std::shared_ptr<const ScanPage>> pages;
   for (std::uint32_t i = 0; i < Scans::kMaxPages; ++i)
