@@ -1,11 +1,11 @@
 // Reads one page of all servers of a Cluster.
 //
 // Invariants:
-//  P1  A server's page with a token says nothing about keys after its token. So the merged page
-//      ends at the first of these tokens in the order of the scan. Entries that other servers had
-//      after it are read again with the next page.
-//  P2  The merged token is a token that any of the servers might have made (N2 of common/scan.h),
-//      and each server accepts it.
+//  CSCAN-1  A server's page with a token says nothing about keys after its token. So the merged
+//      page ends at the first of these tokens in the order of the scan. Entries that other servers
+//      had after it are read again with the next page.
+//  CSCAN-2  The merged token is a token that any of the servers might have made (N2 of
+//      common/scan.h), and each server accepts it.
 #include <algorithm>
 #include <optional>
 
@@ -27,7 +27,7 @@ struct Found {
 }  // namespace
 
 // Entries of the servers' pages, and the key at which the merged page ends if the scan goes on
-// (P1).
+// (CSCAN-1).
 struct Cluster::Merge {
   const ShardMap& map;
   const ScanQuery& query;

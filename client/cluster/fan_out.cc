@@ -36,7 +36,7 @@ void FanOut::run() {
       return;
     }
     if (!idle) continue;
-    const bool mend_later = any_well() && clock_.now() < mend_from_;  // O2
+    const bool mend_later = any_well() && clock_.now() < mend_from_;  // FAN-2
     if (mend_later || !mend_one()) sleep();
   }
 }

@@ -1,14 +1,14 @@
 // Runs several flows at once from one thread, each on its own engine.
 //
 // Invariants:
-//  O1  A round advances every flow whose engine is usable. The thread sleeps only when no flow had
-//      anything to do, and it sleeps on the queues of all flows.
-//  O2  A lost flow is one whose connection was lost. It is reconnected when all connected flows
+//  FAN-1  A round advances every flow whose engine is usable. The thread sleeps only when no flow
+//      had anything to do, and it sleeps on the queues of all flows.
+//  FAN-2  A lost flow is one whose connection was lost. It is reconnected when all connected flows
 //      have ended, or have had half of the time. An attempt blocks the thread: while there are
 //      connected flows, attempts take about a quarter of it. Lost flows take turns, each with a
 //      part of the time that is left. So a host that swallows packets does not keep a restarted
 //      server from being reconnected.
-//  O3  All flows have ended by the deadline.
+//  FAN-3  All flows have ended by the deadline.
 //
 // Thread safety: none; one thread.
 #pragma once

@@ -1,12 +1,12 @@
 // Tracks writes that the server acknowledged to this client and may lose when its process ends.
 //
 // Invariants:
-//  U1  The highest version acknowledged in an epoch is held, and stands for all versions below it.
-//      It is dropped when it was acknowledged as synced, or when a sync mark of that epoch covers
-//      it.
-//  U2  When the client connects to another epoch while it holds a version, its writes may be lost.
-//      Calls that promise something about every acknowledged write (flush, backup) fail once for
-//      that reason. They fail before their request is sent: the new server does not know those
+//  ACK-1  The highest version acknowledged in an epoch is held, and stands for all versions below
+//      it. It is dropped when it was acknowledged as synced, or when a sync mark of that epoch
+//      covers it.
+//  ACK-2  When the client connects to another epoch while it holds a version, its writes may be
+//      lost. Calls that promise something about every acknowledged write (flush, backup) fail once
+//      for that reason. They fail before their request is sent: the new server does not know those
 //      writes.
 //
 // An orderly stop saves everything, but the next server does not say how the one before ended.

@@ -28,7 +28,7 @@ Connector::Connector(Session& session, ConnectPolicy* policy)
 Status Connector::attempt(const Deadline& deadline) {
   session_.link.close();
   session_.acknowledged.synced(session_.map.epoch(),
-                               session_.map.marks().sync());  // U1, before the map is cleared
+                               session_.map.marks().sync());  // ACK-1, before the map is cleared
   if (session_.link.read_refused()) {
     // A server never revokes a grant within an epoch, so our view of its memory is wrong.
     session_.map.clear();
@@ -47,7 +47,7 @@ Status Connector::attempt(const Deadline& deadline) {
       return admitted;
     }
   }
-  if (!session_.map.is_of(accept.epoch, accept.root)) {  // E2
+  if (!session_.map.is_of(accept.epoch, accept.root)) {  // ENG-2
     session_.forget_places();
     session_.map.begin(accept.epoch, accept.root, accept.hints,
                        static_cast<std::uint32_t>(accept.session));

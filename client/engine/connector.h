@@ -1,8 +1,8 @@
 // Connects to a server, checks the connection, and connects again with back-off.
 //
 // Invariants:
-//  E2  Map and caches belong to one epoch and root region. A connect that brings another epoch or
-//      root region empties them before anything is read.
+//  ENG-2  Map and caches belong to one epoch and root region. A connect that brings another epoch
+//      or root region empties them before anything is read.
 //
 // Thread safety: none.
 #pragma once

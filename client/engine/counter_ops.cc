@@ -90,7 +90,7 @@ bool CounterOps::is_bound(const OneSidedCounter& counter) const {
   return counter.word_ - cells.address < cells.length;
 }
 
-// Creating the counter is a write. It is not sent again if it may have happened (E1), because
+// Creating the counter is a write. It is not sent again if it may have happened (CTR-1), because
 // another client may have removed the counter since. A lookup is not a write. If the lookup finds
 // the counter, it is open. If not, it is unknown whether the counter was ever created.
 Result<Reply> CounterOps::ask_for_cell(Bytes key, bool create, const Deadline& deadline) {
@@ -161,7 +161,7 @@ Result<std::optional<std::uint64_t>> CounterOps::run_atomic(OneSidedCounter& cou
     session_.stats.atomics += done.posted;
     if (!done.ended) {
       const bool left = done.posted != 0;
-      if (done.ended.error().code == Code::kDisconnected && (!left || !changes)) continue;  // E1
+      if (done.ended.error().code == Code::kDisconnected && (!left || !changes)) continue;  // CTR-1
       return std::unexpected(lost(done.ended, left && changes));
     }
     connector_.progressed();

@@ -1,7 +1,8 @@
 // Counters: changed by requests, or by atomics on their cells.
 //
 // Invariants:
-//  E1  A change that was sent and not answered may have happened. It is reported, never repeated.
+//  CTR-1  A change that was sent and not answered may have happened. It is reported, never
+//      repeated.
 //
 // Thread safety: none. Every call blocks until its deadline at most.
 #pragma once

@@ -4,8 +4,8 @@
 // blocks; MultiGet drives many on one connection.
 //
 // Invariants:
-//  E1  A GET changes nothing and is repeated until its deadline when the connection is lost.
-//  E4  A GET that asks for a durable value returns a value whose version a mark of this epoch
+//  GETOP-1  A GET changes nothing and is repeated until its deadline when the connection is lost.
+//  GETOP-4  A GET that asks for a durable value returns a value whose version a mark of this epoch
 //      covers, or no value.
 //
 // Thread safety: none. Nothing allocates, apart from buffers of large values.
@@ -45,7 +45,7 @@ class GetOp {
 
   // Begins the GET of a key, whose bytes stay valid until the result.
   void begin(Bytes key, Durability at_least);
-  // Starts the READs, from the beginning if the connection was lost (E1). REQUIRES a usable
+  // Starts the READs, from the beginning if the connection was lost (GETOP-1). REQUIRES a usable
   // session.
   void start();
 

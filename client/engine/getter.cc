@@ -184,7 +184,7 @@ Slot Getter::slot_in_cached_group(KeyHash hash) {
   return Slot{group->slots[static_cast<std::size_t>(std::countr_zero(found))]};
 }
 
-// Finds the cached place of a key's record. G7: the address comes from the map.
+// Finds the cached place of a key's record. GET-7: the address comes from the map.
 [[gnu::always_inline]] inline bool Getter::find_place(KeyHash hash, Place& found) {
   Slot slot = session_.slots.find(hash);
   const bool from_group = slot.empty();
@@ -199,7 +199,7 @@ Slot Getter::slot_in_cached_group(KeyHash hash) {
 }
 
 // READs the record. The answer is a live record that verified, has this key, and was read inside
-// this GET (G1). In any other case there is no answer here, and the caller starts the state
+// this GET (GET-1). In any other case there is no answer here, and the caller starts the state
 // machine.
 [[gnu::always_inline]] inline const LiveRecord* Getter::read_place(Bytes key, const Place& at,
                                                                    Durability at_least,

@@ -46,7 +46,7 @@ bool MultiGet::advance() {
   return poll() != 0 || posted || starts;
 }
 
-// Restarts every GET in flight (E1).
+// Restarts every GET in flight (GETOP-1).
 void MultiGet::mended() {
   engine_.multi_gets.batch.clear();
   under_way_ = 0;
@@ -268,7 +268,7 @@ Nanos MultiGet::sleep_until() const {
 }
 
 void MultiGet::time_out() {
-  // Operations in flight may still land: closing the link quarantines their buffers (K1).
+  // Operations in flight may still land: closing the link quarantines their buffers (LINK-1).
   if (under_way_ != 0) engine_.session.link.close();
   for_each_at(Need::kMark, [](GetOp& op) { op.on_no_mark(); });
   fail_rest({.code = Code::kTimeout, .text = "the server did not answer in time"});

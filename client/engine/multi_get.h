@@ -32,7 +32,7 @@ class MultiGet final : public PipelinedOp {
   bool over() const override { return finished_ == keys_.size(); }
   bool advance() override;
   Nanos sleep_until() const override;
-  void lost() override { engine_.session.link.close(); }  // K1
+  void lost() override { engine_.session.link.close(); }  // LINK-1
   void mended() override;
   void fail_rest(const Error& error) override;
   void time_out() override;

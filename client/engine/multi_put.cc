@@ -46,7 +46,7 @@ bool MultiPut::advance() {
 }
 
 void MultiPut::lost() {
-  engine_.session.link.close();  // closed before buffers that the server READs are reused (K1)
+  engine_.session.link.close();  // closed before buffers that the server READs are reused (LINK-1)
   fail_sent(Code::kDisconnected, "the connection was lost before the answer came");
   for (Slot& slot : engine_.multi_puts.slots) {
     if (slot.state == State::kAgain && slot.count > 1) unpack(slot);

@@ -2,7 +2,8 @@
 // several PUTs if the server knows packs. A PUT that is too long for a pack goes by itself.
 //
 // A PUT that was posted and not answered when the connection ends, or when the deadline passes, may
-// have happened and is reported so (E1). A PUT that was not sent is sent over the next connection.
+// have happened and is reported so (ENG-1). A PUT that was not sent is sent over the next
+// connection.
 //
 // Thread safety: as the engine, which no other operation uses meanwhile.
 #pragma once

@@ -2,10 +2,10 @@
 // on its own server, from one thread.
 //
 // Invariants:
-//  W1  advance() never waits for requests or READs of the operation itself. Blocking work of the
-//      engine (reading its server's map again) ends by half of the time that is left. So a dead
+//  FLOW-1  advance() never waits for requests or READs of the operation itself. Blocking work of
+//      the engine (reading its server's map again) ends by half of the time that is left. So a dead
 //      server leaves the other half to the other servers.
-//  W2  Each item is visited exactly once, whatever happens.
+//  FLOW-2  Each item is visited exactly once, whatever happens.
 //
 // Thread safety: as the engine.
 #pragma once
@@ -42,7 +42,7 @@ class PipelinedOp {
   void share_thread() { shares_thread_ = true; }
 
  protected:
-  // Deadline for blocking work within a round (W1).
+  // Deadline for blocking work within a round (FLOW-1).
   Deadline blocking_deadline() const {
     if (!shares_thread_) return deadline_;
     const Nanos now = engine_.session.clock.now();

@@ -44,7 +44,7 @@ std::optional<WriteOutcome> outcome_of(Code code) {
   return std::nullopt;
 }
 
-// Requests that promise something about every acknowledged write (E5).
+// Requests that promise something about every acknowledged write (ENG-5).
 bool is_save(Opcode opcode) {
   return opcode == Opcode::kFlush || opcode == Opcode::kBackup;
 }
@@ -160,7 +160,7 @@ Result<Reply> Requester::ask_until_taken(Request request, bool repeat, const Dea
       Error error = reply.error();
       const bool left = error.write == WriteOutcome::kMayHaveHappened;
       if (left) ++session_.stats.two_sided_requests;
-      if (error.code == Code::kDisconnected && (repeat || !left)) continue;  // E1
+      if (error.code == Code::kDisconnected && (repeat || !left)) continue;  // ENG-1
       if (!is_write(request.opcode)) error.write = WriteOutcome::kNotApplied;
       return std::unexpected(error);
     }
@@ -224,7 +224,8 @@ Result<Reply> Requester::write(const Request& request, const Deadline& deadline,
   return reply;
 }
 
-// A staged buffer is reused after the answer, or after the connection was closed (K1), not before.
+// A staged buffer is reused after the answer, or after the connection was closed (LINK-1), not
+// before.
 Result<Reply> Requester::write_large(Request request, const Deadline& deadline,
                                      std::uint32_t remote_key) {
   LargeSource source{.value = request.value, .remote_key = remote_key};

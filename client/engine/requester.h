@@ -1,13 +1,13 @@
 // Requests and their answers, one at a time.
 //
 // Invariants:
-//  E1  A write request that was sent and not answered may have happened. It is reported, never
+//  ENG-1  A write request that was sent and not answered may have happened. It is reported, never
 //      repeated. A GET changes nothing and is repeated until its deadline.
-//  E3  Every operation ends by its deadline. Everything it posted is then completed, or its link is
-//      closed (K1).
-//  E5  A flush or backup promises something about every write acknowledged to this client. It is
+//  ENG-3  Every operation ends by its deadline. Everything it posted is then completed, or its link
+//      is closed (LINK-1).
+//  ENG-5  A flush or backup promises something about every write acknowledged to this client. It is
 //      sent only if each of these writes is known to be on disk, or was acknowledged in the
-//      server's present epoch. Otherwise the call fails with kStale (U2).
+//      server's present epoch. Otherwise the call fails with kStale (ACK-2).
 //
 // Thread safety: none. Every call blocks until its deadline at most.
 #pragma once

@@ -45,9 +45,9 @@ void Session::forget_places() {
 }
 
 // Caches the place of a record that was written, so that the next GET is one READ. A hint, as
-// everything in the caches (G5). It also serves keys that only the server finds. Such a key's group
-// is full, so patch() adds nothing to it unless the cached copy is old. An answer without a slot:
-// the key is no longer at its cached place.
+// everything in the caches (GET-5). It also serves keys that only the server finds. Such a key's
+// group is full, so patch() adds nothing to it unless the cached copy is old. An answer without a
+// slot: the key is no longer at its cached place.
 void Session::learn_place(Bytes key, const Response& response) {
   const KeyHash hash = map.hash(key);
   if (response.slot.fingerprint() != hash.fingerprint()) return slots.forget(hash);

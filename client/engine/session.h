@@ -40,7 +40,7 @@ struct Session {
     map.learn_marks(response.wal_mark, response.sync_mark);
   }
   // Caches the slot of a GET's answer, so that the next GET is a READ, also for keys that no group
-  // leads to. A hint (G5).
+  // leads to. A hint (GET-5).
   void learn_slot(KeyHash hash, const Response& response) {
     if (response.slot.fingerprint() == hash.fingerprint()) slots.put(hash, response.slot);
   }

@@ -76,7 +76,7 @@ Next GetMachine::step() {
     case State::kPinLook:
       return on_pin_look();
     case State::kPin:
-      return read_home();  // pinned, or another client was faster: equally good (G9)
+      return read_home();  // pinned, or another client was faster: equally good (GET-9)
     case State::kExtentsForRecord:
     case State::kBuffer:
       return read_record();
@@ -94,7 +94,7 @@ Next GetMachine::step() {
 // ------------------------------------------------------------------------------------ READs
 
 Next GetMachine::begin_reads(State state, std::size_t count) {
-  if (counts_.reads + count > kMaxReads) return two_sided(Reason::kReads);  // G8
+  if (counts_.reads + count > kMaxReads) return two_sided(Reason::kReads);  // GET-8
   counts_.reads += static_cast<std::uint32_t>(count);
   read_count_ = count;
   state_ = state;
@@ -130,7 +130,7 @@ bool GetMachine::collect_cached(GroupPlace place) {
   source_ = Source::kCached;
   const Group* group = cache_->find(place);
   if (group == nullptr) return false;
-  if (place == home_) header_ = GroupHeader::decode(group->header);  // G5: for its overflow flag
+  if (place == home_) header_ = GroupHeader::decode(group->header);  // GET-5: for its overflow flag
   collect(*group, Source::kCached);
   return candidate_count_ != 0;
 }
@@ -177,7 +177,7 @@ Next GetMachine::on_record_header() {
   return read_one(State::kRecord, at, record_bytes_);
 }
 
-// Handles the head of a record with a large value, which proves everything but the value (G10).
+// Handles the head of a record with a large value, which proves everything but the value (GET-10).
 Next GetMachine::on_large_head() {
   const auto head =
       decode_large_head(record_bytes_, map_->epoch(), candidates_[candidate_].location());
@@ -217,7 +217,7 @@ Next GetMachine::on_value() {
   }
   record_ = {.fields = head_.fields, .state = head_.state};
   record_.fields.value = value_;
-  return found();  // G1, G10
+  return found();  // GET-1, GET-10
 }
 
 bool GetMachine::is_our_key(Bytes key) const {
@@ -225,7 +225,7 @@ bool GetMachine::is_our_key(Bytes key) const {
 }
 
 // A verified record belongs to another key now. This does not prove a miss: the block may have been
-// our key's when the group was read. So the group must be seen unchanged (G3).
+// our key's when the group was read. So the group must be seen unchanged (GET-3).
 Next GetMachine::on_other_key() {
   if (source_ == Source::kHome) other_in_home_ = true;
   if (source_ == Source::kNeighbour) other_in_neighbour_ = true;
@@ -236,8 +236,8 @@ Next GetMachine::on_other_key() {
 // Returns true if a verified record of our key in this state is an answer.
 bool GetMachine::counts(RecordState state, Version version) const {
   if (state == RecordState::kLive) return true;
-  if (state != RecordState::kSuperseded || !proved()) return false;  // G2
-  return source_ != Source::kServer || version == told_;             // G11
+  if (state != RecordState::kSuperseded || !proved()) return false;  // GET-2
+  return source_ != Source::kServer || version == told_;             // GET-11
 }
 
 Next GetMachine::on_record() {
@@ -253,7 +253,7 @@ Next GetMachine::on_record() {
     return two_sided(Reason::kCell);
   }
   record_ = *record;
-  return found();  // G1
+  return found();  // GET-1
 }
 
 // The candidate proved nothing: it is torn, prepared, superseded without a licence, or out of
@@ -294,7 +294,7 @@ Next GetMachine::candidates_done() {
       if (incomplete_) return again();
       if (on_disk_) return two_sided(Reason::kOnDisk);
       if (header_.spilled) return two_sided(Reason::kSpilled);
-      return recheck(as_pair_ || other_in_neighbour_);  // G4
+      return recheck(as_pair_ || other_in_neighbour_);  // GET-4
     case Source::kServer:
       return two_sided(Reason::kContention);
   }
@@ -350,7 +350,7 @@ Next GetMachine::home_done() {
   if (header_.overflow) return as_pair_ ? on_neighbour() : read_neighbour();
   if (header_.spilled) return two_sided(Reason::kSpilled);
   if (other_in_home_) return recheck(false);
-  return finish(Next::kMissing);  // G3: one READ showed no slot of the fingerprint
+  return finish(Next::kMissing);  // GET-3: one READ showed no slot of the fingerprint
 }
 
 Next GetMachine::read_neighbour() {
@@ -401,7 +401,7 @@ Next GetMachine::on_recheck() {
   };
   if (!unchanged(home_)) return again();
   if (recheck_neighbour_ && !unchanged(home_.neighbour())) return again();
-  if (clock_->now() - compare_from_ >= kCompareWindow) return again();  // G6
+  if (clock_->now() - compare_from_ >= kCompareWindow) return again();  // GET-6
   return finish(Next::kMissing);
 }
 
@@ -462,7 +462,7 @@ Next GetMachine::on_pin_look() {
 // -------------------------------------------------------------------------------------- ends
 
 Next GetMachine::again(bool with_directory) {
-  if (++tries_ >= kMaxTries) return two_sided(Reason::kContention);  // G8
+  if (++tries_ >= kMaxTries) return two_sided(Reason::kContention);  // GET-8
   ++counts_.retries;
   if (with_directory) return read_directory();
   return tries_ == kTriesBeforePin ? look_at_pin() : read_home();

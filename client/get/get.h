@@ -8,32 +8,34 @@
 //   }
 //
 // Invariants (get.cc cites the numbers; they build on LAYOUT.md's L1 to L5):
-//  G1  Found: a record that verified (epoch, location), has the key, and was read inside this GET.
-//      A live record needs nothing else: it is its own proof, wherever its location came from.
-//  G2  A superseded record is an answer only with a licence. A slot gives a licence if its group
+//  GET-1  Found: a record that verified (epoch, location), has the key, and was read inside this
+//      GET. A live record needs nothing else: it is its own proof, wherever its location came from.
+//  GET-2  A superseded record is an answer only with a licence. A slot gives a licence if its group
 //      verified, is the computed group, covers the key, and was read inside this GET before the
 //      record. The record was then current when the group was read. A cached group never gives a
 //      licence.
-//  G3  Missing: the home group verified, covers the key and had no slot of the key's fingerprint.
-//      Or the matching slots of home and neighbour led to records of other keys. Then a second READ
-//      must show every group used unchanged: the same header word, in a group that verifies again.
-//  G4  With the overflow flag set, READs of home and neighbour are not a snapshot. So the GET reads
-//      home, neighbour, and home again: every move of a key raises the home group's counter before
-//      the key leaves its old place. Or the GET reads both groups in one READ, which may see either
-//      group first, and then both again. If neither changed, both were as read between the two
-//      READs.
-//  G5  The caches, of groups and of slots, give candidates only. A miss is never concluded from
+//  GET-3  Missing: the home group verified, covers the key and had no slot of the key's
+//      fingerprint. Or the matching slots of home and neighbour led to records of other keys. Then
+//      a second READ must show every group used unchanged: the same header word, in a group that
+//      verifies again.
+//  GET-4  With the overflow flag set, READs of home and neighbour are not a snapshot. So the GET
+//      reads home, neighbour, and home again: every move of a key raises the home group's counter
+//      before the key leaves its old place. Or the GET reads both groups in one READ, which may see
+//      either group first, and then both again. If neither changed, both were as read between the
+//      two READs.
+//  GET-5  The caches, of groups and of slots, give candidates only. A miss is never concluded from
 //      them.
-//  G6  Headers are compared only if their READs lie less than a second apart: the counter has 28
+//  GET-6  Headers are compared only if their READs lie less than a second apart: the counter has 28
 //      bits and may wrap. Otherwise the GET starts again.
-//  G7  Every address is formed by RemoteMap, which checks it against a verified table (M1).
-//  G8  After kMaxTries tries or kMaxReads READs the server is asked.
-//  G9  A pin is a hint to the server. No other invariant depends on whether there is a pin, or
+//  GET-7  Every address is formed by RemoteMap, which checks it against a verified table (RMAP-1).
+//  GET-8  After kMaxTries tries or kMaxReads READs the server is asked.
+//  GET-9  A pin is a hint to the server. No other invariant depends on whether there is a pin, or
 //      which client set it.
-//  G10 A large value: the head was verified inside this GET, with state and key, before the value
-//      is READ. The value counts only if it has the head's digest. So it is the value of the
+//  GET-10  A large value: the head was verified inside this GET, with state and key, before the
+//      value is READ. The value counts only if it has the head's digest. So it is the value of the
 //      version in the head, whatever happened to the record since.
-//  G11 A place that the server named during this GET gives a licence for the version that it named.
+//  GET-11  A place that the server named during this GET gives a licence for the version that it
+//      named.
 //
 // Thread safety: none; one machine for each GET in flight. No allocation.
 #pragma once
@@ -96,7 +98,7 @@ class GetMachine {
   // both groups again. A large value takes one more: two READs of up to 8 MiB.
   static constexpr std::uint32_t kMaxReads = 64;
   static constexpr std::uint32_t kMaxRefreshes = 3;  // of the extent table or the directory
-  static constexpr Nanos kCompareWindow = 1000 * kNanosPerMs;  // G6
+  static constexpr Nanos kCompareWindow = 1000 * kNanosPerMs;  // GET-6
   static constexpr std::size_t kLargeBufferBytes = kMaxInlineRecordBytes;
   // Length limit of one READ; some adapters take no longer READs.
   static constexpr std::size_t kMaxReadBytes = std::size_t{8} << 20;
@@ -185,12 +187,12 @@ class GetMachine {
   };
   // Where the candidates came from. The source decides what they may prove.
   enum class Source : std::uint8_t {
-    kSlot,      // G5
-    kCached,    // G5
+    kSlot,      // GET-5
+    kCached,    // GET-5
     kUnproved,  // a group that did not verify: only a live record counts
-    kHome,      // proved: gives a licence (G2)
+    kHome,      // proved: gives a licence (GET-2)
     kNeighbour,
-    kServer,  // named by the server: a licence for one version (G11)
+    kServer,  // named by the server: a licence for one version (GET-11)
   };
   bool proved() const {
     return source_ == Source::kHome || source_ == Source::kNeighbour || source_ == Source::kServer;
@@ -255,7 +257,7 @@ class GetMachine {
   MutableBytes value_;  // buffer for a large value
   std::uint32_t value_key_ = 0;
   LargeHead head_;
-  Version told_;  // version that the server named (G11)
+  Version told_;  // version that the server named (GET-11)
   KeyHash hash_{0};
   GroupPlace home_;
 
@@ -264,14 +266,14 @@ class GetMachine {
   Reason reason_ = Reason::kNone;
   bool cached_neighbour_tried_ = false;
   bool incomplete_ = false;     // a candidate of a proved group proved nothing
-  bool other_in_home_ = false;  // a fingerprint match was another key's (G3)
+  bool other_in_home_ = false;  // a fingerprint match was another key's (GET-3)
   bool other_in_neighbour_ = false;
   bool on_disk_ = false;  // the group collected last has a slot that says so of our key
-  bool as_pair_ = false;  // home and neighbour are READ in one piece (G4)
+  bool as_pair_ = false;  // home and neighbour are READ in one piece (GET-4)
   bool recheck_neighbour_ = false;
   std::uint32_t tries_ = 0;
   std::uint32_t refreshes_ = 0;
-  Nanos compare_from_ = 0;  // taken before the first READ of the headers that are compared (G6)
+  Nanos compare_from_ = 0;  // taken before the first READ of the headers that are compared (GET-6)
   GroupHeader header_;      // of the home group; a guess before that group is READ
 
   std::array<Slot, kSlotsPerGroup> candidates_;

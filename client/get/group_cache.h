@@ -1,5 +1,5 @@
 // Copies of groups that this client has read: past places of keys, not their present state. A
-// cached group only gives candidates for a record READ (get.h, G5).
+// cached group only gives candidates for a record READ (get.h, GET-5).
 //
 // Set-associative, eight groups a set, second-chance replacement. The tags of a set share one cache
 // line, so a lookup touches that line and the group. Memory is reserved whole and touched as the

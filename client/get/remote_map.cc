@@ -72,7 +72,7 @@ Status RemoteMap::apply_identity(Bytes root_page) {
   if (identity->extent_count > std::min<std::size_t>(room, kMaxExtents)) {
     return fail(Code::kCorrupt, "the server's extent table is longer than its root region");
   }
-  // The number of extents only rises (M3); known extents stay.
+  // The number of extents only rises (RMAP-3); known extents stay.
   extent_count_ = std::max(extent_count_, identity->extent_count);
   extents_.resize(extent_count_);
   (void)apply_marks(root_page, 0);  // a free update: the page contains the mark lines
@@ -114,7 +114,7 @@ Status RemoteMap::apply_extents(std::uint32_t first, Bytes entries) {
     if (known.length_bytes != 0 && known != said) {
       return fail(Code::kCorrupt, "the server has moved an extent");
     }
-    known = said;  // M3
+    known = said;  // RMAP-3
   }
   if (!all) return torn();
   return {};

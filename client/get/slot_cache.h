@@ -1,6 +1,6 @@
 // Caches a slot for a key's hash: where the record was when this client last read or wrote the key.
-// Like a cached group (group_cache.h) a slot is only a candidate for a record READ (get.h, G5). A
-// group serves all its keys, including keys never requested. An entry here serves one key, but is
+// Like a cached group (group_cache.h) a slot is only a candidate for a record READ (get.h, GET-5).
+// A group serves all its keys, including keys never requested. An entry here serves one key, but is
 // found in one cache line; directory, tags and group are three, one after the other.
 //
 //   SlotCache cache(8 << 20);

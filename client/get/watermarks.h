@@ -2,13 +2,13 @@
 // of a version that follows from it.
 //
 // Invariants:
-//  V1  The marks held here never exceed what the server published in this epoch: in a mark line
-//      that verified, or in an answer on this connection. Marks only rise, so a mark stays true; an
-//      old line or a late answer changes nothing.
-//  V2  A version is durable if it is not above the mark. The server's marks are contiguous in
+//  WMARK-1  The marks held here never exceed what the server published in this epoch: in a mark
+//      line that verified, or in an answer on this connection. Marks only rise, so a mark stays
+//      true; an old line or a late answer changes nothing.
+//  WMARK-2  A version is durable if it is not above the mark. The server's marks are contiguous in
 //      commit order (CLOG-5, APPL-3 of server/persistence), and versions of earlier boots are below
 //      all of them.
-//  V3  A version that no mark covers is reported as kMemory.
+//  WMARK-3  A version that no mark covers is reported as kMemory.
 //
 // Thread safety: a value.
 #pragma once

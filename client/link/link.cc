@@ -113,7 +113,7 @@ void Link::close() {
       release_replies(events);
       if (events.empty() && !drained_) queue_->wait(deadline);
     }
-    connection_.reset();  // K1
+    connection_.reset();  // LINK-1
     if (!drained_) {      // the queue may hold completions that name the connection
       queue_.reset();
       ++queue_number_;
@@ -161,7 +161,7 @@ bool Link::to_event(const rdma::Completion& completion, Event& event) {
     return false;
   }
   if (completion.status != Outcome::kOk) {
-    alive_ = false;  // K3
+    alive_ = false;  // LINK-3
     if (completion.status == Outcome::kRemoteAccess) read_refused_ = true;
     return false;
   }
@@ -181,7 +181,7 @@ bool Link::receive(const rdma::Completion& completion, Event& event) {
   const auto tag = response ? requests_.answered(*response) : std::nullopt;
   if (!tag) {
     release(completion.receive_buffer);
-    if (alive_) break_off("its answer matches no request");  // R3
+    if (alive_) break_off("its answer matches no request");  // REQ-3
     return false;
   }
   server_time_.told(response->server_us);

@@ -2,12 +2,12 @@
 // requests, and the events that answer them.
 //
 // Invariants:
-//  K1  After close() nothing posted before can touch a local buffer: the connection is aborted,
+//  LINK-1  After close() nothing posted before can touch a local buffer: the connection is aborted,
 //      drained and destroyed. A READ or request whose deadline passes closes the link, so that its
 //      buffers are quarantined until the close has finished.
-//  K2  Every received message is released exactly once, by Reply's destructor or by the caller of
-//      poll(). If its queue was destroyed before, it is not released at all.
-//  K3  A link that saw any error stays dead: alive() is false until the next connect().
+//  LINK-2  Every received message is released exactly once, by Reply's destructor or by the caller
+//      of poll(). If its queue was destroyed before, it is not released at all.
+//  LINK-3  A link that saw any error stays dead: alive() is false until the next connect().
 //
 // Thread safety: none; one thread at a time.
 #pragma once
@@ -113,7 +113,7 @@ class Link {
     if (!alive_) return fail(Code::kDisconnected, "the connection to the server is lost");
     auto taken = connection_->post(batch);
     if (!taken) [[unlikely]]
-      alive_ = false;  // K3
+      alive_ = false;  // LINK-3
     return taken;
   }
   // Returns the events that have arrived, up to kEvents, valid until the next call. Notices the end

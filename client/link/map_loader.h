@@ -4,9 +4,9 @@
 // RemoteMap for the bytes.
 //
 // Invariants:
-//  Q1  The server rewrites lines in place, body first, checksum last. The operating system may stop
-//      the server's thread in between for any length of time. A line that does not verify is READ
-//      again, after a growing pause, until the caller's patience has passed. Then the error is
+//  MAPL-1  The server rewrites lines in place, body first, checksum last. The operating system may
+//      stop the server's thread in between for any length of time. A line that does not verify is
+//      READ again, after a growing pause, until the caller's patience has passed. Then the error is
 //      kBusy, never kCorrupt: the caller knows whether it can send a request instead.
 //
 // Thread safety: none.
@@ -47,7 +47,7 @@ class MapLoader {
   // READs `length` bytes (at most the staging area) and returns them.
   Result<Bytes> read(const std::optional<RemoteRange>& from, std::size_t length,
                      const Deadline& deadline);
-  // Repeats `step` while it returns kBusy, until `patience_end` (Q1).
+  // Repeats `step` while it returns kBusy, until `patience_end` (MAPL-1).
   template <class Step>
   Status until_whole(Nanos patience_end, Step step);
   Status read_extents(const Deadline& deadline);

@@ -47,7 +47,7 @@ std::optional<rdma::Operation> Requests::begin(Request request, std::uint64_t ta
   return operation;
 }
 
-// Encodes the message that tells the server where to READ `message` (R4).
+// Encodes the message that tells the server where to READ `message` (REQ-4).
 MutableBytes Requests::place_of(MutableBytes message, std::uint64_t sequence,
                                 std::size_t index) const {
   std::array<std::byte, kMessageSourceBytes> source;
@@ -70,7 +70,7 @@ void Requests::cancel(const rdma::Operation& operation) {
 }
 
 void Requests::release_if_over(Entry& entry) {
-  if (!entry.free()) return;  // R2
+  if (!entry.free()) return;  // REQ-2
   arena_->give_back_large(entry.large);
   entry = Entry{};
 }

@@ -2,13 +2,13 @@
 // answers to requests.
 //
 // Invariants:
-//  R1  The number of unanswered requests never exceeds the credits that the server granted.
-//  R2  A buffer is reused only when its send has completed AND its answer has come, or when the
+//  REQ-1  The number of unanswered requests never exceeds the credits that the server granted.
+//  REQ-2  A buffer is reused only when its send has completed AND its answer has come, or when the
 //      connection is closed (reset).
-//  R3  An answer is accepted only for a request that is waiting, with the same operation. Anything
-//      else is an error of the peer and ends the connection.
-//  R4  A request longer than the limit of a SEND stays in its large buffer. A message with its
-//      address goes out of the slot's small buffer. R2 holds for both buffers, since the answer
+//  REQ-3  An answer is accepted only for a request that is waiting, with the same operation.
+//      Anything else is an error of the peer and ends the connection.
+//  REQ-4  A request longer than the limit of a SEND stays in its large buffer. A message with its
+//      address goes out of the slot's small buffer. REQ-2 holds for both buffers, since the answer
 //      comes after the server has READ the request.
 //
 // Thread safety: none. Nothing allocates after construction.
@@ -31,7 +31,7 @@ class Requests {
   struct Limits {
     std::uint16_t credits = 0;
     std::uint32_t inline_bytes = 0;    // longest inline SEND
-    std::uint32_t max_sent_bytes = 0;  // longest SEND (R4)
+    std::uint32_t max_sent_bytes = 0;  // longest SEND (REQ-4)
   };
   void reset(const Limits& limits);
 
@@ -47,7 +47,8 @@ class Requests {
 
   // Records that a send completed, with the context of its operation.
   void sent(std::uint64_t context);
-  // Ends the request that the response answers and returns its tag. Empty: no request matches (R3).
+  // Ends the request that the response answers and returns its tag. Empty: no request matches
+  // (REQ-3).
   std::optional<std::uint64_t> answered(const Response& response);
 
   static bool is_send(std::uint64_t context) { return (context & kSendBit) != 0; }

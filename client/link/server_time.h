@@ -6,11 +6,11 @@
 // two clocks advance by amounts that differ by less than 1 in kDrift.
 //
 // Invariants:
-//  B1  An answer that carries the time s was sent when the server's clock read s or more. Let t be
-//      a later instant of our clock than the answer's coming. The server's clock then reads
+//  STIME-1  An answer that carries the time s was sent when the server's clock read s or more. Let
+//      t be a later instant of our clock than the answer's coming. The server's clock then reads
 //      s + (t - came) or more, except for the drift.
-//  B2  begin_by(d) never exceeds the server's clock at the instant when ours reads d: it is the
-//      bound of B1, less the drift of the whole time from `came` to d.
+//  STIME-2  begin_by(d) never exceeds the server's clock at the instant when ours reads d: it is
+//      the bound of STIME-1, less the drift of the whole time from `came` to d.
 //
 // The bounds err on one side: the server may refuse a write that it could still have begun. Its
 // refusal carries its time. The client, which is not late yet, then sends the request once more.
@@ -37,7 +37,7 @@ class ServerTime {
     told_ = kNothing;
   }
   // An answer has come. Our clock is read when the next request is encoded, not here. The answer
-  // then counts as coming at that time, which B1 allows.
+  // then counts as coming at that time, which STIME-1 allows.
   void told(std::uint64_t server_us) { told_ = nanos(server_us); }
 
   // Encodes the time for a request that ends at `deadline` and is encoded after `now`; 0: the

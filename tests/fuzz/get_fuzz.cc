@@ -1,6 +1,6 @@
 // A one-sided GET (client/get/get.h) from a server that answers each READ with whatever the input
-// says, sealed with right checksums or not: every address is one that was granted (G7), the GET
-// ends (G8), and a value is never another one than a record said that verified (G1).
+// says, sealed with right checksums or not: every address is one that was granted (GET-7), the GET
+// ends (GET-8), and a value is never another one than a record said that verified (GET-1).
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -27,7 +27,7 @@
 //  - Versions are those of the key's server; versions of two servers do not compare.
 //
 // A client with other names or weights in its map looks for keys on other servers: all clients of a
-// store must agree (shard_map.h, H1). The client moves no key when a map changes.
+// store must agree (shard_map.h, SHARD-1). The client moves no key when a map changes.
 //
 // Threads, fork: as a Client. Memory: that of a Client for each server; the cache is divided.
 #pragma once

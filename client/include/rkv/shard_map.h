@@ -10,14 +10,14 @@
 // run time.
 //
 // Invariants:
-//  H1  Placement depends only on the servers' identities and weights. It does not depend on the
-//      order of the list, on addresses where names are given, or on this process or machine. All
-//      clients of a store must have the same identities and weights.
-//  H2  When a server leaves the list, only its own keys move. When a server joins, keys move only
-//      to that server.
-//  H3  A server of weight w holds w / (sum of weights) of the keys, within a factor of 1.05 for up
-//      to 16 servers of one weight, 1.10 for up to 64 (measured over random lists and 10^6 keys;
-//      tests/client/cluster/shard_map_test.cc).
+//  SHARD-1  Placement depends only on the servers' identities and weights. It does not depend on
+//      the order of the list, on addresses where names are given, or on this process or machine.
+//      All clients of a store must have the same identities and weights.
+//  SHARD-2  When a server leaves the list, only its own keys move. When a server joins, keys move
+//      only to that server.
+//  SHARD-3  A server of weight w holds w / (sum of weights) of the keys, within a factor of 1.05
+//      for up to 16 servers of one weight, 1.10 for up to 64 (measured over random lists and 10^6
+//      keys; tests/client/cluster/shard_map_test.cc).
 //
 // Method: rendezvous hashing over 2^17 slots. The slot of a key is the top 17 bits of XXH3-64 of
 // its bytes under the seed kSeed. A slot belongs to the server with the greatest score. A server's

@@ -54,7 +54,7 @@ double most_to_mean(const std::vector<std::uint64_t>& of) {
          static_cast<double>(sum);
 }
 
-// Data is where it was put: what is computed here may never change (H1).
+// Data is where it was put: what is computed here may never change (SHARD-1).
 TEST(ShardMap, PlacementsAreFrozen) {
   const ShardMap map = map_of({{.address = "10.0.0.1:7471"},
                                {.address = "10.0.0.2:7471"},
@@ -87,7 +87,7 @@ TEST(ShardMap, OrderAndAddressesOfNamedServersDoNotMatter) {
   }
 }
 
-// H3, with what chance adds among so many keys.
+// SHARD-3, with what chance adds among so many keys.
 TEST(ShardMap, SharesAreWithinTheStatedFactor) {
   for (const std::size_t count : {1U, 2U, 3U, 5U, 8U, 13U, 16U}) {
     const double ratio = most_to_mean(counts(map_of(servers(count)), 1'000'000));
@@ -118,7 +118,7 @@ TEST(ShardMap, WeightsAreShares) {
   EXPECT_NEAR(static_cast<double>(of[2]), 400'000, 6000);
 }
 
-// H2.
+// SHARD-2.
 TEST(ShardMap, ARemovedServersKeysMoveAndNoOthers) {
   for (const std::size_t count : {2U, 3U, 9U, 32U}) {
     const ShardMap before = map_of(servers(count));

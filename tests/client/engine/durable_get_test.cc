@@ -1,5 +1,5 @@
-// What a GET says of its value's durability, and GETs that insist on it: V1-V3 of watermarks.h, E4
-// of get_op.h.
+// What a GET says of its value's durability, and GETs that insist on it: WMARK-1 to WMARK-3 of
+// watermarks.h, GETOP-4 of get_op.h.
 #include <gtest/gtest.h>
 
 #include "common/random.h"
@@ -65,7 +65,7 @@ TEST_F(DurableGetTest, AnswersBringTheMarksAlong) {
   const KeyValue items[] = {{"other", "value"}};
   ASSERT_TRUE(client().multi_put(items).front());
   EXPECT_EQ(known("key"), Durability::kSync);
-  // An answer that was long on its way takes nothing back (V1).
+  // An answer that was long on its way takes nothing back (WMARK-1).
   response.wal_mark = response.sync_mark = Version{};
   ASSERT_TRUE(client().put("other", "value"));
   EXPECT_EQ(known("key"), Durability::kSync);
