@@ -437,15 +437,30 @@ TEST_F(PackTest, TheAnswerFitsWhatWasReserved) {
 }
 
 TEST_F(PackTest, ValuesThatDoNotFitAreForAnotherRequest) {
-  const std::string value(kMaxInlineBytes / 2 - 100, 'v');
-  (void)put("long", value);
-  const auto all = results(pack({get_of("long"), get_of("long"), get_of("long"), get_of("none")}),
-                           std::vector<Opcode>(4, Opcode::kGet));
-  ASSERT_EQ(all.size(), 4U);
-  EXPECT_EQ(all[0].value.size(), value.size());
-  EXPECT_EQ(all[1].code, 0);
-  EXPECT_EQ(all[2].flags, Response::kAlone);
-  EXPECT_EQ(all[3].code, code(Code::kNotFound));
+  const std::string longest(kLongestPackedValue, 'v');
+  const std::string longer(kLongestPackedValue + 1, 'v');
+  (void)put("longest", longest);
+  (void)put("longer", longer);
+  std::vector<Request> gets(kMaxPacked, get_of("longest"));
+  gets[1] = get_of("longer");
+  gets[kMaxPacked - 1] = get_of("none");
+  const auto all = results(pack(gets), std::vector<Opcode>(kMaxPacked, Opcode::kGet));
+  ASSERT_EQ(all.size(), kMaxPacked);
+  EXPECT_EQ(as_text(all[0].value), longest);
+  EXPECT_EQ(all[1].flags, Response::kAlone);
+  EXPECT_EQ(all[kMaxPacked - 2].value.size(), longest.size());
+  EXPECT_EQ(all[kMaxPacked - 1].code, code(Code::kNotFound));
+}
+
+// As many of the longest values as a pack may ask for: the last has no room left.
+TEST_F(PackTest, AnAnswerHasNoMoreThanItsRoom) {
+  (void)put("longest", std::string(kLongestPackedValue, 'v'));
+  const auto answer = pack(std::vector<Request>(kMaxPacked, get_of("longest")));
+  EXPECT_LE(answer.response.value.size(), kMaxInlineBytes);
+  const auto all = results(answer, std::vector<Opcode>(kMaxPacked, Opcode::kGet));
+  ASSERT_EQ(all.size(), kMaxPacked);
+  EXPECT_EQ(all[kMaxPacked - 2].code, 0);
+  EXPECT_EQ(all[kMaxPacked - 1].flags, Response::kAlone);
 }
 
 TEST_F(PackTest, OutcomesAreThoseOfTheResults) {
