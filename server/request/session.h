@@ -21,14 +21,16 @@ struct Session {
   std::string name;           // the client's own name for itself: for log lines, not trusted
   std::shared_ptr<Place> place;
 
-  std::uint32_t unanswered = 0;  // received, reply not posted; more than credits: disconnected
-  std::uint32_t in_flight = 0;   // replies posted whose completion is not known yet
-  std::uint32_t unsignaled = 0;  // of those, posted after the last signaled one
-  std::uint32_t fetches = 0;     // large values being READ from its memory
-  std::uint32_t small_held = 0;  // small send buffers that its replies occupy
-  std::uint32_t large_held = 0;  // likewise large ones
-  Nanos large_since = 0;         // since when it has held large buffers without returning one
-  bool ending = false;           // aborted or disconnected: no request is answered any more
+  std::uint32_t unanswered = 0;     // received, reply not posted; more than credits: disconnected
+  std::uint32_t in_flight = 0;      // replies posted whose completion is not known yet
+  std::uint32_t unsignaled = 0;     // of those, posted after the last signaled one
+  std::uint32_t fetches = 0;        // large values being READ from its memory
+  std::uint32_t small_held = 0;     // small send buffers that its replies occupy
+  std::uint32_t large_held = 0;     // likewise large ones
+  Nanos large_since = 0;            // since when it has held large buffers without returning one
+  std::uint64_t pack_turn = 0;      // the worker's turn that has executed a pack of it
+  std::uint32_t packs_waiting = 0;  // for their turn: a newer one goes behind them
+  bool ending = false;              // aborted or disconnected: no request is answered any more
   // Replies of this turn that are not posted yet. Never grows past its first capacity.
   std::vector<rdma::Operation> replies;
 

@@ -32,15 +32,22 @@ enum class Served : std::uint8_t {
   kDone,
   kNoRoom,    // nothing was executed: serve it later
   kNoLarge,   // likewise, once ReplySender::has_large() is true
+  kNextTurn,  // likewise, in another turn of the worker
   kLoading,   // the record is being loaded; the receive buffer is in use until then
   kFetching,  // the value is being READ; the receive buffer is in use until then
 };
+
+// Whether the request was not executed and waits.
+constexpr bool is_for_later(Served served) {
+  return served == Served::kNoRoom || served == Served::kNoLarge || served == Served::kNextTurn;
+}
 
 class WaitingRequests {
  public:
   struct Waiting {
     ReceivedRequest request;
     bool large = false;                  // it was executed, but found no large buffer for its reply
+    bool awaits_turn = false;            // one of Session::packs_waiting
     std::uint32_t rounds = 0;            // how many loads it has waited for
     std::shared_ptr<const Load> load{};  // nullptr: it waits for buffers
   };
@@ -89,7 +96,7 @@ class WaitingRequests {
     retrying_.swap(list);
     for (Waiting& waiting : retrying_) {
       const Served served = serve(waiting);
-      if (served != Served::kNoRoom && served != Served::kNoLarge) continue;
+      if (!is_for_later(served)) continue;
       waiting.large = waiting.large || served == Served::kNoLarge;
       list.push_back(std::move(waiting));
     }

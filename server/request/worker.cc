@@ -25,6 +25,11 @@ constexpr std::int64_t kAnswersMs = 5000;
 constexpr std::int64_t kArrivalMs = 1000;
 constexpr std::int64_t kGoodbyeMs = 3000;
 
+bool is_pack(Bytes message) {
+  return !message.empty() &&
+         static_cast<Opcode>(load_le<std::uint8_t>(message.data())) == Opcode::kPack;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Worker>> Worker::create(const Parts& parts, const WorkerOptions& options) {
@@ -136,6 +141,7 @@ void Worker::collect_mail() {
 
 std::size_t Worker::poll_once() {
   counters_.add(WorkerCounters::kTurns);
+  packs_wait_ = false;
   collect_mail();
   const std::size_t count = queue_->poll(completions_);
   if (count != 0) {
@@ -162,7 +168,7 @@ std::size_t Worker::poll_once() {
     queue_->release(released_);
     released_.clear();
   }
-  return count;
+  return count + (packs_wait_ ? 1 : 0);
 }
 
 void Worker::on_completion(const rdma::Completion& completion) {
@@ -227,11 +233,20 @@ void Worker::on_disconnected(Session& session) {
 }
 
 void Worker::take(const ReceivedRequest& request) {
-  const Served served = serve(request);
-  if (served != Served::kNoRoom && served != Served::kNoLarge) [[likely]]
+  Session& session = *request.session;
+  const bool goes_behind = session.packs_waiting != 0 && is_pack(request.message);
+  packs_wait_ = packs_wait_ || goes_behind;
+  const Served served = goes_behind ? Served::kNextTurn : serve(request);
+  if (!is_for_later(served)) [[likely]]
     return;
-  counters_.add(WorkerCounters::kDeferred);
-  waiting_requests_.add({.request = request, .large = served == Served::kNoLarge});
+  const bool awaits_turn = served == Served::kNextTurn;
+  if (awaits_turn) {
+    ++session.packs_waiting;
+  } else {
+    counters_.add(WorkerCounters::kDeferred);
+  }
+  waiting_requests_.add(
+      {.request = request, .large = served == Served::kNoLarge, .awaits_turn = awaits_turn});
 }
 
 void Worker::release(std::uint32_t receive_buffer) {
@@ -260,6 +275,10 @@ bool Worker::has_room_for(const Session& session, Bytes message) {
 
 // Releases the buffer of a request that is done.
 Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds) {
+  if (is_pack(request.message) && has_had_its_pack(*request.session)) {
+    packs_wait_ = true;
+    return Served::kNextTurn;
+  }
   if (!has_room_for(*request.session, request.message)) return Served::kNoRoom;  // (K3)
   const Served served = execute(request, look, rounds);
   if (served == Served::kDone) release(request.buffer);
@@ -270,7 +289,10 @@ Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint3
 Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds) {
   Session& session = *request.session;
   RequestHandler::Answer answer = handler_.handle(request.message, look);
-  if (answer.response.opcode == Opcode::kPack) count_packed(answer.response);
+  if (answer.response.opcode == Opcode::kPack) {
+    session.pack_turn = counters_.get(WorkerCounters::kTurns);
+    count_packed(answer.response);
+  }
   switch (answer.next) {
     case RequestHandler::Next::kReply:
       if (!replies_.send(session, answer.response, request.taken)) return Served::kNoLarge;
@@ -333,7 +355,11 @@ Served Worker::serve_waiting(const WaitingRequests::Waiting& waiting) {
   if (load != nullptr && !replies_.has_room(session)) return Served::kNoRoom;
   // Do not execute it again while there is no large buffer for its reply.
   if (waiting.large && !replies_.has_large(session)) return Served::kNoLarge;
-  if (load == nullptr) return serve(request);
+  if (load == nullptr) {
+    const Served served = serve(request);
+    if (waiting.awaits_turn && !is_for_later(served)) --session.packs_waiting;
+    return served;
+  }
   std::optional<Error> failure = load->failure();
   if (!failure && waiting.rounds > kMaxRounds) {
     failure = Error{.code = Code::kBusy, .text = "the server's memory is too small: try again"};

@@ -13,8 +13,9 @@
 //      client's limit of replies in flight. Otherwise the request waits in its receive buffer.
 //      GETs and statistics may find no large buffer after they were executed. They are executed
 //      again later, which is safe because they change nothing. A long request also needs a buffer
-//      to be READ into. A pack is executed once, and only if all of its results have room. For the
-//      rest of the turn, requests already waiting go first.
+//      to be READ into. A pack is executed once, and only if all of its results have room. A turn
+//      executes at most one pack of a client, in the order of their arrival. For the rest of the
+//      turn, requests already waiting go first.
 //  K5  A flush or a durable write is answered when its mark has reached it. The worker sets
 //      waiting_ before it reads the marks; the applier advances a mark before it clears waiting_.
 //      Both are read-modify-writes on waiting_, so one of the two sees the other. The same holds
@@ -134,6 +135,9 @@ class Worker {
   Served serve(const ReceivedRequest& request, DiskLookup look = {}, std::uint32_t rounds = 0);
   Served execute(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds);
   bool has_room_for(const Session& session, Bytes message);
+  bool has_had_its_pack(const Session& session) const {
+    return session.pack_turn == counters_.get(WorkerCounters::kTurns);
+  }
   void count_packed(const Response& response);
   void release(std::uint32_t receive_buffer);
   void on_malformed(Session& session, DropReason why);
@@ -176,6 +180,7 @@ class Worker {
   std::vector<Fetch*> fetched_;          // complete; they wait for room for the reply
   bool taking_ = true;                   // accepts requests: until finish()
   bool long_wanted_ = false;             // an older long request needs one of long_'s buffers
+  bool packs_wait_ = false;              // for the next turn
   Nanos turn_started_ = 0;
   std::atomic<bool> waiting_{false};  // K5
   std::atomic<bool> stopping_{false};

@@ -123,6 +123,43 @@ TEST_F(WorkerPacks, WaitForARoomForTheirResultsAndRunOnce) {
   expect_none_waits();
 }
 
+// A client that has sent as many as it may is no reason for another to wait.
+TEST_F(WorkerPacks, OfOneClientTakeATurnEach) {
+  FakeConnection* const many = connect();
+  FakeConnection* const other = connect();
+  for (std::uint64_t i = 0; i < kMaxCredits; ++i)
+    pack(*many, {put_of("a"), put_of("b")}, i);
+  ping(*other, 9);
+  EXPECT_NE(worker_->poll_once(), 0U);
+  EXPECT_EQ(many->posted.size(), 1U);
+  EXPECT_EQ(other->posted.size(), 1U);
+  for (std::size_t i = 2; i <= kMaxCredits; ++i) {
+    EXPECT_EQ(worker_->poll_once() != 0, i < kMaxCredits) << "it does not sleep while packs wait";
+    EXPECT_EQ(many->posted.size(), i);
+    EXPECT_EQ(answer(*many, i - 1).sequence, i - 1) << "in their order";
+  }
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kDeferred), 0U);
+  expect_none_waits();
+}
+
+// A client that sends a pack for each that is answered does not overtake itself.
+TEST_F(WorkerPacks, OfOneClientAreExecutedInTheOrderOfTheirArrival) {
+  FakeConnection* const client = connect();
+  std::uint64_t sent = 0;
+  while (sent < kMaxCredits)
+    pack(*client, {put_of("a"), put_of("b")}, sent++);
+  for (std::uint64_t answered = 0; answered < 40; ++answered) {
+    worker_->poll_once();
+    ASSERT_EQ(client->posted.size(), answered + 1);
+    EXPECT_EQ(answer(*client, answered).sequence, answered);
+    queue().complete_sends(*client);
+    pack(*client, {put_of("a"), put_of("b")}, sent++);
+  }
+  turn();
+  EXPECT_EQ(client->posted.size(), sent);
+  expect_none_waits();
+}
+
 TEST_F(WorkerPacks, OfDurableWritesAreAnsweredAtTheirMark) {
   FakeConnection* const client = connect();
   pack(*client, {put_of("a"), put_of("b"), get_of("a")}, 9, Durability::kWal);
