@@ -123,7 +123,7 @@ TEST_F(WorkerPacks, WaitForARoomForTheirResultsAndRunOnce) {
   expect_none_waits();
 }
 
-// A client that has sent as many as it may is no reason for another to wait.
+// A client that has sent all that it may does not make another wait.
 TEST_F(WorkerPacks, OfOneClientTakeATurnEach) {
   FakeConnection* const many = connect();
   FakeConnection* const other = connect();
