@@ -116,7 +116,11 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
                        .hints = get_window(bytes.data() + 48),
                        .counters = get_window(bytes.data() + 64),
                        .server_us = load_le<std::uint64_t>(bytes.data() + 80)};
-  if (load_le<std::uint16_t>(bytes.data() + 6) >= kConnectAcceptBytes) {
+  const std::size_t length = load_le<std::uint16_t>(bytes.data() + 6);
+  if (length > kConnectAcceptLeastBytes && length < kConnectAcceptBytes) {
+    return fail(Code::kCorrupt, "connection data has a wrong length");
+  }
+  if (length >= kConnectAcceptBytes) {
     accept.max_packed = load_le<std::uint16_t>(bytes.data() + 88);
     RKV_RETURN_IF_ERROR(check_reserved(bytes, 90, 6));
   }

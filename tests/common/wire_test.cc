@@ -348,6 +348,24 @@ TEST(ConnectData, AcceptRoundTripsThroughPadding) {
   EXPECT_EQ(accept->hints.length, 0U);
 }
 
+TEST(ConnectData, AnAcceptWithPartOfWhatPacksAddIsRefused) {
+  std::vector<std::byte> bytes(196);
+  encode(ConnectAccept{.epoch = 1,
+                       .session = 2,
+                       .credits = 3,
+                       .max_message_bytes = 4096,
+                       .max_sent_bytes = 1024,
+                       .root = {.address = 4, .remote_key = 5, .length = kRootPageBytes},
+                       .max_packed = 32},
+         bytes);
+  for (std::uint16_t length = 80; length <= 100; ++length) {
+    store_le(bytes.data() + 6, length);
+    const auto accept = decode_connect_accept(bytes);
+    EXPECT_EQ(accept.has_value(), length == 88 || length >= 96) << length;
+    EXPECT_EQ(accept ? accept->max_packed : 0, length < 96 ? 0 : 32) << length;
+  }
+}
+
 TEST(ConnectData, WhatMayBeSentHoldsALongAndIsNoLongerThanAnyMessage) {
   std::vector<std::byte> bytes(kConnectAcceptBytes);
   const auto limit_of = [&](std::uint32_t max_sent_bytes) {
