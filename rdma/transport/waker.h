@@ -6,13 +6,13 @@
 //   others:  waker.wake();
 //
 // Invariants:
-//  W1  No wake() is lost if consume() is called right before the sleep. A wake() before consume()
-//      leaves the flag set. A wake() after it finds the flag clear and writes to the descriptor,
-//      which ends the sleep.
-//  W2  Any number of wake() calls cost one system call until the next consume().
-//  W3  The descriptor is drained whenever it is readable, even if the flag is clear. A write may
-//      come late, after consume() has cleared the flag set by the same wake(). If that write were
-//      left there, every later sleep would end at once.
+//  WAKER-1  No wake() is lost if consume() is called right before the sleep. A wake() before
+//      consume() leaves the flag set. A wake() after it finds the flag clear and writes to the
+//      descriptor, which ends the sleep.
+//  WAKER-2  Any number of wake() calls cost one system call until the next consume().
+//  WAKER-3  The descriptor is drained whenever it is readable, even if the flag is clear. A write
+//      may come late, after consume() has cleared the flag set by the same wake(). If that write
+//      were left there, every later sleep would end at once.
 //
 // Thread safety: wake() may be called by any thread; consume() and drain() only by the sleeper.
 #pragma once

@@ -152,7 +152,7 @@ TEST_F(ReopeningTest, ServesAgainWithOtherKeysInTheSameMemory) {
   EXPECT_EQ(lab_.given_back, 1);
 }
 
-// (R3)
+// (REOPEN-3)
 TEST_F(ReopeningTest, WordsAreChangedByTheDeviceOrByTheProcessor) {
   auto* const word = reinterpret_cast<std::uint64_t*>(region_->bytes().data());
   EXPECT_EQ(atomics_->fetch_add(word, 1).value(), 0U);
@@ -171,7 +171,7 @@ TEST_F(ReopeningTest, WordsAreChangedByTheDeviceOrByTheProcessor) {
   EXPECT_EQ(*word, 30U);
 }
 
-// (R3) As in a process that ends. The queue and the listener are still there.
+// (REOPEN-3) As in a process that ends. The queue and the listener are still there.
 TEST_F(ReopeningTest, WordsAreTheProcessorsAfterTheLastConnection) {
   auto* const word = reinterpret_cast<std::uint64_t*>(region_->bytes().data());
   EXPECT_EQ(atomics_->fetch_add(word, 1).value(), 0U);

@@ -243,7 +243,7 @@ TEST(ShmBudget, ReplacingARegionGivesTheOldOneBack) {
   EXPECT_TRUE(until([&] { return all.shared.budget->held() == 1; }));
 }
 
-// (P4)
+// (PEERREG-4)
 TEST(ShmBudget, RegionsComeAtABoundedRate) {
   Sharing all;
   PeerRegions regions(&all.shared);
@@ -263,7 +263,7 @@ TEST(ShmBudget, RegionsComeAtABoundedRate) {
   EXPECT_EQ(other.receive(all.server.get(), now), nullptr) << "each connection has its own";
 }
 
-// The limit of open files is one for the server's own files and its clients' (D4).
+// The limit of open files is one for the server's own files and its clients' (REAP-4).
 TEST(ShmBudget, CallersBeyondItAreToldWhy) {
   rlimit files{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);

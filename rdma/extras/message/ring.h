@@ -9,17 +9,18 @@
 // is at most 2^30 bytes, so a difference of positions is never ambiguous.
 //
 // Invariants:
-//   R1. A place is reused only when the peer has freed it and the completion of the WRITE into it
-//       is reaped. The first protects the peer's reader, the second the source bytes, which the
+//   RING-1. A place is reused only when the peer has freed it and the completion of the WRITE into
+//       it is reaped. The first protects the peer's reader, the second the source bytes, which the
 //       device may send again.
-//   R2. At most `slots` records are sent and not freed, and at most `slots` WRITEs are not reaped.
-//   R3. The receiver frees up to a position: the end of the last record of an unbroken run of
+//   RING-2. At most `slots` records are sent and not freed, and at most `slots` WRITEs are not
+//       reaped.
+//   RING-3. The receiver frees up to a position: the end of the last record of an unbroken run of
 //       released records. A count would be wrong after a release out of order.
-//   R4. An impossible doorbell or credit of the peer is refused and changes nothing.
-//   R5. The receiver reports in time: the freed and unreported space is less than a quarter of the
-//       ring and less than a quarter of the slots (at least 1). With records of at most a quarter
-//       of the ring, a sender whose peer holds nothing can always send: padding and record take
-//       less than half of the ring, and three quarters are known to be free.
+//   RING-4. An impossible doorbell or credit of the peer is refused and changes nothing.
+//   RING-5. The receiver reports in time: the freed and unreported space is less than a quarter of
+//       the ring and less than a quarter of the slots (at least 1). With records of at most a
+//       quarter of the ring, a sender whose peer holds nothing can always send: padding and record
+//       take less than half of the ring, and three quarters are known to be free.
 //
 // Thread safety: none.
 #pragma once
@@ -136,8 +137,8 @@ class RingSender {
     RKV_CHECK(in_flight() != 0, "the completed record was not sent");
     reaped_ = ends_[reaped_records_++ % shape_.slots];
   }
-  // Takes a report of the peer. Returns false if it is impossible (R4). An older report than the
-  // known one is ignored: a READ's answer may be older than a report that came with a record
+  // Takes a report of the peer. Returns false if it is impossible (RING-4). An older report than
+  // the known one is ignored: a READ's answer may be older than a report that came with a record
   // meanwhile.
   bool freed(const Freed& now) {
     if (static_cast<std::int32_t>(now.position - freed_.position) < 0) return true;
@@ -212,7 +213,7 @@ class RingReceiver {
 
   const Freed& freed() const { return freed_; }
   std::uint32_t held() const { return next_ - first_; }
-  // True if the freed and unreported space is so large that the peer may run out of space (R5).
+  // True if the freed and unreported space is so large that the peer may run out of space (RING-5).
   bool must_tell() const {
     const std::uint32_t some = shape_.slots / 4 == 0 ? 1 : shape_.slots / 4;
     return freed_.position - told_.position >= shape_.capacity / 4 ||

@@ -15,8 +15,8 @@
 namespace rkv::rdma::detail {
 
 // Receives for credits that this side has not reaped. Each credit reports a quarter of the ring or
-// of the slots. Without a report the peer cannot be further ahead than one ring and all slots (R5):
-// four and four.
+// of the slots. Without a report the peer cannot be further ahead than one ring and all slots
+// (RING-5): four and four.
 inline constexpr std::uint32_t kCreditReceives = 8;
 // The limit for credits whose completions are not reaped; further credits wait.
 inline constexpr std::uint32_t kMostCredits = 8;

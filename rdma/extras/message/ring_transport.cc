@@ -219,7 +219,7 @@ Status RingState::reap_receives() {
 Status RingState::reap() {
   RKV_RETURN_IF_ERROR(reap_sends());
   RKV_RETURN_IF_ERROR(reap_receives());
-  // After a failure the link keeps the reason, and received messages are delivered first (T6).
+  // After a failure the link keeps the reason, and received messages are delivered first (MSG-6).
   std::ignore = tell();
   return {};
 }

@@ -53,7 +53,7 @@ void Parts::end_registrations() {
   end_all();
 }
 
-// (R3) Ends all registrations before the processor may change words.
+// (REOPEN-3) Ends all registrations before the processor may change words.
 void Parts::end_all() {
   for (KeptAtomics* const atomics : atomics_)
     atomics->lose();

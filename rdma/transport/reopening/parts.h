@@ -53,9 +53,9 @@ class KeptRegion final : public Region {
 };
 
 // A sequence of queues, one per device. Invariants:
-//  Q1  A queue is released when it is abandoned, no connection is bound to it or about to be bound
-//      (guests_), and every receive buffer has been given back.
-//  Q2  No wake() is lost: when a queue is released, its owner's thread is woken once more.
+//  REOPENQ-1  A queue is released when it is abandoned, no connection is bound to it or about to be
+//      bound (guests_), and every receive buffer has been given back.
+//  REOPENQ-2  No wake() is lost: when a queue is released, its owner's thread is woken once more.
 class KeptQueue final : public Queue {
  public:
   KeptQueue(std::shared_ptr<Parts> parts, const QueueOptions& options);
@@ -146,7 +146,7 @@ class KeptListener final : public Listener {
   bool lost_ RKV_GUARDED_BY(mutex_) = false;
 };
 
-// Implements R3 of transport.h.
+// Implements REOPEN-3 of transport.h.
 class KeptAtomics final : public Atomics {
  public:
   KeptAtomics(std::shared_ptr<Parts> parts, const KeptRegion& region);

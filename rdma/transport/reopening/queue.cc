@@ -68,7 +68,7 @@ void KeptQueue::attend() {
     if (lost_ && queue_ != nullptr) {
       if (!std::exchange(abandoned_, true)) queue_->abandon();
       if (guests_ == 0 && held_ == 0 && queue_->connections() == 0)
-        ended = std::move(queue_);  // Q1
+        ended = std::move(queue_);  // REOPENQ-1
     }
     if (queue_ == nullptr) {
       lost_ = abandoned_ = false;
@@ -78,7 +78,7 @@ void KeptQueue::attend() {
   }
   if (ended == nullptr) return;
   ended.reset();
-  idle_.wake();  // Q2
+  idle_.wake();  // REOPENQ-2
   parts_->emptied();
 }
 

@@ -165,7 +165,7 @@ Status ReopeningTransport::reopen() {
   RKV_ASSIGN_OR_RETURN(auto watch, fresh->watch_device());
   if (watch == nullptr) return fail(Code::kUnsupported, "this transport has no device to watch");
   std::string what = fresh->describe();
-  // (R2) take() calls this between the new keys and the first connection request.
+  // (REOPEN-2) take() calls this between the new keys and the first connection request.
   const Status taken = parts_->take(std::move(fresh), [&] {
     lost_ = false;
     {

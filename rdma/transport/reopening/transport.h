@@ -11,16 +11,16 @@
 // has new local and remote keys. By then no connection that knew the old keys is left.
 //
 // Invariants
-//  R1  Everything created on a lost device is released before a new device is opened: connections
-//      by their owners, queues and listeners by their threads, atomics and regions here. Until then
-//      the driver may be waiting for the release (rxe).
-//  R2  Keys change after R1 and before the first connection request of the new device. The observer
-//      is called between these two (DeviceReport::keys), so the keys that it publishes are valid
-//      when peers read them.
-//  R3  Words of a kRemoteReadAtomic region are changed either by one device or, while no device has
-//      the region registered, by this processor. Never by both: the registration ends before the
-//      processor begins, and the processor's last change comes before the next registration. In
-//      between, Atomics fail without effect.
+//  REOPEN-1  Everything created on a lost device is released before a new device is opened:
+//      connections by their owners, queues and listeners by their threads, atomics and regions
+//      here. Until then the driver may be waiting for the release (rxe).
+//  REOPEN-2  Keys change after REOPEN-1 and before the first connection request of the new device.
+//      The observer is called between these two (DeviceReport::keys), so the keys that it publishes
+//      are valid when peers read them.
+//  REOPEN-3  Words of a kRemoteReadAtomic region are changed either by one device or, while no
+//      device has the region registered, by this processor. Never by both: the registration ends
+//      before the processor begins, and the processor's last change comes before the next
+//      registration. In between, Atomics fail without effect.
 //
 // Thread safety: as Transport. Call observe() before the first step(). step(): one thread. wake()
 // and report(): any thread.
@@ -79,9 +79,9 @@ class ReopeningTransport final : public Transport {
   void wake();
   DeviceReport report() const;
   // For a program that ends: ends the registration of every region, whatever the state of the
-  // device. From then on Atomics are done by the processor and need no device (R3). Blocks as long
-  // as the driver takes. REQUIRES: no connection is left or about to be accepted; step() does not
-  // run and is not called again.
+  // device. From then on Atomics are done by the processor and need no device (REOPEN-3). Blocks as
+  // long as the driver takes. REQUIRES: no connection is left or about to be accepted; step() does
+  // not run and is not called again.
   void end_registrations();
 
   std::string describe() const override;

@@ -264,7 +264,7 @@ ShmConnection::Done ShmConnection::execute_remote(const Operation& operation) {
     }
     store_le(local.data(), old);
   }
-  // Last, because it proves the copy valid (H1).
+  // Last, because it proves the copy valid (HOSTPAGE-1).
   return link_.host.alive_after_copy() && !in_.closed() ? Done::kYes : Done::kFailed;
 }
 
@@ -344,7 +344,7 @@ std::size_t ShmConnection::receive(std::span<Completion> out) {
 // ---- the socket ----
 
 void ShmConnection::wake_peer() {
-  const std::uint64_t sleep = load(*peer_sleeps_, std::memory_order_seq_cst);  // S5
+  const std::uint64_t sleep = load(*peer_sleeps_, std::memory_order_seq_cst);  // SHMQ-5
   if (sleep % 2 == 0 || sleep == woken_sleep_) return;
   woken_sleep_ = sleep;
   send_wake(socket());
@@ -352,7 +352,7 @@ void ShmConnection::wake_peer() {
 
 void ShmConnection::tell_sleeping(std::uint64_t value) const {
   // Accepted peers read the queue's own page instead.
-  if (!link_.passive) store(header().client_sleeps, value, std::memory_order_seq_cst);  // S5
+  if (!link_.passive) store(header().client_sleeps, value, std::memory_order_seq_cst);  // SHMQ-5
 }
 
 void ShmConnection::read_socket() {
@@ -374,7 +374,7 @@ void ShmConnection::read_peer_news(int packets_max, int region_packets_max) {
 }
 
 // Handles one packet. It is peeked before it is taken: a packet with unexpected descriptors stays
-// in the socket (D1). Returns false if there is none.
+// in the socket (REAP-1). Returns false if there is none.
 bool ShmConnection::take_peer_packet(bool* has_regions) {
   std::array<std::byte, kMaxPacketBytes> buffer;
   const Peeked peeked = peek_packet(socket(), buffer);
@@ -410,7 +410,7 @@ void ShmConnection::say_goodbye(const char* why) {
 }
 
 void ShmConnection::read_news() {
-  // Load the number before reading the socket: a later removal increases it again (H5).
+  // Load the number before reading the socket: a later removal increases it again (HOSTPAGE-5).
   regions_gone_ = link_.host.regions_gone();
   std::array<std::byte, kMaxPacketBytes> buffer;
   for (int i = 0; i < kNewsAtOnce && !peer_ended_; ++i) {

@@ -77,7 +77,7 @@ struct HostPage::Holder {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread (H2)
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread (HOSTPAGE-2)
     try {
       thread = std::thread([this] { run(); });
     } catch (const std::system_error&) {
@@ -104,7 +104,7 @@ Result<std::unique_ptr<HostPage>> HostPage::create() {
                        make_shared_memory("rkv-host", kPageBytes, Sealing::kOthersRead));
   RKV_ASSIGN_OR_RETURN(holder->control,
                        make_shared_memory("rkv-control", kPageBytes, Sealing::kOthersRead));
-  // (H6) Keep the pages from being swapped out, if the lock limit permits it.
+  // (HOSTPAGE-6) Keep the pages from being swapped out, if the lock limit permits it.
   std::ignore = mlock(holder->shared.memory.data(), kPageBytes);
   std::ignore = mlock(holder->control.memory.data(), kPageBytes);
   if (!holder->start()) {
@@ -137,12 +137,12 @@ int HostPage::fd() const {
 
 void HostPage::count_gone() {
   std::uint64_t& count = holder_->page()->regions_gone;
-  // Release: the news is in the sockets before the number increases (H5).
+  // Release: the news is in the sockets before the number increases (HOSTPAGE-5).
   store(count, load(count, std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 bool HostView::alive_after_copy() const {
-  loads_before_loads();  // the copy completes before the word is loaded (H1)
+  loads_before_loads();  // the copy completes before the word is loaded (HOSTPAGE-1)
   const std::uint32_t state =
       std::atomic_ref<std::uint32_t>(page_.as<Page>()->life).load(std::memory_order_relaxed);
   return (state & FUTEX_TID_MASK) != 0 && (state & FUTEX_OWNER_DIED) == 0;

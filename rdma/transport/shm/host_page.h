@@ -6,19 +6,20 @@
 // the kernel marks it when that thread exits for any reason.
 //
 // Invariants
-//  H1  A client that finds the word held *after* its copy may trust the copy. The server was alive
-//      at that moment, and no successor had acknowledged anything. A successor waits until the
-//      process has ended, or for a lock that is released with the process's descriptors. Linux
-//      releases those (exit_files) after every thread has marked its robust futexes (exit_mm). So
-//      "held" comes before "ended", and "ended" before "acknowledged by a successor".
-//  H2  The holder is a thread that does nothing else, with all signals blocked. It ends when the
-//      transport ends or when the process does. exec() also marks the word.
-//  H3  A forked child does not inherit the word: it is marked when the server dies although the
-//      child has the page. (A child must not use the transport; descriptors are closed on exec.)
-//  H4  Only the server can write the page (F_SEAL_FUTURE_WRITE).
-//  H5  `regions_gone` increases after the news of the removal is in every client's socket
+//  HOSTPAGE-1  A client that finds the word held *after* its copy may trust the copy. The server
+//      was alive at that moment, and no successor had acknowledged anything. A successor waits
+//      until the process has ended, or for a lock that is released with the process's descriptors.
+//      Linux releases those (exit_files) after every thread has marked its robust futexes
+//      (exit_mm). So "held" comes before "ended", and "ended" before "acknowledged by a successor".
+//  HOSTPAGE-2  The holder is a thread that does nothing else, with all signals blocked. It ends
+//      when the transport ends or when the process does. exec() also marks the word.
+//  HOSTPAGE-3  A forked child does not inherit the word: it is marked when the server dies although
+//      the child has the page. (A child must not use the transport; descriptors are closed on
+//      exec.)
+//  HOSTPAGE-4  Only the server can write the page (F_SEAL_FUTURE_WRITE).
+//  HOSTPAGE-5  `regions_gone` increases after the news of the removal is in every client's socket
 //      (regions.h): a client that sees the new number finds the news.
-//  H6  The data that the kernel reads when the thread exits lies in shared pages. So a
+//  HOSTPAGE-6  The data that the kernel reads when the thread exits lies in shared pages. So a
 //      pthread_mutex_t does not work here: its list is in the thread's private memory. The kernel's
 //      reaper may take that memory from a process that is killed for lack of memory *before* its
 //      threads exit; then nothing would be marked.
@@ -56,7 +57,7 @@ class HostView {
   HostView() = default;
   explicit HostView(Mapping page) : page_(std::move(page)) {}
   // Returns whether the server lives. Costs one load. All loads before the call came from a living
-  // server (H1).
+  // server (HOSTPAGE-1).
   bool alive_after_copy() const;
   // Increases when a region is removed.
   std::uint64_t regions_gone() const;

@@ -44,7 +44,7 @@ class ShmIncoming final : public Incoming {
     }
     RKV_ASSIGN_OR_RETURN(auto reservation, ShmConnection::Reservation::make(*bound, options));
     // The client chooses its receive limit, we choose our send limit; the latter bounds our memory
-    // (L3).
+    // (SHMLISTEN-3).
     const std::uint64_t longest =
         options.send_bytes == 0 ? hello_.receive_bytes
                                 : std::min<std::uint64_t>(hello_.receive_bytes, options.send_bytes);

@@ -88,7 +88,7 @@ Status ShmListener::open() {
   if (!socket_) return fail_call(Code::kBusy, "socket", errno);
   // Set the mode before bind() gives it a name: the socket never exists with another mode.
   if (fchmod(socket_.get(), 0600) != 0) return fail_call(Code::kIo, "fchmod", errno);
-  unlink(path_.c_str());  // (L1)
+  unlink(path_.c_str());  // (SHMLISTEN-1)
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return open_error("bind", errno);
   }
@@ -194,7 +194,7 @@ Fd ShmListener::take_caller(Nanos now) {
   return {};
 }
 
-// (L4) Stops watching the socket: waiting callers would keep it readable all the time.
+// (SHMLISTEN-4) Stops watching the socket: waiting callers would keep it readable all the time.
 void ShmListener::pause(Nanos now, int error) {
   if (paused_until_ == 0) {
     log_warn(EventName("shm_no_files"), "clients over shared memory have to wait: {}{}",
@@ -210,8 +210,8 @@ void ShmListener::resume(Nanos now) {
   paused_until_ = watch(socket_.get()) ? 0 : now + kPause;
 }
 
-// (L2) Not simply the oldest stranger: a process with many silent connections would drive out all
-// others.
+// (SHMLISTEN-2) Not simply the oldest stranger: a process with many silent connections would drive
+// out all others.
 void ShmListener::make_room_among_strangers() {
   std::unordered_map<int, int> count;
   for (const Stranger& one : strangers_)
@@ -226,7 +226,7 @@ bool ShmListener::hear(Stranger& stranger) {
   const Peeked peeked = peek_packet(stranger.socket.get(), buffer);
   const Packet& packet = peeked.packet;
   if (packet.result == Packet::Result::kNothing) return false;
-  if (peeked.has_descriptors) {  // (D1)
+  if (peeked.has_descriptors) {  // (REAP-1)
     log_warn(EventName("shm_no_greeting"),
              "process {} passed descriptors to the shared-memory socket instead of a greeting",
              stranger.pid);

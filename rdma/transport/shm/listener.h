@@ -2,16 +2,16 @@
 // introduced themselves (strangers).
 //
 // Invariants
-//  L1  The lock file is locked from before the socket is created until after it is removed. So a
-//      socket found there under the lock was left by a server that has died.
-//  L2  A stranger introduces itself with its first packet. Silent strangers, at most kMaxStrangers,
-//      wait for at most kPatience and delay nobody. If there are more, the process that has most of
-//      them loses its oldest.
-//  L3  The memory of a connection is bounded by the acceptor's receive and send limits, whatever
-//      the caller claims to accept.
-//  L4  While callers cannot be accepted for lack of descriptors or memory, the socket is tried
-//  again
-//      every kPause. It is not polled meanwhile, because waiting callers keep it readable.
+//  SHMLISTEN-1  The lock file is locked from before the socket is created until after it is
+//      removed. So a socket found there under the lock was left by a server that has died.
+//  SHMLISTEN-2  A stranger introduces itself with its first packet. Silent strangers, at most
+//      kMaxStrangers, wait for at most kPatience and delay nobody. If there are more, the process
+//      that has most of them loses its oldest.
+//  SHMLISTEN-3  The memory of a connection is bounded by the acceptor's receive and send limits,
+//      whatever the caller claims to accept.
+//  SHMLISTEN-4  While callers cannot be accepted for lack of descriptors or memory, the socket is
+//      tried again every kPause. It is not polled meanwhile, because waiting callers keep it
+//      readable.
 //
 // Thread safety: one thread, except wake().
 #pragma once
@@ -77,7 +77,7 @@ class ShmListener final : public Listener {
   Fd socket_;
   Waker waker_;
   Fd epoll_;
-  Nanos paused_until_ = 0;           // (L4) 0: not paused
+  Nanos paused_until_ = 0;           // (SHMLISTEN-4) 0: not paused
   std::vector<Stranger> strangers_;  // oldest first
   std::deque<std::unique_ptr<Incoming>> introduced_;
 };

@@ -24,7 +24,7 @@ constexpr const char* kNoDescriptors =
     "the server has no descriptors left for regions of clients: raise its limit of open files "
     "(ulimit -n), or share fewer and larger regions";
 
-// (P2) Only files of in-kernel file systems like that of a memfd support seals and can have
+// (PEERREG-2) Only files of in-kernel file systems like that of a memfd support seals and can have
 // F_SEAL_SHRINK.
 bool is_fixed_memory(int fd, std::uint64_t bytes) {
   struct stat status{};
@@ -45,7 +45,7 @@ const char* PeerRegions::receive(int socket, Nanos now) {
   const Peeked peeked = peek_packet(socket, buffer);
   const auto said =
       decode_regions(Bytes(buffer).first(std::min(peeked.packet.length, buffer.size())));
-  // (D1) The packet stays in the socket and is closed with it.
+  // (REAP-1) The packet stays in the socket and is closed with it.
   if (!said || said->count == 0 || said->count > kPeerRegionsPerPacket) return kNonsense;
   if (!may_bring(said->count, now)) return kTooFast;
   Charge charge = shared_->budget->take_regions(said->count);
@@ -83,8 +83,8 @@ const char* PeerRegions::take_in(Bytes packet, std::vector<Fd>& descriptors, Cha
   if (!said || descriptors.size() != said->count) problem = kNonsense;
   for (std::size_t i = 0; problem == nullptr && i < said->count; ++i)
     problem = add(said->entries[i], descriptors[i], charge.split_one());
-  // (D3) The remaining descriptors were refused and may be anything. A dishonest client sends more
-  // than it announces.
+  // (REAP-3) The remaining descriptors were refused and may be anything. A dishonest client sends
+  // more than it announces.
   if (said && descriptors.size() > said->count) {
     charge = shared_->budget->take_unasked(descriptors.size());
   }
@@ -96,7 +96,7 @@ const char* PeerRegions::take_in(Bytes packet, std::vector<Fd>& descriptors, Cha
 const char* PeerRegions::add(const RegionEntry& entry, Fd& memory, Charge charge) {
   if (!is_fixed_memory(memory.get(), entry.length)) return kNotMemory;
   remove(entry.key);
-  if (regions_.size() >= kMaxPeerRegions) return kTooMany;  // (P3)
+  if (regions_.size() >= kMaxPeerRegions) return kTooMany;  // (PEERREG-3)
   regions_.emplace(entry.key, Region{.address = entry.address,
                                      .length = entry.length,
                                      .memory = std::move(memory),

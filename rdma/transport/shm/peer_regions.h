@@ -1,16 +1,16 @@
 // PeerRegions: the client's memory that we may READ over one connection.
 //
 // Invariants
-//  P1  Nothing that a client created is ever mapped here. A READ is a system call on a descriptor.
-//      So anything that the client does to its memory meanwhile results in bytes or an error of
-//      that call, never in a signal.
-//  P2  Only a memfd that can no longer shrink is accepted. Reading it does not wait for another
-//      process; reading a file (FUSE), a pipe or a socket might.
-//  P3  A connection has at most kMaxPeerRegions, and all connections together at most what
+//  PEERREG-1  Nothing that a client created is ever mapped here. A READ is a system call on a
+//      descriptor. So anything that the client does to its memory meanwhile results in bytes or an
+//      error of that call, never in a signal.
+//  PEERREG-2  Only a memfd that can no longer shrink is accepted. Reading it does not wait for
+//      another process; reading a file (FUSE), a pipe or a socket might.
+//  PEERREG-3  A connection has at most kMaxPeerRegions, and all connections together at most what
 //      DescriptorBudget allows. So the descriptors that clients can make us hold are bounded.
-//  P4  A connection may bring kRegionsBurst regions at once and kRegionsPerSecond on average. So
-//      the cost of accepting them to other connections is bounded.
-//  P5  This class closes no descriptor that a client passed (reaper.h).
+//  PEERREG-4  A connection may bring kRegionsBurst regions at once and kRegionsPerSecond on
+//      average. So the cost of accepting them to other connections is bounded.
+//  PEERREG-5  This class closes no descriptor that a client passed (reaper.h).
 //
 // Thread safety: belongs to its queue's thread.
 #pragma once
@@ -40,7 +40,7 @@ class PeerRegions {
   PeerRegions& operator=(PeerRegions&&) = delete;
 
   // Takes the next packet out of the socket. REQUIRES: the packet was seen to be there and to have
-  // descriptors. Result as take_in(); `now` is for P4.
+  // descriptors. Result as take_in(); `now` is for PEERREG-4.
   const char* receive(int socket, Nanos now);
   // Processes a packet of kind kRegions or kGone. Returns nullptr, or a sentence that says why not;
   // the caller must then end the connection. `charge` counts the descriptors.
@@ -63,7 +63,7 @@ class PeerRegions {
 
   Shared* shared_;  // outlives this: the queue of the connection keeps it alive
   std::unordered_map<std::uint32_t, Region> regions_;
-  // (P4) Regions that may arrive now, in units of 1 / kRegionsPerSecond of a second.
+  // (PEERREG-4) Regions that may arrive now, in units of 1 / kRegionsPerSecond of a second.
   std::int64_t allowed_ = static_cast<std::int64_t>(kRegionsBurst);
   Nanos allowed_at_ = 0;
 };

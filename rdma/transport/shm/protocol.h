@@ -157,8 +157,8 @@ bool decode(Bytes packet, PacketKind kind, T* out) {
   return out->header.version == kVersion && out->header.kind == kind;
 }
 
-// Returns whether the numbers are plausible (L3 in listener.h; for Accept, protects a client from a
-// server's mistake).
+// Returns whether the numbers are plausible (SHMLISTEN-3 in listener.h; for Accept, protects a
+// client from a server's mistake).
 bool is_sound(const Hello& hello);
 bool is_sound(const Accept& accept);
 

@@ -221,7 +221,7 @@ bool ShmQueue::spin(const Deadline& deadline) {
 }
 
 void ShmQueue::set_sleep_words(std::uint64_t value) {
-  store(*page_.memory.as<std::uint64_t>(), value, std::memory_order_seq_cst);  // S5
+  store(*page_.memory.as<std::uint64_t>(), value, std::memory_order_seq_cst);  // SHMQ-5
   for (const ShmConnection* connection : connections_)
     connection->tell_sleeping(value);
 }

@@ -1,24 +1,23 @@
 // ShmQueue: the connections of one thread, their completions, and how that thread sleeps.
 //
 // Invariants
-//  S1  Everything except wake(), room(), attach() and call_attention() runs on the queue's thread.
-//      These functions touch only atomics and members guarded by `mutex_`.
-//  S2  `ready_` cannot overrun. A connection has at most sends_in_flight operations that are posted
-//      and not polled, and one kDisconnected. Entries for those are reserved before the connection
-//      exists.
-//  S3  A receive buffer is free (`free_`) or held by the user (`held_`). Without a free buffer,
+//  SHMQ-1  Everything except wake(), room(), attach() and call_attention() runs on the queue's
+//      thread. These functions touch only atomics and members guarded by `mutex_`.
+//  SHMQ-2  `ready_` cannot overrun. A connection has at most sends_in_flight operations that are
+//      posted and not polled, and one kDisconnected. Entries for those are reserved before the
+//      connection exists.
+//  SHMQ-3  A receive buffer is free (`free_`) or held by the user (`held_`). Without a free buffer,
 //      messages stay in their rings, and full rings delay their senders.
-//  S4  A connection's completions go through `ready_` in the order posted. kDisconnected is added
-//      last, and received messages are delivered before it is.
-//  S5  No wake-up is lost (Dekker). The sleeper stores its sleep word, then loads the rings; the
-//      other side stores to the ring, then loads the sleep word. All four accesses are seq_cst, so
-//      that at least one of the two loads sees the other side's store. The sleeper blocks only in
-//      epoll_wait, which a byte in the socket ends.
-//  S6  The sleep word is odd while asleep and changes with every sleep. So one sleep costs each
-//  peer
-//      at most one system call and one byte in the socket.
-//  S7  A peer cannot monopolize this thread. At most a few packets are taken from its socket at a
-//      time. When its messages have filled a poll(), the next poll() begins with the next
+//  SHMQ-4  A connection's completions go through `ready_` in the order posted. kDisconnected is
+//      added last, and received messages are delivered before it is.
+//  SHMQ-5  No wake-up is lost (Dekker). The sleeper stores its sleep word, then loads the rings;
+//      the other side stores to the ring, then loads the sleep word. All four accesses are seq_cst,
+//      so that at least one of the two loads sees the other side's store. The sleeper blocks only
+//      in epoll_wait, which a byte in the socket ends.
+//  SHMQ-6  The sleep word is odd while asleep and changes with every sleep. So one sleep costs each
+//      peer at most one system call and one byte in the socket.
+//  SHMQ-7  A peer cannot monopolize this thread. At most a few packets are taken from its socket at
+//      a time. When its messages have filled a poll(), the next poll() begins with the next
 //      connection.
 #pragma once
 

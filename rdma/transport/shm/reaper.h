@@ -6,13 +6,13 @@
 // closes the descriptors that do not fit. So a thread that serves peers must do none of these.
 //
 // Invariants
-//  D1  A packet with unexpected descriptors is never taken out of its socket: peek_packet() detects
-//      it, and it is closed with the socket.
-//  D2  Only a Reaper's thread closes the socket of an accepted peer and the descriptors that the
-//      peer passed. There a signal ends the waits that a signal can end, including lingering.
-//  D3  A signal cannot end the flush of a file that was passed as memory (FUSE). These descriptors
-//      have a separate Reaper, so that nothing else waits behind them.
-//  D4  Peers make us hold a bounded number of descriptors (DescriptorBudget). The budget counts
+//  REAP-1  A packet with unexpected descriptors is never taken out of its socket: peek_packet()
+//      detects it, and it is closed with the socket.
+//  REAP-2  Only a Reaper's thread closes the socket of an accepted peer and the descriptors that
+//      the peer passed. There a signal ends the waits that a signal can end, including lingering.
+//  REAP-3  A signal cannot end the flush of a file that was passed as memory (FUSE). These
+//      descriptors have a separate Reaper, so that nothing else waits behind them.
+//  REAP-4  Peers make us hold a bounded number of descriptors (DescriptorBudget). The budget counts
 //      each until it is closed, and leaves the process as many for itself.
 //
 // Thread safety: any thread, except PeerSocket and Charge, which belong to one thread at a time.

@@ -37,8 +37,8 @@ template <class Send>
 void Exporter::tell_all(Send send) {
   for (const Subscriber& one : subscribers_) {
     if (one.grant == Access::kLocal) continue;
-    // A subscriber that cannot receive it must not continue with partial news (E2). Both sides see
-    // the end on their socket.
+    // A subscriber that cannot receive it must not continue with partial news (SHMREG-2). Both
+    // sides see the end on their socket.
     if (send(one) != 0) shutdown(one.socket, SHUT_RDWR);
   }
 }

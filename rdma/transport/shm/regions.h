@@ -5,13 +5,13 @@
 //   RegionTable   a client's mappings of one server's regions
 //
 // Invariants
-//  E1  A connection learns of every region that exists when it is accepted, and of each later
+//  SHMREG-1  A connection learns of every region that exists when it is accepted, and of each later
 //      addition or removal, in that order: all of it is sent under one lock, and a socket keeps
 //      order.
-//  E2  Sends never block. A client whose socket is full has not read it for some hundred new
+//  SHMREG-2  Sends never block. A client whose socket is full has not read it for some hundred new
 //      regions: its connection ends.
-//  E3  READs are bounded by the announced length, and the region's memory is never shorter than
-//      that (memory.h): a copy cannot fault.
+//  SHMREG-3  READs are bounded by the announced length, and the region's memory is never shorter
+//      than that (memory.h): a copy cannot fault.
 //
 // Thread safety: Exporter: any thread. RegionTable: belongs to its queue's thread.
 #pragma once

@@ -23,8 +23,8 @@ std::uint64_t ring_bytes(std::uint64_t receive_bytes) {
 
 bool RingWriter::refresh() {
   // seq_cst: `wants_room` and the sleep word were stored before. Either this load sees a head that
-  // frees space, or the consumer sees that this side waits (queue.h, S5). It includes acquire: the
-  // bytes that the head returns have been read (R5).
+  // frees space, or the consumer sees that this side waits (queue.h, SHMQ-5). It includes acquire:
+  // the bytes that the head returns have been read (SHMRING-5).
   const std::uint64_t head = load(shared_->consumer.head, std::memory_order_seq_cst);
   if (head - head_ > tail_ - head_) return false;  // not between the last head and our tail
   head_ = head;
@@ -59,8 +59,8 @@ RingWriter::Outcome RingWriter::place(Bytes message) {
 bool RingWriter::publish() {
   if (published_ == tail_) return false;
   published_ = tail_;
-  // Release: the messages are in place before the tail covers them (R5). seq_cst: see S5 in
-  // queue.h.
+  // Release: the messages are in place before the tail covers them (SHMRING-5). seq_cst: see SHMQ-5
+  // in queue.h.
   store(shared_->producer.tail, tail_, std::memory_order_seq_cst);
   return true;
 }
@@ -73,7 +73,7 @@ bool RingWriter::has_room(std::size_t message_bytes) {
 // ---- consumer ----
 
 std::uint64_t RingReader::tail() const {
-  // Acquire: the messages up to the tail are in place (R5). seq_cst: see S5 in queue.h.
+  // Acquire: the messages up to the tail are in place (SHMRING-5). seq_cst: see SHMQ-5 in queue.h.
   return frozen_ ? frozen_tail_ : load(shared_->producer.tail, std::memory_order_seq_cst);
 }
 
@@ -104,7 +104,7 @@ RingReader::Outcome RingReader::take(std::byte* buffer, std::size_t* length) {
   copy_from_shared({buffer + first, said - first}, ring_);
   *length = said;
   head_ += room_of(said);
-  // Release: the bytes have been copied out before their space is returned (R5).
+  // Release: the bytes have been copied out before their space is returned (SHMRING-5).
   store(shared_->consumer.head, head_, std::memory_order_seq_cst);
   return Outcome::kTaken;
 }

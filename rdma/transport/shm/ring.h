@@ -5,18 +5,20 @@
 // message is a word with its length, then its bytes, padded to 8; it may wrap around the end.
 //
 // Invariants
-//  R1  Each side owns a line of indices and keeps its own index in private memory: the value in the
-//      shared line is only published, never read back. So a peer that overwrites the shared line
-//      cannot change our index.
-//  R2  A value that a peer wrote is loaded once, then checked, then used: an index by its distance
-//      to ours (at most the ring's size), a length by that distance and by the receiver's limit. A
-//      message is copied out before it is read. A value out of range is garbage, and garbage ends
-//      this link and nothing else.
-//  R3  No loop here depends on concurrent actions of the peer: every call handles one message.
-//  R4  The memory can neither shrink nor grow (memory.h) and is fully allocated at creation: no
-//      access raises SIGBUS.
-//  R5  A message is published by storing the tail after its bytes, and taken by loading the tail
-//      before them. Space is returned by storing the head after the bytes have been copied out.
+//  SHMRING-1  Each side owns a line of indices and keeps its own index in private memory: the value
+//      in the shared line is only published, never read back. So a peer that overwrites the shared
+//      line cannot change our index.
+//  SHMRING-2  A value that a peer wrote is loaded once, then checked, then used: an index by its
+//      distance to ours (at most the ring's size), a length by that distance and by the receiver's
+//      limit. A message is copied out before it is read. A value out of range is garbage, and
+//      garbage ends this link and nothing else.
+//  SHMRING-3  No loop here depends on concurrent actions of the peer: every call handles one
+//      message.
+//  SHMRING-4  The memory can neither shrink nor grow (memory.h) and is fully allocated at creation:
+//      no access raises SIGBUS.
+//  SHMRING-5  A message is published by storing the tail after its bytes, and taken by loading the
+//      tail before them. Space is returned by storing the head after the bytes have been copied
+//      out.
 //
 // Thread safety: each end belongs to one thread, except RingWriter::close().
 #pragma once
@@ -42,7 +44,7 @@ struct RingIndices {
 struct LinkHeader {
   RingIndices to_server;
   RingIndices to_client;
-  // The client's sleep word (S5 and S6 in queue.h); written by the client.
+  // The client's sleep word (SHMQ-5 and SHMQ-6 in queue.h); written by the client.
   alignas(64) std::uint64_t client_sleeps;
 };
 inline constexpr std::size_t kLinkHeaderBytes = 4096;

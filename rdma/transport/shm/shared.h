@@ -24,7 +24,7 @@ struct Shared {
   std::shared_ptr<DescriptorBudget> budget = std::make_shared<DescriptorBudget>();
   // Closes peers' sockets, and descriptors of peers that were verified to be memory.
   std::shared_ptr<Reaper> reaper = std::make_shared<Reaper>();
-  // Closes descriptors that were passed as memory but are something else (D3).
+  // Closes descriptors that were passed as memory but are something else (REAP-3).
   std::shared_ptr<Reaper> foreign_reaper = std::make_shared<Reaper>();
 };
 

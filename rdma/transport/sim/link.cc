@@ -111,7 +111,7 @@ void Link::issue(int side) {
     if (read && end.reads_issued >= end.limits.reads_in_flight) return;
     end.reads_issued += read ? 1 : 0;
     const Nanos when = std::max(end.arrive_not_before, scheduler.now() + fabric_.latency());
-    end.arrive_not_before = when;  // N1
+    end.arrive_not_before = when;  // SIMLINK-1
     const std::uint64_t number = end.first + end.issued++;
     scheduler.at(when, [this, packed = number * 2 + side] {
       arrive(static_cast<int>(packed & 1U), packed >> 1);

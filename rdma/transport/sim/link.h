@@ -5,10 +5,10 @@
 // to the queue in the order of posting.
 //
 // Invariants (README.md has the rules that they serve):
-//  N1  Operations of one end arrive, and complete, in the order of posting.
-//  N2  A remote byte is read only after its operation was posted and before its completion. A local
-//      byte is written only before the completion and before the connection's destruction.
-//  N3  An end reports kDisconnected once, after everything else.
+//  SIMLINK-1  Operations of one end arrive, and complete, in the order of posting.
+//  SIMLINK-2  A remote byte is read only after its operation was posted and before its completion.
+//      A local byte is written only before the completion and before the connection's destruction.
+//  SIMLINK-3  An end reports kDisconnected once, after everything else.
 //
 // Thread safety: none.
 #pragma once

@@ -1,9 +1,9 @@
 // SimQueue: completions and received messages of one fiber's connections.
 //
 // Invariants:
-//  Q1  Entries for all completions of a connection are reserved before it exists (reserve()).
-//  Q2  Each receive buffer is a separate allocation, created when a message arrives and freed when
-//      it is released: reading it later is a use after free.
+//  SIMQ-1  Entries for all completions of a connection are reserved before it exists (reserve()).
+//  SIMQ-2  Each receive buffer is a separate allocation, created when a message arrives and freed
+//      when it is released: reading it later is a use after free.
 //
 // Thread safety: none.
 #pragma once

@@ -12,8 +12,10 @@
 // sleeps to let others run first.
 //
 // Invariants:
-//  S1  The earlier of two events runs first; of two events at the same time, the one created first.
-//  S2  Nothing here depends on real time, on addresses or on any order except that of the events.
+//  SIMSCHED-1  The earlier of two events runs first; of two events at the same time, the one
+//      created first.
+//  SIMSCHED-2  Nothing here depends on real time, on addresses or on any order except that of the
+//      events.
 //
 // Thread safety: none.
 #pragma once

@@ -2,8 +2,8 @@
 // or a memory window.
 //
 // Mutations tried: each of these changes makes a test here fail.
-//   G5  disconnect() does not end the registration        NoKeyOpensTheRingAfterTheEnd
-//   G3  a message that invalidates counts as a credit     AMessageThatInvalidatesEndsTheConnection
+// RINGTRANS-5  disconnect() does not end the registration  NoKeyOpensTheRingAfterTheEnd
+// RINGTRANS-3  a SEND that invalidates counts as a credit  AMessageThatInvalidates...
 #include "rkv/rdma/message/credit_ring.h"
 #include "rkv/rdma/message/read_ring.h"
 #include "tests/rdma/extras/message/stranger.h"

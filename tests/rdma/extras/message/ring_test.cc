@@ -3,16 +3,16 @@
 //
 // Mutations tried: each of these changes to rdma/extras/message/ring.h makes a test here fail, or
 // never end.
-//   R1  a place is free when the peer has freed it, reaped or not     ...KnowsEveryByte
-//       a place is free when it is reaped, freed or not               ...KnowsEveryByte
-//       padding is not counted as taken; a record may wrap around     ...KnowsEveryByte
-//   R2  no limit of records that are not freed, or not reaped         ...KnowsEveryByte
-//   R3  release() frees up to the record that is released             ...KnowsEveryByte
-//   R4  a doorbell's place, length, or space is not checked           ...AreRefused
-//       a credit beyond what was sent is accepted                     ...AreRefused
-//       an old credit counts as impossible, or as new                 ...KnowsEveryByte
-//   R5  reported at three quarters of the ring, or all of the slots   ...IsNeverStuck, AQuarter...
-//       reported at every record                                      ...EightCredits...
+// RING-1  a place is free when the peer has freed it, reaped or not    ...KnowsEveryByte
+//         a place is free when it is reaped, freed or not              ...KnowsEveryByte
+//         padding is not counted as taken; a record may wrap around    ...KnowsEveryByte
+// RING-2  no limit of records that are not freed, or not reaped        ...KnowsEveryByte
+// RING-3  release() frees up to the record that is released            ...KnowsEveryByte
+// RING-4  a doorbell's place, length, or space is not checked          ...AreRefused
+//         a credit beyond what was sent is accepted                    ...AreRefused
+//         an old credit counts as impossible, or as new                ...KnowsEveryByte
+// RING-5  reported at three quarters of the ring, or all of the slots  ...IsNeverStuck, AQuarter...
+//         reported at every record                                     ...EightCredits...
 #include "rdma/extras/message/ring.h"
 
 #include <gtest/gtest.h>

@@ -210,7 +210,8 @@ TEST(Strangers, AHeadThatIsNoneIsNotReadForEver) {
   EXPECT_GE(visit.server->counters().heads_torn, 1000U);
 }
 
-// The peer has no receives, so no request completes: the most that is possible is outstanding (G1).
+// The peer has no receives, so no request completes: the most that is possible is outstanding
+// (RINGTRANS-1).
 TEST(Strangers, WhoTakesNoCreditsHoldsUpNothingElse) {
   Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
   for (std::uint32_t i = 0; i < 40; ++i) {

@@ -125,7 +125,7 @@ TYPED_TEST_P(StreamScenarios, RequestsArePipelined) {
   pipes.run_all(requests(*pipes.client), this->echo(*pipes.server), answers(*pipes.client));
 }
 
-// Both write far more than all buffers hold, and read only afterwards (B2).
+// Both write far more than all buffers hold, and read only afterwards (STREAM-2).
 TYPED_TEST_P(StreamScenarios, TwoThatWriteBeforeTheyReadDoNotWaitForEachOther) {
   typename TestFixture::Pipes pipes(true);
   const std::size_t length = 200000;

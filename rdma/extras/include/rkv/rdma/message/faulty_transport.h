@@ -3,7 +3,7 @@
 //   FaultyTransport faulty(std::move(transport), {.refuse_one_in = 3, .short_accept_bytes = 100});
 //   faulty.faults().disconnect_after_sends = 10;   // may be changed at any time
 //
-// The transport keeps T1 to T7 with all of these faults: any network may behave so.
+// The transport keeps MSG-1 to MSG-7 with all of these faults: any network may behave so.
 //
 // Thread safety and buffers: those of the transport inside.
 #pragma once

@@ -1,6 +1,6 @@
 // A message transport between two objects of one process, for tests of code that uses
 // MessageTransport. It needs no device, and its only system calls serve waiting (an eventfd per
-// end). It keeps all of T1 to T7, and with small options it shows back-pressure sooner than a
+// end). It keeps all of MSG-1 to MSG-7, and with small options it shows back-pressure sooner than a
 // network would.
 //
 //   auto [here, there] = MemoryTransport::pair({.receive_buffers = 4});

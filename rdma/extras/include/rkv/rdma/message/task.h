@@ -13,7 +13,7 @@
 //   auto length = run_one(executor, deadline, read_all(stream, buffer));
 //
 // Destroying a Task destroys its suspended coroutine and the coroutines that it awaits: their
-// waiters leave their executor (executor.h, E1). Cost: one allocation per coroutine, none per
+// waiters leave their executor (executor.h, EXEC-1). Cost: one allocation per coroutine, none per
 // await. An exception ends the process: this library throws none.
 //
 // Thread safety: one thread at a time.
