@@ -44,31 +44,42 @@ inline void store_word(std::uint64_t* to, std::uint64_t value,
 
 // Copies plain bytes into shared memory word by word (relaxed). `to` is 8-byte aligned and holds
 // `from` rounded up to 8 bytes; bytes after the end are set to zero. The order of the words is not
-// defined: readers verify their copy by a checksum.
+// defined: readers verify their copy by a checksum. Compilers do not unroll loops of atomics.
 inline void copy_to_shared(std::byte* to, Bytes from) {
   auto* words = reinterpret_cast<std::uint64_t*>(to);
-  std::size_t i = 0;
-  for (; i + 8 <= from.size(); i += 8) {
-    store_word(words++, load_le<std::uint64_t>(from.data() + i));
+  const std::byte* at = from.data();
+  std::size_t left = from.size();
+  for (; left >= 32; left -= 32, at += 32, words += 4) {
+    store_word(words, load_le<std::uint64_t>(at));
+    store_word(words + 1, load_le<std::uint64_t>(at + 8));
+    store_word(words + 2, load_le<std::uint64_t>(at + 16));
+    store_word(words + 3, load_le<std::uint64_t>(at + 24));
   }
-  if (i < from.size()) {
-    std::uint64_t last = 0;
-    std::memcpy(&last, from.data() + i, from.size() - i);
-    store_word(words, last);
-  }
+  for (; left >= 8; left -= 8, at += 8)
+    store_word(words++, load_le<std::uint64_t>(at));
+  if (left == 0) return;
+  std::uint64_t last = 0;
+  std::memcpy(&last, at, left);
+  store_word(words, last);
 }
 
 // Copies shared memory into plain bytes word by word (relaxed). `from` is 8-byte aligned; whole
 // words are read, so `to.size()` rounded up to 8 bytes must be readable.
 inline void copy_from_shared(MutableBytes to, const std::byte* from) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(from);
-  std::size_t i = 0;
-  for (; i + 8 <= to.size(); i += 8)
-    store_le(to.data() + i, load_word(words++));
-  if (i < to.size()) {
-    const std::uint64_t last = load_word(words);
-    std::memcpy(to.data() + i, &last, to.size() - i);
+  std::byte* at = to.data();
+  std::size_t left = to.size();
+  for (; left >= 32; left -= 32, at += 32, words += 4) {
+    store_le(at, load_word(words));
+    store_le(at + 8, load_word(words + 1));
+    store_le(at + 16, load_word(words + 2));
+    store_le(at + 24, load_word(words + 3));
   }
+  for (; left >= 8; left -= 8, at += 8)
+    store_le(at, load_word(words++));
+  if (left == 0) return;
+  const std::uint64_t last = load_word(words);
+  std::memcpy(at, &last, left);
 }
 
 }  // namespace rkv

@@ -97,16 +97,26 @@ bool replace_field(std::string& value, std::size_t field, std::string_view bytes
 }
 
 void append_random_bytes(Random& random, std::size_t bytes, std::string& out) {
-  constexpr std::size_t kAtOnce = 6;
-  const std::size_t end = out.size() + bytes;
-  while (out.size() < end) {
-    const std::uint64_t bits = random();
-    const char six[kAtOnce] = {
-        static_cast<char>((bits & 31U) + ' '),       static_cast<char>((bits >> 5 & 63U) + ' '),
-        static_cast<char>((bits >> 10 & 95U) + ' '), static_cast<char>((bits >> 15 & 31U) + ' '),
-        static_cast<char>((bits >> 20 & 63U) + ' '), static_cast<char>((bits >> 25 & 95U) + ' ')};
-    out.append(six, std::min(kAtOnce, end - out.size()));
+  // YCSB's masks of three bytes in turn are 31, 63 and 95. Eight bytes are made at once, so that
+  // making values takes a small part of the time of a PUT. No sum of a byte carries.
+  static constexpr std::uint64_t kMasks[] = {0x3F1F5F3F1F5F3F1F, 0x1F5F3F1F5F3F1F5F,
+                                             0x5F3F1F5F3F1F5F3F};
+  constexpr std::uint64_t kSpaces = 0x2020202020202020;
+  const std::size_t before = out.size();
+  out.resize(before + bytes);
+  char* at = out.data() + before;
+  std::size_t turn = 0;
+  const auto eight = [&] {
+    const std::uint64_t made = (random() & kMasks[turn]) + kSpaces;
+    turn = turn == 2 ? 0 : turn + 1;
+    return made;
+  };
+  for (; bytes >= 8; bytes -= 8, at += 8) {
+    const std::uint64_t made = eight();
+    std::memcpy(at, &made, 8);
   }
+  const std::uint64_t last = eight();
+  std::memcpy(at, &last, bytes);
 }
 
 void deterministic_bytes(std::string_view key, std::string_view field_name, std::size_t bytes,

@@ -37,8 +37,8 @@ bool decode_record(std::string_view value, std::vector<std::string_view>& fields
 bool replace_field(std::string& value, std::size_t field, std::string_view bytes,
                    std::vector<std::string_view>& fields, std::string& spare);
 
-// Appends random bytes with the alphabets of YCSB's RandomByteIterator: printable characters, six
-// from each 30 random bits.
+// Appends random bytes with the alphabets of YCSB's RandomByteIterator: a blank plus random bits
+// under a mask, which is 31, 63 and 95 for three bytes in turn.
 void append_random_bytes(Random& random, std::size_t bytes, std::string& out);
 
 // The bytes that YCSB writes with dataintegrity=true. They depend only on key and field name, so

@@ -13,8 +13,9 @@ namespace {
 constexpr const char* kOtherVersion = "the key has another version: read it again";
 
 // Records are encoded here before they are copied to shared memory. One buffer per thread, so that
-// no request allocates.
-MutableBytes scratch() {
+// no request allocates. Not inline: the compiler would compute the buffer's address for each word
+// that is copied.
+[[gnu::noinline]] MutableBytes scratch() {
   alignas(64) static thread_local std::array<std::byte, kMaxInlineRecordBytes> buffer;
   return buffer;
 }

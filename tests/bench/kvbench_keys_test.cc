@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <array>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -138,6 +140,20 @@ TEST(RandomBytes, AreAsManyAsAskedForAndPrintable) {
     EXPECT_TRUE(c >= ' ' && c <= '\x7f') << static_cast<int>(c);
   append_random_bytes(random, 0, bytes);
   EXPECT_EQ(bytes.size(), 1006U);
+}
+
+TEST(RandomBytes, HaveTheAlphabetsOfYcsb) {
+  constexpr unsigned kMasks[] = {31, 63, 95};
+  Random random(8);
+  std::string bytes;
+  append_random_bytes(random, 30'000, bytes);
+  std::array<std::set<unsigned>, 3> seen;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    seen[i % 3].insert(static_cast<unsigned>(bytes[i]) - ' ');
+  for (std::size_t which = 0; which < 3; ++which) {
+    for (unsigned bits = 0; bits < 128; ++bits)
+      EXPECT_EQ(seen[which].contains(bits), (bits & ~kMasks[which]) == 0) << which << ' ' << bits;
+  }
 }
 
 }  // namespace
