@@ -1,6 +1,8 @@
 #include "server/persistence/last_writes.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "common/hash.h"
 
@@ -39,6 +41,29 @@ void LastWrites::add(const CommitLog::Entry& entry) {
   entries_.push_back({.entry = entry, .hash = hash, .is_void = false});
   bytes_ += size_of(entry);
   place = static_cast<std::uint32_t>(entries_.size());
+}
+
+namespace {
+// Orders keys as memcmp(3) does, as far as eight bytes tell. Shorter keys end with zeros.
+std::uint64_t beginning_of(Bytes key) {
+  std::uint64_t first = 0;
+  std::memcpy(&first, key.data(), std::min(key.size(), sizeof first));
+  return std::byteswap(first);
+}
+}  // namespace
+
+void LastWrites::sort() {
+  sorted_.clear();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].is_void) continue;
+    sorted_.push_back({.beginning = beginning_of(entries_[i].entry.record.key),
+                       .place = static_cast<std::uint32_t>(i)});
+  }
+  std::ranges::sort(sorted_, [&](const Sorted& a, const Sorted& b) {
+    if (a.beginning != b.beginning) return a.beginning < b.beginning;
+    return as_text(entries_[a.place].entry.record.key) <
+           as_text(entries_[b.place].entry.record.key);
+  });
 }
 
 void LastWrites::clear() {

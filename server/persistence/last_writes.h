@@ -1,4 +1,8 @@
-// The writes of one batch, without those that a later write of the same key replaces.
+// The writes of one batch, without those that a later write of the same key replaces, in the order
+// of their keys.
+//
+// RocksDB keeps recent writes in a skip list. With the option of database.cc it searches for a key
+// from the place of the key before, so that a sorted batch costs a fraction of the comparisons.
 //
 // Invariants:
 //  LASTW-1  For each key, the entry that add() got last is visited once; nothing else is visited.
@@ -30,11 +34,12 @@ class LastWrites {
   std::size_t void_ones() const { return void_; }  // entries that are not visited
   std::size_t bytes() const { return bytes_; }     // length of keys and values to be visited
 
+  // In the order of the keys, as memcmp(3) compares them.
   template <class Visit>
-  void for_each(Visit visit) const {
-    for (const Kept& kept : entries_) {
-      if (!kept.is_void) visit(kept.entry);
-    }
+  void for_each(Visit visit) {
+    sort();
+    for (const Sorted& one : sorted_)
+      visit(entries_[one.place].entry);
   }
 
  private:
@@ -42,6 +47,10 @@ class LastWrites {
     CommitLog::Entry entry;
     std::uint64_t hash;
     bool is_void;
+  };
+  struct Sorted {
+    std::uint64_t beginning;  // the first bytes of the key, as a big-endian number
+    std::uint32_t place;      // in entries_
   };
   static constexpr std::size_t kSmallestTable = 1024;
   static constexpr std::size_t kLargestKept = std::size_t{1} << 14;
@@ -51,11 +60,13 @@ class LastWrites {
   }
   std::uint32_t& place_of(std::uint64_t hash, Bytes key);
   void grow();
+  void sort();
 
   const std::uint64_t seed_;
   std::vector<Kept> entries_;         // in commit order
   std::vector<std::uint32_t> table_;  // index of a key's last entry, plus one; open addressing
-  std::size_t keys_ = 0;              // in table_: at most half its size
+  std::vector<Sorted> sorted_;
+  std::size_t keys_ = 0;  // in table_: at most half its size
   std::size_t void_ = 0;
   std::size_t bytes_ = 0;
 };

@@ -242,8 +242,10 @@ TEST(LastWrites, KeepsTheLastOfEachKeyInAnyOrderAndNumber) {
     EXPECT_EQ(writes.added() - writes.void_ones(), last.size());
     std::size_t bytes = 0;
     std::size_t visited = 0;
+    auto next = last.begin();  // a map of strings has the order of memcmp(3)
     writes.for_each([&](const CommitLog::Entry& entry) {
       ++visited;
+      EXPECT_EQ((next++)->first, as_text(entry.record.key));
       bytes += entry.record.key.size();
       EXPECT_EQ(last.at(std::string(as_text(entry.record.key))), entry.sequence);
     });
@@ -252,6 +254,33 @@ TEST(LastWrites, KeepsTheLastOfEachKeyInAnyOrderAndNumber) {
     writes.clear();
     EXPECT_EQ(writes.added(), 0U);
   }
+}
+
+TEST(LastWrites, VisitsKeysInTheOrderOfTheirBytes) {
+  const std::vector<std::string> sorted = {std::string(1, '\0'),
+                                           std::string(2, '\0'),
+                                           std::string(8, '\0'),
+                                           std::string(9, '\0'),
+                                           "a",
+                                           std::string("a\0", 2),
+                                           std::string("a\0\0b", 4),
+                                           "aaaaaaaa",
+                                           "aaaaaaaaa",
+                                           "aaaaaaaab",
+                                           "aaaaaaab",
+                                           "\x7f",
+                                           "\x80",
+                                           "\xff",
+                                           "\xff\xff"};
+  std::vector<std::string> shuffled = sorted;
+  std::ranges::shuffle(shuffled, Random(test::test_seed()));
+  LastWrites writes(1);
+  for (const std::string& key : shuffled)
+    writes.add({.record = {.key = as_bytes(key)}});
+  std::vector<std::string> visited;
+  writes.for_each(
+      [&](const CommitLog::Entry& entry) { visited.emplace_back(as_text(entry.record.key)); });
+  EXPECT_EQ(visited, sorted);
 }
 
 }  // namespace
