@@ -3,8 +3,8 @@
 //
 //   X(library, result, name, (parameters), (arguments))
 //
-// An entry that differs from the header's declaration does not compile. tests/rdma/linkage finds a
-// function that is called and missing here. Sources: infiniband/verbs.h, rdma/rdma_cma.h.
+// An entry that differs from the header's declaration does not compile. tests/rdma/core/linkage
+// finds a function that is called and missing here. Sources: infiniband/verbs.h, rdma/rdma_cma.h.
 #pragma once
 
 #include <infiniband/verbs.h>

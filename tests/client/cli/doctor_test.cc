@@ -1,6 +1,6 @@
 // kvclient doctor: what is made of facts, each fault as facts made up. Here: devices, modules,
-// files, namespaces. What the facts of a machine are is tested in tests/rdma/diagnosis_test.cc, the
-// whole on real faults in tests/system.
+// files, namespaces. What the facts of a machine are is tested in
+// tests/rdma/diagnosis/diagnosis_test.cc, the whole on real faults in tests/system.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "tests/rdma/made_up_device.h"
+#include "tests/rdma/support/made_up_device.h"
 #include "tests/server/request/fake_transport.h"
 #include "tests/server/store/store_fixture.h"
 

@@ -11,7 +11,7 @@
 //
 // Thread safety: values and free functions. Source: InfiniBand specification 10.3.1 and 11.2.5.2.
 // For RC, UC and UD the tables were compared with the kernel's answers
-// (tests/rdma/transitions_device_test.cc), except for transitions that start in SQE.
+// (tests/rdma/core/queue/transitions_device_test.cc), except for transitions that start in SQE.
 #pragma once
 
 #include <infiniband/verbs.h>

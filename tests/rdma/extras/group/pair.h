@@ -6,7 +6,7 @@
 
 #include "code_of.h"
 #include "rkv/rdma/channel.h"
-#include "tests/rdma/loopback.h"
+#include "tests/rdma/support/loopback.h"
 
 namespace rkv::rdma::testing {
 

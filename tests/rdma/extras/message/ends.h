@@ -14,7 +14,7 @@
 
 #include "common/random.h"
 #include "rkv/rdma/message/transport.h"
-#include "tests/rdma/loopback.h"
+#include "tests/rdma/support/loopback.h"
 
 namespace rkv::rdma::testing {
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "rkv/rdma/message/task.h"
-#include "tests/rdma/loopback.h"
+#include "tests/rdma/support/loopback.h"
 
 namespace rkv::rdma {
 namespace {

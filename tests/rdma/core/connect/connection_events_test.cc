@@ -1,0 +1,312 @@
+// The events of the connection manager for a connection and for a listener, and the lifetime of
+// contexts: on a connection manager that the test controls.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "rdma/extras/message/link.h"
+#include "rkv/rdma/channel.h"
+#include "rkv/rdma/connect.h"
+#include "rkv/rdma/message/operations.h"
+#include "tests/rdma/support/fake_rdma.h"
+#include "tests/rdma/support/loopback.h"
+
+namespace rkv::rdma {
+namespace {
+
+using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
+
+// A queue pair and the objects that it depends on.
+struct Made {
+  ProtectionDomain pd;
+  CompletionQueue queue;
+  PreparedQueuePair<> prepared;
+
+  explicit Made(const Device& device)
+      : pd(need(ProtectionDomain::allocate(device))),
+        queue(need(CompletionQueue::create(device, {.entries = 16}))),
+        prepared(need(QueuePair::create(pd, queue, queue, {}))) {}
+};
+
+struct Dialled {
+  std::optional<Made> made;
+  std::optional<CmConnection> link;
+
+  explicit Dialled(const ConnectionParameters& parameters = {}) {
+    Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
+    made.emplace(connector.device());
+    link.emplace(
+        need(std::move(connector).connect(std::move(made->prepared), parameters, {}, soon())));
+  }
+  Dialled(const Dialled&) = delete;
+  Dialled& operator=(const Dialled&) = delete;
+  ~Dialled() = default;
+};
+
+TEST(ConnectionEvents, ABondThatFailsOverEndsNothing) {
+  FakeRdma fake;
+  fake.announce_changes(true);  // this must not disturb the set-up
+  Dialled dialled;
+  CmConnection& link = *dialled.link;
+  fake.tell(link.id.raw(), RDMA_CM_EVENT_ADDR_CHANGE);
+  const Status stands = link.check();
+  EXPECT_TRUE(stands) << to_string(stands.error());
+  fake.tell(link.id.raw(), RDMA_CM_EVENT_ADDR_CHANGE);
+  fake.tell(link.id.raw(), RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(link.check().error().code, Code::kDisconnected);
+  EXPECT_TRUE(link.peer_left);
+}
+
+TEST(ConnectionEvents, ARemovedDeviceIsNotAPeerThatLeft) {
+  FakeRdma fake;
+  Dialled dialled;
+  fake.tell(dialled.link->id.raw(), RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_EQ(dialled.link->check().error().code, Code::kNoDevice);
+  EXPECT_EQ(dialled.link->check().error().code, Code::kNoDevice)
+      << "reported once, true ever after";
+  EXPECT_FALSE(dialled.link->peer_left);
+}
+
+TEST(ConnectionEvents, AListenerSaysThatItsDeviceWasRemoved) {
+  FakeRdma fake;
+  CmListener listener = need(CmListener::listen(FakeRdma::address()));
+  rdma_cm_id* const own = fake.ids().front();
+  EventChannel elsewhere = need(EventChannel::create());
+  const CmId other = need(CmId::create(elsewhere));
+  // About a request that its peer has given up: the listener's user must not see it.
+  rdma_cm_id* const of_request = other.raw();
+  of_request->channel = own->channel;
+  fake.tell(of_request, RDMA_CM_EVENT_DISCONNECTED);
+  fake.tell(of_request, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_FALSE(need(listener.next()));
+  fake.tell(own, RDMA_CM_EVENT_ADDR_CHANGE);
+  EXPECT_FALSE(need(listener.next()));
+
+  fake.tell(own, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  const auto waited = listener.wait(soon());
+  ASSERT_FALSE(waited);
+  EXPECT_EQ(waited.error().code, Code::kNoDevice) << to_string(waited.error());
+  const auto again = listener.next();
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Code::kNoDevice);
+}
+
+// ---- how message transports see the end of a connection ----
+
+struct LinkOnFake {
+  FakeRdma fake;
+  std::optional<detail::Link> link;
+
+  LinkOnFake() {
+    Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
+    link = need(detail::Link::create(connector.device(), {.send_length = 4, .receive_length = 4}));
+    need(link->adopt(need(
+        std::move(connector).connect(std::move(link->fresh()), link->parameters(), {}, soon()))));
+  }
+  LinkOnFake(const LinkOnFake&) = delete;
+  LinkOnFake& operator=(const LinkOnFake&) = delete;
+  ~LinkOnFake() { link.reset(); }
+  void tell(rdma_cm_event_type type) { fake.tell(link->connection().id.raw(), type); }
+};
+
+TEST(LinkEndings, WhoOnlyLeavesHasEndedCleanly) {
+  LinkOnFake on;
+  EXPECT_FALSE(on.link->ended());
+  on.tell(RDMA_CM_EVENT_DISCONNECTED);
+  // Sends in flight cannot arrive any more, whichever completion is reported first.
+  on.link->note_send("SEND", IBV_WC_RETRY_EXC_ERR);
+  on.link->note_receive(IBV_WC_WR_FLUSH_ERR);
+  EXPECT_TRUE(on.link->ended());
+  EXPECT_TRUE(on.link->ended_cleanly());
+  EXPECT_EQ(on.link->error().code, Code::kDisconnected);
+}
+
+TEST(LinkEndings, AFailureBeforeThePeerLeftIsNoCleanEnd) {
+  LinkOnFake on;
+  on.link->note_send("SEND", IBV_WC_RETRY_EXC_ERR);
+  on.tell(RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_TRUE(on.link->ended());
+  EXPECT_FALSE(on.link->ended_cleanly());
+  EXPECT_STREQ(on.link->error().call, "SEND");
+}
+
+TEST(LinkEndings, AReceiveThatFailedIsNoCleanEndWheneverItIsSeen) {
+  for (const bool first : {true, false}) {
+    LinkOnFake on;
+    if (first) on.link->note_receive(IBV_WC_LOC_LEN_ERR);
+    on.tell(RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_TRUE(on.link->ended());
+    if (!first) on.link->note_receive(IBV_WC_LOC_LEN_ERR);
+    EXPECT_FALSE(on.link->ended_cleanly());
+    EXPECT_STREQ(on.link->error().call, "receive");
+  }
+}
+
+TEST(LinkEndings, ARemovedDeviceIsNoCleanEnd) {
+  LinkOnFake on;
+  on.tell(RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_TRUE(on.link->ended());
+  EXPECT_FALSE(on.link->ended_cleanly());
+  EXPECT_EQ(on.link->error().code, Code::kNoDevice);
+}
+
+// ---- the parameters of a connection's set-up ----
+
+ibv_qp_attr changed_to(const FakeRdma& fake, ibv_qp_state state, int needed) {
+  ibv_qp_attr out{};
+  for (const FakeRdma::Change& one : fake.changes()) {
+    if (one.attributes.qp_state != state) continue;
+    EXPECT_EQ(one.mask & needed, needed) << "the device would ignore it";
+    out = one.attributes;
+  }
+  return out;
+}
+
+// The kernel proposes the value of the peer's request to the passive side: 31 means two hours.
+TEST(ConnectionSetUp, UsesOurTimeoutWhateverThePeerProposes) {
+  FakeRdma fake;
+  fake.propose_timeout(31);
+  const Dialled dialled({.ack_timeout = AckTimeout::from_code(16)});
+  EXPECT_EQ(changed_to(fake, IBV_QPS_RTS, IBV_QP_TIMEOUT).timeout, 16);
+}
+
+TEST(ConnectionSetUp, GrantsWhatIsAskedAlsoToAQueuePairThatIsInInit) {
+  FakeRdma fake;
+  Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
+  Made made(connector.device());
+  need(made.prepared.open(1));  // grants nothing
+  ASSERT_EQ(fake.state_of_queue_pair(), IBV_QPS_INIT);
+  const auto link = std::move(connector).connect(
+      std::move(made.prepared), {.remote_access = AccessFlags::kRemoteRead}, {}, soon());
+  ASSERT_TRUE(link) << to_string(link.error());
+  constexpr unsigned kWanted = IBV_ACCESS_REMOTE_READ;
+  EXPECT_EQ(changed_to(fake, IBV_QPS_RTR, IBV_QP_ACCESS_FLAGS).qp_access_flags, kWanted);
+  const ibv_qp_attr init = changed_to(fake, IBV_QPS_INIT, IBV_QP_ACCESS_FLAGS | IBV_QP_PORT);
+  EXPECT_EQ(init.qp_access_flags, kWanted);
+}
+
+TEST(ConnectionSetUp, RefusesAQueuePairOfAnotherDevice) {
+  FakeRdma fake;
+  Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
+  const Device other = Device::borrow(fake.context(1));
+  Made made(other);
+  const auto link = std::move(connector).connect(std::move(made.prepared), {}, {}, soon());
+  ASSERT_FALSE(link);
+  EXPECT_EQ(link.error().code, Code::kInvalidArgument);
+  EXPECT_NE(to_string(link.error()).find("another device"), std::string::npos);
+  EXPECT_TRUE(fake.changes().empty());
+}
+
+// ---- misuse that aborts the process with a message ----
+
+TEST(MisusedQueuePairs, ThatWereMovedAwayAreNamed) {
+  FakeRdma fake;
+  Made made(Device::borrow(fake.context()));
+  const PreparedQueuePair<> there = std::move(made.prepared);
+  // NOLINTBEGIN(bugprone-use-after-move): that is what is tested
+  EXPECT_DEATH(std::ignore = made.prepared.number(), "moved away");
+  EXPECT_DEATH(std::ignore = made.prepared.device(), "moved away");
+  EXPECT_DEATH(std::ignore = made.prepared.send_length(), "moved away");
+  EXPECT_DEATH(std::ignore = made.prepared.has_shared_receive_queue(), "moved away");
+  EXPECT_DEATH(std::ignore = made.prepared.state(), "moved away");
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_EQ(there.number(), 0x11U);
+}
+
+TEST(MisusedQueuePairs, WithABatchOpenTakeNoOther) {
+  FakeRdma fake;
+  Dialled dialled;
+  QueuePair& qp = dialled.link->qp;
+  {
+    const Batch open = qp.batch();
+    EXPECT_DEATH(std::ignore = qp.batch(), "a batch of its queue pair is open");
+    EXPECT_DEATH(std::ignore = qp.post_send(1, OpFlags::kNone, {}), "of its queue pair is open");
+  }
+  need(qp.batch().submit());
+  {
+    const Batch again = qp.batch();  // allowed: the previous batch is closed, whether dropped or
+                                     // submitted
+  }
+}
+
+TEST(MisusedQueuePairs, OfAnotherQueueAreNotTakenByCoroutines) {
+  FakeRdma fake;
+  Dialled dialled;
+  InlineExecutor executor;
+  Operations operations = need(Operations::create(Device::borrow(fake.context(1)), executor, {}));
+  EXPECT_DEATH(std::ignore = operations.send(dialled.link->qp, RegisteredSpan()),
+               "send its completions to queue.. of these operations");
+}
+
+// ---- memory that the processor cannot address ----
+
+TEST(DeviceMemory, IsSentAsItIsWhereShortMessagesGoInline) {
+  FakeRdma fake;
+  Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
+  const Device device = connector.device();
+  const auto pd = need(ProtectionDomain::allocate(device));
+  auto events = need(CompletionChannel::create(device));
+  auto queue = need(CompletionQueue::create(device, {.entries = 64, .channel = &events}));
+  auto prepared = need(QueuePair::create(pd, queue, queue, {.inline_bytes = 64}));
+  auto link = need(std::move(connector).connect(std::move(prepared), {}, {}, soon()));
+  Channel channel =
+      need(Channel::adopt(std::move(events), std::move(queue), std::move(link.qp),
+                          {.sends = 4, .receives = 4, .inline_bytes = 64, .drain_ms = 0}));
+  const auto sent = channel.send(RegisteredSpan::device_only(0x1000, 8, 7), soon(0));
+  EXPECT_EQ(sent.error().code, Code::kTimeout) << "nothing ever completes here";
+  ASSERT_EQ(fake.pieces().size(), 1U);
+  EXPECT_EQ(fake.pieces()[0].addr, 0x1000U);
+  EXPECT_EQ(fake.pieces()[0].lkey, 7U);
+}
+
+TEST(Contexts, OfTheConnectionManagerStayOpenForAsLongAsTheirHandles) {
+  FakeRdma fake;
+  {
+    std::optional<Device> device = need(Device::of_connection_manager("fake1"));
+    EXPECT_EQ(fake.references(1), 1U);
+    EXPECT_EQ(fake.references(0), 0U) << "a device that nobody uses must not stay open";
+    const std::optional<ProtectionDomain> pd = need(ProtectionDomain::allocate(*device));
+    device.reset();
+    fake.unplug(1);
+    EXPECT_TRUE(fake.is_open(1)) << "the domain uses its context";
+  }
+  EXPECT_FALSE(fake.is_open(1));
+  EXPECT_EQ(fake.references(1), 0U);
+}
+
+TEST(Contexts, OfAnIdOutliveTheId) {
+  FakeRdma fake;
+  std::optional<Device> device;
+  {
+    const CmListener listener = need(CmListener::listen(FakeRdma::address()));
+    device = listener.device();
+    // A second call takes no further reference and returns the same context.
+    EXPECT_EQ(listener.device()->raw(), device->raw());
+    EXPECT_EQ(fake.references(), 2U);  // one of the id, and one for all handles
+  }
+  EXPECT_EQ(device->raw(), fake.context());
+  fake.unplug();
+  EXPECT_TRUE(fake.is_open());
+  device.reset();
+  EXPECT_FALSE(fake.is_open());
+}
+
+// librdmacm does not list the device any more, so only the id keeps the context open.
+TEST(Contexts, OfAnIdWhoseDeviceHasBeenUnpluggedKeepTheId) {
+  FakeRdma fake;
+  std::optional<CmListener> listener = need(CmListener::listen(FakeRdma::address()));
+  fake.unplug();
+  std::optional<Device> device = listener->device();
+  listener.reset();
+  EXPECT_TRUE(fake.is_open());
+  EXPECT_EQ(fake.ids().size(), 1U);
+  device.reset();
+  EXPECT_FALSE(fake.is_open());
+  EXPECT_TRUE(fake.ids().empty());
+}
+
+}  // namespace
+}  // namespace rkv::rdma

@@ -1,0 +1,123 @@
+// describe() for real objects, extended features of devices, and their counters.
+#include "rkv/rdma/describe.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "rkv/rdma/extended_device.h"
+#include "rkv/rdma/gid_choice.h"
+#include "tests/rdma/support/pair.h"
+
+namespace rkv::rdma {
+namespace {
+
+using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(DeviceDescriptions, TellEverything) {
+  const Device device = need(Device::open_first_active());
+  const std::string text = describe(device);
+  std::fputs(text.c_str(), stdout);
+  for (const char* part : {"GUID", "firmware", "queue pairs:", "clock:", "packet pacing:",
+                           "paging on demand:", "moderation:", "port 1: ACTIVE", "GID "}) {
+    EXPECT_TRUE(contains(text, part)) << part;
+  }
+  EXPECT_TRUE(contains(text, device.name()));
+}
+
+TEST(DeviceInfos, HaveTypeTransportAndKernelIndex) {
+  const Device device = need(Device::open_first_active());
+  const DeviceInfo info = device.info();
+  EXPECT_EQ(info.name, device.name());
+  EXPECT_FALSE(info.guid.is_reserved());
+  EXPECT_EQ(Guid::parse(info.guid.to_string()), info.guid);
+  ASSERT_TRUE(info.kernel_index);
+  EXPECT_GE(*info.kernel_index, 0);
+  EXPECT_EQ(info.ports.size(), need(device.attributes()).port_count);
+  if (need(device.attributes()).soft_roce) {
+    EXPECT_EQ(info.node, NodeType::kChannelAdapter);
+    EXPECT_EQ(info.transport, DeviceTransport::kInfiniBand);
+    EXPECT_FALSE(info.iwarp);
+  }
+  const PortAttributes& port = info.ports.front();
+  EXPECT_GT(port.lanes, 0U);
+  EXPECT_STRNE(port.speed_name, "?");
+}
+
+TEST(ExtendedDevices, AnswerWithoutAny) {
+  const Device device = need(Device::open_first_active());
+  const ExtendedAttributes attributes = need(query_extended(device));
+  EXPECT_EQ(attributes.port_count, need(device.attributes()).port_count);
+  if (need(device.attributes()).soft_roce) {
+    EXPECT_FALSE(attributes.has_clock() || attributes.has_device_memory() ||
+                 attributes.has_packet_pacing() || attributes.has_moderation());
+  }
+}
+
+TEST(RecommendedGids, AreThoseThatConnectionsUse) {
+  const Device device = need(Device::open_first_active());
+  const std::uint8_t port = need(device.first_active_port());
+  const GidChoice choice = need(choose_gid(device, port));
+  EXPECT_EQ(choice.chosen.gid, need(device.routable_gid(port)).gid);
+  EXPECT_EQ(choice.others.size() + 1, need(device.gid_table()).size());
+  EXPECT_TRUE(contains(choice.explain(), choice.chosen.to_string()));
+  EXPECT_FALSE(choose_gid(device, port, {.netdev = "no_such_interface", .peer = {}}));
+}
+
+TEST(ObjectDescriptions, TellStateLimitsAndKeys) {
+  Loopback loop;
+  EXPECT_TRUE(contains(describe(loop.pd), loop.device.name()));
+  const std::string region = describe(loop.client.memory);
+  EXPECT_TRUE(contains(region, "1 MiB")) << region;
+  EXPECT_TRUE(contains(region, "remote read")) << region;
+  const std::string queue = describe(loop.client.queue);
+  EXPECT_TRUE(contains(queue, "byte length")) << queue;
+  EXPECT_TRUE(contains(describe(loop.client.channel), "descriptor")) << queue;
+  const std::string qp = describe(*loop.client.qp);
+  std::fputs(qp.c_str(), stdout);
+  EXPECT_TRUE(contains(qp, std::to_string(loop.client.qp->number()))) << qp;
+  EXPECT_TRUE(contains(qp, "(RC, RTS)")) << qp;
+  EXPECT_TRUE(contains(qp, "to queue pair " + std::to_string(loop.server.qp->number()))) << qp;
+  auto srq = need(SharedReceiveQueue::create(loop.pd, {.length = 8}));
+  EXPECT_TRUE(contains(describe(srq), "not armed")) << describe(srq);
+  auto blank =
+      need(QueuePair::create(loop.pd, loop.client.queue, loop.client.queue, {.shared = &srq}));
+  EXPECT_TRUE(contains(describe(blank), "RESET")) << describe(blank);
+}
+
+TEST(PortCountersOfADevice, CountWhatIsSent) {
+  Loopback loop;
+  const std::uint8_t port = need(loop.device.first_active_port());
+  const PortCounters before = need(port_counters(loop.device.name(), port));
+  EXPECT_FALSE(before.empty());
+  constexpr std::uint64_t kMessages = 20;
+  for (std::uint64_t i = 0; i < kMessages; ++i) {
+    post_receive(*loop.server.qp, loop.server.memory.local(0, 64), i);
+    send(*loop.client.qp, loop.client.memory.local(0, 8), i);
+    ASSERT_TRUE(loop.client.completion().ok());
+    ASSERT_TRUE(loop.server.completion().ok());
+  }
+  if (need(loop.device.attributes()).soft_roce) {
+    // The kernel's values are some milliseconds old (the file "lifespan").
+    PortCounters since({});
+    const auto at_least_sent = [&](std::string_view name) {
+      return since.get(name).value_or(0) >= kMessages;
+    };
+    const Deadline end = soon();
+    do {
+      since = need(port_counters(loop.device.name(), port)).since(before);
+    } while (!(at_least_sent(counter::kSoftSends) && at_least_sent(counter::kSoftSentPackets)) &&
+             !end.passed());
+    EXPECT_GE(since.get(counter::kSoftSends).value_or(0), kMessages) << describe(since);
+    EXPECT_GE(since.get(counter::kSoftSentPackets).value_or(0), kMessages) << describe(since);
+  }
+  EXPECT_EQ(port_counters(loop.device.name(), 200).error().code, Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace rkv::rdma

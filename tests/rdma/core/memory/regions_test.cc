@@ -1,0 +1,415 @@
+// Regions of every kind on a real provider: supported kinds work, others are refused by name.
+#include <linux/capability.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "rkv/rdma/device_memory.h"
+#include "rkv/rdma/import.h"
+#include "rkv/rdma/owned_region.h"
+#include "rkv/rdma/region_pool.h"
+#include "rkv/rdma/remote_object.h"
+#include "rkv/rdma/special_regions.h"
+#include "rkv/rdma/window.h"
+#include "tests/client/count_allocations.h"
+#include "tests/rdma/support/loopback.h"
+
+namespace rkv::rdma {
+namespace {
+
+using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
+
+ProtectionDomain some_domain() {
+  return need(ProtectionDomain::allocate(need(Device::open_first_active())));
+}
+
+// READs `from` into the client's memory; returns true if that succeeded.
+bool reads(Loopback& loop, const RemoteSpan& from) {
+  Batch batch = loop.client.qp->batch();
+  batch.read(1, OpFlags::kSignaled, loop.client.memory.local(0, from.length), from);
+  need(std::move(batch).submit());
+  return loop.client.completion().ok();
+}
+
+// Either the call works or the error names the verb.
+template <class T>
+bool lacks(const Result<T>& result, const char* verb) {
+  if (result) return false;
+  EXPECT_EQ(result.error().code, Code::kUnsupported) << to_string(result.error());
+  EXPECT_STREQ(result.error().call, verb);
+  EXPECT_NE(result.error().text, nullptr);
+  return true;
+}
+
+bool is_soft_roce(const ProtectionDomain& pd) {
+  return need(pd.device().attributes()).soft_roce;
+}
+
+TEST(Domains, OfThreadsAndParentsWorkOrAreRefusedByName) {
+  const auto pd = some_domain();
+  const auto thread = ThreadDomain::allocate(pd.device());
+  EXPECT_EQ(lacks(thread, "ibv_alloc_td"), is_soft_roce(pd));
+  const auto parent = ProtectionDomain::allocate_parent(pd, thread ? &*thread : nullptr);
+  EXPECT_EQ(lacks(parent, "ibv_alloc_parent_domain"), is_soft_roce(pd));
+  // A domain that is not a parent: SoftRoCE does not check it.
+  EXPECT_TRUE(CompletionQueue::create(pd.device(), {.domain = &pd}) || !is_soft_roce(pd));
+  if (!parent) return;
+  const auto queue = need(CompletionQueue::create(pd.device(), {.domain = &*parent}));
+  need(QueuePair::create(*parent, queue, queue, {}));
+  need(MemoryRegion::allocate(*parent, 4096, AccessFlags::kLocalWrite));
+}
+
+TEST(Regions, WhatSoftRoceLacksIsToldByName) {
+  const auto pd = some_domain();
+  const bool soft = is_soft_roce(pd);
+  EXPECT_EQ(lacks(NullRegion::allocate(pd), "ibv_alloc_null_mr"), soft);
+  EXPECT_EQ(lacks(DeviceMemory::allocate(pd.device(), 64), "ibv_alloc_dm"), soft);
+  EXPECT_EQ(lacks(ImplicitRegion::create(pd, AccessFlags::kLocalWrite), "ibv_reg_mr"), soft);
+  EXPECT_EQ(
+      lacks(MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite | AccessFlags::kOnDemand),
+            "ibv_reg_mr"),
+      soft);
+  if (!soft) return;
+  EXPECT_TRUE(
+      lacks(MemoryRegion::attach_dmabuf(pd, {.fd = 0, .length = 4096}, AccessFlags::kLocalWrite),
+            "ibv_reg_dmabuf_mr"));
+  EXPECT_TRUE(lacks(import_domain(pd.device(), pd.raw()->handle), "ibv_import_pd"));
+  const auto region = need(MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite));
+  EXPECT_TRUE(lacks(import_region(pd, region.raw()->handle), "ibv_import_mr"));
+  const int command_fd = dup(pd.device().raw()->cmd_fd);
+  EXPECT_TRUE(lacks(import_device(command_fd), "ibv_import_device"));
+  close(command_fd);
+  EXPECT_TRUE(lacks(region.advise(Advice::kPrefetch, region.local()), "ibv_advise_mr"));
+}
+
+TEST(Regions, MistakesAreFoundBeforeTheDeviceIsAsked) {
+  const auto pd = some_domain();
+  const auto refused = [](const auto& result) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, Code::kInvalidArgument);
+    EXPECT_EQ(result.error().call, nullptr);
+    EXPECT_NE(result.error().text, nullptr);
+  };
+  refused(DeviceMemory::allocate(pd.device(), 0));
+  refused(DeviceMemory::allocate(pd.device(), 64, 3));
+  refused(ImplicitRegion::create(pd, AccessFlags::kRemoteRead));
+  refused(MemoryRegion::attach_dmabuf(pd, {.length = 0}, AccessFlags::kLocalWrite));
+  refused(MemoryRegion::attach_dmabuf(pd, {.length = 64, .address = 1}, AccessFlags::kLocalWrite));
+  refused(MemoryRegion::attach_dmabuf(pd, {.length = 64}, AccessFlags::kOnDemand));
+  auto region = need(MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite));
+  refused(region.reregister({}));
+  refused(region.reregister({.memory = MutableBytes{}}));
+  refused(region.reregister({.access = AccessFlags::kRemoteWrite}));
+  refused(region.reregister({.access = AccessFlags::kLocalWrite | AccessFlags::kZeroBased}));
+  EXPECT_TRUE(region.usable());
+}
+
+TEST(Regions, StayAsTheyWereWhereRegisteringAgainIsNotOffered) {
+  Loopback loop;
+  MemoryRegion& region = loop.server.memory;
+  const Status again = region.reregister({.access = AccessFlags::kLocalWrite});
+  if (again) {
+    EXPECT_FALSE(reads(loop, *region.remote().first(8)));
+    return;
+  }
+  EXPECT_TRUE(lacks(again, "ibv_rereg_mr"));
+  EXPECT_TRUE(region.usable());
+  EXPECT_EQ(region.access(), kEverything);
+  EXPECT_TRUE(reads(loop, *region.remote().first(8)));
+}
+
+TEST(Regions, ThatWereMovedAwayAreNotUsable) {
+  Loopback loop;
+  MemoryRegion now = std::move(loop.server.memory);
+  EXPECT_TRUE(now.usable());
+  // NOLINTNEXTLINE(bugprone-use-after-move): what this is about
+  EXPECT_FALSE(loop.server.memory.usable());
+  const auto window = need(Window::allocate(loop.pd, WindowType::kTwo));
+  EXPECT_EQ(window.check({.region = &loop.server.memory, .length = 8}).error().code,
+            Code::kInvalidArgument);
+}
+
+TEST(Regions, EndBeforeTheirHandleDoes) {
+  Loopback loop;
+  EXPECT_TRUE(reads(loop, *loop.server.memory.remote().first(8)));
+  const RemoteSpan old = *loop.server.memory.remote().first(8);
+  need(loop.server.memory.deregister());
+  EXPECT_FALSE(loop.server.memory.usable());
+  EXPECT_EQ(loop.server.memory.size(), 0U);
+  EXPECT_FALSE(loop.server.memory.try_subspan(0, 1));
+  EXPECT_DEATH(std::ignore = loop.server.memory.rkey(), "has ended");
+  EXPECT_FALSE(reads(loop, old));
+}
+
+TEST(Regions, CountedFromZeroAreNamedByOffset) {
+  Loopback loop;
+  auto region = need(
+      MemoryRegion::allocate(loop.pd, 8192, AccessFlags::kRemoteRead | AccessFlags::kZeroBased));
+  EXPECT_EQ(region.remote().address, 0U);
+  EXPECT_EQ(region.local(100, 8).address(), 100U);
+  EXPECT_FALSE(region.local().addressable());
+  EXPECT_EQ(region.piece(region.bytes().subspan(100, 8)).address(), 100U);
+  store_le<std::uint64_t>(region.bytes().data() + 4096, 4711);
+  ASSERT_TRUE(reads(loop, *region.remote().element<std::uint64_t>(512)));
+  EXPECT_EQ(loop.client.word(0), 4711U);
+}
+
+// Requests free 2 MiB pages from the system for its lifetime. The system may have none.
+class SomeHugePages {
+ public:
+  explicit SomeHugePages(unsigned count) : before_(set(count)) {}
+  SomeHugePages(const SomeHugePages&) = delete;
+  SomeHugePages& operator=(const SomeHugePages&) = delete;
+  ~SomeHugePages() { set_to(before_); }
+
+ private:
+  static constexpr const char* kPlace = "/proc/sys/vm/nr_hugepages";
+  static unsigned set(unsigned more) {
+    unsigned now = 0;
+    std::ifstream(kPlace) >> now;
+    set_to(now + more);
+    return now;
+  }
+  static void set_to(unsigned count) { std::ofstream(kPlace) << count; }
+  unsigned before_;
+};
+
+TEST(Regions, OfHugePagesAreReadLikeOthers) {
+  Loopback loop;
+  const SomeHugePages some(4);
+  for (const bool shareable : {false, true}) {
+    auto pages = Pages::map(3 << 20, {.size = PageSize::k2MiB, .shareable = shareable});
+    ASSERT_TRUE(pages);
+    if (is_soft_roce(loop.pd)) {
+      EXPECT_EQ(pages->page_bytes(), std::size_t{2} << 20);  // a machine without load has some
+    }
+    auto region = OwnedRegion<Pages>::enroll(loop.pd, std::move(*pages), AccessFlags::kRemoteRead);
+    ASSERT_TRUE(region);
+    store_le<std::uint64_t>(region->last(8).bytes().data(), 4711);
+    ASSERT_TRUE(reads(loop, *region->remote().last(8)));
+    EXPECT_EQ(loop.client.word(0), 4711U);
+  }
+}
+
+// Lengths are 64 bits wide everywhere. If one were cut to 32 bits, the last mapping would be
+// outside the region, or its first bytes would appear instead. Few pages, mapped many times; huge
+// pages if available, since a device registers them much faster.
+TEST(Regions, OfMoreThanFourGibibytesAreReadAtTheirEnd) {
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
+  constexpr std::size_t kPart = std::size_t{64} << 20;
+  constexpr std::size_t kParts = 65;
+  constexpr std::size_t kLength = kPart * kParts;
+  static_assert(kLength > std::size_t{1} << 32);
+  Loopback loop;
+  const SomeHugePages some(2 * kPart / kHuge);
+  const PageOptions options{.size = PageSize::k2MiB, .shareable = true};
+  const Pages repeated = need(Pages::map(kPart, options));
+  const Pages last = need(Pages::map(kPart, options));
+  store_le<std::uint64_t>(repeated.bytes().data(), 1);
+  store_le<std::uint64_t>(last.bytes().data(), 2);
+  void* const room = mmap(nullptr, kLength + kHuge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(room, MAP_FAILED);
+  const std::size_t skipped = kHuge - reinterpret_cast<std::uintptr_t>(room) % kHuge;
+  const MutableBytes whole(static_cast<std::byte*>(room) + skipped, kLength);
+  for (std::size_t part = 0; part < kParts; ++part) {
+    ASSERT_NE(mmap(whole.data() + part * kPart, kPart, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_FIXED, part + 1 == kParts ? last.fd() : repeated.fd(), 0),
+              MAP_FAILED);
+  }
+  {
+    const auto region = need(MemoryRegion::attach(loop.pd, whole, AccessFlags::kRemoteRead));
+    EXPECT_EQ(region.raw()->length, kLength);
+    const RemoteSpan remote = RemoteSpan::from_bytes(region.remote().to_bytes());
+    ASSERT_TRUE(reads(loop, *remote.subspan(kLength - kPart, 8)));
+    EXPECT_EQ(loop.client.word(0), 2U);
+    ASSERT_TRUE(reads(loop, *remote.first(8)));
+    EXPECT_EQ(loop.client.word(0), 1U);
+    EXPECT_EQ(region.last(8).size(), 8U);
+    EXPECT_DEATH(std::ignore = region.local().sge(), "2 GiB");
+  }
+  munmap(room, kLength + kHuge);
+}
+
+TEST(OwnedRegions, LendABufferAndGiveItBack) {
+  Loopback loop;
+  std::vector<std::uint64_t> words(1000);
+  const auto* const place = words.data();
+  auto lent = OwnedRegion<std::vector<std::uint64_t>>::enroll(loop.pd, std::move(words),
+                                                              AccessFlags::kRemoteRead);
+  ASSERT_TRUE(lent);
+  EXPECT_EQ(lent->elements().data(), place);
+  lent->elements()[999] = 4711;
+  ASSERT_TRUE(reads(loop, *lent->remote().element<std::uint64_t>(999)));
+  EXPECT_EQ(loop.client.word(0), 4711U);
+  EXPECT_EQ(lent->element<std::uint64_t>(999).bytes().data(),
+            reinterpret_cast<const std::byte*>(place + 999));
+  const RemoteSpan old = *lent->remote().first(8);
+  words = need(std::move(*lent).release());
+  EXPECT_EQ(words.data(), place);
+  EXPECT_EQ(words[999], 4711U);
+  EXPECT_FALSE(reads(loop, old)) << "the registration has ended";
+}
+
+TEST(OwnedRegions, GiveTheBufferBackWithTheError) {
+  const auto pd = some_domain();
+  HeapArray<int> numbers{.elements = std::make_unique<int[]>(10), .count = 10};
+  int* const place = numbers.data();
+  auto refused =
+      OwnedRegion<HeapArray<int>>::enroll(pd, std::move(numbers), AccessFlags::kRemoteWrite);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().error.code, Code::kInvalidArgument);
+  EXPECT_EQ(refused.error().buffer.data(), place);
+  auto empty = OwnedRegion<std::vector<int>>::enroll(pd, {}, AccessFlags::kLocalWrite);
+  ASSERT_FALSE(empty);
+  EXPECT_EQ(empty.error().error.code, Code::kInvalidArgument);
+}
+
+TEST(OwnedRegions, EndTheOldRegistrationBeforeItsBuffer) {
+  const auto pd = some_domain();
+  static int failures = 0;
+  const auto before = set_teardown_handler([](const Error&) noexcept { ++failures; });
+  const auto make = [&] {
+    return std::move(*OwnedRegion<Pages>::enroll(pd, need(Pages::map(1 << 16)), kEverything));
+  };
+  auto region = make();
+  for (int i = 0; i < 5; ++i)
+    region = make();
+  auto moved = std::move(region);
+  EXPECT_EQ(moved.size(), std::size_t{1} << 16);
+  EXPECT_EQ(failures, 0);
+  set_teardown_handler(before);
+}
+
+// In a process that may not lock unlimited memory, like a user's process without root.
+[[noreturn]] void register_above_the_limit() {
+  __user_cap_header_struct who{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, 2> rights{};
+  const rlimit low{.rlim_cur = 65536, .rlim_max = 65536};
+  const auto pd = some_domain();
+  if (syscall(SYS_capset, &who, rights.data()) != 0 || setrlimit(RLIMIT_MEMLOCK, &low) != 0) {
+    std::exit(2);
+  }
+  if (!MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite)) std::exit(3);
+  const LockedMemory now = locked_memory();
+  if (now.limit_bytes != 65536 || now.exempt) std::exit(4);
+  const auto large = MemoryRegion::allocate(pd, 1 << 20, AccessFlags::kLocalWrite);
+  if (large || large.error().code != Code::kOutOfMemory) std::exit(5);
+  const std::string text = explain_registration(large.error(), 1 << 20, now);
+  const bool numbers = text.find("ulimit -l") != std::string::npos &&
+                       text.find("1024 KiB were asked for, 64 KiB may") != std::string::npos;
+  std::exit(numbers ? 0 : 6);
+}
+
+TEST(Regions, AboveTheLockedMemoryLimitTheErrorHasTheNumbers) {
+  EXPECT_EXIT(register_above_the_limit(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(RemoteObject, NamesWhatAPeerReads) {
+  struct Entry {
+    std::uint64_t key;
+    std::array<std::uint64_t, 3> values;
+  };
+  Loopback loop;
+  for (std::size_t i = 0; i < 100; ++i)
+    store_le<std::uint64_t>(loop.server.at(i * sizeof(Entry) + 16), i * 100);
+  const auto entries = RemoteArray<Entry>::from_bytes(loop.server.memory.remote().to_bytes());
+  const auto value = entries.field(42, &Entry::values)->elements().at(1);
+  ASSERT_TRUE(reads(loop, value->span()));
+  EXPECT_EQ(loop.client.word(0), 4200U);
+}
+
+constexpr std::array kClasses = {PieceClass{.bytes = 100, .count = 2},
+                                 PieceClass{.bytes = 4096, .count = 1}};
+
+TEST(RegionPools, GivePiecesOfOneRegistration) {
+  Loopback loop;
+  auto pool = need(RegionPool::create(loop.pd, {.classes = kClasses, .access = kEverything}));
+  auto a = pool.take(1);
+  auto b = pool.take(100);
+  auto c = pool.take(100);  // the small pieces are taken
+  ASSERT_TRUE(a && b && c);
+  EXPECT_EQ(a->size(), 100U);
+  EXPECT_EQ(c->size(), 4096U);
+  EXPECT_EQ(a->local().lkey(), c->local().lkey());
+  EXPECT_EQ(a->local().address() % 64, 0U);
+  EXPECT_GE(b->local().address(), a->local().address() + 100);
+  EXPECT_FALSE(pool.take(1));
+  EXPECT_FALSE(pool.take(4097));
+  const RegionPoolStatistics& seen = pool.statistics();
+  EXPECT_EQ(seen.in_use, 3U);
+  EXPECT_EQ(seen.taken, 3U);
+  EXPECT_EQ(seen.promoted, 1U);
+  EXPECT_EQ(seen.refused, 2U);
+  EXPECT_EQ(seen.pieces, 3U);
+  EXPECT_EQ(pool.largest(), 4096U);
+  const std::byte* const place = b->bytes().data();
+  b.reset();
+  b = pool.take(50);
+  EXPECT_EQ(b->bytes().data(), place);
+  store_le<std::uint64_t>(c->bytes().data(), 99);
+  ASSERT_TRUE(reads(loop, *c->remote().first(8)));
+  EXPECT_EQ(loop.client.word(0), 99U);
+  EXPECT_EQ(seen.in_use_most, 3U);
+}
+
+TEST(RegionPools, AllocateNothingOnceTheyAreThere) {
+  const auto pd = some_domain();
+  auto pool = need(RegionPool::create(pd, {.classes = kClasses}));
+  const std::size_t before = rkv::testing::allocation_count();
+  for (int i = 0; i < 1000; ++i) {
+    auto a = pool.take(100);
+    auto b = pool.take(100);
+    auto c = pool.take(100);
+    ASSERT_TRUE(a && b && c && !pool.take(1));
+    *a = std::move(*b);
+  }
+  EXPECT_EQ(rkv::testing::allocation_count(), before);
+  EXPECT_EQ(pool.statistics().in_use, 0U);
+  // The counter works.
+  ::operator delete(::operator new(1));  // unlike `new int`, a compiler may not omit this
+  EXPECT_GT(rkv::testing::allocation_count(), before);
+}
+
+TEST(RegionPools, PiecesKeepTheRegistrationWithoutThePool) {
+  Loopback loop;
+  std::optional<RegionPiece> piece;
+  {
+    auto pool = need(RegionPool::create(loop.pd, {.classes = kClasses, .access = kEverything}));
+    piece = pool.take(8);
+    RegionPool moved = std::move(pool);
+    EXPECT_EQ(moved.statistics().in_use, 1U);
+  }
+  store_le<std::uint64_t>(piece->bytes().data(), 5);
+  EXPECT_TRUE(reads(loop, *piece->remote().first(8)));
+  const RemoteSpan old = *piece->remote().first(8);
+  piece.reset();
+  EXPECT_FALSE(reads(loop, old)) << "with the last piece the registration ends";
+}
+
+TEST(RegionPools, OptionsOutOfRangeAreRefused) {
+  const auto pd = some_domain();
+  const auto code = [&](const RegionPoolOptions& options) {
+    return RegionPool::create(pd, options).error().code;
+  };
+  constexpr std::array kFalling = {PieceClass{.bytes = 64}, PieceClass{.bytes = 32}};
+  constexpr std::array kEmpty = {PieceClass{.bytes = 64, .count = 0}};
+  constexpr std::array kLong = {PieceClass{.bytes = kMaxSgeBytes + 1}};
+  constexpr std::array kMany = {PieceClass{.bytes = kMaxSgeBytes - 1, .count = ~0U},
+                                PieceClass{.bytes = kMaxSgeBytes, .count = ~0U}};
+  EXPECT_EQ(code({}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.classes = kFalling}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.classes = kEmpty}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.classes = kLong}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.classes = kClasses, .alignment = 48}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.classes = kClasses, .alignment = 8192}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.classes = kMany}), Code::kTooLarge);
+  EXPECT_EQ(code({.classes = kClasses, .budget_bytes = 4096}), Code::kTooLarge);
+}
+
+}  // namespace
+}  // namespace rkv::rdma

@@ -1,0 +1,403 @@
+// Completions on real verbs: fields read in place, counters, clocks, resizing and moderation, and
+// asynchronous events.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "rkv/rdma/accounting.h"
+#include "rkv/rdma/adaptive_wait.h"
+#include "rkv/rdma/completion_router.h"
+#include "rkv/rdma/counters.h"
+#include "rkv/rdma/device_clock.h"
+#include "rkv/rdma/extended_completion.h"
+#include "rkv/rdma/extended_device.h"
+#include "rkv/rdma/supervisor.h"
+#include "tests/rdma/support/pair.h"
+
+namespace rkv::rdma {
+namespace {
+
+using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
+
+bool soft_roce(const Device& device) {
+  return need(device.attributes()).soft_roce;
+}
+
+using StandardQueue = ExtendedCompletionQueue<kStandardFields>;
+
+// A pair whose first queue pair completes into an extended queue.
+struct ExtendedLoop {
+  Device device = need(Device::open_first_active());
+  ProtectionDomain pd = need(ProtectionDomain::allocate(device));
+  CompletionChannel channel = need(CompletionChannel::create(device));
+  StandardQueue queue;
+  CompletionQueue peer_queue = need(CompletionQueue::create(device, {.channel = &channel}));
+  MemoryRegion memory = need(MemoryRegion::allocate(pd, 1 << 16, kEverything));
+  Pair pair;
+
+  explicit ExtendedLoop(CompletionReading reading)
+      : queue(need(StandardQueue::create(device, {.entries = 256, .channel = &channel}, reading))),
+        pair(pd, queue, peer_queue) {}
+
+  void read(std::uint64_t wr_id) {
+    Batch batch = pair.a.batch();
+    batch.read(wr_id, OpFlags::kSignaled, memory.local(0, 8), memory.remote());
+    need(std::move(batch).submit());
+  }
+};
+
+class ExtendedQueues : public ::testing::TestWithParam<CompletionReading> {};
+INSTANTIATE_TEST_SUITE_P(Readings, ExtendedQueues,
+                         ::testing::Values(CompletionReading::kBest, CompletionReading::kClassic),
+                         [](const auto& of) {
+                           return of.param == CompletionReading::kBest ? "Extended" : "Classic";
+                         });
+
+TEST_P(ExtendedQueues, ReadTheFieldsOfAMessage) {
+  ExtendedLoop loop(GetParam());
+  EXPECT_EQ(loop.queue.queue().extended(), GetParam() == CompletionReading::kBest);
+  post_receive(loop.pair.a, loop.memory.local(0, 128), 42);
+  {
+    Batch batch = loop.pair.b.batch();
+    batch.send_immediate(1, OpFlags::kSignaled, loop.memory.local(4096, 100), 0xABCD'1234);
+    need(std::move(batch).submit());
+  }
+  int seen = 0;
+  const auto take = [&](const StandardQueue::Cursor& c) {
+    ++seen;
+    ASSERT_TRUE(c.ok());
+    EXPECT_EQ(c.wr_id(), 42U);
+    EXPECT_EQ(c.kind(), WorkKind::kReceive);
+    EXPECT_EQ(c.byte_length(), 100U);
+    ASSERT_TRUE(c.has_immediate());
+    EXPECT_EQ(c.immediate(), 0xABCD'1234U);
+    EXPECT_EQ(c.queue_pair(), loop.pair.a.number());
+  };
+  EXPECT_EQ(need(loop.queue.wait_each(take, soon())), 1U);
+  EXPECT_EQ(seen, 1);
+}
+
+// Polling for more than the available completions and for fewer; leaving the loop early.
+TEST_P(ExtendedQueues, GiveEachCompletionOnceInOrder) {
+  ExtendedLoop loop(GetParam());
+  std::uint64_t expected = 0;
+  std::uint64_t posted = 0;
+  for (int round = 0; round < 300; ++round) {
+    const int burst = 1 + round % 7;
+    for (int i = 0; i < burst; ++i)
+      loop.read(posted++);
+    const Deadline end = soon();
+    while (expected < posted && !end.passed()) {
+      for (auto& c : loop.queue.poll(1 + round % 3)) {
+        ASSERT_EQ(c.wr_id(), expected);
+        ASSERT_TRUE(c.ok());
+        ++expected;
+        if (round % 5 == 0) break;
+      }
+      for (auto& c : loop.queue.poll())
+        ASSERT_EQ(c.wr_id(), expected++);
+    }
+    ASSERT_EQ(expected, posted) << "completions were lost in round " << round;
+    for (auto& c : loop.queue.poll())
+      FAIL() << "completion " << c.wr_id() << " came twice";
+  }
+}
+
+TEST_P(ExtendedQueues, AFailedRequestHasStatusAndNumber) {
+  ExtendedLoop loop(GetParam());
+  need(loop.pair.a.to_error());
+  send(loop.pair.a, loop.memory.local(0, 8), 9);
+  const auto take = [&](const StandardQueue::Cursor& c) {
+    EXPECT_FALSE(c.ok());
+    EXPECT_EQ(c.status(), IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(c.wr_id(), 9U);
+    EXPECT_EQ(c.queue_pair(), loop.pair.a.number());
+    (void)c.vendor_error();
+  };
+  EXPECT_EQ(need(loop.queue.wait_each(take, soon())), 1U);
+}
+
+// A queue without some fields of WorkCompletion is still a CompletionQueue.
+TEST(CompletionFields, AQueueOfOneFieldCanBePolledAsAnyOther) {
+  Loopback loop;
+  using Small = ExtendedCompletionQueue<WcField::kByteLength>;
+  auto small = need(Small::create(loop.device, {.entries = 16}));
+  Pair pair(loop.pd, small, loop.server.queue);
+  post_receive(pair.a, loop.client.memory.local(0, 64), 5);
+  send(pair.b, loop.server.memory.local(0, 33), 6);
+  EXPECT_TRUE(loop.server.completion().ok());
+  std::array<WorkCompletion, 4> some;
+  std::size_t count = 0;
+  const Deadline end = soon();
+  while (count == 0 && !end.passed())
+    count = need(small.queue().poll(some));
+  ASSERT_EQ(count, 1U);
+  EXPECT_EQ(some[0].wr_id, 5U);
+  EXPECT_EQ(some[0].byte_length, 33U);
+  EXPECT_EQ(some[0].qp_num, pair.a.number());
+  EXPECT_EQ(small.queue().fields(), WcField::kByteLength);
+}
+
+template <WcField field>
+void expect_named_or_there(const Device& device, const char* name) {
+  const auto queue =
+      ExtendedCompletionQueue < kStandardFields | field > ::create(device, {.entries = 8});
+  if (!soft_roce(device) && queue) return;
+  ASSERT_FALSE(queue);
+  EXPECT_EQ(queue.error().code, Code::kUnsupported) << to_string(queue.error());
+  EXPECT_STREQ(queue.error().call, "ibv_create_cq_ex");
+  EXPECT_NE(std::string(queue.error().text).find(name), std::string::npos) << queue.error().text;
+}
+
+TEST(CompletionFields, AFieldThatTheDeviceLacksIsNamed) {
+  const Device device = need(Device::open_first_active());
+  expect_named_or_there<WcField::kTimestamp>(device, "kTimestamp");
+  expect_named_or_there<WcField::kWallclock>(device, "kWallclock");
+  expect_named_or_there<WcField::kVlan>(device, "kVlan");
+  expect_named_or_there<WcField::kFlowTag>(device, "kFlowTag");
+  expect_named_or_there<WcField::kTag>(device, "kTag");
+  // If two fields are missing, one is named; if one of several is missing, that one.
+  expect_named_or_there<WcField::kTimestamp | WcField::kFlowTag>(device, "kTimestamp");
+  const auto classic = ExtendedCompletionQueue<WcField::kTimestamp>::create(
+      device, {.entries = 8}, CompletionReading::kClassic);
+  EXPECT_EQ(classic.error().code, Code::kInvalidArgument);
+}
+
+TEST(CompletionFields, AClassicQueueHasNoDomain) {
+  const Device device = need(Device::open_first_active());
+  const ProtectionDomain pd = need(ProtectionDomain::allocate(device));
+  const auto queue =
+      StandardQueue::create(device, {.entries = 8, .domain = &pd}, CompletionReading::kClassic);
+  ASSERT_FALSE(queue);
+  EXPECT_EQ(queue.error().code, Code::kInvalidArgument);
+  EXPECT_NE(std::string(queue.error().text).find("domain"), std::string::npos);
+}
+
+TEST(DeviceClocks, TellTicksOrSayThatTheDeviceHasNone) {
+  const Device device = need(Device::open_first_active());
+  const auto clock = DeviceClock::open(device);
+  if (!soft_roce(device) && clock) {
+    const ClockCorrelation at = need(clock->correlate());
+    const Nanos before = SteadyClock().now();
+    const Nanos now = at.host_ns(need(clock->read()));
+    EXPECT_NEAR(static_cast<double>(now), static_cast<double>(before), 1e7);
+    return;
+  }
+  ASSERT_FALSE(clock);
+  EXPECT_EQ(clock.error().code, Code::kUnsupported);
+  EXPECT_STREQ(clock.error().call, "ibv_query_device_ex");
+  EXPECT_FALSE(need(query_extended(device)).has_timestamps());
+}
+
+TEST(CompletionQueueOptionsOfADevice, OutOfRangeAreRefusedByName) {
+  const Device device = need(Device::open_first_active());
+  const auto code = [&](const CompletionQueueOptions& options) {
+    const auto queue = CompletionQueue::create(device, options);
+    EXPECT_FALSE(queue);
+    return queue ? Code::kInternal : queue.error().code;
+  };
+  EXPECT_EQ(code({.entries = 0}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.entries = 1'000'000'000}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.entries = 8, .vector = 100'000}), Code::kInvalidArgument);
+}
+
+TEST(Moderation, IsUnsupportedOnSoftRoce) {
+  const Device device = need(Device::open_first_active());
+  auto queue = need(CompletionQueue::create(device, {}));
+  const Status changed = queue.moderate({.count = 8, .period_us = 16});
+  if (soft_roce(device)) {
+    ASSERT_FALSE(changed);
+    EXPECT_EQ(changed.error().code, Code::kUnsupported);
+    EXPECT_STREQ(changed.error().call, "ibv_modify_cq");
+  }
+  const Status wide = queue.moderate({.count = 65'536});
+  ASSERT_FALSE(wide);
+  EXPECT_EQ(wide.error().code, Code::kInvalidArgument);
+  EXPECT_NE(std::string(wide.error().text).find("65535"), std::string::npos);
+}
+
+TEST(Resizing, KeepsWhatIsInTheQueueAndRefusesLessThanThat) {
+  constexpr std::size_t kInside = 40;
+  Loopback loop;
+  auto queue = need(CompletionQueue::create(loop.device, {.entries = 64}));
+  Pair pair(loop.pd, queue, loop.server.queue);
+  post_receive(pair.b, loop.server.memory.local(0, 8), 1);
+  Batch batch = pair.a.batch();
+  for (std::uint64_t i = 0; i < kInside; ++i)
+    batch.read(i, OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
+  // Starts when all READs are done: when it arrives, their completions are in the queue.
+  batch.send(99, OpFlags::kFenced, loop.client.memory.local(0, 8));
+  need(std::move(batch).submit());
+  ASSERT_TRUE(loop.server.completion().ok());
+
+  const Status small = queue.resize(4);
+  ASSERT_FALSE(small);
+  EXPECT_EQ(small.error().code, Code::kInvalidArgument) << to_string(small.error());
+  EXPECT_STREQ(small.error().call, "ibv_resize_cq");
+  need(queue.resize(1000));
+  EXPECT_GE(queue.entries(), 1000U);
+  std::array<WorkCompletion, kInside + 1> all;
+  ASSERT_EQ(need(queue.poll(all)), kInside);
+  for (std::uint64_t i = 0; i < kInside; ++i) {
+    EXPECT_EQ(all[i].wr_id, i);
+    EXPECT_TRUE(all[i].ok());
+  }
+  EXPECT_EQ(queue.resize(0).error().code, Code::kInvalidArgument);
+  EXPECT_FALSE(queue.resize(2'000'000'000));
+}
+
+TEST(AdaptiveWaiting, FindsWhatIsThereAndEndsWithItsDeadline) {
+  Loopback loop;
+  AdaptiveWait policy({.min_polls = 4, .max_polls = 64, .yields = 2});
+  std::array<WorkCompletion, 4> some;
+  EXPECT_EQ(need(wait_adaptively(loop.client.queue, some, soon(20), policy)), 0U);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    Batch batch = loop.client.qp->batch();
+    batch.read(i, OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
+    need(std::move(batch).submit());
+    ASSERT_EQ(need(wait_adaptively(loop.client.queue, some, soon(), policy)), 1U);
+    ASSERT_EQ(some[0].wr_id, i);
+  }
+}
+
+TEST(Counters, OfAQueueAndAQueuePair) {
+  Loopback loop;
+  CountedQueue counted(loop.client.queue);
+  PostCounts posts;
+  std::array<WorkCompletion, 4> some;
+  EXPECT_EQ(need(counted.poll(some)), 0U);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    Batch batch = loop.client.qp->batch();
+    batch.read(i, OpFlags::kNone, loop.client.memory.local(0, 8), loop.server.memory.remote());
+    batch.read(i, OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
+    need(posts.submit(std::move(batch), 1));
+    ASSERT_EQ(need(counted.wait(some, soon())), 1U);
+    posts.completed.add(some[0]);
+  }
+  need(loop.client.qp->to_error());
+  send(*loop.client.qp, loop.client.memory.local(0, 8), 7);
+  ASSERT_EQ(need(counted.wait(some, soon())), 1U);
+  EXPECT_EQ(posts.posted, 6U);
+  EXPECT_EQ(posts.signaled, 3U);
+  EXPECT_EQ(posts.doorbells, 3U);
+  EXPECT_EQ(posts.completed.completions, 3U);
+  EXPECT_EQ(counted.counts().empty_polls, 1U);
+  EXPECT_EQ(counted.counts().completions, 4U);
+  EXPECT_EQ(counted.counts().flushed(), 1U);
+  EXPECT_EQ(counted.counts().errors(), 0U);
+}
+
+// Selective signaling with accounting: a send queue is kept full for long, and neither it nor its
+// completion queue overruns.
+// it nor its completion queue overruns.
+TEST(SlotsOnADevice, KeepAFullQueueRunning) {
+  Loopback loop;
+  CompletionBudget budget(loop.client.queue.entries());
+  const std::uint32_t length = loop.client.qp->send_length();
+  const auto reserved = need(budget.reserve(length));
+  SendSlots slots({.slots = length, .signal_every = 16});
+  std::uint32_t completions = 0;
+  while (slots.posted() < 5000 || slots.outstanding() != 0) {
+    Batch batch = loop.client.qp->batch();
+    while (slots.free() != 0 && slots.posted() < 5000) {
+      const auto slot = slots.take(slots.posted() == 4999);
+      batch.read(slot.number, slot.signaled ? OpFlags::kSignaled : OpFlags::kNone,
+                 loop.client.memory.local(0, 8), loop.server.memory.remote());
+    }
+    need(std::move(batch).submit());
+    std::array<WorkCompletion, 16> some;
+    const std::size_t count = need(loop.client.queue.wait(some, soon()));
+    ASSERT_NE(count, 0U) << "nothing came back";
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_TRUE(some[i].ok());
+      ASSERT_NE(slots.complete(static_cast<std::uint32_t>(some[i].wr_id)), 0U);
+      ++completions;
+    }
+  }
+  EXPECT_LE(completions, 5000U / 16 + 2);
+  EXPECT_FALSE(need(loop.device.next_async_event())) << "an overrun would have been reported";
+}
+
+// One completion queue for several queue pairs, some of which are replaced meanwhile.
+TEST(RoutesOnADevice, FindTheOwnerOfEachCompletion) {
+  Loopback loop;
+  auto shared = need(CompletionQueue::create(loop.device, {.entries = 512}));
+  struct Owner {
+    std::optional<Pair> pair;
+    std::uint16_t generation = 0;
+    std::uint32_t got = 0;
+  };
+  std::array<Owner, 6> owners;
+  CompletionRouter<Owner> router(owners.size());
+  for (Owner& owner : owners) {
+    owner.pair.emplace(loop.pd, shared, loop.server.queue);
+    owner.generation = need(router.add(owner.pair->a.number(), &owner));
+  }
+  std::uint32_t strays = 0;
+  std::uint32_t posted = 0;
+  const auto read_from_each = [&] {
+    for (Owner& owner : owners) {
+      Batch batch = owner.pair->a.batch();
+      batch.read(WorkId{.generation = owner.generation, .number = owner.got}.wr_id(),
+                 OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
+      need(std::move(batch).submit());
+      ++posted;
+    }
+  };
+  std::uint32_t routed = 0;
+  const auto collect = [&](std::uint32_t total) {
+    const Deadline end = soon();
+    while (routed + strays < total && !end.passed()) {
+      std::array<WorkCompletion, 8> some;
+      const std::size_t count = need(shared.poll(some));
+      routed += static_cast<std::uint32_t>(router.dispatch(
+          std::span(some).first(count),
+          [](Owner& owner, const WorkCompletion& completion) {
+            EXPECT_EQ(completion.qp_num, owner.pair->a.number());
+            ++owner.got;
+          },
+          [&](const WorkCompletion&) { ++strays; }));
+    }
+    EXPECT_EQ(routed + strays, total);
+  };
+  for (int round = 0; round < 10; ++round)
+    read_from_each();
+  collect(posted);
+  EXPECT_EQ(strays, 0U);
+  // The number stays, the owner changes: completions of the old owner in the queue belong to no
+  // one.
+  read_from_each();
+  ASSERT_TRUE(router.remove(owners[2].pair->a.number()));
+  owners[2].generation = need(router.add(owners[2].pair->a.number(), &owners[2]));
+  collect(posted);
+  EXPECT_EQ(strays, 1U);
+  for (const Owner& owner : owners)
+    EXPECT_EQ(owner.got, &owner == &owners[2] ? 10U : 11U);
+}
+
+// Without the accounting: a completion queue that overruns reports it and is broken.
+TEST(SupervisorsOnADevice, TellOfAnOverrunQueue) {
+  Loopback loop;
+  auto small = need(CompletionQueue::create(loop.device, {.entries = 1}));
+  Pair pair(loop.pd, small, loop.server.queue);
+  Supervisor supervisor(loop.device);
+  int told = 0;
+  const Watch watch = supervisor.watch(small.raw(), [&](const AsyncEvent& event) {
+    EXPECT_EQ(event.type, IBV_EVENT_CQ_ERR);
+    EXPECT_TRUE(is_loss(event.type));
+    ++told;
+  });
+  for (std::uint32_t i = 0; i < small.entries() + 2; ++i)
+    post_receive(pair.a, loop.client.memory.local(0, 8), i);
+  need(pair.a.to_error());
+  const Deadline end = soon();
+  while (told == 0 && !end.passed()) {
+    need(wait_readable(supervisor.fd(), soon(100)));
+    need(supervisor.run());
+  }
+  EXPECT_GE(told, 1);
+}
+
+}  // namespace
+}  // namespace rkv::rdma
